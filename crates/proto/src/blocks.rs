@@ -1,0 +1,311 @@
+//! Block arithmetic: how a file is cut, and sets of block numbers. Knows nothing of files on disk.
+
+use crate::limits::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, FILE_BYTES_MAX};
+use crate::wire::WireError;
+use std::ops::Range;
+
+/// A file is cut into at most about this many blocks before blocks grow beyond the minimum: enough
+/// to share out evenly among streams, few enough to keep journals and acknowledgements small. [ours]
+const BLOCKS_AIMED_AT: u64 = 1024;
+
+/// How a file of a given size is cut into blocks. Blocks are a power of two in size, so that their
+/// BLAKE3 chaining values merge to the file's true root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Layout {
+    size: u64,
+    block_bytes: u32,
+}
+
+impl Layout {
+    /// The layout that a sender picks for a file of `size` bytes.
+    #[must_use]
+    pub fn for_size(size: u64) -> Self {
+        let aimed = (size / BLOCKS_AIMED_AT)
+            .clamp(u64::from(BLOCK_BYTES_MIN), u64::from(BLOCK_BYTES_MAX))
+            .next_power_of_two();
+        // The clamp keeps it within u32.
+        Self { size, block_bytes: aimed as u32 }
+    }
+
+    /// A layout announced by a peer or read from a journal.
+    ///
+    /// # Errors
+    /// [`WireError::BadLayout`] when the block size is no power of two within the limits, or the
+    /// file is larger than a file can be.
+    pub fn new(size: u64, block_bytes: u32) -> Result<Self, WireError> {
+        let fits = (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes);
+        if !fits || !block_bytes.is_power_of_two() || size > FILE_BYTES_MAX {
+            return Err(WireError::BadLayout { size, block_bytes });
+        }
+        Ok(Self { size, block_bytes })
+    }
+
+    /// Size of the file in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Size of every block but the last, in bytes.
+    #[must_use]
+    pub fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    /// Number of blocks. An empty file has none.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.size.div_ceil(u64::from(self.block_bytes))
+    }
+
+    /// The bytes of block `index`; `None` past the end.
+    #[must_use]
+    pub fn range(&self, index: u64) -> Option<Range<u64>> {
+        let start = index.checked_mul(u64::from(self.block_bytes))?;
+        if start >= self.size {
+            return None;
+        }
+        Some(start..self.size.min(start + u64::from(self.block_bytes)))
+    }
+
+    /// Length of block `index` in bytes; zero past the end.
+    #[must_use]
+    pub fn len_of(&self, index: u64) -> u64 {
+        self.range(index).map_or(0, |r| r.end - r.start)
+    }
+
+    /// The block that is exactly `[offset, offset + len)`.
+    ///
+    /// # Errors
+    /// [`WireError::BadBlock`] when no block of this file has these bounds: not aligned, past the
+    /// end, too long or too short.
+    pub fn index_of(&self, offset: u64, len: u32) -> Result<u64, WireError> {
+        let index = offset / u64::from(self.block_bytes);
+        match self.range(index) {
+            Some(range) if range.start == offset && range.end - range.start == u64::from(len) => {
+                Ok(index)
+            }
+            _ => Err(WireError::BadBlock { offset, len, size: self.size }),
+        }
+    }
+}
+
+/// A set of block numbers `0..len`, as a bitmap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockSet {
+    words: Vec<u64>,
+    len: u64,
+    count: u64,
+}
+
+impl BlockSet {
+    /// An empty set over blocks `0..len`.
+    #[must_use]
+    pub fn new(len: u64) -> Self {
+        Self { words: vec![0; len.div_ceil(64) as usize], len, count: 0 }
+    }
+
+    /// Number of blocks that the set may hold.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// How many blocks are in the set.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether no block is in the set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether every block is in the set.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.count == self.len
+    }
+
+    /// Whether block `index` is in the set.
+    #[must_use]
+    pub fn contains(&self, index: u64) -> bool {
+        index < self.len && self.words[(index / 64) as usize] >> (index % 64) & 1 == 1
+    }
+
+    /// Puts a block in; true when it was not there. A number past the end changes nothing.
+    pub fn insert(&mut self, index: u64) -> bool {
+        if index >= self.len || self.contains(index) {
+            return false;
+        }
+        self.words[(index / 64) as usize] |= 1 << (index % 64);
+        self.count += 1;
+        true
+    }
+
+    /// Takes a block out; true when it was there.
+    pub fn remove(&mut self, index: u64) -> bool {
+        if !self.contains(index) {
+            return false;
+        }
+        self.words[(index / 64) as usize] &= !(1 << (index % 64));
+        self.count -= 1;
+        true
+    }
+
+    /// The first block at or after `from` that is not in the set.
+    #[must_use]
+    pub fn next_missing(&self, from: u64) -> Option<u64> {
+        let mut index = from;
+        while index < self.len {
+            let word = self.words[(index / 64) as usize] >> (index % 64);
+            if word == u64::MAX >> (index % 64) {
+                index = (index / 64 + 1) * 64;
+                continue;
+            }
+            let missing = index + u64::from(word.trailing_ones());
+            return (missing < self.len).then_some(missing);
+        }
+        None
+    }
+
+    /// The set as runs of consecutive blocks, ascending.
+    pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            while next < self.len && !self.contains(next) {
+                // Whole empty words are stepped over at once.
+                let empty = self.words[(next / 64) as usize] >> (next % 64) == 0;
+                next = if empty { (next / 64 + 1) * 64 } else { next + 1 };
+            }
+            if next >= self.len {
+                return None;
+            }
+            let first = next;
+            next = self.next_missing(first).unwrap_or(self.len);
+            Some(Run { first, count: next - first })
+        })
+    }
+
+    /// Puts a run of blocks in.
+    ///
+    /// # Errors
+    /// [`WireError::BadRun`] when the run is empty or reaches past the end.
+    pub fn insert_run(&mut self, run: Run) -> Result<(), WireError> {
+        let end = run.first.checked_add(run.count).filter(|&end| end <= self.len);
+        let Some(end) = end.filter(|_| run.count > 0) else {
+            return Err(WireError::BadRun { first: run.first, count: run.count, blocks: self.len });
+        };
+        for index in run.first..end {
+            self.insert(index);
+        }
+        Ok(())
+    }
+}
+
+/// Consecutive blocks `first .. first + count`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, minicbor::Encode, minicbor::Decode)]
+pub struct Run {
+    /// Number of the first block.
+    #[n(0)]
+    pub first: u64,
+    /// How many blocks; at least 1.
+    #[n(1)]
+    pub count: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn blocks_grow_with_the_file_between_1_and_16_mib() {
+        let cases = [
+            (0, 1 << 20),
+            (1, 1 << 20),
+            (1 << 30, 1 << 20),
+            (4 << 30, 4 << 20),
+            (5 << 30, 8 << 20),
+            (1 << 40, 16 << 20),
+            (FILE_BYTES_MAX, 16 << 20),
+        ];
+        for (size, block) in cases {
+            assert_eq!(Layout::for_size(size).block_bytes(), block, "size {size}");
+        }
+    }
+
+    #[test]
+    fn a_layout_from_a_peer_must_be_a_power_of_two_within_the_limits() {
+        for bad in [0, 1, 1 << 19, (1 << 20) + 1, 3 << 20, 1 << 25] {
+            assert!(Layout::new(1, bad).is_err(), "{bad}");
+        }
+        assert!(Layout::new(FILE_BYTES_MAX + 1, 1 << 20).is_err());
+        assert!(Layout::new(FILE_BYTES_MAX, 1 << 24).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_cover_the_file_exactly_once(size in 0u64..(1 << 36)) {
+            let layout = Layout::for_size(size);
+            let mut at = 0;
+            for index in 0..layout.count() {
+                let range = layout.range(index).unwrap();
+                prop_assert_eq!(range.start, at);
+                let len = (range.end - range.start) as u32;
+                prop_assert_eq!(layout.index_of(range.start, len).unwrap(), index);
+                at = range.end;
+            }
+            prop_assert_eq!(at, size);
+            prop_assert!(layout.range(layout.count()).is_none());
+        }
+
+        #[test]
+        fn only_exact_blocks_have_an_index(
+            size in 1u64..(8 << 20), offset in 0u64..(16 << 20), len in 0u32..(2 << 20),
+        ) {
+            let layout = Layout::for_size(size);
+            if let Ok(index) = layout.index_of(offset, len) {
+                prop_assert_eq!(layout.range(index), Some(offset..offset + u64::from(len)));
+            }
+        }
+
+        #[test]
+        fn a_block_set_behaves_like_a_set(len in 1u64..300, ops in prop::collection::vec(
+            (any::<bool>(), 0u64..310), 0..200,
+        )) {
+            let mut set = BlockSet::new(len);
+            let mut model = BTreeSet::new();
+            for (insert, index) in ops {
+                if insert {
+                    prop_assert_eq!(set.insert(index), index < len && model.insert(index));
+                } else {
+                    prop_assert_eq!(set.remove(index), model.remove(&index));
+                }
+            }
+            prop_assert_eq!(set.count(), model.len() as u64);
+            let from_runs: BTreeSet<u64> =
+                set.runs().flat_map(|r| r.first..r.first + r.count).collect();
+            prop_assert_eq!(&from_runs, &model);
+            for from in 0..len {
+                let expected = (from..len).find(|i| !model.contains(i));
+                prop_assert_eq!(set.next_missing(from), expected);
+            }
+            let mut rebuilt = BlockSet::new(len);
+            for run in set.runs() {
+                rebuilt.insert_run(run).unwrap();
+            }
+            prop_assert_eq!(rebuilt, set);
+        }
+
+        #[test]
+        fn a_run_past_the_end_is_refused(len in 1u64..100, first: u64, count: u64) {
+            let mut set = BlockSet::new(len);
+            let fits = count > 0 && first.checked_add(count).is_some_and(|end| end <= len);
+            prop_assert_eq!(set.insert_run(Run { first, count }).is_ok(), fits);
+        }
+    }
+}

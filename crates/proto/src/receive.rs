@@ -1,0 +1,239 @@
+//! The receiver's books: which files it waits for, which blocks of them are on their way in,
+//! verified, or still missing.
+//!
+//! It refuses what a correct sender cannot do (a block twice, past the end, of a file that was not
+//! asked for) and ignores what a correct sender may do late (blocks of a file that was given up
+//! meanwhile). It writes no file and hashes nothing.
+
+use crate::blocks::{BlockSet, Layout};
+use crate::hash::{BlockHash, FileHash, merge};
+use crate::wire::WireError;
+use crate::wire::control::FileRuns;
+use std::collections::{HashMap, HashSet};
+
+/// Whether to take in a block or packed file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// Take it; the number is the block's.
+    Take(u64),
+    /// Its file was given up: read past it.
+    Ignore,
+}
+
+/// What a seal leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seal {
+    /// The file is complete; its hash, unless it has holes.
+    Complete(Option<FileHash>),
+    /// The two sides merged different hashes: the file must not be used.
+    Mismatch,
+    /// The file was given up meanwhile.
+    Ignore,
+}
+
+#[derive(Debug)]
+enum File {
+    Packed { size: u64, claimed: bool },
+    Blocks(Box<Blocks>),
+}
+
+#[derive(Debug)]
+struct Blocks {
+    layout: Layout,
+    verified: BlockSet,
+    claimed: HashSet<u64>,
+    hashes: HashMap<u64, BlockHash>,
+}
+
+/// The receiver's books. See the module's documentation.
+#[derive(Debug, Default)]
+pub struct ReceiveLedger {
+    last_id: u64,
+    open: HashMap<u64, File>,
+    given_up: HashSet<u64>,
+}
+
+impl ReceiveLedger {
+    /// Empty books.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Checks the number of an announced entry.
+    ///
+    /// # Errors
+    /// [`WireError::BadFileId`] unless numbers ascend.
+    pub fn announce(&mut self, id: u64) -> Result<(), WireError> {
+        if id <= self.last_id {
+            return Err(WireError::BadFileId(id));
+        }
+        self.last_id = id;
+        Ok(())
+    }
+
+    /// Waits for a small file in a pack.
+    pub fn expect_packed(&mut self, id: u64, size: u64) {
+        self.open.insert(id, File::Packed { size, claimed: false });
+    }
+
+    /// Waits for the blocks of a file, some of which may be here from an earlier session.
+    pub fn expect_blocks(&mut self, id: u64, layout: Layout, here: &[(u64, Option<BlockHash>)]) {
+        let mut verified = BlockSet::new(layout.count());
+        let mut hashes = HashMap::new();
+        for (index, hash) in here {
+            verified.insert(*index);
+            if let Some(hash) = hash {
+                hashes.insert(*index, *hash);
+            }
+        }
+        let blocks = Blocks { layout, verified, claimed: HashSet::new(), hashes };
+        self.open.insert(id, File::Blocks(Box::new(blocks)));
+    }
+
+    /// Layout of a file that is received in blocks.
+    #[must_use]
+    pub fn layout(&self, id: u64) -> Option<Layout> {
+        match self.open.get(&id) {
+            Some(File::Blocks(blocks)) => Some(blocks.layout),
+            _ => None,
+        }
+    }
+
+    /// The blocks of a file that are here, as runs.
+    #[must_use]
+    pub fn here(&self, id: u64) -> Option<&BlockSet> {
+        match self.open.get(&id) {
+            Some(File::Blocks(blocks)) => Some(&blocks.verified),
+            _ => None,
+        }
+    }
+
+    /// Claims an arriving block.
+    ///
+    /// # Errors
+    /// [`WireError::BadFileId`], [`WireError::BadBlock`], [`WireError::DuplicateBlock`].
+    pub fn claim_block(&mut self, id: u64, offset: u64, len: u32) -> Result<Claim, WireError> {
+        if self.given_up.contains(&id) {
+            return Ok(Claim::Ignore);
+        }
+        let Some(File::Blocks(blocks)) = self.open.get_mut(&id) else {
+            return Err(WireError::BadFileId(id));
+        };
+        let index = blocks.layout.index_of(offset, len)?;
+        if blocks.verified.contains(index) || !blocks.claimed.insert(index) {
+            return Err(WireError::DuplicateBlock { file: id, index });
+        }
+        Ok(Claim::Take(index))
+    }
+
+    /// Claims an arriving small file of `len` bytes.
+    ///
+    /// # Errors
+    /// [`WireError::BadFileId`], [`WireError::BadBlock`] for another length than announced,
+    /// [`WireError::DuplicateBlock`].
+    pub fn claim_packed(&mut self, id: u64, len: u64) -> Result<Claim, WireError> {
+        if self.given_up.contains(&id) {
+            return Ok(Claim::Ignore);
+        }
+        match self.open.get_mut(&id) {
+            Some(File::Packed { claimed: true, .. }) => {
+                Err(WireError::DuplicateBlock { file: id, index: 0 })
+            }
+            Some(File::Packed { size, .. }) if *size != len => {
+                Err(WireError::BadBlock { offset: 0, len: len as u32, size: *size })
+            }
+            Some(File::Packed { claimed, .. }) => {
+                *claimed = true;
+                Ok(Claim::Take(0))
+            }
+            _ => Err(WireError::BadFileId(id)),
+        }
+    }
+
+    /// Gives a claim back: the block did not arrive whole, or failed verification.
+    pub fn release(&mut self, id: u64, index: u64) {
+        match self.open.get_mut(&id) {
+            Some(File::Packed { claimed, .. }) => *claimed = false,
+            Some(File::Blocks(blocks)) => {
+                blocks.claimed.remove(&index);
+            }
+            None => {}
+        }
+    }
+
+    /// Enters a verified and journalled block. False when the file was given up meanwhile.
+    pub fn verified(&mut self, id: u64, index: u64, hash: BlockHash) -> bool {
+        let Some(File::Blocks(blocks)) = self.open.get_mut(&id) else { return false };
+        blocks.claimed.remove(&index);
+        blocks.verified.insert(index);
+        blocks.hashes.insert(index, hash);
+        true
+    }
+
+    /// Enters blocks that are holes in the source. Returns those that were not here before.
+    ///
+    /// # Errors
+    /// [`WireError::BadFileId`], [`WireError::BadRun`], [`WireError::DuplicateBlock`] for a block
+    /// that is on its way in.
+    pub fn holes(&mut self, holes: &FileRuns) -> Result<Vec<u64>, WireError> {
+        if self.given_up.contains(&holes.file) {
+            return Ok(Vec::new());
+        }
+        let Some(File::Blocks(blocks)) = self.open.get_mut(&holes.file) else {
+            return Err(WireError::BadFileId(holes.file));
+        };
+        let mut fresh = Vec::new();
+        for run in &holes.runs {
+            BlockSet::new(blocks.layout.count()).insert_run(*run)?;
+            for index in run.first..run.first + run.count {
+                if blocks.claimed.contains(&index) {
+                    return Err(WireError::DuplicateBlock { file: holes.file, index });
+                }
+                if blocks.verified.insert(index) {
+                    fresh.push(index);
+                }
+            }
+        }
+        Ok(fresh)
+    }
+
+    /// Takes in the sender's seal: all blocks must be here.
+    ///
+    /// # Errors
+    /// [`WireError::BadFileId`], [`WireError::Unexpected`] when blocks are missing.
+    pub fn seal(&mut self, id: u64, theirs: Option<FileHash>) -> Result<Seal, WireError> {
+        if self.given_up.contains(&id) {
+            return Ok(Seal::Ignore);
+        }
+        let Some(File::Blocks(blocks)) = self.open.get(&id) else {
+            return Err(WireError::BadFileId(id));
+        };
+        if !blocks.verified.is_full() {
+            return Err(WireError::Unexpected("a file was sealed with blocks missing"));
+        }
+        let hashes: Option<Vec<BlockHash>> =
+            (0..blocks.layout.count()).map(|i| blocks.hashes.get(&i).copied()).collect();
+        let ours = hashes.and_then(|hashes| merge(&blocks.layout, &hashes));
+        match (ours, theirs) {
+            (Some(ours), Some(theirs)) if ours != theirs => Ok(Seal::Mismatch),
+            _ => Ok(Seal::Complete(ours)),
+        }
+    }
+
+    /// The file is in place.
+    pub fn finish(&mut self, id: u64) {
+        self.open.remove(&id);
+    }
+
+    /// The file is given up; what still comes of it is ignored.
+    pub fn give_up(&mut self, id: u64) {
+        self.open.remove(&id);
+        self.given_up.insert(id);
+    }
+
+    /// Numbers of the files still waited for.
+    pub fn open_ids(&self) -> impl Iterator<Item = u64> + '_ {
+        self.open.keys().copied()
+    }
+}

@@ -1,0 +1,408 @@
+//! The sender's books: which files are announced, wanted, on their way, acknowledged and settled.
+//!
+//! The rules it keeps: a block is handed out once; it is handed out again only when its connection
+//! ended without an acknowledgement, or when the receiver found it damaged; a file is sealed only
+//! when all its blocks are acknowledged. It reads no file and knows no socket: the engine asks
+//! [`SendLedger::next_work`] and reports what happened.
+
+use crate::blocks::{BlockSet, Layout};
+use crate::hash::{BlockHash, FileHash, merge};
+use crate::limits::{PACK_BYTES_TARGET, PACK_FILES_MAX};
+use crate::wire::WireError;
+use crate::wire::control::{Entry, EntryKind, FileRuns, Verdict, Want};
+use crate::wire::data::PACK_RECORD_BYTES;
+use std::collections::{HashMap, VecDeque};
+
+/// A block that verification refused this often is given up with its file: the third time in a row
+/// is no accident of the path. [ours]
+const NACKS_MAX: u32 = 3;
+
+/// Something for a stream to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Work {
+    /// Send this block.
+    Block {
+        /// File number.
+        file: u64,
+        /// Block number.
+        index: u64,
+    },
+    /// Send these small files in one pack.
+    Pack(Vec<u64>),
+    /// Hash this file and compare; then call [`SendLedger::compared`].
+    Compare {
+        /// File number.
+        file: u64,
+        /// The receiver's hash.
+        hash: FileHash,
+    },
+}
+
+/// What follows from a message of the receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// There is work for the streams.
+    Work,
+    /// Every block is at the receiver: check that the source is unchanged, then seal or abort.
+    Seal,
+    /// The file is settled.
+    Settled,
+    /// Give the file up: it failed verification too often.
+    GiveUp,
+    /// Nothing.
+    Nothing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Announced,
+    Comparing,
+    Sending,
+    Sealed,
+}
+
+#[derive(Debug)]
+struct File {
+    state: State,
+    body: Body,
+    nacks: u32,
+}
+
+#[derive(Debug)]
+enum Body {
+    Symlink,
+    Packed { size: u64 },
+    Blocks(Box<Blocks>),
+}
+
+#[derive(Debug)]
+struct Blocks {
+    layout: Layout,
+    /// At the receiver.
+    there: BlockSet,
+    /// Handed out or at the receiver.
+    taken: BlockSet,
+    hashes: HashMap<u64, BlockHash>,
+}
+
+/// The sender's books. See the module's documentation.
+#[derive(Debug, Default)]
+pub struct SendLedger {
+    files: HashMap<u64, File>,
+    blocks: VecDeque<u64>,
+    small: VecDeque<u64>,
+    compare: VecDeque<(u64, FileHash)>,
+    /// Handed out and not yet acknowledged, with the stream it went to. Packed files count as block 0.
+    in_flight: HashMap<(u64, u64), u32>,
+    all_announced: bool,
+}
+
+impl SendLedger {
+    /// Empty books.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Enters an announced file or symlink. Directories are not the ledger's business.
+    ///
+    /// # Errors
+    /// [`WireError::BadLayout`] for a block size that is not allowed.
+    pub fn announce(&mut self, entry: &Entry) -> Result<(), WireError> {
+        let body = match (entry.kind, entry.block_bytes) {
+            (EntryKind::Dir, _) => return Ok(()),
+            (EntryKind::Symlink, _) => Body::Symlink,
+            (EntryKind::File, 0) => Body::Packed { size: entry.size },
+            (EntryKind::File, block_bytes) => {
+                let layout = Layout::new(entry.size, block_bytes)?;
+                let empty = BlockSet::new(layout.count());
+                Body::Blocks(Box::new(Blocks {
+                    layout,
+                    there: empty.clone(),
+                    taken: empty,
+                    hashes: HashMap::new(),
+                }))
+            }
+        };
+        self.files.insert(entry.id, File { state: State::Announced, body, nacks: 0 });
+        Ok(())
+    }
+
+    /// No more entries will be announced, but for files that are announced again.
+    pub fn end_of_entries(&mut self) {
+        self.all_announced = true;
+    }
+
+    /// Whether every announced file is settled.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.all_announced && self.files.is_empty()
+    }
+
+    /// How many files are not settled yet.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Takes in blocks that the receiver has, ahead of the file's want.
+    ///
+    /// # Errors
+    /// [`WireError::BadFileId`], [`WireError::BadRun`].
+    pub fn on_have(&mut self, have: &FileRuns) -> Result<(), WireError> {
+        let blocks = self.blocks_mut(have.file)?;
+        for run in &have.runs {
+            blocks.there.insert_run(*run)?;
+            blocks.taken.insert_run(*run)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in the receiver's verdict on a file.
+    ///
+    /// # Errors
+    /// [`WireError::BadFileId`] for a file that is not waiting for one, [`WireError::BadRun`],
+    /// [`WireError::Malformed`] for a comparison without a hash.
+    pub fn on_want(&mut self, want: &Want) -> Result<Next, WireError> {
+        let file = self.files.get_mut(&want.file).ok_or(WireError::BadFileId(want.file))?;
+        if file.state != State::Announced {
+            return Err(WireError::BadFileId(want.file));
+        }
+        match want.verdict {
+            Verdict::Skip | Verdict::WouldSend | Verdict::Refused => {
+                self.files.remove(&want.file);
+                Ok(Next::Settled)
+            }
+            Verdict::IfDiffers => {
+                let hash = want.hash.ok_or_else(|| {
+                    WireError::Malformed("a comparison without a hash".to_owned())
+                })?;
+                file.state = State::Comparing;
+                self.compare.push_back((want.file, FileHash(hash)));
+                Ok(Next::Work)
+            }
+            Verdict::Send => {
+                self.on_have(&FileRuns { file: want.file, runs: want.have.clone() })
+                    .or_else(|e| if want.have.is_empty() { Ok(()) } else { Err(e) })?;
+                Ok(self.queue(want.file))
+            }
+        }
+    }
+
+    /// Queues a wanted file; says what is next for it.
+    fn queue(&mut self, id: u64) -> Next {
+        let Some(file) = self.files.get_mut(&id) else { return Next::Nothing };
+        file.state = State::Sending;
+        match &file.body {
+            Body::Symlink => Next::Nothing,
+            Body::Packed { .. } => {
+                self.small.push_back(id);
+                Next::Work
+            }
+            Body::Blocks(blocks) if blocks.there.is_full() => {
+                file.state = State::Sealed;
+                Next::Seal
+            }
+            Body::Blocks(_) => {
+                self.blocks.push_back(id);
+                Next::Work
+            }
+        }
+    }
+
+    /// Marks blocks as holes: the receiver learns of them by message, no stream carries them.
+    ///
+    /// # Errors
+    /// [`WireError::BadFileId`], [`WireError::BadRun`].
+    pub fn on_holes(&mut self, holes: &FileRuns) -> Result<(), WireError> {
+        let blocks = self.blocks_mut(holes.file)?;
+        for run in &holes.runs {
+            blocks.taken.insert_run(*run)?;
+        }
+        Ok(())
+    }
+
+    /// Hands out something to do for `stream`. Odd streams look for blocks first and even ones for
+    /// packs, so that small files and big ones share the streams whatever order they come in.
+    pub fn next_work(&mut self, stream: u32) -> Option<Work> {
+        if let Some((file, hash)) = self.compare.pop_front() {
+            return Some(Work::Compare { file, hash });
+        }
+        if stream % 2 == 1 {
+            self.next_block(stream).or_else(|| self.next_pack(stream))
+        } else {
+            self.next_pack(stream).or_else(|| self.next_block(stream))
+        }
+    }
+
+    fn next_block(&mut self, stream: u32) -> Option<Work> {
+        while let Some(&id) = self.blocks.front() {
+            if let Some(File { body: Body::Blocks(blocks), .. }) = self.files.get_mut(&id)
+                && let Some(index) = blocks.taken.next_missing(0)
+            {
+                blocks.taken.insert(index);
+                self.in_flight.insert((id, index), stream);
+                return Some(Work::Block { file: id, index });
+            }
+            self.blocks.pop_front();
+        }
+        None
+    }
+
+    fn next_pack(&mut self, stream: u32) -> Option<Work> {
+        let mut pack = Vec::new();
+        let mut bytes = 0;
+        while pack.len() < PACK_FILES_MAX && bytes < PACK_BYTES_TARGET {
+            let Some(id) = self.small.pop_front() else { break };
+            // A file dropped meanwhile is no longer in the books.
+            if let Some(File { body: Body::Packed { size }, .. }) = self.files.get(&id) {
+                bytes += *size as usize + PACK_RECORD_BYTES;
+                pack.push(id);
+                self.in_flight.insert((id, 0), stream);
+            }
+        }
+        (!pack.is_empty()).then_some(Work::Pack(pack))
+    }
+
+    /// Whether a file is still to be sent: work handed out earlier may be moot by now.
+    #[must_use]
+    pub fn is_open(&self, file: u64) -> bool {
+        self.files.contains_key(&file)
+    }
+
+    /// Reports the hash of a block that was sent, so that the whole file's can be merged.
+    pub fn sent_block(&mut self, file: u64, index: u64, hash: BlockHash) {
+        if let Ok(blocks) = self.blocks_mut(file) {
+            blocks.hashes.insert(index, hash);
+        }
+    }
+
+    /// Reports a comparison's outcome: equal settles the file, else it is queued.
+    pub fn compared(&mut self, file: u64, equal: bool) -> Next {
+        if equal {
+            self.files.remove(&file);
+            return Next::Settled;
+        }
+        self.queue(file)
+    }
+
+    /// Takes in acknowledged blocks.
+    ///
+    /// # Errors
+    /// [`WireError::BadFileId`], [`WireError::BadRun`].
+    pub fn on_acks(&mut self, acks: &FileRuns) -> Result<Next, WireError> {
+        if !self.files.contains_key(&acks.file) {
+            // Given up on this side while the acknowledgement travelled.
+            return Ok(Next::Nothing);
+        }
+        let file = acks.file;
+        let blocks = self.blocks_mut(file)?;
+        for run in &acks.runs {
+            blocks.there.insert_run(*run)?;
+            blocks.taken.insert_run(*run)?;
+        }
+        let full = blocks.there.is_full();
+        for run in &acks.runs {
+            for index in run.first..run.first + run.count {
+                self.in_flight.remove(&(file, index));
+            }
+        }
+        match self.files.get_mut(&file) {
+            Some(entry) if full && entry.state == State::Sending => {
+                entry.state = State::Sealed;
+                Ok(Next::Seal)
+            }
+            _ => Ok(Next::Nothing),
+        }
+    }
+
+    /// BLAKE3 of the whole file, when all its blocks were read in this session.
+    #[must_use]
+    pub fn whole_hash(&self, file: u64) -> Option<FileHash> {
+        let Some(File { body: Body::Blocks(blocks), .. }) = self.files.get(&file) else {
+            return None;
+        };
+        let hashes: Option<Vec<BlockHash>> =
+            (0..blocks.layout.count()).map(|i| blocks.hashes.get(&i).copied()).collect();
+        merge(&blocks.layout, &hashes?)
+    }
+
+    /// Takes in that a file is in place at the receiver.
+    ///
+    /// # Errors
+    /// [`WireError::Unexpected`] when it was not sealed (or packed, or a symlink).
+    pub fn on_finished(&mut self, id: u64) -> Result<Next, WireError> {
+        let Some(file) = self.files.get(&id) else { return Ok(Next::Nothing) };
+        let ready = match file.body {
+            Body::Symlink => true,
+            Body::Packed { .. } => file.state == State::Sending,
+            Body::Blocks(_) => file.state == State::Sealed,
+        };
+        if !ready {
+            return Err(WireError::Unexpected("a file finished before it was sent"));
+        }
+        self.drop_file(id);
+        Ok(Next::Settled)
+    }
+
+    /// Forgets a file: the receiver failed it, or this side gave it up.
+    pub fn drop_file(&mut self, id: u64) {
+        if let Some(file) = self.files.remove(&id) {
+            match file.body {
+                Body::Blocks(_) => self.in_flight.retain(|(of, _), _| *of != id),
+                _ => {
+                    self.in_flight.remove(&(id, 0));
+                }
+            }
+        }
+    }
+
+    /// Takes in that a block arrived damaged.
+    ///
+    /// # Errors
+    /// [`WireError::BadBlock`] for a block that was not on its way.
+    pub fn on_nack(&mut self, id: u64, index: u64) -> Result<Next, WireError> {
+        let Some(file) = self.files.get_mut(&id) else { return Ok(Next::Nothing) };
+        if self.in_flight.remove(&(id, index)).is_none() {
+            return Err(WireError::Unexpected("a complaint about a block that was not sent"));
+        }
+        file.nacks += 1;
+        if file.nacks >= NACKS_MAX {
+            return Ok(Next::GiveUp);
+        }
+        self.requeue(id, index);
+        Ok(Next::Work)
+    }
+
+    /// Takes in that a connection is closed: what it carried and nobody acknowledged goes back into
+    /// the queue. Returns whether there is work again.
+    pub fn stream_ended(&mut self, stream: u32) -> bool {
+        let lost: Vec<(u64, u64)> =
+            self.in_flight.iter().filter(|(_, s)| **s == stream).map(|(key, _)| *key).collect();
+        for (id, index) in &lost {
+            self.in_flight.remove(&(*id, *index));
+            self.requeue(*id, *index);
+        }
+        !lost.is_empty()
+    }
+
+    fn requeue(&mut self, id: u64, index: u64) {
+        match self.files.get_mut(&id).map(|f| &mut f.body) {
+            Some(Body::Packed { .. }) => self.small.push_front(id),
+            Some(Body::Blocks(blocks)) => {
+                blocks.taken.remove(index);
+                if !self.blocks.contains(&id) {
+                    self.blocks.push_front(id);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn blocks_mut(&mut self, id: u64) -> Result<&mut Blocks, WireError> {
+        match self.files.get_mut(&id).map(|f| &mut f.body) {
+            Some(Body::Blocks(blocks)) => Ok(blocks),
+            _ => Err(WireError::BadFileId(id)),
+        }
+    }
+}

@@ -1,0 +1,797 @@
+//! Control messages: CBOR (RFC 8949), each an array of the message's number and its body; bodies
+//! are maps with integer keys, so that a newer peer may add keys that an older one skips.
+//!
+//! Decoding checks every bound and every name: a [`Message`] that came out of [`decode`] is safe to
+//! act upon as far as its own fields go. Whether it belongs *here* is [`crate::session`]'s matter.
+
+use super::WireError;
+use super::attach::CONTROL_MAGIC;
+use crate::blocks::Run;
+use crate::limits::{
+    ENTRY_BATCH_COUNT_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, RUNS_MAX, STREAMS_MAX, TEXT_BYTES_MAX,
+};
+use bankfull_control::StageTimes;
+use minicbor::{Decode, Encode};
+use std::time::Duration;
+
+/// What each side writes first on a control connection.
+pub const MAGIC: [u8; 8] = CONTROL_MAGIC;
+
+/// A control message.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[non_exhaustive]
+pub enum Message {
+    /// Client → server, first.
+    #[n(0)]
+    Hello(#[n(0)] Hello),
+    /// Server → client: accepted.
+    #[n(1)]
+    Welcome(#[n(0)] Welcome),
+    /// Either → either: the session ends here, and why.
+    #[n(2)]
+    Error(#[n(0)] Failure),
+    /// Client → server: what to transfer.
+    #[n(3)]
+    Open(#[n(0)] Open),
+    /// Server → client: the request is understood and allowed.
+    #[n(4)]
+    Opened(#[n(0)] Opened),
+    /// Sender → receiver: more entries of the tree.
+    #[n(5)]
+    Entries(#[n(0)] Vec<Entry>),
+    /// Sender → receiver: the walk is over; these are the totals.
+    #[n(6)]
+    EntriesEnd(#[n(0)] Totals),
+    /// Sender → receiver: something in the source could not be read and was left out.
+    #[n(7)]
+    Problem(#[n(0)] Problem),
+    /// Receiver → sender: what to do with announced files.
+    #[n(8)]
+    Wants(#[n(0)] Vec<Want>),
+    /// Receiver → sender: blocks already here, ahead of a want whose list is too long for one message.
+    #[n(9)]
+    Have(#[n(0)] FileRuns),
+    /// Sender → receiver: blocks that are holes; nothing will be sent for them.
+    #[n(10)]
+    Holes(#[n(0)] FileRuns),
+    /// Sender → receiver: every block is acknowledged and the source did not change meanwhile.
+    #[n(11)]
+    Sealed(#[n(0)] Sealed),
+    /// Sender → receiver: no more of this file will come.
+    #[n(12)]
+    Aborted(#[n(0)] Aborted),
+    /// Sender → receiver: content compared equal (answer to [`Verdict::IfDiffers`]).
+    #[n(13)]
+    Unchanged(#[n(0)] Vec<u64>),
+    /// Receiver → sender: blocks verified and journalled.
+    #[n(14)]
+    Acks(#[n(0)] Vec<FileRuns>),
+    /// Receiver → sender: a block or packed file failed verification; send it again.
+    #[n(15)]
+    Nack(#[n(0)] Nack),
+    /// Receiver → sender: files in place under their final names.
+    #[n(16)]
+    Finished(#[n(0)] Vec<u64>),
+    /// Receiver → sender: a file cannot be received.
+    #[n(17)]
+    Failed(#[n(0)] Failed),
+    /// Sender → receiver: this data connection is broken, close it.
+    #[n(18)]
+    StreamLost(#[n(0)] u32),
+    /// Receiver → sender: this data connection is closed; all that arrived on it is acknowledged.
+    #[n(19)]
+    StreamEnded(#[n(0)] u32),
+    /// Sender → receiver: every file is settled; finish up.
+    #[n(20)]
+    Finish(#[n(0)] SideReport),
+    /// Receiver → sender: finished up.
+    #[n(21)]
+    Done(#[n(0)] SideReport),
+    /// Either → either: still here.
+    #[n(22)]
+    Ping,
+}
+
+/// First message of the client.
+#[derive(Debug, Clone, Default, PartialEq, Encode, Decode)]
+#[cbor(map)]
+pub struct Hello {
+    /// Lowest protocol version spoken.
+    #[n(0)]
+    pub version_min: u16,
+    /// Highest protocol version spoken.
+    #[n(1)]
+    pub version_max: u16,
+    /// Name and version of the software, for messages to people.
+    #[n(2)]
+    pub software: String,
+    /// The daemon's access token.
+    #[n(3)]
+    #[cbor(with = "minicbor::bytes")]
+    pub token: Option<Vec<u8>>,
+}
+
+/// Answer to [`Hello`].
+#[derive(Debug, Clone, Default, PartialEq, Encode, Decode)]
+#[cbor(map)]
+pub struct Welcome {
+    /// The version both will speak.
+    #[n(0)]
+    pub version: u16,
+    /// Name and version of the software.
+    #[n(1)]
+    pub software: String,
+    /// Names the session on data connections.
+    #[n(2)]
+    #[cbor(with = "minicbor::bytes")]
+    pub session: [u8; 16],
+    /// Key of the session's proofs and tags.
+    #[n(3)]
+    #[cbor(with = "minicbor::bytes")]
+    pub session_key: [u8; 32],
+    /// Most data connections allowed.
+    #[n(4)]
+    pub streams_max: u32,
+    /// Whether unencrypted data connections are allowed.
+    #[n(5)]
+    pub plain_allowed: bool,
+    /// An agent's own data port; absent where data goes to the port of this connection.
+    #[n(6)]
+    pub data_port: Option<u16>,
+    /// Addresses under which the agent may be reachable, best first.
+    #[n(7)]
+    pub data_hosts: Vec<String>,
+    /// SHA-256 of the agent's certificate.
+    #[n(8)]
+    #[cbor(with = "minicbor::bytes")]
+    pub fingerprint: Option<[u8; 32]>,
+}
+
+/// Which way the files go, seen from the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Direction {
+    /// Client sends, server receives.
+    #[n(0)]
+    Push,
+    /// Server sends, client receives.
+    #[n(1)]
+    Pull,
+}
+
+/// When received files are flushed to the disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Fsync {
+    /// Left to the kernel.
+    #[default]
+    #[n(0)]
+    None,
+    /// Each file before it is renamed into place, and its directory after.
+    #[n(1)]
+    File,
+    /// The destination file system once, at the end.
+    #[n(2)]
+    End,
+}
+
+/// What the client wants.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(map)]
+pub struct Open {
+    /// Which way.
+    #[n(0)]
+    pub direction: Direction,
+    /// Push: the one destination. Pull: the sources. As typed by the user, resolved by the server.
+    #[n(1)]
+    pub paths: Vec<PathBytes>,
+    /// Push: what will come.
+    #[n(2)]
+    pub sources: Vec<Source>,
+    /// Flush policy of the receiver.
+    #[n(3)]
+    pub fsync: Fsync,
+    /// Compare content instead of size and time.
+    #[n(4)]
+    pub checksum: bool,
+    /// Say what would be done; change nothing.
+    #[n(5)]
+    pub dry_run: bool,
+    /// Data connections without encryption.
+    #[n(6)]
+    pub plain: bool,
+    /// How many data connections the client will open.
+    #[n(7)]
+    pub streams: u32,
+}
+
+/// Answer to [`Open`].
+#[derive(Debug, Clone, Default, PartialEq, Encode, Decode)]
+#[cbor(map)]
+pub struct Opened {
+    /// Pull: what will come.
+    #[n(0)]
+    pub sources: Vec<Source>,
+    /// Push: where each source lands.
+    #[n(1)]
+    pub landing: Vec<PathBytes>,
+}
+
+/// A path as bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(transparent)]
+pub struct PathBytes(
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub Vec<u8>,
+);
+
+/// One operand of the command.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Source {
+    /// Last component of its path; may be empty for a source whose contents land in the destination.
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub name: Vec<u8>,
+    /// Whether it is a directory.
+    #[n(1)]
+    pub is_dir: bool,
+    /// Whether the directory's contents land in the destination, not the directory itself.
+    #[n(2)]
+    pub contents: bool,
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum EntryKind {
+    /// A regular file.
+    #[n(0)]
+    File,
+    /// A directory.
+    #[n(1)]
+    Dir,
+    /// A symbolic link, carried as such.
+    #[n(2)]
+    Symlink,
+}
+
+/// A file, directory or symlink of the tree. Directories come before what is in them.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Entry {
+    /// Number of the entry; ascending within a session, from 1.
+    #[n(0)]
+    pub id: u64,
+    /// Number of its directory; 0 is the destination itself.
+    #[n(1)]
+    pub parent: u64,
+    /// Name within its directory; empty only for the destination itself (parent 0, a directory).
+    #[n(2)]
+    #[cbor(with = "minicbor::bytes")]
+    pub name: Vec<u8>,
+    /// What it is.
+    #[n(3)]
+    pub kind: EntryKind,
+    /// Permission bits, the low 12.
+    #[n(4)]
+    pub mode: u32,
+    /// Modification time, seconds since 1970.
+    #[n(5)]
+    pub mtime_secs: i64,
+    /// Modification time, nanoseconds of the second.
+    #[n(6)]
+    pub mtime_nanos: u32,
+    /// Size in bytes; 0 for all but files.
+    #[n(7)]
+    pub size: u64,
+    /// Opaque value that differs when the file was written since (from inode and change time).
+    #[n(8)]
+    pub version: u64,
+    /// Owner, by number.
+    #[n(9)]
+    pub uid: u32,
+    /// Group, by number.
+    #[n(10)]
+    pub gid: u32,
+    /// Block size in bytes for files that travel in blocks; 0 for those that travel in packs.
+    #[n(11)]
+    pub block_bytes: u32,
+    /// Whether the source has holes.
+    #[n(12)]
+    pub sparse: bool,
+    /// Target of a symlink.
+    #[n(13)]
+    #[cbor(with = "minicbor::bytes")]
+    pub target: Vec<u8>,
+}
+
+/// Totals of the walk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Totals {
+    /// Regular files.
+    #[n(0)]
+    pub files: u64,
+    /// Directories.
+    #[n(1)]
+    pub dirs: u64,
+    /// Symlinks.
+    #[n(2)]
+    pub symlinks: u64,
+    /// Bytes in regular files.
+    #[n(3)]
+    pub bytes: u64,
+    /// Sockets, devices and FIFOs, which are left out.
+    #[n(4)]
+    pub specials: u64,
+}
+
+/// Part of the source that was left out.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Problem {
+    /// Path as the user would write it.
+    #[n(0)]
+    pub path: PathBytes,
+    /// Why.
+    #[n(1)]
+    pub failure: Failure,
+}
+
+/// What the receiver wants of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Verdict {
+    /// Send what is not in the runs.
+    #[n(0)]
+    Send,
+    /// It is here already, unchanged.
+    #[n(1)]
+    Skip,
+    /// Compare with the hash; send it when different, else say [`Message::Unchanged`].
+    #[n(2)]
+    IfDiffers,
+    /// It cannot be received; see the failure.
+    #[n(3)]
+    Refused,
+    /// A dry run: it would be sent.
+    #[n(4)]
+    WouldSend,
+}
+
+/// The receiver's answer to an announced file or symlink.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Want {
+    /// Number of the entry.
+    #[n(0)]
+    pub file: u64,
+    /// What to do.
+    #[n(1)]
+    pub verdict: Verdict,
+    /// Blocks already here and verified.
+    #[n(2)]
+    pub have: Vec<Run>,
+    /// BLAKE3 of the file that is here, with [`Verdict::IfDiffers`].
+    #[n(3)]
+    #[cbor(with = "minicbor::bytes")]
+    pub hash: Option<[u8; 32]>,
+    /// Why, with [`Verdict::Refused`].
+    #[n(4)]
+    pub failure: Option<Failure>,
+}
+
+/// Runs of blocks of one file.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct FileRuns {
+    /// Number of the entry.
+    #[n(0)]
+    pub file: u64,
+    /// The runs.
+    #[n(1)]
+    pub runs: Vec<Run>,
+}
+
+/// End of a file on the sender's side.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Sealed {
+    /// Number of the entry.
+    #[n(0)]
+    pub file: u64,
+    /// BLAKE3 of the whole file, where the sender read all of it in this session.
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub hash: Option<[u8; 32]>,
+}
+
+/// A file given up by the sender.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Aborted {
+    /// Number of the entry.
+    #[n(0)]
+    pub file: u64,
+    /// Why.
+    #[n(1)]
+    pub failure: Failure,
+    /// Whether it will be announced again under a new number.
+    #[n(2)]
+    pub again: bool,
+}
+
+/// A block that arrived damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Nack {
+    /// Number of the entry.
+    #[n(0)]
+    pub file: u64,
+    /// Block number; 0 for a packed file.
+    #[n(1)]
+    pub index: u64,
+}
+
+/// A file given up by the receiver.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Failed {
+    /// Number of the entry.
+    #[n(0)]
+    pub file: u64,
+    /// Why.
+    #[n(1)]
+    pub failure: Failure,
+}
+
+/// Why something failed: a stable code, and a text for people.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Failure {
+    /// The cause; see [`Cause`].
+    #[n(0)]
+    pub code: u16,
+    /// One line that says what happened, to what, and what to do.
+    #[n(1)]
+    pub text: String,
+}
+
+impl Failure {
+    /// A failure with its cause and text. The text is cut to what fits a message.
+    #[must_use]
+    pub fn new(cause: Cause, text: impl Into<String>) -> Self {
+        let mut text: String = text.into();
+        if text.len() > TEXT_BYTES_MAX {
+            let end = (0..=TEXT_BYTES_MAX).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
+            text.truncate(end);
+        }
+        Self { code: cause as u16, text }
+    }
+
+    /// The cause, [`Cause::Other`] for codes of the future.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        Cause::from_code(self.code)
+    }
+}
+
+/// Causes with stable numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u16)]
+#[non_exhaustive]
+pub enum Cause {
+    /// None of the others.
+    Other = 0,
+    /// No such file or directory.
+    NotFound = 1,
+    /// Not permitted by the operating system.
+    Permission = 2,
+    /// A directory is needed where something else is.
+    NotADirectory = 3,
+    /// A directory is in the way.
+    IsADirectory = 4,
+    /// The disk or quota is full.
+    NoSpace = 5,
+    /// The source changed while it was read.
+    Changed = 6,
+    /// The source vanished after it was listed.
+    Vanished = 7,
+    /// An error of the file system.
+    Io = 8,
+    /// The token is wrong or missing.
+    Token = 9,
+    /// No common protocol version.
+    Version = 10,
+    /// A limit of the far side is reached (connections, sessions).
+    Busy = 11,
+    /// The peer broke the protocol.
+    Protocol = 12,
+    /// The daemon is read-only.
+    ReadOnly = 13,
+    /// Unencrypted data is not allowed by the far side.
+    PlainRefused = 14,
+    /// Nothing was heard for too long.
+    Timeout = 15,
+    /// Ended by the user or a shutdown.
+    Cancelled = 16,
+    /// Content did not verify, repeatedly.
+    Verification = 17,
+    /// The path would leave the daemon's root.
+    Escape = 18,
+    /// The request makes no sense (two sources of one name …).
+    Usage = 19,
+}
+
+impl Cause {
+    fn from_code(code: u16) -> Self {
+        const ALL: [Cause; 20] = [
+            Cause::Other,
+            Cause::NotFound,
+            Cause::Permission,
+            Cause::NotADirectory,
+            Cause::IsADirectory,
+            Cause::NoSpace,
+            Cause::Changed,
+            Cause::Vanished,
+            Cause::Io,
+            Cause::Token,
+            Cause::Version,
+            Cause::Busy,
+            Cause::Protocol,
+            Cause::ReadOnly,
+            Cause::PlainRefused,
+            Cause::Timeout,
+            Cause::Cancelled,
+            Cause::Verification,
+            Cause::Escape,
+            Cause::Usage,
+        ];
+        ALL.get(usize::from(code)).copied().unwrap_or(Cause::Other)
+    }
+}
+
+/// What one side did and where its time went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct SideReport {
+    /// Nanoseconds in each stage: read, compute, network, write, idle.
+    #[n(0)]
+    pub stage_nanos: [u64; 5],
+    /// Segments retransmitted by this side's data connections.
+    #[n(1)]
+    pub retransmits: u64,
+    /// Files that failed on this side.
+    #[n(2)]
+    pub failed: u64,
+}
+
+impl SideReport {
+    /// A report from stage times.
+    #[must_use]
+    pub fn new(times: &StageTimes, retransmits: u64, failed: u64) -> Self {
+        let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+        let stage_nanos =
+            [times.read, times.compute, times.network, times.write, times.idle].map(nanos);
+        Self { stage_nanos, retransmits, failed }
+    }
+
+    /// The stage times in it.
+    #[must_use]
+    pub fn times(&self) -> StageTimes {
+        let [read, compute, network, write, idle] = self.stage_nanos.map(Duration::from_nanos);
+        StageTimes { read, compute, network, write, idle }
+    }
+}
+
+/// Encodes a message with its frame prefix.
+///
+/// # Errors
+/// [`WireError::FrameTooLong`] when it does not fit a frame.
+pub fn encode(message: &Message) -> Result<Vec<u8>, WireError> {
+    let mut out = vec![0; super::frame::PREFIX_BYTES];
+    let _: Result<(), minicbor::encode::Error<std::convert::Infallible>> =
+        minicbor::encode(message, &mut out);
+    let prefix = super::frame::prefix(out.len() - super::frame::PREFIX_BYTES)?;
+    out[..super::frame::PREFIX_BYTES].copy_from_slice(&prefix);
+    Ok(out)
+}
+
+/// Decodes the body of a frame and checks its bounds.
+///
+/// # Errors
+/// [`WireError::Malformed`], [`WireError::OverLimit`], [`WireError::BadName`].
+pub fn decode(body: &[u8]) -> Result<Message, WireError> {
+    let mut decoder = minicbor::Decoder::new(body);
+    let message: Message =
+        decoder.decode().map_err(|e| WireError::Malformed(e.to_string()))?;
+    if decoder.position() != body.len() {
+        return Err(WireError::Malformed("bytes after the message".into()));
+    }
+    check(&message)?;
+    Ok(message)
+}
+
+fn check(message: &Message) -> Result<(), WireError> {
+    match message {
+        Message::Hello(hello) => at_most("the software name", hello.software.len(), TEXT_BYTES_MAX),
+        Message::Welcome(welcome) => {
+            at_most("the software name", welcome.software.len(), TEXT_BYTES_MAX)?;
+            at_most("the number of streams", welcome.streams_max as usize, STREAMS_MAX as usize)?;
+            at_most("the number of addresses", welcome.data_hosts.len(), 16)
+        }
+        Message::Open(open) => check_open(open),
+        Message::Opened(opened) => opened.sources.iter().try_for_each(check_source),
+        Message::Entries(entries) => {
+            at_most("a batch of entries", entries.len(), ENTRY_BATCH_COUNT_MAX)?;
+            entries.iter().try_for_each(check_entry)
+        }
+        Message::Wants(wants) => {
+            wants.iter().try_for_each(|want| at_most("a list of runs", want.have.len(), RUNS_MAX))
+        }
+        Message::Have(runs) | Message::Holes(runs) => {
+            at_most("a list of runs", runs.runs.len(), RUNS_MAX)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_open(open: &Open) -> Result<(), WireError> {
+    at_most("the number of streams", open.streams as usize, STREAMS_MAX as usize)?;
+    for path in &open.paths {
+        at_most("a path", path.0.len(), PATH_BYTES_MAX)?;
+    }
+    open.sources.iter().try_for_each(check_source)
+}
+
+fn check_source(source: &Source) -> Result<(), WireError> {
+    if source.contents && source.name.is_empty() { Ok(()) } else { check_name(&source.name) }
+}
+
+fn check_entry(entry: &Entry) -> Result<(), WireError> {
+    let is_root = entry.parent == 0 && entry.kind == EntryKind::Dir && entry.name.is_empty();
+    if !is_root {
+        check_name(&entry.name)?;
+    }
+    at_most("a symlink target", entry.target.len(), PATH_BYTES_MAX)?;
+    if entry.mtime_nanos >= 1_000_000_000 {
+        return Err(WireError::OverLimit { what: "nanoseconds", max: 999_999_999 });
+    }
+    if entry.target.contains(&0) {
+        return Err(WireError::BadName(lossy(&entry.target)));
+    }
+    match (entry.kind, entry.block_bytes) {
+        (EntryKind::File, 0) => at_most(
+            "a packed file",
+            usize::try_from(entry.size).unwrap_or(usize::MAX),
+            crate::limits::PACKED_FILE_BYTES_MAX as usize,
+        ),
+        (EntryKind::File, block) => crate::blocks::Layout::new(entry.size, block).map(|_| ()),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses what is no plain path component: this is what keeps a peer's tree beneath its root.
+///
+/// # Errors
+/// [`WireError::BadName`].
+pub fn check_name(name: &[u8]) -> Result<(), WireError> {
+    let plain = !name.is_empty()
+        && name != b"."
+        && name != b".."
+        && name.len() <= NAME_BYTES_MAX
+        && !name.iter().any(|&b| b == b'/' || b == 0);
+    if plain { Ok(()) } else { Err(WireError::BadName(lossy(name))) }
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned()
+}
+
+fn at_most(what: &'static str, value: usize, max: usize) -> Result<(), WireError> {
+    if value > max { Err(WireError::OverLimit { what, max }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn entry() -> Entry {
+        Entry {
+            id: 7,
+            parent: 0,
+            name: b"na\xffme\n".to_vec(),
+            kind: EntryKind::File,
+            mode: 0o644,
+            mtime_secs: -5,
+            mtime_nanos: 999_999_999,
+            size: 3 << 30,
+            version: 99,
+            uid: 1,
+            gid: 2,
+            block_bytes: 4 << 20,
+            sparse: true,
+            target: Vec::new(),
+        }
+    }
+
+    fn round_trip(message: &Message) -> Result<Message, WireError> {
+        decode(&encode(message).unwrap()[super::super::frame::PREFIX_BYTES..])
+    }
+
+    #[test]
+    fn names_that_are_not_utf8_travel_unharmed() {
+        let message = Message::Entries(vec![entry()]);
+        assert_eq!(round_trip(&message), Ok(message));
+    }
+
+    #[test]
+    fn names_that_could_leave_the_root_are_refused() {
+        for bad in [&b""[..], b".", b"..", b"a/b", b"/", b"/etc", b"../x", b"a\0b", &[b'x'; 256]] {
+            let message = Message::Entries(vec![Entry { name: bad.to_vec(), ..entry() }]);
+            assert!(matches!(round_trip(&message), Err(WireError::BadName(_))), "{bad:?}");
+        }
+        let dir = Entry { name: vec![], kind: EntryKind::Dir, ..entry() };
+        assert!(round_trip(&Message::Entries(vec![dir.clone()])).is_ok());
+        let nested = Entry { parent: 3, ..dir };
+        assert!(round_trip(&Message::Entries(vec![nested])).is_err());
+    }
+
+    #[test]
+    fn sizes_and_counts_over_their_limits_are_refused() {
+        let packed = Entry { block_bytes: 0, ..entry() };
+        assert!(round_trip(&Message::Entries(vec![packed])).is_err());
+        let odd = Entry { block_bytes: 3 << 20, ..entry() };
+        assert!(round_trip(&Message::Entries(vec![odd])).is_err());
+        let nanos = Entry { mtime_nanos: 1_000_000_000, ..entry() };
+        assert!(round_trip(&Message::Entries(vec![nanos])).is_err());
+        let small = Entry { name: b"x".to_vec(), ..entry() };
+        assert!(round_trip(&Message::Entries(vec![small; ENTRY_BATCH_COUNT_MAX + 1])).is_err());
+    }
+
+    #[test]
+    fn unknown_keys_of_a_newer_peer_are_skipped() {
+        let mut body = Vec::new();
+        let mut e = minicbor::Encoder::new(&mut body);
+        e.array(2).unwrap().u8(0).unwrap().array(1).unwrap();
+        e.map(4).unwrap().u8(0).unwrap().u16(1).unwrap().u8(1).unwrap().u16(3).unwrap();
+        e.u8(2).unwrap().str("future").unwrap().u8(200).unwrap().array(1).unwrap().u8(9).unwrap();
+        let hello =
+            Hello { version_min: 1, version_max: 3, software: "future".into(), token: None };
+        assert_eq!(decode(&body), Ok(Message::Hello(hello)));
+    }
+
+    #[test]
+    fn bytes_after_a_message_are_refused() {
+        let mut body = encode(&Message::Ping).unwrap()[4..].to_vec();
+        body.push(0);
+        assert!(decode(&body).is_err());
+    }
+
+    #[test]
+    fn a_code_of_the_future_reads_as_other() {
+        let failure = Failure { code: 60_000, text: String::new() };
+        assert_eq!(failure.cause(), Cause::Other);
+        for code in 0..20 {
+            assert_eq!(Cause::from_code(code) as u16, code);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_rubbish_never_panics(body in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode(&body);
+        }
+
+        #[test]
+        fn a_damaged_message_never_panics(at in 0usize..100, value: u8) {
+            let mut body = encode(&Message::Entries(vec![entry(); 2])).unwrap()[4..].to_vec();
+            let at = at % body.len();
+            body[at] = value;
+            let _ = decode(&body);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Opens a relative path so that it cannot lead out of the directory it starts in.
+//!
+//! The kernel's `openat2` does it in one call and without a race. Where it is missing (old kernel)
+//! or forbidden (a seccomp filter), a walk does it one component at a time, more strictly: it
+//! follows no symbolic link at all and accepts no `..`.
+//!
+//! Decides only where a path may lead; what is opened at its end is the caller's concern.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+/// How often a rename elsewhere in the tree may disturb one resolution before we report it.
+///
+/// The kernel answers `EAGAIN` when any rename on the machine overlaps a resolution that crosses
+/// `..`; a path has to be very unlucky to meet that many in a row.
+const MAX_RENAME_RACES: usize = 64;
+
+/// The path that names the directory itself.
+const SELF: &[u8] = b".";
+
+/// Opens `rel` with `flags`, resolving it beneath `dir`.
+///
+/// An empty `rel` names `dir` itself. Symbolic links are followed while they stay beneath `dir`;
+/// the last component only if `flags` lacks `NOFOLLOW`. With the fallback none is followed.
+///
+/// # Errors
+///
+/// `EXDEV` if `rel` is absolute or leads out of `dir`, `ELOOP` for a magic link of `/proc`.
+pub(crate) fn open(dir: impl AsFd, rel: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+    let dir = dir.as_fd();
+    match open_by_kernel(dir, rel, flags) {
+        Err(Errno::NOSYS | Errno::PERM) => Ok(open_by_walk(dir, rel, flags)?),
+        other => Ok(other?),
+    }
+}
+
+/// One `openat2`, repeated while renames disturb it.
+fn open_by_kernel(dir: BorrowedFd<'_>, rel: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let path = if rel.is_empty() { SELF } else { rel };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let attempt = || {
+        retry_on_intr(|| {
+            rustix::fs::openat2(dir, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+        })
+    };
+    for _ in 0..MAX_RENAME_RACES {
+        match attempt() {
+            Err(Errno::AGAIN) => {}
+            done => return done,
+        }
+    }
+    attempt()
+}
+
+/// Opens one component after the other, each in the directory just opened.
+fn open_by_walk(dir: BorrowedFd<'_>, rel: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    if rel.starts_with(b"/") {
+        return Err(Errno::XDEV);
+    }
+    let mut components: Vec<&[u8]> =
+        rel.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != SELF).collect();
+    // A `..` could be sound only by remembering the way down, which a rename can falsify.
+    if components.contains(&b"..".as_slice()) {
+        return Err(Errno::XDEV);
+    }
+    let last = components.pop().unwrap_or(SELF);
+    let mut parent: Option<OwnedFd> = None;
+    for component in components {
+        let here = parent.as_ref().map_or(dir, AsFd::as_fd);
+        parent = Some(open_component(here, component, OFlags::PATH | OFlags::DIRECTORY)?);
+    }
+    let here = parent.as_ref().map_or(dir, AsFd::as_fd);
+    // "name/" asks for a directory, as it does everywhere else.
+    let flags = if rel.ends_with(b"/") { flags | OFlags::DIRECTORY } else { flags };
+    open_component(here, last, flags)
+}
+
+fn open_component(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()))
+}
+
+/// Opens the entry `name` of `dir` itself, not through a symbolic link.
+///
+/// # Errors
+///
+/// `InvalidInput` if `name` is not the name of an entry; `ELOOP` or `ENOTDIR` for a symbolic link.
+pub(crate) fn open_child(
+    dir: impl AsFd,
+    name: &OsStr,
+    flags: OFlags,
+    mode: Mode,
+) -> io::Result<OwnedFd> {
+    let name = entry_name(name)?;
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(retry_on_intr(|| rustix::fs::openat(&dir, name, flags, mode))?)
+}
+
+/// Checks that `name` can name an entry of a directory: with a `/`, or as `.` or `..`, it would be
+/// a path, and could lead elsewhere.
+///
+/// # Errors
+///
+/// `InvalidInput` if it cannot.
+pub(crate) fn entry_name(name: &OsStr) -> io::Result<&OsStr> {
+    let bytes = name.as_encoded_bytes();
+    let is_path = matches!(bytes, b"" | b"." | b"..") || bytes.iter().any(|&b| b == b'/' || b == 0);
+    if is_path {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not the name of a directory entry",
+        ));
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests;

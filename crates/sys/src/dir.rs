@@ -1,0 +1,336 @@
+//! A directory held open, and everything done to its entries through it.
+//!
+//! Nothing here builds a path from the root of the filesystem after the first open: an entry is
+//! named within a directory that is held open, so a rename or a symbolic link put in the way
+//! cannot redirect an operation. Functions that take a `name` refuse anything but the name of an
+//! entry (`InvalidInput`) and never follow a symbolic link; functions that take a `rel` path
+//! follow links only while they stay beneath the directory.
+//!
+//! Does not recurse, sort, or decide what to do about an entry.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::beneath::{self, entry_name, open_child};
+use crate::stat::{Kind, MODE_BITS, Stat, Timestamp, stat_file};
+
+/// How every [`Dir`] is opened: readable, so that it can be listed and synced.
+const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// How a file is opened before it is known to be a regular one: a FIFO without a writer must not
+/// hang us, nor a terminal become ours.
+const PROBE_FLAGS: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name, as bytes the filesystem chose: not necessarily UTF-8, never with a `/`.
+    pub name: OsString,
+    /// What it is, where the filesystem tells while listing; otherwise ask [`Dir::stat`].
+    pub kind: Option<Kind>,
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+}
+
+impl Dir {
+    /// Opens the directory at `path`, following symbolic links: it is the user's own path.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `NotADirectory`, `PermissionDenied`, or whatever else the kernel reports.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let fd = retry_on_intr(|| rustix::fs::openat(CWD, path, DIR_FLAGS, Mode::empty()))?;
+        Ok(Self { fd })
+    }
+
+    /// Opens the directory at `rel`, which must lie beneath this one; empty or `.` is this one
+    /// again, with a position of its own.
+    ///
+    /// Symbolic links are followed while they stay beneath, except where `openat2` is unavailable:
+    /// then none is followed and `..` is refused.
+    ///
+    /// # Errors
+    ///
+    /// `CrossesDevices` (`EXDEV`) if `rel` is absolute or leads out of this directory, `ELOOP` for
+    /// a magic link of `/proc`, `NotADirectory` if it is something else, or whatever the kernel
+    /// reports.
+    pub fn open_beneath(&self, rel: &[u8]) -> io::Result<Self> {
+        Ok(Self { fd: beneath::open(self, rel, DIR_FLAGS)? })
+    }
+
+    /// Opens the directory that is the entry `name`.
+    ///
+    /// # Errors
+    ///
+    /// `NotADirectory` if it is anything else, a symbolic link to a directory included.
+    pub fn open_child_dir(&self, name: &OsStr) -> io::Result<Self> {
+        Ok(Self { fd: open_child(self, name, DIR_FLAGS, Mode::empty())? })
+    }
+
+    /// Opens the regular file at `rel` for reading, under the rules of [`Dir::open_beneath`].
+    ///
+    /// Never waits for the other end of a FIFO.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if it is not a regular file; otherwise as [`Dir::open_beneath`].
+    pub fn open_file_beneath(&self, rel: &[u8]) -> io::Result<File> {
+        regular(beneath::open(self, rel, PROBE_FLAGS | OFlags::RDONLY))
+    }
+
+    /// Opens the regular file that is the entry `name` for reading.
+    ///
+    /// # Errors
+    ///
+    /// `ELOOP` for a symbolic link, `InvalidInput` for anything else but a regular file.
+    pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
+        regular(open_child(self, name, PROBE_FLAGS | OFlags::RDONLY, Mode::empty()))
+    }
+
+    /// Creates the regular file `name` and opens it for reading and writing; the process's umask
+    /// is taken off `mode`.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if there is such an entry, even a dangling symbolic link.
+    pub fn create_new(&self, name: &OsStr, mode: u32) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        Ok(open_child(self, name, flags, mode_bits(mode))?.into())
+    }
+
+    /// Opens the existing regular file `name` for reading and writing.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `ELOOP` for a symbolic link, `IsADirectory` for a directory, `InvalidInput` for
+    /// anything else but a regular file.
+    pub fn open_rw(&self, name: &OsStr) -> io::Result<File> {
+        regular(open_child(self, name, PROBE_FLAGS | OFlags::RDWR, Mode::empty()))
+    }
+
+    /// Describes the entry `name`; a symbolic link itself, not what it points to.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if there is none.
+    pub fn stat(&self, name: &OsStr) -> io::Result<Stat> {
+        let raw = rustix::fs::statat(self, entry_name(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(Stat::from_raw(&raw))
+    }
+
+    /// Describes what is at `rel`, under the rules of [`Dir::open_beneath`], but without following
+    /// the last component; empty or `.` is this directory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::open_beneath`].
+    pub fn stat_beneath(&self, rel: &[u8]) -> io::Result<Stat> {
+        stat_file(beneath::open(self, rel, OFlags::PATH | OFlags::NOFOLLOW)?)
+    }
+
+    /// Describes this directory.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `fstat` reports.
+    pub fn stat_self(&self) -> io::Result<Stat> {
+        stat_file(self)
+    }
+
+    /// Creates the directory `name`; the process's umask is taken off `mode`.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if there is such an entry of any kind.
+    pub fn mkdir(&self, name: &OsStr, mode: u32) -> io::Result<()> {
+        Ok(rustix::fs::mkdirat(self, entry_name(name)?, mode_bits(mode))?)
+    }
+
+    /// Renames the entry `from` to `to`, replacing what has that name in one step.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, or `IsADirectory`, `NotADirectory`, `DirectoryNotEmpty` where the kinds of the
+    /// two do not allow the replacement.
+    pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::renameat(self, entry_name(from)?, self, entry_name(to)?)?)
+    }
+
+    /// Removes the entry `name`, which must not be a directory.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `IsADirectory`.
+    pub fn unlink(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(self, entry_name(name)?, AtFlags::empty())?)
+    }
+
+    /// Removes the empty directory `name`.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `NotADirectory`, `DirectoryNotEmpty`.
+    pub fn rmdir(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(self, entry_name(name)?, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Creates the symbolic link `name`, pointing to `target`, which may be anything.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists`; `NotFound` for an empty `target`.
+    pub fn symlink(&self, target: &OsStr, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::symlinkat(target, self, entry_name(name)?)?)
+    }
+
+    /// What the symbolic link `name` points to.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; `InvalidInput` if it is not a symbolic link.
+    pub fn read_link(&self, name: &OsStr) -> io::Result<OsString> {
+        let target = rustix::fs::readlinkat(self, entry_name(name)?, Vec::new())?;
+        Ok(OsString::from_vec(target.into_bytes()))
+    }
+
+    /// Sets the modification time of the entry `name`, of a symbolic link itself; the access time
+    /// stays.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; `InvalidInput` for nanoseconds of a second or more. A filesystem that cannot
+    /// hold the time rounds it silently.
+    pub fn set_mtime(&self, name: &OsStr, mtime: Timestamp) -> io::Result<()> {
+        let (name, times) = (entry_name(name)?, mtime.as_mtime_only()?);
+        Ok(rustix::fs::utimensat(self, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Sets the low twelve mode bits of this directory; the umask plays no part.
+    ///
+    /// # Errors
+    ///
+    /// `PermissionDenied` if it is not ours.
+    pub fn set_own_mode(&self, mode: u32) -> io::Result<()> {
+        Ok(rustix::fs::fchmod(self, mode_bits(mode))?)
+    }
+
+    /// Sets the modification time of this directory; the access time stays.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::set_mtime`].
+    pub fn set_own_mtime(&self, mtime: Timestamp) -> io::Result<()> {
+        Ok(rustix::fs::futimens(self, &mtime.as_mtime_only()?)?)
+    }
+
+    /// Makes the entries of this directory (creations, renames, removals) durable.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `fsync` reports, such as an earlier failed write.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(retry_on_intr(|| rustix::fs::fsync(self))?)
+    }
+
+    /// Makes everything written so far to the filesystem of this directory durable, by any
+    /// process.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `syncfs` reports; since Linux 5.8 that includes earlier failed writes.
+    pub fn sync_filesystem(&self) -> io::Result<()> {
+        Ok(retry_on_intr(|| rustix::fs::syncfs(self))?)
+    }
+
+    /// All entries but `.` and `..`, in the order of the filesystem.
+    ///
+    /// Reads through a descriptor of its own: two listings do not disturb each other.
+    ///
+    /// # Errors
+    ///
+    /// The first error of opening or reading; no partial list.
+    pub fn entries(&self) -> io::Result<Vec<Entry>> {
+        let fresh = self.open_self()?;
+        let mut entries = Vec::new();
+        for entry in rustix::fs::Dir::new(fresh)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                entries.push(Entry {
+                    name: OsStr::from_bytes(name).to_owned(),
+                    kind: Kind::from_entry_type(entry.file_type()),
+                });
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Bytes that may still be written to the filesystem of this directory without privilege.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `statvfs` reports.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        let info = retry_on_intr(|| rustix::fs::fstatvfs(self))?;
+        Ok(info.f_bavail.saturating_mul(info.f_frsize))
+    }
+
+    /// Another handle on the same open directory.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE` if no more descriptors can be opened.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone()? })
+    }
+
+    fn open_self(&self) -> io::Result<OwnedFd> {
+        Ok(retry_on_intr(|| rustix::fs::openat(self, ".", DIR_FLAGS, Mode::empty()))?)
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Takes the outcome of an open with [`PROBE_FLAGS`]: a regular file becomes an ordinary blocking
+/// one, anything else is refused.
+fn regular(opened: io::Result<OwnedFd>) -> io::Result<File> {
+    let fd = match opened {
+        // A socket, or a device without a driver: it exists and is no regular file.
+        Err(err) if err.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+            return Err(not_regular());
+        }
+        other => other?,
+    };
+    if stat_file(&fd)?.kind != Kind::File {
+        return Err(not_regular());
+    }
+    // Non-blocking is all there is to clear: F_SETFL touches neither the access mode nor the rest.
+    rustix::fs::fcntl_setfl(&fd, OFlags::empty())?;
+    Ok(fd.into())
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
+}
+
+fn mode_bits(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode & MODE_BITS)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! What the machine and this process are: identity, limits, time and memory used, randomness.
+//!
+//! Reads; the only thing changed here is the limit on open files.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::time::{ClockId, clock_gettime};
+
+/// The umask assumed when the kernel does not tell: nothing for anybody but the owner.
+const CAUTIOUS_UMASK: u32 = 0o077;
+
+/// The number that the kernel chose for itself when it booted.
+///
+/// # Errors
+///
+/// `NotFound` without `/proc`; `InvalidData` if it is not a UUID.
+pub fn boot_id() -> io::Result<[u8; 16]> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    parse_uuid(text.trim())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the boot id is not a UUID"))
+}
+
+/// The bytes of a UUID in its usual form: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let groups: Vec<&str> = text.split('-').collect();
+    if !groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12]) {
+        return None;
+    }
+    let digits = groups.concat();
+    let mut uuid = [0; 16];
+    for (byte, pair) in uuid.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        *byte = hex_digit(pair[0])? << 4 | hex_digit(pair[1])?;
+    }
+    Some(uuid)
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| digit.try_into().ok())
+}
+
+/// The mode bits that this process withholds from new files; `0o077` where `/proc` does not tell.
+///
+/// Only reads: the system call that tells the umask also sets it, for a moment, in all threads.
+pub fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    parse_umask(&status).unwrap_or(CAUTIOUS_UMASK)
+}
+
+fn parse_umask(status: &str) -> Option<u32> {
+    let octal = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(octal.trim(), 8).ok()
+}
+
+/// Raises the number of files that this process may hold open as far as it may on its own; the
+/// answer is the limit now, `u64::MAX` if there is none.
+///
+/// # Errors
+///
+/// `PermissionDenied` if even that is forbidden.
+pub fn raise_open_file_limit() -> io::Result<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    }
+    Ok(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+}
+
+/// The user on whose behalf the kernel judges what this process may do.
+pub fn effective_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// The name of this machine, with anything that is not UTF-8 replaced.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Processor time used by the calling thread.
+pub fn thread_cpu_time() -> Duration {
+    clock(ClockId::ThreadCPUTime)
+}
+
+/// Processor time used by all threads of this process.
+pub fn process_cpu_time() -> Duration {
+    clock(ClockId::ProcessCPUTime)
+}
+
+fn clock(id: ClockId) -> Duration {
+    // The clocks that count what was used are never negative.
+    Duration::try_from(clock_gettime(id)).unwrap_or_default()
+}
+
+/// Fills `buf` with random bytes fit for secrets.
+///
+/// # Errors
+///
+/// `ENOSYS` or `EPERM` where a filter forbids the call.
+pub fn random(buf: &mut [u8]) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < buf.len() {
+        filled +=
+            rustix::io::retry_on_intr(|| getrandom(&mut buf[filled..], GetRandomFlags::empty()))?;
+    }
+    Ok(())
+}
+
+/// The most memory that this process has had resident at any time, in bytes; zero if unknown.
+pub fn max_rss_bytes() -> u64 {
+    // SAFETY: the structure is made of integers only, for which all bytes zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one structure to `usage`, which outlives the call.
+    let outcome = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    if outcome != 0 {
+        return 0;
+    }
+    // Linux counts it in KiB.
+    u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_boot_id_is_the_same_twice_and_not_zero() {
+        let id = boot_id().unwrap();
+        assert_eq!(id, boot_id().unwrap());
+        assert_ne!(id, [0; 16]);
+    }
+
+    #[test]
+    fn a_uuid_is_read_digit_by_digit() {
+        let id = parse_uuid("00112233-4455-6677-8899-aAbBcCdDeEfF").unwrap();
+        assert_eq!(
+            id,
+            [
+                0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd,
+                0xee, 0xff
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_a_uuid_is_refused() {
+        for text in [
+            "",
+            "00112233445566778899aabbccddeeff",
+            "00112233-4455-6677-8899-aabbccddeef",
+            "00112233-4455-6677-8899-aabbccddeeff0",
+            "0011223-34455-6677-8899-aabbccddeeff",
+            "g0112233-4455-6677-8899-aabbccddeeff",
+            "+0112233-4455-6677-8899-aabbccddeeff",
+            "é112233-4455-6677-8899-aabbccddeeff",
+        ] {
+            assert_eq!(parse_uuid(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_umask_is_what_a_new_file_lacks() {
+        use std::os::unix::fs::PermissionsExt;
+        let (root, dir) = crate::testing::scratch();
+        dir.create_new("f".as_ref(), 0o777).unwrap();
+        let mode = std::fs::metadata(root.path().join("f")).unwrap().permissions().mode() & 0o777;
+        assert_eq!(umask(), 0o777 & !mode);
+    }
+
+    #[test]
+    fn the_umask_is_read_as_octal() {
+        assert_eq!(parse_umask("Name:\tx\nUmask:\t0027\nState:\tR\n"), Some(0o027));
+        assert_eq!(parse_umask("Name:\tx\n"), None);
+        assert_eq!(parse_umask("Umask:\t9\n"), None);
+    }
+
+    #[test]
+    fn the_open_file_limit_becomes_the_hard_one() {
+        let now = raise_open_file_limit().unwrap();
+        assert_eq!(now, getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX));
+        assert_eq!(raise_open_file_limit().unwrap(), now);
+    }
+
+    #[test]
+    fn the_effective_user_owns_what_it_creates() {
+        let (_root, dir) = crate::testing::scratch();
+        dir.create_new("f".as_ref(), 0o600).unwrap();
+        assert_eq!(dir.stat("f".as_ref()).unwrap().uid, effective_uid());
+    }
+
+    #[test]
+    fn the_host_name_is_the_one_in_proc() {
+        let proc = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        assert_eq!(host_name(), proc.trim_end());
+    }
+
+    #[test]
+    fn cpu_time_grows_with_work_and_not_with_sleep() {
+        let before = (thread_cpu_time(), process_cpu_time());
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(thread_cpu_time() - before.0 < Duration::from_millis(100));
+
+        let target = thread_cpu_time() + Duration::from_millis(20);
+        let mut spins = 0_u64;
+        while thread_cpu_time() < target {
+            spins = std::hint::black_box(spins + 1);
+        }
+        assert!(process_cpu_time() - before.1 >= Duration::from_millis(20));
+    }
+
+    #[test]
+    fn the_whole_buffer_becomes_random() {
+        let mut buf = vec![0_u8; 100_000];
+        random(&mut buf).unwrap();
+        // The chance that 64 random bytes in a row are all zero is nil.
+        assert!(
+            buf.chunks(64).filter(|chunk| chunk.len() == 64).all(|c| c.iter().any(|&b| b != 0))
+        );
+        random(&mut []).unwrap();
+    }
+
+    #[test]
+    fn the_peak_of_resident_memory_covers_what_was_touched() {
+        let touched = std::hint::black_box(vec![1_u8; 64 << 20]);
+        assert!(max_rss_bytes() >= touched.len() as u64);
+        assert!(max_rss_bytes() < 64 << 30);
+    }
+}

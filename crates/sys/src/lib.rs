@@ -1,0 +1,39 @@
+//! Thin safe wrappers over the Linux system calls that bankfull needs.
+//!
+//! What lives here: one function per thing the kernel can do for us, with its `unsafe` (this
+//! crate is the only home of it), its retries on interruption, and the translation of "this
+//! kernel or this filesystem cannot" into a value instead of an error. Confinement of a path
+//! beneath a directory lives here too, because only the kernel can do it without a race.
+//!
+//! What never does: policy (when to copy, how much, what to do about an error), the protocol, and
+//! any type of ours beyond the plain descriptions of what the kernel said.
+//!
+//! Every fallible function returns [`std::io::Result`]; an error that came from the kernel carries
+//! its raw OS error. Names of directory entries are [`std::ffi::OsStr`], relative paths are bytes
+//! with `/` between components: neither has to be UTF-8.
+//!
+//! Descriptors made here are all close-on-exec.
+
+mod beneath;
+pub mod dir;
+pub mod file;
+pub mod host;
+pub mod socket;
+pub mod stat;
+#[cfg(test)]
+mod testing;
+
+pub use dir::{Dir, Entry};
+pub use file::{
+    advise_dont_need, advise_sequential, clone_whole, copy_range, data_extent, reserve, set_mode,
+    set_mtime, sync_all, sync_data, try_lock,
+};
+pub use host::{
+    boot_id, effective_uid, host_name, max_rss_bytes, process_cpu_time, raise_open_file_limit,
+    random, thread_cpu_time, umask,
+};
+pub use socket::{
+    TcpInfo, congestion_control, peek, send_file, send_queue_bytes, set_congestion_control,
+    set_user_timeout, tcp_info,
+};
+pub use stat::{Kind, Stat, Timestamp, stat_file};

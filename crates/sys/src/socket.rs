@@ -1,0 +1,207 @@
+//! What is asked of, or told to, a connected TCP socket besides reading and writing it.
+//!
+//! Reports the kernel's numbers in ordinary units and leaves out those it does not have. Does not
+//! connect, accept, or judge the numbers.
+
+use std::io;
+use std::mem::{offset_of, size_of};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use libc::tcp_info as RawInfo;
+use rustix::net::{RecvFlags, recv, sockopt};
+
+/// What TCP says about a connection. An absent value is one that this kernel does not report or
+/// has not measured yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// Smoothed round-trip time; zero before the first measurement.
+    pub rtt: Duration,
+    /// Smallest round-trip time of late (over the last five minutes, by default).
+    pub min_rtt: Option<Duration>,
+    /// Segments sent again, over the life of the connection.
+    pub total_retrans: u32,
+    /// Bytes that the peer has acknowledged.
+    pub bytes_acked: Option<u64>,
+    /// Bytes received in order.
+    pub bytes_received: Option<u64>,
+    /// Payload bytes sent, those sent again included.
+    pub bytes_sent: Option<u64>,
+    /// Payload bytes sent again.
+    pub bytes_retrans: Option<u64>,
+    /// Congestion window, in segments.
+    pub snd_cwnd: u32,
+    /// Segment size when sending, in bytes.
+    pub snd_mss: u32,
+    /// Latest measured rate of delivery to the peer, in bytes per second.
+    pub delivery_rate_bytes_per_sec: Option<u64>,
+    /// Rate to which sending is paced, in bytes per second; absent when unlimited.
+    pub pacing_rate_bytes_per_sec: Option<u64>,
+    /// Time spent limited by the peer's receive window.
+    pub rwnd_limited: Option<Duration>,
+    /// Time spent limited by our send buffer.
+    pub sndbuf_limited: Option<Duration>,
+    /// Time spent with something unacknowledged or unsent.
+    pub busy_time: Option<Duration>,
+    /// Round-trip time estimated as a receiver.
+    pub rcv_rtt: Option<Duration>,
+    /// Bytes that the application reads in a round trip, as the receive buffer's tuning sees it.
+    pub rcv_space: u32,
+    /// Receive window that the peer advertises, in bytes.
+    pub snd_wnd: Option<u32>,
+    /// Bytes in the send queue that have not been sent yet.
+    pub notsent_bytes: Option<u32>,
+}
+
+/// Asks the kernel about a TCP connection.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` or `ENOPROTOOPT` if it is not a TCP socket.
+pub fn tcp_info(s: impl AsFd) -> io::Result<TcpInfo> {
+    let (raw, len) = raw_tcp_info(s)?;
+    Ok(TcpInfo::from_raw(&raw, len))
+}
+
+/// The kernel's structure, and how many bytes of it this kernel has filled in.
+fn raw_tcp_info(s: impl AsFd) -> io::Result<(RawInfo, usize)> {
+    // SAFETY: the structure is made of integers only, for which all bytes zero is a value.
+    let mut raw: RawInfo = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<RawInfo>() as libc::socklen_t;
+    // SAFETY: the descriptor is open while `s` is borrowed; the kernel writes at most `len` bytes
+    // to `raw`, which has that many, and the new length to `len`; both outlive the call.
+    let outcome = unsafe {
+        libc::getsockopt(
+            s.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut raw).cast(),
+            &raw mut len,
+        )
+    };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((raw, len as usize))
+}
+
+/// The value of a field of the kernel's structure, `None` if the kernel's ends before it.
+macro_rules! reported {
+    ($raw:expr, $len:expr, $field:ident) => {
+        (offset_of!(RawInfo, $field) + size_of_val(&$raw.$field) <= $len).then_some($raw.$field)
+    };
+}
+
+impl TcpInfo {
+    /// Reads the first `len` bytes of `raw`.
+    ///
+    /// The fields up to `tcpi_total_retrans` have been there for as long as we could run.
+    fn from_raw(raw: &RawInfo, len: usize) -> Self {
+        Self {
+            rtt: micros(raw.tcpi_rtt.into()),
+            min_rtt: reported!(raw, len, tcpi_min_rtt)
+                .filter(|&us| us != u32::MAX)
+                .map(|us| micros(us.into())),
+            total_retrans: raw.tcpi_total_retrans,
+            bytes_acked: reported!(raw, len, tcpi_bytes_acked),
+            bytes_received: reported!(raw, len, tcpi_bytes_received),
+            bytes_sent: reported!(raw, len, tcpi_bytes_sent),
+            bytes_retrans: reported!(raw, len, tcpi_bytes_retrans),
+            snd_cwnd: raw.tcpi_snd_cwnd,
+            snd_mss: raw.tcpi_snd_mss,
+            delivery_rate_bytes_per_sec: reported!(raw, len, tcpi_delivery_rate)
+                .filter(|&rate| rate != 0),
+            pacing_rate_bytes_per_sec: reported!(raw, len, tcpi_pacing_rate)
+                .filter(|&rate| rate != u64::MAX),
+            rwnd_limited: reported!(raw, len, tcpi_rwnd_limited).map(micros),
+            sndbuf_limited: reported!(raw, len, tcpi_sndbuf_limited).map(micros),
+            busy_time: reported!(raw, len, tcpi_busy_time).map(micros),
+            rcv_rtt: (raw.tcpi_rcv_rtt != 0).then(|| micros(raw.tcpi_rcv_rtt.into())),
+            rcv_space: raw.tcpi_rcv_space,
+            snd_wnd: reported!(raw, len, tcpi_snd_wnd),
+            notsent_bytes: reported!(raw, len, tcpi_notsent_bytes),
+        }
+    }
+}
+
+fn micros(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+/// The name of the congestion control algorithm that the connection uses.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` or `ENOPROTOOPT` if it is not a TCP socket.
+pub fn congestion_control(s: impl AsFd) -> io::Result<String> {
+    Ok(sockopt::tcp_congestion(s)?)
+}
+
+/// Chooses the congestion control algorithm of the connection.
+///
+/// # Errors
+///
+/// `NotFound` if the kernel has none of that name, `PermissionDenied` if it is not among those
+/// that anybody may use.
+pub fn set_congestion_control(s: impl AsFd, name: &str) -> io::Result<()> {
+    Ok(sockopt::set_tcp_congestion(s, name)?)
+}
+
+/// How long sent data may stay unacknowledged before the connection is given up; zero is the
+/// system's default. Rounded up to milliseconds, and down to the 24 days the kernel can hold.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` or `ENOPROTOOPT` if it is not a TCP socket.
+pub fn set_user_timeout(s: impl AsFd, timeout: Duration) -> io::Result<()> {
+    // Up, because a timeout rounded down to zero would become the default of a quarter of an hour.
+    let millis = timeout.as_nanos().div_ceil(1_000_000);
+    let longest = i32::MAX as u32;
+    let millis = u32::try_from(millis).map_or(longest, |ms| ms.min(longest));
+    Ok(sockopt::set_tcp_user_timeout(s, millis)?)
+}
+
+/// Sends up to `len` bytes of `file` from `offset` with one `sendfile`; the file's own offset does
+/// not move. The answer is the number of bytes taken, which may be below `len`; zero at the end of
+/// the file.
+///
+/// # Errors
+///
+/// `WouldBlock` on a non-blocking socket without room, `Interrupted` if a signal came first,
+/// `BrokenPipe` or `ConnectionReset` if the connection is gone, `InvalidInput` if the file cannot
+/// be sent this way.
+pub fn send_file(out: impl AsFd, file: impl AsFd, offset: u64, len: usize) -> io::Result<usize> {
+    let mut position = offset;
+    Ok(rustix::fs::sendfile(out, file, Some(&mut position), len)?)
+}
+
+/// Reads what has arrived into `buf` without taking it off the queue; waits for the first byte
+/// like a read would. Zero if the peer has closed (or `buf` is empty).
+///
+/// # Errors
+///
+/// As reading: `WouldBlock` on a non-blocking socket or after a read timeout, `Interrupted`,
+/// `ConnectionReset`.
+pub fn peek(s: impl AsFd, buf: &mut [u8]) -> io::Result<usize> {
+    let (read, _) = recv(s, buf, RecvFlags::PEEK)?;
+    Ok(read)
+}
+
+/// Bytes written to the socket that the peer has not acknowledged, sent or not.
+///
+/// # Errors
+///
+/// `EINVAL` for a listening socket.
+pub fn send_queue_bytes(s: impl AsFd) -> io::Result<u32> {
+    let mut queued: libc::c_int = 0;
+    // SAFETY: the descriptor is open while `s` is borrowed; SIOCOUTQ (which has the number of
+    // TIOCOUTQ) writes one int, to a place that outlives the call.
+    let outcome = unsafe { libc::ioctl(s.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(u32::try_from(queued).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests;
