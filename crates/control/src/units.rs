@@ -142,7 +142,14 @@ mod tests {
             .to_vec();
         assert_eq!(
             shown,
-            ["999 bit/s", "1.0 kbit/s", "999.9 kbit/s", "1.0 Mbit/s", "950.0 Mbit/s", "12.00 Gbit/s"]
+            [
+                "999 bit/s",
+                "1.0 kbit/s",
+                "999.9 kbit/s",
+                "1.0 Mbit/s",
+                "950.0 Mbit/s",
+                "12.00 Gbit/s"
+            ]
         );
     }
 

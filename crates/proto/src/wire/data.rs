@@ -174,7 +174,11 @@ impl Tagger {
     }
 
     /// The tag of the next frame, given its header and the BLAKE3 value of its payload.
-    pub fn next(&mut self, header: &[u8; HEADER_BYTES], payload_hash: &[u8; 32]) -> [u8; TAG_BYTES] {
+    pub fn next(
+        &mut self,
+        header: &[u8; HEADER_BYTES],
+        payload_hash: &[u8; 32],
+    ) -> [u8; TAG_BYTES] {
         let Some(key) = &self.key else { return *payload_hash };
         let mut hasher = blake3::Hasher::new_keyed(key);
         hasher.update(&self.sequence.to_be_bytes()).update(header).update(payload_hash);

@@ -14,7 +14,8 @@ pub enum WireError {
     #[error(
         "the far side speaks protocol versions {peer_min} to {peer_max}, this side {} to {}: \
          install matching bankfull versions",
-        super::VERSION_MIN, super::VERSION_MAX
+        super::VERSION_MIN,
+        super::VERSION_MAX
     )]
     NoCommonVersion {
         /// Lowest version of the peer.
@@ -51,7 +52,9 @@ pub enum WireError {
     #[error("a data frame of unknown kind {0}")]
     UnknownDataKind(u8),
     /// A name that is no plain path component.
-    #[error("the name {0:?} is not allowed: a name must not be empty, '.', '..' or hold '/' or NUL")]
+    #[error(
+        "the name {0:?} is not allowed: a name must not be empty, '.', '..' or hold '/' or NUL"
+    )]
     BadName(String),
     /// A path that is absolute, holds `..`, or is too long.
     #[error("the path {0:?} is not allowed: it must be relative and without '..'")]

@@ -66,7 +66,11 @@ impl FrameReader {
 /// [`WireError::FrameTooLong`] for a body over the protocol's limit.
 pub fn prefix(len: usize) -> Result<[u8; PREFIX_BYTES], WireError> {
     let max = crate::limits::CONTROL_FRAME_BYTES_MAX;
-    if len > max { Err(WireError::FrameTooLong { len, max }) } else { Ok((len as u32).to_be_bytes()) }
+    if len > max {
+        Err(WireError::FrameTooLong { len, max })
+    } else {
+        Ok((len as u32).to_be_bytes())
+    }
 }
 
 #[cfg(test)]

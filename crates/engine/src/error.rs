@@ -1,0 +1,180 @@
+//! What can end a transfer or server, with the cause that a program needs to react to it.
+
+use bankfull_proto::wire::WireError;
+use bankfull_proto::wire::control::{Cause, Failure};
+use std::io;
+use thiserror::Error;
+
+/// Why a transfer or server could not go on. Its text is one line that says what happened, to what,
+/// and what to do.
+#[derive(Debug, Error)]
+#[error("{message}")]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+}
+
+/// Causes that a program may want to tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The request makes no sense, or source and destination do not fit each other.
+    Usage,
+    /// A source does not exist or cannot be read at all.
+    Source,
+    /// The far side refused: wrong token, unknown or changed fingerprint, read-only, not permitted.
+    Refused,
+    /// The far side could not be reached, or the connection was lost.
+    Network,
+    /// A local file or directory could not be used.
+    Local,
+    /// The far side does not speak the protocol, or broke it.
+    Protocol,
+    /// The two sides share no protocol version.
+    Version,
+    /// The far side could not be started over ssh.
+    FarSide,
+    /// Ended by the user.
+    Interrupted,
+    /// Nothing was heard from the far side for too long.
+    Timeout,
+}
+
+impl Error {
+    /// An error of a kind with its one line.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// The cause.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// A local file or directory could not be used.
+    pub(crate) fn local(what: impl std::fmt::Display, error: &io::Error) -> Self {
+        Self::new(ErrorKind::Local, format!("{what}: {}", plain(error)))
+    }
+
+    /// A connection failed or was lost.
+    pub(crate) fn network(what: impl std::fmt::Display, error: &io::Error) -> Self {
+        let kind = if is_timeout(error) { ErrorKind::Timeout } else { ErrorKind::Network };
+        Self::new(kind, format!("{what}: {}", plain(error)))
+    }
+
+    pub(crate) fn interrupted() -> Self {
+        Self::new(
+            ErrorKind::Interrupted,
+            "interrupted; run the same command again to continue where it stopped",
+        )
+    }
+
+    /// This error as a peer is told.
+    pub(crate) fn to_failure(&self) -> Failure {
+        let cause = match self.kind {
+            ErrorKind::Usage => Cause::Usage,
+            ErrorKind::Source => Cause::NotFound,
+            ErrorKind::Refused => Cause::Permission,
+            ErrorKind::Local => Cause::Io,
+            ErrorKind::Protocol => Cause::Protocol,
+            ErrorKind::Version => Cause::Version,
+            ErrorKind::Interrupted => Cause::Cancelled,
+            ErrorKind::Timeout => Cause::Timeout,
+            ErrorKind::Network | ErrorKind::FarSide => Cause::Other,
+        };
+        Failure::new(cause, self.message.clone())
+    }
+
+    /// The error that a peer told us.
+    pub(crate) fn from_peer(failure: &Failure) -> Self {
+        let kind = match failure.cause() {
+            Cause::Usage | Cause::NotADirectory | Cause::IsADirectory => ErrorKind::Usage,
+            Cause::NotFound | Cause::Vanished => ErrorKind::Source,
+            Cause::Permission
+            | Cause::Token
+            | Cause::ReadOnly
+            | Cause::PlainRefused
+            | Cause::Escape
+            | Cause::Busy => ErrorKind::Refused,
+            Cause::Version => ErrorKind::Version,
+            Cause::Protocol => ErrorKind::Protocol,
+            Cause::Timeout => ErrorKind::Timeout,
+            Cause::Cancelled => ErrorKind::Network,
+            _ => ErrorKind::Local,
+        };
+        Self::new(kind, format!("the far side says: {}", printable(&failure.text)))
+    }
+}
+
+impl From<WireError> for Error {
+    fn from(error: WireError) -> Self {
+        let kind = match error {
+            WireError::NoCommonVersion { .. } => ErrorKind::Version,
+            _ => ErrorKind::Protocol,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let told = Self::from_peer(&failure);
+        Self::new(told.kind, failure.text)
+    }
+}
+
+/// Whether a socket call gave up waiting.
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+}
+
+/// The operating system's words without "(os error N)".
+pub(crate) fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_lowercase_first(),
+        None => text,
+    }
+}
+
+trait LowercaseFirst {
+    fn to_lowercase_first(&self) -> String;
+}
+
+impl LowercaseFirst for str {
+    fn to_lowercase_first(&self) -> String {
+        let mut chars = self.chars();
+        chars.next().map_or_else(String::new, |c| c.to_lowercase().chain(chars).collect())
+    }
+}
+
+/// Text from a peer, safe for a terminal: control characters become escapes.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
+        .collect()
+}
+
+/// The cause of a failed system call on a file.
+pub(crate) fn cause_of(error: &io::Error) -> Cause {
+    match error.kind() {
+        io::ErrorKind::NotFound => Cause::NotFound,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Cause::Permission,
+        io::ErrorKind::NotADirectory => Cause::NotADirectory,
+        io::ErrorKind::IsADirectory => Cause::IsADirectory,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Cause::NoSpace,
+        _ => Cause::Io,
+    }
+}
+
+/// A failure of a file, in one line.
+pub(crate) fn failure(what: impl std::fmt::Display, error: &io::Error) -> Failure {
+    let cause = cause_of(error);
+    let hint = match cause {
+        Cause::NoSpace => " (what arrived is kept: free some space and run the same command again)",
+        Cause::Permission => " (check the permissions of the user that runs bankfull there)",
+        _ => "",
+    };
+    Failure::new(cause, format!("{what}: {}{hint}", plain(error)))
+}

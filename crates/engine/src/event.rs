@@ -1,0 +1,174 @@
+//! What a transfer tells while it runs: typed events into a sink that the caller passes in. This
+//! module draws nothing and formats nothing.
+
+use bankfull_control::Bytes;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Takes the events of a transfer or server. Called from several threads, so it must not block for
+/// long: an event is best put aside and shown later.
+pub trait EventSink: Send + Sync {
+    /// Takes one event.
+    fn event(&self, event: Event);
+}
+
+/// Drops every event.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoEvents;
+
+impl EventSink for NoEvents {
+    fn event(&self, _event: Event) {}
+}
+
+/// How the bytes travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Route {
+    /// Within this host.
+    Local,
+    /// To a daemon.
+    Daemon,
+    /// Control over ssh, data over connections of their own.
+    Ssh,
+    /// Control and data over ssh, because the data port could not be reached.
+    SshOnly,
+}
+
+/// How a file ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Copied and in place under its final name.
+    Copied,
+    /// Not sent: the destination had it already.
+    Unchanged,
+    /// A dry run: it would be sent.
+    WouldCopy,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The two sides understand each other.
+    Connected {
+        /// How the bytes will travel.
+        route: Route,
+        /// Name and version of the far side's software.
+        software: String,
+        /// Whether data is encrypted on its way.
+        encrypted: bool,
+    },
+    /// Where an operand lands: once per source, before anything is moved.
+    Landing {
+        /// The operand as typed.
+        source: PathBuf,
+        /// The path it gets.
+        destination: PathBuf,
+    },
+    /// How far the transfer is; about ten times a second.
+    Progress(Progress),
+    /// A file, directory or symlink of the tree is settled.
+    Settled {
+        /// Path relative to the destination.
+        path: PathBuf,
+        /// How it ended.
+        outcome: Outcome,
+        /// Its size.
+        bytes: Bytes,
+        /// BLAKE3 of the file in hexadecimal, where this side knows it.
+        blake3: Option<String>,
+    },
+    /// A file that could not be copied; the transfer goes on.
+    FileFailed {
+        /// Path relative to the destination, or in the source.
+        path: PathBuf,
+        /// One line that says what happened and what to do.
+        message: String,
+        /// Whether the source disappeared after it was listed.
+        vanished: bool,
+    },
+    /// Something worth knowing that is no failure of a file.
+    Notice {
+        /// One line.
+        message: String,
+    },
+    /// A client came to the server.
+    ClientConnected {
+        /// Its address.
+        peer: String,
+    },
+    /// A client's session ended.
+    ClientDone {
+        /// Its address.
+        peer: String,
+        /// How it ended: a summary, or the error in one line.
+        result: Result<Summary, String>,
+    },
+}
+
+/// How far a transfer is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Regular files found so far.
+    pub files_total: u64,
+    /// Bytes in them.
+    pub bytes_total: Bytes,
+    /// Whether the walk is over, so that the totals are final.
+    pub total_is_final: bool,
+    /// Files settled: copied, unchanged or failed.
+    pub files_done: u64,
+    /// Bytes settled: verified at the destination, now or by an earlier run.
+    pub bytes_done: Bytes,
+    /// Bytes verified at the destination by this run: what a rate is made of.
+    pub bytes_moved: Bytes,
+    /// Time since the start.
+    pub elapsed: Duration,
+}
+
+/// What a transfer did.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Regular files copied by this run.
+    pub files: u64,
+    /// Directories in the tree.
+    pub dirs: u64,
+    /// Symlinks in the tree.
+    pub symlinks: u64,
+    /// Content bytes that this run copied and verified.
+    pub bytes: Bytes,
+    /// Bytes on data connections, with headers and encryption, as this side counted them.
+    pub wire_bytes: Bytes,
+    /// From the start of the command to its end.
+    pub elapsed: Duration,
+    /// Data connections used at a time.
+    pub streams: u32,
+    /// Segments retransmitted on data connections.
+    pub retransmits: u64,
+    /// Bytes that earlier runs had brought of files completed or continued by this run.
+    pub resumed_bytes: Bytes,
+    /// Files that the destination had already.
+    pub skipped_files: u64,
+    /// Bytes in them.
+    pub skipped_bytes: Bytes,
+    /// Files that could not be copied.
+    pub failed_files: u64,
+    /// How many of those disappeared from the source after they were listed.
+    pub vanished_files: u64,
+    /// Sockets, devices and FIFOs left out.
+    pub specials: u64,
+    /// What limited the transfer: a stable name such as `network` or `source-read`.
+    pub limited_by: &'static str,
+    /// The same for people.
+    pub limited_by_text: String,
+}
+
+impl Summary {
+    /// Content bits per second over the whole command.
+    #[must_use]
+    pub fn goodput(&self) -> bankfull_control::Rate {
+        self.bytes.per(self.elapsed)
+    }
+}

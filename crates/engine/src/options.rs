@@ -1,0 +1,179 @@
+//! What a caller may set, with the defaults and where they come from.
+
+use crate::error::{Error, ErrorKind};
+use std::ffi::OsString;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Data connections where none are asked for, until a tuner decides. [DESIGN.md; GridFTP, bbcp and
+/// FDT recommend 4]
+pub const DEFAULT_STREAMS: u32 = 4;
+
+/// Silence after which the far side is given up. [as long as rsync users set `--timeout`]
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// When received files are flushed to the disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Fsync {
+    /// Left to the kernel.
+    #[default]
+    None,
+    /// Each file before it is renamed into place, and its directory after.
+    File,
+    /// The destination file system once, at the end.
+    End,
+}
+
+/// How the far side is started over ssh. The user's own ssh, with its configuration, agent and
+/// known hosts.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct SshOptions {
+    /// Program and leading arguments in place of `ssh`.
+    pub command: Vec<OsString>,
+    /// Path of `bankfull` on the far side, in place of the one on its `PATH`.
+    pub remote_program: Option<String>,
+    /// Put this very binary there when there is none.
+    pub deploy: bool,
+    /// Port of the ssh server (`-p` of ssh).
+    pub port: Option<u16>,
+    /// Identity files (`-i`).
+    pub identities: Vec<PathBuf>,
+    /// Configuration file (`-F`).
+    pub config: Option<PathBuf>,
+    /// Jump hosts (`-J`).
+    pub jump: Option<String>,
+    /// Further options (`-o`).
+    pub options: Vec<String>,
+}
+
+/// SHA-256 of a certificate, written `sha256:` and 64 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Fingerprint {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let bad = || {
+            Error::new(
+                ErrorKind::Usage,
+                format!("{text:?} is not a fingerprint: write sha256: and 64 hexadecimal digits"),
+            )
+        };
+        let digits = text.strip_prefix("sha256:").ok_or_else(bad)?;
+        let mut out = [0; 32];
+        if digits.len() != 64 || !digits.is_ascii() {
+            return Err(bad());
+        }
+        for (byte, pair) in out.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| bad())?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| bad())?;
+        }
+        Ok(Self(out))
+    }
+}
+
+/// How a daemon is trusted and told who we are.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct DaemonOptions {
+    /// Its access token.
+    pub token: Option<Vec<u8>>,
+    /// The fingerprint it must show.
+    pub fingerprint: Option<Fingerprint>,
+    /// Trust a daemon that was never met, and remember it.
+    pub accept_new: bool,
+    /// Where met daemons are remembered, in place of [`default_state_dir`].
+    pub state_dir: Option<PathBuf>,
+}
+
+/// How a daemon serves.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ServeOptions {
+    /// The directory that is served; nothing outside it is touched.
+    pub root: PathBuf,
+    /// Address and port to listen on; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Clients must show this token.
+    pub token: Option<Vec<u8>>,
+    /// Refuse uploads.
+    pub read_only: bool,
+    /// Allow clients to ask for data connections without encryption.
+    pub allow_plain: bool,
+    /// Where the certificate is kept, in place of [`default_state_dir`].
+    pub state_dir: Option<PathBuf>,
+    /// Most connections at a time, control and data together.
+    pub connections_max: usize,
+    /// Silence after which a client is given up.
+    pub timeout: Duration,
+}
+
+impl ServeOptions {
+    /// Most connections at a time where nothing is said: 32 sessions of the default size. [ours]
+    pub const CONNECTIONS_MAX: usize = 160;
+
+    /// Serves `root` on `listen` with the defaults: no token, uploads allowed, encryption required.
+    #[must_use]
+    pub fn new(root: PathBuf, listen: SocketAddr) -> Self {
+        Self {
+            root,
+            listen,
+            token: None,
+            read_only: false,
+            allow_plain: false,
+            state_dir: None,
+            connections_max: Self::CONNECTIONS_MAX,
+            timeout: DEFAULT_TIMEOUT,
+        }
+    }
+}
+
+/// Where bankfull keeps what it must remember: `$XDG_STATE_HOME/bankfull`, else
+/// `~/.local/state/bankfull`.
+///
+/// # Errors
+/// [`ErrorKind::Local`] when neither `XDG_STATE_HOME` nor `HOME` is set.
+pub fn default_state_dir() -> Result<PathBuf, Error> {
+    let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    if let Some(base) = from("XDG_STATE_HOME").filter(|p| p.is_absolute()) {
+        return Ok(base.join("bankfull"));
+    }
+    match from("HOME") {
+        Some(home) => Ok(home.join(".local/state/bankfull")),
+        None => Err(Error::new(
+            ErrorKind::Local,
+            "no place to remember things: set HOME or XDG_STATE_HOME, or give --state-dir",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_reads_back_as_it_prints() {
+        let fingerprint = Fingerprint(std::array::from_fn(|i| i as u8 * 7));
+        assert_eq!(fingerprint.to_string().parse::<Fingerprint>().unwrap(), fingerprint);
+    }
+
+    #[test]
+    fn what_is_no_fingerprint_is_refused_with_the_form_it_should_have() {
+        for bad in ["", "sha256:", "sha256:12", &format!("sha1:{}", "0".repeat(64)), "sha256:zz"] {
+            assert!(bad.parse::<Fingerprint>().unwrap_err().to_string().contains("64 hex"));
+        }
+        assert!(format!("sha256:{}", "é".repeat(32)).parse::<Fingerprint>().is_err());
+    }
+}
