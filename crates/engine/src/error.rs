@@ -163,6 +163,7 @@ pub(crate) fn cause_of(error: &io::Error) -> Cause {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Cause::Permission,
         io::ErrorKind::NotADirectory => Cause::NotADirectory,
         io::ErrorKind::IsADirectory => Cause::IsADirectory,
+        io::ErrorKind::CrossesDevices => Cause::Escape,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Cause::NoSpace,
         _ => Cause::Io,
     }

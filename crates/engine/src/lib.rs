@@ -21,14 +21,27 @@
 //! `bankfull-control`. What does not: flags and terminals (the command's), system calls
 //! (`bankfull-sys`), decisions (`bankfull-control`).
 
+mod agent;
+mod anchor;
 mod cancel;
+mod client;
+mod driver;
 mod error;
 mod event;
+mod host;
+mod local;
 mod location;
+mod net;
 mod options;
+mod receiver;
+mod sender;
 mod server;
+mod session;
 mod transfer;
+mod tree;
+mod tunnel;
 
+pub use agent::run_agent;
 pub use bankfull_control::{Bytes, Rate};
 pub use cancel::Cancel;
 pub use error::{Error, ErrorKind};
@@ -40,12 +53,3 @@ pub use options::{
 };
 pub use server::Server;
 pub use transfer::Transfer;
-
-/// The far side of an ssh session: speaks the protocol on standard input and output until the
-/// client is done. This is what `bankfull agent` runs.
-///
-/// # Errors
-/// What ended the session early; the client was told too where that was possible.
-pub fn run_agent() -> Result<(), Error> {
-    Ok(())
-}

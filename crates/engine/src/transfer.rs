@@ -1,11 +1,15 @@
 //! The public entry: what to copy, how, and run.
 
 use crate::cancel::Cancel;
-use crate::error::Error;
+use crate::client::{self, Request, path_bytes};
+use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Summary};
+use crate::local;
 use crate::location::Location;
 use crate::options::{DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions};
-use std::time::Duration;
+use bankfull_proto::limits::STREAMS_MAX;
+use bankfull_proto::wire::control::Direction;
+use std::time::{Duration, Instant};
 
 /// A copy to be made. Build it, then [`run`](Self::run) it.
 #[derive(Debug, Clone)]
@@ -104,7 +108,75 @@ impl Transfer {
     /// What keeps the copy as a whole from going on; see [`crate::ErrorKind`]. What is verified by
     /// then is kept, and the same call continues there.
     pub fn run(self, events: &dyn EventSink, cancel: &Cancel) -> Result<Summary, Error> {
-        let _ = (events, cancel);
-        Ok(Summary::default())
+        let started = Instant::now();
+        self.check()?;
+        let _ = bankfull_sys::raise_open_file_limit();
+        let first = self.sources.first().cloned();
+        let far = match (&first, &self.destination) {
+            (Some(Location::Local(_)), Location::Local(_)) => {
+                return local::run(&self, events, cancel, started);
+            }
+            (Some(Location::Local(_)), far) => (far.clone(), Direction::Push),
+            (Some(far), _) => (far.clone(), Direction::Pull),
+            (None, _) => return Err(Error::new(ErrorKind::Usage, "no source given")),
+        };
+        self.run_with(&far.0, far.1, events, cancel, started)
+    }
+
+    fn run_with(
+        &self,
+        far: &Location,
+        direction: Direction,
+        events: &dyn EventSink,
+        cancel: &Cancel,
+        started: Instant,
+    ) -> Result<Summary, Error> {
+        let far_paths = match direction {
+            Direction::Push => vec![path_bytes(self.destination.path())],
+            Direction::Pull => self.sources.iter().map(|s| path_bytes(s.path())).collect(),
+        };
+        let token = self.daemon.token.clone();
+        let request = Request { transfer: self, direction, far_paths, token };
+        match far {
+            Location::Daemon { host, port, .. } => {
+                client::daemon::transfer(host, *port, &request, events, cancel, started)
+            }
+            Location::Ssh { user, host, .. } => {
+                client::ssh::transfer(user.as_deref(), host, &request, events, cancel, started)
+            }
+            Location::Local(_) => Err(Error::new(ErrorKind::Usage, "both places are local")),
+        }
+    }
+
+    /// Whether the operands fit each other.
+    fn check(&self) -> Result<(), Error> {
+        let usage = |text: &str| Err(Error::new(ErrorKind::Usage, text));
+        if !(1..=STREAMS_MAX).contains(&self.streams) {
+            return usage(&format!("{} streams: choose 1 to {STREAMS_MAX}", self.streams));
+        }
+        if self.timeout < TIMEOUT_MIN {
+            return usage("the timeout must be at least 0.1 seconds");
+        }
+        let mut hosts = self.sources.iter().map(host_of);
+        let first = hosts.next().unwrap_or_default();
+        if hosts.any(|host| host != first) {
+            return usage("sources on different hosts: copy from one host at a time");
+        }
+        if first.is_some() && !self.destination.is_local() {
+            return usage("source and destination are both remote: run bankfull on one of them");
+        }
+        Ok(())
+    }
+}
+
+/// Shorter would end sessions that are merely busy.
+const TIMEOUT_MIN: Duration = Duration::from_millis(100);
+
+/// What identifies the host of a place; `None` for this one.
+fn host_of(place: &Location) -> Option<String> {
+    match place {
+        Location::Local(_) => None,
+        Location::Ssh { user, host, .. } => Some(format!("{user:?} {host}")),
+        Location::Daemon { host, port, .. } => Some(format!("{host} {port}")),
     }
 }

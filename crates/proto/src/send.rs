@@ -182,6 +182,9 @@ impl SendLedger {
                 })?;
                 file.state = State::Comparing;
                 self.compare.push_back((want.file, FileHash(hash)));
+                if !want.have.is_empty() {
+                    self.on_have(&FileRuns { file: want.file, runs: want.have.clone() })?;
+                }
                 Ok(Next::Work)
             }
             Verdict::Send => {
@@ -214,16 +217,13 @@ impl SendLedger {
         }
     }
 
-    /// Marks blocks as holes: the receiver learns of them by message, no stream carries them.
+    /// Marks blocks as holes: the receiver learns of them by a message that comes before the seal,
+    /// so no stream carries them and nobody acknowledges them. Call it before the want is taken in.
     ///
     /// # Errors
     /// [`WireError::BadFileId`], [`WireError::BadRun`].
     pub fn on_holes(&mut self, holes: &FileRuns) -> Result<(), WireError> {
-        let blocks = self.blocks_mut(holes.file)?;
-        for run in &holes.runs {
-            blocks.taken.insert_run(*run)?;
-        }
-        Ok(())
+        self.on_have(holes)
     }
 
     /// Hands out something to do for `stream`. Odd streams look for blocks first and even ones for
@@ -273,6 +273,19 @@ impl SendLedger {
     #[must_use]
     pub fn is_open(&self, file: u64) -> bool {
         self.files.contains_key(&file)
+    }
+
+    /// Content bytes of a file that were at the receiver before this session; `None` for a file
+    /// that does not travel in blocks. Holes count: ask before they are entered to leave them out.
+    #[must_use]
+    pub fn bytes_there(&self, file: u64) -> Option<u64> {
+        match self.files.get(&file).map(|f| &f.body) {
+            Some(Body::Blocks(blocks)) => {
+                let runs = blocks.there.runs().flat_map(|r| r.first..r.first + r.count);
+                Some(runs.map(|index| blocks.layout.len_of(index)).sum())
+            }
+            _ => None,
+        }
     }
 
     /// Reports the hash of a block that was sent, so that the whole file's can be merged.

@@ -130,7 +130,8 @@ impl Dir {
     }
 
     /// Describes what is at `rel`, under the rules of [`Dir::open_beneath`], but without following
-    /// the last component; empty or `.` is this directory.
+    /// the last component (unless a `/` after it asks for the directory it points to); empty or `.`
+    /// is this directory.
     ///
     /// # Errors
     ///
@@ -255,7 +256,8 @@ impl Dir {
 
     /// All entries but `.` and `..`, in the order of the filesystem.
     ///
-    /// Reads through a descriptor of its own: two listings do not disturb each other.
+    /// Reads through a descriptor of its own: two listings do not disturb each other. A
+    /// directory that has been removed meanwhile has no entries.
     ///
     /// # Errors
     ///

@@ -110,6 +110,24 @@ pub fn reserve(f: impl AsFd, len: u64) -> io::Result<bool> {
     }
 }
 
+/// Turns a range into a hole that reads as zeros, without changing the size of the file; `false`
+/// where the filesystem cannot. An empty range is nothing to do.
+///
+/// # Errors
+///
+/// What goes wrong on a filesystem that can.
+pub fn punch_hole(f: impl AsFd, offset: u64, len: u64) -> io::Result<bool> {
+    if len == 0 {
+        return Ok(true);
+    }
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match retry_on_intr(|| rustix::fs::fallocate(&f, flags, offset, len)) {
+        Ok(()) => Ok(true),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+        Err(err) => Err(err.into()),
+    }
+}
+
 /// Makes `dst` share the whole content of `src` (a reflink, copied on write); `false` where the
 /// filesystem cannot, or the two are not on the same one.
 ///
@@ -195,7 +213,9 @@ pub fn advise_sequential(f: impl AsFd) -> io::Result<()> {
 }
 
 /// Tells the kernel that the `len` bytes at `offset` will not be needed again, so that it may drop
-/// them from the page cache. Pages not yet written back stay. A `len` of zero does nothing.
+/// them from the page cache. What is not yet written back stays, and so may up to a few MiB at
+/// either end: the cache drops whole units only, and they can be that large. A `len` of zero does
+/// nothing.
 ///
 /// # Errors
 ///

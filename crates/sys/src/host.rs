@@ -3,8 +3,11 @@
 //! Reads; the only thing changed here is the limit on open files.
 
 use std::io;
-use std::time::Duration;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
@@ -109,15 +112,41 @@ pub fn random(buf: &mut [u8]) -> io::Result<()> {
 
 /// The most memory that this process has had resident at any time, in bytes; zero if unknown.
 pub fn max_rss_bytes() -> u64 {
+    // Linux counts it in KiB.
+    resource_usage()
+        .and_then(|usage| u64::try_from(usage.ru_maxrss).ok())
+        .map_or(0, |kib| kib.saturating_mul(1024))
+}
+
+/// What this process has been charged with so far.
+fn resource_usage() -> Option<libc::rusage> {
     // SAFETY: the structure is made of integers only, for which all bytes zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes one structure to `usage`, which outlives the call.
     let outcome = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
-    if outcome != 0 {
-        return 0;
+    (outcome == 0).then_some(usage)
+}
+
+/// Waits until a descriptor can be read, or has ended; `false` when `timeout` passed first.
+///
+/// # Errors
+///
+/// Whatever `poll` reports.
+pub fn wait_readable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let limit = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&limit)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => {}
+            Err(err) => return Err(err.into()),
+        }
     }
-    // Linux counts it in KiB.
-    u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024)
 }
 
 #[cfg(test)]
@@ -207,6 +236,22 @@ mod tests {
             spins = std::hint::black_box(spins + 1);
         }
         assert!(process_cpu_time() - before.1 >= Duration::from_millis(20));
+    }
+
+    #[test]
+    fn the_time_of_the_process_is_what_it_was_charged_as_user_and_system() {
+        let (earlier, usage, later) =
+            (process_cpu_time(), resource_usage().unwrap(), process_cpu_time());
+        let charged: Duration = [usage.ru_utime, usage.ru_stime]
+            .iter()
+            .map(|t| Duration::new(t.tv_sec as u64, 1000 * t.tv_usec as u32))
+            .sum();
+        // The accounts are rounded to microseconds.
+        let rounding = Duration::from_micros(2);
+        assert!(
+            charged + rounding >= earlier && charged <= later,
+            "{earlier:?} {charged:?} {later:?}"
+        );
     }
 
     #[test]

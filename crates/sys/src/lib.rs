@@ -25,12 +25,12 @@ mod testing;
 
 pub use dir::{Dir, Entry};
 pub use file::{
-    advise_dont_need, advise_sequential, clone_whole, copy_range, data_extent, reserve, set_mode,
-    set_mtime, sync_all, sync_data, try_lock,
+    advise_dont_need, advise_sequential, clone_whole, copy_range, data_extent, punch_hole, reserve,
+    set_mode, set_mtime, sync_all, sync_data, try_lock,
 };
 pub use host::{
     boot_id, effective_uid, host_name, max_rss_bytes, process_cpu_time, raise_open_file_limit,
-    random, thread_cpu_time, umask,
+    random, thread_cpu_time, umask, wait_readable,
 };
 pub use socket::{
     TcpInfo, congestion_control, peek, send_file, send_queue_bytes, set_congestion_control,

@@ -90,6 +90,10 @@ pub enum Message {
     /// Either → either: still here.
     #[n(22)]
     Ping,
+    /// Either → either, over ssh only: bytes of the one data connection, where none of its own
+    /// could be made. Empty at its end.
+    #[n(23)]
+    Tunnel(#[n(0)] Bytes),
 }
 
 /// First message of the client.
@@ -221,6 +225,15 @@ pub struct Opened {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(transparent)]
 pub struct PathBytes(
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub Vec<u8>,
+);
+
+/// Raw bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Bytes(
     #[n(0)]
     #[cbor(with = "minicbor::bytes")]
     pub Vec<u8>,

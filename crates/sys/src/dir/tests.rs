@@ -1,1 +1,352 @@
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::net::UnixListener;
+
 use super::*;
+use crate::testing::{errno, kind, make_fifo, name, scratch, without_hanging};
+use crate::umask;
+
+/// A name that is neither UTF-8 nor fit for a line of its own.
+const ODD: &[u8] = b"bad \xff\xc3\n\t name";
+
+fn text(mut file: File) -> String {
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn opening_follows_a_symlink_in_the_users_own_path() {
+    let (root, dir) = scratch();
+    fs::create_dir(root.path().join("real")).unwrap();
+    symlink("real", root.path().join("link")).unwrap();
+    let through = Dir::open(&root.path().join("link")).unwrap();
+    assert_eq!(through.stat_self().unwrap().ino, dir.stat(name(b"real")).unwrap().ino);
+}
+
+#[test]
+fn opening_a_file_as_a_directory_is_an_error() {
+    let (root, dir) = scratch();
+    fs::write(root.path().join("f"), "").unwrap();
+    assert_eq!(kind(Dir::open(&root.path().join("f"))), io::ErrorKind::NotADirectory);
+    assert_eq!(kind(dir.open_beneath(b"f")), io::ErrorKind::NotADirectory);
+    assert_eq!(kind(dir.open_child_dir(name(b"f"))), io::ErrorKind::NotADirectory);
+}
+
+#[test]
+fn a_path_out_of_the_directory_is_refused_by_every_function_that_takes_one() {
+    let (root, _) = scratch();
+    fs::create_dir(root.path().join("in")).unwrap();
+    fs::write(root.path().join("secret"), "").unwrap();
+    symlink("../secret", root.path().join("in/link")).unwrap();
+    symlink("..", root.path().join("in/up")).unwrap();
+    let dir = Dir::open(&root.path().join("in")).unwrap();
+    for rel in [b"../secret".as_slice(), b"up/secret", b"/etc/passwd"] {
+        assert_eq!(kind(dir.open_file_beneath(rel)), io::ErrorKind::CrossesDevices);
+        assert_eq!(kind(dir.stat_beneath(rel)), io::ErrorKind::CrossesDevices);
+    }
+    assert_eq!(kind(dir.open_file_beneath(b"link")), io::ErrorKind::CrossesDevices);
+    for rel in [b"..".as_slice(), b"up", b"/"] {
+        assert_eq!(kind(dir.open_beneath(rel)), io::ErrorKind::CrossesDevices);
+    }
+}
+
+#[test]
+fn a_path_where_a_name_belongs_is_refused_by_every_function_that_takes_one() {
+    let (root, dir) = scratch();
+    fs::create_dir_all(root.path().join("a/b")).unwrap();
+    fs::write(root.path().join("a/f"), "").unwrap();
+    let (good, now) = (name(b"good"), Timestamp::default());
+    for bad in [b"a/f".as_slice(), b"a/b", b"..", b".", b""] {
+        let bad = name(bad);
+        let refusals = [
+            dir.open_child_dir(bad).map(drop),
+            dir.open_file(bad).map(drop),
+            dir.create_new(bad, 0o600).map(drop),
+            dir.open_rw(bad).map(drop),
+            dir.stat(bad).map(drop),
+            dir.mkdir(bad, 0o700),
+            dir.rename(bad, good),
+            dir.rename(name(b"a"), bad),
+            dir.unlink(bad),
+            dir.rmdir(bad),
+            dir.symlink(good, bad),
+            dir.read_link(bad).map(drop),
+            dir.set_mtime(bad, now),
+        ];
+        for (nth, refused) in refusals.into_iter().enumerate() {
+            assert_eq!(kind(refused), io::ErrorKind::InvalidInput, "{bad:?} {nth}");
+        }
+    }
+    assert!(root.path().join("a/f").exists() && root.path().join("a/b").exists());
+}
+
+#[test]
+fn a_symlink_is_not_followed_by_its_name() {
+    let (root, dir) = scratch();
+    fs::create_dir(root.path().join("real")).unwrap();
+    fs::write(root.path().join("file"), "x").unwrap();
+    symlink("real", root.path().join("to-dir")).unwrap();
+    symlink("file", root.path().join("to-file")).unwrap();
+    symlink("none", root.path().join("dangling")).unwrap();
+
+    assert_eq!(kind(dir.open_child_dir(name(b"to-dir"))), io::ErrorKind::NotADirectory);
+    assert_eq!(errno(dir.open_file(name(b"to-file"))), libc::ELOOP);
+    assert_eq!(errno(dir.open_rw(name(b"to-file"))), libc::ELOOP);
+    assert_eq!(kind(dir.create_new(name(b"dangling"), 0o600)), io::ErrorKind::AlreadyExists);
+    assert_eq!(dir.stat(name(b"to-file")).unwrap().kind, Kind::Symlink);
+    assert_eq!(dir.stat_beneath(b"to-file").unwrap().kind, Kind::Symlink);
+    assert!(!root.path().join("none").exists());
+}
+
+#[test]
+fn a_name_swapped_for_a_symlink_after_a_look_is_refused_and_the_open_directory_stays() {
+    let (root, _) = scratch();
+    fs::create_dir_all(root.path().join("in/sub")).unwrap();
+    fs::create_dir(root.path().join("out")).unwrap();
+    let dir = Dir::open(&root.path().join("in")).unwrap();
+    let sub = dir.open_child_dir(name(b"sub")).unwrap();
+    assert_eq!(dir.stat(name(b"sub")).unwrap().kind, Kind::Dir);
+
+    dir.rename(name(b"sub"), name(b"moved")).unwrap();
+    dir.symlink(name(b"../out"), name(b"sub")).unwrap();
+
+    assert_eq!(kind(dir.open_child_dir(name(b"sub"))), io::ErrorKind::NotADirectory);
+    sub.create_new(name(b"f"), 0o600).unwrap();
+    assert!(root.path().join("in/moved/f").exists());
+    assert!(!root.path().join("out/f").exists());
+}
+
+#[test]
+fn a_fifo_is_refused_at_once_without_a_writer() {
+    let (root, dir) = scratch();
+    make_fifo(&dir, "fifo");
+    let kinds = without_hanging(move || {
+        [
+            kind(dir.open_file(name(b"fifo"))),
+            kind(dir.open_file_beneath(b"fifo")),
+            kind(dir.open_rw(name(b"fifo"))),
+        ]
+    });
+    assert_eq!(kinds, [io::ErrorKind::InvalidInput; 3]);
+    drop(root);
+}
+
+#[test]
+fn what_is_not_a_regular_file_is_refused() {
+    let (root, dir) = scratch();
+    let _listener = UnixListener::bind(root.path().join("socket")).unwrap();
+    dir.mkdir(name(b"sub"), 0o700).unwrap();
+    for not_file in [b"socket", b"sub".as_slice()] {
+        assert_eq!(kind(dir.open_file(name(not_file))), io::ErrorKind::InvalidInput);
+        assert_eq!(kind(dir.open_file_beneath(not_file)), io::ErrorKind::InvalidInput);
+    }
+    assert_eq!(kind(dir.open_rw(name(b"socket"))), io::ErrorKind::InvalidInput);
+    assert_eq!(kind(dir.open_rw(name(b"sub"))), io::ErrorKind::IsADirectory);
+    let dev = Dir::open(Path::new("/dev")).unwrap();
+    assert_eq!(kind(dev.open_file(name(b"null"))), io::ErrorKind::InvalidInput);
+}
+
+#[test]
+fn an_opened_file_blocks_like_any_other_and_closes_on_exec() {
+    let (_root, dir) = scratch();
+    let made = dir.create_new(name(b"f"), 0o600).unwrap();
+    let opened = [
+        made,
+        dir.open_file(name(b"f")).unwrap(),
+        dir.open_file_beneath(b"f").unwrap(),
+        dir.open_rw(name(b"f")).unwrap(),
+    ];
+    for file in &opened {
+        let status = rustix::fs::fcntl_getfl(file).unwrap();
+        assert!(!status.contains(OFlags::NONBLOCK), "{status:?}");
+        let flags = rustix::io::fcntl_getfd(file).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+    }
+    for dir in [dir.open_beneath(b"").unwrap(), dir.try_clone().unwrap(), dir] {
+        let flags = rustix::io::fcntl_getfd(&dir).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+    }
+}
+
+#[test]
+fn a_created_file_is_new_writable_and_has_its_mode_less_the_umask() {
+    let (root, dir) = scratch();
+    let mut file = dir.create_new(name(ODD), 0o765).unwrap();
+    file.write_all(b"hello").unwrap();
+
+    assert_eq!(fs::read(root.path().join(name(ODD))).unwrap(), b"hello");
+    assert_eq!(dir.stat(name(ODD)).unwrap().mode, 0o765 & !umask());
+    assert_eq!(kind(dir.create_new(name(ODD), 0o600)), io::ErrorKind::AlreadyExists);
+}
+
+#[test]
+fn an_existing_file_is_opened_for_both_reading_and_writing_and_kept() {
+    let (root, dir) = scratch();
+    fs::write(root.path().join("f"), "old").unwrap();
+    dir.open_rw(name(b"f")).unwrap().write_all(b"n").unwrap();
+    assert_eq!(text(dir.open_rw(name(b"f")).unwrap()), "nld");
+    assert_eq!(kind(dir.open_rw(name(b"none"))), io::ErrorKind::NotFound);
+    assert!(dir.open_file(name(b"f")).unwrap().write_all(b"x").is_err());
+}
+
+#[test]
+fn the_same_file_is_described_by_name_by_path_and_open() {
+    let (root, dir) = scratch();
+    fs::create_dir_all(root.path().join("a/b")).unwrap();
+    fs::write(root.path().join("a/b/f"), "123").unwrap();
+    let b = dir.open_beneath(b"a/b").unwrap();
+
+    let by_path = dir.stat_beneath(b"a/b/f").unwrap();
+
+    assert_eq!((by_path.kind, by_path.size), (Kind::File, 3));
+    assert_eq!(b.stat(name(b"f")).unwrap(), by_path);
+    assert_eq!(stat_file(b.open_file(name(b"f")).unwrap()).unwrap(), by_path);
+    assert_eq!(dir.stat_beneath(b"a/b").unwrap(), b.stat_self().unwrap());
+    assert_eq!(dir.stat_beneath(b"").unwrap(), dir.stat_self().unwrap());
+    assert_eq!(dir.stat_beneath(b".").unwrap(), dir.stat_self().unwrap());
+    assert_eq!(text(dir.open_file_beneath(b"a/b/f").unwrap()), "123");
+}
+
+#[test]
+fn a_child_directory_is_made_with_its_mode_opened_and_removed_only_when_empty() {
+    let (_root, dir) = scratch();
+    dir.mkdir(name(ODD), 0o751).unwrap();
+    assert_eq!(dir.stat(name(ODD)).unwrap().mode, 0o751 & !umask());
+    assert_eq!(kind(dir.mkdir(name(ODD), 0o700)), io::ErrorKind::AlreadyExists);
+
+    let child = dir.open_child_dir(name(ODD)).unwrap();
+    child.create_new(name(b"f"), 0o600).unwrap();
+    assert_eq!(kind(dir.rmdir(name(ODD))), io::ErrorKind::DirectoryNotEmpty);
+    assert_eq!(kind(dir.unlink(name(ODD))), io::ErrorKind::IsADirectory);
+
+    assert_eq!(kind(child.rmdir(name(b"f"))), io::ErrorKind::NotADirectory);
+    child.unlink(name(b"f")).unwrap();
+    dir.rmdir(name(ODD)).unwrap();
+    assert_eq!(kind(dir.stat(name(ODD))), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn a_rename_replaces_what_was_there() {
+    let (root, dir) = scratch();
+    fs::write(root.path().join("new"), "new").unwrap();
+    fs::write(root.path().join(name(ODD)), "old").unwrap();
+    dir.rename(name(b"new"), name(ODD)).unwrap();
+    assert_eq!(fs::read(root.path().join(name(ODD))).unwrap(), b"new");
+    assert_eq!(kind(dir.rename(name(b"new"), name(ODD))), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn a_symlink_keeps_its_target_byte_for_byte() {
+    let (_root, dir) = scratch();
+    let long = [ODD, b"/", &[b'x'; 3000]].concat();
+    for (link, target) in [(name(b"a"), ODD), (name(b"b"), b"/../.."), (name(ODD), &long)] {
+        dir.symlink(name(target), link).unwrap();
+        assert_eq!(dir.read_link(link).unwrap(), name(target));
+        assert_eq!(dir.stat(link).unwrap().size, target.len() as u64);
+    }
+    dir.create_new(name(b"f"), 0o600).unwrap();
+    assert_eq!(kind(dir.read_link(name(b"f"))), io::ErrorKind::InvalidInput);
+}
+
+#[test]
+fn setting_the_mtime_of_a_symlink_changes_the_link_alone() {
+    let (root, dir) = scratch();
+    fs::write(root.path().join("f"), "").unwrap();
+    dir.symlink(name(b"f"), name(b"l")).unwrap();
+    let before = fs::symlink_metadata(root.path().join("l")).unwrap();
+    let target = dir.stat(name(b"f")).unwrap();
+    let then = Timestamp { secs: -86_400, nanos: 987_654_321 };
+
+    dir.set_mtime(name(b"l"), then).unwrap();
+
+    assert_eq!(dir.stat(name(b"l")).unwrap().mtime, then);
+    assert_eq!(dir.stat(name(b"f")).unwrap().mtime, target.mtime);
+    let after = fs::symlink_metadata(root.path().join("l")).unwrap();
+    assert_eq!((after.atime(), after.atime_nsec()), (before.atime(), before.atime_nsec()));
+    let bad = Timestamp { secs: 0, nanos: (1 << 30) - 1 };
+    assert_eq!(kind(dir.set_mtime(name(b"l"), bad)), io::ErrorKind::InvalidInput);
+    assert_eq!(dir.stat(name(b"l")).unwrap().mtime, then);
+}
+
+#[test]
+fn a_directory_takes_a_mode_and_an_mtime_of_its_own() {
+    let (_root, dir) = scratch();
+    let then = Timestamp { secs: 1_000_000_000, nanos: 5 };
+    dir.set_own_mode(0o1777).unwrap();
+    dir.set_own_mtime(then).unwrap();
+    let stat = dir.stat_self().unwrap();
+    assert_eq!((stat.kind, stat.mode, stat.mtime), (Kind::Dir, 0o1777, then));
+}
+
+#[test]
+fn the_entries_are_all_there_with_their_kinds_and_bytes() {
+    let (root, dir) = scratch();
+    let _listener = UnixListener::bind(root.path().join("socket")).unwrap();
+    dir.create_new(name(ODD), 0o600).unwrap();
+    dir.create_new(name(b"..."), 0o600).unwrap();
+    dir.mkdir(name(b".hidden"), 0o700).unwrap();
+    dir.symlink(name(b"nowhere"), name(b"link")).unwrap();
+
+    let mut entries = dir.entries().unwrap();
+
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    let expected = [
+        (b"...".as_slice(), Kind::File),
+        (b".hidden", Kind::Dir),
+        (ODD, Kind::File),
+        (b"link", Kind::Symlink),
+        (b"socket", Kind::Other),
+    ];
+    let expected: Vec<Entry> = expected
+        .map(|(bytes, kind)| Entry { name: name(bytes).to_owned(), kind: Some(kind) })
+        .into();
+    assert_eq!(entries, expected);
+}
+
+#[test]
+fn a_directory_is_listed_whole_every_time_through_any_handle() {
+    let (_root, dir) = scratch();
+    let count = 1500;
+    for nth in 0..count {
+        dir.create_new(format!("a rather long name to fill the buffer {nth}").as_ref(), 0o600)
+            .unwrap();
+    }
+    let clone = dir.try_clone().unwrap();
+    for handle in [&dir, &dir, &clone] {
+        let mut names: Vec<_> = handle.entries().unwrap().into_iter().map(|e| e.name).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}
+
+#[test]
+fn a_removed_directory_is_empty_and_cannot_be_filled() {
+    let (_root, dir) = scratch();
+    dir.mkdir(name(b"d"), 0o700).unwrap();
+    let gone = dir.open_child_dir(name(b"d")).unwrap();
+    dir.rmdir(name(b"d")).unwrap();
+    assert_eq!(kind(gone.create_new(name(b"f"), 0o600)), io::ErrorKind::NotFound);
+    assert_eq!(gone.entries().unwrap(), []);
+}
+
+#[test]
+fn a_directory_and_its_filesystem_can_be_synced() {
+    let (_root, dir) = scratch();
+    dir.create_new(name(b"f"), 0o600).unwrap();
+    dir.sync().unwrap();
+    dir.sync_filesystem().unwrap();
+}
+
+#[test]
+fn free_space_is_in_bytes_and_below_the_size_of_the_filesystem() {
+    let (_root, dir) = scratch();
+    let info = rustix::fs::fstatvfs(&dir).unwrap();
+    let free = dir.free_bytes().unwrap();
+    assert!(free <= info.f_blocks * info.f_frsize);
+    // Others write to the same disk meanwhile, but hardly half of what is left.
+    let expected = info.f_bavail * info.f_frsize;
+    assert!(free >= expected / 2, "{free} of {expected}");
+}

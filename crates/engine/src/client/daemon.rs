@@ -1,0 +1,98 @@
+//! Reaching a daemon: connect, check its fingerprint, show the token.
+
+use super::connector::Connector;
+use super::{Far, Request, run};
+use crate::cancel::Cancel;
+use crate::error::{Error, ErrorKind};
+use crate::event::{EventSink, Route, Summary};
+use crate::net::control::{ControlReader, split_tls};
+use crate::net::known_hosts::KnownHosts;
+use crate::net::stream::configure;
+use crate::net::tls;
+use crate::options::{DaemonOptions, Fingerprint, default_state_dir};
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// Runs a transfer with the daemon at `host:port`.
+pub(crate) fn transfer(
+    host: &str,
+    port: u16,
+    request: &Request<'_>,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+    started: Instant,
+) -> Result<Summary, Error> {
+    let timeout = request.transfer.timeout;
+    let name =
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let (mut socket, address) = connect(host, port, &name, timeout)?;
+    let config = tls::client_config()?;
+    let (connection, shown) = tls::connect(&config, &mut socket, &name)?;
+    trust(&name, shown, &request.transfer.daemon)?;
+    let lost = |e: io::Error| Error::network(format!("the connection to {name} failed"), &e);
+    let wake = socket.try_clone().map_err(lost)?;
+    let close = socket.try_clone().map_err(lost)?;
+    let (input, output) = split_tls(connection, socket).map_err(lost)?;
+    let mut far = Far {
+        reader: ControlReader::new(input, name.clone()),
+        output,
+        wake: Box::new(move || drop(wake.shutdown(Shutdown::Read))),
+        close: Box::new(move || drop(close.shutdown(Shutdown::Both))),
+        peer: name.clone(),
+        route: Route::Daemon,
+        noise_bytes_max: 0,
+    };
+    let welcome = far.greet(request.token.clone())?;
+    let data_tls = request.transfer.encryption.then_some((config, shown));
+    let connector = Connector::new(vec![address], data_tls, &welcome, timeout, name);
+    run(far, welcome, connector, request, events, cancel, started)
+}
+
+fn connect(
+    host: &str,
+    port: u16,
+    name: &str,
+    timeout: Duration,
+) -> Result<(TcpStream, SocketAddr), Error> {
+    let addresses = (host, port).to_socket_addrs().map_err(|e| {
+        Error::new(ErrorKind::Network, format!("cannot find the address of {host}: {e}"))
+    })?;
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(socket) => {
+                configure(&socket, timeout)
+                    .and_then(|()| socket.set_read_timeout(Some(timeout)))
+                    .map_err(|e| Error::network(format!("cannot connect to {name}"), &e))?;
+                return Ok((socket, address));
+            }
+            Err(e) => last = e,
+        }
+    }
+    let hint = if last.kind() == io::ErrorKind::ConnectionRefused {
+        " (is `bankfull serve` running there?)"
+    } else {
+        ""
+    };
+    let error = Error::network(format!("cannot connect to {name}"), &last);
+    Err(Error::new(error.kind(), format!("{error}{hint}")))
+}
+
+/// Decides whether the daemon is the one that is meant.
+fn trust(name: &str, shown: Fingerprint, options: &DaemonOptions) -> Result<(), Error> {
+    if let Some(expected) = options.fingerprint {
+        if expected == shown {
+            return Ok(());
+        }
+        return Err(Error::new(
+            ErrorKind::Refused,
+            format!(
+                "{name} shows the fingerprint {shown}, not the expected {expected}: check the \
+                 address, and the fingerprint that the server prints when it starts"
+            ),
+        ));
+    }
+    let dir = options.state_dir.clone().map_or_else(default_state_dir, Ok)?;
+    KnownHosts::new(dir).check(name, shown, options.accept_new)
+}

@@ -1,0 +1,205 @@
+//! The client: reaches the far side, agrees on the transfer, and runs this side of it.
+
+mod connector;
+pub(crate) mod daemon;
+pub(crate) mod ssh;
+
+use crate::anchor::{Anchor, ReceiveOptions};
+use crate::cancel::Cancel;
+use crate::driver::{Channel, Drive, Part, Streams};
+use crate::error::{Error, ErrorKind};
+use crate::event::{Event, EventSink, Route, Summary};
+use crate::net::control::{ControlReader, Outbox};
+use crate::options::Fsync;
+use crate::session::{Session, Tally};
+use crate::transfer::Transfer;
+use bankfull_proto::limits::STREAMS_MAX;
+use bankfull_proto::wire::control::{
+    self, Direction, Hello, Message, Open, Opened, PathBytes, Source, Welcome,
+};
+use bankfull_proto::wire::{VERSION_MAX, VERSION_MIN, WireError, common_version};
+use connector::Connector;
+use std::io::Write;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Name and version of this software, for messages to people.
+pub(crate) fn software() -> String {
+    format!("bankfull {}", env!("CARGO_PKG_VERSION"))
+}
+
+/// A far side that was reached, before anything is agreed.
+pub(crate) struct Far {
+    pub(crate) reader: ControlReader,
+    pub(crate) output: Box<dyn Write + Send>,
+    /// Wakes whoever waits for the far side.
+    pub(crate) wake: Box<dyn Fn() + Send>,
+    /// Ends the connection.
+    pub(crate) close: Box<dyn Fn() + Send + Sync>,
+    pub(crate) peer: String,
+    pub(crate) route: Route,
+    /// Bytes of noise allowed before the far side speaks.
+    pub(crate) noise_bytes_max: usize,
+}
+
+/// What the far side is to do, and where its data connections go.
+pub(crate) struct Request<'t> {
+    pub(crate) transfer: &'t Transfer,
+    pub(crate) direction: Direction,
+    /// The far side's paths, as typed.
+    pub(crate) far_paths: Vec<PathBytes>,
+    pub(crate) token: Option<Vec<u8>>,
+}
+
+impl Far {
+    fn write(&mut self, message: &Message) -> Result<(), Error> {
+        let bytes = control::encode(message)?;
+        self.write_raw(&bytes)
+    }
+
+    fn write_raw(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.output
+            .write_all(bytes)
+            .and_then(|()| self.output.flush())
+            .map_err(|e| Error::network(format!("cannot talk to {}", self.peer), &e))
+    }
+
+    /// Introduces the two sides to each other.
+    pub(crate) fn greet(&mut self, token: Option<Vec<u8>>) -> Result<Welcome, Error> {
+        self.write_raw(&control::MAGIC)?;
+        let hello = Hello {
+            version_min: VERSION_MIN,
+            version_max: VERSION_MAX,
+            software: software(),
+            token,
+        };
+        self.write(&Message::Hello(hello))?;
+        self.reader.expect_magic(self.noise_bytes_max)?;
+        match self.reader.next()? {
+            Message::Welcome(welcome) => {
+                common_version(welcome.version, welcome.version)?;
+                self.reader.authenticated();
+                Ok(welcome)
+            }
+            _ => Err(WireError::Unexpected("no welcome").into()),
+        }
+    }
+}
+
+/// Runs a transfer with a far side that was greeted.
+pub(crate) fn run(
+    mut far: Far,
+    welcome: Welcome,
+    mut connector: Connector,
+    request: &Request<'_>,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+    started: Instant,
+) -> Result<Summary, Error> {
+    let transfer = request.transfer;
+    let session = Arc::new(Session::default());
+    session.on_stop(std::mem::replace(&mut far.wake, Box::new(|| {})));
+    if !transfer.encryption && !welcome.plain_allowed {
+        return Err(Error::new(
+            ErrorKind::Refused,
+            format!(
+                "{} does not allow data without encryption: leave out --no-encryption, or start \
+                 it with --allow-no-encryption",
+                far.peer
+            ),
+        ));
+    }
+    let count = transfer.streams.min(welcome.streams_max).min(STREAMS_MAX);
+    let mut items = Vec::new();
+    if request.direction == Direction::Push {
+        let typed: Vec<PathBytes> = transfer.sources.iter().map(|s| path_bytes(s.path())).collect();
+        items = Anchor::Host.find_sources(&typed)?;
+    }
+    let opened = agree(&mut far, request, items.iter().map(|i| i.to_source()).collect(), count)?;
+    let part = match request.direction {
+        Direction::Push => {
+            tell_landing(events, transfer, &opened.landing);
+            Part::Send(items)
+        }
+        Direction::Pull => Part::Receive(receive_target(transfer, &opened.sources, events)?),
+    };
+    let tally = Tally::new(events, started);
+    let outbox = Outbox::default();
+    let (ready, route) = if transfer.dry_run {
+        (Vec::new(), far.route)
+    } else {
+        connector.first(&mut far, &outbox, &tally)?
+    };
+    events.event(Event::Connected {
+        route,
+        software: welcome.software,
+        encrypted: transfer.encryption || route == Route::SshOnly,
+    });
+    let count = match route {
+        _ if transfer.dry_run => 0,
+        Route::SshOnly => 1,
+        _ => count,
+    };
+    let drive = Drive { session, tally: &tally, cancel, timeout: transfer.timeout, progress: true };
+    let channel = Channel { reader: far.reader, output: far.output, outbox, close: far.close };
+    drive.run(channel, part, Streams::Connect { connector: &connector, count, ready })
+}
+
+fn agree(
+    far: &mut Far,
+    request: &Request<'_>,
+    sources: Vec<Source>,
+    streams: u32,
+) -> Result<Opened, Error> {
+    let transfer = request.transfer;
+    let open = Open {
+        direction: request.direction,
+        paths: request.far_paths.clone(),
+        sources,
+        fsync: match transfer.fsync {
+            Fsync::None => control::Fsync::None,
+            Fsync::File => control::Fsync::File,
+            Fsync::End => control::Fsync::End,
+        },
+        checksum: transfer.checksum,
+        dry_run: transfer.dry_run,
+        plain: !transfer.encryption,
+        streams,
+    };
+    far.write(&Message::Open(open))?;
+    match far.reader.next()? {
+        Message::Opened(opened) => Ok(opened),
+        _ => Err(WireError::Unexpected("no answer to the request").into()),
+    }
+}
+
+fn receive_target(
+    transfer: &Transfer,
+    sources: &[Source],
+    events: &dyn EventSink,
+) -> Result<crate::receiver::Target, Error> {
+    let options = ReceiveOptions {
+        fsync: transfer.fsync,
+        checksum: transfer.checksum,
+        dry_run: transfer.dry_run,
+    };
+    let typed = path_bytes(transfer.destination.path());
+    let (target, landing) = Anchor::Host.open_destination(&typed.0, sources, options)?;
+    tell_landing(events, transfer, &landing);
+    Ok(target)
+}
+
+fn tell_landing(events: &dyn EventSink, transfer: &Transfer, landing: &[PathBytes]) {
+    for (source, path) in transfer.sources.iter().zip(landing) {
+        let path = PathBuf::from(std::ffi::OsString::from_vec(path.0.clone()));
+        events
+            .event(Event::Landing { source: PathBuf::from(source.to_string()), destination: path });
+    }
+}
+
+/// A path as it travels.
+pub(crate) fn path_bytes(path: &Path) -> PathBytes {
+    PathBytes(path.as_os_str().as_bytes().to_vec())
+}

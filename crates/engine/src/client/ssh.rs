@@ -1,0 +1,202 @@
+//! Reaching a host over the user's own ssh: starts `bankfull agent` there and speaks the control
+//! protocol on its standard input and output.
+
+mod command;
+mod deploy;
+
+use super::connector::Connector;
+use super::{Far, Request, run};
+use crate::cancel::Cancel;
+use crate::error::{Error, ErrorKind};
+use crate::event::{EventSink, Route, Summary};
+use crate::net::control::{ControlReader, lock};
+use crate::net::tls;
+use crate::options::Fingerprint;
+use bankfull_proto::wire::control::Welcome;
+use command::{Login, agent_script};
+use std::io::{self, Read};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Exit code of our start script, and of shells, for a program that is not there.
+const NOT_FOUND: i32 = 127;
+/// Exit code of ssh itself.
+const SSH_FAILED: i32 = 255;
+
+/// What shells may print before the agent speaks. [ours: a long greeting of the day]
+const NOISE_BYTES_MAX: usize = 64 << 10;
+
+/// How often a wait for the far side looks whether the session was stopped.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Runs a transfer with an agent on `host`.
+pub(crate) fn transfer(
+    user: Option<&str>,
+    host: &str,
+    request: &Request<'_>,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+    started: Instant,
+) -> Result<Summary, Error> {
+    let options = &request.transfer.ssh;
+    let login = Login { user, host, options };
+    let timeout = request.transfer.timeout;
+    let (far, welcome) = match start(&login, timeout) {
+        Err(Unstarted::NoProgram) if options.deploy => {
+            deploy::deploy(&login, events)?;
+            start(&login, timeout).map_err(|e| e.explain(&login))?
+        }
+        started => started.map_err(|e| e.explain(&login))?,
+    };
+    let addresses = data_addresses(&login, &welcome);
+    let data_tls = match (request.transfer.encryption, welcome.fingerprint) {
+        (true, Some(fingerprint)) => Some((tls::client_config()?, Fingerprint(fingerprint))),
+        (true, None) => {
+            let text = format!("the agent on {host} has no certificate");
+            return Err(Error::new(ErrorKind::Protocol, text));
+        }
+        (false, _) => None,
+    };
+    let connector = Connector::new(addresses, data_tls, &welcome, timeout, host.to_owned());
+    run(far, welcome, connector, request, events, cancel, started)
+}
+
+/// Why the agent did not start.
+enum Unstarted {
+    /// There is no program of that name.
+    NoProgram,
+    /// ssh said why on standard error.
+    Ssh,
+    /// Something else.
+    Other(Error),
+}
+
+impl Unstarted {
+    fn explain(self, login: &Login<'_>) -> Error {
+        let host = login.host;
+        match self {
+            Self::NoProgram => {
+                let program = login.options.remote_program.as_deref().unwrap_or("bankfull");
+                Error::new(
+                    ErrorKind::FarSide,
+                    format!(
+                        "{host} has no {program}: install it there, name it with \
+                         --remote-bankfull PATH, or let --deploy put this one there"
+                    ),
+                )
+            }
+            Self::Ssh => Error::new(
+                ErrorKind::FarSide,
+                format!("ssh could not log in to {host}: try `ssh {host} true`"),
+            ),
+            Self::Other(error) => error,
+        }
+    }
+}
+
+fn start(login: &Login<'_>, timeout: Duration) -> Result<(Far, Welcome), Unstarted> {
+    let mut command = login.command(&agent_script(login.options));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let spawned = command.spawn().map_err(|e| {
+        let program = command.get_program().to_string_lossy().into_owned();
+        Unstarted::Other(Error::new(
+            ErrorKind::FarSide,
+            format!("cannot run {program}: {}", crate::error::plain(&e)),
+        ))
+    })?;
+    let mut child = spawned;
+    let (Some(input), Some(output)) = (child.stdout.take(), child.stdin.take()) else {
+        return Err(Unstarted::Other(Error::interrupted()));
+    };
+    let stopped = Arc::new(AtomicBool::new(false));
+    let input = AgentOutput { pipe: input, timeout, stopped: Arc::clone(&stopped) };
+    let child = Arc::new(Mutex::new(child));
+    let reaper = Arc::clone(&child);
+    let mut far = Far {
+        reader: ControlReader::new(Box::new(input), login.host.to_owned()),
+        output: Box::new(output),
+        wake: Box::new(move || stopped.store(true, Ordering::SeqCst)),
+        close: Box::new(move || end(&mut lock(&reaper))),
+        peer: login.host.to_owned(),
+        route: Route::Ssh,
+        noise_bytes_max: NOISE_BYTES_MAX,
+    };
+    match far.greet(None) {
+        Ok(welcome) => Ok((far, welcome)),
+        Err(error) => {
+            let code = exit_code(&mut lock(&child));
+            Err(match code {
+                Some(NOT_FOUND) => Unstarted::NoProgram,
+                Some(SSH_FAILED) => Unstarted::Ssh,
+                _ => Unstarted::Other(error),
+            })
+        }
+    }
+}
+
+/// Waits a moment for the exit of an ssh whose output has ended.
+fn exit_code(child: &mut Child) -> Option<i32> {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < deadline {
+        match child.try_wait() {
+            Ok(Some(status)) => return status.code(),
+            Ok(None) => std::thread::sleep(Duration::from_millis(20)),
+            Err(_) => return None,
+        }
+    }
+    end(child);
+    None
+}
+
+/// Gives ssh a moment to end by itself, then ends it.
+fn end(child: &mut Child) {
+    for _ in 0..25 {
+        match child.try_wait() {
+            Ok(None) => std::thread::sleep(Duration::from_millis(20)),
+            _ => return,
+        }
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The agent's standard output, with a time-out.
+struct AgentOutput {
+    pipe: ChildStdout,
+    timeout: Duration,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Read for AgentOutput {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let deadline = Instant::now() + self.timeout;
+        while !bankfull_sys::wait_readable(&self.pipe, LOOK)? {
+            if self.stopped.load(Ordering::SeqCst) {
+                return Ok(0);
+            }
+            if Instant::now() >= deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        self.pipe.read(out)
+    }
+}
+
+/// Where the agent's data port may be reached: the address that ssh itself goes to, then those that
+/// the agent knows of itself.
+fn data_addresses(login: &Login<'_>, welcome: &Welcome) -> Vec<SocketAddr> {
+    let Some(port) = welcome.data_port else { return Vec::new() };
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    let hosts = std::iter::once(login.resolved_host()).chain(welcome.data_hosts.iter().cloned());
+    for host in hosts {
+        for address in (host.as_str(), port).to_socket_addrs().into_iter().flatten() {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+    }
+    addresses
+}

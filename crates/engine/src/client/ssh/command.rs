@@ -1,0 +1,155 @@
+//! The ssh command line, and the small shell script that it runs on the far side.
+
+use crate::options::SshOptions;
+use std::ffi::OsString;
+use std::process::{Command, Stdio};
+
+/// Who and where to log in.
+pub(super) struct Login<'l> {
+    pub(super) user: Option<&'l str>,
+    pub(super) host: &'l str,
+    pub(super) options: &'l SshOptions,
+}
+
+impl Login<'_> {
+    fn base(&self) -> Command {
+        let ssh = [OsString::from("ssh")];
+        let words = if self.options.command.is_empty() { &ssh[..] } else { &self.options.command };
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        let o = self.options;
+        if let Some(port) = o.port {
+            command.arg("-p").arg(port.to_string());
+        }
+        for identity in &o.identities {
+            command.arg("-i").arg(identity);
+        }
+        if let Some(config) = &o.config {
+            command.arg("-F").arg(config);
+        }
+        if let Some(jump) = &o.jump {
+            command.arg("-J").arg(jump);
+        }
+        for option in &o.options {
+            command.arg("-o").arg(option);
+        }
+        if let Some(user) = self.user {
+            command.arg("-l").arg(user);
+        }
+        command
+    }
+
+    /// ssh that runs `script` in a POSIX shell on the far side, without terminal or forwarding.
+    pub(super) fn command(&self, script: &str) -> Command {
+        let mut command = self.base();
+        command.args(["-T", "-x", "-o", "ClearAllForwardings=yes", "--"]);
+        command.arg(self.host).arg(format!("exec sh -c {}", quote(script)));
+        command
+    }
+
+    /// The host name that ssh makes of the one given (aliases of the user's configuration).
+    pub(super) fn resolved_host(&self) -> String {
+        let mut command = self.base();
+        command.args(["-G", "--"]).arg(self.host).stdin(Stdio::null()).stderr(Stdio::null());
+        let output = command.output().map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
+        output
+            .unwrap_or_default()
+            .lines()
+            .find_map(|line| line.strip_prefix("hostname "))
+            .unwrap_or(self.host)
+            .to_owned()
+    }
+}
+
+/// Where a deployed binary of this version is kept on the far side, as a shell expression.
+pub(super) fn cache_path() -> String {
+    format!("\"${{XDG_CACHE_HOME:-$HOME/.cache}}\"/bankfull/{}/bankfull", env!("CARGO_PKG_VERSION"))
+}
+
+/// Starts the agent: the named program, or the one on the PATH, or one deployed earlier.
+pub(super) fn agent_script(options: &SshOptions) -> String {
+    match &options.remote_program {
+        Some(program) => {
+            let program = quote(program);
+            format!("command -v {program} >/dev/null 2>&1 || exit 127; exec {program} agent")
+        }
+        None => format!(
+            "p=bankfull; command -v $p >/dev/null 2>&1 || p={}; \
+             command -v \"$p\" >/dev/null 2>&1 || exit 127; exec \"$p\" agent",
+            cache_path()
+        ),
+    }
+}
+
+/// Quotes a word for a POSIX shell.
+pub(super) fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(command: &Command) -> Vec<String> {
+        command.get_args().map(|a| a.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn the_users_options_come_before_the_host_and_nothing_after_it_is_an_option() {
+        let options = SshOptions {
+            port: Some(2222),
+            identities: vec!["key".into()],
+            config: Some("cfg".into()),
+            jump: Some("via".into()),
+            options: vec!["BatchMode=yes".into()],
+            ..SshOptions::default()
+        };
+        let login = Login { user: Some("me"), host: "far", options: &options };
+        let words = words(&login.command("true"));
+        let expected = [
+            "-p",
+            "2222",
+            "-i",
+            "key",
+            "-F",
+            "cfg",
+            "-J",
+            "via",
+            "-o",
+            "BatchMode=yes",
+            "-l",
+            "me",
+            "-T",
+            "-x",
+            "-o",
+            "ClearAllForwardings=yes",
+            "--",
+            "far",
+            "exec sh -c 'true'",
+        ];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn a_word_with_quotes_survives_the_shell() {
+        for word in ["plain", "it's", "a b\"$x`y", ""] {
+            let output = std::process::Command::new("sh")
+                .arg("-c")
+                .arg(format!("printf %s {}", quote(word)))
+                .output()
+                .unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), word);
+        }
+    }
+
+    #[test]
+    fn a_far_side_without_the_program_exits_as_a_shell_would() {
+        let options = SshOptions {
+            remote_program: Some("/no/such/bankfull".into()),
+            ..SshOptions::default()
+        };
+        let status =
+            std::process::Command::new("sh").arg("-c").arg(agent_script(&options)).status();
+        assert_eq!(status.unwrap().code(), Some(127));
+    }
+}

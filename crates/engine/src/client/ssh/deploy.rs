@@ -1,0 +1,122 @@
+//! Puts this very binary on a far side that has none: statically linked, under its cache folder by
+//! version, checked by hash on arrival.
+
+use super::command::{Login, cache_path};
+use crate::error::{Error, ErrorKind};
+use crate::event::{Event, EventSink};
+use std::fs::{self, File};
+use std::process::Stdio;
+
+/// ELF program header type of the dynamic loader's name: a static binary has none.
+const PT_INTERP: u32 = 3;
+
+/// Deploys this program to the far side.
+pub(super) fn deploy(login: &Login<'_>, events: &dyn EventSink) -> Result<(), Error> {
+    let path = std::env::current_exe().map_err(|e| Error::local("cannot find this program", &e))?;
+    let image = fs::read(&path).map_err(|e| Error::local("cannot read this program", &e))?;
+    if !is_static(&image) {
+        return Err(Error::new(
+            ErrorKind::FarSide,
+            "this bankfull is dynamically linked and may not run elsewhere: use one built with \
+             `make release` for --deploy, or install bankfull on the far side",
+        ));
+    }
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &image);
+    let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let message = format!("putting bankfull {} on {}", env!("CARGO_PKG_VERSION"), login.host);
+    events.event(Event::Notice { message });
+    let file = File::open(&path).map_err(|e| Error::local("cannot read this program", &e))?;
+    let mut command = login.command(&script(&digest));
+    command.stdin(Stdio::from(file)).stdout(Stdio::null());
+    let status = command.status().map_err(|e| {
+        Error::new(ErrorKind::FarSide, format!("cannot run ssh: {}", crate::error::plain(&e)))
+    })?;
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(WRONG_MACHINE) => Err(failed(login, "it is a machine of another kind")),
+        Some(WRONG_HASH) => Err(failed(login, "what arrived is not what was sent")),
+        _ => Err(failed(login, "see ssh's message above")),
+    }
+}
+
+const WRONG_MACHINE: i32 = 90;
+const WRONG_HASH: i32 = 91;
+
+fn failed(login: &Login<'_>, why: &str) -> Error {
+    Error::new(ErrorKind::FarSide, format!("cannot deploy bankfull to {}: {why}", login.host))
+}
+
+/// Takes the binary on standard input, checks it, and moves it into place in one step.
+fn script(digest: &str) -> String {
+    format!(
+        "[ \"$(uname -s)/$(uname -m)\" = Linux/{machine} ] || exit {WRONG_MACHINE}; \
+         p={path}; d=$(dirname \"$p\"); umask 077; mkdir -p \"$d\" || exit 1; \
+         t=\"$d/.new.$$\"; trap 'rm -f \"$t\"' EXIT; cat > \"$t\" || exit 1; \
+         s=$(sha256sum < \"$t\") || exit 1; [ \"${{s%% *}}\" = {digest} ] || exit {WRONG_HASH}; \
+         chmod 700 \"$t\" && mv -f \"$t\" \"$p\"",
+        machine = std::env::consts::ARCH,
+        path = cache_path(),
+    )
+}
+
+/// Whether a 64-bit ELF image needs no dynamic loader.
+fn is_static(image: &[u8]) -> bool {
+    let u16_at = |at: usize| image.get(at..at + 2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+    let u32_at =
+        |at: usize| image.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    // ELF-64: e_phoff at 32 (its low half is enough for any program), e_phentsize at 54, e_phnum 56.
+    let header = (u32_at(32), u16_at(54), u16_at(56));
+    let (Some(table), Some(size), Some(count)) = header else { return false };
+    image.starts_with(b"\x7fELF\x02\x01")
+        && (0..usize::from(count))
+            .map(|i| u32_at(table as usize + i * usize::from(size)))
+            .all(|kind| kind.is_some_and(|kind| kind != PT_INTERP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::process::Command;
+
+    fn run_script(script: &str, home: &std::path::Path, input: &[u8]) -> Option<i32> {
+        let mut child = Command::new("sh")
+            .arg("-c")
+            .arg(script)
+            .env("HOME", home)
+            .env_remove("XDG_CACHE_HOME")
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        child.wait().unwrap().code()
+    }
+
+    #[test]
+    fn what_arrives_whole_is_put_in_place_and_what_does_not_is_not() {
+        let home = tempfile::tempdir().unwrap();
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, b"program");
+        let digest: String = digest.as_ref().iter().map(|b| format!("{b:02x}")).collect();
+        let place = home.path().join(".cache/bankfull").join(env!("CARGO_PKG_VERSION"));
+        assert_eq!(run_script(&script(&digest), home.path(), b"progra"), Some(WRONG_HASH));
+        assert_eq!(fs::read_dir(&place).unwrap().count(), 0, "nothing is left");
+        assert_eq!(run_script(&script(&digest), home.path(), b"program"), Some(0));
+        assert_eq!(fs::read(place.join("bankfull")).unwrap(), b"program");
+    }
+
+    #[test]
+    fn a_program_with_a_loader_is_told_from_a_static_one() {
+        let shell = fs::read("/bin/sh").unwrap();
+        assert!(!is_static(&shell));
+        assert!(!is_static(b"#!/bin/sh"));
+        let mut image = vec![0; 64 + 56];
+        image[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        image[32] = 64;
+        image[54] = 56;
+        image[56] = 1;
+        image[64] = 1;
+        assert!(is_static(&image));
+        image[64] = 3;
+        assert!(!is_static(&image));
+    }
+}

@@ -1,0 +1,311 @@
+//! Runs one agreed transfer on one side: the threads of the sending or receiving side, the writer
+//! of the control channel, heartbeats and progress, and an orderly end.
+
+use crate::cancel::Cancel;
+use crate::error::{Error, ErrorKind};
+use crate::event::{Event, Summary};
+use crate::net::control::{ControlReader, Outbox, lock};
+use crate::net::stream::DataStream;
+use crate::receiver::{Receiver, Target};
+use crate::sender::Sender;
+use crate::sender::walk::SourceItem;
+use crate::session::{Session, Tally, add};
+use bankfull_control::StageTimes;
+use bankfull_proto::wire::control::Message;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
+
+/// How often progress is told and a cancel is looked for: ten times a second.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Longest time between two signs of life. A quarter of the time-out leaves room for three lost
+/// ones.
+const PING_INTERVAL_MAX: Duration = Duration::from_secs(10);
+
+/// How long the last words of a session may take to be sent.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Back-off of a lost data connection: doubles from the first to the second.
+const RECONNECT_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Where data connections come from.
+pub(crate) enum Streams<'c> {
+    /// This side connects.
+    Connect {
+        connector: &'c (dyn Connect + Sync),
+        count: u32,
+        /// Connections made already.
+        ready: Vec<(u32, DataStream)>,
+    },
+    /// The far side connects; the listener passes on what belongs to this session.
+    Accept(mpsc::Receiver<(u32, DataStream)>),
+}
+
+/// Makes data connections.
+pub(crate) trait Connect {
+    /// Makes one and attaches it. The number is new for each.
+    fn connect(&self) -> Result<(u32, DataStream), Error>;
+}
+
+/// The control channel of an agreed session.
+pub(crate) struct Channel {
+    pub(crate) reader: ControlReader,
+    pub(crate) output: Box<dyn Write + Send>,
+    pub(crate) outbox: Outbox,
+    /// Ends the connection at once, whoever waits on it.
+    pub(crate) close: Box<dyn Fn() + Send + Sync>,
+}
+
+/// What a transfer needs beside its role.
+pub(crate) struct Drive<'a> {
+    pub(crate) session: Arc<Session>,
+    pub(crate) tally: &'a Tally<'a>,
+    pub(crate) cancel: &'a Cancel,
+    pub(crate) timeout: Duration,
+    /// Whether progress events are wanted.
+    pub(crate) progress: bool,
+}
+
+/// Which part this side plays.
+pub(crate) enum Part {
+    Send(Vec<SourceItem>),
+    Receive(Target),
+}
+
+/// Counts running stream threads.
+#[derive(Default)]
+struct Crew {
+    active: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Crew {
+    fn join(&self, session: &Session) {
+        let mut active = lock(&self.active);
+        while *active > 0 && !session.is_stopped() {
+            let waited = self.changed.wait_timeout(active, TICK);
+            active = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn enter(&self) {
+        *lock(&self.active) += 1;
+    }
+
+    fn leave(&self) {
+        *lock(&self.active) -= 1;
+        self.changed.notify_all();
+    }
+}
+
+impl Drive<'_> {
+    /// Runs the transfer to its end.
+    pub(crate) fn run(
+        &self,
+        channel: Channel,
+        part: Part,
+        streams: Streams<'_>,
+    ) -> Result<Summary, Error> {
+        let Channel { mut reader, output, outbox, close } = channel;
+        let over = AtomicBool::new(false);
+        let result = thread::scope(|scope| {
+            scope.spawn(|| {
+                if let Err(e) = outbox.run_writer(output) {
+                    self.session.fail(e);
+                }
+            });
+            scope.spawn(|| self.tick(&outbox, &over));
+            let receives = matches!(part, Part::Receive(_));
+            let result = match part {
+                Part::Send(items) => self.send(&mut reader, &outbox, &items, streams),
+                Part::Receive(target) => self.receive(&mut reader, &outbox, target, streams),
+            };
+            let result = self.conclude(result, &mut reader, &outbox, receives);
+            close();
+            over.store(true, Ordering::SeqCst);
+            result
+        });
+        let (sender, receiver) = result?;
+        Ok(self.tally.summary(&sender, &receiver))
+    }
+
+    /// Ends the session in order, or tells the peer why not.
+    fn conclude(
+        &self,
+        result: Result<(StageTimes, StageTimes), Error>,
+        reader: &mut ControlReader,
+        outbox: &Outbox,
+        receives: bool,
+    ) -> Result<(StageTimes, StageTimes), Error> {
+        let result = match result {
+            Ok(times) => Ok(times),
+            Err(error) => {
+                // What ended the session comes first; what the control thread saw may only follow.
+                self.session.fail(error);
+                Err(self.session.take_error().unwrap_or_else(Error::interrupted))
+            }
+        };
+        if let Err(error) = &result
+            && !matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout)
+        {
+            outbox.post(&Message::Error(error.to_failure()));
+        }
+        outbox.close();
+        let flushed = outbox.wait_gone(if result.is_ok() { self.timeout } else { FAREWELL });
+        // The sender closes; the receiver waits for that, so that its last word is surely read.
+        if result.is_ok() && flushed && receives {
+            reader.wait_for_end();
+        }
+        self.session.stop();
+        result
+    }
+
+    /// Signs of life, progress, and the user's wish to stop.
+    fn tick(&self, outbox: &Outbox, over: &AtomicBool) {
+        let interval = (self.timeout / 4).min(PING_INTERVAL_MAX);
+        let mut pinged = Instant::now();
+        while !over.load(Ordering::SeqCst) {
+            thread::sleep(TICK.min(interval));
+            if self.cancel.is_cancelled() && !self.session.is_stopped() {
+                self.session.fail(Error::interrupted());
+            }
+            if self.progress {
+                self.tally.event(Event::Progress(self.tally.progress()));
+            }
+            if pinged.elapsed() >= interval {
+                outbox.post(&Message::Ping);
+                pinged = Instant::now();
+            }
+        }
+    }
+
+    fn send(
+        &self,
+        reader: &mut ControlReader,
+        outbox: &Outbox,
+        items: &[SourceItem],
+        streams: Streams<'_>,
+    ) -> Result<(StageTimes, StageTimes), Error> {
+        let sender = Sender::new(&self.session, outbox.clone(), self.tally);
+        let crew = Crew::default();
+        let run = |number, stream| sender.run_stream(number, stream);
+        let is_over = || sender.is_settled();
+        thread::scope(|scope| {
+            scope.spawn(|| sender.walk(items));
+            self.man_streams(scope, &crew, streams, &run, &is_over);
+            scope.spawn(|| sender.finish(|| crew.join(&self.session)));
+            let result = sender.run_control(reader);
+            if result.is_err() {
+                self.session.stop();
+            }
+            result.map(|receiver| (self.tally.report().times(), receiver))
+        })
+    }
+
+    fn receive(
+        &self,
+        reader: &mut ControlReader,
+        outbox: &Outbox,
+        target: Target,
+        streams: Streams<'_>,
+    ) -> Result<(StageTimes, StageTimes), Error> {
+        let session = Arc::clone(&self.session);
+        let (receiver, queue) = Receiver::new(session, outbox.clone(), self.tally, target);
+        let crew = Crew::default();
+        let run = |number, stream| receiver.run_stream(number, stream);
+        let is_over = || receiver.is_finished();
+        thread::scope(|scope| {
+            scope.spawn(|| receiver.run_compare(queue));
+            self.man_streams(scope, &crew, streams, &run, &is_over);
+            let result = receiver.run_control(reader);
+            if result.is_err() {
+                self.session.stop();
+            }
+            let sender = result?;
+            crew.join(&self.session);
+            receiver.finish();
+            Ok((sender, self.tally.report().times()))
+        })
+    }
+
+    /// Starts the stream threads, or the thread that starts one for each accepted connection.
+    fn man_streams<'scope, 'env: 'scope>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        crew: &'env Crew,
+        streams: Streams<'env>,
+        run: &'env (dyn Fn(u32, DataStream) -> bool + Sync),
+        is_over: &'env (dyn Fn() -> bool + Sync),
+    ) {
+        match streams {
+            Streams::Connect { connector, count, ready } => {
+                let mut ready = ready.into_iter();
+                for _ in 0..count {
+                    let first = ready.next();
+                    crew.enter();
+                    add(&self.tally.counts.streams, 1);
+                    scope.spawn(move || {
+                        self.keep_stream(connector, first, run, is_over);
+                        crew.leave();
+                    });
+                }
+            }
+            Streams::Accept(accepted) => {
+                scope.spawn(move || {
+                    while !self.session.is_stopped() && !is_over() {
+                        match accepted.recv_timeout(TICK) {
+                            Ok((number, stream)) => {
+                                crew.enter();
+                                add(&self.tally.counts.streams, 1);
+                                scope.spawn(move || {
+                                    run(number, stream);
+                                    crew.leave();
+                                });
+                            }
+                            Err(RecvTimeoutError::Timeout) => {}
+                            Err(RecvTimeoutError::Disconnected) => return,
+                        }
+                    }
+                });
+            }
+        }
+    }
+
+    /// Runs one stream, making its connection again when it is lost.
+    fn keep_stream(
+        &self,
+        connector: &(dyn Connect + Sync),
+        mut first: Option<(u32, DataStream)>,
+        run: &(dyn Fn(u32, DataStream) -> bool + Sync),
+        is_over: &(dyn Fn() -> bool + Sync),
+    ) {
+        let mut delay = RECONNECT_DELAYS.0;
+        let mut alive = Instant::now();
+        while !self.session.is_stopped() && !is_over() {
+            let connected = first.take().map_or_else(|| connector.connect(), Ok);
+            match connected {
+                Ok((number, stream)) => {
+                    delay = RECONNECT_DELAYS.0;
+                    if !run(number, stream) {
+                        return;
+                    }
+                    alive = Instant::now();
+                }
+                Err(error) => {
+                    let hopeless = !matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout)
+                        || alive.elapsed() > self.timeout;
+                    if hopeless && !is_over() {
+                        self.session.fail(error);
+                        return;
+                    }
+                }
+            }
+            thread::sleep(delay);
+            delay = (delay * 2).min(RECONNECT_DELAYS.1);
+        }
+    }
+}

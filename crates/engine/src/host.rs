@@ -1,0 +1,325 @@
+//! The serving side of sessions: what a daemon and an ssh agent have in common. Greets clients,
+//! checks what they ask for, and brings data connections to their sessions.
+
+use crate::anchor::{Anchor, ReceiveOptions};
+use crate::cancel::Cancel;
+use crate::client::software;
+use crate::driver::{Channel, Drive, Part, Streams};
+use crate::error::Error;
+use crate::event::{EventSink, Summary};
+use crate::net::control::{ControlReader, Outbox, lock};
+use crate::net::stream::{DataStream, Socket, Unattached, read_attach};
+use crate::options::Fsync;
+use crate::session::{Session, Tally};
+use bankfull_proto::limits::STREAMS_MAX;
+use bankfull_proto::wire::attach::{self, Attach};
+use bankfull_proto::wire::control::{
+    self, Cause, Direction, Failure, Hello, Message, Open, Opened, Welcome,
+};
+use bankfull_proto::wire::{WireError, common_version};
+use rustls::Connection;
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+/// What clients may do.
+#[derive(Debug, Clone)]
+pub(crate) struct Policy {
+    pub(crate) token: Option<Vec<u8>>,
+    pub(crate) read_only: bool,
+    pub(crate) plain_allowed: bool,
+    pub(crate) timeout: Duration,
+}
+
+/// A session that data connections may join.
+struct Slot {
+    key: [u8; 32],
+    plain: bool,
+    streams_max: u32,
+    nonces: HashSet<[u8; 32]>,
+    accepted: mpsc::Sender<(u32, DataStream)>,
+    session: Arc<Session>,
+}
+
+/// The serving side.
+pub(crate) struct Host {
+    pub(crate) anchor: Anchor,
+    pub(crate) policy: Policy,
+    sessions: Mutex<HashMap<[u8; 16], Slot>>,
+}
+
+/// What was agreed with a client.
+struct Agreed {
+    open: Open,
+    opened: Opened,
+    part: Part,
+}
+
+/// A client's control connection, greeted by nobody yet.
+pub(crate) struct Caller {
+    pub(crate) reader: ControlReader,
+    pub(crate) output: Box<dyn Write + Send>,
+    pub(crate) wake: Box<dyn Fn() + Send>,
+    pub(crate) close: Box<dyn Fn() + Send + Sync>,
+    /// What an agent tells of its data port.
+    pub(crate) data_port: Option<u16>,
+    pub(crate) data_hosts: Vec<String>,
+    pub(crate) fingerprint: Option<[u8; 32]>,
+    /// Called once the client is authenticated.
+    pub(crate) on_greeted: Box<dyn FnOnce() + Send>,
+}
+
+impl Caller {
+    fn write(&mut self, message: &Message) -> Result<(), Error> {
+        let bytes = control::encode(message)?;
+        self.write_raw(&bytes)
+    }
+
+    fn write_raw(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.output
+            .write_all(bytes)
+            .and_then(|()| self.output.flush())
+            .map_err(|e| Error::network("cannot answer the client", &e))
+    }
+
+    /// Tells the client why there will be no session.
+    pub(crate) fn refuse(mut self, error: &Error) {
+        let _ = self.write(&Message::Error(error.to_failure()));
+        (self.close)();
+    }
+}
+
+impl Host {
+    pub(crate) fn new(anchor: Anchor, policy: Policy) -> Self {
+        Self { anchor, policy, sessions: Mutex::default() }
+    }
+
+    /// How many sessions run.
+    pub(crate) fn session_count(&self) -> usize {
+        lock(&self.sessions).len()
+    }
+
+    /// Ends all sessions.
+    pub(crate) fn abort(&self) {
+        for slot in lock(&self.sessions).values() {
+            slot.session.fail(Failure::new(Cause::Cancelled, "the server was shut down").into());
+        }
+    }
+
+    /// Serves one client on its control connection, whose magic was read.
+    pub(crate) fn serve(
+        &self,
+        mut caller: Caller,
+        tunnelled: bool,
+        events: &dyn EventSink,
+    ) -> Result<Summary, Error> {
+        let started = Instant::now();
+        let welcome = match self.greet(&mut caller) {
+            Ok(welcome) => welcome,
+            Err(error) => {
+                caller.refuse(&error);
+                return Err(error);
+            }
+        };
+        let opened = self.open(&mut caller);
+        let agreed = match opened {
+            Ok(agreed) => agreed,
+            Err(error) => {
+                caller.refuse(&error);
+                return Err(error);
+            }
+        };
+        self.run(caller, &welcome, agreed, tunnelled, events, started)
+    }
+
+    fn greet(&self, caller: &mut Caller) -> Result<Welcome, Error> {
+        caller.write_raw(&control::MAGIC)?;
+        let Message::Hello(hello) = caller.reader.next()? else {
+            return Err(WireError::Unexpected("no hello").into());
+        };
+        let version = common_version(hello.version_min, hello.version_max)?;
+        self.check_token(&hello)?;
+        caller.reader.authenticated();
+        let mut welcome = Welcome {
+            version,
+            software: software(),
+            streams_max: STREAMS_MAX,
+            plain_allowed: self.policy.plain_allowed,
+            data_port: caller.data_port,
+            data_hosts: std::mem::take(&mut caller.data_hosts),
+            fingerprint: caller.fingerprint,
+            ..Welcome::default()
+        };
+        let random = |out: &mut [u8]| {
+            bankfull_sys::random(out).map_err(|e| Error::local("no randomness", &e))
+        };
+        random(&mut welcome.session)?;
+        random(&mut welcome.session_key)?;
+        std::mem::replace(&mut caller.on_greeted, Box::new(|| {}))();
+        caller.write(&Message::Welcome(welcome.clone()))?;
+        Ok(welcome)
+    }
+
+    fn check_token(&self, hello: &Hello) -> Result<(), Error> {
+        let Some(expected) = &self.policy.token else { return Ok(()) };
+        let shown = hello.token.as_deref().unwrap_or_default();
+        // Hashes have equal length, and comparing them takes the same time wherever they differ.
+        if blake3::hash(shown) == blake3::hash(expected) {
+            return Ok(());
+        }
+        let text = match &hello.token {
+            None => "a token is needed: give --token-file FILE or set BANKFULL_TOKEN",
+            Some(_) => "the token is wrong: ask whoever runs the server for the right one",
+        };
+        Err(Failure::new(Cause::Token, text).into())
+    }
+
+    /// Agrees on what the client asks for.
+    fn open(&self, caller: &mut Caller) -> Result<Agreed, Error> {
+        let Message::Open(open) = caller.reader.next()? else {
+            return Err(WireError::Unexpected("no request").into());
+        };
+        if open.plain && !self.policy.plain_allowed {
+            let text = "data without encryption is not allowed here";
+            return Err(Failure::new(Cause::PlainRefused, text).into());
+        }
+        let (opened, part) = match open.direction {
+            Direction::Pull => {
+                let items = self.anchor.find_sources(&open.paths)?;
+                let sources = items.iter().map(|item| item.to_source()).collect();
+                (Opened { sources, landing: Vec::new() }, Part::Send(items))
+            }
+            Direction::Push if self.policy.read_only => {
+                let text = "this server is read-only: it was started with --read-only";
+                return Err(Failure::new(Cause::ReadOnly, text).into());
+            }
+            Direction::Push => {
+                let path = open.paths.first().map(|path| path.0.clone()).unwrap_or_default();
+                let options = ReceiveOptions {
+                    fsync: match open.fsync {
+                        control::Fsync::None => Fsync::None,
+                        control::Fsync::File => Fsync::File,
+                        control::Fsync::End => Fsync::End,
+                    },
+                    checksum: open.checksum,
+                    dry_run: open.dry_run,
+                };
+                let (target, landing) =
+                    self.anchor.open_destination(&path, &open.sources, options)?;
+                (Opened { sources: Vec::new(), landing }, Part::Receive(target))
+            }
+        };
+        Ok(Agreed { open, opened, part })
+    }
+
+    fn run(
+        &self,
+        mut caller: Caller,
+        welcome: &Welcome,
+        agreed: Agreed,
+        tunnelled: bool,
+        events: &dyn EventSink,
+        started: Instant,
+    ) -> Result<Summary, Error> {
+        let session = Arc::new(Session::default());
+        session.on_stop(std::mem::replace(&mut caller.wake, Box::new(|| {})));
+        let (accepted, streams) = mpsc::channel();
+        let outbox = Outbox::default();
+        let slot = Slot {
+            key: welcome.session_key,
+            plain: agreed.open.plain,
+            streams_max: welcome.streams_max,
+            nonces: HashSet::new(),
+            accepted: accepted.clone(),
+            session: Arc::clone(&session),
+        };
+        // Before the client hears that it may connect.
+        lock(&self.sessions).insert(welcome.session, slot);
+        caller.write(&Message::Opened(agreed.opened)).inspect_err(|_| {
+            lock(&self.sessions).remove(&welcome.session);
+        })?;
+        if tunnelled {
+            let key = welcome.session_key;
+            let near = crate::tunnel::open(&mut caller.reader, &outbox)
+                .map_err(|e| Error::local("cannot make a tunnel through ssh", &e))?;
+            std::thread::spawn(move || accept_tunnelled(near, &key, &accepted));
+        }
+        let tally = Tally::new(events, started);
+        let drive = Drive {
+            session,
+            tally: &tally,
+            cancel: &Cancel::new(),
+            timeout: self.policy.timeout,
+            progress: false,
+        };
+        let channel =
+            Channel { reader: caller.reader, output: caller.output, outbox, close: caller.close };
+        let result = drive.run(channel, agreed.part, Streams::Accept(streams));
+        lock(&self.sessions).remove(&welcome.session);
+        result
+    }
+
+    /// Brings a data connection, whose magic was read, to its session. Whoever cannot prove to
+    /// belong to one is not answered.
+    pub(crate) fn attach(
+        &self,
+        socket: Socket,
+        tls: Option<Connection>,
+        magic: &[u8; 8],
+    ) -> io::Result<()> {
+        let encrypted = tls.is_some();
+        let (unattached, bytes) = read_attach(socket, tls, magic)?;
+        let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let attach = Attach::decode(&bytes).map_err(io::Error::other)?;
+        let (key, accepted) = {
+            let mut sessions = lock(&self.sessions);
+            let slot = sessions.get_mut(&attach.session).ok_or_else(refused)?;
+            let known = attach::verify(&bytes, &slot.key);
+            if !known || (!encrypted && !slot.plain) || !slot.nonces.insert(attach.nonce) {
+                return Err(refused());
+            }
+            let running = slot.session.stream_count();
+            if running >= slot.streams_max as usize {
+                return Err(refused());
+            }
+            (slot.key, slot.accepted.clone())
+        };
+        let stream = finish_attach(unattached, &attach, &key, self.policy.timeout)?;
+        accepted.send((attach.stream, stream)).map_err(|_| refused())
+    }
+}
+
+fn finish_attach(
+    unattached: Unattached,
+    attach: &Attach,
+    key: &[u8; 32],
+    timeout: Duration,
+) -> io::Result<DataStream> {
+    let stream = DataStream::accept(unattached, attach, key)?;
+    stream.socket().set_read_timeout(Some(timeout))?;
+    Ok(stream)
+}
+
+/// Waits for the one data connection that may come through the control channel. It is not
+/// encrypted by us: ssh does that.
+fn accept_tunnelled(
+    near: std::os::unix::net::UnixStream,
+    key: &[u8; 32],
+    accepted: &mpsc::Sender<(u32, DataStream)>,
+) {
+    let attached = || -> io::Result<()> {
+        let mut socket = Socket::Unix(near);
+        let mut magic = [0; 8];
+        io::Read::read_exact(&mut socket, &mut magic)?;
+        let (unattached, bytes) = read_attach(socket, None, &magic)?;
+        let attach = Attach::decode(&bytes).map_err(io::Error::other)?;
+        if !attach::verify(&bytes, key) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let stream = DataStream::accept(unattached, &attach, key)?;
+        accepted.send((attach.stream, stream)).map_err(io::Error::other)
+    };
+    // The client notices by itself when its tunnel does not answer.
+    let _ = attached();
+}

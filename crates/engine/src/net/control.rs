@@ -1,0 +1,440 @@
+//! The control channel: frames of messages in both directions at once, over TLS or over the pipes
+//! of an ssh session.
+//!
+//! One thread reads ([`ControlReader`]); everyone else posts to the [`Outbox`], whose writer thread
+//! sends. Nobody but the writer thread ever waits for the peer to read, so the two sides cannot
+//! wait for each other.
+
+use crate::error::{Error, ErrorKind, is_timeout};
+use bankfull_proto::limits::{CONTROL_FRAME_BYTES_MAX, HELLO_FRAME_BYTES_MAX, RUNS_MAX};
+use bankfull_proto::wire::control::{self, FileRuns, Message};
+use bankfull_proto::wire::frame::FrameReader;
+use bankfull_proto::{blocks::Run, wire::WireError};
+use rustls::Connection;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const READ_BYTES: usize = 64 << 10;
+
+/// Bytes that may wait in the outbox before posters of bulk (the walk) have to wait. [ours: some
+/// hundred batches]
+const OUTBOX_BYTES_MAX: usize = 8 << 20;
+
+/// Locks a mutex; a thread that panicked holding it left nothing half-done that matters more than
+/// going on to report the panic.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The reading half of a channel.
+pub(crate) struct ControlReader {
+    input: Box<dyn Read + Send>,
+    frames: FrameReader,
+    peer: String,
+    tunnel: Option<TunnelSink>,
+}
+
+/// Takes the bytes of a data connection that travels in control messages; empty at its end.
+pub(crate) type TunnelSink = Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>;
+
+impl ControlReader {
+    /// Reads from `input`; `peer` names the far side in errors.
+    pub(crate) fn new(input: Box<dyn Read + Send>, peer: String) -> Self {
+        Self { input, frames: FrameReader::new(HELLO_FRAME_BYTES_MAX), peer, tunnel: None }
+    }
+
+    /// Name of the far side, for messages.
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// Lets the peer send frames of full size: it is authenticated.
+    pub(crate) fn authenticated(&mut self) {
+        self.frames.set_limit(CONTROL_FRAME_BYTES_MAX);
+    }
+
+    /// Lets data travel in control messages.
+    pub(crate) fn set_tunnel(&mut self, sink: TunnelSink) {
+        self.tunnel = Some(sink);
+    }
+
+    /// Waits until the peer closes the connection: it has read everything then.
+    pub(crate) fn wait_for_end(&mut self) {
+        while self.next().is_ok() {}
+    }
+
+    /// Reads up to the end of the magic. Bytes before it are skipped: shells print greetings.
+    pub(crate) fn expect_magic(&mut self, noise_bytes_max: usize) -> Result<(), Error> {
+        let mut seen: VecDeque<u8> = VecDeque::new();
+        let mut byte = [0];
+        for _ in 0..noise_bytes_max + control::MAGIC.len() {
+            self.input.read_exact(&mut byte).map_err(|e| self.lost(&e))?;
+            seen.push_back(byte[0]);
+            if seen.len() > control::MAGIC.len() {
+                seen.pop_front();
+            }
+            if seen.iter().eq(control::MAGIC.iter()) {
+                return Ok(());
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Protocol,
+            format!("{} does not speak the bankfull protocol", self.peer),
+        ))
+    }
+
+    /// The next message. Pings and tunnelled data are dealt with here.
+    pub(crate) fn next(&mut self) -> Result<Message, Error> {
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            if let Some(frame) = self.frames.next_frame()? {
+                match control::decode(frame)? {
+                    Message::Ping => continue,
+                    Message::Tunnel(bytes) => match &mut self.tunnel {
+                        // A tunnel whose stream is gone swallows what still comes.
+                        Some(sink) => drop(sink(&bytes.0)),
+                        None => return Err(WireError::Unexpected("tunnelled data").into()),
+                    },
+                    Message::Error(failure) => return Err(Error::from_peer(&failure)),
+                    message => return Ok(message),
+                }
+            }
+            let n = self.input.read(&mut buffer).map_err(|e| self.lost(&e))?;
+            if n == 0 {
+                return Err(self.lost(&io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.frames.push(&buffer[..n]);
+        }
+    }
+
+    fn lost(&self, error: &io::Error) -> Error {
+        if is_timeout(error) {
+            return Error::new(
+                ErrorKind::Timeout,
+                format!(
+                    "nothing was heard from {} for too long; run the same command again to continue",
+                    self.peer
+                ),
+            );
+        }
+        let what = match error.kind() {
+            io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
+            _ => crate::error::plain(error),
+        };
+        Error::new(
+            ErrorKind::Network,
+            format!(
+                "the connection to {} was lost ({what}); run the same command again to continue",
+                self.peer
+            ),
+        )
+    }
+}
+
+/// Messages on their way out.
+#[derive(Default)]
+struct Pending {
+    messages: VecDeque<Vec<u8>>,
+    bytes: usize,
+    acks: BTreeMap<u64, Vec<u64>>,
+    finished: Vec<u64>,
+    closed: bool,
+    /// The writer thread has ended, one way or the other.
+    gone: bool,
+    error: Option<WireError>,
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.acks.is_empty() && self.finished.is_empty()
+    }
+}
+
+/// Takes messages for the peer; shared by all threads of a session.
+#[derive(Clone, Default)]
+pub(crate) struct Outbox(Arc<OutboxInner>);
+
+#[derive(Default)]
+struct OutboxInner {
+    pending: Mutex<Pending>,
+    changed: Condvar,
+}
+
+impl Outbox {
+    /// Posts a message. Never waits for the peer.
+    pub(crate) fn post(&self, message: &Message) {
+        let mut pending = lock(&self.0.pending);
+        Self::push(&mut pending, message);
+        drop(pending);
+        self.0.changed.notify_all();
+    }
+
+    /// Posts a message of a bulk kind: waits while much is queued already.
+    pub(crate) fn post_bulk(&self, message: &Message) {
+        let mut pending = lock(&self.0.pending);
+        while pending.bytes > OUTBOX_BYTES_MAX && !pending.gone {
+            pending = self.0.changed.wait(pending).unwrap_or_else(PoisonError::into_inner);
+        }
+        Self::push(&mut pending, message);
+        drop(pending);
+        self.0.changed.notify_all();
+    }
+
+    fn push(pending: &mut Pending, message: &Message) {
+        match control::encode(message) {
+            Ok(frame) => {
+                pending.bytes += frame.len();
+                pending.messages.push_back(frame);
+            }
+            Err(e) => pending.error = Some(e),
+        }
+    }
+
+    /// Posts that a block is verified and journalled. Gathered into few messages.
+    pub(crate) fn ack(&self, file: u64, index: u64) {
+        lock(&self.0.pending).acks.entry(file).or_default().push(index);
+        self.0.changed.notify_all();
+    }
+
+    /// Posts that files are in place. Gathered into few messages.
+    pub(crate) fn finished(&self, files: &[u64]) {
+        lock(&self.0.pending).finished.extend_from_slice(files);
+        self.0.changed.notify_all();
+    }
+
+    /// Lets the writer thread end when all is sent.
+    pub(crate) fn close(&self) {
+        lock(&self.0.pending).closed = true;
+        self.0.changed.notify_all();
+    }
+
+    /// Waits until the writer thread has ended; false when `timeout` passed first.
+    pub(crate) fn wait_gone(&self, timeout: Duration) -> bool {
+        let pending = lock(&self.0.pending);
+        let waited = self.0.changed.wait_timeout_while(pending, timeout, |p| !p.gone);
+        waited.unwrap_or_else(PoisonError::into_inner).0.gone
+    }
+
+    /// The writer thread: sends what is posted until closed and empty.
+    pub(crate) fn run_writer(&self, mut output: Box<dyn Write + Send>) -> Result<(), Error> {
+        let result = self.write_all(&mut *output);
+        lock(&self.0.pending).gone = true;
+        self.0.changed.notify_all();
+        result
+    }
+
+    fn write_all(&self, output: &mut dyn Write) -> Result<(), Error> {
+        while let Some(bytes) = self.take()? {
+            output
+                .write_all(&bytes)
+                .and_then(|()| output.flush())
+                .map_err(|e| Error::network("the control connection was lost", &e))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for something to send. Acknowledgements come before the messages posted with them, so
+    /// that a stream's end never overtakes what arrived on it.
+    fn take(&self) -> Result<Option<Vec<u8>>, Error> {
+        let mut pending = lock(&self.0.pending);
+        while pending.is_empty() && !pending.closed {
+            pending = self.0.changed.wait(pending).unwrap_or_else(PoisonError::into_inner);
+        }
+        if let Some(error) = pending.error.take() {
+            return Err(error.into());
+        }
+        if pending.is_empty() {
+            return Ok(None);
+        }
+        let mut out = Vec::new();
+        for message in gathered(&mut pending) {
+            out.extend_from_slice(&control::encode(&message)?);
+        }
+        for frame in std::mem::take(&mut pending.messages) {
+            out.extend_from_slice(&frame);
+        }
+        pending.bytes = 0;
+        drop(pending);
+        self.0.changed.notify_all();
+        Ok(Some(out))
+    }
+}
+
+/// Most files in one gathered message: far below what a frame holds.
+const GATHERED_MAX: usize = 4096;
+
+fn gathered(pending: &mut Pending) -> Vec<Message> {
+    let mut messages = Vec::new();
+    let mut acks = Vec::new();
+    for (file, mut indices) in std::mem::take(&mut pending.acks) {
+        indices.sort_unstable();
+        for runs in runs_of(&indices).chunks(RUNS_MAX / 4) {
+            acks.push(FileRuns { file, runs: runs.to_vec() });
+        }
+    }
+    let mut batch = Vec::new();
+    let mut runs = 0;
+    for ack in acks {
+        runs += ack.runs.len();
+        batch.push(ack);
+        if batch.len() >= GATHERED_MAX || runs >= RUNS_MAX {
+            messages.push(Message::Acks(std::mem::take(&mut batch)));
+            runs = 0;
+        }
+    }
+    if !batch.is_empty() {
+        messages.push(Message::Acks(batch));
+    }
+    for files in std::mem::take(&mut pending.finished).chunks(GATHERED_MAX) {
+        messages.push(Message::Finished(files.to_vec()));
+    }
+    messages
+}
+
+/// Ascending numbers as runs.
+pub(crate) fn runs_of(indices: &[u64]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for &index in indices {
+        match runs.last_mut() {
+            Some(run) if run.first + run.count == index => run.count += 1,
+            _ => runs.push(Run { first: index, count: 1 }),
+        }
+    }
+    runs
+}
+
+/// Cuts a TLS connection in two halves that work at the same time.
+pub(crate) fn split_tls(
+    connection: Connection,
+    socket: TcpStream,
+) -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)> {
+    let shared = Arc::new(Mutex::new(connection));
+    let reader = TlsReader {
+        connection: Arc::clone(&shared),
+        socket: socket.try_clone()?,
+        raw: vec![0; READ_BYTES],
+    };
+    Ok((Box::new(reader), Box::new(TlsWriter { connection: shared, socket })))
+}
+
+struct TlsReader {
+    connection: Arc<Mutex<Connection>>,
+    socket: TcpStream,
+    raw: Vec<u8>,
+}
+
+impl Read for TlsReader {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match lock(&self.connection).reader().read(out) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+            // The lock is not held while waiting, so the writer goes on.
+            let n = self.socket.read(&mut self.raw)?;
+            let mut raw = &self.raw[..n];
+            let mut connection = lock(&self.connection);
+            if n == 0 {
+                connection.read_tls(&mut raw)?;
+            }
+            while !raw.is_empty() {
+                connection.read_tls(&mut raw)?;
+                connection.process_new_packets().map_err(io::Error::other)?;
+            }
+            if n == 0 {
+                return Ok(0);
+            }
+        }
+    }
+}
+
+struct TlsWriter {
+    connection: Arc<Mutex<Connection>>,
+    socket: TcpStream,
+}
+
+impl Write for TlsWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // rustls bounds what it queues, so pieces go out one by one.
+        let piece = &bytes[..bytes.len().min(READ_BYTES)];
+        let mut records = Vec::with_capacity(piece.len() + 1024);
+        let taken = {
+            let mut connection = lock(&self.connection);
+            let taken = connection.writer().write(piece)?;
+            while connection.wants_write() {
+                connection.write_tls(&mut records)?;
+            }
+            taken
+        };
+        self.socket.write_all(&records)?;
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bankfull_proto::wire::control::Nack;
+
+    fn sent(outbox: &Outbox) -> Vec<Message> {
+        let bytes = outbox.take().unwrap().unwrap();
+        let mut frames = FrameReader::new(CONTROL_FRAME_BYTES_MAX);
+        frames.push(&bytes);
+        let mut messages = Vec::new();
+        while let Some(frame) = frames.next_frame().unwrap() {
+            messages.push(control::decode(frame).unwrap());
+        }
+        messages
+    }
+
+    #[test]
+    fn acknowledgements_are_gathered_and_come_before_a_streams_end() {
+        let outbox = Outbox::default();
+        for index in [3, 1, 2, 7] {
+            outbox.ack(9, index);
+        }
+        outbox.post(&Message::StreamEnded(4));
+        outbox.finished(&[5, 6]);
+        let runs = vec![Run { first: 1, count: 3 }, Run { first: 7, count: 1 }];
+        let expected = [
+            Message::Acks(vec![FileRuns { file: 9, runs }]),
+            Message::Finished(vec![5, 6]),
+            Message::StreamEnded(4),
+        ];
+        assert_eq!(sent(&outbox), expected);
+    }
+
+    #[test]
+    fn a_closed_outbox_sends_what_it_holds_and_then_ends() {
+        let outbox = Outbox::default();
+        outbox.post(&Message::Nack(Nack { file: 1, index: 2 }));
+        outbox.close();
+        assert_eq!(sent(&outbox).len(), 1);
+        assert!(outbox.take().unwrap().is_none());
+    }
+
+    #[test]
+    fn the_magic_is_found_behind_a_shells_greeting() {
+        let mut input = b"Welcome to the machine\nBKFLBKFLCTRL".to_vec();
+        input.extend_from_slice(&control::encode(&Message::StreamEnded(3)).unwrap());
+        let mut reader = ControlReader::new(Box::new(io::Cursor::new(input)), "far".into());
+        reader.expect_magic(100).unwrap();
+        assert_eq!(reader.next().unwrap(), Message::StreamEnded(3));
+        let error = reader.next().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Network);
+    }
+
+    #[test]
+    fn a_far_side_that_only_makes_noise_is_no_bankfull() {
+        let noise = vec![b'x'; 1000];
+        let mut reader = ControlReader::new(Box::new(io::Cursor::new(noise)), "far".into());
+        assert_eq!(reader.expect_magic(100).unwrap_err().kind(), ErrorKind::Protocol);
+    }
+}

@@ -1,0 +1,8 @@
+//! Connections: TLS, the control channel, and the data streams. Nothing here knows what is
+//! transferred.
+
+pub(crate) mod control;
+pub(crate) mod identity;
+pub(crate) mod known_hosts;
+pub(crate) mod stream;
+pub(crate) mod tls;

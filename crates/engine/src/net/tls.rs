@@ -1,0 +1,188 @@
+//! TLS 1.3 with pinned self-made certificates: configuration, and one blocking handshake.
+
+use super::identity::{Identity, fingerprint_of};
+use crate::error::{Error, ErrorKind, is_timeout};
+use crate::options::Fingerprint;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature,
+};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, Connection, DigitallySignedStruct, ServerConfig,
+    ServerConnection, SignatureScheme,
+};
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+/// First byte of a TLS handshake record (RFC 8446 §5.1): tells it from a plain data connection.
+pub(crate) const HANDSHAKE_BYTE: u8 = 0x16;
+
+/// AES-128-GCM first, and alone: every CPU that matters has instructions for it, and one suite less
+/// to choose is one downgrade less to worry about. [DESIGN.md, "Security"]
+fn provider() -> Arc<CryptoProvider> {
+    let mut provider = aws_lc_rs::default_provider();
+    provider.cipher_suites = vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256];
+    Arc::new(provider)
+}
+
+/// Configuration of the accepting side.
+pub(crate) fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, Error> {
+    let failed = |e: rustls::Error| {
+        Error::new(ErrorKind::Local, format!("the certificate is unusable: {e}"))
+    };
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(failed)?
+        .with_no_client_auth()
+        .with_single_cert(vec![identity.certificate.clone()], identity.key.clone_key())
+        .map_err(failed)?;
+    // Nobody resumes a TLS session here, and a client that only sends would never read a ticket:
+    // closing its socket with unread bytes would reset the connection.
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+/// Configuration of the connecting side. Any certificate passes the handshake that proves
+/// possession of its key; the caller compares the fingerprint before a single byte is written.
+pub(crate) fn client_config() -> Result<Arc<ClientConfig>, Error> {
+    let provider = provider();
+    let verifier =
+        Arc::new(AnyCertificate { algorithms: provider.signature_verification_algorithms });
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|e| Error::new(ErrorKind::Local, format!("TLS is unusable: {e}")))?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    config.resumption = rustls::client::Resumption::disabled();
+    config.enable_sni = false;
+    Ok(Arc::new(config))
+}
+
+/// Connects as client over `socket`; returns the connection and the fingerprint shown.
+pub(crate) fn connect(
+    config: &Arc<ClientConfig>,
+    socket: &mut TcpStream,
+    peer: &str,
+) -> Result<(Connection, Fingerprint), Error> {
+    // The name is not checked (the fingerprint is), but rustls wants one.
+    let name = ServerName::try_from("bankfull")
+        .map_err(|e| Error::new(ErrorKind::Local, e.to_string()))?;
+    let client = ClientConnection::new(Arc::clone(config), name)
+        .map_err(|e| Error::new(ErrorKind::Local, format!("TLS is unusable: {e}")))?;
+    let mut connection = Connection::Client(client);
+    handshake(&mut connection, socket).map_err(|e| explain(peer, &e))?;
+    let shown = connection.peer_certificates().and_then(|c| c.first()).map(fingerprint_of);
+    let shown = shown
+        .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("{peer} showed no certificate")))?;
+    Ok((connection, shown))
+}
+
+/// Accepts as server over `socket`.
+fn accept(config: &Arc<ServerConfig>, socket: &mut TcpStream) -> Result<Connection, Error> {
+    let server = ServerConnection::new(Arc::clone(config))
+        .map_err(|e| Error::new(ErrorKind::Local, format!("TLS is unusable: {e}")))?;
+    let mut connection = Connection::Server(server);
+    handshake(&mut connection, socket).map_err(|e| explain("the client", &e))?;
+    Ok(connection)
+}
+
+/// Accepts as server and reads the magic that says what kind of connection this is.
+pub(crate) fn accept_magic(
+    config: &Arc<ServerConfig>,
+    socket: &mut TcpStream,
+) -> Result<(Connection, [u8; 8]), Error> {
+    let mut connection = accept(config, socket)?;
+    let mut magic = [0; 8];
+    let mut filled = 0;
+    while filled < magic.len() {
+        match connection.reader().read(&mut magic[filled..]) {
+            Ok(0) => return Err(explain("the client", &io::ErrorKind::UnexpectedEof.into())),
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                connection.complete_io(socket).map_err(|e| explain("the client", &e))?;
+            }
+            Err(e) => return Err(explain("the client", &e)),
+        }
+    }
+    Ok((connection, magic))
+}
+
+fn handshake(connection: &mut Connection, socket: &mut TcpStream) -> io::Result<()> {
+    while connection.is_handshaking() {
+        connection.complete_io(socket)?;
+    }
+    // The last flight may still be queued.
+    while connection.wants_write() {
+        connection.write_tls(socket)?;
+    }
+    Ok(())
+}
+
+fn explain(peer: &str, error: &io::Error) -> Error {
+    if is_timeout(error) {
+        return Error::new(
+            ErrorKind::Timeout,
+            format!("{peer} accepted the connection but did not answer: is it a bankfull server?"),
+        );
+    }
+    let tls = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
+    match tls {
+        Some(rustls::Error::InvalidMessage(_)) => Error::new(
+            ErrorKind::Protocol,
+            format!("{peer} does not speak bankfull (its answer is no TLS): check host and port"),
+        ),
+        Some(e) => Error::new(
+            ErrorKind::Protocol,
+            format!("the TLS handshake with {peer} failed ({e}): is it a bankfull server?"),
+        ),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => Error::new(
+            ErrorKind::Protocol,
+            format!("{peer} closed the connection during the handshake: is it a bankfull server?"),
+        ),
+        None => Error::network(format!("the connection to {peer} failed"), error),
+    }
+}
+
+/// Accepts any certificate whose key signed the handshake.
+#[derive(Debug)]
+struct AnyCertificate {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("only TLS 1.3 is spoken".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

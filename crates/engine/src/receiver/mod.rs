@@ -1,0 +1,404 @@
+//! The receiving side of a session: decides what it wants of the announced files, takes in their
+//! blocks, and puts them in place. The rules are `bankfull_proto::plan`'s and
+//! `bankfull_proto::receive`'s; this drives them with real files and sockets.
+
+mod part;
+mod place;
+mod want;
+mod work;
+
+use crate::error::Error;
+use crate::net::control::{ControlReader, Outbox, lock};
+use crate::net::stream::DataStream;
+use crate::options::Fsync;
+use crate::session::{Session, Tally, add};
+use crate::tree::DirTable;
+use bankfull_control::StageTimes;
+use bankfull_proto::blocks::Layout;
+use bankfull_proto::hash::{BlockHash, FileHash};
+use bankfull_proto::journal::Record;
+use bankfull_proto::receive::{ReceiveLedger, Seal};
+use bankfull_proto::session::{Guard, Role};
+use bankfull_proto::wire::WireError;
+use bankfull_proto::wire::control::{
+    Aborted, Cause, Entry, Failed, Failure, FileRuns, Message, Problem, Sealed,
+};
+use bankfull_sys::Dir;
+use part::{Part, PartNames};
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+
+/// Where a transfer lands, and how it is received.
+pub(crate) struct Target {
+    /// The destination's directory; `None` in a dry run where it does not exist yet.
+    pub(crate) base: Option<Arc<Dir>>,
+    /// Its path for messages.
+    pub(crate) shown: PathBuf,
+    /// The name that the one file gets in place of its own.
+    pub(crate) rename: Option<OsString>,
+    pub(crate) fsync: Fsync,
+    pub(crate) checksum: bool,
+    pub(crate) dry_run: bool,
+}
+
+/// A file on its way in.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) entry: Entry,
+    /// Number of its directory.
+    pub(crate) dir: u64,
+    /// Its name there.
+    pub(crate) name: OsString,
+    part: Mutex<Option<Arc<Part>>>,
+}
+
+impl Incoming {
+    /// How it is cut; `None` for a file that travels in a pack.
+    fn layout(&self) -> Option<Layout> {
+        Layout::new(self.entry.size, self.entry.block_bytes).ok()
+    }
+}
+
+/// Directories of the destination.
+#[derive(Debug, Default)]
+struct Dirs {
+    /// Those announced, in order, for their metadata at the end.
+    announced: Vec<Entry>,
+    /// Made by this session: nothing can be in them yet but what this session put there.
+    fresh: HashSet<u64>,
+    /// Could not be made.
+    failed: HashSet<u64>,
+}
+
+/// The receiving side. Shared by the control thread and the stream threads.
+pub(crate) struct Receiver<'a> {
+    session: Arc<Session>,
+    outbox: Outbox,
+    tally: &'a Tally<'a>,
+    ledger: Mutex<ReceiveLedger>,
+    incoming: Mutex<HashMap<u64, Arc<Incoming>>>,
+    dirs: DirTable,
+    seen: Mutex<Dirs>,
+    rename: Option<OsString>,
+    base: Option<Arc<Dir>>,
+    fsync: Fsync,
+    checksum: bool,
+    dry_run: bool,
+    boot: [u8; 16],
+    compare: mpsc::Sender<Arc<Incoming>>,
+    finished: AtomicBool,
+}
+
+impl<'a> Receiver<'a> {
+    /// A receiver, and the queue of files whose content is to be compared, which
+    /// [`run_compare`](Self::run_compare) works off.
+    pub(crate) fn new(
+        session: Arc<Session>,
+        outbox: Outbox,
+        tally: &'a Tally<'a>,
+        target: Target,
+    ) -> (Self, mpsc::Receiver<Arc<Incoming>>) {
+        let dirs = DirTable::default();
+        if let Some(base) = &target.base {
+            dirs.pin(0, Arc::clone(base), target.shown);
+        }
+        let (compare, queue) = mpsc::channel();
+        let receiver = Self {
+            session,
+            outbox,
+            tally,
+            ledger: Mutex::default(),
+            incoming: Mutex::default(),
+            dirs,
+            seen: Mutex::default(),
+            rename: target.rename,
+            base: target.base,
+            fsync: target.fsync,
+            checksum: target.checksum,
+            dry_run: target.dry_run,
+            // Without the boot's identity every earlier journal is doubted, which is safe.
+            boot: bankfull_sys::boot_id().unwrap_or([0; 16]),
+            compare,
+            finished: AtomicBool::new(false),
+        };
+        (receiver, queue)
+    }
+
+    /// The control thread: takes in the sender's messages until it has finished. Returns its stage
+    /// times.
+    pub(crate) fn run_control(&self, reader: &mut ControlReader) -> Result<StageTimes, Error> {
+        let mut guard = Guard::new(Role::Receiver);
+        loop {
+            let message = reader.next()?;
+            guard.admit(&message)?;
+            match message {
+                Message::Finish(report) => {
+                    self.finished.store(true, Ordering::Relaxed);
+                    return Ok(report.times());
+                }
+                other => self.on_message(other)?,
+            }
+        }
+    }
+
+    /// Everything is received and the streams have ended: directories get their metadata, and the
+    /// sender is told.
+    pub(crate) fn finish(&self) {
+        self.settle_dirs();
+        if self.fsync == Fsync::End && !self.dry_run {
+            let synced = self.base.as_ref().map_or(Ok(()), |base| base.sync_filesystem());
+            if let Err(e) = synced {
+                let failure = crate::error::failure("cannot flush the destination to disk", &e);
+                self.tally.file_failed(self.dirs.path(0), &failure);
+            }
+        }
+        self.outbox.post(&Message::Done(self.tally.report()));
+    }
+
+    fn on_message(&self, message: Message) -> Result<(), Error> {
+        match message {
+            Message::Entries(entries) => self.on_entries(entries)?,
+            Message::EntriesEnd(totals) => {
+                add(&self.tally.counts.specials, totals.specials);
+                self.tally.counts.total_is_final.store(true, Ordering::Relaxed);
+            }
+            Message::Problem(Problem { path, failure }) => {
+                self.tally.file_failed(PathBuf::from(OsStr::from_bytes(&path.0)), &failure);
+            }
+            Message::Holes(holes) => self.on_holes(&holes)?,
+            Message::Sealed(sealed) => self.on_sealed(&sealed)?,
+            Message::Aborted(aborted) => self.on_aborted(&aborted),
+            Message::Unchanged(files) => files.into_iter().for_each(|id| self.on_unchanged(id)),
+            Message::StreamLost(number) if !self.session.close_stream(number) => {
+                self.outbox.post(&Message::StreamEnded(number));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether the sender has nothing more to send.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Relaxed)
+    }
+
+    /// Whether what is written must survive a power loss.
+    fn is_durable(&self) -> bool {
+        self.fsync != Fsync::None
+    }
+
+    fn find(&self, id: u64) -> Option<Arc<Incoming>> {
+        lock(&self.incoming).get(&id).cloned()
+    }
+
+    fn path(&self, incoming: &Incoming) -> PathBuf {
+        self.dirs.path_of(incoming.dir, &incoming.name)
+    }
+
+    fn write_failure(&self, incoming: &Incoming, error: &io::Error) -> Failure {
+        work::path_failure(&self.path(incoming), error)
+    }
+
+    /// The part of a file, opened or made when its first block comes.
+    fn open_part(&self, incoming: &Incoming) -> Result<Arc<Part>, Failure> {
+        let mut slot = lock(&incoming.part);
+        if let Some(part) = &*slot {
+            return Ok(Arc::clone(part));
+        }
+        let layout = incoming.layout().ok_or_else(|| {
+            Failure::new(Cause::Protocol, "a block came of a file that travels in packs")
+        })?;
+        let dir = self.dirs.open(incoming.dir).map_err(|e| self.write_failure(incoming, &e))?;
+        let names = PartNames::of(&incoming.name);
+        let part = Part::create(&dir, &names, &incoming.entry, layout, self.boot, &self.session)?;
+        let part = Arc::new(part);
+        *slot = Some(Arc::clone(&part));
+        Ok(part)
+    }
+
+    /// A block is verified, written and journalled.
+    fn block_done(&self, file: u64, index: u64, hash: BlockHash, len: u32) {
+        if lock(&self.ledger).verified(file, index, hash) {
+            self.outbox.ack(file, index);
+            add(&self.tally.counts.bytes_moved, u64::from(len));
+        }
+    }
+
+    /// A small file is in place.
+    fn small_done(&self, incoming: &Incoming, hash: FileHash) {
+        let id = incoming.entry.id;
+        lock(&self.ledger).finish(id);
+        lock(&self.incoming).remove(&id);
+        add(&self.tally.counts.bytes_moved, incoming.entry.size);
+        self.tally.file_copied(self.path(incoming), incoming.entry.size, Some(hash.to_string()));
+    }
+
+    /// Gives a file up and tells both the sender and the user. Verified blocks stay for a resume.
+    fn fail_file(&self, id: u64, failure: &Failure) {
+        lock(&self.ledger).give_up(id);
+        let Some(incoming) = lock(&self.incoming).remove(&id) else { return };
+        self.tally.file_failed(self.path(&incoming), failure);
+        self.outbox.post(&Message::Failed(Failed { file: id, failure: failure.clone() }));
+    }
+
+    fn on_holes(&self, holes: &FileRuns) -> Result<(), Error> {
+        let fresh = lock(&self.ledger).holes(holes)?;
+        let Some(incoming) = self.find(holes.file) else { return Ok(()) };
+        let layout = incoming.layout();
+        let bytes: u64 = holes
+            .runs
+            .iter()
+            .flat_map(|run| run.first..run.first + run.count)
+            .filter_map(|index| layout.map(|layout| layout.len_of(index)))
+            .sum();
+        add(&self.tally.counts.bytes_holes, bytes);
+        let recorded = self.open_part(&incoming).and_then(|part| {
+            fresh
+                .iter()
+                .try_for_each(|&index| {
+                    part.clear_hole(layout.and_then(|layout| layout.range(index)))?;
+                    part.record(&Record::Hole { index }, false)
+                })
+                .map_err(|e| self.write_failure(&incoming, &e))
+        });
+        if let Err(failure) = recorded {
+            self.fail_file(holes.file, &failure);
+        }
+        Ok(())
+    }
+
+    fn on_sealed(&self, sealed: &Sealed) -> Result<(), Error> {
+        let id = sealed.file;
+        let seal = lock(&self.ledger).seal(id, sealed.hash.map(FileHash))?;
+        let hash = match seal {
+            Seal::Complete(hash) => hash,
+            Seal::Ignore => return Ok(()),
+            Seal::Mismatch => {
+                let text = "the file's hash differs between the two sides: check their memory";
+                self.fail_file(id, &Failure::new(Cause::Verification, text));
+                return Ok(());
+            }
+        };
+        let Some(incoming) = self.find(id) else { return Err(WireError::BadFileId(id).into()) };
+        match self.complete(&incoming) {
+            Ok(()) => {
+                lock(&self.ledger).finish(id);
+                lock(&self.incoming).remove(&id);
+                let hash = hash.map(|hash| hash.to_string());
+                self.tally.file_copied(self.path(&incoming), incoming.entry.size, hash);
+                self.outbox.finished(&[id]);
+            }
+            Err(failure) => self.fail_file(id, &failure),
+        }
+        Ok(())
+    }
+
+    /// Renames a complete part into place, then removes its journal.
+    fn complete(&self, incoming: &Incoming) -> Result<(), Failure> {
+        let part = self.open_part(incoming)?;
+        let names = PartNames::of(&incoming.name);
+        self.dirs
+            .open(incoming.dir)
+            .and_then(|dir| {
+                self.put(&dir, &names, &incoming.name, &incoming.entry, &part.file)?;
+                dir.unlink(&names.journal)
+            })
+            .map_err(|e| self.write_failure(incoming, &e))
+    }
+
+    fn on_aborted(&self, aborted: &Aborted) {
+        lock(&self.ledger).give_up(aborted.file);
+        let Some(incoming) = lock(&self.incoming).remove(&aborted.file) else { return };
+        if aborted.again {
+            self.tally.counts.files_total.fetch_sub(1, Ordering::Relaxed);
+            self.tally.counts.bytes_total.fetch_sub(incoming.entry.size, Ordering::Relaxed);
+        } else {
+            self.tally.file_failed(self.path(&incoming), &aborted.failure);
+        }
+    }
+
+    /// The sender compared: the file that is here is the same.
+    fn on_unchanged(&self, id: u64) {
+        let Some(incoming) = lock(&self.incoming).remove(&id) else { return };
+        lock(&self.ledger).finish(id);
+        let refreshed = self.dirs.open(incoming.dir).and_then(|dir| {
+            drop_part(&dir, &incoming.name);
+            if self.dry_run {
+                return Ok(());
+            }
+            self.refresh_metadata(&dir, &incoming.name, &incoming.entry)
+        });
+        match refreshed {
+            Ok(()) => self.tally.file_skipped(self.path(&incoming), incoming.entry.size),
+            Err(e) => {
+                let failure = self.write_failure(&incoming, &e);
+                self.tally.file_failed(self.path(&incoming), &failure);
+            }
+        }
+    }
+
+    /// Directories get mode and time last, deepest first, when nothing is put in them any more.
+    fn settle_dirs(&self) {
+        let announced = std::mem::take(&mut lock(&self.seen).announced);
+        if self.dry_run {
+            return;
+        }
+        for entry in announced.iter().rev() {
+            let id = if entry.name.is_empty() { 0 } else { entry.id };
+            let set = self.dirs.open(id).and_then(|dir| {
+                let now = dir.stat_self()?;
+                if now.mode != entry.mode {
+                    dir.set_own_mode(entry.mode)?;
+                }
+                if now.mtime != place::mtime_of(entry) {
+                    dir.set_own_mtime(place::mtime_of(entry))?;
+                }
+                Ok(())
+            });
+            if let Err(e) = set {
+                let path = self.dirs.path(id);
+                let what = format!("cannot set mode and time of {}", path.display());
+                self.tally.file_failed(path, &crate::error::failure(what, &e));
+            }
+        }
+    }
+
+    /// A stream's thread: takes in what arrives on it. Returns whether the connection was lost and
+    /// should be made again.
+    pub(crate) fn run_stream(&self, number: u32, stream: DataStream) -> bool {
+        if self.session.enter_stream(number, stream.socket()).is_err() {
+            self.outbox.post(&Message::StreamEnded(number));
+            return true;
+        }
+        let mut worker = work::Worker::new(self, stream);
+        let result = worker.run();
+        worker.account();
+        self.session.leave_stream(number);
+        let Err(error) = result else { return false };
+        if let Some(fault) = error.get_ref().and_then(|e| e.downcast_ref::<WireError>()) {
+            self.session.fail(fault.clone().into());
+        }
+        if self.session.is_stopped() {
+            return false;
+        }
+        self.tally.notice(format!(
+            "a data connection was lost ({}); making it again",
+            crate::error::plain(&error)
+        ));
+        self.outbox.post(&Message::StreamEnded(number));
+        true
+    }
+}
+
+/// Removes what an earlier run left of a file that is whole now.
+fn drop_part(dir: &Dir, name: &OsStr) {
+    let names = PartNames::of(name);
+    // Mostly there is none.
+    let _ = dir.unlink(&names.part);
+    let _ = dir.unlink(&names.journal);
+}

@@ -1,0 +1,272 @@
+//! A file on its way in: the part beside the target, and the journal of its verified blocks.
+//!
+//! Order of writes: a block's data is written to the part before its record is appended to the
+//! journal; the part is renamed over the target before the journal is removed. So a kill at any
+//! moment leaves either a part with a journal that tells the truth, or the finished file. What a
+//! power loss may leave is told apart by the boot's identity; see `bankfull_proto::journal`.
+
+use crate::error::failure;
+use crate::net::control::lock;
+use crate::session::Session;
+use bankfull_proto::blocks::Layout;
+use bankfull_proto::hash::{BlockHash, BlockHasher};
+use bankfull_proto::journal::{self, Header, RECORD_BYTES, Record};
+use bankfull_proto::wire::control::{Cause, Entry, Failure};
+use bankfull_sys::Dir;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+/// How long to wait for another session to let go of a part. A session whose client was killed ends
+/// within moments; one that works on is told to the user.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// Blocks between two barriers: at 1 MiB to 16 MiB a block, a power loss costs re-reading at most
+/// that many. [ours]
+const RECORDS_PER_BARRIER: u64 = 256;
+
+/// Names of the files beside a target. Made from a hash of its name, so that they fit whatever the
+/// target's length, are found again by the next run, and never clash with each other.
+#[derive(Debug, Clone)]
+pub(crate) struct PartNames {
+    pub(crate) part: OsString,
+    pub(crate) journal: OsString,
+}
+
+impl PartNames {
+    pub(crate) fn of(target: &OsStr) -> Self {
+        let hash = blake3::hash(target.as_bytes()).to_hex();
+        let stem = format!(".bankfull-{}", &hash[..16]);
+        Self { part: format!("{stem}.part").into(), journal: format!("{stem}.journal").into() }
+    }
+}
+
+/// Sessions of this process by the part they hold, so that a newer session for the same file can
+/// end one that has not noticed yet that its client is gone.
+static HOLDERS: LazyLock<Mutex<HashMap<(u64, u64), Weak<Session>>>> = LazyLock::new(Mutex::default);
+
+/// A part and its journal, open.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) file: File,
+    journal: Mutex<Journal>,
+    /// Bytes may stand in the part that no record vouches for.
+    pub(crate) touched: bool,
+}
+
+#[derive(Debug)]
+struct Journal {
+    file: File,
+    bytes: u64,
+    /// Records since the last barrier.
+    doubtful: u64,
+}
+
+/// The blocks of a part that are here: number and hash; a hole has no hash.
+pub(crate) type Here = Vec<(u64, Option<BlockHash>)>;
+
+impl Part {
+    /// Starts a new part, in place of whatever stands under its name.
+    pub(crate) fn create(
+        dir: &Dir,
+        names: &PartNames,
+        entry: &Entry,
+        layout: Layout,
+        boot: [u8; 16],
+        session: &Arc<Session>,
+    ) -> Result<Self, Failure> {
+        let shown = String::from_utf8_lossy(&entry.name).into_owned();
+        let failed = |e: io::Error| failure(format!("cannot create a file for {shown:?}"), &e);
+        let file = create_over(dir, &names.part).map_err(failed)?;
+        hold(&file, session, &shown)?;
+        file.set_len(layout.size()).map_err(failed)?;
+        let mut journal = create_over(dir, &names.journal).map_err(failed)?;
+        let header = Header::for_entry(entry, layout, boot).encode();
+        journal.write_all(&header).map_err(failed)?;
+        let journal = Journal { file: journal, bytes: header.len() as u64, doubtful: 0 };
+        Ok(Self { file, journal: Mutex::new(journal), touched: false })
+    }
+
+    /// Continues an earlier run's part; `None` when there is none that fits.
+    pub(crate) fn resume(
+        dir: &Dir,
+        names: &PartNames,
+        entry: &Entry,
+        boot: [u8; 16],
+        session: &Arc<Session>,
+    ) -> Result<Option<(Self, Here)>, Failure> {
+        let (Ok(file), Ok(mut journal)) = (dir.open_rw(&names.part), dir.open_rw(&names.journal))
+        else {
+            return Ok(None);
+        };
+        hold(&file, session, &String::from_utf8_lossy(&entry.name))?;
+        let mut bytes = Vec::new();
+        if journal.read_to_end(&mut bytes).is_err() {
+            return Ok(None);
+        }
+        let Ok(replay) = journal::replay(&bytes, &boot) else { return Ok(None) };
+        let size = bankfull_sys::stat_file(&file).map_or(0, |stat| stat.size);
+        if !replay.header.is_about(entry) || size != entry.size {
+            return Ok(None);
+        }
+        let layout = replay.header.layout;
+        let mut here = replay.trusted;
+        let doubtful = replay.doubtful;
+        here.extend(
+            doubtful
+                .into_iter()
+                .filter(|(i, h)| is_there(&file, &layout, *i, h))
+                .map(|(index, hash)| (index, Some(hash))),
+        );
+        let journal = if replay.header.boot == boot {
+            journal.set_len(replay.valid_bytes).map(|()| Journal {
+                file: journal,
+                bytes: replay.valid_bytes,
+                doubtful: 0,
+            })
+        } else {
+            rewrite(dir, names, entry, layout, boot, &here)
+        };
+        let journal =
+            journal.map_err(|e| failure("cannot continue the journal of an earlier run", &e))?;
+        Ok(Some((Self { file, journal: Mutex::new(journal), touched: true }, here)))
+    }
+
+    /// Appends a record: the block's data is in the part already. With `durable`, the part is
+    /// flushed now and then, and a barrier says so.
+    pub(crate) fn record(&self, record: &Record, durable: bool) -> io::Result<()> {
+        let covered = {
+            let mut journal = lock(&self.journal);
+            journal.append(record)?;
+            journal.doubtful += 1;
+            if !durable || journal.doubtful < RECORDS_PER_BARRIER {
+                return Ok(());
+            }
+            journal.doubtful = 0;
+            journal.bytes
+        };
+        bankfull_sys::sync_data(&self.file)?;
+        let mut journal = lock(&self.journal);
+        // Blocks recorded while the flush went on are not covered by it.
+        if journal.bytes == covered { journal.append(&Record::Barrier) } else { Ok(()) }
+    }
+
+    /// Makes sure that a hole of the source reads as zeros here.
+    pub(crate) fn clear_hole(&self, range: Option<Range<u64>>) -> io::Result<()> {
+        let Some(range) = range.filter(|_| self.touched) else { return Ok(()) };
+        let len = range.end - range.start;
+        if bankfull_sys::punch_hole(&self.file, range.start, len)? {
+            return Ok(());
+        }
+        let zeros = vec![0; 1 << 20];
+        let mut at = range.start;
+        while at < range.end {
+            let piece = (range.end - at).min(zeros.len() as u64) as usize;
+            self.file.write_all_at(&zeros[..piece], at)?;
+            at += piece as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Journal {
+    fn append(&mut self, record: &Record) -> io::Result<()> {
+        self.file.write_all_at(&record.encode(), self.bytes)?;
+        self.bytes += RECORD_BYTES as u64;
+        Ok(())
+    }
+}
+
+/// Creates a file in place of whatever an earlier run left under its name.
+pub(crate) fn create_over(dir: &Dir, name: &OsStr) -> io::Result<File> {
+    match dir.create_new(name, 0o600) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            dir.unlink(name)?;
+            dir.create_new(name, 0o600)
+        }
+        done => done,
+    }
+}
+
+/// Makes sure that no other session writes to the part.
+fn hold(file: &File, session: &Arc<Session>, shown: &str) -> Result<(), Failure> {
+    let stat = bankfull_sys::stat_file(file).map_err(|e| failure(shown, &e))?;
+    let key = (stat.dev, stat.ino);
+    let deadline = Instant::now() + LOCK_WAIT;
+    loop {
+        match bankfull_sys::try_lock(file) {
+            Ok(true) => break,
+            Ok(false) if Instant::now() < deadline => take_over(key, session),
+            Ok(false) => {
+                let text = format!(
+                    "another bankfull is receiving {shown:?}: wait until it is done, or end it"
+                );
+                return Err(Failure::new(Cause::Busy, text));
+            }
+            // A file system without locks: two sessions at once are then the user's care.
+            Err(_) => break,
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut holders = lock(&HOLDERS);
+    holders.retain(|_, holder| holder.strong_count() > 0);
+    holders.insert(key, Arc::downgrade(session));
+    Ok(())
+}
+
+/// Ends the session of this process that holds a part.
+fn take_over(key: (u64, u64), session: &Arc<Session>) {
+    let holder = lock(&HOLDERS).get(&key).and_then(Weak::upgrade);
+    if let Some(holder) = holder.filter(|holder| !Arc::ptr_eq(holder, session)) {
+        let text = "a newer session of the same transfer took over";
+        holder.fail(crate::Error::new(crate::ErrorKind::Interrupted, text));
+    }
+}
+
+/// Whether a block of the part has the hash that its record claims.
+fn is_there(file: &File, layout: &Layout, index: u64, hash: &BlockHash) -> bool {
+    let Some(range) = layout.range(index) else { return false };
+    let mut hasher = BlockHasher::new(layout, range.start);
+    let mut buffer = vec![0; 256 << 10];
+    let mut offset = range.start;
+    while offset < range.end {
+        let piece = (range.end - offset).min(buffer.len() as u64) as usize;
+        if file.read_exact_at(&mut buffer[..piece], offset).is_err() {
+            return false;
+        }
+        hasher.update(&buffer[..piece]);
+        offset += piece as u64;
+    }
+    hasher.finish() == *hash
+}
+
+/// Starts a journal for this boot with the blocks that turned out to be here.
+fn rewrite(
+    dir: &Dir,
+    names: &PartNames,
+    entry: &Entry,
+    layout: Layout,
+    boot: [u8; 16],
+    here: &Here,
+) -> io::Result<Journal> {
+    let mut bytes = Header::for_entry(entry, layout, boot).encode().to_vec();
+    for (index, hash) in here {
+        let record = match hash {
+            Some(hash) => Record::Block { index: *index, hash: *hash },
+            None => Record::Hole { index: *index },
+        };
+        bytes.extend_from_slice(&record.encode());
+    }
+    let mut draft = names.journal.clone();
+    draft.push(".new");
+    let mut file = create_over(dir, &draft)?;
+    file.write_all(&bytes)?;
+    dir.rename(&draft, &names.journal)?;
+    Ok(Journal { file, bytes: bytes.len() as u64, doubtful: 0 })
+}

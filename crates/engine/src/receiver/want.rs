@@ -1,0 +1,338 @@
+//! What the receiver wants of announced entries: looks at what is at the destination and answers.
+
+use super::part::{Here, Part, PartNames};
+use super::{Incoming, Receiver, drop_part};
+use crate::error::{Error, failure};
+use crate::net::control::{lock, runs_of};
+use crate::session::add;
+use bankfull_proto::hash::FileHash;
+use bankfull_proto::limits::RUNS_MAX;
+use bankfull_proto::plan::{self, Existing, Plan};
+use bankfull_proto::wire::WireError;
+use bankfull_proto::wire::control::{
+    Cause, Entry, EntryKind, Failure, FileRuns, Message, Verdict, Want,
+};
+use bankfull_sys::{Dir, Kind};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, mpsc};
+
+impl Receiver<'_> {
+    /// Takes in announced entries and answers for each file and symlink.
+    pub(super) fn on_entries(&self, entries: Vec<Entry>) -> Result<(), Error> {
+        let mut wants = Vec::new();
+        let mut made = Vec::new();
+        for entry in entries {
+            lock(&self.ledger).announce(entry.id)?;
+            if entry.parent != 0 && !self.dirs.contains(entry.parent) {
+                return Err(WireError::BadFileId(entry.parent).into());
+            }
+            match entry.kind {
+                EntryKind::Dir => self.on_dir(entry),
+                EntryKind::Symlink => self.on_symlink(&entry, &mut wants, &mut made),
+                EntryKind::File => wants.extend(self.on_file(entry)),
+            }
+        }
+        if !wants.is_empty() {
+            self.outbox.post(&Message::Wants(wants));
+        }
+        if !made.is_empty() {
+            self.outbox.finished(&made);
+        }
+        Ok(())
+    }
+
+    /// The name that an entry gets in its directory.
+    fn local_name(&self, entry: &Entry) -> OsString {
+        match &self.rename {
+            Some(name) if entry.parent == 0 && entry.kind != EntryKind::Dir => name.clone(),
+            _ => OsStr::from_bytes(&entry.name).to_owned(),
+        }
+    }
+
+    /// Whether an entry's directory could not be made; then neither can the entry.
+    fn parent_failed(&self, entry: &Entry) -> bool {
+        lock(&self.seen).failed.contains(&entry.parent)
+    }
+
+    fn on_dir(&self, entry: Entry) {
+        add(&self.tally.counts.dirs, 1);
+        if entry.name.is_empty() {
+            // The destination itself: made before, gets its metadata at the end.
+            self.dirs.insert(entry.id, 0, OsStr::new(""));
+            if let Some(base) = &self.base {
+                self.dirs.pin(entry.id, Arc::clone(base), self.dirs.path(0));
+            }
+            lock(&self.seen).announced.push(entry);
+            return;
+        }
+        let name = self.local_name(&entry);
+        let id = entry.id;
+        self.dirs.insert(id, entry.parent, &name);
+        if self.parent_failed(&entry) {
+            lock(&self.seen).failed.insert(id);
+            return;
+        }
+        match self.find_or_make_dir(entry.parent, &name) {
+            Ok(fresh) => {
+                let mut seen = lock(&self.seen);
+                seen.announced.push(entry);
+                if fresh {
+                    seen.fresh.insert(id);
+                }
+            }
+            Err(failure) => {
+                lock(&self.seen).failed.insert(id);
+                self.tally.file_failed(self.dirs.path(id), &failure);
+            }
+        }
+    }
+
+    /// True when the directory was made just now.
+    fn find_or_make_dir(&self, parent: u64, name: &OsStr) -> Result<bool, Failure> {
+        let shown = self.dirs.path_of(parent, name);
+        let failed =
+            |e: io::Error| failure(format!("cannot make the directory {}", shown.display()), &e);
+        let dir = match self.dirs.open(parent) {
+            Ok(dir) => dir,
+            Err(e) if self.dry_run && e.kind() == io::ErrorKind::NotFound => return Ok(true),
+            Err(e) => return Err(failed(e)),
+        };
+        if self.dry_run {
+            return match dir.stat(name) {
+                Ok(stat) => dir_or_in_the_way(stat.kind, &shown).map(|()| false),
+                Err(_) => Ok(true),
+            };
+        }
+        if self.make_dir(&dir, name).map_err(failed)? {
+            return Ok(true);
+        }
+        let stat = dir.stat(name).map_err(failed)?;
+        dir_or_in_the_way(stat.kind, &shown).map(|()| false)
+    }
+
+    fn on_symlink(&self, entry: &Entry, wants: &mut Vec<Want>, made: &mut Vec<u64>) {
+        add(&self.tally.counts.symlinks, 1);
+        let name = self.local_name(entry);
+        let placed = self.parent_dir(entry).and_then(|dir| match dir {
+            Some(dir) => self.place_symlink(&dir, &name, entry),
+            None => Ok(true),
+        });
+        match placed {
+            Ok(true) if self.dry_run => wants.push(answer(entry.id, Verdict::WouldSend)),
+            Ok(true) => made.push(entry.id),
+            Ok(false) => wants.push(answer(entry.id, Verdict::Skip)),
+            Err(failure) => {
+                self.tally.file_failed(self.dirs.path_of(entry.parent, &name), &failure);
+                wants.push(refused(entry.id, failure));
+            }
+        }
+    }
+
+    /// The directory of an entry; `None` when it does not exist yet in a dry run.
+    fn parent_dir(&self, entry: &Entry) -> Result<Option<Arc<Dir>>, Failure> {
+        if self.parent_failed(entry) {
+            return Err(Failure::new(Cause::Io, "its directory could not be made"));
+        }
+        match self.dirs.open(entry.parent) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(e) if self.dry_run && e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => {
+                let path = self.dirs.path(entry.parent);
+                Err(failure(format!("cannot open the directory {}", path.display()), &e))
+            }
+        }
+    }
+
+    /// Answers for a file; `None` when the answer comes later.
+    fn on_file(&self, entry: Entry) -> Option<Want> {
+        add(&self.tally.counts.files_total, 1);
+        add(&self.tally.counts.bytes_total, entry.size);
+        let id = entry.id;
+        let incoming = Incoming {
+            dir: entry.parent,
+            name: self.local_name(&entry),
+            entry,
+            part: Mutex::default(),
+        };
+        match self.plan_file(&incoming) {
+            Ok(want) => self.enter(incoming, want),
+            Err(failure) => {
+                self.tally.file_failed(self.path(&incoming), &failure);
+                Some(refused(id, failure))
+            }
+        }
+    }
+
+    fn plan_file(&self, incoming: &Incoming) -> Result<Plan, Failure> {
+        let entry = &incoming.entry;
+        let Some(dir) = self.parent_dir(entry)? else { return Ok(Plan::Receive) };
+        if lock(&self.seen).fresh.contains(&entry.parent) {
+            return Ok(Plan::Receive);
+        }
+        let existing = match dir.stat(&incoming.name) {
+            Ok(stat) => Some(Existing {
+                kind: match stat.kind {
+                    Kind::File => Some(EntryKind::File),
+                    Kind::Dir => Some(EntryKind::Dir),
+                    Kind::Symlink => Some(EntryKind::Symlink),
+                    Kind::Other => None,
+                },
+                size: stat.size,
+                mtime_secs: stat.mtime.secs,
+                mtime_nanos: stat.mtime.nanos,
+            }),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(self.write_failure(incoming, &e)),
+        };
+        let plan = plan::for_file(entry, existing.as_ref(), self.checksum);
+        if plan == Plan::Skip && !self.dry_run {
+            if entry.block_bytes != 0 {
+                drop_part(&dir, &incoming.name);
+            }
+            self.refresh_metadata(&dir, &incoming.name, entry)
+                .map_err(|e| self.write_failure(incoming, &e))?;
+        }
+        match plan {
+            Plan::Refuse(failure) => Err(failure),
+            plan => Ok(plan),
+        }
+    }
+
+    /// Enters a planned file in the books.
+    fn enter(&self, incoming: Incoming, plan: Plan) -> Option<Want> {
+        let id = incoming.entry.id;
+        if plan == Plan::Skip {
+            self.tally.file_skipped(self.path(&incoming), incoming.entry.size);
+            return Some(answer(id, Verdict::Skip));
+        }
+        if self.dry_run && plan == Plan::Receive {
+            let outcome = crate::event::Outcome::WouldCopy;
+            self.tally.settled(self.path(&incoming), outcome, incoming.entry.size, None);
+            return Some(answer(id, Verdict::WouldSend));
+        }
+        let here = match self.find_part(&incoming) {
+            Ok(here) => here,
+            Err(failure) => {
+                self.tally.file_failed(self.path(&incoming), &failure);
+                return Some(refused(id, failure));
+            }
+        };
+        let mut want = answer(id, Verdict::Send);
+        match incoming.layout() {
+            Some(layout) => {
+                let mut indices: Vec<u64> = here.iter().map(|(index, _)| *index).collect();
+                indices.sort_unstable();
+                indices.dedup();
+                let hashed = here.iter().filter(|(_, hash)| hash.is_some());
+                let resumed = hashed.map(|(index, _)| layout.len_of(*index)).sum();
+                add(&self.tally.counts.bytes_resumed, resumed);
+                want.have = self.post_have(id, &indices);
+                lock(&self.ledger).expect_blocks(id, layout, &here);
+            }
+            None => lock(&self.ledger).expect_packed(id, incoming.entry.size),
+        }
+        let incoming = Arc::new(incoming);
+        lock(&self.incoming).insert(id, Arc::clone(&incoming));
+        if plan == Plan::Compare {
+            if !want.have.is_empty() {
+                let have = FileRuns { file: id, runs: want.have };
+                self.outbox.post(&Message::Have(have));
+            }
+            // The queue's other end lives as long as the session.
+            let _ = self.compare.send(incoming);
+            return None;
+        }
+        Some(want)
+    }
+
+    /// Posts all runs but the last message's worth ahead; returns those.
+    fn post_have(&self, id: u64, indices: &[u64]) -> Vec<bankfull_proto::blocks::Run> {
+        // Several wants share a message, so each may hold little.
+        const RUNS_IN_WANT: usize = 16;
+        let runs = runs_of(indices);
+        if runs.len() <= RUNS_IN_WANT {
+            return runs;
+        }
+        for part in runs.chunks(RUNS_MAX) {
+            self.outbox.post(&Message::Have(FileRuns { file: id, runs: part.to_vec() }));
+        }
+        Vec::new()
+    }
+
+    /// Looks for what an earlier run left of a file. The blocks that are here.
+    fn find_part(&self, incoming: &Incoming) -> Result<Here, Failure> {
+        if self.dry_run
+            || incoming.entry.block_bytes == 0
+            || lock(&self.seen).fresh.contains(&incoming.entry.parent)
+        {
+            return Ok(Vec::new());
+        }
+        let Ok(dir) = self.dirs.open(incoming.dir) else { return Ok(Vec::new()) };
+        let names = PartNames::of(&incoming.name);
+        let found = Part::resume(&dir, &names, &incoming.entry, self.boot, &self.session)?;
+        let Some((part, here)) = found else { return Ok(Vec::new()) };
+        *lock(&incoming.part) = Some(Arc::new(part));
+        Ok(here)
+    }
+
+    /// Hashes files that are here and asks the sender to compare. Ends with the session.
+    pub(crate) fn run_compare(&self, queue: mpsc::Receiver<Arc<Incoming>>) {
+        while !self.session.is_stopped() {
+            let Ok(incoming) = queue.recv_timeout(std::time::Duration::from_millis(100)) else {
+                if self.is_finished() {
+                    return;
+                }
+                continue;
+            };
+            let id = incoming.entry.id;
+            match self.hash_existing(&incoming) {
+                Ok(hash) => {
+                    let want = Want { hash: Some(hash.0), ..answer(id, Verdict::IfDiffers) };
+                    self.outbox.post(&Message::Wants(vec![want]));
+                }
+                // It is gone or cannot be read: then it is replaced.
+                Err(_) => self.outbox.post(&Message::Wants(vec![answer(id, Verdict::Send)])),
+            }
+        }
+    }
+
+    fn hash_existing(&self, incoming: &Incoming) -> io::Result<FileHash> {
+        let file = self.dirs.open(incoming.dir)?.open_file(&incoming.name)?;
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = vec![0; 256 << 10];
+        let mut offset = 0;
+        loop {
+            match file.read_at(&mut buffer, offset)? {
+                0 => return Ok(FileHash(*hasher.finalize().as_bytes())),
+                n => {
+                    hasher.update(&buffer[..n]);
+                    offset += n as u64;
+                }
+            }
+        }
+    }
+}
+
+fn answer(file: u64, verdict: Verdict) -> Want {
+    Want { file, verdict, have: Vec::new(), hash: None, failure: None }
+}
+
+fn refused(file: u64, failure: Failure) -> Want {
+    Want { failure: Some(failure), ..answer(file, Verdict::Refused) }
+}
+
+fn dir_or_in_the_way(kind: Kind, shown: &std::path::Path) -> Result<(), Failure> {
+    let what = match kind {
+        Kind::Dir => return Ok(()),
+        Kind::Symlink => "a symlink (bankfull writes through none)",
+        _ => "a file",
+    };
+    let text = format!(
+        "{} must be a directory, but {what} is there: remove or rename it",
+        shown.display()
+    );
+    Err(Failure::new(Cause::NotADirectory, text))
+}

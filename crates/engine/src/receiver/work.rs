@@ -1,0 +1,297 @@
+//! One stream's thread of the receiving side: takes frames off its connection, verifies them,
+//! writes them, and acknowledges.
+
+use super::{Incoming, Receiver};
+use crate::error::failure;
+use crate::net::control::lock;
+use crate::net::stream::DataStream;
+use crate::session::{Meter, add};
+use bankfull_control::Stage;
+use bankfull_proto::hash::{BlockHasher, FileHash};
+use bankfull_proto::journal::Record;
+use bankfull_proto::limits::PACK_BYTES_MAX;
+use bankfull_proto::receive::Claim;
+use bankfull_proto::wire::control::{Failure, Message, Nack};
+use bankfull_proto::wire::data::{self, HEADER_BYTES, Header, Packed};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// Bytes received, hashed and written at a time: fits a core's second-level cache.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Granularity in which zeros of a sparse file are left out: a page. [Linux file systems allocate
+/// at least 4 KiB]
+const HOLE_BYTES: usize = 4096;
+
+/// The state of a stream's thread.
+pub(super) struct Worker<'r, 'a> {
+    receiver: &'r Receiver<'a>,
+    stream: DataStream,
+    meter: Meter,
+    buffer: Vec<u8>,
+    pack: Vec<u8>,
+}
+
+impl<'r, 'a> Worker<'r, 'a> {
+    pub(super) fn new(receiver: &'r Receiver<'a>, stream: DataStream) -> Self {
+        Self {
+            receiver,
+            stream,
+            meter: Meter::start(),
+            buffer: vec![0; PIECE_BYTES],
+            pack: Vec::new(),
+        }
+    }
+
+    /// Works until the sender ends the stream. An error is the connection's, or the sender's fault
+    /// when it holds a [`bankfull_proto::wire::WireError`].
+    pub(super) fn run(&mut self) -> io::Result<()> {
+        loop {
+            self.meter.mark(Stage::Network);
+            match self.stream.receive_header() {
+                Ok(None) => return Ok(()),
+                Ok(Some((bytes, Header::Block { file, offset, len }))) => {
+                    self.receive_block(&bytes, file, offset, len)?;
+                }
+                Ok(Some((bytes, Header::Pack { count, len }))) => {
+                    self.receive_pack(&bytes, count, len as usize)?;
+                }
+                Ok(Some((_, Header::End))) => return Ok(()),
+                // Nothing to receive for a while; the control connection tells whether that is bad.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if self.receiver.session.is_stopped() {
+                        return Ok(());
+                    }
+                    self.meter.mark(Stage::Idle);
+                }
+                Err(e) => return Err(e),
+            }
+            add(&self.receiver.tally.counts.wire_bytes, self.stream.take_wire_bytes());
+        }
+    }
+
+    /// Hands in what was measured.
+    pub(super) fn account(&mut self) {
+        let mut times = self.meter.take();
+        let crypto = self.stream.take_crypto_time().min(times.network);
+        times.network -= crypto;
+        times.compute += crypto;
+        self.receiver.tally.add_times(&times);
+        let counts = &self.receiver.tally.counts;
+        add(&counts.wire_bytes, self.stream.take_wire_bytes());
+        add(&counts.retransmits, self.stream.socket().retransmits());
+    }
+
+    fn receive_block(
+        &mut self,
+        header: &[u8; HEADER_BYTES],
+        file: u64,
+        offset: u64,
+        len: u32,
+    ) -> io::Result<()> {
+        let claim =
+            lock(&self.receiver.ledger).claim_block(file, offset, len).map_err(io::Error::other)?;
+        let incoming = match claim {
+            Claim::Take(index) => self.receiver.find(file).map(|incoming| (incoming, index)),
+            Claim::Ignore => None,
+        };
+        let Some((incoming, index)) = incoming else {
+            return self.skip_block(header, len);
+        };
+        let result = self.take_block(header, &incoming, index, offset, len);
+        if result.is_err() {
+            lock(&self.receiver.ledger).release(file, index);
+        }
+        result
+    }
+
+    fn take_block(
+        &mut self,
+        header: &[u8; HEADER_BYTES],
+        incoming: &Arc<Incoming>,
+        index: u64,
+        offset: u64,
+        len: u32,
+    ) -> io::Result<()> {
+        let file = incoming.entry.id;
+        let Some(layout) = incoming.layout() else { return self.skip_block(header, len) };
+        let mut trouble: Option<Failure> = None;
+        let part = match self.receiver.open_part(incoming) {
+            Ok(part) => Some(part),
+            Err(failure) => {
+                trouble = Some(failure);
+                None
+            }
+        };
+        let zeros_matter = incoming.entry.sparse
+            && part.as_ref().is_some_and(|p| p.touched && !punch(&p.file, offset, len));
+        let mut hasher = BlockHasher::new(&layout, offset);
+        let mut at = 0;
+        while at < len as usize {
+            let piece = (len as usize - at).min(PIECE_BYTES);
+            let piece = &mut self.buffer[..piece];
+            self.stream.receive(piece)?;
+            self.meter.mark(Stage::Network);
+            hasher.update(piece);
+            self.meter.mark(Stage::Compute);
+            if let (Some(part), None) = (&part, &trouble) {
+                let to = offset + at as u64;
+                let skip_zeros = incoming.entry.sparse && !zeros_matter;
+                if let Err(e) = write_piece(&part.file, piece, to, skip_zeros) {
+                    trouble = Some(self.receiver.write_failure(incoming, &e));
+                }
+                self.meter.mark(Stage::Write);
+            }
+            at += piece.len();
+        }
+        let hash = hasher.finish();
+        if !self.stream.receive_tag(header, &hash.0)? {
+            lock(&self.receiver.ledger).release(file, index);
+            self.receiver.outbox.post(&Message::Nack(Nack { file, index }));
+            return Ok(());
+        }
+        if let (Some(part), None) = (&part, &trouble)
+            && let Err(e) = part.record(&Record::Block { index, hash }, self.receiver.is_durable())
+        {
+            trouble = Some(self.receiver.write_failure(incoming, &e));
+        }
+        match trouble {
+            Some(failure) => self.receiver.fail_file(file, &failure),
+            None => self.receiver.block_done(file, index, hash, len),
+        }
+        self.meter.mark(Stage::Write);
+        Ok(())
+    }
+
+    /// Reads past a block that nobody wants any more. Its tag counts all the same.
+    fn skip_block(&mut self, header: &[u8; HEADER_BYTES], len: u32) -> io::Result<()> {
+        let mut left = len as usize;
+        while left > 0 {
+            let piece = left.min(PIECE_BYTES);
+            self.stream.receive(&mut self.buffer[..piece])?;
+            left -= piece;
+        }
+        self.stream.receive_tag(header, &[0; 32]).map(|_| ())
+    }
+
+    fn receive_pack(
+        &mut self,
+        header: &[u8; HEADER_BYTES],
+        count: u32,
+        len: usize,
+    ) -> io::Result<()> {
+        let mut pack = std::mem::take(&mut self.pack);
+        pack.resize(len.min(PACK_BYTES_MAX), 0);
+        self.stream.receive(&mut pack)?;
+        self.meter.mark(Stage::Network);
+        let hash = blake3::hash(&pack);
+        let intact = self.stream.receive_tag(header, hash.as_bytes())?;
+        let files = data::unpack(&pack, count).map_err(io::Error::other)?;
+        self.meter.mark(Stage::Compute);
+        let mut done = Vec::with_capacity(files.len());
+        for packed in &files {
+            self.take_packed(packed, intact, &mut done)?;
+        }
+        self.receiver.outbox.finished(&done);
+        self.meter.mark(Stage::Write);
+        self.pack = pack;
+        Ok(())
+    }
+
+    fn take_packed(
+        &mut self,
+        packed: &Packed<'_>,
+        intact: bool,
+        done: &mut Vec<u64>,
+    ) -> io::Result<()> {
+        let id = packed.file;
+        let claim = lock(&self.receiver.ledger)
+            .claim_packed(id, packed.content.len() as u64)
+            .map_err(io::Error::other)?;
+        let (Claim::Take(_), Some(incoming)) = (claim, self.receiver.find(id)) else {
+            return Ok(());
+        };
+        let hash = FileHash::of(packed.content);
+        if !intact || hash.0 != packed.hash {
+            lock(&self.receiver.ledger).release(id, 0);
+            self.receiver.outbox.post(&Message::Nack(Nack { file: id, index: 0 }));
+            return Ok(());
+        }
+        self.meter.mark(Stage::Compute);
+        let placed = self.receiver.dirs.open(incoming.dir).and_then(|dir| {
+            self.receiver.place_small(&dir, &incoming.name, &incoming.entry, packed.content)
+        });
+        match placed {
+            Ok(()) => {
+                self.receiver.small_done(&incoming, hash);
+                done.push(id);
+            }
+            Err(e) => {
+                let failure = self.receiver.write_failure(&incoming, &e);
+                self.receiver.fail_file(id, &failure);
+            }
+        }
+        self.meter.mark(Stage::Write);
+        Ok(())
+    }
+}
+
+/// Frees a range, so that zeros need not be written to it. False where the file system cannot.
+fn punch(file: &std::fs::File, offset: u64, len: u32) -> bool {
+    bankfull_sys::punch_hole(file, offset, u64::from(len)).unwrap_or(false)
+}
+
+/// Writes a piece; of a sparse file only the pages that hold something.
+fn write_piece(
+    file: &std::fs::File,
+    piece: &[u8],
+    offset: u64,
+    skip_zeros: bool,
+) -> io::Result<()> {
+    if !skip_zeros {
+        return file.write_all_at(piece, offset);
+    }
+    let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
+    let mut at = 0;
+    while at < piece.len() {
+        let pages = piece[at..].chunks(HOLE_BYTES);
+        let zeros: usize = pages.clone().take_while(|p| is_zero(p)).map(<[u8]>::len).sum();
+        at += zeros;
+        let held: usize =
+            piece[at..].chunks(HOLE_BYTES).take_while(|p| !is_zero(p)).map(<[u8]>::len).sum();
+        file.write_all_at(&piece[at..at + held], offset + at as u64)?;
+        at += held;
+    }
+    Ok(())
+}
+
+/// A failure that names the file by its path.
+pub(super) fn path_failure(path: &std::path::Path, error: &io::Error) -> Failure {
+    failure(format!("cannot write {}", path.display()), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn zeros_of_a_sparse_file_are_left_out_and_all_else_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let mut piece = vec![0u8; 10 * HOLE_BYTES + 100];
+        piece[3 * HOLE_BYTES + 5] = 1;
+        piece[4 * HOLE_BYTES] = 2;
+        piece[10 * HOLE_BYTES + 99] = 3;
+        let file = File::options().create(true).truncate(true).read(true).write(true).open(&path);
+        let file = file.unwrap();
+        file.set_len(1 << 20).unwrap();
+        write_piece(&file, &piece, 8192, true).unwrap();
+        let mut back = vec![9; piece.len()];
+        file.read_exact_at(&mut back, 8192).unwrap();
+        assert!(back == piece);
+        let allocated = bankfull_sys::stat_file(&file).unwrap().allocated;
+        assert!(allocated <= 4 * HOLE_BYTES as u64, "{allocated}");
+    }
+}

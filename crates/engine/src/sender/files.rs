@@ -1,0 +1,219 @@
+//! The source's side of files: their numbers, how they are opened, and whether they changed.
+
+use crate::error;
+use crate::net::control::lock;
+use crate::tree::DirTable;
+use bankfull_proto::blocks::{Layout, Run};
+use bankfull_proto::limits::PACKED_FILE_BYTES_MAX;
+use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure, FileRuns};
+use bankfull_sys::{Kind, Stat};
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+/// A file of the source that is not settled yet.
+#[derive(Debug)]
+pub(crate) struct SourceFile {
+    /// As announced.
+    pub(crate) entry: Entry,
+    /// Number of its directory in the source's own table.
+    pub(crate) dir: u64,
+    pub(crate) name: OsString,
+    /// How often it changed under our hands.
+    pub(crate) attempt: u32,
+    open: Mutex<Option<Arc<File>>>,
+}
+
+/// Why a file cannot go on.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// It is not what was announced any more.
+    Changed,
+    /// It cannot be read.
+    Failed(Failure),
+}
+
+/// The files of the source by number.
+#[derive(Debug, Default)]
+pub(crate) struct SourceFiles {
+    files: Mutex<HashMap<u64, Arc<SourceFile>>>,
+    pub(crate) dirs: DirTable,
+}
+
+impl SourceFiles {
+    pub(crate) fn insert(&self, entry: Entry, dir: u64, name: &OsStr, attempt: u32) {
+        let name = name.to_owned();
+        let file = SourceFile { entry, dir, name, attempt, open: Mutex::default() };
+        lock(&self.files).insert(file.entry.id, Arc::new(file));
+    }
+
+    pub(crate) fn find(&self, id: u64) -> Option<Arc<SourceFile>> {
+        lock(&self.files).get(&id).cloned()
+    }
+
+    pub(crate) fn remove(&self, id: u64) -> Option<Arc<SourceFile>> {
+        lock(&self.files).remove(&id)
+    }
+
+    /// Path for messages.
+    pub(crate) fn path(&self, file: &SourceFile) -> PathBuf {
+        self.dirs.path_of(file.dir, &file.name)
+    }
+
+    /// Opens a file, or hands out the descriptor that is open already. It is what was announced.
+    pub(crate) fn open(&self, file: &SourceFile) -> Result<Arc<File>, Trouble> {
+        let mut open = lock(&file.open);
+        if let Some(open) = &*open {
+            return Ok(Arc::clone(open));
+        }
+        let opened = Arc::new(self.open_once(file)?);
+        *open = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// Opens a file for a single reader. It is what was announced.
+    pub(crate) fn open_once(&self, file: &SourceFile) -> Result<File, Trouble> {
+        let opened = self
+            .dirs
+            .open(file.dir)
+            .and_then(|dir| dir.open_file(&file.name))
+            .map_err(|e| self.failed(file, &e))?;
+        self.check(file, &opened)?;
+        Ok(opened)
+    }
+
+    /// Whether an open file is still what was announced.
+    pub(crate) fn check(&self, file: &SourceFile, opened: &File) -> Result<(), Trouble> {
+        let now = bankfull_sys::stat_file(opened).map_err(|e| self.failed(file, &e))?;
+        let same = now.size == file.entry.size
+            && (now.mtime.secs, now.mtime.nanos) == (file.entry.mtime_secs, file.entry.mtime_nanos)
+            && version_of(&now) == file.entry.version;
+        if same { Ok(()) } else { Err(Trouble::Changed) }
+    }
+
+    pub(crate) fn failed(&self, file: &SourceFile, error: &io::Error) -> Trouble {
+        let path = self.path(file);
+        if error.kind() == io::ErrorKind::NotFound {
+            let text = format!("{} vanished before it was read", path.display());
+            return Trouble::Failed(Failure::new(Cause::Vanished, text));
+        }
+        Trouble::Failed(error::failure(format!("cannot read {}", path.display()), error))
+    }
+
+    /// The blocks of a file that are wholly holes.
+    pub(crate) fn holes(&self, file: &SourceFile) -> Result<FileRuns, Trouble> {
+        let opened = self.open(file)?;
+        let mut holes = FileRuns { file: file.entry.id, runs: Vec::new() };
+        let Ok(layout) = Layout::new(file.entry.size, file.entry.block_bytes) else {
+            return Ok(holes);
+        };
+        let block = u64::from(layout.block_bytes());
+        let mut next = 0;
+        let mut offset = 0;
+        while offset < layout.size() {
+            let extent = bankfull_sys::data_extent(&opened, offset)
+                .map_err(|e| self.failed(file, &e))?
+                .unwrap_or(layout.size()..layout.size());
+            let first_with_data = (extent.start / block).min(layout.count());
+            let at_end = extent.start >= layout.size();
+            let end = if at_end { layout.count() } else { first_with_data };
+            if end > next {
+                holes.runs.push(Run { first: next, count: end - next });
+            }
+            next = next.max(extent.end.div_ceil(block));
+            offset = extent.end.max(offset + 1);
+        }
+        Ok(holes)
+    }
+}
+
+/// An entry for something found, without its number.
+pub(crate) fn entry_of(stat: &Stat, name: &OsStr, parent: u64) -> Option<Entry> {
+    let kind = match stat.kind {
+        Kind::File => EntryKind::File,
+        Kind::Dir => EntryKind::Dir,
+        Kind::Symlink => EntryKind::Symlink,
+        Kind::Other => return None,
+    };
+    let size = if kind == EntryKind::File { stat.size } else { 0 };
+    let packed = size <= PACKED_FILE_BYTES_MAX;
+    let in_blocks = kind == EntryKind::File && !packed;
+    Some(Entry {
+        id: 0,
+        parent,
+        name: name.as_bytes().to_vec(),
+        kind,
+        mode: stat.mode,
+        mtime_secs: stat.mtime.secs,
+        mtime_nanos: stat.mtime.nanos,
+        size,
+        version: version_of(stat),
+        uid: stat.uid,
+        gid: stat.gid,
+        block_bytes: if in_blocks { Layout::for_size(size).block_bytes() } else { 0 },
+        sparse: in_blocks && stat.allocated < size,
+        target: Vec::new(),
+    })
+}
+
+/// A value that differs when the file was written, replaced or given another inode: the change time
+/// cannot be set back by programs, as the modification time can.
+fn version_of(stat: &Stat) -> u64 {
+    let mut bytes = [0; 28];
+    bytes[..8].copy_from_slice(&stat.ctime.secs.to_be_bytes());
+    bytes[8..12].copy_from_slice(&stat.ctime.nanos.to_be_bytes());
+    bytes[12..20].copy_from_slice(&stat.ino.to_be_bytes());
+    bytes[20..28].copy_from_slice(&stat.dev.to_be_bytes());
+    let hash = blake3::hash(&bytes);
+    hash.as_bytes()[..8].iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bankfull_sys::Dir;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn blocks_without_any_data_are_found_and_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = File::create(&path).unwrap();
+        let mib = 1u64 << 20;
+        file.set_len(20 * mib + 5).unwrap();
+        file.write_all_at(b"x", 3 * mib + 100).unwrap();
+        file.write_all_at(&[1; 2 << 20], 7 * mib + 4096).unwrap();
+        let sources = SourceFiles::default();
+        sources.dirs.pin(0, Arc::new(Dir::open(dir.path()).unwrap()), PathBuf::new());
+        let stat = bankfull_sys::stat_file(&file).unwrap();
+        let mut entry = entry_of(&stat, OsStr::new("f"), 0).unwrap();
+        entry.id = 5;
+        assert!(entry.sparse);
+        sources.insert(entry, 0, OsStr::new("f"), 0);
+        let holes = sources.holes(&sources.find(5).unwrap()).unwrap();
+        let runs: Vec<(u64, u64)> = holes.runs.iter().map(|r| (r.first, r.count)).collect();
+        assert_eq!(runs, [(0, 3), (4, 3), (10, 11)]);
+    }
+
+    #[test]
+    fn a_file_written_since_is_noticed_though_its_times_were_set_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, b"one").unwrap();
+        let sources = SourceFiles::default();
+        sources.dirs.pin(0, Arc::new(Dir::open(dir.path()).unwrap()), PathBuf::new());
+        let stat = bankfull_sys::stat_file(&File::open(&path).unwrap()).unwrap();
+        sources.insert(entry_of(&stat, OsStr::new("f"), 0).unwrap(), 0, OsStr::new("f"), 0);
+        let file = sources.find(0).unwrap();
+        assert!(sources.open_once(&file).is_ok());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::fs::write(&path, b"two").unwrap();
+        bankfull_sys::set_mtime(&File::options().write(true).open(&path).unwrap(), stat.mtime)
+            .unwrap();
+        assert!(matches!(sources.open_once(&file), Err(Trouble::Changed)));
+    }
+}

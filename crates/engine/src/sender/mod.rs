@@ -1,0 +1,422 @@
+//! The sending side of a session: walks the sources, hands out work to the streams, and settles
+//! every file with the receiver. The rules are `bankfull_proto::send`'s; this drives them with real
+//! files and sockets.
+
+pub(crate) mod files;
+pub(crate) mod walk;
+mod work;
+
+use crate::error::Error;
+use crate::net::control::{ControlReader, Outbox, lock};
+use crate::net::stream::DataStream;
+use crate::session::{Session, Tally, add, read};
+use bankfull_control::StageTimes;
+use bankfull_proto::blocks::Layout;
+use bankfull_proto::limits::{ENTRY_BATCH_BYTES, ENTRY_BATCH_COUNT_MAX, RUNS_MAX};
+use bankfull_proto::send::{Next, SendLedger, Work};
+use bankfull_proto::session::{Guard, Role};
+use bankfull_proto::wire::control::{
+    Aborted, Cause, Entry, EntryKind, Failure, FileRuns, Message, Sealed, Totals, Verdict, Want,
+};
+use files::{SourceFile, SourceFiles, Trouble, entry_of};
+use std::ffi::OsStr;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long announced entries may wait for more to join them. [ours: well below a WAN's RTT]
+const BATCH_AGE_MAX: Duration = Duration::from_millis(50);
+
+/// Longest wait before looking whether the session was stopped.
+const WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// How often a file may change while it is read before it is reported. [issue: "retried once"]
+const RETRIES_MAX: u32 = 1;
+
+/// Entries on their way into a message.
+struct Announcer {
+    next_id: u64,
+    batch: Vec<Entry>,
+    bytes: usize,
+    since: Instant,
+}
+
+/// The sending side. Shared by the walk, the control thread and the stream threads.
+pub(crate) struct Sender<'a> {
+    session: &'a Session,
+    outbox: Outbox,
+    tally: &'a Tally<'a>,
+    files: SourceFiles,
+    announcer: Mutex<Announcer>,
+    ledger: Mutex<SendLedger>,
+    changed: Condvar,
+    guard: Mutex<Guard>,
+}
+
+impl<'a> Sender<'a> {
+    pub(crate) fn new(session: &'a Session, outbox: Outbox, tally: &'a Tally<'a>) -> Self {
+        let announcer =
+            Announcer { next_id: 1, batch: Vec::new(), bytes: 0, since: Instant::now() };
+        Self {
+            session,
+            outbox,
+            tally,
+            files: SourceFiles::default(),
+            announcer: Mutex::new(announcer),
+            ledger: Mutex::default(),
+            changed: Condvar::new(),
+            guard: Mutex::new(Guard::new(Role::Sender)),
+        }
+    }
+
+    /// The control thread: takes in the receiver's messages until it is done. Returns its stage
+    /// times.
+    pub(crate) fn run_control(&self, reader: &mut ControlReader) -> Result<StageTimes, Error> {
+        loop {
+            let message = reader.next()?;
+            lock(&self.guard).admit(&message)?;
+            match message {
+                Message::Done(report) => return Ok(report.times()),
+                other => self.on_message(other)?,
+            }
+            self.notify_if_settled();
+        }
+    }
+
+    /// Waits until every file is settled and every stream has ended, and tells the receiver.
+    pub(crate) fn finish(&self, join_streams: impl FnOnce()) {
+        let mut ledger = lock(&self.ledger);
+        while !ledger.is_settled() && !self.session.is_stopped() {
+            // The time-out is for a stop, which does not know this lock.
+            let waited = self.changed.wait_timeout(ledger, WAIT_MAX);
+            ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(ledger);
+        join_streams();
+        if !self.session.is_stopped() {
+            lock(&self.guard).finish_sent();
+            self.outbox.post(&Message::Finish(self.tally.report()));
+        }
+    }
+
+    fn on_message(&self, message: Message) -> Result<(), Error> {
+        match message {
+            Message::Wants(wants) => wants.iter().try_for_each(|want| self.on_want(want))?,
+            Message::Have(have) => self.with_ledger(|ledger| ledger.on_have(&have))?,
+            Message::Acks(acks) => acks.iter().try_for_each(|ack| self.on_ack(ack))?,
+            Message::Nack(nack) => {
+                match self.with_ledger(|ledger| ledger.on_nack(nack.file, nack.index))? {
+                    Next::GiveUp => self.give_up_unverifiable(nack.file),
+                    _ => self.changed.notify_all(),
+                }
+            }
+            Message::Finished(files) => {
+                for id in files {
+                    self.on_finished(id)?;
+                }
+            }
+            Message::Failed(failed) => {
+                self.with_ledger(|ledger| ledger.drop_file(failed.file));
+                self.fail_there(failed.file, &failed.failure);
+            }
+            Message::StreamEnded(number) => {
+                self.session.close_stream(number);
+                if self.with_ledger(|ledger| ledger.stream_ended(number)) {
+                    self.changed.notify_all();
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_want(&self, want: &Want) -> Result<(), Error> {
+        let file = self.files.find(want.file);
+        let mut holes = 0;
+        if let Some(file) = &file
+            && matches!(want.verdict, Verdict::Send | Verdict::IfDiffers)
+            && file.entry.sparse
+        {
+            match self.announce_holes(file)? {
+                Some(bytes) => holes = bytes,
+                None => return Ok(()),
+            }
+        }
+        let next = self.with_ledger(|ledger| ledger.on_want(want))?;
+        let Some(file) = file else { return Ok(()) };
+        if let Some(there) = self.with_ledger(|ledger| ledger.bytes_there(want.file)) {
+            add(&self.tally.counts.bytes_resumed, there.saturating_sub(holes));
+            add(&self.tally.counts.bytes_holes, holes);
+        }
+        match next {
+            Next::Work => self.changed.notify_all(),
+            Next::Seal => self.seal(&file),
+            Next::Settled => self.settle_unsent(&file, want),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Tells the receiver which blocks are holes. `None` when the file is not to be had, else how
+    /// many bytes they hold.
+    fn announce_holes(&self, file: &SourceFile) -> Result<Option<u64>, Error> {
+        match self.files.holes(file) {
+            Ok(holes) => {
+                self.with_ledger(|ledger| ledger.on_holes(&holes))?;
+                for runs in holes.runs.chunks(RUNS_MAX) {
+                    let part = FileRuns { file: holes.file, runs: runs.to_vec() };
+                    self.outbox.post(&Message::Holes(part));
+                }
+                Ok(Some(bytes_in(&file.entry, &holes)))
+            }
+            Err(trouble) => {
+                self.trouble(file.entry.id, trouble);
+                Ok(None)
+            }
+        }
+    }
+
+    fn settle_unsent(&self, file: &SourceFile, want: &Want) {
+        self.files.remove(want.file);
+        let path = self.files.path(file);
+        let is_file = file.entry.kind == EntryKind::File;
+        match (want.verdict, &want.failure) {
+            (Verdict::Refused, Some(failure)) => self.tally.file_failed(path, failure),
+            (Verdict::Refused, None) => {
+                let text = format!("{} was refused by the far side", path.display());
+                self.tally.file_failed(path, &Failure::new(Cause::Other, text));
+            }
+            (Verdict::Skip, _) if is_file => self.tally.file_skipped(path, file.entry.size),
+            (Verdict::WouldSend, _) => {
+                let outcome = crate::event::Outcome::WouldCopy;
+                self.tally.settled(path, outcome, file.entry.size, None);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_ack(&self, ack: &FileRuns) -> Result<(), Error> {
+        let next = self.with_ledger(|ledger| ledger.on_acks(ack))?;
+        if let Some(file) = self.files.find(ack.file) {
+            add(&self.tally.counts.bytes_moved, bytes_in(&file.entry, ack));
+            if next == Next::Seal {
+                self.seal(&file);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_finished(&self, id: u64) -> Result<(), Error> {
+        let hash = self.with_ledger(|ledger| ledger.whole_hash(id));
+        self.with_ledger(|ledger| ledger.on_finished(id))?;
+        let Some(file) = self.files.remove(id) else { return Ok(()) };
+        if file.entry.kind == EntryKind::File {
+            if file.entry.block_bytes == 0 {
+                add(&self.tally.counts.bytes_moved, file.entry.size);
+            }
+            let hash = hash.map(|h| h.to_string());
+            self.tally.file_copied(self.files.path(&file), file.entry.size, hash);
+        }
+        Ok(())
+    }
+
+    /// Every block is there: if the source is still what it was, the receiver may use the file.
+    fn seal(&self, file: &SourceFile) {
+        let id = file.entry.id;
+        let checked = self.files.open(file).and_then(|open| self.files.check(file, &open));
+        match checked {
+            Ok(()) => {
+                let hash = self.with_ledger(|ledger| ledger.whole_hash(id)).map(|h| h.0);
+                self.outbox.post(&Message::Sealed(Sealed { file: id, hash }));
+            }
+            Err(trouble) => self.trouble(id, trouble),
+        }
+    }
+
+    fn give_up_unverifiable(&self, id: u64) {
+        if let Some(file) = self.files.find(id) {
+            let text = format!(
+                "{} arrived damaged several times: check the memory of both hosts",
+                self.files.path(&file).display()
+            );
+            self.trouble(id, Trouble::Failed(Failure::new(Cause::Verification, text)));
+        }
+    }
+
+    /// A file cannot go on: announce it again when it only changed, else give it up.
+    pub(super) fn trouble(&self, id: u64, trouble: Trouble) {
+        let Some(file) = self.files.find(id) else { return };
+        let (failure, again) = match trouble {
+            Trouble::Failed(failure) => (failure, false),
+            Trouble::Changed => {
+                let path = self.files.path(&file);
+                let text = format!(
+                    "{} changed while it was read: copy it again when nobody writes to it",
+                    path.display()
+                );
+                (Failure::new(Cause::Changed, text), file.attempt < RETRIES_MAX)
+            }
+        };
+        let again = again && self.announce_again(&file);
+        self.with_ledger(|ledger| ledger.drop_file(id));
+        if self.files.remove(id).is_some() {
+            self.outbox.post(&Message::Aborted(Aborted {
+                file: id,
+                failure: failure.clone(),
+                again,
+            }));
+            if !again {
+                self.tally.file_failed(self.files.path(&file), &failure);
+            }
+        }
+        self.notify_if_settled();
+    }
+
+    /// Announces a changed file under a new number. False when it is not a file any more.
+    fn announce_again(&self, file: &SourceFile) -> bool {
+        let found = self.files.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name));
+        let entry = found.ok().and_then(|stat| entry_of(&stat, &file.name, file.entry.parent));
+        match entry {
+            Some(entry) if entry.kind == EntryKind::File => {
+                self.announce(entry, file.dir, &file.name, file.attempt + 1);
+                self.flush_announced();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The receiver failed a file.
+    fn fail_there(&self, id: u64, failure: &Failure) {
+        if let Some(file) = self.files.remove(id) {
+            self.tally.file_failed(self.files.path(&file), failure);
+        }
+        self.notify_if_settled();
+    }
+
+    /// Whether nothing is left to send.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.with_ledger(|ledger| ledger.is_settled())
+    }
+
+    /// Wakes the streams and the finish when nothing is left to do.
+    pub(super) fn notify_if_settled(&self) {
+        if self.with_ledger(|ledger| ledger.is_settled()) {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Gives an entry its number, enters it in the books, and queues it for the receiver.
+    fn announce(&self, mut entry: Entry, dir: u64, name: &OsStr, attempt: u32) -> u64 {
+        let mut announcer = lock(&self.announcer);
+        let id = announcer.next_id;
+        announcer.next_id += 1;
+        entry.id = id;
+        if entry.kind != EntryKind::Dir {
+            self.files.insert(entry.clone(), dir, name, attempt);
+            if let Err(e) = self.with_ledger(|ledger| ledger.announce(&entry)) {
+                self.session.fail(e.into());
+            }
+        }
+        if announcer.batch.is_empty() {
+            announcer.since = Instant::now();
+        }
+        announcer.bytes += 64 + entry.name.len() + entry.target.len();
+        announcer.batch.push(entry);
+        let full = announcer.bytes >= ENTRY_BATCH_BYTES
+            || announcer.batch.len() >= ENTRY_BATCH_COUNT_MAX
+            || announcer.since.elapsed() >= BATCH_AGE_MAX;
+        if full {
+            self.post_batch(&mut announcer);
+        }
+        id
+    }
+
+    fn flush_announced(&self) {
+        self.post_batch(&mut lock(&self.announcer));
+    }
+
+    /// Posts the batch while the announcer is held, so that numbers ascend on the wire.
+    fn post_batch(&self, announcer: &mut Announcer) {
+        if !announcer.batch.is_empty() {
+            announcer.bytes = 0;
+            let batch = std::mem::take(&mut announcer.batch);
+            self.outbox.post_bulk(&Message::Entries(batch));
+        }
+    }
+
+    fn totals(&self) -> Totals {
+        let c = &self.tally.counts;
+        Totals {
+            files: read(&c.files_total),
+            dirs: read(&c.dirs),
+            symlinks: read(&c.symlinks),
+            bytes: read(&c.bytes_total),
+            specials: read(&c.specials),
+        }
+    }
+
+    fn with_ledger<T>(&self, act: impl FnOnce(&mut SendLedger) -> T) -> T {
+        act(&mut lock(&self.ledger))
+    }
+
+    /// Waits for something to do; `None` when everything is settled or the session stopped.
+    /// `before_waiting` runs once if there is nothing at hand.
+    fn next_work(
+        &self,
+        stream: u32,
+        before_waiting: impl FnOnce() -> std::io::Result<()>,
+    ) -> std::io::Result<Option<Work>> {
+        if let Some(work) = self.with_ledger(|ledger| ledger.next_work(stream)) {
+            return Ok(Some(work));
+        }
+        before_waiting()?;
+        let mut ledger = lock(&self.ledger);
+        loop {
+            if self.session.is_stopped() || ledger.is_settled() {
+                return Ok(None);
+            }
+            if let Some(work) = ledger.next_work(stream) {
+                return Ok(Some(work));
+            }
+            // The time-out is for a stop, which does not know this lock.
+            let waited = self.changed.wait_timeout(ledger, WAIT_MAX);
+            ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// A stream's thread: sends what there is to send. Returns whether the connection was lost and
+    /// should be made again.
+    pub(crate) fn run_stream(&self, number: u32, stream: DataStream) -> bool {
+        if self.session.enter_stream(number, stream.socket()).is_err() {
+            return true;
+        }
+        let mut worker = work::Worker::new(self, number, stream);
+        let result = worker.run();
+        worker.account();
+        self.session.leave_stream(number);
+        match result {
+            Ok(()) => false,
+            Err(_) if self.session.is_stopped() => false,
+            Err(e) => {
+                self.tally.notice(format!(
+                    "a data connection was lost ({}); making it again",
+                    crate::error::plain(&e)
+                ));
+                self.outbox.post(&Message::StreamLost(number));
+                true
+            }
+        }
+    }
+}
+
+/// Content bytes in runs of blocks.
+fn bytes_in(entry: &Entry, runs: &FileRuns) -> u64 {
+    Layout::new(entry.size, entry.block_bytes).map_or(0, |layout| {
+        runs.runs
+            .iter()
+            .flat_map(|run| run.first..run.first.saturating_add(run.count))
+            .take_while(|&index| index < layout.count())
+            .map(|index| layout.len_of(index))
+            .sum()
+    })
+}

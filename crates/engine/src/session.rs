@@ -1,0 +1,255 @@
+//! What the threads of one session share: the first error, the way to stop, and the counts.
+
+use crate::error::Error;
+use crate::event::{Event, EventSink, Outcome, Progress, Summary};
+use crate::net::control::lock;
+use crate::net::stream::Socket;
+use bankfull_control::{Bytes, Stage, StageMeter, StageTimes, limited_by};
+use bankfull_proto::wire::control::{Cause, Failure, SideReport};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+type Closer = Box<dyn Fn() + Send>;
+
+/// The state that the threads of a session share.
+#[derive(Default)]
+pub(crate) struct Session {
+    error: Mutex<Option<Error>>,
+    stopped: AtomicBool,
+    /// Ends the control connection, and whatever else waits.
+    closers: Mutex<Vec<Closer>>,
+    streams: Mutex<HashMap<u32, Socket>>,
+}
+
+impl Session {
+    /// Ends the session with an error. The first one counts.
+    pub(crate) fn fail(&self, error: Error) {
+        lock(&self.error).get_or_insert(error);
+        self.stop();
+    }
+
+    /// Wakes everything that waits; threads then notice [`is_stopped`](Self::is_stopped).
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        for socket in lock(&self.streams).values() {
+            socket.shutdown();
+        }
+        for close in &*lock(&self.closers) {
+            close();
+        }
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// What ended the session.
+    pub(crate) fn take_error(&self) -> Option<Error> {
+        lock(&self.error).take()
+    }
+
+    /// Has `close` called when the session stops; at once if it did already.
+    pub(crate) fn on_stop(&self, close: impl Fn() + Send + 'static) {
+        let mut closers = lock(&self.closers);
+        if self.is_stopped() {
+            close();
+        }
+        closers.push(Box::new(close));
+    }
+
+    /// Enters a data connection, so that it can be ended from elsewhere.
+    pub(crate) fn enter_stream(&self, number: u32, socket: &Socket) -> std::io::Result<()> {
+        let socket = socket.try_clone()?;
+        let mut streams = lock(&self.streams);
+        if self.is_stopped() {
+            socket.shutdown();
+        }
+        streams.insert(number, socket);
+        Ok(())
+    }
+
+    /// Removes a data connection. True when it was there.
+    pub(crate) fn leave_stream(&self, number: u32) -> bool {
+        lock(&self.streams).remove(&number).is_some()
+    }
+
+    /// How many data connections there are.
+    pub(crate) fn stream_count(&self) -> usize {
+        lock(&self.streams).len()
+    }
+
+    /// Ends one data connection. True when there was such a connection.
+    pub(crate) fn close_stream(&self, number: u32) -> bool {
+        match lock(&self.streams).get(&number) {
+            Some(socket) => {
+                socket.shutdown();
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// Counts of a session, for progress and summary.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) files_total: AtomicU64,
+    pub(crate) bytes_total: AtomicU64,
+    pub(crate) total_is_final: AtomicBool,
+    pub(crate) dirs: AtomicU64,
+    pub(crate) symlinks: AtomicU64,
+    pub(crate) specials: AtomicU64,
+    pub(crate) files_copied: AtomicU64,
+    pub(crate) bytes_moved: AtomicU64,
+    pub(crate) bytes_resumed: AtomicU64,
+    pub(crate) bytes_holes: AtomicU64,
+    pub(crate) files_skipped: AtomicU64,
+    pub(crate) bytes_skipped: AtomicU64,
+    pub(crate) files_failed: AtomicU64,
+    pub(crate) files_vanished: AtomicU64,
+    pub(crate) wire_bytes: AtomicU64,
+    pub(crate) retransmits: AtomicU64,
+    pub(crate) streams: AtomicU64,
+}
+
+/// Adds to a counter.
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+/// Reads a counter.
+pub(crate) fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+/// Counts, meters and events of a session in one place.
+pub(crate) struct Tally<'a> {
+    pub(crate) counts: Counts,
+    times: Mutex<StageTimes>,
+    started: Instant,
+    events: &'a dyn EventSink,
+}
+
+impl<'a> Tally<'a> {
+    pub(crate) fn new(events: &'a dyn EventSink, started: Instant) -> Self {
+        Self { counts: Counts::default(), times: Mutex::default(), started, events }
+    }
+
+    pub(crate) fn event(&self, event: Event) {
+        self.events.event(event);
+    }
+
+    pub(crate) fn notice(&self, message: impl Into<String>) {
+        self.event(Event::Notice { message: message.into() });
+    }
+
+    /// A file, directory or symlink that failed.
+    pub(crate) fn file_failed(&self, path: PathBuf, failure: &Failure) {
+        let vanished = failure.cause() == Cause::Vanished;
+        add(&self.counts.files_failed, 1);
+        add(&self.counts.files_vanished, u64::from(vanished));
+        let message = crate::error::printable(&failure.text);
+        self.event(Event::FileFailed { path, message, vanished });
+    }
+
+    /// A file that the destination had already.
+    pub(crate) fn file_skipped(&self, path: PathBuf, bytes: u64) {
+        add(&self.counts.files_skipped, 1);
+        add(&self.counts.bytes_skipped, bytes);
+        self.settled(path, Outcome::Unchanged, bytes, None);
+    }
+
+    /// A file that is in place now.
+    pub(crate) fn file_copied(&self, path: PathBuf, bytes: u64, blake3: Option<String>) {
+        add(&self.counts.files_copied, 1);
+        self.settled(path, Outcome::Copied, bytes, blake3);
+    }
+
+    pub(crate) fn settled(
+        &self,
+        path: PathBuf,
+        outcome: Outcome,
+        bytes: u64,
+        hash: Option<String>,
+    ) {
+        self.event(Event::Settled { path, outcome, bytes: Bytes(bytes), blake3: hash });
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        let c = &self.counts;
+        let settled = [&c.bytes_moved, &c.bytes_resumed, &c.bytes_skipped, &c.bytes_holes];
+        let settled = settled.into_iter().map(read).sum();
+        Progress {
+            files_total: read(&c.files_total),
+            bytes_total: Bytes(read(&c.bytes_total)),
+            total_is_final: c.total_is_final.load(Ordering::Relaxed),
+            files_done: read(&c.files_copied) + read(&c.files_skipped) + read(&c.files_failed),
+            bytes_done: Bytes(settled),
+            bytes_moved: Bytes(read(&c.bytes_moved)),
+            elapsed: self.started.elapsed(),
+        }
+    }
+
+    /// Adds what a worker thread measured.
+    pub(crate) fn add_times(&self, times: &StageTimes) {
+        lock(&self.times).merge(times);
+    }
+
+    pub(crate) fn report(&self) -> SideReport {
+        let c = &self.counts;
+        SideReport::new(&lock(&self.times), read(&c.retransmits), read(&c.files_failed))
+    }
+
+    /// The summary, given the stage times of the sending and the receiving side.
+    pub(crate) fn summary(&self, sender: &StageTimes, receiver: &StageTimes) -> Summary {
+        let c = &self.counts;
+        let limit = limited_by(sender, receiver);
+        Summary {
+            files: read(&c.files_copied),
+            dirs: read(&c.dirs),
+            symlinks: read(&c.symlinks),
+            bytes: Bytes(read(&c.bytes_moved)),
+            wire_bytes: Bytes(read(&c.wire_bytes)),
+            elapsed: self.started.elapsed(),
+            streams: read(&c.streams) as u32,
+            retransmits: read(&c.retransmits),
+            resumed_bytes: Bytes(read(&c.bytes_resumed)),
+            skipped_files: read(&c.files_skipped),
+            skipped_bytes: Bytes(read(&c.bytes_skipped)),
+            failed_files: read(&c.files_failed),
+            vanished_files: read(&c.files_vanished),
+            specials: read(&c.specials),
+            limited_by: limit.name(),
+            limited_by_text: limit.to_string(),
+        }
+    }
+}
+
+/// A stage meter on this thread's clock.
+pub(crate) struct Meter {
+    meter: StageMeter,
+    origin: Instant,
+}
+
+impl Meter {
+    pub(crate) fn start() -> Self {
+        Self { meter: StageMeter::new(Duration::ZERO), origin: Instant::now() }
+    }
+
+    /// Charges the time since the last mark to a stage.
+    pub(crate) fn mark(&mut self, stage: Stage) {
+        self.meter.mark(stage, self.origin.elapsed());
+    }
+
+    pub(crate) fn take(&mut self) -> StageTimes {
+        self.meter.take()
+    }
+}
+
+/// A path for messages: relative, from its parts.
+pub(crate) fn join(dir: &Path, name: &std::ffi::OsStr) -> PathBuf {
+    if dir.as_os_str().is_empty() { PathBuf::from(name) } else { dir.join(name) }
+}
