@@ -1,1 +1,44 @@
-fn main() {}
+//! The command `bankfull`: reads flags, hands the work to the library, shows what happens, and ends
+//! with an exit code that names the cause.
+//!
+//! What lives here: flags ([`flags`]), what is shown ([`output`]), exit codes ([`exit`]), signals,
+//! the manual and completions. What does not: anything that touches a file to be copied or a
+//! connection; that is the library `bankfull`.
+
+mod agent;
+mod cp;
+mod docs;
+mod environment;
+mod exit;
+mod flags;
+mod output;
+mod serve;
+mod shellsplit;
+mod signals;
+mod token;
+
+use crate::exit::Exit;
+use crate::flags::{Cli, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => run(cli.command).into(),
+        Err(error) => {
+            // A reader that closed the pipe has seen enough of the help.
+            let _ = error.print();
+            if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() }
+        }
+    }
+}
+
+fn run(command: Command) -> Exit {
+    match command {
+        Command::Cp(flags) => cp::run(&flags),
+        Command::Serve(flags) => serve::run(&flags),
+        Command::Agent => agent::run(),
+        Command::Completions { shell } => docs::show(Ok(docs::completions(shell))),
+        Command::Man { command } => docs::show(docs::man(command.as_deref())),
+    }
+}

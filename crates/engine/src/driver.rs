@@ -32,6 +32,9 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Back-off of a lost data connection: doubles from the first to the second.
 const RECONNECT_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
+/// A connection that lived this long worked: what ended it is news, not more of the same.
+const HEALTHY: Duration = Duration::from_secs(1);
+
 /// Where data connections come from.
 pub(crate) enum Streams<'c> {
     /// This side connects.
@@ -284,25 +287,27 @@ impl Drive<'_> {
         is_over: &(dyn Fn() -> bool + Sync),
     ) {
         let mut delay = RECONNECT_DELAYS.0;
-        let mut alive = Instant::now();
+        let mut healthy = Instant::now();
         while !self.session.is_stopped() && !is_over() {
-            let connected = first.take().map_or_else(|| connector.connect(), Ok);
-            match connected {
+            let started = Instant::now();
+            let error = match first.take().map_or_else(|| connector.connect(), Ok) {
                 Ok((number, stream)) => {
-                    delay = RECONNECT_DELAYS.0;
                     if !run(number, stream) {
                         return;
                     }
-                    alive = Instant::now();
+                    Error::new(ErrorKind::Network, "data connections break as soon as they are made")
                 }
-                Err(error) => {
-                    let hopeless = !matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout)
-                        || alive.elapsed() > self.timeout;
-                    if hopeless && !is_over() {
-                        self.session.fail(error);
-                        return;
-                    }
-                }
+                Err(error) => error,
+            };
+            if started.elapsed() > HEALTHY {
+                delay = RECONNECT_DELAYS.0;
+                healthy = Instant::now();
+            }
+            let hopeless = !matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout)
+                || healthy.elapsed() > self.timeout;
+            if hopeless && !is_over() {
+                self.session.fail(error);
+                return;
             }
             thread::sleep(delay);
             delay = (delay * 2).min(RECONNECT_DELAYS.1);

@@ -102,7 +102,10 @@ impl ControlReader {
                     message => return Ok(message),
                 }
             }
-            let n = self.input.read(&mut buffer).map_err(|e| self.lost(&e))?;
+            let n = match self.input.read(&mut buffer) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                read => read.map_err(|e| self.lost(&e))?,
+            };
             if n == 0 {
                 return Err(self.lost(&io::ErrorKind::UnexpectedEof.into()));
             }
@@ -316,6 +319,8 @@ pub(crate) fn split_tls(
         connection: Arc::clone(&shared),
         socket: socket.try_clone()?,
         raw: vec![0; READ_BYTES],
+        taken: 0,
+        len: 0,
     };
     Ok((Box::new(reader), Box::new(TlsWriter { connection: shared, socket })))
 }
@@ -324,28 +329,32 @@ struct TlsReader {
     connection: Arc<Mutex<Connection>>,
     socket: TcpStream,
     raw: Vec<u8>,
+    taken: usize,
+    len: usize,
 }
 
 impl Read for TlsReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         loop {
-            match lock(&self.connection).reader().read(out) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                done => return done,
+            {
+                let mut connection = lock(&self.connection);
+                match connection.reader().read(out) {
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                    done => return done,
+                }
+                if self.taken < self.len {
+                    let mut raw = &self.raw[self.taken..self.len];
+                    self.taken += connection.read_tls(&mut raw)?;
+                    connection.process_new_packets().map_err(io::Error::other)?;
+                    continue;
+                }
             }
             // The lock is not held while waiting, so the writer goes on.
-            let n = self.socket.read(&mut self.raw)?;
-            let mut raw = &self.raw[..n];
-            let mut connection = lock(&self.connection);
-            if n == 0 {
-                connection.read_tls(&mut raw)?;
-            }
-            while !raw.is_empty() {
-                connection.read_tls(&mut raw)?;
-                connection.process_new_packets().map_err(io::Error::other)?;
-            }
-            if n == 0 {
-                return Ok(0);
+            self.taken = 0;
+            self.len = 0;
+            self.len = self.socket.read(&mut self.raw)?;
+            if self.len == 0 {
+                lock(&self.connection).read_tls(&mut io::empty())?;
             }
         }
     }

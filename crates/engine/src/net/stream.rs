@@ -117,6 +117,8 @@ pub(crate) struct DataStream {
     held: Vec<u8>,
     /// Bytes of TLS records read ahead.
     raw: Vec<u8>,
+    raw_taken: usize,
+    raw_len: usize,
     wire_bytes: u64,
     crypto_time: Duration,
 }
@@ -134,6 +136,8 @@ impl DataStream {
             tagger: Tagger::plain_hash(),
             held: Vec::new(),
             raw: Vec::new(),
+            raw_taken: 0,
+            raw_len: 0,
             wire_bytes: 0,
             crypto_time: Duration::ZERO,
         }
@@ -325,21 +329,24 @@ impl DataStream {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 done => return done,
             }
-            if self.raw.is_empty() {
-                self.raw.resize(RAW_BYTES, 0);
+            if self.raw_taken == self.raw_len {
+                if self.raw.is_empty() {
+                    self.raw.resize(RAW_BYTES, 0);
+                }
+                self.raw_taken = 0;
+                self.raw_len = 0;
+                self.raw_len = retry_interrupted(|| self.socket.read(&mut self.raw))?;
+                self.wire_bytes += self.raw_len as u64;
+                if self.raw_len == 0 {
+                    tls.read_tls(&mut io::empty())?;
+                    continue;
+                }
             }
-            let n = retry_interrupted(|| self.socket.read(&mut self.raw))?;
-            self.wire_bytes += n as u64;
-            let mut raw = &self.raw[..n];
-            if n == 0 {
-                tls.read_tls(&mut raw)?;
-            }
-            // Whatever was read is decrypted at once, so nothing is left over in `raw`.
+            // A piece at a time: rustls holds no more than a record or so of decrypted data.
             let started = Instant::now();
-            while !raw.is_empty() {
-                tls.read_tls(&mut raw)?;
-                tls.process_new_packets().map_err(io::Error::other)?;
-            }
+            let mut raw = &self.raw[self.raw_taken..self.raw_len];
+            self.raw_taken += tls.read_tls(&mut raw)?;
+            tls.process_new_packets().map_err(io::Error::other)?;
             self.crypto_time += started.elapsed();
         }
     }

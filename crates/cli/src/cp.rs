@@ -1,0 +1,173 @@
+//! `bankfull cp`: makes a transfer of the flags, runs it, and shows how it goes.
+
+use crate::environment::Environment;
+use crate::exit::Exit;
+use crate::flags::{CpFlags, DaemonFlags, SshCommand, SshFlags};
+use crate::output::{self, Beginning, Ending, Reporter};
+use crate::{shellsplit, signals, token};
+use bankfull::{Cancel, DaemonOptions, Error, ErrorKind, Location, SshOptions, Summary, Transfer};
+
+/// Copies what the flags ask for.
+pub(crate) fn run(flags: &CpFlags) -> Exit {
+    let mut render = output::render(&flags.show, flags.dry_run);
+    render.begin(&Beginning::Copy {
+        sources: flags.sources.clone(),
+        destination: flags.destination.clone(),
+        dry_run: flags.dry_run,
+    });
+    let reporter = Reporter::start(render);
+    let result = copy(flags, &reporter);
+    let render = reporter.finish();
+    match &result {
+        Ok(summary) => output::end(render, &Ending::Copied(summary)),
+        Err(error) => output::end(render, &Ending::Failed(error)),
+    }
+}
+
+fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
+    let cancel = Cancel::new();
+    signals::on_signals(vec![Box::new({
+        let (cancel, show) = (cancel.clone(), reporter.stopping());
+        move || {
+            cancel.cancel();
+            show();
+        }
+    })])?;
+    let (transfer, warning) = transfer(flags, &Environment::read())?;
+    warning.into_iter().for_each(|message| reporter.notice(message));
+    transfer.run(reporter, &cancel)
+}
+
+/// The transfer that the flags ask for, and a warning for the user.
+fn transfer(
+    flags: &CpFlags,
+    environment: &Environment,
+) -> Result<(Transfer, Option<String>), Error> {
+    let sources = flags.sources.iter().map(|s| Location::parse(s)).collect::<Result<_, _>>()?;
+    let destination = Location::parse(&flags.destination)?;
+    let (daemon, warning) = daemon_options(&flags.daemon, environment)?;
+    let transfer = Transfer::new(sources, destination)
+        .streams(flags.streams)
+        .encryption(!flags.no_encryption)
+        .fsync(flags.fsync.into())
+        .checksum(flags.checksum)
+        .dry_run(flags.dry_run)
+        .timeout(flags.timeout)
+        .ssh(ssh_options(&flags.ssh, environment)?)
+        .daemon(daemon);
+    Ok((transfer, warning))
+}
+
+fn daemon_options(
+    flags: &DaemonFlags,
+    environment: &Environment,
+) -> Result<(DaemonOptions, Option<String>), Error> {
+    let token = token::read(flags.token_file.as_deref(), environment)?;
+    let mut options = DaemonOptions::default();
+    options.token = token.bytes;
+    options.fingerprint = flags.fingerprint;
+    options.accept_new = flags.accept_new;
+    options.state_dir = flags.state_dir.clone().or_else(|| environment.state_dir.clone());
+    Ok((options, token.warning))
+}
+
+fn ssh_options(flags: &SshFlags, environment: &Environment) -> Result<SshOptions, Error> {
+    let mut options = SshOptions::default();
+    options.command = match (&flags.ssh_command, &environment.ssh) {
+        (Some(SshCommand(words)), _) => words.clone(),
+        (None, Some(text)) => shellsplit::split(text)
+            .map_err(|why| Error::new(ErrorKind::Usage, format!("BANKFULL_SSH: {why}")))?,
+        (None, None) => Vec::new(),
+    };
+    options.remote_program.clone_from(&flags.remote_bankfull);
+    options.deploy = flags.deploy;
+    options.port = flags.port;
+    options.identities.clone_from(&flags.identities);
+    options.config.clone_from(&flags.config);
+    options.jump.clone_from(&flags.jump);
+    options.options.clone_from(&flags.options);
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::{Cli, Command};
+    use clap::Parser;
+
+    fn flags(line: &str) -> Box<CpFlags> {
+        let words = ["bankfull", "cp"].into_iter().chain(line.split(' '));
+        let Command::Cp(flags) = Cli::try_parse_from(words).unwrap().command else { panic!() };
+        flags
+    }
+
+    fn environment() -> Environment {
+        Environment {
+            token: Some("secret".into()),
+            state_dir: Some("/state".into()),
+            ssh: Some("env-ssh -4".into()),
+        }
+    }
+
+    #[test]
+    fn flags_reach_the_transfer() {
+        let flags = flags(
+            "--streams 7 --no-encryption --fsync end -c -n --timeout 2.5 host:a bankfull://h/b",
+        );
+        let (transfer, warning) = transfer(&flags, &Environment::default()).unwrap();
+        let shown = format!("{transfer:?}");
+        for part in [
+            "streams: 7",
+            "encryption: false",
+            "fsync: End",
+            "checksum: true",
+            "dry_run: true",
+            "timeout: 2.5s",
+            "host: \"host\"",
+            "port: 7440",
+        ] {
+            assert!(shown.contains(part), "{part} is missing in {shown}");
+        }
+        assert_eq!(warning, None);
+    }
+
+    #[test]
+    fn ssh_flags_reach_ssh() {
+        let flags = flags("-P 22 -i k -F c -J j -o X=1 --remote-bankfull /b --deploy host:a b");
+        let options = ssh_options(&flags.ssh, &Environment::default()).unwrap();
+        assert_eq!(options.port, Some(22));
+        assert_eq!(options.identities, ["k"].map(std::path::PathBuf::from));
+        assert_eq!(options.config, Some("c".into()));
+        assert_eq!(options.jump.as_deref(), Some("j"));
+        assert_eq!(options.options, ["X=1"]);
+        assert_eq!(options.remote_program.as_deref(), Some("/b"));
+        assert!(options.deploy && options.command.is_empty());
+    }
+
+    #[test]
+    fn the_environment_stands_in_for_flags() {
+        let flags = flags("a b");
+        let (daemon, _) = daemon_options(&flags.daemon, &environment()).unwrap();
+        assert_eq!(daemon.token.as_deref(), Some(&b"secret"[..]));
+        assert_eq!(daemon.state_dir, Some("/state".into()));
+        let ssh = ssh_options(&flags.ssh, &environment()).unwrap();
+        assert_eq!(ssh.command, ["env-ssh", "-4"]);
+    }
+
+    #[test]
+    fn flags_win_over_the_environment() {
+        let flags = flags("--state-dir /mine --ssh-command my-ssh a b");
+        let (daemon, _) = daemon_options(&flags.daemon, &environment()).unwrap();
+        assert_eq!(daemon.state_dir, Some("/mine".into()));
+        assert_eq!(ssh_options(&flags.ssh, &environment()).unwrap().command, ["my-ssh"]);
+    }
+
+    #[test]
+    fn a_bad_operand_or_variable_is_a_usage_error() {
+        let bad = transfer(&flags("a bankfull://h:0/"), &Environment::default()).unwrap_err();
+        assert_eq!(bad.kind(), ErrorKind::Usage);
+        let environment = Environment { ssh: Some("'".into()), ..Environment::default() };
+        let bad = ssh_options(&flags("a b").ssh, &environment).unwrap_err();
+        assert_eq!(bad.to_string(), "BANKFULL_SSH: a single quote is not closed");
+    }
+}

@@ -1,0 +1,305 @@
+//! The flags of `bankfull cp`.
+
+use super::values::{FsyncWhen, SshCommand, fingerprint, seconds, ssh_command};
+use super::{Example, ShowFlags, after_help};
+use bankfull::{DEFAULT_STREAMS, Fingerprint};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{ArgAction, Args};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub(super) const EXAMPLES: &[Example] = &[
+    ("bankfull cp ./data host:/incoming/", "Copy a tree over your own ssh, and continue it later."),
+    ("bankfull cp -P 2222 -J gate me@host:run1 host:run2 .", "Fetch two trees past a gateway."),
+    (
+        "bankfull cp --token-file token big.iso bankfull://store.example/images/",
+        "Send a file to a daemon.",
+    ),
+    ("bankfull cp --dry-run --checksum /src/ host:/dst", "See what differs, by content."),
+];
+
+/// Copies files and trees, and skips what the destination has already.
+///
+/// A place is a path on this host, `[user@]host:path` over your own ssh, or
+/// `bankfull://host[:port]/path` at a daemon. A local name with a colon is written `./a:b`.
+/// With several sources, DST is a directory. Directories are copied as a whole; modes, times and
+/// symlinks are kept; every block is verified. Interrupted, the same command continues.
+#[derive(Debug, Args)]
+#[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
+pub(crate) struct CpFlags {
+    /// Files and directories to copy.
+    #[arg(required = true, value_name = "SRC")]
+    pub(crate) sources: Vec<OsString>,
+
+    /// Where they go: a directory, or the new name of a single source.
+    #[arg(value_name = "DST")]
+    pub(crate) destination: OsString,
+
+    /// Sets the number of data connections, 1 to 64.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = DEFAULT_STREAMS,
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
+    pub(crate) streams: u32,
+
+    /// Sends data without encryption. It stays authenticated and verified, and a far side that
+    /// does not allow it refuses. Default: encrypted.
+    #[arg(long)]
+    pub(crate) no_encryption: bool,
+
+    /// Sets when received files are flushed to the disk.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = FsyncWhen::None)]
+    pub(crate) fsync: FsyncWhen,
+
+    /// Compares files by content. Default: by size and modification time.
+    #[arg(short, long)]
+    pub(crate) checksum: bool,
+
+    /// Says what would be done and changes nothing. Default: off.
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+
+    /// Gives up when nothing was heard from the far side for this long, in seconds; fractions are
+    /// allowed.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub(crate) timeout: Duration,
+
+    /// What is shown.
+    #[command(flatten)]
+    pub(crate) show: ShowFlags,
+
+    /// How a daemon is reached.
+    #[command(flatten)]
+    pub(crate) daemon: DaemonFlags,
+
+    /// How ssh is called.
+    #[command(flatten)]
+    pub(crate) ssh: SshFlags,
+
+    /// Flags that change nothing.
+    #[command(flatten)]
+    habit: HabitFlags,
+}
+
+/// How a daemon (`bankfull://`) is trusted and told who we are.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Daemon (bankfull://)")]
+pub(crate) struct DaemonFlags {
+    /// Takes the access token from this file, without its trailing newline. Default: the content of
+    /// the environment variable BANKFULL_TOKEN, else none.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// Sets the fingerprint that the daemon must show: sha256: and 64 hexadecimal digits. Default:
+    /// the one remembered of this daemon.
+    #[arg(long, value_name = "sha256:HEX", value_parser = fingerprint)]
+    pub(crate) fingerprint: Option<Fingerprint>,
+
+    /// Trusts a daemon that was never met, and remembers its fingerprint. Default: refuse it.
+    #[arg(long)]
+    pub(crate) accept_new: bool,
+
+    /// Sets the directory where fingerprints of daemons are remembered. Default: the environment
+    /// variable BANKFULL_STATE_DIR, else $XDG_STATE_HOME/bankfull, else ~/.local/state/bankfull.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+/// How the user's own ssh is called, and what it starts.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Ssh (host:path)")]
+pub(crate) struct SshFlags {
+    /// Sets the port of the ssh server. Default: what ssh's configuration says, else 22.
+    #[arg(short = 'P', value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Option<u16>,
+
+    /// Passes an identity file to ssh; may be repeated. Default: ssh's own.
+    #[arg(short = 'i', value_name = "FILE", action = ArgAction::Append)]
+    pub(crate) identities: Vec<PathBuf>,
+
+    /// Passes a configuration file to ssh. Default: ssh's own.
+    #[arg(short = 'F', value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Passes jump hosts to ssh, separated by commas. Default: what ssh's configuration says.
+    #[arg(short = 'J', value_name = "HOSTS")]
+    pub(crate) jump: Option<String>,
+
+    /// Passes an option to ssh as its configuration spells it; may be repeated. Default: none.
+    #[arg(short = 'o', value_name = "OPTION", action = ArgAction::Append)]
+    pub(crate) options: Vec<String>,
+
+    /// Sets the program to call in place of ssh, with its first arguments; quotes and backslashes
+    /// work as in a shell, nothing is expanded. Default: the environment variable BANKFULL_SSH,
+    /// else ssh.
+    #[arg(long, value_name = "COMMAND", value_parser = OsStringValueParser::new().try_map(ssh_command))]
+    pub(crate) ssh_command: Option<SshCommand>,
+
+    /// Sets the path of bankfull on the far side. Default: the one on the PATH there.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) remote_bankfull: Option<String>,
+
+    /// Puts this very program on the far side when there is none. Default: off.
+    #[arg(long)]
+    pub(crate) deploy: bool,
+}
+
+/// Flags that fingers type out of habit. What they ask for is always on.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Always on (accepted for the sake of habit)")]
+struct HabitFlags {
+    /// Copies directories as a whole: always on.
+    #[arg(short, long, visible_short_alias = 'R')]
+    recursive: bool,
+
+    /// Keeps modes, times and symlinks, and copies directories: always on.
+    #[arg(short, long)]
+    archive: bool,
+
+    /// Keeps modes and times: always on.
+    #[arg(short = 'p')]
+    preserve: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Command;
+    use super::super::tests::parse;
+    use super::*;
+    use bankfull::DEFAULT_TIMEOUT;
+    use std::os::unix::ffi::OsStringExt;
+
+    fn cp(flags: &[&str]) -> Result<Box<CpFlags>, String> {
+        let all: Vec<&str> = ["cp"].into_iter().chain(flags.iter().copied()).collect();
+        match parse(&[&all[..], &["a", "b"]].concat()) {
+            Ok(Command::Cp(flags)) => Ok(flags),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn nothing_but_operands_gives_the_defaults_of_the_library() {
+        let flags = cp(&[]).unwrap();
+        assert_eq!(flags.streams, DEFAULT_STREAMS);
+        assert_eq!(flags.timeout, DEFAULT_TIMEOUT);
+        assert_eq!(flags.fsync, FsyncWhen::None);
+        assert!(!flags.no_encryption && !flags.checksum && !flags.dry_run);
+    }
+
+    #[test]
+    fn the_last_operand_is_the_destination() {
+        let Ok(Command::Cp(flags)) = parse(&["cp", "a", "b", "host:c"]) else { panic!() };
+        assert_eq!(flags.sources, ["a", "b"]);
+        assert_eq!(flags.destination, "host:c");
+        assert!(parse(&["cp", "a"]).is_err());
+        assert!(parse(&["cp"]).is_err());
+    }
+
+    #[test]
+    fn operands_need_not_be_text() {
+        use clap::Parser;
+        let odd = OsString::from_vec(b"a\xff".to_vec());
+        let line = ["bankfull".into(), "cp".into(), odd.clone(), "b".into()];
+        let Command::Cp(flags) = super::super::Cli::try_parse_from(line).unwrap().command else {
+            panic!()
+        };
+        assert_eq!(flags.sources, [odd]);
+    }
+
+    #[test]
+    fn a_name_that_starts_with_a_dash_stands_behind_two() {
+        let Ok(Command::Cp(flags)) = parse(&["cp", "-n", "--", "-x", "b"]) else { panic!() };
+        assert_eq!(flags.sources, ["-x"]);
+    }
+
+    #[test]
+    fn streams_are_1_to_64() {
+        assert_eq!(cp(&["--streams", "64"]).unwrap().streams, 64);
+        assert_eq!(cp(&["--streams=1"]).unwrap().streams, 1);
+        assert!(cp(&["--streams", "0"]).is_err());
+        assert!(cp(&["--streams", "65"]).is_err());
+    }
+
+    #[test]
+    fn no_encryption_parses() {
+        assert!(cp(&["--no-encryption"]).unwrap().no_encryption);
+    }
+
+    #[test]
+    fn fsync_is_none_file_or_end() {
+        for (text, when) in
+            [("none", FsyncWhen::None), ("file", FsyncWhen::File), ("end", FsyncWhen::End)]
+        {
+            assert_eq!(cp(&["--fsync", text]).unwrap().fsync, when);
+        }
+        assert!(cp(&["--fsync", "always"]).is_err());
+    }
+
+    #[test]
+    fn checksum_and_dry_run_have_rsyncs_letters() {
+        assert!(cp(&["-c"]).unwrap().checksum && cp(&["--checksum"]).unwrap().checksum);
+        assert!(cp(&["-n"]).unwrap().dry_run && cp(&["--dry-run"]).unwrap().dry_run);
+    }
+
+    #[test]
+    fn timeout_takes_fractions_and_refuses_zero() {
+        assert_eq!(cp(&["--timeout", "2.5"]).unwrap().timeout, Duration::from_millis(2500));
+        assert!(cp(&["--timeout", "0"]).unwrap_err().contains("longer than 0 seconds"));
+    }
+
+    #[test]
+    fn a_repeated_flag_counts_as_its_last() {
+        let flags = cp(&["--streams", "2", "-r", "-r", "--streams", "3"]).unwrap();
+        assert_eq!(flags.streams, 3);
+    }
+
+    #[test]
+    fn daemon_flags_parse() {
+        let pin = format!("sha256:{}", "ab".repeat(32));
+        let flags = cp(&["--token-file", "t", "--fingerprint", &pin, "--state-dir", "s"]).unwrap();
+        assert_eq!(flags.daemon.token_file, Some("t".into()));
+        assert_eq!(flags.daemon.fingerprint, Some(Fingerprint([0xab; 32])));
+        assert_eq!(flags.daemon.state_dir, Some("s".into()));
+        assert!(!flags.daemon.accept_new);
+        assert!(cp(&["--accept-new"]).unwrap().daemon.accept_new);
+        assert!(cp(&["--fingerprint", "sha256:ab"]).unwrap_err().contains("64 hexadecimal"));
+    }
+
+    #[test]
+    fn a_token_is_never_taken_from_the_command_line() {
+        assert!(cp(&["--token", "secret"]).is_err());
+    }
+
+    #[test]
+    fn ssh_flags_have_scps_letters() {
+        let line = "-P 2222 -i k1 -i k2 -F conf -J a,b -o X=1 -o Y=2";
+        let flags = cp(&line.split(' ').collect::<Vec<_>>()).unwrap().ssh;
+        assert_eq!(flags.port, Some(2222));
+        assert_eq!(flags.identities, [PathBuf::from("k1"), PathBuf::from("k2")]);
+        assert_eq!(flags.config, Some("conf".into()));
+        assert_eq!(flags.jump.as_deref(), Some("a,b"));
+        assert_eq!(flags.options, ["X=1", "Y=2"]);
+        assert!(cp(&["-P", "0"]).is_err());
+    }
+
+    #[test]
+    fn the_far_side_can_be_chosen() {
+        let flags = cp(&["--ssh-command", "my 'ssh x'", "--remote-bankfull", "/opt/b", "--deploy"]);
+        let flags = flags.unwrap().ssh;
+        assert_eq!(flags.ssh_command, Some(SshCommand(vec!["my".into(), "ssh x".into()])));
+        assert_eq!(flags.remote_bankfull.as_deref(), Some("/opt/b"));
+        assert!(flags.deploy);
+        assert!(cp(&["--ssh-command", "'"]).unwrap_err().contains("not closed"));
+    }
+
+    #[test]
+    fn habits_are_accepted() {
+        for habit in ["-r", "-R", "--recursive", "-a", "--archive", "-p", "-arp"] {
+            assert!(cp(&[habit]).is_ok(), "{habit}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The command line: what may be typed, with its help. Definitions and their checks only; what the
+//! flags lead to is in [`crate::cp`] and [`crate::serve`].
+//!
+//! The help texts here are the source of `--help`, of the manual and of the completions. Tests
+//! hold `docs/cli.md` against them.
+
+mod cp;
+mod serve;
+mod values;
+
+pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
+pub(crate) use serve::ServeFlags;
+pub(crate) use values::{Listen, SshCommand};
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// What a program may be called with, and what that does.
+pub(crate) type Example = (&'static str, &'static str);
+
+/// Moves bulk data between hosts, as fast as disk, CPU and network allow.
+///
+/// Files and trees are copied over several connections, every block is verified, and a copy that
+/// was interrupted continues where it stopped when the same command is run again.
+#[derive(Debug, Parser)]
+#[command(
+    name = "bankfull",
+    version,
+    propagate_version = true,
+    disable_help_subcommand = true,
+    after_long_help = after_help(EXAMPLES),
+)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Cp(Box<CpFlags>),
+    Serve(ServeFlags),
+    /// Speaks the protocol on standard input and output. `bankfull cp` starts this over ssh.
+    #[command(hide = true)]
+    Agent,
+    /// Writes the completion script of a shell to standard output.
+    #[command(after_long_help = after_help(COMPLETIONS_EXAMPLES))]
+    Completions {
+        /// The shell.
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
+    },
+    /// Writes the manual page to standard output, in roff.
+    ///
+    /// The page covers the whole command with all its flags, or one subcommand where that is named.
+    #[command(after_long_help = after_help(MAN_EXAMPLES))]
+    Man {
+        /// Subcommand to write the page of, such as `cp`. Default: the whole command.
+        #[arg(value_name = "COMMAND")]
+        command: Option<String>,
+    },
+}
+
+/// What is shown. Progress and messages go to standard error, data goes to standard output.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct ShowFlags {
+    /// Writes one JSON object per line to standard output, in place of text. The schema is in
+    /// docs/cli.md. Default: text.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Says more: the connection and every copied file; twice, unchanged files too. Default: a
+    /// progress line on a terminal, failed files and a summary.
+    #[arg(short, long, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    /// Says nothing but errors. Default: off.
+    #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
+    pub(crate) quiet: bool,
+}
+
+/// The examples of each subcommand, and of the whole command under the empty name.
+pub(crate) fn examples(command: &str) -> &'static [Example] {
+    match command {
+        "" => EXAMPLES,
+        "cp" => cp::EXAMPLES,
+        "serve" => serve::EXAMPLES,
+        "completions" => COMPLETIONS_EXAMPLES,
+        "man" => MAN_EXAMPLES,
+        _ => &[],
+    }
+}
+
+const EXAMPLES: &[Example] = &[
+    ("bankfull cp ./data host:/incoming/", "Copy a tree to another host over ssh."),
+    ("bankfull cp host:results.tar .", "Fetch a file from your home there."),
+    ("bankfull serve /srv/data --token-file token", "Serve a directory to many clients."),
+    ("bankfull man cp | man -l -", "Read the manual of one subcommand."),
+];
+
+const COMPLETIONS_EXAMPLES: &[Example] = &[(
+    "bankfull completions bash > ~/.local/share/bash-completion/completions/bankfull",
+    "Install the completions of bash.",
+)];
+
+const MAN_EXAMPLES: &[Example] = &[
+    ("bankfull man | man -l -", "Read the manual."),
+    ("bankfull man cp > bankfull-cp.1", "Write the page of one subcommand."),
+];
+
+/// The end of a long help text: examples, then every exit code.
+fn after_help(examples: &[Example]) -> String {
+    let examples: Vec<String> =
+        examples.iter().map(|(line, what)| format!("  {what}\n    {line}\n")).collect();
+    format!("Examples:\n{}\nExit codes:\n{}", examples.concat(), crate::exit::help_table())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    pub(super) fn parse(arguments: &[&str]) -> Result<Command, clap::Error> {
+        let all = std::iter::once("bankfull").chain(arguments.iter().copied());
+        Cli::try_parse_from(all).map(|cli| cli.command)
+    }
+
+    /// Every visible command of the tree, the root first.
+    fn commands() -> Vec<clap::Command> {
+        let mut root = Cli::command();
+        root.build();
+        let below: Vec<_> = root.get_subcommands().filter(|c| !c.is_hide_set()).cloned().collect();
+        std::iter::once(root).chain(below).collect()
+    }
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn verbose_counts_and_quiet_goes_with_neither_it_nor_json() {
+        let Ok(Command::Cp(flags)) = parse(&["cp", "-vv", "--json", "a", "b"]) else { panic!() };
+        assert_eq!((flags.show.verbose, flags.show.json, flags.show.quiet), (2, true, false));
+        let Ok(Command::Cp(flags)) = parse(&["cp", "-q", "a", "b"]) else { panic!() };
+        assert!(flags.show.quiet);
+        assert!(parse(&["cp", "-q", "-v", "a", "b"]).is_err());
+        assert!(parse(&["cp", "-q", "--json", "a", "b"]).is_err());
+    }
+
+    #[test]
+    fn agent_takes_nothing_and_is_hidden() {
+        assert!(matches!(parse(&["agent"]), Ok(Command::Agent)));
+        assert!(parse(&["agent", "x"]).is_err());
+        assert!(!Cli::command().render_long_help().to_string().contains("agent"));
+    }
+
+    #[test]
+    fn completions_need_a_shell_and_man_takes_a_command() {
+        let shell = Shell::Fish;
+        assert!(
+            matches!(parse(&["completions", "fish"]), Ok(Command::Completions { shell: s }) if s == shell)
+        );
+        assert!(parse(&["completions"]).is_err());
+        assert!(matches!(parse(&["man"]), Ok(Command::Man { command: None })));
+        assert!(matches!(parse(&["man", "cp"]), Ok(Command::Man { command: Some(_) })));
+    }
+
+    #[test]
+    fn every_long_help_ends_with_examples_and_exit_codes() {
+        for mut command in commands() {
+            let name = command.get_name().to_owned();
+            let help = command.render_long_help().to_string();
+            let of = if name == "bankfull" { "" } else { &name };
+            assert!(!examples(of).is_empty(), "{name}");
+            for (line, _) in examples(of) {
+                assert!(help.contains(line), "{name}: {line}");
+            }
+            assert!(help.trim_end().ends_with(crate::exit::help_table().trim_end()), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_example_is_a_valid_command_line() {
+        for command in commands() {
+            let name = command.get_name();
+            for (line, _) in examples(if name == "bankfull" { "" } else { name }) {
+                let own = line.split(" | ").next().unwrap().split(" > ").next().unwrap();
+                let words = crate::shellsplit::split(own.as_ref()).unwrap();
+                if let Err(error) = Cli::try_parse_from(words) {
+                    panic!("{line}: {error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_and_flag_is_in_the_documentation() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        for command in commands() {
+            assert!(text.contains(command.get_name()), "{} is missing", command.get_name());
+            for flag in command.get_arguments().filter(|a| !a.is_positional()) {
+                let names = flag.get_long().map(|long| format!("--{long}")).into_iter().chain(
+                    flag.get_short_and_visible_aliases()
+                        .unwrap_or_default()
+                        .into_iter()
+                        .map(|short| format!("`-{short}")),
+                );
+                for name in names {
+                    assert!(text.contains(&name), "{name} is missing in docs/cli.md");
+                }
+            }
+        }
+    }
+}

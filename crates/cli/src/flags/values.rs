@@ -1,0 +1,115 @@
+//! Values of flags that need a check of their own: times, addresses, commands, fingerprints.
+
+use bankfull::{DEFAULT_PORT, Fingerprint, Fsync};
+use clap::ValueEnum;
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// `--fsync`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FsyncWhen {
+    /// Leave it to the kernel.
+    None,
+    /// Each file before it gets its final name.
+    File,
+    /// The whole destination once, at the end.
+    End,
+}
+
+impl From<FsyncWhen> for Fsync {
+    fn from(when: FsyncWhen) -> Self {
+        match when {
+            FsyncWhen::None => Self::None,
+            FsyncWhen::File => Self::File,
+            FsyncWhen::End => Self::End,
+        }
+    }
+}
+
+/// `--ssh-command`: a program and its first arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SshCommand(pub(crate) Vec<OsString>);
+
+/// `--listen`: names are resolved later, because that may take time and fail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listen {
+    /// Name or address; empty for every address of this host.
+    pub(crate) host: String,
+    /// Port; 0 takes a free one.
+    pub(crate) port: u16,
+}
+
+/// Reads a time in seconds, such as `60` or `2.5`.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let bad = || format!("{text:?} is not a time in seconds, such as 60 or 2.5");
+    let seconds: f64 = text.parse().map_err(|_| bad())?;
+    let time = Duration::try_from_secs_f64(seconds).map_err(|_| bad())?;
+    if time.is_zero() { Err("the time must be longer than 0 seconds".to_owned()) } else { Ok(time) }
+}
+
+/// Reads a command line, see [`crate::shellsplit`].
+pub(super) fn ssh_command(text: OsString) -> Result<SshCommand, String> {
+    crate::shellsplit::split(&text).map(SshCommand)
+}
+
+/// Reads `sha256:` and 64 hexadecimal digits.
+pub(super) fn fingerprint(text: &str) -> Result<Fingerprint, String> {
+    text.parse().map_err(|e: bankfull::Error| e.to_string())
+}
+
+/// Reads `HOST:PORT`, `:PORT` or `HOST`; IPv6 addresses with a port stand in brackets.
+pub(super) fn listen(text: &str) -> Result<Listen, String> {
+    if text.is_empty() {
+        return Err("an address is missing; write HOST:PORT or :PORT".to_owned());
+    }
+    if text.parse::<IpAddr>().is_ok() {
+        return Ok(Listen { host: text.to_owned(), port: DEFAULT_PORT });
+    }
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').ok_or("a '[' without ']'")?,
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let port = match port.strip_prefix(':') {
+        Some(number) => number
+            .parse()
+            .map_err(|_| format!("{number:?} is not a port (0 to 65535, 0 takes a free one)"))?,
+        None if port.is_empty() => DEFAULT_PORT,
+        None => return Err(format!("{port:?} follows the address; write [ADDRESS]:PORT")),
+    };
+    Ok(Listen { host: host.to_owned(), port })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_may_have_fractions_and_are_never_zero() {
+        assert_eq!(seconds("60"), Ok(Duration::from_secs(60)));
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        for bad in ["0", "0.0", "-1", "nan", "inf", "1e99", "", "5s", "1e-30"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_listen_address_may_leave_out_host_or_port() {
+        let read = |text: &str| listen(text).map(|l| (l.host, l.port));
+        assert_eq!(read(":99"), Ok((String::new(), 99)));
+        assert_eq!(read("[::]:7440"), Ok(("::".to_owned(), 7440)));
+        assert_eq!(read("127.0.0.1:0"), Ok(("127.0.0.1".to_owned(), 0)));
+        assert_eq!(read("store.example:99"), Ok(("store.example".to_owned(), 99)));
+        for host in ["store.example", "::1", "127.0.0.1"] {
+            assert_eq!(read(host), Ok((host.to_owned(), DEFAULT_PORT)));
+        }
+        assert_eq!(read("[::1]"), Ok(("::1".to_owned(), DEFAULT_PORT)));
+    }
+
+    #[test]
+    fn a_listen_address_that_makes_no_sense_is_refused() {
+        for bad in ["", "host:", "host:x", "host:65536", "[::1", "[::1]99", "::1:99:x"] {
+            assert!(listen(bad).is_err(), "{bad}");
+        }
+    }
+}

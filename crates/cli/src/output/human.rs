@@ -1,0 +1,332 @@
+//! Text for people: a progress line on a terminal, messages above it, a summary at the end. All on
+//! standard error, but for the plan of a dry run, which is the data that was asked for.
+
+use super::progress::{self, Rates};
+use super::quiet::failed_line;
+use super::text::{printable, printable_text};
+use super::{Beginning, Ending, FAILED_SHOWN, FailedFiles, Output, Render, Serving, summary};
+use bankfull::{Bytes, Event, Outcome, Progress, Route, Summary};
+use indicatif::ProgressBar;
+use std::path::Path;
+use std::time::Duration;
+
+/// Neither `--json` nor `--quiet`.
+pub(super) struct Human {
+    output: Output,
+    bar: ProgressBar,
+    rates: Rates,
+    verbosity: u8,
+    dry_run: bool,
+    failed: FailedFiles,
+    failed_shown_max: u64,
+    local: bool,
+    stopping: bool,
+    planned: (u64, Bytes),
+}
+
+impl Human {
+    /// `bar` is where progress is drawn; `verbosity` is how often `-v` was given.
+    pub(super) fn new(output: Output, bar: ProgressBar, verbosity: u8, dry_run: bool) -> Self {
+        Self {
+            output,
+            bar,
+            rates: Rates::new(),
+            verbosity,
+            dry_run,
+            failed: FailedFiles::default(),
+            failed_shown_max: if verbosity > 0 { u64::MAX } else { FAILED_SHOWN },
+            local: false,
+            stopping: false,
+            planned: (0, Bytes(0)),
+        }
+    }
+
+    /// A line above the progress line.
+    fn say(&mut self, line: &str) {
+        self.bar.suspend(|| self.output.message(line));
+    }
+
+    fn say_if_verbose(&mut self, line: &str) {
+        if self.verbosity > 0 {
+            self.say(line);
+        }
+    }
+
+    fn listening(&mut self, serving: &Serving) {
+        self.say(&format!("serving {} on {}", printable(&serving.root), serving.address));
+        self.say(&format!("fingerprint {}", serving.fingerprint));
+        self.say(&format!("clients copy with: {}", serving.example));
+    }
+
+    fn connected(&mut self, route: Route, software: &str, encrypted: bool) {
+        self.local = route == Route::Local;
+        let how = match route {
+            Route::Local => return,
+            Route::Daemon => "to a daemon",
+            Route::Ssh => "over ssh, data on connections of its own",
+            Route::SshOnly => "over ssh, data too because its own connections do not get through",
+            _ => "by a route of its own",
+        };
+        let secrecy = if encrypted { "encrypted" } else { "not encrypted" };
+        let software = printable_text(software);
+        self.say_if_verbose(&format!("connected {how}, {secrecy}; the far side is {software}"));
+    }
+
+    fn landing(&mut self, source: &Path, destination: &Path) {
+        let line = format!("{} -> {}", printable(source), printable(destination));
+        if self.dry_run {
+            self.output.data_line(&line);
+        } else {
+            self.say_if_verbose(&line);
+        }
+    }
+
+    fn settled(&mut self, path: &Path, outcome: Outcome, bytes: Bytes) {
+        let path = printable(path);
+        match outcome {
+            Outcome::WouldCopy => {
+                self.planned.0 += 1;
+                self.planned.1 += bytes;
+                self.output.data_line(&format!("would copy {path} ({bytes})"));
+            }
+            Outcome::Unchanged if self.verbosity < 2 => {}
+            Outcome::Unchanged => self.say(&format!("unchanged {path}")),
+            _ => self.say_if_verbose(&format!("copied {path} ({bytes})")),
+        }
+    }
+
+    fn failed(&mut self, path: &Path, message: &str) {
+        if self.failed.show_next(self.failed_shown_max) {
+            self.say(&failed_line(path, message));
+        }
+    }
+
+    fn client_done(&mut self, peer: &str, result: &Result<Summary, String>) {
+        let how = match result {
+            Ok(done) => summary::session_line(done),
+            Err(message) => format!("failed: {}", printable_text(message)),
+        };
+        self.say(&format!("client {}: {how}", printable_text(peer)));
+    }
+
+    fn copied(&mut self, done: &Summary) {
+        let lines = if self.dry_run {
+            summary::plan_lines(done, self.planned.0, self.planned.1)
+        } else {
+            summary::lines(done, self.local)
+        };
+        lines.iter().for_each(|line| self.say(line));
+    }
+}
+
+impl Render for Human {
+    fn begin(&mut self, beginning: &Beginning) {
+        if let Beginning::Serve(serving) = beginning {
+            // A daemon's log never ends, so there is no end to list the others at.
+            self.failed_shown_max = u64::MAX;
+            self.listening(serving);
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Connected { route, software, encrypted } => {
+                self.connected(*route, software, *encrypted);
+            }
+            Event::Landing { source, destination } => self.landing(source, destination),
+            Event::Settled { path, outcome, bytes, .. } => self.settled(path, *outcome, *bytes),
+            Event::FileFailed { path, message, .. } => self.failed(path, message),
+            Event::Notice { message } => self.say(&format!("note: {}", printable_text(message))),
+            Event::ClientConnected { peer } => {
+                self.say(&format!("client {}: connected", printable_text(peer)));
+            }
+            Event::ClientDone { peer, result } => self.client_done(peer, result),
+            // Progress comes by `tick`; what the library adds is of no interest here yet.
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, progress: &Progress, now: Duration) {
+        self.rates.observe(progress, now);
+        if !self.stopping && !self.bar.is_hidden() {
+            self.bar.set_message(progress::line(progress, &self.rates, now));
+        }
+    }
+
+    fn stopping(&mut self) {
+        // From here on a second signal may end the program at any time: leave the terminal clean.
+        self.stopping = true;
+        self.bar.finish_and_clear();
+        self.say("stopping; a second signal ends the program at once");
+    }
+
+    fn end(&mut self, ending: &Ending<'_>) {
+        self.bar.finish_and_clear();
+        if let Some(rest) = self.failed.rest() {
+            self.say(&rest);
+        }
+        match ending {
+            Ending::Copied(done) => self.copied(done),
+            Ending::Stopped => self.say("stopped"),
+            Ending::Failed(error) => self.output.error(&error.to_string()),
+        }
+    }
+
+    fn wants_settled(&self) -> bool {
+        self.dry_run || self.verbosity > 0
+    }
+
+    fn output(&mut self) -> &mut Output {
+        &mut self.output
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::handles::testing::{Buffer, buffers};
+    use super::*;
+    use bankfull::{Error, ErrorKind, Fingerprint};
+
+    fn human(verbosity: u8, dry_run: bool) -> (Human, Buffer, Buffer) {
+        let (output, out, err) = buffers();
+        (Human::new(output, progress::hidden(), verbosity, dry_run), out, err)
+    }
+
+    fn settled(path: &str, outcome: Outcome) -> Event {
+        Event::Settled { path: path.into(), outcome, bytes: Bytes::mib(3), blake3: None }
+    }
+
+    fn failure(path: String) -> Event {
+        let message = "permission denied".to_owned();
+        Event::FileFailed { path: path.into(), message, vanished: false }
+    }
+
+    fn connected(route: Route) -> Event {
+        Event::Connected { route, software: "bankfull 0.1.0".to_owned(), encrypted: true }
+    }
+
+    fn landing() -> Event {
+        Event::Landing { source: "data".into(), destination: "/in/data".into() }
+    }
+
+    fn copied() -> Summary {
+        let mut done = Summary::default();
+        (done.files, done.bytes, done.streams) = (2, Bytes(1_000_000), 4);
+        done.elapsed = Duration::from_secs(1);
+        done
+    }
+
+    #[test]
+    fn without_flags_there_are_notices_failures_and_the_summary() {
+        let (mut human, out, err) = human(0, false);
+        let notice = Event::Notice { message: "the clock\nis off".to_owned() };
+        let events = [connected(Route::Ssh), landing(), settled("a", Outcome::Copied), notice];
+        events.iter().for_each(|event| human.event(event));
+        human.event(&failure("a\x1b[2J".to_owned()));
+        human.end(&Ending::Copied(&copied()));
+        assert_eq!(out.text(), "");
+        assert_eq!(
+            err.lines(),
+            [
+                "note: the clock\\nis off",
+                "bankfull: a\\u{1b}[2J: permission denied",
+                "copied 2 files, 976.6 KiB in 1.0 s: 8.0 Mbit/s goodput over 4 streams, \
+                 0 retransmits",
+            ]
+        );
+    }
+
+    #[test]
+    fn verbose_tells_the_connection_and_files_and_twice_the_unchanged_too() {
+        let expected = [
+            "connected over ssh, data on connections of its own, encrypted; \
+             the far side is bankfull 0.1.0",
+            "data -> /in/data",
+            "copied a (3.0 MiB)",
+            "unchanged b",
+        ];
+        for verbosity in [1, 2] {
+            let (mut human, _, err) = human(verbosity, false);
+            human.event(&connected(Route::Ssh));
+            human.event(&landing());
+            human.event(&settled("a", Outcome::Copied));
+            human.event(&settled("b", Outcome::Unchanged));
+            assert_eq!(err.lines(), expected[..usize::from(verbosity) + 2]);
+        }
+    }
+
+    #[test]
+    fn twenty_failed_files_are_shown_and_verbose_shows_all() {
+        let (mut brief, _, err) = human(0, false);
+        (0..23).for_each(|n| brief.event(&failure(format!("f{n}"))));
+        brief.end(&Ending::Copied(&Summary::default()));
+        assert_eq!(
+            err.lines()[19..21],
+            ["bankfull: f19: permission denied", "and 3 more; -v shows all"]
+        );
+
+        let (mut verbose, _, err) = human(1, false);
+        (0..23).for_each(|n| verbose.event(&failure(format!("f{n}"))));
+        assert_eq!(err.lines().len(), 23);
+    }
+
+    #[test]
+    fn a_dry_run_writes_its_plan_to_standard_output() {
+        let (mut human, out, err) = human(0, true);
+        assert!(human.wants_settled());
+        human.event(&landing());
+        human.event(&settled("data/a", Outcome::WouldCopy));
+        human.event(&settled("data/b", Outcome::Unchanged));
+        human.end(&Ending::Copied(&Summary::default()));
+        assert_eq!(out.lines(), ["data -> /in/data", "would copy data/a (3.0 MiB)"]);
+        assert_eq!(err.lines(), ["would copy 1 entry, 3.0 MiB"]);
+    }
+
+    #[test]
+    fn a_copy_within_the_host_has_no_streams() {
+        let (mut human, _, err) = human(0, false);
+        human.event(&connected(Route::Local));
+        human.end(&Ending::Copied(&copied()));
+        assert_eq!(err.lines(), ["copied 2 files, 976.6 KiB in 1.0 s: 1.0 MB/s"]);
+    }
+
+    #[test]
+    fn a_fatal_error_is_the_last_line() {
+        let (mut human, _, err) = human(0, false);
+        human.stopping();
+        human.end(&Ending::Failed(&Error::new(ErrorKind::Interrupted, "interrupted")));
+        assert_eq!(
+            err.lines(),
+            ["stopping; a second signal ends the program at once", "bankfull: interrupted"]
+        );
+    }
+
+    #[test]
+    fn a_daemon_says_how_to_reach_it_and_logs_a_line_per_client_event() {
+        let (mut human, out, err) = human(0, false);
+        human.begin(&Beginning::Serve(Serving {
+            address: "127.0.0.1:7440".parse().unwrap(),
+            fingerprint: Fingerprint([0xab; 32]),
+            root: "/srv/data".into(),
+            example: "bankfull cp FILE bankfull://127.0.0.1:7440/".to_owned(),
+        }));
+        let peer = || "[::1]:999".to_owned();
+        human.event(&Event::ClientConnected { peer: peer() });
+        human.event(&Event::ClientDone { peer: peer(), result: Ok(copied()) });
+        human.event(&Event::ClientDone { peer: peer(), result: Err("wrong token".to_owned()) });
+        human.end(&Ending::Stopped);
+        assert_eq!(out.text(), "");
+        assert_eq!(
+            err.lines(),
+            [
+                "serving /srv/data on 127.0.0.1:7440".to_owned(),
+                format!("fingerprint sha256:{}", "ab".repeat(32)),
+                "clients copy with: bankfull cp FILE bankfull://127.0.0.1:7440/".to_owned(),
+                "client [::1]:999: connected".to_owned(),
+                "client [::1]:999: 2 files, 976.6 KiB in 1.0 s (8.0 Mbit/s)".to_owned(),
+                "client [::1]:999: failed: wrong token".to_owned(),
+                "stopped".to_owned(),
+            ]
+        );
+    }
+}

@@ -1,0 +1,234 @@
+//! JSON lines: one object per event on standard output, each written at once. The schema is in
+//! `docs/cli.md`; [`SCHEMA`] is its version. Errors stand on standard error too, for people.
+
+use super::progress::{Rates, average};
+use super::{Beginning, Ending, Output, Render, SCHEMA, Serving};
+use crate::exit::Exit;
+use bankfull::{Event, Outcome, Progress, Route, Summary};
+use serde_json::Value;
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Time between two progress lines.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// `--json`.
+pub(super) struct Json {
+    output: Output,
+    settled: bool,
+    rates: Rates,
+    progress_due: Duration,
+}
+
+impl Json {
+    /// `settled` asks for a line per settled file.
+    pub(super) fn new(output: Output, settled: bool) -> Self {
+        Self { output, settled, rates: Rates::new(), progress_due: Duration::ZERO }
+    }
+
+    fn put(&mut self, line: Line) {
+        self.output.data_line(&line.end());
+    }
+}
+
+impl Render for Json {
+    fn begin(&mut self, beginning: &Beginning) {
+        self.put(match beginning {
+            Beginning::Copy { sources, destination, dry_run } => {
+                let sources: Vec<_> = sources.iter().map(|s| s.to_string_lossy()).collect();
+                Line::new("start")
+                    .field("schema", SCHEMA)
+                    .field("version", env!("CARGO_PKG_VERSION"))
+                    .field("sources", sources)
+                    .field("destination", destination.to_string_lossy())
+                    .field("dry_run", *dry_run)
+            }
+            Beginning::Serve(serving) => listening(serving),
+        });
+    }
+
+    fn event(&mut self, event: &Event) {
+        if let Some(line) = event_line(event) {
+            self.put(line);
+        }
+    }
+
+    fn tick(&mut self, progress: &Progress, now: Duration) {
+        self.rates.observe(progress, now);
+        if now >= self.progress_due {
+            self.progress_due = now + PROGRESS_EVERY;
+            self.put(progress_line(progress, &self.rates));
+        }
+    }
+
+    fn stopping(&mut self) {}
+
+    fn end(&mut self, ending: &Ending<'_>) {
+        let exit = ending.exit();
+        self.put(match ending {
+            Ending::Copied(summary) => {
+                summary_fields(Line::new("summary"), summary).field("exit_code", exit.code())
+            }
+            Ending::Stopped => Line::new("stopped"),
+            Ending::Failed(error) => error_line(exit, &error.to_string()),
+        });
+        if let Ending::Failed(error) = ending {
+            self.output.error(&error.to_string());
+        }
+    }
+
+    fn wants_settled(&self) -> bool {
+        self.settled
+    }
+
+    fn output(&mut self) -> &mut Output {
+        &mut self.output
+    }
+}
+
+/// The line of an event; `None` for progress, which has its own pace, and for what this version
+/// does not know.
+fn event_line(event: &Event) -> Option<Line> {
+    Some(match event {
+        Event::Connected { route, software, encrypted } => Line::new("connected")
+            .field("route", route_name(*route))
+            .field("software", software.as_str())
+            .field("encrypted", *encrypted),
+        Event::Landing { source, destination } => {
+            Line::new("landing").path("source", source).path("destination", destination)
+        }
+        Event::Settled { path, outcome, bytes, blake3 } => Line::new("file")
+            .path("path", path)
+            .field("outcome", outcome_name(*outcome))
+            .field("bytes", bytes.0)
+            .field("blake3", blake3.clone()),
+        Event::FileFailed { path, message, vanished } => Line::new("file_failed")
+            .path("path", path)
+            .field("message", message.as_str())
+            .field("vanished", *vanished),
+        Event::Notice { message } => Line::new("notice").field("message", message.as_str()),
+        Event::ClientConnected { peer } => {
+            Line::new("client_connected").field("peer", peer.as_str())
+        }
+        Event::ClientDone { peer, result } => {
+            let line = Line::new("client_done").field("peer", peer.as_str());
+            match result {
+                Ok(summary) => summary_fields(line.field("ok", true), summary),
+                Err(message) => line.field("ok", false).field("message", message.as_str()),
+            }
+        }
+        _ => return None,
+    })
+}
+
+fn listening(serving: &Serving) -> Line {
+    Line::new("listening")
+        .field("address", serving.address.to_string())
+        .field("port", serving.address.port())
+        .field("fingerprint", serving.fingerprint.to_string())
+        .path("root", &serving.root)
+        .field("schema", SCHEMA)
+        .field("version", env!("CARGO_PKG_VERSION"))
+}
+
+fn progress_line(progress: &Progress, rates: &Rates) -> Line {
+    Line::new("progress")
+        .field("files_done", progress.files_done)
+        .field("files_total", progress.files_total)
+        .field("bytes_done", progress.bytes_done.0)
+        .field("bytes_total", progress.bytes_total.0)
+        .field("total_is_final", progress.total_is_final)
+        .field("bytes_moved", progress.bytes_moved.0)
+        .field("seconds", seconds(progress.elapsed))
+        .field("rate_bps", rates.now().bits_per_sec())
+        .field("average_bps", average(progress).bits_per_sec())
+        .field("eta_seconds", rates.eta(progress).map(|eta| eta.as_secs()))
+}
+
+fn summary_fields(line: Line, summary: &Summary) -> Line {
+    let limited_by = Some(summary.limited_by).filter(|name| !name.is_empty());
+    line.field("files", summary.files)
+        .field("dirs", summary.dirs)
+        .field("symlinks", summary.symlinks)
+        .field("bytes", summary.bytes.0)
+        .field("wire_bytes", summary.wire_bytes.0)
+        .field("seconds", seconds(summary.elapsed))
+        .field("goodput_bps", summary.goodput().bits_per_sec())
+        .field("streams", summary.streams)
+        .field("retransmits", summary.retransmits)
+        .field("resumed_bytes", summary.resumed_bytes.0)
+        .field("skipped_files", summary.skipped_files)
+        .field("skipped_bytes", summary.skipped_bytes.0)
+        .field("failed_files", summary.failed_files)
+        .field("vanished_files", summary.vanished_files)
+        .field("specials", summary.specials)
+        .field("limited_by", limited_by)
+}
+
+fn error_line(exit: Exit, message: &str) -> Line {
+    Line::new("error")
+        .field("kind", exit.name())
+        .field("message", message)
+        .field("exit_code", exit.code())
+}
+
+/// Seconds to the millisecond.
+fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e3).round() / 1e3
+}
+
+fn route_name(route: Route) -> &'static str {
+    match route {
+        Route::Local => "local",
+        Route::Daemon => "daemon",
+        Route::Ssh => "ssh",
+        Route::SshOnly => "ssh-only",
+        _ => "other",
+    }
+}
+
+fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Copied => "copied",
+        Outcome::Unchanged => "unchanged",
+        Outcome::WouldCopy => "would-copy",
+        _ => "other",
+    }
+}
+
+/// One object with its fields in the order they are given, `event` first, which a map would not
+/// keep.
+struct Line(String);
+
+impl Line {
+    fn new(event: &str) -> Self {
+        Self(format!("{{\"event\":{}", Value::from(event)))
+    }
+
+    fn field(mut self, key: &str, value: impl Into<Value>) -> Self {
+        // Writing to a string cannot fail.
+        let _ = write!(self.0, ",{}:{}", Value::from(key), value.into());
+        self
+    }
+
+    /// A path as text; where it is none, its bytes stand in hexadecimal beside it.
+    fn path(self, key: &str, path: &Path) -> Self {
+        let line = self.field(key, path.to_string_lossy());
+        if path.to_str().is_some() {
+            return line;
+        }
+        let bytes = path.as_os_str().as_bytes();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        line.field(&format!("{key}_hex"), hex)
+    }
+
+    fn end(self) -> String {
+        self.0 + "}"
+    }
+}
+
+#[cfg(test)]
+#[path = "json_tests.rs"]
+mod tests;

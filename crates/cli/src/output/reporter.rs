@@ -1,0 +1,143 @@
+//! Carries events from the threads of a transfer to the one thread that shows them.
+
+use super::Render;
+use super::progress::DRAW_HZ;
+use bankfull::{Event, EventSink, Progress};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Events that may wait to be shown. Where the output is slower than the transfer for longer than
+/// that, the transfer waits: memory stays bounded and nothing is left out. [ours]
+const QUEUE_MAX: usize = 1024;
+
+const TICK: Duration = Duration::from_millis(1000 / DRAW_HZ as u64);
+
+enum Message {
+    Event(Event),
+    Stopping,
+    Finish,
+}
+
+/// Takes events and has them shown on a thread of its own.
+pub(crate) struct Reporter {
+    queue: SyncSender<Message>,
+    latest: Arc<Mutex<Option<Progress>>>,
+    wants_settled: bool,
+    thread: JoinHandle<Box<dyn Render>>,
+}
+
+impl Reporter {
+    /// Starts the thread.
+    pub(crate) fn start(render: Box<dyn Render>) -> Self {
+        let (queue, waiting) = sync_channel(QUEUE_MAX);
+        let latest = Arc::new(Mutex::new(None));
+        let wants_settled = render.wants_settled();
+        let thread = thread::spawn({
+            let latest = Arc::clone(&latest);
+            move || show(render, &waiting, &latest)
+        });
+        Self { queue, latest, wants_settled, thread }
+    }
+
+    /// Shows one line worth knowing.
+    pub(crate) fn notice(&self, message: String) {
+        self.event(Event::Notice { message });
+    }
+
+    /// What a signal handler calls to have it shown that we are stopping. Never waits.
+    pub(crate) fn stopping(&self) -> impl Fn() + Send + 'static {
+        let queue = self.queue.clone();
+        move || {
+            // A full queue is no reason to keep the signal waiting.
+            let _ = queue.try_send(Message::Stopping);
+        }
+    }
+
+    /// Waits until all is shown and gives back what showed it.
+    pub(crate) fn finish(self) -> Box<dyn Render> {
+        self.send(Message::Finish);
+        match self.thread.join() {
+            Ok(render) => render,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    fn send(&self, message: Message) {
+        // The other end is gone only after `finish`, or after a panic that `finish` passes on.
+        let _ = self.queue.send(message);
+    }
+}
+
+impl EventSink for Reporter {
+    fn event(&self, event: Event) {
+        match event {
+            Event::Progress(progress) => {
+                *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
+            }
+            Event::Settled { .. } if !self.wants_settled => {}
+            event => self.send(Message::Event(event)),
+        }
+    }
+}
+
+/// The thread: shows messages as they come, and the latest progress at every tick.
+fn show(
+    mut render: Box<dyn Render>,
+    waiting: &Receiver<Message>,
+    latest: &Mutex<Option<Progress>>,
+) -> Box<dyn Render> {
+    let start = Instant::now();
+    let mut next_tick = TICK;
+    loop {
+        match waiting.recv_timeout(next_tick.saturating_sub(start.elapsed())) {
+            Ok(Message::Event(event)) => render.event(&event),
+            Ok(Message::Stopping) => render.stopping(),
+            Ok(Message::Finish) | Err(RecvTimeoutError::Disconnected) => return render,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let now = start.elapsed();
+        if now >= next_tick {
+            let progress = *latest.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(progress) = progress {
+                render.tick(&progress, now);
+            }
+            next_tick = now + TICK;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::handles::testing::buffers;
+    use super::super::json::Json;
+    use super::*;
+
+    #[test]
+    fn everything_sent_is_shown_before_finish_returns() {
+        let (output, out, _) = buffers();
+        let reporter = Reporter::start(Box::new(Json::new(output, true)));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..500).for_each(|n| reporter.notice(format!("{n}"))));
+            }
+        });
+        reporter.finish();
+        assert_eq!(out.lines().len(), 2000);
+    }
+
+    #[test]
+    fn progress_is_shown_by_the_ticker_and_not_by_the_event() {
+        let (output, out, _) = buffers();
+        let reporter = Reporter::start(Box::new(Json::new(output, false)));
+        for _ in 0..1000 {
+            reporter.event(Event::Progress(Progress::default()));
+        }
+        while out.text().is_empty() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        reporter.finish();
+        assert!(out.lines().len() < 100, "one line per event, not per tick");
+    }
+}

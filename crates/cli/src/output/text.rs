@@ -1,0 +1,146 @@
+//! Small pieces of text: counts, times, rates, and names that are safe to print.
+
+use bankfull::Rate;
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// A path in one line that a terminal can show: control characters and bytes that are no text
+/// become escapes.
+pub(crate) fn printable(path: &Path) -> String {
+    let mut shown = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        shown.push_str(&printable_text(chunk.valid()));
+        for byte in chunk.invalid() {
+            // Writing to a string cannot fail.
+            let _ = write!(shown, "\\x{byte:02x}");
+        }
+    }
+    shown
+}
+
+/// Text in one line, with control characters as escapes.
+pub(crate) fn printable_text(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+/// A number with its digits in groups of three: `53 363`.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut shown = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            shown.push(' ');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// A number of things: `1 file`, `53 363 files`.
+pub(super) fn count(number: u64, singular: &str, plural: &str) -> String {
+    format!("{} {}", grouped(number), if number == 1 { singular } else { plural })
+}
+
+/// A number of files.
+pub(super) fn files(number: u64) -> String {
+    count(number, "file", "files")
+}
+
+/// How long something took: `3.2 s`, `4 min 05 s`, `2 h 03 min`.
+pub(super) fn duration(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        // Below, 59.96 would show as 60.0.
+        0..60 if time < Duration::from_millis(59_950) => format!("{:.1} s", time.as_secs_f64()),
+        0..3600 => {
+            let seconds = seconds.max(60);
+            format!("{} min {:02} s", seconds / 60, seconds % 60)
+        }
+        _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// A time to go as a clock shows it: `0:07`, `12:34`, `1:02:03`.
+pub(super) fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if hours > 0 {
+        format!("{hours}:{minutes:02}:{seconds:02}")
+    } else {
+        format!("{minutes}:{seconds:02}")
+    }
+}
+
+/// A rate in bytes per second with decimal prefixes, as disks are measured: `101.5 MB/s`.
+pub(super) fn byte_rate(rate: Rate) -> String {
+    let bytes = rate.bytes_per_sec();
+    let value = bytes as f64;
+    match bytes {
+        0..1_000 => format!("{bytes} B/s"),
+        1_000..999_950 => format!("{:.1} kB/s", value / 1e3),
+        999_950..999_950_000 => format!("{:.1} MB/s", value / 1e6),
+        _ => format!("{:.2} GB/s", value / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn names_cannot_drive_the_terminal_or_break_the_line() {
+        let shown = |bytes: &[u8]| printable(Path::new(OsStr::from_bytes(bytes)));
+        assert_eq!(shown(b"a\nb\x1b[2J"), "a\\nb\\u{1b}[2J");
+        assert_eq!(shown("grün\u{9b}".as_bytes()), "grün\\u{9b}");
+        assert_eq!(shown(b"a\xff\xfeb"), "a\\xff\\xfeb");
+    }
+
+    #[test]
+    fn digits_stand_in_groups_of_three() {
+        let shown = [0, 999, 1000, 53_363, 1_234_567].map(grouped);
+        assert_eq!(shown, ["0", "999", "1 000", "53 363", "1 234 567"]);
+    }
+
+    #[test]
+    fn one_is_singular_and_nought_is_plural() {
+        assert_eq!([0, 1, 2].map(files), ["0 files", "1 file", "2 files"]);
+    }
+
+    #[test]
+    fn durations_have_the_unit_that_fits() {
+        let shown = [0.04, 3.21, 59.94, 59.96, 60.0, 245.0, 3600.0, 7399.0]
+            .map(|s| duration(Duration::from_secs_f64(s)));
+        assert_eq!(
+            shown,
+            [
+                "0.0 s",
+                "3.2 s",
+                "59.9 s",
+                "1 min 00 s",
+                "1 min 00 s",
+                "4 min 05 s",
+                "1 h 00 min",
+                "2 h 03 min"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_clock_shows_hours_only_where_there_are_any() {
+        let shown = [7, 754, 3723].map(|s| clock(Duration::from_secs(s)));
+        assert_eq!(shown, ["0:07", "12:34", "1:02:03"]);
+    }
+
+    #[test]
+    fn byte_rates_have_decimal_prefixes() {
+        let shown = [7999.0, 8e3, 812e6, 1.6e10].map(|b| byte_rate(Rate::from_bits_per_sec(b)));
+        assert_eq!(shown, ["999 B/s", "1.0 kB/s", "101.5 MB/s", "2.00 GB/s"]);
+    }
+}

@@ -1,0 +1,221 @@
+//! `bankfull serve`: resolves the address, binds the daemon, says how to reach it, and runs it until
+//! signals end it.
+
+use crate::environment::Environment;
+use crate::exit::Exit;
+use crate::flags::{Listen, ServeFlags};
+use crate::output::{self, Beginning, Ending, Render, Reporter, Serving, printable};
+use crate::signals::{self, Step};
+use crate::token;
+use bankfull::{Cancel, Error, ErrorKind, ServeOptions, Server};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+
+/// Serves until told to stop.
+pub(crate) fn run(flags: &ServeFlags) -> Exit {
+    let render = output::render(&flags.show, false);
+    match bind(flags, &Environment::read()) {
+        Ok(bound) => serve(bound, render),
+        Err(error) => output::end(render, &Ending::Failed(&error)),
+    }
+}
+
+/// A daemon that is ready, and what is to be said of it.
+struct Bound {
+    server: Server,
+    serving: Serving,
+    warnings: Vec<String>,
+}
+
+fn bind(flags: &ServeFlags, environment: &Environment) -> Result<Bound, Error> {
+    let (options, token_warning) = options(flags, environment)?;
+    let server = Server::bind(options.clone())?;
+    let (address, fingerprint) = (server.local_addr(), server.fingerprint());
+    let example = client_command(address, &fingerprint.to_string(), &options);
+    let warnings = token_warning.into_iter().chain(open_to_all(&options)).collect();
+    let serving = Serving { address, fingerprint, root: options.root, example };
+    Ok(Bound { server, serving, warnings })
+}
+
+fn serve(bound: Bound, mut render: Box<dyn Render>) -> Exit {
+    render.begin(&Beginning::Serve(bound.serving));
+    let reporter = Reporter::start(render);
+    bound.warnings.into_iter().for_each(|message| reporter.notice(message));
+    let result = run_until_signalled(&bound.server, &reporter);
+    let render = reporter.finish();
+    match &result {
+        Ok(()) => output::end(render, &Ending::Stopped),
+        Err(error) => output::end(render, &Ending::Failed(error)),
+    }
+}
+
+/// The first signal lets sessions end, the second one ends them, the third one ends the program.
+fn run_until_signalled(server: &Server, reporter: &Reporter) -> Result<(), Error> {
+    let (drain, abort) = (Cancel::new(), Cancel::new());
+    let steps = [drain.clone(), abort.clone()].map(|cancel| -> Step {
+        let show = reporter.stopping();
+        Box::new(move || {
+            cancel.cancel();
+            show();
+        })
+    });
+    signals::on_signals(steps.into())?;
+    server.run(reporter, &drain, &abort)
+}
+
+/// The options that the flags ask for, and a warning about the token.
+fn options(
+    flags: &ServeFlags,
+    environment: &Environment,
+) -> Result<(ServeOptions, Option<String>), Error> {
+    let token = token::read(flags.token_file.as_deref(), environment)?;
+    let mut options = ServeOptions::new(flags.root.clone(), resolve(&flags.listen)?);
+    options.token = token.bytes;
+    options.read_only = flags.read_only;
+    options.allow_plain = flags.allow_no_encryption;
+    options.state_dir = flags.state_dir.clone().or_else(|| environment.state_dir.clone());
+    options.connections_max = flags.max_connections;
+    options.timeout = flags.timeout;
+    Ok((options, token.warning))
+}
+
+/// The first address of a name; every address of this host where none is named.
+fn resolve(listen: &Listen) -> Result<SocketAddr, Error> {
+    if listen.host.is_empty() || listen.host == "::" {
+        return Ok(every_address(listen.port));
+    }
+    let found = (listen.host.as_str(), listen.port).to_socket_addrs().map(|mut all| all.next());
+    let cannot = |why: String| {
+        Error::new(ErrorKind::Network, format!("cannot listen on {}: {why}", listen.host))
+    };
+    found.map_err(|e| cannot(e.to_string()))?.ok_or_else(|| cannot("it has no address".to_owned()))
+}
+
+/// `[::]`, which takes IPv4 too; `0.0.0.0` where the kernel has no IPv6.
+fn every_address(port: u16) -> SocketAddr {
+    let v6 = Ipv6Addr::UNSPECIFIED;
+    if UdpSocket::bind((v6, 0)).is_ok() {
+        (v6, port).into()
+    } else {
+        (Ipv4Addr::UNSPECIFIED, port).into()
+    }
+}
+
+/// A warning where others can reach the daemon and no token keeps them out.
+fn open_to_all(options: &ServeOptions) -> Option<String> {
+    let exposed = options.token.is_none() && !options.listen.ip().is_loopback();
+    exposed.then(|| {
+        let may = if options.read_only { "read" } else { "read and write" };
+        let root = printable(&options.root);
+        format!(
+            "no token is set: whoever reaches this port can {may} {root}; set one with --token-file"
+        )
+    })
+}
+
+/// What to type on a client.
+fn client_command(address: SocketAddr, fingerprint: &str, options: &ServeOptions) -> String {
+    let place = format!("bankfull://{}:{}/", client_host(address), address.port());
+    let operands =
+        if options.read_only { format!("{place}FILE .") } else { format!("FILE {place}") };
+    let token = if options.token.is_some() { " --token-file FILE" } else { "" };
+    format!("bankfull cp {operands} --fingerprint {fingerprint}{token}")
+}
+
+/// The address where it names one host, else this host's name.
+fn client_host(address: SocketAddr) -> String {
+    match address {
+        _ if address.ip().is_unspecified() => host_name(),
+        SocketAddr::V4(v4) => v4.ip().to_string(),
+        SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
+    }
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "HOST".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::{Cli, Command};
+    use clap::Parser;
+
+    fn flags(line: &str) -> ServeFlags {
+        let words = ["bankfull", "serve"].into_iter().chain(line.split(' '));
+        let Command::Serve(flags) = Cli::try_parse_from(words).unwrap().command else { panic!() };
+        flags
+    }
+
+    fn made(line: &str) -> ServeOptions {
+        options(&flags(line), &Environment::default()).unwrap().0
+    }
+
+    fn with_token(mut options: ServeOptions) -> ServeOptions {
+        options.token = Some(b"t".to_vec());
+        options
+    }
+
+    #[test]
+    fn flags_reach_the_daemon() {
+        let options = made(
+            "/srv --listen 127.0.0.1:99 --read-only --allow-no-encryption --state-dir /s \
+             --max-connections 9 --timeout 2",
+        );
+        assert_eq!(options.root, std::path::PathBuf::from("/srv"));
+        assert_eq!(options.listen, "127.0.0.1:99".parse().unwrap());
+        assert!(options.read_only && options.allow_plain);
+        assert_eq!(options.state_dir, Some("/s".into()));
+        assert_eq!(options.connections_max, 9);
+        assert_eq!(options.timeout.as_secs(), 2);
+    }
+
+    #[test]
+    fn the_environment_stands_in_for_flags() {
+        let environment = Environment {
+            token: Some("secret".into()),
+            state_dir: Some("/state".into()),
+            ..Environment::default()
+        };
+        let (options, _) = options(&flags("/srv"), &environment).unwrap();
+        assert_eq!(options.token.as_deref(), Some(&b"secret"[..]));
+        assert_eq!(options.state_dir, Some("/state".into()));
+    }
+
+    #[test]
+    fn no_host_is_every_address_and_names_are_resolved() {
+        assert!(made("/srv --listen :99").listen.ip().is_unspecified());
+        assert!(made("/srv").listen.ip().is_unspecified());
+        assert!(made("/srv --listen localhost:99").listen.ip().is_loopback());
+    }
+
+    #[test]
+    fn only_an_open_port_without_a_token_is_warned_about() {
+        assert_eq!(open_to_all(&made("/srv --listen 127.0.0.1:99")), None);
+        let open = made("/srv --listen 0.0.0.0:99");
+        assert_eq!(
+            open_to_all(&open).unwrap(),
+            "no token is set: whoever reaches this port can read and write /srv; \
+             set one with --token-file"
+        );
+        assert_eq!(open_to_all(&with_token(open)), None);
+    }
+
+    #[test]
+    fn the_command_for_clients_fits_the_daemon() {
+        let command = |options: &ServeOptions| client_command(options.listen, "sha256:ab", options);
+        assert_eq!(
+            command(&made("/srv --listen [::1]:99")),
+            "bankfull cp FILE bankfull://[::1]:99/ --fingerprint sha256:ab"
+        );
+        assert_eq!(
+            command(&with_token(made("/srv --listen 127.0.0.1:99 --read-only"))),
+            "bankfull cp bankfull://127.0.0.1:99/FILE . --fingerprint sha256:ab --token-file FILE"
+        );
+        let anywhere = command(&made("/srv --listen :99"));
+        assert!(!anywhere.contains("[::]") && !anywhere.contains("0.0.0.0"), "{anywhere}");
+    }
+}

@@ -1,0 +1,132 @@
+//! Reads the access token of a daemon from a file or the environment, never from the command line,
+//! where other users would see it.
+
+use crate::environment::Environment;
+use bankfull::{Error, ErrorKind};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Most bytes of a token: far more than anyone needs, and few enough to read a wrong file without
+/// harm. [ours]
+const TOKEN_MAX: usize = 4096;
+
+/// Permission bits that let group and others read.
+const READABLE_BY_OTHERS: u32 = 0o044;
+
+/// A token and what the user should know about where it came from.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Token {
+    /// The token without its trailing newline; `None` where none was given.
+    pub(crate) bytes: Option<Vec<u8>>,
+    /// One line of warning.
+    pub(crate) warning: Option<String>,
+}
+
+/// Takes the token from `file`, else from `BANKFULL_TOKEN`.
+///
+/// # Errors
+/// [`ErrorKind::Local`] when the file cannot be read, [`ErrorKind::Usage`] when the token is empty
+/// or too long.
+pub(crate) fn read(file: Option<&Path>, environment: &Environment) -> Result<Token, Error> {
+    match (file, &environment.token) {
+        (Some(path), _) => from_file(path),
+        (None, Some(text)) => {
+            let bytes = checked(text.as_bytes().to_vec(), "BANKFULL_TOKEN")?;
+            Ok(Token { bytes: Some(bytes), warning: None })
+        }
+        (None, None) => Ok(Token::default()),
+    }
+}
+
+fn from_file(path: &Path) -> Result<Token, Error> {
+    let name = format!("the token file {}", crate::output::printable(path));
+    let local = |e: std::io::Error| Error::new(ErrorKind::Local, format!("{name}: {e}"));
+    let file = File::open(path).map_err(local)?;
+    let mode = file.metadata().map_err(local)?.mode() & 0o7777;
+    let mut bytes = Vec::new();
+    file.take(TOKEN_MAX as u64 + 2).read_to_end(&mut bytes).map_err(local)?;
+    let warning = (mode & READABLE_BY_OTHERS != 0)
+        .then(|| format!("{name} can be read by other users (mode {mode:04o}); chmod 600 it"));
+    Ok(Token { bytes: Some(checked(bytes, &name)?), warning })
+}
+
+/// Strips the newline that editors and `echo` add, and refuses what is no token.
+fn checked(mut bytes: Vec<u8>, name: &str) -> Result<Vec<u8>, Error> {
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+        if bytes.last() == Some(&b'\r') {
+            bytes.pop();
+        }
+    }
+    match bytes.len() {
+        0 => Err(Error::new(ErrorKind::Usage, format!("{name} is empty; put a token there"))),
+        1..=TOKEN_MAX => Ok(bytes),
+        _ => Err(Error::new(
+            ErrorKind::Usage,
+            format!("{name} is longer than {TOKEN_MAX} bytes; is it the right one?"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn file(content: &[u8], mode: u32) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), content).unwrap();
+        std::fs::set_permissions(file.path(), PermissionsExt::from_mode(mode)).unwrap();
+        file
+    }
+
+    fn from_environment(text: &str) -> Result<Token, Error> {
+        let environment = Environment { token: Some(text.into()), ..Environment::default() };
+        read(None, &environment)
+    }
+
+    #[test]
+    fn one_trailing_newline_is_stripped() {
+        for (content, token) in [("t", "t"), ("t\n", "t"), ("t\r\n", "t"), ("t\n\n", "t\n")] {
+            let file = file(content.as_bytes(), 0o600);
+            let read = read(Some(file.path()), &Environment::default()).unwrap();
+            assert_eq!(read, Token { bytes: Some(token.into()), warning: None });
+        }
+    }
+
+    #[test]
+    fn an_empty_token_is_an_error_wherever_it_comes_from() {
+        let file = file(b"\n", 0o600);
+        let error = read(Some(file.path()), &Environment::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        assert_eq!(from_environment("").unwrap_err().kind(), ErrorKind::Usage);
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_warned_about() {
+        let file = file(b"t", 0o644);
+        let warning = read(Some(file.path()), &Environment::default()).unwrap().warning.unwrap();
+        assert!(warning.ends_with("can be read by other users (mode 0644); chmod 600 it"));
+    }
+
+    #[test]
+    fn the_file_wins_over_the_environment() {
+        let file = file(b"from the file", 0o600);
+        let environment = Environment { token: Some("other".into()), ..Environment::default() };
+        let token = read(Some(file.path()), &environment).unwrap();
+        assert_eq!(token.bytes.unwrap(), b"from the file");
+        assert_eq!(from_environment("x").unwrap().bytes.unwrap(), b"x");
+    }
+
+    #[test]
+    fn a_file_that_is_missing_or_huge_is_an_error() {
+        let missing = read(Some(Path::new("/nonexistent/token")), &Environment::default());
+        assert_eq!(missing.unwrap_err().kind(), ErrorKind::Local);
+        let huge = file(&[b'x'; TOKEN_MAX + 1], 0o600);
+        let huge = read(Some(huge.path()), &Environment::default());
+        assert_eq!(huge.unwrap_err().kind(), ErrorKind::Usage);
+    }
+}

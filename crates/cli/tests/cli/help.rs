@@ -1,0 +1,37 @@
+//! `--help` and `--version`.
+
+use super::{bankfull, err, out};
+
+#[test]
+fn help_goes_to_standard_output_and_ends_with_the_exit_codes() {
+    for arguments in [&["--help"][..], &["cp", "--help"], &["serve", "--help"], &["man", "--help"]]
+    {
+        let output = bankfull(arguments).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert_eq!(err(&output), "");
+        let text = out(&output);
+        assert!(text.contains("Examples:"), "{text}");
+        assert!(text.contains("  23  some files failed"), "{text}");
+    }
+}
+
+#[test]
+fn the_short_help_fits_a_screen_without_the_exit_codes() {
+    let output = bankfull(&["cp", "-h"]).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(!out(&output).contains("Exit codes:"));
+}
+
+#[test]
+fn the_version_is_one_line() {
+    for arguments in [&["--version"][..], &["-V"]] {
+        let output = bankfull(arguments).unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        assert_eq!(out(&output), format!("bankfull {}\n", env!("CARGO_PKG_VERSION")));
+    }
+}
+
+#[test]
+fn the_far_side_command_is_not_offered() {
+    assert!(!out(&bankfull(&["--help"]).unwrap()).contains("agent"));
+}

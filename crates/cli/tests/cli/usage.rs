@@ -1,0 +1,68 @@
+//! Command lines that make no sense: exit code 1, a message on standard error, and nothing on
+//! standard output that a program could take for data.
+
+use super::{bankfull, command, err, out};
+
+#[test]
+fn a_bad_command_line_is_exit_code_1() {
+    let cases = [
+        &[][..],
+        &["mv", "a", "b"],
+        &["cp"],
+        &["cp", "a"],
+        &["cp", "--streams", "0", "a", "b"],
+        &["cp", "--streams", "65", "a", "b"],
+        &["cp", "--timeout", "0", "a", "b"],
+        &["cp", "--fsync", "always", "a", "b"],
+        &["cp", "--fingerprint", "sha256:00", "a", "b"],
+        &["cp", "--ssh-command", "ssh '", "a", "b"],
+        &["cp", "-q", "-v", "a", "b"],
+        &["serve"],
+        &["serve", ".", "--listen", "host:port"],
+        &["serve", ".", "--max-connections", "1"],
+        &["completions", "cobol"],
+        &["man", "agent"],
+    ];
+    for arguments in cases {
+        let output = bankfull(arguments).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert_ne!(err(&output), "", "{arguments:?}");
+        assert_eq!(out(&output), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_bad_operand_is_told_in_one_line() {
+    let output = bankfull(&["cp", "a", "bankfull://host:0/"]).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let message = err(&output);
+    assert!(message.starts_with("bankfull: \"bankfull://host:0/\": "), "{message}");
+    assert_eq!(message.lines().count(), 1);
+}
+
+#[test]
+fn json_starts_with_the_start_and_ends_with_the_error() {
+    let output = bankfull(&["cp", "--json", "a", "bankfull://host:0/"]).unwrap();
+    let text = out(&output);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines[0].starts_with(r#"{"event":"start","schema":1,"#));
+    assert!(lines[1].starts_with(r#"{"event":"error","kind":"usage","#));
+    assert!(lines[1].ends_with(r#","exit_code":1}"#));
+}
+
+#[test]
+fn an_empty_token_is_never_taken_for_no_token() {
+    for arguments in [&["cp", "a", "b"][..], &["serve", "."]] {
+        let output = command().args(arguments).env("BANKFULL_TOKEN", "").output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert_eq!(err(&output), "bankfull: BANKFULL_TOKEN is empty; put a token there\n");
+    }
+}
+
+#[test]
+fn a_token_file_that_is_missing_is_a_local_error() {
+    let output = bankfull(&["cp", "--token-file", "/nonexistent/t", "a", "b"]).unwrap();
+    assert_eq!(output.status.code(), Some(11));
+    assert!(err(&output).starts_with("bankfull: the token file /nonexistent/t: "));
+}
