@@ -3,7 +3,8 @@
 
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
-use crate::event::{Event, Summary};
+use crate::event::{Event, EventSink, Summary};
+use crate::location::Location;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
 use crate::receiver::{Receiver, Target};
@@ -11,9 +12,11 @@ use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
 use crate::session::{Session, Tally, add};
 use bankfull_control::StageTimes;
-use bankfull_proto::wire::control::Message;
+use bankfull_proto::wire::control::{Message, PathBytes};
+use std::ffi::OsString;
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, Scope};
@@ -71,6 +74,38 @@ pub(crate) struct Drive<'a> {
     pub(crate) timeout: Duration,
     /// Whether progress events are wanted.
     pub(crate) progress: bool,
+    /// Set when the transfer is over, so that the ticking ends at once.
+    pub(crate) over: Latch,
+}
+
+/// Something that happens once, and can be waited for.
+#[derive(Default)]
+pub(crate) struct Latch {
+    is_set: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Latch {
+    pub(crate) fn set(&self) {
+        *lock(&self.is_set) = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until it is set; false when `timeout` passed first.
+    fn wait(&self, timeout: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(lock(&self.is_set), timeout, |set| !*set);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Tells where each operand lands.
+pub(crate) fn tell_landing(events: &dyn EventSink, sources: &[Location], landing: &[PathBytes]) {
+    for (source, path) in sources.iter().zip(landing) {
+        events.event(Event::Landing {
+            source: PathBuf::from(source.to_string()),
+            destination: PathBuf::from(OsString::from_vec(path.0.clone())),
+        });
+    }
 }
 
 /// Which part this side plays.
@@ -114,14 +149,13 @@ impl Drive<'_> {
         streams: Streams<'_>,
     ) -> Result<Summary, Error> {
         let Channel { mut reader, output, outbox, close } = channel;
-        let over = AtomicBool::new(false);
         let result = thread::scope(|scope| {
             scope.spawn(|| {
                 if let Err(e) = outbox.run_writer(output) {
                     self.session.fail(e);
                 }
             });
-            scope.spawn(|| self.tick(&outbox, &over));
+            scope.spawn(|| self.tick(&outbox));
             let receives = matches!(part, Part::Receive(_));
             let result = match part {
                 Part::Send(items) => self.send(&mut reader, &outbox, &items, streams),
@@ -129,7 +163,7 @@ impl Drive<'_> {
             };
             let result = self.conclude(result, &mut reader, &outbox, receives);
             close();
-            over.store(true, Ordering::SeqCst);
+            self.over.set();
             result
         });
         let (sender, receiver) = result?;
@@ -168,11 +202,10 @@ impl Drive<'_> {
     }
 
     /// Signs of life, progress, and the user's wish to stop.
-    fn tick(&self, outbox: &Outbox, over: &AtomicBool) {
+    pub(crate) fn tick(&self, outbox: &Outbox) {
         let interval = (self.timeout / 4).min(PING_INTERVAL_MAX);
         let mut pinged = Instant::now();
-        while !over.load(Ordering::SeqCst) {
-            thread::sleep(TICK.min(interval));
+        while !self.over.wait(TICK.min(interval)) {
             if self.cancel.is_cancelled() && !self.session.is_stopped() {
                 self.session.fail(Error::interrupted());
             }
@@ -295,7 +328,10 @@ impl Drive<'_> {
                     if !run(number, stream) {
                         return;
                     }
-                    Error::new(ErrorKind::Network, "data connections break as soon as they are made")
+                    Error::new(
+                        ErrorKind::Network,
+                        "data connections break as soon as they are made",
+                    )
                 }
                 Err(error) => error,
             };

@@ -4,7 +4,7 @@
 use crate::anchor::{Anchor, ReceiveOptions};
 use crate::cancel::Cancel;
 use crate::client::software;
-use crate::driver::{Channel, Drive, Part, Streams};
+use crate::driver::{Channel, Drive, Latch, Part, Streams};
 use crate::error::Error;
 use crate::event::{EventSink, Summary};
 use crate::net::control::{ControlReader, Outbox, lock};
@@ -252,6 +252,7 @@ impl Host {
             cancel: &Cancel::new(),
             timeout: self.policy.timeout,
             progress: false,
+            over: Latch::default(),
         };
         let channel =
             Channel { reader: caller.reader, output: caller.output, outbox, close: caller.close };

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::net::control::lock;
 use crate::net::stream::Socket;
-use bankfull_control::{Bytes, Stage, StageMeter, StageTimes, limited_by};
+use bankfull_control::{Bytes, Limit, Stage, StageMeter, StageTimes, limited_by};
 use bankfull_proto::wire::control::{Cause, Failure, SideReport};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -206,7 +206,9 @@ impl<'a> Tally<'a> {
     /// The summary, given the stage times of the sending and the receiving side.
     pub(crate) fn summary(&self, sender: &StageTimes, receiver: &StageTimes) -> Summary {
         let c = &self.counts;
-        let limit = limited_by(sender, receiver);
+        // Waiting for nothing is no limit.
+        let moved = read(&c.bytes_moved) > 0;
+        let limit = if moved { limited_by(sender, receiver) } else { Limit::Nothing };
         Summary {
             files: read(&c.files_copied),
             dirs: read(&c.dirs),

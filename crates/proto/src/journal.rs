@@ -25,6 +25,7 @@ const MAGIC: [u8; 8] = *b"BKFLJRN1";
 const KIND_BLOCK: u8 = 1;
 const KIND_HOLE: u8 = 2;
 const KIND_BARRIER: u8 = 3;
+const KIND_COPIED: u8 = 4;
 
 /// What the journal is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +115,12 @@ pub enum Record {
         /// Block number.
         index: u64,
     },
+    /// A block was copied by the kernel within this host, and nobody hashed it: after a power loss
+    /// it counts for nothing unless a barrier covers it.
+    Copied {
+        /// Block number.
+        index: u64,
+    },
     /// The data of every record before this one has been flushed to the disk.
     Barrier,
 }
@@ -125,6 +132,7 @@ impl Record {
         let (kind, index, hash) = match *self {
             Self::Block { index, hash } => (KIND_BLOCK, index, hash.0),
             Self::Hole { index } => (KIND_HOLE, index, [0; 32]),
+            Self::Copied { index } => (KIND_COPIED, index, [0; 32]),
             Self::Barrier => (KIND_BARRIER, 0, [0; 32]),
         };
         let mut out = [0; RECORD_BYTES];
@@ -146,6 +154,7 @@ impl Record {
         match bytes[8] {
             KIND_BLOCK => Some(Self::Block { index, hash: BlockHash(at(bytes, 12)) }),
             KIND_HOLE => Some(Self::Hole { index }),
+            KIND_COPIED => Some(Self::Copied { index }),
             KIND_BARRIER => Some(Self::Barrier),
             _ => None,
         }
@@ -157,7 +166,7 @@ impl Record {
 pub struct Replay {
     /// What it is about.
     pub header: Header,
-    /// Blocks to believe without another look; holes have no hash.
+    /// Blocks to believe without another look; holes and kernel copies have no hash.
     pub trusted: Vec<(u64, Option<BlockHash>)>,
     /// Blocks to read once and compare with their hash first.
     pub doubtful: Vec<(u64, BlockHash)>,
@@ -198,6 +207,9 @@ pub fn replay(bytes: &[u8], boot: &[u8; 16]) -> Result<Replay, WireError> {
                 replay.trusted.push((index, Some(hash)));
             }
             Record::Block { index, hash } if index < blocks => replay.doubtful.push((index, hash)),
+            Record::Copied { index } if index < blocks && at < believed => {
+                replay.trusted.push((index, None));
+            }
             // A hole needs no data on the disk.
             Record::Hole { index } if index < blocks => replay.trusted.push((index, None)),
             _ => {}
@@ -259,6 +271,17 @@ mod tests {
         let trusted: Vec<u64> = replay.trusted.iter().map(|(i, _)| *i).collect();
         assert_eq!(trusted, [1, 5]);
         assert_eq!(replay.doubtful, [(2, BlockHash([2; 32]))]);
+    }
+
+    #[test]
+    fn an_unhashed_copy_is_believed_only_under_its_boot_or_behind_a_barrier() {
+        let copied = |index| Record::Copied { index };
+        let bytes = journal(&[copied(1), Record::Barrier, copied(2)]);
+        let indices = |boot| -> Vec<u64> {
+            replay(&bytes, boot).unwrap().trusted.iter().map(|(i, _)| *i).collect()
+        };
+        assert_eq!(indices(&BOOT), [1, 2]);
+        assert_eq!(indices(&OTHER_BOOT), [1]);
     }
 
     #[test]

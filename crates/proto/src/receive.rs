@@ -171,6 +171,14 @@ impl ReceiveLedger {
         true
     }
 
+    /// Enters a journalled block that was copied without being hashed. False when it was here
+    /// before, or the file was given up meanwhile.
+    pub fn copied(&mut self, id: u64, index: u64) -> bool {
+        let Some(File::Blocks(blocks)) = self.open.get_mut(&id) else { return false };
+        blocks.claimed.remove(&index);
+        blocks.verified.insert(index)
+    }
+
     /// Enters blocks that are holes in the source. Returns those that were not here before.
     ///
     /// # Errors

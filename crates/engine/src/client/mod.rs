@@ -6,7 +6,7 @@ pub(crate) mod ssh;
 
 use crate::anchor::{Anchor, ReceiveOptions};
 use crate::cancel::Cancel;
-use crate::driver::{Channel, Drive, Part, Streams};
+use crate::driver::{Channel, Drive, Latch, Part, Streams, tell_landing};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Route, Summary};
 use crate::net::control::{ControlReader, Outbox};
@@ -20,8 +20,8 @@ use bankfull_proto::wire::control::{
 use bankfull_proto::wire::{VERSION_MAX, VERSION_MIN, WireError, common_version};
 use connector::Connector;
 use std::io::Write;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -120,7 +120,7 @@ pub(crate) fn run(
     let opened = agree(&mut far, request, items.iter().map(|i| i.to_source()).collect(), count)?;
     let part = match request.direction {
         Direction::Push => {
-            tell_landing(events, transfer, &opened.landing);
+            tell_landing(events, &transfer.sources, &opened.landing);
             Part::Send(items)
         }
         Direction::Pull => Part::Receive(receive_target(transfer, &opened.sources, events)?),
@@ -142,7 +142,14 @@ pub(crate) fn run(
         Route::SshOnly => 1,
         _ => count,
     };
-    let drive = Drive { session, tally: &tally, cancel, timeout: transfer.timeout, progress: true };
+    let drive = Drive {
+        session,
+        tally: &tally,
+        cancel,
+        timeout: transfer.timeout,
+        progress: true,
+        over: Latch::default(),
+    };
     let channel = Channel { reader: far.reader, output: far.output, outbox, close: far.close };
     drive.run(channel, part, Streams::Connect { connector: &connector, count, ready })
 }
@@ -187,16 +194,8 @@ fn receive_target(
     };
     let typed = path_bytes(transfer.destination.path());
     let (target, landing) = Anchor::Host.open_destination(&typed.0, sources, options)?;
-    tell_landing(events, transfer, &landing);
+    tell_landing(events, &transfer.sources, &landing);
     Ok(target)
-}
-
-fn tell_landing(events: &dyn EventSink, transfer: &Transfer, landing: &[PathBytes]) {
-    for (source, path) in transfer.sources.iter().zip(landing) {
-        let path = PathBuf::from(std::ffi::OsString::from_vec(path.0.clone()));
-        events
-            .event(Event::Landing { source: PathBuf::from(source.to_string()), destination: path });
-    }
 }
 
 /// A path as it travels.

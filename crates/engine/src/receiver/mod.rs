@@ -28,6 +28,7 @@ use part::{Part, PartNames};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,7 +60,7 @@ pub(crate) struct Incoming {
 
 impl Incoming {
     /// How it is cut; `None` for a file that travels in a pack.
-    fn layout(&self) -> Option<Layout> {
+    pub(crate) fn layout(&self) -> Option<Layout> {
         Layout::new(self.entry.size, self.entry.block_bytes).ok()
     }
 }
@@ -192,7 +193,7 @@ impl<'a> Receiver<'a> {
         self.fsync != Fsync::None
     }
 
-    fn find(&self, id: u64) -> Option<Arc<Incoming>> {
+    pub(crate) fn find(&self, id: u64) -> Option<Arc<Incoming>> {
         lock(&self.incoming).get(&id).cloned()
     }
 
@@ -200,12 +201,12 @@ impl<'a> Receiver<'a> {
         self.dirs.path_of(incoming.dir, &incoming.name)
     }
 
-    fn write_failure(&self, incoming: &Incoming, error: &io::Error) -> Failure {
+    pub(crate) fn write_failure(&self, incoming: &Incoming, error: &io::Error) -> Failure {
         work::path_failure(&self.path(incoming), error)
     }
 
     /// The part of a file, opened or made when its first block comes.
-    fn open_part(&self, incoming: &Incoming) -> Result<Arc<Part>, Failure> {
+    pub(crate) fn open_part(&self, incoming: &Incoming) -> Result<Arc<Part>, Failure> {
         let mut slot = lock(&incoming.part);
         if let Some(part) = &*slot {
             return Ok(Arc::clone(part));
@@ -229,17 +230,58 @@ impl<'a> Receiver<'a> {
         }
     }
 
+    /// Blocks were copied within this host: journals them and enters them in the books.
+    pub(crate) fn copied(&self, incoming: &Incoming, blocks: Range<u64>) {
+        let (id, durable) = (incoming.entry.id, self.is_durable());
+        let Some(layout) = incoming.layout() else { return };
+        for index in blocks {
+            let recorded = self.open_part(incoming).and_then(|part| {
+                part.record(&Record::Copied { index }, durable)
+                    .map_err(|e| self.write_failure(incoming, &e))
+            });
+            if let Err(failure) = recorded {
+                return self.fail_file(id, &failure);
+            }
+            if lock(&self.ledger).copied(id, index) {
+                self.outbox.ack(id, index);
+                add(&self.tally.counts.bytes_moved, layout.len_of(index));
+            }
+        }
+    }
+
+    /// A small file was read within this host: puts it in place.
+    pub(crate) fn take_small(&self, id: u64, content: &[u8]) {
+        let Some(incoming) = self.find(id) else { return };
+        let placed = self
+            .dirs
+            .open(incoming.dir)
+            .and_then(|dir| self.place_small(&dir, &incoming.name, &incoming.entry, content));
+        match placed {
+            Ok(()) => {
+                self.small_done(&incoming, None);
+                self.outbox.finished(&[id]);
+            }
+            Err(e) => self.fail_file(id, &self.write_failure(&incoming, &e)),
+        }
+    }
+
+    /// Adds what a thread measured.
+    pub(crate) fn add_times(&self, times: &StageTimes) {
+        self.tally.add_times(times);
+    }
+
     /// A small file is in place.
-    fn small_done(&self, incoming: &Incoming, hash: FileHash) {
+    fn small_done(&self, incoming: &Incoming, hash: Option<FileHash>) {
         let id = incoming.entry.id;
         lock(&self.ledger).finish(id);
         lock(&self.incoming).remove(&id);
         add(&self.tally.counts.bytes_moved, incoming.entry.size);
-        self.tally.file_copied(self.path(incoming), incoming.entry.size, Some(hash.to_string()));
+        let hash = hash.map(|hash| hash.to_string());
+        self.tally.file_copied(self.path(incoming), incoming.entry.size, hash);
     }
 
     /// Gives a file up and tells both the sender and the user. Verified blocks stay for a resume.
-    fn fail_file(&self, id: u64, failure: &Failure) {
+    pub(crate) fn fail_file(&self, id: u64, failure: &Failure) {
         lock(&self.ledger).give_up(id);
         let Some(incoming) = lock(&self.incoming).remove(&id) else { return };
         self.tally.file_failed(self.path(&incoming), failure);

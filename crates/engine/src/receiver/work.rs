@@ -224,7 +224,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         });
         match placed {
             Ok(()) => {
-                self.receiver.small_done(&incoming, hash);
+                self.receiver.small_done(&incoming, Some(hash));
                 done.push(id);
             }
             Err(e) => {

@@ -4,6 +4,7 @@ use crate::error;
 use crate::net::control::lock;
 use crate::tree::DirTable;
 use bankfull_proto::blocks::{Layout, Run};
+use bankfull_proto::hash::FileHash;
 use bankfull_proto::limits::PACKED_FILE_BYTES_MAX;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure, FileRuns};
 use bankfull_sys::{Kind, Stat};
@@ -12,6 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -104,6 +106,37 @@ impl SourceFiles {
         Trouble::Failed(error::failure(format!("cannot read {}", path.display()), error))
     }
 
+    /// Reads a whole file into a buffer of its announced size. It did not change meanwhile.
+    pub(crate) fn read_whole(&self, file: &SourceFile, out: &mut [u8]) -> Result<(), Trouble> {
+        let opened = self.open_once(file)?;
+        if let Err(e) = opened.read_exact_at(out, 0) {
+            let ended = e.kind() == io::ErrorKind::UnexpectedEof;
+            return Err(if ended { Trouble::Changed } else { self.failed(file, &e) });
+        }
+        self.check(file, &opened)
+    }
+
+    /// BLAKE3 of a whole file, read piece by piece through `buffer`. It did not change meanwhile.
+    pub(crate) fn hash_whole(
+        &self,
+        file: &SourceFile,
+        buffer: &mut [u8],
+    ) -> Result<FileHash, Trouble> {
+        let opened = self.open_once(file)?;
+        let mut hasher = blake3::Hasher::new();
+        let mut offset = 0;
+        while offset < file.entry.size {
+            let n = opened.read_at(buffer, offset).map_err(|e| self.failed(file, &e))?;
+            if n == 0 {
+                return Err(Trouble::Changed);
+            }
+            hasher.update(&buffer[..n]);
+            offset += n as u64;
+        }
+        self.check(file, &opened)?;
+        Ok(FileHash(*hasher.finalize().as_bytes()))
+    }
+
     /// The blocks of a file that are wholly holes.
     pub(crate) fn holes(&self, file: &SourceFile) -> Result<FileRuns, Trouble> {
         let opened = self.open(file)?;
@@ -176,7 +209,6 @@ fn version_of(stat: &Stat) -> u64 {
 mod tests {
     use super::*;
     use bankfull_sys::Dir;
-    use std::os::unix::fs::FileExt;
 
     #[test]
     fn blocks_without_any_data_are_found_and_no_others() {

@@ -45,7 +45,7 @@ pub(crate) struct Sender<'a> {
     session: &'a Session,
     outbox: Outbox,
     tally: &'a Tally<'a>,
-    files: SourceFiles,
+    pub(crate) files: SourceFiles,
     announcer: Mutex<Announcer>,
     ledger: Mutex<SendLedger>,
     changed: Condvar,
@@ -232,6 +232,21 @@ impl<'a> Sender<'a> {
         }
     }
 
+    /// A comparison is made: equal content settles the file, else it is sent.
+    pub(crate) fn compared(&self, file: &SourceFile, equal: bool) {
+        let id = file.entry.id;
+        match self.with_ledger(|ledger| ledger.compared(id, equal)) {
+            Next::Settled => {
+                self.files.remove(id);
+                self.outbox.post(&Message::Unchanged(vec![id]));
+                self.tally.file_skipped(self.files.path(file), file.entry.size);
+                self.notify_if_settled();
+            }
+            Next::Seal => self.seal(file),
+            _ => self.changed.notify_all(),
+        }
+    }
+
     fn give_up_unverifiable(&self, id: u64) {
         if let Some(file) = self.files.find(id) {
             let text = format!(
@@ -243,7 +258,7 @@ impl<'a> Sender<'a> {
     }
 
     /// A file cannot go on: announce it again when it only changed, else give it up.
-    pub(super) fn trouble(&self, id: u64, trouble: Trouble) {
+    pub(crate) fn trouble(&self, id: u64, trouble: Trouble) {
         let Some(file) = self.files.find(id) else { return };
         let (failure, again) = match trouble {
             Trouble::Failed(failure) => (failure, false),
@@ -299,7 +314,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Wakes the streams and the finish when nothing is left to do.
-    pub(super) fn notify_if_settled(&self) {
+    pub(crate) fn notify_if_settled(&self) {
         if self.with_ledger(|ledger| ledger.is_settled()) {
             self.changed.notify_all();
         }
@@ -361,7 +376,7 @@ impl<'a> Sender<'a> {
 
     /// Waits for something to do; `None` when everything is settled or the session stopped.
     /// `before_waiting` runs once if there is nothing at hand.
-    fn next_work(
+    pub(crate) fn next_work(
         &self,
         stream: u32,
         before_waiting: impl FnOnce() -> std::io::Result<()>,

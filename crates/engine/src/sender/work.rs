@@ -9,13 +9,11 @@ use bankfull_control::Stage;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHash, BlockHasher, FileHash};
 use bankfull_proto::limits::PACK_BYTES_MAX;
-use bankfull_proto::send::{Next, Work};
-use bankfull_proto::wire::control::Message;
+use bankfull_proto::send::Work;
 use bankfull_proto::wire::data::{Header, push_packed};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 
 /// Bytes read, hashed and sent at a time: fits a core's second-level cache, so the hash and the
 /// cipher find them there. [measured, see docs/architecture notes in ARCHITECTURE.md]
@@ -180,54 +178,17 @@ impl<'s, 'a> Worker<'s, 'a> {
 
     /// Reads a small file whole into the buffer; returns its length. It did not change meanwhile.
     fn read_small(&mut self, file: &SourceFile) -> Result<usize, Trouble> {
-        let opened = self.sender.files.open_once(file)?;
         let len = file.entry.size as usize;
-        if let Err(e) = opened.read_exact_at(&mut self.buffer[..len], 0) {
-            let ended = e.kind() == io::ErrorKind::UnexpectedEof;
-            return Err(if ended { Trouble::Changed } else { self.sender.files.failed(file, &e) });
-        }
-        self.sender.files.check(file, &opened)?;
+        self.sender.files.read_whole(file, &mut self.buffer[..len])?;
         Ok(len)
     }
 
     fn compare(&mut self, id: u64, theirs: FileHash) {
         let Some(file) = self.sender.files.find(id) else { return };
-        match self.hash_whole(&file) {
-            Ok(ours) => {
-                let equal = ours == theirs;
-                let next = self.sender.with_ledger(|ledger| ledger.compared(id, equal));
-                match next {
-                    Next::Settled => {
-                        self.sender.files.remove(id);
-                        self.sender.outbox.post(&Message::Unchanged(vec![id]));
-                        let path = self.sender.files.path(&file);
-                        self.sender.tally.file_skipped(path, file.entry.size);
-                        self.sender.notify_if_settled();
-                    }
-                    Next::Seal => self.sender.seal(&file),
-                    _ => self.sender.changed.notify_all(),
-                }
-            }
+        match self.sender.files.hash_whole(&file, &mut self.buffer) {
+            Ok(ours) => self.sender.compared(&file, ours == theirs),
             Err(trouble) => self.sender.trouble(id, trouble),
         }
         self.meter.mark(Stage::Read);
-    }
-
-    fn hash_whole(&mut self, file: &Arc<SourceFile>) -> Result<FileHash, Trouble> {
-        let opened = self.sender.files.open_once(file)?;
-        let mut hasher = blake3::Hasher::new();
-        let mut offset = 0;
-        while offset < file.entry.size {
-            let n = opened
-                .read_at(&mut self.buffer, offset)
-                .map_err(|e| self.sender.files.failed(file, &e))?;
-            if n == 0 {
-                return Err(Trouble::Changed);
-            }
-            hasher.update(&self.buffer[..n]);
-            offset += n as u64;
-        }
-        self.sender.files.check(file, &opened)?;
-        Ok(FileHash(*hasher.finalize().as_bytes()))
     }
 }

@@ -1,0 +1,158 @@
+//! Copies within this host. Both sides of a session run in this process and settle every file with
+//! the same messages, rules and journal as between hosts; only the data takes a short cut: blocks
+//! are shared (reflink) or copied by the kernel, and cross no connection.
+
+mod work;
+
+use crate::anchor::{Anchor, ReceiveOptions};
+use crate::cancel::Cancel;
+use crate::client::path_bytes;
+use crate::driver::{Drive, Latch, tell_landing};
+use crate::error::{Error, ErrorKind};
+use crate::event::{Event, EventSink, NoEvents, Route, Summary};
+use crate::net::control::{ControlReader, Outbox};
+use crate::receiver::{Receiver, Target};
+use crate::sender::Sender;
+use crate::sender::walk::SourceItem;
+use crate::session::{Session, Tally, add};
+use crate::transfer::Transfer;
+use bankfull_control::StageTimes;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+/// Copies within this host.
+pub(crate) fn run(
+    transfer: &Transfer,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+    started: Instant,
+) -> Result<Summary, Error> {
+    let typed: Vec<_> = transfer.sources.iter().map(|s| path_bytes(s.path())).collect();
+    let items = Anchor::Host.find_sources(&typed)?;
+    let sources: Vec<_> = items.iter().map(|item| item.to_source()).collect();
+    let options = ReceiveOptions {
+        fsync: transfer.fsync,
+        checksum: transfer.checksum,
+        dry_run: transfer.dry_run,
+    };
+    let destination = path_bytes(transfer.destination.path());
+    let (target, landing) = Anchor::Host.open_destination(&destination.0, &sources, options)?;
+    refuse_into_itself(&items, transfer.destination.path())?;
+    tell_landing(events, &transfer.sources, &landing);
+    let software = crate::client::software();
+    events.event(Event::Connected { route: Route::Local, software, encrypted: false });
+    let session = Arc::new(Session::default());
+    let tally = Tally::new(events, started);
+    let drive = Drive {
+        session: Arc::clone(&session),
+        tally: &tally,
+        cancel,
+        timeout: transfer.timeout,
+        progress: true,
+        over: Latch::default(),
+    };
+    let (near, far) =
+        UnixStream::pair().map_err(|e| Error::local("cannot make a socket pair", &e))?;
+    let copy = Copy { drive: &drive, session: &session, threads: transfer.streams };
+    let (sender, receiver) = copy.run(&items, target, near, far)?;
+    Ok(tally.summary(&sender, &receiver))
+}
+
+/// A copy of a directory into itself would never end.
+fn refuse_into_itself(items: &[SourceItem], destination: &Path) -> Result<(), Error> {
+    let Ok(destination) = destination.canonicalize() else { return Ok(()) };
+    for item in items.iter().filter(|item| item.stat.kind == bankfull_sys::Kind::Dir) {
+        let inside = item.typed.canonicalize().is_ok_and(|source| destination.starts_with(source));
+        if inside {
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!(
+                    "cannot copy {} into itself: choose a destination outside it",
+                    item.typed.display()
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The parts of a running local copy.
+struct Copy<'c> {
+    drive: &'c Drive<'c>,
+    session: &'c Arc<Session>,
+    threads: u32,
+}
+
+impl Copy<'_> {
+    fn run(
+        &self,
+        items: &[SourceItem],
+        target: Target,
+        near: UnixStream,
+        far: UnixStream,
+    ) -> Result<(StageTimes, StageTimes), Error> {
+        // Two sides, one set of figures: the receiver's.
+        let unseen = Tally::new(&NoEvents, Instant::now());
+        let (to_receiver, to_sender) = (Outbox::default(), Outbox::default());
+        let sender = Sender::new(self.session, to_receiver.clone(), &unseen);
+        let session = Arc::clone(self.session);
+        let (receiver, compare) =
+            Receiver::new(session, to_sender.clone(), self.drive.tally, target);
+        let mut sender_reader = self.reader(&near)?;
+        let mut receiver_reader = self.reader(&far)?;
+        let mover = work::Mover::new(&sender, &receiver);
+        thread::scope(|scope| {
+            scope.spawn(|| to_receiver.run_writer(Box::new(near)));
+            scope.spawn(|| to_sender.run_writer(Box::new(far)));
+            scope.spawn(|| self.drive.tick(&to_sender));
+            scope.spawn(|| sender.walk(items));
+            scope.spawn(|| receiver.run_compare(compare));
+            let workers: Vec<_> = (0..self.threads)
+                .map(|number| {
+                    add(&self.drive.tally.counts.streams, 1);
+                    let mover = &mover;
+                    scope.spawn(move || mover.run(number))
+                })
+                .collect();
+            scope.spawn(|| sender.finish(|| workers.into_iter().for_each(|w| drop(w.join()))));
+            scope.spawn(|| {
+                if let Err(e) = sender.run_control(&mut sender_reader) {
+                    self.session.fail(e);
+                }
+            });
+            let result = receiver.run_control(&mut receiver_reader);
+            if result.is_ok() {
+                receiver.finish();
+            }
+            let result = match result {
+                Ok(times) => Ok((times, self.drive.tally.report().times())),
+                Err(error) => {
+                    self.session.fail(error);
+                    Err(self.session.take_error().unwrap_or_else(Error::interrupted))
+                }
+            };
+            to_sender.close();
+            to_receiver.close();
+            if result.is_ok() {
+                to_sender.wait_gone(self.drive.timeout);
+            }
+            self.drive.over.set();
+            result
+        })
+    }
+
+    fn reader(&self, socket: &UnixStream) -> Result<ControlReader, Error> {
+        let unusable = |e: io::Error| Error::local("a socket pair is unusable", &e);
+        let input = socket.try_clone().map_err(unusable)?;
+        let wake = socket.try_clone().map_err(unusable)?;
+        self.session.on_stop(move || drop(wake.shutdown(Shutdown::Both)));
+        let mut reader = ControlReader::new(Box::new(input), "this host".to_owned());
+        reader.authenticated();
+        Ok(reader)
+    }
+}

@@ -1,0 +1,181 @@
+//! One thread of a local copy: takes the sender's work, moves the bytes, and enters them in the
+//! receiver's books.
+
+use crate::receiver::{Incoming, Receiver};
+use crate::sender::Sender;
+use crate::sender::files::{SourceFile, Trouble};
+use crate::session::Meter;
+use bankfull_control::Stage;
+use bankfull_proto::hash::FileHash;
+use bankfull_proto::limits::PACKED_FILE_BYTES_MAX;
+use bankfull_proto::send::Work;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes copied at a time where the kernel cannot do it by itself.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Moves data between the two sides of a local copy. Shared by its threads.
+pub(super) struct Mover<'m, 'a> {
+    sender: &'m Sender<'a>,
+    receiver: &'m Receiver<'a>,
+    /// Sharing blocks failed once: these two places cannot.
+    cannot_share: AtomicBool,
+}
+
+impl<'m, 'a> Mover<'m, 'a> {
+    pub(super) fn new(sender: &'m Sender<'a>, receiver: &'m Receiver<'a>) -> Self {
+        Self { sender, receiver, cannot_share: AtomicBool::new(false) }
+    }
+
+    /// A thread: works until everything is settled.
+    pub(super) fn run(&self, number: u32) {
+        let mut meter = Meter::start();
+        let mut buffer = vec![0; PIECE_BYTES];
+        while let Ok(Some(work)) = self.sender.next_work(number, || Ok(())) {
+            meter.mark(Stage::Idle);
+            match work {
+                Work::Block { file, index } => self.move_block(file, index, &mut buffer),
+                Work::Pack(files) => {
+                    for id in files {
+                        self.move_small(id, &mut buffer, &mut meter);
+                    }
+                }
+                Work::Compare { file, hash } => self.compare(file, hash, &mut buffer),
+            }
+            meter.mark(Stage::Write);
+        }
+        self.receiver.add_times(&meter.take());
+    }
+
+    fn move_small(&self, id: u64, buffer: &mut [u8], meter: &mut Meter) {
+        let Some(file) = self.sender.files.find(id) else { return };
+        let len = file.entry.size.min(PACKED_FILE_BYTES_MAX) as usize;
+        let read = self.sender.files.read_whole(&file, &mut buffer[..len]);
+        meter.mark(Stage::Read);
+        match read {
+            Ok(()) => self.receiver.take_small(id, &buffer[..len]),
+            Err(trouble) => self.sender.trouble(id, trouble),
+        }
+        meter.mark(Stage::Write);
+    }
+
+    fn compare(&self, id: u64, theirs: FileHash, buffer: &mut [u8]) {
+        let Some(file) = self.sender.files.find(id) else { return };
+        match self.sender.files.hash_whole(&file, buffer) {
+            Ok(ours) => self.sender.compared(&file, ours == theirs),
+            Err(trouble) => self.sender.trouble(id, trouble),
+        }
+    }
+
+    fn move_block(&self, id: u64, index: u64, buffer: &mut [u8]) {
+        let Some(file) = self.sender.files.find(id) else { return };
+        let source = match self.sender.files.open(&file) {
+            Ok(source) => source,
+            Err(trouble) => return self.sender.trouble(id, trouble),
+        };
+        let Some(incoming) = self.receiver.find(id) else { return };
+        let Some(range) = incoming.layout().and_then(|layout| layout.range(index)) else { return };
+        if let Err(failure) = self.receiver.open_part(&incoming) {
+            return self.receiver.fail_file(id, &failure);
+        }
+        if self.share(&source, &incoming) {
+            return;
+        }
+        match self.copy(&file, &source, &incoming, range, buffer) {
+            Ok(Ok(())) => self.receiver.copied(&incoming, index..index + 1),
+            Ok(Err(e)) => {
+                let failure = self.receiver.write_failure(&incoming, &e);
+                self.receiver.fail_file(id, &failure);
+            }
+            Err(trouble) => self.sender.trouble(id, trouble),
+        }
+    }
+
+    /// Lets the part share all blocks of the source, where the file system can.
+    fn share(&self, source: &File, incoming: &Incoming) -> bool {
+        if self.cannot_share.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Ok(part) = self.receiver.open_part(incoming) else { return false };
+        let Some(layout) = incoming.layout() else { return false };
+        match bankfull_sys::clone_whole(source, &part.file) {
+            Ok(true) => {
+                self.receiver.copied(incoming, 0..layout.count());
+                true
+            }
+            _ => {
+                self.cannot_share.store(true, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+
+    /// Copies one block. The outer error is the source's, the inner one the destination's.
+    fn copy(
+        &self,
+        file: &SourceFile,
+        source: &File,
+        incoming: &Incoming,
+        range: Range<u64>,
+        buffer: &mut [u8],
+    ) -> Result<io::Result<()>, Trouble> {
+        let Ok(part) = self.receiver.open_part(incoming) else { return Ok(Ok(())) };
+        if file.entry.sparse
+            && let Err(e) = part.clear_hole(Some(range.clone()))
+        {
+            return Ok(Err(e));
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let extent = if file.entry.sparse {
+                let found = bankfull_sys::data_extent(source, at)
+                    .map_err(|e| self.sender.files.failed(file, &e))?;
+                let Some(extent) = found.filter(|extent| extent.start < range.end) else { break };
+                extent.start.max(at)..extent.end.min(range.end)
+            } else {
+                at..range.end
+            };
+            if let Err(e) = self.copy_extent(file, source, &part.file, extent.clone(), buffer)? {
+                return Ok(Err(e));
+            }
+            at = extent.end;
+        }
+        Ok(Ok(()))
+    }
+
+    fn copy_extent(
+        &self,
+        file: &SourceFile,
+        source: &File,
+        part: &File,
+        extent: Range<u64>,
+        buffer: &mut [u8],
+    ) -> Result<io::Result<()>, Trouble> {
+        let mut at = extent.start;
+        while at < extent.end {
+            match bankfull_sys::copy_range(source, at, part, at, extent.end - at) {
+                Ok(Some(0)) => return Err(Trouble::Changed),
+                Ok(Some(n)) => at += n,
+                Ok(None) => {
+                    let piece = (extent.end - at).min(buffer.len() as u64) as usize;
+                    let n = source
+                        .read_at(&mut buffer[..piece], at)
+                        .map_err(|e| self.sender.files.failed(file, &e))?;
+                    if n == 0 {
+                        return Err(Trouble::Changed);
+                    }
+                    if let Err(e) = part.write_all_at(&buffer[..n], at) {
+                        return Ok(Err(e));
+                    }
+                    at += n as u64;
+                }
+                Err(e) => return Ok(Err(e)),
+            }
+        }
+        Ok(Ok(()))
+    }
+}
