@@ -35,7 +35,17 @@ fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
     })])?;
     let (transfer, warning) = transfer(flags, &Environment::read())?;
     warning.into_iter().for_each(|message| reporter.notice(message));
-    transfer.run(reporter, &cancel)
+    let result = transfer.run(reporter, &cancel);
+    result.map_err(|error| if cancel.is_cancelled() { interrupted(&error) } else { error })
+}
+
+/// After a signal, whatever then broke is a consequence: scripts must see one exit code for it.
+fn interrupted(error: &Error) -> Error {
+    let text = match error.kind() {
+        ErrorKind::Interrupted => error.to_string(),
+        _ => format!("interrupted: {error}"),
+    };
+    Error::new(ErrorKind::Interrupted, text)
 }
 
 /// The transfer that the flags ask for, and a warning for the user.
@@ -160,6 +170,14 @@ mod tests {
         let (daemon, _) = daemon_options(&flags.daemon, &environment()).unwrap();
         assert_eq!(daemon.state_dir, Some("/mine".into()));
         assert_eq!(ssh_options(&flags.ssh, &environment()).unwrap().command, ["my-ssh"]);
+    }
+
+    #[test]
+    fn after_a_signal_every_error_is_an_interruption() {
+        let shown = |kind| interrupted(&Error::new(kind, "stopped"));
+        assert_eq!(shown(ErrorKind::Network).kind(), ErrorKind::Interrupted);
+        assert_eq!(shown(ErrorKind::Network).to_string(), "interrupted: stopped");
+        assert_eq!(shown(ErrorKind::Interrupted).to_string(), "stopped");
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub(super) struct Human {
     failed: FailedFiles,
     failed_shown_max: u64,
     local: bool,
+    serving: bool,
     stopping: bool,
     planned: (u64, Bytes),
 }
@@ -36,6 +37,7 @@ impl Human {
             failed: FailedFiles::default(),
             failed_shown_max: if verbosity > 0 { u64::MAX } else { FAILED_SHOWN },
             local: false,
+            serving: false,
             stopping: false,
             planned: (0, Bytes(0)),
         }
@@ -124,6 +126,7 @@ impl Render for Human {
         if let Beginning::Serve(serving) = beginning {
             // A daemon's log never ends, so there is no end to list the others at.
             self.failed_shown_max = u64::MAX;
+            self.serving = true;
             self.listening(serving);
         }
     }
@@ -155,9 +158,13 @@ impl Render for Human {
 
     fn stopping(&mut self) {
         // From here on a second signal may end the program at any time: leave the terminal clean.
-        self.stopping = true;
         self.bar.finish_and_clear();
-        self.say("stopping; a second signal ends the program at once");
+        self.say(match (self.serving, self.stopping) {
+            (false, _) => "stopping; a second signal ends the program at once",
+            (true, false) => "stopping when the running sessions end; a second signal ends them",
+            (true, true) => "ending the running sessions; a third signal ends the program at once",
+        });
+        self.stopping = true;
     }
 
     fn end(&mut self, ending: &Ending<'_>) {
@@ -314,6 +321,8 @@ mod tests {
         human.event(&Event::ClientConnected { peer: peer() });
         human.event(&Event::ClientDone { peer: peer(), result: Ok(copied()) });
         human.event(&Event::ClientDone { peer: peer(), result: Err("wrong token".to_owned()) });
+        human.stopping();
+        human.stopping();
         human.end(&Ending::Stopped);
         assert_eq!(out.text(), "");
         assert_eq!(
@@ -325,6 +334,8 @@ mod tests {
                 "client [::1]:999: connected".to_owned(),
                 "client [::1]:999: 2 files, 976.6 KiB in 1.0 s (8.0 Mbit/s)".to_owned(),
                 "client [::1]:999: failed: wrong token".to_owned(),
+                "stopping when the running sessions end; a second signal ends them".to_owned(),
+                "ending the running sessions; a third signal ends the program at once".to_owned(),
                 "stopped".to_owned(),
             ]
         );

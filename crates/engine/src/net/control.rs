@@ -46,11 +46,6 @@ impl ControlReader {
         Self { input, frames: FrameReader::new(HELLO_FRAME_BYTES_MAX), peer, tunnel: None }
     }
 
-    /// Name of the far side, for messages.
-    pub(crate) fn peer(&self) -> &str {
-        &self.peer
-    }
-
     /// Lets the peer send frames of full size: it is authenticated.
     pub(crate) fn authenticated(&mut self) {
         self.frames.set_limit(CONTROL_FRAME_BYTES_MAX);
@@ -90,9 +85,9 @@ impl ControlReader {
     pub(crate) fn next(&mut self) -> Result<Message, Error> {
         let mut buffer = vec![0; READ_BYTES];
         loop {
-            if let Some(frame) = self.frames.next_frame()? {
+            while let Some(frame) = self.frames.next_frame()? {
                 match control::decode(frame)? {
-                    Message::Ping => continue,
+                    Message::Ping => {}
                     Message::Tunnel(bytes) => match &mut self.tunnel {
                         // A tunnel whose stream is gone swallows what still comes.
                         Some(sink) => drop(sink(&bytes.0)),
@@ -438,6 +433,23 @@ mod tests {
         assert_eq!(reader.next().unwrap(), Message::StreamEnded(3));
         let error = reader.next().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Network);
+    }
+
+    #[test]
+    fn pings_and_tunnelled_bytes_in_front_of_a_message_do_not_hold_it_up() {
+        let mut input = Vec::new();
+        let bytes = bankfull_proto::wire::control::Bytes(b"data".to_vec());
+        for message in [Message::Tunnel(bytes), Message::Ping, Message::StreamEnded(3)] {
+            input.extend_from_slice(&control::encode(&message).unwrap());
+        }
+        // The input ends right behind the last message: waiting for more would be an error.
+        let mut reader = ControlReader::new(Box::new(io::Cursor::new(input)), "far".into());
+        let (sent, received) = std::sync::mpsc::channel();
+        reader.set_tunnel(Box::new(move |bytes| {
+            sent.send(bytes.to_vec()).map_err(io::Error::other)
+        }));
+        assert_eq!(reader.next().unwrap(), Message::StreamEnded(3));
+        assert_eq!(received.try_recv().unwrap(), b"data");
     }
 
     #[test]
