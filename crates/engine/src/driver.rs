@@ -10,8 +10,7 @@ use crate::net::stream::DataStream;
 use crate::receiver::{Receiver, Target};
 use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
-use crate::session::{Session, Tally, add};
-use bankfull_control::StageTimes;
+use crate::session::{Ends, Session, Tally, add};
 use bankfull_proto::wire::control::{Message, PathBytes};
 use std::ffi::OsString;
 use std::io::Write;
@@ -166,18 +165,17 @@ impl Drive<'_> {
             self.over.set();
             result
         });
-        let (sender, receiver) = result?;
-        Ok(self.tally.summary(&sender, &receiver))
+        result.map(|ends| self.tally.summary(&ends))
     }
 
     /// Ends the session in order, or tells the peer why not.
     fn conclude(
         &self,
-        result: Result<(StageTimes, StageTimes), Error>,
+        result: Result<Ends, Error>,
         reader: &mut ControlReader,
         outbox: &Outbox,
         receives: bool,
-    ) -> Result<(StageTimes, StageTimes), Error> {
+    ) -> Result<Ends, Error> {
         let result = match result {
             Ok(times) => Ok(times),
             Err(error) => {
@@ -225,7 +223,7 @@ impl Drive<'_> {
         outbox: &Outbox,
         items: &[SourceItem],
         streams: Streams<'_>,
-    ) -> Result<(StageTimes, StageTimes), Error> {
+    ) -> Result<Ends, Error> {
         let sender = Sender::new(&self.session, outbox.clone(), self.tally);
         let crew = Crew::default();
         let run = |number, stream| sender.run_stream(number, stream);
@@ -238,7 +236,7 @@ impl Drive<'_> {
             if result.is_err() {
                 self.session.stop();
             }
-            result.map(|receiver| (self.tally.report().times(), receiver))
+            result.map(|receiver| Ends { sender: self.tally.report(), receiver })
         })
     }
 
@@ -248,7 +246,7 @@ impl Drive<'_> {
         outbox: &Outbox,
         target: Target,
         streams: Streams<'_>,
-    ) -> Result<(StageTimes, StageTimes), Error> {
+    ) -> Result<Ends, Error> {
         let session = Arc::clone(&self.session);
         let (receiver, queue) = Receiver::new(session, outbox.clone(), self.tally, target);
         let crew = Crew::default();
@@ -264,7 +262,7 @@ impl Drive<'_> {
             let sender = result?;
             crew.join(&self.session);
             receiver.finish();
-            Ok((sender, self.tally.report().times()))
+            Ok(Ends { sender, receiver: self.tally.report() })
         })
     }
 

@@ -125,6 +125,13 @@ pub(crate) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
+/// What both sides of a transfer report at its end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ends {
+    pub(crate) sender: SideReport,
+    pub(crate) receiver: SideReport,
+}
+
 /// Counts, meters and events of a session in one place.
 pub(crate) struct Tally<'a> {
     pub(crate) counts: Counts,
@@ -203,12 +210,16 @@ impl<'a> Tally<'a> {
         SideReport::new(&lock(&self.times), read(&c.retransmits), read(&c.files_failed))
     }
 
-    /// The summary, given the stage times of the sending and the receiving side.
-    pub(crate) fn summary(&self, sender: &StageTimes, receiver: &StageTimes) -> Summary {
+    /// The summary, given what both sides report.
+    pub(crate) fn summary(&self, ends: &Ends) -> Summary {
         let c = &self.counts;
         // Waiting for nothing is no limit.
         let moved = read(&c.bytes_moved) > 0;
-        let limit = if moved { limited_by(sender, receiver) } else { Limit::Nothing };
+        let limit = if moved {
+            limited_by(&ends.sender.times(), &ends.receiver.times())
+        } else {
+            Limit::Nothing
+        };
         Summary {
             files: read(&c.files_copied),
             dirs: read(&c.dirs),
@@ -217,7 +228,7 @@ impl<'a> Tally<'a> {
             wire_bytes: Bytes(read(&c.wire_bytes)),
             elapsed: self.started.elapsed(),
             streams: read(&c.streams) as u32,
-            retransmits: read(&c.retransmits),
+            retransmits: ends.sender.retransmits + ends.receiver.retransmits,
             resumed_bytes: Bytes(read(&c.bytes_resumed)),
             skipped_files: read(&c.files_skipped),
             skipped_bytes: Bytes(read(&c.bytes_skipped)),

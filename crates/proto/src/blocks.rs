@@ -194,11 +194,7 @@ impl BlockSet {
     /// # Errors
     /// [`WireError::BadRun`] when the run is empty or reaches past the end.
     pub fn insert_run(&mut self, run: Run) -> Result<(), WireError> {
-        let end = run.first.checked_add(run.count).filter(|&end| end <= self.len);
-        let Some(end) = end.filter(|_| run.count > 0) else {
-            return Err(WireError::BadRun { first: run.first, count: run.count, blocks: self.len });
-        };
-        for index in run.first..end {
+        for index in run.within(self.len)? {
             self.insert(index);
         }
         Ok(())
@@ -214,6 +210,19 @@ pub struct Run {
     /// How many blocks; at least 1.
     #[n(1)]
     pub count: u64,
+}
+
+impl Run {
+    /// The numbers of the blocks, in a file of `blocks` blocks.
+    ///
+    /// # Errors
+    /// [`WireError::BadRun`] when the run is empty or reaches past the end.
+    pub fn within(&self, blocks: u64) -> Result<Range<u64>, WireError> {
+        match self.first.checked_add(self.count) {
+            Some(end) if end <= blocks && self.count > 0 => Ok(self.first..end),
+            _ => Err(WireError::BadRun { first: self.first, count: self.count, blocks }),
+        }
+    }
 }
 
 #[cfg(test)]

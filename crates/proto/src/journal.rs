@@ -27,6 +27,9 @@ const KIND_HOLE: u8 = 2;
 const KIND_BARRIER: u8 = 3;
 const KIND_COPIED: u8 = 4;
 
+/// Stands for the identity of a boot that the host does not tell.
+const UNKNOWN_BOOT: [u8; 16] = [0; 16];
+
 /// What the journal is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
@@ -174,7 +177,7 @@ pub struct Replay {
     pub valid_bytes: u64,
 }
 
-/// Reads a journal back, under the boot `boot`.
+/// Reads a journal back, under the boot `boot`. An unknown boot (all zeros) is another one each time.
 ///
 /// # Errors
 /// [`WireError::Truncated`] or [`WireError::BadHeader`] when even the header is damaged: then there
@@ -189,7 +192,7 @@ pub fn replay(bytes: &[u8], boot: &[u8; 16]) -> Result<Replay, WireError> {
         records.push(record);
         rest = after;
     }
-    let believed = if header.boot == *boot {
+    let believed = if header.boot == *boot && *boot != UNKNOWN_BOOT {
         records.len()
     } else {
         records.iter().rposition(|r| *r == Record::Barrier).map_or(0, |last| last + 1)
@@ -271,6 +274,15 @@ mod tests {
         let trusted: Vec<u64> = replay.trusted.iter().map(|(i, _)| *i).collect();
         assert_eq!(trusted, [1, 5]);
         assert_eq!(replay.doubtful, [(2, BlockHash([2; 32]))]);
+    }
+
+    #[test]
+    fn an_unknown_boot_is_never_taken_for_the_same() {
+        let unknown = Header { boot: [0; 16], ..header() };
+        let mut bytes = unknown.encode().to_vec();
+        bytes.extend_from_slice(&block(1).encode());
+        let replay = replay(&bytes, &[0; 16]).unwrap();
+        assert_eq!((replay.trusted.len(), replay.doubtful.len()), (0, 1));
     }
 
     #[test]

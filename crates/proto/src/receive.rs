@@ -193,8 +193,7 @@ impl ReceiveLedger {
         };
         let mut fresh = Vec::new();
         for run in &holes.runs {
-            BlockSet::new(blocks.layout.count()).insert_run(*run)?;
-            for index in run.first..run.first + run.count {
+            for index in run.within(blocks.layout.count())? {
                 if blocks.claimed.contains(&index) {
                     return Err(WireError::DuplicateBlock { file: holes.file, index });
                 }

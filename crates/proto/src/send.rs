@@ -65,7 +65,8 @@ enum State {
 struct File {
     state: State,
     body: Body,
-    nacks: u32,
+    /// How often each block was refused.
+    nacks: HashMap<u64, u32>,
 }
 
 #[derive(Debug)]
@@ -127,7 +128,7 @@ impl SendLedger {
                 }))
             }
         };
-        self.files.insert(entry.id, File { state: State::Announced, body, nacks: 0 });
+        self.files.insert(entry.id, File { state: State::Announced, body, nacks: HashMap::new() });
         Ok(())
     }
 
@@ -151,8 +152,13 @@ impl SendLedger {
     /// Takes in blocks that the receiver has, ahead of the file's want.
     ///
     /// # Errors
-    /// [`WireError::BadFileId`], [`WireError::BadRun`].
+    /// [`WireError::BadFileId`], [`WireError::BadRun`], [`WireError::Unexpected`] once the file is
+    /// being sent: nobody would look again whether it is complete.
     pub fn on_have(&mut self, have: &FileRuns) -> Result<(), WireError> {
+        if let Some(File { state: State::Sending | State::Sealed, .. }) = self.files.get(&have.file)
+        {
+            return Err(WireError::Unexpected("blocks reported after what is wanted of their file"));
+        }
         let blocks = self.blocks_mut(have.file)?;
         for run in &have.runs {
             blocks.there.insert_run(*run)?;
@@ -384,8 +390,9 @@ impl SendLedger {
         if self.in_flight.remove(&(id, index)).is_none() {
             return Err(WireError::Unexpected("a complaint about a block that was not sent"));
         }
-        file.nacks += 1;
-        if file.nacks >= NACKS_MAX {
+        let nacks = file.nacks.entry(index).or_default();
+        *nacks += 1;
+        if *nacks >= NACKS_MAX {
             return Ok(Next::GiveUp);
         }
         self.requeue(id, index);

@@ -95,15 +95,16 @@ impl Guard {
                 self.phase = Phase::Over;
                 Ok(())
             }
-            (Message::StreamEnded(_), Phase::Running | Phase::Finishing) => Ok(()),
+            (Message::Wants(_) | Message::Have(_), Phase::Running) => Ok(()),
+            // Blocks of a file that the sender gave up may still be on their way when it finishes,
+            // and the receiver may speak of them until it reads that.
             (
-                Message::Wants(_)
-                | Message::Have(_)
-                | Message::Acks(_)
+                Message::Acks(_)
                 | Message::Nack(_)
                 | Message::Finished(_)
-                | Message::Failed(_),
-                Phase::Running,
+                | Message::Failed(_)
+                | Message::StreamEnded(_),
+                Phase::Running | Phase::Finishing,
             ) => Ok(()),
             _ => Err(WireError::Unexpected("a message that a receiver does not send here")),
         }
@@ -113,7 +114,8 @@ impl Guard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::control::{SideReport, Totals};
+    use crate::blocks::Run;
+    use crate::wire::control::{Cause, Failed, Failure, FileRuns, Nack, SideReport, Totals};
 
     #[test]
     fn a_sender_may_not_finish_before_its_entries_end_nor_speak_after() {
@@ -135,6 +137,25 @@ mod tests {
         for role in [Role::Sender, Role::Receiver] {
             assert!(Guard::new(role).admit(&Message::Ping).is_ok());
         }
+    }
+
+    #[test]
+    fn what_a_receiver_says_of_a_file_given_up_last_may_come_after_the_finish() {
+        let mut guard = Guard::new(Role::Sender);
+        guard.finish_sent();
+        let failure = Failure::new(Cause::NoSpace, "the disk is full");
+        let late = [
+            Message::Acks(vec![FileRuns { file: 1, runs: vec![Run { first: 0, count: 1 }] }]),
+            Message::Nack(Nack { file: 1, index: 1 }),
+            Message::Failed(Failed { file: 1, failure }),
+            Message::Finished(vec![1]),
+            Message::StreamEnded(1),
+        ];
+        for message in late {
+            assert_eq!(guard.admit(&message), Ok(()), "{message:?}");
+        }
+        assert!(guard.admit(&Message::Done(SideReport::default())).is_ok());
+        assert!(guard.admit(&Message::Acks(vec![])).is_err());
     }
 
     #[test]

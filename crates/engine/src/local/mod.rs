@@ -14,9 +14,8 @@ use crate::net::control::{ControlReader, Outbox};
 use crate::receiver::{Receiver, Target};
 use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
-use crate::session::{Session, Tally, add};
+use crate::session::{Ends, Session, Tally, add};
 use crate::transfer::Transfer;
-use bankfull_control::StageTimes;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -59,8 +58,7 @@ pub(crate) fn run(
     let (near, far) =
         UnixStream::pair().map_err(|e| Error::local("cannot make a socket pair", &e))?;
     let copy = Copy { drive: &drive, session: &session, threads: transfer.streams };
-    let (sender, receiver) = copy.run(&items, target, near, far)?;
-    Ok(tally.summary(&sender, &receiver))
+    copy.run(&items, target, near, far).map(|ends| tally.summary(&ends))
 }
 
 /// A copy of a directory into itself would never end.
@@ -95,7 +93,7 @@ impl Copy<'_> {
         target: Target,
         near: UnixStream,
         far: UnixStream,
-    ) -> Result<(StageTimes, StageTimes), Error> {
+    ) -> Result<Ends, Error> {
         // Two sides, one set of figures: the receiver's.
         let unseen = Tally::new(&NoEvents, Instant::now());
         let (to_receiver, to_sender) = (Outbox::default(), Outbox::default());
@@ -130,7 +128,7 @@ impl Copy<'_> {
                 receiver.finish();
             }
             let result = match result {
-                Ok(times) => Ok((times, self.drive.tally.report().times())),
+                Ok(sender) => Ok(Ends { sender, receiver: self.drive.tally.report() }),
                 Err(error) => {
                     self.session.fail(error);
                     Err(self.session.take_error().unwrap_or_else(Error::interrupted))

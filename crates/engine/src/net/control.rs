@@ -438,16 +438,15 @@ mod tests {
     #[test]
     fn pings_and_tunnelled_bytes_in_front_of_a_message_do_not_hold_it_up() {
         let mut input = Vec::new();
-        let bytes = bankfull_proto::wire::control::Bytes(b"data".to_vec());
+        let bytes = control::Bytes(b"data".to_vec());
         for message in [Message::Tunnel(bytes), Message::Ping, Message::StreamEnded(3)] {
             input.extend_from_slice(&control::encode(&message).unwrap());
         }
         // The input ends right behind the last message: waiting for more would be an error.
         let mut reader = ControlReader::new(Box::new(io::Cursor::new(input)), "far".into());
         let (sent, received) = std::sync::mpsc::channel();
-        reader.set_tunnel(Box::new(move |bytes| {
-            sent.send(bytes.to_vec()).map_err(io::Error::other)
-        }));
+        reader
+            .set_tunnel(Box::new(move |bytes| sent.send(bytes.to_vec()).map_err(io::Error::other)));
         assert_eq!(reader.next().unwrap(), Message::StreamEnded(3));
         assert_eq!(received.try_recv().unwrap(), b"data");
     }

@@ -1,6 +1,7 @@
 //! Connections: TLS, the control channel, and the data streams. Nothing here knows what is
 //! transferred.
 
+pub(crate) mod ahead;
 pub(crate) mod control;
 pub(crate) mod identity;
 pub(crate) mod known_hosts;

@@ -5,7 +5,7 @@
 
 use crate::error::{Error, ErrorKind};
 use bankfull_proto::wire::attach::{self, Attach, REPLY_BYTES, REQUEST_BYTES};
-use bankfull_proto::wire::data::{HEADER_BYTES, Header, TAG_BYTES, Tagger};
+use bankfull_proto::wire::data::{HEADER_BYTES, Header, Tagger};
 use rustls::Connection;
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
@@ -291,17 +291,9 @@ impl DataStream {
         self.read_exact(out)
     }
 
-    /// Reads the tag of a frame and compares it; false when the payload is not what was sent.
-    pub(crate) fn receive_tag(
-        &mut self,
-        header: &[u8; HEADER_BYTES],
-        payload_hash: &[u8; 32],
-    ) -> io::Result<bool> {
-        let mut tag = [0; TAG_BYTES];
-        self.read_exact(&mut tag)?;
-        let expected = self.tagger.next(header, payload_hash);
-        // In constant time: on a plain stream the tag is a secret's proof.
-        Ok(blake3::Hash::from_bytes(expected) == blake3::Hash::from_bytes(tag))
+    /// What computes the tags of this stream's frames.
+    pub(crate) fn tagger(&self) -> Tagger {
+        self.tagger.clone()
     }
 
     fn read_exact(&mut self, mut out: &mut [u8]) -> io::Result<()> {
@@ -393,6 +385,7 @@ pub(crate) fn read_attach(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::ahead::{ReadAhead, Taken};
 
     fn pair() -> (DataStream, DataStream) {
         let (a, b) = UnixStream::pair().unwrap();
@@ -413,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_frame_arrives_as_it_was_sent_and_a_changed_payload_is_noticed() {
-        let (mut a, mut b) = pair();
+        let (mut a, b) = pair();
         let header = Header::Block { file: 1, offset: 0, len: 4 };
         for (payload, told) in [(b"good", b"good"), (b"evil", b"good")] {
             let bytes = a.begin(&header);
@@ -422,15 +415,22 @@ mod tests {
         }
         a.begin(&Header::End);
         a.flush().unwrap();
-        for expected in [true, false] {
-            let (bytes, got) = b.receive_header().unwrap().unwrap();
-            assert_eq!(got, header);
-            let mut payload = [0; 4];
-            b.receive(&mut payload).unwrap();
-            let hash = blake3::hash(&payload);
-            assert_eq!(b.receive_tag(&bytes, hash.as_bytes()).unwrap(), expected);
-        }
-        assert!(b.receive_header().unwrap().is_none());
+        std::thread::scope(|scope| {
+            let mut b = ReadAhead::start(scope, b).unwrap();
+            for expected in [true, false] {
+                let Taken::Header(bytes, got) = b.next().unwrap() else { panic!("no header") };
+                assert_eq!(got, header);
+                let hash = blake3::hash(&b.next_piece().unwrap());
+                assert_eq!(b.next_tag(&bytes, hash.as_bytes()).unwrap(), expected);
+            }
+            assert!(matches!(b.next().unwrap(), Taken::End));
+        });
+    }
+
+    #[test]
+    fn a_reader_that_is_dropped_does_not_leave_its_thread_waiting() {
+        let (_a, b) = pair();
+        std::thread::scope(|scope| drop(ReadAhead::start(scope, b).unwrap()));
     }
 
     #[test]

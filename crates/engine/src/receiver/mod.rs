@@ -8,6 +8,7 @@ mod want;
 mod work;
 
 use crate::error::Error;
+use crate::net::ahead::ReadAhead;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
 use crate::options::Fsync;
@@ -21,7 +22,7 @@ use bankfull_proto::receive::{ReceiveLedger, Seal};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Aborted, Cause, Entry, Failed, Failure, FileRuns, Message, Problem, Sealed,
+    Aborted, Cause, Entry, Failed, Failure, FileRuns, Message, Problem, Sealed, SideReport,
 };
 use bankfull_sys::Dir;
 use part::{Part, PartNames};
@@ -130,9 +131,9 @@ impl<'a> Receiver<'a> {
         (receiver, queue)
     }
 
-    /// The control thread: takes in the sender's messages until it has finished. Returns its stage
-    /// times.
-    pub(crate) fn run_control(&self, reader: &mut ControlReader) -> Result<StageTimes, Error> {
+    /// The control thread: takes in the sender's messages until it has finished. Returns its
+    /// report.
+    pub(crate) fn run_control(&self, reader: &mut ControlReader) -> Result<SideReport, Error> {
         let mut guard = Guard::new(Role::Receiver);
         loop {
             let message = reader.next()?;
@@ -140,7 +141,7 @@ impl<'a> Receiver<'a> {
             match message {
                 Message::Finish(report) => {
                     self.finished.store(true, Ordering::Relaxed);
-                    return Ok(report.times());
+                    return Ok(report);
                 }
                 other => self.on_message(other)?,
             }
@@ -417,9 +418,13 @@ impl<'a> Receiver<'a> {
             self.outbox.post(&Message::StreamEnded(number));
             return true;
         }
-        let mut worker = work::Worker::new(self, stream);
-        let result = worker.run();
-        worker.account();
+        let result = std::thread::scope(|scope| {
+            let stream = ReadAhead::start(scope, stream)?;
+            let mut worker = work::Worker::new(self, stream);
+            let result = worker.run();
+            worker.account();
+            result
+        });
         self.session.leave_stream(number);
         let Err(error) = result else { return false };
         if let Some(fault) = error.get_ref().and_then(|e| e.downcast_ref::<WireError>()) {

@@ -3,22 +3,18 @@
 
 use super::{Incoming, Receiver};
 use crate::error::failure;
+use crate::net::ahead::{ReadAhead, Taken};
 use crate::net::control::lock;
-use crate::net::stream::DataStream;
 use crate::session::{Meter, add};
 use bankfull_control::Stage;
 use bankfull_proto::hash::{BlockHasher, FileHash};
 use bankfull_proto::journal::Record;
-use bankfull_proto::limits::PACK_BYTES_MAX;
 use bankfull_proto::receive::Claim;
 use bankfull_proto::wire::control::{Failure, Message, Nack};
 use bankfull_proto::wire::data::{self, HEADER_BYTES, Header, Packed};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-
-/// Bytes received, hashed and written at a time: fits a core's second-level cache.
-const PIECE_BYTES: usize = 256 << 10;
 
 /// Granularity in which zeros of a sparse file are left out: a page. [Linux file systems allocate
 /// at least 4 KiB]
@@ -27,21 +23,14 @@ const HOLE_BYTES: usize = 4096;
 /// The state of a stream's thread.
 pub(super) struct Worker<'r, 'a> {
     receiver: &'r Receiver<'a>,
-    stream: DataStream,
+    stream: ReadAhead,
     meter: Meter,
-    buffer: Vec<u8>,
     pack: Vec<u8>,
 }
 
 impl<'r, 'a> Worker<'r, 'a> {
-    pub(super) fn new(receiver: &'r Receiver<'a>, stream: DataStream) -> Self {
-        Self {
-            receiver,
-            stream,
-            meter: Meter::start(),
-            buffer: vec![0; PIECE_BYTES],
-            pack: Vec::new(),
-        }
+    pub(super) fn new(receiver: &'r Receiver<'a>, stream: ReadAhead) -> Self {
+        Self { receiver, stream, meter: Meter::start(), pack: Vec::new() }
     }
 
     /// Works until the sender ends the stream. An error is the connection's, or the sender's fault
@@ -49,38 +38,33 @@ impl<'r, 'a> Worker<'r, 'a> {
     pub(super) fn run(&mut self) -> io::Result<()> {
         loop {
             self.meter.mark(Stage::Network);
-            match self.stream.receive_header() {
-                Ok(None) => return Ok(()),
-                Ok(Some((bytes, Header::Block { file, offset, len }))) => {
+            match self.stream.next()? {
+                Taken::End | Taken::Header(_, Header::End) => return Ok(()),
+                Taken::Header(bytes, Header::Block { file, offset, len }) => {
                     self.receive_block(&bytes, file, offset, len)?;
                 }
-                Ok(Some((bytes, Header::Pack { count, len }))) => {
+                Taken::Header(bytes, Header::Pack { count, len }) => {
                     self.receive_pack(&bytes, count, len as usize)?;
                 }
-                Ok(Some((_, Header::End))) => return Ok(()),
                 // Nothing to receive for a while; the control connection tells whether that is bad.
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    if self.receiver.session.is_stopped() {
-                        return Ok(());
-                    }
-                    self.meter.mark(Stage::Idle);
-                }
-                Err(e) => return Err(e),
+                Taken::Idle if self.receiver.session.is_stopped() => return Ok(()),
+                Taken::Idle => self.meter.mark(Stage::Idle),
+                Taken::Piece(_) | Taken::Tag(_) => return Err(io::ErrorKind::InvalidData.into()),
             }
-            add(&self.receiver.tally.counts.wire_bytes, self.stream.take_wire_bytes());
+            self.account();
         }
     }
 
     /// Hands in what was measured.
     pub(super) fn account(&mut self) {
+        let figures = self.stream.take_figures();
         let mut times = self.meter.take();
-        let crypto = self.stream.take_crypto_time().min(times.network);
+        // While this thread waited, the reading thread may have been decrypting.
+        let crypto = figures.crypto_time.min(times.network);
         times.network -= crypto;
         times.compute += crypto;
         self.receiver.tally.add_times(&times);
-        let counts = &self.receiver.tally.counts;
-        add(&counts.wire_bytes, self.stream.take_wire_bytes());
-        add(&counts.retransmits, self.stream.socket().retransmits());
+        add(&self.receiver.tally.counts.wire_bytes, figures.wire_bytes);
     }
 
     fn receive_block(
@@ -127,26 +111,24 @@ impl<'r, 'a> Worker<'r, 'a> {
         let zeros_matter = incoming.entry.sparse
             && part.as_ref().is_some_and(|p| p.touched && !punch(&p.file, offset, len));
         let mut hasher = BlockHasher::new(&layout, offset);
+        let skip_zeros = incoming.entry.sparse && !zeros_matter;
         let mut at = 0;
-        while at < len as usize {
-            let piece = (len as usize - at).min(PIECE_BYTES);
-            let piece = &mut self.buffer[..piece];
-            self.stream.receive(piece)?;
+        while at < u64::from(len) {
+            let piece = self.stream.next_piece()?;
             self.meter.mark(Stage::Network);
-            hasher.update(piece);
+            hasher.update(&piece);
             self.meter.mark(Stage::Compute);
             if let (Some(part), None) = (&part, &trouble) {
-                let to = offset + at as u64;
-                let skip_zeros = incoming.entry.sparse && !zeros_matter;
-                if let Err(e) = write_piece(&part.file, piece, to, skip_zeros) {
+                if let Err(e) = write_piece(&part.file, &piece, offset + at, skip_zeros) {
                     trouble = Some(self.receiver.write_failure(incoming, &e));
                 }
                 self.meter.mark(Stage::Write);
             }
-            at += piece.len();
+            at += piece.len() as u64;
+            self.stream.give_back(piece);
         }
         let hash = hasher.finish();
-        if !self.stream.receive_tag(header, &hash.0)? {
+        if !self.stream.next_tag(header, &hash.0)? {
             lock(&self.receiver.ledger).release(file, index);
             self.receiver.outbox.post(&Message::Nack(Nack { file, index }));
             return Ok(());
@@ -168,11 +150,11 @@ impl<'r, 'a> Worker<'r, 'a> {
     fn skip_block(&mut self, header: &[u8; HEADER_BYTES], len: u32) -> io::Result<()> {
         let mut left = len as usize;
         while left > 0 {
-            let piece = left.min(PIECE_BYTES);
-            self.stream.receive(&mut self.buffer[..piece])?;
-            left -= piece;
+            let piece = self.stream.next_piece()?;
+            left -= piece.len().min(left);
+            self.stream.give_back(piece);
         }
-        self.stream.receive_tag(header, &[0; 32]).map(|_| ())
+        self.stream.next_tag(header, &[0; 32]).map(|_| ())
     }
 
     fn receive_pack(
@@ -182,11 +164,15 @@ impl<'r, 'a> Worker<'r, 'a> {
         len: usize,
     ) -> io::Result<()> {
         let mut pack = std::mem::take(&mut self.pack);
-        pack.resize(len.min(PACK_BYTES_MAX), 0);
-        self.stream.receive(&mut pack)?;
+        pack.clear();
+        while pack.len() < len {
+            let piece = self.stream.next_piece()?;
+            pack.extend_from_slice(&piece);
+            self.stream.give_back(piece);
+        }
         self.meter.mark(Stage::Network);
         let hash = blake3::hash(&pack);
-        let intact = self.stream.receive_tag(header, hash.as_bytes())?;
+        let intact = self.stream.next_tag(header, hash.as_bytes())?;
         let files = data::unpack(&pack, count).map_err(io::Error::other)?;
         self.meter.mark(Stage::Compute);
         let mut done = Vec::with_capacity(files.len());

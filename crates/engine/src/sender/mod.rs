@@ -10,13 +10,13 @@ use crate::error::Error;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
 use crate::session::{Session, Tally, add, read};
-use bankfull_control::StageTimes;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::{ENTRY_BATCH_BYTES, ENTRY_BATCH_COUNT_MAX, RUNS_MAX};
 use bankfull_proto::send::{Next, SendLedger, Work};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::control::{
-    Aborted, Cause, Entry, EntryKind, Failure, FileRuns, Message, Sealed, Totals, Verdict, Want,
+    Aborted, Cause, Entry, EntryKind, Failure, FileRuns, Message, Sealed, SideReport, Totals,
+    Verdict, Want,
 };
 use files::{SourceFile, SourceFiles, Trouble, entry_of};
 use std::ffi::OsStr;
@@ -68,14 +68,14 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// The control thread: takes in the receiver's messages until it is done. Returns its stage
-    /// times.
-    pub(crate) fn run_control(&self, reader: &mut ControlReader) -> Result<StageTimes, Error> {
+    /// The control thread: takes in the receiver's messages until it is done. Returns its
+    /// report.
+    pub(crate) fn run_control(&self, reader: &mut ControlReader) -> Result<SideReport, Error> {
         loop {
             let message = reader.next()?;
             lock(&self.guard).admit(&message)?;
             match message {
-                Message::Done(report) => return Ok(report.times()),
+                Message::Done(report) => return Ok(report),
                 other => self.on_message(other)?,
             }
             self.notify_if_settled();

@@ -635,19 +635,33 @@ fn check(message: &Message) -> Result<(), WireError> {
             at_most("the number of addresses", welcome.data_hosts.len(), 16)
         }
         Message::Open(open) => check_open(open),
+        Message::Error(failure) => check_failure(failure),
         Message::Opened(opened) => opened.sources.iter().try_for_each(check_source),
         Message::Entries(entries) => {
             at_most("a batch of entries", entries.len(), ENTRY_BATCH_COUNT_MAX)?;
             entries.iter().try_for_each(check_entry)
         }
-        Message::Wants(wants) => {
-            wants.iter().try_for_each(|want| at_most("a list of runs", want.have.len(), RUNS_MAX))
-        }
-        Message::Have(runs) | Message::Holes(runs) => {
-            at_most("a list of runs", runs.runs.len(), RUNS_MAX)
-        }
+        Message::Problem(problem) => check_failure(&problem.failure),
+        Message::Wants(wants) => wants.iter().try_for_each(|want| {
+            want.failure.as_ref().map_or(Ok(()), check_failure)?;
+            check_runs(&want.have)
+        }),
+        Message::Have(runs) | Message::Holes(runs) => check_runs(&runs.runs),
+        Message::Acks(acks) => acks.iter().try_for_each(|ack| check_runs(&ack.runs)),
+        Message::Aborted(aborted) => check_failure(&aborted.failure),
+        Message::Failed(failed) => check_failure(&failed.failure),
         _ => Ok(()),
     }
+}
+
+fn check_failure(failure: &Failure) -> Result<(), WireError> {
+    at_most("the text of a failure", failure.text.len(), TEXT_BYTES_MAX)
+}
+
+/// Runs of any file at all: not empty, and no further than numbers reach.
+fn check_runs(runs: &[Run]) -> Result<(), WireError> {
+    at_most("a list of runs", runs.len(), RUNS_MAX)?;
+    runs.iter().try_for_each(|run| run.within(u64::MAX).map(|_| ()))
 }
 
 fn check_open(open: &Open) -> Result<(), WireError> {
@@ -762,6 +776,43 @@ mod tests {
         assert!(round_trip(&Message::Entries(vec![nanos])).is_err());
         let small = Entry { name: b"x".to_vec(), ..entry() };
         assert!(round_trip(&Message::Entries(vec![small; ENTRY_BATCH_COUNT_MAX + 1])).is_err());
+    }
+
+    #[test]
+    fn texts_and_runs_out_of_bounds_are_refused_wherever_they_stand() {
+        let failure = Failure { code: 0, text: "x".repeat(TEXT_BYTES_MAX + 1) };
+        let want = Want {
+            file: 1,
+            verdict: Verdict::Refused,
+            have: Vec::new(),
+            hash: None,
+            failure: Some(failure.clone()),
+        };
+        let path = PathBytes(b"p".to_vec());
+        let texts = [
+            Message::Error(failure.clone()),
+            Message::Problem(Problem { path, failure: failure.clone() }),
+            Message::Wants(vec![want.clone()]),
+            Message::Aborted(Aborted { file: 1, failure: failure.clone(), again: false }),
+            Message::Failed(Failed { file: 1, failure }),
+        ];
+        for message in texts {
+            assert!(matches!(round_trip(&message), Err(WireError::OverLimit { .. })));
+        }
+        for (first, count) in [(0, 0), (u64::MAX, 1), (1, u64::MAX)] {
+            let runs = FileRuns { file: 1, runs: vec![Run { first, count }] };
+            let have = runs.runs.clone();
+            let want = Want { have, failure: None, verdict: Verdict::Send, ..want.clone() };
+            let lists = [
+                Message::Acks(vec![runs.clone()]),
+                Message::Have(runs.clone()),
+                Message::Holes(runs),
+                Message::Wants(vec![want]),
+            ];
+            for message in lists {
+                assert!(matches!(round_trip(&message), Err(WireError::BadRun { .. })));
+            }
+        }
     }
 
     #[test]

@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_word_with_quotes_survives_the_shell() {
         for word in ["plain", "it's", "a b\"$x`y", ""] {
-            let output = std::process::Command::new("sh")
+            let output = Command::new("sh")
                 .arg("-c")
                 .arg(format!("printf %s {}", quote(word)))
                 .output()
@@ -148,8 +148,7 @@ mod tests {
             remote_program: Some("/no/such/bankfull".into()),
             ..SshOptions::default()
         };
-        let status =
-            std::process::Command::new("sh").arg("-c").arg(agent_script(&options)).status();
+        let status = Command::new("sh").arg("-c").arg(agent_script(&options)).status();
         assert_eq!(status.unwrap().code(), Some(127));
     }
 }

@@ -1,0 +1,174 @@
+//! Reading ahead on a data connection: one thread takes bytes off the socket and decrypts them
+//! while another hashes and writes the ones before. The buffers between them are few and reused.
+
+use super::control::lock;
+use super::stream::{DataStream, Socket};
+use bankfull_proto::wire::data::{HEADER_BYTES, Header, TAG_BYTES, Tagger};
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::Scope;
+use std::time::Duration;
+
+/// Bytes received, hashed and written at a time: fits a core's second-level cache.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+
+/// Pieces between the two threads: enough to bridge a stall of either, few enough to stay in the
+/// third-level cache and within the memory promised (16 streams × 4 × 256 KiB = 16 MiB).
+const PIECES: usize = 4;
+
+/// What comes off a connection, in order.
+pub(crate) enum Taken {
+    /// A header; its payload and tag follow.
+    Header([u8; HEADER_BYTES], Header),
+    /// The next bytes of the payload.
+    Piece(Vec<u8>),
+    /// The end of a frame.
+    Tag([u8; TAG_BYTES]),
+    /// Nothing came for a while.
+    Idle,
+    /// The sender ended the stream.
+    End,
+}
+
+/// Figures of the reading thread, handed in as it goes.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Figures {
+    pub(crate) wire_bytes: u64,
+    pub(crate) crypto_time: Duration,
+}
+
+/// The consuming end.
+pub(crate) struct ReadAhead {
+    taken: Receiver<io::Result<Taken>>,
+    spare: Arc<Mutex<Vec<Vec<u8>>>>,
+    figures: Arc<Mutex<Figures>>,
+    tagger: Tagger,
+    socket: Socket,
+}
+
+impl ReadAhead {
+    /// Starts the reading thread.
+    pub(crate) fn start<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        stream: DataStream,
+    ) -> io::Result<Self> {
+        let socket = stream.socket().try_clone()?;
+        let (sender, taken) = sync_channel(PIECES);
+        let spare = Arc::new(Mutex::new(Vec::new()));
+        let figures = Arc::new(Mutex::new(Figures::default()));
+        let tagger = stream.tagger();
+        let reader =
+            Reader { stream, sender, spare: Arc::clone(&spare), figures: Arc::clone(&figures) };
+        scope.spawn(move || reader.run());
+        Ok(Self { taken, spare, figures, tagger, socket })
+    }
+
+    /// The next thing off the connection; waits for it.
+    pub(crate) fn next(&mut self) -> io::Result<Taken> {
+        // A reader that is gone said why before.
+        self.taken.recv().unwrap_or_else(|_| Err(io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    /// The next thing, which must be a piece of payload.
+    pub(crate) fn next_piece(&mut self) -> io::Result<Vec<u8>> {
+        match self.next()? {
+            Taken::Piece(piece) => Ok(piece),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Reads the tag of a frame and compares it; false when the payload is not what was sent.
+    pub(crate) fn next_tag(
+        &mut self,
+        header: &[u8; HEADER_BYTES],
+        payload_hash: &[u8; 32],
+    ) -> io::Result<bool> {
+        let Taken::Tag(tag) = self.next()? else { return Err(io::ErrorKind::InvalidData.into()) };
+        let expected = self.tagger.next(header, payload_hash);
+        // In constant time: on a plain stream the tag is a secret's proof.
+        Ok(blake3::Hash::from_bytes(expected) == blake3::Hash::from_bytes(tag))
+    }
+
+    /// Gives a piece's buffer back.
+    pub(crate) fn give_back(&self, piece: Vec<u8>) {
+        lock(&self.spare).push(piece);
+    }
+
+    /// What the reading thread measured since the last call.
+    pub(crate) fn take_figures(&self) -> Figures {
+        std::mem::take(&mut lock(&self.figures))
+    }
+}
+
+/// Nobody takes what is read any more: the reading thread must not wait for more.
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        self.socket.shutdown();
+        while self.taken.recv().is_ok() {}
+    }
+}
+
+/// The reading thread.
+struct Reader {
+    stream: DataStream,
+    sender: SyncSender<io::Result<Taken>>,
+    spare: Arc<Mutex<Vec<Vec<u8>>>>,
+    figures: Arc<Mutex<Figures>>,
+}
+
+impl Reader {
+    fn run(mut self) {
+        loop {
+            let step = self.frame();
+            let last = match &step {
+                Ok(taken) => matches!(taken, Taken::End),
+                Err(_) => true,
+            };
+            if self.sender.send(step).is_err() || last {
+                return;
+            }
+        }
+    }
+
+    /// Takes a whole frame but its tag, which is returned.
+    fn frame(&mut self) -> io::Result<Taken> {
+        let (bytes, header) = match self.stream.receive_header() {
+            Ok(Some(header)) => header,
+            Ok(None) => {
+                self.report();
+                return Ok(Taken::End);
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Taken::Idle),
+            Err(e) => return Err(e),
+        };
+        let len = match header {
+            Header::Block { len, .. } | Header::Pack { len, .. } => len as usize,
+            Header::End => 0,
+        };
+        self.pass(Taken::Header(bytes, header))?;
+        let mut left = len;
+        while left > 0 {
+            let mut piece = lock(&self.spare).pop().unwrap_or_default();
+            piece.resize(left.min(PIECE_BYTES), 0);
+            self.stream.receive(&mut piece)?;
+            left -= piece.len();
+            self.report();
+            self.pass(Taken::Piece(piece))?;
+        }
+        let mut tag = [0; TAG_BYTES];
+        self.stream.receive(&mut tag)?;
+        self.report();
+        Ok(Taken::Tag(tag))
+    }
+
+    fn pass(&self, taken: Taken) -> io::Result<()> {
+        self.sender.send(Ok(taken)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn report(&mut self) {
+        let mut figures = lock(&self.figures);
+        figures.wire_bytes += self.stream.take_wire_bytes();
+        figures.crypto_time += self.stream.take_crypto_time();
+    }
+}

@@ -1,0 +1,61 @@
+//! What several subjects build their tests from: entries, wants and runs.
+
+use bankfull_proto::blocks::Run;
+use bankfull_proto::hash::BlockHash;
+use bankfull_proto::wire::control::{Entry, EntryKind, FileRuns, Verdict, Want};
+
+/// Bytes of a mebibyte: the smallest block.
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// A small file, which travels in a pack.
+pub(crate) fn packed(id: u64, size: u64) -> Entry {
+    Entry {
+        id,
+        parent: 0,
+        name: format!("file-{id}").into_bytes(),
+        kind: EntryKind::File,
+        mode: 0o644,
+        mtime_secs: 1_700_000_000,
+        mtime_nanos: 1,
+        size,
+        version: id,
+        uid: 1000,
+        gid: 1000,
+        block_bytes: 0,
+        sparse: false,
+        target: Vec::new(),
+    }
+}
+
+/// A file of `blocks` whole blocks of a mebibyte.
+pub(crate) fn in_blocks(id: u64, blocks: u64) -> Entry {
+    Entry { block_bytes: MIB as u32, ..packed(id, blocks * MIB) }
+}
+
+/// A symlink.
+pub(crate) fn symlink(id: u64) -> Entry {
+    Entry { kind: EntryKind::Symlink, target: b"elsewhere".to_vec(), ..packed(id, 0) }
+}
+
+/// A directory.
+pub(crate) fn dir(id: u64) -> Entry {
+    Entry { kind: EntryKind::Dir, ..packed(id, 0) }
+}
+
+/// A verdict and nothing more.
+pub(crate) fn want(file: u64, verdict: Verdict) -> Want {
+    Want { file, verdict, have: Vec::new(), hash: None, failure: None }
+}
+
+/// Runs given as first block and count.
+pub(crate) fn runs(file: u64, runs: &[(u64, u64)]) -> FileRuns {
+    FileRuns { file, runs: runs.iter().map(|&(first, count)| Run { first, count }).collect() }
+}
+
+/// A hash that stands for the content of a block.
+pub(crate) fn hash_of(file: u64, index: u64) -> BlockHash {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&file.to_be_bytes());
+    bytes[8..].copy_from_slice(&index.to_be_bytes());
+    BlockHash(*blake3::hash(&bytes).as_bytes())
+}
