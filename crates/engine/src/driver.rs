@@ -101,7 +101,7 @@ impl Latch {
 pub(crate) fn tell_landing(events: &dyn EventSink, sources: &[Location], landing: &[PathBytes]) {
     for (source, path) in sources.iter().zip(landing) {
         events.event(Event::Landing {
-            source: PathBuf::from(source.to_string()),
+            source: source.to_path(),
             destination: PathBuf::from(OsString::from_vec(path.0.clone())),
         });
     }
@@ -109,7 +109,7 @@ pub(crate) fn tell_landing(events: &dyn EventSink, sources: &[Location], landing
 
 /// Which part this side plays.
 pub(crate) enum Part {
-    Send(Vec<SourceItem>),
+    Send { items: Vec<SourceItem>, dry_run: bool },
     Receive(Target),
 }
 
@@ -157,7 +157,10 @@ impl Drive<'_> {
             scope.spawn(|| self.tick(&outbox));
             let receives = matches!(part, Part::Receive(_));
             let result = match part {
-                Part::Send(items) => self.send(&mut reader, &outbox, &items, streams),
+                Part::Send { items, dry_run } => {
+                    let sender = Sender::new(&self.session, outbox.clone(), self.tally, dry_run);
+                    self.send(&sender, &mut reader, &items, streams)
+                }
                 Part::Receive(target) => self.receive(&mut reader, &outbox, target, streams),
             };
             let result = self.conclude(result, &mut reader, &outbox, receives);
@@ -219,17 +222,17 @@ impl Drive<'_> {
 
     fn send(
         &self,
+        sender: &Sender<'_>,
         reader: &mut ControlReader,
-        outbox: &Outbox,
         items: &[SourceItem],
         streams: Streams<'_>,
     ) -> Result<Ends, Error> {
-        let sender = Sender::new(&self.session, outbox.clone(), self.tally);
         let crew = Crew::default();
         let run = |number, stream| sender.run_stream(number, stream);
         let is_over = || sender.is_settled();
         thread::scope(|scope| {
             scope.spawn(|| sender.walk(items));
+            scope.spawn(|| sender.run_dry());
             self.man_streams(scope, &crew, streams, &run, &is_over);
             scope.spawn(|| sender.finish(|| crew.join(&self.session)));
             let result = sender.run_control(reader);

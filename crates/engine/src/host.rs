@@ -188,7 +188,8 @@ impl Host {
             Direction::Pull => {
                 let items = self.anchor.find_sources(&open.paths)?;
                 let sources = items.iter().map(|item| item.to_source()).collect();
-                (Opened { sources, landing: Vec::new() }, Part::Send(items))
+                let part = Part::Send { items, dry_run: open.dry_run };
+                (Opened { sources, landing: Vec::new() }, part)
             }
             Direction::Push if self.policy.read_only => {
                 let text = "this server is read-only: it was started with --read-only";
@@ -211,6 +212,14 @@ impl Host {
             }
         };
         Ok(Agreed { open, opened, part })
+    }
+
+    /// The shorter of the two sides' time-outs: what signs of life must keep up with.
+    fn timeout_for(&self, open: &Open) -> Duration {
+        match open.timeout_ms {
+            0 => self.policy.timeout,
+            ms => self.policy.timeout.min(Duration::from_millis(ms)),
+        }
     }
 
     fn run(
@@ -250,7 +259,7 @@ impl Host {
             session,
             tally: &tally,
             cancel: &Cancel::new(),
-            timeout: self.policy.timeout,
+            timeout: self.timeout_for(&agreed.open),
             progress: false,
             over: Latch::default(),
         };

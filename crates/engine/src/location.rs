@@ -94,6 +94,16 @@ impl Location {
         matches!(self, Self::Local(_))
     }
 
+    /// The operand as it would be typed, byte for byte.
+    pub(crate) fn to_path(&self) -> PathBuf {
+        let typed = self.to_string();
+        // Displaying replaces what is not UTF-8, and only the path can be that.
+        let shown = self.path().display().to_string();
+        let mut bytes = typed.as_bytes()[..typed.len() - shown.len()].to_vec();
+        bytes.extend_from_slice(self.path().as_os_str().as_bytes());
+        path_from(&bytes)
+    }
+
     /// The path part.
     #[must_use]
     pub fn path(&self) -> &std::path::Path {

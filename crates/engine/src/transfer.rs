@@ -8,7 +8,7 @@ use crate::local;
 use crate::location::Location;
 use crate::options::{DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions};
 use bankfull_proto::limits::STREAMS_MAX;
-use bankfull_proto::wire::control::Direction;
+use bankfull_proto::wire::control::{Direction, PathBytes};
 use std::time::{Duration, Instant};
 
 /// A copy to be made. Build it, then [`run`](Self::run) it.
@@ -132,8 +132,8 @@ impl Transfer {
         started: Instant,
     ) -> Result<Summary, Error> {
         let far_paths = match direction {
-            Direction::Push => vec![path_bytes(self.destination.path())],
-            Direction::Pull => self.sources.iter().map(|s| path_bytes(s.path())).collect(),
+            Direction::Push => vec![far_path(&self.destination)],
+            Direction::Pull => self.sources.iter().map(far_path).collect(),
         };
         let token = self.daemon.token.clone();
         let request = Request { transfer: self, direction, far_paths, token };
@@ -167,6 +167,19 @@ impl Transfer {
         }
         Ok(())
     }
+}
+
+/// The path as the far side is to take it. An agent starts in the user's home, so that `~/` may go.
+fn far_path(place: &Location) -> PathBytes {
+    let mut path = path_bytes(place.path());
+    if matches!(place, Location::Ssh { .. }) {
+        match path.0.as_slice() {
+            b"~" => path.0 = b".".to_vec(),
+            [b'~', b'/', ..] => drop(path.0.drain(..2)),
+            _ => {}
+        }
+    }
+    path
 }
 
 /// Shorter would end sessions that are merely busy.

@@ -157,7 +157,9 @@ impl SendLedger {
     pub fn on_have(&mut self, have: &FileRuns) -> Result<(), WireError> {
         if let Some(File { state: State::Sending | State::Sealed, .. }) = self.files.get(&have.file)
         {
-            return Err(WireError::Unexpected("blocks reported after what is wanted of their file"));
+            return Err(WireError::Unexpected(
+                "blocks reported after what is wanted of their file",
+            ));
         }
         let blocks = self.blocks_mut(have.file)?;
         for run in &have.runs {

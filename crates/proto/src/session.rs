@@ -76,6 +76,7 @@ impl Guard {
             | Message::Sealed(_)
             | Message::Aborted(_)
             | Message::Unchanged(_)
+            | Message::Differs(_)
             | Message::StreamLost(_) => Ok(()),
             Message::EntriesEnd(_) if !self.entries_ended => {
                 self.entries_ended = true;

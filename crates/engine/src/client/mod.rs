@@ -121,7 +121,7 @@ pub(crate) fn run(
     let part = match request.direction {
         Direction::Push => {
             tell_landing(events, &transfer.sources, &opened.landing);
-            Part::Send(items)
+            Part::Send { items, dry_run: transfer.dry_run }
         }
         Direction::Pull => Part::Receive(receive_target(transfer, &opened.sources, events)?),
     };
@@ -174,6 +174,7 @@ fn agree(
         dry_run: transfer.dry_run,
         plain: !transfer.encryption,
         streams,
+        timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
     };
     far.write(&Message::Open(open))?;
     match far.reader.next()? {

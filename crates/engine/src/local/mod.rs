@@ -97,7 +97,7 @@ impl Copy<'_> {
         // Two sides, one set of figures: the receiver's.
         let unseen = Tally::new(&NoEvents, Instant::now());
         let (to_receiver, to_sender) = (Outbox::default(), Outbox::default());
-        let sender = Sender::new(self.session, to_receiver.clone(), &unseen);
+        let sender = Sender::new(self.session, to_receiver.clone(), &unseen, target.dry_run);
         let session = Arc::clone(self.session);
         let (receiver, compare) =
             Receiver::new(session, to_sender.clone(), self.drive.tally, target);

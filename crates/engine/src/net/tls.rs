@@ -85,7 +85,7 @@ fn accept(config: &Arc<ServerConfig>, socket: &mut TcpStream) -> Result<Connecti
     let server = ServerConnection::new(Arc::clone(config))
         .map_err(|e| Error::new(ErrorKind::Local, format!("TLS is unusable: {e}")))?;
     let mut connection = Connection::Server(server);
-    handshake(&mut connection, socket).map_err(|e| explain("the client", &e))?;
+    handshake(&mut connection, socket).map_err(|e| turned_away(&e))?;
     Ok(connection)
 }
 
@@ -99,12 +99,12 @@ pub(crate) fn accept_magic(
     let mut filled = 0;
     while filled < magic.len() {
         match connection.reader().read(&mut magic[filled..]) {
-            Ok(0) => return Err(explain("the client", &io::ErrorKind::UnexpectedEof.into())),
+            Ok(0) => return Err(turned_away(&io::ErrorKind::UnexpectedEof.into())),
             Ok(n) => filled += n,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                connection.complete_io(socket).map_err(|e| explain("the client", &e))?;
+                complete_io(&mut connection, socket).map_err(|e| turned_away(&e))?;
             }
-            Err(e) => return Err(explain("the client", &e)),
+            Err(e) => return Err(turned_away(&e)),
         }
     }
     Ok((connection, magic))
@@ -112,13 +112,31 @@ pub(crate) fn accept_magic(
 
 fn handshake(connection: &mut Connection, socket: &mut TcpStream) -> io::Result<()> {
     while connection.is_handshaking() {
-        connection.complete_io(socket)?;
+        complete_io(connection, socket)?;
     }
     // The last flight may still be queued.
     while connection.wants_write() {
         connection.write_tls(socket)?;
     }
     Ok(())
+}
+
+/// One step of I/O; a signal that interrupts it is no failure.
+fn complete_io(connection: &mut Connection, socket: &mut TcpStream) -> io::Result<()> {
+    match connection.complete_io(socket) {
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+        done => done.map(|_| ()),
+    }
+}
+
+/// Why a client was not let in, for the server's own log.
+fn turned_away(error: &io::Error) -> Error {
+    let why = match error.kind() {
+        _ if is_timeout(error) => "it was silent for too long".to_owned(),
+        io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
+        _ => crate::error::plain(error),
+    };
+    Error::new(ErrorKind::Protocol, format!("a client did not complete the TLS handshake: {why}"))
 }
 
 fn explain(peer: &str, error: &io::Error) -> Error {

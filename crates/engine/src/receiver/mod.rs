@@ -176,6 +176,7 @@ impl<'a> Receiver<'a> {
             Message::Sealed(sealed) => self.on_sealed(&sealed)?,
             Message::Aborted(aborted) => self.on_aborted(&aborted),
             Message::Unchanged(files) => files.into_iter().for_each(|id| self.on_unchanged(id)),
+            Message::Differs(files) => files.into_iter().for_each(|id| self.on_differs(id)),
             Message::StreamLost(number) if !self.session.close_stream(number) => {
                 self.outbox.post(&Message::StreamEnded(number));
             }
@@ -383,6 +384,14 @@ impl<'a> Receiver<'a> {
                 self.tally.file_failed(self.path(&incoming), &failure);
             }
         }
+    }
+
+    /// The sender compared in a dry run: the file would be received.
+    fn on_differs(&self, id: u64) {
+        let Some(incoming) = lock(&self.incoming).remove(&id) else { return };
+        lock(&self.ledger).finish(id);
+        let outcome = crate::event::Outcome::WouldCopy;
+        self.tally.settled(self.path(&incoming), outcome, incoming.entry.size, None);
     }
 
     /// Directories get mode and time last, deepest first, when nothing is put in them any more.

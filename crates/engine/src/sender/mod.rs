@@ -7,6 +7,7 @@ pub(crate) mod walk;
 mod work;
 
 use crate::error::Error;
+use crate::event::Outcome;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
 use crate::session::{Session, Tally, add, read};
@@ -25,6 +26,9 @@ use std::time::{Duration, Instant};
 
 /// How long announced entries may wait for more to join them. [ours: well below a WAN's RTT]
 const BATCH_AGE_MAX: Duration = Duration::from_millis(50);
+
+/// Bytes read and hashed at a time in a dry run.
+const DRY_PIECE_BYTES: usize = 256 << 10;
 
 /// Longest wait before looking whether the session was stopped.
 const WAIT_MAX: Duration = Duration::from_millis(100);
@@ -50,10 +54,16 @@ pub(crate) struct Sender<'a> {
     ledger: Mutex<SendLedger>,
     changed: Condvar,
     guard: Mutex<Guard>,
+    dry_run: bool,
 }
 
 impl<'a> Sender<'a> {
-    pub(crate) fn new(session: &'a Session, outbox: Outbox, tally: &'a Tally<'a>) -> Self {
+    pub(crate) fn new(
+        session: &'a Session,
+        outbox: Outbox,
+        tally: &'a Tally<'a>,
+        dry_run: bool,
+    ) -> Self {
         let announcer =
             Announcer { next_id: 1, batch: Vec::new(), bytes: 0, since: Instant::now() };
         Self {
@@ -65,6 +75,7 @@ impl<'a> Sender<'a> {
             ledger: Mutex::default(),
             changed: Condvar::new(),
             guard: Mutex::new(Guard::new(Role::Sender)),
+            dry_run,
         }
     }
 
@@ -187,8 +198,7 @@ impl<'a> Sender<'a> {
             }
             (Verdict::Skip, _) if is_file => self.tally.file_skipped(path, file.entry.size),
             (Verdict::WouldSend, _) => {
-                let outcome = crate::event::Outcome::WouldCopy;
-                self.tally.settled(path, outcome, file.entry.size, None);
+                self.tally.settled(path, Outcome::WouldCopy, file.entry.size, None);
             }
             _ => {}
         }
@@ -232,9 +242,35 @@ impl<'a> Sender<'a> {
         }
     }
 
+    /// In a dry run there are no streams, but comparisons are still to be made.
+    pub(crate) fn run_dry(&self) {
+        if !self.dry_run {
+            return;
+        }
+        let mut buffer = vec![0; DRY_PIECE_BYTES];
+        while let Ok(Some(work)) = self.next_work(0, || Ok(())) {
+            if let Work::Compare { file, hash } = work
+                && let Some(file) = self.files.find(file)
+            {
+                match self.files.hash_whole(&file, &mut buffer) {
+                    Ok(ours) => self.compared(&file, ours == hash),
+                    Err(trouble) => self.trouble(file.entry.id, trouble),
+                }
+            }
+        }
+    }
+
     /// A comparison is made: equal content settles the file, else it is sent.
     pub(crate) fn compared(&self, file: &SourceFile, equal: bool) {
         let id = file.entry.id;
+        if self.dry_run && !equal {
+            self.with_ledger(|ledger| ledger.drop_file(id));
+            self.files.remove(id);
+            self.outbox.post(&Message::Differs(vec![id]));
+            let path = self.files.path(file);
+            self.tally.settled(path, Outcome::WouldCopy, file.entry.size, None);
+            return self.notify_if_settled();
+        }
         match self.with_ledger(|ledger| ledger.compared(id, equal)) {
             Next::Settled => {
                 self.files.remove(id);

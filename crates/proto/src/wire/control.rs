@@ -94,6 +94,9 @@ pub enum Message {
     /// could be made. Empty at its end.
     #[n(23)]
     Tunnel(#[n(0)] Bytes),
+    /// Sender → receiver, in a dry run: content compared different, and would be sent.
+    #[n(24)]
+    Differs(#[n(0)] Vec<u64>),
 }
 
 /// First message of the client.
@@ -207,6 +210,10 @@ pub struct Open {
     /// How many data connections the client will open.
     #[n(7)]
     pub streams: u32,
+    /// Milliseconds of silence after which the client gives up; 0 where it does not say. The server
+    /// shows signs of life often enough for that.
+    #[n(8)]
+    pub timeout_ms: u64,
 }
 
 /// Answer to [`Open`].

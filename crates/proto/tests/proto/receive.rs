@@ -217,15 +217,6 @@ fn holes_outside_the_file_or_of_another_kind_of_file_are_refused() {
 }
 
 #[test]
-fn many_holes_of_a_huge_file_cost_no_more_than_themselves() {
-    // 4 PiB in blocks of 16 MiB: a bitmap of 32 MiB, which nobody may make for every run.
-    let mut ledger = ReceiveLedger::new();
-    ledger.expect_blocks(1, Layout::new(4 << 50, 16 << 20).unwrap(), &[]);
-    let list: Vec<(u64, u64)> = (0..16_000).map(|at| (2 * at, 1)).collect();
-    assert_eq!(ledger.holes(&runs(1, &list)).map(|fresh| fresh.len()), Ok(16_000));
-}
-
-#[test]
 fn a_block_copied_within_the_host_is_here_without_a_hash() {
     let mut ledger = books();
     assert!(ledger.copied(1, 0));

@@ -1,0 +1,130 @@
+//! A daemon for a test: its own state, a free port, ended with the value.
+
+use super::run::{Running, cp, wait_until};
+use super::{Done, Scratch};
+use crate::command;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A daemon that serves.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    running: Running,
+    pub(crate) port: u16,
+    pub(crate) fingerprint: String,
+    root: PathBuf,
+    flags: Vec<String>,
+    state: Scratch,
+}
+
+impl Daemon {
+    /// Serves `root` on a free port of the loopback interface.
+    #[track_caller]
+    pub(crate) fn start(root: &Path, flags: &[&str]) -> Self {
+        let state = Scratch::new();
+        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        let running = Running::start(&mut serve(root, &flags, state.path(), 0));
+        let mut daemon = Self {
+            running,
+            port: 0,
+            fingerprint: String::new(),
+            root: root.to_owned(),
+            flags,
+            state,
+        };
+        daemon.meet();
+        daemon
+    }
+
+    /// Starts it again on the same port, after it was killed or has ended.
+    #[track_caller]
+    pub(crate) fn restart(&mut self) {
+        let mut command = serve(&self.root, &self.flags, self.state.path(), self.port);
+        self.running = Running::start(&mut command);
+        self.meet();
+    }
+
+    /// Reads what it says first.
+    #[track_caller]
+    fn meet(&mut self) {
+        wait_until("the daemon listens", || {
+            assert!(!self.running.is_over(), "the daemon ended: {}", self.running.err());
+            self.running.out().contains('\n')
+        });
+        let first = self.events().remove(0);
+        assert_eq!(first["event"], "listening");
+        self.port = first["port"].as_u64().and_then(|port| port.try_into().ok()).unwrap();
+        self.fingerprint = first["fingerprint"].as_str().unwrap().to_owned();
+    }
+
+    /// A place beneath its root.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("bankfull://127.0.0.1:{}/{path}", self.port)
+    }
+
+    /// `bankfull cp --json` that trusts it.
+    pub(crate) fn cp(&self) -> Command {
+        let mut command = cp();
+        command.args(["--fingerprint", &self.fingerprint]);
+        command
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.running.id()
+    }
+
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.running.is_over()
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.running.kill();
+    }
+
+    pub(crate) fn running(&self) -> &Running {
+        &self.running
+    }
+
+    pub(crate) fn err(&self) -> String {
+        self.running.err()
+    }
+
+    /// Its JSON lines so far.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let out = self.running.out();
+        // The last line may still be on its way.
+        let whole = out.rfind('\n').map_or("", |end| &out[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
+    /// How many sessions and strangers it is done with.
+    pub(crate) fn clients_done(&self) -> usize {
+        self.events().iter().filter(|event| event["event"] == "client_done").count()
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub(crate) fn wait(self) -> Done {
+        let Self { running, .. } = self;
+        running.wait()
+    }
+}
+
+fn serve(root: &Path, flags: &[String], state: &Path, port: u16) -> Command {
+    let mut command = command();
+    command.arg("serve").arg(root).args(["--json", "--listen"]).arg(format!("127.0.0.1:{port}"));
+    command.arg("--state-dir").arg(state).args(flags);
+    command
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let err = self.running.err();
+        if std::thread::panicking() {
+            println!("the daemon said:\n{}\n{err}", self.running.out());
+        } else {
+            assert!(!err.contains("panicked"), "the daemon panicked:\n{err}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What the tests of whole transfers share: running the program with a time limit, daemons, ssh
+//! servers, trees and their comparison, a proxy that misbehaves, and peers that do.
+//!
+//! What lives here knows how to arrange and observe; what must hold is said by the tests.
+
+mod compare;
+mod daemon;
+mod journals;
+mod peer;
+mod proxy;
+mod rng;
+mod run;
+mod scratch;
+mod ssh;
+mod tree;
+
+pub(crate) use compare::{assert_same, differences, snapshot};
+pub(crate) use daemon::Daemon;
+pub(crate) use journals::{JournalFile, journals, litter};
+pub(crate) use peer::{FakeServer, Peer, Wire, entry, open_push};
+pub(crate) use proxy::Proxy;
+pub(crate) use rng::{Rng, seed};
+pub(crate) use run::{Done, Running, cp, program_for_anyone, run, run_for, wait_until};
+pub(crate) use scratch::{Mount, Scratch, is_root};
+pub(crate) use ssh::SshServer;
+pub(crate) use tree::{Tree, fill, set_mode, set_mtime, write_file};

@@ -1,0 +1,240 @@
+//! Runs the program: never longer than a limit, and with everything it wrote at hand when a test
+//! fails.
+
+use super::Scratch;
+use crate::command;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// What takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// How long output may stay open after the program ended: ssh outlives a killed client a moment.
+const OUTPUT_LIMIT: Duration = Duration::from_secs(10);
+
+/// `bankfull cp --json`, to be called with more arguments.
+pub(crate) fn cp() -> Command {
+    let mut command = command();
+    command.args(["cp", "--json"]);
+    command
+}
+
+/// Runs a command to its end.
+#[track_caller]
+pub(crate) fn run(command: &mut Command) -> Done {
+    Running::start(command).wait()
+}
+
+/// Runs a command to its end, which must come within `limit`.
+#[track_caller]
+pub(crate) fn run_for(command: &mut Command, limit: Duration) -> Done {
+    Running::start(command).wait_for(limit)
+}
+
+/// Waits until something holds.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited too long until {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A copy of the program that other users can reach, and its command with their number.
+pub(crate) fn program_for_anyone(scratch: &Scratch, uid: u32) -> Command {
+    scratch.open_to_all();
+    let path: PathBuf = scratch.join("bankfull");
+    if !path.exists() {
+        std::fs::copy(env!("CARGO_BIN_EXE_bankfull"), &path).unwrap();
+    }
+    let mut command = Command::new(path);
+    command.uid(uid).gid(uid).env("HOME", "/nonexistent").env_remove("XDG_STATE_HOME");
+    command
+}
+
+/// What a program wrote so far.
+#[derive(Debug, Clone, Default)]
+struct Text(Arc<Mutex<Vec<u8>>>);
+
+impl Text {
+    fn collect(&self, mut from: impl Read + Send + 'static) -> JoinHandle<()> {
+        let text = self.clone();
+        thread::spawn(move || {
+            let mut buffer = [0; 8192];
+            while let Ok(n @ 1..) = from.read(&mut buffer) {
+                text.0.lock().unwrap().extend_from_slice(&buffer[..n]);
+            }
+        })
+    }
+
+    fn get(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+/// A program that runs. Ended when dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    what: String,
+    out: Text,
+    err: Text,
+    collectors: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    #[track_caller]
+    pub(crate) fn start(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let (out, err) = (Text::default(), Text::default());
+        let collectors = vec![
+            out.collect(child.stdout.take().expect("a pipe")),
+            err.collect(child.stderr.take().expect("a pipe")),
+        ];
+        Self { child, what: format!("{command:?}"), out, err, collectors }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn out(&self) -> String {
+        self.out.get()
+    }
+
+    pub(crate) fn err(&self) -> String {
+        self.err.get()
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.child.try_wait().expect("a child can be waited for").is_some()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let id = Pid::from_child(&self.child);
+        let _ = kill_process(id, signal);
+    }
+
+    /// SIGKILL, and waits for its effect.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    #[track_caller]
+    pub(crate) fn wait(self) -> Done {
+        self.wait_for(LIMIT)
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_for(mut self, limit: Duration) -> Done {
+        let deadline = Instant::now() + limit;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                break status;
+            }
+            if Instant::now() >= deadline {
+                self.kill();
+                panic!(
+                    "{} hung for {limit:?}\nstdout: {}\nstderr: {}",
+                    self.what,
+                    self.out(),
+                    self.err()
+                );
+            }
+            thread::sleep(Duration::from_millis(2));
+        };
+        self.done(status)
+    }
+
+    fn done(mut self, status: ExitStatus) -> Done {
+        let deadline = Instant::now() + OUTPUT_LIMIT;
+        for collector in std::mem::take(&mut self.collectors) {
+            while !collector.is_finished() && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let what = std::mem::take(&mut self.what);
+        Done { code: status.code(), out: self.out(), err: self.err(), what }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A program that ended.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// Its exit code; `None` when a signal ended it.
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+    what: String,
+}
+
+impl Done {
+    /// Panics with everything known unless it ended with `code`.
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Self {
+        assert!(
+            self.code == Some(code),
+            "{} ended with {:?}, not {code}\nstdout: {}\nstderr: {}",
+            self.what,
+            self.code,
+            tail(&self.out),
+            tail(&self.err)
+        );
+        self
+    }
+
+    /// The error that ended it, in one line that holds all of `parts`.
+    #[track_caller]
+    pub(crate) fn says(&self, parts: &[&str]) {
+        let lines: Vec<&str> = self.err.lines().filter(|l| l.starts_with("bankfull: ")).collect();
+        let fits = |line: &&&str| parts.iter().all(|part| line.contains(part));
+        assert!(lines.iter().any(|line| fits(&line)), "no line says {parts:?} in:\n{}", self.err);
+    }
+
+    /// The lines of `--json`.
+    #[track_caller]
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let parse = |line: &str| match serde_json::from_str(line) {
+            Ok(value) => value,
+            Err(error) => panic!("{line:?} is no JSON: {error}"),
+        };
+        self.out.lines().map(parse).collect()
+    }
+
+    /// A figure of the summary, which must be the last line.
+    #[track_caller]
+    pub(crate) fn figure(&self, name: &str) -> u64 {
+        let last = self.events().pop().unwrap_or_default();
+        assert_eq!(last["event"], "summary", "{}\n{}", tail(&self.out), tail(&self.err));
+        last[name].as_u64().unwrap_or_else(|| panic!("no number {name:?} in {last}"))
+    }
+
+    /// Several figures of the summary.
+    #[track_caller]
+    pub(crate) fn figures<const N: usize>(&self, names: [&str; N]) -> [u64; N] {
+        names.map(|name| self.figure(name))
+    }
+}
+
+/// The end of a text, which is where errors stand.
+fn tail(text: &str) -> &str {
+    let start = text.len().saturating_sub(4000);
+    (start..text.len()).find_map(|at| text.get(at..)).unwrap_or_default()
+}

@@ -1,0 +1,346 @@
+//! The world around the two books: what is on its way, what happens next, and what must be true at
+//! the end.
+
+use super::{FilePlan, Planned, Random, Scenario};
+use crate::support::{hash_of, packed, runs};
+use bankfull_proto::blocks::Layout;
+use bankfull_proto::hash::BlockHash;
+use bankfull_proto::receive::ReceiveLedger;
+use bankfull_proto::send::SendLedger;
+use bankfull_proto::session::{Guard, Role};
+use bankfull_proto::wire::control::{self, Entry, FileRuns, Message};
+use bankfull_proto::wire::data::HEADER_BYTES;
+use bankfull_proto::wire::frame::PREFIX_BYTES;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Steps in a row in which nothing happens before we say that nothing ever will.
+const IDLE_MAX: u32 = 20_000;
+
+/// One side's end of a data connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// Attached, but its thread has not started: only on the accepting side.
+    Waiting,
+    Open,
+    /// Ended, in order or not.
+    Closed,
+}
+
+/// A frame on its way.
+#[derive(Debug)]
+pub(super) enum Frame {
+    Block {
+        header: [u8; HEADER_BYTES],
+        damaged: bool,
+    },
+    /// Small files; of a damaged pack one file, or all of them.
+    Pack {
+        files: Vec<u64>,
+        damaged: Option<Damage>,
+    },
+    End,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Damage {
+    One(usize),
+    All,
+}
+
+/// A data connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) number: u32,
+    pub(super) sender: End,
+    pub(super) receiver: End,
+    pub(super) frames: VecDeque<Frame>,
+    /// A block whose header was read and claimed, and whose payload is still coming.
+    pub(super) arriving: Option<(u64, u64, bool)>,
+    /// Broken: nothing new gets through, and either side may notice at any time.
+    pub(super) cut: bool,
+}
+
+/// What the receiver has to say and did not write yet. Acknowledgements are gathered, and written
+/// before the messages posted with them.
+#[derive(Default)]
+pub(super) struct Outbox {
+    pub(super) acks: BTreeMap<u64, BTreeSet<u64>>,
+    pub(super) finished: Vec<u64>,
+    pub(super) messages: Vec<Message>,
+}
+
+pub(super) struct World {
+    pub(super) plans: Vec<FilePlan>,
+    pub(super) push: bool,
+    pub(super) random: Random,
+    pub(super) send: SendLedger,
+    pub(super) receive: ReceiveLedger,
+    pub(super) sender_guard: Guard,
+    pub(super) receiver_guard: Guard,
+    pub(super) to_sender: VecDeque<Vec<u8>>,
+    pub(super) to_receiver: VecDeque<Vec<u8>>,
+    pub(super) outbox: Outbox,
+    pub(super) links: Vec<Link>,
+    next_stream: u32,
+    losses: u32,
+    damages: u32,
+    pub(super) give_ups: u32,
+    /// How many of the plans are announced.
+    pub(super) announced: usize,
+    pub(super) entries_ended: bool,
+    pub(super) finish_sent: bool,
+    pub(super) finish_seen: bool,
+    pub(super) done_sent: bool,
+    pub(super) done_seen: bool,
+    /// Files that the sender may still give up, and those that the receiver may.
+    pub(super) sending: BTreeSet<u64>,
+    pub(super) receiving: BTreeSet<u64>,
+    /// What was verified or placed by the receiver; a packed file counts as its block 0.
+    pub(super) verified: BTreeSet<(u64, u64)>,
+    pub(super) complete: BTreeSet<u64>,
+    pub(super) given_up: BTreeSet<u64>,
+    pub(super) blocks_sent: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Announce,
+    SenderReads,
+    ReceiverReads,
+    ReceiverWrites,
+    Enter(usize),
+    Work(usize),
+    Arrive(usize),
+    SenderNotices(usize),
+    ReceiverNotices(usize),
+    Finish,
+    Done,
+}
+
+impl World {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        let mut world = Self {
+            plans: scenario.files.clone(),
+            push: scenario.push,
+            random: Random(scenario.seed),
+            send: SendLedger::new(),
+            receive: ReceiveLedger::new(),
+            sender_guard: Guard::new(Role::Sender),
+            receiver_guard: Guard::new(Role::Receiver),
+            to_sender: VecDeque::new(),
+            to_receiver: VecDeque::new(),
+            outbox: Outbox::default(),
+            links: Vec::new(),
+            next_stream: 0,
+            losses: scenario.losses,
+            damages: scenario.damages,
+            give_ups: scenario.give_ups,
+            announced: 0,
+            entries_ended: false,
+            finish_sent: false,
+            finish_seen: false,
+            done_sent: false,
+            done_seen: false,
+            sending: BTreeSet::new(),
+            receiving: BTreeSet::new(),
+            verified: BTreeSet::new(),
+            complete: BTreeSet::new(),
+            given_up: BTreeSet::new(),
+            blocks_sent: 0,
+        };
+        (0..scenario.streams).for_each(|_| world.open_link());
+        world
+    }
+
+    /// Lets things happen until the sender has heard that all is done.
+    pub(super) fn run(&mut self) {
+        let mut idle = 0;
+        while !self.done_seen {
+            if self.random.percent(6) {
+                self.mishap();
+            }
+            let events = self.possible();
+            let event = self.random.pick(&events);
+            let happened = event.is_some_and(|event| self.happen(event));
+            idle = if happened { 0 } else { idle + 1 };
+            assert!(idle < IDLE_MAX, "nothing happens any more: {:?}", self.links);
+        }
+    }
+
+    /// What must be true when a transfer is over.
+    pub(super) fn check_end(&self) {
+        assert!(self.send.is_settled() && self.send.open_files() == 0);
+        assert_eq!(self.receive.open_ids().count(), 0, "the receiver waits for files");
+        assert!(self.sender_guard.is_over() && self.receiver_guard.is_over());
+        for (plan, id) in self.plans.iter().zip(1..) {
+            let asked_for = !matches!(plan.planned, Planned::Skip | Planned::Refuse);
+            let given_up = self.given_up.contains(&id);
+            let complete = self.complete.contains(&id);
+            if !given_up {
+                assert_eq!(complete, asked_for, "file {id} {plan:?}");
+            }
+            // A small file may be placed before the receiver hears that it is given up; one in
+            // blocks cannot, for it is given up before its seal or not at all.
+            assert!(!complete || !given_up || plan.block_bytes == 0, "file {id} {plan:?}");
+            if complete && !matches!(plan.planned, Planned::Compare { .. }) {
+                let sent = self.verified.range((id, 0)..(id + 1, 0)).map(|(_, index)| *index);
+                let mut there: BTreeSet<u64> = sent.collect();
+                there.extend(plan.here.iter().chain(&plan.holes));
+                let count = plan.layout().map_or(1, |layout| layout.count());
+                assert_eq!(there.len() as u64, count, "file {id} {plan:?}");
+            }
+        }
+    }
+
+    pub(super) fn plan(&self, id: u64) -> &FilePlan {
+        &self.plans[id as usize - 1]
+    }
+
+    /// A fresh connection, made by one side and taken in by the other.
+    pub(super) fn open_link(&mut self) {
+        let (sender, receiver) =
+            if self.push { (End::Open, End::Waiting) } else { (End::Waiting, End::Open) };
+        // Whoever has finished accepts nothing more.
+        let refused = self.finish_sent;
+        self.links.push(Link {
+            number: self.next_stream,
+            sender: if refused { End::Closed } else { sender },
+            receiver,
+            frames: VecDeque::new(),
+            arriving: None,
+            cut: refused,
+        });
+        self.next_stream += 1;
+    }
+
+    pub(super) fn post_to_receiver(&mut self, message: &Message) {
+        self.to_receiver.push_back(control::encode(message).unwrap());
+    }
+
+    fn possible(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        let mut add = |when: bool, event: Event| {
+            if when {
+                events.push(event);
+            }
+        };
+        add(!self.entries_ended, Event::Announce);
+        add(!self.to_sender.is_empty(), Event::SenderReads);
+        add(!self.to_receiver.is_empty(), Event::ReceiverReads);
+        add(!self.outbox.is_empty(), Event::ReceiverWrites);
+        for (at, link) in self.links.iter().enumerate() {
+            let arrives = !link.frames.is_empty() || link.arriving.is_some();
+            add(link.sender == End::Waiting || link.receiver == End::Waiting, Event::Enter(at));
+            add(link.sender == End::Open, Event::Work(at));
+            add(link.receiver == End::Open && arrives, Event::Arrive(at));
+            add(link.cut && link.sender == End::Open, Event::SenderNotices(at));
+            add(link.cut && link.receiver == End::Open, Event::ReceiverNotices(at));
+        }
+        let sender_idle = self.links.iter().all(|link| link.sender == End::Closed);
+        add(self.send.is_settled() && sender_idle && !self.finish_sent, Event::Finish);
+        let receiver_idle = self.links.iter().all(|link| link.receiver == End::Closed);
+        add(self.finish_seen && receiver_idle && !self.done_sent, Event::Done);
+        events
+    }
+
+    /// Lets something happen; false when it came to nothing.
+    fn happen(&mut self, event: Event) -> bool {
+        match event {
+            Event::Announce => self.announce_some(),
+            Event::SenderReads => self.sender_reads(),
+            Event::ReceiverReads => self.receiver_reads(),
+            Event::ReceiverWrites => self.receiver_writes(),
+            Event::Enter(at) => self.enter(at),
+            Event::Work(at) => return self.work(at),
+            Event::Arrive(at) => self.arrive(at),
+            Event::SenderNotices(at) => self.sender_notices(at),
+            Event::ReceiverNotices(at) => self.receiver_notices(at),
+            Event::Finish => self.finish(),
+            Event::Done => self.done(),
+        }
+        true
+    }
+
+    fn enter(&mut self, at: usize) {
+        let link = &mut self.links[at];
+        for end in [&mut link.sender, &mut link.receiver] {
+            if *end == End::Waiting {
+                *end = End::Open;
+            }
+        }
+    }
+
+    /// Something goes wrong.
+    fn mishap(&mut self) {
+        match self.random.below(4) {
+            0 if self.losses > 0 => self.cut_a_link(),
+            1 if self.damages > 0 => self.damage_a_frame(),
+            2 if self.give_ups > 0 => self.sender_gives_up(),
+            3 if self.give_ups > 0 => self.receiver_gives_up(),
+            _ => {}
+        }
+    }
+
+    /// A connection breaks. Some of the frames on their way still arrive, the others are lost.
+    fn cut_a_link(&mut self) {
+        let whole: Vec<usize> = (0..self.links.len()).filter(|&at| !self.links[at].cut).collect();
+        let Some(at) = self.random.pick(&whole) else { return };
+        let on_their_way = self.links[at].frames.len();
+        let kept = self.random.below(on_their_way + 1);
+        self.links[at].frames.truncate(kept);
+        self.links[at].cut = true;
+        self.losses -= 1;
+    }
+
+    fn damage_a_frame(&mut self) {
+        let at = self.random.below(self.links.len());
+        let link = &mut self.links[at];
+        if link.frames.is_empty() {
+            return;
+        }
+        let which = self.random.below(link.frames.len());
+        match &mut link.frames[which] {
+            Frame::Block { damaged, .. } => *damaged = true,
+            Frame::Pack { files, damaged } => {
+                let one = Damage::One(self.random.below(files.len()));
+                *damaged = Some(if self.random.percent(50) { one } else { Damage::All });
+            }
+            Frame::End => return,
+        }
+        self.damages -= 1;
+    }
+}
+
+impl Outbox {
+    fn is_empty(&self) -> bool {
+        self.acks.is_empty() && self.finished.is_empty() && self.messages.is_empty()
+    }
+}
+
+impl FilePlan {
+    pub(super) fn layout(&self) -> Option<Layout> {
+        Layout::new(self.size, self.block_bytes).ok()
+    }
+
+    pub(super) fn entry(&self, id: u64) -> Entry {
+        let sparse = !self.holes.is_empty();
+        Entry { block_bytes: self.block_bytes, sparse, ..packed(id, self.size) }
+    }
+
+    /// The blocks that are here; every other one with its hash, as a local copy leaves none.
+    pub(super) fn here(&self, id: u64) -> Vec<(u64, Option<BlockHash>)> {
+        let hash = |index: u64| index.is_multiple_of(2).then(|| hash_of(id, index));
+        self.here.iter().map(|&index| (index, hash(index))).collect()
+    }
+
+    /// Numbers of blocks as runs of one.
+    pub(super) fn listed(id: u64, numbers: &[u64]) -> FileRuns {
+        let single: Vec<(u64, u64)> = numbers.iter().map(|&index| (index, 1)).collect();
+        runs(id, &single)
+    }
+}
+
+/// Reads a message off the wire.
+pub(super) fn decoded(frame: &[u8]) -> Message {
+    control::decode(&frame[PREFIX_BYTES..]).unwrap()
+}
