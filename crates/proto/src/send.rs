@@ -404,9 +404,11 @@ impl SendLedger {
     /// Takes in that a connection is closed: what it carried and nobody acknowledged goes back into
     /// the queue. Returns whether there is work again.
     pub fn stream_ended(&mut self, stream: u32) -> bool {
-        let lost: Vec<(u64, u64)> =
+        let mut lost: Vec<(u64, u64)> =
             self.in_flight.iter().filter(|(_, s)| **s == stream).map(|(key, _)| *key).collect();
-        for (id, index) in &lost {
+        // Put back from the last to the first, they come out in the order they went in.
+        lost.sort_unstable();
+        for (id, index) in lost.iter().rev() {
             self.in_flight.remove(&(*id, *index));
             self.requeue(*id, *index);
         }
