@@ -1,5 +1,6 @@
 //! The public entry: what to copy, how, and run.
 
+use crate::anchor::Anchor;
 use crate::cancel::Cancel;
 use crate::client::{self, Request, path_bytes};
 use crate::error::{Error, ErrorKind};
@@ -136,13 +137,20 @@ impl Transfer {
             Direction::Pull => self.sources.iter().map(far_path).collect(),
         };
         let token = self.daemon.token.clone();
-        let request = Request { transfer: self, direction, far_paths, token };
+        let items = match direction {
+            Direction::Push => {
+                let typed: Vec<_> = self.sources.iter().map(|s| path_bytes(s.path())).collect();
+                Anchor::Host.find_sources(&typed)?
+            }
+            Direction::Pull => Vec::new(),
+        };
+        let request = Request { transfer: self, direction, far_paths, token, items };
         match far {
             Location::Daemon { host, port, .. } => {
-                client::daemon::transfer(host, *port, &request, events, cancel, started)
+                client::daemon::transfer(host, *port, request, events, cancel, started)
             }
             Location::Ssh { user, host, .. } => {
-                client::ssh::transfer(user.as_deref(), host, &request, events, cancel, started)
+                client::ssh::transfer(user.as_deref(), host, request, events, cancel, started)
             }
             Location::Local(_) => Err(Error::new(ErrorKind::Usage, "both places are local")),
         }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub(crate) fn transfer(
     host: &str,
     port: u16,
-    request: &Request<'_>,
+    request: Request<'_>,
     events: &dyn EventSink,
     cancel: &Cancel,
     started: Instant,

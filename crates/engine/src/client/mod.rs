@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Route, Summary};
 use crate::net::control::{ControlReader, Outbox};
 use crate::options::Fsync;
+use crate::sender::walk::SourceItem;
 use crate::session::{Session, Tally};
 use crate::transfer::Transfer;
 use bankfull_proto::limits::STREAMS_MAX;
@@ -51,6 +52,8 @@ pub(crate) struct Request<'t> {
     /// The far side's paths, as typed.
     pub(crate) far_paths: Vec<PathBytes>,
     pub(crate) token: Option<Vec<u8>>,
+    /// The sources, where they are on this side.
+    pub(crate) items: Vec<SourceItem>,
 }
 
 impl Far {
@@ -93,7 +96,7 @@ pub(crate) fn run(
     mut far: Far,
     welcome: Welcome,
     mut connector: Connector,
-    request: &Request<'_>,
+    mut request: Request<'_>,
     events: &dyn EventSink,
     cancel: &Cancel,
     started: Instant,
@@ -112,12 +115,9 @@ pub(crate) fn run(
         ));
     }
     let count = transfer.streams.min(welcome.streams_max).min(STREAMS_MAX);
-    let mut items = Vec::new();
-    if request.direction == Direction::Push {
-        let typed: Vec<PathBytes> = transfer.sources.iter().map(|s| path_bytes(s.path())).collect();
-        items = Anchor::Host.find_sources(&typed)?;
-    }
-    let opened = agree(&mut far, request, items.iter().map(|i| i.to_source()).collect(), count)?;
+    let items = std::mem::take(&mut request.items);
+    let sources = items.iter().map(|item| item.to_source()).collect();
+    let opened = agree(&mut far, &request, sources, count)?;
     let part = match request.direction {
         Direction::Push => {
             tell_landing(events, &transfer.sources, &opened.landing);

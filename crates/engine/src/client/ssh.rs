@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) fn transfer(
     user: Option<&str>,
     host: &str,
-    request: &Request<'_>,
+    request: Request<'_>,
     events: &dyn EventSink,
     cancel: &Cancel,
     started: Instant,

@@ -49,7 +49,10 @@ impl PartNames {
 
 /// Sessions of this process by the part they hold, so that a newer session for the same file can
 /// end one that has not noticed yet that its client is gone.
-static HOLDERS: LazyLock<Mutex<HashMap<(u64, u64), Weak<Session>>>> = LazyLock::new(Mutex::default);
+static HOLDERS: LazyLock<Mutex<Holders>> = LazyLock::new(Mutex::default);
+
+/// Device and inode of a part, and the session that holds it.
+type Holders = HashMap<(u64, u64), Weak<Session>>;
 
 /// A part and its journal, open.
 #[derive(Debug)]

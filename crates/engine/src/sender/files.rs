@@ -238,13 +238,13 @@ mod tests {
         std::fs::write(&path, b"one").unwrap();
         let sources = SourceFiles::default();
         sources.dirs.pin(0, Arc::new(Dir::open(dir.path()).unwrap()), PathBuf::new());
-        let stat = bankfull_sys::stat_file(&File::open(&path).unwrap()).unwrap();
+        let stat = bankfull_sys::stat_file(File::open(&path).unwrap()).unwrap();
         sources.insert(entry_of(&stat, OsStr::new("f"), 0).unwrap(), 0, OsStr::new("f"), 0);
         let file = sources.find(0).unwrap();
         assert!(sources.open_once(&file).is_ok());
         std::thread::sleep(std::time::Duration::from_millis(20));
         std::fs::write(&path, b"two").unwrap();
-        bankfull_sys::set_mtime(&File::options().write(true).open(&path).unwrap(), stat.mtime)
+        bankfull_sys::set_mtime(File::options().write(true).open(&path).unwrap(), stat.mtime)
             .unwrap();
         assert!(matches!(sources.open_once(&file), Err(Trouble::Changed)));
     }
