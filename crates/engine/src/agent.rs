@@ -107,7 +107,7 @@ fn attach(mut socket: TcpStream, host: &Host, config: &Arc<ServerConfig>) -> Res
     if magic != DATA_MAGIC {
         return Err(Error::new(ErrorKind::Protocol, "a stranger on the data port"));
     }
-    host.attach(Socket::Tcp(socket), connection, &magic).map_err(failed)
+    host.attach(Socket::Tcp(socket), connection, &magic, Box::new(())).map_err(failed)
 }
 
 /// Standard input with a time-out.

@@ -8,7 +8,7 @@ use crate::driver::{Channel, Drive, Latch, Part, Streams};
 use crate::error::Error;
 use crate::event::{EventSink, Summary};
 use crate::net::control::{ControlReader, Outbox, lock};
-use crate::net::stream::{DataStream, Socket, Unattached, read_attach};
+use crate::net::stream::{DataStream, Seat, Socket, Unattached, read_attach};
 use crate::options::Fsync;
 use crate::session::{Session, Tally};
 use bankfull_proto::limits::STREAMS_MAX;
@@ -277,6 +277,7 @@ impl Host {
         socket: Socket,
         tls: Option<Connection>,
         magic: &[u8; 8],
+        seat: Seat,
     ) -> io::Result<()> {
         let encrypted = tls.is_some();
         let (unattached, bytes) = read_attach(socket, tls, magic)?;
@@ -295,7 +296,8 @@ impl Host {
             }
             (slot.key, slot.accepted.clone())
         };
-        let stream = finish_attach(unattached, &attach, &key, self.policy.timeout)?;
+        let mut stream = finish_attach(unattached, &attach, &key, self.policy.timeout)?;
+        stream.keep(seat);
         accepted.send((attach.stream, stream)).map_err(|_| refused())
     }
 }
@@ -328,7 +330,7 @@ fn accept_tunnelled(
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let stream = DataStream::accept(unattached, &attach, key)?;
-        accepted.send((attach.stream, stream)).map_err(io::Error::other)
+        accepted.send((attach.stream, stream)).map_err(|_| io::ErrorKind::ConnectionAborted.into())
     };
     // The client notices by itself when its tunnel does not answer.
     let _ = attached();

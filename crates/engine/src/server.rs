@@ -51,6 +51,24 @@ struct State {
     draining: Cancel,
 }
 
+/// A connection that is counted; dropping it makes room for another.
+struct Seated(Arc<State>);
+
+impl Drop for Seated {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A connection that has said nothing yet.
+struct Newcomer {
+    id: u64,
+    socket: TcpStream,
+    seat: Seated,
+    /// There is no room for it; it may be told so.
+    busy: bool,
+}
+
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
@@ -147,8 +165,8 @@ impl Server {
                     Ok((socket, peer)) => {
                         next += 1;
                         let id = next;
-                        self.admit(id, &socket);
-                        scope.spawn(move || self.greet(id, socket, peer, events));
+                        let seat = self.admit(id, &socket);
+                        scope.spawn(move || self.greet(id, socket, peer, seat, events));
                     }
                     Err(e) if is_passing(&e) => thread::sleep(Duration::from_millis(10)),
                     Err(e) => return Err(failed(e)),
@@ -158,11 +176,12 @@ impl Server {
     }
 
     /// Counts a connection and starts its clock.
-    fn admit(&self, id: u64, socket: &TcpStream) {
+    fn admit(&self, id: u64, socket: &TcpStream) -> Seated {
         self.state.connections.fetch_add(1, Ordering::SeqCst);
         if let Ok(handle) = socket.try_clone() {
             lock(&self.state.waiting).insert(id, (Instant::now() + GREETING_MAX, handle));
         }
+        Seated(Arc::clone(&self.state))
     }
 
     /// Ends connections that took too long to authenticate.
@@ -184,27 +203,28 @@ impl Server {
     }
 
     /// One connection's thread.
-    fn greet(&self, id: u64, socket: TcpStream, peer: SocketAddr, events: &dyn EventSink) {
+    fn greet(
+        &self,
+        id: u64,
+        socket: TcpStream,
+        peer: SocketAddr,
+        seat: Seated,
+        events: &dyn EventSink,
+    ) {
         let peer = peer.to_string();
         let count = self.state.connections.load(Ordering::SeqCst);
         if count <= self.connections_max + BUSY_MAX {
             let busy = count > self.connections_max;
-            if let Err(error) = self.talk(id, socket, &peer, busy, events) {
+            let caller = Newcomer { id, socket, seat, busy };
+            if let Err(error) = self.talk(caller, &peer, events) {
                 events.event(Event::ClientDone { peer, result: Err(error.to_string()) });
             }
         }
         lock(&self.state.waiting).remove(&id);
-        self.state.connections.fetch_sub(1, Ordering::SeqCst);
     }
 
-    fn talk(
-        &self,
-        id: u64,
-        mut socket: TcpStream,
-        peer: &str,
-        busy: bool,
-        events: &dyn EventSink,
-    ) -> Result<(), Error> {
+    fn talk(&self, newcomer: Newcomer, peer: &str, events: &dyn EventSink) -> Result<(), Error> {
+        let Newcomer { id, mut socket, seat, busy } = newcomer;
         let timeout = self.state.host.policy.timeout;
         let failed = |e: io::Error| Error::network(format!("the connection of {peer} failed"), &e);
         socket.set_nonblocking(false).map_err(failed)?;
@@ -220,7 +240,7 @@ impl Server {
                 let (connection, magic) = tls::accept_magic(&self.config, &mut socket)?;
                 match magic {
                     CONTROL_MAGIC => self.control(id, connection, socket, peer, busy, events),
-                    DATA_MAGIC => self.attach(id, socket, Some(connection), peer),
+                    DATA_MAGIC => self.attach(id, socket, Some(connection), seat, peer),
                     _ => Err(Error::new(ErrorKind::Protocol, format!("{peer} speaks no bankfull"))),
                 }
             }
@@ -231,7 +251,7 @@ impl Server {
                     let text = format!("{peer} speaks no bankfull");
                     return Err(Error::new(ErrorKind::Protocol, text));
                 }
-                self.attach(id, socket, None, peer)
+                self.attach(id, socket, None, seat, peer)
             }
             _ => Err(turn_away(&mut socket, peer)),
         }
@@ -242,9 +262,11 @@ impl Server {
         id: u64,
         socket: TcpStream,
         connection: Option<Connection>,
+        seat: Seated,
         peer: &str,
     ) -> Result<(), Error> {
-        let attached = self.state.host.attach(Socket::Tcp(socket), connection, &DATA_MAGIC);
+        let socket = Socket::Tcp(socket);
+        let attached = self.state.host.attach(socket, connection, &DATA_MAGIC, Box::new(seat));
         lock(&self.state.waiting).remove(&id);
         attached.map_err(|_| {
             let text = format!("a data connection of {peer} belongs to no session");

@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind};
 use bankfull_proto::wire::attach::{self, Attach, REPLY_BYTES, REQUEST_BYTES};
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, Tagger};
 use rustls::Connection;
+use std::any::Any;
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -121,7 +122,12 @@ pub(crate) struct DataStream {
     raw_len: usize,
     wire_bytes: u64,
     crypto_time: Duration,
+    /// Given back when the connection is gone.
+    seat: Option<Seat>,
 }
+
+/// A place among the connections that a server allows; dropping it makes room.
+pub(crate) type Seat = Box<dyn Any + Send>;
 
 impl DataStream {
     fn new(socket: Socket, tls: Option<Connection>) -> Self {
@@ -140,6 +146,7 @@ impl DataStream {
             raw_len: 0,
             wire_bytes: 0,
             crypto_time: Duration::ZERO,
+            seat: None,
         }
     }
 
@@ -182,6 +189,11 @@ impl DataStream {
         if self.tls.is_none() {
             self.tagger = Tagger::keyed(attach::stream_key(session_key, nonce));
         }
+    }
+
+    /// Keeps a seat for as long as the connection lives.
+    pub(crate) fn keep(&mut self, seat: Seat) {
+        self.seat = Some(seat);
     }
 
     /// Whether bytes are encrypted by this stream.
