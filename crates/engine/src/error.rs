@@ -12,6 +12,8 @@ use thiserror::Error;
 pub struct Error {
     kind: ErrorKind,
     message: String,
+    /// The cause in the protocol's terms, where it is known more exactly.
+    cause: Option<Cause>,
 }
 
 /// Causes that a program may want to tell apart.
@@ -43,7 +45,7 @@ pub enum ErrorKind {
 impl Error {
     /// An error of a kind with its one line.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), cause: None }
     }
 
     /// The cause.
@@ -83,7 +85,7 @@ impl Error {
             ErrorKind::Timeout => Cause::Timeout,
             ErrorKind::Network | ErrorKind::FarSide => Cause::Other,
         };
-        Failure::new(cause, self.message.clone())
+        Failure::new(self.cause.unwrap_or(cause), self.message.clone())
     }
 
     /// The error that a peer told us.
@@ -120,7 +122,7 @@ impl From<WireError> for Error {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         let told = Self::from_peer(&failure);
-        Self::new(told.kind, failure.text)
+        Self { cause: Some(failure.cause()), ..Self::new(told.kind, failure.text) }
     }
 }
 

@@ -34,6 +34,7 @@ pub(crate) struct Policy {
 
 /// A session that data connections may join.
 struct Slot {
+    version: u16,
     key: [u8; 32],
     plain: bool,
     streams_max: u32,
@@ -81,6 +82,14 @@ impl Caller {
             .write_all(bytes)
             .and_then(|()| self.output.flush())
             .map_err(|e| Error::network("cannot answer the client", &e))
+    }
+
+    /// Tells a client that was not greeted why it will not be.
+    pub(crate) fn refuse_ungreeted(mut self, error: &Error) {
+        let _ = self.write_raw(&control::MAGIC);
+        // A connection closed with bytes unread would be reset, and the reason lost.
+        let _ = self.reader.next();
+        self.refuse(error);
     }
 
     /// Tells the client why there will be no session.
@@ -236,6 +245,7 @@ impl Host {
         let (accepted, streams) = mpsc::channel();
         let outbox = Outbox::default();
         let slot = Slot {
+            version: welcome.version,
             key: welcome.session_key,
             plain: agreed.open.plain,
             streams_max: welcome.streams_max,
@@ -287,6 +297,7 @@ impl Host {
             let mut sessions = lock(&self.sessions);
             let slot = sessions.get_mut(&attach.session).ok_or_else(refused)?;
             let known = attach::verify(&bytes, &slot.key);
+            let known = known && attach.version == slot.version;
             if !known || (!encrypted && !slot.plain) || !slot.nonces.insert(attach.nonce) {
                 return Err(refused());
             }

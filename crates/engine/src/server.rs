@@ -310,7 +310,7 @@ impl Server {
                 (Cause::Cancelled, "the server is shutting down")
             };
             let error = Failure::new(cause, text).into();
-            caller.refuse(&error);
+            caller.refuse_ungreeted(&error);
             return Err(error);
         }
         events.event(Event::ClientConnected { peer: peer.to_owned() });

@@ -6,7 +6,7 @@ use crate::net::control::lock;
 use crate::net::stream::Socket;
 use bankfull_control::{Bytes, Limit, Stage, StageMeter, StageTimes, limited_by};
 use bankfull_proto::wire::control::{Cause, Failure, SideReport};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,14 @@ pub(crate) struct Session {
     stopped: AtomicBool,
     /// Ends the control connection, and whatever else waits.
     closers: Mutex<Vec<Closer>>,
-    streams: Mutex<HashMap<u32, Socket>>,
+    streams: Mutex<Streams>,
+}
+
+#[derive(Default)]
+struct Streams {
+    open: HashMap<u32, Socket>,
+    /// Numbers that one side gave up: such a connection must not be used when it appears late.
+    ended: HashSet<u32>,
 }
 
 impl Session {
@@ -34,7 +41,7 @@ impl Session {
     /// Wakes everything that waits; threads then notice [`is_stopped`](Self::is_stopped).
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
-        for socket in lock(&self.streams).values() {
+        for socket in lock(&self.streams).open.values() {
             socket.shutdown();
         }
         for close in &*lock(&self.closers) {
@@ -60,30 +67,36 @@ impl Session {
         closers.push(Box::new(close));
     }
 
-    /// Enters a data connection, so that it can be ended from elsewhere.
+    /// Enters a data connection, so that it can be ended from elsewhere. An error when its number
+    /// was given up already.
     pub(crate) fn enter_stream(&self, number: u32, socket: &Socket) -> std::io::Result<()> {
         let socket = socket.try_clone()?;
         let mut streams = lock(&self.streams);
         if self.is_stopped() {
             socket.shutdown();
         }
-        streams.insert(number, socket);
+        if streams.ended.contains(&number) {
+            return Err(std::io::ErrorKind::ConnectionAborted.into());
+        }
+        streams.open.insert(number, socket);
         Ok(())
     }
 
     /// Removes a data connection. True when it was there.
     pub(crate) fn leave_stream(&self, number: u32) -> bool {
-        lock(&self.streams).remove(&number).is_some()
+        lock(&self.streams).open.remove(&number).is_some()
     }
 
     /// How many data connections there are.
     pub(crate) fn stream_count(&self) -> usize {
-        lock(&self.streams).len()
+        lock(&self.streams).open.len()
     }
 
-    /// Ends one data connection. True when there was such a connection.
+    /// Ends one data connection for good. True when there was such a connection.
     pub(crate) fn close_stream(&self, number: u32) -> bool {
-        match lock(&self.streams).get(&number) {
+        let mut streams = lock(&self.streams);
+        streams.ended.insert(number);
+        match streams.open.get(&number) {
             Some(socket) => {
                 socket.shutdown();
                 true

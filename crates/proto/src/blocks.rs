@@ -1,6 +1,6 @@
 //! Block arithmetic: how a file is cut, and sets of block numbers. Knows nothing of files on disk.
 
-use crate::limits::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, FILE_BYTES_MAX};
+use crate::limits::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, FILE_BLOCKS_MAX, FILE_BYTES_MAX};
 use crate::wire::WireError;
 use std::ops::Range;
 
@@ -31,13 +31,17 @@ impl Layout {
     ///
     /// # Errors
     /// [`WireError::BadLayout`] when the block size is no power of two within the limits, or the
-    /// file is larger than a file can be.
+    /// file is larger than a file can be, or has more blocks than are allowed.
     pub fn new(size: u64, block_bytes: u32) -> Result<Self, WireError> {
         let fits = (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes);
         if !fits || !block_bytes.is_power_of_two() || size > FILE_BYTES_MAX {
             return Err(WireError::BadLayout { size, block_bytes });
         }
-        Ok(Self { size, block_bytes })
+        let layout = Self { size, block_bytes };
+        if layout.count() > FILE_BLOCKS_MAX {
+            return Err(WireError::BadLayout { size, block_bytes });
+        }
+        Ok(layout)
     }
 
     /// Size of the file in bytes.
@@ -252,8 +256,17 @@ mod tests {
         for bad in [0, 1, 1 << 19, (1 << 20) + 1, 3 << 20, 1 << 25] {
             assert!(Layout::new(1, bad).is_err(), "{bad}");
         }
-        assert!(Layout::new(FILE_BYTES_MAX + 1, 1 << 20).is_err());
-        assert!(Layout::new(FILE_BYTES_MAX, 1 << 24).is_ok());
+        assert!(Layout::new(FILE_BYTES_MAX + 1, 1 << 24).is_err());
+    }
+
+    #[test]
+    fn a_layout_from_a_peer_has_no_more_blocks_than_a_bitmap_may_hold() {
+        for block in [BLOCK_BYTES_MIN, BLOCK_BYTES_MAX] {
+            let most = FILE_BLOCKS_MAX * u64::from(block);
+            assert!(Layout::new(most, block).is_ok());
+            assert!(Layout::new(most + 1, block).is_err());
+            assert!(Layout::new(FILE_BYTES_MAX, block).is_err());
+        }
     }
 
     proptest! {

@@ -6,9 +6,9 @@
 //!
 //! What survives what: after a `kill -9` the kernel still holds every write, so every record is as
 //! good as its data. After a power loss, data may be missing behind a record that did reach the
-//! disk. The header therefore carries the boot's identity: under another boot only records before
-//! the last *barrier* (written after the data was flushed) are believed outright; the blocks of
-//! later records are read once and compared with the hash in their record. Nothing is sent again
+//! disk. The header therefore carries the boot's identity: under another boot only records
+//! that a *barrier* covers (written after their data was flushed) are believed outright; blocks of
+//! other records are read once and compared with the hash in their record. Nothing is sent again
 //! that is really there. This module does no I/O: see the engine for the order of writes.
 
 use crate::blocks::Layout;
@@ -124,8 +124,12 @@ pub enum Record {
         /// Block number.
         index: u64,
     },
-    /// The data of every record before this one has been flushed to the disk.
-    Barrier,
+    /// The data of the first records has been flushed to the disk. Others may have been appended
+    /// while the flush went on.
+    Barrier {
+        /// How many records, from the first.
+        covers: u64,
+    },
 }
 
 impl Record {
@@ -136,7 +140,7 @@ impl Record {
             Self::Block { index, hash } => (KIND_BLOCK, index, hash.0),
             Self::Hole { index } => (KIND_HOLE, index, [0; 32]),
             Self::Copied { index } => (KIND_COPIED, index, [0; 32]),
-            Self::Barrier => (KIND_BARRIER, 0, [0; 32]),
+            Self::Barrier { covers } => (KIND_BARRIER, covers, [0; 32]),
         };
         let mut out = [0; RECORD_BYTES];
         out[0..8].copy_from_slice(&index.to_be_bytes());
@@ -158,7 +162,7 @@ impl Record {
             KIND_BLOCK => Some(Self::Block { index, hash: BlockHash(at(bytes, 12)) }),
             KIND_HOLE => Some(Self::Hole { index }),
             KIND_COPIED => Some(Self::Copied { index }),
-            KIND_BARRIER => Some(Self::Barrier),
+            KIND_BARRIER => Some(Self::Barrier { covers: index }),
             _ => None,
         }
     }
@@ -195,7 +199,11 @@ pub fn replay(bytes: &[u8], boot: &[u8; 16]) -> Result<Replay, WireError> {
     let believed = if header.boot == *boot && *boot != UNKNOWN_BOOT {
         records.len()
     } else {
-        records.iter().rposition(|r| *r == Record::Barrier).map_or(0, |last| last + 1)
+        let covered = records.iter().enumerate().map(|(at, record)| match *record {
+            Record::Barrier { covers } => covers.min(at as u64) as usize,
+            _ => 0,
+        });
+        covered.max().unwrap_or(0)
     };
     let mut replay = Replay {
         header,
@@ -269,7 +277,12 @@ mod tests {
 
     #[test]
     fn under_another_boot_blocks_after_the_last_barrier_are_doubted() {
-        let bytes = journal(&[block(1), Record::Barrier, block(2), Record::Hole { index: 5 }]);
+        let bytes = journal(&[
+            block(1),
+            block(2),
+            Record::Barrier { covers: 1 },
+            Record::Hole { index: 5 },
+        ]);
         let replay = replay(&bytes, &OTHER_BOOT).unwrap();
         let trusted: Vec<u64> = replay.trusted.iter().map(|(i, _)| *i).collect();
         assert_eq!(trusted, [1, 5]);
@@ -288,7 +301,7 @@ mod tests {
     #[test]
     fn an_unhashed_copy_is_believed_only_under_its_boot_or_behind_a_barrier() {
         let copied = |index| Record::Copied { index };
-        let bytes = journal(&[copied(1), Record::Barrier, copied(2)]);
+        let bytes = journal(&[copied(1), Record::Barrier { covers: 1 }, copied(2)]);
         let indices = |boot| -> Vec<u64> {
             replay(&bytes, boot).unwrap().trusted.iter().map(|(i, _)| *i).collect()
         };

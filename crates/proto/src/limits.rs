@@ -29,6 +29,10 @@ pub const BLOCK_BYTES_MIN: u32 = 1 << 20;
 /// See [`BLOCK_BYTES_MIN`].
 pub const BLOCK_BYTES_MAX: u32 = 16 << 20;
 
+/// Most blocks of a file: both sides keep bitmaps of them, of 8 MiB at most then. 1 PiB in blocks of
+/// 16 MiB. [ours]
+pub const FILE_BLOCKS_MAX: u64 = 1 << 26;
+
 /// Files up to this size travel many to a message (a pack).
 pub const PACKED_FILE_BYTES_MAX: u64 = 256 << 10;
 

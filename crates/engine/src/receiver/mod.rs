@@ -124,7 +124,7 @@ impl<'a> Receiver<'a> {
             checksum: target.checksum,
             dry_run: target.dry_run,
             // Without the boot's identity every earlier journal is doubted, which is safe.
-            boot: bankfull_sys::boot_id().unwrap_or([0; 16]),
+            boot: bankfull_sys::boot_id().unwrap_or(part::UNKNOWN_BOOT),
             compare,
             finished: AtomicBool::new(false),
         };
@@ -140,6 +140,10 @@ impl<'a> Receiver<'a> {
             guard.admit(&message)?;
             match message {
                 Message::Finish(report) => {
+                    if lock(&self.ledger).open_ids().next().is_some() {
+                        let what = "the sender finished with files missing";
+                        return Err(WireError::Unexpected(what).into());
+                    }
                     self.finished.store(true, Ordering::Relaxed);
                     return Ok(report);
                 }
@@ -436,8 +440,10 @@ impl<'a> Receiver<'a> {
         });
         self.session.leave_stream(number);
         let Err(error) = result else { return false };
-        if let Some(fault) = error.get_ref().and_then(|e| e.downcast_ref::<WireError>()) {
-            self.session.fail(fault.clone().into());
+        // A damaged header is the path's fault like a lost connection; all else is the sender's.
+        match error.get_ref().and_then(|e| e.downcast_ref::<WireError>()) {
+            None | Some(WireError::BadHeader) => {}
+            Some(fault) => self.session.fail(fault.clone().into()),
         }
         if self.session.is_stopped() {
             return false;

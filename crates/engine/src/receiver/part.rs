@@ -10,7 +10,7 @@ use crate::net::control::lock;
 use crate::session::Session;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHash, BlockHasher};
-use bankfull_proto::journal::{self, Header, RECORD_BYTES, Record};
+use bankfull_proto::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Record};
 use bankfull_proto::wire::control::{Cause, Entry, Failure};
 use bankfull_sys::Dir;
 use std::collections::HashMap;
@@ -30,6 +30,9 @@ const LOCK_WAIT: Duration = Duration::from_secs(5);
 /// Blocks between two barriers: at 1 MiB to 16 MiB a block, a power loss costs re-reading at most
 /// that many. [ours]
 const RECORDS_PER_BARRIER: u64 = 256;
+
+/// Stands for the boot's identity where the kernel does not tell it.
+pub(crate) const UNKNOWN_BOOT: [u8; 16] = [0; 16];
 
 /// Names of the files beside a target. Made from a hash of its name, so that they fit whatever the
 /// target's length, are found again by the next run, and never clash with each other.
@@ -127,7 +130,10 @@ impl Part {
                 .filter(|(i, h)| is_there(&file, &layout, *i, h))
                 .map(|(index, hash)| (index, Some(hash))),
         );
-        let journal = if replay.header.boot == boot {
+        // Records of an unknown boot may have been dropped as doubtful: no barrier of ours may come
+        // to stand behind them.
+        let same_boot = replay.header.boot == boot && boot != UNKNOWN_BOOT;
+        let journal = if same_boot {
             journal.set_len(replay.valid_bytes).map(|()| Journal {
                 file: journal,
                 bytes: replay.valid_bytes,
@@ -144,7 +150,7 @@ impl Part {
     /// Appends a record: the block's data is in the part already. With `durable`, the part is
     /// flushed now and then, and a barrier says so.
     pub(crate) fn record(&self, record: &Record, durable: bool) -> io::Result<()> {
-        let covered = {
+        let covers = {
             let mut journal = lock(&self.journal);
             journal.append(record)?;
             journal.doubtful += 1;
@@ -152,12 +158,11 @@ impl Part {
                 return Ok(());
             }
             journal.doubtful = 0;
-            journal.bytes
+            (journal.bytes - HEADER_BYTES as u64) / RECORD_BYTES as u64
         };
         bankfull_sys::sync_data(&self.file)?;
-        let mut journal = lock(&self.journal);
         // Blocks recorded while the flush went on are not covered by it.
-        if journal.bytes == covered { journal.append(&Record::Barrier) } else { Ok(()) }
+        lock(&self.journal).append(&Record::Barrier { covers })
     }
 
     /// Makes sure that a hole of the source reads as zeros here.

@@ -19,6 +19,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, mpsc};
 
+/// Most answers in one message: each may hold a reason of up to 4 KiB, and a frame 1 MiB.
+const WANTS_MAX: usize = 128;
+
 impl Receiver<'_> {
     /// Takes in announced entries and answers for each file and symlink.
     pub(super) fn on_entries(&self, entries: Vec<Entry>) -> Result<(), Error> {
@@ -35,8 +38,8 @@ impl Receiver<'_> {
                 EntryKind::File => wants.extend(self.on_file(entry)),
             }
         }
-        if !wants.is_empty() {
-            self.outbox.post(&Message::Wants(wants));
+        for wants in wants.chunks(WANTS_MAX) {
+            self.outbox.post(&Message::Wants(wants.to_vec()));
         }
         if !made.is_empty() {
             self.outbox.finished(&made);

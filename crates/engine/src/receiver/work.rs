@@ -108,8 +108,10 @@ impl<'r, 'a> Worker<'r, 'a> {
                 None
             }
         };
+        // Something may stand there already: of an earlier run, or of this block when it came
+        // damaged.
         let zeros_matter = incoming.entry.sparse
-            && part.as_ref().is_some_and(|p| p.touched && !punch(&p.file, offset, len));
+            && part.as_ref().is_some_and(|part| !punch(&part.file, offset, len));
         let mut hasher = BlockHasher::new(&layout, offset);
         let skip_zeros = incoming.entry.sparse && !zeros_matter;
         let mut at = 0;
@@ -173,11 +175,15 @@ impl<'r, 'a> Worker<'r, 'a> {
         self.meter.mark(Stage::Network);
         let hash = blake3::hash(&pack);
         let intact = self.stream.next_tag(header, hash.as_bytes())?;
+        if !intact {
+            // Not even its file numbers can be believed: as good as lost.
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a pack arrived damaged"));
+        }
         let files = data::unpack(&pack, count).map_err(io::Error::other)?;
         self.meter.mark(Stage::Compute);
         let mut done = Vec::with_capacity(files.len());
         for packed in &files {
-            self.take_packed(packed, intact, &mut done)?;
+            self.take_packed(packed, &mut done)?;
         }
         self.receiver.outbox.finished(&done);
         self.meter.mark(Stage::Write);
@@ -185,12 +191,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         Ok(())
     }
 
-    fn take_packed(
-        &mut self,
-        packed: &Packed<'_>,
-        intact: bool,
-        done: &mut Vec<u64>,
-    ) -> io::Result<()> {
+    fn take_packed(&mut self, packed: &Packed<'_>, done: &mut Vec<u64>) -> io::Result<()> {
         let id = packed.file;
         let claim = lock(&self.receiver.ledger)
             .claim_packed(id, packed.content.len() as u64)
@@ -199,7 +200,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             return Ok(());
         };
         let hash = FileHash::of(packed.content);
-        if !intact || hash.0 != packed.hash {
+        if hash.0 != packed.hash {
             lock(&self.receiver.ledger).release(id, 0);
             self.receiver.outbox.post(&Message::Nack(Nack { file: id, index: 0 }));
             return Ok(());

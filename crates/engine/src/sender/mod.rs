@@ -307,33 +307,28 @@ impl<'a> Sender<'a> {
                 (Failure::new(Cause::Changed, text), file.attempt < RETRIES_MAX)
             }
         };
-        let again = again && self.announce_again(&file);
-        self.with_ledger(|ledger| ledger.drop_file(id));
-        if self.files.remove(id).is_some() {
-            self.outbox.post(&Message::Aborted(Aborted {
-                file: id,
-                failure: failure.clone(),
-                again,
-            }));
-            if !again {
-                self.tally.file_failed(self.files.path(&file), &failure);
+        let Some(file) = self.files.remove(id) else { return };
+        let entry = if again { self.look_again(&file) } else { None };
+        let again = entry.is_some();
+        // The receiver lets go of the file before it hears of it anew; the books forget it last, so
+        // that nothing seems settled in between.
+        let aborted = Aborted { file: id, failure: failure.clone(), again };
+        self.outbox.post(&Message::Aborted(aborted));
+        match entry {
+            Some(entry) => {
+                self.announce(entry, file.dir, &file.name, file.attempt + 1);
+                self.flush_announced();
             }
+            None => self.tally.file_failed(self.files.path(&file), &failure),
         }
+        self.with_ledger(|ledger| ledger.drop_file(id));
         self.notify_if_settled();
     }
 
-    /// Announces a changed file under a new number. False when it is not a file any more.
-    fn announce_again(&self, file: &SourceFile) -> bool {
-        let found = self.files.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name));
-        let entry = found.ok().and_then(|stat| entry_of(&stat, &file.name, file.entry.parent));
-        match entry {
-            Some(entry) if entry.kind == EntryKind::File => {
-                self.announce(entry, file.dir, &file.name, file.attempt + 1);
-                self.flush_announced();
-                true
-            }
-            _ => false,
-        }
+    /// What a changed file is now; `None` when it is not a file any more.
+    fn look_again(&self, file: &SourceFile) -> Option<Entry> {
+        let stat = self.files.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name)).ok()?;
+        entry_of(&stat, &file.name, file.entry.parent).filter(|e| e.kind == EntryKind::File)
     }
 
     /// The receiver failed a file.

@@ -4,6 +4,7 @@ use super::Sender;
 use super::files::entry_of;
 use crate::error;
 use crate::session::{add, join};
+use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::DEPTH_MAX;
 use bankfull_proto::wire::control::{
     Cause, EntryKind, Failure, Message, PathBytes, Problem, Source,
@@ -166,6 +167,10 @@ impl Sender<'_> {
                 Err(e) => return self.problem(self.files.dirs.path_of(key, name), &e),
             }
             add(&self.tally.counts.symlinks, 1);
+        } else if entry.block_bytes != 0 && Layout::new(entry.size, entry.block_bytes).is_err() {
+            let path = self.files.dirs.path_of(key, name);
+            let text = format!("{} is larger than bankfull can carry", path.display());
+            return self.problem_text(path, Failure::new(Cause::Other, text));
         } else {
             add(&self.tally.counts.files_total, 1);
             add(&self.tally.counts.bytes_total, entry.size);

@@ -779,6 +779,8 @@ mod tests {
         assert!(round_trip(&Message::Entries(vec![packed])).is_err());
         let odd = Entry { block_bytes: 3 << 20, ..entry() };
         assert!(round_trip(&Message::Entries(vec![odd])).is_err());
+        let huge = Entry { size: 1 << 62, ..entry() };
+        assert!(round_trip(&Message::Entries(vec![huge])).is_err());
         let nanos = Entry { mtime_nanos: 1_000_000_000, ..entry() };
         assert!(round_trip(&Message::Entries(vec![nanos])).is_err());
         let small = Entry { name: b"x".to_vec(), ..entry() };

@@ -3,6 +3,8 @@
 //! bytes that are not what they should be.
 
 #[cfg(test)]
+mod leniency;
+#[cfg(test)]
 mod receive;
 #[cfg(test)]
 mod rubbish;

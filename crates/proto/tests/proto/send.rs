@@ -83,6 +83,15 @@ fn what_a_lost_stream_carried_goes_out_again_unless_it_was_acknowledged() {
 }
 
 #[test]
+fn what_a_lost_stream_carried_goes_out_again_in_the_order_it_had() {
+    let files: Vec<Entry> = (1..=40).map(|id| packed(id, 1)).collect();
+    let mut ledger = wanted(&files);
+    let first = drain(&mut ledger, 0);
+    assert!(ledger.stream_ended(0));
+    assert_eq!(drain(&mut ledger, 0), first);
+}
+
+#[test]
 fn a_block_is_never_handed_out_again_once_it_is_acknowledged() {
     let mut ledger = wanted(&[in_blocks(1, 2)]);
     drain(&mut ledger, 1);

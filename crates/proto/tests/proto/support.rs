@@ -59,3 +59,30 @@ pub(crate) fn hash_of(file: u64, index: u64) -> BlockHash {
     bytes[8..].copy_from_slice(&index.to_be_bytes());
     BlockHash(*blake3::hash(&bytes).as_bytes())
 }
+
+/// A small generator of our own: the same seed gives the same run wherever it is replayed.
+/// [SplitMix64, Steele et al. 2014]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`, which is not 0.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    pub(crate) fn percent(&mut self, chance: u64) -> bool {
+        self.next() % 100 < chance
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> Option<T> {
+        if of.is_empty() { None } else { Some(of[self.below(of.len())]) }
+    }
+}

@@ -48,33 +48,6 @@ struct Scenario {
     seed: u64,
 }
 
-/// A small generator of our own: the same seed gives the same run wherever it is replayed.
-/// [SplitMix64, Steele et al. 2014]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `end`, which is not 0.
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    fn percent(&mut self, chance: u64) -> bool {
-        self.next() % 100 < chance
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> Option<T> {
-        if of.is_empty() { None } else { Some(of[self.below(of.len())]) }
-    }
-}
-
 fn planned() -> impl Strategy<Value = Planned> {
     prop_oneof![
         6 => Just(Planned::Send),

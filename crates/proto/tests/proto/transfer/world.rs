@@ -1,8 +1,8 @@
 //! The world around the two books: what is on its way, what happens next, and what must be true at
 //! the end.
 
-use super::{FilePlan, Planned, Random, Scenario};
-use crate::support::{hash_of, packed, runs};
+use super::{FilePlan, Planned, Scenario};
+use crate::support::{Random, hash_of, packed, runs};
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::BlockHash;
 use bankfull_proto::receive::ReceiveLedger;

@@ -1,0 +1,265 @@
+//! Vectors of the control channel: every message, as a frame with its length in front.
+
+use super::Vector;
+use super::notation::diagnostic;
+use crate::support::runs;
+use bankfull_proto::blocks::Run;
+use bankfull_proto::limits::CONTROL_FRAME_BYTES_MAX;
+use bankfull_proto::wire::control::{
+    self, Aborted, Bytes, Cause, Direction, Entry, EntryKind, Failed, Failure, Fsync, Hello,
+    Message, Nack, Open, Opened, PathBytes, Problem, Sealed, SideReport, Source, Totals, Verdict,
+    Want, Welcome,
+};
+use bankfull_proto::wire::frame::{FrameReader, PREFIX_BYTES};
+
+/// Bytes that count up from `first`.
+pub(super) fn counting<const N: usize>(first: u8) -> [u8; N] {
+    std::array::from_fn(|at| first.wrapping_add(at as u8))
+}
+
+/// The body of the one frame that these bytes are.
+fn body(bytes: &[u8]) -> Vec<u8> {
+    let mut reader = FrameReader::new(CONTROL_FRAME_BYTES_MAX);
+    reader.push(bytes);
+    let frame = reader.next_frame().unwrap().unwrap().to_vec();
+    assert!(reader.is_at_border());
+    frame
+}
+
+/// A vector that holds one message.
+fn message(name: &'static str, about: &str, message: Message) -> Vector {
+    let bytes = control::encode(&message).unwrap();
+    let about = format!("{about}\n{}", diagnostic(&bytes[PREFIX_BYTES..]));
+    Vector::new(name, about, bytes, move |bytes| {
+        let decoded = control::decode(&body(bytes)).unwrap();
+        assert_eq!(decoded, message);
+        control::encode(&decoded).unwrap()
+    })
+}
+
+pub(super) fn vectors() -> Vec<Vector> {
+    [handshake(), announcements(), answers(), transfer(), ends()].into_iter().flatten().collect()
+}
+
+fn path(bytes: &[u8]) -> PathBytes {
+    PathBytes(bytes.to_vec())
+}
+
+fn failure(cause: Cause, text: &str) -> Failure {
+    Failure::new(cause, text)
+}
+
+fn handshake() -> Vec<Vector> {
+    let hello = Hello {
+        version_min: 1,
+        version_max: 1,
+        software: "bankfull 0.1.0".to_owned(),
+        token: None,
+    };
+    let with_token = Hello { token: Some(b"sesame".to_vec()), ..hello.clone() };
+    let daemon = Welcome {
+        version: 1,
+        software: "bankfull 0.1.0".to_owned(),
+        session: counting(0x00),
+        session_key: counting(0x20),
+        streams_max: 64,
+        plain_allowed: false,
+        data_port: None,
+        data_hosts: Vec::new(),
+        fingerprint: None,
+    };
+    let agent = Welcome {
+        plain_allowed: true,
+        data_port: Some(40_001),
+        data_hosts: vec!["192.0.2.7".to_owned(), "2001:db8::7".to_owned()],
+        fingerprint: Some(counting(0x80)),
+        ..daemon.clone()
+    };
+    vec![
+        message("hello", "Hello without a token.", Message::Hello(hello)),
+        message("hello-token", "Hello with a token.", Message::Hello(with_token)),
+        newer_hello(),
+        message("welcome", "Welcome of a daemon.", Message::Welcome(daemon)),
+        message("welcome-agent", "Welcome of an ssh agent.", Message::Welcome(agent)),
+        message("open-push", "Open: a file and a directory go to the server.", open_push()),
+        message("open-pull", "Open: two sources come from the server.", open_pull()),
+        message("opened-push", "Opened, to open-push.", opened_push()),
+        message("opened-pull", "Opened, to open-pull.", opened_pull()),
+    ]
+}
+
+/// A hello of a later version, with keys that this one does not know: it is read as if they were
+/// not there.
+fn newer_hello() -> Vector {
+    let mut cbor = Vec::new();
+    let mut e = minicbor::Encoder::new(&mut cbor);
+    e.array(2).unwrap().u8(0).unwrap().array(1).unwrap().map(5).unwrap();
+    e.u8(0).unwrap().u8(1).unwrap().u8(1).unwrap().u8(9).unwrap().u8(2).unwrap().str("x").unwrap();
+    e.u8(40).unwrap().map(1).unwrap().u8(0).unwrap().array(2).unwrap();
+    e.bool(true).unwrap().bytes(&[1, 2]).unwrap().u16(300).unwrap().null().unwrap();
+    let frame = [&(cbor.len() as u32).to_be_bytes()[..], &cbor].concat();
+    let about = "Hello of a later version, whose keys 40 and 300 are skipped. Reads as version_min 1,\n\
+                 version_max 9, software \"x\", no token. Written again without the unknown keys.";
+    Vector::new("hello-newer", about, frame.clone(), move |bytes| {
+        let software = "x".to_owned();
+        let known = Hello { version_min: 1, version_max: 9, software, token: None };
+        assert_eq!(control::decode(&body(bytes)), Ok(Message::Hello(known)));
+        frame.clone()
+    })
+}
+
+fn open_push() -> Message {
+    Message::Open(Open {
+        direction: Direction::Push,
+        paths: vec![path(b"incoming/")],
+        sources: vec![
+            Source { name: b"notes.txt".to_vec(), is_dir: false, contents: false },
+            Source { name: b"tree".to_vec(), is_dir: true, contents: false },
+        ],
+        fsync: Fsync::File,
+        checksum: false,
+        dry_run: false,
+        plain: false,
+        streams: 4,
+        timeout_ms: 60_000,
+    })
+}
+
+fn open_pull() -> Message {
+    Message::Open(Open {
+        direction: Direction::Pull,
+        paths: vec![path(b"data/"), path(b"caf\xe9")],
+        sources: Vec::new(),
+        fsync: Fsync::None,
+        checksum: true,
+        dry_run: true,
+        plain: true,
+        streams: 1,
+        timeout_ms: 0,
+    })
+}
+
+fn opened_push() -> Message {
+    let landing = vec![path(b"incoming/notes.txt"), path(b"incoming/tree")];
+    Message::Opened(Opened { sources: Vec::new(), landing })
+}
+
+fn opened_pull() -> Message {
+    let sources = vec![
+        Source { name: Vec::new(), is_dir: true, contents: true },
+        Source { name: b"caf\xe9".to_vec(), is_dir: false, contents: false },
+    ];
+    Message::Opened(Opened { sources, landing: Vec::new() })
+}
+
+fn file(id: u64, parent: u64, name: &[u8]) -> Entry {
+    Entry {
+        id,
+        parent,
+        name: name.to_vec(),
+        kind: EntryKind::File,
+        mode: 0o644,
+        mtime_secs: 1_700_000_000,
+        mtime_nanos: 123_456_789,
+        size: 11,
+        version: 0x0123_4567_89ab_cdef,
+        uid: 1000,
+        gid: 100,
+        block_bytes: 0,
+        sparse: false,
+        target: Vec::new(),
+    }
+}
+
+fn entries() -> Vec<Entry> {
+    let root = Entry { kind: EntryKind::Dir, mode: 0o755, size: 0, ..file(1, 0, b"") };
+    let dir = Entry { kind: EntryKind::Dir, mode: 0o2750, size: 0, ..file(2, 1, b"sub") };
+    let link = Entry {
+        kind: EntryKind::Symlink,
+        mode: 0o777,
+        size: 0,
+        target: b"../elsewhere".to_vec(),
+        ..file(4, 2, b"link")
+    };
+    let old = Entry { mtime_secs: -1, mtime_nanos: 999_999_999, ..file(5, 1, b"caf\xe9\n") };
+    let sparse = Entry {
+        size: 5 << 30,
+        block_bytes: 8 << 20,
+        sparse: true,
+        mode: 0o4711,
+        ..file(6, 1, b"disk.img")
+    };
+    vec![root, dir, file(3, 2, b"small"), link, old, sparse]
+}
+
+fn announcements() -> Vec<Vector> {
+    let about = "Entries: the destination itself (1), a directory in it (2), a small file in that (3), a\n\
+                 symlink (4), a file from before 1970 whose name is no UTF-8 (5), a sparse file of 5 GiB\n\
+                 in blocks of 8 MiB (6).";
+    let totals = Totals { files: 3, dirs: 2, symlinks: 1, bytes: (5 << 30) + 22, specials: 7 };
+    let problem = Problem {
+        path: path(b"data/locked"),
+        failure: failure(Cause::Permission, "cannot read data/locked: permission denied"),
+    };
+    vec![
+        message("entries", about, Message::Entries(entries())),
+        message("entries-end", "EntriesEnd.", Message::EntriesEnd(totals)),
+        message("problem", "Problem.", Message::Problem(problem)),
+    ]
+}
+
+fn answers() -> Vec<Vector> {
+    let want = |file, verdict| Want { file, verdict, have: Vec::new(), hash: None, failure: None };
+    let have = vec![Run { first: 0, count: 3 }, Run { first: 639, count: 1 }];
+    let refused = failure(Cause::IsADirectory, "a directory is in the way");
+    let wants = vec![
+        Want { have, ..want(6, Verdict::Send) },
+        want(3, Verdict::Skip),
+        Want { hash: Some(counting(0xa0)), ..want(5, Verdict::IfDiffers) },
+        Want { failure: Some(refused), ..want(4, Verdict::Refused) },
+        want(7, Verdict::WouldSend),
+    ];
+    vec![
+        message("wants", "Wants: every verdict once.", Message::Wants(wants)),
+        message("have", "Have.", Message::Have(runs(6, &[(10, 2), (100, 300)]))),
+        message("unchanged", "Unchanged.", Message::Unchanged(vec![5])),
+        message("differs", "Differs, in a dry run.", Message::Differs(vec![5, 70_000])),
+    ]
+}
+
+fn transfer() -> Vec<Vector> {
+    let acks = vec![runs(6, &[(0, 1), (2, 70_000)]), runs(8, &[(1, 1)])];
+    let hashed = Sealed { file: 8, hash: Some(counting(0xc0)) };
+    let aborted = Aborted {
+        file: 6,
+        failure: failure(Cause::Changed, "disk.img changed while it was read"),
+        again: true,
+    };
+    let failed = Failed { file: 8, failure: failure(Cause::NoSpace, "the disk is full") };
+    vec![
+        message("holes", "Holes.", Message::Holes(runs(6, &[(3, 2), (9, 1)]))),
+        message("acks", "Acks of two files.", Message::Acks(acks)),
+        message("nack", "Nack.", Message::Nack(Nack { file: 6, index: 4 })),
+        message("sealed", "Sealed.", Message::Sealed(Sealed { file: 6, hash: None })),
+        message("sealed-hash", "Sealed, with the hash of the file.", Message::Sealed(hashed)),
+        message("aborted", "Aborted; the file will be announced again.", Message::Aborted(aborted)),
+        message("finished", "Finished.", Message::Finished(vec![3, 4, 8])),
+        message("failed", "Failed.", Message::Failed(failed)),
+        message("stream-lost", "StreamLost.", Message::StreamLost(2)),
+        message("stream-ended", "StreamEnded.", Message::StreamEnded(2)),
+    ]
+}
+
+fn ends() -> Vec<Vector> {
+    let sender = SideReport { stage_nanos: [1, 2, 3_000_000_000, 0, 5], retransmits: 6, failed: 7 };
+    let receiver = SideReport { stage_nanos: [0, 2, 3, 4, 5], retransmits: 0, failed: 1 };
+    let error = failure(Cause::Token, "the token is wrong");
+    vec![
+        message("finish", "Finish.", Message::Finish(sender)),
+        message("done", "Done.", Message::Done(receiver)),
+        message("error", "Error.", Message::Error(error)),
+        message("ping", "Ping.", Message::Ping),
+        message("tunnel", "Tunnel: five bytes.", Message::Tunnel(Bytes(b"bytes".to_vec()))),
+        message("tunnel-end", "Tunnel: its end.", Message::Tunnel(Bytes(Vec::new()))),
+    ]
+}

@@ -1,0 +1,85 @@
+//! Vectors of what is computed from files and kept on the disk: block hashes and the journal.
+
+use super::Vector;
+use super::control::counting;
+use bankfull_proto::blocks::Layout;
+use bankfull_proto::hash::{BlockHash, BlockHasher, FileHash, merge};
+use bankfull_proto::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Record};
+
+pub(super) fn vectors() -> Vec<Vector> {
+    vec![
+        hashes(
+            "hashes-three-blocks",
+            "BLAKE3 over 2621440 bytes (2.5 MiB) in blocks of 1 MiB; the byte at offset i is i mod 251.\n\
+             The chaining values of the three blocks, then the hash of the whole file.",
+            2_621_440,
+        ),
+        hashes(
+            "hashes-five-blocks",
+            "The same over 4195329 bytes (4 MiB, 1 KiB and 1 byte): five blocks, then the whole file.",
+            4_195_329,
+        ),
+        hashes(
+            "hashes-one-block",
+            "The same over 300000 bytes: the hash of the one block is the hash of the file.",
+            300_000,
+        ),
+        journal(),
+    ]
+}
+
+fn hashes(name: &'static str, about: &str, len: usize) -> Vector {
+    let compute = move || {
+        let content: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+        let layout = Layout::new(len as u64, 1 << 20).unwrap();
+        let blocks: Vec<BlockHash> = (0..layout.count())
+            .map(|index| {
+                let range = layout.range(index).unwrap();
+                let mut hasher = BlockHasher::new(&layout, range.start);
+                hasher.update(&content[range.start as usize..range.end as usize]);
+                hasher.finish()
+            })
+            .collect();
+        let whole = merge(&layout, &blocks).unwrap();
+        assert_eq!(whole, FileHash::of(&content));
+        let mut out: Vec<u8> = blocks.iter().flat_map(|hash| hash.0).collect();
+        out.extend_from_slice(&whole.0);
+        out
+    };
+    Vector::new(name, about, compute(), move |_| compute())
+}
+
+fn journal() -> Vector {
+    let header = Header {
+        layout: Layout::new(2_621_440, 1 << 20).unwrap(),
+        mtime_secs: 1_700_000_000,
+        mtime_nanos: 123_456_789,
+        version: 0x0123_4567_89ab_cdef,
+        boot: counting(0x60),
+    };
+    let records = [
+        Record::Block { index: 2, hash: BlockHash(counting(0xe0)) },
+        Record::Barrier { covers: 1 },
+        Record::Hole { index: 0 },
+        Record::Copied { index: 1 },
+    ];
+    let about = "Journal: 2621440 bytes in blocks of 1 MiB, mtime 1700000000.123456789, version\n\
+                 0123456789abcdef, boot 60 61 .. 6f; then block 2 with the hash e0 e1 .. ff, a barrier,\n\
+                 block 0 as a hole, block 1 as a copy without a hash.";
+    let mut bytes = header.encode().to_vec();
+    records.iter().for_each(|record| bytes.extend_from_slice(&record.encode()));
+    Vector::new("journal", about, bytes, move |bytes| {
+        let replay = journal::replay(bytes, &header.boot).unwrap();
+        assert_eq!(replay.header, header);
+        assert_eq!(replay.valid_bytes as usize, bytes.len());
+        let trusted = [(2, Some(BlockHash(counting(0xe0)))), (0, None), (1, None)];
+        assert_eq!(replay.trusted, trusted);
+        let elsewhere = journal::replay(bytes, &[9; 16]).unwrap();
+        assert_eq!(elsewhere.trusted, trusted[..2], "the copy behind the barrier is not believed");
+        let mut again = replay.header.encode().to_vec();
+        for record in bytes[HEADER_BYTES..].as_chunks::<RECORD_BYTES>().0 {
+            again.extend_from_slice(&Record::decode(record).unwrap().encode());
+        }
+        again
+    })
+}
