@@ -1,8 +1,15 @@
 # The two commands of the README, and what they are made of. Each target does its own set-up.
 
-HOST := $(shell rustc -vV | sed -n 's/^host: //p')
+HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 STATIC_FLAGS := -C target-feature=+crt-static
-RELEASE := target/$(HOST)/release/bankfull
+RELEASE := $(or $(CARGO_TARGET_DIR),target)/$(HOST)/release/bankfull
+FUZZ_SECONDS ?= 60
+FUZZ_DIR := $(or $(CARGO_TARGET_DIR),target)/$(HOST)/release
+# What cargo-fuzz passes, so that it need not be installed.
+FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+  -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+  -Cllvm-args=-sanitizer-coverage-pc-table \
+  -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Ccodegen-units=1
 
 .PHONY: help demo test check bench release setup fuzz clean
 
@@ -18,19 +25,24 @@ release: setup ## The program, optimised and statically linked, in target/HOST/r
 demo: release ## Run the main job on real input, with an interruption and a resume
 	scripts/demo $(RELEASE)
 
-check: setup ## Format, lints, docs and layering
+check: setup ## Format, lints and documentation
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 
-test: check ## Every test
+test: check ## The checks and every test
 	cargo test --locked --workspace
 
 bench: release ## Compare with scp, rsync and iperf3 on loopback, in one run
+	@scripts/setup bench
 	benches/compare $(RELEASE)
 
-fuzz: ## Fuzz the decoders for a minute each
-	fuzz/run 60
+fuzz: setup ## Fuzz each decoder, a minute long or FUZZ_SECONDS
+	fuzz/seed.sh
+	cd fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" cargo build --locked --release --target $(HOST)
+	cd fuzz && for corpus in corpus/*; do \
+	  $(FUZZ_DIR)/$$(basename $$corpus) -max_total_time=$(FUZZ_SECONDS) -max_len=8192 $$corpus || exit 1; \
+	done
 
 clean: ## Remove what was built
 	cargo clean
