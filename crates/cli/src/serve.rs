@@ -1,4 +1,5 @@
-//! `bankfull serve`: resolves the address, binds the daemon, says how to reach it, and runs it until
+//! `bankfull serve`: resolves the address, binds the daemon, says how to reach it, and runs it
+//! until
 //! signals end it.
 
 use crate::environment::Environment;

@@ -48,7 +48,7 @@ pub fn run_agent() -> Result<(), Error> {
     let wake = Arc::clone(&stopped);
     let reader = StandardInput { file: input, stopped };
     let mut caller = Caller {
-        reader: ControlReader::new(Box::new(reader), "the client".to_owned()),
+        reader: ControlReader::new(Box::new(reader), "the client".to_owned(), ""),
         output: Box::new(output),
         wake: Box::new(move || wake.store(true, Ordering::SeqCst)),
         close: Box::new(|| {}),

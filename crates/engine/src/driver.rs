@@ -13,7 +13,7 @@ use crate::sender::walk::SourceItem;
 use crate::session::{Ends, Session, Tally, add};
 use bankfull_proto::wire::control::{Message, PathBytes};
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -275,7 +275,7 @@ impl Drive<'_> {
         scope: &'scope Scope<'scope, 'env>,
         crew: &'env Crew,
         streams: Streams<'env>,
-        run: &'env (dyn Fn(u32, DataStream) -> bool + Sync),
+        run: &'env (dyn Fn(u32, DataStream) -> io::Result<()> + Sync),
         is_over: &'env (dyn Fn() -> bool + Sync),
     ) {
         match streams {
@@ -299,7 +299,8 @@ impl Drive<'_> {
                                 crew.enter();
                                 add(&self.tally.counts.streams, 1);
                                 scope.spawn(move || {
-                                    run(number, stream);
+                                    // The far side makes a lost one again, or notices its end.
+                                    let _ = run(number, stream);
                                     crew.leave();
                                 });
                             }
@@ -317,37 +318,42 @@ impl Drive<'_> {
         &self,
         connector: &(dyn Connect + Sync),
         mut first: Option<(u32, DataStream)>,
-        run: &(dyn Fn(u32, DataStream) -> bool + Sync),
+        run: &(dyn Fn(u32, DataStream) -> io::Result<()> + Sync),
         is_over: &(dyn Fn() -> bool + Sync),
     ) {
         let mut delay = RECONNECT_DELAYS.0;
         let mut healthy = Instant::now();
         while !self.session.is_stopped() && !is_over() {
             let started = Instant::now();
-            let error = match first.take().map_or_else(|| connector.connect(), Ok) {
-                Ok((number, stream)) => {
-                    if !run(number, stream) {
-                        return;
-                    }
-                    Error::new(
-                        ErrorKind::Network,
-                        "data connections break as soon as they are made",
-                    )
-                }
-                Err(error) => error,
+            let (error, lost) = match first.take().map_or_else(|| connector.connect(), Ok) {
+                Ok((number, stream)) => match run(number, stream) {
+                    Ok(()) => return,
+                    Err(e) => (broken(), Some(e)),
+                },
+                Err(error) => (error, None),
             };
             if started.elapsed() > HEALTHY {
                 delay = RECONNECT_DELAYS.0;
                 healthy = Instant::now();
             }
-            let hopeless = !matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout)
-                || healthy.elapsed() > self.timeout;
-            if hopeless && !is_over() {
-                self.session.fail(error);
-                return;
-            }
             thread::sleep(delay);
             delay = (delay * 2).min(RECONNECT_DELAYS.1);
+            if self.session.is_stopped() || is_over() {
+                // The transfer ended meanwhile, and its connections with it.
+                return;
+            }
+            let passing = matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout);
+            if !passing || healthy.elapsed() > self.timeout {
+                return self.session.fail(error);
+            }
+            if let Some(lost) = lost {
+                let why = crate::error::plain(&lost);
+                self.tally.notice(format!("a data connection was lost ({why}); making it again"));
+            }
         }
     }
+}
+
+fn broken() -> Error {
+    Error::new(ErrorKind::Network, "data connections break as soon as they are made")
 }

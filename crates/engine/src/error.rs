@@ -133,6 +133,9 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
 
 /// The operating system's words without "(os error N)".
 pub(crate) fn plain(error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        return "the far side closed it".to_owned();
+    }
     let text = error.to_string();
     match text.find(" (os error") {
         Some(end) => text[..end].to_lowercase_first(),

@@ -137,6 +137,8 @@ pub struct Summary {
     pub dirs: u64,
     /// Symlinks in the tree.
     pub symlinks: u64,
+    /// Symlinks made by this run: the others were there already.
+    pub links_made: u64,
     /// Content bytes that this run copied and verified.
     pub bytes: Bytes,
     /// Bytes on data connections, with headers and encryption, as this side counted them.

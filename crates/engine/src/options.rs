@@ -19,11 +19,11 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fsync {
     /// Left to the kernel.
-    #[default]
     None,
     /// Each file before it is renamed into place, and its directory after.
     File,
     /// The destination file system once, at the end.
+    #[default]
     End,
 }
 

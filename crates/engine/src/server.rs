@@ -211,7 +211,8 @@ impl Server {
         seat: Seated,
         events: &dyn EventSink,
     ) {
-        let peer = peer.to_string();
+        // An IPv4 client on an IPv6 socket is shown as what it is.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port()).to_string();
         let count = self.state.connections.load(Ordering::SeqCst);
         if count <= self.connections_max + BUSY_MAX {
             let busy = count > self.connections_max;
@@ -240,7 +241,10 @@ impl Server {
                 let (connection, magic) = tls::accept_magic(&self.config, &mut socket)?;
                 match magic {
                     CONTROL_MAGIC => self.control(id, connection, socket, peer, busy, events),
-                    DATA_MAGIC => self.attach(id, socket, Some(connection), seat, peer),
+                    DATA_MAGIC => {
+                        self.attach(id, socket, Some(connection), seat, peer, events);
+                        Ok(())
+                    }
                     _ => Err(Error::new(ErrorKind::Protocol, format!("{peer} speaks no bankfull"))),
                 }
             }
@@ -251,7 +255,8 @@ impl Server {
                     let text = format!("{peer} speaks no bankfull");
                     return Err(Error::new(ErrorKind::Protocol, text));
                 }
-                self.attach(id, socket, None, seat, peer)
+                self.attach(id, socket, None, seat, peer, events);
+                Ok(())
             }
             _ => Err(turn_away(&mut socket, peer)),
         }
@@ -264,14 +269,16 @@ impl Server {
         connection: Option<Connection>,
         seat: Seated,
         peer: &str,
-    ) -> Result<(), Error> {
+        events: &dyn EventSink,
+    ) {
         let socket = Socket::Tcp(socket);
         let attached = self.state.host.attach(socket, connection, &DATA_MAGIC, Box::new(seat));
         lock(&self.state.waiting).remove(&id);
-        attached.map_err(|_| {
-            let text = format!("a data connection of {peer} belongs to no session");
-            Error::new(ErrorKind::Refused, text)
-        })
+        if attached.is_err() {
+            // A session that ended a moment ago, mostly.
+            let message = format!("a data connection of {peer} belongs to no session");
+            events.event(Event::Notice { message });
+        }
     }
 
     fn control(
@@ -291,7 +298,7 @@ impl Server {
         let (input, output) = split_tls(connection, socket).map_err(failed)?;
         let state = Arc::clone(&self.state);
         let caller = Caller {
-            reader: ControlReader::new(input, peer.to_owned()),
+            reader: ControlReader::new(input, peer.to_owned(), ""),
             output,
             wake: Box::new(move || drop(wake.shutdown(Shutdown::Read))),
             close: Box::new(move || drop(close.shutdown(Shutdown::Both))),

@@ -29,7 +29,7 @@ pub struct Transfer {
 
 impl Transfer {
     /// A copy of `sources` to `destination` with the defaults: 4 streams, encrypted, unchanged
-    /// files skipped by size and time, no fsync, 60 s timeout.
+    /// files skipped by size and time, one flush to the disk at the end, 60 s timeout.
     #[must_use]
     pub fn new(sources: Vec<Location>, destination: Location) -> Self {
         Self {

@@ -12,7 +12,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// Most directory descriptors kept open at a time. [ours: a quarter of the usual soft limit of 1024]
+/// Most directory descriptors kept open at a time. [ours: a quarter of the usual soft limit of
+/// 1024]
 const OPEN_DIRS_MAX: usize = 256;
 
 #[derive(Debug)]

@@ -181,7 +181,8 @@ pub struct Replay {
     pub valid_bytes: u64,
 }
 
-/// Reads a journal back, under the boot `boot`. An unknown boot (all zeros) is another one each time.
+/// Reads a journal back, under the boot `boot`. An unknown boot (all zeros) is another one each
+/// time.
 ///
 /// # Errors
 /// [`WireError::Truncated`] or [`WireError::BadHeader`] when even the header is damaged: then there

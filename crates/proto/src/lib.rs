@@ -2,7 +2,8 @@
 //! state machines.
 //!
 //! What lives here: the wire format ([`wire`]), its bounds ([`limits`]), how files are cut and
-//! hashed ([`blocks`], [`mod@hash`]), what the receiver wants of a file ([`plan`]), the journal that a
+//! hashed ([`blocks`], [`mod@hash`]), what the receiver wants of a file ([`plan`]), the journal
+//! that a
 //! resume replays ([`journal`]), and the books both sides keep while a transfer runs ([`send`],
 //! [`receive`], [`session`]).
 //!

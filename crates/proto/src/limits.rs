@@ -29,7 +29,8 @@ pub const BLOCK_BYTES_MIN: u32 = 1 << 20;
 /// See [`BLOCK_BYTES_MIN`].
 pub const BLOCK_BYTES_MAX: u32 = 16 << 20;
 
-/// Most blocks of a file: both sides keep bitmaps of them, of 8 MiB at most then. 1 PiB in blocks of
+/// Most blocks of a file: both sides keep bitmaps of them, of 8 MiB at most then. 1 PiB in blocks
+/// of
 /// 16 MiB. [ours]
 pub const FILE_BLOCKS_MAX: u64 = 1 << 26;
 

@@ -95,7 +95,8 @@ pub struct SendLedger {
     blocks: VecDeque<u64>,
     small: VecDeque<u64>,
     compare: VecDeque<(u64, FileHash)>,
-    /// Handed out and not yet acknowledged, with the stream it went to. Packed files count as block 0.
+    /// Handed out and not yet acknowledged, with the stream it went to. Packed files count as block
+    /// 0.
     in_flight: HashMap<(u64, u64), u32>,
     all_announced: bool,
 }

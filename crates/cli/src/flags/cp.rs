@@ -51,7 +51,7 @@ pub(crate) struct CpFlags {
     pub(crate) no_encryption: bool,
 
     /// Sets when received files are flushed to the disk.
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = FsyncWhen::None)]
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = FsyncWhen::End)]
     pub(crate) fsync: FsyncWhen,
 
     /// Compares files by content. Default: by size and modification time.
@@ -186,7 +186,7 @@ mod tests {
         let flags = cp(&[]).unwrap();
         assert_eq!(flags.streams, DEFAULT_STREAMS);
         assert_eq!(flags.timeout, DEFAULT_TIMEOUT);
-        assert_eq!(flags.fsync, FsyncWhen::None);
+        assert_eq!(flags.fsync, FsyncWhen::End);
         assert!(!flags.no_encryption && !flags.checksum && !flags.dry_run);
     }
 

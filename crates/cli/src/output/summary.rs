@@ -8,7 +8,8 @@ use bankfull::{Bytes, Summary};
 pub(super) fn lines(summary: &Summary, local: bool) -> Vec<String> {
     let mut lines = vec![copied(summary, local)];
     lines.extend(rest(summary));
-    if summary.files > 0 && !summary.limited_by_text.is_empty() {
+    let limited = summary.limited_by != "nothing" && !summary.limited_by_text.is_empty();
+    if summary.files > 0 && limited {
         lines.push(format!("limited by: {}", summary.limited_by_text));
     }
     lines
@@ -41,7 +42,10 @@ pub(super) fn session_line(summary: &Summary) -> String {
 
 fn copied(summary: &Summary, local: bool) -> String {
     if summary.files == 0 {
-        return "nothing to copy".to_owned();
+        return match summary.links_made {
+            0 => "nothing to copy".to_owned(),
+            made => format!("made {}", count(made, "symlink", "symlinks")),
+        };
     }
     let took = duration(summary.elapsed);
     let what = format!("copied {}, {} in {took}", files(summary.files), summary.bytes);

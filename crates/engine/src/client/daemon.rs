@@ -5,13 +5,14 @@ use super::{Far, Request, run};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Route, Summary};
-use crate::net::control::{ControlReader, split_tls};
+use crate::net::control::{ControlReader, RUN_AGAIN, split_tls};
 use crate::net::known_hosts::KnownHosts;
 use crate::net::stream::configure;
 use crate::net::tls;
 use crate::options::{DaemonOptions, Fingerprint, default_state_dir};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Runs a transfer with the daemon at `host:port`.
@@ -35,7 +36,7 @@ pub(crate) fn transfer(
     let close = socket.try_clone().map_err(lost)?;
     let (input, output) = split_tls(connection, socket).map_err(lost)?;
     let mut far = Far {
-        reader: ControlReader::new(input, name.clone()),
+        reader: ControlReader::new(input, name.clone(), RUN_AGAIN),
         output,
         wake: Box::new(move || drop(wake.shutdown(Shutdown::Read))),
         close: Box::new(move || drop(close.shutdown(Shutdown::Both))),
@@ -83,7 +84,9 @@ fn connect(
 fn trust(name: &str, shown: Fingerprint, options: &DaemonOptions) -> Result<(), Error> {
     if let Some(expected) = options.fingerprint {
         if expected == shown {
-            return Ok(());
+            // Verified and to be remembered: the best of both.
+            let remember = |dir| KnownHosts::new(dir).check(name, shown, true);
+            return if options.accept_new { state_dir(options).and_then(remember) } else { Ok(()) };
         }
         return Err(Error::new(
             ErrorKind::Refused,
@@ -93,6 +96,9 @@ fn trust(name: &str, shown: Fingerprint, options: &DaemonOptions) -> Result<(), 
             ),
         ));
     }
-    let dir = options.state_dir.clone().map_or_else(default_state_dir, Ok)?;
-    KnownHosts::new(dir).check(name, shown, options.accept_new)
+    KnownHosts::new(state_dir(options)?).check(name, shown, options.accept_new)
+}
+
+fn state_dir(options: &DaemonOptions) -> Result<PathBuf, Error> {
+    options.state_dir.clone().map_or_else(default_state_dir, Ok)
 }

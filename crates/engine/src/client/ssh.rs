@@ -9,7 +9,7 @@ use super::{Far, Request, run};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Route, Summary};
-use crate::net::control::{ControlReader, lock};
+use crate::net::control::{ControlReader, RUN_AGAIN, lock};
 use crate::net::tls;
 use crate::options::Fingerprint;
 use bankfull_proto::wire::control::Welcome;
@@ -116,7 +116,7 @@ fn start(login: &Login<'_>, timeout: Duration) -> Result<(Far, Welcome), Unstart
     let child = Arc::new(Mutex::new(child));
     let reaper = Arc::clone(&child);
     let mut far = Far {
-        reader: ControlReader::new(Box::new(input), login.host.to_owned()),
+        reader: ControlReader::new(Box::new(input), login.host.to_owned(), RUN_AGAIN),
         output: Box::new(output),
         wake: Box::new(move || stopped.store(true, Ordering::SeqCst)),
         close: Box::new(move || end(&mut lock(&reaper))),

@@ -149,7 +149,7 @@ impl Copy<'_> {
         let input = socket.try_clone().map_err(unusable)?;
         let wake = socket.try_clone().map_err(unusable)?;
         self.session.on_stop(move || drop(wake.shutdown(Shutdown::Both)));
-        let mut reader = ControlReader::new(Box::new(input), "this host".to_owned());
+        let mut reader = ControlReader::new(Box::new(input), "this host".to_owned(), "");
         reader.authenticated();
         Ok(reader)
     }

@@ -34,16 +34,22 @@ pub(crate) struct ControlReader {
     input: Box<dyn Read + Send>,
     frames: FrameReader,
     peer: String,
+    /// What the user may do about a lost connection.
+    hint: &'static str,
     tunnel: Option<TunnelSink>,
 }
+
+/// What a client may do about a lost connection.
+pub(crate) const RUN_AGAIN: &str = "; run the same command again to continue";
 
 /// Takes the bytes of a data connection that travels in control messages; empty at its end.
 pub(crate) type TunnelSink = Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>;
 
 impl ControlReader {
     /// Reads from `input`; `peer` names the far side in errors.
-    pub(crate) fn new(input: Box<dyn Read + Send>, peer: String) -> Self {
-        Self { input, frames: FrameReader::new(HELLO_FRAME_BYTES_MAX), peer, tunnel: None }
+    pub(crate) fn new(input: Box<dyn Read + Send>, peer: String, hint: &'static str) -> Self {
+        let frames = FrameReader::new(HELLO_FRAME_BYTES_MAX);
+        Self { input, frames, peer, hint, tunnel: None }
     }
 
     /// Lets the peer send frames of full size: it is authenticated.
@@ -112,10 +118,7 @@ impl ControlReader {
         if is_timeout(error) {
             return Error::new(
                 ErrorKind::Timeout,
-                format!(
-                    "nothing was heard from {} for too long; run the same command again to continue",
-                    self.peer
-                ),
+                format!("nothing was heard from {} for too long{}", self.peer, self.hint),
             );
         }
         let what = match error.kind() {
@@ -124,10 +127,7 @@ impl ControlReader {
         };
         Error::new(
             ErrorKind::Network,
-            format!(
-                "the connection to {} was lost ({what}); run the same command again to continue",
-                self.peer
-            ),
+            format!("the connection to {} was lost ({what}){}", self.peer, self.hint),
         )
     }
 }
@@ -428,7 +428,7 @@ mod tests {
     fn the_magic_is_found_behind_a_shells_greeting() {
         let mut input = b"Welcome to the machine\nBKFLBKFLCTRL".to_vec();
         input.extend_from_slice(&control::encode(&Message::StreamEnded(3)).unwrap());
-        let mut reader = ControlReader::new(Box::new(io::Cursor::new(input)), "far".into());
+        let mut reader = ControlReader::new(Box::new(io::Cursor::new(input)), "far".into(), "");
         reader.expect_magic(100).unwrap();
         assert_eq!(reader.next().unwrap(), Message::StreamEnded(3));
         let error = reader.next().unwrap_err();
@@ -443,7 +443,7 @@ mod tests {
             input.extend_from_slice(&control::encode(&message).unwrap());
         }
         // The input ends right behind the last message: waiting for more would be an error.
-        let mut reader = ControlReader::new(Box::new(io::Cursor::new(input)), "far".into());
+        let mut reader = ControlReader::new(Box::new(io::Cursor::new(input)), "far".into(), "");
         let (sent, received) = std::sync::mpsc::channel();
         reader
             .set_tunnel(Box::new(move |bytes| sent.send(bytes.to_vec()).map_err(io::Error::other)));
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn a_far_side_that_only_makes_noise_is_no_bankfull() {
         let noise = vec![b'x'; 1000];
-        let mut reader = ControlReader::new(Box::new(io::Cursor::new(noise)), "far".into());
+        let mut reader = ControlReader::new(Box::new(io::Cursor::new(noise)), "far".into(), "");
         assert_eq!(reader.expect_magic(100).unwrap_err().kind(), ErrorKind::Protocol);
     }
 }

@@ -1,7 +1,8 @@
 //! A data connection: frames of raw bytes in one direction, encrypted or plain.
 //!
 //! The connecting side attaches it to a session ([`DataStream::attach`]), the accepting side checks
-//! that ([`read_attach`], [`DataStream::accept`]). After that one side sends and the other receives.
+//! that ([`read_attach`], [`DataStream::accept`]). After that one side sends and the other
+//! receives.
 
 use crate::error::{Error, ErrorKind};
 use bankfull_proto::wire::attach::{self, Attach, REPLY_BYTES, REQUEST_BYTES};

@@ -56,7 +56,15 @@ pub(crate) struct Incoming {
     pub(crate) dir: u64,
     /// Its name there.
     pub(crate) name: OsString,
-    part: Mutex<Option<Arc<Part>>>,
+    part: Mutex<PartSlot>,
+}
+
+/// The part of a file, as far as this session has touched it.
+#[derive(Debug, Default)]
+struct PartSlot {
+    open: Option<Arc<Part>>,
+    /// It is on the disk, with a journal for this version of the source.
+    exists: bool,
 }
 
 impl Incoming {
@@ -194,9 +202,9 @@ impl<'a> Receiver<'a> {
         self.finished.load(Ordering::Relaxed)
     }
 
-    /// Whether what is written must survive a power loss.
+    /// Whether what is written must survive a power loss as it comes.
     fn is_durable(&self) -> bool {
-        self.fsync != Fsync::None
+        self.fsync == Fsync::File
     }
 
     pub(crate) fn find(&self, id: u64) -> Option<Arc<Incoming>> {
@@ -214,7 +222,7 @@ impl<'a> Receiver<'a> {
     /// The part of a file, opened or made when its first block comes.
     pub(crate) fn open_part(&self, incoming: &Incoming) -> Result<Arc<Part>, Failure> {
         let mut slot = lock(&incoming.part);
-        if let Some(part) = &*slot {
+        if let Some(part) = &slot.open {
             return Ok(Arc::clone(part));
         }
         let layout = incoming.layout().ok_or_else(|| {
@@ -222,10 +230,25 @@ impl<'a> Receiver<'a> {
         })?;
         let dir = self.dirs.open(incoming.dir).map_err(|e| self.write_failure(incoming, &e))?;
         let names = PartNames::of(&incoming.name);
-        let part = Part::create(&dir, &names, &incoming.entry, layout, self.boot, &self.session)?;
+        let entry = &incoming.entry;
+        let found = match slot.exists {
+            true => Part::resume(&dir, &names, entry, self.boot, &self.session)?,
+            false => None,
+        };
+        let part = match found {
+            Some((part, _)) => part,
+            None => Part::create(&dir, &names, entry, layout, self.boot, &self.session)?,
+        };
         let part = Arc::new(part);
-        *slot = Some(Arc::clone(&part));
+        slot.open = Some(Arc::clone(&part));
+        slot.exists = true;
         Ok(part)
+    }
+
+    /// Closes a part until its blocks come: many files are wanted long before they are sent, and
+    /// descriptors are few.
+    fn close_part(&self, incoming: &Incoming) {
+        lock(&incoming.part).open = None;
     }
 
     /// A block is verified, written and journalled.
@@ -314,6 +337,7 @@ impl<'a> Receiver<'a> {
                 })
                 .map_err(|e| self.write_failure(&incoming, &e))
         });
+        self.close_part(&incoming);
         if let Err(failure) = recorded {
             self.fail_file(holes.file, &failure);
         }
@@ -424,36 +448,31 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// A stream's thread: takes in what arrives on it. Returns whether the connection was lost and
+    /// A stream's thread: takes in what arrives on it. An error is the loss of its connection, which
     /// should be made again.
-    pub(crate) fn run_stream(&self, number: u32, stream: DataStream) -> bool {
-        if self.session.enter_stream(number, stream.socket()).is_err() {
-            self.outbox.post(&Message::StreamEnded(number));
-            return true;
-        }
-        let result = std::thread::scope(|scope| {
-            let stream = ReadAhead::start(scope, stream)?;
-            let mut worker = work::Worker::new(self, stream);
-            let result = worker.run();
-            worker.account();
+    pub(crate) fn run_stream(&self, number: u32, stream: DataStream) -> io::Result<()> {
+        let result = self.session.enter_stream(number, stream.socket()).and_then(|()| {
+            let result = std::thread::scope(|scope| {
+                let stream = ReadAhead::start(scope, stream)?;
+                let mut worker = work::Worker::new(self, stream);
+                let result = worker.run();
+                worker.account();
+                result
+            });
+            self.session.leave_stream(number);
             result
         });
-        self.session.leave_stream(number);
-        let Err(error) = result else { return false };
+        let Err(error) = result else { return Ok(()) };
         // A damaged header is the path's fault like a lost connection; all else is the sender's.
         match error.get_ref().and_then(|e| e.downcast_ref::<WireError>()) {
             None | Some(WireError::BadHeader) => {}
             Some(fault) => self.session.fail(fault.clone().into()),
         }
         if self.session.is_stopped() {
-            return false;
+            return Ok(());
         }
-        self.tally.notice(format!(
-            "a data connection was lost ({}); making it again",
-            crate::error::plain(&error)
-        ));
         self.outbox.post(&Message::StreamEnded(number));
-        true
+        Err(error)
     }
 }
 

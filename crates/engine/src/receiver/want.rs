@@ -124,8 +124,15 @@ impl Receiver<'_> {
             None => Ok(true),
         });
         match placed {
-            Ok(true) if self.dry_run => wants.push(answer(entry.id, Verdict::WouldSend)),
-            Ok(true) => made.push(entry.id),
+            Ok(true) if self.dry_run => {
+                let path = self.dirs.path_of(entry.parent, &name);
+                self.tally.settled(path, crate::event::Outcome::WouldCopy, 0, None);
+                wants.push(answer(entry.id, Verdict::WouldSend));
+            }
+            Ok(true) => {
+                add(&self.tally.counts.links_made, 1);
+                made.push(entry.id);
+            }
             Ok(false) => wants.push(answer(entry.id, Verdict::Skip)),
             Err(failure) => {
                 self.tally.file_failed(self.dirs.path_of(entry.parent, &name), &failure);
@@ -229,8 +236,10 @@ impl Receiver<'_> {
                 let mut indices: Vec<u64> = here.iter().map(|(index, _)| *index).collect();
                 indices.sort_unstable();
                 indices.dedup();
-                let hashed = here.iter().filter(|(_, hash)| hash.is_some());
-                let resumed = hashed.map(|(index, _)| layout.len_of(*index)).sum();
+                // What has no hash is a hole, or a copy within this host where there are none.
+                let sparse = incoming.entry.sparse;
+                let resumed = here.iter().filter(|(_, hash)| hash.is_some() || !sparse);
+                let resumed = resumed.map(|(index, _)| layout.len_of(*index)).sum();
                 add(&self.tally.counts.bytes_resumed, resumed);
                 want.have = self.post_have(id, &indices);
                 lock(&self.ledger).expect_blocks(id, layout, &here);
@@ -276,8 +285,8 @@ impl Receiver<'_> {
         let Ok(dir) = self.dirs.open(incoming.dir) else { return Ok(Vec::new()) };
         let names = PartNames::of(&incoming.name);
         let found = Part::resume(&dir, &names, &incoming.entry, self.boot, &self.session)?;
-        let Some((part, here)) = found else { return Ok(Vec::new()) };
-        *lock(&incoming.part) = Some(Arc::new(part));
+        let Some((_, here)) = found else { return Ok(Vec::new()) };
+        lock(&incoming.part).exists = true;
         Ok(here)
     }
 

@@ -139,7 +139,8 @@ impl SourceFiles {
 
     /// The blocks of a file that are wholly holes.
     pub(crate) fn holes(&self, file: &SourceFile) -> Result<FileRuns, Trouble> {
-        let opened = self.open(file)?;
+        // Not kept open: every file with holes is looked at as soon as it is wanted.
+        let opened = self.open_once(file)?;
         let mut holes = FileRuns { file: file.entry.id, runs: Vec::new() };
         let Ok(layout) = Layout::new(file.entry.size, file.entry.block_bytes) else {
             return Ok(holes);

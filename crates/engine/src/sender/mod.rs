@@ -225,6 +225,8 @@ impl<'a> Sender<'a> {
             }
             let hash = hash.map(|h| h.to_string());
             self.tally.file_copied(self.files.path(&file), file.entry.size, hash);
+        } else {
+            add(&self.tally.counts.links_made, 1);
         }
         Ok(())
     }
@@ -430,26 +432,20 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// A stream's thread: sends what there is to send. Returns whether the connection was lost and
+    /// A stream's thread: sends what there is to send. An error is the loss of its connection, which
     /// should be made again.
-    pub(crate) fn run_stream(&self, number: u32, stream: DataStream) -> bool {
-        if self.session.enter_stream(number, stream.socket()).is_err() {
-            return true;
-        }
+    pub(crate) fn run_stream(&self, number: u32, stream: DataStream) -> std::io::Result<()> {
+        self.session.enter_stream(number, stream.socket())?;
         let mut worker = work::Worker::new(self, number, stream);
         let result = worker.run();
         worker.account();
         self.session.leave_stream(number);
         match result {
-            Ok(()) => false,
-            Err(_) if self.session.is_stopped() => false,
+            Ok(()) => Ok(()),
+            Err(_) if self.session.is_stopped() => Ok(()),
             Err(e) => {
-                self.tally.notice(format!(
-                    "a data connection was lost ({}); making it again",
-                    crate::error::plain(&e)
-                ));
                 self.outbox.post(&Message::StreamLost(number));
-                true
+                Err(e)
             }
         }
     }

@@ -4,15 +4,15 @@
 //! Decoding checks every bound and every name: a [`Message`] that came out of [`decode`] is safe to
 //! act upon as far as its own fields go. Whether it belongs *here* is [`crate::session`]'s matter.
 
-use super::WireError;
 use super::attach::CONTROL_MAGIC;
+use super::{WireError, bounds};
 use crate::blocks::Run;
-use crate::limits::{
-    ENTRY_BATCH_COUNT_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, RUNS_MAX, STREAMS_MAX, TEXT_BYTES_MAX,
-};
 use bankfull_control::StageTimes;
 use minicbor::{Decode, Encode};
 use std::time::Duration;
+
+pub use super::bounds::check_name;
+pub use super::failure::{Cause, Failure};
 
 /// What each side writes first on a control connection.
 pub const MAGIC: [u8; 8] = CONTROL_MAGIC;
@@ -48,7 +48,8 @@ pub enum Message {
     /// Receiver → sender: what to do with announced files.
     #[n(8)]
     Wants(#[n(0)] Vec<Want>),
-    /// Receiver → sender: blocks already here, ahead of a want whose list is too long for one message.
+    /// Receiver → sender: blocks already here, ahead of a want whose list is too long for one
+    /// message.
     #[n(9)]
     Have(#[n(0)] FileRuns),
     /// Sender → receiver: blocks that are holes; nothing will be sent for them.
@@ -250,7 +251,8 @@ pub struct Bytes(
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Source {
-    /// Last component of its path; may be empty for a source whose contents land in the destination.
+    /// Last component of its path; may be empty for a source whose contents land in the
+    /// destination.
     #[n(0)]
     #[cbor(with = "minicbor::bytes")]
     pub name: Vec<u8>,
@@ -467,112 +469,6 @@ pub struct Failed {
     pub failure: Failure,
 }
 
-/// Why something failed: a stable code, and a text for people.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub struct Failure {
-    /// The cause; see [`Cause`].
-    #[n(0)]
-    pub code: u16,
-    /// One line that says what happened, to what, and what to do.
-    #[n(1)]
-    pub text: String,
-}
-
-impl Failure {
-    /// A failure with its cause and text. The text is cut to what fits a message.
-    #[must_use]
-    pub fn new(cause: Cause, text: impl Into<String>) -> Self {
-        let mut text: String = text.into();
-        if text.len() > TEXT_BYTES_MAX {
-            let end = (0..=TEXT_BYTES_MAX).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
-            text.truncate(end);
-        }
-        Self { code: cause as u16, text }
-    }
-
-    /// The cause, [`Cause::Other`] for codes of the future.
-    #[must_use]
-    pub fn cause(&self) -> Cause {
-        Cause::from_code(self.code)
-    }
-}
-
-/// Causes with stable numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u16)]
-#[non_exhaustive]
-pub enum Cause {
-    /// None of the others.
-    Other = 0,
-    /// No such file or directory.
-    NotFound = 1,
-    /// Not permitted by the operating system.
-    Permission = 2,
-    /// A directory is needed where something else is.
-    NotADirectory = 3,
-    /// A directory is in the way.
-    IsADirectory = 4,
-    /// The disk or quota is full.
-    NoSpace = 5,
-    /// The source changed while it was read.
-    Changed = 6,
-    /// The source vanished after it was listed.
-    Vanished = 7,
-    /// An error of the file system.
-    Io = 8,
-    /// The token is wrong or missing.
-    Token = 9,
-    /// No common protocol version.
-    Version = 10,
-    /// A limit of the far side is reached (connections, sessions).
-    Busy = 11,
-    /// The peer broke the protocol.
-    Protocol = 12,
-    /// The daemon is read-only.
-    ReadOnly = 13,
-    /// Unencrypted data is not allowed by the far side.
-    PlainRefused = 14,
-    /// Nothing was heard for too long.
-    Timeout = 15,
-    /// Ended by the user or a shutdown.
-    Cancelled = 16,
-    /// Content did not verify, repeatedly.
-    Verification = 17,
-    /// The path would leave the daemon's root.
-    Escape = 18,
-    /// The request makes no sense (two sources of one name …).
-    Usage = 19,
-}
-
-impl Cause {
-    fn from_code(code: u16) -> Self {
-        const ALL: [Cause; 20] = [
-            Cause::Other,
-            Cause::NotFound,
-            Cause::Permission,
-            Cause::NotADirectory,
-            Cause::IsADirectory,
-            Cause::NoSpace,
-            Cause::Changed,
-            Cause::Vanished,
-            Cause::Io,
-            Cause::Token,
-            Cause::Version,
-            Cause::Busy,
-            Cause::Protocol,
-            Cause::ReadOnly,
-            Cause::PlainRefused,
-            Cause::Timeout,
-            Cause::Cancelled,
-            Cause::Verification,
-            Cause::Escape,
-            Cause::Usage,
-        ];
-        ALL.get(usize::from(code)).copied().unwrap_or(Cause::Other)
-    }
-}
-
 /// What one side did and where its time went.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
@@ -629,102 +525,8 @@ pub fn decode(body: &[u8]) -> Result<Message, WireError> {
     if decoder.position() != body.len() {
         return Err(WireError::Malformed("bytes after the message".into()));
     }
-    check(&message)?;
+    bounds::check(&message)?;
     Ok(message)
-}
-
-fn check(message: &Message) -> Result<(), WireError> {
-    match message {
-        Message::Hello(hello) => at_most("the software name", hello.software.len(), TEXT_BYTES_MAX),
-        Message::Welcome(welcome) => {
-            at_most("the software name", welcome.software.len(), TEXT_BYTES_MAX)?;
-            at_most("the number of streams", welcome.streams_max as usize, STREAMS_MAX as usize)?;
-            at_most("the number of addresses", welcome.data_hosts.len(), 16)
-        }
-        Message::Open(open) => check_open(open),
-        Message::Error(failure) => check_failure(failure),
-        Message::Opened(opened) => opened.sources.iter().try_for_each(check_source),
-        Message::Entries(entries) => {
-            at_most("a batch of entries", entries.len(), ENTRY_BATCH_COUNT_MAX)?;
-            entries.iter().try_for_each(check_entry)
-        }
-        Message::Problem(problem) => check_failure(&problem.failure),
-        Message::Wants(wants) => wants.iter().try_for_each(|want| {
-            want.failure.as_ref().map_or(Ok(()), check_failure)?;
-            check_runs(&want.have)
-        }),
-        Message::Have(runs) | Message::Holes(runs) => check_runs(&runs.runs),
-        Message::Acks(acks) => acks.iter().try_for_each(|ack| check_runs(&ack.runs)),
-        Message::Aborted(aborted) => check_failure(&aborted.failure),
-        Message::Failed(failed) => check_failure(&failed.failure),
-        _ => Ok(()),
-    }
-}
-
-fn check_failure(failure: &Failure) -> Result<(), WireError> {
-    at_most("the text of a failure", failure.text.len(), TEXT_BYTES_MAX)
-}
-
-/// Runs of any file at all: not empty, and no further than numbers reach.
-fn check_runs(runs: &[Run]) -> Result<(), WireError> {
-    at_most("a list of runs", runs.len(), RUNS_MAX)?;
-    runs.iter().try_for_each(|run| run.within(u64::MAX).map(|_| ()))
-}
-
-fn check_open(open: &Open) -> Result<(), WireError> {
-    at_most("the number of streams", open.streams as usize, STREAMS_MAX as usize)?;
-    for path in &open.paths {
-        at_most("a path", path.0.len(), PATH_BYTES_MAX)?;
-    }
-    open.sources.iter().try_for_each(check_source)
-}
-
-fn check_source(source: &Source) -> Result<(), WireError> {
-    if source.contents && source.name.is_empty() { Ok(()) } else { check_name(&source.name) }
-}
-
-fn check_entry(entry: &Entry) -> Result<(), WireError> {
-    let is_root = entry.parent == 0 && entry.kind == EntryKind::Dir && entry.name.is_empty();
-    if !is_root {
-        check_name(&entry.name)?;
-    }
-    at_most("a symlink target", entry.target.len(), PATH_BYTES_MAX)?;
-    if entry.mtime_nanos >= 1_000_000_000 {
-        return Err(WireError::OverLimit { what: "nanoseconds", max: 999_999_999 });
-    }
-    if entry.target.contains(&0) {
-        return Err(WireError::BadName(lossy(&entry.target)));
-    }
-    match (entry.kind, entry.block_bytes) {
-        (EntryKind::File, 0) => at_most(
-            "a packed file",
-            usize::try_from(entry.size).unwrap_or(usize::MAX),
-            crate::limits::PACKED_FILE_BYTES_MAX as usize,
-        ),
-        (EntryKind::File, block) => crate::blocks::Layout::new(entry.size, block).map(|_| ()),
-        _ => Ok(()),
-    }
-}
-
-/// Refuses what is no plain path component: this is what keeps a peer's tree beneath its root.
-///
-/// # Errors
-/// [`WireError::BadName`].
-pub fn check_name(name: &[u8]) -> Result<(), WireError> {
-    let plain = !name.is_empty()
-        && name != b"."
-        && name != b".."
-        && name.len() <= NAME_BYTES_MAX
-        && !name.iter().any(|&b| b == b'/' || b == 0);
-    if plain { Ok(()) } else { Err(WireError::BadName(lossy(name))) }
-}
-
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned()
-}
-
-fn at_most(what: &'static str, value: usize, max: usize) -> Result<(), WireError> {
-    if value > max { Err(WireError::OverLimit { what, max }) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -5,9 +5,11 @@
 //! describes the same for other languages, with vectors that the tests read.
 
 pub mod attach;
+mod bounds;
 pub mod control;
 pub mod data;
 mod error;
+mod failure;
 pub mod frame;
 
 pub use error::WireError;

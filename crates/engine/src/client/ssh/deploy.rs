@@ -64,7 +64,8 @@ fn is_static(image: &[u8]) -> bool {
     let u16_at = |at: usize| image.get(at..at + 2).map(|b| u16::from_le_bytes([b[0], b[1]]));
     let u32_at =
         |at: usize| image.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-    // ELF-64: e_phoff at 32 (its low half is enough for any program), e_phentsize at 54, e_phnum 56.
+    // ELF-64: e_phoff at 32 (its low half is enough for any program), e_phentsize at 54, e_phnum
+    // 56.
     let header = (u32_at(32), u16_at(54), u16_at(56));
     let (Some(table), Some(size), Some(count)) = header else { return false };
     image.starts_with(b"\x7fELF\x02\x01")
