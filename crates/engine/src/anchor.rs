@@ -28,6 +28,8 @@ pub(crate) struct ReceiveOptions {
     pub(crate) fsync: crate::options::Fsync,
     pub(crate) checksum: bool,
     pub(crate) dry_run: bool,
+    /// Whether the far side is trusted with set-id bits.
+    pub(crate) set_id: bool,
 }
 
 /// A path cut up: the directory part, the last name (none for `/`, `.` and `..`), and whether it
@@ -158,8 +160,8 @@ impl Anchor {
         };
         let landing = sources.iter().map(|s| landing_of(s, &shown, rename.as_deref())).collect();
         let base = base.map(Arc::new);
-        let ReceiveOptions { fsync, checksum, dry_run } = options;
-        Ok((Target { base, shown, rename, fsync, checksum, dry_run }, landing))
+        let ReceiveOptions { fsync, checksum, dry_run, set_id } = options;
+        Ok((Target { base, shown, rename, fsync, checksum, dry_run, set_id }, landing))
     }
 
     fn parent_of(&self, parts: &Cut<'_>, shown: &Path) -> Result<Dir, Error> {

@@ -148,6 +148,8 @@ impl Drive<'_> {
         streams: Streams<'_>,
     ) -> Result<Summary, Error> {
         let Channel { mut reader, output, outbox, close } = channel;
+        let release = outbox.clone();
+        self.session.on_stop(move || release.release());
         let result = thread::scope(|scope| {
             scope.spawn(|| {
                 if let Err(e) = outbox.run_writer(output) {
@@ -324,19 +326,24 @@ impl Drive<'_> {
         let mut delay = RECONNECT_DELAYS.0;
         let mut healthy = Instant::now();
         while !self.session.is_stopped() && !is_over() {
-            let started = Instant::now();
+            let mut lived = Duration::ZERO;
             let (error, lost) = match first.take().map_or_else(|| connector.connect(), Ok) {
-                Ok((number, stream)) => match run(number, stream) {
-                    Ok(()) => return,
-                    Err(e) => (broken(), Some(e)),
-                },
+                Ok((number, stream)) => {
+                    let started = Instant::now();
+                    let result = run(number, stream);
+                    lived = started.elapsed();
+                    match result {
+                        Ok(()) => return,
+                        Err(e) => (broken(), Some(e)),
+                    }
+                }
                 Err(error) => (error, None),
             };
-            if started.elapsed() > HEALTHY {
+            if lived > HEALTHY {
                 delay = RECONNECT_DELAYS.0;
                 healthy = Instant::now();
             }
-            thread::sleep(delay);
+            self.pause(delay);
             delay = (delay * 2).min(RECONNECT_DELAYS.1);
             if self.session.is_stopped() || is_over() {
                 // The transfer ended meanwhile, and its connections with it.
@@ -344,12 +351,26 @@ impl Drive<'_> {
             }
             let passing = matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout);
             if !passing || healthy.elapsed() > self.timeout {
-                return self.session.fail(error);
+                if self.session.stream_count() == 0 {
+                    return self.session.fail(error);
+                }
+                // Others carry on without this one.
+                return self.tally.notice(format!("one data connection fewer: {error}"));
             }
             if let Some(lost) = lost {
                 let why = crate::error::plain(&lost);
                 self.tally.notice(format!("a data connection was lost ({why}); making it again"));
             }
+        }
+    }
+}
+
+impl Drive<'_> {
+    /// Waits, but not beyond the end of the session.
+    fn pause(&self, delay: Duration) {
+        let until = Instant::now() + delay;
+        while Instant::now() < until && !self.session.is_stopped() {
+            thread::sleep(TICK.min(delay));
         }
     }
 }

@@ -158,6 +158,7 @@ impl Host {
             data_port: caller.data_port,
             data_hosts: std::mem::take(&mut caller.data_hosts),
             fingerprint: caller.fingerprint,
+            timeout_ms: u64::try_from(self.policy.timeout.as_millis()).ok(),
             ..Welcome::default()
         };
         let random = |out: &mut [u8]| {
@@ -214,6 +215,7 @@ impl Host {
                     },
                     checksum: open.checksum,
                     dry_run: open.dry_run,
+                    set_id: matches!(self.anchor, Anchor::Host),
                 };
                 let (target, landing) =
                     self.anchor.open_destination(&path, &open.sources, options)?;

@@ -33,6 +33,7 @@ mod local;
 mod location;
 mod net;
 mod options;
+mod part_names;
 mod receiver;
 mod sender;
 mod server;

@@ -192,7 +192,14 @@ impl ReceiveLedger {
             return Err(WireError::BadFileId(holes.file));
         };
         let mut fresh = Vec::new();
+        let mut end = 0;
         for run in &holes.runs {
+            // Ascending and apart: no list, however long, costs more than the file has blocks.
+            if run.first < end {
+                let blocks = blocks.layout.count();
+                return Err(WireError::BadRun { first: run.first, count: run.count, blocks });
+            }
+            end = run.first.saturating_add(run.count);
             for index in run.within(blocks.layout.count())? {
                 if blocks.claimed.contains(&index) {
                     return Err(WireError::DuplicateBlock { file: holes.file, index });

@@ -104,6 +104,7 @@ impl Guard {
                 | Message::Nack(_)
                 | Message::Finished(_)
                 | Message::Failed(_)
+                | Message::Problem(_)
                 | Message::StreamEnded(_),
                 Phase::Running | Phase::Finishing,
             ) => Ok(()),

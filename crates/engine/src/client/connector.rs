@@ -141,7 +141,8 @@ impl Connect for Connector {
         let tls = match &self.tls {
             None => None,
             Some((config, fingerprint)) => {
-                let (connection, shown) = tls::connect(config, &mut socket, &self.peer)?;
+                let (connection, shown) = tls::connect(config, &mut socket, &self.peer)
+                    .map_err(|e| Error::new(ErrorKind::Network, e.to_string()))?;
                 if shown != *fingerprint {
                     return Err(Error::new(
                         ErrorKind::Protocol,

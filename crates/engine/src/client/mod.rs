@@ -9,6 +9,7 @@ use crate::cancel::Cancel;
 use crate::driver::{Channel, Drive, Latch, Part, Streams, tell_landing};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Route, Summary};
+use crate::location::Location;
 use crate::net::control::{ControlReader, Outbox};
 use crate::options::Fsync;
 use crate::sender::walk::SourceItem;
@@ -24,7 +25,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Name and version of this software, for messages to people.
 pub(crate) fn software() -> String {
@@ -146,7 +147,9 @@ pub(crate) fn run(
         session,
         tally: &tally,
         cancel,
-        timeout: transfer.timeout,
+        timeout: welcome
+            .timeout_ms
+            .map_or(transfer.timeout, |ms| transfer.timeout.min(Duration::from_millis(ms))),
         progress: true,
         over: Latch::default(),
     };
@@ -192,6 +195,7 @@ fn receive_target(
         fsync: transfer.fsync,
         checksum: transfer.checksum,
         dry_run: transfer.dry_run,
+        set_id: !matches!(transfer.sources.first(), Some(Location::Daemon { .. })),
     };
     let typed = path_bytes(transfer.destination.path());
     let (target, landing) = Anchor::Host.open_destination(&typed.0, sources, options)?;

@@ -38,10 +38,11 @@ pub(crate) fn run(
         fsync: transfer.fsync,
         checksum: transfer.checksum,
         dry_run: transfer.dry_run,
+        set_id: true,
     };
     let destination = path_bytes(transfer.destination.path());
-    let (target, landing) = Anchor::Host.open_destination(&destination.0, &sources, options)?;
     refuse_into_itself(&items, transfer.destination.path())?;
+    let (target, landing) = Anchor::Host.open_destination(&destination.0, &sources, options)?;
     tell_landing(events, &transfer.sources, &landing);
     let software = crate::client::software();
     events.event(Event::Connected { route: Route::Local, software, encrypted: false });
@@ -63,7 +64,11 @@ pub(crate) fn run(
 
 /// A copy of a directory into itself would never end.
 fn refuse_into_itself(items: &[SourceItem], destination: &Path) -> Result<(), Error> {
-    let Ok(destination) = destination.canonicalize() else { return Ok(()) };
+    // What does not exist yet would be made in its parent.
+    let parent = destination.parent().filter(|p| !p.as_os_str().is_empty());
+    let found =
+        destination.canonicalize().or_else(|_| parent.unwrap_or(Path::new(".")).canonicalize());
+    let Ok(destination) = found else { return Ok(()) };
     for item in items.iter().filter(|item| item.stat.kind == bankfull_sys::Kind::Dir) {
         let inside = item.typed.canonicalize().is_ok_and(|source| destination.starts_with(source));
         if inside {
@@ -105,8 +110,15 @@ impl Copy<'_> {
         let mut receiver_reader = self.reader(&far)?;
         let mover = work::Mover::new(&sender, &receiver);
         thread::scope(|scope| {
-            scope.spawn(|| to_receiver.run_writer(Box::new(near)));
-            scope.spawn(|| to_sender.run_writer(Box::new(far)));
+            for (outbox, output) in [(&to_receiver, near), (&to_sender, far)] {
+                let release = outbox.clone();
+                self.session.on_stop(move || release.release());
+                scope.spawn(move || {
+                    if let Err(e) = outbox.run_writer(Box::new(output)) {
+                        self.session.fail(e);
+                    }
+                });
+            }
             scope.spawn(|| self.drive.tick(&to_sender));
             scope.spawn(|| sender.walk(items));
             scope.spawn(|| receiver.run_compare(compare));

@@ -142,6 +142,8 @@ struct Pending {
     closed: bool,
     /// The writer thread has ended, one way or the other.
     gone: bool,
+    /// The session stops: nobody must wait for the peer to read.
+    released: bool,
     error: Option<WireError>,
 }
 
@@ -173,7 +175,7 @@ impl Outbox {
     /// Posts a message of a bulk kind: waits while much is queued already.
     pub(crate) fn post_bulk(&self, message: &Message) {
         let mut pending = lock(&self.0.pending);
-        while pending.bytes > OUTBOX_BYTES_MAX && !pending.gone {
+        while pending.bytes > OUTBOX_BYTES_MAX && !pending.gone && !pending.released {
             pending = self.0.changed.wait(pending).unwrap_or_else(PoisonError::into_inner);
         }
         Self::push(&mut pending, message);
@@ -200,6 +202,12 @@ impl Outbox {
     /// Posts that files are in place. Gathered into few messages.
     pub(crate) fn finished(&self, files: &[u64]) {
         lock(&self.0.pending).finished.extend_from_slice(files);
+        self.0.changed.notify_all();
+    }
+
+    /// Lets go whoever waits to post.
+    pub(crate) fn release(&self) {
+        lock(&self.0.pending).released = true;
         self.0.changed.notify_all();
     }
 

@@ -104,7 +104,7 @@ impl Write for Socket {
 pub(crate) fn configure(socket: &TcpStream, timeout: Duration) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let keepalive = socket2::TcpKeepalive::new()
-        .with_time(timeout / 4)
+        .with_time((timeout / 4).max(Duration::from_secs(1)))
         .with_interval((timeout / 4).max(Duration::from_secs(1)));
     socket2::SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
     bankfull_sys::set_user_timeout(socket, timeout)

@@ -12,6 +12,7 @@ use crate::net::ahead::ReadAhead;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
 use crate::options::Fsync;
+use crate::part_names::PartNames;
 use crate::session::{Session, Tally, add};
 use crate::tree::DirTable;
 use bankfull_control::StageTimes;
@@ -22,18 +23,19 @@ use bankfull_proto::receive::{ReceiveLedger, Seal};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Aborted, Cause, Entry, Failed, Failure, FileRuns, Message, Problem, Sealed, SideReport,
+    Aborted, Cause, Entry, Failed, Failure, FileRuns, Message, PathBytes, Problem, Sealed,
+    SideReport,
 };
 use bankfull_sys::Dir;
-use part::{Part, PartNames};
+use part::Part;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, Weak, mpsc};
 
 /// Where a transfer lands, and how it is received.
 pub(crate) struct Target {
@@ -46,6 +48,8 @@ pub(crate) struct Target {
     pub(crate) fsync: Fsync,
     pub(crate) checksum: bool,
     pub(crate) dry_run: bool,
+    /// Whether the far side is trusted with set-id bits: over ssh and within a host.
+    pub(crate) set_id: bool,
 }
 
 /// A file on its way in.
@@ -63,6 +67,8 @@ pub(crate) struct Incoming {
 #[derive(Debug, Default)]
 struct PartSlot {
     open: Option<Arc<Part>>,
+    /// Closed by this table, but perhaps still in the hands of a stream's thread.
+    closed: Weak<Part>,
     /// It is on the disk, with a journal for this version of the source.
     exists: bool,
 }
@@ -99,6 +105,7 @@ pub(crate) struct Receiver<'a> {
     fsync: Fsync,
     checksum: bool,
     dry_run: bool,
+    set_id: bool,
     boot: [u8; 16],
     compare: mpsc::Sender<Arc<Incoming>>,
     finished: AtomicBool,
@@ -131,6 +138,7 @@ impl<'a> Receiver<'a> {
             fsync: target.fsync,
             checksum: target.checksum,
             dry_run: target.dry_run,
+            set_id: target.set_id,
             // Without the boot's identity every earlier journal is doubted, which is safe.
             boot: bankfull_sys::boot_id().unwrap_or(part::UNKNOWN_BOOT),
             compare,
@@ -168,7 +176,7 @@ impl<'a> Receiver<'a> {
             let synced = self.base.as_ref().map_or(Ok(()), |base| base.sync_filesystem());
             if let Err(e) = synced {
                 let failure = crate::error::failure("cannot flush the destination to disk", &e);
-                self.tally.file_failed(self.dirs.path(0), &failure);
+                self.problem(self.dirs.path(0), failure);
             }
         }
         self.outbox.post(&Message::Done(self.tally.report()));
@@ -222,8 +230,9 @@ impl<'a> Receiver<'a> {
     /// The part of a file, opened or made when its first block comes.
     pub(crate) fn open_part(&self, incoming: &Incoming) -> Result<Arc<Part>, Failure> {
         let mut slot = lock(&incoming.part);
-        if let Some(part) = &slot.open {
-            return Ok(Arc::clone(part));
+        if let Some(part) = slot.open.clone().or_else(|| slot.closed.upgrade()) {
+            slot.open = Some(Arc::clone(&part));
+            return Ok(part);
         }
         let layout = incoming.layout().ok_or_else(|| {
             Failure::new(Cause::Protocol, "a block came of a file that travels in packs")
@@ -231,13 +240,11 @@ impl<'a> Receiver<'a> {
         let dir = self.dirs.open(incoming.dir).map_err(|e| self.write_failure(incoming, &e))?;
         let names = PartNames::of(&incoming.name);
         let entry = &incoming.entry;
-        let found = match slot.exists {
-            true => Part::resume(&dir, &names, entry, self.boot, &self.session)?,
-            false => None,
-        };
-        let part = match found {
-            Some((part, _)) => part,
-            None => Part::create(&dir, &names, entry, layout, self.boot, &self.session)?,
+        let part = if slot.exists {
+            let found = Part::resume(&dir, &names, entry, self.boot, &self.session)?;
+            self.still_whole(incoming, found)?
+        } else {
+            Part::create(&dir, &names, entry, layout, self.boot, &self.session)?
         };
         let part = Arc::new(part);
         slot.open = Some(Arc::clone(&part));
@@ -248,7 +255,34 @@ impl<'a> Receiver<'a> {
     /// Closes a part until its blocks come: many files are wanted long before they are sent, and
     /// descriptors are few.
     fn close_part(&self, incoming: &Incoming) {
-        lock(&incoming.part).open = None;
+        let mut slot = lock(&incoming.part);
+        if let Some(part) = slot.open.take() {
+            slot.closed = Arc::downgrade(&part);
+        }
+    }
+
+    /// A part opened again must hold every block that the books count on.
+    fn still_whole(
+        &self,
+        incoming: &Incoming,
+        found: Option<(Part, part::Here)>,
+    ) -> Result<Part, Failure> {
+        let id = incoming.entry.id;
+        if let Some((part, here)) = found {
+            let here: HashSet<u64> = here.into_iter().map(|(index, _)| index).collect();
+            let ledger = lock(&self.ledger);
+            let counted = ledger.here(id).map(|set| set.runs().collect::<Vec<_>>());
+            let mut counted = counted.into_iter().flatten();
+            if counted.all(|run| (run.first..run.first + run.count).all(|i| here.contains(&i))) {
+                return Ok(part);
+            }
+        }
+        let path = self.path(incoming);
+        let text = format!(
+            "what was received of {} changed meanwhile: run the same command again",
+            path.display()
+        );
+        Err(Failure::new(Cause::Changed, text))
     }
 
     /// A block is verified, written and journalled.
@@ -318,8 +352,11 @@ impl<'a> Receiver<'a> {
     }
 
     fn on_holes(&self, holes: &FileRuns) -> Result<(), Error> {
+        // Opened before the holes are counted: a part must hold what the books count on.
+        let incoming = self.find(holes.file);
+        let part = incoming.as_ref().map(|incoming| self.open_part(incoming));
         let fresh = lock(&self.ledger).holes(holes)?;
-        let Some(incoming) = self.find(holes.file) else { return Ok(()) };
+        let (Some(incoming), Some(part)) = (incoming, part) else { return Ok(()) };
         let layout = incoming.layout();
         let bytes: u64 = holes
             .runs
@@ -328,7 +365,7 @@ impl<'a> Receiver<'a> {
             .filter_map(|index| layout.map(|layout| layout.len_of(index)))
             .sum();
         add(&self.tally.counts.bytes_holes, bytes);
-        let recorded = self.open_part(&incoming).and_then(|part| {
+        let recorded = part.and_then(|part| {
             fresh
                 .iter()
                 .try_for_each(|&index| {
@@ -409,9 +446,16 @@ impl<'a> Receiver<'a> {
             Ok(()) => self.tally.file_skipped(self.path(&incoming), incoming.entry.size),
             Err(e) => {
                 let failure = self.write_failure(&incoming, &e);
-                self.tally.file_failed(self.path(&incoming), &failure);
+                self.problem(self.path(&incoming), failure);
             }
         }
+    }
+
+    /// Something failed that the sender knows nothing of: both users hear of it.
+    fn problem(&self, path: PathBuf, failure: Failure) {
+        self.tally.file_failed(path.clone(), &failure);
+        let path = PathBytes(path.into_os_string().into_vec());
+        self.outbox.post(&Message::Problem(Problem { path, failure }));
     }
 
     /// The sender compared in a dry run: the file would be received.
@@ -443,7 +487,7 @@ impl<'a> Receiver<'a> {
             if let Err(e) = set {
                 let path = self.dirs.path(id);
                 let what = format!("cannot set mode and time of {}", path.display());
-                self.tally.file_failed(path, &crate::error::failure(what, &e));
+                self.problem(path, crate::error::failure(what, &e));
             }
         }
     }

@@ -7,6 +7,7 @@
 
 use crate::error::failure;
 use crate::net::control::lock;
+use crate::part_names::PartNames;
 use crate::session::Session;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHash, BlockHasher};
@@ -14,11 +15,10 @@ use bankfull_proto::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Record};
 use bankfull_proto::wire::control::{Cause, Entry, Failure};
 use bankfull_sys::Dir;
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -33,22 +33,6 @@ const RECORDS_PER_BARRIER: u64 = 256;
 
 /// Stands for the boot's identity where the kernel does not tell it.
 pub(crate) const UNKNOWN_BOOT: [u8; 16] = [0; 16];
-
-/// Names of the files beside a target. Made from a hash of its name, so that they fit whatever the
-/// target's length, are found again by the next run, and never clash with each other.
-#[derive(Debug, Clone)]
-pub(crate) struct PartNames {
-    pub(crate) part: OsString,
-    pub(crate) journal: OsString,
-}
-
-impl PartNames {
-    pub(crate) fn of(target: &OsStr) -> Self {
-        let hash = blake3::hash(target.as_bytes()).to_hex();
-        let stem = format!(".bankfull-{}", &hash[..16]);
-        Self { part: format!("{stem}.part").into(), journal: format!("{stem}.journal").into() }
-    }
-}
 
 /// Sessions of this process by the part they hold, so that a newer session for the same file can
 /// end one that has not noticed yet that its client is gone.
@@ -89,8 +73,13 @@ impl Part {
     ) -> Result<Self, Failure> {
         let shown = String::from_utf8_lossy(&entry.name).into_owned();
         let failed = |e: io::Error| failure(format!("cannot create a file for {shown:?}"), &e);
+        // What stands there may be in use: nothing is taken from under another session.
+        let before = dir.open_rw(&names.part).ok();
+        if let Some(before) = &before {
+            hold(dir, names, before, session, &shown)?;
+        }
         let file = create_over(dir, &names.part).map_err(failed)?;
-        hold(&file, session, &shown)?;
+        hold(dir, names, &file, session, &shown)?;
         file.set_len(layout.size()).map_err(failed)?;
         let mut journal = create_over(dir, &names.journal).map_err(failed)?;
         let header = Header::for_entry(entry, layout, boot).encode();
@@ -107,11 +96,15 @@ impl Part {
         boot: [u8; 16],
         session: &Arc<Session>,
     ) -> Result<Option<(Self, Here)>, Failure> {
-        let (Ok(file), Ok(mut journal)) = (dir.open_rw(&names.part), dir.open_rw(&names.journal))
-        else {
-            return Ok(None);
+        let shown = String::from_utf8_lossy(&entry.name).into_owned();
+        let found = |opened: io::Result<File>| match opened {
+            Ok(file) => Ok(Some(file)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(failure(format!("cannot continue an earlier copy of {shown:?}"), &e)),
         };
-        hold(&file, session, &String::from_utf8_lossy(&entry.name))?;
+        let Some(file) = found(dir.open_rw(&names.part))? else { return Ok(None) };
+        let Some(mut journal) = found(dir.open_rw(&names.journal))? else { return Ok(None) };
+        hold(dir, names, &file, session, &shown)?;
         let mut bytes = Vec::new();
         if journal.read_to_end(&mut bytes).is_err() {
             return Ok(None);
@@ -203,7 +196,13 @@ pub(crate) fn create_over(dir: &Dir, name: &OsStr) -> io::Result<File> {
 }
 
 /// Makes sure that no other session writes to the part.
-fn hold(file: &File, session: &Arc<Session>, shown: &str) -> Result<(), Failure> {
+fn hold(
+    dir: &Dir,
+    names: &PartNames,
+    file: &File,
+    session: &Arc<Session>,
+    shown: &str,
+) -> Result<(), Failure> {
     let stat = bankfull_sys::stat_file(file).map_err(|e| failure(shown, &e))?;
     let key = (stat.dev, stat.ino);
     let deadline = Instant::now() + LOCK_WAIT;
@@ -212,20 +211,35 @@ fn hold(file: &File, session: &Arc<Session>, shown: &str) -> Result<(), Failure>
             Ok(true) => break,
             Ok(false) if Instant::now() < deadline => take_over(key, session),
             Ok(false) => {
-                let text = format!(
-                    "another bankfull is receiving {shown:?}: wait until it is done, or end it"
-                );
-                return Err(Failure::new(Cause::Busy, text));
+                return Err(busy(shown));
             }
             // A file system without locks: two sessions at once are then the user's care.
             Err(_) => break,
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+    // It may have been replaced while this session waited for it.
+    if !is_named(dir, names, file) {
+        return Err(busy(shown));
+    }
     let mut holders = lock(&HOLDERS);
     holders.retain(|_, holder| holder.strong_count() > 0);
     holders.insert(key, Arc::downgrade(session));
     Ok(())
+}
+
+fn busy(shown: &str) -> Failure {
+    let text = format!("another bankfull is receiving {shown:?}: wait until it is done, or end it");
+    Failure::new(Cause::Busy, text)
+}
+
+/// Whether the part's name still leads to this file.
+pub(crate) fn is_named(dir: &Dir, names: &PartNames, file: &File) -> bool {
+    let id = |stat: bankfull_sys::Stat| (stat.dev, stat.ino);
+    match (dir.stat(&names.part), bankfull_sys::stat_file(file)) {
+        (Ok(named), Ok(open)) => id(named) == id(open),
+        _ => false,
+    }
 }
 
 /// Ends the session of this process that holds a part.
@@ -271,10 +285,8 @@ fn rewrite(
         };
         bytes.extend_from_slice(&record.encode());
     }
-    let mut draft = names.journal.clone();
-    draft.push(".new");
-    let mut file = create_over(dir, &draft)?;
+    let mut file = create_over(dir, &names.journal_draft)?;
     file.write_all(&bytes)?;
-    dir.rename(&draft, &names.journal)?;
+    dir.rename(&names.journal_draft, &names.journal)?;
     Ok(Journal { file, bytes: bytes.len() as u64, doubtful: 0 })
 }

@@ -2,9 +2,10 @@
 //! and their metadata. Everything happens beside the target and is renamed over it.
 
 use super::Receiver;
-use super::part::{PartNames, create_over};
+use super::part::{create_over, is_named};
 use crate::error::failure;
 use crate::options::Fsync;
+use crate::part_names::PartNames;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
 use bankfull_sys::{Dir, Kind, Stat, Timestamp};
 use std::ffi::OsStr;
@@ -16,6 +17,9 @@ use std::path::PathBuf;
 /// Set-user-id and set-group-id.
 const SET_ID_BITS: u32 = 0o6000;
 
+/// How often a small file is written anew when another session takes its place meanwhile. [ours]
+const PLACE_TRIES: u32 = 10;
+
 impl Receiver<'_> {
     /// Writes a small file and puts it in place.
     pub(super) fn place_small(
@@ -25,14 +29,23 @@ impl Receiver<'_> {
         entry: &Entry,
         content: &[u8],
     ) -> io::Result<()> {
-        let names = PartNames::of(name);
-        let mut file = create_over(dir, &names.part)?;
-        let written =
-            file.write_all(content).and_then(|()| self.put(dir, &names, name, entry, &file));
-        if written.is_err() {
-            let _ = dir.unlink(&names.part);
+        let mut tries = 0;
+        loop {
+            let names = PartNames::of(name);
+            let mut file = create_over(dir, &names.part)?;
+            let written =
+                file.write_all(content).and_then(|()| self.put(dir, &names, name, entry, &file));
+            tries += 1;
+            match written {
+                // Another session is receiving the same file: one of us comes last.
+                Err(_) if tries < PLACE_TRIES && !is_named(dir, &names, &file) => {}
+                Err(e) => {
+                    let _ = dir.unlink(&names.part);
+                    return Err(e);
+                }
+                Ok(()) => return Ok(()),
+            }
         }
-        written
     }
 
     /// Gives a complete part its metadata and its name.
@@ -44,9 +57,12 @@ impl Receiver<'_> {
         entry: &Entry,
         file: &File,
     ) -> io::Result<()> {
-        set_metadata(file, entry)?;
+        set_metadata(file, entry, self.set_id)?;
         if self.fsync == Fsync::File {
             bankfull_sys::sync_all(file)?;
+        }
+        if !is_named(dir, names, file) {
+            return Err(io::Error::other("another bankfull is receiving it at the same time"));
         }
         dir.rename(&names.part, name)?;
         if self.fsync == Fsync::File {
@@ -118,28 +134,29 @@ impl Receiver<'_> {
         entry: &Entry,
     ) -> io::Result<()> {
         let now = dir.stat(name)?;
-        if now.mode == wanted_mode(entry, &now) && now.mtime == mtime_of(entry) {
+        if now.mode == wanted_mode(entry, &now, self.set_id) && now.mtime == mtime_of(entry) {
             return Ok(());
         }
-        set_metadata(&dir.open_file(name)?, entry)
+        set_metadata(&dir.open_file(name)?, entry, self.set_id)
     }
 }
 
 /// Sets mode and modification time. The owner is not carried over, so set-id bits are kept only
-/// where the owner happens to be the same: they would lend the rights of somebody else.
-fn set_metadata(file: &File, entry: &Entry) -> io::Result<()> {
+/// where the owner happens to be the same (they would lend the rights of somebody else), and never
+/// on the word of a daemon or its clients, who may claim any owner.
+fn set_metadata(file: &File, entry: &Entry, set_id: bool) -> io::Result<()> {
     let now = bankfull_sys::stat_file(file)?;
-    let mode = wanted_mode(entry, &now);
+    let mode = wanted_mode(entry, &now, set_id);
     if now.mode != mode {
         bankfull_sys::set_mode(file, mode)?;
     }
     bankfull_sys::set_mtime(file, mtime_of(entry))
 }
 
-fn wanted_mode(entry: &Entry, now: &Stat) -> u32 {
+fn wanted_mode(entry: &Entry, now: &Stat, set_id: bool) -> u32 {
     let same_owner = (entry.uid, entry.gid) == (now.uid, now.gid);
-    let set_id_means_rights = entry.kind == EntryKind::File && !same_owner;
-    if set_id_means_rights { entry.mode & 0o7777 & !SET_ID_BITS } else { entry.mode & 0o7777 }
+    let lends_rights = entry.kind == EntryKind::File && !(same_owner && set_id);
+    if lends_rights { entry.mode & 0o7777 & !SET_ID_BITS } else { entry.mode & 0o7777 }
 }
 
 /// An entry's modification time.

@@ -1,9 +1,10 @@
 //! What the receiver wants of announced entries: looks at what is at the destination and answers.
 
-use super::part::{Here, Part, PartNames};
+use super::part::{Here, Part};
 use super::{Incoming, Receiver, drop_part};
 use crate::error::{Error, failure};
 use crate::net::control::{lock, runs_of};
+use crate::part_names::{self, PartNames};
 use crate::session::add;
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::limits::RUNS_MAX;
@@ -29,6 +30,11 @@ impl Receiver<'_> {
         let mut made = Vec::new();
         for entry in entries {
             lock(&self.ledger).announce(entry.id)?;
+            if part_names::is_ours(&entry.name) {
+                return Err(
+                    WireError::BadName(String::from_utf8_lossy(&entry.name).into_owned()).into()
+                );
+            }
             if entry.parent != 0 && !self.dirs.contains(entry.parent) {
                 return Err(WireError::BadFileId(entry.parent).into());
             }
@@ -88,7 +94,7 @@ impl Receiver<'_> {
             }
             Err(failure) => {
                 lock(&self.seen).failed.insert(id);
-                self.tally.file_failed(self.dirs.path(id), &failure);
+                self.problem(self.dirs.path(id), failure);
             }
         }
     }
@@ -285,8 +291,11 @@ impl Receiver<'_> {
         let Ok(dir) = self.dirs.open(incoming.dir) else { return Ok(Vec::new()) };
         let names = PartNames::of(&incoming.name);
         let found = Part::resume(&dir, &names, &incoming.entry, self.boot, &self.session)?;
-        let Some((_, here)) = found else { return Ok(Vec::new()) };
-        lock(&incoming.part).exists = true;
+        let Some((part, here)) = found else { return Ok(Vec::new()) };
+        // Held from here on, so that nobody changes what the books count on.
+        let mut slot = lock(&incoming.part);
+        slot.open = Some(Arc::new(part));
+        slot.exists = true;
         Ok(here)
     }
 

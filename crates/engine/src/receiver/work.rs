@@ -183,6 +183,9 @@ impl<'r, 'a> Worker<'r, 'a> {
         self.meter.mark(Stage::Compute);
         let mut done = Vec::with_capacity(files.len());
         for packed in &files {
+            if self.receiver.session.is_stopped() {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
             self.take_packed(packed, &mut done)?;
         }
         self.receiver.outbox.finished(&done);

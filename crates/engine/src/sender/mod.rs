@@ -21,6 +21,8 @@ use bankfull_proto::wire::control::{
 };
 use files::{SourceFile, SourceFiles, Trouble, entry_of};
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -114,7 +116,20 @@ impl<'a> Sender<'a> {
             Message::Wants(wants) => wants.iter().try_for_each(|want| self.on_want(want))?,
             Message::Have(have) => self.with_ledger(|ledger| ledger.on_have(&have))?,
             Message::Acks(acks) => acks.iter().try_for_each(|ack| self.on_ack(ack))?,
+            Message::Problem(problem) => {
+                let path = PathBuf::from(OsStr::from_bytes(&problem.path.0));
+                self.tally.file_failed(path, &problem.failure);
+            }
             Message::Nack(nack) => {
+                // A file written to between hashing and sending arrives damaged, too.
+                if let Some(file) = self.files.find(nack.file)
+                    && file.entry.block_bytes != 0
+                    && let Err(trouble) =
+                        self.files.open(&file).and_then(|open| self.files.check(&file, &open))
+                {
+                    self.trouble(nack.file, trouble);
+                    return Ok(());
+                }
                 match self.with_ledger(|ledger| ledger.on_nack(nack.file, nack.index))? {
                     Next::GiveUp => self.give_up_unverifiable(nack.file),
                     _ => self.changed.notify_all(),

@@ -3,6 +3,7 @@
 use super::Sender;
 use super::files::entry_of;
 use crate::error;
+use crate::part_names;
 use crate::session::{add, join};
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::DEPTH_MAX;
@@ -124,6 +125,14 @@ impl Sender<'_> {
         for entry in entries {
             if self.session.is_stopped() {
                 return;
+            }
+            if part_names::is_ours(entry.name.as_bytes()) {
+                let shown = join(path, &entry.name);
+                self.tally.notice(format!(
+                    "left out {}: part of a copy that was interrupted",
+                    shown.display()
+                ));
+                continue;
             }
             match dir.stat(&entry.name) {
                 Ok(stat) if stat.kind == Kind::Dir => {

@@ -42,7 +42,8 @@ pub enum Message {
     /// Sender → receiver: the walk is over; these are the totals.
     #[n(6)]
     EntriesEnd(#[n(0)] Totals),
-    /// Sender → receiver: something in the source could not be read and was left out.
+    /// Either → either: something failed that the other side knows nothing of: in the source it could
+    /// not be read and was left out; at the destination it could not be set right.
     #[n(7)]
     Problem(#[n(0)] Problem),
     /// Receiver → sender: what to do with announced files.
@@ -153,6 +154,10 @@ pub struct Welcome {
     #[n(8)]
     #[cbor(with = "minicbor::bytes")]
     pub fingerprint: Option<[u8; 32]>,
+    /// Milliseconds of silence after which the server gives up, where it says so. The client shows
+    /// signs of life often enough for that.
+    #[n(9)]
+    pub timeout_ms: Option<u64>,
 }
 
 /// Which way the files go, seen from the client.
@@ -532,6 +537,7 @@ pub fn decode(body: &[u8]) -> Result<Message, WireError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{ENTRY_BATCH_COUNT_MAX, TEXT_BYTES_MAX};
     use proptest::prelude::*;
 
     fn entry() -> Entry {
