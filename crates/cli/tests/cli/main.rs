@@ -1,10 +1,30 @@
 //! The binary as a user meets it: one module per subject. Every test runs the real program.
+//!
+//! `BANKFULL_KILLS` and `BANKFULL_SEED` change how often and when `resume` kills; where ssh, mounts
+//! or memory are missing, the tests that need them say so and pass.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "in a test, what cannot be arranged is a failure, and is told on standard output"
+)]
+
+mod faults;
 mod generated;
+mod harness;
 mod help;
+mod memory;
+mod output;
+mod resume;
+mod routes;
 mod usage;
 
 use std::process::{Command, Output};
+
+/// Variables that would change what the program does.
+const OUR_VARIABLES: [&str; 3] = ["BANKFULL_TOKEN", "BANKFULL_STATE_DIR", "BANKFULL_SSH"];
 
 /// Runs the program with `arguments` and none of our environment variables.
 fn bankfull(arguments: &[&str]) -> std::io::Result<Output> {
@@ -14,7 +34,7 @@ fn bankfull(arguments: &[&str]) -> std::io::Result<Output> {
 /// The program, to be called with more than arguments.
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bankfull"));
-    for name in ["BANKFULL_TOKEN", "BANKFULL_STATE_DIR", "BANKFULL_SSH"] {
+    for name in OUR_VARIABLES {
         command.env_remove(name);
     }
     command

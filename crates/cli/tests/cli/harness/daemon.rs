@@ -1,7 +1,7 @@
 //! A daemon for a test: its own state, a free port, ended with the value.
 
+use super::Scratch;
 use super::run::{Running, cp, wait_until};
-use super::{Done, Scratch};
 use crate::command;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -24,14 +24,28 @@ impl Daemon {
     pub(crate) fn start(root: &Path, flags: &[&str]) -> Self {
         let state = Scratch::new();
         let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-        let running = Running::start(&mut serve(root, &flags, state.path(), 0));
+        let daemon = Self::from_command(&mut serve(root, &flags, state.path(), 0));
+        // The state that it was started with lives as long as it does.
+        daemon.with(root, flags, state)
+    }
+
+    fn with(mut self, root: &Path, flags: Vec<String>, state: Scratch) -> Self {
+        self.root = root.to_owned();
+        self.flags = flags;
+        self.state = state;
+        self
+    }
+
+    /// One that is started by another command than ours.
+    #[track_caller]
+    pub(crate) fn from_command(command: &mut Command) -> Self {
         let mut daemon = Self {
-            running,
+            running: Running::start(command),
             port: 0,
             fingerprint: String::new(),
-            root: root.to_owned(),
-            flags,
-            state,
+            root: PathBuf::new(),
+            flags: Vec::new(),
+            state: Scratch::new(),
         };
         daemon.meet();
         daemon
@@ -103,11 +117,11 @@ impl Daemon {
         self.events().iter().filter(|event| event["event"] == "client_done").count()
     }
 
-    /// Waits for its end.
+    /// Waits for its end and returns its exit code.
     #[track_caller]
-    pub(crate) fn wait(self) -> Done {
-        let Self { running, .. } = self;
-        running.wait()
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        wait_until("the daemon ends", || self.running.is_over());
+        self.running.code()
     }
 }
 

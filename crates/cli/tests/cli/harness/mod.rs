@@ -16,11 +16,11 @@ mod tree;
 
 pub(crate) use compare::{assert_same, differences, snapshot};
 pub(crate) use daemon::Daemon;
-pub(crate) use journals::{JournalFile, journals, litter};
-pub(crate) use peer::{FakeServer, Peer, Wire, entry, open_push};
+pub(crate) use journals::{journals, litter};
+pub(crate) use peer::{FakeServer, Peer, Wire, entry, hello, open_push, welcome};
 pub(crate) use proxy::Proxy;
 pub(crate) use rng::{Rng, seed};
-pub(crate) use run::{Done, Running, cp, program_for_anyone, run, run_for, wait_until};
+pub(crate) use run::{Done, Running, cp, run, run_for, unprivileged, wait_until};
 pub(crate) use scratch::{Mount, Scratch, is_root};
 pub(crate) use ssh::SshServer;
 pub(crate) use tree::{Tree, fill, set_mode, set_mtime, write_file};

@@ -1,13 +1,14 @@
 //! Runs the program: never longer than a limit, and with everything it wrote at hand when a test
 //! fails.
 
-use super::Scratch;
-use crate::command;
+use super::{Scratch, is_root};
+use crate::{OUR_VARIABLES, command};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::Read;
+use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -48,15 +49,26 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A copy of the program that other users can reach, and its command with their number.
-pub(crate) fn program_for_anyone(scratch: &Scratch, uid: u32) -> Command {
-    scratch.open_to_all();
-    let path: PathBuf = scratch.join("bankfull");
-    if !path.exists() {
-        std::fs::copy(env!("CARGO_BIN_EXE_bankfull"), &path).unwrap();
+/// The user that owns nothing, by convention.
+const NOBODY: u32 = 65_534;
+
+/// The program, run by somebody who is bound by permissions: root is not, so there it is nobody,
+/// with a copy in `scratch` that nobody can reach, and the directory `own` given to them.
+pub(crate) fn unprivileged(scratch: &Scratch, own: &Path) -> Command {
+    if !is_root() {
+        return command();
     }
-    let mut command = Command::new(path);
-    command.uid(uid).gid(uid).env("HOME", "/nonexistent").env_remove("XDG_STATE_HOME");
+    scratch.open_to_all();
+    let program = scratch.join("bankfull");
+    if !program.exists() {
+        std::fs::copy(env!("CARGO_BIN_EXE_bankfull"), &program).unwrap();
+    }
+    chown(own, Some(NOBODY), Some(NOBODY)).unwrap();
+    let mut command = Command::new(program);
+    command.uid(NOBODY).gid(NOBODY).env("HOME", "/nonexistent");
+    for name in OUR_VARIABLES {
+        command.env_remove(name);
+    }
     command
 }
 
@@ -120,6 +132,11 @@ impl Running {
         self.child.try_wait().expect("a child can be waited for").is_some()
     }
 
+    /// Its exit code, once it has ended; `None` when a signal ended it.
+    pub(crate) fn code(&mut self) -> Option<i32> {
+        self.child.try_wait().expect("a child can be waited for").and_then(|status| status.code())
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let id = Pid::from_child(&self.child);
         let _ = kill_process(id, signal);
@@ -148,8 +165,8 @@ impl Running {
                 panic!(
                     "{} hung for {limit:?}\nstdout: {}\nstderr: {}",
                     self.what,
-                    self.out(),
-                    self.err()
+                    tail(&self.out()),
+                    tail(&self.err())
                 );
             }
             thread::sleep(Duration::from_millis(2));
@@ -208,6 +225,24 @@ impl Done {
         assert!(lines.iter().any(|line| fits(&line)), "no line says {parts:?} in:\n{}", self.err);
     }
 
+    /// A file that failed, whose message holds all of `parts`.
+    #[track_caller]
+    pub(crate) fn fails(&self, parts: &[&str]) {
+        let failed = self.failed();
+        let fits =
+            |(_, message): &(String, String)| parts.iter().all(|part| message.contains(part));
+        assert!(failed.iter().any(fits), "no failure says {parts:?} in {failed:?}");
+    }
+
+    /// Paths and messages of the files that failed.
+    #[track_caller]
+    pub(crate) fn failed(&self) -> Vec<(String, String)> {
+        let events = self.events();
+        let failed = events.iter().filter(|event| event["event"] == "file_failed");
+        let text = |value: &Value| value.as_str().expect("text").to_owned();
+        failed.map(|event| (text(&event["path"]), text(&event["message"]))).collect()
+    }
+
     /// The lines of `--json`.
     #[track_caller]
     pub(crate) fn events(&self) -> Vec<Value> {
@@ -235,6 +270,6 @@ impl Done {
 
 /// The end of a text, which is where errors stand.
 fn tail(text: &str) -> &str {
-    let start = text.len().saturating_sub(4000);
+    let start = text.len().saturating_sub(2000);
     (start..text.len()).find_map(|at| text.get(at..)).unwrap_or_default()
 }

@@ -67,12 +67,14 @@ fn handshake() -> Vec<Vector> {
         data_port: None,
         data_hosts: Vec::new(),
         fingerprint: None,
+        timeout_ms: Some(60_000),
     };
     let agent = Welcome {
         plain_allowed: true,
         data_port: Some(40_001),
         data_hosts: vec!["192.0.2.7".to_owned(), "2001:db8::7".to_owned()],
         fingerprint: Some(counting(0x80)),
+        timeout_ms: None,
         ..daemon.clone()
     };
     vec![

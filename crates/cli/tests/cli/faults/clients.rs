@@ -1,0 +1,387 @@
+//! Clients that break the protocol: the daemon ends their session with a reason, touches nothing
+//! outside its root, and serves the next client.
+
+use super::super::harness::{
+    Daemon, Peer, Scratch, Wire, entry, journals, litter, open_push, snapshot, write_file,
+};
+use super::check_alive;
+use bankfull_proto::blocks::{Layout, Run};
+use bankfull_proto::hash::{BlockHasher, FileHash};
+use bankfull_proto::limits::CONTROL_FRAME_BYTES_MAX;
+use bankfull_proto::wire::attach::REPLY_BYTES;
+use bankfull_proto::wire::control::{
+    Cause, Entry, EntryKind, FileRuns, Message, Open, PathBytes, Sealed, Source, Totals, Verdict,
+};
+use bankfull_proto::wire::data::{Header, push_packed};
+use std::fs;
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+const MIB: usize = 1 << 20;
+
+/// A daemon whose root has a neighbour that must stay as it is.
+struct Scene {
+    scratch: Scratch,
+    daemon: Daemon,
+    before: Vec<(std::path::PathBuf, u32, u64, i64, i64, i64, i64)>,
+}
+
+impl Scene {
+    fn new(flags: &[&str]) -> Self {
+        let scratch = Scratch::new();
+        write_file(&scratch.join("outside/file"), b"outside");
+        let daemon = Daemon::start(&scratch.dir("root"), flags);
+        let before = snapshot(&scratch.join("outside"));
+        Self { scratch, daemon, before }
+    }
+
+    /// A client with a session that receives into the root.
+    fn pushing(&self) -> Peer {
+        let mut peer = Peer::welcomed(self.daemon.port);
+        peer.send(&open_push(false));
+        assert!(matches!(peer.receive(), Some(Message::Opened(_))));
+        peer
+    }
+
+    /// One that has announced files, and heard that they are wanted.
+    fn announced(&self, entries: Vec<Entry>) -> Peer {
+        let mut peer = self.pushing();
+        let count = entries.len();
+        peer.send(&Message::Entries(entries));
+        match peer.receive() {
+            Some(Message::Wants(wants)) => {
+                assert_eq!(wants.len(), count);
+                assert!(wants.iter().all(|want| want.verdict == Verdict::Send), "{wants:?}");
+            }
+            other => panic!("no wants but {other:?}"),
+        }
+        peer
+    }
+
+    #[track_caller]
+    fn check(mut self) {
+        assert_eq!(snapshot(&self.scratch.join("outside")), self.before);
+        check_alive(&mut self.daemon);
+    }
+}
+
+/// A block as a sender puts it on an encrypted connection.
+fn block(file: u64, size: usize, index: u64, content: &[u8]) -> Vec<u8> {
+    let layout = Layout::for_size(size as u64);
+    let offset = index * u64::from(layout.block_bytes());
+    let mut hasher = BlockHasher::new(&layout, offset);
+    hasher.update(content);
+    let header = Header::Block { file, offset, len: content.len() as u32 };
+    [&header.encode()[..], content, &hasher.finish().0].concat()
+}
+
+fn pack(files: &[(u64, &[u8])], count: u32) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for (file, content) in files {
+        push_packed(&mut payload, *file, &FileHash::of(content).0, content);
+    }
+    let header = Header::Pack { count, len: payload.len() as u32 };
+    [&header.encode()[..], &payload, &FileHash::of(&payload).0].concat()
+}
+
+/// The daemon may have closed the connection already, with a reason on the other one.
+fn send(stream: &mut Wire, bytes: &[u8]) {
+    let _ = stream.write_all(bytes).and_then(|()| stream.flush());
+}
+
+#[test]
+fn frames_over_the_limit_and_frames_cut_short() {
+    let scene = Scene::new(&[]);
+    let mut peer = scene.pushing();
+    let len = u32::try_from(CONTROL_FRAME_BYTES_MAX + 1).unwrap();
+    peer.send_raw(&len.to_be_bytes());
+    peer.expect_refusal(Cause::Protocol, "over the limit");
+    let mut peer = scene.pushing();
+    peer.send_raw(&[0, 0, 1, 0, 1, 2, 3]);
+    drop(peer);
+    let mut peer = scene.pushing();
+    peer.send_raw(&[0, 0, 0, 4, 0xff, 0, 0xff, 0]);
+    peer.expect_refusal(Cause::Protocol, "malformed");
+    scene.check();
+}
+
+#[test]
+fn names_and_paths_that_lead_out_of_the_root() {
+    let scene = Scene::new(&[]);
+    for name in [&b".."[..], b"../outside/evil", b"/etc/evil", b"a/b", b".", b"", b"nul\0"] {
+        for kind in [EntryKind::File, EntryKind::Dir, EntryKind::Symlink] {
+            if kind == EntryKind::Dir && name.is_empty() {
+                // That is the destination itself.
+                continue;
+            }
+            let mut peer = scene.pushing();
+            peer.send(&Message::Entries(vec![Entry { kind, ..entry(1, name, 0) }]));
+            peer.expect_refusal(Cause::Protocol, "is not allowed");
+        }
+    }
+    let Message::Open(open) = open_push(false) else { unreachable!() };
+    for path in [&b"../outside"[..], b"x/../../outside", b".."] {
+        let mut peer = Peer::welcomed(scene.daemon.port);
+        let paths = vec![PathBytes(path.to_vec())];
+        peer.send(&Message::Open(Open { paths, ..open.clone() }));
+        peer.expect_refusal(Cause::Escape, "is not allowed");
+    }
+    let mut peer = Peer::welcomed(scene.daemon.port);
+    let sources = vec![Source { name: b"../evil".to_vec(), is_dir: false, contents: false }];
+    peer.send(&Message::Open(Open { sources, ..open }));
+    peer.expect_refusal(Cause::Protocol, "is not allowed");
+    scene.check();
+}
+
+#[test]
+fn a_link_that_is_made_first_is_not_written_through() {
+    let scene = Scene::new(&[]);
+    let mut peer = scene.pushing();
+    let target = b"../outside".to_vec();
+    let link = Entry { kind: EntryKind::Symlink, target, ..entry(1, b"way", 0) };
+    let dir = Entry { kind: EntryKind::Dir, ..entry(2, b"way", 0) };
+    let file = Entry { parent: 2, ..entry(3, b"evil", 4) };
+    peer.send(&Message::Entries(vec![link, dir, file]));
+    let mut refused = false;
+    while !refused {
+        match peer.receive() {
+            Some(Message::Wants(wants)) => {
+                refused = wants.iter().any(|w| w.file == 3 && w.verdict == Verdict::Refused);
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    assert!(refused, "a file behind a link was wanted");
+    drop(peer);
+    scene.check();
+}
+
+#[test]
+fn a_block_that_comes_twice() {
+    let scene = Scene::new(&[]);
+    let mut peer = scene.announced(vec![entry(1, b"f", 3 * MIB as u64)]);
+    let mut stream = peer.attach(0);
+    let bytes = block(1, 3 * MIB, 0, &vec![1; MIB]);
+    send(&mut stream, &bytes);
+    assert!(matches!(peer.receive(), Some(Message::Acks(_))));
+    send(&mut stream, &bytes);
+    peer.expect_refusal(Cause::Protocol, "came twice");
+    scene.check();
+}
+
+#[test]
+fn a_block_past_the_end_or_of_another_shape() {
+    for (offset, len) in [(3 * MIB, MIB), (MIB, 2 * MIB), (1, MIB), (2 * MIB, 1), (0, 0)] {
+        let scene = Scene::new(&[]);
+        let mut peer = scene.announced(vec![entry(1, b"f", 3 * MIB as u64)]);
+        let mut stream = peer.attach(0);
+        let header = Header::Block { file: 1, offset: offset as u64, len: len as u32 };
+        send(&mut stream, &header.encode());
+        send(&mut stream, &vec![0; len + 32]);
+        peer.expect_refusal(Cause::Protocol, "no block at offset");
+        let part_is_in_bounds = |m: fs::Metadata| m.len() <= 3 * MIB as u64;
+        for path in litter(&scene.scratch.join("root")) {
+            assert!(part_is_in_bounds(fs::metadata(path).unwrap()));
+        }
+        scene.check();
+    }
+}
+
+#[test]
+fn data_of_a_file_that_nobody_asked_for() {
+    let scene = Scene::new(&[]);
+    let small = entry(1, b"small", 5);
+    let mut peer = scene.announced(vec![small.clone()]);
+    send(&mut peer.attach(0), &block(99, 3 * MIB, 0, &vec![1; MIB]));
+    peer.expect_refusal(Cause::Protocol, "99");
+    let mut peer = scene.announced(vec![small.clone()]);
+    send(&mut peer.attach(0), &block(1, 3 * MIB, 0, &vec![1; MIB]));
+    peer.expect_refusal(Cause::Protocol, "1");
+    for bytes in [
+        pack(&[(99, b"12345")], 1),
+        pack(&[(1, b"123456")], 1),
+        pack(&[(1, b"12345")], 2),
+        pack(&[(1, b"12345"), (1, b"12345")], 2),
+    ] {
+        let mut peer = scene.announced(vec![small.clone()]);
+        send(&mut peer.attach(0), &bytes);
+        let failure = peer.refusal().expect("a reason");
+        assert_eq!(failure.cause(), Cause::Protocol, "{failure:?}");
+        let _ = fs::remove_file(scene.scratch.join("root/small"));
+    }
+    scene.check();
+}
+
+#[test]
+fn headers_out_of_bounds() {
+    let scene = Scene::new(&[]);
+    let huge = Header::Block { file: 1, offset: 0, len: u32::MAX }.encode();
+    let overflow = Header::Block { file: 1, offset: u64::MAX, len: 1 }.encode();
+    let packed = Header::Pack { count: u32::MAX, len: 10 }.encode();
+    for header in [huge, overflow, packed] {
+        let mut peer = scene.announced(vec![entry(1, b"f", 3 * MIB as u64)]);
+        send(&mut peer.attach(0), &header);
+        let failure = peer.refusal().expect("a reason");
+        assert_eq!(failure.cause(), Cause::Protocol, "{failure:?}");
+    }
+    scene.check();
+}
+
+#[test]
+fn a_damaged_header_ends_its_connection_and_a_new_one_carries_on() {
+    let scene = Scene::new(&[]);
+    let mut peer = scene.announced(vec![entry(1, b"f", MIB as u64)]);
+    let mut damaged = Header::Block { file: 1, offset: 0, len: MIB as u32 }.encode();
+    damaged[20] ^= 1;
+    send(&mut peer.attach(0), &damaged);
+    assert_eq!(peer.receive(), Some(Message::StreamEnded(0)));
+    send(&mut peer.attach(1), &block(1, MIB, 0, &vec![1; MIB]));
+    assert!(matches!(peer.receive(), Some(Message::Acks(_))));
+    drop(peer);
+    scene.check();
+}
+
+#[test]
+fn a_block_that_arrives_damaged_is_asked_for_again_and_then_taken() {
+    let scene = Scene::new(&[]);
+    let mut peer = scene.announced(vec![entry(1, b"f", 2 * MIB as u64)]);
+    let mut stream = peer.attach(0);
+    let content = [vec![1; MIB], vec![2; MIB]];
+    let mut damaged = block(1, 2 * MIB, 0, &content[0]);
+    damaged[5000] ^= 1;
+    send(&mut stream, &damaged);
+    assert!(
+        matches!(peer.receive(), Some(Message::Nack(nack)) if (nack.file, nack.index) == (1, 0))
+    );
+    for index in [0, 1] {
+        send(&mut stream, &block(1, 2 * MIB, index, &content[index as usize]));
+        let expected = FileRuns { file: 1, runs: vec![Run { first: index, count: 1 }] };
+        assert_eq!(peer.receive(), Some(Message::Acks(vec![expected])));
+    }
+    let hash = FileHash::of(&content.concat()).0;
+    peer.send(&Message::Sealed(Sealed { file: 1, hash: Some(hash) }));
+    assert_eq!(peer.receive(), Some(Message::Finished(vec![1])));
+    assert!(fs::read(scene.scratch.join("root/f")).unwrap() == content.concat());
+    // A whole session in good order, to its end.
+    peer.send(&Message::EntriesEnd(Totals::default()));
+    send(&mut stream, &Header::End.encode());
+    peer.send(&Message::Finish(Default::default()));
+    assert!(matches!(peer.receive(), Some(Message::Done(_))));
+    drop((peer, stream));
+    scene.check();
+}
+
+#[test]
+fn a_file_whose_hash_differs_as_a_whole_is_not_put_in_place() {
+    let scene = Scene::new(&[]);
+    let mut peer = scene.announced(vec![entry(1, b"f", MIB as u64)]);
+    let mut stream = peer.attach(0);
+    send(&mut stream, &block(1, MIB, 0, &vec![1; MIB]));
+    assert!(matches!(peer.receive(), Some(Message::Acks(_))));
+    peer.send(&Message::Sealed(Sealed { file: 1, hash: Some([9; 32]) }));
+    assert!(matches!(peer.receive(), Some(Message::Failed(f)) if f.failure.text.contains("hash")));
+    assert!(!scene.scratch.join("root/f").exists());
+    drop((peer, stream));
+    scene.check();
+}
+
+#[test]
+fn a_file_that_is_sealed_before_it_is_whole() {
+    let scene = Scene::new(&[]);
+    let mut peer = scene.announced(vec![entry(1, b"f", 2 * MIB as u64)]);
+    peer.send(&Message::Sealed(Sealed { file: 1, hash: None }));
+    let failure = peer.refusal().expect("a reason");
+    assert_eq!(failure.cause(), Cause::Protocol, "{failure:?}");
+    assert!(!scene.scratch.join("root/f").exists());
+    scene.check();
+}
+
+/// Whether the daemon closes a data connection without an answer.
+fn is_turned_away(mut stream: Wire) -> bool {
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    answer.len() < REPLY_BYTES
+}
+
+#[test]
+fn data_connections_that_cannot_prove_where_they_belong() {
+    let scene = Scene::new(&[]);
+    let mut peer = scene.announced(vec![entry(1, b"f", MIB as u64)]);
+    assert!(is_turned_away(peer.attach_with(0, &[0; 32], true)), "a wrong key");
+    let key = peer.welcome.session_key;
+    assert!(is_turned_away(peer.attach_with(1, &key, false)), "without encryption");
+    let stream = peer.attach(2);
+    assert!(is_turned_away(peer.attach_with(2, &key, true)), "a request that was seen before");
+    let session = std::mem::take(&mut peer.welcome.session);
+    assert!(is_turned_away(peer.attach_with(3, &key, true)), "an unknown session");
+    peer.welcome.session = session;
+    // The session itself goes on.
+    let mut stream = stream;
+    send(&mut stream, &block(1, MIB, 0, &vec![1; MIB]));
+    assert!(matches!(peer.receive(), Some(Message::Acks(_))));
+    drop((peer, stream));
+    scene.check();
+}
+
+#[test]
+fn a_client_that_asks_for_no_encryption_where_it_is_required() {
+    let scene = Scene::new(&[]);
+    let mut peer = Peer::welcomed(scene.daemon.port);
+    peer.send(&open_push(true));
+    let failure = peer.refusal().expect("a reason");
+    assert!(failure.text.contains("without encryption"), "{failure:?}");
+    scene.check();
+}
+
+#[test]
+fn messages_that_do_not_belong_where_they_come() {
+    let scene = Scene::new(&[]);
+    let totals = || Message::EntriesEnd(Totals::default());
+    let in_session: [Vec<Message>; 5] = [
+        vec![Message::Finish(Default::default())],
+        vec![totals(), totals()],
+        vec![Message::Finished(vec![1])],
+        vec![Message::Done(Default::default())],
+        vec![Message::Holes(FileRuns { file: 5, runs: vec![Run { first: 0, count: 1 }] })],
+    ];
+    for messages in in_session {
+        let mut peer = scene.pushing();
+        messages.iter().for_each(|message| peer.send(message));
+        let failure = peer.refusal().expect("a reason");
+        assert_eq!(failure.cause(), Cause::Protocol, "{messages:?}: {failure:?}");
+    }
+    let mut early = Peer::connect(scene.daemon.port);
+    early.send(&open_push(false));
+    early.expect_refusal(Cause::Protocol, "no hello");
+    let mut idle = Peer::welcomed(scene.daemon.port);
+    idle.send(&Message::Entries(vec![entry(1, b"f", 1)]));
+    idle.expect_refusal(Cause::Protocol, "no request");
+    scene.check();
+}
+
+#[test]
+fn a_client_that_falls_silent_is_given_up_and_what_it_sent_is_kept() {
+    let scene = Scene::new(&["--timeout", "4"]);
+    let mut peer = scene.announced(vec![entry(1, b"f", 3 * MIB as u64)]);
+    let mut stream = peer.attach(0);
+    send(&mut stream, &block(1, 3 * MIB, 0, &vec![1; MIB]));
+    assert!(matches!(peer.receive(), Some(Message::Acks(_))));
+    let started = Instant::now();
+    peer.refusal();
+    assert!(started.elapsed() < Duration::from_secs(12), "it took {:?}", started.elapsed());
+    drop((peer, stream));
+    let left = journals(&scene.scratch.join("root"));
+    assert_eq!(left.iter().map(|journal| journal.bytes()).sum::<u64>(), MIB as u64);
+    scene.check();
+}
+
+#[test]
+fn a_file_of_absurd_size_ends_at_most_its_own_session() {
+    let scene = Scene::new(&[]);
+    let mut peer = scene.pushing();
+    peer.send(&Message::Entries(vec![Entry { size: 1 << 62, ..entry(1, b"huge", MIB as u64) }]));
+    drop(peer.receive());
+    drop(peer);
+    scene.check();
+}

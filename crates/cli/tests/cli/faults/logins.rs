@@ -1,0 +1,104 @@
+//! Far sides over ssh that cannot be reached or started, and shells that talk too much.
+
+use super::super::harness::{Scratch, SshServer, assert_same, cp, run, set_mode, write_file};
+use std::process::Command;
+
+/// Sends a file with a command that is given everything but the operands.
+fn send(here: &Scratch, command: &mut Command) -> super::super::harness::Done {
+    write_file(&here.join("file"), b"file");
+    run(command.arg(here.join("file")).arg(SshServer::place(&here.join("out"))))
+}
+
+#[test]
+fn a_far_side_without_the_program_gets_one_line_with_every_way_out() {
+    let Some(ssh) = SshServer::start() else { return };
+    let here = Scratch::new();
+    let mut command = ssh.cp_without_program();
+    let done = send(&here, command.args(["--remote-bankfull", "/no/such/bankfull"])).expect(14);
+    done.says(&["127.0.0.1 has no /no/such/bankfull", "--remote-bankfull", "--deploy"]);
+    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+    assert!(!here.join("out").exists());
+}
+
+#[test]
+fn a_login_that_fails_is_left_to_ssh_to_explain() {
+    let Some(ssh) = SshServer::start() else { return };
+    let here = Scratch::new();
+    let mut command = cp();
+    command.args(["-F", "none", "-o", "BatchMode=yes", "-o", "IdentityFile=none", "-P"]);
+    command.arg(ssh.port.to_string()).args(["-o", "UserKnownHostsFile=/dev/null"]);
+    let done = send(&here, command.args(["-o", "StrictHostKeyChecking=no"])).expect(14);
+    done.says(&["could not log in to 127.0.0.1", "ssh 127.0.0.1 true"]);
+}
+
+#[test]
+fn an_ssh_that_is_not_there_is_named() {
+    let here = Scratch::new();
+    let mut command = cp();
+    let done = send(&here, command.args(["--ssh-command", "/no/such/ssh -4"])).expect(14);
+    done.says(&["cannot run /no/such/ssh", "no such file"]);
+}
+
+#[test]
+fn a_far_side_that_is_some_other_program_is_told_from_bankfull() {
+    let here = Scratch::new();
+    let mut command = cp();
+    // Whatever it is asked to run, this prints and ends well.
+    let done = send(&here, command.args(["--ssh-command", "echo hello"]));
+    assert!(matches!(done.code, Some(10 | 12 | 14)), "{:?}: {}", done.code, done.err);
+    done.says(&["127.0.0.1"]);
+}
+
+#[test]
+fn shells_that_print_greetings_do_no_harm() {
+    let config = "ForceCommand echo 'Welcome! BKFL'; sh -c \"$SSH_ORIGINAL_COMMAND\"";
+    let Some(ssh) = SshServer::with(config) else { return };
+    let here = Scratch::new();
+    send(&here, &mut ssh.cp()).expect(0);
+    assert_same(&here.join("file"), &here.join("out"));
+}
+
+#[test]
+fn the_program_may_live_under_a_name_that_a_shell_would_take_apart() {
+    let Some(ssh) = SshServer::start() else { return };
+    let here = Scratch::new();
+    let odd = here.join("it's a $(place)");
+    write_file(&odd, format!("#!/bin/sh\nexec {} \"$@\"\n", env!("CARGO_BIN_EXE_bankfull")));
+    set_mode(&odd, 0o755);
+    let mut command = ssh.cp_without_program();
+    send(&here, command.arg("--remote-bankfull").arg(&odd)).expect(0);
+    assert_same(&here.join("file"), &here.join("out"));
+}
+
+#[test]
+fn deploying_puts_a_program_that_runs_anywhere_and_no_other() {
+    let home = Scratch::new();
+    let config = format!(
+        "ForceCommand env -u XDG_CACHE_HOME HOME='{}' PATH=/usr/bin:/bin sh -c \
+         \"$SSH_ORIGINAL_COMMAND\"",
+        home.path().display()
+    );
+    let Some(ssh) = SshServer::with(&config) else { return };
+    let here = Scratch::new();
+    let done = send(&here, ssh.cp_without_program().arg("--deploy"));
+    let cached = home.join(".cache/bankfull").join(env!("CARGO_PKG_VERSION")).join("bankfull");
+    if done.code == Some(0) {
+        assert_same(&here.join("file"), &here.join("out"));
+        assert!(cached.exists());
+        // From now on it is found without being put there again.
+        send(&here, &mut ssh.cp_without_program()).expect(0);
+    } else {
+        // As tests are usually built.
+        done.expect(14).says(&["dynamically linked", "make release"]);
+        assert!(!cached.exists());
+    }
+}
+
+#[test]
+fn sources_on_the_far_side_that_are_missing_are_named() {
+    let Some(ssh) = SshServer::start() else { return };
+    let here = Scratch::new();
+    let mut command = ssh.cp();
+    command.arg(SshServer::place(&here.join("missing"))).arg(here.join("in"));
+    run(&mut command).expect(3).says(&["missing", "no such file"]);
+}

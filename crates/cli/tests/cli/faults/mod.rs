@@ -1,0 +1,33 @@
+//! Bad input and bad luck: what cannot work ends with one line that names the thing and what to
+//! do, with the exit code for it, without a panic, and without a trace outside the destination.
+//!
+//! [`operands`]: places that are missing or of the wrong kind. [`files`]: single files that fail
+//! while the others are copied. [`trust`]: tokens, fingerprints, limits. [`strangers`]: far sides
+//! that are no bankfull. [`clients`] and [`servers`]: peers that break the protocol. [`logins`]:
+//! ssh that fails. Interruptions are the subject of `resume`.
+
+mod clients;
+mod files;
+mod logins;
+mod operands;
+mod servers;
+mod strangers;
+mod trust;
+
+use crate::harness::{Daemon, Scratch, assert_same, run, write_file};
+
+/// Whether a daemon still serves: a new client gets a file through.
+#[track_caller]
+fn check_alive(daemon: &mut Daemon) {
+    assert!(!daemon.is_over(), "the daemon died:\n{}", daemon.err());
+    let (from, to) = (Scratch::new(), Scratch::new());
+    write_file(&from.join("proof of life"), b"alive");
+    let mut push = daemon.cp();
+    push.arg(from.join("proof of life")).arg(daemon.url("proof of life"));
+    run(&mut push).expect(0);
+    let mut pull = daemon.cp();
+    pull.arg(daemon.url("proof of life")).arg(to.join("back"));
+    run(&mut pull).expect(0);
+    assert_same(&from.join("proof of life"), &to.join("back"));
+    assert!(!daemon.err().contains("panicked"), "{}", daemon.err());
+}

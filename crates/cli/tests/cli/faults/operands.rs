@@ -1,0 +1,160 @@
+//! Places that are missing, of the wrong kind, not ours to use, or outside what is served.
+
+use super::super::harness::{
+    Daemon, Scratch, cp, is_root, run, set_mode, snapshot, unprivileged, write_file,
+};
+use super::check_alive;
+use crate::command;
+use std::os::unix::fs::symlink;
+
+#[test]
+fn a_source_that_does_not_exist_is_named() {
+    let (here, there) = (Scratch::new(), Scratch::new());
+    let mut daemon = Daemon::start(there.path(), &[]);
+    let missing = here.join("missing");
+    for (mut command, source, destination) in [
+        (cp(), missing.to_str().unwrap().to_owned(), here.join("out").to_str().unwrap().to_owned()),
+        (daemon.cp(), missing.to_str().unwrap().to_owned(), daemon.url("out")),
+        (daemon.cp(), daemon.url("missing"), here.join("out").to_str().unwrap().to_owned()),
+    ] {
+        let done = run(command.arg(&source).arg(destination)).expect(3);
+        done.says(&["cannot read", "missing", "no such file"]);
+        assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+    }
+    assert!(!here.join("out").exists() && !there.join("out").exists());
+    check_alive(&mut daemon);
+}
+
+#[test]
+fn one_missing_source_among_several_stops_the_copy_before_it_begins() {
+    let here = Scratch::new();
+    write_file(&here.join("there"), b"x");
+    let mut command = cp();
+    command.arg(here.join("there")).arg(here.join("missing")).arg(here.join("out"));
+    run(&mut command).expect(3).says(&["missing"]);
+    assert!(!here.join("out").exists());
+}
+
+#[test]
+fn a_file_where_a_directory_is_needed_and_the_other_way_round() {
+    let here = Scratch::new();
+    write_file(&here.join("tree/sub/leaf"), b"leaf");
+    write_file(&here.join("file"), b"file");
+    let before = snapshot(here.path());
+    for (source, destination, words) in [
+        ("tree", "file", "the destination is a file"),
+        ("tree/", "file", "the destination is a file"),
+        ("file", "tree/sub/leaf/", "the destination is a file"),
+        ("file", "tree/sub/leaf/deeper", "directory"),
+        ("file/", "out", "directory"),
+    ] {
+        let done = run(cp().current_dir(here.path()).args([source, destination]));
+        assert!(matches!(done.code, Some(1 | 3)), "{source} {destination}: {:?}", done.code);
+        done.says(&[words]);
+    }
+    assert_eq!(snapshot(here.path()), before);
+}
+
+#[test]
+fn a_destination_whose_parent_is_missing_is_not_made_up() {
+    let here = Scratch::new();
+    write_file(&here.join("file"), b"file");
+    let done = run(cp().arg(here.join("file")).arg(here.join("no/such/place")));
+    done.expect(1).says(&["no/such", "create it first"]);
+}
+
+#[test]
+fn a_directory_is_not_copied_into_itself() {
+    let here = Scratch::new();
+    write_file(&here.join("tree/leaf"), b"leaf");
+    let done = run(cp().arg(here.join("tree")).arg(here.join("tree/copy")));
+    done.expect(1).says(&["into itself"]);
+}
+
+#[test]
+fn a_destination_that_may_not_be_written_is_named_with_what_to_check() {
+    let here = Scratch::new();
+    let locked = here.dir("locked");
+    write_file(&here.join("file"), b"file");
+    let mut command = unprivileged(&here, &here.dir("own"));
+    set_mode(&locked, 0o555);
+    command.args(["cp", "--json"]).arg(here.join("file")).arg(locked.join("new/"));
+    run(&mut command).expect(5).says(&["locked/new", "permission denied"]);
+}
+
+#[test]
+fn a_root_that_cannot_be_served_is_named() {
+    let here = Scratch::new();
+    write_file(&here.join("file"), b"file");
+    for root in ["missing", "file"] {
+        let mut serve = command();
+        serve.args(["serve", "--listen", "127.0.0.1:0"]).arg(here.join(root));
+        run(serve.arg("--state-dir").arg(here.join("state"))).expect(11).says(&[root]);
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named_with_the_flag_for_another() {
+    let here = Scratch::new();
+    let mut daemon = Daemon::start(here.path(), &[]);
+    let mut serve = command();
+    serve.arg("serve").arg(here.path()).arg("--listen").arg(format!("127.0.0.1:{}", daemon.port));
+    let done = run(serve.arg("--state-dir").arg(here.join("state"))).expect(10);
+    done.says(&[&daemon.port.to_string(), "in use", "--listen"]);
+    check_alive(&mut daemon);
+}
+
+#[test]
+fn paths_that_lead_out_of_the_root_are_refused() {
+    let scratch = Scratch::new();
+    write_file(&scratch.join("outside/secret"), b"secret");
+    write_file(&scratch.join("root/file"), b"file");
+    symlink("../outside", scratch.join("root/link")).unwrap();
+    symlink(scratch.join("outside"), scratch.join("root/absolute link")).unwrap();
+    symlink("../outside/secret", scratch.join("root/file link")).unwrap();
+    let mut daemon = Daemon::start(&scratch.join("root"), &[]);
+    let before = snapshot(&scratch.join("outside"));
+    let here = Scratch::new();
+    write_file(&here.join("evil"), b"evil");
+    let evil = here.join("evil");
+    for path in ["../outside", "../../etc", "a/../../outside", "..", "link/../../outside"] {
+        let push = run(daemon.cp().arg(&evil).arg(daemon.url(path))).expect(5);
+        push.says(&["not allowed", ".."]);
+        let pull = run(daemon.cp().arg(daemon.url(path)).arg(here.join("in"))).expect(5);
+        pull.says(&["not allowed", ".."]);
+    }
+    for path in ["link/", "absolute link/", "link/secret", "absolute link/secret"] {
+        let push = run(daemon.cp().arg(&evil).arg(daemon.url(path)));
+        assert_ne!(push.code, Some(0), "{path}: {}", push.err);
+        let pull = run(daemon.cp().arg(daemon.url(path)).arg(here.join("in")));
+        assert_ne!(pull.code, Some(0), "{path}: {}", pull.err);
+    }
+    // A link that is named itself is copied as a link.
+    run(daemon.cp().arg(daemon.url("file link")).arg(here.join("as link"))).expect(0);
+    assert!(here.join("as link").is_symlink() && !here.join("in/secret").exists());
+    // An absolute path is one beneath the root.
+    run(daemon.cp().arg(daemon.url("//file")).arg(here.join("rooted"))).expect(0);
+    assert_eq!(snapshot(&scratch.join("outside")), before);
+    check_alive(&mut daemon);
+}
+
+#[test]
+fn a_daemon_of_an_ordinary_user_says_what_it_may_not_do() {
+    let scratch = Scratch::new();
+    let root = scratch.dir("root");
+    write_file(&root.join("private/file"), b"private");
+    write_file(&root.join("public"), b"public");
+    let mut serve = unprivileged(&scratch, &root);
+    set_mode(&root.join("private"), if is_root() { 0o700 } else { 0 });
+    set_mode(&root, 0o777);
+    let state = scratch.dir("state");
+    set_mode(&state, 0o777);
+    serve.args(["serve", "--json", "--listen", "127.0.0.1:0"]).arg(&root).arg("--state-dir");
+    let daemon = Daemon::from_command(serve.arg(state.join("own")));
+    let here = Scratch::new();
+    let whole = run(daemon.cp().arg(daemon.url("")).arg(here.join("in"))).expect(23);
+    whole.fails(&["private", "permission denied"]);
+    assert_eq!(std::fs::read(here.join("in/public")).unwrap(), b"public");
+    let one = run(daemon.cp().arg(daemon.url("private/file")).arg(here.join("one"))).expect(3);
+    one.says(&["private/file", "permission denied"]);
+}

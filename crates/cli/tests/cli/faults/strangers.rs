@@ -1,0 +1,183 @@
+//! Far sides that are no bankfull, or one from the future, or do not answer at all.
+
+use super::super::harness::{Daemon, Done, FakeServer, Peer, Scratch, cp, hello, run_for, welcome};
+use super::check_alive;
+use bankfull_proto::limits::HELLO_FRAME_BYTES_MAX;
+use bankfull_proto::wire::control::{Cause, Failure, Message};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Fetches everything from a server that is none.
+fn fetch(server: &FakeServer) -> Done {
+    let here = Scratch::new();
+    let mut command = cp();
+    command.args(["--accept-new", "--timeout", "4", "--state-dir"]).arg(here.join("state"));
+    let done = run_for(command.arg(server.url()).arg(here.join("in")), Duration::from_secs(20));
+    assert!(!done.err.contains("panicked"), "{}", done.err);
+    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+    done
+}
+
+/// Reads what the client says first, then answers with `bytes`, and keeps the connection.
+fn answering(bytes: &'static [u8]) -> FakeServer {
+    FakeServer::raw(move |mut socket| {
+        let mut first = [0; 512];
+        let _ = socket.read(&mut first);
+        let _ = socket.write_all(bytes);
+        let _ = socket.read(&mut first);
+    })
+}
+
+#[test]
+fn a_web_server_or_ssh_server_is_told_from_a_daemon() {
+    for answer in [
+        &b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"[..],
+        b"SSH-2.0-OpenSSH_9.9\r\n",
+        b"220 mail.example ESMTP\r\n",
+        &[0; 100],
+        &[0xff; 20_000],
+    ] {
+        let server = answering(answer);
+        let port = server.port.to_string();
+        fetch(&server).expect(12).says(&[&port, "bankfull"]);
+    }
+}
+
+#[test]
+fn a_far_side_that_closes_at_once_is_named() {
+    let server = FakeServer::raw(drop);
+    let port = server.port.to_string();
+    let done = fetch(&server);
+    assert!(matches!(done.code, Some(10 | 12)), "{:?}", done.code);
+    done.says(&[&port]);
+}
+
+#[test]
+fn a_far_side_that_never_answers_is_a_timeout() {
+    let server = FakeServer::raw(|mut socket| {
+        let _ = socket.read_to_end(&mut Vec::new());
+    });
+    let started = Instant::now();
+    let port = server.port.to_string();
+    fetch(&server).expect(30).says(&[&port]);
+    assert!(started.elapsed() < Duration::from_secs(12), "it took {:?}", started.elapsed());
+}
+
+#[test]
+fn a_daemon_that_greets_and_then_falls_silent_is_a_timeout() {
+    let server = FakeServer::greeted(|peer, _| peer.send(&welcome(1)));
+    let port = server.port.to_string();
+    fetch(&server).expect(30).says(&[&port, "nothing was heard"]);
+}
+
+#[test]
+fn a_daemon_from_the_future_is_a_matter_of_versions() {
+    let refusing = FakeServer::greeted(|peer, hello| {
+        assert_eq!((hello.version_min, hello.version_max), (1, 1));
+        let text = "the far side speaks protocol versions 1 to 1, this side 7 to 9";
+        peer.send(&Message::Error(Failure::new(Cause::Version, text)));
+    });
+    fetch(&refusing).expect(2).says(&["versions", "7 to 9"]);
+    let stubborn = FakeServer::greeted(|peer, _| peer.send(&welcome(7)));
+    fetch(&stubborn).expect(2).says(&["version", "7", "install matching"]);
+}
+
+#[test]
+fn a_client_from_the_future_is_told_and_one_that_can_step_back_is_served() {
+    let root = Scratch::new();
+    let mut daemon = Daemon::start(root.path(), &[]);
+    let mut new = Peer::connect(daemon.port);
+    new.send(&hello(7, 9));
+    new.expect_refusal(Cause::Version, "install matching");
+    let mut wide = Peer::connect(daemon.port);
+    wide.send(&hello(1, 9));
+    assert!(matches!(wide.receive(), Some(Message::Welcome(w)) if w.version == 1));
+    drop(wide);
+    check_alive(&mut daemon);
+}
+
+#[test]
+fn whoever_speaks_http_to_a_daemon_gets_an_answer_in_http() {
+    let root = Scratch::new();
+    let mut daemon = Daemon::start(root.path(), &[]);
+    for request in ["GET / HTTP/1.1\r\nHost: x\r\n\r\n", "POST /x HTTP/1.0\r\n\r\nbody"] {
+        let answer = say(daemon.port, request.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer:?}");
+        assert!(answer.contains("bankfull"), "{answer:?}");
+    }
+    check_alive(&mut daemon);
+}
+
+/// What a daemon answers to bytes that are no TLS.
+fn say(port: u16, bytes: &[u8]) -> String {
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+    let _ = socket.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn rubbish_on_the_port_is_not_answered_and_harms_nobody() {
+    let root = Scratch::new();
+    let mut daemon = Daemon::start(root.path(), &[]);
+    let magic_and_rubbish = [&b"BKFLDATA"[..], &[7; 88]].concat();
+    let handshake_and_rubbish = [&[0x16, 3, 1, 0xff, 0xff][..], &[9; 300]].concat();
+    for rubbish in
+        [&b"\0\0\0\0"[..], &[0xff; 100], &magic_and_rubbish, &handshake_and_rubbish, b"B"]
+    {
+        let answer = say_and_leave(daemon.port, rubbish);
+        assert!(answer.len() < 100, "{answer:?}");
+    }
+    // A port scanner.
+    drop(TcpStream::connect(("127.0.0.1", daemon.port)).unwrap());
+    check_alive(&mut daemon);
+}
+
+fn say_and_leave(port: u16, bytes: &[u8]) -> Vec<u8> {
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+    let _ = socket.write_all(bytes);
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer);
+    answer
+}
+
+#[test]
+fn before_it_is_known_who_a_client_is_it_may_say_little() {
+    let root = Scratch::new();
+    let mut daemon = Daemon::start(root.path(), &[]);
+    let mut peer = Peer::connect(daemon.port);
+    let len = u32::try_from(HELLO_FRAME_BYTES_MAX + 1).unwrap();
+    peer.send_raw(&len.to_be_bytes());
+    peer.expect_refusal(Cause::Protocol, "over the limit");
+    check_alive(&mut daemon);
+}
+
+#[test]
+fn before_it_is_known_who_a_client_is_it_may_not_take_long() {
+    let root = Scratch::new();
+    let mut daemon = Daemon::start(root.path(), &[]);
+    let mut silent = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
+    let mut slow = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
+    let mut drip = slow.try_clone().unwrap();
+    let dripping = thread::spawn(move || {
+        // A TLS record that takes hours to arrive.
+        let _ = drip.write_all(&[0x16, 3, 1, 0x0f, 0xff]);
+        while drip.write_all(&[1]).is_ok() {
+            thread::sleep(Duration::from_millis(200));
+        }
+    });
+    let started = Instant::now();
+    for socket in [&mut silent, &mut slow] {
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let _ = socket.read_to_end(&mut Vec::new());
+        assert!(started.elapsed() < Duration::from_secs(15), "it took {:?}", started.elapsed());
+    }
+    dripping.join().unwrap();
+    check_alive(&mut daemon);
+}

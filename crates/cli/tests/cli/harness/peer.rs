@@ -1,0 +1,343 @@
+//! The far side, played by the test: it speaks the protocol with the project's own encoders, and
+//! breaks its rules where a test wants that.
+
+use bankfull_proto::blocks::Layout;
+use bankfull_proto::limits::CONTROL_FRAME_BYTES_MAX;
+use bankfull_proto::wire::attach::{self, Attach, DATA_MAGIC, REPLY_BYTES, REQUEST_BYTES};
+use bankfull_proto::wire::control::{
+    self, Cause, Direction, Entry, EntryKind, Failure, Fsync, Hello, MAGIC, Message, Open,
+    PathBytes, Source, Welcome,
+};
+use bankfull_proto::wire::data::Header;
+use bankfull_proto::wire::frame::FrameReader;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, ServerConnection,
+    SignatureScheme, StreamOwned,
+};
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// A test does not wait longer for the program.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection, whatever is beneath.
+pub(crate) type Wire = Box<dyn Duplex>;
+
+pub(crate) trait Duplex: Read + Write + Send {}
+impl<T: Read + Write + Send> Duplex for T {}
+
+/// One side of a control connection.
+pub(crate) struct Peer {
+    wire: Wire,
+    frames: FrameReader,
+    port: u16,
+    pub(crate) welcome: Welcome,
+}
+
+impl Peer {
+    /// A client that has not introduced itself.
+    pub(crate) fn connect(port: u16) -> Self {
+        let mut peer = Self::over(tls_to(port), port);
+        peer.send_raw(&MAGIC);
+        peer.expect_magic();
+        peer
+    }
+
+    /// A client that was welcomed.
+    pub(crate) fn welcomed(port: u16) -> Self {
+        let mut peer = Self::connect(port);
+        peer.send(&hello(1, 1));
+        match peer.receive() {
+            Some(Message::Welcome(welcome)) => peer.welcome = welcome,
+            other => panic!("no welcome but {other:?}"),
+        }
+        peer
+    }
+
+    fn over(wire: Wire, port: u16) -> Self {
+        let frames = FrameReader::new(CONTROL_FRAME_BYTES_MAX);
+        Self { wire, frames, port, welcome: Welcome::default() }
+    }
+
+    fn expect_magic(&mut self) {
+        let mut magic = [0; MAGIC.len()];
+        self.wire.read_exact(&mut magic).unwrap();
+        assert_eq!(magic, MAGIC);
+    }
+
+    pub(crate) fn send(&mut self, message: &Message) {
+        self.send_raw(&control::encode(message).unwrap());
+    }
+
+    /// The program may have closed the connection already; what it said before counts.
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
+        let _ = self.wire.write_all(bytes).and_then(|()| self.wire.flush());
+    }
+
+    /// The next message that is no sign of life; `None` when the connection was closed.
+    pub(crate) fn receive(&mut self) -> Option<Message> {
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            while let Some(frame) = self.frames.next_frame().unwrap() {
+                match control::decode(frame).unwrap() {
+                    Message::Ping => {}
+                    message => return Some(message),
+                }
+            }
+            match self.wire.read(&mut buffer) {
+                Ok(n @ 1..) => self.frames.push(&buffer[..n]),
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock) => {
+                    panic!("the program neither answers nor closes the connection")
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    /// Reads on until the program gives a reason and closes, or just closes.
+    pub(crate) fn refusal(&mut self) -> Option<Failure> {
+        let mut reason = None;
+        while let Some(message) = self.receive() {
+            if let Message::Error(failure) = message {
+                reason = Some(failure);
+            }
+        }
+        reason
+    }
+
+    /// Reads on until the program gives a reason, which must have this cause and these words.
+    #[track_caller]
+    pub(crate) fn expect_refusal(&mut self, cause: Cause, words: &str) {
+        let failure = self.refusal().unwrap_or_else(|| panic!("no reason given, not {words:?}"));
+        assert!(
+            failure.cause() == cause && failure.text.contains(words),
+            "not {cause:?} {words:?} but {failure:?}"
+        );
+    }
+
+    /// A data connection of this session, whose proof was made with `key`.
+    pub(crate) fn attach_with(&self, stream: u32, key: &[u8; 32], encrypted: bool) -> Wire {
+        let mut nonce = [7; 32];
+        nonce[..4].copy_from_slice(&stream.to_be_bytes());
+        let attach = Attach { version: 1, stream, session: self.welcome.session, nonce };
+        let mut wire = if encrypted { tls_to(self.port) } else { Box::new(tcp_to(self.port)) };
+        wire.write_all(&attach.encode(key)).and_then(|()| wire.flush()).unwrap();
+        wire
+    }
+
+    /// A data connection of this session that was accepted.
+    pub(crate) fn attach(&self, stream: u32) -> Wire {
+        let mut wire = self.attach_with(stream, &self.welcome.session_key, true);
+        wire.read_exact(&mut [0; REPLY_BYTES]).unwrap();
+        wire
+    }
+}
+
+/// A server that accepts connections and does as the test says, for each on a thread of its own.
+/// Its port stays open as long as the test program runs.
+pub(crate) struct FakeServer {
+    pub(crate) port: u16,
+}
+
+impl FakeServer {
+    /// One without any protocol.
+    pub(crate) fn raw(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let serve = Arc::new(serve);
+        thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                let serve = Arc::clone(&serve);
+                thread::spawn(move || serve(socket));
+            }
+        });
+        Self { port }
+    }
+
+    /// One that has shaken hands and exchanged magics, and was told who the client is. Data
+    /// connections are ended in order as soon as they are made.
+    pub(crate) fn greeted(serve: impl Fn(&mut Peer, Hello) + Send + Sync + 'static) -> Self {
+        Self::with_streams(true, serve)
+    }
+
+    /// One that holds data connections open for ever, and sends nothing on them.
+    pub(crate) fn holding(serve: impl Fn(&mut Peer, Hello) + Send + Sync + 'static) -> Self {
+        Self::with_streams(false, serve)
+    }
+
+    fn with_streams(ended: bool, serve: impl Fn(&mut Peer, Hello) + Send + Sync + 'static) -> Self {
+        let config = server_config();
+        Self::raw(move |socket| {
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut wire: Wire = Box::new(StreamOwned::new(connection, socket));
+            let mut magic = [0; MAGIC.len()];
+            wire.read_exact(&mut magic).unwrap();
+            if magic == DATA_MAGIC {
+                return idle_stream(wire, &magic, ended);
+            }
+            let mut peer = Peer::over(wire, 0);
+            peer.send_raw(&MAGIC);
+            if let Some(Message::Hello(hello)) = peer.receive() {
+                serve(&mut peer, hello);
+                // The client closes when it has heard enough.
+                peer.refusal();
+            }
+        })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("bankfull://127.0.0.1:{}/", self.port)
+    }
+}
+
+/// Key of every session of a [`FakeServer`].
+const SESSION_KEY: [u8; 32] = [5; 32];
+
+/// Accepts a data connection and says, with `ended`, that nothing will come on it.
+fn idle_stream(mut wire: Wire, magic: &[u8], ended: bool) {
+    let mut request = [0; REQUEST_BYTES];
+    request[..magic.len()].copy_from_slice(magic);
+    wire.read_exact(&mut request[magic.len()..]).unwrap();
+    let attach = Attach::decode(&request).unwrap();
+    let mut answer = attach::reply(&SESSION_KEY, &attach.nonce).to_vec();
+    if ended {
+        answer.extend_from_slice(&Header::End.encode());
+    }
+    let _ = wire.write_all(&answer).and_then(|()| wire.flush());
+    let _ = io::copy(&mut wire, &mut io::sink());
+}
+
+/// A welcome by a [`FakeServer`].
+pub(crate) fn welcome(version: u16) -> Message {
+    Message::Welcome(Welcome {
+        version,
+        software: "a test".into(),
+        session: [4; 16],
+        session_key: SESSION_KEY,
+        streams_max: 4,
+        ..Welcome::default()
+    })
+}
+
+/// An introduction.
+pub(crate) fn hello(version_min: u16, version_max: u16) -> Message {
+    Message::Hello(Hello { version_min, version_max, software: "a test".into(), token: None })
+}
+
+/// The request to send one directory's contents to the root of the daemon.
+pub(crate) fn open_push(plain: bool) -> Message {
+    Message::Open(Open {
+        direction: Direction::Push,
+        paths: vec![PathBytes(b"".to_vec())],
+        sources: vec![Source { name: Vec::new(), is_dir: true, contents: true }],
+        fsync: Fsync::None,
+        checksum: false,
+        dry_run: false,
+        plain,
+        streams: 1,
+        timeout_ms: 60_000,
+    })
+}
+
+/// An announcement of a file in the root.
+pub(crate) fn entry(id: u64, name: &[u8], size: u64) -> Entry {
+    let in_blocks = size > 256 << 10;
+    Entry {
+        id,
+        parent: 0,
+        name: name.to_vec(),
+        kind: EntryKind::File,
+        mode: 0o644,
+        mtime_secs: 1_700_000_000,
+        mtime_nanos: 1,
+        size,
+        version: 1,
+        uid: 0,
+        gid: 0,
+        block_bytes: if in_blocks { Layout::for_size(size).block_bytes() } else { 0 },
+        sparse: false,
+        target: Vec::new(),
+    }
+}
+
+fn tcp_to(port: u16) -> TcpStream {
+    let socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn tls_to(port: u16) -> Wire {
+    let name = ServerName::try_from("bankfull").unwrap();
+    let connection = ClientConnection::new(client_config(), name).unwrap();
+    Box::new(StreamOwned::new(connection, tcp_to(port)))
+}
+
+fn client_config() -> Arc<ClientConfig> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = Arc::new(AnyCertificate(Arc::clone(&provider)));
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    Arc::new(config)
+}
+
+fn server_config() -> Arc<ServerConfig> {
+    let made = rcgen::generate_simple_self_signed(vec!["bankfull".to_owned()]).unwrap();
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())
+        .unwrap();
+    Arc::new(config)
+}
+
+/// Trusts everyone: the tests know whom they started.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("only TLS 1.3 is spoken".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

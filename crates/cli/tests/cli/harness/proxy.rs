@@ -1,0 +1,182 @@
+//! A network that misbehaves: a TCP proxy in front of a daemon that cuts connections, or goes
+//! silent, when so many bytes have passed.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// Stands for "not yet" where a number of bytes is awaited.
+const NEVER: u64 = u64::MAX;
+
+#[derive(Debug)]
+struct State {
+    target: SocketAddr,
+    /// Bytes that passed, on all connections, both ways.
+    passed: AtomicU64,
+    cut_one_at: AtomicU64,
+    /// The connection to cut, counted from the one for control, which is number 0; any other one
+    /// where this is 0.
+    cut_number: AtomicUsize,
+    cut_all_at: AtomicU64,
+    stall_at: AtomicU64,
+    cuts: AtomicUsize,
+    /// Nothing passes and nothing new comes in.
+    is_down: AtomicBool,
+    sockets: Mutex<Vec<TcpStream>>,
+    is_over: AtomicBool,
+}
+
+/// A proxy on a port of its own.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
+    state: Arc<State>,
+}
+
+impl Proxy {
+    /// A proxy to a port of the loopback interface that passes everything.
+    pub(crate) fn start(to: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let state = Arc::new(State {
+            target: SocketAddr::from(([127, 0, 0, 1], to)),
+            passed: AtomicU64::new(0),
+            cut_one_at: AtomicU64::new(NEVER),
+            cut_number: AtomicUsize::new(0),
+            cut_all_at: AtomicU64::new(NEVER),
+            stall_at: AtomicU64::new(NEVER),
+            cuts: AtomicUsize::new(0),
+            is_down: AtomicBool::new(false),
+            sockets: Mutex::default(),
+            is_over: AtomicBool::new(false),
+        });
+        let accepting = Arc::clone(&state);
+        thread::spawn(move || accepting.accept(&listener));
+        Self { port, state }
+    }
+
+    /// Cuts one data connection when it has carried so many bytes. The first connection of a
+    /// client is the one for control, which is left alone.
+    pub(crate) fn cut_one_after(&self, bytes: u64) {
+        self.state.cut_one_at.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Cuts the data connection of this number, from 1, before it has said anything.
+    pub(crate) fn cut_at_start(&self, number: usize) {
+        self.state.cut_number.store(number, Ordering::SeqCst);
+        self.cut_one_after(0);
+    }
+
+    /// Cuts everything, for good, when so many bytes have passed from now on.
+    pub(crate) fn cut_all_after(&self, bytes: u64) {
+        let at = self.state.passed.load(Ordering::SeqCst) + bytes;
+        self.state.cut_all_at.store(at, Ordering::SeqCst);
+    }
+
+    /// Goes silent when so many bytes have passed from now on.
+    pub(crate) fn stall_after(&self, bytes: u64) {
+        let at = self.state.passed.load(Ordering::SeqCst) + bytes;
+        self.state.stall_at.store(at, Ordering::SeqCst);
+    }
+
+    /// Passes everything again.
+    pub(crate) fn mend(&self) {
+        for at in [&self.state.cut_one_at, &self.state.cut_all_at, &self.state.stall_at] {
+            at.store(NEVER, Ordering::SeqCst);
+        }
+        self.state.is_down.store(false, Ordering::SeqCst);
+    }
+
+    /// How many connections were cut one by one.
+    pub(crate) fn cuts(&self) -> usize {
+        self.state.cuts.load(Ordering::SeqCst)
+    }
+
+    /// A place of the daemon behind the proxy.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("bankfull://127.0.0.1:{}/{path}", self.port)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.state.is_over.store(true, Ordering::SeqCst);
+        self.state.cut_all();
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+impl State {
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        let mut clients = 0usize;
+        for client in listener.incoming().flatten() {
+            if self.is_over.load(Ordering::SeqCst) {
+                return;
+            }
+            if self.is_down.load(Ordering::SeqCst) {
+                continue;
+            }
+            let Ok(server) = TcpStream::connect(self.target) else { continue };
+            for socket in [&client, &server] {
+                socket.set_nodelay(true).unwrap();
+                self.sockets.lock().unwrap().push(socket.try_clone().unwrap());
+            }
+            let carried = Arc::new(AtomicU64::new(0));
+            let number = clients;
+            clients += 1;
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                let (state, carried) = (Arc::clone(self), Arc::clone(&carried));
+                thread::spawn(move || state.pump(from, to, &carried, number));
+            }
+        }
+    }
+
+    fn pump(&self, mut from: TcpStream, mut to: TcpStream, carried: &AtomicU64, number: usize) {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(n @ 1..) = from.read(&mut buffer) {
+            let carried = carried.fetch_add(n as u64, Ordering::SeqCst) + n as u64;
+            let passed = self.passed.fetch_add(n as u64, Ordering::SeqCst) + n as u64;
+            if passed >= self.cut_all_at.load(Ordering::SeqCst) {
+                self.is_down.store(true, Ordering::SeqCst);
+                self.cut_all();
+                return;
+            }
+            if self.is_to_be_cut(number, carried) {
+                self.cuts.fetch_add(1, Ordering::SeqCst);
+                break;
+            }
+            while passed >= self.stall_at.load(Ordering::SeqCst) {
+                if self.is_over.load(Ordering::SeqCst) {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            if to.write_all(&buffer[..n]).is_err() {
+                break;
+            }
+        }
+        for socket in [from, to] {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Whether this connection is to be cut, which is said once.
+    fn is_to_be_cut(&self, number: usize, carried: u64) -> bool {
+        let wanted = self.cut_number.load(Ordering::SeqCst);
+        let is_it = number > 0 && (wanted == 0 || wanted == number);
+        is_it
+            && carried >= self.cut_one_at.load(Ordering::SeqCst)
+            && self.cut_one_at.swap(NEVER, Ordering::SeqCst) != NEVER
+    }
+
+    fn cut_all(&self) {
+        for socket in self.sockets.lock().unwrap().drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}

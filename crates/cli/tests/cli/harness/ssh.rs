@@ -1,0 +1,171 @@
+//! An ssh server of the user who runs the tests, with keys made for it.
+
+use super::run::{Running, cp, wait_until};
+use super::{Scratch, is_root};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fmt::Write;
+use std::fs;
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+
+const SSHD: &str = "/usr/sbin/sshd";
+
+/// An ssh server on a port of the loopback interface.
+#[derive(Debug)]
+pub(crate) struct SshServer {
+    running: Running,
+    pub(crate) port: u16,
+    keys: Scratch,
+}
+
+impl SshServer {
+    /// `None`, and a line that says so, where no ssh server is installed.
+    pub(crate) fn start() -> Option<Self> {
+        Self::with("")
+    }
+
+    /// One with more lines in its configuration.
+    pub(crate) fn with(more: &str) -> Option<Self> {
+        if !Path::new(SSHD).exists() {
+            println!("skipped: no sshd");
+            return None;
+        }
+        if is_root() {
+            // sshd insists on it; packages leave making it to their service.
+            fs::create_dir_all("/run/sshd").unwrap();
+        }
+        let keys = Scratch::new();
+        for name in ["host", "user"] {
+            let made = Command::new("ssh-keygen")
+                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(keys.join(name))
+                .status();
+            assert!(made.is_ok_and(|status| status.success()), "ssh-keygen failed");
+        }
+        // The free port that is found may be taken before sshd is there.
+        Some(Self::on_some_port(keys, more))
+    }
+
+    fn on_some_port(keys: Scratch, more: &str) -> Self {
+        for _ in 0..5 {
+            let free = TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = free.local_addr().unwrap().port();
+            drop(free);
+            let config = keys.join("config");
+            fs::write(&config, server_config(keys.path(), port, more)).unwrap();
+            let mut running =
+                Running::start(Command::new(SSHD).args(["-D", "-e", "-f"]).arg(&config));
+            let mut greeted = false;
+            wait_until("sshd listens", || {
+                greeted = greets(port);
+                greeted || running.is_over()
+            });
+            if greeted {
+                return Self { running, port, keys };
+            }
+            println!("sshd did not start: {}", running.err());
+        }
+        panic!("no ssh server to be had");
+    }
+
+    /// A place on the host that it serves.
+    pub(crate) fn place(path: &Path) -> String {
+        format!("127.0.0.1:{}", path.display())
+    }
+
+    /// `bankfull cp --json` that logs in there and finds the program.
+    pub(crate) fn cp(&self) -> Command {
+        let mut command = self.cp_without_program();
+        command.args(["--remote-bankfull", env!("CARGO_BIN_EXE_bankfull")]);
+        command
+    }
+
+    /// `bankfull cp --json` that logs in there.
+    pub(crate) fn cp_without_program(&self) -> Command {
+        let mut command = cp();
+        command.arg("-P").arg(self.port.to_string()).arg("-i").arg(self.keys.join("user"));
+        for option in OPTIONS {
+            command.args(["-o", option]);
+        }
+        // Nothing of the user's own configuration.
+        command.args(["-F", "none"]);
+        command
+    }
+
+    /// ssh that is one pipe to the server, to stand in for a way around a firewall.
+    pub(crate) fn pipe_command(&self) -> String {
+        let mut line =
+            format!("ssh -F none -p {} -i {}", self.port, self.keys.join("user").display());
+        for option in OPTIONS {
+            write!(line, " -o {option}").unwrap();
+        }
+        write!(line, " -W 127.0.0.1:{} 127.0.0.1", self.port).unwrap();
+        line
+    }
+
+    /// Numbers of the agents that run beneath it.
+    pub(crate) fn agents(&self) -> Vec<u32> {
+        let parents = parents();
+        let is_ours = |mut id: u32| {
+            while let Some((_, parent, _)) = parents.iter().find(|(child, ..)| *child == id) {
+                if *parent == self.running.id() {
+                    return true;
+                }
+                id = *parent;
+            }
+            false
+        };
+        let agents = parents.iter().filter(|(_, _, name)| name == "bankfull");
+        agents.map(|(id, ..)| *id).filter(|&id| is_ours(id)).collect()
+    }
+
+    /// Kills the agents that run beneath it.
+    pub(crate) fn kill_agents(&self) {
+        for id in self.agents().iter().filter_map(|&id| Pid::from_raw(id as i32)) {
+            let _ = kill_process(id, Signal::KILL);
+        }
+    }
+}
+
+const OPTIONS: [&str; 4] = [
+    "StrictHostKeyChecking=no",
+    "UserKnownHostsFile=/dev/null",
+    "LogLevel=ERROR",
+    "IdentitiesOnly=yes",
+];
+
+fn server_config(keys: &Path, port: u16, more: &str) -> String {
+    let keys = keys.display();
+    // Without PAM sshd looks whether the account has a password, which ordinary ones of build hosts
+    // often have not; root needs no PAM, and containers may not have its files.
+    let pam = if is_root() { "no" } else { "yes" };
+    format!(
+        "Port {port}\nListenAddress 127.0.0.1\nHostKey {keys}/host\nPidFile {keys}/pid\n\
+         AuthorizedKeysFile {keys}/user.pub\nUsePAM {pam}\nStrictModes no\nMaxStartups 100\n\
+         PasswordAuthentication no\nKbdInteractiveAuthentication no\nPrintMotd no\n{more}\n"
+    )
+}
+
+fn greets(port: u16) -> bool {
+    let mut greeting = [0; 4];
+    let read =
+        TcpStream::connect(("127.0.0.1", port)).and_then(|mut s| s.read_exact(&mut greeting));
+    read.is_ok() && &greeting == b"SSH-"
+}
+
+/// Number, parent and name of every process.
+fn parents() -> Vec<(u32, u32, String)> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter_map(|process| {
+            let id = process.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(process.path().join("stat")).ok()?;
+            // The name stands in brackets and may hold anything.
+            let (head, rest) = stat.rsplit_once(')')?;
+            let name = head.split_once('(')?.1.to_owned();
+            Some((id, rest.split_whitespace().nth(1)?.parse().ok()?, name))
+        })
+        .collect()
+}

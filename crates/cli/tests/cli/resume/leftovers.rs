@@ -1,0 +1,177 @@
+//! Interruptions in good order, and what becomes of their leftovers: after a power loss, after the
+//! source changed, after somebody tampered with them.
+
+use super::super::harness::{
+    Daemon, Done, Proxy, Rng, Running, Tree, assert_same, cp, fill, journals, litter, run,
+    wait_until,
+};
+use super::{Left, check_resumed};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const MIB: u64 = 1 << 20;
+
+/// A tree that was sent to a daemon in part.
+struct Interrupted {
+    tree: Tree,
+    daemon: Daemon,
+    landed: PathBuf,
+}
+
+impl Interrupted {
+    fn new() -> Self {
+        let tree = Tree::bulk(&[80 * MIB + 5, 40 * MIB], 30);
+        let daemon = Daemon::start(tree.path.parent().unwrap(), &[]);
+        let landed = tree.path.parent().unwrap().join("landed/bulk");
+        let proxy = Proxy::start(daemon.port);
+        proxy.cut_all_after(60 * MIB);
+        run(daemon.cp().arg(&tree.path).arg(proxy.url("landed"))).expect(10);
+        wait_until("the daemon ended the session", || daemon.clients_done() > 0);
+        assert!(!journals(&landed).is_empty());
+        Self { tree, daemon, landed }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = self.daemon.cp();
+        command.arg(&self.tree.path).arg(self.daemon.url("landed"));
+        command
+    }
+
+    fn left(&self) -> Left {
+        Left::find(&self.tree.path, &self.landed)
+    }
+
+    fn finish(&self, left: Left) {
+        let done = run(&mut self.command()).expect(0);
+        check_resumed(&done, &self.tree, &self.landed, left);
+    }
+}
+
+/// Starts a command and ends it with a signal as soon as something is journalled.
+fn interrupt(command: &mut Command, signal: Signal, tree: &Path, landed: &Path) {
+    let client = Running::start(command);
+    wait_until("something is journalled", || Left::find(tree, landed).journalled > 0);
+    client.signal(signal);
+    client.wait().expect(20).says(&["interrupted", "run the same command again"]);
+}
+
+#[test]
+fn a_signal_ends_the_copy_and_the_next_run_continues() {
+    for (push, signal) in [(true, Signal::INT), (false, Signal::INT), (true, Signal::TERM)] {
+        let tree = Tree::bulk(&[300 * MIB], 30);
+        let daemon = Daemon::start(tree.path.parent().unwrap(), &[]);
+        let landed = tree.path.parent().unwrap().join("landed/bulk");
+        let command = || {
+            let mut command = daemon.cp();
+            if push {
+                command.arg(&tree.path).arg(daemon.url("landed"));
+            } else {
+                command.arg(daemon.url("bulk")).arg(landed.parent().unwrap());
+            }
+            command
+        };
+        interrupt(&mut command(), signal, &tree.path, &landed);
+        wait_until("the daemon ended the session", || daemon.clients_done() > 0);
+        let left = Left::find(&tree.path, &landed);
+        let done = run(&mut command()).expect(0);
+        check_resumed(&done, &tree, &landed, left);
+    }
+}
+
+/// Interrupts a copy within the host; returns the tree, where it landed, and the run after it.
+fn interrupted_within_the_host() -> (Tree, PathBuf, Done) {
+    let tree = Tree::bulk(&[500 * MIB], 30);
+    let into = tree.path.parent().unwrap().join("landed");
+    let landed = into.join("bulk");
+    let command = || {
+        let mut command = cp();
+        command.arg(&tree.path).arg(&into);
+        command
+    };
+    let client = Running::start(&mut command());
+    wait_until("it has begun", || !journals(&landed).is_empty());
+    client.signal(Signal::INT);
+    client.wait().expect(20);
+    let done = run(&mut command()).expect(0);
+    (tree, landed, done)
+}
+
+#[test]
+fn a_copy_within_the_host_continues_too() {
+    let (tree, landed, _) = interrupted_within_the_host();
+    assert_same(&tree.path, &landed);
+    assert!(litter(&landed).is_empty());
+}
+
+#[test]
+#[ignore = "engine: resumed_bytes leaves out blocks that the kernel copied"]
+fn the_figures_of_a_continued_copy_within_the_host_add_up() {
+    let (tree, _, done) = interrupted_within_the_host();
+    let [bytes, resumed, skipped] = done.figures(["bytes", "resumed_bytes", "skipped_bytes"]);
+    assert_eq!(bytes + resumed + skipped, tree.bytes);
+}
+
+#[test]
+fn after_a_power_loss_blocks_are_looked_at_and_only_damaged_ones_are_sent_again() {
+    let scene = Interrupted::new();
+    let left = scene.left();
+    let journals = journals(&scene.landed);
+    for journal in &journals {
+        journal.age();
+    }
+    let hit = journals.iter().find(|journal| !journal.blocks.is_empty()).unwrap();
+    let index = *hit.blocks.iter().nth(hit.blocks.len() / 2).unwrap();
+    hit.damage(index);
+    let lost = hit.layout().len_of(index);
+    scene.finish(Left { journalled: left.journalled - lost, ..left });
+}
+
+#[test]
+fn after_a_power_loss_that_damaged_nothing_nothing_is_sent_again() {
+    let scene = Interrupted::new();
+    let left = scene.left();
+    journals(&scene.landed).iter().for_each(|journal| journal.age());
+    scene.finish(left);
+}
+
+#[test]
+fn a_source_that_changed_since_is_sent_from_its_beginning() {
+    let scene = Interrupted::new();
+    let left = scene.left();
+    let mut rng = Rng::new(99);
+    // The same sizes: only times tell.
+    fill(&scene.tree.path.join("big-0"), 80 * MIB + 5, &mut rng);
+    fill(&scene.tree.path.join("big-1"), 40 * MIB, &mut rng);
+    scene.finish(Left { journalled: 0, ..left });
+}
+
+#[test]
+fn a_journal_that_is_torn_or_nonsense_costs_what_it_would_have_saved_and_no_more() {
+    let scene = Interrupted::new();
+    let torn = journals(&scene.landed).remove(0);
+    let len = fs::metadata(&torn.path).unwrap().len();
+    // Cuts the last record in two.
+    File::options().write(true).open(&torn.path).unwrap().set_len(len - 20).unwrap();
+    scene.finish(scene.left());
+
+    let scene = Interrupted::new();
+    for journal in journals(&scene.landed) {
+        fs::write(&journal.path, b"not a journal at all").unwrap();
+    }
+    scene.finish(scene.left());
+}
+
+#[test]
+fn a_part_or_a_journal_alone_is_of_no_use_and_goes_away() {
+    for extension in ["part", "journal"] {
+        let scene = Interrupted::new();
+        for path in litter(&scene.landed) {
+            if path.extension().is_some_and(|e| e == extension) {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        scene.finish(scene.left());
+    }
+}

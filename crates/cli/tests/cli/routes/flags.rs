@@ -1,0 +1,162 @@
+//! What single flags change: `--checksum`, `--fsync`, `--dry-run`; and what needs no flag, that
+//! metadata is brought up to date without sending content.
+
+use super::super::harness::{
+    Daemon, Rng, Scratch, assert_same, cp, differences, fill, run, set_mode, set_mtime, snapshot,
+    write_file,
+};
+use super::IDLE_WIRE_BYTES;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::Path;
+
+/// A file that travels in a pack, one that travels in blocks, a directory and a symlink.
+fn source() -> Scratch {
+    let scratch = Scratch::new();
+    let mut rng = Rng::new(3);
+    write_file(&scratch.join("tree/sub/small"), b"small content");
+    fill(&scratch.join("tree/large"), 5 << 20, &mut rng);
+    symlink("sub/small", scratch.join("tree/link")).unwrap();
+    set_mtime(&scratch.join("tree/sub"), 1_000_000_000, 1);
+    scratch
+}
+
+/// Changes a byte, but neither size nor modification time.
+fn change_unseen(path: &Path, at: u64) {
+    let before = fs::metadata(path).unwrap();
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[!byte[0]], at).unwrap();
+    set_mtime(path, before.mtime(), before.mtime_nsec());
+}
+
+#[test]
+fn checksum_finds_a_change_that_size_and_time_do_not_show() {
+    let (from, to) = (source(), Scratch::new());
+    let daemon = Daemon::start(to.path(), &[]);
+    let copy = |flags: &[&str]| {
+        let mut command = daemon.cp();
+        run(command.args(flags).arg(from.join("tree")).arg(daemon.url(""))).expect(0)
+    };
+    copy(&[]);
+    change_unseen(&from.join("tree/sub/small"), 3);
+    change_unseen(&from.join("tree/large"), 4_000_000);
+    assert_eq!(copy(&[]).figures(["files", "skipped_files"]), [0, 2]);
+    assert!(!differences(&from.join("tree"), &to.join("tree")).is_empty());
+
+    assert_eq!(copy(&["--checksum"]).figures(["files", "skipped_files"]), [2, 0]);
+    assert_same(&from.join("tree"), &to.join("tree"));
+    let third = copy(&["--checksum"]);
+    assert_eq!(third.figures(["files", "skipped_files", "bytes"]), [0, 2, 0]);
+}
+
+#[test]
+fn checksum_works_when_fetching_and_within_the_host_too() {
+    for is_local in [false, true] {
+        let (from, to) = (source(), Scratch::new());
+        let daemon = Daemon::start(from.path(), &[]);
+        let copy = || {
+            let mut command = if is_local { cp() } else { daemon.cp() };
+            let tree = from.join("tree").to_str().unwrap().to_owned();
+            let source = if is_local { tree } else { daemon.url("tree") };
+            run(command.arg("--checksum").arg(source).arg(to.path())).expect(0)
+        };
+        copy();
+        change_unseen(&from.join("tree/large"), 0);
+        assert_eq!(copy().figures(["files", "skipped_files"]), [1, 1], "local: {is_local}");
+        assert_same(&from.join("tree"), &to.join("tree"));
+    }
+}
+
+#[test]
+fn metadata_alone_is_brought_up_to_date_without_sending_content() {
+    for push in [true, false] {
+        let (from, to) = (source(), Scratch::new());
+        let daemon = Daemon::start(if push { to.path() } else { from.path() }, &[]);
+        let copy = |flags: &[&str]| {
+            let mut command = daemon.cp();
+            if push {
+                command.arg(from.join("tree")).arg(daemon.url(""));
+            } else {
+                command.arg(daemon.url("tree")).arg(to.path());
+            }
+            run(command.args(flags)).expect(0)
+        };
+        copy(&[]);
+        let path = |name: &str| from.join("tree").join(name);
+        set_mode(&path("sub/small"), 0o751);
+        set_mode(&path("large"), 0o400);
+        set_mode(&path("sub"), 0o2750);
+        set_mtime(&path("sub"), -77, 999_999_999);
+        set_mtime(&path("link"), 1_200_000_000, 3);
+        let done = copy(&[]);
+        assert_eq!(done.figures(["files", "bytes", "skipped_files"]), [0, 0, 2]);
+        assert_same(&from.join("tree"), &to.join("tree"));
+
+        // A new time makes content doubtful, unless content is compared.
+        set_mtime(&path("large"), 1_234_567_890, 1);
+        set_mtime(&path("sub/small"), 1_234_567_890, 2);
+        let done = copy(&["-c"]);
+        assert_eq!(done.figures(["files", "bytes", "skipped_files"]), [0, 0, 2]);
+        assert!(done.figure("wire_bytes") <= IDLE_WIRE_BYTES * done.figure("streams"));
+        assert_same(&from.join("tree"), &to.join("tree"));
+    }
+}
+
+#[test]
+fn a_tree_arrives_whenever_it_is_flushed() {
+    for when in ["none", "file", "end"] {
+        let (from, to) = (source(), Scratch::new());
+        let daemon = Daemon::start(to.path(), &[]);
+        let mut push = daemon.cp();
+        push.args(["--fsync", when]).arg(from.join("tree")).arg(daemon.url("pushed"));
+        run(&mut push).expect(0);
+        let mut pull = daemon.cp();
+        pull.args(["--fsync", when]).arg(daemon.url("pushed/tree")).arg(to.join("pulled"));
+        run(&mut pull).expect(0);
+        run(cp().args(["--fsync", when]).arg(from.join("tree")).arg(to.join("local"))).expect(0);
+        for landed in ["pushed", "pulled", "local"] {
+            assert_same(&from.join("tree"), &to.join(landed).join("tree"));
+        }
+    }
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_tells_what_would_land_where() {
+    let (from, to) = (source(), Scratch::new());
+    write_file(&to.join("out/tree/sub/small"), b"something else");
+    fs::set_permissions(to.join("out"), fs::metadata(to.path()).unwrap().permissions()).unwrap();
+    let daemon = Daemon::start(to.path(), &[]);
+    let sources = Daemon::start(from.path(), &["--read-only"]);
+    let before = (snapshot(from.path()), snapshot(to.path()));
+    let tree = from.join("tree").to_str().unwrap().to_owned();
+    let out = |name: &str| to.join(name).to_str().unwrap().to_owned();
+    for (mut command, source, destination, landing) in [
+        (daemon.cp(), tree.clone(), daemon.url("out"), "out/tree".to_owned()),
+        (daemon.cp(), tree.clone(), daemon.url("new"), "new/tree".to_owned()),
+        (sources.cp(), sources.url("tree"), out("out"), out("out/tree")),
+        (cp(), tree.clone(), out("new"), out("new/tree")),
+    ] {
+        let done = run(command.arg("-n").arg(&source).arg(&destination)).expect(0);
+        let events = done.events();
+        let landed = events.iter().find(|e| e["event"] == "landing").unwrap();
+        assert_eq!(landed["destination"], landing, "{source} to {destination}");
+        let planned = events.iter().filter(|e| e["outcome"] == "would-copy");
+        let mut planned: Vec<_> = planned.map(|e| e["path"].as_str().unwrap()).collect();
+        planned.sort_unstable();
+        assert!(planned.iter().any(|path| path.ends_with("tree/large")), "{planned:?}");
+        assert!(planned.iter().any(|path| path.ends_with("tree/sub/small")), "{planned:?}");
+        assert_eq!(done.figures(["files", "bytes"]), [0, 0]);
+    }
+    assert_eq!((snapshot(from.path()), snapshot(to.path())), before);
+}
+
+#[test]
+fn a_dry_run_leaves_what_an_interruption_left() {
+    let (from, to) = (source(), Scratch::new());
+    write_file(&to.join("tree/.bankfull-0000.part"), b"part");
+    let before = snapshot(to.path());
+    run(cp().arg("-n").arg(from.join("tree")).arg(to.path())).expect(0);
+    assert_eq!(snapshot(to.path()), before);
+}
