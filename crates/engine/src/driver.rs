@@ -28,6 +28,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// ones.
 const PING_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
+/// As long as the connections themselves hold: they have time-outs of their own.
+const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+
 /// How long the last words of a session may take to be sent.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -121,12 +124,18 @@ struct Crew {
 }
 
 impl Crew {
-    fn join(&self, session: &Session) {
+    /// Waits until all have ended; false when `timeout` passed first.
+    fn join(&self, session: &Session, timeout: Duration) -> bool {
+        let until = Instant::now() + timeout;
         let mut active = lock(&self.active);
         while *active > 0 && !session.is_stopped() {
+            if Instant::now() >= until {
+                return false;
+            }
             let waited = self.changed.wait_timeout(active, TICK);
             active = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        true
     }
 
     fn enter(&self) {
@@ -151,21 +160,23 @@ impl Drive<'_> {
         let release = outbox.clone();
         self.session.on_stop(move || release.release());
         let result = thread::scope(|scope| {
-            scope.spawn(|| {
-                if let Err(e) = outbox.run_writer(output) {
+            let loss = reader.loss();
+            let outbox = &outbox;
+            scope.spawn(move || {
+                if let Err(e) = outbox.run_writer(output, &loss) {
                     self.session.fail(e);
                 }
             });
-            scope.spawn(|| self.tick(&outbox));
+            scope.spawn(|| self.tick(outbox));
             let receives = matches!(part, Part::Receive(_));
             let result = match part {
                 Part::Send { items, dry_run } => {
                     let sender = Sender::new(&self.session, outbox.clone(), self.tally, dry_run);
                     self.send(&sender, &mut reader, &items, streams)
                 }
-                Part::Receive(target) => self.receive(&mut reader, &outbox, target, streams),
+                Part::Receive(target) => self.receive(&mut reader, outbox, target, streams),
             };
-            let result = self.conclude(result, &mut reader, &outbox, receives);
+            let result = self.conclude(result, &mut reader, outbox, receives);
             close();
             self.over.set();
             result
@@ -190,7 +201,7 @@ impl Drive<'_> {
             }
         };
         if let Err(error) = &result
-            && !matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout)
+            && (error.is_said() || !matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout))
         {
             outbox.post(&Message::Error(error.to_failure()));
         }
@@ -236,7 +247,11 @@ impl Drive<'_> {
             scope.spawn(|| sender.walk(items));
             scope.spawn(|| sender.run_dry());
             self.man_streams(scope, &crew, streams, &run, &is_over);
-            scope.spawn(|| sender.finish(|| crew.join(&self.session)));
+            scope.spawn(|| {
+                sender.finish(|| {
+                    crew.join(&self.session, FOREVER);
+                });
+            });
             let result = sender.run_control(reader);
             if result.is_err() {
                 self.session.stop();
@@ -265,7 +280,13 @@ impl Drive<'_> {
                 self.session.stop();
             }
             let sender = result?;
-            crew.join(&self.session);
+            if !crew.join(&self.session, self.timeout) {
+                self.session.stop();
+                return Err(Error::new(
+                    ErrorKind::Timeout,
+                    format!("{} is finished but does not end its data connections", reader.peer()),
+                ));
+            }
             receiver.finish();
             Ok(Ends { sender, receiver: self.tally.report() })
         })

@@ -54,6 +54,11 @@ impl Error {
         self.kind
     }
 
+    /// Whether it was stated in the protocol's terms, so that the peer can be told.
+    pub(crate) fn is_said(&self) -> bool {
+        self.cause.is_some()
+    }
+
     /// A local file or directory could not be used.
     pub(crate) fn local(what: impl std::fmt::Display, error: &io::Error) -> Self {
         Self::new(ErrorKind::Local, format!("{what}: {}", plain(error)))

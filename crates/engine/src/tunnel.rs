@@ -29,10 +29,18 @@ pub(crate) fn open(reader: &mut ControlReader, outbox: &Outbox) -> io::Result<Un
 
 fn pump(mut source: UnixStream, outbox: &Outbox) {
     let mut buffer = vec![0; PIECE_BYTES];
+    let mut began = false;
     loop {
         let n = source.read(&mut buffer).unwrap_or(0);
+        if n > 0 && !began {
+            outbox.pump_began();
+            began = true;
+        }
         outbox.post_bulk(&Message::Tunnel(Bytes(buffer[..n].to_vec())));
         if n == 0 {
+            if began {
+                outbox.pump_ended();
+            }
             return;
         }
     }

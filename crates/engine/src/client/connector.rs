@@ -78,6 +78,10 @@ impl Connector {
                 self.tunnel = Some(Mutex::new(Some(socket)));
                 Ok((Vec::new(), Route::SshOnly))
             }
+            // The same port answered a moment ago: the streams try again.
+            Err(e) if far.route == Route::Daemon && e.kind() == ErrorKind::Network => {
+                Ok((Vec::new(), far.route))
+            }
             Err(e) => Err(e),
         }
     }

@@ -109,12 +109,14 @@ impl Copy<'_> {
         let mut sender_reader = self.reader(&near)?;
         let mut receiver_reader = self.reader(&far)?;
         let mover = work::Mover::new(&sender, &receiver);
+        let loss = sender_reader.loss();
+        let loss = &loss;
         thread::scope(|scope| {
             for (outbox, output) in [(&to_receiver, near), (&to_sender, far)] {
                 let release = outbox.clone();
                 self.session.on_stop(move || release.release());
                 scope.spawn(move || {
-                    if let Err(e) = outbox.run_writer(Box::new(output)) {
+                    if let Err(e) = outbox.run_writer(Box::new(output), loss) {
                         self.session.fail(e);
                     }
                 });

@@ -115,20 +115,39 @@ impl ControlReader {
     }
 
     fn lost(&self, error: &io::Error) -> Error {
+        self.loss().explain(error)
+    }
+
+    /// Name of the far side, for messages.
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// How the loss of this connection is told.
+    pub(crate) fn loss(&self) -> Loss {
+        Loss { peer: self.peer.clone(), hint: self.hint }
+    }
+}
+
+/// Tells the loss of a control connection, whoever notices it.
+pub(crate) struct Loss {
+    peer: String,
+    hint: &'static str,
+}
+
+impl Loss {
+    fn explain(&self, error: &io::Error) -> Error {
+        let Self { peer, hint } = self;
         if is_timeout(error) {
-            return Error::new(
-                ErrorKind::Timeout,
-                format!("nothing was heard from {} for too long{}", self.peer, self.hint),
-            );
+            let text = format!("nothing was heard from {peer} for too long{hint}");
+            return Error::new(ErrorKind::Timeout, text);
         }
         let what = match error.kind() {
             io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
             _ => crate::error::plain(error),
         };
-        Error::new(
-            ErrorKind::Network,
-            format!("the connection to {} was lost ({what}){}", self.peer, self.hint),
-        )
+        let text = format!("the connection to {peer} was lost ({what}){hint}");
+        Error::new(ErrorKind::Network, text)
     }
 }
 
@@ -142,6 +161,8 @@ struct Pending {
     closed: bool,
     /// The writer thread has ended, one way or the other.
     gone: bool,
+    /// Tunnels that carried something and have not ended.
+    pumps: usize,
     /// The session stops: nobody must wait for the peer to read.
     released: bool,
     error: Option<WireError>,
@@ -205,6 +226,24 @@ impl Outbox {
         self.0.changed.notify_all();
     }
 
+    /// A tunnel begins to carry data.
+    pub(crate) fn pump_began(&self) {
+        lock(&self.0.pending).pumps += 1;
+    }
+
+    /// A tunnel has posted its last bytes.
+    pub(crate) fn pump_ended(&self) {
+        lock(&self.0.pending).pumps -= 1;
+        self.0.changed.notify_all();
+    }
+
+    /// Waits until what went into tunnels is posted: the next message comes after it.
+    pub(crate) fn wait_pumps(&self) {
+        let pending = lock(&self.0.pending);
+        let waits = |p: &mut Pending| p.pumps > 0 && !p.gone && !p.released;
+        drop(self.0.changed.wait_while(pending, waits).unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Lets go whoever waits to post.
     pub(crate) fn release(&self) {
         lock(&self.0.pending).released = true;
@@ -225,19 +264,20 @@ impl Outbox {
     }
 
     /// The writer thread: sends what is posted until closed and empty.
-    pub(crate) fn run_writer(&self, mut output: Box<dyn Write + Send>) -> Result<(), Error> {
-        let result = self.write_all(&mut *output);
+    pub(crate) fn run_writer(
+        &self,
+        mut output: Box<dyn Write + Send>,
+        loss: &Loss,
+    ) -> Result<(), Error> {
+        let result = self.write_all(&mut *output, loss);
         lock(&self.0.pending).gone = true;
         self.0.changed.notify_all();
         result
     }
 
-    fn write_all(&self, output: &mut dyn Write) -> Result<(), Error> {
+    fn write_all(&self, output: &mut dyn Write, loss: &Loss) -> Result<(), Error> {
         while let Some(bytes) = self.take()? {
-            output
-                .write_all(&bytes)
-                .and_then(|()| output.flush())
-                .map_err(|e| Error::network("the control connection was lost", &e))?;
+            output.write_all(&bytes).and_then(|()| output.flush()).map_err(|e| loss.explain(&e))?;
         }
         Ok(())
     }

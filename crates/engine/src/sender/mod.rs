@@ -105,6 +105,7 @@ impl<'a> Sender<'a> {
         }
         drop(ledger);
         join_streams();
+        self.outbox.wait_pumps();
         if !self.session.is_stopped() {
             lock(&self.guard).finish_sent();
             self.outbox.post(&Message::Finish(self.tally.report()));

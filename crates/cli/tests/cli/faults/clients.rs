@@ -134,6 +134,20 @@ fn names_and_paths_that_lead_out_of_the_root() {
 }
 
 #[test]
+fn names_of_our_own_are_not_received() {
+    let scene = Scene::new(&[]);
+    let name = b".bankfull-0123456789abcdef.journal";
+    for kind in [EntryKind::File, EntryKind::Dir, EntryKind::Symlink] {
+        let mut peer = scene.pushing();
+        peer.send(&Message::Entries(vec![Entry { kind, ..entry(1, name, 0) }]));
+        let failure = peer.refusal().expect("a reason");
+        assert_eq!(failure.cause(), Cause::Protocol, "{failure:?}");
+    }
+    assert!(litter(&scene.scratch.join("root")).is_empty());
+    scene.check();
+}
+
+#[test]
 fn a_link_that_is_made_first_is_not_written_through() {
     let scene = Scene::new(&[]);
     let mut peer = scene.pushing();

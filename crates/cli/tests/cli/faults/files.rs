@@ -88,7 +88,6 @@ fn push_onto_what_is_no_directory() -> [Done; 2] {
 }
 
 #[test]
-#[ignore = "engine: a directory that fails at the receiving daemon is not told to the client"]
 fn a_directory_that_cannot_be_made_at_the_far_side_is_told_here() {
     for done in push_onto_what_is_no_directory() {
         done.expect(23).fails(&["sub", "must be a directory"]);

@@ -156,7 +156,6 @@ fn a_daemon_told_to_stop_twice_ends_sessions() {
 }
 
 #[test]
-#[ignore = "engine: a session that the daemon ends is closed without the reason"]
 fn a_client_whose_session_the_daemon_ends_hears_why() {
     let root = Scratch::new();
     let (_daemon, mut peer) = stopped_twice(&root);

@@ -229,7 +229,7 @@ fn deep(root: &Path) {
 
 fn modes_and_times(dir: &Path) {
     fs::create_dir_all(dir).unwrap();
-    for mode in [0o400, 0o755, 0o444, 0o2755, 0o600, 0o666, 0o4711] {
+    for mode in [0o400, 0o755, 0o444, 0o600, 0o666, 0o1644] {
         let path = dir.join(format!("file {mode:o}"));
         fs::write(&path, b"mode").unwrap();
         set_mode(&path, mode);

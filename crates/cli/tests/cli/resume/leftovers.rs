@@ -106,7 +106,6 @@ fn a_copy_within_the_host_continues_too() {
 }
 
 #[test]
-#[ignore = "engine: resumed_bytes leaves out blocks that the kernel copied"]
 fn the_figures_of_a_continued_copy_within_the_host_add_up() {
     let (tree, _, done) = interrupted_within_the_host();
     let [bytes, resumed, skipped] = done.figures(["bytes", "resumed_bytes", "skipped_bytes"]);

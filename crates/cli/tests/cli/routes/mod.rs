@@ -121,7 +121,6 @@ fn cp_through_firewall(ssh: &SshServer) -> Command {
 }
 
 #[test]
-#[ignore = "engine: the end of the tunnelled stream may come after the finish; both sides then wait forever"]
 fn where_the_data_port_cannot_be_reached_the_tree_goes_through_ssh_itself() {
     let Some(ssh) = firewalled() else { return };
     let (tree, there) = (Tree::rich(), Scratch::new());
@@ -135,7 +134,6 @@ fn where_the_data_port_cannot_be_reached_the_tree_goes_through_ssh_itself() {
 }
 
 #[test]
-#[ignore = "engine: the end of the tunnelled stream may come after the finish; both sides then wait forever"]
 fn a_tree_is_fetched_through_ssh_itself_and_that_is_said_once() {
     let Some(ssh) = firewalled() else { return };
     let (tree, here) = (Tree::rich(), Scratch::new());
