@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Most bytes of a token: far more than anyone needs, and few enough to read a wrong file without
-/// harm. [ours]
+/// harm. (ours)
 const TOKEN_MAX: usize = 4096;
 
 /// Permission bits that let group and others read.

@@ -121,7 +121,7 @@ pub struct ServeOptions {
 }
 
 impl ServeOptions {
-    /// Most connections at a time where nothing is said: 32 sessions of the default size. [ours]
+    /// Most connections at a time where nothing is said: 32 sessions of the default size. (ours)
     pub const CONNECTIONS_MAX: usize = 160;
 
     /// Serves `root` on `listen` with the defaults: no token, uploads allowed, encryption required.

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// A file is cut into at most about this many blocks before blocks grow beyond the minimum: enough
 /// to share out evenly among streams, few enough to keep journals and acknowledgements small.
-/// [ours]
+/// (ours)
 const BLOCKS_AIMED_AT: u64 = 1024;
 
 /// How a file of a given size is cut into blocks. Blocks are a power of two in size, so that their

@@ -31,7 +31,7 @@ pub const BLOCK_BYTES_MAX: u32 = 16 << 20;
 
 /// Most blocks of a file: both sides keep bitmaps of them, of 8 MiB at most then. 1 PiB in blocks
 /// of
-/// 16 MiB. [ours]
+/// 16 MiB. (ours)
 pub const FILE_BLOCKS_MAX: u64 = 1 << 26;
 
 /// Files up to this size travel many to a message (a pack).

@@ -14,7 +14,7 @@ use crate::wire::data::PACK_RECORD_BYTES;
 use std::collections::{HashMap, VecDeque};
 
 /// A block that verification refused this often is given up with its file: the third time in a row
-/// is no accident of the path. [ours]
+/// is no accident of the path. (ours)
 const NACKS_MAX: u32 = 3;
 
 /// Something for a stream to do.

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Events that may wait to be shown. Where the output is slower than the transfer for longer than
-/// that, the transfer waits: memory stays bounded and nothing is left out. [ours]
+/// that, the transfer waits: memory stays bounded and nothing is left out. (ours)
 const QUEUE_MAX: usize = 1024;
 
 const TICK: Duration = Duration::from_millis(1000 / DRAW_HZ as u64);

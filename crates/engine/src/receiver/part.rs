@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// Blocks between two barriers: at 1 MiB to 16 MiB a block, a power loss costs re-reading at most
-/// that many. [ours]
+/// that many. (ours)
 const RECORDS_PER_BARRIER: u64 = 256;
 
 /// Stands for the boot's identity where the kernel does not tell it.

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 /// Set-user-id and set-group-id.
 const SET_ID_BITS: u32 = 0o6000;
 
-/// How often a small file is written anew when another session takes its place meanwhile. [ours]
+/// How often a small file is written anew when another session takes its place meanwhile. (ours)
 const PLACE_TRIES: u32 = 10;
 
 impl Receiver<'_> {

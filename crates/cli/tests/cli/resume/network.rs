@@ -57,7 +57,7 @@ fn a_transfer_survives_a_lost_data_connection_by_itself() {
 
 #[test]
 fn a_transfer_survives_a_data_connection_that_breaks_as_it_is_made() {
-    for number in [2, 4] {
+    for number in [1, 2, 4] {
         let scene = Scene::new(&[300 * MIB]);
         scene.proxy.cut_at_start(number);
         let done = run(&mut scene.command(true)).expect(0);
@@ -65,15 +65,6 @@ fn a_transfer_survives_a_data_connection_that_breaks_as_it_is_made() {
         assert_eq!(done.figure("bytes"), scene.tree.bytes);
         assert_same(&scene.tree.path, &scene.landed);
     }
-}
-
-#[test]
-fn where_the_very_first_data_connection_breaks_the_network_is_blamed() {
-    let scene = Scene::new(&[MIB]);
-    scene.proxy.cut_at_start(1);
-    run(&mut scene.command(true)).expect(10).says(&["127.0.0.1", "connection"]);
-    run(&mut scene.command(true)).expect(0);
-    assert_same(&scene.tree.path, &scene.landed);
 }
 
 #[test]
