@@ -97,7 +97,8 @@ fn files_and_lines_stay_short() -> Fallible<()> {
         if lines > LINES_MAX {
             findings.push(format!("{}:{lines}: {lines} lines, {LINES_MAX} allowed", file.name));
         }
-        let too_wide = |line: &str| line.chars().count() > COLUMNS_MAX;
+        // rustfmt wraps code and this finds comments; a literal cannot be wrapped by either.
+        let too_wide = |line: &str| line.chars().count() > COLUMNS_MAX && !line.contains('"');
         findings.extend(file.lines_where(too_wide, "goes beyond column 100"));
     }
     none(&findings)

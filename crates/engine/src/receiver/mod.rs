@@ -492,7 +492,8 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// A stream's thread: takes in what arrives on it. An error is the loss of its connection, which
+    /// A stream's thread: takes in what arrives on it. An error is the loss of its connection,
+    /// which
     /// should be made again.
     pub(crate) fn run_stream(&self, number: u32, stream: DataStream) -> io::Result<()> {
         let result = self.session.enter_stream(number, stream.socket()).and_then(|()| {

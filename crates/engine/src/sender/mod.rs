@@ -448,7 +448,8 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// A stream's thread: sends what there is to send. An error is the loss of its connection, which
+    /// A stream's thread: sends what there is to send. An error is the loss of its connection,
+    /// which
     /// should be made again.
     pub(crate) fn run_stream(&self, number: u32, stream: DataStream) -> std::io::Result<()> {
         self.session.enter_stream(number, stream.socket())?;

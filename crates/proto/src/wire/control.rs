@@ -42,7 +42,8 @@ pub enum Message {
     /// Sender → receiver: the walk is over; these are the totals.
     #[n(6)]
     EntriesEnd(#[n(0)] Totals),
-    /// Either → either: something failed that the other side knows nothing of: in the source it could
+    /// Either → either: something failed that the other side knows nothing of: in the source it
+    /// could
     /// not be read and was left out; at the destination it could not be set right.
     #[n(7)]
     Problem(#[n(0)] Problem),
