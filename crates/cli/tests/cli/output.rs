@@ -9,11 +9,9 @@
 //! | 2 | `faults::strangers::a_daemon_from_the_future_is_a_matter_of_versions` |
 //! | 3 | `faults::operands::a_source_that_does_not_exist_is_named` |
 //! | 5 | `faults::trust`, tokens, fingerprints, read-only, encryption, limits |
-//! | 10 | `faults::trust::a_daemon_told_to_stop_lets_sessions_end_and_takes_no_new_ones`,
-//! `resume::network` |
+//! | 10 | `resume::network`, and in `faults::trust` the daemon told to stop |
 //! | 11 | `faults::operands::a_root_that_cannot_be_served_is_named` |
-//! | 12 | `faults::strangers::a_web_server_or_ssh_server_is_told_from_a_daemon`, `faults::servers`
-//! |
+//! | 12 | `faults::servers`, and in `faults::strangers` the web server |
 //! | 14 | `faults::logins` |
 //! | 20 | `resume::leftovers::a_signal_ends_the_copy_and_the_next_run_continues` |
 //! | 23 | `faults::files` |

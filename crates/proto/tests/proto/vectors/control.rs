@@ -196,8 +196,8 @@ fn entries() -> Vec<Entry> {
 
 fn announcements() -> Vec<Vector> {
     let about = "Entries: the destination itself (1), a directory in it (2), a small file in that (3), a\n\
-                 symlink (4), a file from before 1970 whose name is no UTF-8 (5), a sparse file of 5 GiB\n\
-                 in blocks of 8 MiB (6).";
+                 symlink (4), a file from before 1970 whose name is no UTF-8 (5), a sparse file\n\
+                 of 5 GiB in blocks of 8 MiB (6).";
     let totals = Totals { files: 3, dirs: 2, symlinks: 1, bytes: (5 << 30) + 22, specials: 7 };
     let problem = Problem {
         path: path(b"data/locked"),

@@ -64,8 +64,8 @@ fn journal() -> Vector {
         Record::Copied { index: 1 },
     ];
     let about = "Journal: 2621440 bytes in blocks of 1 MiB, mtime 1700000000.123456789, version\n\
-                 0123456789abcdef, boot 60 61 .. 6f; then block 2 with the hash e0 e1 .. ff, a barrier,\n\
-                 block 0 as a hole, block 1 as a copy without a hash.";
+                 0123456789abcdef, boot 60 61 .. 6f; then block 2 with the hash e0 e1 .. ff,\n\
+                 a barrier, block 0 as a hole, block 1 as a copy without a hash.";
     let mut bytes = header.encode().to_vec();
     records.iter().for_each(|record| bytes.extend_from_slice(&record.encode()));
     Vector::new("journal", about, bytes, move |bytes| {
