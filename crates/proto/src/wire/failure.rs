@@ -80,11 +80,13 @@ pub enum Cause {
     Escape = 18,
     /// The request makes no sense (two sources of one name …).
     Usage = 19,
+    /// Nothing failed: something that the user should know.
+    Remark = 20,
 }
 
 impl Cause {
     pub(super) fn from_code(code: u16) -> Self {
-        const ALL: [Cause; 20] = [
+        const ALL: [Cause; 21] = [
             Cause::Other,
             Cause::NotFound,
             Cause::Permission,
@@ -105,6 +107,7 @@ impl Cause {
             Cause::Verification,
             Cause::Escape,
             Cause::Usage,
+            Cause::Remark,
         ];
         ALL.get(usize::from(code)).copied().unwrap_or(Cause::Other)
     }
