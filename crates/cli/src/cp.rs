@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn ssh_flags_reach_ssh() {
-        let flags = flags("-P 22 -i k -F c -J j -o X=1 --remote-bankfull /b --deploy host:a b");
+        let flags = flags("-P 22 -i k -F c -J j -o X=1 --remote-bankfull /b host:a b");
         let options = ssh_options(&flags.ssh, &Environment::default()).unwrap();
         assert_eq!(options.port, Some(22));
         assert_eq!(options.identities, ["k"].map(std::path::PathBuf::from));
@@ -151,7 +151,9 @@ mod tests {
         assert_eq!(options.jump.as_deref(), Some("j"));
         assert_eq!(options.options, ["X=1"]);
         assert_eq!(options.remote_program.as_deref(), Some("/b"));
-        assert!(options.deploy && options.command.is_empty());
+        assert!(!options.deploy && options.command.is_empty());
+        let deploys = self::flags("--deploy host:a b");
+        assert!(ssh_options(&deploys.ssh, &Environment::default()).unwrap().deploy);
     }
 
     #[test]

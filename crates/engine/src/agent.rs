@@ -7,6 +7,7 @@ use crate::event::NoEvents;
 use crate::host::{Caller, Host, Policy};
 use crate::net::control::ControlReader;
 use crate::net::identity::Identity;
+use crate::net::pipe::PipeReader;
 use crate::net::stream::{Socket, configure};
 use crate::net::tls;
 use crate::options::DEFAULT_TIMEOUT;
@@ -17,11 +18,6 @@ use std::io::{self, Read};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-/// How often a wait for the client looks whether the session was stopped.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// The far side of an ssh session: speaks the protocol on standard input and output until the
 /// client is done. This is what `bankfull agent` runs.
@@ -44,18 +40,17 @@ pub fn run_agent() -> Result<(), Error> {
     let accepting = Arc::clone(&host);
     // Ends with the process.
     std::thread::spawn(move || accept(&listener, &accepting, &config));
-    let stopped = Arc::new(AtomicBool::new(false));
-    let wake = Arc::clone(&stopped);
-    let reader = StandardInput { file: input, stopped };
+    let reader = PipeReader::new(input, DEFAULT_TIMEOUT);
+    let (wake, clock) = (reader.control(), reader.control());
     let mut caller = Caller {
         reader: ControlReader::new(Box::new(reader), "the client".to_owned(), ""),
         output: Box::new(output),
-        wake: Box::new(move || wake.store(true, Ordering::SeqCst)),
-        close: Box::new(|| {}),
+        wake: Box::new(move || wake.stop()),
+        close: Arc::new(|| {}),
         data_port: Some(port),
         data_hosts: own_addresses(),
         fingerprint: Some(identity.fingerprint().0),
-        on_greeted: Box::new(|| {}),
+        on_asked: Box::new(move |timeout| clock.set_timeout(timeout)),
     };
     caller.reader.expect_magic(0)?;
     host.serve(caller, true, &NoEvents).map(|_| ())
@@ -108,25 +103,4 @@ fn attach(mut socket: TcpStream, host: &Host, config: &Arc<ServerConfig>) -> Res
         return Err(Error::new(ErrorKind::Protocol, "a stranger on the data port"));
     }
     host.attach(Socket::Tcp(socket), connection, &magic, Box::new(())).map_err(failed)
-}
-
-/// Standard input with a time-out.
-struct StandardInput {
-    file: File,
-    stopped: Arc<AtomicBool>,
-}
-
-impl Read for StandardInput {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let deadline = Instant::now() + DEFAULT_TIMEOUT;
-        while !bankfull_sys::wait_readable(&self.file, LOOK)? {
-            if self.stopped.load(Ordering::SeqCst) {
-                return Ok(0);
-            }
-            if Instant::now() >= deadline {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-        }
-        self.file.read(out)
-    }
 }

@@ -65,8 +65,11 @@ pub(crate) struct Channel {
     pub(crate) output: Box<dyn Write + Send>,
     pub(crate) outbox: Outbox,
     /// Ends the connection at once, whoever waits on it.
-    pub(crate) close: Box<dyn Fn() + Send + Sync>,
+    pub(crate) close: Close,
 }
+
+/// Ends a connection.
+pub(crate) type Close = Arc<dyn Fn() + Send + Sync>;
 
 /// What a transfer needs beside its role.
 pub(crate) struct Drive<'a> {

@@ -4,10 +4,10 @@
 use crate::anchor::{Anchor, ReceiveOptions};
 use crate::cancel::Cancel;
 use crate::client::software;
-use crate::driver::{Channel, Drive, Latch, Part, Streams};
+use crate::driver::{Channel, Close, Drive, Latch, Part, Streams};
 use crate::error::Error;
 use crate::event::{EventSink, Summary};
-use crate::net::control::{ControlReader, Outbox, lock};
+use crate::net::control::{ControlReader, Outbox, lock, write_now};
 use crate::net::stream::{DataStream, Seat, Socket, Unattached, read_attach};
 use crate::options::Fsync;
 use crate::session::{Session, Tally};
@@ -39,6 +39,8 @@ struct Slot {
     plain: bool,
     streams_max: u32,
     nonces: HashSet<[u8; 32]>,
+    /// Numbers of its connections so far: each has one of its own.
+    numbers: HashSet<u32>,
     accepted: mpsc::Sender<(u32, DataStream)>,
     session: Arc<Session>,
 }
@@ -62,26 +64,23 @@ pub(crate) struct Caller {
     pub(crate) reader: ControlReader,
     pub(crate) output: Box<dyn Write + Send>,
     pub(crate) wake: Box<dyn Fn() + Send>,
-    pub(crate) close: Box<dyn Fn() + Send + Sync>,
+    pub(crate) close: Close,
     /// What an agent tells of its data port.
     pub(crate) data_port: Option<u16>,
     pub(crate) data_hosts: Vec<String>,
     pub(crate) fingerprint: Option<[u8; 32]>,
-    /// Called once the client is authenticated.
-    pub(crate) on_greeted: Box<dyn FnOnce() + Send>,
+    /// Called once the client is authenticated and has asked for something, with the time-out that
+    /// holds from then on.
+    pub(crate) on_asked: Box<dyn FnOnce(Duration) + Send>,
 }
 
 impl Caller {
     fn write(&mut self, message: &Message) -> Result<(), Error> {
-        let bytes = control::encode(message)?;
-        self.write_raw(&bytes)
+        self.write_raw(&control::encode(message)?)
     }
 
     fn write_raw(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.output
-            .write_all(bytes)
-            .and_then(|()| self.output.flush())
-            .map_err(|e| Error::network("cannot answer the client", &e))
+        write_now(&mut *self.output, bytes, self.reader.peer())
     }
 
     /// Tells a client that was not greeted why it will not be.
@@ -166,7 +165,6 @@ impl Host {
         };
         random(&mut welcome.session)?;
         random(&mut welcome.session_key)?;
-        std::mem::replace(&mut caller.on_greeted, Box::new(|| {}))();
         caller.write(&Message::Welcome(welcome.clone()))?;
         Ok(welcome)
     }
@@ -190,6 +188,7 @@ impl Host {
         let Message::Open(open) = caller.reader.next()? else {
             return Err(WireError::Unexpected("no request").into());
         };
+        std::mem::replace(&mut caller.on_asked, Box::new(|_| {}))(self.timeout_for(&open));
         if open.plain && !self.policy.plain_allowed {
             let text = "data without encryption is not allowed here";
             return Err(Failure::new(Cause::PlainRefused, text).into());
@@ -252,6 +251,7 @@ impl Host {
             plain: agreed.open.plain,
             streams_max: welcome.streams_max,
             nonces: HashSet::new(),
+            numbers: HashSet::new(),
             accepted: accepted.clone(),
             session: Arc::clone(&session),
         };
@@ -304,7 +304,7 @@ impl Host {
                 return Err(refused());
             }
             let running = slot.session.stream_count();
-            if running >= slot.streams_max as usize {
+            if running >= slot.streams_max as usize || !slot.numbers.insert(attach.stream) {
                 return Err(refused());
             }
             (slot.key, slot.accepted.clone())

@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a client may take to authenticate, however slowly it sends. [OpenSSH's LoginGraceTime
-/// is 120 s for people who type; nobody types here]
+/// How long a client may take to authenticate and to say what it wants, however slowly it sends.
+/// (OpenSSH's LoginGraceTime is 120 s for people who type; nobody types here.)
 const GREETING_MAX: Duration = Duration::from_secs(10);
 
 /// Connections over the limit that are still told so before they are closed.
@@ -46,7 +46,9 @@ pub struct Server {
 struct State {
     host: Host,
     connections: AtomicUsize,
-    /// Connections that have not authenticated, and until when they may.
+    /// Connections whose thread runs: strangers and control connections, not data.
+    talking: AtomicUsize,
+    /// Connections that have not asked for anything yet, and until when they may.
     waiting: Mutex<HashMap<u64, (Instant, TcpStream)>>,
     draining: Cancel,
 }
@@ -112,6 +114,7 @@ impl Server {
         let state = State {
             host: Host::new(Anchor::Root(Arc::new(root)), policy),
             connections: AtomicUsize::new(0),
+            talking: AtomicUsize::new(0),
             waiting: Mutex::default(),
             draining: Cancel::new(),
         };
@@ -152,8 +155,11 @@ impl Server {
                     if abort.is_cancelled() {
                         self.state.host.abort();
                     }
+                    // Data connections still come in while a session runs.
                     if self.state.host.session_count() == 0 {
                         self.end_waiting();
+                    }
+                    if self.state.talking.load(Ordering::SeqCst) == 0 {
                         return Ok(());
                     }
                 }
@@ -178,13 +184,14 @@ impl Server {
     /// Counts a connection and starts its clock.
     fn admit(&self, id: u64, socket: &TcpStream) -> Seated {
         self.state.connections.fetch_add(1, Ordering::SeqCst);
+        self.state.talking.fetch_add(1, Ordering::SeqCst);
         if let Ok(handle) = socket.try_clone() {
             lock(&self.state.waiting).insert(id, (Instant::now() + GREETING_MAX, handle));
         }
         Seated(Arc::clone(&self.state))
     }
 
-    /// Ends connections that took too long to authenticate.
+    /// Ends connections that took too long to say what they want.
     fn end_overdue(&self) {
         let now = Instant::now();
         lock(&self.state.waiting).retain(|_, (until, socket)| {
@@ -222,6 +229,7 @@ impl Server {
             }
         }
         lock(&self.state.waiting).remove(&id);
+        self.state.talking.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn talk(&self, newcomer: Newcomer, peer: &str, events: &dyn EventSink) -> Result<(), Error> {
@@ -291,23 +299,22 @@ impl Server {
         events: &dyn EventSink,
     ) -> Result<(), Error> {
         let failed = |e: io::Error| Error::network(format!("the connection of {peer} failed"), &e);
-        let timeout = self.state.host.policy.timeout;
         let wake = socket.try_clone().map_err(failed)?;
         let close = socket.try_clone().map_err(failed)?;
-        let greeted = socket.try_clone().map_err(failed)?;
+        let asked = socket.try_clone().map_err(failed)?;
         let (input, output) = split_tls(connection, socket).map_err(failed)?;
         let state = Arc::clone(&self.state);
         let caller = Caller {
             reader: ControlReader::new(input, peer.to_owned(), ""),
             output,
             wake: Box::new(move || drop(wake.shutdown(Shutdown::Read))),
-            close: Box::new(move || drop(close.shutdown(Shutdown::Both))),
+            close: Arc::new(move || drop(close.shutdown(Shutdown::Both))),
             data_port: None,
             data_hosts: Vec::new(),
             fingerprint: None,
-            on_greeted: Box::new(move || {
+            on_asked: Box::new(move |timeout| {
                 lock(&state.waiting).remove(&id);
-                let _ = greeted.set_read_timeout(Some(timeout));
+                let _ = asked.set_read_timeout(Some(timeout));
             }),
         };
         if busy || self.state.draining.is_cancelled() {

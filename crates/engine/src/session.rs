@@ -5,8 +5,10 @@ use crate::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::net::control::lock;
 use crate::net::stream::Socket;
 use bankfull_control::{Bytes, Limit, Stage, StageMeter, StageTimes, limited_by};
-use bankfull_proto::wire::control::{Cause, Failure, SideReport};
+use bankfull_proto::wire::control::{Cause, Failure, Message, PathBytes, Problem, SideReport};
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -176,6 +178,15 @@ impl<'a> Tally<'a> {
         self.event(Event::FileFailed { path, message, vanished });
     }
 
+    /// What the far side tells of something there.
+    pub(crate) fn problem_there(&self, problem: Problem) {
+        let Problem { path, failure } = problem;
+        if failure.cause() == Cause::Remark {
+            return self.notice(crate::error::printable(&failure.text));
+        }
+        self.file_failed(PathBuf::from(OsString::from_vec(path.0)), &failure);
+    }
+
     /// A file that the destination had already.
     pub(crate) fn file_skipped(&self, path: PathBuf, bytes: u64) {
         add(&self.counts.files_skipped, 1);
@@ -275,6 +286,11 @@ impl Meter {
     pub(crate) fn take(&mut self) -> StageTimes {
         self.meter.take()
     }
+}
+
+/// What failed, or what the user should know, for the far side.
+pub(crate) fn problem(path: PathBuf, failure: Failure) -> Message {
+    Message::Problem(Problem { path: PathBytes(path.into_os_string().into_vec()), failure })
 }
 
 /// A path for messages: relative, from its parts.

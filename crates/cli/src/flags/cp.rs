@@ -143,7 +143,7 @@ pub(crate) struct SshFlags {
     pub(crate) remote_bankfull: Option<String>,
 
     /// Puts this very program on the far side when there is none. Default: off.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "remote_bankfull")]
     pub(crate) deploy: bool,
 }
 
@@ -288,11 +288,13 @@ mod tests {
 
     #[test]
     fn the_far_side_can_be_chosen() {
-        let flags = cp(&["--ssh-command", "my 'ssh x'", "--remote-bankfull", "/opt/b", "--deploy"]);
+        let flags = cp(&["--ssh-command", "my 'ssh x'", "--remote-bankfull", "/opt/b"]);
         let flags = flags.unwrap().ssh;
         assert_eq!(flags.ssh_command, Some(SshCommand(vec!["my".into(), "ssh x".into()])));
         assert_eq!(flags.remote_bankfull.as_deref(), Some("/opt/b"));
-        assert!(flags.deploy);
+        assert!(!flags.deploy && cp(&["--deploy"]).unwrap().ssh.deploy);
+        // A path says that it is there, the other that it need not be.
+        assert!(cp(&["--remote-bankfull", "/opt/b", "--deploy"]).is_err());
         assert!(cp(&["--ssh-command", "'"]).unwrap_err().contains("not closed"));
     }
 

@@ -59,15 +59,16 @@ impl Connector {
         }
     }
 
-    /// The first connection, and the route that it showed to be open. Where there is none to be had
-    /// over ssh, later connections are made through the control channel.
-    pub(crate) fn first(
+    /// What making the first connection showed: the route that is open. Where there is none over
+    /// ssh, later connections are made through the control channel.
+    pub(crate) fn choose_route(
         &mut self,
+        made: Result<(u32, DataStream), Error>,
         far: &mut Far,
         outbox: &Outbox,
         tally: &Tally<'_>,
     ) -> Result<(Vec<(u32, DataStream)>, Route), Error> {
-        match self.connect() {
+        match made {
             Ok(stream) => Ok((vec![stream], far.route)),
             Err(e) if far.route == Route::Ssh && reach_failed(&e) => {
                 tally.notice(format!(

@@ -13,6 +13,7 @@ use crate::options::{DaemonOptions, Fingerprint, default_state_dir};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Runs a transfer with the daemon at `host:port`.
@@ -27,24 +28,29 @@ pub(crate) fn transfer(
     let timeout = request.transfer.timeout;
     let name =
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    let (mut socket, address) = connect(host, port, &name, timeout)?;
     let config = tls::client_config()?;
-    let (connection, shown) = tls::connect(&config, &mut socket, &name)?;
+    let (owned_host, owned_name, tls) = (host.to_owned(), name.clone(), Arc::clone(&config));
+    let (socket, address, connection, shown) = cancel.attend(move || {
+        let (mut socket, address) = connect(&owned_host, port, &owned_name, timeout)?;
+        let (connection, shown) = tls::connect(&tls, &mut socket, &owned_name)?;
+        Ok((socket, address, connection, shown))
+    })?;
     trust(&name, shown, &request.transfer.daemon)?;
     let lost = |e: io::Error| Error::network(format!("the connection to {name} failed"), &e);
     let wake = socket.try_clone().map_err(lost)?;
     let close = socket.try_clone().map_err(lost)?;
     let (input, output) = split_tls(connection, socket).map_err(lost)?;
-    let mut far = Far {
+    let far = Far {
         reader: ControlReader::new(input, name.clone(), RUN_AGAIN),
         output,
         wake: Box::new(move || drop(wake.shutdown(Shutdown::Read))),
-        close: Box::new(move || drop(close.shutdown(Shutdown::Both))),
+        close: Arc::new(move || drop(close.shutdown(Shutdown::Both))),
         peer: name.clone(),
         route: Route::Daemon,
         noise_bytes_max: 0,
     };
-    let welcome = far.greet(request.token.clone())?;
+    let token = request.token.clone();
+    let (far, welcome) = far.attend(cancel, |far| far.greet(token))?;
     let data_tls = request.transfer.encryption.then_some((config, shown));
     let connector = Connector::new(vec![address], data_tls, &welcome, timeout, name);
     run(far, welcome, connector, request, events, cancel, started)

@@ -6,11 +6,11 @@ pub(crate) mod ssh;
 
 use crate::anchor::{Anchor, ReceiveOptions};
 use crate::cancel::Cancel;
-use crate::driver::{Channel, Drive, Latch, Part, Streams, tell_landing};
+use crate::driver::{Channel, Close, Connect, Drive, Latch, Part, Streams, tell_landing};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Route, Summary};
 use crate::location::Location;
-use crate::net::control::{ControlReader, Outbox};
+use crate::net::control::{ControlReader, Outbox, write_now};
 use crate::options::Fsync;
 use crate::sender::walk::SourceItem;
 use crate::session::{Session, Tally};
@@ -39,7 +39,7 @@ pub(crate) struct Far {
     /// Wakes whoever waits for the far side.
     pub(crate) wake: Box<dyn Fn() + Send>,
     /// Ends the connection.
-    pub(crate) close: Box<dyn Fn() + Send + Sync>,
+    pub(crate) close: Close,
     pub(crate) peer: String,
     pub(crate) route: Route,
     /// Bytes of noise allowed before the far side speaks.
@@ -59,20 +59,24 @@ pub(crate) struct Request<'t> {
 
 impl Far {
     fn write(&mut self, message: &Message) -> Result<(), Error> {
-        let bytes = control::encode(message)?;
-        self.write_raw(&bytes)
+        write_now(&mut *self.output, &control::encode(message)?, &self.peer)
     }
 
-    fn write_raw(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.output
-            .write_all(bytes)
-            .and_then(|()| self.output.flush())
-            .map_err(|e| Error::network(format!("cannot talk to {}", self.peer), &e))
+    /// Does something that waits for the far side. When the user gives up first, the connection is
+    /// ended.
+    pub(crate) fn attend<T: Send + 'static>(
+        mut self,
+        cancel: &Cancel,
+        work: impl FnOnce(&mut Self) -> Result<T, Error> + Send + 'static,
+    ) -> Result<(Self, T), Error> {
+        let close = Arc::clone(&self.close);
+        let attended = cancel.attend(move || work(&mut self).map(|done| (self, done)));
+        attended.inspect_err(|_| close())
     }
 
     /// Introduces the two sides to each other.
     pub(crate) fn greet(&mut self, token: Option<Vec<u8>>) -> Result<Welcome, Error> {
-        self.write_raw(&control::MAGIC)?;
+        write_now(&mut *self.output, &control::MAGIC, &self.peer)?;
         let hello = Hello {
             version_min: VERSION_MIN,
             version_max: VERSION_MAX,
@@ -88,6 +92,15 @@ impl Far {
                 Ok(welcome)
             }
             _ => Err(WireError::Unexpected("no welcome").into()),
+        }
+    }
+
+    /// Asks for the transfer.
+    fn agree(&mut self, open: Open) -> Result<Opened, Error> {
+        self.write(&Message::Open(open))?;
+        match self.reader.next()? {
+            Message::Opened(opened) => Ok(opened),
+            _ => Err(WireError::Unexpected("no answer to the request").into()),
         }
     }
 }
@@ -118,7 +131,8 @@ pub(crate) fn run(
     let count = transfer.streams.min(welcome.streams_max).min(STREAMS_MAX);
     let items = std::mem::take(&mut request.items);
     let sources = items.iter().map(|item| item.to_source()).collect();
-    let opened = agree(&mut far, &request, sources, count)?;
+    let open = request.open(sources, count);
+    let (mut far, opened) = far.attend(cancel, |far| far.agree(open))?;
     let part = match request.direction {
         Direction::Push => {
             tell_landing(events, &transfer.sources, &opened.landing);
@@ -131,7 +145,10 @@ pub(crate) fn run(
     let (ready, route) = if transfer.dry_run {
         (Vec::new(), far.route)
     } else {
-        connector.first(&mut far, &outbox, &tally)?
+        let first = cancel.attend(move || Ok((connector.connect(), connector)));
+        let (made, back) = first.inspect_err(|_| (far.close)())?;
+        connector = back;
+        connector.choose_route(made, &mut far, &outbox, &tally)?
     };
     events.event(Event::Connected {
         route,
@@ -157,32 +174,25 @@ pub(crate) fn run(
     drive.run(channel, part, Streams::Connect { connector: &connector, count, ready })
 }
 
-fn agree(
-    far: &mut Far,
-    request: &Request<'_>,
-    sources: Vec<Source>,
-    streams: u32,
-) -> Result<Opened, Error> {
-    let transfer = request.transfer;
-    let open = Open {
-        direction: request.direction,
-        paths: request.far_paths.clone(),
-        sources,
-        fsync: match transfer.fsync {
-            Fsync::None => control::Fsync::None,
-            Fsync::File => control::Fsync::File,
-            Fsync::End => control::Fsync::End,
-        },
-        checksum: transfer.checksum,
-        dry_run: transfer.dry_run,
-        plain: !transfer.encryption,
-        streams,
-        timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
-    };
-    far.write(&Message::Open(open))?;
-    match far.reader.next()? {
-        Message::Opened(opened) => Ok(opened),
-        _ => Err(WireError::Unexpected("no answer to the request").into()),
+impl Request<'_> {
+    /// The request as it travels.
+    fn open(&self, sources: Vec<Source>, streams: u32) -> Open {
+        let transfer = self.transfer;
+        Open {
+            direction: self.direction,
+            paths: self.far_paths.clone(),
+            sources,
+            fsync: match transfer.fsync {
+                Fsync::None => control::Fsync::None,
+                Fsync::File => control::Fsync::File,
+                Fsync::End => control::Fsync::End,
+            },
+            checksum: transfer.checksum,
+            dry_run: transfer.dry_run,
+            plain: !transfer.encryption,
+            streams,
+            timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
+        }
     }
 }
 

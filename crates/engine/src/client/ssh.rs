@@ -10,14 +10,13 @@ use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Route, Summary};
 use crate::net::control::{ControlReader, RUN_AGAIN, lock};
+use crate::net::pipe::PipeReader;
 use crate::net::tls;
 use crate::options::Fingerprint;
 use bankfull_proto::wire::control::Welcome;
 use command::{Login, agent_script};
-use std::io::{self, Read};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::process::{Child, ChildStdout, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -28,9 +27,6 @@ const SSH_FAILED: i32 = 255;
 
 /// What shells may print before the agent speaks. [ours: a long greeting of the day]
 const NOISE_BYTES_MAX: usize = 64 << 10;
-
-/// How often a wait for the far side looks whether the session was stopped.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs a transfer with an agent on `host`.
 pub(crate) fn transfer(
@@ -44,14 +40,14 @@ pub(crate) fn transfer(
     let options = &request.transfer.ssh;
     let login = Login { user, host, options };
     let timeout = request.transfer.timeout;
-    let (far, welcome) = match start(&login, timeout) {
+    let (far, welcome) = match start(&login, timeout, cancel) {
         Err(Unstarted::NoProgram) if options.deploy => {
-            deploy::deploy(&login, events)?;
-            start(&login, timeout).map_err(|e| e.explain(&login))?
+            deploy::deploy(&login, events, cancel)?;
+            start(&login, timeout, cancel).map_err(|e| e.explain(&login))?
         }
         started => started.map_err(|e| e.explain(&login))?,
     };
-    let addresses = data_addresses(&login, &welcome);
+    let addresses = data_addresses(&login, &welcome, cancel)?;
     let data_tls = match (request.transfer.encryption, welcome.fingerprint) {
         (true, Some(fingerprint)) => Some((tls::client_config()?, Fingerprint(fingerprint))),
         (true, None) => {
@@ -97,7 +93,11 @@ impl Unstarted {
     }
 }
 
-fn start(login: &Login<'_>, timeout: Duration) -> Result<(Far, Welcome), Unstarted> {
+fn start(
+    login: &Login<'_>,
+    timeout: Duration,
+    cancel: &Cancel,
+) -> Result<(Far, Welcome), Unstarted> {
     let mut command = login.command(&agent_script(login.options));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let spawned = command.spawn().map_err(|e| {
@@ -111,21 +111,21 @@ fn start(login: &Login<'_>, timeout: Duration) -> Result<(Far, Welcome), Unstart
     let (Some(input), Some(output)) = (child.stdout.take(), child.stdin.take()) else {
         return Err(Unstarted::Other(Error::interrupted()));
     };
-    let stopped = Arc::new(AtomicBool::new(false));
-    let input = AgentOutput { pipe: input, timeout, stopped: Arc::clone(&stopped) };
+    let input = PipeReader::new(input, timeout);
+    let control = input.control();
     let child = Arc::new(Mutex::new(child));
     let reaper = Arc::clone(&child);
-    let mut far = Far {
+    let far = Far {
         reader: ControlReader::new(Box::new(input), login.host.to_owned(), RUN_AGAIN),
         output: Box::new(output),
-        wake: Box::new(move || stopped.store(true, Ordering::SeqCst)),
-        close: Box::new(move || end(&mut lock(&reaper))),
+        wake: Box::new(move || control.stop()),
+        close: Arc::new(move || end(&mut lock(&reaper))),
         peer: login.host.to_owned(),
         route: Route::Ssh,
         noise_bytes_max: NOISE_BYTES_MAX,
     };
-    match far.greet(None) {
-        Ok(welcome) => Ok((far, welcome)),
+    match far.attend(cancel, |far| far.greet(None)) {
+        Ok(greeted) => Ok(greeted),
         Err(error) => {
             let code = exit_code(&mut lock(&child));
             Err(match code {
@@ -163,40 +163,25 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The agent's standard output, with a time-out.
-struct AgentOutput {
-    pipe: ChildStdout,
-    timeout: Duration,
-    stopped: Arc<AtomicBool>,
-}
-
-impl Read for AgentOutput {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let deadline = Instant::now() + self.timeout;
-        while !bankfull_sys::wait_readable(&self.pipe, LOOK)? {
-            if self.stopped.load(Ordering::SeqCst) {
-                return Ok(0);
-            }
-            if Instant::now() >= deadline {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-        }
-        self.pipe.read(out)
-    }
-}
-
 /// Where the agent's data port may be reached: the address that ssh itself goes to, then those that
 /// the agent knows of itself.
-fn data_addresses(login: &Login<'_>, welcome: &Welcome) -> Vec<SocketAddr> {
-    let Some(port) = welcome.data_port else { return Vec::new() };
-    let mut addresses: Vec<SocketAddr> = Vec::new();
-    let hosts = std::iter::once(login.resolved_host()).chain(welcome.data_hosts.iter().cloned());
-    for host in hosts {
-        for address in (host.as_str(), port).to_socket_addrs().into_iter().flatten() {
-            if !addresses.contains(&address) {
-                addresses.push(address);
+fn data_addresses(
+    login: &Login<'_>,
+    welcome: &Welcome,
+    cancel: &Cancel,
+) -> Result<Vec<SocketAddr>, Error> {
+    let Some(port) = welcome.data_port else { return Ok(Vec::new()) };
+    let mut hosts = vec![login.resolved_host()];
+    hosts.extend_from_slice(&welcome.data_hosts);
+    cancel.attend(move || {
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        for host in hosts {
+            for address in (host.as_str(), port).to_socket_addrs().into_iter().flatten() {
+                if !addresses.contains(&address) {
+                    addresses.push(address);
+                }
             }
         }
-    }
-    addresses
+        Ok(addresses)
+    })
 }

@@ -29,6 +29,12 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Writes to the peer at once: before a session runs there is no outbox.
+pub(crate) fn write_now(output: &mut dyn Write, bytes: &[u8], peer: &str) -> Result<(), Error> {
+    let written = output.write_all(bytes).and_then(|()| output.flush());
+    written.map_err(|e| Error::network(format!("cannot talk to {peer}"), &e))
+}
+
 /// The reading half of a channel.
 pub(crate) struct ControlReader {
     input: Box<dyn Read + Send>,

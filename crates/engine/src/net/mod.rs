@@ -5,5 +5,6 @@ pub(crate) mod ahead;
 pub(crate) mod control;
 pub(crate) mod identity;
 pub(crate) mod known_hosts;
+pub(crate) mod pipe;
 pub(crate) mod stream;
 pub(crate) mod tls;

@@ -13,7 +13,7 @@ use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
 use crate::options::Fsync;
 use crate::part_names::PartNames;
-use crate::session::{Session, Tally, add};
+use crate::session::{Session, Tally, add, problem};
 use crate::tree::DirTable;
 use bankfull_control::StageTimes;
 use bankfull_proto::blocks::Layout;
@@ -23,16 +23,14 @@ use bankfull_proto::receive::{ReceiveLedger, Seal};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Aborted, Cause, Entry, Failed, Failure, FileRuns, Message, PathBytes, Problem, Sealed,
-    SideReport,
+    Aborted, Cause, Entry, Failed, Failure, FileRuns, Message, Sealed, SideReport,
 };
 use bankfull_sys::Dir;
-use part::Part;
+use part::{Holder, Part};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::Range;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak, mpsc};
@@ -189,9 +187,7 @@ impl<'a> Receiver<'a> {
                 add(&self.tally.counts.specials, totals.specials);
                 self.tally.counts.total_is_final.store(true, Ordering::Relaxed);
             }
-            Message::Problem(Problem { path, failure }) => {
-                self.tally.file_failed(PathBuf::from(OsStr::from_bytes(&path.0)), &failure);
-            }
+            Message::Problem(problem) => self.tally.problem_there(problem),
             Message::Holes(holes) => self.on_holes(&holes)?,
             Message::Sealed(sealed) => self.on_sealed(&sealed)?,
             Message::Aborted(aborted) => self.on_aborted(&aborted),
@@ -241,15 +237,21 @@ impl<'a> Receiver<'a> {
         let names = PartNames::of(&incoming.name);
         let entry = &incoming.entry;
         let part = if slot.exists {
-            let found = Part::resume(&dir, &names, entry, self.boot, &self.session)?;
+            let found = self.held(|holder| Part::resume(&dir, &names, entry, self.boot, holder))?;
             self.still_whole(incoming, found)?
         } else {
-            Part::create(&dir, &names, entry, layout, self.boot, &self.session)?
+            self.held(|holder| Part::create(&dir, &names, entry, layout, self.boot, holder))?
         };
         let part = Arc::new(part);
         slot.open = Some(Arc::clone(&part));
         slot.exists = true;
         Ok(part)
+    }
+
+    /// Opens a part for this session.
+    fn held<T>(&self, open: impl FnOnce(&Holder<'_>) -> T) -> T {
+        let remark = |text| self.remark(PathBuf::new(), text);
+        open(&Holder { session: &self.session, remark: &remark })
     }
 
     /// Closes a part until its blocks come: many files are wanted long before they are sent, and
@@ -451,11 +453,16 @@ impl<'a> Receiver<'a> {
         }
     }
 
+    /// Nothing failed, but the user should know.
+    fn remark(&self, path: PathBuf, text: String) {
+        self.tally.notice(text.clone());
+        self.outbox.post(&problem(path, Failure::new(Cause::Remark, text)));
+    }
+
     /// Something failed that the sender knows nothing of: both users hear of it.
     fn problem(&self, path: PathBuf, failure: Failure) {
         self.tally.file_failed(path.clone(), &failure);
-        let path = PathBytes(path.into_os_string().into_vec());
-        self.outbox.post(&Message::Problem(Problem { path, failure }));
+        self.outbox.post(&problem(path, failure));
     }
 
     /// The sender compared in a dry run: the file would be received.

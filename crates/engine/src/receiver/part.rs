@@ -7,6 +7,7 @@
 
 use crate::error::failure;
 use crate::net::control::lock;
+use crate::options::DEFAULT_TIMEOUT;
 use crate::part_names::PartNames;
 use crate::session::Session;
 use bankfull_proto::blocks::Layout;
@@ -23,9 +24,19 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-/// How long to wait for another session to let go of a part. A session whose client was killed ends
-/// within moments; one that works on is told to the user.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
+/// How long to wait for another session that is at work to let go of a part. One whose client was
+/// killed ends within moments; one that works on is told to the user.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
+
+/// How long to wait for another session that writes nothing: one that was cut off from its client
+/// ends by its time-out.
+const IDLE_WAIT: Duration = Duration::from_secs(DEFAULT_TIMEOUT.as_secs() + 5);
+
+/// Waits longer than this are told to the user.
+const UNTOLD_WAIT: Duration = Duration::from_secs(2);
+
+/// How often a wait looks again.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Blocks between two barriers: at 1 MiB to 16 MiB a block, a power loss costs re-reading at most
 /// that many. (ours)
@@ -40,6 +51,13 @@ static HOLDERS: LazyLock<Mutex<Holders>> = LazyLock::new(Mutex::default);
 
 /// Device and inode of a part, and the session that holds it.
 type Holders = HashMap<(u64, u64), Weak<Session>>;
+
+/// Who wants to hold a part.
+pub(crate) struct Holder<'a> {
+    pub(crate) session: &'a Arc<Session>,
+    /// Tells the user of a long wait.
+    pub(crate) remark: &'a dyn Fn(String),
+}
 
 /// A part and its journal, open.
 #[derive(Debug)]
@@ -69,17 +87,17 @@ impl Part {
         entry: &Entry,
         layout: Layout,
         boot: [u8; 16],
-        session: &Arc<Session>,
+        holder: &Holder<'_>,
     ) -> Result<Self, Failure> {
         let shown = String::from_utf8_lossy(&entry.name).into_owned();
         let failed = |e: io::Error| failure(format!("cannot create a file for {shown:?}"), &e);
         // What stands there may be in use: nothing is taken from under another session.
         let before = dir.open_rw(&names.part).ok();
         if let Some(before) = &before {
-            hold(dir, names, before, session, &shown)?;
+            hold(dir, names, before, holder, &shown)?;
         }
         let file = create_over(dir, &names.part).map_err(failed)?;
-        hold(dir, names, &file, session, &shown)?;
+        hold(dir, names, &file, holder, &shown)?;
         file.set_len(layout.size()).map_err(failed)?;
         let mut journal = create_over(dir, &names.journal).map_err(failed)?;
         let header = Header::for_entry(entry, layout, boot).encode();
@@ -94,7 +112,7 @@ impl Part {
         names: &PartNames,
         entry: &Entry,
         boot: [u8; 16],
-        session: &Arc<Session>,
+        holder: &Holder<'_>,
     ) -> Result<Option<(Self, Here)>, Failure> {
         let shown = String::from_utf8_lossy(&entry.name).into_owned();
         let found = |opened: io::Result<File>| match opened {
@@ -104,7 +122,7 @@ impl Part {
         };
         let Some(file) = found(dir.open_rw(&names.part))? else { return Ok(None) };
         let Some(mut journal) = found(dir.open_rw(&names.journal))? else { return Ok(None) };
-        hold(dir, names, &file, session, &shown)?;
+        hold(dir, names, &file, holder, &shown)?;
         let mut bytes = Vec::new();
         if journal.read_to_end(&mut bytes).is_err() {
             return Ok(None);
@@ -200,23 +218,31 @@ fn hold(
     dir: &Dir,
     names: &PartNames,
     file: &File,
-    session: &Arc<Session>,
+    holder: &Holder<'_>,
     shown: &str,
 ) -> Result<(), Failure> {
     let stat = bankfull_sys::stat_file(file).map_err(|e| failure(shown, &e))?;
     let key = (stat.dev, stat.ino);
-    let deadline = Instant::now() + LOCK_WAIT;
-    loop {
-        match bankfull_sys::try_lock(file) {
-            Ok(true) => break,
-            Ok(false) if Instant::now() < deadline => take_over(key, session),
-            Ok(false) => {
-                return Err(busy(shown));
-            }
-            // A file system without locks: two sessions at once are then the user's care.
-            Err(_) => break,
+    let began = Instant::now();
+    let mut told = false;
+    // A file system without locks: two sessions at once are then the user's care.
+    while !bankfull_sys::try_lock(file).unwrap_or(true) {
+        let waited = began.elapsed();
+        let is_ours = take_over(key, holder.session);
+        let written = || bankfull_sys::stat_file(file).map_or(stat.mtime, |now| now.mtime);
+        let is_at_work = waited >= BUSY_WAIT && written() != stat.mtime;
+        let gives_up = !is_ours && (is_at_work || waited >= IDLE_WAIT);
+        if gives_up || holder.session.is_stopped() {
+            return Err(busy(shown));
         }
-        std::thread::sleep(Duration::from_millis(20));
+        if waited >= UNTOLD_WAIT && !told && !is_ours {
+            (holder.remark)(format!(
+                "waiting for an earlier copy that still holds {shown:?}; up to {} s",
+                IDLE_WAIT.as_secs()
+            ));
+            told = true;
+        }
+        std::thread::sleep(LOOK);
     }
     // It may have been replaced while this session waited for it.
     if !is_named(dir, names, file) {
@@ -224,7 +250,7 @@ fn hold(
     }
     let mut holders = lock(&HOLDERS);
     holders.retain(|_, holder| holder.strong_count() > 0);
-    holders.insert(key, Arc::downgrade(session));
+    holders.insert(key, Arc::downgrade(holder.session));
     Ok(())
 }
 
@@ -242,13 +268,16 @@ pub(crate) fn is_named(dir: &Dir, names: &PartNames, file: &File) -> bool {
     }
 }
 
-/// Ends the session of this process that holds a part.
-fn take_over(key: (u64, u64), session: &Arc<Session>) {
-    let holder = lock(&HOLDERS).get(&key).and_then(Weak::upgrade);
-    if let Some(holder) = holder.filter(|holder| !Arc::ptr_eq(holder, session)) {
-        let text = "a newer session of the same transfer took over";
-        holder.fail(crate::Error::new(crate::ErrorKind::Interrupted, text));
+/// Ends another session of this process that holds a part. True when `session` itself holds it: the
+/// thread of a stream is not done with it yet.
+fn take_over(key: (u64, u64), session: &Arc<Session>) -> bool {
+    let Some(holder) = lock(&HOLDERS).get(&key).and_then(Weak::upgrade) else { return false };
+    if Arc::ptr_eq(&holder, session) {
+        return true;
     }
+    let text = "a newer session of the same transfer took over";
+    holder.fail(crate::Error::new(crate::ErrorKind::Interrupted, text));
+    false
 }
 
 /// Whether a block of the part has the hash that its record claims.

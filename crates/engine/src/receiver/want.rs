@@ -290,7 +290,8 @@ impl Receiver<'_> {
         }
         let Ok(dir) = self.dirs.open(incoming.dir) else { return Ok(Vec::new()) };
         let names = PartNames::of(&incoming.name);
-        let found = Part::resume(&dir, &names, &incoming.entry, self.boot, &self.session)?;
+        let (entry, boot) = (&incoming.entry, self.boot);
+        let found = self.held(|holder| Part::resume(&dir, &names, entry, boot, holder))?;
         let Some((part, here)) = found else { return Ok(Vec::new()) };
         // Held from here on, so that nobody changes what the books count on.
         let mut slot = lock(&incoming.part);

@@ -21,8 +21,6 @@ use bankfull_proto::wire::control::{
 };
 use files::{SourceFile, SourceFiles, Trouble, entry_of};
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -117,10 +115,7 @@ impl<'a> Sender<'a> {
             Message::Wants(wants) => wants.iter().try_for_each(|want| self.on_want(want))?,
             Message::Have(have) => self.with_ledger(|ledger| ledger.on_have(&have))?,
             Message::Acks(acks) => acks.iter().try_for_each(|ack| self.on_ack(ack))?,
-            Message::Problem(problem) => {
-                let path = PathBuf::from(OsStr::from_bytes(&problem.path.0));
-                self.tally.file_failed(path, &problem.failure);
-            }
+            Message::Problem(problem) => self.tally.problem_there(problem),
             Message::Nack(nack) => {
                 // A file written to between hashing and sending arrives damaged, too.
                 if let Some(file) = self.files.find(nack.file)

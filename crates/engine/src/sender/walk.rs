@@ -4,12 +4,10 @@ use super::Sender;
 use super::files::entry_of;
 use crate::error;
 use crate::part_names;
-use crate::session::{add, join};
+use crate::session::{add, join, problem};
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::DEPTH_MAX;
-use bankfull_proto::wire::control::{
-    Cause, EntryKind, Failure, Message, PathBytes, Problem, Source,
-};
+use bankfull_proto::wire::control::{Cause, EntryKind, Failure, Message, Source};
 use bankfull_sys::{Dir, Kind, Stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -128,10 +126,7 @@ impl Sender<'_> {
             }
             if part_names::is_ours(entry.name.as_bytes()) {
                 let shown = join(path, &entry.name);
-                self.tally.notice(format!(
-                    "left out {}: part of a copy that was interrupted",
-                    shown.display()
-                ));
+                self.left_out(shown, "part of a copy that was interrupted");
                 continue;
             }
             match dir.stat(&entry.name) {
@@ -166,9 +161,7 @@ impl Sender<'_> {
     fn announce_leaf(&self, dir: &Dir, key: u64, parent: u64, name: &OsStr, stat: &Stat) {
         let Some(mut entry) = entry_of(stat, name, parent) else {
             add(&self.tally.counts.specials, 1);
-            let path = self.files.dirs.path_of(key, name);
-            self.tally.notice(format!("left out {}: neither file nor link", path.display()));
-            return;
+            return self.left_out(self.files.dirs.path_of(key, name), "neither file nor link");
         };
         if entry.kind == EntryKind::Symlink {
             match dir.read_link(name) {
@@ -194,7 +187,13 @@ impl Sender<'_> {
 
     pub(crate) fn problem_text(&self, path: PathBuf, failure: Failure) {
         self.tally.file_failed(path.clone(), &failure);
-        let path = PathBytes(path.as_os_str().as_bytes().to_vec());
-        self.outbox.post(&Message::Problem(Problem { path, failure }));
+        self.outbox.post(&problem(path, failure));
+    }
+
+    /// Something is not copied, as it should be: both users hear of it.
+    fn left_out(&self, path: PathBuf, why: &str) {
+        let text = format!("left out {}: {why}", path.display());
+        self.tally.notice(text.clone());
+        self.outbox.post(&problem(path, Failure::new(Cause::Remark, text)));
     }
 }

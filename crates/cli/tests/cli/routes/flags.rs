@@ -175,13 +175,7 @@ fn leftovers_of_an_interrupted_copy_are_not_copied_themselves_and_that_is_told()
 }
 
 #[test]
-fn leftovers_of_an_interrupted_copy_are_not_fetched() {
-    copy_leftovers(false);
-}
-
-#[test]
-#[ignore = "engine: what the sending daemon leaves out is not told to the client"]
-fn leftovers_that_are_not_fetched_are_told_of() {
+fn leftovers_of_an_interrupted_copy_are_not_fetched_and_that_is_told() {
     assert_told_of_leftovers(&copy_leftovers(false));
 }
 

@@ -2,16 +2,26 @@
 //! version, checked by hash on arrival.
 
 use super::command::{Login, cache_path};
+use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink};
 use std::fs::{self, File};
+use std::io;
 use std::process::Stdio;
+use std::time::Duration;
 
 /// ELF program header type of the dynamic loader's name: a static binary has none.
 const PT_INTERP: u32 = 3;
 
+/// How often the wait for ssh looks whether the user gave up.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Deploys this program to the far side.
-pub(super) fn deploy(login: &Login<'_>, events: &dyn EventSink) -> Result<(), Error> {
+pub(super) fn deploy(
+    login: &Login<'_>,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+) -> Result<(), Error> {
     let path = std::env::current_exe().map_err(|e| Error::local("cannot find this program", &e))?;
     let image = fs::read(&path).map_err(|e| Error::local("cannot read this program", &e))?;
     if !is_static(&image) {
@@ -28,9 +38,21 @@ pub(super) fn deploy(login: &Login<'_>, events: &dyn EventSink) -> Result<(), Er
     let file = File::open(&path).map_err(|e| Error::local("cannot read this program", &e))?;
     let mut command = login.command(&script(&digest));
     command.stdin(Stdio::from(file)).stdout(Stdio::null());
-    let status = command.status().map_err(|e| {
+    let unusable = |e: io::Error| {
         Error::new(ErrorKind::FarSide, format!("cannot run ssh: {}", crate::error::plain(&e)))
-    })?;
+    };
+    let mut child = command.spawn().map_err(unusable)?;
+    let status = loop {
+        match child.try_wait().map_err(unusable)? {
+            Some(status) => break status,
+            None if cancel.is_cancelled() => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(Error::interrupted());
+            }
+            None => std::thread::sleep(LOOK),
+        }
+    };
     match status.code() {
         Some(0) => Ok(()),
         Some(WRONG_MACHINE) => Err(failed(login, "it is a machine of another kind")),
