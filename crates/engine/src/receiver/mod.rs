@@ -416,7 +416,8 @@ impl<'a> Receiver<'a> {
         self.dirs
             .open(incoming.dir)
             .and_then(|dir| {
-                self.put(&dir, &names, &incoming.name, &incoming.entry, &part.file)?;
+                self.put(&dir, &names, &incoming.name, &incoming.entry, &part.file)
+                    .inspect_err(|_| part.disown(&dir, &names))?;
                 dir.unlink(&names.journal)
             })
             .map_err(|e| self.write_failure(incoming, &e))

@@ -176,6 +176,13 @@ impl Part {
         lock(&self.journal).append(&Record::Barrier { covers })
     }
 
+    /// Empties the journal of a part that lost its name: it must not vouch for another file.
+    pub(crate) fn disown(&self, dir: &Dir, names: &PartNames) {
+        if !is_named(dir, names, &self.file) {
+            let _ = lock(&self.journal).file.set_len(0);
+        }
+    }
+
     /// Makes sure that a hole of the source reads as zeros here.
     pub(crate) fn clear_hole(&self, range: Option<Range<u64>>) -> io::Result<()> {
         let Some(range) = range.filter(|_| self.touched) else { return Ok(()) };
