@@ -1,5 +1,5 @@
 //! A network that misbehaves: a TCP proxy in front of a daemon that cuts connections, or goes
-//! silent, when so many bytes have passed.
+//! silent, when so many bytes have passed, or that is slow.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -22,6 +22,8 @@ struct State {
     cut_number: AtomicUsize,
     cut_all_at: AtomicU64,
     stall_at: AtomicU64,
+    /// Bytes a second that a connection carries each way.
+    pace: AtomicU64,
     cuts: AtomicUsize,
     /// Nothing passes and nothing new comes in.
     is_down: AtomicBool,
@@ -48,6 +50,7 @@ impl Proxy {
             cut_number: AtomicUsize::new(0),
             cut_all_at: AtomicU64::new(NEVER),
             stall_at: AtomicU64::new(NEVER),
+            pace: AtomicU64::new(NEVER),
             cuts: AtomicUsize::new(0),
             is_down: AtomicBool::new(false),
             sockets: Mutex::default(),
@@ -82,9 +85,15 @@ impl Proxy {
         self.state.stall_at.store(at, Ordering::SeqCst);
     }
 
-    /// Passes everything again.
+    /// Carries so many bytes a second on each connection, each way, from now on.
+    pub(crate) fn slow_to(&self, bytes_per_second: u64) {
+        self.state.pace.store(bytes_per_second, Ordering::SeqCst);
+    }
+
+    /// Passes everything again, at full speed.
     pub(crate) fn mend(&self) {
-        for at in [&self.state.cut_one_at, &self.state.cut_all_at, &self.state.stall_at] {
+        let state = &self.state;
+        for at in [&state.cut_one_at, &state.cut_all_at, &state.stall_at, &state.pace] {
             at.store(NEVER, Ordering::SeqCst);
         }
         self.state.is_down.store(false, Ordering::SeqCst);
@@ -156,6 +165,8 @@ impl State {
                 }
                 thread::sleep(Duration::from_millis(10));
             }
+            let pace = self.pace.load(Ordering::SeqCst);
+            thread::sleep(Duration::from_secs_f64(n as f64 / pace as f64));
             if to.write_all(&buffer[..n]).is_err() {
                 break;
             }

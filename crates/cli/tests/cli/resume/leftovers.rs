@@ -14,38 +14,49 @@ use std::process::Command;
 const MIB: u64 = 1 << 20;
 
 /// A tree that was sent to a daemon in part.
-struct Interrupted {
+pub(super) struct Interrupted {
     tree: Tree,
     daemon: Daemon,
-    landed: PathBuf,
+    pub(super) landed: PathBuf,
 }
 
 impl Interrupted {
     fn new() -> Self {
-        let tree = Tree::bulk(&[80 * MIB + 5, 40 * MIB], 30);
+        Self::after(60 * MIB, &[80 * MIB + 5, 40 * MIB])
+    }
+
+    /// A tree of which `bytes` were sent.
+    pub(super) fn after(bytes: u64, big: &[u64]) -> Self {
+        let tree = Tree::bulk(big, 30);
         let daemon = Daemon::start(tree.path.parent().unwrap(), &[]);
         let landed = tree.path.parent().unwrap().join("landed/bulk");
         let proxy = Proxy::start(daemon.port);
-        proxy.cut_all_after(60 * MIB);
+        proxy.cut_all_after(bytes);
         run(daemon.cp().arg(&tree.path).arg(proxy.url("landed"))).expect(10);
         wait_until("the daemon ended the session", || daemon.clients_done() > 0);
         assert!(!journals(&landed).is_empty());
         Self { tree, daemon, landed }
     }
 
-    fn command(&self) -> Command {
+    pub(super) fn command(&self) -> Command {
         let mut command = self.daemon.cp();
         command.arg(&self.tree.path).arg(self.daemon.url("landed"));
         command
     }
 
-    fn left(&self) -> Left {
+    pub(super) fn left(&self) -> Left {
         Left::find(&self.tree.path, &self.landed)
     }
 
-    fn finish(&self, left: Left) {
-        let done = run(&mut self.command()).expect(0);
-        check_resumed(&done, &self.tree, &self.landed, left);
+    pub(super) fn finish(&self, left: Left) {
+        self.check(&run(&mut self.command()), left);
+    }
+
+    /// Checks the run that continued.
+    #[track_caller]
+    pub(super) fn check(&self, done: &Done, left: Left) {
+        assert_eq!(done.code, Some(0), "{}", done.err);
+        check_resumed(done, &self.tree, &self.landed, left);
     }
 }
 

@@ -2,12 +2,14 @@
 //! verified, and ends with identical content and no leftovers.
 //!
 //! [`kills`] kills either side at random moments, [`network`] breaks connections, [`leftovers`]
-//! interrupts in order or tampers with what an interruption left. No tree here has holes: they are
+//! interrupts in order or tampers with what an interruption left, [`rivals`] lets others use the
+//! same destination at the same time. No tree here has holes: they are
 //! neither moved nor resumed, and the sums would not come out.
 
 mod kills;
 mod leftovers;
 mod network;
+mod rivals;
 
 use crate::harness::{Done, Tree, assert_same, journals, litter};
 use std::fs;

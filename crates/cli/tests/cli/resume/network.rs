@@ -9,28 +9,42 @@ use std::time::{Duration, Instant};
 const MIB: u64 = 1 << 20;
 
 /// A daemon behind a proxy, beside a tree.
-struct Scene {
-    tree: Tree,
-    daemon: Daemon,
-    proxy: Proxy,
-    landed: PathBuf,
+pub(super) struct Scene {
+    pub(super) tree: Tree,
+    pub(super) daemon: Daemon,
+    pub(super) proxy: Proxy,
+    pub(super) landed: PathBuf,
 }
 
 impl Scene {
-    fn new(big: &[u64]) -> Self {
+    pub(super) fn new(big: &[u64]) -> Self {
+        Self::with(big, &[])
+    }
+
+    /// One whose daemon is given flags.
+    fn with(big: &[u64], serve: &[&str]) -> Self {
         let tree = Tree::bulk(big, 100);
-        let daemon = Daemon::start(tree.path.parent().unwrap(), &[]);
+        let daemon = Daemon::start(tree.path.parent().unwrap(), serve);
         let proxy = Proxy::start(daemon.port);
         let landed = tree.path.parent().unwrap().join("landed/bulk");
         Self { tree, daemon, proxy, landed }
     }
 
-    fn command(&self, push: bool) -> Command {
+    pub(super) fn command(&self, push: bool) -> Command {
+        self.by(push, |path| self.proxy.url(path))
+    }
+
+    /// The same copy, not through the proxy.
+    pub(super) fn directly(&self, push: bool) -> Command {
+        self.by(push, |path| self.daemon.url(path))
+    }
+
+    fn by(&self, push: bool, url: impl Fn(&str) -> String) -> Command {
         let mut command = self.daemon.cp();
         if push {
-            command.arg(&self.tree.path).arg(self.proxy.url("landed"));
+            command.arg(&self.tree.path).arg(url("landed"));
         } else {
-            command.arg(self.proxy.url("bulk")).arg(self.landed.parent().unwrap());
+            command.arg(url("bulk")).arg(self.landed.parent().unwrap());
         }
         command
     }
