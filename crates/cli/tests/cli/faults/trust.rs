@@ -1,14 +1,16 @@
 //! Who may connect, to whom, how often, and what for: tokens, fingerprints, limits, permissions.
 
 use super::super::harness::{
-    Daemon, Peer, Running, Scratch, Tree, assert_same, cp, open_push, run, set_mode, wait_until,
-    write_file,
+    Daemon, Peer, Proxy, Running, Scratch, Tree, assert_same, cp, hello, journals, open_push, run,
+    set_mode, wait_until, write_file,
 };
 use super::check_alive;
+use bankfull_proto::wire::control::Message;
 use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 fn token_file(scratch: &Scratch, name: &str, token: &str) -> PathBuf {
     let path = scratch.join(name);
@@ -148,6 +150,21 @@ fn a_daemon_told_to_stop_lets_sessions_end_and_takes_no_new_ones() {
 }
 
 #[test]
+fn a_daemon_told_to_stop_does_not_wait_for_clients_that_ask_for_nothing() {
+    let root = Scratch::new();
+    let mut daemon = Daemon::start(root.path(), &[]);
+    let mut idle = [Peer::connect(daemon.port), Peer::welcomed(daemon.port)];
+    let started = Instant::now();
+    daemon.running().signal(Signal::TERM);
+    assert_eq!(daemon.wait(), Some(0));
+    // Nor does it wait until their time to ask is over.
+    assert!(started.elapsed() < Duration::from_secs(5), "it took {:?}", started.elapsed());
+    for peer in &mut idle {
+        assert!(peer.receive().is_none());
+    }
+}
+
+#[test]
 fn a_daemon_told_to_stop_twice_ends_sessions() {
     let root = Scratch::new();
     let (mut daemon, mut peer) = stopped_twice(&root);
@@ -163,6 +180,39 @@ fn a_client_whose_session_the_daemon_ends_hears_why() {
     assert!(failure.text.contains("shut down"), "{failure:?}");
 }
 
+#[test]
+fn a_daemon_told_to_stop_twice_ends_a_copy_which_the_next_run_continues() {
+    let tree = Tree::bulk(&[16 << 20], 5);
+    let root = tree.path.parent().unwrap();
+    let landed = root.join("landed/bulk");
+    let mut daemon = Daemon::start(root, &[]);
+    let proxy = Proxy::start(daemon.port);
+    proxy.slow_to(128 << 10);
+    let client = Running::start(daemon.cp().arg(&tree.path).arg(proxy.url("landed")));
+    wait_until("the copy has begun", || !journals(&landed).is_empty());
+    let started = Instant::now();
+    daemon.running().signal(Signal::TERM);
+    wait_until("it takes no new clients", || drains(&daemon));
+    daemon.running().signal(Signal::TERM);
+    daemon.wait();
+    assert!(started.elapsed() < Duration::from_secs(10), "it took {:?}", started.elapsed());
+    let done = client.wait();
+    assert!(done.code.is_some_and(|code| code != 0), "{}", done.out);
+    done.says(&["shut down"]);
+
+    daemon.restart();
+    run(daemon.cp().arg(&tree.path).arg(daemon.url("landed"))).expect(0);
+    assert_same(&tree.path, &landed);
+}
+
+/// Whether a daemon turns new clients away because it was told to stop.
+fn drains(daemon: &Daemon) -> bool {
+    let mut peer = Peer::connect(daemon.port);
+    peer.send(&hello(1, 1));
+    let answer = peer.receive();
+    matches!(answer, Some(Message::Error(failure)) if failure.text.contains("shutting down"))
+}
+
 /// A daemon that was told to stop twice during a session, and the client of that.
 fn stopped_twice(root: &Scratch) -> (Daemon, Peer) {
     let mut daemon = Daemon::start(root.path(), &[]);
@@ -170,7 +220,7 @@ fn stopped_twice(root: &Scratch) -> (Daemon, Peer) {
     peer.send(&open_push(false));
     assert!(peer.receive().is_some());
     daemon.running().signal(Signal::TERM);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    wait_until("it takes no new clients", || drains(&daemon));
     assert!(!daemon.is_over(), "it does not wait for sessions");
     daemon.running().signal(Signal::TERM);
     (daemon, peer)

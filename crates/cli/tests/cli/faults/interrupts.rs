@@ -1,0 +1,92 @@
+//! Ctrl-C while the far side keeps the client waiting: it ends at once, whatever it waits for.
+
+use super::super::harness::{FakeServer, Running, Scratch, cp, wait_until, welcome, write_file};
+use bankfull_proto::wire::control::Message;
+use rustix::process::Signal;
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The time-out is twelve times that.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Starts a client, interrupts it once `waits` holds, and checks how it ends.
+fn interrupt(command: &mut Command, waits: impl FnMut() -> bool) {
+    let client = Running::start(command);
+    wait_until("the client waits for the far side", waits);
+    client.signal(Signal::INT);
+    let done = client.wait_for(SOON).expect(20);
+    done.says(&["interrupted", "run the same command again"]);
+    assert!(!done.err.contains("panicked"), "{}", done.err);
+    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+}
+
+/// Fetches everything from a server that leaves the client waiting, and says when it does.
+fn interrupt_at(serve: impl FnOnce(Arc<AtomicBool>) -> FakeServer) {
+    let here = Scratch::new();
+    let waits = Arc::new(AtomicBool::new(false));
+    let server = serve(Arc::clone(&waits));
+    let mut command = cp();
+    command.args(["--accept-new", "--state-dir"]).arg(here.join("state"));
+    command.arg(server.url()).arg(here.join("in"));
+    interrupt(&mut command, || waits.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_client_whose_daemon_never_shakes_hands_can_be_interrupted() {
+    interrupt_at(|waits| {
+        FakeServer::raw(move |mut socket| {
+            let _ = socket.read(&mut [0; 512]);
+            waits.store(true, Ordering::SeqCst);
+            let _ = io::copy(&mut socket, &mut io::sink());
+        })
+    });
+}
+
+#[test]
+fn a_client_that_is_not_greeted_can_be_interrupted() {
+    interrupt_at(|waits| FakeServer::greeted(move |_, _| waits.store(true, Ordering::SeqCst)));
+}
+
+#[test]
+fn a_client_whose_request_is_not_answered_can_be_interrupted() {
+    interrupt_at(|waits| {
+        FakeServer::greeted(move |peer, _| {
+            peer.send(&welcome(1));
+            assert!(matches!(peer.receive(), Some(Message::Open(_))));
+            waits.store(true, Ordering::SeqCst);
+        })
+    });
+}
+
+/// Whether a process runs; one that has ended and was not asked about does not.
+fn runs(id: &str) -> bool {
+    let stat = fs::read_to_string(Path::new("/proc").join(id).join("stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+}
+
+#[test]
+fn a_client_whose_ssh_hangs_can_be_interrupted_and_leaves_no_ssh_behind() {
+    for push in [true, false] {
+        let here = Scratch::new();
+        write_file(&here.join("file"), b"file");
+        let began = here.join("began");
+        let script =
+            format!("echo $$ >'{0}.new'; mv '{0}.new' '{0}'; exec sleep 60", began.display());
+        write_file(&here.join("ssh"), script);
+        let mut command = cp();
+        command.arg("--ssh-command").arg(format!("sh {}", here.join("ssh").display()));
+        if push {
+            command.arg(here.join("file")).arg("127.0.0.1:/nowhere");
+        } else {
+            command.arg("127.0.0.1:/nowhere").arg(here.join("in"));
+        }
+        interrupt(&mut command, || began.exists());
+        let id = fs::read_to_string(&began).unwrap();
+        wait_until("the ssh is gone", || !runs(id.trim()));
+    }
+}
