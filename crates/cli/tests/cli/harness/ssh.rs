@@ -1,6 +1,6 @@
 //! An ssh server of the user who runs the tests, with keys made for it.
 
-use super::run::{Running, cp, wait_until};
+use super::run::{Running, cp, run, wait_until};
 use super::{Scratch, is_root};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write;
@@ -21,7 +21,7 @@ pub(crate) struct SshServer {
 }
 
 impl SshServer {
-    /// `None`, and a line that says so, where no ssh server is installed.
+    /// `None`, and a line that says so, where no ssh server is installed, or none that lets this user in.
     pub(crate) fn start() -> Option<Self> {
         Self::with("")
     }
@@ -45,7 +45,18 @@ impl SshServer {
             assert!(made.is_ok_and(|status| status.success()), "ssh-keygen failed");
         }
         // The free port that is found may be taken before sshd is there.
-        Some(Self::on_some_port(keys, more))
+        let server = Self::on_some_port(keys, more);
+        // Accounts of build services may have no shell, or be locked: only root gets around that.
+        if !is_root() && !server.lets_in() {
+            println!("skipped: sshd does not let this user log in: {}", server.running.err());
+            return None;
+        }
+        Some(server)
+    }
+
+    fn lets_in(&self) -> bool {
+        let line = format!("{} 127.0.0.1 true", self.ssh_line());
+        run(Command::new("sh").args(["-c", &line])).code == Some(0)
     }
 
     fn on_some_port(keys: Scratch, more: &str) -> Self {
@@ -96,12 +107,16 @@ impl SshServer {
 
     /// ssh that is one pipe to the server, to stand in for a way around a firewall.
     pub(crate) fn pipe_command(&self) -> String {
+        format!("{} -W 127.0.0.1:{} 127.0.0.1", self.ssh_line(), self.port)
+    }
+
+    /// ssh with its options, for a shell.
+    fn ssh_line(&self) -> String {
         let mut line =
             format!("ssh -F none -p {} -i {}", self.port, self.keys.join("user").display());
         for option in OPTIONS {
             write!(line, " -o {option}").unwrap();
         }
-        write!(line, " -W 127.0.0.1:{} 127.0.0.1", self.port).unwrap();
         line
     }
 
