@@ -4,6 +4,7 @@ use super::super::harness::{Daemon, Proxy, Tree, assert_same, litter, run, wait_
 use super::{Left, check_resumed};
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
@@ -18,12 +19,11 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) fn new(big: &[u64]) -> Self {
-        Self::with(big, &[])
+        Self::with(Tree::bulk(big, 100), &[])
     }
 
     /// One whose daemon is given flags.
-    fn with(big: &[u64], serve: &[&str]) -> Self {
-        let tree = Tree::bulk(big, 100);
+    fn with(tree: Tree, serve: &[&str]) -> Self {
         let daemon = Daemon::start(tree.path.parent().unwrap(), serve);
         let proxy = Proxy::start(daemon.port);
         let landed = tree.path.parent().unwrap().join("landed/bulk");
@@ -138,4 +138,31 @@ fn a_connection_that_is_silent_from_the_start_is_a_timeout() {
 #[test]
 fn a_short_timeout_works_as_a_long_one_does() {
     expect_timeout_from_the_start("1");
+}
+
+/// A copy by way of a network so slow that a block takes several times the time-out.
+fn outlast_a_short_timeout(push: bool, serve: &[&str], flags: &[&str]) {
+    let scene = Scene::with(Tree::bulk(&[MIB], 3), serve);
+    scene.proxy.slow_to(MIB / 7);
+    let started = Instant::now();
+    let done = run(scene.command(push).args(flags)).expect(0);
+    let what = format!("push: {push}, {serve:?}, {flags:?}");
+    // Else nothing was put to the test.
+    assert!(started.elapsed() > Duration::from_secs(6), "{what}: {:?}", started.elapsed());
+    assert_same(&scene.tree.path, &scene.landed);
+    assert_eq!(done.figures(["files", "failed_files"]), [scene.tree.files, 0], "{what}");
+    let events = done.events();
+    let lost = events.iter().filter(|event| event["event"] == "notice");
+    assert_eq!(lost.count(), 0, "{what}: {events:?}");
+}
+
+#[test]
+fn a_slow_transfer_outlasts_a_short_timeout_of_either_side_because_both_show_that_they_live() {
+    let short = ["--timeout", "3"];
+    thread::scope(|scope| {
+        for push in [true, false] {
+            scope.spawn(move || outlast_a_short_timeout(push, &[], &short));
+            scope.spawn(move || outlast_a_short_timeout(push, &short, &[]));
+        }
+    });
 }
