@@ -2,8 +2,8 @@
 //! source changed, after somebody tampered with them.
 
 use super::super::harness::{
-    Daemon, Done, Proxy, Rng, Running, Tree, assert_same, cp, fill, journals, litter, run,
-    wait_until,
+    Daemon, Done, Proxy, Rng, Running, Tree, assert_same, cp, differences, fill, journals, litter,
+    run, wait_until,
 };
 use super::{Left, check_resumed};
 use rustix::process::Signal;
@@ -184,4 +184,26 @@ fn a_part_or_a_journal_alone_is_of_no_use_and_goes_away() {
         }
         scene.finish(scene.left());
     }
+}
+
+#[test]
+fn leftovers_in_a_source_are_left_out_of_a_copy_within_the_host_and_do_not_confuse_it() {
+    let scene = Interrupted::after(8 * MIB, &[16 * MIB]);
+    let (source, into) = (&scene.landed, scene.landed.with_file_name("further"));
+    for is_whole in [false, true] {
+        if is_whole {
+            // From now on the copy's own part has the name of the one that stands in the source.
+            fs::copy(scene.tree.path.join("big-0"), source.join("big-0")).unwrap();
+        }
+        let done = run(cp().arg(source).arg(&into)).expect(0);
+        let told = done.events().into_iter().filter(|event| event["event"] == "notice");
+        let told: Vec<String> = told.map(|event| event["message"].to_string()).collect();
+        assert!(told.iter().any(|text| text.contains("left out")), "{told:?}");
+        let found = differences(source, &into.join("bulk"));
+        let is_litter = |text: &String| text.contains(".bankfull-") && text.contains("is missing");
+        assert!(found.len() == 2 && found.iter().all(is_litter), "{found:?}");
+    }
+    // They still serve.
+    fs::remove_file(source.join("big-0")).unwrap();
+    scene.finish(scene.left());
 }

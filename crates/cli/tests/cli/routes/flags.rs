@@ -134,6 +134,36 @@ fn set_id_bits_are_kept_within_the_host_and_over_ssh_and_never_by_daemons() {
     assert_eq!(mode_after(send, &here.join("sent")), 0o6755);
 }
 
+#[test]
+fn set_id_bits_are_not_received_by_or_from_daemons_first_or_later_whatever_the_size() {
+    for mode in [0o4755, 0o2755] {
+        let here = Scratch::new();
+        let names = ["small", "large"];
+        write_file(&here.join("from/small"), b"runs as somebody else");
+        fill(&here.join("from/large"), 2 << 20, &mut Rng::new(4));
+        let daemon = Daemon::start(here.path(), &[]);
+        // The second time, modes are all that differs.
+        for first in [true, false] {
+            let from = here.join("from");
+            names.iter().for_each(|name| set_mode(&from.join(name), mode));
+            let mut push = daemon.cp();
+            push.arg(from).arg(daemon.url("pushed"));
+            let mut pull = daemon.cp();
+            pull.arg(daemon.url("from")).arg(here.join("pulled"));
+            for (mut command, landed) in [(push, "pushed/from"), (pull, "pulled/from")] {
+                let done = run(&mut command).expect(0);
+                assert_eq!(done.figure("files"), if first { 2 } else { 0 });
+                for name in names {
+                    let path = here.join(landed).join(name);
+                    let now = fs::metadata(&path).unwrap().mode() & 0o7777;
+                    assert_eq!(now, 0o755, "{} of {mode:o}, first: {first}", path.display());
+                    set_mode(&path, 0o700);
+                }
+            }
+        }
+    }
+}
+
 /// Copies a tree that holds what an interrupted copy into it left.
 fn copy_leftovers(push: bool) -> Done {
     let (from, to) = (source(), Scratch::new());
