@@ -21,7 +21,8 @@ pub(crate) struct SshServer {
 }
 
 impl SshServer {
-    /// `None`, and a line that says so, where no ssh server is installed, or none that lets this user in.
+    /// `None`, and a line that says so, where no ssh server is installed or this user cannot log
+    /// in to one.
     pub(crate) fn start() -> Option<Self> {
         Self::with("")
     }
