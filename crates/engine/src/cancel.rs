@@ -1,6 +1,6 @@
 //! A request to stop, shared between threads.
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -20,8 +20,9 @@ impl Cancel {
         Self::default()
     }
 
-    /// Makes the request. A transfer stops within about a tenth of a second, keeps what is
-    /// verified, and can be continued by the same call.
+    /// Makes the request. A transfer stops mostly at once, and within about two seconds where the
+    /// far side must be told or an ssh does not end by itself. It keeps what is verified, and can
+    /// be continued by the same call.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -44,7 +45,11 @@ impl Cancel {
             match done.recv_timeout(LOOK) {
                 Ok(result) => return result,
                 Err(RecvTimeoutError::Timeout) if !self.is_cancelled() => {}
-                Err(_) => return Err(Error::interrupted()),
+                Err(RecvTimeoutError::Timeout) => return Err(Error::interrupted()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    let text = "a thread of this program panicked: please report this bug";
+                    return Err(Error::new(ErrorKind::Local, text));
+                }
             }
         }
     }
@@ -53,7 +58,14 @@ impl Cancel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorKind;
+
+    #[test]
+    fn work_that_panics_is_no_interruption() {
+        let failed = Cancel::new().attend(|| -> Result<(), Error> { panic!("on purpose") });
+        let error = failed.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Local);
+        assert!(error.to_string().contains("panicked"), "{error}");
+    }
 
     #[test]
     fn work_is_waited_for_until_the_request_is_made() {

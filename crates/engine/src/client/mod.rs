@@ -71,7 +71,12 @@ impl Far {
     ) -> Result<(Self, T), Error> {
         let close = Arc::clone(&self.close);
         let attended = cancel.attend(move || work(&mut self).map(|done| (self, done)));
-        attended.inspect_err(|_| close())
+        // Otherwise the work has let go of the connection by itself, and what ends with that (ssh)
+        // may still say why.
+        if cancel.is_cancelled() {
+            close();
+        }
+        attended
     }
 
     /// Introduces the two sides to each other.
@@ -105,8 +110,21 @@ impl Far {
     }
 }
 
-/// Runs a transfer with a far side that was greeted.
+/// Runs a transfer with a far side that was greeted. However it ends, the connection ends with it.
 pub(crate) fn run(
+    far: Far,
+    welcome: Welcome,
+    connector: Connector,
+    request: Request<'_>,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+    started: Instant,
+) -> Result<Summary, Error> {
+    let close = Arc::clone(&far.close);
+    run_greeted(far, welcome, connector, request, events, cancel, started).inspect_err(|_| close())
+}
+
+fn run_greeted(
     mut far: Far,
     welcome: Welcome,
     mut connector: Connector,
@@ -145,8 +163,7 @@ pub(crate) fn run(
     let (ready, route) = if transfer.dry_run {
         (Vec::new(), far.route)
     } else {
-        let first = cancel.attend(move || Ok((connector.connect(), connector)));
-        let (made, back) = first.inspect_err(|_| (far.close)())?;
+        let (made, back) = cancel.attend(move || Ok((connector.connect(), connector)))?;
         connector = back;
         connector.choose_route(made, &mut far, &outbox, &tally)?
     };

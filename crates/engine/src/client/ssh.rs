@@ -25,6 +25,10 @@ const NOT_FOUND: i32 = 127;
 /// Exit code of ssh itself.
 const SSH_FAILED: i32 = 255;
 
+/// How long an ssh whose output has ended may take to tell how. [ours: it waits for the far side's
+/// close, a round trip or two]
+const EXIT_WAIT: Duration = Duration::from_secs(2);
+
 /// What shells may print before the agent speaks. [ours: a long greeting of the day]
 const NOISE_BYTES_MAX: usize = 64 << 10;
 
@@ -127,8 +131,9 @@ fn start(
     match far.attend(cancel, |far| far.greet(None)) {
         Ok(greeted) => Ok(greeted),
         Err(error) => {
-            let code = exit_code(&mut lock(&child));
+            let code = exit_code(&mut lock(&child), cancel);
             Err(match code {
+                _ if cancel.is_cancelled() => Unstarted::Other(Error::interrupted()),
                 Some(NOT_FOUND) => Unstarted::NoProgram,
                 Some(SSH_FAILED) => Unstarted::Ssh,
                 _ => Unstarted::Other(error),
@@ -138,9 +143,9 @@ fn start(
 }
 
 /// Waits a moment for the exit of an ssh whose output has ended.
-fn exit_code(child: &mut Child) -> Option<i32> {
-    let deadline = Instant::now() + Duration::from_secs(2);
-    while Instant::now() < deadline {
+fn exit_code(child: &mut Child, cancel: &Cancel) -> Option<i32> {
+    let deadline = Instant::now() + EXIT_WAIT;
+    while Instant::now() < deadline && !cancel.is_cancelled() {
         match child.try_wait() {
             Ok(Some(status)) => return status.code(),
             Ok(None) => std::thread::sleep(Duration::from_millis(20)),
@@ -171,7 +176,7 @@ fn data_addresses(
     cancel: &Cancel,
 ) -> Result<Vec<SocketAddr>, Error> {
     let Some(port) = welcome.data_port else { return Ok(Vec::new()) };
-    let mut hosts = vec![login.resolved_host()];
+    let mut hosts = vec![login.resolved_host(cancel)?];
     hosts.extend_from_slice(&welcome.data_hosts);
     cancel.attend(move || {
         let mut addresses: Vec<SocketAddr> = Vec::new();

@@ -90,3 +90,21 @@ fn a_client_whose_ssh_hangs_can_be_interrupted_and_leaves_no_ssh_behind() {
         wait_until("the ssh is gone", || !runs(id.trim()));
     }
 }
+
+#[test]
+fn a_client_whose_ssh_takes_long_to_resolve_a_name_can_be_interrupted() {
+    let here = Scratch::new();
+    write_file(&here.join("file"), b"file");
+    let began = here.join("began");
+    // As a `Match exec` of the user's configuration may hang.
+    let script = format!(
+        "case \" $* \" in *' -G '*) touch '{}'; exec sleep 60 ;; esac; exec {} agent 2>/dev/null",
+        began.display(),
+        env!("CARGO_BIN_EXE_bankfull")
+    );
+    write_file(&here.join("ssh"), script);
+    let mut command = cp();
+    command.arg("--ssh-command").arg(format!("sh {}", here.join("ssh").display()));
+    command.arg(here.join("file")).arg("127.0.0.1:/nowhere");
+    interrupt(&mut command, || began.exists());
+}

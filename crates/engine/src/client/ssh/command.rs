@@ -1,7 +1,10 @@
 //! The ssh command line, and the small shell script that it runs on the far side.
 
+use crate::cancel::Cancel;
+use crate::error::Error;
 use crate::options::SshOptions;
 use std::ffi::OsString;
+use std::io::Read;
 use std::process::{Command, Stdio};
 
 /// Who and where to log in.
@@ -47,17 +50,26 @@ impl Login<'_> {
         command
     }
 
-    /// The host name that ssh makes of the one given (aliases of the user's configuration).
-    pub(super) fn resolved_host(&self) -> String {
+    /// The host name that ssh makes of the one given (aliases of the user's configuration). That
+    /// may run programs of the user's, and so take any time.
+    pub(super) fn resolved_host(&self, cancel: &Cancel) -> Result<String, Error> {
         let mut command = self.base();
-        command.args(["-G", "--"]).arg(self.host).stdin(Stdio::null()).stderr(Stdio::null());
-        let output = command.output().map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
-        output
-            .unwrap_or_default()
-            .lines()
-            .find_map(|line| line.strip_prefix("hostname "))
-            .unwrap_or(self.host)
-            .to_owned()
+        command.args(["-G", "--"]).arg(self.host);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let Ok(mut child) = command.spawn() else { return Ok(self.host.to_owned()) };
+        let output = child.stdout.take();
+        let told = cancel.attend(move || {
+            let mut bytes = Vec::new();
+            // What cannot be read says nothing: the name as given is as good.
+            let _ = output.map(|mut output| output.read_to_end(&mut bytes));
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        });
+        // All was said, or nobody listens any more.
+        let _ = child.kill();
+        let _ = child.wait();
+        let told = told?;
+        let named = told.lines().find_map(|line| line.strip_prefix("hostname "));
+        Ok(named.unwrap_or(self.host).to_owned())
     }
 }
 
