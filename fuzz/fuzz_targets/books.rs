@@ -5,6 +5,7 @@
 
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::FileHash;
+use bankfull_proto::journal::Here;
 use bankfull_proto::receive::ReceiveLedger;
 use bankfull_proto::send::{SendLedger, Work};
 use bankfull_proto::session::{Guard, Role};
@@ -101,7 +102,7 @@ fn to_receiver(ledger: &mut ReceiveLedger, message: &Message) -> Result<(), Wire
         Message::Entries(entries) => entries.iter().try_for_each(|entry| {
             ledger.announce(entry.id)?;
             match Layout::new(entry.size, entry.block_bytes) {
-                Ok(layout) => ledger.expect_blocks(entry.id, layout, &[]),
+                Ok(layout) => ledger.expect_blocks(entry.id, layout, &Here::default()),
                 Err(_) => ledger.expect_packed(entry.id, entry.size),
             }
             let len = entry.size.min(u64::from(entry.block_bytes)) as u32;

@@ -13,10 +13,10 @@ fuzz_target!(|bytes: &[u8]| {
     let valid = replayed.valid_bytes as usize;
     assert!(valid >= HEADER_BYTES && valid <= journal.len());
     let blocks = replayed.header.layout.count();
-    assert!(replayed.trusted.iter().all(|(index, _)| *index < blocks));
+    assert!(replayed.trusted.blocks.iter().all(|(index, _)| *index < blocks));
     assert!(replayed.doubtful.iter().all(|(index, _)| *index < blocks));
     let records = (valid - HEADER_BYTES) / RECORD_BYTES;
-    assert!(replayed.trusted.len() + replayed.doubtful.len() <= records);
+    assert!(replayed.trusted.blocks.len() + replayed.trusted.holes.len() + replayed.doubtful.len() <= records);
 });
 
 /// The same journal with the magic and all check values right, but for records of an odd last byte.

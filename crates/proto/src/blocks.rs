@@ -2,6 +2,7 @@
 
 use crate::limits::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, FILE_BLOCKS_MAX, FILE_BYTES_MAX};
 use crate::wire::WireError;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A file is cut into at most about this many blocks before blocks grow beyond the minimum: enough
@@ -79,6 +80,13 @@ impl Layout {
         self.range(index).map_or(0, |r| r.end - r.start)
     }
 
+    /// The bytes of a run of blocks; what is past the end counts nothing.
+    #[must_use]
+    pub fn range_of(&self, run: Run) -> Range<u64> {
+        let at = |index: u64| index.saturating_mul(u64::from(self.block_bytes)).min(self.size);
+        at(run.first)..at(run.first.saturating_add(run.count))
+    }
+
     /// The block that is exactly `[offset, offset + len)`.
     ///
     /// # Errors
@@ -95,10 +103,12 @@ impl Layout {
     }
 }
 
-/// A set of block numbers `0..len`, as a bitmap.
+/// A set of block numbers `0..len`, as runs: what it costs depends on what is put in, not on `len`,
+/// which is a peer's word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockSet {
-    words: Vec<u64>,
+    /// First block of each run, and the block behind its last. Runs do not touch.
+    runs: BTreeMap<u64, u64>,
     len: u64,
     count: u64,
 }
@@ -107,7 +117,7 @@ impl BlockSet {
     /// An empty set over blocks `0..len`.
     #[must_use]
     pub fn new(len: u64) -> Self {
-        Self { words: vec![0; len.div_ceil(64) as usize], len, count: 0 }
+        Self { runs: BTreeMap::new(), len, count: 0 }
     }
 
     /// Number of blocks that the set may hold.
@@ -134,10 +144,16 @@ impl BlockSet {
         self.count == self.len
     }
 
+    /// The run that block `index` is in.
+    fn run_of(&self, index: u64) -> Option<Range<u64>> {
+        let (&first, &end) = self.runs.range(..=index).next_back()?;
+        (index < end).then_some(first..end)
+    }
+
     /// Whether block `index` is in the set.
     #[must_use]
     pub fn contains(&self, index: u64) -> bool {
-        index < self.len && self.words[(index / 64) as usize] >> (index % 64) & 1 == 1
+        self.run_of(index).is_some()
     }
 
     /// Puts a block in; true when it was not there. A number past the end changes nothing.
@@ -145,17 +161,20 @@ impl BlockSet {
         if index >= self.len || self.contains(index) {
             return false;
         }
-        self.words[(index / 64) as usize] |= 1 << (index % 64);
-        self.count += 1;
+        self.insert_range(index..index + 1);
         true
     }
 
     /// Takes a block out; true when it was there.
     pub fn remove(&mut self, index: u64) -> bool {
-        if !self.contains(index) {
-            return false;
+        let Some(run) = self.run_of(index) else { return false };
+        self.runs.remove(&run.start);
+        if run.start < index {
+            self.runs.insert(run.start, index);
         }
-        self.words[(index / 64) as usize] &= !(1 << (index % 64));
+        if index + 1 < run.end {
+            self.runs.insert(index + 1, run.end);
+        }
         self.count -= 1;
         true
     }
@@ -163,46 +182,46 @@ impl BlockSet {
     /// The first block at or after `from` that is not in the set.
     #[must_use]
     pub fn next_missing(&self, from: u64) -> Option<u64> {
-        let mut index = from;
-        while index < self.len {
-            let word = self.words[(index / 64) as usize] >> (index % 64);
-            if word == u64::MAX >> (index % 64) {
-                index = (index / 64 + 1) * 64;
-                continue;
-            }
-            let missing = index + u64::from(word.trailing_ones());
-            return (missing < self.len).then_some(missing);
-        }
-        None
+        let missing = self.run_of(from).map_or(from, |run| run.end);
+        (missing < self.len).then_some(missing)
     }
 
     /// The set as runs of consecutive blocks, ascending.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        let mut next = 0;
-        std::iter::from_fn(move || {
-            while next < self.len && !self.contains(next) {
-                // Whole empty words are stepped over at once.
-                let empty = self.words[(next / 64) as usize] >> (next % 64) == 0;
-                next = if empty { (next / 64 + 1) * 64 } else { next + 1 };
-            }
-            if next >= self.len {
-                return None;
-            }
-            let first = next;
-            next = self.next_missing(first).unwrap_or(self.len);
-            Some(Run { first, count: next - first })
-        })
+        self.runs.iter().map(|(&first, &end)| Run { first, count: end - first })
     }
 
-    /// Puts a run of blocks in.
+    /// Puts a run of blocks in. Returns what of it was not there.
     ///
     /// # Errors
     /// [`WireError::BadRun`] when the run is empty or reaches past the end.
-    pub fn insert_run(&mut self, run: Run) -> Result<(), WireError> {
-        for index in run.within(self.len)? {
-            self.insert(index);
+    pub fn insert_run(&mut self, run: Run) -> Result<Vec<Run>, WireError> {
+        let range = run.within(self.len)?;
+        let mut fresh = Vec::new();
+        let mut at = range.start;
+        while let Some(first) = self.next_missing(at).filter(|&first| first < range.end) {
+            let next = self.runs.range(first..).next().map_or(range.end, |(&next, _)| next);
+            at = next.min(range.end);
+            fresh.push(Run { first, count: at - first });
         }
-        Ok(())
+        self.insert_range(range);
+        Ok(fresh)
+    }
+
+    fn insert_range(&mut self, range: Range<u64>) {
+        let (mut first, mut end) = (range.start, range.end);
+        // Whatever overlaps or touches becomes one with it. Runs behind it start at `end` at most.
+        while let Some((&start, &stop)) = self.runs.range(..=end).next_back() {
+            if stop < first {
+                break;
+            }
+            first = first.min(start);
+            end = end.max(stop);
+            self.runs.remove(&start);
+            self.count -= stop - start;
+        }
+        self.runs.insert(first, end);
+        self.count += end - first;
     }
 }
 
@@ -261,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_from_a_peer_has_no_more_blocks_than_a_bitmap_may_hold() {
+    fn a_layout_from_a_peer_has_no_more_blocks_than_are_allowed() {
         for block in [BLOCK_BYTES_MIN, BLOCK_BYTES_MAX] {
             let most = FILE_BLOCKS_MAX * u64::from(block);
             assert!(Layout::new(most, block).is_ok());
@@ -319,9 +338,39 @@ mod tests {
             }
             let mut rebuilt = BlockSet::new(len);
             for run in set.runs() {
-                rebuilt.insert_run(run).unwrap();
+                prop_assert_eq!(rebuilt.insert_run(run).unwrap(), [run]);
             }
             prop_assert_eq!(rebuilt, set);
+        }
+
+        #[test]
+        fn a_run_put_in_tells_what_was_missing(
+            there in prop::collection::btree_set(0u64..60, 0..40),
+            first in 0u64..60,
+            count in 1u64..30,
+        ) {
+            let mut set = BlockSet::new(60);
+            for &index in &there {
+                set.insert(index);
+            }
+            let run = Run { first, count: count.min(60 - first) };
+            let expected: Vec<u64> =
+                (first..first + run.count).filter(|index| !there.contains(index)).collect();
+            let fresh = set.insert_run(run).unwrap();
+            let fresh: Vec<u64> = fresh.iter().flat_map(|r| r.first..r.first + r.count).collect();
+            prop_assert_eq!(&fresh, &expected);
+            prop_assert_eq!(set.count(), (there.len() + expected.len()) as u64);
+            prop_assert!(set.insert_run(run).unwrap().is_empty());
+        }
+
+        #[test]
+        fn the_bytes_of_a_run_are_those_of_its_blocks(
+            size in 0u64..(40 << 20), first in 0u64..50, count in 0u64..50,
+        ) {
+            let layout = Layout::new(size, BLOCK_BYTES_MIN).unwrap();
+            let expected: u64 = (first..first + count).map(|index| layout.len_of(index)).sum();
+            let range = layout.range_of(Run { first, count });
+            prop_assert_eq!(range.end - range.start, expected);
         }
 
         #[test]

@@ -11,7 +11,7 @@
 //! other records are read once and compared with the hash in their record. Nothing is sent again
 //! that is really there. This module does no I/O: see the engine for the order of writes.
 
-use crate::blocks::Layout;
+use crate::blocks::{Layout, Run};
 use crate::hash::BlockHash;
 use crate::wire::WireError;
 use crate::wire::control::Entry;
@@ -23,7 +23,7 @@ pub const RECORD_BYTES: usize = 48;
 
 const MAGIC: [u8; 8] = *b"BKFLJRN1";
 const KIND_BLOCK: u8 = 1;
-const KIND_HOLE: u8 = 2;
+const KIND_HOLES: u8 = 2;
 const KIND_BARRIER: u8 = 3;
 const KIND_COPIED: u8 = 4;
 
@@ -113,10 +113,10 @@ pub enum Record {
         /// Its hash.
         hash: BlockHash,
     },
-    /// A block is a hole in the source: nothing to write.
-    Hole {
-        /// Block number.
-        index: u64,
+    /// Blocks are holes in the source: nothing to write.
+    Holes {
+        /// Which.
+        run: Run,
     },
     /// A block was copied by the kernel within this host, and nobody hashed it: after a power loss
     /// it counts for nothing unless a barrier covers it.
@@ -138,7 +138,7 @@ impl Record {
     pub fn encode(&self) -> [u8; RECORD_BYTES] {
         let (kind, index, hash) = match *self {
             Self::Block { index, hash } => (KIND_BLOCK, index, hash.0),
-            Self::Hole { index } => (KIND_HOLE, index, [0; 32]),
+            Self::Holes { run } => (KIND_HOLES, run.first, counted(run.count)),
             Self::Copied { index } => (KIND_COPIED, index, [0; 32]),
             Self::Barrier { covers } => (KIND_BARRIER, covers, [0; 32]),
         };
@@ -160,7 +160,10 @@ impl Record {
         let index = u64::from_be_bytes(at(bytes, 0));
         match bytes[8] {
             KIND_BLOCK => Some(Self::Block { index, hash: BlockHash(at(bytes, 12)) }),
-            KIND_HOLE => Some(Self::Hole { index }),
+            KIND_HOLES => {
+                let count = u64::from_be_bytes(at(bytes, 12));
+                Some(Self::Holes { run: Run { first: index, count } })
+            }
             KIND_COPIED => Some(Self::Copied { index }),
             KIND_BARRIER => Some(Self::Barrier { covers: index }),
             _ => None,
@@ -168,13 +171,22 @@ impl Record {
     }
 }
 
+/// Blocks of a file that are here from an earlier session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Here {
+    /// Those with content: number and hash. Kernel copies have no hash.
+    pub blocks: Vec<(u64, Option<BlockHash>)>,
+    /// Those that are holes.
+    pub holes: Vec<Run>,
+}
+
 /// A journal read back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replay {
     /// What it is about.
     pub header: Header,
-    /// Blocks to believe without another look; holes and kernel copies have no hash.
-    pub trusted: Vec<(u64, Option<BlockHash>)>,
+    /// Blocks to believe without another look.
+    pub trusted: Here,
     /// Blocks to read once and compare with their hash first.
     pub doubtful: Vec<(u64, BlockHash)>,
     /// Length of the undamaged part in bytes: where to append.
@@ -208,7 +220,7 @@ pub fn replay(bytes: &[u8], boot: &[u8; 16]) -> Result<Replay, WireError> {
     };
     let mut replay = Replay {
         header,
-        trusted: Vec::new(),
+        trusted: Here::default(),
         doubtful: Vec::new(),
         valid_bytes: (HEADER_BYTES + records.len() * RECORD_BYTES) as u64,
     };
@@ -216,18 +228,25 @@ pub fn replay(bytes: &[u8], boot: &[u8; 16]) -> Result<Replay, WireError> {
     for (at, record) in records.iter().enumerate() {
         match *record {
             Record::Block { index, hash } if index < blocks && at < believed => {
-                replay.trusted.push((index, Some(hash)));
+                replay.trusted.blocks.push((index, Some(hash)));
             }
             Record::Block { index, hash } if index < blocks => replay.doubtful.push((index, hash)),
             Record::Copied { index } if index < blocks && at < believed => {
-                replay.trusted.push((index, None));
+                replay.trusted.blocks.push((index, None));
             }
             // A hole needs no data on the disk.
-            Record::Hole { index } if index < blocks => replay.trusted.push((index, None)),
+            Record::Holes { run } if run.within(blocks).is_ok() => replay.trusted.holes.push(run),
             _ => {}
         }
     }
     Ok(replay)
+}
+
+/// A count in the place of a hash.
+fn counted(count: u64) -> [u8; 32] {
+    let mut out = [0; 32];
+    out[..8].copy_from_slice(&count.to_be_bytes());
+    out
 }
 
 fn check_of<const N: usize>(bytes: &[u8]) -> [u8; N] {
@@ -262,31 +281,29 @@ mod tests {
         bytes
     }
 
+    const HOLES: Record = Record::Holes { run: Run { first: 5, count: 3 } };
+
     fn block(index: u64) -> Record {
         Record::Block { index, hash: BlockHash([index as u8; 32]) }
     }
 
     #[test]
     fn under_the_same_boot_every_record_is_believed() {
-        let replay = replay(&journal(&[block(3), Record::Hole { index: 4 }, block(9)]), &BOOT);
+        let replay = replay(&journal(&[block(3), HOLES, block(9)]), &BOOT);
         let replay = replay.unwrap();
         assert_eq!(replay.header, header());
-        let indices: Vec<u64> = replay.trusted.iter().map(|(i, _)| *i).collect();
-        assert_eq!(indices, [3, 4, 9]);
+        let indices: Vec<u64> = replay.trusted.blocks.iter().map(|(i, _)| *i).collect();
+        assert_eq!(indices, [3, 9]);
+        assert_eq!(replay.trusted.holes, [Run { first: 5, count: 3 }]);
         assert!(replay.doubtful.is_empty());
     }
 
     #[test]
     fn under_another_boot_blocks_after_the_last_barrier_are_doubted() {
-        let bytes = journal(&[
-            block(1),
-            block(2),
-            Record::Barrier { covers: 1 },
-            Record::Hole { index: 5 },
-        ]);
+        let bytes = journal(&[block(1), block(2), Record::Barrier { covers: 1 }, HOLES]);
         let replay = replay(&bytes, &OTHER_BOOT).unwrap();
-        let trusted: Vec<u64> = replay.trusted.iter().map(|(i, _)| *i).collect();
-        assert_eq!(trusted, [1, 5]);
+        let trusted: Vec<u64> = replay.trusted.blocks.iter().map(|(i, _)| *i).collect();
+        assert_eq!((trusted, replay.trusted.holes.len()), (vec![1], 1));
         assert_eq!(replay.doubtful, [(2, BlockHash([2; 32]))]);
     }
 
@@ -296,7 +313,7 @@ mod tests {
         let mut bytes = unknown.encode().to_vec();
         bytes.extend_from_slice(&block(1).encode());
         let replay = replay(&bytes, &[0; 16]).unwrap();
-        assert_eq!((replay.trusted.len(), replay.doubtful.len()), (0, 1));
+        assert_eq!((replay.trusted.blocks.len(), replay.doubtful.len()), (0, 1));
     }
 
     #[test]
@@ -304,7 +321,7 @@ mod tests {
         let copied = |index| Record::Copied { index };
         let bytes = journal(&[copied(1), Record::Barrier { covers: 1 }, copied(2)]);
         let indices = |boot| -> Vec<u64> {
-            replay(&bytes, boot).unwrap().trusted.iter().map(|(i, _)| *i).collect()
+            replay(&bytes, boot).unwrap().trusted.blocks.iter().map(|(i, _)| *i).collect()
         };
         assert_eq!(indices(&BOOT), [1, 2]);
         assert_eq!(indices(&OTHER_BOOT), [1]);
@@ -320,8 +337,10 @@ mod tests {
 
     #[test]
     fn records_past_the_end_of_the_file_are_ignored() {
-        let replay = replay(&journal(&[block(99), block(100)]), &BOOT).unwrap();
-        assert_eq!(replay.trusted.len(), 1);
+        let past = |first, count| Record::Holes { run: Run { first, count } };
+        let records = [block(99), block(100), past(99, 2), past(7, 0), past(u64::MAX, 2)];
+        let replay = replay(&journal(&records), &BOOT).unwrap();
+        assert_eq!((replay.trusted.blocks.len(), replay.trusted.holes.len()), (1, 0));
     }
 
     proptest! {
@@ -338,7 +357,7 @@ mod tests {
             }
             let whole = (at - HEADER_BYTES) / RECORD_BYTES;
             let replay = replay(&bytes, &BOOT).unwrap();
-            prop_assert_eq!(replay.trusted.len(), whole);
+            prop_assert_eq!(replay.trusted.blocks.len(), whole);
             prop_assert_eq!(replay.valid_bytes as usize, HEADER_BYTES + whole * RECORD_BYTES);
         }
     }

@@ -5,8 +5,9 @@
 //! asked for) and ignores what a correct sender may do late (blocks of a file that was given up
 //! meanwhile). It writes no file and hashes nothing.
 
-use crate::blocks::{BlockSet, Layout};
+use crate::blocks::{BlockSet, Layout, Run};
 use crate::hash::{BlockHash, FileHash, merge};
+use crate::journal::Here;
 use crate::wire::WireError;
 use crate::wire::control::FileRuns;
 use std::collections::{HashMap, HashSet};
@@ -78,14 +79,18 @@ impl ReceiveLedger {
     }
 
     /// Waits for the blocks of a file, some of which may be here from an earlier session.
-    pub fn expect_blocks(&mut self, id: u64, layout: Layout, here: &[(u64, Option<BlockHash>)]) {
+    pub fn expect_blocks(&mut self, id: u64, layout: Layout, here: &Here) {
         let mut verified = BlockSet::new(layout.count());
         let mut hashes = HashMap::new();
-        for (index, hash) in here {
+        for (index, hash) in &here.blocks {
             verified.insert(*index);
             if let Some(hash) = hash {
                 hashes.insert(*index, *hash);
             }
+        }
+        for run in &here.holes {
+            // Checked when the journal was read.
+            let _ = verified.insert_run(*run);
         }
         let blocks = Blocks { layout, verified, claimed: HashSet::new(), hashes };
         self.open.insert(id, File::Blocks(Box::new(blocks)));
@@ -184,7 +189,7 @@ impl ReceiveLedger {
     /// # Errors
     /// [`WireError::BadFileId`], [`WireError::BadRun`], [`WireError::DuplicateBlock`] for a block
     /// that is on its way in.
-    pub fn holes(&mut self, holes: &FileRuns) -> Result<Vec<u64>, WireError> {
+    pub fn holes(&mut self, holes: &FileRuns) -> Result<Vec<Run>, WireError> {
         if self.given_up.contains(&holes.file) {
             return Ok(Vec::new());
         }
@@ -194,20 +199,17 @@ impl ReceiveLedger {
         let mut fresh = Vec::new();
         let mut end = 0;
         for run in &holes.runs {
-            // Ascending and apart: no list, however long, costs more than the file has blocks.
+            // Ascending and apart, so that each is looked at once.
             if run.first < end {
                 let blocks = blocks.layout.count();
                 return Err(WireError::BadRun { first: run.first, count: run.count, blocks });
             }
-            end = run.first.saturating_add(run.count);
-            for index in run.within(blocks.layout.count())? {
-                if blocks.claimed.contains(&index) {
-                    return Err(WireError::DuplicateBlock { file: holes.file, index });
-                }
-                if blocks.verified.insert(index) {
-                    fresh.push(index);
-                }
+            let range = run.within(blocks.layout.count())?;
+            end = range.end;
+            if let Some(&index) = blocks.claimed.iter().find(|index| range.contains(index)) {
+                return Err(WireError::DuplicateBlock { file: holes.file, index });
             }
+            fresh.append(&mut blocks.verified.insert_run(*run)?);
         }
         Ok(fresh)
     }

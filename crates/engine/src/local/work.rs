@@ -125,7 +125,7 @@ impl<'m, 'a> Mover<'m, 'a> {
     ) -> Result<io::Result<()>, Trouble> {
         let Ok(part) = self.receiver.open_part(incoming) else { return Ok(Ok(())) };
         if file.entry.sparse
-            && let Err(e) = part.clear_hole(Some(range.clone()))
+            && let Err(e) = part.clear_holes(&range, || true)
         {
             return Ok(Err(e));
         }

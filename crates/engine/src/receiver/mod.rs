@@ -16,9 +16,9 @@ use crate::part_names::PartNames;
 use crate::session::{Session, Tally, add, problem};
 use crate::tree::DirTable;
 use bankfull_control::StageTimes;
-use bankfull_proto::blocks::Layout;
+use bankfull_proto::blocks::{BlockSet, Layout, Run};
 use bankfull_proto::hash::{BlockHash, FileHash};
-use bankfull_proto::journal::Record;
+use bankfull_proto::journal::{Here, Record};
 use bankfull_proto::receive::{ReceiveLedger, Seal};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
@@ -34,6 +34,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::time::Duration;
+
+/// How long to wait for a thread of this session to let go of a part that is opened again. It is
+/// closing it.
+const OWN_WAIT: Duration = Duration::from_secs(5);
 
 /// Where a transfer lands, and how it is received.
 pub(crate) struct Target {
@@ -237,10 +242,13 @@ impl<'a> Receiver<'a> {
         let names = PartNames::of(&incoming.name);
         let entry = &incoming.entry;
         let part = if slot.exists {
-            let found = self.held(|holder| Part::resume(&dir, &names, entry, self.boot, holder))?;
+            let resume = |holder: &Holder<'_>| Part::resume(&dir, &names, entry, self.boot, holder);
+            let found = self.held(OWN_WAIT, resume)?;
             self.still_whole(incoming, found)?
         } else {
-            self.held(|holder| Part::create(&dir, &names, entry, layout, self.boot, holder))?
+            let create =
+                |holder: &Holder<'_>| Part::create(&dir, &names, entry, layout, self.boot, holder);
+            self.held(Duration::ZERO, create)?
         };
         let part = Arc::new(part);
         slot.open = Some(Arc::clone(&part));
@@ -249,9 +257,9 @@ impl<'a> Receiver<'a> {
     }
 
     /// Opens a part for this session.
-    fn held<T>(&self, open: impl FnOnce(&Holder<'_>) -> T) -> T {
+    fn held<T>(&self, own_wait: Duration, open: impl FnOnce(&Holder<'_>) -> T) -> T {
         let remark = |text| self.remark(PathBuf::new(), text);
-        open(&Holder { session: &self.session, remark: &remark })
+        open(&Holder { session: &self.session, own_wait, remark: &remark })
     }
 
     /// Closes a part until its blocks come: many files are wanted long before they are sent, and
@@ -267,15 +275,17 @@ impl<'a> Receiver<'a> {
     fn still_whole(
         &self,
         incoming: &Incoming,
-        found: Option<(Part, part::Here)>,
+        found: Option<(Part, Here)>,
     ) -> Result<Part, Failure> {
         let id = incoming.entry.id;
-        if let Some((part, here)) = found {
-            let here: HashSet<u64> = here.into_iter().map(|(index, _)| index).collect();
+        if let (Some((part, here)), Some(layout)) = (found, incoming.layout()) {
+            let here = set_of(&here, layout);
             let ledger = lock(&self.ledger);
             let counted = ledger.here(id).map(|set| set.runs().collect::<Vec<_>>());
-            let mut counted = counted.into_iter().flatten();
-            if counted.all(|run| (run.first..run.first + run.count).all(|i| here.contains(&i))) {
+            let is_here = |run: Run| {
+                here.next_missing(run.first).is_none_or(|missing| missing >= run.first + run.count)
+            };
+            if counted.into_iter().flatten().all(is_here) {
                 return Ok(part);
             }
         }
@@ -356,23 +366,23 @@ impl<'a> Receiver<'a> {
     fn on_holes(&self, holes: &FileRuns) -> Result<(), Error> {
         // Opened before the holes are counted: a part must hold what the books count on.
         let incoming = self.find(holes.file);
+        if incoming.as_ref().is_some_and(|incoming| !incoming.entry.sparse) {
+            return Err(WireError::Unexpected("holes in a file that was announced without").into());
+        }
         let part = incoming.as_ref().map(|incoming| self.open_part(incoming));
         let fresh = lock(&self.ledger).holes(holes)?;
         let (Some(incoming), Some(part)) = (incoming, part) else { return Ok(()) };
-        let layout = incoming.layout();
-        let bytes: u64 = holes
-            .runs
-            .iter()
-            .flat_map(|run| run.first..run.first + run.count)
-            .filter_map(|index| layout.map(|layout| layout.len_of(index)))
-            .sum();
+        let Some(layout) = incoming.layout() else { return Ok(()) };
+        let range = |run: &Run| layout.range_of(*run);
+        let bytes = holes.runs.iter().map(range).map(|range| range.end - range.start).sum();
         add(&self.tally.counts.bytes_holes, bytes);
         let recorded = part.and_then(|part| {
+            let goes_on = || !self.session.is_stopped();
             fresh
                 .iter()
-                .try_for_each(|&index| {
-                    part.clear_hole(layout.and_then(|layout| layout.range(index)))?;
-                    part.record(&Record::Hole { index }, false)
+                .try_for_each(|run| {
+                    part.clear_holes(&range(run), goes_on)?;
+                    part.record(&Record::Holes { run: *run }, false)
                 })
                 .map_err(|e| self.write_failure(&incoming, &e))
         });
@@ -532,7 +542,20 @@ impl<'a> Receiver<'a> {
 /// Removes what an earlier run left of a file that is whole now.
 fn drop_part(dir: &Dir, name: &OsStr) {
     let names = PartNames::of(name);
-    // Mostly there is none.
+    // Mostly there is none. The journal first: it must not outlive its part.
+    let _ = part::drop_journal(dir, &names);
     let _ = dir.unlink(&names.part);
-    let _ = dir.unlink(&names.journal);
+}
+
+/// The blocks that are here.
+fn set_of(here: &Here, layout: Layout) -> BlockSet {
+    let mut set = BlockSet::new(layout.count());
+    for (index, _) in &here.blocks {
+        set.insert(*index);
+    }
+    for run in &here.holes {
+        // Checked when the journal was read.
+        let _ = set.insert_run(*run);
+    }
+    set
 }

@@ -1,8 +1,9 @@
 //! A file on its way in: the part beside the target, and the journal of its verified blocks.
 //!
-//! Order of writes: a block's data is written to the part before its record is appended to the
-//! journal; the part is renamed over the target before the journal is removed. So a kill at any
-//! moment leaves either a part with a journal that tells the truth, or the finished file. What a
+//! Order of writes: an old journal is removed before a new part is made; a block's data is written
+//! to the part before its record is appended to the journal; the part is renamed over the target
+//! before the journal is removed. So a kill at any moment leaves a part with a journal that tells
+//! the truth, or one of the two alone, which counts for nothing, or the finished file. What a
 //! power loss may leave is told apart by the boot's identity; see `bankfull_proto::journal`.
 
 use crate::error::failure;
@@ -12,7 +13,7 @@ use crate::part_names::PartNames;
 use crate::session::Session;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHash, BlockHasher};
-use bankfull_proto::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Record};
+use bankfull_proto::journal::{self, HEADER_BYTES, Header, Here, RECORD_BYTES, Record};
 use bankfull_proto::wire::control::{Cause, Entry, Failure};
 use bankfull_sys::Dir;
 use std::collections::HashMap;
@@ -35,6 +36,9 @@ const IDLE_WAIT: Duration = Duration::from_secs(DEFAULT_TIMEOUT.as_secs() + 5);
 /// Waits longer than this are told to the user.
 const UNTOLD_WAIT: Duration = Duration::from_secs(2);
 
+/// How often a part may change hands before the file is given up. (ours)
+const HOLD_TRIES: u32 = 10;
+
 /// How often a wait looks again.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -49,12 +53,21 @@ pub(crate) const UNKNOWN_BOOT: [u8; 16] = [0; 16];
 /// end one that has not noticed yet that its client is gone.
 static HOLDERS: LazyLock<Mutex<Holders>> = LazyLock::new(Mutex::default);
 
-/// Device and inode of a part, and the session that holds it.
-type Holders = HashMap<(u64, u64), Weak<Session>>;
+/// Device and inode of a part, and who holds it.
+type Holders = HashMap<(u64, u64), Held>;
+
+/// A session that holds a part, and the version of the source that it receives.
+struct Held {
+    session: Weak<Session>,
+    version: u64,
+}
 
 /// Who wants to hold a part.
 pub(crate) struct Holder<'a> {
     pub(crate) session: &'a Arc<Session>,
+    /// How long to wait where this session itself holds the part: the thread of a stream may not be
+    /// done with it yet.
+    pub(crate) own_wait: Duration,
     /// Tells the user of a long wait.
     pub(crate) remark: &'a dyn Fn(String),
 }
@@ -76,8 +89,16 @@ struct Journal {
     doubtful: u64,
 }
 
-/// The blocks of a part that are here: number and hash; a hole has no hash.
-pub(crate) type Here = Vec<(u64, Option<BlockHash>)>;
+/// What came of the attempt to hold a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// It is ours alone.
+    Held,
+    /// Its name has gone to another file meanwhile, or to none.
+    Gone,
+    /// A thread of this very session still has it, for a file that was given up.
+    Own,
+}
 
 impl Part {
     /// Starts a new part, in place of whatever stands under its name.
@@ -91,19 +112,28 @@ impl Part {
     ) -> Result<Self, Failure> {
         let shown = String::from_utf8_lossy(&entry.name).into_owned();
         let failed = |e: io::Error| failure(format!("cannot create a file for {shown:?}"), &e);
-        // What stands there may be in use: nothing is taken from under another session.
-        let before = dir.open_rw(&names.part).ok();
-        if let Some(before) = &before {
-            hold(dir, names, before, holder, &shown)?;
+        for _ in 0..HOLD_TRIES {
+            // What stands there may be in use: nothing is taken from under another session.
+            let before = dir.open_rw(&names.part).ok();
+            if let Some(before) = &before
+                && hold(dir, names, before, entry, holder)? == Hold::Gone
+            {
+                continue;
+            }
+            // Nothing that vouches for an older part may outlive it.
+            drop_journal(dir, names).map_err(failed)?;
+            let file = create_over(dir, &names.part).map_err(failed)?;
+            if hold(dir, names, &file, entry, holder)? != Hold::Held {
+                continue;
+            }
+            file.set_len(layout.size()).map_err(failed)?;
+            let mut journal = create_over(dir, &names.journal).map_err(failed)?;
+            let header = Header::for_entry(entry, layout, boot).encode();
+            journal.write_all(&header).map_err(failed)?;
+            let journal = Journal { file: journal, bytes: header.len() as u64, doubtful: 0 };
+            return Ok(Self { file, journal: Mutex::new(journal), touched: false });
         }
-        let file = create_over(dir, &names.part).map_err(failed)?;
-        hold(dir, names, &file, holder, &shown)?;
-        file.set_len(layout.size()).map_err(failed)?;
-        let mut journal = create_over(dir, &names.journal).map_err(failed)?;
-        let header = Header::for_entry(entry, layout, boot).encode();
-        journal.write_all(&header).map_err(failed)?;
-        let journal = Journal { file: journal, bytes: header.len() as u64, doubtful: 0 };
-        Ok(Self { file, journal: Mutex::new(journal), touched: false })
+        Err(busy(&shown))
     }
 
     /// Continues an earlier run's part; `None` when there is none that fits.
@@ -115,14 +145,36 @@ impl Part {
         holder: &Holder<'_>,
     ) -> Result<Option<(Self, Here)>, Failure> {
         let shown = String::from_utf8_lossy(&entry.name).into_owned();
-        let found = |opened: io::Result<File>| match opened {
-            Ok(file) => Ok(Some(file)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(failure(format!("cannot continue an earlier copy of {shown:?}"), &e)),
-        };
-        let Some(file) = found(dir.open_rw(&names.part))? else { return Ok(None) };
-        let Some(mut journal) = found(dir.open_rw(&names.journal))? else { return Ok(None) };
-        hold(dir, names, &file, holder, &shown)?;
+        let failed =
+            |e: io::Error| failure(format!("cannot continue an earlier copy of {shown:?}"), &e);
+        for _ in 0..HOLD_TRIES {
+            let Some(file) = found(dir.open_rw(&names.part)).map_err(failed)? else {
+                // A journal without its part is of no use to anybody.
+                drop_journal(dir, names).map_err(failed)?;
+                return Ok(None);
+            };
+            match hold(dir, names, &file, entry, holder)? {
+                Hold::Held => {}
+                Hold::Gone => continue,
+                Hold::Own => return Ok(None),
+            }
+            // Opened now that nobody else writes to it.
+            let journal = found(dir.open_rw(&names.journal)).map_err(failed)?;
+            let Some(journal) = journal else { return Ok(None) };
+            return Self::read_back(dir, names, entry, boot, file, journal);
+        }
+        Err(busy(&shown))
+    }
+
+    /// Reads what the journal of a part vouches for.
+    fn read_back(
+        dir: &Dir,
+        names: &PartNames,
+        entry: &Entry,
+        boot: [u8; 16],
+        file: File,
+        mut journal: File,
+    ) -> Result<Option<(Self, Here)>, Failure> {
         let mut bytes = Vec::new();
         if journal.read_to_end(&mut bytes).is_err() {
             return Ok(None);
@@ -135,7 +187,7 @@ impl Part {
         let layout = replay.header.layout;
         let mut here = replay.trusted;
         let doubtful = replay.doubtful;
-        here.extend(
+        here.blocks.extend(
             doubtful
                 .into_iter()
                 .filter(|(i, h)| is_there(&file, &layout, *i, h))
@@ -183,16 +235,22 @@ impl Part {
         }
     }
 
-    /// Makes sure that a hole of the source reads as zeros here.
-    pub(crate) fn clear_hole(&self, range: Option<Range<u64>>) -> io::Result<()> {
-        let Some(range) = range.filter(|_| self.touched) else { return Ok(()) };
+    /// Makes sure that holes of the source read as zeros here, as long as `goes_on`.
+    pub(crate) fn clear_holes(
+        &self,
+        range: &Range<u64>,
+        goes_on: impl Fn() -> bool,
+    ) -> io::Result<()> {
         let len = range.end - range.start;
-        if bankfull_sys::punch_hole(&self.file, range.start, len)? {
+        if !self.touched || len == 0 || bankfull_sys::punch_hole(&self.file, range.start, len)? {
             return Ok(());
         }
         let zeros = vec![0; 1 << 20];
         let mut at = range.start;
         while at < range.end {
+            if !goes_on() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             let piece = (range.end - at).min(zeros.len() as u64) as usize;
             self.file.write_all_at(&zeros[..piece], at)?;
             at += piece as u64;
@@ -220,45 +278,77 @@ pub(crate) fn create_over(dir: &Dir, name: &OsStr) -> io::Result<File> {
     }
 }
 
+/// Removes the journal of a part, a draft of it included.
+pub(crate) fn drop_journal(dir: &Dir, names: &PartNames) -> io::Result<()> {
+    for name in [&names.journal, &names.journal_draft] {
+        match dir.unlink(name) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A file that may be missing.
+fn found(opened: io::Result<File>) -> io::Result<Option<File>> {
+    match opened {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
 /// Makes sure that no other session writes to the part.
 fn hold(
     dir: &Dir,
     names: &PartNames,
     file: &File,
+    entry: &Entry,
     holder: &Holder<'_>,
-    shown: &str,
-) -> Result<(), Failure> {
-    let stat = bankfull_sys::stat_file(file).map_err(|e| failure(shown, &e))?;
+) -> Result<Hold, Failure> {
+    let shown = String::from_utf8_lossy(&entry.name).into_owned();
+    let stat = bankfull_sys::stat_file(file).map_err(|e| failure(&shown, &e))?;
     let key = (stat.dev, stat.ino);
     let began = Instant::now();
+    let (mut written, mut last_write) = (stat.mtime, None);
     let mut told = false;
     // A file system without locks: two sessions at once are then the user's care.
     while !bankfull_sys::try_lock(file).unwrap_or(true) {
         let waited = began.elapsed();
-        let is_ours = take_over(key, holder.session);
-        let written = || bankfull_sys::stat_file(file).map_or(stat.mtime, |now| now.mtime);
-        let is_at_work = waited >= BUSY_WAIT && written() != stat.mtime;
-        let gives_up = !is_ours && (is_at_work || waited >= IDLE_WAIT);
-        if gives_up || holder.session.is_stopped() {
-            return Err(busy(shown));
+        if take_over(key, entry.version, holder.session) {
+            if waited >= holder.own_wait {
+                return Ok(Hold::Own);
+            }
+        } else {
+            let now = bankfull_sys::stat_file(file).map_or(written, |now| now.mtime);
+            if now != written {
+                (written, last_write) = (now, Some(Instant::now()));
+            }
+            let is_at_work = last_write.is_some_and(|at| at.elapsed() < BUSY_WAIT);
+            if (waited >= BUSY_WAIT && is_at_work) || waited >= IDLE_WAIT {
+                return Err(busy(&shown));
+            }
+            if waited >= UNTOLD_WAIT && !told {
+                (holder.remark)(format!(
+                    "waiting for an earlier copy that still holds {shown:?}; up to {} s",
+                    IDLE_WAIT.as_secs()
+                ));
+                told = true;
+            }
         }
-        if waited >= UNTOLD_WAIT && !told && !is_ours {
-            (holder.remark)(format!(
-                "waiting for an earlier copy that still holds {shown:?}; up to {} s",
-                IDLE_WAIT.as_secs()
-            ));
-            told = true;
+        if holder.session.is_stopped() {
+            return Err(busy(&shown));
         }
         std::thread::sleep(LOOK);
     }
-    // It may have been replaced while this session waited for it.
+    // It may have been replaced, or put in place, while this session waited for it.
     if !is_named(dir, names, file) {
-        return Err(busy(shown));
+        return Ok(Hold::Gone);
     }
     let mut holders = lock(&HOLDERS);
-    holders.retain(|_, holder| holder.strong_count() > 0);
-    holders.insert(key, Arc::downgrade(holder.session));
-    Ok(())
+    holders.retain(|_, held| held.session.strong_count() > 0);
+    let held = Held { session: Arc::downgrade(holder.session), version: entry.version };
+    holders.insert(key, held);
+    Ok(Hold::Held)
 }
 
 fn busy(shown: &str) -> Failure {
@@ -275,15 +365,18 @@ pub(crate) fn is_named(dir: &Dir, names: &PartNames, file: &File) -> bool {
     }
 }
 
-/// Ends another session of this process that holds a part. True when `session` itself holds it: the
-/// thread of a stream is not done with it yet.
-fn take_over(key: (u64, u64), session: &Arc<Session>) -> bool {
-    let Some(holder) = lock(&HOLDERS).get(&key).and_then(Weak::upgrade) else { return false };
+/// Ends another session of this process that receives the same version of the source: its client
+/// was run again. True when `session` itself holds the part.
+fn take_over(key: (u64, u64), version: u64, session: &Arc<Session>) -> bool {
+    let held = lock(&HOLDERS).get(&key).map(|held| (held.session.upgrade(), held.version));
+    let Some((Some(holder), held_version)) = held else { return false };
     if Arc::ptr_eq(&holder, session) {
         return true;
     }
-    let text = "a newer session of the same transfer took over";
-    holder.fail(crate::Error::new(crate::ErrorKind::Interrupted, text));
+    if held_version == version {
+        let text = "a newer session of the same transfer took over";
+        holder.fail(Failure::new(Cause::Busy, text).into());
+    }
     false
 }
 
@@ -314,15 +407,152 @@ fn rewrite(
     here: &Here,
 ) -> io::Result<Journal> {
     let mut bytes = Header::for_entry(entry, layout, boot).encode().to_vec();
-    for (index, hash) in here {
-        let record = match hash {
-            Some(hash) => Record::Block { index: *index, hash: *hash },
-            None => Record::Hole { index: *index },
-        };
+    let blocks = here.blocks.iter().map(|&(index, hash)| match hash {
+        Some(hash) => Record::Block { index, hash },
+        None => Record::Copied { index },
+    });
+    for record in blocks.chain(here.holes.iter().map(|&run| Record::Holes { run })) {
         bytes.extend_from_slice(&record.encode());
     }
     let mut file = create_over(dir, &names.journal_draft)?;
     file.write_all(&bytes)?;
     dir.rename(&names.journal_draft, &names.journal)?;
     Ok(Journal { file, bytes: bytes.len() as u64, doubtful: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bankfull_proto::blocks::Run;
+    use bankfull_proto::wire::control::EntryKind;
+    use std::path::Path;
+
+    const BOOT: [u8; 16] = [7; 16];
+    const SIZE: u64 = 3 << 20;
+
+    struct Place {
+        path: tempfile::TempDir,
+        dir: Dir,
+        names: PartNames,
+        layout: Layout,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let path = tempfile::tempdir().unwrap();
+            let dir = Dir::open(path.path()).unwrap();
+            let names = PartNames::of(OsStr::new("f"));
+            Self { path, dir, names, layout: Layout::new(SIZE, 1 << 20).unwrap() }
+        }
+
+        fn entry(&self, version: u64) -> Entry {
+            Entry {
+                id: 1,
+                parent: 0,
+                name: b"f".to_vec(),
+                kind: EntryKind::File,
+                mode: 0o644,
+                mtime_secs: 1,
+                mtime_nanos: 2,
+                size: SIZE,
+                version,
+                uid: 0,
+                gid: 0,
+                block_bytes: self.layout.block_bytes(),
+                sparse: true,
+                target: Vec::new(),
+            }
+        }
+
+        fn create(&self, session: &Arc<Session>, version: u64) -> Result<Part, Failure> {
+            let holder = Holder { session, own_wait: Duration::ZERO, remark: &|_| {} };
+            let entry = self.entry(version);
+            Part::create(&self.dir, &self.names, &entry, self.layout, BOOT, &holder)
+        }
+
+        fn resume(&self, session: &Arc<Session>, version: u64) -> Option<Here> {
+            let holder = Holder { session, own_wait: Duration::ZERO, remark: &|_| {} };
+            let entry = self.entry(version);
+            let found = Part::resume(&self.dir, &self.names, &entry, BOOT, &holder).unwrap();
+            found.map(|(_, here)| here)
+        }
+
+        fn at(&self, name: &OsStr) -> std::path::PathBuf {
+            Path::new(self.path.path()).join(name)
+        }
+    }
+
+    fn record(part: &Part, index: u64) {
+        part.record(&Record::Block { index, hash: BlockHash([1; 32]) }, false).unwrap();
+    }
+
+    #[test]
+    fn what_was_recorded_is_there_for_the_next_session_and_for_no_other_version() {
+        let place = Place::new();
+        let part = place.create(&Arc::default(), 1).unwrap();
+        record(&part, 2);
+        part.record(&Record::Holes { run: Run { first: 0, count: 2 } }, false).unwrap();
+        drop(part);
+        let here = place.resume(&Arc::default(), 1).unwrap();
+        assert_eq!(here.blocks, [(2, Some(BlockHash([1; 32])))]);
+        assert_eq!(here.holes, [Run { first: 0, count: 2 }]);
+        assert_eq!(place.resume(&Arc::default(), 2), None);
+    }
+
+    #[test]
+    fn no_part_is_made_while_a_journal_is_there_that_could_vouch_for_it() {
+        let place = Place::new();
+        // A directory cannot be removed like a file: so the journal's removal fails.
+        std::fs::create_dir(place.at(&place.names.journal)).unwrap();
+        assert!(place.create(&Arc::default(), 1).is_err());
+        assert!(!place.at(&place.names.part).exists());
+    }
+
+    #[test]
+    fn a_journal_that_outlived_its_part_is_removed_and_believed_by_nobody() {
+        let place = Place::new();
+        let part = place.create(&Arc::default(), 1).unwrap();
+        record(&part, 0);
+        drop(part);
+        std::fs::remove_file(place.at(&place.names.part)).unwrap();
+        assert_eq!(place.resume(&Arc::default(), 1), None);
+        assert!(!place.at(&place.names.journal).exists());
+        // What a kill leaves right after the new part was made.
+        File::create(place.at(&place.names.part)).unwrap().set_len(SIZE).unwrap();
+        assert_eq!(place.resume(&Arc::default(), 1), None);
+    }
+
+    #[test]
+    fn a_session_does_not_wait_for_its_own_thread_but_starts_anew() {
+        let place = Place::new();
+        let session = Arc::default();
+        let old = place.create(&session, 1).unwrap();
+        record(&old, 0);
+        assert_eq!(place.resume(&session, 1), None, "the old one is still in use");
+        let new = place.create(&session, 2).unwrap();
+        assert!(!is_named(&place.dir, &place.names, &old.file));
+        assert!(is_named(&place.dir, &place.names, &new.file));
+        record(&old, 1);
+        drop(new);
+        assert_eq!(place.resume(&Arc::default(), 2), Some(Here::default()));
+    }
+
+    #[test]
+    fn a_newer_session_takes_over_the_same_version_and_waits_for_another() {
+        let place = Place::new();
+        let (old, other): (Arc<Session>, Arc<Session>) = Default::default();
+        let part = place.create(&old, 1).unwrap();
+        other.stop();
+        assert!(place.create(&other, 2).is_err(), "a stopped session waits no longer");
+        assert!(!old.is_stopped(), "another version is another transfer");
+        std::thread::scope(|scope| {
+            let newer = scope.spawn(|| place.resume(&Arc::default(), 1));
+            while !old.is_stopped() {
+                std::thread::sleep(LOOK);
+            }
+            drop(part);
+            assert_eq!(newer.join().unwrap(), Some(Here::default()));
+        });
+        assert_eq!(old.take_error().unwrap().to_failure().cause(), Cause::Busy);
+    }
 }

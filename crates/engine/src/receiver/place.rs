@@ -2,8 +2,9 @@
 //! and their metadata. Everything happens beside the target and is renamed over it.
 
 use super::Receiver;
-use super::part::{create_over, is_named};
+use super::part::{create_over, drop_journal, is_named};
 use crate::error::failure;
+use crate::net::control::lock;
 use crate::options::Fsync;
 use crate::part_names::PartNames;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
@@ -32,6 +33,7 @@ impl Receiver<'_> {
         let mut tries = 0;
         loop {
             let names = PartNames::of(name);
+            self.drop_old_journal(dir, &names, entry)?;
             let mut file = create_over(dir, &names.part)?;
             let written =
                 file.write_all(content).and_then(|()| self.put(dir, &names, name, entry, &file));
@@ -46,6 +48,14 @@ impl Receiver<'_> {
                 Ok(()) => return Ok(()),
             }
         }
+    }
+
+    /// Where a large file of the same name was on its way once, its journal must not outlive it.
+    fn drop_old_journal(&self, dir: &Dir, names: &PartNames, entry: &Entry) -> io::Result<()> {
+        if lock(&self.seen).fresh.contains(&entry.parent) {
+            return Ok(());
+        }
+        drop_journal(dir, names)
     }
 
     /// Gives a complete part its metadata and its name.
@@ -114,7 +124,9 @@ impl Receiver<'_> {
         if self.dry_run {
             return Ok(true);
         }
-        let draft = PartNames::of(name).part;
+        let names = PartNames::of(name);
+        self.drop_old_journal(dir, &names, entry).map_err(failed)?;
+        let draft = names.part;
         match dir.symlink(target, &draft) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 dir.unlink(&draft).and_then(|()| dir.symlink(target, &draft)).map_err(failed)?;

@@ -1,12 +1,14 @@
 //! What the receiver wants of announced entries: looks at what is at the destination and answers.
 
-use super::part::{Here, Part};
-use super::{Incoming, Receiver, drop_part};
+use super::part::{Holder, Part};
+use super::{Incoming, Receiver, drop_part, set_of};
 use crate::error::{Error, failure};
-use crate::net::control::{lock, runs_of};
+use crate::net::control::lock;
 use crate::part_names::{self, PartNames};
 use crate::session::add;
+use bankfull_proto::blocks::{BlockSet, Run};
 use bankfull_proto::hash::FileHash;
+use bankfull_proto::journal::Here;
 use bankfull_proto::limits::RUNS_MAX;
 use bankfull_proto::plan::{self, Existing, Plan};
 use bankfull_proto::wire::WireError;
@@ -19,6 +21,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 /// Most answers in one message: each may hold a reason of up to 4 KiB, and a frame 1 MiB.
 const WANTS_MAX: usize = 128;
@@ -239,15 +242,9 @@ impl Receiver<'_> {
         let mut want = answer(id, Verdict::Send);
         match incoming.layout() {
             Some(layout) => {
-                let mut indices: Vec<u64> = here.iter().map(|(index, _)| *index).collect();
-                indices.sort_unstable();
-                indices.dedup();
-                // What has no hash is a hole, or a copy within this host where there are none.
-                let sparse = incoming.entry.sparse;
-                let resumed = here.iter().filter(|(_, hash)| hash.is_some() || !sparse);
-                let resumed = resumed.map(|(index, _)| layout.len_of(*index)).sum();
+                let resumed = here.blocks.iter().map(|(index, _)| layout.len_of(*index)).sum();
                 add(&self.tally.counts.bytes_resumed, resumed);
-                want.have = self.post_have(id, &indices);
+                want.have = self.post_have(id, &set_of(&here, layout));
                 lock(&self.ledger).expect_blocks(id, layout, &here);
             }
             None => lock(&self.ledger).expect_packed(id, incoming.entry.size),
@@ -267,10 +264,10 @@ impl Receiver<'_> {
     }
 
     /// Posts all runs but the last message's worth ahead; returns those.
-    fn post_have(&self, id: u64, indices: &[u64]) -> Vec<bankfull_proto::blocks::Run> {
+    fn post_have(&self, id: u64, here: &BlockSet) -> Vec<Run> {
         // Several wants share a message, so each may hold little.
         const RUNS_IN_WANT: usize = 16;
-        let runs = runs_of(indices);
+        let runs: Vec<Run> = here.runs().collect();
         if runs.len() <= RUNS_IN_WANT {
             return runs;
         }
@@ -286,13 +283,14 @@ impl Receiver<'_> {
             || incoming.entry.block_bytes == 0
             || lock(&self.seen).fresh.contains(&incoming.entry.parent)
         {
-            return Ok(Vec::new());
+            return Ok(Here::default());
         }
-        let Ok(dir) = self.dirs.open(incoming.dir) else { return Ok(Vec::new()) };
+        let Ok(dir) = self.dirs.open(incoming.dir) else { return Ok(Here::default()) };
         let names = PartNames::of(&incoming.name);
         let (entry, boot) = (&incoming.entry, self.boot);
-        let found = self.held(|holder| Part::resume(&dir, &names, entry, boot, holder))?;
-        let Some((part, here)) = found else { return Ok(Vec::new()) };
+        let resume = |holder: &Holder<'_>| Part::resume(&dir, &names, entry, boot, holder);
+        let found = self.held(Duration::ZERO, resume)?;
+        let Some((part, here)) = found else { return Ok(Here::default()) };
         // Held from here on, so that nobody changes what the books count on.
         let mut slot = lock(&incoming.part);
         slot.open = Some(Arc::new(part));
@@ -303,7 +301,7 @@ impl Receiver<'_> {
     /// Hashes files that are here and asks the sender to compare. Ends with the session.
     pub(crate) fn run_compare(&self, queue: mpsc::Receiver<Arc<Incoming>>) {
         while !self.session.is_stopped() {
-            let Ok(incoming) = queue.recv_timeout(std::time::Duration::from_millis(100)) else {
+            let Ok(incoming) = queue.recv_timeout(Duration::from_millis(100)) else {
                 if self.is_finished() {
                     return;
                 }

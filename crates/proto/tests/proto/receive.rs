@@ -2,8 +2,10 @@
 //! come late.
 
 use crate::support::{MIB, hash_of, runs};
-use bankfull_proto::blocks::Layout;
+use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::{BlockHash, FileHash, merge};
+use bankfull_proto::journal::Here;
+use bankfull_proto::limits::{BLOCK_BYTES_MAX, FILE_BLOCKS_MAX};
 use bankfull_proto::receive::{Claim, ReceiveLedger, Seal};
 use bankfull_proto::wire::WireError;
 use proptest::prelude::*;
@@ -19,7 +21,7 @@ fn layout() -> Layout {
 /// Books that wait for file 1, of three blocks, and for the packed file 2 of ten bytes.
 fn books() -> ReceiveLedger {
     let mut ledger = ReceiveLedger::new();
-    ledger.expect_blocks(1, layout(), &[]);
+    ledger.expect_blocks(1, layout(), &Here::default());
     ledger.expect_packed(2, 10);
     ledger
 }
@@ -75,7 +77,8 @@ fn a_block_that_was_verified_or_is_on_its_way_is_refused_the_second_time() {
 #[test]
 fn a_block_that_was_here_from_the_start_is_refused() {
     let mut ledger = ReceiveLedger::new();
-    ledger.expect_blocks(1, layout(), &[(0, Some(hash_of(1, 0))), (2, None)]);
+    let holes = vec![Run { first: 2, count: 1 }];
+    ledger.expect_blocks(1, layout(), &Here { blocks: vec![(0, Some(hash_of(1, 0)))], holes });
     for index in [0, 2] {
         assert_eq!(claim(&mut ledger, index), Err(WireError::DuplicateBlock { file: 1, index }));
     }
@@ -180,7 +183,7 @@ fn two_hashes_that_differ_are_a_mismatch() {
     (0..3).for_each(|index| take(&mut ledger, index));
     assert_eq!(ledger.seal(1, Some(FileHash([1; 32]))), Ok(Seal::Mismatch));
     let mut empty = ReceiveLedger::new();
-    empty.expect_blocks(1, Layout::new(0, MIB as u32).unwrap(), &[]);
+    empty.expect_blocks(1, Layout::new(0, MIB as u32).unwrap(), &Here::default());
     let hash = FileHash::of(b"");
     assert_eq!(empty.seal(1, Some(hash)), Ok(Seal::Complete(Some(hash))));
     assert_eq!(empty.seal(1, Some(FileHash([1; 32]))), Ok(Seal::Mismatch));
@@ -190,10 +193,23 @@ fn two_hashes_that_differ_are_a_mismatch() {
 fn holes_are_entered_once_and_the_file_is_complete_without_their_hashes() {
     let mut ledger = books();
     take(&mut ledger, 0);
-    assert_eq!(ledger.holes(&runs(1, &[(0, 2)])), Ok(vec![1]), "block 0 was here");
+    let one = |first| Ok(vec![Run { first, count: 1 }]);
+    assert_eq!(ledger.holes(&runs(1, &[(0, 2)])), one(1), "block 0 was here");
     assert_eq!(claim(&mut ledger, 1), Err(WireError::DuplicateBlock { file: 1, index: 1 }));
-    assert_eq!(ledger.holes(&runs(1, &[(1, 2)])), Ok(vec![2]));
+    assert_eq!(ledger.holes(&runs(1, &[(1, 2)])), one(2));
     assert_eq!(ledger.seal(1, Some(whole_hash())), Ok(Seal::Complete(None)));
+}
+
+#[test]
+fn holes_of_the_largest_file_cost_no_more_than_their_message() {
+    let block = u64::from(BLOCK_BYTES_MAX);
+    let largest = Layout::new(FILE_BLOCKS_MAX * block, BLOCK_BYTES_MAX).unwrap();
+    let mut ledger = ReceiveLedger::new();
+    ledger.expect_blocks(1, largest, &Here::default());
+    let all = Run { first: 0, count: FILE_BLOCKS_MAX };
+    assert_eq!(ledger.holes(&runs(1, &[(0, FILE_BLOCKS_MAX)])), Ok(vec![all]));
+    assert_eq!(ledger.here(1).unwrap().runs().count(), 1);
+    assert_eq!(ledger.seal(1, None), Ok(Seal::Complete(None)));
 }
 
 #[test]
@@ -239,7 +255,7 @@ proptest! {
         let mut claimed = BTreeSet::new();
         let mut ledger = ReceiveLedger::new();
         let listed: Vec<_> = verified.iter().map(|&i| (i, Some(hash_of(1, i)))).collect();
-        ledger.expect_blocks(1, layout, &listed);
+        ledger.expect_blocks(1, layout, &Here { blocks: listed, holes: Vec::new() });
         for (step, index) in steps {
             match step {
                 0 | 1 => {

@@ -131,7 +131,7 @@ fn a_damaged_journal_is_believed_up_to_the_damage_and_no_further() {
             let (records, _) = bytes[HEADER_BYTES..valid].as_chunks::<RECORD_BYTES>();
             assert!(records.iter().all(|record| Record::decode(record).is_some()));
             let blocks = replay.header.layout.count();
-            assert!(replay.trusted.iter().all(|(index, _)| *index < blocks));
+            assert!(replay.trusted.blocks.iter().all(|(index, _)| *index < blocks));
             assert!(replay.doubtful.iter().all(|(index, _)| *index < blocks));
         }
     });

@@ -24,7 +24,7 @@ impl JournalFile {
         let bytes = fs::read(path).ok()?;
         let header = Header::decode(bytes.first_chunk::<HEADER_BYTES>()?).ok()?;
         let replay = journal::replay(&bytes, &header.boot).ok()?;
-        let blocks = replay.trusted.iter().filter(|(_, hash)| hash.is_some());
+        let blocks = replay.trusted.blocks.iter().filter(|(_, hash)| hash.is_some());
         let blocks = blocks.map(|(index, _)| *index).collect();
         let part = path.with_extension("part");
         part.exists().then(|| Self { path: path.to_owned(), part, header, blocks })

@@ -22,7 +22,12 @@ impl World {
             Message::Holes(holes) => {
                 let fresh = self.receive.holes(&holes).unwrap();
                 let here = &self.plan(holes.file).here;
-                assert!(fresh.iter().all(|index| !here.contains(index)));
+                assert!(
+                    fresh
+                        .iter()
+                        .flat_map(|run| run.first..run.first + run.count)
+                        .all(|i| !here.contains(&i))
+                );
             }
             Message::Sealed(sealed) => self.on_sealed(&sealed),
             Message::Aborted(aborted) => {

@@ -4,7 +4,7 @@
 use super::{FilePlan, Planned, Scenario};
 use crate::support::{Random, hash_of, packed, runs};
 use bankfull_proto::blocks::Layout;
-use bankfull_proto::hash::BlockHash;
+use bankfull_proto::journal::Here;
 use bankfull_proto::receive::ReceiveLedger;
 use bankfull_proto::send::SendLedger;
 use bankfull_proto::session::{Guard, Role};
@@ -328,9 +328,10 @@ impl FilePlan {
     }
 
     /// The blocks that are here; every other one with its hash, as a local copy leaves none.
-    pub(super) fn here(&self, id: u64) -> Vec<(u64, Option<BlockHash>)> {
+    pub(super) fn here(&self, id: u64) -> Here {
         let hash = |index: u64| index.is_multiple_of(2).then(|| hash_of(id, index));
-        self.here.iter().map(|&index| (index, hash(index))).collect()
+        let blocks = self.here.iter().map(|&index| (index, hash(index))).collect();
+        Here { blocks, holes: Vec::new() }
     }
 
     /// Numbers of blocks as runs of one.

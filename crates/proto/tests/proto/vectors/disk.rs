@@ -2,7 +2,7 @@
 
 use super::Vector;
 use super::control::counting;
-use bankfull_proto::blocks::Layout;
+use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::{BlockHash, BlockHasher, FileHash, merge};
 use bankfull_proto::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Record};
 
@@ -60,7 +60,7 @@ fn journal() -> Vector {
     let records = [
         Record::Block { index: 2, hash: BlockHash(counting(0xe0)) },
         Record::Barrier { covers: 1 },
-        Record::Hole { index: 0 },
+        Record::Holes { run: Run { first: 0, count: 1 } },
         Record::Copied { index: 1 },
     ];
     let about = "Journal: 2621440 bytes in blocks of 1 MiB, mtime 1700000000.123456789, version\n\
@@ -72,10 +72,15 @@ fn journal() -> Vector {
         let replay = journal::replay(bytes, &header.boot).unwrap();
         assert_eq!(replay.header, header);
         assert_eq!(replay.valid_bytes as usize, bytes.len());
-        let trusted = [(2, Some(BlockHash(counting(0xe0)))), (0, None), (1, None)];
-        assert_eq!(replay.trusted, trusted);
-        let elsewhere = journal::replay(bytes, &[9; 16]).unwrap();
-        assert_eq!(elsewhere.trusted, trusted[..2], "the copy behind the barrier is not believed");
+        let trusted = [(2, Some(BlockHash(counting(0xe0)))), (1, None)];
+        let holes = [Run { first: 0, count: 1 }];
+        assert_eq!(
+            (&replay.trusted.blocks[..], &replay.trusted.holes[..]),
+            (&trusted[..], &holes[..])
+        );
+        let elsewhere = journal::replay(bytes, &[9; 16]).unwrap().trusted;
+        // The copy behind the barrier is not believed.
+        assert_eq!((&elsewhere.blocks[..], &elsewhere.holes[..]), (&trusted[..1], &holes[..]));
         let mut again = replay.header.encode().to_vec();
         for record in bytes[HEADER_BYTES..].as_chunks::<RECORD_BYTES>().0 {
             again.extend_from_slice(&Record::decode(record).unwrap().encode());
