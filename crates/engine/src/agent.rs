@@ -1,23 +1,31 @@
 //! The far side of an ssh session: the control protocol on standard input and output, data on a
 //! port of its own.
 
+use crate::admission::{Door, Newcomer, Opening};
 use crate::anchor::Anchor;
+use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::NoEvents;
 use crate::host::{Caller, Host, Policy};
 use crate::net::control::ControlReader;
 use crate::net::identity::Identity;
 use crate::net::pipe::PipeReader;
-use crate::net::stream::{Socket, configure};
+use crate::net::stream::Socket;
 use crate::net::tls;
 use crate::options::DEFAULT_TIMEOUT;
+use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::attach::DATA_MAGIC;
 use rustls::ServerConfig;
 use std::fs::File;
-use std::io::{self, Read};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::thread;
+
+/// Connections to the data port before strangers have to go: all that a session may have, and some
+/// that are on their way in or out.
+const CONNECTIONS_MAX: usize = STREAMS_MAX as usize + 16;
 
 /// The far side of an ssh session: speaks the protocol on standard input and output until the
 /// client is done. This is what `bankfull agent` runs.
@@ -32,14 +40,15 @@ pub fn run_agent() -> Result<(), Error> {
     let config = tls::server_config(&identity)?;
     let listener = listen()?;
     let port = listener.local_addr().map_err(unusable)?.port();
+    let door = Door::new(listener).map_err(unusable)?;
     let _ = bankfull_sys::raise_open_file_limit();
     // Who may log in may do as they like here, encryption of data included: ssh vouches for them.
     let policy =
         Policy { token: None, read_only: false, plain_allowed: true, timeout: DEFAULT_TIMEOUT };
     let host = Arc::new(Host::new(Anchor::Host, policy));
-    let accepting = Arc::clone(&host);
-    // Ends with the process.
-    std::thread::spawn(move || accept(&listener, &accepting, &config));
+    let over = Cancel::new();
+    let (accepting, until) = (Arc::clone(&host), over.clone());
+    thread::spawn(move || accept(&door, &accepting, &config, &until));
     let reader = PipeReader::new(input, DEFAULT_TIMEOUT);
     let (wake, clock) = (reader.control(), reader.control());
     let mut caller = Caller {
@@ -53,7 +62,9 @@ pub fn run_agent() -> Result<(), Error> {
         on_asked: Box::new(move |timeout| clock.set_timeout(timeout)),
     };
     caller.reader.expect_magic(0)?;
-    host.serve(caller, true, &NoEvents).map(|_| ())
+    let served = host.serve(caller, true, &NoEvents);
+    over.cancel();
+    served.map(|_| ())
 }
 
 fn duplicate(stream: impl AsFd) -> io::Result<OwnedFd> {
@@ -75,32 +86,29 @@ fn own_addresses() -> Vec<String> {
     told.split_whitespace().nth(2).map(str::to_owned).into_iter().collect()
 }
 
-fn accept(listener: &TcpListener, host: &Arc<Host>, config: &Arc<ServerConfig>) {
-    for socket in listener.incoming().flatten() {
+/// Brings data connections to the session until it is over.
+fn accept(door: &Arc<Door>, host: &Arc<Host>, config: &Arc<ServerConfig>, over: &Cancel) {
+    while !over.is_cancelled() {
+        // Without a port left there is still the way through ssh.
+        let Ok(newcomer) = door.admit() else { return };
+        let Some(newcomer) = newcomer else { continue };
+        // Strangers make room for whoever comes after them; how fast they go has its limit too.
+        let is_full = newcomer.count > CONNECTIONS_MAX;
+        if newcomer.count > 2 * CONNECTIONS_MAX || is_full && !door.make_room(&newcomer) {
+            continue;
+        }
         let (host, config) = (Arc::clone(host), Arc::clone(config));
-        std::thread::spawn(move || {
-            // A stranger on the port is not answered; the client notices a failure by itself.
-            let _ = attach(socket, &host, &config);
-        });
+        // A stranger on the port is not answered; the client notices a failure by itself.
+        let attach = move || drop(attach(newcomer, &host, &config));
+        let _ = thread::Builder::new().spawn(attach);
     }
 }
 
-fn attach(mut socket: TcpStream, host: &Host, config: &Arc<ServerConfig>) -> Result<(), Error> {
-    let failed = |e: io::Error| Error::network("a data connection failed", &e);
-    configure(&socket, host.policy.timeout).map_err(failed)?;
-    socket.set_read_timeout(Some(host.policy.timeout)).map_err(failed)?;
-    let mut first = [0];
-    bankfull_sys::peek(&socket, &mut first).map_err(failed)?;
-    let (connection, magic) = if first[0] == tls::HANDSHAKE_BYTE {
-        let (connection, magic) = tls::accept_magic(config, &mut socket)?;
-        (Some(connection), magic)
-    } else {
-        let mut magic = [0; 8];
-        socket.read_exact(&mut magic).map_err(failed)?;
-        (None, magic)
-    };
-    if magic != DATA_MAGIC {
+fn attach(mut newcomer: Newcomer, host: &Host, config: &Arc<ServerConfig>) -> Result<(), Error> {
+    let Opening::Data(connection) = newcomer.listen(config, host.policy.timeout)? else {
         return Err(Error::new(ErrorKind::Protocol, "a stranger on the data port"));
-    }
-    host.attach(Socket::Tcp(socket), connection, &magic, Box::new(())).map_err(failed)
+    };
+    let Newcomer { socket, seat, visit: _visit, .. } = newcomer;
+    host.attach(Socket::Tcp(socket), connection.map(|tls| *tls), &DATA_MAGIC, Box::new(seat))
+        .map_err(|e| Error::network("a data connection failed", &e))
 }

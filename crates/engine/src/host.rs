@@ -5,7 +5,7 @@ use crate::anchor::{Anchor, ReceiveOptions};
 use crate::cancel::Cancel;
 use crate::client::software;
 use crate::driver::{Channel, Close, Drive, Latch, Part, Streams};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Summary};
 use crate::net::control::{ControlReader, Outbox, lock, write_now};
 use crate::net::stream::{DataStream, Seat, Socket, Unattached, read_attach};
@@ -49,6 +49,8 @@ struct Slot {
 pub(crate) struct Host {
     pub(crate) anchor: Anchor,
     pub(crate) policy: Policy,
+    /// Once requested, running sessions go on and no other begins.
+    pub(crate) draining: Cancel,
     sessions: Mutex<HashMap<[u8; 16], Slot>>,
 }
 
@@ -100,7 +102,7 @@ impl Caller {
 
 impl Host {
     pub(crate) fn new(anchor: Anchor, policy: Policy) -> Self {
-        Self { anchor, policy, sessions: Mutex::default() }
+        Self { anchor, policy, draining: Cancel::new(), sessions: Mutex::default() }
     }
 
     /// How many sessions run.
@@ -143,7 +145,7 @@ impl Host {
 
     fn greet(&self, caller: &mut Caller) -> Result<Welcome, Error> {
         caller.write_raw(&control::MAGIC)?;
-        let Message::Hello(hello) = caller.reader.next()? else {
+        let Message::Hello(hello) = self.hear(caller)? else {
             return Err(WireError::Unexpected("no hello").into());
         };
         let version = common_version(hello.version_min, hello.version_max)?;
@@ -169,6 +171,17 @@ impl Host {
         Ok(welcome)
     }
 
+    /// What a client says that has no session yet, unless none will begin any more.
+    fn hear(&self, caller: &mut Caller) -> Result<Message, Error> {
+        let heard = caller.reader.next();
+        // A port that drains lets nobody say more: then the end is not the client's doing.
+        let is_ended = heard.as_ref().map_or_else(|e| e.kind() == ErrorKind::Network, |_| true);
+        if is_ended && self.draining.is_cancelled() {
+            return Err(Failure::new(Cause::Cancelled, "the server is shutting down").into());
+        }
+        heard
+    }
+
     fn check_token(&self, hello: &Hello) -> Result<(), Error> {
         let Some(expected) = &self.policy.token else { return Ok(()) };
         let shown = hello.token.as_deref().unwrap_or_default();
@@ -185,7 +198,7 @@ impl Host {
 
     /// Agrees on what the client asks for.
     fn open(&self, caller: &mut Caller) -> Result<Agreed, Error> {
-        let Message::Open(open) = caller.reader.next()? else {
+        let Message::Open(open) = self.hear(caller)? else {
             return Err(WireError::Unexpected("no request").into());
         };
         std::mem::replace(&mut caller.on_asked, Box::new(|_| {}))(self.timeout_for(&open));

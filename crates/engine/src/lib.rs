@@ -21,6 +21,7 @@
 //! `bankfull-control`. What does not: flags and terminals (the command's), system calls
 //! (`bankfull-sys`), decisions (`bankfull-control`).
 
+mod admission;
 mod agent;
 mod anchor;
 mod cancel;

@@ -1,10 +1,14 @@
 //! Far sides that are no bankfull, or one from the future, or do not answer at all.
 
-use super::super::harness::{Daemon, Done, FakeServer, Peer, Scratch, cp, hello, run_for, welcome};
+use super::super::harness::{
+    Daemon, Done, FakeServer, Peer, Scratch, cp, hello, open_push, run_for, wait_until, welcome,
+};
 use super::check_alive;
 use bankfull_proto::limits::HELLO_FRAME_BYTES_MAX;
-use bankfull_proto::wire::control::{Cause, Failure, Message};
-use std::io::{Read, Write};
+use bankfull_proto::wire::attach::REPLY_BYTES;
+use bankfull_proto::wire::control::{Cause, Failure, Message, Open, PathBytes};
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -180,4 +184,39 @@ fn before_it_is_known_who_a_client_is_it_may_not_take_long() {
     }
     dripping.join().unwrap();
     check_alive(&mut daemon);
+}
+
+/// How many threads and descriptors a process has.
+fn threads_and_files(id: u32) -> (usize, usize) {
+    let count = |what: &str| fs::read_dir(format!("/proc/{id}/{what}")).unwrap().count();
+    (count("task"), count("fd"))
+}
+
+#[test]
+fn strangers_on_an_agents_data_port_neither_exhaust_it_nor_keep_its_client_out() {
+    let here = Scratch::new();
+    let (mut peer, id) = Peer::of_agent();
+    let port = peer.welcome.data_port.unwrap();
+    let Message::Open(open) = open_push(true) else { unreachable!() };
+    let paths = vec![PathBytes(here.path().as_os_str().as_encoded_bytes().to_vec())];
+    peer.send(&Message::Open(Open { paths, ..open }));
+    assert!(matches!(peer.receive(), Some(Message::Opened(_))));
+    // Three times what it has room for, and nobody says a word.
+    let strangers: Vec<_> =
+        (0..250).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    for (stream, encrypted) in [(0, true), (1, false)] {
+        let started = Instant::now();
+        let mut wire = peer.attach_with(stream, &peer.welcome.session_key, encrypted);
+        wire.read_exact(&mut [0; REPLY_BYTES]).expect("the client is let in");
+        assert!(started.elapsed() < Duration::from_secs(5), "it took {:?}", started.elapsed());
+    }
+    let (threads, files) = threads_and_files(id);
+    // One thread and two descriptors for each that is there, and those of the session.
+    assert!(threads < 120 && files < 240, "{threads} threads, {files} descriptors");
+    // Long before the session's time-out the last of them are gone.
+    for mut stranger in strangers {
+        stranger.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert!(!matches!(stranger.read(&mut [0]), Err(e) if e.kind() == ErrorKind::WouldBlock));
+    }
+    wait_until("their threads are gone", || threads_and_files(id).0 < 20);
 }

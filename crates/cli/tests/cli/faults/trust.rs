@@ -5,7 +5,7 @@ use super::super::harness::{
     set_mode, wait_until, write_file,
 };
 use super::check_alive;
-use bankfull_proto::wire::control::Message;
+use bankfull_proto::wire::control::{Cause, Message};
 use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
@@ -160,8 +160,25 @@ fn a_daemon_told_to_stop_does_not_wait_for_clients_that_ask_for_nothing() {
     // Nor does it wait until their time to ask is over.
     assert!(started.elapsed() < Duration::from_secs(5), "it took {:?}", started.elapsed());
     for peer in &mut idle {
-        assert!(peer.receive().is_none());
+        peer.expect_refusal(Cause::Cancelled, "the server is shutting down");
     }
+}
+
+#[test]
+fn a_client_that_was_greeted_before_the_daemon_was_told_to_stop_begins_nothing() {
+    let root = Scratch::new();
+    let mut daemon = Daemon::start(root.path(), &[]);
+    let mut running = Peer::welcomed(daemon.port);
+    running.send(&open_push(false));
+    assert!(matches!(running.receive(), Some(Message::Opened(_))));
+    let mut late = Peer::welcomed(daemon.port);
+    daemon.running().signal(Signal::TERM);
+    wait_until("it takes no new clients", || drains(&daemon));
+    late.send(&open_push(false));
+    late.expect_refusal(Cause::Cancelled, "the server is shutting down");
+    assert!(!daemon.is_over(), "it does not wait for sessions");
+    drop(running);
+    assert_eq!(daemon.wait(), Some(0));
 }
 
 #[test]

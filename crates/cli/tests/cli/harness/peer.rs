@@ -1,6 +1,7 @@
 //! The far side, played by the test: it speaks the protocol with the project's own encoders, and
 //! breaks its rules where a test wants that.
 
+use crate::command;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::CONTROL_FRAME_BYTES_MAX;
 use bankfull_proto::wire::attach::{self, Attach, DATA_MAGIC, REPLY_BYTES, REQUEST_BYTES};
@@ -19,6 +20,7 @@ use rustls::{
 };
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -51,13 +53,28 @@ impl Peer {
 
     /// A client that was welcomed.
     pub(crate) fn welcomed(port: u16) -> Self {
-        let mut peer = Self::connect(port);
-        peer.send(&hello(1, 1));
-        match peer.receive() {
-            Some(Message::Welcome(welcome)) => peer.welcome = welcome,
+        Self::connect(port).introduced()
+    }
+
+    /// A client that was welcomed by an agent of its own, and the number of that process.
+    pub(crate) fn of_agent() -> (Self, u32) {
+        let pipes = Pipes::to_agent();
+        let id = pipes.0.id();
+        let mut peer = Self::over(Box::new(pipes), 0);
+        peer.send_raw(&MAGIC);
+        peer.expect_magic();
+        let mut peer = peer.introduced();
+        peer.port = peer.welcome.data_port.expect("a data port");
+        (peer, id)
+    }
+
+    fn introduced(mut self) -> Self {
+        self.send(&hello(1, 1));
+        match self.receive() {
+            Some(Message::Welcome(welcome)) => self.welcome = welcome,
             other => panic!("no welcome but {other:?}"),
         }
-        peer
+        self
     }
 
     fn over(wire: Wire, port: u16) -> Self {
@@ -136,6 +153,40 @@ impl Peer {
         let mut wire = self.attach_with(stream, &self.welcome.session_key, true);
         wire.read_exact(&mut [0; REPLY_BYTES]).unwrap();
         wire
+    }
+}
+
+/// An agent as ssh starts it: a process that speaks on its pipes. Ended when dropped.
+struct Pipes(Child);
+
+impl Pipes {
+    fn to_agent() -> Self {
+        let mut agent = command();
+        agent.arg("agent").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Self(agent.spawn().expect("the program starts"))
+    }
+}
+
+impl Read for Pipes {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.0.stdout.as_mut().expect("a pipe").read(out)
+    }
+}
+
+impl Write for Pipes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.stdin.as_mut().expect("a pipe").write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Pipes {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
