@@ -27,7 +27,7 @@ use bankfull_proto::wire::control::{
 };
 use bankfull_sys::Dir;
 use part::{Holder, Part};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::Range;
@@ -39,6 +39,10 @@ use std::time::Duration;
 /// How long to wait for a thread of this session to let go of a part that is opened again. It is
 /// closing it.
 const OWN_WAIT: Duration = Duration::from_secs(5);
+
+/// Most parts kept open at a time, two descriptors each. (ours: a quarter of the usual soft limit of
+/// 1024, as for directories)
+const PARTS_OPEN_MAX: usize = 128;
 
 /// Where a transfer lands, and how it is received.
 pub(crate) struct Target {
@@ -101,6 +105,8 @@ pub(crate) struct Receiver<'a> {
     tally: &'a Tally<'a>,
     ledger: Mutex<ReceiveLedger>,
     incoming: Mutex<HashMap<u64, Arc<Incoming>>>,
+    /// Files whose parts were opened, the longest ago first.
+    open_order: Mutex<VecDeque<u64>>,
     dirs: DirTable,
     seen: Mutex<Dirs>,
     rename: Option<OsString>,
@@ -134,6 +140,7 @@ impl<'a> Receiver<'a> {
             tally,
             ledger: Mutex::default(),
             incoming: Mutex::default(),
+            open_order: Mutex::default(),
             dirs,
             seen: Mutex::default(),
             rename: target.rename,
@@ -231,29 +238,48 @@ impl<'a> Receiver<'a> {
     /// The part of a file, opened or made when its first block comes.
     pub(crate) fn open_part(&self, incoming: &Incoming) -> Result<Arc<Part>, Failure> {
         let mut slot = lock(&incoming.part);
-        if let Some(part) = slot.open.clone().or_else(|| slot.closed.upgrade()) {
-            slot.open = Some(Arc::clone(&part));
-            return Ok(part);
+        if let Some(part) = &slot.open {
+            return Ok(Arc::clone(part));
         }
+        let part = match slot.closed.upgrade() {
+            Some(part) => part,
+            None => Arc::new(self.open_or_make_part(incoming, slot.exists)?),
+        };
+        slot.open = Some(Arc::clone(&part));
+        slot.exists = true;
+        drop(slot);
+        self.close_excess(incoming.entry.id);
+        Ok(part)
+    }
+
+    /// Closes the part that was opened the longest ago when there are many. Whoever works on it
+    /// still has it; it is opened again when its next block comes.
+    fn close_excess(&self, opened: u64) {
+        let excess = {
+            let mut order = lock(&self.open_order);
+            order.push_back(opened);
+            if order.len() > PARTS_OPEN_MAX { order.pop_front() } else { None }
+        };
+        if let Some(other) = excess.and_then(|id| self.find(id)) {
+            self.close_part(&other);
+        }
+    }
+
+    fn open_or_make_part(&self, incoming: &Incoming, exists: bool) -> Result<Part, Failure> {
         let layout = incoming.layout().ok_or_else(|| {
             Failure::new(Cause::Protocol, "a block came of a file that travels in packs")
         })?;
         let dir = self.dirs.open(incoming.dir).map_err(|e| self.write_failure(incoming, &e))?;
         let names = PartNames::of(&incoming.name);
         let entry = &incoming.entry;
-        let part = if slot.exists {
+        if exists {
             let resume = |holder: &Holder<'_>| Part::resume(&dir, &names, entry, self.boot, holder);
             let found = self.held(OWN_WAIT, resume)?;
-            self.still_whole(incoming, found)?
-        } else {
-            let create =
-                |holder: &Holder<'_>| Part::create(&dir, &names, entry, layout, self.boot, holder);
-            self.held(Duration::ZERO, create)?
-        };
-        let part = Arc::new(part);
-        slot.open = Some(Arc::clone(&part));
-        slot.exists = true;
-        Ok(part)
+            return self.still_whole(incoming, found);
+        }
+        let create =
+            |holder: &Holder<'_>| Part::create(&dir, &names, entry, layout, self.boot, holder);
+        self.held(Duration::ZERO, create)
     }
 
     /// Opens a part for this session.

@@ -75,6 +75,9 @@ impl Receiver<'_> {
             // The destination itself: made before, gets its metadata at the end.
             self.dirs.insert(entry.id, 0, OsStr::new(""));
             if let Some(base) = &self.base {
+                if !self.dry_run {
+                    make_writable(base);
+                }
                 self.dirs.pin(entry.id, Arc::clone(base), self.dirs.path(0));
             }
             lock(&self.seen).announced.push(entry);
@@ -122,7 +125,11 @@ impl Receiver<'_> {
             return Ok(true);
         }
         let stat = dir.stat(name).map_err(failed)?;
-        dir_or_in_the_way(stat.kind, &shown).map(|()| false)
+        dir_or_in_the_way(stat.kind, &shown)?;
+        if let Ok(dir) = dir.open_child_dir(name) {
+            make_writable(&dir);
+        }
+        Ok(false)
     }
 
     fn on_symlink(&self, entry: &Entry, wants: &mut Vec<Want>, made: &mut Vec<u64>) {
@@ -291,10 +298,13 @@ impl Receiver<'_> {
         let resume = |holder: &Holder<'_>| Part::resume(&dir, &names, entry, boot, holder);
         let found = self.held(Duration::ZERO, resume)?;
         let Some((part, here)) = found else { return Ok(Here::default()) };
-        // Held from here on, so that nobody changes what the books count on.
+        // Held from here on, as long as there are not too many others, so that nobody changes what
+        // the books count on.
         let mut slot = lock(&incoming.part);
         slot.open = Some(Arc::new(part));
         slot.exists = true;
+        drop(slot);
+        self.close_excess(incoming.entry.id);
         Ok(here)
     }
 
@@ -342,6 +352,18 @@ fn answer(file: u64, verdict: Verdict) -> Want {
 
 fn refused(file: u64, failure: Failure) -> Want {
     Want { failure: Some(failure), ..answer(file, Verdict::Refused) }
+}
+
+/// Lets an ordinary user write to their own directory that an earlier run left read-only, as its
+/// source is. It gets its mode again at the end.
+fn make_writable(dir: &Dir) {
+    const OWNER_WRITE_SEARCH: u32 = 0o300;
+    let Ok(stat) = dir.stat_self() else { return };
+    let user = bankfull_sys::effective_uid();
+    if stat.mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH && stat.uid == user && user != 0 {
+        // Where that fails, what is put in it says why.
+        let _ = dir.set_own_mode(stat.mode | OWNER_WRITE_SEARCH);
+    }
 }
 
 fn dir_or_in_the_way(kind: Kind, shown: &std::path::Path) -> Result<(), Failure> {
