@@ -1,0 +1,106 @@
+//! Sets of byte ranges: what is missing, what has come too early.
+//!
+//! Ranges come nearly always at one of the two ends, so a sorted deque is all that is needed.
+
+use std::collections::VecDeque;
+
+/// Disjoint ranges, in ascending order, never touching one another.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ranges {
+    ranges: VecDeque<(u64, u64)>,
+}
+
+impl Ranges {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Adds `start..end`, whether or not parts of it are there already.
+    pub(crate) fn insert(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        let from = self.ranges.partition_point(|range| range.1 < start);
+        let to = self.ranges.partition_point(|range| range.0 <= end);
+        if from == to {
+            self.ranges.insert(from, (start, end));
+            return;
+        }
+        let merged = (start.min(self.ranges[from].0), end.max(self.ranges[to - 1].1));
+        self.ranges[from] = merged;
+        self.ranges.drain(from + 1..to);
+    }
+
+    /// Removes all below `at`.
+    pub(crate) fn trim_below(&mut self, at: u64) {
+        while let Some(first) = self.ranges.front_mut() {
+            if first.0 >= at {
+                return;
+            }
+            if first.1 > at {
+                first.0 = at;
+                return;
+            }
+            self.ranges.pop_front();
+        }
+    }
+
+    /// Removes the range that starts at or below `at`, and returns its end.
+    pub(crate) fn take_reaching(&mut self, at: u64) -> Option<u64> {
+        if self.ranges.front()?.0 > at {
+            return None;
+        }
+        Some(self.ranges.pop_front()?.1)
+    }
+
+    /// Removes and returns the lowest range, or its beginning when it is longer than `most`.
+    pub(crate) fn take_first(&mut self, most: u64) -> Option<(u64, u64)> {
+        let first = self.ranges.front_mut()?;
+        let (start, end) = *first;
+        if end - start > most {
+            first.0 = start + most;
+            return Some((start, start + most));
+        }
+        self.ranges.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_of_ranges_holds_what_a_set_of_numbers_holds() {
+        let mut rng = fastrand::Rng::with_seed(11);
+        for _ in 0..200 {
+            let mut ranges = Ranges::default();
+            let mut numbers = std::collections::BTreeSet::new();
+            for _ in 0..30 {
+                let (start, len) = (rng.u64(0..60), rng.u64(0..8));
+                ranges.insert(start, start + len);
+                numbers.extend(start..start + len);
+                if rng.u8(0..6) == 0 {
+                    let at = rng.u64(0..20);
+                    ranges.trim_below(at);
+                    numbers.retain(|&n| n >= at);
+                }
+            }
+            let held: Vec<u64> = ranges.ranges.iter().flat_map(|&(s, e)| s..e).collect();
+            assert_eq!(held, numbers.iter().copied().collect::<Vec<_>>());
+            let gaps = ranges.ranges.make_contiguous().windows(2).all(|w| w[0].1 < w[1].0);
+            assert!(gaps, "neighbours are merged");
+        }
+    }
+
+    #[test]
+    fn the_first_range_is_taken_in_pieces() {
+        let mut ranges = Ranges::default();
+        ranges.insert(20, 22);
+        ranges.insert(5, 10);
+        assert_eq!(ranges.take_first(3), Some((5, 8)));
+        assert_eq!(ranges.take_first(3), Some((8, 10)));
+        assert_eq!(ranges.take_reaching(19), None);
+        assert_eq!(ranges.take_reaching(21), Some(22));
+        assert!(ranges.is_empty() && ranges.take_first(1).is_none());
+    }
+}

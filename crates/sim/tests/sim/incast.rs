@@ -1,0 +1,77 @@
+//! Many senders, one port: 64 KiB from each, again and again, and nobody starts the next round
+//! before all have come to the end of the last.
+
+use crate::{MS, SEC, mbit, port, preset};
+use bankfull_control::{Bytes, Rate};
+use bankfull_sim::tcp::MSS;
+use bankfull_sim::world::{FlowConfig, FlowId, Route, World};
+use std::time::Duration;
+
+const BLOCK: Bytes = Bytes::kib(64);
+
+struct Outcome {
+    goodput: Rate,
+    timeouts: u64,
+    /// Rounds in which somebody timed out.
+    hit: u32,
+}
+
+/// Rounds of a block from each sender through the port of the preset, each behind its own uplink.
+fn rounds(senders: usize, count: u32, window: Option<u64>) -> Outcome {
+    let path = preset("incast");
+    let mut world = World::new(47);
+    let shared = world.add_path(&path);
+    let flows: Vec<FlowId> = (0..senders)
+        .map(|_| {
+            let uplink = world.add_link(port(1000.0, 1 << 20, Duration::ZERO));
+            let mut config = FlowConfig::new(&shared.behind(uplink));
+            config.bytes = Some(Bytes(0));
+            config.receive_window = window.map_or(config.receive_window, |w| Bytes(w * MSS));
+            world.add_flow(config)
+        })
+        .collect();
+    world.run_until(MS);
+    let timeouts = |w: &World| flows.iter().map(|&f| w.stats(f).sender.timeouts).sum::<u64>();
+    let mut hit = 0;
+    for _ in 0..count {
+        let before = timeouts(&world);
+        flows.iter().for_each(|&flow| world.write(flow, BLOCK));
+        assert!(world.run_until_done(world.now() + SEC * 60), "a round hangs");
+        hit += u32::from(timeouts(&world) > before);
+    }
+    let bytes = Bytes(BLOCK.0 * senders as u64 * u64::from(count));
+    Outcome { goodput: bytes.per(world.now()), timeouts: timeouts(&world), hit }
+}
+
+#[test]
+fn untouched_47_senders_run_into_time_outs_and_with_two_segments_each_they_do_not() {
+    let untouched = rounds(47, 57, None);
+    assert!(untouched.timeouts > 0, "the port overflows");
+    assert!(untouched.goodput < mbit(700.0), "{}", untouched.goodput);
+    assert!(untouched.hit >= 4, "{} rounds", untouched.hit);
+    // Measured on Linux 6.18: 931 to 945 Mbit/s.
+    let steered = rounds(47, 57, Some(2));
+    assert_eq!(steered.timeouts, 0);
+    assert!(steered.goodput > mbit(900.0), "{}", steered.goodput);
+}
+
+#[test]
+fn with_256_senders_even_two_segments_each_overflow_and_one_does_not() {
+    // 256 × 2 × 1500 bytes are three times the buffer.
+    assert!(rounds(256, 5, Some(2)).timeouts > 0);
+    let path = preset("incast");
+    let fits = path.forward.buffer.0 / 1500;
+    let most = usize::try_from(fits).unwrap();
+    assert_eq!(rounds(most, 5, Some(1)).timeouts, 0, "{most} senders");
+}
+
+#[test]
+fn a_way_without_links_takes_no_time() {
+    let mut world = World::new(1);
+    let route = Route::default();
+    let mut config = FlowConfig::new(&route);
+    config.bytes = Some(Bytes::mib(1));
+    let flow = world.add_flow(config);
+    assert!(world.run_until_done(SEC));
+    assert_eq!(world.report(flow).completion, Some(Duration::ZERO));
+}

@@ -1,0 +1,64 @@
+//! Flows that share a link.
+
+use crate::{DATA_SHARE, MS, SEC, alone, mbit, port, preset};
+use bankfull_control::Bytes;
+use bankfull_sim::tcp::Algorithm;
+use bankfull_sim::world::{FlowConfig, World};
+use bankfull_sim::{Loss, PathConfig};
+
+#[test]
+fn two_equal_flows_share_fairly_in_the_long_run() {
+    for (algorithm, seconds) in [(Algorithm::NewReno, 300), (Algorithm::Cubic, 300)] {
+        let mut world = World::new(3);
+        let route = world.add_path(&PathConfig::new(mbit(100.0), MS * 20, Bytes(125_000)));
+        let flows = [0, 2].map(|start| {
+            let mut config = FlowConfig::new(&route);
+            config.algorithm = algorithm;
+            config.start = SEC * start;
+            world.add_flow(config)
+        });
+        world.run_until(SEC * seconds);
+        let rates = flows.map(|f| world.report(f).goodput.bits_per_sec() as f64);
+        let total = rates[0] + rates[1];
+        assert!(total > 0.8 * 1e8 * DATA_SHARE, "{algorithm:?}: {rates:?}");
+        let share = rates[0] / total;
+        assert!((share - 0.5).abs() < 0.1, "{algorithm:?}: {rates:?}");
+    }
+}
+
+#[test]
+fn an_uplink_limits_what_its_host_sends_and_nobody_else() {
+    let mut world = World::new(3);
+    let shared = world.add_path(&PathConfig::new(mbit(1000.0), MS * 10, Bytes(1_250_000)));
+    let uplink = world.add_link(port(100.0, 1 << 20, MS));
+    let slow = world.add_flow(FlowConfig::new(&shared.behind(uplink)));
+    let mut config = FlowConfig::new(&shared);
+    config.pacing = Some(mbit(600.0));
+    let fast = world.add_flow(config);
+    world.run_until(SEC * 20);
+    let [slow, fast] = [slow, fast].map(|f| world.report(f).goodput.bits_per_sec() / 1_000_000);
+    assert!((90..=97).contains(&slow), "{slow}");
+    assert!((580..=600).contains(&fast), "{fast}");
+}
+
+#[test]
+fn acknowledgements_that_are_lost_do_no_harm_but_cost_little() {
+    let mut path = PathConfig::new(mbit(100.0), MS * 20, Bytes(250_000));
+    path.reverse.loss = Loss::Random { probability: 0.1 };
+    let report = alone(&path, SEC * 20, |_| ());
+    assert!(report.goodput.bits_per_sec() > 90_000_000, "{report:?}");
+    assert_eq!(report.stats.sender.timeouts, 0);
+}
+
+#[test]
+fn a_seed_decides_everything() {
+    let run = |seed| {
+        let mut world = World::new(seed);
+        let route = world.add_path(&preset("lossy"));
+        let flows: Vec<_> = (0..4).map(|_| world.add_flow(FlowConfig::new(&route))).collect();
+        world.run_until(SEC * 5);
+        flows.iter().map(|&f| world.report(f)).collect::<Vec<_>>()
+    };
+    assert_eq!(run(5), run(5));
+    assert_ne!(run(5), run(6));
+}
