@@ -1,4 +1,4 @@
-//! Named paths, with numbers that stand here and in `docs/lab.md` and nowhere else.
+//! Named paths, with numbers that stand here and in `docs/sim.md` and nowhere else.
 
 use crate::link::LinkConfig;
 use crate::loss::Loss;

@@ -86,7 +86,10 @@ impl Receiver {
         // A small segment ends what the application wrote; Linux acknowledges it as soon as it is
         // read (ICSK_ACK_PUSHED, tcp_measure_rcv_mss and tcp_cleanup_rbuf).
         let is_small = !(segments.end - segments.start).is_multiple_of(MSS);
-        if !was_in_order || is_small || self.unacknowledged >= ACK_EVERY {
+        // So does a window that would be told twice as large as it is left (tcp_cleanup_rbuf).
+        let is_half_used = 2 * self.edge.saturating_sub(self.next) <= self.window;
+        let is_due = is_small || is_half_used || self.unacknowledged >= ACK_EVERY;
+        if !was_in_order || is_due {
             return Some(self.acknowledge());
         }
         self.ack_at.get_or_insert(now + ACK_DELAY);
@@ -148,6 +151,15 @@ mod tests {
         assert_eq!((ack.next, ack.high, receiver.ack_at()), (3 * MSS, 3, None));
         let small = Segments { number: 3, start: 3 * MSS, end: 3 * MSS + 7 };
         assert!(receiver.on_segments(MS * 43, &small).is_some());
+    }
+
+    #[test]
+    fn a_single_segment_that_uses_half_of_the_window_is_acknowledged_at_once() {
+        for (window, is_at_once) in [(MSS, true), (2 * MSS, true), (3 * MSS, false)] {
+            let mut receiver = Receiver::new(Bytes(window));
+            let ack = receiver.on_segments(MS, &segments(0, 0, 1));
+            assert_eq!(ack.is_some(), is_at_once, "{window}");
+        }
     }
 
     #[test]

@@ -1,13 +1,17 @@
 //! Many senders, one port: 64 KiB from each, again and again, and nobody starts the next round
 //! before all have come to the end of the last.
 
-use crate::{MS, SEC, mbit, port, preset};
+use crate::{SEC, mbit, port, preset};
 use bankfull_control::{Bytes, Rate};
 use bankfull_sim::tcp::MSS;
 use bankfull_sim::world::{FlowConfig, FlowId, Route, World};
 use std::time::Duration;
 
 const BLOCK: Bytes = Bytes::kib(64);
+
+/// Longest time from one sender's start to the next one's: a host needs some µs for each request
+/// it sends. (ours)
+const START_GAP_US: u64 = 20;
 
 struct Outcome {
     goodput: Rate,
@@ -30,12 +34,16 @@ fn rounds(senders: usize, count: u32, window: Option<u64>) -> Outcome {
             world.add_flow(config)
         })
         .collect();
-    world.run_until(MS);
+    let mut rng = fastrand::Rng::with_seed(1);
     let timeouts = |w: &World| flows.iter().map(|&f| w.stats(f).sender.timeouts).sum::<u64>();
     let mut hit = 0;
     for _ in 0..count {
         let before = timeouts(&world);
-        flows.iter().for_each(|&flow| world.write(flow, BLOCK));
+        for &flow in &flows {
+            world.write(flow, BLOCK);
+            let gap = Duration::from_micros(rng.u64(0..START_GAP_US));
+            world.run_until(world.now() + gap);
+        }
         assert!(world.run_until_done(world.now() + SEC * 60), "a round hangs");
         hit += u32::from(timeouts(&world) > before);
     }
@@ -45,24 +53,28 @@ fn rounds(senders: usize, count: u32, window: Option<u64>) -> Outcome {
 
 #[test]
 fn untouched_47_senders_run_into_time_outs_and_with_two_segments_each_they_do_not() {
+    // Measured on Linux 6.18: 360 to 570 Mbit/s, 4 to 12 of 57 rounds with a time-out.
     let untouched = rounds(47, 57, None);
-    assert!(untouched.timeouts > 0, "the port overflows");
-    assert!(untouched.goodput < mbit(700.0), "{}", untouched.goodput);
+    assert!(untouched.goodput < mbit(600.0), "{}", untouched.goodput);
     assert!(untouched.hit >= 4, "{} rounds", untouched.hit);
-    // Measured on Linux 6.18: 931 to 945 Mbit/s.
+    // Measured: 931 to 945 Mbit/s.
     let steered = rounds(47, 57, Some(2));
     assert_eq!(steered.timeouts, 0);
     assert!(steered.goodput > mbit(900.0), "{}", steered.goodput);
 }
 
 #[test]
-fn with_256_senders_even_two_segments_each_overflow_and_one_does_not() {
+fn with_256_senders_even_two_segments_each_overflow_the_port() {
     // 256 × 2 × 1500 bytes are three times the buffer.
-    assert!(rounds(256, 5, Some(2)).timeouts > 0);
-    let path = preset("incast");
-    let fits = path.forward.buffer.0 / 1500;
-    let most = usize::try_from(fits).unwrap();
-    assert_eq!(rounds(most, 5, Some(1)).timeouts, 0, "{most} senders");
+    assert!(rounds(256, 5, Some(2)).timeouts > 256);
+}
+
+#[test]
+fn one_segment_each_is_enough_for_as_many_senders_as_the_buffer_has_room_for() {
+    let fits = preset("incast").forward.buffer.0 / 1500;
+    let steered = rounds(usize::try_from(fits).unwrap(), 5, Some(1));
+    assert_eq!(steered.timeouts, 0);
+    assert!(steered.goodput > mbit(900.0), "{}", steered.goodput);
 }
 
 #[test]

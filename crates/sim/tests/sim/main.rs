@@ -2,6 +2,8 @@
 
 mod alone;
 mod incast;
+mod linux;
+mod matrix;
 mod nothing_hangs;
 mod together;
 
@@ -14,6 +16,9 @@ use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
+
+/// What is told of the model.
+const DOCUMENT: &str = include_str!("../../../../docs/sim.md");
 
 /// The share of a line that is data.
 const DATA_SHARE: f64 = MSS as f64 / 1500.0;
@@ -48,4 +53,25 @@ fn alone(path: &PathConfig, time: Duration, change: impl FnOnce(&mut FlowConfig)
 fn port(rate_mbit: f64, buffer: u64, delay: Duration) -> LinkConfig {
     let rate = Some(mbit(rate_mbit));
     LinkConfig { rate, delay, buffer: Bytes(buffer), ..LinkConfig::default() }
+}
+
+#[test]
+fn the_document_lists_the_presets_as_they_are() {
+    let expected = PRESETS.iter().map(|preset| {
+        let path = preset.path();
+        let rate = path.forward.rate.unwrap().bits_per_sec() / 1_000_000;
+        let rtt = path.rtt().as_micros() as f64 / 1000.0;
+        let (buffer, bdp) = (path.forward.buffer.0, path.bdp().unwrap().0);
+        let loss = path.forward.loss.mean() * 100.0;
+        let about = preset.about;
+        let buffer_kb = buffer / 1000;
+        let bdp_kb = bdp as f64 / 1000.0;
+        format!(
+            "| `{}` | {about} | {rate} | {rtt} | {buffer_kb} | {bdp_kb} | {loss} |",
+            preset.name
+        )
+    });
+    let is_row = |line: &&str| PRESETS.iter().any(|p| line.starts_with(&format!("| `{}`", p.name)));
+    let found: Vec<&str> = DOCUMENT.lines().filter(is_row).collect();
+    assert_eq!(found, expected.collect::<Vec<_>>());
 }
