@@ -9,7 +9,7 @@ use crate::event::NoEvents;
 use crate::host::{Caller, Host, Policy};
 use crate::net::control::ControlReader;
 use crate::net::identity::Identity;
-use crate::net::pipe::PipeReader;
+use crate::net::pipe::{PipeReader, PipeWriter};
 use crate::net::stream::Socket;
 use crate::net::tls;
 use crate::options::DEFAULT_TIMEOUT;
@@ -51,6 +51,7 @@ pub fn run_agent() -> Result<(), Error> {
     thread::spawn(move || accept(&door, &accepting, &config, &until));
     let reader = PipeReader::new(input, DEFAULT_TIMEOUT);
     let (wake, clock) = (reader.control(), reader.control());
+    let output = PipeWriter::new(output, reader.control());
     let mut caller = Caller {
         reader: ControlReader::new(Box::new(reader), "the client".to_owned(), ""),
         output: Box::new(output),

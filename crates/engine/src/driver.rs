@@ -230,7 +230,7 @@ impl Drive<'_> {
                 self.tally.event(Event::Progress(self.tally.progress()));
             }
             if pinged.elapsed() >= interval {
-                outbox.post(&Message::Ping);
+                outbox.post_ping();
                 pinged = Instant::now();
             }
         }
@@ -270,6 +270,7 @@ impl Drive<'_> {
         target: Target,
         streams: Streams<'_>,
     ) -> Result<Ends, Error> {
+        outbox.wait_when_full();
         let session = Arc::clone(&self.session);
         let (receiver, queue) = Receiver::new(session, outbox.clone(), self.tally, target);
         let crew = Crew::default();

@@ -36,7 +36,8 @@ fn pump(mut source: UnixStream, outbox: &Outbox) {
             outbox.pump_began();
             began = true;
         }
-        outbox.post_bulk(&Message::Tunnel(Bytes(buffer[..n].to_vec())));
+        outbox.wait_for_room();
+        outbox.post(&Message::Tunnel(Bytes(buffer[..n].to_vec())));
         if n == 0 {
             if began {
                 outbox.pump_ended();

@@ -133,6 +133,23 @@ fn resource_usage() -> Option<libc::rusage> {
 ///
 /// Whatever `poll` reports.
 pub fn wait_readable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
+    wait_for(PollFlags::IN, fd, timeout)
+}
+
+/// Waits until a descriptor can be written, or has ended; `false` when `timeout` passed first. A
+/// pipe then takes at least [`PIPE_BYTES`] without making the writer wait.
+///
+/// # Errors
+///
+/// Whatever `poll` reports.
+pub fn wait_writable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
+    wait_for(PollFlags::OUT, fd, timeout)
+}
+
+/// What a pipe takes at once when it is writable: PIPE_BUF of Linux. (pipe(7))
+pub const PIPE_BYTES: usize = 4096;
+
+fn wait_for(event: PollFlags, fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -140,7 +157,7 @@ pub fn wait_readable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
         };
-        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        let mut fds = [PollFd::new(&fd, event)];
         match rustix::event::poll(&mut fds, Some(&limit)) {
             Ok(ready) => return Ok(ready > 0),
             Err(Errno::INTR) => {}

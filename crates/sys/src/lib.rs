@@ -29,8 +29,8 @@ pub use file::{
     set_mode, set_mtime, sync_all, sync_data, try_lock,
 };
 pub use host::{
-    boot_id, effective_uid, host_name, max_rss_bytes, process_cpu_time, raise_open_file_limit,
-    random, thread_cpu_time, umask, wait_readable,
+    PIPE_BYTES, boot_id, effective_uid, host_name, max_rss_bytes, process_cpu_time,
+    raise_open_file_limit, random, thread_cpu_time, umask, wait_readable, wait_writable,
 };
 pub use socket::{
     TcpInfo, congestion_control, peek, send_file, send_queue_bytes, set_congestion_control,

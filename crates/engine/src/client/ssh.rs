@@ -10,7 +10,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Route, Summary};
 use crate::net::control::{ControlReader, RUN_AGAIN, lock};
-use crate::net::pipe::PipeReader;
+use crate::net::pipe::{PipeReader, PipeWriter};
 use crate::net::tls;
 use crate::options::Fingerprint;
 use bankfull_proto::wire::control::Welcome;
@@ -117,6 +117,7 @@ fn start(
     };
     let input = PipeReader::new(input, timeout);
     let control = input.control();
+    let output = PipeWriter::new(output, input.control());
     let child = Arc::new(Mutex::new(child));
     let reaper = Arc::clone(&child);
     let far = Far {

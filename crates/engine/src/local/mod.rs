@@ -102,6 +102,7 @@ impl Copy<'_> {
         // Two sides, one set of figures: the receiver's.
         let unseen = Tally::new(&NoEvents, Instant::now());
         let (to_receiver, to_sender) = (Outbox::default(), Outbox::default());
+        to_sender.wait_when_full();
         let sender = Sender::new(self.session, to_receiver.clone(), &unseen, target.dry_run);
         let session = Arc::clone(self.session);
         let (receiver, compare) =

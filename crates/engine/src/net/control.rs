@@ -2,8 +2,10 @@
 //! of an ssh session.
 //!
 //! One thread reads ([`ControlReader`]); everyone else posts to the [`Outbox`], whose writer thread
-//! sends. Nobody but the writer thread ever waits for the peer to read, so the two sides cannot
-//! wait for each other.
+//! sends. What waits there is bounded on both sides, and yet the two cannot wait for each other:
+//! the sender's reading thread never waits for its outbox, so it always comes to read what the
+//! receiver has written; there only the walk and the tunnel wait. On the receiving side everyone
+//! does, the reading thread too ([`Outbox::wait_when_full`]).
 
 use crate::error::{Error, ErrorKind, is_timeout};
 use bankfull_proto::limits::{CONTROL_FRAME_BYTES_MAX, HELLO_FRAME_BYTES_MAX, RUNS_MAX};
@@ -19,9 +21,15 @@ use std::time::Duration;
 
 const READ_BYTES: usize = 64 << 10;
 
-/// Bytes that may wait in the outbox before posters of bulk (the walk) have to wait. [ours: some
-/// hundred batches]
+/// Bytes that may wait in the outbox before those who can have to wait. [ours: some hundred
+/// batches]
 const OUTBOX_BYTES_MAX: usize = 8 << 20;
+
+/// What a message costs beside its bytes, and what a gathered number costs, at most: the queue's
+/// own memory. [ours: small messages must count too]
+const MESSAGE_BYTES: usize = 64;
+/// See [`MESSAGE_BYTES`].
+const NUMBER_BYTES: usize = 16;
 
 /// Locks a mutex; a thread that panicked holding it left nothing half-done that matters more than
 /// going on to report the panic.
@@ -161,7 +169,10 @@ impl Loss {
 #[derive(Default)]
 struct Pending {
     messages: VecDeque<Vec<u8>>,
+    /// What all that is queued takes, about.
     bytes: usize,
+    /// Whoever posts waits while much is queued.
+    waits_when_full: bool,
     acks: BTreeMap<u64, Vec<u64>>,
     finished: Vec<u64>,
     closed: bool,
@@ -178,6 +189,21 @@ impl Pending {
     fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.acks.is_empty() && self.finished.is_empty()
     }
+
+    /// Whether somebody who can wait has to.
+    fn is_full(&self) -> bool {
+        self.bytes > OUTBOX_BYTES_MAX && !self.gone && !self.released && !self.closed
+    }
+
+    fn push(&mut self, message: &Message) {
+        match control::encode(message) {
+            Ok(frame) => {
+                self.bytes += frame.len() + MESSAGE_BYTES;
+                self.messages.push_back(frame);
+            }
+            Err(e) => self.error = Some(e),
+        }
+    }
 }
 
 /// Takes messages for the peer; shared by all threads of a session.
@@ -191,45 +217,62 @@ struct OutboxInner {
 }
 
 impl Outbox {
-    /// Posts a message. Never waits for the peer.
+    /// From now on whoever posts waits while much is queued. For the receiving side: a sender that
+    /// announces and does not read what it is answered would fill the memory otherwise.
+    pub(crate) fn wait_when_full(&self) {
+        lock(&self.0.pending).waits_when_full = true;
+    }
+
+    /// Waits while much is queued, and the session goes on.
+    pub(crate) fn wait_for_room(&self) {
+        drop(self.wait_while_full(lock(&self.0.pending)));
+    }
+
+    fn wait_while_full<'p>(&self, pending: MutexGuard<'p, Pending>) -> MutexGuard<'p, Pending> {
+        let waited = self.0.changed.wait_while(pending, |p| p.is_full());
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds to what is queued, after a wait where that is the rule.
+    fn add(&self, change: impl FnOnce(&mut Pending)) {
+        let mut pending = lock(&self.0.pending);
+        if pending.waits_when_full {
+            pending = self.wait_while_full(pending);
+        }
+        change(&mut pending);
+        drop(pending);
+        self.0.changed.notify_all();
+    }
+
+    /// Posts a message.
     pub(crate) fn post(&self, message: &Message) {
-        let mut pending = lock(&self.0.pending);
-        Self::push(&mut pending, message);
-        drop(pending);
-        self.0.changed.notify_all();
+        self.add(|pending| pending.push(message));
     }
 
-    /// Posts a message of a bulk kind: waits while much is queued already.
-    pub(crate) fn post_bulk(&self, message: &Message) {
+    /// Posts a sign of life; never waits. Where much is queued, that is one.
+    pub(crate) fn post_ping(&self) {
         let mut pending = lock(&self.0.pending);
-        while pending.bytes > OUTBOX_BYTES_MAX && !pending.gone && !pending.released {
-            pending = self.0.changed.wait(pending).unwrap_or_else(PoisonError::into_inner);
+        if !pending.is_full() {
+            pending.push(&Message::Ping);
         }
-        Self::push(&mut pending, message);
         drop(pending);
         self.0.changed.notify_all();
-    }
-
-    fn push(pending: &mut Pending, message: &Message) {
-        match control::encode(message) {
-            Ok(frame) => {
-                pending.bytes += frame.len();
-                pending.messages.push_back(frame);
-            }
-            Err(e) => pending.error = Some(e),
-        }
     }
 
     /// Posts that a block is verified and journalled. Gathered into few messages.
     pub(crate) fn ack(&self, file: u64, index: u64) {
-        lock(&self.0.pending).acks.entry(file).or_default().push(index);
-        self.0.changed.notify_all();
+        self.add(|pending| {
+            pending.acks.entry(file).or_default().push(index);
+            pending.bytes += NUMBER_BYTES;
+        });
     }
 
     /// Posts that files are in place. Gathered into few messages.
     pub(crate) fn finished(&self, files: &[u64]) {
-        lock(&self.0.pending).finished.extend_from_slice(files);
-        self.0.changed.notify_all();
+        self.add(|pending| {
+            pending.finished.extend_from_slice(files);
+            pending.bytes += files.len() * NUMBER_BYTES;
+        });
     }
 
     /// A tunnel begins to carry data.
@@ -467,6 +510,40 @@ mod tests {
             Message::StreamEnded(4),
         ];
         assert_eq!(sent(&outbox), expected);
+    }
+
+    #[test]
+    fn who_posts_to_a_full_outbox_waits_until_something_is_sent_or_the_session_stops() {
+        let end = Message::StreamEnded(1);
+        for let_go in [|outbox: &Outbox| drop(outbox.take()), Outbox::release, Outbox::close] {
+            let outbox = Outbox::default();
+            outbox.wait_when_full();
+            while !lock(&outbox.0.pending).is_full() {
+                outbox.post(&end);
+            }
+            // Signs of life do not pile up, and do not wait.
+            let bytes = lock(&outbox.0.pending).bytes;
+            outbox.post_ping();
+            assert_eq!(lock(&outbox.0.pending).bytes, bytes);
+            std::thread::scope(|scope| {
+                let posting = scope.spawn(|| outbox.post(&end));
+                let gathering = scope.spawn(|| outbox.ack(1, 1));
+                std::thread::sleep(Duration::from_millis(20));
+                assert!(!posting.is_finished() && !gathering.is_finished());
+                let_go(&outbox);
+            });
+        }
+    }
+
+    #[test]
+    fn nobody_waits_at_the_outbox_of_a_sender_who_does_not_ask_for_room() {
+        let outbox = Outbox::default();
+        for number in 0..300_000 {
+            outbox.post(&Message::StreamLost(number));
+        }
+        assert!(lock(&outbox.0.pending).is_full());
+        outbox.release();
+        outbox.wait_for_room();
     }
 
     #[test]

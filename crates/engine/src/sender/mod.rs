@@ -394,12 +394,13 @@ impl<'a> Sender<'a> {
         self.post_batch(&mut lock(&self.announcer));
     }
 
-    /// Posts the batch while the announcer is held, so that numbers ascend on the wire.
+    /// Posts the batch while the announcer is held, so that numbers ascend on the wire. That must
+    /// not wait: the control thread comes here too. The walk waits before.
     fn post_batch(&self, announcer: &mut Announcer) {
         if !announcer.batch.is_empty() {
             announcer.bytes = 0;
             let batch = std::mem::take(&mut announcer.batch);
-            self.outbox.post_bulk(&Message::Entries(batch));
+            self.outbox.post(&Message::Entries(batch));
         }
     }
 

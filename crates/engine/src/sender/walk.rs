@@ -53,7 +53,7 @@ impl Sender<'_> {
     /// Walks all sources, then says so.
     pub(crate) fn walk(&self, items: &[SourceItem]) {
         for (at, item) in items.iter().enumerate() {
-            if self.session.is_stopped() {
+            if !self.may_go_on() {
                 return;
             }
             self.walk_item(at, item);
@@ -63,6 +63,12 @@ impl Sender<'_> {
         self.outbox.post(&Message::EntriesEnd(self.totals()));
         self.with_ledger(|ledger| ledger.end_of_entries());
         self.notify_if_settled();
+    }
+
+    /// Waits while much of what was found is still on its way out; false when the session stopped.
+    fn may_go_on(&self) -> bool {
+        self.outbox.wait_for_room();
+        !self.session.is_stopped()
     }
 
     fn walk_item(&self, at: usize, item: &SourceItem) {
@@ -89,7 +95,7 @@ impl Sender<'_> {
         let mut stack = Vec::new();
         self.walk_dir(&dir, id, &item.typed, 0, &mut stack);
         while let Some(next) = stack.pop() {
-            if self.session.is_stopped() {
+            if !self.may_go_on() {
                 return;
             }
             match next.parent.open_child_dir(&next.name) {
@@ -121,7 +127,7 @@ impl Sender<'_> {
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let first_child = stack.len();
         for entry in entries {
-            if self.session.is_stopped() {
+            if !self.may_go_on() {
                 return;
             }
             if part_names::is_ours(entry.name.as_bytes()) {

@@ -10,11 +10,15 @@ use bankfull_proto::hash::{BlockHasher, FileHash};
 use bankfull_proto::limits::CONTROL_FRAME_BYTES_MAX;
 use bankfull_proto::wire::attach::REPLY_BYTES;
 use bankfull_proto::wire::control::{
-    Cause, Entry, EntryKind, FileRuns, Message, Open, PathBytes, Sealed, Source, Totals, Verdict,
+    self, Cause, Entry, EntryKind, FileRuns, Message, Open, PathBytes, Sealed, Source, Totals,
+    Verdict,
 };
 use bankfull_proto::wire::data::{Header, push_packed};
 use std::fs;
 use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
@@ -397,5 +401,55 @@ fn a_file_of_absurd_size_ends_at_most_its_own_session() {
     peer.send(&Message::Entries(vec![Entry { size: 1 << 62, ..entry(1, b"huge", MIB as u64) }]));
     drop(peer.receive());
     drop(peer);
+    scene.check();
+}
+
+/// Memory that a process has in use, in bytes.
+fn resident(id: u32) -> usize {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a figure");
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+}
+
+#[test]
+fn a_client_that_announces_without_end_and_reads_nothing_does_not_fill_the_memory() {
+    let mut scene = Scene::new(&["--timeout", "8"]);
+    // Deep down a file is in the way of a directory: few bytes make the daemon say many.
+    let deep: std::path::PathBuf = (0..10).map(|_| "d".repeat(200)).collect();
+    write_file(&scene.scratch.join("root").join(&deep).join("way"), b"in the way");
+    let mut peer = scene.pushing();
+    let mut parent = 0;
+    let way = deep.iter().map(|name| {
+        let name = name.as_encoded_bytes();
+        let dir = Entry { kind: EntryKind::Dir, parent, ..entry(parent + 1, name, 0) };
+        parent += 1;
+        dir
+    });
+    peer.send(&Message::Entries(way.collect()));
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&sent);
+    let flood = thread::spawn(move || {
+        let mut next = parent + 1;
+        while counter.load(Ordering::Relaxed) < 60 * MIB && next < 1_000_000 {
+            let ids = next..next + 500;
+            next = ids.end;
+            let dir = |id| Entry { kind: EntryKind::Dir, parent, ..entry(id, b"way", 0) };
+            let entries = ids.map(dir).collect();
+            let bytes = control::encode(&Message::Entries(entries)).unwrap();
+            peer.send_raw(&bytes);
+            counter.fetch_add(bytes.len(), Ordering::Relaxed);
+        }
+    });
+    let started = Instant::now();
+    let mut most = 0;
+    // Until the daemon gives up a client that lets it wait for its time-out.
+    while scene.daemon.clients_done() == 0 {
+        assert!(started.elapsed() < Duration::from_secs(60), "it is never given up");
+        most = most.max(resident(scene.daemon.id()));
+        assert!(most < 128 * MIB, "{most} bytes, after {} sent", sent.load(Ordering::Relaxed));
+        thread::sleep(Duration::from_millis(20));
+    }
+    flood.join().unwrap();
+    assert!(!scene.daemon.is_over());
     scene.check();
 }
