@@ -184,6 +184,14 @@ impl World {
         self.send(flow);
     }
 
+    /// The application of a flow writes no more: the flow ends with what it has sent so far.
+    pub fn finish(&mut self, flow: FlowId) {
+        let register = &mut self.flows[flow.0];
+        self.unfinished -= usize::from(register.is_unfinished());
+        register.finish();
+        self.unfinished += usize::from(register.is_unfinished());
+    }
+
     /// Sets the receive window. The next acknowledgement tells it; its right edge never moves
     /// left, so less takes effect as data arrives. At least one segment is granted.
     pub fn set_receive_window(&mut self, flow: FlowId, window: Bytes) {

@@ -174,6 +174,12 @@ impl Sender {
         self.written = self.written.saturating_add(bytes);
     }
 
+    /// The application writes no more than what was sent, so many bytes in all.
+    pub(crate) fn finish(&mut self) -> u64 {
+        self.written = self.next;
+        self.written
+    }
+
     /// Limits the rate of data, or no longer. A rate below 1 byte/s counts as that.
     pub(crate) fn set_pacing(&mut self, rate: Option<Rate>) {
         self.pacing = rate.map(|rate| (rate.bits_per_sec() as f64 / 8.0).max(1.0));
@@ -522,5 +528,98 @@ impl Sender {
         let is_doubling = self.congestion.is_in_slow_start();
         let half_used = self.congestion.window() < 2 * self.usage.most_in_flight;
         self.usage.is_limited || (is_doubling && half_used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bankfull_control::Bytes;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn sender(algorithm: Algorithm) -> Sender {
+        let mut sender = Sender::new(algorithm, 1 << 30, 20 * MS);
+        sender.write(u64::MAX);
+        sender
+    }
+
+    fn all(sender: &mut Sender, now: Duration) -> Vec<Segments> {
+        std::iter::from_fn(|| sender.poll(now)).collect()
+    }
+
+    #[test]
+    fn an_unpaced_sender_sends_the_first_window_at_once() {
+        let mut sender = sender(Algorithm::Cubic);
+        let sent = all(&mut sender, MS);
+        assert_eq!(sent, [Segments { number: 0, start: 0, end: 10 * MSS }]);
+        assert_eq!(sender.timer(), Some(MS + 42 * MS), "a probe for a lost tail");
+    }
+
+    #[test]
+    fn super_packets_take_about_a_millisecond_at_the_pacing_rate() {
+        for (rate_mbit, segments) in [(1.0, 2), (100.0, 8), (300.0, 25), (10_000.0, 43)] {
+            let mut sender = sender(Algorithm::Cubic);
+            sender.congestion.set_window(100_000);
+            sender.set_pacing(Some(Rate::from_bits_per_sec(rate_mbit * 1e6)));
+            sender.counts.segments = INITIAL_WINDOW;
+            let sent = all(&mut sender, MS);
+            assert_eq!((sent.len(), sent[0].count()), (1, segments), "{rate_mbit} Mbit/s");
+            let gap = (sender.paced_until(MS).unwrap() - MS).as_secs_f64();
+            let expected = (segments * MSS * 8) as f64 / (rate_mbit * 1e6);
+            // Nothing was sent for 1 ms, which is made good by half of a super-packet at most.
+            assert!(gap <= expected && gap >= expected / 2.0 - 1e-9, "{rate_mbit}: {gap}");
+        }
+    }
+
+    /// A window of 100 segments of which those of `lost` do not arrive, segment by segment.
+    fn with_losses(lost: std::ops::Range<u64>) -> (Sender, Vec<Segments>) {
+        let mut sender = sender(Algorithm::NewReno);
+        sender.congestion.set_window(100);
+        let mut receiver = Receiver::new(Bytes(1 << 30));
+        let mut again = Vec::new();
+        for mut burst in all(&mut sender, MS) {
+            while burst.start < burst.end {
+                let segment = burst.take(1);
+                if !lost.contains(&segment.number)
+                    && let Some(ack) = receiver.on_segments(10 * MS, &segment)
+                {
+                    sender.on_ack(20 * MS, &ack, &mut receiver);
+                    again.extend(all(&mut sender, 20 * MS));
+                }
+            }
+        }
+        (sender, again)
+    }
+
+    #[test]
+    fn many_losses_of_a_round_are_one_reduction_and_retransmissions_come_first() {
+        let (sender, again) = with_losses(20..40);
+        assert_eq!(sender.counts.recoveries, 1);
+        assert!((50.0..62.0).contains(&sender.congestion.threshold()));
+        let first = again.iter().find(|sent| sent.start < 100 * MSS).unwrap();
+        assert_eq!(first.start, 20 * MSS);
+        assert_eq!(sender.counts.retransmits, 20, "all of them, before anything new");
+    }
+
+    #[test]
+    fn a_recovery_sends_about_one_segment_for_two_that_arrive() {
+        let (sender, _) = with_losses(20..21);
+        // 79 arrive after the loss; half of the window is to be left at the end of the round.
+        assert!((35..=45).contains(&sender.reduction.sent), "{:?}", sender.reduction);
+    }
+
+    #[test]
+    fn a_time_out_sends_one_segment_again_and_the_next_one_waits_twice_as_long() {
+        let mut sender = sender(Algorithm::Cubic);
+        all(&mut sender, Duration::ZERO);
+        assert!(sender.on_time(42 * MS).is_some(), "the probe");
+        let timeout = sender.timer().unwrap();
+        assert_eq!(timeout, 42 * MS + 220 * MS);
+        assert_eq!(sender.on_time(timeout), None);
+        let again = all(&mut sender, timeout);
+        assert_eq!(again, [Segments { number: 11, start: 0, end: MSS }]);
+        assert_eq!(sender.timer(), Some(timeout + 440 * MS));
+        assert_eq!((sender.counts.timeouts, sender.counts.probes), (1, 1));
     }
 }

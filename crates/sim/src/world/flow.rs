@@ -133,6 +133,10 @@ impl Flow {
         self.written = self.written.map(|written| written.saturating_add(bytes.0));
     }
 
+    pub(super) fn finish(&mut self) {
+        self.written = Some(self.sender.finish());
+    }
+
     /// Whether everything that was written has been delivered.
     fn is_done(&self) -> bool {
         self.written == Some(self.receiver.next())

@@ -57,6 +57,7 @@ fn meddle(rng: &mut Rng, world: &mut World, flows: &[FlowId]) {
             1 => world.set_pacing(flow, Some(mbit(0.1 + rng.f64() * 50.0))),
             2 => world.set_pacing(flow, None),
             3 if world.now() < SEC * 20 => world.write(flow, Bytes(rng.u64(0..20_000))),
+            4 if rng.u8(0..20) == 0 => world.finish(flow),
             _ => {}
         }
     }

@@ -42,6 +42,21 @@ fn an_uplink_limits_what_its_host_sends_and_nobody_else() {
 }
 
 #[test]
+fn a_flow_that_ends_leaves_its_share_to_the_others() {
+    let mut world = World::new(3);
+    let route = world.add_path(&PathConfig::new(mbit(100.0), MS * 20, Bytes(250_000)));
+    let [first, second] = [0, 1].map(|_| world.add_flow(FlowConfig::new(&route)));
+    world.run_until(SEC * 10);
+    world.finish(first);
+    assert!(world.run_until_done(SEC * 11), "what was on the way arrives");
+    world.run_until(SEC * 20);
+    // A loss holds up what came after it, so single samples may be low.
+    let late = &world.report(second).samples[150..];
+    assert!(late.iter().all(|&rate| rate > mbit(60.0)), "{late:?}");
+    assert!(world.report(first).completion.is_some());
+}
+
+#[test]
 fn acknowledgements_that_are_lost_do_no_harm_but_cost_little() {
     let mut path = PathConfig::new(mbit(100.0), MS * 20, Bytes(250_000));
     path.reverse.loss = Loss::Random { probability: 0.1 };
