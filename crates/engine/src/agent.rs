@@ -30,9 +30,12 @@ const CONNECTIONS_MAX: usize = STREAMS_MAX as usize + 16;
 /// The far side of an ssh session: speaks the protocol on standard input and output until the
 /// client is done. This is what `bankfull agent` runs.
 ///
+/// Returns the kind of what ended the session early: the client was told of it on the channel, as
+/// far as it was still there, and would read it twice if it stood on standard error too.
+///
 /// # Errors
-/// What ended the session early; the client was told too where that was possible.
-pub fn run_agent() -> Result<(), Error> {
+/// What kept the two from talking to each other at all.
+pub fn run_agent() -> Result<Option<ErrorKind>, Error> {
     let unusable = |e: io::Error| Error::local("standard input or output is unusable", &e);
     let input = File::from(duplicate(io::stdin()).map_err(unusable)?);
     let output = File::from(duplicate(io::stdout()).map_err(unusable)?);
@@ -65,7 +68,7 @@ pub fn run_agent() -> Result<(), Error> {
     caller.reader.expect_magic(0)?;
     let served = host.serve(caller, true, &NoEvents);
     over.cancel();
-    served.map(|_| ())
+    Ok(served.err().map(|error| error.kind()))
 }
 
 fn duplicate(stream: impl AsFd) -> io::Result<OwnedFd> {

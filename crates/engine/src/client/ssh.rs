@@ -7,7 +7,7 @@ mod deploy;
 use super::connector::Connector;
 use super::{Far, Request, run};
 use crate::cancel::Cancel;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, printable};
 use crate::event::{EventSink, Route, Summary};
 use crate::net::control::{ControlReader, RUN_AGAIN, lock};
 use crate::net::pipe::{PipeReader, PipeWriter};
@@ -70,6 +70,8 @@ enum Unstarted {
     NoProgram,
     /// ssh said why on standard error.
     Ssh,
+    /// What was started there ended and never spoke the protocol.
+    Mute,
     /// Something else.
     Other(Error),
 }
@@ -77,23 +79,37 @@ enum Unstarted {
 impl Unstarted {
     fn explain(self, login: &Login<'_>) -> Error {
         let host = login.host;
-        match self {
-            Self::NoProgram => {
-                let program = login.options.remote_program.as_deref().unwrap_or("bankfull");
-                Error::new(
-                    ErrorKind::FarSide,
-                    format!(
-                        "{host} has no {program}: install it there, name it with \
-                         --remote-bankfull PATH, or let --deploy put this one there"
-                    ),
-                )
-            }
-            Self::Ssh => Error::new(
+        let named = login.options.remote_program.as_deref();
+        let program = printable(named.unwrap_or("bankfull"));
+        let (kind, text) = match self {
+            Self::NoProgram if named.is_some() => (
                 ErrorKind::FarSide,
-                format!("ssh could not log in to {host}: try `ssh {host} true`"),
+                format!(
+                    "{host} has no {program}: correct --remote-bankfull, or leave it out for the \
+                     one on the PATH there, or for --deploy to put this one there"
+                ),
             ),
-            Self::Other(error) => error,
-        }
+            Self::NoProgram => (
+                ErrorKind::FarSide,
+                format!(
+                    "{host} has no {program}: install it there, name it with \
+                     --remote-bankfull PATH, or let --deploy put this one there"
+                ),
+            ),
+            Self::Ssh => (
+                ErrorKind::FarSide,
+                format!("ssh could not log in to {host}: try `{}`", login.check_line()),
+            ),
+            Self::Mute => (
+                ErrorKind::Protocol,
+                format!(
+                    "{program} on {host} is no bankfull, or ended at once for the reason above: \
+                     name the right one with --remote-bankfull PATH"
+                ),
+            ),
+            Self::Other(error) => return error,
+        };
+        Error::new(kind, text)
     }
 }
 
@@ -137,6 +153,7 @@ fn start(
                 _ if cancel.is_cancelled() => Unstarted::Other(Error::interrupted()),
                 Some(NOT_FOUND) => Unstarted::NoProgram,
                 Some(SSH_FAILED) => Unstarted::Ssh,
+                Some(_) if error.kind() == ErrorKind::Network => Unstarted::Mute,
                 _ => Unstarted::Other(error),
             })
         }

@@ -15,7 +15,7 @@ fn a_far_side_without_the_program_gets_one_line_with_every_way_out() {
     let here = Scratch::new();
     let mut command = ssh.cp_without_program();
     let done = send(&here, command.args(["--remote-bankfull", "/no/such/bankfull"])).expect(14);
-    done.says(&["127.0.0.1 has no /no/such/bankfull", "--remote-bankfull", "--deploy"]);
+    done.says(&["127.0.0.1 has no /no/such/bankfull", "correct --remote-bankfull", "--deploy"]);
     assert_eq!(done.err.lines().count(), 1, "{}", done.err);
     assert!(!here.join("out").exists());
 }
@@ -28,7 +28,12 @@ fn a_login_that_fails_is_left_to_ssh_to_explain() {
     command.args(["-F", "none", "-o", "BatchMode=yes", "-o", "IdentityFile=none", "-P"]);
     command.arg(ssh.port.to_string()).args(["-o", "UserKnownHostsFile=/dev/null"]);
     let done = send(&here, command.args(["-o", "StrictHostKeyChecking=no"])).expect(14);
-    done.says(&["could not log in to 127.0.0.1", "ssh 127.0.0.1 true"]);
+    let line = format!(
+        "try `ssh -p {} -F none -o BatchMode=yes -o IdentityFile=none -o \
+         UserKnownHostsFile=/dev/null -o StrictHostKeyChecking=no 127.0.0.1 true`",
+        ssh.port
+    );
+    done.says(&["could not log in to 127.0.0.1", &line]);
 }
 
 #[test]
@@ -67,8 +72,29 @@ fn a_far_side_that_is_some_other_program_is_told_from_bankfull() {
     let here = Scratch::new();
     let mut command = cp();
     // Whatever it is asked to run, this prints and ends well.
-    let done = send(&here, command.args(["--ssh-command", "echo hello"])).expect(10);
-    done.says(&["127.0.0.1"]);
+    let done = send(&here, command.args(["--ssh-command", "echo hello"])).expect(12);
+    done.says(&["bankfull on 127.0.0.1 is no bankfull", "--remote-bankfull"]);
+    let Some(ssh) = SshServer::start() else { return };
+    let mut command = ssh.cp_without_program();
+    let done = send(&here, command.args(["--remote-bankfull", "/bin/ls"])).expect(12);
+    done.says(&["/bin/ls on 127.0.0.1 is no bankfull"]);
+}
+
+#[test]
+fn what_goes_wrong_on_the_far_side_is_told_once() {
+    let Some(ssh) = SshServer::start() else { return };
+    let here = Scratch::new();
+    write_file(&here.join("file"), b"file");
+    for (source, destination, words) in [
+        (SshServer::place(&here.join("missing")), "in", "cannot read"),
+        ("file".to_owned(), &*SshServer::place(&here.join("no/such/place")), "create it first"),
+        ("file".to_owned(), &*SshServer::place(&here.join("file/")), "is a file"),
+    ] {
+        let mut command = ssh.cp();
+        let done = run(command.current_dir(here.path()).arg(source).arg(destination));
+        done.says(&["the far side says", words]);
+        assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The ssh command line, and the small shell script that it runs on the far side.
 
 use crate::cancel::Cancel;
-use crate::error::Error;
+use crate::error::{Error, printable};
 use crate::options::SshOptions;
 use std::ffi::OsString;
 use std::io::Read;
@@ -15,6 +15,7 @@ pub(super) struct Login<'l> {
 }
 
 impl Login<'_> {
+    /// ssh with the user's options.
     fn base(&self) -> Command {
         let ssh = [OsString::from("ssh")];
         let words = if self.options.command.is_empty() { &ssh[..] } else { &self.options.command };
@@ -36,15 +37,35 @@ impl Login<'_> {
         for option in &o.options {
             command.arg("-o").arg(option);
         }
+        command
+    }
+
+    /// The same with the name to log in as.
+    fn with_user(&self) -> Command {
+        let mut command = self.base();
         if let Some(user) = self.user {
             command.arg("-l").arg(user);
         }
         command
     }
 
+    /// What a user may type to see whether ssh itself gets there: the same program and options.
+    pub(super) fn check_line(&self) -> String {
+        let mut command = self.base();
+        match self.user {
+            Some(user) => command.arg(format!("{user}@{}", self.host)),
+            None => command.arg(self.host),
+        };
+        command.arg("true");
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        let words: Vec<_> =
+            words.map(|w| quote_if_needed(&printable(&w.to_string_lossy()))).collect();
+        words.join(" ")
+    }
+
     /// ssh that runs `script` in a POSIX shell on the far side, without terminal or forwarding.
     pub(super) fn command(&self, script: &str) -> Command {
-        let mut command = self.base();
+        let mut command = self.with_user();
         command.args(["-T", "-x", "-o", "ClearAllForwardings=yes", "--"]);
         command.arg(self.host).arg(format!("exec sh -c {}", quote(script)));
         command
@@ -53,7 +74,7 @@ impl Login<'_> {
     /// The host name that ssh makes of the one given (aliases of the user's configuration). That
     /// may run programs of the user's, and so take any time.
     pub(super) fn resolved_host(&self, cancel: &Cancel) -> Result<String, Error> {
-        let mut command = self.base();
+        let mut command = self.with_user();
         command.args(["-G", "--"]).arg(self.host);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let Ok(mut child) = command.spawn() else { return Ok(self.host.to_owned()) };
@@ -98,6 +119,12 @@ pub(super) fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
+/// The same where it is needed, so that what is shown reads as it would be typed.
+fn quote_if_needed(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "%+,-./:=@_".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { quote(word) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +167,25 @@ mod tests {
             "exec sh -c 'true'",
         ];
         assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn the_line_to_check_a_login_with_is_the_one_that_was_run() {
+        let options = SshOptions {
+            port: Some(2222),
+            identities: vec!["my key".into()],
+            config: Some("cfg".into()),
+            jump: Some("a,b".into()),
+            options: vec!["BatchMode=yes".into()],
+            ..SshOptions::default()
+        };
+        let login = Login { user: Some("me"), host: "far", options: &options };
+        let line = "ssh -p 2222 -i 'my key' -F cfg -J a,b -o BatchMode=yes me@far true";
+        assert_eq!(login.check_line(), line);
+        let options =
+            SshOptions { command: vec!["/opt/ssh".into(), "-4".into()], ..SshOptions::default() };
+        let login = Login { user: None, host: "far", options: &options };
+        assert_eq!(login.check_line(), "/opt/ssh -4 far true");
     }
 
     #[test]
