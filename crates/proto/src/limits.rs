@@ -21,7 +21,7 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// Longest symlink target and longest request path, in bytes (Linux PATH_MAX).
 pub const PATH_BYTES_MAX: usize = 4096;
 
-/// Deepest directory nesting that is walked or received.
+/// Most directories above anything that is walked or received, the source's own included.
 pub const DEPTH_MAX: usize = 1024;
 
 /// Smallest and largest block of a file, in bytes; powers of two (DESIGN.md, "Data plane").

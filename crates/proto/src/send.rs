@@ -153,11 +153,10 @@ impl SendLedger {
     /// Takes in blocks that the receiver has, ahead of the file's want.
     ///
     /// # Errors
-    /// [`WireError::BadFileId`], [`WireError::BadRun`], [`WireError::Unexpected`] once the file is
-    /// being sent: nobody would look again whether it is complete.
+    /// [`WireError::BadFileId`], [`WireError::BadRun`], [`WireError::Unexpected`] once the file's
+    /// want was taken in: nobody would look again whether it is complete.
     pub fn on_have(&mut self, have: &FileRuns) -> Result<(), WireError> {
-        if let Some(File { state: State::Sending | State::Sealed, .. }) = self.files.get(&have.file)
-        {
+        if self.files.get(&have.file).is_some_and(|file| file.state != State::Announced) {
             return Err(WireError::Unexpected(
                 "blocks reported after what is wanted of their file",
             ));
@@ -176,7 +175,7 @@ impl SendLedger {
     /// [`WireError::BadFileId`] for a file that is not waiting for one, [`WireError::BadRun`],
     /// [`WireError::Malformed`] for a comparison without a hash.
     pub fn on_want(&mut self, want: &Want) -> Result<Next, WireError> {
-        let file = self.files.get_mut(&want.file).ok_or(WireError::BadFileId(want.file))?;
+        let file = self.files.get(&want.file).ok_or(WireError::BadFileId(want.file))?;
         if file.state != State::Announced {
             return Err(WireError::BadFileId(want.file));
         }
@@ -189,20 +188,26 @@ impl SendLedger {
                 let hash = want.hash.ok_or_else(|| {
                     WireError::Malformed("a comparison without a hash".to_owned())
                 })?;
-                file.state = State::Comparing;
-                self.compare.push_back((want.file, FileHash(hash)));
-                if !want.have.is_empty() {
-                    self.on_have(&FileRuns { file: want.file, runs: want.have.clone() })?;
+                self.have_of(want)?;
+                if let Some(file) = self.files.get_mut(&want.file) {
+                    file.state = State::Comparing;
                 }
+                self.compare.push_back((want.file, FileHash(hash)));
                 Ok(Next::Work)
             }
             Verdict::Send => {
-                if !want.have.is_empty() {
-                    self.on_have(&FileRuns { file: want.file, runs: want.have.clone() })?;
-                }
+                self.have_of(want)?;
                 Ok(self.queue(want.file))
             }
         }
+    }
+
+    /// Takes in the blocks that a want itself reports.
+    fn have_of(&mut self, want: &Want) -> Result<(), WireError> {
+        if want.have.is_empty() {
+            return Ok(());
+        }
+        self.on_have(&FileRuns { file: want.file, runs: want.have.clone() })
     }
 
     /// Queues a wanted file; says what is next for it.

@@ -287,6 +287,14 @@ fn blocks_that_are_there_may_not_be_named_any_more_once_the_file_is_wanted() {
     let late = ledger.on_have(&runs(1, &[(0, 2)]));
     assert!(matches!(late, Err(WireError::Unexpected(_))), "{late:?}");
     assert_eq!(drain(&mut ledger, 1).len(), 2, "and they change nothing");
+    // Nor while the two sides compare, nor twice with the want.
+    let mut comparing = announced(&[in_blocks(1, 2)]);
+    let with_have = Want { have: runs(1, &[(0, 1)]).runs, ..compare(1) };
+    assert_eq!(comparing.on_want(&with_have), Ok(Next::Work));
+    let late = comparing.on_have(&runs(1, &[(1, 1)]));
+    assert!(matches!(late, Err(WireError::Unexpected(_))), "{late:?}");
+    assert_eq!(comparing.compared(1, false), Next::Work);
+    assert_eq!(comparing.bytes_there(1), Some(MIB));
 }
 
 #[test]

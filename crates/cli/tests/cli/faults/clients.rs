@@ -7,11 +7,11 @@ use super::super::harness::{
 use super::check_alive;
 use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::{BlockHasher, FileHash};
-use bankfull_proto::limits::CONTROL_FRAME_BYTES_MAX;
+use bankfull_proto::limits::{CONTROL_FRAME_BYTES_MAX, DEPTH_MAX};
 use bankfull_proto::wire::attach::REPLY_BYTES;
 use bankfull_proto::wire::control::{
-    self, Cause, Entry, EntryKind, FileRuns, Message, Open, PathBytes, Sealed, Source, Totals,
-    Verdict,
+    self, Aborted, Cause, Entry, EntryKind, Failure, FileRuns, Message, Open, PathBytes, Sealed,
+    Source, Totals, Verdict,
 };
 use bankfull_proto::wire::data::{Header, push_packed};
 use std::fs;
@@ -134,6 +134,22 @@ fn names_and_paths_that_lead_out_of_the_root() {
     let sources = vec![Source { name: b"../evil".to_vec(), is_dir: false, contents: false }];
     peer.send(&Message::Open(Open { sources, ..open }));
     peer.expect_refusal(Cause::Protocol, "is not allowed");
+    scene.check();
+}
+
+#[test]
+fn directories_nested_too_deep_are_not_received() {
+    let scene = Scene::new(&[]);
+    let mut peer = scene.pushing();
+    let above = DEPTH_MAX as u64 + 1;
+    let mut dirs =
+        (1..=above).map(|id| Entry { kind: EntryKind::Dir, parent: id - 1, ..entry(id, b"d", 0) });
+    while let Some(first) = dirs.next() {
+        let batch = std::iter::once(first).chain(dirs.by_ref().take(99)).collect();
+        peer.send(&Message::Entries(batch));
+    }
+    peer.send(&Message::Entries(vec![Entry { parent: above, ..entry(above + 1, b"f", 10) }]));
+    peer.expect_refusal(Cause::Protocol, "the nesting of directories is over the limit");
     scene.check();
 }
 
@@ -356,7 +372,13 @@ fn a_client_that_asks_for_no_encryption_where_it_is_required() {
 fn messages_that_do_not_belong_where_they_come() {
     let scene = Scene::new(&[]);
     let totals = || Message::EntriesEnd(Totals::default());
-    let in_session: [Vec<Message>; 5] = [
+    let failure = Failure::new(Cause::Changed, "it changed");
+    let aborted = |file| Message::Aborted(Aborted { file, failure: failure.clone(), again: true });
+    let late = || Message::Entries(vec![entry(1, b"late", 10)]);
+    let in_session: [Vec<Message>; 8] = [
+        vec![totals(), late()],
+        vec![aborted(1), late()],
+        vec![late(), aborted(1), aborted(1)],
         vec![Message::Finish(Default::default())],
         vec![totals(), totals()],
         vec![Message::Finished(vec![1])],

@@ -110,6 +110,8 @@ impl World {
 
     /// Gives a file up. One that only changed is announced again under a new number.
     fn abort(&mut self, id: u64, cause: Cause, again: bool) {
+        let failure = Failure::new(cause, "given up");
+        self.post_to_receiver(&Message::Aborted(Aborted { file: id, failure, again }));
         if again {
             let plan = FilePlan { here: Vec::new(), ..self.plan(id).clone() };
             // Numbers ascend in the order of the plans.
@@ -119,8 +121,6 @@ impl World {
         self.send.drop_file(id);
         self.sending.remove(&id);
         self.given_up.insert(id);
-        let failure = Failure::new(cause, "given up");
-        self.post_to_receiver(&Message::Aborted(Aborted { file: id, failure, again }));
     }
 
     pub(super) fn sender_gives_up(&mut self) {

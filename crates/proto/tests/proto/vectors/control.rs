@@ -203,10 +203,19 @@ fn announcements() -> Vec<Vector> {
         path: path(b"data/locked"),
         failure: failure(Cause::Permission, "cannot read data/locked: permission denied"),
     };
+    let remark = Problem {
+        path: path(b"data/socket"),
+        failure: failure(Cause::Remark, "left out data/socket: neither file nor link"),
+    };
     vec![
         message("entries", about, Message::Entries(entries())),
         message("entries-end", "EntriesEnd.", Message::EntriesEnd(totals)),
         message("problem", "Problem.", Message::Problem(problem)),
+        message(
+            "problem-remark",
+            "Problem with a remark: nothing failed.",
+            Message::Problem(remark),
+        ),
     ]
 }
 
