@@ -53,8 +53,10 @@ fn transfer(
     flags: &CpFlags,
     environment: &Environment,
 ) -> Result<(Transfer, Option<String>), Error> {
-    let sources = flags.sources.iter().map(|s| Location::parse(s)).collect::<Result<_, _>>()?;
+    let sources =
+        flags.sources.iter().map(|s| Location::parse(s)).collect::<Result<Vec<_>, _>>()?;
     let destination = Location::parse(&flags.destination)?;
+    refuse_idle_flags(flags, sources.iter().chain([&destination]))?;
     let (daemon, warning) = daemon_options(&flags.daemon, environment)?;
     let transfer = Transfer::new(sources, destination)
         .streams(flags.streams)
@@ -66,6 +68,25 @@ fn transfer(
         .ssh(ssh_options(&flags.ssh, environment)?)
         .daemon(daemon);
     Ok((transfer, warning))
+}
+
+/// Refuses flags of a kind of place that is not among the operands: whoever gives one counts on it,
+/// and a fingerprint that is not looked at protects nobody.
+fn refuse_idle_flags<'p>(
+    flags: &CpFlags,
+    places: impl Iterator<Item = &'p Location> + Clone,
+) -> Result<(), Error> {
+    let idle = |flag: &str, kind: &str| {
+        let text = format!("{flag} is for {kind} places, and none is given: leave it out");
+        Err(Error::new(ErrorKind::Usage, text))
+    };
+    let has_daemon = places.clone().any(|place| matches!(place, Location::Daemon { .. }));
+    let has_ssh = places.clone().any(|place| matches!(place, Location::Ssh { .. }));
+    match (flags.daemon.first_given(), flags.ssh.first_given()) {
+        (Some(flag), _) if !has_daemon => idle(flag, "bankfull://"),
+        (_, Some(flag)) if !has_ssh => idle(flag, "host:path"),
+        _ => Ok(()),
+    }
 }
 
 fn daemon_options(
@@ -139,6 +160,39 @@ mod tests {
             assert!(shown.contains(part), "{part} is missing in {shown}");
         }
         assert_eq!(warning, None);
+    }
+
+    #[test]
+    fn flags_of_another_kind_of_place_are_refused_by_name() {
+        let pin = format!("--fingerprint sha256:{}", "ab".repeat(32));
+        let daemon = ["--token-file t", &pin, "--accept-new", "--state-dir s"];
+        let ssh = [
+            "-P 1",
+            "-i k",
+            "-F c",
+            "-J j",
+            "-o X=1",
+            "--ssh-command s",
+            "--remote-bankfull b",
+            "--deploy",
+        ];
+        let refused = |flag: &str, places: &str, kind: &str| {
+            let flags = flags(&format!("{flag} {places}"));
+            let error = transfer(&flags, &environment()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Usage);
+            let name = flag.split(' ').next().unwrap();
+            let text = format!("{name} is for {kind} places, and none is given: leave it out");
+            assert_eq!(error.to_string(), text);
+        };
+        for flag in daemon {
+            refused(flag, "a host:b", "bankfull://");
+            refused(flag, "a b", "bankfull://");
+        }
+        for flag in ssh {
+            refused(flag, "bankfull://h/a b", "host:path");
+            refused(flag, "a b", "host:path");
+            assert!(transfer(&flags(&format!("{flag} host:a b")), &environment()).is_ok());
+        }
     }
 
     #[test]

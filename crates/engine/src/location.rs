@@ -41,7 +41,7 @@ impl Location {
     /// a colon is written `./name:with:colon`. IPv6 addresses stand in brackets.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for an empty operand, a missing host or a bad port.
+    /// [`ErrorKind::Usage`] for an empty operand, a missing host, a bad port or another scheme.
     pub fn parse(text: &OsStr) -> Result<Self, Error> {
         let bytes = text.as_bytes();
         let usage = |why: &str| {
@@ -52,6 +52,11 @@ impl Location {
         }
         if let Some(rest) = bytes.strip_prefix(SCHEME) {
             return Self::parse_daemon(rest).map_err(|why| usage(&why));
+        }
+        if let Some(scheme) = scheme_of(bytes) {
+            return Err(usage(&format!(
+                "unknown kind of place {scheme}://: write host:path or bankfull://host/path"
+            )));
         }
         match split_host(bytes) {
             Some((host, path)) => Self::parse_ssh(host, path).map_err(|why| usage(&why)),
@@ -145,6 +150,15 @@ fn split_host(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = from + bytes[from..].iter().position(|&b| b == b':')?;
     if bytes[..colon].contains(&b'/') {
         return None;
+/// What stands before `://`, where that could be meant as a scheme.
+fn scheme_of(bytes: &[u8]) -> Option<&str> {
+    let end = bytes.windows(3).position(|three| three == b"://")?;
+    let scheme = std::str::from_utf8(&bytes[..end]).ok()?;
+    let fits = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(fits))
+        .then_some(scheme)
+}
+
     }
     Some((&bytes[..colon], &bytes[colon + 1..]))
 }
@@ -214,6 +228,17 @@ mod tests {
     #[test]
     fn bad_operands_name_themselves_and_the_way_out() {
         for bad in ["", "bankfull:///x", "bankfull://h:0/x", "bankfull://h:x/", "bankfull://[::1/x"]
+    #[test]
+    fn another_scheme_is_no_host() {
+        for place in ["bankful://h/a", "http://h/", "BANKFULL://h/a"] {
+            let message = parse(place).unwrap_err();
+            assert!(message.contains("unknown kind of place"), "{message}");
+            assert!(message.ends_with("write host:path or bankfull://host/path"), "{message}");
+        }
+        assert_eq!(parse("./a://b"), Ok(Location::Local("./a://b".into())));
+        assert_eq!(parse("me@host://b"), Ok(ssh(Some("me"), "host", "//b")));
+    }
+
         {
             let message = parse(bad).unwrap_err();
             assert!(message.contains(bad), "{message}");

@@ -108,6 +108,22 @@ pub(crate) struct DaemonFlags {
     pub(crate) state_dir: Option<PathBuf>,
 }
 
+impl DaemonFlags {
+    /// One of the flags that were given, as it is typed.
+    pub(crate) fn first_given(&self) -> Option<&'static str> {
+        first_given(&[
+            (self.token_file.is_some(), "--token-file"),
+            (self.fingerprint.is_some(), "--fingerprint"),
+            (self.accept_new, "--accept-new"),
+            (self.state_dir.is_some(), "--state-dir"),
+        ])
+    }
+}
+
+fn first_given(flags: &[(bool, &'static str)]) -> Option<&'static str> {
+    flags.iter().find(|(given, _)| *given).map(|(_, name)| *name)
+}
+
 /// How the user's own ssh is called, and what it starts.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Ssh (host:path)")]
@@ -145,6 +161,22 @@ pub(crate) struct SshFlags {
     /// Puts this very program on the far side when there is none. Default: off.
     #[arg(long, conflicts_with = "remote_bankfull")]
     pub(crate) deploy: bool,
+}
+
+impl SshFlags {
+    /// One of the flags that were given, as it is typed.
+    pub(crate) fn first_given(&self) -> Option<&'static str> {
+        first_given(&[
+            (self.port.is_some(), "-P"),
+            (!self.identities.is_empty(), "-i"),
+            (self.config.is_some(), "-F"),
+            (self.jump.is_some(), "-J"),
+            (!self.options.is_empty(), "-o"),
+            (self.ssh_command.is_some(), "--ssh-command"),
+            (self.remote_bankfull.is_some(), "--remote-bankfull"),
+            (self.deploy, "--deploy"),
+        ])
+    }
 }
 
 /// Flags that fingers type out of habit. What they ask for is always on.

@@ -41,6 +41,31 @@ fn a_bad_operand_is_told_in_one_line() {
 }
 
 #[test]
+fn a_flag_that_would_have_no_effect_is_refused_by_name() {
+    for (flag, places, kind) in [
+        (&["--accept-new"][..], ["a", "host:b"], "bankfull://"),
+        (&["-P", "22"], ["bankfull://h/a", "b"], "host:path"),
+        (&["--deploy"], ["a", "b"], "host:path"),
+    ] {
+        let output = bankfull(&[&["cp"], flag, &places].concat()).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{flag:?}");
+        let text = format!("bankfull: {} is for {kind} places, and none is given", flag[0]);
+        assert!(err(&output).starts_with(&text), "{}", err(&output));
+    }
+}
+
+#[test]
+fn a_mistyped_scheme_is_not_taken_for_a_host() {
+    for (place, scheme) in [("bankful://127.0.0.1/", "bankful"), ("http://h/x", "http")] {
+        let output = bankfull(&["cp", "data", place]).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{place}");
+        let message = err(&output);
+        assert!(message.contains(&format!("unknown kind of place {scheme}://")), "{message}");
+        assert!(message.ends_with("write host:path or bankfull://host/path\n"), "{message}");
+    }
+}
+
+#[test]
 fn json_starts_with_the_start_and_ends_with_the_error() {
     let output = bankfull(&["cp", "--json", "a", "bankfull://host:0/"]).unwrap();
     let text = out(&output);
@@ -62,7 +87,8 @@ fn an_empty_token_is_never_taken_for_no_token() {
 
 #[test]
 fn a_token_file_that_is_missing_is_a_local_error() {
-    let output = bankfull(&["cp", "--token-file", "/nonexistent/t", "a", "b"]).unwrap();
+    let output =
+        bankfull(&["cp", "--token-file", "/nonexistent/t", "a", "bankfull://h/b"]).unwrap();
     assert_eq!(output.status.code(), Some(11));
     assert!(err(&output).starts_with("bankfull: the token file /nonexistent/t: "));
 }

@@ -4,7 +4,7 @@ use super::connector::Connector;
 use super::{Far, Request, run};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
-use crate::event::{EventSink, Route, Summary};
+use crate::event::{Event, EventSink, Route, Summary};
 use crate::net::control::{ControlReader, RUN_AGAIN, split_tls};
 use crate::net::known_hosts::KnownHosts;
 use crate::net::stream::configure;
@@ -35,7 +35,11 @@ pub(crate) fn transfer(
         let (connection, shown) = tls::connect(&tls, &mut socket, &owned_name)?;
         Ok((socket, address, connection, shown))
     })?;
-    trust(&name, shown, &request.transfer.daemon)?;
+    if let Some(file) = trust(&name, shown, &request.transfer.daemon)? {
+        let file = file.display();
+        let message = format!("trusting {name} with fingerprint {shown} from now on ({file})");
+        events.event(Event::Notice { message });
+    }
     let lost = |e: io::Error| Error::network(format!("the connection to {name} failed"), &e);
     let wake = socket.try_clone().map_err(lost)?;
     let close = socket.try_clone().map_err(lost)?;
@@ -86,13 +90,21 @@ fn connect(
     Err(Error::new(error.kind(), format!("{error}{hint}")))
 }
 
-/// Decides whether the daemon is the one that is meant.
-fn trust(name: &str, shown: Fingerprint, options: &DaemonOptions) -> Result<(), Error> {
+/// Decides whether the daemon is the one that is meant. The file that remembers it from now on,
+/// where it was not known before.
+fn trust(
+    name: &str,
+    shown: Fingerprint,
+    options: &DaemonOptions,
+) -> Result<Option<PathBuf>, Error> {
     if let Some(expected) = options.fingerprint {
         if expected == shown {
             // Verified and to be remembered: the best of both.
             let remember = |dir| KnownHosts::new(dir).check(name, shown, true);
-            return if options.accept_new { state_dir(options).and_then(remember) } else { Ok(()) };
+            return match options.accept_new {
+                true => state_dir(options).and_then(remember),
+                false => Ok(None),
+            };
         }
         return Err(Error::new(
             ErrorKind::Refused,

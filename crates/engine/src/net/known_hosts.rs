@@ -60,17 +60,18 @@ impl KnownHosts {
         file.write_all(format!("{host} {fingerprint}\n").as_bytes()).map_err(failed)
     }
 
-    /// Decides whether a daemon that showed `shown` is trusted.
+    /// Decides whether a daemon that showed `shown` is trusted. The file that remembers it from now
+    /// on, where it was not known before.
     pub(crate) fn check(
         &self,
         host: &str,
         shown: Fingerprint,
         accept_new: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<PathBuf>, Error> {
         match self.find(host)? {
-            Some(known) if known == shown => Ok(()),
+            Some(known) if known == shown => Ok(None),
             Some(known) => Err(changed(host, known, shown, &self.path())),
-            None if accept_new => self.remember(host, shown),
+            None if accept_new => self.remember(host, shown).map(|()| Some(self.path())),
             None => Err(Error::new(
                 ErrorKind::Refused,
                 format!(
@@ -107,8 +108,11 @@ mod tests {
         let error = hosts.check("h:1", A, false).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Refused);
         assert!(error.to_string().contains(&A.to_string()), "{error}");
-        hosts.check("h:1", A, true).unwrap();
-        hosts.check("h:1", A, false).unwrap();
+        let file = dir.path().join("state/known_hosts");
+        assert_eq!(hosts.check("h:1", A, true).unwrap(), Some(file));
+        for accept_new in [false, true] {
+            assert_eq!(hosts.check("h:1", A, accept_new).unwrap(), None, "nothing new");
+        }
         assert!(hosts.check("h:2", A, false).is_err(), "another port is another daemon");
     }
 

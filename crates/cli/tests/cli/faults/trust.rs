@@ -1,8 +1,8 @@
 //! Who may connect, to whom, how often, and what for: tokens, fingerprints, limits, permissions.
 
 use super::super::harness::{
-    Daemon, Peer, Proxy, Running, Scratch, Tree, assert_same, cp, hello, journals, open_push, run,
-    set_mode, wait_until, write_file,
+    Daemon, Done, Peer, Proxy, Running, Scratch, Tree, assert_same, cp, hello, journals, open_push,
+    run, set_mode, wait_until, write_file,
 };
 use super::check_alive;
 use bankfull_proto::wire::control::{Cause, Message};
@@ -52,11 +52,21 @@ fn an_unknown_daemon_is_refused_until_new_ones_are_accepted_and_then_remembered(
     let unknown = copy(&[]).expect(5);
     unknown.says(&[&address, &daemon.fingerprint, "--fingerprint", "--accept-new"]);
     assert!(!state.join("known_hosts").exists() && !root.join("file").exists());
-    copy(&["--accept-new"]).expect(0);
+    let notes = |done: &Done| -> Vec<String> {
+        let notices = done.events().into_iter().filter(|event| event["event"] == "notice");
+        notices.map(|event| event["message"].as_str().unwrap().to_owned()).collect()
+    };
+    let accepted = copy(&["--accept-new"]).expect(0);
+    let note = format!(
+        "trusting {address} with fingerprint {} from now on ({})",
+        daemon.fingerprint,
+        state.join("known_hosts").display()
+    );
+    assert_eq!(notes(&accepted), [note]);
     let known = fs::read_to_string(state.join("known_hosts")).unwrap();
     assert_eq!(known, format!("{address} {}\n", daemon.fingerprint));
     copy(&[]).expect(0);
-    copy(&["--accept-new"]).expect(0);
+    assert_eq!(notes(&copy(&["--accept-new"]).expect(0)), [""; 0]);
     assert_eq!(fs::read_to_string(state.join("known_hosts")).unwrap(), known);
 }
 
