@@ -4,13 +4,13 @@
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Summary};
-use crate::location::Location;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
 use crate::receiver::{Receiver, Target};
 use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
 use crate::session::{Ends, Session, Tally, add};
+use crate::transfer::Transfer;
 use bankfull_proto::wire::control::{Message, PathBytes};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -103,12 +103,13 @@ impl Latch {
     }
 }
 
-/// Tells where each operand lands.
-pub(crate) fn tell_landing(events: &dyn EventSink, sources: &[Location], landing: &[PathBytes]) {
-    for (source, path) in sources.iter().zip(landing) {
+/// Tells where each operand lands: `landing` are paths on the host of the destination.
+pub(crate) fn tell_landing(events: &dyn EventSink, transfer: &Transfer, landing: &[PathBytes]) {
+    for (source, path) in transfer.sources.iter().zip(landing) {
+        let path = PathBuf::from(OsString::from_vec(path.0.clone()));
         events.event(Event::Landing {
             source: source.to_path(),
-            destination: PathBuf::from(OsString::from_vec(path.0.clone())),
+            destination: transfer.destination.with_path(path).to_path(),
         });
     }
 }

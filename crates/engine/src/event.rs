@@ -63,14 +63,14 @@ pub enum Event {
     Landing {
         /// The operand as typed.
         source: PathBuf,
-        /// The path it gets.
+        /// The place it gets, with its host where that is another one.
         destination: PathBuf,
     },
     /// How far the transfer is; about ten times a second.
     Progress(Progress),
     /// A file, directory or symlink of the tree is settled.
     Settled {
-        /// Path relative to the destination.
+        /// Its path on this side: at the source when sending, at the destination otherwise.
         path: PathBuf,
         /// How it ended.
         outcome: Outcome,
@@ -139,7 +139,8 @@ pub struct Summary {
     pub symlinks: u64,
     /// Symlinks made by this run: the others were there already.
     pub links_made: u64,
-    /// Content bytes that this run copied and verified.
+    /// Content bytes that this run brought and verified, those of files that failed later included:
+    /// what is verified is kept for the next run.
     pub bytes: Bytes,
     /// Bytes on data connections, with headers and encryption, as this side counted them.
     pub wire_bytes: Bytes,
@@ -155,7 +156,11 @@ pub struct Summary {
     pub skipped_files: u64,
     /// Bytes in them.
     pub skipped_bytes: Bytes,
-    /// Files that could not be copied.
+    /// Files and symlinks that a dry run would have copied.
+    pub would_copy_entries: u64,
+    /// Bytes in them.
+    pub would_copy_bytes: Bytes,
+    /// Files, directories and symlinks that could not be copied.
     pub failed_files: u64,
     /// How many of those disappeared from the source after they were listed.
     pub vanished_files: u64,

@@ -109,6 +109,17 @@ impl Location {
         path_from(&bytes)
     }
 
+    /// Another path on the same host.
+    pub(crate) fn with_path(&self, path: PathBuf) -> Self {
+        let mut place = self.clone();
+        match &mut place {
+            Self::Local(old) | Self::Ssh { path: old, .. } | Self::Daemon { path: old, .. } => {
+                *old = path;
+            }
+        }
+        place
+    }
+
     /// The path part.
     #[must_use]
     pub fn path(&self) -> &std::path::Path {
@@ -139,6 +150,15 @@ fn path_from(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes.to_vec()))
 }
 
+/// What stands before `://`, where that could be meant as a scheme.
+fn scheme_of(bytes: &[u8]) -> Option<&str> {
+    let end = bytes.windows(3).position(|three| three == b"://")?;
+    let scheme = std::str::from_utf8(&bytes[..end]).ok()?;
+    let fits = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(fits))
+        .then_some(scheme)
+}
+
 /// Cuts `host:path` at the colon; `None` when this is a local path.
 fn split_host(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let bracket = bytes
@@ -150,15 +170,6 @@ fn split_host(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = from + bytes[from..].iter().position(|&b| b == b':')?;
     if bytes[..colon].contains(&b'/') {
         return None;
-/// What stands before `://`, where that could be meant as a scheme.
-fn scheme_of(bytes: &[u8]) -> Option<&str> {
-    let end = bytes.windows(3).position(|three| three == b"://")?;
-    let scheme = std::str::from_utf8(&bytes[..end]).ok()?;
-    let fits = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
-    (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(fits))
-        .then_some(scheme)
-}
-
     }
     Some((&bytes[..colon], &bytes[colon + 1..]))
 }
@@ -218,17 +229,6 @@ mod tests {
     }
 
     #[test]
-    fn what_ssh_would_read_as_an_option_is_refused() {
-        assert!(parse("-oProxyCommand=x:y").is_err());
-        assert!(parse("me@-host:y").is_err());
-        assert!(parse("-me@host:y").is_err());
-        assert!(parse(":y").is_err());
-    }
-
-    #[test]
-    fn bad_operands_name_themselves_and_the_way_out() {
-        for bad in ["", "bankfull:///x", "bankfull://h:0/x", "bankfull://h:x/", "bankfull://[::1/x"]
-    #[test]
     fn another_scheme_is_no_host() {
         for place in ["bankful://h/a", "http://h/", "BANKFULL://h/a"] {
             let message = parse(place).unwrap_err();
@@ -239,6 +239,17 @@ mod tests {
         assert_eq!(parse("me@host://b"), Ok(ssh(Some("me"), "host", "//b")));
     }
 
+    #[test]
+    fn what_ssh_would_read_as_an_option_is_refused() {
+        assert!(parse("-oProxyCommand=x:y").is_err());
+        assert!(parse("me@-host:y").is_err());
+        assert!(parse("-me@host:y").is_err());
+        assert!(parse(":y").is_err());
+    }
+
+    #[test]
+    fn bad_operands_name_themselves_and_the_way_out() {
+        for bad in ["", "bankfull:///x", "bankfull://h:0/x", "bankfull://h:x/", "bankfull://[::1/x"]
         {
             let message = parse(bad).unwrap_err();
             assert!(message.contains(bad), "{message}");

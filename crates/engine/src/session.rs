@@ -124,6 +124,8 @@ pub(crate) struct Counts {
     pub(crate) bytes_holes: AtomicU64,
     pub(crate) files_skipped: AtomicU64,
     pub(crate) bytes_skipped: AtomicU64,
+    pub(crate) planned: AtomicU64,
+    pub(crate) bytes_planned: AtomicU64,
     pub(crate) files_failed: AtomicU64,
     pub(crate) files_vanished: AtomicU64,
     pub(crate) wire_bytes: AtomicU64,
@@ -207,6 +209,10 @@ impl<'a> Tally<'a> {
         bytes: u64,
         hash: Option<String>,
     ) {
+        if outcome == Outcome::WouldCopy {
+            add(&self.counts.planned, 1);
+            add(&self.counts.bytes_planned, bytes);
+        }
         self.event(Event::Settled { path, outcome, bytes: Bytes(bytes), blake3: hash });
     }
 
@@ -258,6 +264,8 @@ impl<'a> Tally<'a> {
             resumed_bytes: Bytes(read(&c.bytes_resumed)),
             skipped_files: read(&c.files_skipped),
             skipped_bytes: Bytes(read(&c.bytes_skipped)),
+            would_copy_entries: read(&c.planned),
+            would_copy_bytes: Bytes(read(&c.bytes_planned)),
             failed_files: read(&c.files_failed),
             vanished_files: read(&c.files_vanished),
             specials: read(&c.specials),

@@ -28,6 +28,8 @@ struct Inner {
     /// Roots, whose descriptors cannot be opened again from a parent.
     pinned: HashMap<u64, (Arc<Dir>, PathBuf)>,
     open: HashMap<u64, Arc<Dir>>,
+    /// What messages show for a root that does not exist yet, in a dry run.
+    planned: PathBuf,
 }
 
 /// The directories of a tree.
@@ -38,6 +40,11 @@ impl DirTable {
     /// Enters a root with the path that messages show for it.
     pub(crate) fn pin(&self, id: u64, dir: Arc<Dir>, path: PathBuf) {
         lock(&self.0).pinned.insert(id, (dir, path));
+    }
+
+    /// Sets the path that messages show for roots that were not entered.
+    pub(crate) fn plan(&self, path: PathBuf) {
+        lock(&self.0).planned = path;
     }
 
     /// Enters a directory beneath another.
@@ -65,7 +72,7 @@ impl DirTable {
             names.push(&node.name);
             at = node.parent;
         }
-        let mut path = inner.pinned.get(&at).map(|(_, path)| path.clone()).unwrap_or_default();
+        let mut path = inner.pinned.get(&at).map_or(&inner.planned, |(_, path)| path).clone();
         path.extend(names.into_iter().rev());
         path
     }

@@ -22,7 +22,6 @@ pub(super) struct Human {
     local: bool,
     serving: bool,
     stopping: bool,
-    planned: (u64, Bytes),
 }
 
 impl Human {
@@ -39,7 +38,6 @@ impl Human {
             local: false,
             serving: false,
             stopping: false,
-            planned: (0, Bytes(0)),
         }
     }
 
@@ -86,11 +84,7 @@ impl Human {
     fn settled(&mut self, path: &Path, outcome: Outcome, bytes: Bytes) {
         let path = printable(path);
         match outcome {
-            Outcome::WouldCopy => {
-                self.planned.0 += 1;
-                self.planned.1 += bytes;
-                self.output.data_line(&format!("would copy {path} ({bytes})"));
-            }
+            Outcome::WouldCopy => self.output.data_line(&format!("would copy {path} ({bytes})")),
             Outcome::Unchanged if self.verbosity < 2 => {}
             Outcome::Unchanged => self.say(&format!("unchanged {path}")),
             _ => self.say_if_verbose(&format!("copied {path} ({bytes})")),
@@ -112,11 +106,8 @@ impl Human {
     }
 
     fn copied(&mut self, done: &Summary) {
-        let lines = if self.dry_run {
-            summary::plan_lines(done, self.planned.0, self.planned.1)
-        } else {
-            summary::lines(done, self.local)
-        };
+        let lines =
+            if self.dry_run { summary::plan_lines(done) } else { summary::lines(done, self.local) };
         lines.iter().for_each(|line| self.say(line));
     }
 }
@@ -284,7 +275,9 @@ mod tests {
         human.event(&landing());
         human.event(&settled("data/a", Outcome::WouldCopy));
         human.event(&settled("data/b", Outcome::Unchanged));
-        human.end(&Ending::Copied(&Summary::default()));
+        let mut done = Summary::default();
+        (done.would_copy_entries, done.would_copy_bytes) = (1, Bytes::mib(3));
+        human.end(&Ending::Copied(&done));
         assert_eq!(out.lines(), ["data -> /in/data", "would copy data/a (3.0 MiB)"]);
         assert_eq!(err.lines(), ["would copy 1 entry, 3.0 MiB"]);
     }

@@ -161,6 +161,8 @@ fn summary_fields(line: Line, summary: &Summary) -> Line {
         .field("resumed_bytes", summary.resumed_bytes.0)
         .field("skipped_files", summary.skipped_files)
         .field("skipped_bytes", summary.skipped_bytes.0)
+        .field("would_copy_entries", summary.would_copy_entries)
+        .field("would_copy_bytes", summary.would_copy_bytes.0)
         .field("failed_files", summary.failed_files)
         .field("vanished_files", summary.vanished_files)
         .field("specials", summary.specials)

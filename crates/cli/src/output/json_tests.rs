@@ -95,8 +95,9 @@ fn the_first_line_is_the_start_and_the_last_one_the_summary_even_when_files_fail
         concat!(
             r#"{"event":"summary","files":2,"dirs":0,"symlinks":0,"bytes":1000000,"#,
             r#""wire_bytes":0,"seconds":1.0,"goodput_bps":8000000,"streams":4,"retransmits":0,"#,
-            r#""resumed_bytes":0,"skipped_files":0,"skipped_bytes":0,"failed_files":1,"#,
-            r#""vanished_files":0,"specials":0,"limited_by":"network","exit_code":23}"#
+            r#""resumed_bytes":0,"skipped_files":0,"skipped_bytes":0,"would_copy_entries":0,"#,
+            r#""would_copy_bytes":0,"failed_files":1,"vanished_files":0,"specials":0,"#,
+            r#""limited_by":"network","exit_code":23}"#
         )
     );
     for line in lines {

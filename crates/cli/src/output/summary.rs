@@ -1,7 +1,7 @@
 //! The summary for people: only lines that have something to say. Rates are in bit/s where a
 //! network was crossed, and in byte/s within a host.
 
-use super::text::{byte_rate, count, duration, files, grouped};
+use super::text::{byte_rate, count, duration, entries, files, grouped};
 use bankfull::{Bytes, Summary};
 
 /// The lines of a transfer that came to its end. `local` says that no network was crossed.
@@ -15,11 +15,12 @@ pub(super) fn lines(summary: &Summary, local: bool) -> Vec<String> {
     lines
 }
 
-/// The lines of a dry run that found `entries` to copy, of `bytes` in all.
-pub(super) fn plan_lines(summary: &Summary, entries: u64, bytes: Bytes) -> Vec<String> {
-    let mut lines = vec![match entries {
-        0 => "nothing to copy".to_owned(),
-        _ => format!("would copy {}, {bytes}", count(entries, "entry", "entries")),
+/// The lines of a dry run.
+pub(super) fn plan_lines(summary: &Summary) -> Vec<String> {
+    let mut lines = vec![match (summary.would_copy_entries, summary.failed_files) {
+        (0, 0) => "nothing to copy".to_owned(),
+        (0, _) => "nothing would be copied".to_owned(),
+        (n, _) => format!("would copy {}, {}", entries(n), summary.would_copy_bytes),
     }];
     lines.extend(rest(summary));
     lines
@@ -27,28 +28,47 @@ pub(super) fn plan_lines(summary: &Summary, entries: u64, bytes: Bytes) -> Vec<S
 
 /// What a client's session did, in one line for the daemon's log.
 pub(super) fn session_line(summary: &Summary) -> String {
-    let mut line = format!(
-        "{}, {} in {} ({})",
-        files(summary.files),
-        summary.bytes,
-        duration(summary.elapsed),
-        summary.goodput()
-    );
+    let made = made(summary);
+    let mut line = match (summary.files, summary.would_copy_entries) {
+        (0, 0) if made.is_empty() => "nothing copied".to_owned(),
+        (0, 0) => made,
+        (0, planned) => format!("would copy {}", entries(planned)),
+        _ => {
+            let (moved, took) = (moved(summary), duration(summary.elapsed));
+            format!("{made}, {moved} in {took} ({})", summary.goodput())
+        }
+    };
     if summary.failed_files > 0 {
-        line.push_str(&format!(", {} failed", files(summary.failed_files)));
+        line.push_str(&format!(", {} failed", entries(summary.failed_files)));
     }
     line
 }
 
-fn copied(summary: &Summary, local: bool) -> String {
-    if summary.files == 0 {
-        return match summary.links_made {
-            0 => "nothing to copy".to_owned(),
-            made => format!("made {}", count(made, "symlink", "symlinks")),
-        };
+/// What there is now that was not there before; empty for nothing.
+fn made(summary: &Summary) -> String {
+    let links = count(summary.links_made, "symlink", "symlinks");
+    let all = [(summary.files, files(summary.files)), (summary.links_made, links)];
+    let made: Vec<_> = all.into_iter().filter(|(n, _)| *n > 0).map(|(_, text)| text).collect();
+    made.join(" and ")
+}
+
+/// How many bytes went over: more than the copied files hold, where others failed on the way.
+fn moved(summary: &Summary) -> String {
+    match summary.failed_files {
+        0 => summary.bytes.to_string(),
+        _ => format!("{} with those of failed files", summary.bytes),
     }
-    let took = duration(summary.elapsed);
-    let what = format!("copied {}, {} in {took}", files(summary.files), summary.bytes);
+}
+
+fn copied(summary: &Summary, local: bool) -> String {
+    let made = made(summary);
+    match (summary.files, summary.failed_files) {
+        (0, 0) if made.is_empty() => return "nothing to copy".to_owned(),
+        (0, _) if made.is_empty() => return "nothing copied".to_owned(),
+        (0, _) => return format!("made {made}"),
+        _ => {}
+    }
+    let what = format!("copied {made}, {} in {}", moved(summary), duration(summary.elapsed));
     if local {
         return format!("{what}: {}", byte_rate(summary.goodput()));
     }
@@ -82,7 +102,7 @@ fn rest(summary: &Summary) -> Vec<String> {
             0 => String::new(),
             n => format!(" ({} vanished from the source)", grouped(n)),
         };
-        lines.push(format!("failed: {}{vanished}", files(summary.failed_files)));
+        lines.push(format!("failed: {}{vanished}", entries(summary.failed_files)));
     }
     lines
 }
@@ -124,17 +144,18 @@ mod tests {
         (summary.files, summary.streams, summary.retransmits) = (1, 1, 1);
         (summary.skipped_files, summary.skipped_bytes) = (12, Bytes::mib(3));
         summary.resumed_bytes = Bytes(1_288_490_189);
-        summary.specials = 1;
+        (summary.specials, summary.links_made) = (1, 2);
         (summary.failed_files, summary.vanished_files) = (3, 1);
         summary.limited_by_text = "writing the destination".to_owned();
         assert_eq!(
             lines(&summary, false),
             [
-                "copied 1 file, 664.1 MiB in 3.2 s: 1.74 Gbit/s goodput over 1 stream, 1 retransmit",
+                "copied 1 file and 2 symlinks, 664.1 MiB with those of failed files in 3.2 s: \
+                 1.74 Gbit/s goodput over 1 stream, 1 retransmit",
                 "skipped 12 unchanged files (3.0 MiB)",
                 "resumed: 1.2 GiB were there already",
                 "left out 1 special file (sockets, devices, FIFOs)",
-                "failed: 3 files (1 vanished from the source)",
+                "failed: 3 entries (1 vanished from the source)",
                 "limited by: writing the destination",
             ]
         );
@@ -149,10 +170,41 @@ mod tests {
     }
 
     #[test]
+    fn where_all_failed_nothing_was_copied_and_links_alone_were_made() {
+        let mut summary = Summary::default();
+        (summary.failed_files, summary.bytes) = (1, Bytes(9));
+        assert_eq!(lines(&summary, false), ["nothing copied", "failed: 1 entry"]);
+        assert_eq!(plan_lines(&summary), ["nothing would be copied", "failed: 1 entry"]);
+        summary.links_made = 1;
+        assert_eq!(lines(&summary, false), ["made 1 symlink", "failed: 1 entry"]);
+    }
+
+    #[test]
+    fn a_session_is_one_line_with_what_there_was() {
+        let mut summary = Summary::default();
+        assert_eq!(session_line(&summary), "nothing copied");
+        summary.links_made = 1;
+        assert_eq!(session_line(&summary), "1 symlink");
+        summary.would_copy_entries = 2;
+        assert_eq!(session_line(&summary), "would copy 2 entries");
+        (summary.files, summary.bytes, summary.failed_files) = (1, Bytes(1000), 2);
+        summary.elapsed = Duration::from_secs(1);
+        assert_eq!(
+            session_line(&summary),
+            "1 file and 1 symlink, 1000 B with those of failed files in 1.0 s (8.0 kbit/s), \
+             2 entries failed"
+        );
+    }
+
+    #[test]
     fn a_plan_counts_entries() {
-        let summary = Summary::default();
-        assert_eq!(plan_lines(&summary, 0, Bytes(0)), ["nothing to copy"]);
-        assert_eq!(plan_lines(&summary, 1, Bytes(5)), ["would copy 1 entry, 5 B"]);
-        assert_eq!(plan_lines(&summary, 2000, Bytes(5)), ["would copy 2 000 entries, 5 B"]);
+        let plan = |entries, bytes| {
+            let mut summary = Summary::default();
+            (summary.would_copy_entries, summary.would_copy_bytes) = (entries, Bytes(bytes));
+            plan_lines(&summary)
+        };
+        assert_eq!(plan(0, 0), ["nothing to copy"]);
+        assert_eq!(plan(1, 5), ["would copy 1 entry, 5 B"]);
+        assert_eq!(plan(2000, 5), ["would copy 2 000 entries, 5 B"]);
     }
 }

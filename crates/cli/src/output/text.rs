@@ -52,6 +52,11 @@ pub(super) fn files(number: u64) -> String {
     count(number, "file", "files")
 }
 
+/// A number of files, directories and symlinks.
+pub(super) fn entries(number: u64) -> String {
+    count(number, "entry", "entries")
+}
+
 /// How long something took: `3.2 s`, `4 min 05 s`, `2 h 03 min`.
 pub(super) fn duration(time: Duration) -> String {
     let seconds = time.as_secs();

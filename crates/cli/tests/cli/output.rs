@@ -199,7 +199,8 @@ fn a_summary_for_people_says_what_happened() {
         run(command.arg(here.join("tree")).arg(daemon.url(""))).expect(0)
     };
     let plan = copy(&["-n"]);
-    assert!(plan.out.contains("tree -> tree\n"), "{}", plan.out);
+    let landing = format!("tree -> {}\n", daemon.url("tree"));
+    assert!(plan.out.contains(&landing), "{}", plan.out);
     assert!(plan.out.contains("large (3.0 MiB)\n"), "{}", plan.out);
     let first = copy(&["-v"]).err;
     for words in

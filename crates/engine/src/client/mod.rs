@@ -153,7 +153,7 @@ fn run_greeted(
     let (mut far, opened) = far.attend(cancel, |far| far.agree(open))?;
     let part = match request.direction {
         Direction::Push => {
-            tell_landing(events, &transfer.sources, &opened.landing);
+            tell_landing(events, transfer, &opened.landing);
             Part::Send { items, dry_run: transfer.dry_run }
         }
         Direction::Pull => Part::Receive(receive_target(transfer, &opened.sources, events)?),
@@ -226,7 +226,7 @@ fn receive_target(
     };
     let typed = path_bytes(transfer.destination.path());
     let (target, landing) = Anchor::Host.open_destination(&typed.0, sources, options)?;
-    tell_landing(events, &transfer.sources, &landing);
+    tell_landing(events, transfer, &landing);
     Ok(target)
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn run(
     let destination = path_bytes(transfer.destination.path());
     refuse_into_itself(&items, transfer.destination.path())?;
     let (target, landing) = Anchor::Host.open_destination(&destination.0, &sources, options)?;
-    tell_landing(events, &transfer.sources, &landing);
+    tell_landing(events, transfer, &landing);
     let software = crate::client::software();
     events.event(Event::Connected { route: Route::Local, software, encrypted: false });
     let session = Arc::new(Session::default());

@@ -130,8 +130,9 @@ impl<'a> Receiver<'a> {
         target: Target,
     ) -> (Self, mpsc::Receiver<Arc<Incoming>>) {
         let dirs = DirTable::default();
-        if let Some(base) = &target.base {
-            dirs.pin(0, Arc::clone(base), target.shown);
+        match &target.base {
+            Some(base) => dirs.pin(0, Arc::clone(base), target.shown),
+            None => dirs.plan(target.shown),
         }
         let (compare, queue) = mpsc::channel();
         let receiver = Self {

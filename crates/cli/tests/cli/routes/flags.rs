@@ -237,22 +237,28 @@ fn a_dry_run_changes_nothing_and_tells_what_would_land_where() {
     let before = (snapshot(from.path()), snapshot(to.path()));
     let tree = from.join("tree").to_str().unwrap().to_owned();
     let out = |name: &str| to.join(name).to_str().unwrap().to_owned();
-    for (mut command, source, destination, landing) in [
-        (daemon.cp(), tree.clone(), daemon.url("out"), "out/tree".to_owned()),
-        (daemon.cp(), tree.clone(), daemon.url("new"), "new/tree".to_owned()),
-        (sources.cp(), sources.url("tree"), out("out"), out("out/tree")),
-        (cp(), tree.clone(), out("new"), out("new/tree")),
+    for (mut command, source, destination, landing, shown) in [
+        (daemon.cp(), tree.clone(), daemon.url("out"), daemon.url("out/tree"), tree.clone()),
+        (daemon.cp(), tree.clone(), daemon.url("new"), daemon.url("new/tree"), tree.clone()),
+        (sources.cp(), sources.url("tree"), out("out"), out("out/tree"), out("out/tree")),
+        (sources.cp(), sources.url("tree"), out("new"), out("new/tree"), out("new/tree")),
+        (sources.cp(), sources.url("tree/"), out("new"), out("new"), out("new")),
+        (cp(), tree.clone(), out("new"), out("new/tree"), out("new/tree")),
+        (cp(), tree.clone(), out("out"), out("out/tree"), out("out/tree")),
     ] {
         let done = run(command.arg("-n").arg(&source).arg(&destination)).expect(0);
         let events = done.events();
         let landed = events.iter().find(|e| e["event"] == "landing").unwrap();
         assert_eq!(landed["destination"], landing, "{source} to {destination}");
-        let planned = events.iter().filter(|e| e["outcome"] == "would-copy");
-        let mut planned: Vec<_> = planned.map(|e| e["path"].as_str().unwrap()).collect();
-        planned.sort_unstable();
-        assert!(planned.iter().any(|path| path.ends_with("tree/large")), "{planned:?}");
-        assert!(planned.iter().any(|path| path.ends_with("tree/sub/small")), "{planned:?}");
+        let planned: Vec<_> = events.iter().filter(|e| e["outcome"] == "would-copy").collect();
+        let paths: Vec<_> = planned.iter().map(|e| e["path"].as_str().unwrap()).collect();
+        for name in ["large", "sub/small"] {
+            assert!(paths.contains(&&*format!("{shown}/{name}")), "{shown}/{name}: {paths:?}");
+        }
         assert_eq!(done.figures(["files", "bytes"]), [0, 0]);
+        let bytes = planned.iter().map(|e| e["bytes"].as_u64().unwrap()).sum();
+        let figures = done.figures(["would_copy_entries", "would_copy_bytes"]);
+        assert_eq!(figures, [planned.len() as u64, bytes]);
     }
     assert_eq!((snapshot(from.path()), snapshot(to.path())), before);
 }
