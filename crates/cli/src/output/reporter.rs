@@ -15,7 +15,7 @@ const QUEUE_MAX: usize = 1024;
 const TICK: Duration = Duration::from_millis(1000 / DRAW_HZ as u64);
 
 enum Message {
-    Event(Event),
+    Event(Box<Event>),
     Stopping,
     Finish,
 }
@@ -77,7 +77,7 @@ impl EventSink for Reporter {
                 *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
             }
             Event::Settled { .. } if !self.wants_settled => {}
-            event => self.send(Message::Event(event)),
+            event => self.send(Message::Event(Box::new(event))),
         }
     }
 }
