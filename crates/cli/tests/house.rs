@@ -11,13 +11,14 @@ use std::{fs, str};
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
 /// Which crates of ours a crate may use. (ARCHITECTURE.md, "Crates, one direction")
-const MAY_USE: [(&str, &[&str]); 6] = [
+const MAY_USE: [(&str, &[&str]); 7] = [
     ("bankfull-control", &[]),
     ("bankfull-proto", &["bankfull-control"]),
     ("bankfull-sys", &[]),
     ("bankfull", &["bankfull-control", "bankfull-proto", "bankfull-sys"]),
     ("bankfull-cli", &["bankfull"]),
     ("bankfull-sim", &["bankfull-control", "bankfull-proto"]),
+    ("bankfull-lab", &["bankfull-control", "bankfull-sim", "bankfull-sys"]),
 ];
 
 /// Depends on nothing, not even for its tests: it decides, and anyone can read all of it.

@@ -11,4 +11,4 @@ mod meter;
 mod units;
 
 pub use meter::{Limit, Stage, StageMeter, StageTimes, limited_by};
-pub use units::{Bytes, Rate};
+pub use units::{Bytes, Rate, UnitError};

@@ -1,8 +1,10 @@
 //! Unit types: amounts of data and rates. They do arithmetic and print themselves; they measure
 //! nothing.
 
+use std::error::Error;
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
+use std::str::FromStr;
 use std::time::Duration;
 
 /// An amount of data in bytes. Range: 0 to 2^64 − 1 (16 EiB); sums saturate.
@@ -120,6 +122,77 @@ impl fmt::Display for Rate {
     }
 }
 
+/// A text that is no amount or rate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitError {
+    text: String,
+    wanted: &'static str,
+}
+
+impl fmt::Display for UnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no {}", self.text, self.wanted)
+    }
+}
+
+impl Error for UnitError {}
+
+/// `300`, `64KiB`, `1.5 MB`: bytes, with decimal (k, M, G, T) or binary (Ki, Mi, Gi, Ti) prefixes;
+/// the B may be missing.
+impl FromStr for Bytes {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let wanted = "amount of data: write 64KiB, 300kB, 1.5MB …";
+        let fail = || UnitError { text: text.to_owned(), wanted };
+        let (number, unit) = split_number(text).ok_or_else(fail)?;
+        let unit = unit.strip_suffix(['b', 'B']).unwrap_or(unit);
+        let factor = match unit.to_ascii_lowercase().as_str() {
+            "" => 1.0,
+            "k" => 1e3,
+            "m" => 1e6,
+            "g" => 1e9,
+            "t" => 1e12,
+            "ki" => 1024.0,
+            "mi" => 1024.0 * 1024.0,
+            "gi" => 1024.0 * 1024.0 * 1024.0,
+            "ti" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+            _ => return Err(fail()),
+        };
+        // `as` saturates.
+        Ok(Self((number * factor).round() as u64))
+    }
+}
+
+/// `10gbit`, `1.5 Gbit/s`, `800kbit`: bits per second with decimal prefixes.
+impl FromStr for Rate {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let wanted = "rate: write 100mbit, 1.5gbit …";
+        let fail = || UnitError { text: text.to_owned(), wanted };
+        let (number, unit) = split_number(text).ok_or_else(fail)?;
+        let unit = unit.to_ascii_lowercase();
+        let factor = match unit.strip_suffix("/s").unwrap_or(&unit) {
+            "bit" => 1.0,
+            "kbit" => 1e3,
+            "mbit" => 1e6,
+            "gbit" => 1e9,
+            "tbit" => 1e12,
+            _ => return Err(fail()),
+        };
+        Ok(Self::from_bits_per_sec(number * factor))
+    }
+}
+
+/// A number that is finite and not negative, and what follows it.
+fn split_number(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number = text[..end].parse().ok()?;
+    Some((number, text[end..].trim_start()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,5 +237,26 @@ mod tests {
         let rate = Bytes::mib(100).per(Duration::from_secs(2));
         assert_eq!(rate.bits_per_sec(), 100 * 1024 * 1024 * 4);
         assert_eq!(rate.time_for(Bytes::mib(100)), Some(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn amounts_and_rates_are_read_as_people_write_them() {
+        let bytes = [("300", 300), ("64KiB", 65_536), ("300kB", 300_000), ("1.5 M", 1_500_000)];
+        for (text, expected) in bytes {
+            assert_eq!(text.parse(), Ok(Bytes(expected)), "{text}");
+        }
+        let rates = [("10gbit", 1e10), ("1.5 Gbit/s", 1.5e9), ("800kbit", 8e5), ("0bit", 0.0)];
+        for (text, expected) in rates {
+            assert_eq!(text.parse(), Ok(Rate::from_bits_per_sec(expected)), "{text}");
+        }
+        for text in ["", "kB", "-1", "1e3", "1.2.3", "5 apples", "5bit"] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+        // A rate needs its unit: bytes and bits are too easily taken for each other.
+        for text in ["", "10", "10MB/s", "fast", "-1mbit", "10g"] {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+        let error = "ten".parse::<Rate>().unwrap_err().to_string();
+        assert_eq!(error, "\"ten\" is no rate: write 100mbit, 1.5gbit …");
     }
 }

@@ -22,6 +22,7 @@ pub mod socket;
 pub mod stat;
 #[cfg(test)]
 mod testing;
+pub mod tun;
 
 pub use dir::{Dir, Entry};
 pub use file::{

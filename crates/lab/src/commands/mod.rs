@@ -1,0 +1,4 @@
+//! What the command `bankfull-lab` does.
+
+pub mod doctor;
+pub mod path;

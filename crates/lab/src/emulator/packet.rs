@@ -1,0 +1,287 @@
+//! Packets as the kernel hands them over: an offload header, then an IPv4 packet that may be a
+//! super-packet of many TCP segments. Reads what a link must know, and cuts segments out.
+//!
+//! Only IPv4 is understood; the hosts of the lab speak nothing else.
+
+use bankfull_sim::Burst;
+use bankfull_sys::tun::OFFLOAD_HEADER_BYTES;
+use std::net::Ipv4Addr;
+
+/// `VIRTIO_NET_HDR_GSO_TCPV4`, in the low bits of the offload header's second byte.
+const GSO_TCPV4: u8 = 1;
+/// `VIRTIO_NET_HDR_GSO_ECN`, a flag in the same byte.
+const GSO_ECN: u8 = 0x80;
+
+/// Largest header before the payload: offload, IPv4 with options, TCP with options.
+pub(crate) const HEADER_BYTES_MAX: usize = OFFLOAD_HEADER_BYTES + 60 + 60;
+
+const PROTOCOL_TCP: u8 = 6;
+const PROTOCOL_UDP: u8 = 17;
+const TCP_FIN: u8 = 0x01;
+const TCP_PSH: u8 = 0x08;
+const TCP_CWR: u8 = 0x80;
+
+/// What distinguishes one conversation from another, seen in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowKey {
+    /// Where it comes from.
+    pub source: Ipv4Addr,
+    /// Where it goes.
+    pub destination: Ipv4Addr,
+    /// IP protocol number: 6 is TCP, 17 is UDP, 1 is ICMP.
+    pub protocol: u8,
+    /// Port at the source; zero for protocols without.
+    pub source_port: u16,
+    /// Port at the destination; zero for protocols without.
+    pub destination_port: u16,
+}
+
+/// A packet with its offload header.
+#[derive(Debug)]
+pub(crate) struct Packet {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) flow: FlowKey,
+    pub(crate) burst: Burst,
+    /// Bytes of the offload, IP and TCP headers together; only of use in a super-packet.
+    header_bytes: usize,
+    ip_header_bytes: usize,
+    /// Payload bytes of each segment but the last.
+    segment_bytes: usize,
+}
+
+/// Segments of a packet, ready to be written: a header of their own and the payload.
+pub(crate) struct Cut<'p> {
+    header: [u8; HEADER_BYTES_MAX],
+    header_bytes: usize,
+    payload: &'p [u8],
+}
+
+impl Cut<'_> {
+    pub(crate) fn header(&self) -> &[u8] {
+        &self.header[..self.header_bytes]
+    }
+
+    pub(crate) fn payload(&self) -> &[u8] {
+        self.payload
+    }
+}
+
+impl Packet {
+    /// Understands a packet; `None` when it is not whole, or not IPv4.
+    pub(crate) fn parse(bytes: Vec<u8>) -> Option<Self> {
+        let (offload, ip) = bytes.split_at_checked(OFFLOAD_HEADER_BYTES)?;
+        let ip_header_bytes = usize::from(*ip.first()? & 0x0f) * 4;
+        if ip[0] >> 4 != 4 || !(20..=ip.len()).contains(&ip_header_bytes) {
+            return None;
+        }
+        let total = usize::from(be16(ip, 2)?);
+        if total < ip_header_bytes || total > ip.len() {
+            return None;
+        }
+        let protocol = ip[9];
+        let ports = if matches!(protocol, PROTOCOL_TCP | PROTOCOL_UDP) && !is_fragment(ip) {
+            (be16(ip, ip_header_bytes)?, be16(ip, ip_header_bytes + 2)?)
+        } else {
+            (0, 0)
+        };
+        let flow = FlowKey {
+            source: Ipv4Addr::new(ip[12], ip[13], ip[14], ip[15]),
+            destination: Ipv4Addr::new(ip[16], ip[17], ip[18], ip[19]),
+            protocol,
+            source_port: ports.0,
+            destination_port: ports.1,
+        };
+        let segment_bytes = usize::from(u16::from_le_bytes([offload[4], offload[5]]));
+        let is_super = offload[1] & !GSO_ECN == GSO_TCPV4 && protocol == PROTOCOL_TCP;
+        let mut packet = Self {
+            flow,
+            burst: Burst::packet(total as u32),
+            header_bytes: OFFLOAD_HEADER_BYTES + total,
+            ip_header_bytes,
+            segment_bytes,
+            bytes,
+        };
+        if is_super && segment_bytes > 0 {
+            packet.understand_segments(total)?;
+        }
+        Some(packet)
+    }
+
+    fn understand_segments(&mut self, total: usize) -> Option<()> {
+        let ip = &self.bytes[OFFLOAD_HEADER_BYTES..];
+        let tcp_header = usize::from(ip.get(self.ip_header_bytes + 12)? >> 4) * 4;
+        let headers = self.ip_header_bytes + tcp_header;
+        if tcp_header < 20 || headers > total {
+            return None;
+        }
+        let payload = total - headers;
+        let segments = payload.div_ceil(self.segment_bytes).max(1);
+        let last = payload - (segments - 1) * self.segment_bytes;
+        self.header_bytes = OFFLOAD_HEADER_BYTES + headers;
+        self.burst = Burst {
+            segments: segments as u32,
+            segment_bytes: (headers + self.segment_bytes) as u32,
+            last_bytes: (headers + last) as u32,
+        };
+        Some(())
+    }
+
+    /// What of the burst is in some of its segments.
+    pub(crate) fn burst_of(&self, first: u32, count: u32) -> Burst {
+        let last = first + count - 1;
+        Burst { segments: count, last_bytes: self.burst.bytes_of(last), ..self.burst }
+    }
+
+    /// Bytes on the line of some segments.
+    pub(crate) fn wire_bytes(&self, first: u32, count: u32) -> u64 {
+        (first..first + count).map(|segment| u64::from(self.burst.bytes_of(segment))).sum()
+    }
+
+    /// Some segments as a packet of their own.
+    pub(crate) fn cut(&self, first: u32, count: u32) -> Cut<'_> {
+        let mut header = [0; HEADER_BYTES_MAX];
+        if count == self.burst.segments {
+            return Cut { header, header_bytes: 0, payload: &self.bytes };
+        }
+        let all = &self.bytes[self.header_bytes..];
+        let from = first as usize * self.segment_bytes;
+        let to = all.len().min((first + count) as usize * self.segment_bytes);
+        let payload = &all[from..to];
+        let own = &mut header[..self.header_bytes];
+        own.copy_from_slice(&self.bytes[..self.header_bytes]);
+        if count == 1 {
+            own[1] = 0;
+            own[4..6].fill(0);
+        }
+        let (ip, tcp) = own[OFFLOAD_HEADER_BYTES..].split_at_mut(self.ip_header_bytes);
+        let tcp_bytes = tcp.len() + payload.len();
+        put16(ip, 2, (self.ip_header_bytes + tcp_bytes) as u16);
+        // The kernel counts a super-packet's identifications up when it cuts it.
+        let identification = u16::from_be_bytes([ip[4], ip[5]]);
+        put16(ip, 4, identification.wrapping_add(first as u16));
+        put16(ip, 10, 0);
+        put16(ip, 10, !ones_sum(ip, 0));
+        let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+        tcp[4..8].copy_from_slice(&sequence.wrapping_add(from as u32).to_be_bytes());
+        if first > 0 {
+            tcp[13] &= !TCP_CWR;
+        }
+        if first + count < self.burst.segments {
+            tcp[13] &= !(TCP_FIN | TCP_PSH);
+        }
+        // Super-packets come with the sum of the pseudo-header, to be completed by hardware.
+        let start = tcp_bytes as u32 + u32::from(PROTOCOL_TCP);
+        put16(tcp, 16, ones_sum(&ip[12..20], start));
+        Cut { header, header_bytes: self.header_bytes, payload }
+    }
+}
+
+/// Whether it is a fragment other than the first, which has no ports.
+fn is_fragment(ip: &[u8]) -> bool {
+    be16(ip, 6).is_some_and(|field| field & 0x1fff != 0)
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]))
+}
+
+fn put16(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+/// The Internet's checksum before it is inverted (RFC 1071): the ones' complement sum of 16-bit
+/// words.
+fn ones_sum(bytes: &[u8], start: u32) -> u16 {
+    let mut sum = start;
+    for word in bytes.chunks(2) {
+        sum += u32::from(word[0]) << 8 | u32::from(word.get(1).copied().unwrap_or(0));
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A TCP packet of `payload` bytes, in segments of `segment` where that is not zero.
+    fn tcp(payload: usize, segment: u16) -> Vec<u8> {
+        let mut bytes = vec![0; OFFLOAD_HEADER_BYTES];
+        bytes[0] = 1;
+        bytes[1] = if segment > 0 { GSO_TCPV4 } else { 0 };
+        bytes[4..6].copy_from_slice(&segment.to_le_bytes());
+        let total = (20 + 32 + payload) as u16;
+        let mut ip = vec![0x45, 0, 0, 0, 0xff, 0xff, 0x40, 0, 64, 6, 0, 0];
+        ip.extend([10, 77, 0, 1, 10, 77, 0, 2]);
+        put16(&mut ip, 2, total);
+        let sum = !ones_sum(&ip, 0);
+        put16(&mut ip, 10, sum);
+        let mut header = vec![0; 32];
+        put16(&mut header, 0, 40_000);
+        put16(&mut header, 2, 5201);
+        header[4..8].copy_from_slice(&u32::MAX.to_be_bytes());
+        header[12] = 8 << 4;
+        header[13] = TCP_FIN | TCP_PSH | TCP_CWR | 0x10;
+        bytes.extend(ip);
+        bytes.extend(header);
+        bytes.extend((0..payload).map(|n| n as u8));
+        bytes
+    }
+
+    #[test]
+    fn a_plain_packet_is_one_segment_of_its_length() {
+        let packet = Packet::parse(tcp(1000, 0)).unwrap();
+        assert_eq!(packet.burst, Burst::packet(1052));
+        assert_eq!(packet.flow.destination, Ipv4Addr::new(10, 77, 0, 2));
+        assert_eq!((packet.flow.source_port, packet.flow.destination_port), (40_000, 5201));
+        let cut = packet.cut(0, 1);
+        assert_eq!((cut.header().len(), cut.payload()), (0, &packet.bytes[..]));
+    }
+
+    #[test]
+    fn each_segment_of_a_super_packet_is_charged_its_headers() {
+        let packet = Packet::parse(tcp(3500, 1448)).unwrap();
+        let burst = Burst { segments: 3, segment_bytes: 1500, last_bytes: 52 + 3500 - 2896 };
+        assert_eq!(packet.burst, burst);
+        assert_eq!(packet.wire_bytes(0, 3), 3500 + 3 * 52);
+        assert_eq!(packet.burst_of(1, 2).last_bytes, burst.last_bytes);
+        assert_eq!(packet.burst_of(0, 2).last_bytes, 1500);
+    }
+
+    #[test]
+    fn what_is_cut_out_is_a_whole_packet_again() {
+        let packet = Packet::parse(tcp(3500, 1448)).unwrap();
+        let cases = [(0, 1, 0..1448), (0, 2, 0..2896), (1, 1, 1448..2896), (2, 1, 2896..3500)];
+        for (first, count, range) in cases {
+            let cut = packet.cut(first, count);
+            let whole = [cut.header(), cut.payload()].concat();
+            assert_eq!(cut.payload(), &packet.bytes[OFFLOAD_HEADER_BYTES + 52..][range.clone()]);
+            let (offload, ip) = whole.split_at(OFFLOAD_HEADER_BYTES);
+            assert_eq!(offload[1] != 0, count > 1, "a single segment is no super-packet");
+            assert_eq!(be16(ip, 2), Some((52 + range.len()) as u16));
+            assert_eq!(ones_sum(&ip[..20], 0), 0xffff, "the IP checksum is right");
+            let tcp = &ip[20..];
+            let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+            assert_eq!(sequence, u32::MAX.wrapping_add(range.start as u32));
+            let flags = (tcp[13] & (TCP_FIN | TCP_PSH) != 0, tcp[13] & TCP_CWR != 0);
+            assert_eq!(flags, (first + count == 3, first == 0));
+            let pseudo = ones_sum(&ip[12..20], 6 + 32 + range.len() as u32);
+            assert_eq!(be16(tcp, 16), Some(pseudo));
+            let again = Packet::parse(whole).unwrap();
+            assert_eq!(again.burst.segments, count);
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_or_no_ipv4_is_refused() {
+        let good = tcp(3500, 1448);
+        for len in 0..good.len() {
+            assert!(Packet::parse(good[..len].to_vec()).is_none(), "{len}");
+        }
+        let mut six = good;
+        six[OFFLOAD_HEADER_BYTES] = 0x60;
+        assert!(Packet::parse(six).is_none());
+    }
+}

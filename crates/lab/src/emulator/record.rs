@@ -1,0 +1,212 @@
+//! What the emulator saw: backlog, drops and delivered bytes at short intervals, and its own
+//! lateness. This is the ground truth that measurements of others are compared with.
+
+use super::packet::FlowKey;
+use bankfull_control::Bytes;
+use bankfull_sim::{Counts, Link};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Flows that are told apart; what others deliver is counted with the port only. (ours: 256 senders
+/// with some connections each)
+const FLOWS_MAX: usize = 4096;
+
+/// One interval of one port.
+#[derive(Debug, Clone, Default)]
+pub struct Sample {
+    /// When the interval ends, since the start.
+    pub at: Duration,
+    /// Largest backlog seen in it.
+    pub backlog_max: Bytes,
+    /// Backlog at its end.
+    pub backlog: Bytes,
+    /// Segments dropped for want of room.
+    pub overflowed: u64,
+    /// Segments lost on the line.
+    pub lost: u64,
+    /// Bytes that arrived at the host, headers included.
+    pub delivered: Bytes,
+    /// The same by flow; the index leads into [`Recording::flows`].
+    pub flows: BTreeMap<usize, Bytes>,
+}
+
+/// Everything that was recorded in a run.
+#[derive(Debug, Clone, Default)]
+pub struct Recording {
+    /// Length of an interval.
+    pub interval: Duration,
+    /// The flows that were seen, in the order of their coming.
+    pub flows: Vec<FlowKey>,
+    /// For each port its intervals, one after another.
+    pub ports: Vec<Vec<Sample>>,
+    /// For each port what became of everything.
+    pub totals: Vec<Counts>,
+    /// How late deliveries were.
+    pub lateness: Lateness,
+    /// Packets that the hosts' interfaces dropped before the emulator read them: must be none.
+    pub unread: u64,
+    /// Packets for addresses that no host has, and those that are no IPv4.
+    pub stray: u64,
+    /// Packets that a host's interface refused.
+    pub refused: u64,
+}
+
+/// A histogram of the time between planned and real delivery.
+#[derive(Debug, Clone)]
+pub struct Lateness {
+    /// Deliveries whose lateness is below 2^i microseconds and not below half of that.
+    buckets: [u64; 32],
+    max: Duration,
+}
+
+impl Default for Lateness {
+    fn default() -> Self {
+        Self { buckets: [0; 32], max: Duration::ZERO }
+    }
+}
+
+impl Lateness {
+    pub(crate) fn add(&mut self, late: Duration) {
+        let micros = late.as_micros().min(1 << 30) as u64;
+        self.buckets[(u64::BITS - micros.leading_zeros()) as usize] += 1;
+        self.max = self.max.max(late);
+    }
+
+    /// How many deliveries there were.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The latest of all.
+    #[must_use]
+    pub fn max(&self) -> Duration {
+        self.max
+    }
+
+    /// An upper bound of the lateness that a share of the deliveries kept: a power of two
+    /// microseconds.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Duration {
+        let wanted = (self.count() as f64 * share).ceil() as u64;
+        let mut seen = 0;
+        for (at, count) in self.buckets.iter().enumerate() {
+            seen += count;
+            if seen >= wanted {
+                return Duration::from_micros(1 << at).min(self.max);
+            }
+        }
+        self.max
+    }
+}
+
+/// Records while the network runs.
+pub(crate) struct Recorder {
+    recording: Recording,
+    current: Vec<Sample>,
+    before: Vec<Counts>,
+    next: Duration,
+    last_flow: Option<(FlowKey, usize)>,
+}
+
+impl Recorder {
+    pub(crate) fn new(ports: usize, interval: Duration) -> Self {
+        let recording = Recording {
+            interval,
+            ports: vec![Vec::new(); ports],
+            totals: vec![Counts::default(); ports],
+            ..Recording::default()
+        };
+        Self {
+            recording,
+            current: vec![Sample::default(); ports],
+            before: vec![Counts::default(); ports],
+            next: interval,
+            last_flow: None,
+        }
+    }
+
+    pub(crate) fn late(&mut self, late: Duration) {
+        self.recording.lateness.add(late);
+    }
+
+    pub(crate) fn stray(&mut self) {
+        self.recording.stray += 1;
+    }
+
+    pub(crate) fn refused(&mut self) {
+        self.recording.refused += 1;
+    }
+
+    /// Something was queued at a port.
+    pub(crate) fn queued(&mut self, port: usize, now: Duration, link: &mut Link) {
+        let sample = &mut self.current[port];
+        sample.backlog_max = sample.backlog_max.max(link.backlog(now));
+    }
+
+    /// Bytes arrive at the host behind a port.
+    pub(crate) fn delivered(&mut self, port: usize, flow: &FlowKey, bytes: u64) {
+        let number = match self.last_flow {
+            Some((last, number)) if last == *flow => Some(number),
+            _ => self.number_of(flow),
+        };
+        let sample = &mut self.current[port];
+        sample.delivered += Bytes(bytes);
+        if let Some(number) = number {
+            self.last_flow = Some((*flow, number));
+            *sample.flows.entry(number).or_default() += Bytes(bytes);
+        }
+    }
+
+    fn number_of(&mut self, flow: &FlowKey) -> Option<usize> {
+        let flows = &mut self.recording.flows;
+        flows.iter().position(|known| known == flow).or_else(|| {
+            (flows.len() < FLOWS_MAX).then(|| {
+                flows.push(*flow);
+                flows.len() - 1
+            })
+        })
+    }
+
+    /// Closes the intervals that have ended by `now`.
+    pub(crate) fn advance(&mut self, now: Duration, ports: &mut [Link]) {
+        while now >= self.next {
+            for (at, port) in ports.iter_mut().enumerate() {
+                let counts = port.counts();
+                let before = std::mem::replace(&mut self.before[at], counts);
+                let mut sample = std::mem::take(&mut self.current[at]);
+                sample.at = self.next;
+                sample.backlog = port.backlog(self.next);
+                sample.backlog_max = sample.backlog_max.max(sample.backlog);
+                sample.overflowed = counts.overflowed - before.overflowed;
+                sample.lost = counts.lost - before.lost;
+                self.recording.ports[at].push(sample);
+            }
+            self.next += self.recording.interval;
+        }
+    }
+
+    /// Ends the recording.
+    pub(crate) fn finish(mut self, ports: &[Link]) -> Recording {
+        self.recording.totals = ports.iter().map(Link::counts).collect();
+        self.recording
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lateness_tells_quantiles_as_upper_bounds() {
+        let mut lateness = Lateness::default();
+        for micros in 1..=100 {
+            lateness.add(Duration::from_micros(micros * 10));
+        }
+        assert_eq!(lateness.count(), 100);
+        assert_eq!(lateness.max(), Duration::from_millis(1));
+        assert_eq!(lateness.quantile(0.5), Duration::from_micros(512));
+        assert_eq!(lateness.quantile(0.99), Duration::from_millis(1));
+        assert_eq!(Lateness::default().quantile(0.99), Duration::ZERO);
+    }
+}

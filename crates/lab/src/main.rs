@@ -1,0 +1,39 @@
+//! `bankfull-lab`: emulated networks on this machine, and what runs on them.
+
+use bankfull_lab::commands::{doctor, path};
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// An emulated network on one machine, for whatever runs on Linux.
+///
+/// Hosts are network namespaces of this machine; the link between them is emulated by this program,
+/// so that no kernel module but `tun` is needed. Needs root.
+#[derive(Debug, Parser)]
+#[command(name = "bankfull-lab", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs a command across an emulated path
+    Path(Box<path::Flags>),
+    /// Says what this machine lacks, and how to get it
+    Doctor,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match &cli.command {
+        Command::Path(flags) => path::run(flags),
+        Command::Doctor => Ok(doctor::run()),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            bankfull_lab::say(&format!("bankfull-lab: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}

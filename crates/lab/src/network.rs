@@ -1,0 +1,187 @@
+//! A network at work: hosts, the emulator between them, and whether a run on it may be believed.
+
+use crate::emulator::{Emulator, Recording, Station};
+use crate::error::{LabError, Result};
+use crate::hosts::{Hosts, Setup};
+use bankfull_sim::{LinkConfig, PathConfig};
+use socket2::{Domain, Socket, Type};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+/// Share of deliveries whose lateness counts, the others being the machine's hiccups.
+/// (design: "a run whose p99 lateness exceeds max(1 ms, 2 % of RTT) is void")
+const LATENESS_SHARE: f64 = 0.99;
+const LATENESS_MAX: Duration = Duration::from_millis(1);
+const LATENESS_RTT_SHARE: f64 = 0.02;
+
+/// What a network is like.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// For each host its uplink and the port towards it. The first is the usual sender, the last
+    /// the receiver.
+    pub hosts: Vec<(LinkConfig, LinkConfig)>,
+    /// The longest round trip without queues.
+    pub rtt: Duration,
+    /// Congestion control of all connections; `None`: what the host and the programs choose.
+    pub congestion: Option<String>,
+    /// Largest TCP buffers; `None`: the machine's.
+    pub tcp_buffer_bytes: Option<u64>,
+    /// Decides loss and cross traffic.
+    pub seed: u64,
+    /// Length of the intervals that are recorded.
+    pub interval: Duration,
+}
+
+impl Plan {
+    /// Two hosts and a path from the first to the second.
+    #[must_use]
+    pub fn path(path: &PathConfig) -> Self {
+        let sender = (LinkConfig::default(), path.reverse.clone());
+        let receiver = (LinkConfig::default(), path.forward.clone());
+        Self {
+            hosts: vec![sender, receiver],
+            rtt: path.rtt(),
+            congestion: None,
+            tcp_buffer_bytes: None,
+            seed: 1,
+            interval: Duration::from_millis(10),
+        }
+    }
+
+    /// Many senders behind one port towards the last host, which a quick link leads back from.
+    #[must_use]
+    pub fn fan_in(senders: usize, access: &LinkConfig, path: &PathConfig) -> Self {
+        let mut plan = Self::path(path);
+        let sender = (access.clone(), path.reverse.clone());
+        let receiver = (LinkConfig::default(), path.forward.clone());
+        plan.hosts = vec![sender; senders];
+        plan.hosts.push(receiver);
+        plan.rtt = path.rtt() + access.delay;
+        plan
+    }
+}
+
+/// A network at work. Hosts and processes on them end with it.
+#[derive(Debug)]
+pub struct Network {
+    // In this order: first the processes go, then the link.
+    hosts: Hosts,
+    emulator: Emulator,
+    count: usize,
+    rtt: Duration,
+}
+
+impl Network {
+    /// Builds it.
+    ///
+    /// # Errors
+    /// What [`Hosts::create`] and [`Emulator::start`] say; [`LabError::Usage`] when the congestion
+    /// control that was asked for is not what connections get.
+    pub fn start(plan: &Plan) -> Result<Self> {
+        let setup = Setup {
+            count: plan.hosts.len(),
+            congestion: plan.congestion.clone(),
+            tcp_buffer_bytes: plan.tcp_buffer_bytes,
+        };
+        let (hosts, tuns) = Hosts::create(&setup)?;
+        let links = plan.hosts.iter().cloned().enumerate();
+        let stations = links
+            .map(|(at, (uplink, port))| Station { address: Hosts::address(at), uplink, port })
+            .collect();
+        let emulator = Emulator::start(stations, tuns, plan.seed, plan.interval)
+            .map_err(|e| LabError::io("cannot start the emulator", e))?;
+        let network = Self { hosts, emulator, count: setup.count, rtt: plan.rtt };
+        network.check_congestion(plan.congestion.as_deref())?;
+        Ok(network)
+    }
+
+    /// The hosts.
+    #[must_use]
+    pub fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
+    /// Number of the receiver: the last host.
+    #[must_use]
+    pub fn receiver(&self) -> usize {
+        self.count - 1
+    }
+
+    /// Cuts all ways, or joins them again.
+    pub fn set_cut(&self, is_cut: bool) {
+        self.emulator.set_cut(is_cut);
+    }
+
+    /// Ends the processes and the link, and returns what was seen.
+    ///
+    /// # Errors
+    /// What ended the emulator before.
+    pub fn stop(self) -> Result<Outcome> {
+        let Self { hosts, emulator, count, rtt } = self;
+        let unread = (0..count).map(|host| hosts.unread(host)).sum();
+        drop(hosts);
+        let mut recording =
+            emulator.stop().map_err(|e| LabError::io("the emulator has failed", e))?;
+        recording.unread = unread;
+        Ok(Outcome { recording, rtt })
+    }
+
+    /// A connection between two hosts must have the congestion control that was asked for: routes,
+    /// settings and programs overrule each other in ways that are easily missed.
+    fn check_congestion(&self, wanted: Option<&str>) -> Result<()> {
+        let Some(wanted) = wanted else { return Ok(()) };
+        let receiver = self.receiver();
+        let listener =
+            self.hosts.on(receiver, || TcpListener::bind((Hosts::address(receiver), 0)))?;
+        let failed = |e| LabError::io("cannot connect two hosts", e);
+        let to = listener.local_addr().map_err(failed)?;
+        let used = self.hosts.on(0, || congestion_to(to))?;
+        if used == wanted {
+            return Ok(());
+        }
+        let text = format!(
+            "connections use {used}, not {wanted}: load the module tcp_{wanted}, or leave it to \
+             the host with --congestion any"
+        );
+        Err(LabError::Usage(text))
+    }
+}
+
+fn congestion_to(address: SocketAddr) -> io::Result<String> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.connect_timeout(&address.into(), Duration::from_secs(10))?;
+    let name = socket.tcp_congestion()?;
+    Ok(String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned())
+}
+
+/// What became of a run.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// What the emulator saw.
+    pub recording: Recording,
+    rtt: Duration,
+}
+
+impl Outcome {
+    /// Why the run must not be believed; `None` when it may.
+    #[must_use]
+    pub fn void(&self) -> Option<String> {
+        let allowed = LATENESS_MAX.max(self.rtt.mul_f64(LATENESS_RTT_SHARE));
+        let late = self.recording.lateness.quantile(LATENESS_SHARE);
+        if late > allowed {
+            return Some(format!(
+                "1 % of the deliveries was up to {late:?} late or more ({allowed:?} allowed)"
+            ));
+        }
+        if self.recording.unread > 0 {
+            let n = self.recording.unread;
+            return Some(format!("{n} packets were dropped before the emulator read them"));
+        }
+        if self.recording.refused > 0 {
+            let n = self.recording.refused;
+            return Some(format!("{n} packets were refused by a host's interface"));
+        }
+        None
+    }
+}

@@ -1,0 +1,121 @@
+//! Nothing is left behind, whatever ends a lab.
+
+use super::start;
+use bankfull_control::{Bytes, Rate};
+use bankfull_lab::hosts::remove_stale;
+use bankfull_lab::network::Plan;
+use bankfull_sim::PathConfig;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn plan() -> Plan {
+    let rate = Rate::from_bits_per_sec(1e8);
+    Plan::path(&PathConfig::new(rate, Duration::from_millis(2), Bytes(50_000)))
+}
+
+/// Whether a network can be made here at all.
+fn works() -> bool {
+    start(&plan()).is_some()
+}
+
+fn exists(namespace: &str) -> bool {
+    Path::new("/run/netns").join(namespace).exists()
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < until, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn runs(id: &str) -> bool {
+    let state = fs::read_to_string(PathBuf::from("/proc").join(id).join("stat"));
+    state.is_ok_and(|state| !state.contains(") Z "))
+}
+
+/// `bankfull-lab path` with a command that tells its process and namespace and then sleeps.
+fn sleeping() -> (Child, String, String) {
+    let mut lab = Command::new(env!("CARGO_BIN_EXE_bankfull-lab"))
+        .args(["path", "--rate", "100mbit", "--rtt", "2ms", "--", "sh", "-c"])
+        .arg("echo $$; ip netns identify $$; exec sleep 600")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(lab.stdout.take().unwrap()).lines();
+    let mut line = || lines.next().unwrap().unwrap();
+    let (id, namespace) = (line(), line());
+    assert!(exists(&namespace) && runs(&id));
+    (lab, id, namespace)
+}
+
+fn signal(lab: &Child, name: &str) {
+    assert!(Command::new("kill").args([name, &lab.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn hosts_end_with_their_value_and_so_do_their_processes() {
+    let Some(network) = start(&plan()) else { return };
+    let namespace = network.hosts().namespace(0);
+    let mut sleeper = network.hosts().spawn(0, Command::new("sleep").arg("600")).unwrap();
+    assert!(exists(&namespace));
+    drop(network);
+    assert!(!exists(&namespace));
+    assert!(!sleeper.wait().unwrap().success());
+}
+
+#[test]
+fn a_lab_that_is_asked_to_end_takes_everything_with_it() {
+    if !works() {
+        return;
+    }
+    let (mut lab, id, namespace) = sleeping();
+    signal(&lab, "-TERM");
+    wait_until("the lab ends", || lab.try_wait().unwrap().is_some());
+    assert!(!exists(&namespace) && !runs(&id));
+}
+
+#[test]
+fn what_a_killed_lab_has_left_is_removed_by_the_next() {
+    if !works() {
+        return;
+    }
+    let (mut lab, id, namespace) = sleeping();
+    signal(&lab, "-KILL");
+    lab.wait().unwrap();
+    assert!(exists(&namespace), "nobody was there to remove it");
+    remove_stale();
+    assert!(!exists(&namespace));
+    wait_until("the process has ended", || !runs(&id));
+}
+
+#[test]
+fn the_exit_code_is_the_commands() {
+    if !works() {
+        return;
+    }
+    let code = |script: &str| {
+        let mut lab = Command::new(env!("CARGO_BIN_EXE_bankfull-lab"));
+        lab.args(["path", "--preset", "lan", "--", "sh", "-c", script]).stderr(Stdio::null());
+        lab.status().unwrap().code()
+    };
+    assert_eq!(code("exit 0"), Some(0));
+    assert_eq!(code("exit 7"), Some(7));
+    assert_eq!(code("[ $RECEIVER = 10.77.0.2 ] && [ $SENDER = 10.77.0.1 ]"), Some(0));
+    assert_eq!(code("[ {receiver} = 10.77.0.2 ]"), Some(0));
+}
+
+#[test]
+fn a_congestion_control_that_is_not_there_is_named() {
+    let mut plan = plan();
+    plan.congestion = Some("nosuch".to_owned());
+    if works() {
+        let error = bankfull_lab::network::Network::start(&plan).unwrap_err().to_string();
+        assert!(error.contains("nosuch"), "{error}");
+    }
+}

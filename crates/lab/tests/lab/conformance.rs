@@ -1,0 +1,214 @@
+//! Round trip, rate, loss and content.
+
+use super::{believed, start};
+use bankfull_control::{Bytes, Rate};
+use bankfull_lab::hosts::Hosts;
+use bankfull_lab::network::{Network, Plan};
+use bankfull_sim::{LinkConfig, Loss, PathConfig};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PORT: u16 = 7000;
+const MS: Duration = Duration::from_millis(1);
+
+fn path(rate_mbit: u32, rtt: Duration, buffer: u64) -> PathConfig {
+    PathConfig::new(Rate::from_bits_per_sec(f64::from(rate_mbit) * 1e6), rtt, Bytes(buffer))
+}
+
+/// Round trips of small packets that are answered one by one.
+fn round_trips(network: &Network, count: usize) -> Vec<Duration> {
+    let receiver = network.receiver();
+    let to = (Hosts::address(receiver), PORT);
+    let echo = network.hosts().on(receiver, || UdpSocket::bind(to)).unwrap();
+    let socket = network.hosts().on(0, || UdpSocket::bind((Hosts::address(0), 0))).unwrap();
+    for socket in [&echo, &socket] {
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    }
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut byte = [0];
+            for _ in 0..count {
+                let (_, from) = echo.recv_from(&mut byte).unwrap();
+                echo.send_to(&byte, from).unwrap();
+            }
+        });
+        let measure = |_| {
+            let sent = Instant::now();
+            socket.send_to(b"x", to).unwrap();
+            socket.recv(&mut [0]).unwrap();
+            sent.elapsed()
+        };
+        (0..count).map(measure).collect()
+    })
+}
+
+#[test]
+fn a_round_trip_takes_the_delay_and_little_more() {
+    for rtt in [MS, MS * 20, MS * 150] {
+        let plan = Plan::path(&path(1000, rtt, 300_000));
+        let Some((mut found, _)) = believed(&plan, |network| round_trips(network, 9)) else {
+            return;
+        };
+        found.sort();
+        assert!(found[0] >= rtt, "never earlier: {found:?}");
+        // What the honesty rule allows, each way, and the hosts' own time.
+        assert!(found[4] < rtt + rtt / 10 + MS * 4, "{rtt:?}: {found:?}");
+    }
+}
+
+/// Sends packets of 1000 bytes on the line at even distances; how many were sent.
+fn send_evenly(network: &Network, rate_mbit: f64, length: Duration) -> u64 {
+    let to = (Hosts::address(network.receiver()), PORT);
+    let sink = network.hosts().on(network.receiver(), || UdpSocket::bind(to)).unwrap();
+    let socket = network.hosts().on(0, || UdpSocket::bind((Hosts::address(0), 0))).unwrap();
+    let gap = Duration::from_secs_f64(8000.0 / (rate_mbit * 1e6));
+    let began = Instant::now();
+    let mut sent = 0;
+    while began.elapsed() < length {
+        while gap * sent < began.elapsed() {
+            // IPv4 and UDP add 28 bytes.
+            socket.send_to(&[0; 972], to).unwrap();
+            sent += 1;
+        }
+        thread::sleep(MS);
+    }
+    thread::sleep(MS * 200);
+    drop(sink);
+    u64::from(sent)
+}
+
+#[test]
+fn constant_rates_lose_what_the_line_cannot_carry() {
+    for (sent_mbit, expected) in [(5.0, 0.0), (9.0, 0.0), (12.5, 0.2), (20.0, 0.5)] {
+        let plan = Plan::path(&path(10, MS * 10, 50_000));
+        let length = Duration::from_secs(2);
+        let measure = |network: &Network| send_evenly(network, sent_mbit, length);
+        let Some((sent, recording)) = believed(&plan, measure) else { return };
+        let totals = recording.totals[1];
+        assert_eq!(totals.offered, sent, "the emulator has seen each of them");
+        let lost = totals.overflowed as f64 / sent as f64;
+        // The queue takes in 50 packets before the first is dropped.
+        let queued = 50.0 / sent as f64;
+        assert!(lost <= expected + 0.02 && lost >= expected - queued - 0.02, "{sent_mbit}: {lost}");
+        let most = recording.ports[1].iter().map(|sample| sample.backlog_max.0).max().unwrap();
+        assert!(most <= 50_000, "the queue holds what it should: {most}");
+    }
+}
+
+/// Bytes that differ from their neighbours, so that a piece in the wrong place shows.
+fn content(bytes: usize) -> Vec<u8> {
+    let mut word = 1u64;
+    let mut out = Vec::with_capacity(bytes + 8);
+    while out.len() < bytes {
+        word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.truncate(bytes);
+    out
+}
+
+/// Sends content by TCP; the seconds that it took from the first byte to the last.
+fn transfer(network: &Network, sent: &[u8]) -> f64 {
+    let receiver = network.receiver();
+    let to = (Hosts::address(receiver), PORT);
+    let listener = network.hosts().on(receiver, || TcpListener::bind(to)).unwrap();
+    let mut sender = network.hosts().on(0, || TcpStream::connect(to)).unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    for socket in [&sender, &stream] {
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        socket.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+    }
+    thread::scope(|scope| {
+        scope.spawn(move || sender.write_all(sent).unwrap());
+        let mut received = vec![0; sent.len()];
+        stream.read_exact(&mut received[..1]).unwrap();
+        let began = Instant::now();
+        stream.read_exact(&mut received[1..]).unwrap();
+        let seconds = began.elapsed().as_secs_f64();
+        assert!(received == sent, "the content is the same");
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0, "and ends where it should");
+        seconds
+    })
+}
+
+#[test]
+fn content_survives_loss_and_cuts_in_the_middle_of_super_packets() {
+    // A queue of three packets and losses: few super-packets come through in one piece.
+    let mut path = path(200, MS * 4, 12_000);
+    path.forward.loss = Loss::Random { probability: 0.01 };
+    path.reverse.loss = Loss::Random { probability: 0.01 };
+    let Some(network) = start(&Plan::path(&path)) else { return };
+    transfer(&network, &content(8_000_000));
+    let recording = network.stop().unwrap().recording;
+    let totals = recording.totals[1];
+    assert!(totals.overflowed > 20 && totals.lost > 20, "{totals:?}");
+    assert_eq!((recording.stray, recording.refused, recording.unread), (0, 0, 0));
+}
+
+#[test]
+fn one_flow_with_a_buffer_of_a_round_trip_fills_the_line_and_no_more() {
+    let mut plan = Plan::path(&path(100, MS * 20, 250_000));
+    plan.congestion = Some("cubic".to_owned());
+    let sent = content(25_000_000);
+    let Some((seconds, recording)) = believed(&plan, |network| transfer(network, &sent)) else {
+        return;
+    };
+    let mbit = sent.len() as f64 * 8.0 / 1e6 / seconds;
+    // 1448 of 1500 bytes on the line are content; what is in the queues at the start comes on top.
+    assert!((80.0..98.0).contains(&mbit), "{mbit} Mbit/s of 100");
+    let busiest = recording.ports[1].iter().map(|sample| sample.delivered.0).max().unwrap();
+    // An interval of 10 ms carries 125 kB, and a run more at its border.
+    assert!(busiest <= 125_000 + 7_000, "{busiest} bytes in {:?}", recording.interval);
+}
+
+#[test]
+fn many_senders_share_a_port() {
+    let access = LinkConfig {
+        rate: Some(Rate::from_bits_per_sec(1e9)),
+        quantum: Duration::from_micros(24),
+        ..LinkConfig::default()
+    };
+    let plan = Plan::fan_in(4, &access, &path(100, MS, 100_000));
+    let Some(network) = start(&plan) else { return };
+    let receiver = network.receiver();
+    let to = (Hosts::address(receiver), PORT);
+    let listener = network.hosts().on(receiver, || TcpListener::bind(to)).unwrap();
+    thread::scope(|scope| {
+        for host in 0..4 {
+            let hosts = network.hosts();
+            scope.spawn(move || {
+                let mut stream = hosts.on(host, || TcpStream::connect(to)).unwrap();
+                stream.write_all(&content(500_000)).unwrap();
+            });
+        }
+        for _ in 0..4 {
+            let mut received = Vec::new();
+            listener.accept().unwrap().0.read_to_end(&mut received).unwrap();
+            assert!(received == content(500_000));
+        }
+    });
+    let recording = network.stop().unwrap().recording;
+    let sources = recording.flows.iter().filter(|flow| flow.destination == to.0);
+    let mut sources: Vec<_> = sources.map(|flow| flow.source).collect();
+    sources.sort();
+    sources.dedup();
+    assert_eq!(sources.len(), 4, "{:?}", recording.flows);
+}
+
+#[test]
+fn a_connection_outlives_a_cut() {
+    let Some(network) = start(&Plan::path(&path(100, MS * 10, 125_000))) else { return };
+    let sent = content(3_000_000);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(MS * 60);
+            network.set_cut(true);
+            thread::sleep(MS * 500);
+            network.set_cut(false);
+        });
+        let seconds = transfer(&network, &sent);
+        assert!(seconds > 0.5, "it waited: {seconds}");
+    });
+}

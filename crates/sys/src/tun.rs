@@ -1,0 +1,115 @@
+//! Network interfaces that this process is the other end of (TUN), and network namespaces.
+//!
+//! Packets of an interface made here keep the kernel's segmentation and checksum offload: each read
+//! and write has a 10-byte header before the IP packet, and the packet may be a super-packet of up
+//! to 64 KiB. What the header says is the caller's business.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use rustix::ioctl::{IntegerSetter, Setter, ioctl, opcode};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// Bytes before each packet: `struct virtio_net_hdr`.
+pub const OFFLOAD_HEADER_BYTES: usize = 10;
+
+const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<libc::c_int>(b'T', 202);
+const TUNSETOFFLOAD: rustix::ioctl::Opcode = opcode::write::<libc::c_uint>(b'T', 208);
+
+/// `TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6`: we take packets without checksum, and super-packets.
+const OFFLOADS: usize = 0x01 | 0x02 | 0x04;
+
+/// Makes an interface in the calling thread's network namespace. It vanishes when the file is
+/// closed.
+///
+/// # Errors
+///
+/// `NotFound` without `/dev/net/tun`, `PermissionDenied` without `CAP_NET_ADMIN`, `EBUSY` when
+/// there is one of that name; `InvalidInput` when the name is longer than 15 bytes.
+pub fn open_tun(name: &str) -> io::Result<File> {
+    if name.len() >= libc::IFNAMSIZ {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(open("/dev/net/tun", flags, Mode::empty())?);
+    // SAFETY: the structure is made of integers and bytes only, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *slot = byte.cast_signed();
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as i16;
+    // SAFETY: the request takes a pointer to a `struct ifreq`, which is what it is given.
+    unsafe { ioctl(&file, Setter::<TUNSETIFF, libc::ifreq>::new(request))? };
+    // SAFETY: the request takes its flags as the argument itself.
+    unsafe { ioctl(&file, IntegerSetter::<TUNSETOFFLOAD>::new_usize(OFFLOADS))? };
+    Ok(file)
+}
+
+/// Moves the calling thread, and nothing else, into a network namespace: what it opens and starts
+/// from then on is there. Let the thread end afterwards.
+///
+/// # Errors
+///
+/// `NotFound` when there is no such file, `PermissionDenied` without `CAP_SYS_ADMIN`.
+pub fn enter_network_namespace(path: &Path) -> io::Result<()> {
+    let namespace = File::open(path)?;
+    Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+}
+
+/// Gives the calling thread the sharpest timers, and runs it before all others where this process
+/// may ask for that. False when it may not.
+///
+/// # Errors
+///
+/// None of those that a lack of permission causes.
+pub fn run_promptly() -> io::Result<bool> {
+    // SAFETY: `prctl` with these arguments reads no memory.
+    if unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let first = libc::sched_param { sched_priority: 1 };
+    // SAFETY: 0 is the calling thread; the structure outlives the call, which only reads it.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) } == 0 {
+        return Ok(true);
+    }
+    match Errno::from_io_error(&io::Error::last_os_error()) {
+        Some(Errno::PERM | Errno::NOSYS) => Ok(false),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_is_there_as_long_as_its_file_is_open() {
+        let name = format!("bktest{}", std::process::id() % 100_000);
+        let path = Path::new("/sys/class/net").join(&name);
+        match open_tun(&name) {
+            Ok(file) => {
+                assert!(path.exists());
+                assert_eq!(open_tun(&name).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+                drop(file);
+                assert!(!path.exists());
+            }
+            Err(e) => println!("skipped: no TUN interface can be made here ({e})"),
+        }
+        assert_eq!(open_tun("sixteen-bytes-xx").unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_thread_asks_for_promptness_and_a_namespace_that_is_not_there_is_an_error() {
+        std::thread::spawn(|| {
+            run_promptly().unwrap();
+            let missing = enter_network_namespace(Path::new("/run/netns/no-such-namespace"));
+            assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
+        })
+        .join()
+        .unwrap();
+    }
+}
