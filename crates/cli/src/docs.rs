@@ -1,8 +1,9 @@
 //! The manual and the completions, made from the definitions in [`crate::flags`]. Nothing is
 //! written by hand here, so neither can fall behind.
 
+use crate::environment::VARIABLES;
 use crate::exit::{Exit, TABLE};
-use crate::flags::{Cli, examples};
+use crate::flags::{Cli, examples, offered};
 use crate::output::{Output, printable_text};
 use bankfull::{Error, ErrorKind};
 use clap::{Command, CommandFactory};
@@ -19,7 +20,7 @@ pub(crate) fn show(text: Result<Vec<u8>, Error>) -> Exit {
             match output.failure() {
                 None => Exit::Done,
                 Some(why) => {
-                    output.error(&format!("standard output cannot be written: {why}"));
+                    output.error(&why);
                     Exit::Local
                 }
             }
@@ -34,7 +35,7 @@ pub(crate) fn show(text: Result<Vec<u8>, Error>) -> Exit {
 /// The completion script of a shell.
 pub(crate) fn completions(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "bankfull", &mut script);
+    clap_complete::generate(shell, &mut offered(), "bankfull", &mut script);
     script
 }
 
@@ -60,8 +61,9 @@ pub(crate) fn man(subcommand: Option<&str>) -> Result<Vec<u8>, Error> {
     page.map_err(|e| Error::new(ErrorKind::Local, format!("the manual cannot be made: {e}")))
 }
 
+/// The commands that have a page: not the hidden one, and not clap's `help`.
 fn visible(root: &Command) -> impl Iterator<Item = &Command> {
-    root.get_subcommands().filter(|command| !command.is_hide_set())
+    root.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help")
 }
 
 /// The page of the root with a part for each subcommand.
@@ -73,7 +75,7 @@ fn whole_page(root: &Command) -> std::io::Result<Vec<u8>> {
     page(root, &parts)
 }
 
-/// A page: the sections of `command`, then `parts`, then examples and exit codes.
+/// A page: the sections of `command`, then `parts`, then what holds for all of them.
 fn page(command: &Command, parts: &[u8]) -> std::io::Result<Vec<u8>> {
     let man = Man::new(command.clone()).source(format!("bankfull {}", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
@@ -83,8 +85,11 @@ fn page(command: &Command, parts: &[u8]) -> std::io::Result<Vec<u8>> {
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
     page.extend_from_slice(parts);
-    page.extend_from_slice(examples_section(command).as_bytes());
-    page.extend_from_slice(exit_section().as_bytes());
+    for section in
+        [examples_section(command), json_section(), environment_section(), exit_section()]
+    {
+        page.extend_from_slice(section.as_bytes());
+    }
     Ok(page)
 }
 
@@ -115,6 +120,26 @@ fn examples_section(command: &Command) -> String {
     let name = if command.get_name() == "bankfull" { "" } else { command.get_name() };
     examples(name).iter().fold(".SH EXAMPLES\n".to_owned(), |mut text, (line, what)| {
         let _ = writeln!(text, ".PP\n{}\n.PP\n.nf\n.RS\n{}\n.RE\n.fi", roff(what), roff(line));
+        text
+    })
+}
+
+fn json_section() -> String {
+    let text = format!(
+        "With --json, each line of standard output is one object, written as it happens. Its first \
+         field, event, says what it is. cp begins with start, goes on with landing, connected, \
+         progress, file, file_failed and notice, and ends with summary or error. serve begins \
+         with listening, goes on with client_connected, client_done, file, file_failed and \
+         notice, and ends with stopped or error. Readers should skip events and fields they do \
+         not know. Every field is described in docs/cli.md of {}.",
+        env!("CARGO_PKG_REPOSITORY")
+    );
+    format!(".SH \"JSON LINES\"\n.PP\n{}\n", roff(&text))
+}
+
+fn environment_section() -> String {
+    VARIABLES.iter().fold(".SH ENVIRONMENT\n".to_owned(), |mut text, (name, what)| {
+        let _ = writeln!(text, ".TP\n{}\n{}", roff(name), roff(what));
         text
     })
 }
@@ -177,13 +202,26 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_examples_and_every_exit_code() {
+    fn a_page_has_examples_variables_and_every_exit_code() {
         let page = text_of(Some("cp"));
         for (line, _) in examples("cp") {
             assert!(page.contains(line), "{line}");
         }
         for row in &TABLE {
             assert!(page.contains(&format!(".TP\n{}\n{}", row.exit.code(), row.meaning)));
+        }
+        for (name, what) in VARIABLES {
+            assert!(page.contains(&format!(".TP\n{name}\n{what}")), "{name}");
+        }
+        assert!(page.contains("docs/cli.md of https://"), "{page}");
+    }
+
+    #[test]
+    fn the_hidden_command_is_not_completed() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish, Shell::PowerShell] {
+            let script = String::from_utf8(completions(shell)).unwrap();
+            assert!(!script.contains("agent"), "{shell}");
+            assert!(script.contains("serve") && script.contains("version"), "{shell}");
         }
     }
 

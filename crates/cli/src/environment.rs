@@ -4,6 +4,19 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+/// Every variable that counts, and what for. `docs/cli.md` names the same ones; a test compares.
+pub(crate) const VARIABLES: [(&str, &str); 6] = [
+    (
+        "BANKFULL_TOKEN",
+        "The access token itself, in place of --token-file; set but empty is an error.",
+    ),
+    ("BANKFULL_STATE_DIR", "Stands in for --state-dir."),
+    ("BANKFULL_SSH", "Stands in for --ssh-command."),
+    ("XDG_STATE_HOME, HOME", "Where state is kept by default."),
+    ("TERM", "Unset or dumb: no progress line."),
+    ("NO_COLOR", "Respected: nothing is ever coloured."),
+];
+
 /// The variables as they were when the program started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Environment {
@@ -24,6 +37,20 @@ impl Environment {
             token: std::env::var_os("BANKFULL_TOKEN"),
             state_dir: filled("BANKFULL_STATE_DIR").map(PathBuf::from),
             ssh: filled("BANKFULL_SSH"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variable_is_in_the_documentation() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        for name in VARIABLES.iter().flat_map(|(names, _)| names.split(", ")) {
+            assert!(text.contains(&format!("`{name}`")), "{name} is missing in docs/cli.md");
         }
     }
 }

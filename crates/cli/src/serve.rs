@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 /// Serves until told to stop.
 pub(crate) fn run(flags: &ServeFlags) -> Exit {
-    let render = output::render(&flags.show, false);
+    let render = output::render(&(&flags.show).into(), false);
     match bind(flags, &Environment::read()) {
         Ok(bound) => serve(bound, render),
         Err(error) => output::end(render, &Ending::Failed(&error)),
@@ -116,8 +116,7 @@ fn open_to_all(options: &ServeOptions) -> Option<String> {
 /// What to type on a client.
 fn client_command(address: SocketAddr, fingerprint: &str, options: &ServeOptions) -> String {
     let place = format!("bankfull://{}:{}/", client_host(address), address.port());
-    let operands =
-        if options.read_only { format!("{place}FILE .") } else { format!("FILE {place}") };
+    let operands = if options.read_only { format!("{place}SRC .") } else { format!("SRC {place}") };
     let token = if options.token.is_some() { " --token-file FILE" } else { "" };
     format!("bankfull cp {operands} --fingerprint {fingerprint}{token}")
 }
@@ -210,11 +209,11 @@ mod tests {
         let command = |options: &ServeOptions| client_command(options.listen, "sha256:ab", options);
         assert_eq!(
             command(&made("/srv --listen [::1]:99")),
-            "bankfull cp FILE bankfull://[::1]:99/ --fingerprint sha256:ab"
+            "bankfull cp SRC bankfull://[::1]:99/ --fingerprint sha256:ab"
         );
         assert_eq!(
             command(&with_token(made("/srv --listen 127.0.0.1:99 --read-only"))),
-            "bankfull cp bankfull://127.0.0.1:99/FILE . --fingerprint sha256:ab --token-file FILE"
+            "bankfull cp bankfull://127.0.0.1:99/SRC . --fingerprint sha256:ab --token-file FILE"
         );
         let anywhere = command(&made("/srv --listen :99"));
         assert!(!anywhere.contains("[::]") && !anywhere.contains("0.0.0.0"), "{anywhere}");

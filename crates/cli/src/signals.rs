@@ -16,7 +16,8 @@ pub(crate) type Step = Box<dyn FnOnce() + Send>;
 /// [`ErrorKind::Local`] when the system does not let us handle signals.
 pub(crate) fn on_signals(steps: Vec<Step>) -> Result<(), Error> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|e| {
-        Error::new(ErrorKind::Local, format!("signals cannot be handled: {e}; check the limits"))
+        let error = Error::local("signals cannot be handled", &e);
+        Error::new(ErrorKind::Local, format!("{error}; check the limits"))
     })?;
     std::thread::spawn(move || {
         let mut steps = steps.into_iter();

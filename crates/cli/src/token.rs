@@ -43,7 +43,7 @@ pub(crate) fn read(file: Option<&Path>, environment: &Environment) -> Result<Tok
 
 fn from_file(path: &Path) -> Result<Token, Error> {
     let name = format!("the token file {}", crate::output::printable(path));
-    let local = |e: std::io::Error| Error::new(ErrorKind::Local, format!("{name}: {e}"));
+    let local = |e: std::io::Error| Error::local(format!("cannot read {name}"), &e);
     let file = File::open(path).map_err(local)?;
     let mode = file.metadata().map_err(local)?.mode() & 0o7777;
     let mut bytes = Vec::new();

@@ -11,6 +11,9 @@ use std::env;
 use std::process::ExitCode;
 use std::thread;
 
+/// Empties the line that the progress stands on, and goes to its start.
+const CLEAR: &str = "\r\x1b[K";
+
 /// Shows events on standard error. A sink is called from several threads and must not block for
 /// long; a program with more to draw puts events into a queue instead.
 struct Show;
@@ -23,12 +26,12 @@ impl EventSink for Show {
             }
             Event::Progress(p) => {
                 let at_least = if p.total_is_final { "" } else { "at least " };
-                eprint!("\r{} of {at_least}{}   ", p.bytes_done, p.bytes_total);
+                eprint!("{CLEAR}{} of {at_least}{}", p.bytes_done, p.bytes_total);
             }
             Event::FileFailed { path, message, .. } => {
-                eprintln!("\r{}: {message}", path.display());
+                eprintln!("{CLEAR}{}: {message}", path.display());
             }
-            Event::Notice { message } => eprintln!("\rnote: {message}"),
+            Event::Notice { message } => eprintln!("{CLEAR}note: {message}"),
             _ => {}
         }
     }
@@ -46,7 +49,7 @@ fn main() -> ExitCode {
     match copied {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("\rcopy: {error} ({:?})", error.kind());
+            eprintln!("{CLEAR}copy: {error} ({:?})", error.kind());
             ExitCode::FAILURE
         }
     }
@@ -56,9 +59,11 @@ fn copy(source: Location, destination: Location) -> Result<(), Error> {
     let cancel = Cancel::new();
     cancel_at_enter(cancel.clone());
     let summary = Transfer::new(vec![source], destination).streams(8).run(&Show, &cancel)?;
+    eprint!("{CLEAR}");
     println!(
-        "\r{} files, {} in {:.1} s, {}, limited by {}",
+        "{} file{}, {} in {:.1} s, {}, limited by {}",
         summary.files,
+        if summary.files == 1 { "" } else { "s" },
         summary.bytes,
         summary.elapsed.as_secs_f64(),
         summary.goodput(),

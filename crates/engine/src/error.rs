@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// Why a transfer or server could not go on. Its text is one line that says what happened, to what,
 /// and what to do.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct Error {
     kind: ErrorKind,
@@ -59,8 +59,9 @@ impl Error {
         self.cause.is_some()
     }
 
-    /// A local file or directory could not be used.
-    pub(crate) fn local(what: impl std::fmt::Display, error: &io::Error) -> Self {
+    /// A local file or directory could not be used: what was tried, and the operating system's words
+    /// without their number.
+    pub fn local(what: impl std::fmt::Display, error: &io::Error) -> Self {
         Self::new(ErrorKind::Local, format!("{what}: {}", plain(error)))
     }
 
@@ -183,9 +184,33 @@ pub(crate) fn cause_of(error: &io::Error) -> Cause {
 pub(crate) fn failure(what: impl std::fmt::Display, error: &io::Error) -> Failure {
     let cause = cause_of(error);
     let hint = match cause {
+        Cause::Permission if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+            " (mount it writable, or choose another destination)"
+        }
         Cause::NoSpace => " (what arrived is kept: free some space and run the same command again)",
-        Cause::Permission => " (check the permissions of the user that runs bankfull there)",
+        Cause::Permission => " (check the permissions of the user that bankfull runs as)",
         _ => "",
     };
     Failure::new(cause, format!("{what}: {}{hint}", plain(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_has_the_systems_words_without_a_number_and_a_hint_that_fits() {
+        // Linux: EACCES 13, EROFS 30.
+        let shown = |code| failure("cannot write a", &io::Error::from_raw_os_error(code)).text;
+        assert_eq!(
+            shown(13),
+            "cannot write a: permission denied (check the permissions of the user that bankfull \
+             runs as)"
+        );
+        assert_eq!(
+            shown(30),
+            "cannot write a: read-only file system (mount it writable, or choose another \
+             destination)"
+        );
+    }
 }

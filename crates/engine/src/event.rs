@@ -1,6 +1,7 @@
 //! What a transfer tells while it runs: typed events into a sink that the caller passes in. This
 //! module draws nothing and formats nothing.
 
+use crate::error::Error;
 use bankfull_control::Bytes;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -102,8 +103,8 @@ pub enum Event {
     ClientDone {
         /// Its address.
         peer: String,
-        /// How it ended: a summary, or the error in one line.
-        result: Result<Summary, String>,
+        /// How it ended: a summary, or the error.
+        result: Result<Summary, Error>,
     },
 }
 

@@ -177,7 +177,11 @@ impl Host {
         // A port that drains lets nobody say more: then the end is not the client's doing.
         let is_ended = heard.as_ref().map_or_else(|e| e.kind() == ErrorKind::Network, |_| true);
         if is_ended && self.draining.is_cancelled() {
-            return Err(Failure::new(Cause::Cancelled, "the server is shutting down").into());
+            return Err(Failure::new(
+                Cause::Cancelled,
+                "the server is shutting down: try again later",
+            )
+            .into());
         }
         heard
     }

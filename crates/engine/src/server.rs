@@ -132,7 +132,7 @@ impl Server {
     fn greet(&self, newcomer: Newcomer, events: &dyn EventSink) {
         let peer = newcomer.peer.to_string();
         if let Err(error) = self.talk(newcomer, &peer, events) {
-            events.event(Event::ClientDone { peer, result: Err(error.to_string()) });
+            events.event(Event::ClientDone { peer, result: Err(error) });
         }
     }
 
@@ -210,7 +210,7 @@ impl Server {
             return Err(error);
         }
         events.event(Event::ClientConnected { peer: peer.to_owned() });
-        let result = self.host.serve(caller, false, events).map_err(|e| e.to_string());
+        let result = self.host.serve(caller, false, events);
         events.event(Event::ClientDone { peer: peer.to_owned(), result });
         Ok(())
     }

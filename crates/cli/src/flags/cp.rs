@@ -1,6 +1,6 @@
 //! The flags of `bankfull cp`.
 
-use super::values::{FsyncWhen, SshCommand, fingerprint, seconds, ssh_command};
+use super::values::{FsyncWhen, SshCommand, fingerprint, port, seconds, ssh_command, streams};
 use super::{Example, ShowFlags, after_help};
 use bankfull::{DEFAULT_STREAMS, Fingerprint};
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -41,7 +41,7 @@ pub(crate) struct CpFlags {
         long,
         value_name = "N",
         default_value_t = DEFAULT_STREAMS,
-        value_parser = clap::value_parser!(u32).range(1..=64)
+        value_parser = streams
     )]
     pub(crate) streams: u32,
 
@@ -98,7 +98,8 @@ pub(crate) struct DaemonFlags {
     #[arg(long, value_name = "sha256:HEX", value_parser = fingerprint)]
     pub(crate) fingerprint: Option<Fingerprint>,
 
-    /// Trusts a daemon that was never met, and remembers its fingerprint. Default: refuse it.
+    /// Trusts a daemon that was never met, remembers its fingerprint, and says so. Default: refuse
+    /// it.
     #[arg(long)]
     pub(crate) accept_new: bool,
 
@@ -129,7 +130,7 @@ fn first_given(flags: &[(bool, &'static str)]) -> Option<&'static str> {
 #[command(next_help_heading = "Ssh (host:path)")]
 pub(crate) struct SshFlags {
     /// Sets the port of the ssh server. Default: what ssh's configuration says, else 22.
-    #[arg(short = 'P', value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short = 'P', value_name = "PORT", value_parser = port)]
     pub(crate) port: Option<u16>,
 
     /// Passes an identity file to ssh; may be repeated. Default: ssh's own.

@@ -12,7 +12,7 @@ pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
 pub(crate) use serve::ServeFlags;
 pub(crate) use values::{Listen, SshCommand};
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 /// What a program may be called with, and what that does.
@@ -27,7 +27,7 @@ pub(crate) type Example = (&'static str, &'static str);
     name = "bankfull",
     version,
     propagate_version = true,
-    disable_help_subcommand = true,
+    color = ColorChoice::Never,
     after_long_help = after_help(EXAMPLES),
 )]
 pub(crate) struct Cli {
@@ -66,8 +66,8 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct ShowFlags {
-    /// Writes one JSON object per line to standard output, in place of text. The schema is in
-    /// docs/cli.md. Default: text.
+    /// Writes one JSON object per line to standard output, in place of text; the manual (`bankfull
+    /// man cp`) says more. Default: text.
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -79,6 +79,19 @@ pub(crate) struct ShowFlags {
     /// Says nothing but errors. Default: off.
     #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
     pub(crate) quiet: bool,
+}
+
+/// The definitions without what is not offered to users: hidden commands.
+pub(crate) fn offered() -> clap::Command {
+    let whole = Cli::command();
+    let bare = clap::Command::new("bankfull").args(whole.get_arguments());
+    let bare = bare.version(env!("CARGO_PKG_VERSION")).propagate_version(true);
+    let shown = whole.get_subcommands().filter(|command| !command.is_hide_set());
+    let bare = bare.subcommands(shown);
+    match whole.get_about() {
+        Some(about) => bare.about(about.clone()),
+        None => bare,
+    }
 }
 
 /// The examples of each subcommand, and of the whole command under the empty name.
@@ -120,7 +133,6 @@ fn after_help(examples: &[Example]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     pub(super) fn parse(arguments: &[&str]) -> Result<Command, clap::Error> {
         let all = std::iter::once("bankfull").chain(arguments.iter().copied());
@@ -131,7 +143,9 @@ mod tests {
     fn commands() -> Vec<clap::Command> {
         let mut root = Cli::command();
         root.build();
-        let below: Vec<_> = root.get_subcommands().filter(|c| !c.is_hide_set()).cloned().collect();
+        // What `help` says is clap's.
+        let shown = |c: &&clap::Command| !c.is_hide_set() && c.get_name() != "help";
+        let below: Vec<_> = root.get_subcommands().filter(shown).cloned().collect();
         std::iter::once(root).chain(below).collect()
     }
 

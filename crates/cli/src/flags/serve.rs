@@ -1,10 +1,9 @@
 //! The flags of `bankfull serve`.
 
-use super::values::{Listen, listen, seconds};
+use super::values::{Listen, connections, listen, seconds};
 use super::{Example, ShowFlags, after_help};
 use bankfull::ServeOptions;
-use clap::Args;
-use clap::builder::RangedU64ValueParser;
+use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -55,7 +54,7 @@ pub(crate) struct ServeFlags {
         long,
         value_name = "N",
         default_value_t = ServeOptions::CONNECTIONS_MAX,
-        value_parser = RangedU64ValueParser::<usize>::new().range(2..=65535)
+        value_parser = connections
     )]
     pub(crate) max_connections: usize,
 
@@ -66,7 +65,32 @@ pub(crate) struct ServeFlags {
 
     /// What is shown.
     #[command(flatten)]
-    pub(crate) show: ShowFlags,
+    pub(crate) show: LogFlags,
+}
+
+/// What a daemon shows: the names of [`ShowFlags`], and what they mean for a log.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct LogFlags {
+    /// Writes one JSON object per line to standard output, in place of text; the manual (`bankfull
+    /// man serve`) says more. Default: text.
+    #[arg(long)]
+    json: bool,
+
+    /// Says more: every copied file; twice, unchanged files too. Default: where it listens, each
+    /// client that comes and goes, and failed files.
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
+
+    /// Says nothing but where it listens, and errors. Default: off.
+    #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
+    quiet: bool,
+}
+
+impl From<&LogFlags> for ShowFlags {
+    fn from(flags: &LogFlags) -> Self {
+        Self { json: flags.json, verbose: flags.verbose, quiet: flags.quiet }
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 use bankfull::{DEFAULT_PORT, Fingerprint, Fsync};
 use clap::ValueEnum;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// `--fsync`.
@@ -46,6 +49,30 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| bad())?;
     let time = Duration::try_from_secs_f64(seconds).map_err(|_| bad())?;
     if time.is_zero() { Err("the time must be longer than 0 seconds".to_owned()) } else { Ok(time) }
+}
+
+/// Reads a number of data connections.
+pub(super) fn streams(text: &str) -> Result<u32, String> {
+    number(text, 1..=64)
+}
+
+/// Reads a port to connect to.
+pub(super) fn port(text: &str) -> Result<u16, String> {
+    number(text, 1..=u16::MAX)
+}
+
+/// Reads a number of connections that a daemon takes.
+pub(super) fn connections(text: &str) -> Result<usize, String> {
+    number(text, 2..=65_535)
+}
+
+/// Reads a whole number within limits, and says what is wanted where it is none.
+fn number<N: FromStr + PartialOrd + Display>(
+    text: &str,
+    limits: RangeInclusive<N>,
+) -> Result<N, String> {
+    let found = text.parse().ok().filter(|number| limits.contains(number));
+    found.ok_or_else(|| format!("write a number from {} to {}", limits.start(), limits.end()))
 }
 
 /// Reads a command line, see [`crate::shellsplit`].
@@ -91,6 +118,16 @@ mod tests {
         for bad in ["0", "0.0", "-1", "nan", "inf", "1e99", "", "5s", "1e-30"] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_is_no_number_within_the_limits_is_told_what_is_wanted() {
+        assert_eq!((streams("64"), port("65535"), connections("2")), (Ok(64), Ok(65_535), Ok(2)));
+        for bad in ["0", "65", "four", "-1", "", "1e9", "99999999999"] {
+            assert_eq!(streams(bad).unwrap_err(), "write a number from 1 to 64", "{bad}");
+        }
+        assert_eq!(port("abc").unwrap_err(), "write a number from 1 to 65535");
+        assert_eq!(connections("1").unwrap_err(), "write a number from 2 to 65535");
     }
 
     #[test]

@@ -41,9 +41,10 @@ impl Output {
         self.message(&format!("bankfull: {}", printable_text(message)));
     }
 
-    /// Why standard output could not be written, if so.
+    /// That standard output could not be written, and why, if so.
     pub(crate) fn failure(&self) -> Option<String> {
-        self.out.failure.as_ref().map(Error::to_string)
+        let said = |e: &Error| bankfull::Error::local("standard output cannot be written", e);
+        self.out.failure.as_ref().map(|e| said(e).to_string())
     }
 }
 

@@ -2,10 +2,10 @@
 //! standard error, but for the plan of a dry run, which is the data that was asked for.
 
 use super::progress::{self, Rates};
-use super::quiet::failed_line;
+use super::quiet::{failed_line, serving_line};
 use super::text::{printable, printable_text};
 use super::{Beginning, Ending, FAILED_SHOWN, FailedFiles, Output, Render, Serving, summary};
-use bankfull::{Bytes, Event, Outcome, Progress, Route, Summary};
+use bankfull::{Bytes, Error, ErrorKind, Event, Outcome, Progress, Route, Summary};
 use indicatif::ProgressBar;
 use std::path::Path;
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl Human {
     }
 
     fn listening(&mut self, serving: &Serving) {
-        self.say(&format!("serving {} on {}", printable(&serving.root), serving.address));
+        self.say(&serving_line(serving));
         self.say(&format!("fingerprint {}", serving.fingerprint));
         self.say(&format!("clients copy with: {}", serving.example));
     }
@@ -97,10 +97,13 @@ impl Human {
         }
     }
 
-    fn client_done(&mut self, peer: &str, result: &Result<Summary, String>) {
+    fn client_done(&mut self, peer: &str, result: &Result<Summary, Error>) {
         let how = match result {
             Ok(done) => summary::session_line(done),
-            Err(message) => format!("failed: {}", printable_text(message)),
+            Err(error) => {
+                let what = if error.kind() == ErrorKind::Refused { "refused" } else { "failed" };
+                format!("{what}: {}", printable_text(&error.to_string()))
+            }
         };
         self.say(&format!("client {}: {how}", printable_text(peer)));
     }
@@ -183,7 +186,7 @@ impl Render for Human {
 mod tests {
     use super::super::handles::testing::{Buffer, buffers};
     use super::*;
-    use bankfull::{Error, ErrorKind, Fingerprint};
+    use bankfull::Fingerprint;
 
     fn human(verbosity: u8, dry_run: bool) -> (Human, Buffer, Buffer) {
         let (output, out, err) = buffers();
@@ -308,12 +311,15 @@ mod tests {
             address: "127.0.0.1:7440".parse().unwrap(),
             fingerprint: Fingerprint([0xab; 32]),
             root: "/srv/data".into(),
-            example: "bankfull cp FILE bankfull://127.0.0.1:7440/".to_owned(),
+            example: "bankfull cp SRC bankfull://127.0.0.1:7440/".to_owned(),
         }));
         let peer = || "[::1]:999".to_owned();
         human.event(&Event::ClientConnected { peer: peer() });
         human.event(&Event::ClientDone { peer: peer(), result: Ok(copied()) });
-        human.event(&Event::ClientDone { peer: peer(), result: Err("wrong token".to_owned()) });
+        for kind in [ErrorKind::Refused, ErrorKind::Network] {
+            let result = Err(Error::new(kind, "why"));
+            human.event(&Event::ClientDone { peer: peer(), result });
+        }
         human.stopping();
         human.stopping();
         human.end(&Ending::Stopped);
@@ -323,10 +329,11 @@ mod tests {
             [
                 "serving /srv/data on 127.0.0.1:7440".to_owned(),
                 format!("fingerprint sha256:{}", "ab".repeat(32)),
-                "clients copy with: bankfull cp FILE bankfull://127.0.0.1:7440/".to_owned(),
+                "clients copy with: bankfull cp SRC bankfull://127.0.0.1:7440/".to_owned(),
                 "client [::1]:999: connected".to_owned(),
                 "client [::1]:999: 2 files, 976.6 KiB in 1.0 s (8.0 Mbit/s)".to_owned(),
-                "client [::1]:999: failed: wrong token".to_owned(),
+                "client [::1]:999: refused: why".to_owned(),
+                "client [::1]:999: failed: why".to_owned(),
                 "stopping when the running sessions end; a second signal ends them".to_owned(),
                 "ending the running sessions; a third signal ends the program at once".to_owned(),
                 "stopped".to_owned(),

@@ -116,7 +116,7 @@ fn event_line(event: &Event) -> Option<Line> {
             let line = Line::new("client_done").field("peer", peer.as_str());
             match result {
                 Ok(summary) => summary_fields(line.field("ok", true), summary),
-                Err(message) => line.field("ok", false).field("message", message.as_str()),
+                Err(error) => line.field("ok", false).field("message", error.to_string()),
             }
         }
         _ => return None,

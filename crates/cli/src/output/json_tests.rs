@@ -48,7 +48,10 @@ fn every_event_has_its_object() {
         failed(OsStr::new("a/h")),
         Event::Notice { message: "careful".to_owned() },
         Event::ClientConnected { peer: "[::1]:9".to_owned() },
-        Event::ClientDone { peer: "[::1]:9".to_owned(), result: Err("wrong token".to_owned()) },
+        Event::ClientDone {
+            peer: "[::1]:9".to_owned(),
+            result: Err(Error::new(ErrorKind::Refused, "wrong token")),
+        },
     ];
     assert_eq!(
         lines_of(&events),

@@ -129,7 +129,7 @@ pub(crate) fn end(mut render: Box<dyn Render>, ending: &Ending<'_>) -> Exit {
     render.end(ending);
     match (ending.exit(), render.output().failure()) {
         (Exit::Done, Some(error)) => {
-            render.output().error(&format!("standard output cannot be written: {error}"));
+            render.output().error(&error);
             Exit::Local
         }
         (exit, _) => exit,

@@ -73,19 +73,22 @@ pub(super) fn average(progress: &Progress) -> Rate {
 
 /// The line, most important first, because a narrow terminal cuts its end.
 pub(super) fn line(progress: &Progress, rates: &Rates, now: Duration) -> String {
-    let rate =
-        format!("{} ({}) avg {}", rates.now(), text::byte_rate(rates.now()), average(progress));
+    let rate = format!("{} ({})", rates.now(), text::byte_rate(rates.now()));
+    let average = average(progress);
     let done = progress.bytes_done;
     let files = format!("{}/{} files", progress.files_done, progress.files_total);
     if !progress.total_is_final {
         let turn = SPINNER[(now.as_millis() / 100) as usize % SPINNER.len()];
-        return format!("{turn} {rate}, {done} of at least {}, {files}", progress.bytes_total);
+        return format!(
+            "{turn} {rate}, {done} of at least {}, {files}, avg {average}",
+            progress.bytes_total
+        );
     }
     let percent = percent(progress);
     let filled = BAR_WIDTH * percent / 100;
     let eta = rates.eta(progress).map_or_else(|| "-:--".to_owned(), text::clock);
     format!(
-        "[{:<BAR_WIDTH$}] {percent}% {rate}, ETA {eta}, {done}/{}, {files}",
+        "[{:<BAR_WIDTH$}] {percent}% {rate}, ETA {eta}, {done}/{}, {files}, avg {average}",
         "=".repeat(filled),
         progress.bytes_total
     )
@@ -134,8 +137,8 @@ mod tests {
         let progress = progress(true);
         assert_eq!(
             line(&progress, &rates(&progress), Duration::from_secs(2)),
-            "[======  ] 75% 800.0 Mbit/s (100.0 MB/s) avg 800.0 Mbit/s, ETA 0:01, \
-             300.0 MiB/400.0 MiB, 120/300 files"
+            "[======  ] 75% 800.0 Mbit/s (100.0 MB/s), ETA 0:01, 300.0 MiB/400.0 MiB, \
+             120/300 files, avg 800.0 Mbit/s"
         );
     }
 
@@ -144,8 +147,8 @@ mod tests {
         let progress = progress(false);
         assert_eq!(
             line(&progress, &rates(&progress), Duration::from_millis(2100)),
-            "/ 800.0 Mbit/s (100.0 MB/s) avg 800.0 Mbit/s, 300.0 MiB of at least 400.0 MiB, \
-             120/300 files"
+            "/ 800.0 Mbit/s (100.0 MB/s), 300.0 MiB of at least 400.0 MiB, 120/300 files, \
+             avg 800.0 Mbit/s"
         );
     }
 

@@ -1,7 +1,7 @@
 //! Errors only: failed files, and what ended the command.
 
 use super::text::{printable, printable_text};
-use super::{Beginning, Ending, FAILED_SHOWN, FailedFiles, Output, Render};
+use super::{Beginning, Ending, FAILED_SHOWN, FailedFiles, Output, Render, Serving};
 use bankfull::{Event, Progress};
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +19,12 @@ impl Quiet {
 }
 
 impl Render for Quiet {
-    fn begin(&mut self, _beginning: &Beginning) {}
+    fn begin(&mut self, beginning: &Beginning) {
+        if let Beginning::Serve(serving) = beginning {
+            // Nobody could reach a daemon on a port that it took by itself and never tells.
+            self.output.message(&serving_line(serving));
+        }
+    }
 
     fn event(&mut self, event: &Event) {
         if let Event::FileFailed { path, message, .. } = event
@@ -51,14 +56,33 @@ impl Render for Quiet {
     }
 }
 
+/// Where a daemon listens.
+pub(super) fn serving_line(serving: &Serving) -> String {
+    format!("serving {} on {}", printable(&serving.root), serving.address)
+}
+
 /// The line of a failed file; most messages name it already.
 pub(super) fn failed_line(path: &Path, message: &str) -> String {
-    let (path, message) = (printable(path), printable_text(message));
-    if message.contains(&path) {
+    let message = printable_text(message);
+    if is_named(path, &message) {
         format!("bankfull: {message}")
     } else {
-        format!("bankfull: {path}: {message}")
+        format!("bankfull: {}: {message}", printable(path))
     }
+}
+
+/// Whether a message names a file, by this path or by the one that it has on the other side: the
+/// name is the same there, and stands behind a slash, at the start, or before a colon.
+fn is_named(path: &Path, message: &str) -> bool {
+    let name = path.file_name().map(|name| printable(Path::new(name))).unwrap_or_default();
+    let stands = |(at, _): (usize, &str)| {
+        let (before, after) = (&message[..at], &message[at + name.len()..]);
+        let begins = before.is_empty() || before.ends_with('/');
+        let ends = after.is_empty() || after.starts_with([' ', ':']);
+        begins && ends || before.ends_with(' ') && after.starts_with(':')
+    };
+    message.contains(&printable(path))
+        || !name.is_empty() && message.match_indices(&name).any(stands)
 }
 
 #[cfg(test)]
@@ -71,6 +95,10 @@ mod tests {
     fn a_failed_file_is_named_once() {
         let line = |message| failed_line(Path::new("a/b"), message);
         assert_eq!(line("cannot read a/b: gone"), "bankfull: cannot read a/b: gone");
+        for named in ["cannot read un/b: gone", "vv/b changed", "b vanished", "cannot read b: no"] {
+            assert_eq!(line(named), format!("bankfull: {named}"));
+        }
+        assert_eq!(line("a big one: gone"), "bankfull: a/b: a big one: gone");
         assert_eq!(line("the disk is full"), "bankfull: a/b: the disk is full");
     }
 

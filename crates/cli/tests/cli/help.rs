@@ -16,6 +16,19 @@ fn help_goes_to_standard_output_and_ends_with_the_exit_codes() {
 }
 
 #[test]
+fn help_is_a_command_too() {
+    for (arguments, flags) in [
+        (&["help"][..], &["--help"][..]),
+        (&["help", "cp"], &["cp", "--help"]),
+        (&["help", "serve"], &["serve", "--help"]),
+    ] {
+        let output = bankfull(arguments).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert_eq!(out(&output), out(&bankfull(flags).unwrap()));
+    }
+}
+
+#[test]
 fn the_short_help_fits_a_screen_without_the_exit_codes() {
     let output = bankfull(&["cp", "-h"]).unwrap();
     assert_eq!(output.status.code(), Some(0));

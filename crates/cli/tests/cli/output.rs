@@ -20,8 +20,8 @@
 
 use super::command;
 use super::harness::{
-    Daemon, Done, Peer, Rng, Scratch, Tree, cp, fill, open_push, run, set_mtime, wait_until,
-    write_file,
+    Daemon, Done, Peer, Rng, Running, Scratch, Tree, cp, fill, open_push, run, set_mtime,
+    wait_until, write_file,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -187,6 +187,18 @@ fn quiet_says_nothing_but_errors() {
     let partly = quiet(&here.join("tree"), &here.join("out")).expect(23);
     assert_eq!(partly.out, "");
     assert!(partly.err.contains("in the way"), "{}", partly.err);
+}
+
+#[test]
+fn a_quiet_daemon_still_says_where_it_listens() {
+    let here = Scratch::new();
+    let mut serve = command();
+    serve.args(["serve", "-q", "--listen", "127.0.0.1:0"]).arg(here.path());
+    let daemon = Running::start(serve.arg("--state-dir").arg(here.join("state")));
+    wait_until("it says so", || daemon.err().contains('\n'));
+    let err = daemon.err();
+    let port = err.trim_end().rsplit_once(" on 127.0.0.1:").map(|(_, port)| port.parse::<u16>());
+    assert!(err.starts_with("serving ") && matches!(port, Some(Ok(1..))), "{err}");
 }
 
 #[test]

@@ -32,6 +32,18 @@ fn a_bad_command_line_is_exit_code_1() {
 }
 
 #[test]
+fn what_is_no_number_is_told_what_is_wanted() {
+    for (arguments, words) in [
+        (&["cp", "--streams", "four", "a", "b"][..], "write a number from 1 to 64"),
+        (&["cp", "-P", "abc", "a", "h:b"], "write a number from 1 to 65535"),
+        (&["serve", ".", "--max-connections", "x"], "write a number from 2 to 65535"),
+    ] {
+        let message = err(&bankfull(arguments).unwrap());
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
 fn a_bad_operand_is_told_in_one_line() {
     let output = bankfull(&["cp", "a", "bankfull://host:0/"]).unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -90,5 +102,7 @@ fn a_token_file_that_is_missing_is_a_local_error() {
     let output =
         bankfull(&["cp", "--token-file", "/nonexistent/t", "a", "bankfull://h/b"]).unwrap();
     assert_eq!(output.status.code(), Some(11));
-    assert!(err(&output).starts_with("bankfull: the token file /nonexistent/t: "));
+    let message =
+        "bankfull: cannot read the token file /nonexistent/t: no such file or directory\n";
+    assert_eq!(err(&output), message);
 }

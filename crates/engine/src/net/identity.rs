@@ -102,11 +102,11 @@ pub(crate) fn fingerprint_of(certificate: &CertificateDer<'_>) -> Fingerprint {
 
 /// Makes a directory that only its owner can read.
 pub(crate) fn make_private_dir(dir: &Path) -> Result<(), Error> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(|e| Error::local(format!("cannot make the state directory {}", dir.display()), &e))
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| {
+        let what = format!("cannot make the state directory {}", dir.display());
+        let error = Error::local(what, &e);
+        Error::new(error.kind(), format!("{error}: choose another with --state-dir"))
+    })
 }
 
 #[cfg(test)]
