@@ -40,8 +40,8 @@ use std::time::Duration;
 /// closing it.
 const OWN_WAIT: Duration = Duration::from_secs(5);
 
-/// Most parts kept open at a time, two descriptors each. (ours: a quarter of the usual soft limit of
-/// 1024, as for directories)
+/// Most parts kept open at a time, two descriptors each. (ours: a quarter of the usual soft limit
+/// of 1024, as for directories)
 const PARTS_OPEN_MAX: usize = 128;
 
 /// Where a transfer lands, and how it is received.
@@ -116,7 +116,8 @@ pub(crate) struct Receiver<'a> {
     dry_run: bool,
     set_id: bool,
     boot: [u8; 16],
-    compare: mpsc::Sender<Arc<Incoming>>,
+    /// Files whose content is to be compared; closed when the sender has finished.
+    compare: Mutex<Option<mpsc::Sender<Arc<Incoming>>>>,
     finished: AtomicBool,
 }
 
@@ -152,7 +153,7 @@ impl<'a> Receiver<'a> {
             set_id: target.set_id,
             // Without the boot's identity every earlier journal is doubted, which is safe.
             boot: bankfull_sys::boot_id().unwrap_or(part::UNKNOWN_BOOT),
-            compare,
+            compare: Mutex::new(Some(compare)),
             finished: AtomicBool::new(false),
         };
         (receiver, queue)
@@ -172,6 +173,7 @@ impl<'a> Receiver<'a> {
                         return Err(WireError::Unexpected(what).into());
                     }
                     self.finished.store(true, Ordering::Relaxed);
+                    lock(&self.compare).take();
                     return Ok(report);
                 }
                 other => self.on_message(other)?,
@@ -467,6 +469,12 @@ impl<'a> Receiver<'a> {
             self.tally.counts.files_total.fetch_sub(1, Ordering::Relaxed);
             self.tally.counts.bytes_total.fetch_sub(incoming.entry.size, Ordering::Relaxed);
         } else {
+            if aborted.failure.cause() == Cause::Vanished
+                && let Ok(dir) = self.dirs.open(incoming.dir)
+            {
+                // What came of it will never be continued.
+                drop_part(&dir, &incoming.name);
+            }
             self.tally.file_failed(self.path(&incoming), &aborted.failure);
         }
     }

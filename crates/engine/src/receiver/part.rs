@@ -327,7 +327,7 @@ fn hold(
             if (waited >= BUSY_WAIT && is_at_work) || waited >= IDLE_WAIT {
                 return Err(busy(&shown));
             }
-            if waited >= UNTOLD_WAIT && !told {
+            if waited >= UNTOLD_WAIT && !is_at_work && !told {
                 (holder.remark)(format!(
                     "waiting for an earlier copy that still holds {shown:?}; up to {} s",
                     IDLE_WAIT.as_secs()

@@ -20,7 +20,8 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Most answers in one message: each may hold a reason of up to 4 KiB, and a frame 1 MiB.
@@ -264,7 +265,7 @@ impl Receiver<'_> {
                 self.outbox.post(&Message::Have(have));
             }
             // The queue's other end lives as long as the session.
-            let _ = self.compare.send(incoming);
+            let _ = lock(&self.compare).as_ref().map(|queue| queue.send(incoming));
             return None;
         }
         Some(want)
@@ -311,11 +312,10 @@ impl Receiver<'_> {
     /// Hashes files that are here and asks the sender to compare. Ends with the session.
     pub(crate) fn run_compare(&self, queue: mpsc::Receiver<Arc<Incoming>>) {
         while !self.session.is_stopped() {
-            let Ok(incoming) = queue.recv_timeout(Duration::from_millis(100)) else {
-                if self.is_finished() {
-                    return;
-                }
-                continue;
+            let incoming = match queue.recv_timeout(Duration::from_millis(100)) {
+                Ok(incoming) => incoming,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return,
             };
             let id = incoming.entry.id;
             match self.hash_existing(&incoming) {

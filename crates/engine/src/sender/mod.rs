@@ -16,8 +16,8 @@ use bankfull_proto::limits::{ENTRY_BATCH_BYTES, ENTRY_BATCH_COUNT_MAX, RUNS_MAX}
 use bankfull_proto::send::{Next, SendLedger, Work};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::control::{
-    Aborted, Cause, Entry, EntryKind, Failure, FileRuns, Message, Sealed, SideReport, Totals,
-    Verdict, Want,
+    Aborted, Cause, Entry, EntryKind, Failure, FileRuns, Message, Problem, Sealed, SideReport,
+    Totals, Verdict, Want,
 };
 use files::{SourceFile, SourceFiles, Trouble, entry_of};
 use std::ffi::OsStr;
@@ -115,7 +115,9 @@ impl<'a> Sender<'a> {
             Message::Wants(wants) => wants.iter().try_for_each(|want| self.on_want(want))?,
             Message::Have(have) => self.with_ledger(|ledger| ledger.on_have(&have))?,
             Message::Acks(acks) => acks.iter().try_for_each(|ack| self.on_ack(ack))?,
-            Message::Problem(problem) => self.tally.problem_there(problem),
+            Message::Problem(Problem { path, failure }) => {
+                self.tally.problem_there(Problem { path, failure: said_there(&failure) });
+            }
             Message::Nack(nack) => {
                 // A file written to between hashing and sending arrives damaged, too.
                 if let Some(file) = self.files.find(nack.file)
@@ -202,7 +204,7 @@ impl<'a> Sender<'a> {
         let path = self.files.path(file);
         let is_file = file.entry.kind == EntryKind::File;
         match (want.verdict, &want.failure) {
-            (Verdict::Refused, Some(failure)) => self.tally.file_failed(path, failure),
+            (Verdict::Refused, Some(failure)) => self.tally.file_failed(path, &said_there(failure)),
             (Verdict::Refused, None) => {
                 let text = format!("{} was refused by the far side", path.display());
                 self.tally.file_failed(path, &Failure::new(Cause::Other, text));
@@ -311,6 +313,11 @@ impl<'a> Sender<'a> {
         let Some(file) = self.files.find(id) else { return };
         let (failure, again) = match trouble {
             Trouble::Failed(failure) => (failure, false),
+            Trouble::Changed if self.is_gone(&file) => {
+                let text =
+                    format!("{} vanished while it was read", self.files.path(&file).display());
+                (Failure::new(Cause::Vanished, text), false)
+            }
             Trouble::Changed => {
                 let path = self.files.path(&file);
                 let text = format!(
@@ -338,6 +345,12 @@ impl<'a> Sender<'a> {
         self.notify_if_settled();
     }
 
+    /// Whether there is nothing of a file's name any more.
+    fn is_gone(&self, file: &SourceFile) -> bool {
+        let stat = self.files.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name));
+        stat.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
+    }
+
     /// What a changed file is now; `None` when it is not a file any more.
     fn look_again(&self, file: &SourceFile) -> Option<Entry> {
         let stat = self.files.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name)).ok()?;
@@ -347,7 +360,7 @@ impl<'a> Sender<'a> {
     /// The receiver failed a file.
     fn fail_there(&self, id: u64, failure: &Failure) {
         if let Some(file) = self.files.remove(id) {
-            self.tally.file_failed(self.files.path(&file), failure);
+            self.tally.file_failed(self.files.path(&file), &said_there(failure));
         }
         self.notify_if_settled();
     }
@@ -426,6 +439,9 @@ impl<'a> Sender<'a> {
         stream: u32,
         before_waiting: impl FnOnce() -> std::io::Result<()>,
     ) -> std::io::Result<Option<Work>> {
+        if self.session.is_stopped() {
+            return Ok(None);
+        }
         if let Some(work) = self.with_ledger(|ledger| ledger.next_work(stream)) {
             return Ok(Some(work));
         }
@@ -461,6 +477,14 @@ impl<'a> Sender<'a> {
                 Err(e)
             }
         }
+    }
+}
+
+/// What the receiver says of the destination, so that nobody takes it for the source.
+fn said_there(failure: &Failure) -> Failure {
+    match failure.cause() {
+        Cause::Remark => failure.clone(),
+        cause => Failure::new(cause, format!("the far side says: {}", failure.text)),
     }
 }
 

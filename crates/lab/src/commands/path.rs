@@ -33,8 +33,8 @@ Example: what iperf3 reaches on 1 Gbit/s, 20 ms, with a shallow buffer
   bankfull-lab path --rate 1gbit --rtt 20ms --buffer 300kB \\
     --at-receiver 'iperf3 -s' -- iperf3 -c {receiver} -t 10")]
 pub struct Flags {
-    /// A named path, instead of rate, round trip and buffer: lan, continental, transatlantic, lossy,
-    /// antipodes, research, incast. Flags beside it change it
+    /// A named path, instead of rate, round trip and buffer: lan, continental, transatlantic,
+    /// lossy, antipodes, research, incast. Flags beside it change it
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
 
