@@ -1,6 +1,6 @@
 //! Operands resolved on the host that they are on: sources found, the destination opened.
 
-use crate::error::{Error, ErrorKind, cause_of, plain};
+use crate::error::{Error, ErrorKind, failure, plain};
 use crate::receiver::Target;
 use crate::sender::walk::SourceItem;
 use bankfull_proto::plan::{self, Landing};
@@ -201,8 +201,7 @@ impl Anchor {
 }
 
 fn cannot_use(shown: &Path, error: &io::Error) -> Error {
-    let text = format!("cannot write to {}: {}", shown.display(), plain(error));
-    Failure::new(cause_of(error), text).into()
+    Error::here(failure(format!("cannot write to {}", shown.display()), error))
 }
 
 fn landing_of(source: &Source, base: &Path, rename: Option<&OsStr>) -> PathBytes {

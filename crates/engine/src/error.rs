@@ -59,8 +59,8 @@ impl Error {
         self.cause.is_some()
     }
 
-    /// A local file or directory could not be used: what was tried, and the operating system's words
-    /// without their number.
+    /// A local file or directory could not be used: what was tried, and the operating system's
+    /// words without their number.
     pub fn local(what: impl std::fmt::Display, error: &io::Error) -> Self {
         Self::new(ErrorKind::Local, format!("{what}: {}", plain(error)))
     }
@@ -69,6 +69,14 @@ impl Error {
     pub(crate) fn network(what: impl std::fmt::Display, error: &io::Error) -> Self {
         let kind = if is_timeout(error) { ErrorKind::Timeout } else { ErrorKind::Network };
         Self::new(kind, format!("{what}: {}", plain(error)))
+    }
+
+    /// A failure of this host. What the operating system does not permit is a refusal for a peer
+    /// that hears of it, and a local matter for whoever is here.
+    pub(crate) fn here(failure: Failure) -> Self {
+        let is_denied = failure.cause() == Cause::Permission;
+        let error = Self::from(failure);
+        if is_denied { Self { kind: ErrorKind::Local, ..error } } else { error }
     }
 
     pub(crate) fn interrupted() -> Self {

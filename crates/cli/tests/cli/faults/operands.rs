@@ -78,7 +78,8 @@ fn a_destination_that_may_not_be_written_is_named_with_what_to_check() {
     let mut command = unprivileged(&here, &here.dir("own"));
     set_mode(&locked, 0o555);
     command.args(["cp", "--json"]).arg(here.join("file")).arg(locked.join("new/"));
-    run(&mut command).expect(5).says(&["locked/new", "permission denied"]);
+    let done = run(&mut command).expect(11);
+    done.says(&["locked/new", "permission denied", "check the permissions of the user"]);
 }
 
 #[test]
@@ -156,4 +157,7 @@ fn a_daemon_of_an_ordinary_user_says_what_it_may_not_do() {
     assert_eq!(std::fs::read(here.join("in/public")).unwrap(), b"public");
     let one = run(daemon.cp().arg(daemon.url("private/file")).arg(here.join("one"))).expect(3);
     one.says(&["private/file", "permission denied"]);
+    set_mode(&root, 0o555);
+    let push = run(daemon.cp().arg(here.join("in/public")).arg(daemon.url("new/"))).expect(5);
+    push.says(&["the far side says", "new", "permission denied"]);
 }
