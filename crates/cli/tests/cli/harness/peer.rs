@@ -1,6 +1,7 @@
 //! The far side, played by the test: it speaks the protocol with the project's own encoders, and
 //! breaks its rules where a test wants that.
 
+use super::run::wait_until;
 use crate::command;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::CONTROL_FRAME_BYTES_MAX;
@@ -22,6 +23,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -40,6 +42,8 @@ pub(crate) struct Peer {
     frames: FrameReader,
     port: u16,
     pub(crate) welcome: Welcome,
+    /// How many data connections a [`FakeServer`] has answered.
+    streams: Arc<AtomicUsize>,
 }
 
 impl Peer {
@@ -79,7 +83,7 @@ impl Peer {
 
     fn over(wire: Wire, port: u16) -> Self {
         let frames = FrameReader::new(CONTROL_FRAME_BYTES_MAX);
-        Self { wire, frames, port, welcome: Welcome::default() }
+        Self { wire, frames, port, welcome: Welcome::default(), streams: Arc::default() }
     }
 
     fn expect_magic(&mut self) {
@@ -115,6 +119,12 @@ impl Peer {
                 _ => return None,
             }
         }
+    }
+
+    /// Waits until a [`FakeServer`] has answered so many data connections.
+    #[track_caller]
+    pub(crate) fn wait_for_streams(&self, count: usize) {
+        wait_until("they are there", || self.streams.load(Ordering::SeqCst) >= count);
     }
 
     /// Reads on until the program gives a reason and closes, or just closes.
@@ -224,6 +234,7 @@ impl FakeServer {
 
     fn with_streams(ended: bool, serve: impl Fn(&mut Peer, Hello) + Send + Sync + 'static) -> Self {
         let config = server_config();
+        let streams: Arc<AtomicUsize> = Arc::default();
         Self::raw(move |socket| {
             socket.set_read_timeout(Some(PATIENCE)).unwrap();
             let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
@@ -231,9 +242,9 @@ impl FakeServer {
             let mut magic = [0; MAGIC.len()];
             wire.read_exact(&mut magic).unwrap();
             if magic == DATA_MAGIC {
-                return idle_stream(wire, &magic, ended);
+                return idle_stream(wire, &magic, ended, &streams);
             }
-            let mut peer = Peer::over(wire, 0);
+            let mut peer = Peer { streams: Arc::clone(&streams), ..Peer::over(wire, 0) };
             peer.send_raw(&MAGIC);
             if let Some(Message::Hello(hello)) = peer.receive() {
                 serve(&mut peer, hello);
@@ -252,7 +263,7 @@ impl FakeServer {
 const SESSION_KEY: [u8; 32] = [5; 32];
 
 /// Accepts a data connection and says, with `ended`, that nothing will come on it.
-fn idle_stream(mut wire: Wire, magic: &[u8], ended: bool) {
+fn idle_stream(mut wire: Wire, magic: &[u8], ended: bool, streams: &AtomicUsize) {
     let mut request = [0; REQUEST_BYTES];
     request[..magic.len()].copy_from_slice(magic);
     wire.read_exact(&mut request[magic.len()..]).unwrap();
@@ -262,6 +273,7 @@ fn idle_stream(mut wire: Wire, magic: &[u8], ended: bool) {
         answer.extend_from_slice(&Header::End.encode());
     }
     let _ = wire.write_all(&answer).and_then(|()| wire.flush());
+    streams.fetch_add(1, Ordering::SeqCst);
     let _ = io::copy(&mut wire, &mut io::sink());
 }
 
