@@ -72,14 +72,16 @@ pub(super) fn failed_line(path: &Path, message: &str) -> String {
 }
 
 /// Whether a message names a file, by this path or by the one that it has on the other side: the
-/// name is the same there, and stands behind a slash, at the start, or before a colon.
+/// name is the same there, and stands behind a slash, before a colon, or before what happened to it.
 fn is_named(path: &Path, message: &str) -> bool {
     let name = path.file_name().map(|name| printable(Path::new(name))).unwrap_or_default();
     let stands = |(at, _): (usize, &str)| {
         let (before, after) = (&message[..at], &message[at + name.len()..]);
-        let begins = before.is_empty() || before.ends_with('/');
         let ends = after.is_empty() || after.starts_with([' ', ':']);
-        begins && ends || before.ends_with(' ') && after.starts_with(':')
+        let happened = [" changed while", " vanished"].iter().any(|what| after.starts_with(what));
+        before.ends_with('/') && ends
+            || before.ends_with(' ') && after.starts_with(':')
+            || before.is_empty() && happened
     };
     message.contains(&printable(path))
         || !name.is_empty() && message.match_indices(&name).any(stands)
@@ -95,10 +97,14 @@ mod tests {
     fn a_failed_file_is_named_once() {
         let line = |message| failed_line(Path::new("a/b"), message);
         assert_eq!(line("cannot read a/b: gone"), "bankfull: cannot read a/b: gone");
-        for named in ["cannot read un/b: gone", "vv/b changed", "b vanished", "cannot read b: no"] {
+        for named in
+            ["cannot read un/b: gone", "vv/b changed", "b vanished before", "cannot read b: no"]
+        {
             assert_eq!(line(named), format!("bankfull: {named}"));
         }
         assert_eq!(line("a big one: gone"), "bankfull: a/b: a big one: gone");
+        let message = "a directory named \"a\" is in the way";
+        assert_eq!(failed_line(Path::new("d/a"), message), format!("bankfull: d/a: {message}"));
         assert_eq!(line("the disk is full"), "bankfull: a/b: the disk is full");
     }
 

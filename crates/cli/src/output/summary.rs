@@ -54,8 +54,8 @@ fn made(summary: &Summary) -> String {
 
 /// How many bytes went over: more than the copied files hold, where others failed on the way.
 fn moved(summary: &Summary) -> String {
-    match summary.failed_files {
-        0 => summary.bytes.to_string(),
+    match (summary.bytes, summary.failed_files) {
+        (Bytes(0), _) | (_, 0) => summary.bytes.to_string(),
         _ => format!("{} with those of failed files", summary.bytes),
     }
 }
