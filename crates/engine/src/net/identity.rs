@@ -127,6 +127,14 @@ mod tests {
     }
 
     #[test]
+    fn a_state_directory_that_cannot_be_made_has_a_way_out() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = make_private_dir(&file.path().join("state")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Local);
+        assert!(error.to_string().ends_with("choose another with --state-dir"), "{error}");
+    }
+
+    #[test]
     fn a_damaged_identity_is_an_error_and_never_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE_NAME);
