@@ -60,6 +60,7 @@ pub fn run_agent() -> Result<Option<ErrorKind>, Error> {
         output: Box::new(output),
         wake: Box::new(move || wake.stop()),
         close: Arc::new(|| {}),
+        streams_max: STREAMS_MAX,
         data_port: Some(port),
         data_hosts: own_addresses(),
         fingerprint: Some(identity.fingerprint().0),

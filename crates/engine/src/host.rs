@@ -11,14 +11,13 @@ use crate::net::control::{ControlReader, Outbox, lock, write_now};
 use crate::net::stream::{DataStream, Seat, Socket, Unattached, read_attach};
 use crate::options::Fsync;
 use crate::session::{Session, Tally};
-use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
     self, Cause, Direction, Failure, Hello, Message, Open, Opened, Welcome,
 };
 use bankfull_proto::wire::{WireError, common_version};
 use rustls::Connection;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -52,7 +51,12 @@ pub(crate) struct Host {
     /// Once requested, running sessions go on and no other begins.
     pub(crate) draining: Cancel,
     sessions: Mutex<HashMap<[u8; 16], Slot>>,
+    /// Sessions that ended lately: some of their data connections come late.
+    ended: Mutex<VecDeque<[u8; 16]>>,
 }
+
+/// How many sessions that ended are remembered. (ours: what may end within a round trip)
+const ENDED_MAX: usize = 64;
 
 /// What was agreed with a client.
 struct Agreed {
@@ -67,6 +71,8 @@ pub(crate) struct Caller {
     pub(crate) output: Box<dyn Write + Send>,
     pub(crate) wake: Box<dyn Fn() + Send>,
     pub(crate) close: Close,
+    /// How many data connections it may have.
+    pub(crate) streams_max: u32,
     /// What an agent tells of its data port.
     pub(crate) data_port: Option<u16>,
     pub(crate) data_hosts: Vec<String>,
@@ -102,7 +108,13 @@ impl Caller {
 
 impl Host {
     pub(crate) fn new(anchor: Anchor, policy: Policy) -> Self {
-        Self { anchor, policy, draining: Cancel::new(), sessions: Mutex::default() }
+        Self {
+            anchor,
+            policy,
+            draining: Cancel::new(),
+            sessions: Mutex::default(),
+            ended: Mutex::default(),
+        }
     }
 
     /// How many sessions run.
@@ -154,7 +166,7 @@ impl Host {
         let mut welcome = Welcome {
             version,
             software: software(),
-            streams_max: STREAMS_MAX,
+            streams_max: caller.streams_max,
             plain_allowed: self.policy.plain_allowed,
             data_port: caller.data_port,
             data_hosts: std::mem::take(&mut caller.data_hosts),
@@ -275,7 +287,7 @@ impl Host {
         // Before the client hears that it may connect.
         lock(&self.sessions).insert(welcome.session, slot);
         caller.write(&Message::Opened(agreed.opened)).inspect_err(|_| {
-            lock(&self.sessions).remove(&welcome.session);
+            self.forget(welcome.session);
         })?;
         if tunnelled {
             let key = welcome.session_key;
@@ -295,12 +307,21 @@ impl Host {
         let channel =
             Channel { reader: caller.reader, output: caller.output, outbox, close: caller.close };
         let result = drive.run(channel, agreed.part, Streams::Accept(streams));
-        lock(&self.sessions).remove(&welcome.session);
+        self.forget(welcome.session);
         result
     }
 
+    fn forget(&self, session: [u8; 16]) {
+        lock(&self.sessions).remove(&session);
+        let mut ended = lock(&self.ended);
+        ended.push_back(session);
+        if ended.len() > ENDED_MAX {
+            ended.pop_front();
+        }
+    }
+
     /// Brings a data connection, whose magic was read, to its session. Whoever cannot prove to
-    /// belong to one is not answered.
+    /// belong to one is not answered. `NotFound` when its session has ended.
     pub(crate) fn attach(
         &self,
         socket: Socket,
@@ -311,10 +332,14 @@ impl Host {
         let encrypted = tls.is_some();
         let (unattached, bytes) = read_attach(socket, tls, magic)?;
         let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let late = || io::Error::from(io::ErrorKind::NotFound);
         let attach = Attach::decode(&bytes).map_err(io::Error::other)?;
         let (key, accepted) = {
             let mut sessions = lock(&self.sessions);
-            let slot = sessions.get_mut(&attach.session).ok_or_else(refused)?;
+            let slot = sessions.get_mut(&attach.session).ok_or_else(|| {
+                let is_late = lock(&self.ended).contains(&attach.session);
+                if is_late { late() } else { refused() }
+            })?;
             let known = attach::verify(&bytes, &slot.key);
             let known = known && attach.version == slot.version;
             if !known || (!encrypted && !slot.plain) || !slot.nonces.insert(attach.nonce) {
@@ -328,7 +353,7 @@ impl Host {
         };
         let mut stream = finish_attach(unattached, &attach, &key, self.policy.timeout)?;
         stream.keep(seat);
-        accepted.send((attach.stream, stream)).map_err(|_| refused())
+        accepted.send((attach.stream, stream)).map_err(|_| late())
     }
 }
 

@@ -11,6 +11,7 @@ use crate::net::identity::Identity;
 use crate::net::stream::Socket;
 use crate::net::tls;
 use crate::options::{Fingerprint, ServeOptions, default_state_dir};
+use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::attach::DATA_MAGIC;
 use bankfull_proto::wire::control::{Cause, Failure};
 use bankfull_sys::Dir;
@@ -147,9 +148,11 @@ impl Server {
         match opening {
             Opening::Nothing => {}
             Opening::Control(connection) => {
-                let busy = count > self.connections_max;
-                return self.control(&visit, *connection, socket, peer, busy, events);
+                let room = self.connections_max.saturating_sub(count);
+                return self.control(&visit, *connection, socket, peer, room, events);
             }
+            // A session that came first has taken the room that was promised to this one.
+            Opening::Data(_) if count > self.connections_max => {}
             Opening::Data(connection) => {
                 self.attach(socket, connection.map(|tls| *tls), seat, peer, events);
             }
@@ -168,8 +171,8 @@ impl Server {
     ) {
         let socket = Socket::Tcp(socket);
         let attached = self.host.attach(socket, connection, &DATA_MAGIC, Box::new(seat));
-        if attached.is_err() {
-            // A session that ended a moment ago, mostly.
+        // One that comes too late for its session is no news.
+        if attached.is_err_and(|e| !is_late(&e)) {
             let message = format!("a data connection of {peer} belongs to no session");
             events.event(Event::Notice { message });
         }
@@ -181,7 +184,7 @@ impl Server {
         connection: Connection,
         socket: TcpStream,
         peer: &str,
-        busy: bool,
+        room: usize,
         events: &dyn EventSink,
     ) -> Result<(), Error> {
         let failed = |e: io::Error| Error::network(format!("the connection of {peer} failed"), &e);
@@ -195,6 +198,7 @@ impl Server {
             output,
             wake: Box::new(move || drop(wake.shutdown(Shutdown::Read))),
             close: Arc::new(move || drop(close.shutdown(Shutdown::Both))),
+            streams_max: u32::try_from(room).unwrap_or(u32::MAX).min(STREAMS_MAX),
             data_port: None,
             data_hosts: Vec::new(),
             fingerprint: None,
@@ -203,7 +207,7 @@ impl Server {
                 let _ = asked.set_read_timeout(Some(timeout));
             }),
         };
-        if busy {
+        if room == 0 {
             let text = "the server has no room for more connections: try again later";
             let error = Failure::new(Cause::Busy, text).into();
             caller.refuse_ungreeted(&error);
@@ -214,6 +218,11 @@ impl Server {
         events.event(Event::ClientDone { peer: peer.to_owned(), result });
         Ok(())
     }
+}
+
+/// Whether a data connection only came after its session, or its client, had ended.
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof)
 }
 
 /// Answers whoever speaks something else; a browser or curl deserves words.

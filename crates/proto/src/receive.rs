@@ -242,6 +242,21 @@ impl ReceiveLedger {
         self.open.remove(&id);
     }
 
+    /// The sender gives a file up. One that is settled on this side already, which the sender may
+    /// not have heard yet, stays what it is.
+    ///
+    /// # Errors
+    /// [`WireError::BadFileId`] for a file that was never announced.
+    pub fn aborted(&mut self, id: u64) -> Result<(), WireError> {
+        if id > self.last_id {
+            return Err(WireError::BadFileId(id));
+        }
+        if self.open.contains_key(&id) {
+            self.give_up(id);
+        }
+        Ok(())
+    }
+
     /// The file is given up; what still comes of it is ignored.
     pub fn give_up(&mut self, id: u64) {
         self.open.remove(&id);

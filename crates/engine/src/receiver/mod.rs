@@ -205,7 +205,7 @@ impl<'a> Receiver<'a> {
             Message::Problem(problem) => self.tally.problem_there(problem),
             Message::Holes(holes) => self.on_holes(&holes)?,
             Message::Sealed(sealed) => self.on_sealed(&sealed)?,
-            Message::Aborted(aborted) => self.on_aborted(&aborted),
+            Message::Aborted(aborted) => self.on_aborted(&aborted)?,
             Message::Unchanged(files) => files.into_iter().for_each(|id| self.on_unchanged(id)),
             Message::Differs(files) => files.into_iter().for_each(|id| self.on_differs(id)),
             Message::StreamLost(number) if !self.session.close_stream(number) => {
@@ -462,9 +462,9 @@ impl<'a> Receiver<'a> {
             .map_err(|e| self.write_failure(incoming, &e))
     }
 
-    fn on_aborted(&self, aborted: &Aborted) {
-        lock(&self.ledger).give_up(aborted.file);
-        let Some(incoming) = lock(&self.incoming).remove(&aborted.file) else { return };
+    fn on_aborted(&self, aborted: &Aborted) -> Result<(), Error> {
+        lock(&self.ledger).aborted(aborted.file)?;
+        let Some(incoming) = lock(&self.incoming).remove(&aborted.file) else { return Ok(()) };
         if aborted.again {
             self.tally.counts.files_total.fetch_sub(1, Ordering::Relaxed);
             self.tally.counts.bytes_total.fetch_sub(incoming.entry.size, Ordering::Relaxed);
@@ -477,6 +477,7 @@ impl<'a> Receiver<'a> {
             }
             self.tally.file_failed(self.path(&incoming), &aborted.failure);
         }
+        Ok(())
     }
 
     /// The sender compared: the file that is here is the same.

@@ -165,6 +165,18 @@ fn whatever_comes_of_a_file_that_was_given_up_is_ignored() {
 }
 
 #[test]
+fn a_sender_gives_up_what_is_still_open_and_nothing_that_it_did_not_announce() {
+    let mut ledger = books();
+    ledger.announce(2).unwrap();
+    ledger.finish(2);
+    assert_eq!(ledger.aborted(1), Ok(()));
+    assert_eq!(claim(&mut ledger, 0), Ok(Claim::Ignore), "what is on its way may still come");
+    assert_eq!(ledger.aborted(2), Ok(()), "it is in place, which the sender has not heard");
+    assert_eq!(ledger.claim_packed(2, 10), Err(WireError::BadFileId(2)));
+    assert_eq!(ledger.aborted(3), Err(WireError::BadFileId(3)));
+}
+
+#[test]
 fn a_seal_with_blocks_missing_is_an_error() {
     let mut ledger = books();
     take(&mut ledger, 0);

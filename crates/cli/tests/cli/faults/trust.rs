@@ -131,7 +131,7 @@ fn data_without_encryption_is_refused_unless_the_daemon_allows_it() {
 fn a_daemon_that_is_full_says_so_and_has_room_again_when_others_leave() {
     let (root, here) = (Scratch::new(), Scratch::new());
     write_file(&here.join("file"), b"file");
-    let mut daemon = Daemon::start(root.path(), &["--max-connections", "2"]);
+    let mut daemon = Daemon::start(root.path(), &["--max-connections", "3"]);
     let others = [Peer::welcomed(daemon.port), Peer::welcomed(daemon.port)];
     let mut command = daemon.cp();
     command.args(["--streams", "1"]).arg(here.join("file")).arg(daemon.url("file"));
@@ -139,6 +139,18 @@ fn a_daemon_that_is_full_says_so_and_has_room_again_when_others_leave() {
     drop(others);
     wait_until("the others are gone", || daemon.clients_done() >= 3);
     check_alive(&mut daemon);
+}
+
+#[test]
+fn a_client_gets_no_more_streams_than_a_daemon_has_room_for() {
+    let tree = Tree::bulk(&[40 * (1 << 20)], 5);
+    let root = tree.path.parent().unwrap();
+    let daemon = Daemon::start(root, &["--max-connections", "4"]);
+    let mut command = daemon.cp();
+    command.args(["--streams", "16"]).arg(&tree.path).arg(daemon.url("landed"));
+    let done = run(&mut command).expect(0);
+    assert_eq!(done.figure("streams"), 3, "the fourth is for control");
+    assert_same(&tree.path, &root.join("landed/bulk"));
 }
 
 #[test]

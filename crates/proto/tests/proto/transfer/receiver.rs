@@ -31,7 +31,7 @@ impl World {
             }
             Message::Sealed(sealed) => self.on_sealed(&sealed),
             Message::Aborted(aborted) => {
-                self.receive.give_up(aborted.file);
+                self.receive.aborted(aborted.file).unwrap();
                 self.receiving.remove(&aborted.file);
             }
             Message::Unchanged(files) => {
