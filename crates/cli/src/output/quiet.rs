@@ -72,7 +72,8 @@ pub(super) fn failed_line(path: &Path, message: &str) -> String {
 }
 
 /// Whether a message names a file, by this path or by the one that it has on the other side: the
-/// name is the same there, and stands behind a slash, before a colon, or before what happened to it.
+/// name is the same there, and stands behind a slash, before a colon, or before what happened to
+/// it.
 fn is_named(path: &Path, message: &str) -> bool {
     let name = path.file_name().map(|name| printable(Path::new(name))).unwrap_or_default();
     let stands = |(at, _): (usize, &str)| {
