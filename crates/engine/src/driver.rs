@@ -285,6 +285,8 @@ impl Drive<'_> {
                 self.session.stop();
             }
             let sender = result?;
+            // The sender has nothing more to say, and nobody reads what would come.
+            reader.end_tunnel();
             if !crew.join(&self.session, self.timeout) {
                 self.session.stop();
                 return Err(Error::new(

@@ -36,13 +36,14 @@ fn pump(mut source: UnixStream, outbox: &Outbox) {
             outbox.pump_began();
             began = true;
         }
+        if n == 0 && !began {
+            // Nobody there knows of this tunnel.
+            return;
+        }
         outbox.wait_for_room();
         outbox.post(&Message::Tunnel(Bytes(buffer[..n].to_vec())));
         if n == 0 {
-            if began {
-                outbox.pump_ended();
-            }
-            return;
+            return outbox.pump_ended();
         }
     }
 }

@@ -97,6 +97,9 @@ impl Connector {
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let attach = self.attach(number)?;
+        socket
+            .set_read_timeout(Some(self.timeout))
+            .map_err(|e| Error::local("cannot make a tunnel through ssh", &e))?;
         let socket = Socket::Unix(socket);
         DataStream::attach(socket, None, &attach, &self.session_key, &self.peer)
             .map(|stream| (number, stream))

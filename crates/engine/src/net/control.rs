@@ -76,6 +76,14 @@ impl ControlReader {
         self.tunnel = Some(sink);
     }
 
+    /// Ends the tunnel's data: whoever reads on it sees the end, after what has come.
+    pub(crate) fn end_tunnel(&mut self) {
+        if let Some(sink) = &mut self.tunnel {
+            // It may be gone already.
+            let _ = sink(&[]);
+        }
+    }
+
     /// Waits until the peer closes the connection: it has read everything then.
     pub(crate) fn wait_for_end(&mut self) {
         while self.next().is_ok() {}
@@ -239,14 +247,23 @@ impl Outbox {
         if pending.waits_when_full {
             pending = self.wait_while_full(pending);
         }
-        change(&mut pending);
+        // At the end nobody waits, and what does not fit will not be sent any more.
+        if !(pending.released && pending.bytes > OUTBOX_BYTES_MAX) {
+            change(&mut pending);
+        }
         drop(pending);
         self.0.changed.notify_all();
     }
 
     /// Posts a message.
     pub(crate) fn post(&self, message: &Message) {
-        self.add(|pending| pending.push(message));
+        if matches!(message, Message::Error(_)) {
+            // The last word, for which there is always room.
+            lock(&self.0.pending).push(message);
+            self.0.changed.notify_all();
+        } else {
+            self.add(|pending| pending.push(message));
+        }
     }
 
     /// Posts a sign of life; never waits. Where much is queued, that is one.

@@ -471,6 +471,7 @@ fn a_client_that_announces_without_end_and_reads_nothing_does_not_fill_the_memor
         assert!(most < 128 * MIB, "{most} bytes, after {} sent", sent.load(Ordering::Relaxed));
         thread::sleep(Duration::from_millis(20));
     }
+    println!("{most} bytes at most, after {} sent", sent.load(Ordering::Relaxed));
     flood.join().unwrap();
     assert!(!scene.daemon.is_over());
     scene.check();
