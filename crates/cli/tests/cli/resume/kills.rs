@@ -3,7 +3,7 @@
 //! `BANKFULL_KILLS` says how often, `BANKFULL_SEED` replays a run's choices (moments are fractions
 //! of a run's time, so not its exact course).
 
-use super::super::harness::{Daemon, Rng, Running, SshServer, Tree, run, seed, wait_until};
+use super::super::harness::{Daemon, Rng, Running, SshServer, Tree, cp, run, seed, wait_until};
 use super::{Left, check_resumed};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -208,5 +208,29 @@ fn a_client_that_comes_back_at_once_takes_over_from_its_own_dead_session() {
         assert_eq!(bytes + resumed + skipped, tree.bytes);
         super::assert_same(&tree.path, &landed);
         fs::remove_dir_all(landed.parent().unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn a_copy_within_the_host_that_is_killed_continues_and_copies_nothing_twice() {
+    let tree = Tree::bulk(&[300 * MIB, 100 * MIB + 5], 100);
+    let into = tree.path.with_file_name("landed");
+    let landed = into.join("bulk");
+    let command = || {
+        let mut command = cp();
+        command.arg(&tree.path).arg(&into);
+        command
+    };
+    for round in 1..=6 {
+        let mut copy = Running::start(&mut command());
+        wait_until("some of it is journalled", || {
+            Left::find(&tree.path, &landed).journalled >= round * 20 * MIB || copy.is_over()
+        });
+        copy.kill();
+        let left = Left::find(&tree.path, &landed);
+        println!("round {round}: left {left:?}");
+        let done = run(&mut command()).expect(0);
+        check_resumed(&done, &tree, &landed, left);
+        fs::remove_dir_all(&into).unwrap();
     }
 }
