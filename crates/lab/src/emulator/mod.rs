@@ -1,5 +1,6 @@
 //! The live emulator: one thread that reads what hosts send from their TUN interfaces, asks the
-//! [`fabric`] what becomes of it, and writes it to the interface of its destination when it is due.
+//! fabric of links what becomes of it, and writes it to the interface of its destination when it is
+//! due.
 
 mod fabric;
 mod packet;
