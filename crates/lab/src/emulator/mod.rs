@@ -104,8 +104,8 @@ impl Drop for Emulator {
     }
 }
 
-/// Keeps processors from sleeping, from which they wake late: as long as the file is open. (measured
-/// on a virtual machine: replies 0.35 ms earlier on a round trip of 20 ms)
+/// Keeps processors from sleeping, from which they wake late: as long as the file is open.
+/// (measured on a virtual machine: replies 0.35 ms earlier on a round trip of 20 ms)
 fn keep_awake() -> Option<File> {
     let mut file = File::options().write(true).open("/dev/cpu_dma_latency").ok()?;
     // Longest time to wake up, in microseconds (Documentation/power/pm_qos_interface.rst).
