@@ -11,7 +11,7 @@
 //! other records are read once and compared with the hash in their record. Nothing is sent again
 //! that is really there. This module does no I/O: see the engine for the order of writes.
 
-use crate::blocks::{Layout, Run};
+use crate::blocks::{BlockSet, Layout, Run};
 use crate::hash::BlockHash;
 use crate::wire::WireError;
 use crate::wire::control::Entry;
@@ -178,6 +178,22 @@ pub struct Here {
     pub blocks: Vec<(u64, Option<BlockHash>)>,
     /// Those that are holes.
     pub holes: Vec<Run>,
+}
+
+impl Here {
+    /// Their numbers, in a file of `blocks` blocks; others are left out.
+    #[must_use]
+    pub fn set(&self, blocks: u64) -> BlockSet {
+        let mut set = BlockSet::new(blocks);
+        for (index, _) in &self.blocks {
+            set.insert(*index);
+        }
+        for run in &self.holes {
+            // One that reaches past the end is none of this file.
+            let _ = set.insert_run(*run);
+        }
+        set
+    }
 }
 
 /// A journal read back.

@@ -80,18 +80,9 @@ impl ReceiveLedger {
 
     /// Waits for the blocks of a file, some of which may be here from an earlier session.
     pub fn expect_blocks(&mut self, id: u64, layout: Layout, here: &Here) {
-        let mut verified = BlockSet::new(layout.count());
-        let mut hashes = HashMap::new();
-        for (index, hash) in &here.blocks {
-            verified.insert(*index);
-            if let Some(hash) = hash {
-                hashes.insert(*index, *hash);
-            }
-        }
-        for run in &here.holes {
-            // Checked when the journal was read.
-            let _ = verified.insert_run(*run);
-        }
+        let verified = here.set(layout.count());
+        let hashed = here.blocks.iter().filter_map(|&(index, hash)| Some((index, hash?)));
+        let hashes = hashed.collect();
         let blocks = Blocks { layout, verified, claimed: HashSet::new(), hashes };
         self.open.insert(id, File::Blocks(Box::new(blocks)));
     }

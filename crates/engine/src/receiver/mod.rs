@@ -16,7 +16,7 @@ use crate::part_names::PartNames;
 use crate::session::{Session, Tally, add, problem};
 use crate::tree::DirTable;
 use bankfull_control::StageTimes;
-use bankfull_proto::blocks::{BlockSet, Layout, Run};
+use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::{BlockHash, FileHash};
 use bankfull_proto::journal::{Here, Record};
 use bankfull_proto::receive::{ReceiveLedger, Seal};
@@ -308,7 +308,7 @@ impl<'a> Receiver<'a> {
     ) -> Result<Part, Failure> {
         let id = incoming.entry.id;
         if let (Some((part, here)), Some(layout)) = (found, incoming.layout()) {
-            let here = set_of(&here, layout);
+            let here = here.set(layout.count());
             let ledger = lock(&self.ledger);
             let counted = ledger.here(id).map(|set| set.runs().collect::<Vec<_>>());
             let is_here = |run: Run| {
@@ -581,17 +581,4 @@ fn drop_part(dir: &Dir, name: &OsStr) {
     // Mostly there is none. The journal first: it must not outlive its part.
     let _ = part::drop_journal(dir, &names);
     let _ = dir.unlink(&names.part);
-}
-
-/// The blocks that are here.
-fn set_of(here: &Here, layout: Layout) -> BlockSet {
-    let mut set = BlockSet::new(layout.count());
-    for (index, _) in &here.blocks {
-        set.insert(*index);
-    }
-    for run in &here.holes {
-        // Checked when the journal was read.
-        let _ = set.insert_run(*run);
-    }
-    set
 }

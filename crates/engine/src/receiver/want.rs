@@ -1,7 +1,7 @@
 //! What the receiver wants of announced entries: looks at what is at the destination and answers.
 
 use super::part::{Holder, Part};
-use super::{Incoming, Receiver, drop_part, set_of};
+use super::{Incoming, Receiver, drop_part};
 use crate::error::{Error, failure};
 use crate::net::control::lock;
 use crate::part_names::{self, PartNames};
@@ -252,7 +252,7 @@ impl Receiver<'_> {
             Some(layout) => {
                 let resumed = here.blocks.iter().map(|(index, _)| layout.len_of(*index)).sum();
                 add(&self.tally.counts.bytes_resumed, resumed);
-                want.have = self.post_have(id, &set_of(&here, layout));
+                want.have = self.post_have(id, &here.set(layout.count()));
                 lock(&self.ledger).expect_blocks(id, layout, &here);
             }
             None => lock(&self.ledger).expect_packed(id, incoming.entry.size),

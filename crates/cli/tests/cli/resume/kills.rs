@@ -3,8 +3,8 @@
 //! `BANKFULL_KILLS` says how often, `BANKFULL_SEED` replays a run's choices (moments are fractions
 //! of a run's time, so not its exact course).
 
-use super::super::harness::{Daemon, Rng, Running, SshServer, Tree, cp, run, seed, wait_until};
-use super::{Left, check_resumed};
+use super::super::harness::{Daemon, Rng, Running, SshServer, Tree, run, seed, wait_until};
+use super::{Left, check_resumed, within_the_host};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -219,11 +219,7 @@ fn a_copy_within_the_host_that_is_killed_continues_and_copies_nothing_twice() {
     let tree = Tree::bulk(&[300 * MIB, 100 * MIB + 5], 100);
     let into = tree.path.with_file_name("landed");
     let landed = into.join("bulk");
-    let command = || {
-        let mut command = cp();
-        command.arg(&tree.path).arg(&into);
-        command
-    };
+    let command = || within_the_host(&tree, &into);
     for round in 1..=6 {
         let mut copy = Running::start(&mut command());
         wait_until("some of it is journalled", || {

@@ -11,10 +11,11 @@ mod leftovers;
 mod network;
 mod rivals;
 
-use crate::harness::{Done, Tree, assert_same, journals, litter};
+use crate::harness::{Done, Tree, assert_same, cp, journals, litter};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 
 /// What an interrupted run left at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,4 +60,11 @@ fn check_resumed(done: &Done, tree: &Tree, landed: &Path, left: Left) {
     assert_eq!(bytes + resumed + skipped, tree.bytes, "after {left:?}");
     assert_eq!(Left { journalled: resumed, in_place: skipped_files }, left);
     assert_eq!(litter(landed), Vec::<std::path::PathBuf>::new());
+}
+
+/// A copy of a tree within the host.
+fn within_the_host(tree: &Tree, into: &Path) -> Command {
+    let mut command = cp();
+    command.arg(&tree.path).arg(into);
+    command
 }

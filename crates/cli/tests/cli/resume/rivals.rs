@@ -2,10 +2,11 @@
 //! several copies at a time. Content is whole whoever comes last, and whoever loses hears why.
 
 use super::super::harness::{
-    Done, Running, Tree, assert_same, cp, journals, litter, run, set_mtime, wait_until, write_file,
+    Done, Running, Tree, assert_same, journals, litter, run, set_mtime, wait_until, write_file,
 };
 use super::leftovers::Interrupted;
 use super::network::Scene;
+use super::within_the_host;
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -211,11 +212,7 @@ fn fetches_at_the_same_time_end_clearly_and_corrupt_nothing() {
 fn copies_within_the_host_at_the_same_time_end_clearly_and_corrupt_nothing() {
     let tree = Tree::bulk(&[100 * MIB, 50 * MIB], 300);
     let into = tree.path.with_file_name("landed");
-    at_once(&tree, &into.join("bulk"), || {
-        let mut command = cp();
-        command.arg(&tree.path).arg(&into);
-        command
-    });
+    at_once(&tree, &into.join("bulk"), || within_the_host(&tree, &into));
 }
 
 #[test]
@@ -223,11 +220,7 @@ fn a_copy_within_the_host_waits_for_one_that_was_paused() {
     let tree = Tree::bulk(&[500 * MIB], 3);
     let into = tree.path.with_file_name("landed");
     let landed = into.join("bulk");
-    let command = || {
-        let mut command = cp();
-        command.arg(&tree.path).arg(&into);
-        command
-    };
+    let command = || within_the_host(&tree, &into);
     let first = Running::start(&mut command());
     part_in(&landed);
     first.signal(Signal::STOP);
