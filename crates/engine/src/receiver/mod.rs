@@ -457,7 +457,8 @@ impl<'a> Receiver<'a> {
             .and_then(|dir| {
                 self.put(&dir, &names, &incoming.name, &incoming.entry, &part.file)
                     .inspect_err(|_| part.disown(&dir, &names))?;
-                dir.unlink(&names.journal)
+                // A session for the same file may have removed it already.
+                part::drop_journal(&dir, &names)
             })
             .map_err(|e| self.write_failure(incoming, &e))
     }

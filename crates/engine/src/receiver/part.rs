@@ -269,13 +269,27 @@ impl Journal {
 
 /// Creates a file in place of whatever an earlier run left under its name.
 pub(crate) fn create_over(dir: &Dir, name: &OsStr) -> io::Result<File> {
-    match dir.create_new(name, 0o600) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            dir.unlink(name)?;
-            dir.create_new(name, 0o600)
+    make_over(dir, name, || dir.create_new(name, 0o600))
+}
+
+/// Makes something in place of whatever stands under its name. Another session may make, rename or
+/// remove it at the same time.
+pub(crate) fn make_over<T>(
+    dir: &Dir,
+    name: &OsStr,
+    make: impl Fn() -> io::Result<T>,
+) -> io::Result<T> {
+    for _ in 0..HOLD_TRIES {
+        match make() {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            done => return done,
         }
-        done => done,
+        match dir.unlink(name) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
     }
+    make()
 }
 
 /// Removes the journal of a part, a draft of it included.
@@ -497,6 +511,21 @@ mod tests {
         assert_eq!(here.blocks, [(2, Some(BlockHash([1; 32])))]);
         assert_eq!(here.holes, [Run { first: 0, count: 2 }]);
         assert_eq!(place.resume(&Arc::default(), 2), None);
+    }
+
+    #[test]
+    fn what_is_made_over_something_does_not_mind_that_it_vanishes_meanwhile() {
+        let place = Place::new();
+        let name = OsStr::new("name");
+        let tries = std::cell::Cell::new(0);
+        // Somebody else made it, and has taken it away before it could be removed.
+        let made = make_over(&place.dir, name, || {
+            tries.set(tries.get() + 1);
+            if tries.get() < 3 { Err(io::ErrorKind::AlreadyExists.into()) } else { Ok(7) }
+        });
+        assert_eq!((made.unwrap(), tries.get()), (7, 3));
+        std::fs::write(place.at(name), b"old").unwrap();
+        assert_eq!(create_over(&place.dir, name).unwrap().metadata().unwrap().len(), 0);
     }
 
     #[test]

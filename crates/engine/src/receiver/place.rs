@@ -2,7 +2,7 @@
 //! and their metadata. Everything happens beside the target and is renamed over it.
 
 use super::Receiver;
-use super::part::{create_over, drop_journal, is_named};
+use super::part::{create_over, drop_journal, is_named, make_over};
 use crate::error::failure;
 use crate::net::control::lock;
 use crate::options::Fsync;
@@ -127,12 +127,7 @@ impl Receiver<'_> {
         let names = PartNames::of(name);
         self.drop_old_journal(dir, &names, entry).map_err(failed)?;
         let draft = names.part;
-        match dir.symlink(target, &draft) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                dir.unlink(&draft).and_then(|()| dir.symlink(target, &draft)).map_err(failed)?;
-            }
-            made => made.map_err(failed)?,
-        }
+        make_over(dir, &draft, || dir.symlink(target, &draft)).map_err(failed)?;
         dir.set_mtime(&draft, mtime).map_err(failed)?;
         dir.rename(&draft, name).map_err(failed)?;
         Ok(true)
