@@ -121,6 +121,7 @@ impl Daemon {
     #[track_caller]
     pub(crate) fn wait(&mut self) -> Option<i32> {
         wait_until("the daemon ends", || self.running.is_over());
+        self.running.read_to_end();
         self.running.code()
     }
 }

@@ -177,13 +177,19 @@ impl Running {
         self.done(status)
     }
 
-    fn done(mut self, status: ExitStatus) -> Done {
+    /// Waits until all that it wrote is here, once it has ended: its last words may still be in
+    /// the pipe.
+    pub(crate) fn read_to_end(&mut self) {
         let deadline = Instant::now() + OUTPUT_LIMIT;
         for collector in std::mem::take(&mut self.collectors) {
             while !collector.is_finished() && Instant::now() < deadline {
                 thread::sleep(Duration::from_millis(1));
             }
         }
+    }
+
+    fn done(mut self, status: ExitStatus) -> Done {
+        self.read_to_end();
         let what = std::mem::take(&mut self.what);
         Done { code: status.code(), out: self.out(), err: self.err(), what }
     }
