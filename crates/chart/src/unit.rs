@@ -1,0 +1,198 @@
+//! Units: which multiple of a unit a number is written in, and with how many digits.
+
+/// What a number counts, and so how it is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// Bits per second: "94.1 Mbit/s".
+    BitsPerSec,
+    /// Bytes in decimal multiples: "1.50 MB" is 1 500 000 bytes.
+    Bytes,
+    /// Seconds: "250 µs", "12.5 ms", "60.0 s".
+    Seconds,
+    /// Things that can be counted: "12 000", "3.40 million".
+    Count,
+    /// A share, where 1 is all of it: 0.5 is written "50.0 %".
+    Percent,
+    /// How many times something: "1.50×".
+    Ratio,
+    /// A number and nothing more.
+    #[default]
+    Plain,
+}
+
+/// A multiple of a unit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Multiple {
+    /// How many of the base unit are one of this.
+    pub(crate) size: f64,
+    /// What is written behind the number.
+    pub(crate) name: &'static str,
+}
+
+/// Between a number and its unit, and between groups of digits: a space where no line breaks.
+pub(crate) const NO_BREAK: char = '\u{a0}';
+
+/// What is written for a number that is not finite.
+const NO_NUMBER: &str = "–";
+
+const fn multiple(size: f64, name: &'static str) -> Multiple {
+    Multiple { size, name }
+}
+
+// The prefixes of the SI brochure (9th edition, table 7), decimal for bytes too (ISO/IEC 80000-13).
+const BITS_PER_SEC: [Multiple; 5] = [
+    multiple(1.0, "bit/s"),
+    multiple(1e3, "kbit/s"),
+    multiple(1e6, "Mbit/s"),
+    multiple(1e9, "Gbit/s"),
+    multiple(1e12, "Tbit/s"),
+];
+const BYTES: [Multiple; 5] = [
+    multiple(1.0, "B"),
+    multiple(1e3, "kB"),
+    multiple(1e6, "MB"),
+    multiple(1e9, "GB"),
+    multiple(1e12, "TB"),
+];
+const SECONDS: [Multiple; 3] = [multiple(1e-6, "µs"), multiple(1e-3, "ms"), multiple(1.0, "s")];
+const COUNT: [Multiple; 3] =
+    [multiple(1.0, ""), multiple(1e6, "million"), multiple(1e9, "billion")];
+const PERCENT: [Multiple; 1] = [multiple(0.01, "%")];
+const RATIO: [Multiple; 1] = [multiple(1.0, "×")];
+const PLAIN: [Multiple; 1] = [multiple(1.0, "")];
+
+impl Unit {
+    /// A value with three digits and the multiple that suits it: `94.1 Mbit/s`. Whole numbers of
+    /// things and plain whole numbers keep all their digits. What is not finite is a dash.
+    #[must_use]
+    pub fn format(self, value: f64) -> String {
+        if !value.is_finite() {
+            return NO_NUMBER.to_owned();
+        }
+        let multiple = self.multiple_for(value);
+        self.with_name(&self.digits(value / multiple.size), multiple)
+    }
+
+    /// The multiples, smallest first.
+    pub(crate) fn multiples(self) -> &'static [Multiple] {
+        match self {
+            Self::BitsPerSec => &BITS_PER_SEC,
+            Self::Bytes => &BYTES,
+            Self::Seconds => &SECONDS,
+            Self::Count => &COUNT,
+            Self::Percent => &PERCENT,
+            Self::Ratio => &RATIO,
+            Self::Plain => &PLAIN,
+        }
+    }
+
+    /// The largest multiple of which there is at least one in `value`, once it is rounded to the
+    /// three digits that are written; else the smallest, and for zero the unit itself.
+    pub(crate) fn multiple_for(self, value: f64) -> Multiple {
+        let all = self.multiples();
+        let mut chosen = all.first().copied().unwrap_or(multiple(1.0, ""));
+        for candidate in all {
+            let is_enough = (value.abs() / candidate.size) >= 0.9995;
+            if is_enough || (value == 0.0 && candidate.size <= 1.0) {
+                chosen = *candidate;
+            }
+        }
+        chosen
+    }
+
+    /// Whether whole numbers are written without decimals.
+    pub(crate) fn keeps_whole(self) -> bool {
+        matches!(self, Self::Count | Self::Plain)
+    }
+
+    /// Three digits of a number that is already in its multiple. The page's script does the same.
+    fn digits(self, number: f64) -> String {
+        let size = number.abs();
+        let is_whole = number.fract() == 0.0 && size < 1e15;
+        match size {
+            0.0 => "0".to_owned(),
+            _ if self.keeps_whole() && is_whole => grouped(number, 0),
+            _ if !(0.001..1e9).contains(&size) => format!("{number:.2e}"),
+            _ if size < 0.9995 => grouped(number, 3),
+            _ if size < 9.995 => grouped(number, 2),
+            _ if size < 99.95 => grouped(number, 1),
+            _ => grouped(number, 0),
+        }
+    }
+
+    /// A number with the name of its multiple behind it.
+    pub(crate) fn with_name(self, number: &str, multiple: Multiple) -> String {
+        match (self, multiple.name) {
+            (_, "") => number.to_owned(),
+            (Self::Ratio, name) => format!("{number}{name}"),
+            (_, name) => format!("{number}{NO_BREAK}{name}"),
+        }
+    }
+}
+
+/// A number with so many decimals; from 10 000 on, its digits in groups of three.
+pub(crate) fn grouped(number: f64, decimals: usize) -> String {
+    let plain = format!("{number:.decimals$}");
+    // What rounds to nothing has no sign.
+    let plain = match plain.strip_prefix('-') {
+        Some(rest) if rest.chars().all(|c| c == '0' || c == '.') => rest.to_owned(),
+        _ => plain,
+    };
+    let digits = plain.trim_start_matches('-');
+    let whole = digits.find('.').unwrap_or(digits.len());
+    if whole < 5 {
+        return plain;
+    }
+    let mut out = plain[..plain.len() - digits.len()].to_owned();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && index < whole && (whole - index) % 3 == 0 {
+            out.push(NO_BREAK);
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(unit: Unit, value: f64) -> String {
+        unit.format(value).replace(NO_BREAK, " ")
+    }
+
+    #[test]
+    fn numbers_are_written_in_the_multiple_that_suits_them() {
+        for (unit, value, text) in [
+            (Unit::BitsPerSec, 94.13e6, "94.1 Mbit/s"),
+            (Unit::BitsPerSec, 999.96e6, "1.00 Gbit/s"),
+            (Unit::BitsPerSec, 999.4e6, "999 Mbit/s"),
+            (Unit::BitsPerSec, 0.0, "0 bit/s"),
+            (Unit::BitsPerSec, -2e3, "-2.00 kbit/s"),
+            (Unit::Bytes, 1.5e6, "1.50 MB"),
+            (Unit::Bytes, 1e15, "1000 TB"),
+            (Unit::Seconds, 250e-6, "250 µs"),
+            (Unit::Seconds, 0.0125, "12.5 ms"),
+            (Unit::Seconds, 60.0, "60.0 s"),
+            (Unit::Seconds, 0.0, "0 s"),
+            (Unit::Seconds, 250e-9, "0.250 µs"),
+            (Unit::Count, 12_000.0, "12 000"),
+            (Unit::Count, 3.4e6, "3.40 million"),
+            (Unit::Percent, 0.5, "50.0 %"),
+            (Unit::Ratio, 1.5, "1.50×"),
+            (Unit::Plain, 17.0, "17"),
+            (Unit::Plain, -0.000_01, "-1.00e-5"),
+            (Unit::Plain, f64::NAN, "–"),
+            (Unit::Bytes, f64::INFINITY, "–"),
+        ] {
+            assert_eq!(written(unit, value), text, "{unit:?} {value}");
+        }
+    }
+
+    #[test]
+    fn long_numbers_have_their_digits_in_groups() {
+        assert_eq!(grouped(-1_234_567.25, 1).replace(NO_BREAK, " "), "-1 234 567.2");
+        assert_eq!(grouped(9_999.0, 0), "9999");
+        assert_eq!(grouped(-0.001, 1), "0.0");
+    }
+}
