@@ -71,14 +71,14 @@ fn run() -> Run {
         let line = if is_cut { 0.0 } else { 100e6 };
         let queue: f64 = (sum - 500e3 + 12e3 * noise.next()).clamp(0.0, 256e3);
         let is_full = queue >= 250e3 || (at - 31.2f64).abs() < 0.005;
-        for flow in 0..2 {
-            let share = line * window[flow] / sum.max(500e3);
+        for (flow, window) in window.iter_mut().enumerate() {
+            let share = line * *window / sum.max(500e3);
             let rate = (share * (1.0 + 0.12 * noise.next())).clamp(0.0, line);
             let is_gone = flow == 1 && at < 15.0;
             run.rates[flow].push((at, if is_gone { f64::NAN } else { rate }));
-            run.windows[flow].push((at, if is_gone { f64::NAN } else { window[flow] }));
-            let slow_start = if window[flow] < 200e3 { 3e3 } else { 500.0 };
-            window[flow] += if window[flow] > 0.0 && !is_cut { slow_start } else { 0.0 };
+            run.windows[flow].push((at, if is_gone { f64::NAN } else { *window }));
+            let slow_start = if *window < 200e3 { 3e3 } else { 500.0 };
+            *window += if *window > 0.0 && !is_cut { slow_start } else { 0.0 };
         }
         if is_full {
             let loser = usize::from(noise.next() * sum > window[0] - sum / 2.0);
@@ -265,7 +265,11 @@ fn many_marks() -> Section {
             n if n > -0.2 => (streams, "waits: within the noise"),
             _ => (f64::max(1.0, streams / 2.0).floor(), "the round trip has doubled"),
         };
-        marks.push(Mark::new(at, &format!("streams {streams} → {next}: {reason}")));
+        let change = match next == streams {
+            true => format!("stays at {streams}"),
+            false => format!("streams {streams} → {next}"),
+        };
+        marks.push(Mark::new(at, &format!("{change}: {reason}")));
         streams = next;
         points.push((at, streams));
         at += 1.0 + 14.0 * (noise.next() + 0.5).powi(2);

@@ -106,16 +106,17 @@ pub(crate) struct Ruler {
     pub(crate) ticks: Vec<Tick>,
     /// Ticks without a label.
     pub(crate) minor: Vec<f64>,
-    label: String,
+    pub(crate) label: String,
 }
 
 impl Ruler {
-    /// An axis for values between two ends, with as many ticks as have room.
+    /// An axis for values between two ends, with as many ticks as have room; without values,
+    /// with none.
     pub(crate) fn new(axis: &Axis, range: Option<(f64, f64)>, ends: Ends, room: Room) -> Self {
         let (lo, hi) = widened(axis, range);
         let most = match room {
             Room::Stacked(most) => most,
-            Room::Beside(..) => TICKS_MOST,
+            Room::Beside(length, _) => (length / TICKS_APART).max(2.0) as usize,
         };
         let mut ruler = Self::with_ticks(axis, (lo, hi), ends, most);
         for fewer in (2..most).rev() {
@@ -123,6 +124,10 @@ impl Ruler {
                 break;
             }
             ruler = Self::with_ticks(axis, (lo, hi), ends, fewer);
+        }
+        if range.is_none() {
+            ruler.ticks.clear();
+            ruler.minor.clear();
         }
         ruler
     }
@@ -255,8 +260,8 @@ impl Ruler {
     }
 }
 
-/// Ticks on a horizontal axis, at most. (ours)
-const TICKS_MOST: usize = 12;
+/// How far apart ticks on a horizontal axis are at least on average, in pixels. (ours)
+const TICKS_APART: f64 = 62.0;
 
 /// What rounding may have added to a number of ticks.
 const ROUNDING: f64 = 1e-9;
@@ -350,7 +355,7 @@ mod tests {
         let room = Room::Beside(780.0, 11.0);
         let text = labels(&time, (0.0, 59.99), Ends::AtValues(0.0), room);
         assert_eq!(text, "0|5|10|15|20|25|30|35|40|45|50|55");
-        let text = labels(&time, (0.0, 0.033), Ends::AtValues(0.0), Room::Beside(120.0, 11.0));
+        let text = labels(&time, (0.0, 0.033), Ends::AtValues(0.0), Room::Beside(300.0, 11.0));
         assert_eq!(text, "0|10|20|30");
     }
 

@@ -1,7 +1,7 @@
 //! Horizontal bars in groups, with their spread and their value.
 
 use crate::axis::{Axis, Ends, Room, Ruler};
-use crate::line::legend;
+use crate::line::{Key, legend};
 use crate::svg::{Anchor, Canvas, Drawing, Label, SMALL_SIZE, TEXT_SIZE, WIDTH, colour, sign};
 use crate::text::width;
 
@@ -84,7 +84,7 @@ impl BarChart {
         let mut canvas = Canvas::default();
         let names: Vec<_> = match &self.series[..] {
             [only] if only.is_empty() => Vec::new(),
-            all => all.iter().map(String::as_str).collect(),
+            all => all.iter().map(|name| (name.as_str(), Key::Bar)).collect(),
         };
         let top = legend(&mut canvas, &self.title, &names) + 12.0;
         let layout = self.layout(top);
@@ -166,7 +166,7 @@ impl BarChart {
             let top = top + BAR * index as f64;
             let text = Label {
                 size: SMALL_SIZE,
-                ..Label::new((start + 6.0, top + 11.0), Anchor::Start, "small")
+                ..Label::new((start + 6.0, top + 11.0), Anchor::Start, "small value")
             };
             match bar {
                 Bar::Missing(word) => {

@@ -3,6 +3,7 @@
 use crate::axis::{Ruler, Scale};
 use crate::line::{LEFT, Plot, RIGHT, Shape};
 use crate::marks::Mark;
+use crate::svg::colour;
 use crate::text::json_string;
 use crate::thin::Point;
 
@@ -50,8 +51,10 @@ pub(crate) fn figures(plot: &Plot, shown: &[Shown], marks: &[&Mark]) -> String {
         let y = list(&shown.points, |(_, y)| {
             y.map_or_else(|| "null".to_owned(), |y| rounded(y, DIGITS))
         });
-        let (name, index) = (json_string(&shown.name), shown.index);
-        format!("{{\"name\":{name},\"index\":{index},\"shape\":\"{shape}\",\"x\":{x},\"y\":{y}}}")
+        let (name, colour) = (json_string(&shown.name), colour(shown.index));
+        format!(
+            "{{\"name\":{name},\"colour\":\"{colour}\",\"shape\":\"{shape}\",\"x\":{x},\"y\":{y}}}"
+        )
     });
     let marks = list(marks, |mark| {
         format!("[{},{}]", rounded(mark.at, x_digits), json_string(&mark.label))
@@ -76,8 +79,9 @@ fn ruler(ruler: &Ruler, pixels: (f64, f64)) -> String {
         format!("[{:e},{}]", multiple.size, json_string(&written))
     });
     format!(
-        "{{\"px\":[{},{}],\"at\":[{:e},{:e}],\"log\":{},\"whole\":{},\"decimals\":{},\
+        "{{\"label\":{},\"px\":[{},{}],\"at\":[{:e},{:e}],\"log\":{},\"whole\":{},\"decimals\":{},\
          \"multiple\":{multiples},\"multiples\":{all}}}",
+        json_string(&ruler.label),
         pixels.0,
         pixels.1,
         ruler.lo,

@@ -1,6 +1,6 @@
 //! Lines, steps and dots over a time or a parameter.
 
-use crate::axis::{Axis, Ends, Room, Ruler};
+use crate::axis::{Axis, Ends, Room, Ruler, Scale};
 use crate::data::{self, Shown};
 use crate::marks::{self, FLAGS_HEIGHT, Mark};
 use crate::svg::{
@@ -74,6 +74,24 @@ pub struct LineChart {
     pub marks: Vec<Mark>,
 }
 
+/// The first and the last value of a horizontal axis, and the part that is added beside them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Span {
+    range: Option<(f64, f64)>,
+    pad: f64,
+}
+
+impl Span {
+    /// What two charts span that share an axis.
+    pub(crate) fn with(self, other: Self) -> Self {
+        let range = match (self.range, other.range) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            (a, b) => a.or(b),
+        };
+        Self { range, pad: self.pad.min(other.pad) }
+    }
+}
+
 /// The plot: its left and right end on all charts, so that charts below each other line up, and
 /// its height. In pixels. (ours)
 pub(crate) const LEFT: f64 = 84.0;
@@ -94,11 +112,18 @@ impl LineChart {
     /// The chart as an SVG image that stands alone: 860 pixels wide, as high as it needs to be.
     #[must_use]
     pub fn to_svg(&self) -> String {
-        self.draw(None).0.alone()
+        self.draw(self.span()).0.alone()
     }
 
-    /// The first and last x of what is drawn, for charts that share an axis.
-    pub(crate) fn x_range(&self) -> Option<(f64, f64)> {
+    /// What the horizontal axis spans if no other chart shares it.
+    pub(crate) fn span(&self) -> Span {
+        let few = |series: &Series| series.points.len() <= SPARSE_MAX;
+        let has_signs = |series: &Series| series.shape != Shape::Step && !series.points.is_empty();
+        let needs_room = self.series.iter().all(few) && self.series.iter().any(has_signs);
+        Span { range: self.x_range(), pad: if needs_room { SPARSE_PAD } else { 0.0 } }
+    }
+
+    fn x_range(&self) -> Option<(f64, f64)> {
         let drawn = self.series.iter().flat_map(|series| &series.points);
         let drawn = drawn.filter(|point| self.y.has(point.1)).map(|point| point.0);
         self.x.range(drawn.chain(self.marks.iter().map(|mark| mark.at)))
@@ -110,7 +135,7 @@ impl LineChart {
         if marks.len() <= marks::LISTED_MAX {
             return Vec::new();
         }
-        let plot = Plot::new(self, self.x_range(), 0.0);
+        let plot = Plot::new(self, self.span(), 0.0);
         let place = |mark: &Mark| plot.x.read(mark.at, RIGHT - LEFT);
         marks.into_iter().map(|mark| (place(mark), mark.label.clone())).collect()
     }
@@ -125,13 +150,13 @@ impl LineChart {
     }
 
     /// The picture and, for the page's script, its figures.
-    pub(crate) fn draw(&self, x_range: Option<(f64, f64)>) -> (Drawing, String) {
+    pub(crate) fn draw(&self, span: Span) -> (Drawing, String) {
         let mut canvas = Canvas::default();
         let marks = marks::in_order(&self.marks, |at| self.x.has(at));
         let legend = legend(&mut canvas, &self.title, &self.legend_names());
         let flags = if marks.is_empty() { 0.0 } else { FLAGS_HEIGHT };
-        let top = legend + 26.0 + flags;
-        let plot = Plot::new(self, x_range.or_else(|| self.x_range()), top);
+        let top = legend + 32.0 + flags;
+        let plot = Plot::new(self, span, top);
         plot.frame(&mut canvas, flags);
         marks::draw(&mut canvas, &marks, (plot.top, plot.bottom), |at| plot.x_of(at));
         let mut shown = Vec::new();
@@ -149,28 +174,42 @@ impl LineChart {
         (Drawing::new(&self.title, height, canvas), data)
     }
 
-    fn legend_names(&self) -> Vec<&str> {
+    fn legend_names(&self) -> Vec<(&str, Key)> {
+        let key = |shape| if shape == Shape::Dots { Key::Sign } else { Key::Line };
         match &self.series[..] {
             [only] if only.name.is_empty() => Vec::new(),
-            all => all.iter().map(|series| series.name.as_str()).collect(),
+            all => all.iter().map(|series| (series.name.as_str(), key(series.shape))).collect(),
         }
     }
 }
 
+/// What stands before a name in the legend, with the sign of its series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key {
+    Line,
+    Bar,
+    /// The sign alone.
+    Sign,
+}
+
 /// Draws the title and the names of the series, and tells where the picture can begin.
-pub(crate) fn legend(canvas: &mut Canvas, title: &str, names: &[&str]) -> f64 {
+pub(crate) fn legend(canvas: &mut Canvas, title: &str, names: &[(&str, Key)]) -> f64 {
     let heading = Label::new((20.0, 24.0), Anchor::Start, "title");
     canvas.label(Label { size: TITLE_SIZE, room: WIDTH - 40.0, ..heading }, title);
     // From the left end in lines; a name has half the width at most. (ours)
     let room = WIDTH / 2.0 - 60.0;
     let (mut x, mut y) = (20.0, 47.0);
-    for (index, name) in names.iter().enumerate() {
+    for (index, (name, key)) in names.iter().enumerate() {
         let needed = 26.0 + width(name, TEXT_SIZE).min(room) + 18.0;
         if x + needed > WIDTH && x > 20.0 {
             (x, y) = (20.0, y + 19.0);
         }
         canvas.open(&colour(index));
-        canvas.line((x, y - 4.0), (x + 20.0, y - 4.0), "line");
+        match key {
+            Key::Line => canvas.line((x, y - 4.0), (x + 20.0, y - 4.0), "line"),
+            Key::Bar => canvas.rect((x, y - 10.0), (20.0, 12.0), "bar", ""),
+            Key::Sign => {}
+        }
         canvas.path(&sign(index, (x + 10.0, y - 4.0)), "sign");
         canvas.close();
         let label = Label::new((x + 26.0, y), Anchor::Start, "name");
@@ -191,17 +230,17 @@ pub(crate) struct Plot {
 }
 
 impl Plot {
-    fn new(chart: &LineChart, x_range: Option<(f64, f64)>, top: f64) -> Self {
-        let most = chart.series.iter().map(|series| series.points.len()).max().unwrap_or(0);
-        let pad = if most <= SPARSE_MAX { SPARSE_PAD } else { 0.0 };
+    fn new(chart: &LineChart, span: Span, top: f64) -> Self {
         let across = Room::Beside(RIGHT - LEFT, SMALL_SIZE);
         let x_axis = Axis { from_zero: false, ..chart.x.clone() };
-        let x_range = match x_range {
-            Some((lo, hi)) if chart.x.from_zero => Some((lo.min(0.0), hi.max(0.0))),
+        let range = match span.range {
+            Some((lo, hi)) if chart.x.from_zero && chart.x.scale == Scale::Linear => {
+                Some((lo.min(0.0), hi.max(0.0)))
+            }
             other => other,
         };
         Self {
-            x: Ruler::new(&x_axis, x_range, Ends::AtValues(pad), across),
+            x: Ruler::new(&x_axis, range, Ends::AtValues(span.pad), across),
             y: Ruler::new(&chart.y, chart.y_range(), Ends::AtTicks, Room::Stacked(6)),
             top,
             bottom: top + HEIGHT,
@@ -249,7 +288,7 @@ impl Plot {
         }
         canvas.line((LEFT, self.bottom), (RIGHT, self.bottom), "axis");
         let room = RIGHT - 20.0;
-        let y_title = Label::new((20.0, self.top - flags - 10.0), Anchor::Start, "muted");
+        let y_title = Label::new((20.0, self.top - flags - 14.0), Anchor::Start, "muted");
         canvas.label(Label { room, ..y_title }, &self.y.title());
         let middle = (LEFT.midpoint(RIGHT), self.bottom + 36.0);
         let x_title = Label::new(middle, Anchor::Middle, "muted");

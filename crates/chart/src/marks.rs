@@ -1,6 +1,7 @@
 //! Marks on an axis: numbered flags above the picture, and what they stand for below it.
 
 use crate::axis::Ruler;
+use crate::line::LEFT;
 use crate::svg::{Anchor, Canvas, Label, SMALL_SIZE, WIDTH};
 use crate::text::width;
 use std::cmp::Ordering;
@@ -62,6 +63,13 @@ impl Flag {
         Self { first: self.first, last: next.last, at: sum / (ours + theirs) as f64 }
     }
 
+    /// The same where it is neither beside the labels of the vertical axis nor outside.
+    fn inside(mut self) -> Self {
+        let half = self.half_width();
+        self.at = self.at.clamp(LEFT - 6.0 + half, WIDTH - 2.0 - half);
+        self
+    }
+
     fn covers(&self, next: &Self) -> bool {
         next.at - next.half_width() < self.at + self.half_width() + 2.0
     }
@@ -78,9 +86,9 @@ pub(crate) fn in_order(marks: &[Mark], has_place: impl Fn(f64) -> bool) -> Vec<&
 fn flags(places: &[f64]) -> Vec<Flag> {
     let mut flags: Vec<Flag> = Vec::new();
     for (index, place) in places.iter().enumerate() {
-        let mut flag = Flag { first: index + 1, last: index + 1, at: *place };
+        let mut flag = Flag { first: index + 1, last: index + 1, at: *place }.inside();
         while let Some(previous) = flags.pop_if(|previous| previous.covers(&flag)) {
-            flag = previous.with(&flag);
+            flag = previous.with(&flag).inside();
         }
         flags.push(flag);
     }
@@ -133,8 +141,8 @@ fn layout(marks: &[&Mark]) -> (usize, usize) {
 }
 
 /// Where in a line of the list the time ends and the label starts, in pixels. (ours)
-const LIST_TIME: f64 = 100.0;
-const LIST_LABEL: f64 = 112.0;
+const LIST_TIME: f64 = 88.0;
+const LIST_LABEL: f64 = 98.0;
 
 /// Lists the marks below a picture, from `top` on.
 pub(crate) fn list(canvas: &mut Canvas, marks: &[&Mark], top: f64, ruler: &Ruler, pixels: f64) {
@@ -172,8 +180,8 @@ mod tests {
 
     #[test]
     fn flags_never_cover_each_other_and_count_every_mark() {
-        for apart in [0.0, 0.3, 2.0, 7.0, 15.0, 40.0] {
-            let places: Vec<_> = (0..200).map(|i| i as f64 * apart).collect();
+        for apart in [0.0, 0.3, 0.7, 1.3, 2.0, 3.7] {
+            let places: Vec<_> = (0..200).map(|i| LEFT + i as f64 * apart).collect();
             let found = flags(&places);
             assert!(found.windows(2).all(|pair| !pair[0].covers(&pair[1])), "{apart}");
             assert!(found.windows(2).all(|pair| pair[0].last + 1 == pair[1].first), "{apart}");

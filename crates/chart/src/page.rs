@@ -108,7 +108,9 @@ impl Page {
             html.section(section, index);
         }
         let script = include_str!("page.js");
-        html.push(format_args!("</main>\n<script>{script}</script>\n</body>\n</html>\n"));
+        html.push(format_args!(
+            "</main>\n<script>(() => {{{script}}})();</script>\n</body>\n</html>\n"
+        ));
         html.out
     }
 
@@ -179,19 +181,16 @@ impl Html {
     /// A line chart with its figures, and the number of the first chart that shares its axis.
     fn line_chart(&mut self, section: &Section, chart: &LineChart, (index, at): (usize, usize)) {
         let mut first = at;
-        let mut range: Option<(f64, f64)> = None;
+        let mut span = chart.span();
         for (place, other) in section.charts.iter().enumerate() {
             if let Chart::Line(other) = other
                 && other.x == chart.x
             {
                 first = first.min(place);
-                range = match (range, other.x_range()) {
-                    (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-                    (a, b) => a.or(b),
-                };
+                span = span.with(other.span());
             }
         }
-        let (drawing, data) = chart.draw(range);
+        let (drawing, data) = chart.draw(span);
         let svg = drawing.inline();
         self.push(format_args!(
             "<figure tabindex=\"0\" data-axis=\"{index}-{first}\">\n<div class=\"plot\">{svg}</div>\n\

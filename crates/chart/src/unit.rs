@@ -113,10 +113,8 @@ impl Unit {
             0.0 => "0".to_owned(),
             _ if self.keeps_whole() && is_whole => grouped(number, 0),
             _ if !(0.001..1e9).contains(&size) => format!("{number:.2e}"),
-            _ if size < 0.9995 => grouped(number, 3),
-            _ if size < 9.995 => grouped(number, 2),
-            _ if size < 99.95 => grouped(number, 1),
-            _ => grouped(number, 0),
+            // The factor is for what rounds up to the next power of ten.
+            _ => grouped(number, (2.0 - (size * 1.000502).log10().floor()).max(0.0) as usize),
         }
     }
 
@@ -175,6 +173,9 @@ mod tests {
             (Unit::Seconds, 0.0125, "12.5 ms"),
             (Unit::Seconds, 60.0, "60.0 s"),
             (Unit::Seconds, 0.0, "0 s"),
+            (Unit::Percent, 0.000_123, "0.0123 %"),
+            (Unit::Plain, 9.996, "10.0"),
+            (Unit::Plain, 99.94, "99.9"),
             (Unit::Seconds, 250e-9, "0.250 µs"),
             (Unit::Count, 12_000.0, "12 000"),
             (Unit::Count, 3.4e6, "3.40 million"),
