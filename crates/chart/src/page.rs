@@ -109,7 +109,7 @@ impl Page {
         }
         let script = include_str!("page.js");
         html.push(format_args!(
-            "</main>\n<script>(() => {{{script}}})();</script>\n</body>\n</html>\n"
+            "</main>\n<script>(() => {{\n{script}}})();</script>\n</body>\n</html>\n"
         ));
         html.out
     }
