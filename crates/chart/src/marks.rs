@@ -27,7 +27,7 @@ impl Mark {
 pub(crate) const LISTED_MAX: usize = 20;
 
 /// The height of the row of flags, and of a line of the list, in pixels. (ours)
-pub(crate) const FLAGS_HEIGHT: f64 = 20.0;
+pub(crate) const FLAGS_HEIGHT: f64 = 25.0;
 const LINE_HEIGHT: f64 = 17.0;
 
 /// Longer labels have the width of the picture for themselves. (ours)
@@ -108,7 +108,7 @@ pub(crate) fn draw(
     for at in &places {
         // Lines on the same pixel are one.
         if at - drawn >= 1.0 {
-            canvas.line((*at, top), (*at, bottom), "mark");
+            canvas.line((*at, top - 7.0), (*at, bottom), "mark");
             drawn = *at;
         }
     }
@@ -116,8 +116,8 @@ pub(crate) fn draw(
         let half = flag.half_width();
         let labels = marks[flag.first - 1..flag.last].iter().take(LISTED_MAX);
         let title = labels.map(|mark| mark.label.as_str()).collect::<Vec<_>>().join("; ");
-        canvas.rect((flag.at - half, top - 16.0), (2.0 * half, 15.0), "flag", &title);
-        let label = Label::new((flag.at, top - 4.5), Anchor::Middle, "flag-text");
+        canvas.rect((flag.at - half, top - 22.0), (2.0 * half, 15.0), "flag", &title);
+        let label = Label::new((flag.at, top - 10.5), Anchor::Middle, "flag-text");
         canvas.label(label, &flag.text());
     }
 }
