@@ -143,19 +143,35 @@ impl Hosts {
         inside(&self.namespace(host), work)
     }
 
-    /// Whether something listens for TCP connections on a host.
+    /// How many sockets of a host listen for TCP connections, or wait for datagrams.
     #[must_use]
-    pub fn is_listening(&self, host: usize) -> bool {
-        let listening = |table: &str| {
-            const LISTEN: &str = "0A";
-            let rows = table.lines().skip(1);
-            rows.filter_map(|row| row.split_whitespace().nth(3)).any(|state| state == LISTEN)
+    pub fn listeners(&self, host: usize) -> usize {
+        const LISTEN: &str = "0A";
+        let states = |name: &str| -> Vec<String> {
+            let table = self.table(host, name);
+            let rows = table.lines().skip(1).filter_map(|row| row.split_whitespace().nth(3));
+            rows.map(str::to_owned).collect()
         };
-        let tables = self.on(host, || {
-            let read = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
-            Ok([read("tcp").unwrap_or_default(), read("tcp6").unwrap_or_default()])
-        });
-        tables.is_ok_and(|tables| tables.iter().any(|table| listening(table)))
+        let tcp = ["tcp", "tcp6"].into_iter().flat_map(states);
+        let udp = ["udp", "udp6"].into_iter().flat_map(states);
+        tcp.filter(|state| state == LISTEN).count() + udp.count()
+    }
+
+    /// TCP segments that a host has sent again.
+    #[must_use]
+    pub fn retransmitted(&self, host: usize) -> u64 {
+        let table = self.table(host, "snmp");
+        // A line of names, and one of figures below it.
+        let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp:"));
+        let (names, figures) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
+        let at = names.split_whitespace().position(|name| name == "RetransSegs");
+        at.and_then(|at| figures.split_whitespace().nth(at)?.parse().ok()).unwrap_or(0)
+    }
+
+    /// A table of a host's network, as `/proc/net` has it.
+    fn table(&self, host: usize, name: &str) -> String {
+        let read = || fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+        self.on(host, read).unwrap_or_default()
     }
 
     /// Packets that a host has dropped at its interface because the emulator was too slow.
@@ -163,12 +179,11 @@ impl Hosts {
     pub fn unread(&self, host: usize) -> u64 {
         // Behind the name: eight columns of what was received, then of what was sent.
         const SENT_DROPPED: usize = 8 + 3;
-        let table = self.on(host, || fs::read_to_string("/proc/thread-self/net/dev"));
         let of_ours = |line: &str| {
             let figures = line.trim().strip_prefix(INTERFACE)?.strip_prefix(':')?;
             figures.split_whitespace().nth(SENT_DROPPED)?.parse().ok()
         };
-        table.ok().and_then(|table| table.lines().find_map(of_ours)).unwrap_or(0)
+        self.table(host, "dev").lines().find_map(of_ours).unwrap_or(0)
     }
 
     fn make(&self, host: usize, setup: &Setup) -> Result<File> {

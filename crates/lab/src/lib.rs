@@ -1,17 +1,30 @@
 //! An emulated network on one machine, for whatever runs on Linux.
 //!
 //! What lives here: hosts as network namespaces ([`hosts`]), the live emulator that carries their
-//! packets ([`emulator`]), both together as a network at work ([`network`]), and what the command
-//! `bankfull-lab` does with them ([`commands`]).
+//! packets ([`emulator`]), both together as a network at work ([`network`]); scenarios ([`scenario`]),
+//! the tools that they compare ([`tools`]), their running ([`runner`]) and what comes of them
+//! ([`results`]); and the commands of `bankfull-lab` ([`commands`]).
 //!
 //! What never lives here: the model of a link (that is `bankfull-sim`'s), and anything of the mover
 //! itself: the lab runs it like any other program.
 
 pub mod commands;
+mod data;
 pub mod emulator;
 pub mod error;
+pub mod flows;
 pub mod hosts;
+pub mod machine;
 pub mod network;
+mod observer;
+pub mod report;
+pub mod results;
+pub mod runner;
+pub mod scenario;
+pub mod signals;
+pub mod tables;
+pub mod text;
+pub mod tools;
 
 use std::io::Write;
 

@@ -1,6 +1,6 @@
 //! `bankfull-lab`: emulated networks on this machine, and what runs on them.
 
-use bankfull_lab::commands::{doctor, path};
+use bankfull_lab::commands::{doctor, list, path, run};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -19,6 +19,10 @@ struct Cli {
 enum Command {
     /// Runs a command across an emulated path
     Path(Box<path::Flags>),
+    /// Runs scenarios: contenders side by side under the same conditions
+    Run(run::Flags),
+    /// Lists scenarios
+    List(list::Flags),
     /// Says what this machine lacks, and how to get it
     Doctor,
 }
@@ -27,6 +31,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match &cli.command {
         Command::Path(flags) => path::run(flags),
+        Command::Run(flags) => run::run(flags),
+        Command::List(flags) => list::run(flags),
         Command::Doctor => Ok(doctor::run()),
     };
     match done {

@@ -3,11 +3,12 @@
 use crate::emulator::{Emulator, Recording, Station};
 use crate::error::{LabError, Result};
 use crate::hosts::{Hosts, Setup};
+use bankfull_control::Bytes;
 use bankfull_sim::{LinkConfig, PathConfig};
 use socket2::{Domain, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Share of deliveries whose lateness counts, the others being the machine's hiccups.
 /// (design: "a run whose p99 lateness exceeds max(1 ms, 2 % of RTT) is void")
@@ -60,6 +61,14 @@ impl Plan {
         plan.rtt = path.rtt() + access.delay;
         plan
     }
+
+    /// One more sender, just before the receiver, with nothing between it and the port.
+    #[must_use]
+    pub fn with_cross_host(mut self, path: &PathConfig) -> Self {
+        let at = self.hosts.len() - 1;
+        self.hosts.insert(at, (LinkConfig::default(), path.reverse.clone()));
+        self
+    }
 }
 
 /// A network at work. Hosts and processes on them end with it.
@@ -70,6 +79,8 @@ pub struct Network {
     emulator: Emulator,
     count: usize,
     rtt: Duration,
+    buffer: Bytes,
+    started: Instant,
 }
 
 impl Network {
@@ -89,9 +100,11 @@ impl Network {
         let stations = links
             .map(|(at, (uplink, port))| Station { address: Hosts::address(at), uplink, port })
             .collect();
+        let started = Instant::now();
         let emulator = Emulator::start(stations, tuns, plan.seed, plan.interval)
             .map_err(|e| LabError::io("cannot start the emulator", e))?;
-        let network = Self { hosts, emulator, count: setup.count, rtt: plan.rtt };
+        let buffer = plan.hosts.last().map(|(_, port)| port.buffer).unwrap_or_default();
+        let network = Self { hosts, emulator, count: setup.count, rtt: plan.rtt, buffer, started };
         network.check_congestion(plan.congestion.as_deref())?;
         Ok(network)
     }
@@ -108,6 +121,18 @@ impl Network {
         self.count - 1
     }
 
+    /// Time since the emulator began.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// What the queue towards the receiver holds.
+    #[must_use]
+    pub fn buffer(&self) -> Bytes {
+        self.buffer
+    }
+
     /// Cuts all ways, or joins them again.
     pub fn set_cut(&self, is_cut: bool) {
         self.emulator.set_cut(is_cut);
@@ -118,7 +143,7 @@ impl Network {
     /// # Errors
     /// What ended the emulator before.
     pub fn stop(self) -> Result<Outcome> {
-        let Self { hosts, emulator, count, rtt } = self;
+        let Self { hosts, emulator, count, rtt, .. } = self;
         let unread = (0..count).map(|host| hosts.unread(host)).sum();
         drop(hosts);
         let mut recording =

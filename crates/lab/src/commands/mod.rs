@@ -1,4 +1,6 @@
-//! What the command `bankfull-lab` does.
+//! What the command `bankfull-lab` can do, one module for each of its commands.
 
 pub mod doctor;
+pub mod list;
 pub mod path;
+pub mod run;

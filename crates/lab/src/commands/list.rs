@@ -1,0 +1,63 @@
+//! `bankfull-lab list`: the scenarios that there are.
+
+use crate::error::{LabError, Result};
+use crate::scenario::{self, Scenario};
+use crate::tools;
+use clap::Args;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Flags of `bankfull-lab list`.
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// Where they are
+    #[arg(default_value = "experiments")]
+    dir: PathBuf,
+}
+
+/// Tells name, contenders and title of each.
+///
+/// # Errors
+/// When the directory cannot be read, or a scenario is wrong.
+pub fn run(flags: &Flags) -> Result<ExitCode> {
+    let mut files = Vec::new();
+    find(&flags.dir, &mut files)
+        .map_err(|e| LabError::io(format!("cannot read {}", flags.dir.display()), e))?;
+    files.sort();
+    let mut out = std::io::stdout().lock();
+    for file in files {
+        // Whoever closed standard output does not want to see it.
+        let _ = writeln!(out, "{}", line(&file, &scenario::read(&file)?));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Files of scenarios; bases, whose names begin with an underscore, are none.
+fn find(dir: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() {
+            find(&path, files)?;
+        } else if name.ends_with(".toml") && !name.starts_with('_') {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn line(file: &Path, scenario: &Scenario) -> String {
+    let contenders = scenario.conditions.first().map(|first| &first.settings.contenders);
+    let name = |one: &scenario::Contender| {
+        let is_missing = tools::find(&one.tool).is_ok_and(|tool| tool.missing().is_some());
+        if is_missing { format!("{} (missing)", one.name) } else { one.name.clone() }
+    };
+    let names: Vec<String> = contenders.into_iter().flatten().map(name).collect();
+    let conditions = match scenario.conditions.len() {
+        1 => String::new(),
+        count => format!("{count} conditions of "),
+    };
+    format!("{}\n    {}\n    {conditions}{}", file.display(), scenario.title, names.join(", "))
+}

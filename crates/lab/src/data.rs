@@ -1,0 +1,118 @@
+//! Files to move, made once and kept as long as scenarios run, and a place for each run.
+
+use crate::error::{LabError, Result};
+use crate::scenario::Data;
+use bankfull_control::Bytes;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Files of a tree that share a directory. (ours: as many as a large photo folder)
+const FILES_PER_DIRECTORY: u64 = 1000;
+
+/// Bytes that are made and written at once.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// A directory with all that scenarios need; removed with the value.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    dir: TempDir,
+    made: HashMap<Data, PathBuf>,
+}
+
+impl Sources {
+    pub(crate) fn new(work: &Path) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("bankfull-lab-").tempdir_in(work);
+        let failed = |e| LabError::io(format!("cannot make a directory in {}", work.display()), e);
+        Ok(Self { dir: dir.map_err(failed)?, made: HashMap::new() })
+    }
+
+    /// The file or the tree, made when it is asked for the first time.
+    pub(crate) fn of(&mut self, data: &Data) -> Result<PathBuf> {
+        if let Some(path) = self.made.get(data) {
+            return Ok(path.clone());
+        }
+        let path = self.dir.path().join(format!("data{}", self.made.len()));
+        make(&path, data).map_err(|e| LabError::io("cannot make the data to be moved", e))?;
+        self.made.insert(data.clone(), path.clone());
+        Ok(path)
+    }
+
+    /// An empty directory of this name.
+    pub(crate) fn fresh(&self, name: &str) -> Result<PathBuf> {
+        let path = self.dir.path().join(name);
+        let _ = fs::remove_dir_all(&path);
+        let failed = |e| LabError::io(format!("cannot make {}", path.display()), e);
+        fs::create_dir_all(&path).map_err(failed)?;
+        Ok(path)
+    }
+}
+
+fn make(path: &Path, data: &Data) -> io::Result<()> {
+    let mut random = fastrand::Rng::with_seed(data.files ^ data.size.0);
+    if data.files == 1 {
+        return write(path, data.size, &mut random);
+    }
+    for number in 0..data.files {
+        let dir = path.join(format!("{:04}", number / FILES_PER_DIRECTORY));
+        if number % FILES_PER_DIRECTORY == 0 {
+            fs::create_dir_all(&dir)?;
+        }
+        write(&dir.join(format!("{number:08}")), data.size, &mut random)?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, size: Bytes, random: &mut fastrand::Rng) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    let mut chunk = vec![0; size.0.min(CHUNK_BYTES) as usize];
+    let mut left = size.0;
+    while left > 0 {
+        let n = left.min(CHUNK_BYTES);
+        let part = &mut chunk[..n as usize];
+        random.fill(part);
+        file.write_all(part)?;
+        left -= n;
+    }
+    Ok(())
+}
+
+/// Files beneath a directory, and their bytes.
+pub(crate) fn count(dir: &Path) -> (u64, Bytes) {
+    let mut found = (0, Bytes(0));
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let Ok(meta) = entry.metadata() else { continue };
+        if meta.is_dir() {
+            let (files, bytes) = count(&entry.path());
+            found = (found.0 + files, found.1 + bytes);
+        } else {
+            found = (found.0 + 1, found.1 + Bytes(meta.len()));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_made_once_as_asked_for_and_cannot_be_compressed() {
+        let mut sources = Sources::new(&std::env::temp_dir()).unwrap();
+        let tree = Data { files: 2500, size: Bytes(10) };
+        let path = sources.of(&tree).unwrap();
+        assert_eq!(count(&path), (2500, Bytes(25_000)));
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 3);
+        assert_eq!(sources.of(&tree).unwrap(), path);
+        let file = sources.of(&Data { files: 1, size: Bytes((1 << 20) + 5) }).unwrap();
+        let content = fs::read(file).unwrap();
+        assert_eq!(content.len(), (1 << 20) + 5);
+        let zeros = content.iter().filter(|byte| **byte == 0).count();
+        assert!((3500..4700).contains(&zeros), "{zeros} of a million");
+        let fresh = sources.fresh("run").unwrap();
+        fs::write(fresh.join("x"), "x").unwrap();
+        assert_eq!(count(&sources.fresh("run").unwrap()), (0, Bytes(0)));
+    }
+}

@@ -1,0 +1,253 @@
+//! Results as one page for a browser: tables, comparisons, and the course of each contender's run in
+//! the middle.
+
+use crate::results::{ConditionResult, ContenderResult, Report, RunResult, ScenarioResult};
+use crate::tables;
+use bankfull_chart::{
+    Axis, Bar, BarChart, Chart, Group, LineChart, Page, Section, Series, Table, Unit,
+};
+use bankfull_control::Bytes;
+
+/// What is compared: its name, its unit, and the figure of a run.
+type Figure = (&'static str, Unit, fn(&RunResult) -> Option<f64>);
+
+/// The first of these that a scenario has is compared in its picture.
+const COMPARED: [Figure; 4] = [
+    ("Files per second", Unit::Count, |run| run.figures.files_per_second),
+    ("Goodput", Unit::BitsPerSec, |run| run.figures.goodput_bps),
+    ("Round trip, mean", Unit::Seconds, |run| run.figures.rtt_seconds.map(|rtt| rtt[1])),
+    ("Lost", Unit::Percent, |run| run.figures.lost_share),
+];
+
+/// Windows below which the course of throughput is drawn are joined, for a line and not a hedge.
+/// (ours: 100 ms)
+const SMOOTH_SECONDS: f64 = 0.1;
+
+/// The page of everything that one call has measured.
+#[must_use]
+pub fn page(report: &Report) -> String {
+    let mut page = Page::new("bankfull-lab");
+    let machine = &report.machine;
+    page.subtitle = format!(
+        "{} processors, {} of memory, Linux {}; sender, receiver and emulated network on this one \
+         machine",
+        machine.cpus,
+        Bytes(machine.memory_bytes),
+        machine.kernel
+    );
+    for result in &report.scenarios {
+        page.sections.push(overview(result));
+        page.sections.extend(result.conditions.iter().flat_map(|c| courses(result, c)));
+    }
+    page.sections.push(about(report));
+    page.to_html()
+}
+
+/// A scenario's table, and a picture that compares.
+fn overview(result: &ScenarioResult) -> Section {
+    let mut section = Section::new(&result.name);
+    section.text.push(result.title.clone());
+    let paths: Vec<String> = result.conditions.iter().map(path).collect();
+    if let Some(first) = paths.first().filter(|first| paths.iter().all(|path| path == *first)) {
+        section.text.push(first.clone());
+    }
+    section.charts.extend(comparison(result));
+    let (head, rows) = tables::scenario(result);
+    let caption = "Medians of the runs that count, with the smallest and the largest".to_owned();
+    section.tables.push(Table { head, rows, caption });
+    section.text.extend(left_out(result));
+    section
+}
+
+fn path(condition: &ConditionResult) -> String {
+    format!(
+        "{} of payload at most, {:.1} ms without queues, a queue of {}",
+        Unit::BitsPerSec.format(condition.capacity_bps),
+        condition.rtt_seconds * 1e3,
+        Unit::Bytes.format(condition.buffer_bytes as f64)
+    )
+}
+
+/// What did not run, and what does not count, each with the reason.
+fn left_out(result: &ScenarioResult) -> Vec<String> {
+    let mut lines = Vec::new();
+    for condition in &result.conditions {
+        let under = condition.values.join(", ");
+        for one in &condition.contenders {
+            let whys = one.runs.iter().filter_map(|run| {
+                let failed = run.failed.as_ref().map(|why| format!("failed: {why}"));
+                failed.or_else(|| run.void.as_ref().map(|why| format!("void: {why}")))
+            });
+            let skipped = one.skipped.iter().map(|why| format!("skipped: {why}"));
+            lines.extend(whys.chain(skipped).map(|why| format!("{} {under} {why}", one.name)));
+        }
+    }
+    lines.sort();
+    lines.dedup();
+    lines
+}
+
+/// Bars for single conditions, lines where a number varies.
+fn comparison(result: &ScenarioResult) -> Option<Chart> {
+    let runs = || result.conditions.iter().flat_map(|c| &c.contenders).flat_map(|one| &one.runs);
+    let figure = COMPARED.iter().find(|figure| runs().any(|run| (figure.2)(run).is_some()))?;
+    let numbers: Option<Vec<f64>> =
+        result.conditions.iter().map(|condition| number(condition.values.first()?)).collect();
+    match numbers {
+        Some(numbers) if !result.axes.is_empty() => Some(lines(result, figure, &numbers)),
+        _ => Some(bars(result, figure)),
+    }
+}
+
+fn bars(result: &ScenarioResult, (name, unit, of): &Figure) -> Chart {
+    let mut chart = BarChart {
+        title: (*name).to_owned(),
+        y: Axis::new(name, *unit),
+        series: result.conditions.iter().map(|condition| condition.values.join(", ")).collect(),
+        groups: Vec::new(),
+    };
+    let bar = |one: &ContenderResult| match one.spread(*of) {
+        Some(spread) => Bar::Of { median: spread.median, min: spread.min, max: spread.max },
+        None if one.skipped.is_some() => Bar::missing("skipped"),
+        None if one.runs.iter().any(|run| run.failed.is_some()) => Bar::missing("failed"),
+        None if one.runs.is_empty() => Bar::missing("not run"),
+        None => Bar::missing("void"),
+    };
+    for (at, first) in result.conditions.first().into_iter().flat_map(|c| &c.contenders).enumerate()
+    {
+        let of_condition = |condition: &ConditionResult| condition.contenders.get(at).map(bar);
+        let bars = result.conditions.iter().filter_map(of_condition).collect();
+        chart.groups.push(Group { label: first.name.clone(), bars });
+    }
+    chart.into()
+}
+
+/// A line for each contender and each value of the axes behind the first.
+fn lines(result: &ScenarioResult, (name, unit, of): &Figure, numbers: &[f64]) -> Chart {
+    let axis = result.axes.first().map_or("", String::as_str);
+    let mut series: Vec<Series> = Vec::new();
+    for (condition, x) in result.conditions.iter().zip(numbers) {
+        for one in &condition.contenders {
+            let Some(spread) = one.spread(*of) else { continue };
+            let mut parts = vec![one.name.clone()];
+            parts.extend(condition.values.iter().skip(1).cloned());
+            let called = parts.join(", ");
+            let at = series.iter().position(|line| line.name == called).unwrap_or_else(|| {
+                let mut line = Series::line(&called, Vec::new());
+                line.whiskers = Some(Vec::new());
+                series.push(line);
+                series.len() - 1
+            });
+            let line = &mut series[at];
+            line.points.push((*x, spread.median));
+            line.whiskers.iter_mut().for_each(|all| all.push((spread.min, spread.max)));
+        }
+    }
+    let unit_of_x = match axis {
+        "rate" => Unit::BitsPerSec,
+        "rtt" => Unit::Seconds,
+        _ => Unit::Plain,
+    };
+    let x = Axis::log(axis, unit_of_x);
+    let title = format!("{name} by {axis}");
+    LineChart { title, x, y: Axis::new(name, *unit), series, marks: Vec::new() }.into()
+}
+
+/// `0.5bdp`, `1gbit`, `20ms` as numbers.
+fn number(text: &str) -> Option<f64> {
+    let rate = || text.parse::<bankfull_control::Rate>().ok();
+    let time = || crate::text::parse_time(text).ok();
+    let share = || text.strip_suffix("bdp")?.trim().parse().ok();
+    text.parse::<f64>()
+        .ok()
+        .or_else(share)
+        .or_else(|| Some(time()?.as_secs_f64()))
+        .or_else(|| Some(rate()?.bits_per_sec() as f64))
+}
+
+/// How the runs in the middle went over time; nothing for those without a course.
+fn courses(result: &ScenarioResult, condition: &ConditionResult) -> Option<Section> {
+    let with_course =
+        |one: &&ContenderResult| one.typical().is_some_and(|run| run.figures.goodput_bps.is_some());
+    let shown: Vec<&ContenderResult> = condition.contenders.iter().filter(with_course).collect();
+    if shown.is_empty() {
+        return None;
+    }
+    let mut heading = format!("{} over time", result.name);
+    if !condition.values.is_empty() {
+        heading += &format!(": {}", condition.values.join(", "));
+    }
+    let mut section = Section::new(&heading);
+    section.text.push("Of each contender the run in the middle.".to_owned());
+    let course = |name: &str, unit: Unit, of: &dyn Fn(&RunResult) -> Vec<(f64, f64)>| {
+        let line = |one: &&ContenderResult| Some(Series::line(&one.name, of(one.typical()?)));
+        let series: Vec<Series> = shown.iter().filter_map(line).collect();
+        let is_empty = series.iter().all(|line| line.points.is_empty());
+        (!is_empty).then(|| {
+            let (x, y) = (Axis::new("time", Unit::Seconds), Axis::new(name, unit));
+            LineChart { title: name.to_owned(), x, y, series, marks: Vec::new() }.into()
+        })
+    };
+    let capacity = condition.capacity_bps;
+    section.text.push(format!("Capacity for payload: {}.", Unit::BitsPerSec.format(capacity)));
+    section.charts.extend(
+        [
+            course("Arriving at the receiver", Unit::BitsPerSec, &arrived),
+            course("Queue", Unit::Bytes, &queue),
+            course("Round trip as TCP sees it", Unit::Seconds, &|run| {
+                pairs(&run.series.sampled, &run.series.rtt_seconds)
+            }),
+            course("Congestion windows, sum", Unit::Bytes, &|run| {
+                pairs(&run.series.sampled, &run.series.window_bytes)
+            }),
+            course("Segments dropped or lost so far", Unit::Count, &dropped),
+        ]
+        .into_iter()
+        .flatten(),
+    );
+    Some(section)
+}
+
+fn pairs(x: &[f64], y: &[f64]) -> Vec<(f64, f64)> {
+    x.iter().copied().zip(y.iter().copied()).collect()
+}
+
+/// Joined over some intervals: single ones are hedges of bursts.
+fn arrived(run: &RunResult) -> Vec<(f64, f64)> {
+    let series = &run.series;
+    let interval = series.time.first().copied().unwrap_or(SMOOTH_SECONDS);
+    let joined = (SMOOTH_SECONDS / interval.max(1e-6)).ceil().max(1.0) as usize;
+    let means = series.arrived_bps.chunks(joined).map(|c| c.iter().sum::<f64>() / c.len() as f64);
+    series.time.iter().copied().step_by(joined).zip(means).collect()
+}
+
+fn queue(run: &RunResult) -> Vec<(f64, f64)> {
+    let bytes = run.series.queue_bytes.iter().map(|bytes| *bytes as f64);
+    run.series.time.iter().copied().zip(bytes).collect()
+}
+
+fn dropped(run: &RunResult) -> Vec<(f64, f64)> {
+    let so_far = run.series.drops.iter().scan(0, |sum, drops| {
+        *sum += drops;
+        Some(*sum as f64)
+    });
+    run.series.time.iter().copied().zip(so_far).collect()
+}
+
+fn about(report: &Report) -> Section {
+    let mut section = Section::new("How this was measured");
+    section.text = vec![
+        "Contenders run in turn, repetition by repetition. A run counts only if the emulator was on \
+         time: 99 of 100 deliveries no later than 1 ms or 2 % of the round trip, and no packet \
+         dropped but by the queue."
+            .to_owned(),
+        "The queue, the rate of arrival and the drops are what the emulated link itself has seen. \
+         Round trips and windows are those of the first sender's connections."
+            .to_owned(),
+    ];
+    section.facts.push(("bankfull-lab".to_owned(), report.version.to_owned()));
+    section.facts.extend(report.tools.iter().cloned());
+    let default = &report.machine.default_congestion;
+    section.facts.push(("this host's congestion control".to_owned(), default.clone()));
+    section
+}

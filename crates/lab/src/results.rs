@@ -1,0 +1,324 @@
+//! What came of scenarios: the shape of `--json`, and what tables and pictures are made from.
+//! `docs/lab.md` describes it.
+
+use crate::emulator::Recording;
+use crate::network::Outcome;
+use crate::scenario::Axis;
+use crate::tools::Figures;
+use bankfull_control::{Bytes, Rate};
+use serde::Serialize;
+use std::time::Duration;
+
+/// Version of the shape: it changes when a field goes or changes its meaning.
+pub const SCHEMA: u32 = 1;
+
+/// Everything of one call of `bankfull-lab run`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Version of the lab.
+    pub version: &'static str,
+    /// When it began, in seconds since 1970.
+    pub began_unix: u64,
+    /// Where it ran.
+    pub machine: Machine,
+    /// Tools that ran, each with the line that tells its version.
+    pub tools: Vec<(String, String)>,
+    /// What came of each scenario.
+    pub scenarios: Vec<ScenarioResult>,
+}
+
+/// A machine.
+#[derive(Debug, Clone, Serialize)]
+pub struct Machine {
+    /// The kernel's release.
+    pub kernel: String,
+    /// Processors.
+    pub cpus: usize,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Congestion control that programs get unless it is pinned.
+    pub default_congestion: String,
+}
+
+/// What came of a scenario.
+#[derive(Debug, Clone, Serialize)]
+pub struct ScenarioResult {
+    /// Its name.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// Names of what varies between conditions.
+    pub axes: Vec<String>,
+    /// What came of each condition.
+    pub conditions: Vec<ConditionResult>,
+}
+
+/// What came of one condition of a scenario.
+#[derive(Debug, Clone, Serialize)]
+pub struct ConditionResult {
+    /// The value of each axis.
+    pub values: Vec<String>,
+    /// Payload of TCP that the path carries per second at most.
+    pub capacity_bps: f64,
+    /// Round trip without queues.
+    pub rtt_seconds: f64,
+    /// What the queue holds.
+    pub buffer_bytes: u64,
+    /// What came of each contender.
+    pub contenders: Vec<ContenderResult>,
+}
+
+/// What came of a contender under one condition.
+#[derive(Debug, Clone, Serialize)]
+pub struct ContenderResult {
+    /// What it is called.
+    pub name: String,
+    /// Its tool.
+    pub tool: String,
+    /// Congestion control that was pinned; nothing when it was left open.
+    pub congestion: Option<String>,
+    /// Why it did not run at all.
+    pub skipped: Option<String>,
+    /// Its runs, those that are void among them.
+    pub runs: Vec<RunResult>,
+}
+
+/// What came of one run.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunResult {
+    /// Number of the repetition, from 1.
+    pub repetition: u32,
+    /// Seed of the links.
+    pub seed: u64,
+    /// Why it must not be believed: it counts in no median.
+    pub void: Option<String>,
+    /// Why it did not do what it should: it counts in no median.
+    pub failed: Option<String>,
+    /// What the contender reached.
+    pub figures: Figures,
+    /// What the network saw.
+    pub network: NetworkFigures,
+    /// How it went over time.
+    pub series: Series,
+}
+
+/// What the network saw of a run, at the port towards the receiver.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct NetworkFigures {
+    /// TCP segments that senders sent again.
+    pub retransmitted: u64,
+    /// Segments dropped for want of room in the queue.
+    pub dropped: u64,
+    /// Segments lost on the line.
+    pub lost: u64,
+    /// Time that a packet waits in the queue, in the mean of the time in which something arrived.
+    pub queue_mean_seconds: f64,
+    /// The longest such time.
+    pub queue_max_seconds: f64,
+    /// Fairness between flows that carried data: 1 when all got the same (Jain, 1984).
+    pub fairness: Option<f64>,
+    /// How late the emulator was at most, for 99 of 100 deliveries.
+    pub lateness_p99_seconds: f64,
+}
+
+/// A run over time. Times are seconds since its start.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Series {
+    /// Ends of the link's intervals.
+    pub time: Vec<f64>,
+    /// Rate at which bytes arrived in each, headers included.
+    pub arrived_bps: Vec<f64>,
+    /// Largest backlog in each.
+    pub queue_bytes: Vec<u64>,
+    /// Segments dropped or lost in each.
+    pub drops: Vec<u64>,
+    /// When the first sender's connections were looked at.
+    pub sampled: Vec<f64>,
+    /// Mean of their smoothed round trips.
+    pub rtt_seconds: Vec<f64>,
+    /// Sum of their congestion windows.
+    pub window_bytes: Vec<f64>,
+}
+
+/// Flows with less than this share of all are not those that are compared. (ours: ACKs and control
+/// connections)
+const FLOW_SHARE_MIN: f64 = 0.01;
+
+impl ScenarioResult {
+    /// Names of axes, without the part that they have in common with all others of their kind.
+    #[must_use]
+    pub fn axis_names(axes: &[Axis]) -> Vec<String> {
+        let short = |axis: &Axis| axis.key.rsplit('.').next().unwrap_or(&axis.key).to_owned();
+        axes.iter().map(short).collect()
+    }
+}
+
+impl ContenderResult {
+    /// The runs that count.
+    pub fn believed(&self) -> impl Iterator<Item = &RunResult> {
+        self.runs.iter().filter(|run| run.void.is_none() && run.failed.is_none())
+    }
+
+    /// Smallest, median and largest of a figure over the runs that count and have it.
+    #[must_use]
+    pub fn spread(&self, of: impl Fn(&RunResult) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.believed().filter_map(of).collect())
+    }
+
+    /// The run in the middle of those that count, by goodput; any other where none does.
+    #[must_use]
+    pub fn typical(&self) -> Option<&RunResult> {
+        let mut runs: Vec<&RunResult> = self.believed().collect();
+        let goodput = |run: &RunResult| run.figures.goodput_bps.unwrap_or(0.0);
+        runs.sort_by(|a, b| goodput(a).total_cmp(&goodput(b)));
+        runs.get(runs.len().saturating_sub(1) / 2).copied().or_else(|| self.runs.first())
+    }
+}
+
+/// How far figures of repetitions are apart.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// The one in the middle; of an even number, the mean of both in the middle.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl Spread {
+    /// Of some figures; `None` of none.
+    #[must_use]
+    pub fn of(mut figures: Vec<f64>) -> Option<Self> {
+        figures.sort_by(f64::total_cmp);
+        let count = figures.len();
+        let (min, max) = (*figures.first()?, *figures.last()?);
+        let median = f64::midpoint(figures[(count - 1) / 2], figures[count / 2]);
+        Some(Self { median, min, max, count })
+    }
+}
+
+impl NetworkFigures {
+    /// What an emulator saw; `rate` is that of the port towards the receiver.
+    #[must_use]
+    pub fn of(outcome: &Outcome, rate: Rate, retransmitted: u64) -> Self {
+        let recording = &outcome.recording;
+        let Some((totals, samples)) = recording.totals.last().zip(recording.ports.last()) else {
+            return Self::default();
+        };
+        let wait = |backlog: Bytes| rate.time_for(backlog).unwrap_or_default().as_secs_f64();
+        let busy: Vec<f64> = samples
+            .iter()
+            .filter(|sample| sample.delivered.0 > 0)
+            .map(|sample| wait(sample.backlog))
+            .collect();
+        let longest = samples.iter().map(|sample| sample.backlog_max).max().unwrap_or_default();
+        Self {
+            retransmitted,
+            dropped: totals.overflowed,
+            lost: totals.lost,
+            queue_mean_seconds: busy.iter().sum::<f64>() / busy.len().max(1) as f64,
+            queue_max_seconds: wait(longest),
+            fairness: fairness(recording),
+            lateness_p99_seconds: recording.lateness.quantile(0.99).as_secs_f64(),
+        }
+    }
+}
+
+/// Jain's index over the flows that carried data to the receiver; `None` of less than two.
+fn fairness(recording: &Recording) -> Option<f64> {
+    let mut by_flow = vec![0.0; recording.flows.len()];
+    for sample in recording.ports.last()? {
+        for (flow, bytes) in &sample.flows {
+            by_flow[*flow] += bytes.0 as f64;
+        }
+    }
+    let all: f64 = by_flow.iter().sum();
+    by_flow.retain(|bytes| *bytes >= all * FLOW_SHARE_MIN);
+    let squares: f64 = by_flow.iter().map(|bytes| bytes * bytes).sum();
+    let sum: f64 = by_flow.iter().sum();
+    (by_flow.len() > 1).then(|| sum * sum / (by_flow.len() as f64 * squares))
+}
+
+impl Series {
+    /// What the link recorded; connections are added by whoever looked at them.
+    #[must_use]
+    pub fn of(recording: &Recording) -> Self {
+        let samples = recording.ports.last().map_or(&[][..], Vec::as_slice);
+        let rate = |bytes: Bytes| bytes.per(recording.interval).bits_per_sec() as f64;
+        Self {
+            time: samples.iter().map(|sample| rounded(sample.at)).collect(),
+            arrived_bps: samples.iter().map(|sample| rate(sample.delivered)).collect(),
+            queue_bytes: samples.iter().map(|sample| sample.backlog_max.0).collect(),
+            drops: samples.iter().map(|sample| sample.overflowed + sample.lost).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Seconds, to the microsecond.
+#[must_use]
+pub fn rounded(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulator::Sample;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn medians_and_extremes_are_those_of_the_runs_that_count() {
+        assert_eq!(Spread::of(Vec::new()), None);
+        let found = Spread::of(vec![3.0, 1.0, 2.0, 10.0]).unwrap();
+        assert_eq!((found.median, found.min, found.max, found.count), (2.5, 1.0, 10.0, 4));
+        let run = |goodput: f64, void: bool| RunResult {
+            repetition: 1,
+            seed: 1,
+            void: void.then(|| "late".to_owned()),
+            failed: None,
+            figures: Figures { goodput_bps: Some(goodput), ..Figures::default() },
+            network: NetworkFigures::default(),
+            series: Series::default(),
+        };
+        let result = ContenderResult {
+            name: "one".to_owned(),
+            tool: "tcp".to_owned(),
+            congestion: None,
+            skipped: None,
+            runs: vec![run(1.0, false), run(100.0, true), run(3.0, false), run(2.0, false)],
+        };
+        let found = result.spread(|run| run.figures.goodput_bps).unwrap();
+        assert_eq!((found.median, found.max, found.count), (2.0, 3.0, 3));
+        assert_eq!(result.typical().unwrap().figures.goodput_bps, Some(2.0));
+    }
+
+    #[test]
+    fn fairness_is_one_for_equal_flows_and_ignores_small_ones() {
+        let sample = |shares: &[u64]| Sample {
+            flows: shares.iter().map(|bytes| Bytes(*bytes)).enumerate().collect::<BTreeMap<_, _>>(),
+            ..Sample::default()
+        };
+        let key = crate::emulator::FlowKey {
+            source: [10, 77, 0, 1].into(),
+            destination: [10, 77, 0, 2].into(),
+            protocol: 6,
+            source_port: 1,
+            destination_port: 2,
+        };
+        let recording = |shares: &[u64]| Recording {
+            flows: vec![key; shares.len()],
+            ports: vec![Vec::new(), vec![sample(shares), sample(shares)]],
+            ..Recording::default()
+        };
+        assert_eq!(fairness(&recording(&[500, 500])), Some(1.0));
+        let unfair = fairness(&recording(&[300, 100, 1])).unwrap();
+        assert!((unfair - 0.8).abs() < 0.01, "{unfair}");
+        assert_eq!(fairness(&recording(&[500, 1])), None);
+    }
+}

@@ -1,0 +1,224 @@
+//! Reads scenarios: what a file says goes over what its base says, and each value of an axis over
+//! both.
+
+use super::{Axis, Condition, Scenario, Settings};
+use crate::error::{LabError, Result};
+use crate::text::Parsed;
+use crate::tools;
+use serde::de::DeserializeOwned;
+use std::fs;
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+/// How long a chain of bases may be: longer ones go in circles. (ours)
+const BASES_MAX: usize = 8;
+
+/// Most conditions of a scenario. (ours: days of measuring)
+const CONDITIONS_MAX: usize = 1000;
+
+/// Reads a scenario.
+///
+/// # Errors
+/// [`LabError::Usage`], with the file's name, when it cannot be read or says something that makes
+/// no sense.
+pub fn read(file: &Path) -> Result<Scenario> {
+    let wrong = |text: String| LabError::Usage(format!("{}: {text}", file.display()));
+    let mut table = with_bases(file)?;
+    let axes: Vec<Axis> = match table.remove("sweep") {
+        Some(value) => of(value).map_err(wrong)?,
+        None => Vec::new(),
+    };
+    if let Some(axis) = axes.iter().find(|axis| axis.values.is_empty()) {
+        return Err(wrong(format!("the sweep of {} has no values", axis.key)));
+    }
+    let count = axes.iter().fold(1usize, |n, axis| n.saturating_mul(axis.values.len()));
+    if count > CONDITIONS_MAX {
+        return Err(wrong(format!("{count} conditions: {CONDITIONS_MAX} at most")));
+    }
+    let conditions = (0..count).map(|number| condition(&table, &axes, number));
+    let conditions: Vec<Condition> = conditions.collect::<Parsed<_>>().map_err(wrong)?;
+    let title = conditions.first().map(|first| first.settings.title.clone()).unwrap_or_default();
+    let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(Scenario { name, title, axes, conditions })
+}
+
+/// A file over its base, and that over its own.
+fn with_bases(file: &Path) -> Result<Table> {
+    let mut merged = Table::new();
+    let mut next = Some(file.to_owned());
+    for _ in 0..BASES_MAX {
+        let Some(current) = next else { return Ok(merged) };
+        let mut table = table_of(&current)?;
+        next = match table.remove("extends") {
+            Some(Value::String(base)) => Some(beside(&current, &base)),
+            Some(_) => {
+                let text = format!("{}: extends takes the name of a file", current.display());
+                return Err(LabError::Usage(text));
+            }
+            None => None,
+        };
+        merged = over(merged, table);
+    }
+    Err(LabError::Usage(format!("{}: its bases extend each other", file.display())))
+}
+
+fn table_of(file: &Path) -> Result<Table> {
+    let text = fs::read_to_string(file)
+        .map_err(|e| LabError::io(format!("cannot read {}", file.display()), e))?;
+    text.parse().map_err(|e: toml::de::Error| {
+        LabError::Usage(format!("{}: {}", file.display(), e.to_string().trim_end()))
+    })
+}
+
+fn beside(file: &Path, name: &str) -> PathBuf {
+    file.parent().unwrap_or(Path::new("")).join(name)
+}
+
+/// `upper`, and of `lower` what `upper` does not say.
+fn over(mut upper: Table, lower: Table) -> Table {
+    for (key, below) in lower {
+        match (upper.remove(&key), below) {
+            (Some(Value::Table(above)), Value::Table(below)) => {
+                upper.insert(key, Value::Table(over(above, below)));
+            }
+            (above, below) => {
+                upper.insert(key, above.unwrap_or(below));
+            }
+        }
+    }
+    upper
+}
+
+fn condition(table: &Table, axes: &[Axis], number: usize) -> Parsed<Condition> {
+    let mut table = table.clone();
+    let mut rest = number;
+    let mut values = Vec::new();
+    for axis in axes.iter().rev() {
+        let value = axis.values[rest % axis.values.len()].clone();
+        rest /= axis.values.len();
+        values.insert(
+            0,
+            text_of(&value)
+                .ok_or_else(|| format!("the sweep of {} takes texts and numbers", axis.key))?,
+        );
+        set(&mut table, &axis.key, value)?;
+    }
+    let mut settings: Settings = of(Value::Table(table))?;
+    check(&mut settings)?;
+    Ok(Condition { values, settings })
+}
+
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Float(number) => Some(number.to_string()),
+        Value::Boolean(is) => Some(is.to_string()),
+        _ => None,
+    }
+}
+
+/// Sets what a key like `path.buffer` names.
+fn set(table: &mut Table, key: &str, value: Value) -> Parsed<()> {
+    let Some((first, rest)) = key.split_once('.') else {
+        table.insert(key.to_owned(), value);
+        return Ok(());
+    };
+    let inner = table.entry(first).or_insert_with(|| Value::Table(Table::new()));
+    match inner {
+        Value::Table(inner) => set(inner, rest, value),
+        _ => Err(format!("the sweep of {key}: {first} is no table")),
+    }
+}
+
+fn of<T: DeserializeOwned>(value: Value) -> Parsed<T> {
+    value.try_into().map_err(|e: toml::de::Error| e.to_string().trim_end().to_owned())
+}
+
+/// What the types cannot say.
+fn check(settings: &mut Settings) -> Parsed<()> {
+    settings.path.config().map_err(|e| e.to_string())?;
+    if settings.contenders.is_empty() {
+        return Err("it has no contender".to_owned());
+    }
+    for contender in &mut settings.contenders {
+        tools::find(&contender.tool).map_err(|e| e.to_string())?;
+        if contender.name.is_empty() {
+            contender.name.clone_from(&contender.tool);
+        }
+    }
+    let names = settings.contenders.iter().map(|contender| &contender.name);
+    let mut names: Vec<&String> = names.collect();
+    names.sort();
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(format!("two contenders are called {:?}: give them a name", twice[0]));
+    }
+    let run = &settings.run;
+    if run.repetitions == 0 || settings.senders.count == 0 || run.record.is_zero() {
+        return Err("repetitions, senders.count and run.record must be above zero".to_owned());
+    }
+    if settings.data.files == 0 {
+        return Err("data.files must be above zero".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::Buffer;
+    use bankfull_control::Bytes;
+
+    fn read_texts(texts: &[(&str, &str)]) -> Result<Scenario> {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in texts {
+            fs::write(dir.path().join(name), text).unwrap();
+        }
+        read(&dir.path().join(texts[0].0))
+    }
+
+    const BASE: (&str, &str) = (
+        "base.toml",
+        "title = 'base'\n[path]\npreset = 'continental'\n[run]\nrepetitions = 2\n\
+         [[contender]]\ntool = 'tcp'",
+    );
+
+    #[test]
+    fn a_file_goes_over_its_base_and_an_axis_over_both() {
+        let text = "extends = 'base.toml'\ntitle = 'mine'\n[path]\nrtt = '40ms'\n\
+                    [[sweep]]\nkey = 'path.buffer'\nvalues = ['0.5bdp', '1bdp']\n\
+                    [[sweep]]\nkey = 'run.seed'\nvalues = [1, 2, 3]";
+        let found = read_texts(&[("mine.toml", text), BASE]).unwrap();
+        assert_eq!((found.name.as_str(), found.title.as_str()), ("mine", "mine"));
+        assert_eq!(found.conditions.len(), 6);
+        let last = &found.conditions[5];
+        assert_eq!(last.values, ["1bdp", "3"]);
+        assert_eq!((last.settings.run.seed, last.settings.run.repetitions), (3, 2));
+        assert_eq!(last.settings.path.buffer, Some(Buffer::Bdp(1.0)));
+        assert_eq!(last.settings.path.config().unwrap().forward.buffer, Bytes(5_000_000));
+        assert_eq!(found.conditions[1].values, ["0.5bdp", "2"]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_the_file_and_the_thing() {
+        let circle = ("mine.toml", "extends = 'mine.toml'");
+        let error = read_texts(&[circle]).unwrap_err().to_string();
+        assert!(error.contains("mine.toml") && error.contains("extend each other"), "{error}");
+        for (more, words) in [
+            ("[path]\nspeed = '1gbit'", "speed"),
+            ("[path]\nrate = 'fast'", "fast"),
+            ("[[contender]]\ntool = 'pigeon'", "pigeon"),
+            ("[[contender]]\ntool = 'tcp'\n[[contender]]\ntool = 'tcp'", "called \"tcp\""),
+            ("contender = []", "no contender"),
+            ("[run]\nrepetitions = 0", "above zero"),
+            ("[[sweep]]\nkey = 'path.rtt'\nvalues = []", "no values"),
+            ("[[sweep]]\nkey = 'title.x'\nvalues = [1]", "title is no table"),
+        ] {
+            let text = format!("extends = 'base.toml'\n{more}");
+            let error = read_texts(&[("mine.toml", &text), BASE]).unwrap_err().to_string();
+            assert!(error.contains("mine.toml") && error.contains(words), "{error}");
+        }
+        let missing = read(Path::new("nowhere.toml")).unwrap_err().to_string();
+        assert!(missing.contains("nowhere.toml"), "{missing}");
+    }
+}

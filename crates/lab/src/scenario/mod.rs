@@ -1,0 +1,261 @@
+//! Scenarios: what is compared, under which conditions, as small TOML files. `docs/lab.md` lists
+//! their fields.
+
+mod file;
+mod path;
+
+pub use file::read;
+pub use path::PathSettings;
+
+use crate::error::Result;
+use crate::network::Plan;
+use crate::text::field;
+use bankfull_control::{Bytes, Rate};
+use bankfull_sim::LinkConfig;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// What is compared, under one or more conditions.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// The file's name, without its ending.
+    pub name: String,
+    /// What it shows, in one line.
+    pub title: String,
+    /// What varies between the conditions; nothing when there is one only.
+    pub axes: Vec<Axis>,
+    /// The conditions, in the order of the axes, the last of which varies first.
+    pub conditions: Vec<Condition>,
+}
+
+/// Something that varies.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Axis {
+    /// What varies, as it is called in the file: `path.buffer`.
+    pub key: String,
+    /// The values that it takes.
+    pub values: Vec<toml::Value>,
+}
+
+/// One of the conditions of a scenario.
+#[derive(Debug, Clone)]
+pub struct Condition {
+    /// The value of each axis, as text.
+    pub values: Vec<String>,
+    /// All that is said for it.
+    pub settings: Settings,
+}
+
+/// What a file says, for one condition.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Settings {
+    /// What it shows, in one line.
+    pub title: String,
+    /// The path towards the receiver and back.
+    #[serde(default)]
+    pub path: PathSettings,
+    /// Those who send; without it there is one, with nothing before the path.
+    #[serde(default)]
+    pub senders: Senders,
+    /// TCP flows that run beside what is measured.
+    #[serde(default, rename = "cross-tcp")]
+    pub cross_tcp: Vec<CrossTcp>,
+    /// What is moved by tools that move files.
+    #[serde(default)]
+    pub data: Data,
+    /// How it is run.
+    #[serde(default)]
+    pub run: Runs,
+    /// What is compared.
+    #[serde(rename = "contender")]
+    pub contenders: Vec<Contender>,
+}
+
+impl Settings {
+    /// Number of the receiver: behind the senders, and the host of the flows beside.
+    #[must_use]
+    pub fn receiver(&self) -> usize {
+        self.senders.count + usize::from(!self.cross_tcp.is_empty())
+    }
+
+    /// Congestion control that is pinned for a contender.
+    #[must_use]
+    pub fn congestion(&self, contender: &Contender) -> Option<String> {
+        let name = contender.congestion.as_ref().unwrap_or(&self.run.congestion);
+        (name != ANY).then(|| name.clone())
+    }
+
+    /// The network for a contender's run.
+    ///
+    /// # Errors
+    /// What [`PathSettings::config`] says.
+    pub fn plan(&self, contender: &Contender, seed: u64) -> Result<Plan> {
+        let path = self.path.config()?;
+        let access = LinkConfig {
+            rate: self.senders.rate,
+            delay: self.senders.delay,
+            quantum: ACCESS_QUANTUM,
+            ..LinkConfig::default()
+        };
+        let mut plan = Plan::fan_in(self.senders.count, &access, &path);
+        if !self.cross_tcp.is_empty() {
+            plan = plan.with_cross_host(&path);
+        }
+        plan.congestion = self.congestion(contender);
+        plan.tcp_buffer_bytes = (self.run.tcp_buffer.0 > 0).then_some(self.run.tcp_buffer.0);
+        plan.seed = seed;
+        plan.interval = self.run.record;
+        Ok(plan)
+    }
+}
+
+/// Leaves the congestion control open.
+pub const ANY: &str = "any";
+
+/// Pieces in which packets of several senders meet at the switch: two segments at 1 Gbit/s, as
+/// network cards interleave them. (ours)
+const ACCESS_QUANTUM: Duration = Duration::from_micros(24);
+
+/// Hosts that send at the same time, each with a line of its own to the switch.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Senders {
+    /// How many.
+    pub count: usize,
+    /// Rate of each one's line; without it nothing limits it.
+    #[serde(deserialize_with = "field::some")]
+    pub rate: Option<Rate>,
+    /// Delay of each one's line, on top of the path's.
+    #[serde(deserialize_with = "field::time")]
+    pub delay: Duration,
+}
+
+impl Default for Senders {
+    fn default() -> Self {
+        Self { count: 1, rate: None, delay: Duration::ZERO }
+    }
+}
+
+/// TCP flows of a host of their own, towards the same receiver.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CrossTcp {
+    /// How many.
+    #[serde(default = "one")]
+    pub flows: usize,
+    /// Largest window of each: buffer-limited flows. Without it they take what they get.
+    #[serde(default, deserialize_with = "field::some")]
+    pub window: Option<Bytes>,
+}
+
+/// Files that are moved: of equal size, and of content that cannot be compressed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Data {
+    /// How many; one is a file, more are a tree of directories with 1000 each.
+    pub files: u64,
+    /// Size of each.
+    #[serde(deserialize_with = "field::of")]
+    pub size: Bytes,
+}
+
+impl Default for Data {
+    fn default() -> Self {
+        Self { files: 1, size: Bytes(100_000_000) }
+    }
+}
+
+impl Data {
+    /// Bytes of all files together.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.files.saturating_mul(self.size.0))
+    }
+}
+
+/// How a scenario is run.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Runs {
+    /// Runs of each contender.
+    pub repetitions: u32,
+    /// Seed of the first repetition; each has the next one, the same for all contenders.
+    pub seed: u64,
+    /// Congestion control of all connections; `any` leaves it to the host and the programs.
+    pub congestion: String,
+    /// Largest TCP buffers of the hosts; zero leaves the machine's.
+    #[serde(deserialize_with = "field::of")]
+    pub tcp_buffer: Bytes,
+    /// Length of the intervals that the link records.
+    #[serde(deserialize_with = "field::time")]
+    pub record: Duration,
+    /// How long tools send that send for a time.
+    #[serde(deserialize_with = "field::time")]
+    pub time: Duration,
+    /// After this a run is given up.
+    #[serde(deserialize_with = "field::time")]
+    pub limit: Duration,
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Self {
+            repetitions: 3,
+            seed: 1,
+            congestion: "cubic".to_owned(),
+            tcp_buffer: Bytes::mib(64),
+            record: Duration::from_millis(10),
+            time: Duration::from_secs(8),
+            limit: Duration::from_secs(60),
+        }
+    }
+}
+
+/// One of those that are compared.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Contender {
+    /// The program, or a source of the lab's own.
+    pub tool: String,
+    /// What it is called in results; the tool's name unless said otherwise.
+    #[serde(default)]
+    pub name: String,
+    /// Parallel streams, for tools that have them.
+    #[serde(default = "one")]
+    pub streams: usize,
+    /// More flags for the tool.
+    #[serde(default)]
+    pub flags: Vec<String>,
+    /// Congestion control, instead of the scenario's.
+    #[serde(default)]
+    pub congestion: Option<String>,
+    /// `udp`: what is sent, as a share of the path's rate.
+    #[serde(default = "overload")]
+    pub load: f64,
+    /// `incast`: how often all senders are asked.
+    #[serde(default = "rounds")]
+    pub rounds: u32,
+    /// `incast`: what each one sends when asked.
+    #[serde(default = "block", deserialize_with = "field::of")]
+    pub block: Bytes,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// Enough that the queue fills soon, and a fifth is lost. (ours)
+fn overload() -> f64 {
+    1.25
+}
+
+/// The rounds and the block of the measurement in `docs/sim.md`.
+fn rounds() -> u32 {
+    57
+}
+
+fn block() -> Bytes {
+    Bytes::kib(64)
+}

@@ -1,0 +1,182 @@
+//! Results as words and as tables, in Markdown, so that they can be read in a terminal and pasted
+//! into a document.
+
+use crate::results::{ConditionResult, ContenderResult, RunResult, ScenarioResult, Spread};
+use crate::tools::Figures;
+use bankfull_control::Rate;
+
+/// A round that takes longer waited for a time-out: TCP's shortest (TCP_RTO_MIN, net/tcp.h).
+const SLOW_ROUND_SECONDS: f64 = 0.2;
+
+/// A column: its head, and what stands below it for a contender; nothing when it has no such figure.
+type Column = (&'static str, fn(&ConditionResult, &ContenderResult) -> Option<String>);
+
+const COLUMNS: [Column; 12] = [
+    ("goodput", |_, one| {
+        spread(one, |run| run.figures.goodput_bps, |bps| Rate::from_bits_per_sec(bps).to_string())
+    }),
+    ("of capacity", |condition, one| {
+        let share = one.spread(|run| run.figures.goodput_bps)?.median / condition.capacity_bps;
+        Some(format!("{:.0} %", share * 100.0))
+    }),
+    ("files/s", |_, one| spread(one, |run| run.figures.files_per_second, |n| format!("{n:.0}"))),
+    ("round trip", |_, one| {
+        let part = |at: usize| {
+            let figure = |run: &RunResult| run.figures.rtt_seconds.map(|rtt| rtt[at] * 1e3);
+            Some(one.spread(figure)?.median)
+        };
+        Some(format!("{:.2} ({:.2}–{:.2}) ms", part(1)?, part(0)?, part(2)?))
+    }),
+    ("lost", |_, one| {
+        spread(one, |run| run.figures.lost_share, |share| format!("{:.2} %", share * 100.0))
+    }),
+    ("theory", |_, one| {
+        let share = one.spread(|run| run.figures.expected_lost_share)?.median;
+        Some(format!("{:.2} %", share * 100.0))
+    }),
+    ("slow rounds", |_, one| {
+        let slow = |run: &RunResult| (!run.figures.rounds.is_empty()).then(|| slow(&run.figures));
+        spread(one, slow, |n| format!("{n:.0}"))
+    }),
+    ("fairness", |_, one| Some(format!("{:.2}", one.spread(|run| run.network.fairness)?.median))),
+    ("sent again", |_, one| {
+        spread(one, |run| Some(run.network.retransmitted as f64), |n| format!("{n:.0}"))
+    }),
+    ("dropped", |_, one| {
+        spread(one, |run| Some(run.network.dropped as f64), |n| format!("{n:.0}"))
+    }),
+    ("queue, mean", |_, one| {
+        let mean = one.spread(|run| Some(run.network.queue_mean_seconds))?.median;
+        Some(format!("{:.1} ms", mean * 1e3))
+    }),
+    ("late, p99", |_, one| {
+        let late = one.spread(|run| Some(run.network.lateness_p99_seconds))?.max;
+        Some(format!("{:.2} ms", late * 1e3))
+    }),
+];
+
+fn slow(figures: &Figures) -> f64 {
+    figures.rounds.iter().filter(|seconds| **seconds > SLOW_ROUND_SECONDS).count() as f64
+}
+
+/// Median, and in brackets the smallest and the largest where there is more than one.
+fn spread(
+    one: &ContenderResult,
+    of: impl Fn(&RunResult) -> Option<f64>,
+    text: impl Fn(f64) -> String,
+) -> Option<String> {
+    let Spread { median, min, max, count } = one.spread(of)?;
+    let (low, high) = (text(min), text(max));
+    Some(if count > 1 && low != high {
+        format!("{} ({low}–{high})", text(median))
+    } else {
+        text(median)
+    })
+}
+
+/// What became of the runs of a contender: how many count, and why others do not.
+#[must_use]
+pub fn runs(one: &ContenderResult) -> String {
+    if one.skipped.is_some() {
+        return "skipped".to_owned();
+    }
+    let good = one.believed().count();
+    let void = one.runs.iter().filter(|run| run.void.is_some() && run.failed.is_none()).count();
+    let failed = one.runs.iter().filter(|run| run.failed.is_some()).count();
+    let mut text = good.to_string();
+    for (count, word) in [(void, "void"), (failed, "failed")] {
+        if count > 0 {
+            text += &format!(", {count} {word}");
+        }
+    }
+    text
+}
+
+/// Head and rows of a scenario's table.
+#[must_use]
+pub fn scenario(result: &ScenarioResult) -> (Vec<String>, Vec<Vec<String>>) {
+    let all =
+        || result.conditions.iter().flat_map(|c| c.contenders.iter().map(move |one| (c, one)));
+    let used =
+        |column: &&Column| all().any(|(condition, one)| (column.1)(condition, one).is_some());
+    let columns: Vec<&Column> = COLUMNS.iter().filter(used).collect();
+    let mut head = result.axes.clone();
+    head.extend(["contender".to_owned(), "runs".to_owned()]);
+    head.extend(columns.iter().map(|column| column.0.to_owned()));
+    let row = |(condition, one): (&ConditionResult, &ContenderResult)| {
+        let mut row = condition.values.clone();
+        row.extend([one.name.clone(), runs(one)]);
+        let cell = |column: &&Column| (column.1)(condition, one).unwrap_or_else(|| "–".to_owned());
+        row.extend(columns.iter().map(cell));
+        row
+    };
+    (head, all().map(row).collect())
+}
+
+/// A table in Markdown, with columns of equal width.
+#[must_use]
+pub fn markdown(head: &[String], rows: &[Vec<String>]) -> String {
+    let width = |at: usize| {
+        let cells = rows.iter().map(|row| &row[at]).chain([&head[at]]);
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |cells: &[String]| -> String {
+        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!(" {cell:<width$} |"));
+        format!("|{}\n", padded.collect::<String>())
+    };
+    let rule: String = widths.iter().map(|width| format!("{}|", "-".repeat(width + 2))).collect();
+    let body: String = rows.iter().map(|row| line(row)).collect();
+    format!("{}|{rule}\n{body}", line(head))
+}
+
+/// What a run reached, in a few words.
+#[must_use]
+pub fn words(figures: &Figures) -> String {
+    let mut words = Vec::new();
+    if let Some(bps) = figures.goodput_bps {
+        words.push(Rate::from_bits_per_sec(bps).to_string());
+    }
+    if let Some(files) = figures.files_per_second {
+        words.push(format!("{files:.0} files/s"));
+    }
+    if let Some([min, mean, max]) = figures.rtt_seconds.map(|rtt| rtt.map(|s| s * 1e3)) {
+        words.push(format!("round trip {mean:.2} ms ({min:.2}–{max:.2})"));
+    }
+    if let Some(lost) = figures.lost_share {
+        words.push(format!("{:.2} % lost", lost * 100.0));
+    }
+    if !figures.rounds.is_empty() {
+        let (slow, all) = (slow(figures), figures.rounds.len());
+        words.push(format!("{slow} of {all} rounds over {SLOW_ROUND_SECONDS} s"));
+    }
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_straight_columns() {
+        let cell = |text: &str| text.to_owned();
+        let rows = [vec![cell("a"), cell("1–2")], vec![cell("longer"), cell("3")]];
+        let text = markdown(&[cell("one"), cell("two")], &rows);
+        let wanted = "| one    | two |\n|--------|-----|\n| a      | 1–2 |\n| longer | 3   |\n";
+        assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn a_run_is_told_in_a_few_words() {
+        let figures = Figures {
+            goodput_bps: Some(9.2e8),
+            rounds: vec![0.1, 0.3, 0.25],
+            lost_share: Some(0.2),
+            rtt_seconds: Some([0.02, 0.0201, 0.021]),
+            ..Figures::default()
+        };
+        let wanted = "920.0 Mbit/s, round trip 20.10 ms (20.00–21.00), 20.00 % lost, \
+                      2 of 3 rounds over 0.2 s";
+        assert_eq!(words(&figures), wanted);
+    }
+}

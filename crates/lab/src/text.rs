@@ -1,0 +1,239 @@
+//! Times, shares, losses and other figures as people write them, in flags and in scenarios alike.
+
+use bankfull_control::{Bytes, Rate};
+use bankfull_sim::{Cross, Loss};
+use serde::de::{Deserialize, Deserializer, Error as _};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What a text should have been.
+pub(crate) type Parsed<T> = Result<T, String>;
+
+/// What a queue holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Buffer {
+    /// So many bytes.
+    Bytes(Bytes),
+    /// So many times what is in flight in a round trip.
+    Bdp(f64),
+}
+
+/// Queues hold at least some packets, however short the path. (ours: ten of 1500 bytes)
+pub const BUFFER_MIN: Bytes = Bytes(15_000);
+
+impl Buffer {
+    /// The bytes of it on a path with this much in flight.
+    #[must_use]
+    pub fn bytes(self, in_flight: Bytes) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Bdp(times) => Bytes((in_flight.0 as f64 * times) as u64).max(BUFFER_MIN),
+        }
+    }
+}
+
+/// `300kB`, or `0.5bdp`: half of what is in flight in a round trip.
+impl FromStr for Buffer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Parsed<Self> {
+        let Some(times) = text.to_ascii_lowercase().strip_suffix("bdp").map(str::to_owned) else {
+            return text.parse().map(Self::Bytes).map_err(|e| format!("{e}, or 0.5bdp"));
+        };
+        let times: f64 = times.trim().parse().map_err(|_| format!("{text:?} is no buffer"))?;
+        if times.is_finite() && times > 0.0 {
+            Ok(Self::Bdp(times))
+        } else {
+            Err(format!("{text:?} is no buffer: write 300kB or 0.5bdp"))
+        }
+    }
+}
+
+/// `20ms`, `1.5s`, `100us`.
+pub(crate) fn parse_time(text: &str) -> Parsed<Duration> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let factor = match &text[end..] {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        _ => return Err(format!("{text:?} is no time: write 20ms, 1.5s, 100us")),
+    };
+    let number: f64 = text[..end].parse().map_err(|_| format!("{text:?} is no time"))?;
+    Duration::try_from_secs_f64(number * factor).map_err(|e| e.to_string())
+}
+
+/// `0.1%` or `0.001`.
+fn parse_share(text: &str) -> Parsed<f64> {
+    let (number, factor) = match text.strip_suffix('%') {
+        Some(number) => (number, 0.01),
+        None => (text, 1.0),
+    };
+    let share = number.trim().parse::<f64>().map_err(|_| format!("{text:?} is no share"))? * factor;
+    if (0.0..=1.0).contains(&share) {
+        Ok(share)
+    } else {
+        Err(format!("{text:?} is no share: write 0.1% or 0.001"))
+    }
+}
+
+/// `0.1%`: each segment for itself; `0.1%/20`: the same share, in clusters of 20 in the mean.
+pub(crate) fn parse_loss(text: &str) -> Parsed<Loss> {
+    let Some((share, length)) = text.split_once('/') else {
+        return parse_share(text).map(|probability| match probability {
+            0.0 => Loss::None,
+            _ => Loss::Random { probability },
+        });
+    };
+    let (mean, length) = (parse_share(share)?, length.parse::<f64>().unwrap_or(0.0));
+    if !(1.0..=1e6).contains(&length) || mean >= 1.0 {
+        return Err(format!("{text:?} is no loss: write 0.1%/20 for clusters of 20"));
+    }
+    // In the bad state everything is lost: it lasts for `length`, and takes `mean` of all.
+    let to_good = 1.0 / length;
+    let to_bad = (to_good * mean / (1.0 - mean)).min(1.0);
+    Ok(Loss::GilbertElliott { to_bad, to_good, loss_good: 0.0, loss_bad: 1.0 })
+}
+
+/// `400mbit`: at random distances; `constant:400mbit`; `on-off:800mbit,20ms,30ms`: bursts of 20 ms
+/// and pauses of 30 ms in the mean.
+pub(crate) fn parse_cross(text: &str) -> Parsed<Cross> {
+    let rate = |text: &str| text.parse::<Rate>().map_err(|e| e.to_string());
+    match text.split_once(':') {
+        None => Ok(Cross::Poisson { rate: rate(text)? }),
+        Some(("constant", text)) => Ok(Cross::Constant { rate: rate(text)? }),
+        Some(("on-off", text)) => {
+            let mut parts = text.split(',').map(str::trim);
+            let (Some(peak), Some(on), Some(off), None) =
+                (parts.next(), parts.next(), parts.next(), parts.next())
+            else {
+                return Err(format!("{text:?}: write on-off:800mbit,20ms,30ms"));
+            };
+            Ok(Cross::OnOff { rate: rate(peak)?, on: parse_time(on)?, off: parse_time(off)? })
+        }
+        Some((kind, _)) => Err(format!("{kind:?} traffic: choose constant or on-off")),
+    }
+}
+
+/// A time in which nothing passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// How long it lasts.
+    pub length: Duration,
+    /// When it begins, since the start of what is measured.
+    pub after: Duration,
+}
+
+impl Cut {
+    /// Whether nothing passes at a moment.
+    #[must_use]
+    pub fn holds_at(&self, since_start: Duration) -> bool {
+        since_start >= self.after && since_start < self.after + self.length
+    }
+}
+
+/// `5s@10s`: for 5 s, after 10 s.
+pub(crate) fn parse_cut(text: &str) -> Parsed<Cut> {
+    let (length, after) = text.split_once('@').ok_or_else(|| format!("{text:?}: write 5s@10s"))?;
+    Ok(Cut { length: parse_time(length)?, after: parse_time(after)? })
+}
+
+/// For fields of scenarios that are written as text.
+pub(crate) mod field {
+    use super::{Cross, Loss};
+    use super::{Cut, Deserialize, Deserializer, Duration, FromStr, Parsed, fmt};
+
+    fn read<'de, D: Deserializer<'de>, T>(
+        from: D,
+        parse: impl Fn(&str) -> Parsed<T>,
+    ) -> Result<T, D::Error> {
+        let text = String::deserialize(from)?;
+        parse(&text).map_err(super::custom::<D>)
+    }
+
+    pub(crate) fn of<'de, D: Deserializer<'de>, T>(from: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err: fmt::Display>,
+    {
+        read(from, |text| text.parse().map_err(|e: T::Err| e.to_string()))
+    }
+
+    pub(crate) fn some<'de, D: Deserializer<'de>, T>(from: D) -> Result<Option<T>, D::Error>
+    where
+        T: FromStr<Err: fmt::Display>,
+    {
+        of(from).map(Some)
+    }
+
+    pub(crate) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        read(from, super::parse_time)
+    }
+
+    pub(crate) fn some_time<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        time(from).map(Some)
+    }
+
+    pub(crate) fn some_loss<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Loss>, D::Error> {
+        read(from, super::parse_loss).map(Some)
+    }
+
+    pub(crate) fn some_cross<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Cross>, D::Error> {
+        read(from, super::parse_cross).map(Some)
+    }
+
+    pub(crate) fn some_cut<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cut>, D::Error> {
+        read(from, super::parse_cut).map(Some)
+    }
+}
+
+fn custom<'de, D: Deserializer<'de>>(text: String) -> D::Error {
+    D::Error::custom(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn figures_are_read_as_people_write_them() {
+        assert_eq!(parse_time("1.5s"), Ok(MS * 1500));
+        assert_eq!("0.5bdp".parse(), Ok(Buffer::Bdp(0.5)));
+        assert_eq!(Buffer::Bdp(0.5).bytes(Bytes(100_000)), Bytes(50_000));
+        assert_eq!(Buffer::Bdp(0.5).bytes(Bytes(10)), BUFFER_MIN);
+        assert_eq!("300kB".parse(), Ok(Buffer::Bytes(Bytes(300_000))));
+        assert_eq!(parse_loss("1%"), Ok(Loss::Random { probability: 0.01 }));
+        assert_eq!(parse_loss("0"), Ok(Loss::None));
+        let clusters = parse_loss("2%/10").unwrap();
+        assert!((clusters.mean() - 0.02).abs() < 1e-9, "{clusters:?}");
+        let peak = Rate::from_bits_per_sec(8e8);
+        let wanted = Cross::OnOff { rate: peak, on: MS * 20, off: MS * 30 };
+        assert_eq!(parse_cross("on-off:800mbit,20ms,30ms"), Ok(wanted));
+        assert_eq!(parse_cross("800mbit"), Ok(Cross::Poisson { rate: peak }));
+        let cut = parse_cut("5s@1.5s").unwrap();
+        assert!(cut.holds_at(MS * 1500) && cut.holds_at(MS * 6499));
+        assert!(!cut.holds_at(MS * 1499) && !cut.holds_at(MS * 6500));
+    }
+
+    #[test]
+    fn what_is_none_is_refused() {
+        for text in ["20", "ms", "-1s", "1e9s", ""] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+        for text in ["2", "101%", "x", "1%/0", "1%/x", "100%/5"] {
+            assert!(parse_loss(text).is_err(), "{text}");
+        }
+        for text in ["bdp", "-1bdp", "0bdp", "much"] {
+            assert!(text.parse::<Buffer>().is_err(), "{text}");
+        }
+        for text in ["much", "steady:1mbit", "on-off:1mbit", "on-off:1mbit,1s,1s,1s"] {
+            assert!(parse_cross(text).is_err(), "{text}");
+        }
+        assert!(parse_cut("5s").is_err());
+    }
+}

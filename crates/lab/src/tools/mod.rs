@@ -1,0 +1,315 @@
+//! What can be measured: bankfull, its peers as commands for a shell, and sources of the lab's own.
+
+mod peers;
+mod sources;
+mod ssh;
+mod udt;
+
+use crate::error::{LabError, Result};
+use crate::hosts::Hosts;
+use crate::network::Network;
+use crate::scenario::{Contender, Data, Settings};
+use bankfull_control::{Bytes, Rate};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Something that can be measured.
+#[derive(Debug)]
+pub struct Tool {
+    /// What scenarios call it.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// What must be there.
+    pub needs: &'static [Need],
+    /// The command that tells its version, if there is one; its first line is kept.
+    pub version: &'static [&'static str],
+    /// How it is run.
+    pub way: Way,
+}
+
+/// A program or a file, and how to get it.
+#[derive(Debug, Clone, Copy)]
+pub struct Need {
+    /// Name of the program, or path of the file.
+    pub what: &'static str,
+    /// How to get it.
+    pub remedy: &'static str,
+}
+
+/// How a tool is run.
+#[derive(Debug)]
+pub enum Way {
+    /// As commands on the hosts.
+    Program(Program),
+    /// By the lab itself.
+    Source(fn(&Network, &Job<'_>) -> Result<Figures>),
+}
+
+/// Commands for `sh -c`.
+#[derive(Debug)]
+pub struct Program {
+    /// What is to be made before, in the directory of the run.
+    pub prepare: fn(&Job<'_>) -> Result<()>,
+    /// What serves at the receiver; nothing: the client alone does the work.
+    pub server: fn(&Job<'_>) -> Option<String>,
+    /// What runs at the sender.
+    pub client: fn(&Job<'_>) -> String,
+    /// What is measured.
+    pub measure: Measure,
+}
+
+/// What is measured of a program.
+#[derive(Debug, Clone, Copy)]
+pub enum Measure {
+    /// Moved files, over the time of the whole command.
+    Files,
+    /// What the client's output tells; nothing when it cannot be understood.
+    Told(fn(&str) -> Option<Figures>),
+}
+
+/// What a contender has to do in a run.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// The contender.
+    pub contender: &'a Contender,
+    /// How long it sends, if it sends for a time.
+    pub time: Duration,
+    /// Rate of the path.
+    pub rate: Rate,
+    /// Number of the sender.
+    pub sender: usize,
+    /// Number of senders.
+    pub senders: usize,
+    /// Address of the receiver.
+    pub receiver: String,
+    /// What is to be moved: a file or a directory.
+    pub source: PathBuf,
+    /// What is moved.
+    pub data: &'a Data,
+    /// A directory of the run, for whatever is needed.
+    pub dir: &'a Path,
+}
+
+/// What a contender reached.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// Payload per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goodput_bps: Option<f64>,
+    /// Time of the whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+    /// Files per second, of a tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files_per_second: Option<f64>,
+    /// Smallest, mean and largest round trip in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt_seconds: Option<[f64; 3]>,
+    /// Share of what was sent that did not arrive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_share: Option<f64>,
+    /// The share that theory says the queue must drop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_lost_share: Option<f64>,
+    /// Seconds that each round of questions to all senders took.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rounds: Vec<f64>,
+}
+
+impl<'a> Job<'a> {
+    /// The work of one sender under some settings.
+    #[must_use]
+    pub fn new(
+        settings: &'a Settings,
+        contender: &'a Contender,
+        sender: usize,
+        source: PathBuf,
+        dir: &'a Path,
+    ) -> Self {
+        let senders = settings.senders.count;
+        let path = settings.path.config().ok();
+        Self {
+            contender,
+            time: settings.run.time,
+            rate: path.and_then(|path| path.forward.rate).unwrap_or_default(),
+            sender,
+            senders,
+            receiver: Hosts::address(settings.receiver()).to_string(),
+            source,
+            data: &settings.data,
+            dir,
+        }
+    }
+
+    /// Where the receiver's files are to arrive.
+    #[must_use]
+    pub fn target(&self) -> PathBuf {
+        self.dir.join("target")
+    }
+
+    /// Where those of this sender are to arrive.
+    #[must_use]
+    pub fn place(&self) -> PathBuf {
+        self.target().join(self.sender.to_string())
+    }
+
+    /// Seconds that it sends, at least one.
+    #[must_use]
+    pub fn seconds(&self) -> u64 {
+        self.time.as_secs().max(1)
+    }
+
+    /// The contender's own flags, each quoted.
+    fn flags(&self) -> String {
+        self.contender.flags.iter().map(|flag| format!(" {}", quoted(flag))).collect()
+    }
+
+    /// Whether a tree is moved, and not a file.
+    fn is_tree(&self) -> bool {
+        self.data.files > 1
+    }
+}
+
+/// All that there is.
+pub static TOOLS: [&Tool; 13] = [
+    &peers::BANKFULL,
+    &peers::IPERF3,
+    &peers::NUTTCP,
+    &peers::RSYNC,
+    &peers::SCP,
+    &peers::GRIDFTP,
+    &udt::UDT,
+    &peers::RCLONE,
+    &peers::QCP,
+    &peers::PING,
+    &sources::TCP,
+    &sources::UDP,
+    &sources::INCAST,
+];
+
+/// The tool of a name.
+///
+/// # Errors
+/// [`LabError::Usage`], with the names that there are.
+pub fn find(name: &str) -> Result<&'static Tool> {
+    TOOLS.iter().copied().find(|tool| tool.name == name).ok_or_else(|| {
+        let known: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+        LabError::Usage(format!("there is no tool {name:?}: choose {}", known.join(", ")))
+    })
+}
+
+impl Tool {
+    /// What is missing for it, and how to get it; `None` when all is there.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        let missing = self.needs.iter().find(|need| !need.is_there())?;
+        Some(format!("{} is missing: {}", missing.what, missing.remedy))
+    }
+
+    /// The first line that it tells of its version.
+    #[must_use]
+    pub fn version_line(&self) -> Option<String> {
+        let (program, arguments) = self.version.split_first()?;
+        let program = program_path(program)?;
+        let done = Command::new(program).args(arguments).output().ok()?;
+        let both = [done.stdout, done.stderr].concat();
+        let text = String::from_utf8_lossy(&both).into_owned();
+        text.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+    }
+}
+
+impl Need {
+    /// Whether it is there.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        match self.what.starts_with('/') {
+            true => Path::new(self.what).exists(),
+            false => program_path(self.what).is_some(),
+        }
+    }
+}
+
+/// Where a program is: beside this one, on the `PATH`, or where servers are.
+#[must_use]
+pub fn program_path(name: &str) -> Option<PathBuf> {
+    let own = std::env::current_exe().ok();
+    // A test of the lab lives one level below.
+    let beside = own.iter().flat_map(|own| own.ancestors().skip(1).take(2).map(Path::to_owned));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let listed = path.split(':').chain(["/usr/sbin", "/usr/local/bin"]).map(PathBuf::from);
+    let listed = listed.chain(std::env::var_os("HOME").map(|h| Path::new(&h).join(".cargo/bin")));
+    beside.chain(listed).map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+/// A program for a shell: with its whole path where it is known.
+fn program(name: &str) -> String {
+    program_path(name).map_or_else(|| name.to_owned(), |path| quoted(&path.to_string_lossy()))
+}
+
+/// Quoted for a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+fn quoted_path(path: &Path) -> String {
+    quoted(&path.to_string_lossy())
+}
+
+/// What was moved, over a time.
+#[must_use]
+pub fn goodput(bytes: Bytes, time: Duration) -> Figures {
+    let seconds = time.as_secs_f64();
+    Figures {
+        goodput_bps: Some(bytes.0 as f64 * 8.0 / seconds.max(f64::MIN_POSITIVE)),
+        seconds: Some(seconds),
+        ..Figures::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_different_and_unknown_ones_are_told_the_known() {
+        let mut names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), TOOLS.len());
+        assert_eq!(find("iperf3").unwrap().name, "iperf3");
+        let error = find("pigeon").unwrap_err().to_string();
+        assert!(error.contains("pigeon") && error.contains("bankfull"), "{error}");
+    }
+
+    #[test]
+    fn a_shell_reads_what_is_quoted_as_it_is() {
+        let text = "it's $HOME; `x` \"y\" \\";
+        let line = format!("printf %s {}", quoted(text));
+        let done = Command::new("sh").args(["-c", &line]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&done.stdout), text);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_its_remedy() {
+        const NEEDS: [Need; 2] = [
+            Need { what: "sh", remedy: "none" },
+            Need { what: "no-such-program", remedy: "make it" },
+        ];
+        let tool = Tool { needs: &NEEDS, version: &[], ..copy_of(&peers::PING) };
+        assert_eq!(tool.missing().as_deref(), Some("no-such-program is missing: make it"));
+        assert_eq!(tool.version_line(), None);
+    }
+
+    fn copy_of(tool: &Tool) -> Tool {
+        Tool {
+            name: tool.name,
+            about: "",
+            needs: &[],
+            version: &[],
+            way: Way::Source(|_, _| Ok(Figures::default())),
+        }
+    }
+}
