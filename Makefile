@@ -3,6 +3,7 @@
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 STATIC_FLAGS := -C target-feature=+crt-static
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/$(HOST)/release/bankfull
+LAB := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
 FUZZ_DIR := $(or $(CARGO_TARGET_DIR),target)/$(HOST)/release
 # What cargo-fuzz passes, so that it need not be installed.
@@ -11,7 +12,7 @@ FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-covera
   -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Ccodegen-units=1
 
-.PHONY: help demo test check bench release setup fuzz clean
+.PHONY: help demo test check bench lab release setup fuzz clean
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
@@ -36,6 +37,13 @@ test: check ## The checks and every test
 bench: release ## Compare with scp, rsync and iperf3 on loopback, in one run
 	@scripts/setup bench
 	benches/compare $(RELEASE)
+
+lab: ## Scenarios of some three minutes on emulated networks, beside other tools (root)
+	@scripts/setup lab
+	cargo build --locked --release -p bankfull-cli -p bankfull-lab
+	mkdir -p $(LAB)/lab
+	$(LAB)/release/bankfull-lab run experiments/quick/*.toml \
+	  --json $(LAB)/lab/quick.json --report $(LAB)/lab/quick.html
 
 fuzz: setup ## Fuzz each decoder, a minute long or FUZZ_SECONDS
 	fuzz/seed.sh

@@ -19,8 +19,7 @@ const COMPARED: [Figure; 4] = [
     ("Lost", Unit::Percent, |run| run.figures.lost_share),
 ];
 
-/// Windows below which the course of throughput is drawn are joined, for a line and not a hedge.
-/// (ours: 100 ms)
+/// Time over which means are drawn. (ours)
 const SMOOTH_SECONDS: f64 = 0.1;
 
 /// The page of everything that one call has measured.
@@ -192,8 +191,8 @@ fn courses(result: &ScenarioResult, condition: &ConditionResult) -> Option<Secti
     section.text.push(format!("Capacity for payload: {}.", Unit::BitsPerSec.format(capacity)));
     section.charts.extend(
         [
-            course("Arriving at the receiver", Unit::BitsPerSec, &arrived),
-            course("Queue", Unit::Bytes, &queue),
+            course("Arriving at the receiver, mean of 100 ms", Unit::BitsPerSec, &arrived),
+            course("Queue, mean of 100 ms", Unit::Bytes, &queue),
             course("Round trip as TCP sees it", Unit::Seconds, &|run| {
                 pairs(&run.series.sampled, &run.series.rtt_seconds)
             }),
@@ -212,18 +211,22 @@ fn pairs(x: &[f64], y: &[f64]) -> Vec<(f64, f64)> {
     x.iter().copied().zip(y.iter().copied()).collect()
 }
 
-/// Joined over some intervals: single ones are hedges of bursts.
 fn arrived(run: &RunResult) -> Vec<(f64, f64)> {
-    let series = &run.series;
-    let interval = series.time.first().copied().unwrap_or(SMOOTH_SECONDS);
-    let joined = (SMOOTH_SECONDS / interval.max(1e-6)).ceil().max(1.0) as usize;
-    let means = series.arrived_bps.chunks(joined).map(|c| c.iter().sum::<f64>() / c.len() as f64);
-    series.time.iter().copied().step_by(joined).zip(means).collect()
+    joined(run, &run.series.arrived_bps)
+}
+
+/// Means over some intervals: single ones are hedges of bursts.
+fn joined(run: &RunResult, values: &[f64]) -> Vec<(f64, f64)> {
+    let time = &run.series.time;
+    let interval = time.first().copied().unwrap_or(SMOOTH_SECONDS);
+    let count = (SMOOTH_SECONDS / interval.max(1e-6)).ceil().max(1.0) as usize;
+    let means = values.chunks(count).map(|c| c.iter().sum::<f64>() / c.len() as f64);
+    time.iter().copied().step_by(count).zip(means).collect()
 }
 
 fn queue(run: &RunResult) -> Vec<(f64, f64)> {
-    let bytes = run.series.queue_bytes.iter().map(|bytes| *bytes as f64);
-    run.series.time.iter().copied().zip(bytes).collect()
+    let bytes: Vec<f64> = run.series.queue_bytes.iter().map(|bytes| *bytes as f64).collect();
+    joined(run, &bytes)
 }
 
 fn dropped(run: &RunResult) -> Vec<(f64, f64)> {

@@ -111,6 +111,10 @@ impl<'a> Runner<'a> {
                     continue;
                 }
                 let run = self.believed(settings, &settings.contenders[*at], repetition)?;
+                if self.signals.count() > 0 {
+                    // It was cut short.
+                    break;
+                }
                 tell(scenario, condition, result, &run, repetitions);
                 result.runs.push(run);
             }
@@ -288,10 +292,11 @@ fn start_server(
         let ended = child.try_wait().ok().flatten();
         if let Some(status) = ended {
             let said = format!("{status}: {}", last_words(&error));
-            return Err(LabError::Command(line, said));
+            return Err(LabError::Command(format!("server of {}", job.contender.tool), said));
         }
         if Instant::now() > until || signals.count() > 0 {
-            return Err(LabError::Command(line, "it does not listen".to_owned()));
+            let said = "it does not listen".to_owned();
+            return Err(LabError::Command(format!("server of {}", job.contender.tool), said));
         }
         thread::sleep(LOOK);
     }

@@ -1,11 +1,11 @@
 //! `bankfull-lab doctor`: what this machine lacks, and how to get it.
 
-use crate::say;
+use crate::{say, tools};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Something that the lab, or some of its scenarios, needs.
+/// Something that the lab cannot do without, or that its scenarios are better with.
 struct Need {
     what: &'static str,
     /// Without it the lab does not work at all.
@@ -14,25 +14,14 @@ struct Need {
     remedy: &'static str,
 }
 
-const NEEDS: [Need; 14] = [
+const NEEDS: [Need; 7] = [
     vital("root", || bankfull_sys::effective_uid() == 0, "use sudo"),
     vital("/dev/net/tun", || Path::new("/dev/net/tun").exists(), "modprobe tun"),
-    vital("ip", || is_program("ip"), "apt-get install iproute2"),
+    vital("ip", || tools::program_path("ip").is_some(), "apt-get install iproute2"),
+    wish("ss", || tools::program_path("ss").is_some(), "apt-get install iproute2"),
     vital("cubic", || has_congestion("cubic"), "modprobe tcp_cubic"),
     wish("bbr", || has_congestion("bbr"), "modprobe tcp_bbr"),
-    wish("ping", || is_program("ping"), "apt-get install iputils-ping"),
-    wish("iperf3", || is_program("iperf3"), "apt-get install iperf3"),
-    wish("nuttcp", || is_program("nuttcp"), "apt-get install nuttcp"),
-    wish("rsync", || is_program("rsync"), "apt-get install rsync"),
-    wish("scp", || is_program("scp"), "apt-get install openssh-client"),
-    wish("sshd", || is_program("sshd"), "apt-get install openssh-server"),
-    wish("rclone", || is_program("rclone"), "apt-get install rclone"),
-    wish(
-        "globus-url-copy",
-        || is_program("globus-url-copy"),
-        "apt-get install globus-gass-copy-progs globus-gridftp-server-progs",
-    ),
-    wish("qcp", || is_program("qcp"), "cargo install qcp"),
+    wish("reno", || has_congestion("reno"), "use a kernel with it"),
 ];
 
 /// Looks at everything and says what is missing. Fails when the lab cannot work.
@@ -43,15 +32,21 @@ pub fn run() -> ExitCode {
         let is_there = (need.is_there)();
         works &= is_there || !need.is_vital;
         let state = match (is_there, need.is_vital) {
-            (true, _) => "there",
-            (false, true) => "MISSING",
-            (false, false) => "missing",
+            (true, _) => "there".to_owned(),
+            (false, true) => format!("MISSING: {}", need.remedy),
+            (false, false) => format!("missing: {}", need.remedy),
         };
-        let remedy = if is_there { String::new() } else { format!(": {}", need.remedy) };
-        say(&format!("{:16} {state}{remedy}", need.what));
+        say(&format!("{:14} {state}", need.what));
+    }
+    for tool in tools::TOOLS {
+        let state = match tool.missing() {
+            Some(what) => what,
+            None => tool.version_line().unwrap_or_else(|| "there".to_owned()),
+        };
+        say(&format!("{:14} {state}", format!("tool {}", tool.name)));
     }
     if works {
-        say("The lab works here. What is missing is skipped with a word.");
+        say("The lab works here. Tools that are missing are skipped with a word.");
         ExitCode::SUCCESS
     } else {
         say("The lab does not work here yet.");
@@ -65,13 +60,6 @@ const fn vital(what: &'static str, is_there: fn() -> bool, remedy: &'static str)
 
 const fn wish(what: &'static str, is_there: fn() -> bool, remedy: &'static str) -> Need {
     Need { what, is_vital: false, is_there, remedy }
-}
-
-/// Whether there is a program of this name, on the `PATH` or where servers are.
-#[must_use]
-pub fn is_program(name: &str) -> bool {
-    let path = std::env::var("PATH").unwrap_or_default();
-    path.split(':').chain(["/usr/sbin"]).any(|dir| Path::new(dir).join(name).is_file())
 }
 
 fn has_congestion(name: &str) -> bool {

@@ -222,9 +222,9 @@ pub struct Contender {
     /// What it is called in results; the tool's name unless said otherwise.
     #[serde(default)]
     pub name: String,
-    /// Parallel streams, for tools that have them.
-    #[serde(default = "one")]
-    pub streams: usize,
+    /// Parallel streams, for tools that have them. Without it bankfull chooses, others have one.
+    #[serde(default)]
+    pub streams: Option<usize>,
     /// More flags for the tool.
     #[serde(default)]
     pub flags: Vec<String>,

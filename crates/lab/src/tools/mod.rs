@@ -162,6 +162,11 @@ impl<'a> Job<'a> {
         self.time.as_secs().max(1)
     }
 
+    /// Parallel streams, for tools that must be told.
+    fn streams(&self) -> usize {
+        self.contender.streams.unwrap_or(1)
+    }
+
     /// The contender's own flags, each quoted.
     fn flags(&self) -> String {
         self.contender.flags.iter().map(|flag| format!(" {}", quoted(flag))).collect()

@@ -2,8 +2,11 @@
 
 use super::{Figures, Job, Measure, Need, Program, Tool, Way, program, quoted, quoted_path, ssh};
 use crate::error::{LabError, Result};
+use crate::hosts::Hosts;
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 /// Port of the servers that take any.
 const PORT: u16 = 7700;
@@ -24,11 +27,12 @@ pub(super) static BANKFULL: Tool = Tool {
             Some(format!("exec {bankfull} serve {target} --listen :{PORT} --state-dir {state}"))
         },
         client: |job| {
+            let streams = job.contender.streams.map(|n| format!(" --streams {n}"));
             format!(
-                "exec {} cp -q --accept-new --state-dir {} --streams {}{} {} {}",
+                "exec {} cp -q --accept-new --state-dir {}{}{} {} {}",
                 program("bankfull"),
                 quoted_path(&job.dir.join(format!("client{}", job.sender))),
-                job.contender.streams,
+                streams.unwrap_or_default(),
                 job.flags(),
                 quoted_path(&job.source),
                 quoted(&format!("bankfull://{}:{PORT}/{}/", job.receiver, job.sender)),
@@ -47,7 +51,7 @@ pub(super) static IPERF3: Tool = Tool {
         prepare: nothing,
         server: |_| Some("exec iperf3 -s".to_owned()),
         client: |job| {
-            let (seconds, streams) = (job.seconds(), job.contender.streams);
+            let (seconds, streams) = (job.seconds(), job.streams());
             format!("exec iperf3 -c {} -J -t {seconds} -P {streams}{}", job.receiver, job.flags())
         },
         measure: Measure::Told(told_by_iperf3),
@@ -63,7 +67,7 @@ pub(super) static NUTTCP: Tool = Tool {
         prepare: nothing,
         server: |_| Some("exec nuttcp -S --nofork".to_owned()),
         client: |job| {
-            let (seconds, streams) = (job.seconds(), job.contender.streams);
+            let (seconds, streams) = (job.seconds(), job.streams());
             let flags = job.flags();
             format!("exec nuttcp -fparse -T{seconds} -N{streams}{flags} {}", job.receiver)
         },
@@ -124,17 +128,15 @@ pub(super) static GRIDFTP: Tool = Tool {
     ],
     version: &["globus-url-copy", "-version"],
     way: Way::Program(Program {
-        prepare: |job| {
-            // Its user is nobody.
-            open_to_all(job)
-        },
+        prepare: prepare_gridftp,
         server: |job| {
             let to = &job.receiver;
-            Some(format!(
-                "GLOBUS_HOSTNAME={to} exec globus-gridftp-server -aa -anonymous-user root \
+            let server = format!(
+                "GLOBUS_HOSTNAME={to} exec globus-gridftp-server -aa -anonymous-user nobody \
                  -p {PORT} -control-interface {to} -data-interface {to} -home-dir / \
                  -disable-usage-stats"
-            ))
+            );
+            Some(with_names(job, &server))
         },
         client: gridftp_client,
         measure: Measure::Files,
@@ -212,10 +214,34 @@ fn nothing(_: &Job<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Globus looks up names of its host and of addresses, which only a file can tell here.
+fn prepare_gridftp(job: &Job<'_>) -> Result<()> {
+    let mut names = "127.0.0.1 localhost\n".to_owned();
+    for host in 0..=job.senders + 1 {
+        names += &format!("{} host{host}\n", Hosts::address(host));
+    }
+    fs::write(job.dir.join("hosts"), names)
+        .map_err(|e| LabError::io("cannot write a file of hosts", e))?;
+    open_to_all(job)
+}
+
+/// With that file, and a name that is in it.
+fn with_names(job: &Job<'_>, line: &str) -> String {
+    let hosts = quoted_path(&job.dir.join("hosts"));
+    let inner = format!("mount --bind {hosts} /etc/hosts; hostname localhost; {line}");
+    format!("exec unshare --uts --mount sh -c {}", quoted(&inner))
+}
+
+/// For a server that does not run as root, on the way to a place and at it.
 fn open_to_all(job: &Job<'_>) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(job.dir, fs::Permissions::from_mode(0o755))
-        .map_err(|e| LabError::io(format!("cannot open {}", job.dir.display()), e))
+    let open = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    let (place, target) = (job.place(), job.target());
+    let way = [job.dir.parent(), Some(job.dir), Some(&target)];
+    way.into_iter()
+        .flatten()
+        .try_for_each(|path| open(path, 0o755))
+        .and_then(|()| open(&place, 0o777))
+        .map_err(|e| LabError::io(format!("cannot open {}", place.display()), e))
 }
 
 fn prepare_rsync(job: &Job<'_>) -> Result<()> {
@@ -230,7 +256,7 @@ fn prepare_rsync(job: &Job<'_>) -> Result<()> {
 
 /// Small files in the way that is its quickest: pipelined, with some connections at a time.
 fn gridftp_client(job: &Job<'_>) -> String {
-    let (to, streams) = (&job.receiver, job.contender.streams);
+    let (to, streams) = (&job.receiver, job.streams());
     let tree = if job.is_tree() { "-r -pp -cc 4 -fast -cd " } else { "" };
     // A directory is told from a file by its slash.
     let slash = if job.is_tree() { "/" } else { "" };
@@ -239,10 +265,9 @@ fn gridftp_client(job: &Job<'_>) -> String {
     let place = job.place().join(name);
     let target = quoted(&format!("ftp://{to}:{PORT}{}{slash}", place.display()));
     let flags = job.flags();
-    format!(
-        "GLOBUS_HOSTNAME={} exec globus-url-copy -nodcau {tree}-p {streams}{flags} {source} {target}",
-        crate::hosts::Hosts::address(job.sender)
-    )
+    let here = Hosts::address(job.sender);
+    let line = format!("exec globus-url-copy -nodcau {tree}-p {streams}{flags} {source} {target}");
+    with_names(job, &format!("GLOBUS_HOSTNAME={here} {line}"))
 }
 
 fn told_by_iperf3(out: &str) -> Option<Figures> {

@@ -60,7 +60,7 @@ fn run_tcp(network: &Network, job: &Job<'_>) -> Result<Figures> {
     let flows: Vec<Flows> = (0..job.senders)
         .map(|sender| {
             let port = PORT + 1 + sender as u16;
-            Flows::start(network, sender, port, job.contender.streams, None)
+            Flows::start(network, sender, port, job.streams(), None)
         })
         .collect::<Result<_>>()?;
     thread::sleep(job.time.saturating_sub(began.elapsed()));
