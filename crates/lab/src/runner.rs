@@ -12,7 +12,7 @@ use crate::results::{
 };
 use crate::scenario::{Condition, Contender, Scenario, Settings};
 use crate::signals::Signals;
-use crate::tools::{self, Figures, Job, Measure, Program, Tool, Way};
+use crate::tools::{self, Figures, Job, Measure, Program, Run, Tool, Way};
 use crate::{machine, say};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -162,8 +162,9 @@ impl<'a> Runner<'a> {
             }
             _ => PathBuf::new(),
         };
-        let dir = self.sources.fresh("run")?;
-        let job = |sender| Job::new(settings, contender, sender, source.clone(), &dir);
+        let run =
+            Run { path: settings.path.config()?, seed, source, dir: self.sources.fresh("run")? };
+        let job = |sender| Job::new(settings, contender, &run, sender);
         let jobs: Vec<Job<'_>> = (0..settings.senders.count).map(job).collect();
         let network = Network::start(&settings.plan(contender, seed)?)?;
         let measured = measure(&network, settings, tool, &jobs, self.signals);
@@ -211,7 +212,7 @@ fn new_result(settings: &Settings, contender: &Contender) -> Result<ContenderRes
     Ok(ContenderResult {
         name: contender.name.clone(),
         tool: contender.tool.clone(),
-        congestion: settings.congestion(contender),
+        congestion: settings.congestion(contender).map(str::to_owned),
         skipped,
         runs: Vec::new(),
     })

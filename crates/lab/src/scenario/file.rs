@@ -98,8 +98,9 @@ fn condition(table: &Table, axes: &[Axis], number: usize) -> Parsed<Condition> {
         rest /= axis.values.len();
         values.insert(
             0,
-            text_of(&value)
-                .ok_or_else(|| format!("the sweep of {} takes texts and numbers", axis.key))?,
+            text_of(&value).ok_or_else(|| {
+                format!("the sweep of {} takes texts, numbers and tables of them", axis.key)
+            })?,
         );
         set(&mut table, &axis.key, value)?;
     }
@@ -114,6 +115,11 @@ fn text_of(value: &Value) -> Option<String> {
         Value::Integer(number) => Some(number.to_string()),
         Value::Float(number) => Some(number.to_string()),
         Value::Boolean(is) => Some(is.to_string()),
+        // Several settings that change together.
+        Value::Table(table) => {
+            let words: Option<Vec<String>> = table.values().map(text_of).collect();
+            Some(words?.join(" "))
+        }
         _ => None,
     }
 }
@@ -121,6 +127,10 @@ fn text_of(value: &Value) -> Option<String> {
 /// Sets what a key like `path.buffer` names.
 fn set(table: &mut Table, key: &str, value: Value) -> Parsed<()> {
     let Some((first, rest)) = key.split_once('.') else {
+        let value = match (table.remove(key), value) {
+            (Some(Value::Table(lower)), Value::Table(upper)) => Value::Table(over(upper, lower)),
+            (_, value) => value,
+        };
         table.insert(key.to_owned(), value);
         return Ok(());
     };

@@ -82,9 +82,9 @@ impl Settings {
 
     /// Congestion control that is pinned for a contender.
     #[must_use]
-    pub fn congestion(&self, contender: &Contender) -> Option<String> {
-        let name = contender.congestion.as_ref().unwrap_or(&self.run.congestion);
-        (name != ANY).then(|| name.clone())
+    pub fn congestion<'a>(&'a self, contender: &'a Contender) -> Option<&'a str> {
+        let name = contender.congestion.as_deref().unwrap_or(&self.run.congestion);
+        (name != ANY).then_some(name)
     }
 
     /// The network for a contender's run.
@@ -103,7 +103,7 @@ impl Settings {
         if !self.cross_tcp.is_empty() {
             plan = plan.with_cross_host(&path);
         }
-        plan.congestion = self.congestion(contender);
+        plan.congestion = self.congestion(contender).map(str::to_owned);
         plan.tcp_buffer_bytes = (self.run.tcp_buffer.0 > 0).then_some(self.run.tcp_buffer.0);
         plan.seed = seed;
         plan.interval = self.run.record;

@@ -1,5 +1,6 @@
 //! What can be measured: bankfull, its peers as commands for a shell, and sources of the lab's own.
 
+mod model;
 mod peers;
 mod sources;
 mod ssh;
@@ -10,6 +11,7 @@ use crate::hosts::Hosts;
 use crate::network::Network;
 use crate::scenario::{Contender, Data, Settings};
 use bankfull_control::{Bytes, Rate};
+use bankfull_sim::PathConfig;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -77,8 +79,14 @@ pub struct Job<'a> {
     pub contender: &'a Contender,
     /// How long it sends, if it sends for a time.
     pub time: Duration,
+    /// The path, with its rate.
+    pub path: &'a PathConfig,
     /// Rate of the path.
     pub rate: Rate,
+    /// Congestion control that is pinned.
+    pub congestion: Option<&'a str>,
+    /// Seed of the run.
+    pub seed: u64,
     /// Number of the sender.
     pub sender: usize,
     /// Number of senders.
@@ -86,11 +94,24 @@ pub struct Job<'a> {
     /// Address of the receiver.
     pub receiver: String,
     /// What is to be moved: a file or a directory.
-    pub source: PathBuf,
+    pub source: &'a Path,
     /// What is moved.
     pub data: &'a Data,
     /// A directory of the run, for whatever is needed.
     pub dir: &'a Path,
+}
+
+/// What the jobs of a run have in common.
+#[derive(Debug)]
+pub struct Run {
+    /// The path.
+    pub path: PathConfig,
+    /// Seed of the links.
+    pub seed: u64,
+    /// What is to be moved; empty for tools that move nothing.
+    pub source: PathBuf,
+    /// A directory for whatever is needed.
+    pub dir: PathBuf,
 }
 
 /// What a contender reached.
@@ -125,18 +146,19 @@ impl<'a> Job<'a> {
     pub fn new(
         settings: &'a Settings,
         contender: &'a Contender,
+        run: &'a Run,
         sender: usize,
-        source: PathBuf,
-        dir: &'a Path,
     ) -> Self {
-        let senders = settings.senders.count;
-        let path = settings.path.config().ok();
+        let Run { path, seed, source, dir } = run;
         Self {
             contender,
             time: settings.run.time,
-            rate: path.and_then(|path| path.forward.rate).unwrap_or_default(),
+            path,
+            rate: path.forward.rate.unwrap_or_default(),
+            congestion: settings.congestion(contender),
+            seed: *seed,
             sender,
-            senders,
+            senders: settings.senders.count,
             receiver: Hosts::address(settings.receiver()).to_string(),
             source,
             data: &settings.data,
@@ -179,7 +201,7 @@ impl<'a> Job<'a> {
 }
 
 /// All that there is.
-pub static TOOLS: [&Tool; 13] = [
+pub static TOOLS: [&Tool; 14] = [
     &peers::BANKFULL,
     &peers::IPERF3,
     &peers::NUTTCP,
@@ -193,6 +215,7 @@ pub static TOOLS: [&Tool; 13] = [
     &sources::TCP,
     &sources::UDP,
     &sources::INCAST,
+    &model::MODEL,
 ];
 
 /// The tool of a name.
@@ -309,12 +332,7 @@ mod tests {
     }
 
     fn copy_of(tool: &Tool) -> Tool {
-        Tool {
-            name: tool.name,
-            about: "",
-            needs: &[],
-            version: &[],
-            way: Way::Source(|_, _| Ok(Figures::default())),
-        }
+        let way = Way::Source(|_, _| Ok(Figures::default()));
+        Tool { name: tool.name, about: "", needs: &[], version: &[], way }
     }
 }

@@ -34,7 +34,7 @@ pub(super) static BANKFULL: Tool = Tool {
                 quoted_path(&job.dir.join(format!("client{}", job.sender))),
                 streams.unwrap_or_default(),
                 job.flags(),
-                quoted_path(&job.source),
+                quoted_path(job.source),
                 quoted(&format!("bankfull://{}:{PORT}/{}/", job.receiver, job.sender)),
             )
         },
@@ -87,7 +87,7 @@ pub(super) static RSYNC: Tool = Tool {
             Some(format!("exec rsync --daemon --no-detach --port={PORT} --config={config}"))
         },
         client: |job| {
-            let (to, source) = (&job.receiver, quoted_path(&job.source));
+            let (to, source) = (&job.receiver, quoted_path(job.source));
             let place = format!("rsync://{to}:{PORT}/target/{}/", job.sender);
             format!("exec rsync -a -W{} {source} {place}", job.flags())
         },
@@ -108,7 +108,7 @@ pub(super) static SCP: Tool = Tool {
         prepare: ssh::prepare,
         server: ssh::server,
         client: |job| {
-            let (config, source) = (ssh::client_config(job), quoted_path(&job.source));
+            let (config, source) = (ssh::client_config(job), quoted_path(job.source));
             let place = quoted(&format!("{}:{}/", job.receiver, job.place().display()));
             format!("exec scp -q -r -p -F {config}{} {source} {place}", job.flags())
         },
@@ -163,7 +163,7 @@ pub(super) static RCLONE: Tool = Tool {
                 ssh::PORT,
                 quoted_path(&job.dir.join("user")),
                 job.flags(),
-                quoted_path(&job.source),
+                quoted_path(job.source),
                 quoted(&format!(":sftp:{}", job.place().display())),
             )
         },
@@ -186,7 +186,7 @@ pub(super) static QCP: Tool = Tool {
                 program("qcp"),
                 ssh::client_program(job),
                 job.flags(),
-                quoted_path(&job.source),
+                quoted_path(job.source),
                 quoted(&format!("{}:{}/", job.receiver, job.place().display())),
             )
         },

@@ -24,7 +24,7 @@ pub(super) static UDT: Tool = Tool {
             Some(format!("exec {program} receive {PORT} {dir}"))
         },
         client: |job| {
-            let (program, source) = (quoted_path(&job.dir.join("udt")), quoted_path(&job.source));
+            let (program, source) = (quoted_path(&job.dir.join("udt")), quoted_path(job.source));
             format!("exec {program} send {} {PORT} {source}", job.receiver)
         },
         measure: Measure::Files,
