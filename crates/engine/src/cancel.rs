@@ -39,17 +39,26 @@ impl Cancel {
         &self,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let (sent, done) = mpsc::channel();
-        std::thread::spawn(move || drop(sent.send(work())));
-        loop {
-            match done.recv_timeout(LOOK) {
-                Ok(result) => return result,
-                Err(RecvTimeoutError::Timeout) if !self.is_cancelled() => {}
-                Err(RecvTimeoutError::Timeout) => return Err(Error::interrupted()),
-                Err(RecvTimeoutError::Disconnected) => {
-                    let text = "a thread of this program panicked: please report this bug";
-                    return Err(Error::new(ErrorKind::Local, text));
-                }
+        attend(|| self.is_cancelled(), work)
+    }
+}
+
+/// Does something that may wait long for others, and gives up waiting as soon as nobody needs it
+/// any more. The work then ends by its own time-outs, seen by nobody.
+pub(crate) fn attend<T: Send + 'static>(
+    is_needless: impl Fn() -> bool,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let (sent, done) = mpsc::channel();
+    std::thread::spawn(move || drop(sent.send(work())));
+    loop {
+        match done.recv_timeout(LOOK) {
+            Ok(result) => return result,
+            Err(RecvTimeoutError::Timeout) if !is_needless() => {}
+            Err(RecvTimeoutError::Timeout) => return Err(Error::interrupted()),
+            Err(RecvTimeoutError::Disconnected) => {
+                let text = "a thread of this program panicked: please report this bug";
+                return Err(Error::new(ErrorKind::Local, text));
             }
         }
     }

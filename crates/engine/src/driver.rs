@@ -1,7 +1,7 @@
 //! Runs one agreed transfer on one side: the threads of the sending or receiving side, the writer
 //! of the control channel, heartbeats and progress, and an orderly end.
 
-use crate::cancel::Cancel;
+use crate::cancel::{Cancel, attend};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Summary};
 use crate::net::control::{ControlReader, Outbox, lock};
@@ -41,10 +41,10 @@ const RECONNECT_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Dura
 const HEALTHY: Duration = Duration::from_secs(1);
 
 /// Where data connections come from.
-pub(crate) enum Streams<'c> {
+pub(crate) enum Streams {
     /// This side connects.
     Connect {
-        connector: &'c (dyn Connect + Sync),
+        connector: Arc<dyn Connect + Send + Sync>,
         count: u32,
         /// Connections made already.
         ready: Vec<(u32, DataStream)>,
@@ -158,7 +158,7 @@ impl Drive<'_> {
         &self,
         channel: Channel,
         part: Part,
-        streams: Streams<'_>,
+        streams: Streams,
     ) -> Result<Summary, Error> {
         let Channel { mut reader, output, outbox, close } = channel;
         let release = outbox.clone();
@@ -242,7 +242,7 @@ impl Drive<'_> {
         sender: &Sender<'_>,
         reader: &mut ControlReader,
         items: &[SourceItem],
-        streams: Streams<'_>,
+        streams: Streams,
     ) -> Result<Ends, Error> {
         let crew = Crew::default();
         let run = |number, stream| sender.run_stream(number, stream);
@@ -269,7 +269,7 @@ impl Drive<'_> {
         reader: &mut ControlReader,
         outbox: &Outbox,
         target: Target,
-        streams: Streams<'_>,
+        streams: Streams,
     ) -> Result<Ends, Error> {
         outbox.wait_when_full();
         let session = Arc::clone(&self.session);
@@ -304,7 +304,7 @@ impl Drive<'_> {
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
         crew: &'env Crew,
-        streams: Streams<'env>,
+        streams: Streams,
         run: &'env (dyn Fn(u32, DataStream) -> io::Result<()> + Sync),
         is_over: &'env (dyn Fn() -> bool + Sync),
     ) {
@@ -313,10 +313,11 @@ impl Drive<'_> {
                 let mut ready = ready.into_iter();
                 for _ in 0..count {
                     let first = ready.next();
+                    let connector = Arc::clone(&connector);
                     crew.enter();
                     add(&self.tally.counts.streams, 1);
                     scope.spawn(move || {
-                        self.keep_stream(connector, first, run, is_over);
+                        self.keep_stream(&connector, first, run, is_over);
                         crew.leave();
                     });
                 }
@@ -346,16 +347,21 @@ impl Drive<'_> {
     /// Runs one stream, making its connection again when it is lost.
     fn keep_stream(
         &self,
-        connector: &(dyn Connect + Sync),
+        connector: &Arc<dyn Connect + Send + Sync>,
         mut first: Option<(u32, DataStream)>,
         run: &(dyn Fn(u32, DataStream) -> io::Result<()> + Sync),
         is_over: &(dyn Fn() -> bool + Sync),
     ) {
         let mut delay = RECONNECT_DELAYS.0;
         let mut healthy = Instant::now();
-        while !self.session.is_stopped() && !is_over() {
+        let needless = || self.session.is_stopped() || is_over();
+        let connect = || {
+            let connector = Arc::clone(connector);
+            attend(needless, move || connector.connect())
+        };
+        while !needless() {
             let mut lived = Duration::ZERO;
-            let (error, lost) = match first.take().map_or_else(|| connector.connect(), Ok) {
+            let (error, lost) = match first.take().map_or_else(connect, Ok) {
                 Ok((number, stream)) => {
                     let started = Instant::now();
                     let result = run(number, stream);
@@ -373,7 +379,7 @@ impl Drive<'_> {
             }
             self.pause(delay);
             delay = (delay * 2).min(RECONNECT_DELAYS.1);
-            if self.session.is_stopped() || is_over() {
+            if needless() {
                 // The transfer ended meanwhile, and its connections with it.
                 return;
             }

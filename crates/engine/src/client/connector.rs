@@ -2,65 +2,61 @@
 //! channel takes their place.
 
 use super::Far;
+use super::dial::{Begun, Dialled, Dialler};
 use crate::driver::Connect;
 use crate::error::{Error, ErrorKind};
 use crate::event::Route;
 use crate::net::control::{Outbox, lock};
-use crate::net::stream::{DataStream, Socket, configure};
-use crate::net::tls;
+use crate::net::stream::{DataStream, Socket};
 use crate::options::Fingerprint;
 use crate::session::Tally;
 use crate::tunnel;
 use bankfull_proto::wire::attach::Attach;
 use bankfull_proto::wire::control::Welcome;
-use rustls::ClientConfig;
-use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-/// How long one address of the data port may take to answer: twice the first retransmission of a
-/// SYN (1 s and 2 s, RFC 6298) fits, and a firewall that drops does not hold the user up for long.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Makes data connections of one session.
 pub(crate) struct Connector {
-    pub(crate) addresses: Vec<SocketAddr>,
-    /// TLS configuration and the fingerprint that the data port must show; `None` for plain.
-    pub(crate) tls: Option<(Arc<ClientConfig>, Fingerprint)>,
-    pub(crate) version: u16,
-    pub(crate) session: [u8; 16],
-    pub(crate) session_key: [u8; 32],
-    pub(crate) timeout: Duration,
-    pub(crate) peer: String,
+    dialler: Dialler,
+    /// Those that were begun before there was a session.
+    begun: Begun,
+    /// What an encrypted connection must show.
+    fingerprint: Option<Fingerprint>,
+    version: u16,
+    session: [u8; 16],
+    session_key: [u8; 32],
     next: AtomicU32,
     tunnel: Option<Mutex<Option<UnixStream>>>,
 }
 
 impl Connector {
     pub(crate) fn new(
-        addresses: Vec<SocketAddr>,
-        tls: Option<(Arc<ClientConfig>, Fingerprint)>,
+        dialler: Dialler,
+        begun: Begun,
+        fingerprint: Option<Fingerprint>,
         welcome: &Welcome,
-        timeout: Duration,
-        peer: String,
     ) -> Self {
         Self {
-            addresses,
-            tls,
+            dialler,
+            begun,
+            fingerprint,
             version: welcome.version,
             session: welcome.session,
             session_key: welcome.session_key,
-            timeout,
-            peer,
             next: AtomicU32::new(0),
             tunnel: None,
         }
     }
 
-    /// What making the first connection showed: the route that is open. Where there is none over
-    /// ssh, later connections are made through the control channel.
+    /// Of the connections that were begun, no more than `count` will be needed.
+    pub(crate) fn keep(&self, count: u32) {
+        self.begun.keep(count);
+    }
+
+    /// What making the first connection over ssh showed: the route that is open. Where there is
+    /// none, the data goes through the control channel.
     pub(crate) fn choose_route(
         &mut self,
         made: Result<(u32, DataStream), Error>,
@@ -70,7 +66,7 @@ impl Connector {
     ) -> Result<(Vec<(u32, DataStream)>, Route), Error> {
         match made {
             Ok(stream) => Ok((vec![stream], far.route)),
-            Err(e) if far.route == Route::Ssh && reach_failed(&e) => {
+            Err(e) if reach_failed(&e) => {
                 tally.notice(format!(
                     "the data port could not be reached ({e}): carrying the data over ssh"
                 ));
@@ -78,10 +74,6 @@ impl Connector {
                     .map_err(|e| Error::local("cannot make a tunnel through ssh", &e))?;
                 self.tunnel = Some(Mutex::new(Some(socket)));
                 Ok((Vec::new(), Route::SshOnly))
-            }
-            // The same port answered a moment ago: the streams try again.
-            Err(e) if far.route == Route::Daemon && e.kind() == ErrorKind::Network => {
-                Ok((Vec::new(), far.route))
             }
             Err(e) => Err(e),
         }
@@ -98,10 +90,10 @@ impl Connector {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let attach = self.attach(number)?;
         socket
-            .set_read_timeout(Some(self.timeout))
+            .set_read_timeout(Some(self.dialler.timeout))
             .map_err(|e| Error::local("cannot make a tunnel through ssh", &e))?;
         let socket = Socket::Unix(socket);
-        DataStream::attach(socket, None, &attach, &self.session_key, &self.peer)
+        DataStream::attach(socket, None, &attach, &self.session_key, &self.dialler.peer)
             .map(|stream| (number, stream))
     }
 
@@ -111,24 +103,21 @@ impl Connector {
         Ok(Attach { version: self.version, stream: number, session: self.session, nonce })
     }
 
-    fn reach(&self) -> Result<TcpStream, Error> {
-        let mut last = None;
-        let limit = CONNECT_TIMEOUT.min(self.timeout);
-        for address in &self.addresses {
-            match TcpStream::connect_timeout(address, limit) {
-                Ok(socket) => return Ok(socket),
-                Err(e) => last = Some((address, e)),
-            }
+    /// Attaches a connection to the session.
+    fn join(&self, dialled: Dialled) -> Result<(u32, DataStream), Error> {
+        let peer = &self.dialler.peer;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (tls, shown) = dialled.tls.unzip();
+        if shown != self.fingerprint {
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                format!("the data port of {peer} belongs to somebody else"),
+            ));
         }
-        match last {
-            Some((address, e)) => {
-                Err(Error::network(format!("cannot open a data connection to {address}"), &e))
-            }
-            None => Err(Error::new(
-                ErrorKind::Network,
-                format!("{} named no address for data connections", self.peer),
-            )),
-        }
+        let attach = self.attach(number)?;
+        let socket = Socket::Tcp(dialled.socket);
+        let stream = DataStream::attach(socket, tls, &attach, &self.session_key, peer)?;
+        Ok((number, stream))
     }
 }
 
@@ -141,28 +130,12 @@ impl Connect for Connector {
         if let Some(slot) = &self.tunnel {
             return self.connect_tunnelled(slot);
         }
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut socket = self.reach()?;
-        let lost = |e| Error::network(format!("a data connection to {} failed", self.peer), &e);
-        configure(&socket, self.timeout).map_err(lost)?;
-        socket.set_read_timeout(Some(self.timeout)).map_err(lost)?;
-        let tls = match &self.tls {
-            None => None,
-            Some((config, fingerprint)) => {
-                let (connection, shown) = tls::connect(config, &mut socket, &self.peer)
-                    .map_err(|e| Error::new(ErrorKind::Network, e.to_string()))?;
-                if shown != *fingerprint {
-                    return Err(Error::new(
-                        ErrorKind::Protocol,
-                        format!("the data port of {} belongs to somebody else", self.peer),
-                    ));
-                }
-                Some(connection)
-            }
-        };
-        let attach = self.attach(number)?;
-        let stream =
-            DataStream::attach(Socket::Tcp(socket), tls, &attach, &self.session_key, &self.peer)?;
-        Ok((number, stream))
+        if let Some(dialled) = self.begun.take().transpose()?
+            && let Ok(joined) = self.join(dialled)
+        {
+            return Ok(joined);
+        }
+        // One that was begun early and is lost by now says nothing about the port.
+        self.join(self.dialler.dial()?)
     }
 }

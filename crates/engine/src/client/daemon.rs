@@ -1,7 +1,8 @@
 //! Reaching a daemon: connect, check its fingerprint, show the token.
 
 use super::connector::Connector;
-use super::{Far, Request, run};
+use super::dial::Dialler;
+use super::{Far, Greeted, Request, run};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Route, Summary};
@@ -30,10 +31,20 @@ pub(crate) fn transfer(
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let config = tls::client_config()?;
     let (owned_host, owned_name, tls) = (host.to_owned(), name.clone(), Arc::clone(&config));
-    let (socket, address, connection, shown) = cancel.attend(move || {
+    let encryption = request.transfer.encryption;
+    let count = request.streams_at_first();
+    let (socket, dialler, begun, connection, shown) = cancel.attend(move || {
         let (mut socket, address) = connect(&owned_host, port, &owned_name, timeout)?;
+        // The data connections follow this one, and are there when the two sides have agreed.
+        let dialler = Dialler {
+            addresses: vec![address],
+            tls: encryption.then(|| Arc::clone(&tls)),
+            timeout,
+            peer: owned_name.clone(),
+        };
+        let begun = dialler.begin(count);
         let (connection, shown) = tls::connect(&tls, &mut socket, &owned_name)?;
-        Ok((socket, address, connection, shown))
+        Ok((socket, dialler, begun, connection, shown))
     })?;
     if let Some(file) = trust(&name, shown, &request.transfer.daemon)? {
         let file = file.display();
@@ -53,11 +64,10 @@ pub(crate) fn transfer(
         route: Route::Daemon,
         noise_bytes_max: 0,
     };
-    let token = request.token.clone();
-    let (far, welcome) = far.attend(cancel, |far| far.greet(token))?;
-    let data_tls = request.transfer.encryption.then_some((config, shown));
-    let connector = Connector::new(vec![address], data_tls, &welcome, timeout, name);
-    run(far, welcome, connector, request, events, cancel, started)
+    let (token, open) = (request.token.clone(), request.open());
+    let (far, (welcome, asked)) = far.attend(cancel, move |far| far.greet_and_ask(token, &open))?;
+    let connector = Connector::new(dialler, begun, encryption.then_some(shown), &welcome);
+    run(Greeted { far, welcome, asked }, connector, request, events, cancel, started)
 }
 
 fn connect(

@@ -2,6 +2,7 @@
 
 mod connector;
 pub(crate) mod daemon;
+mod dial;
 pub(crate) mod ssh;
 
 use crate::anchor::{Anchor, ReceiveOptions};
@@ -26,6 +27,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Most bytes of a greeting with a request behind it. (ours: they fit in one segment even of IPv6's
+/// least MTU, 1280 bytes, with TLS around them, so that they arrive together. A server that turns
+/// the client away after the first words has read the others too: left unread, they would reset the
+/// connection, and its reason would be lost.)
+const GREETING_BYTES_MAX: usize = 1024;
 
 /// Name and version of this software, for messages to people.
 pub(crate) fn software() -> String {
@@ -81,14 +88,30 @@ impl Far {
 
     /// Introduces the two sides to each other.
     pub(crate) fn greet(&mut self, token: Option<Vec<u8>>) -> Result<Welcome, Error> {
-        write_now(&mut *self.output, &control::MAGIC, &self.peer)?;
-        let hello = Hello {
-            version_min: VERSION_MIN,
-            version_max: VERSION_MAX,
-            software: software(),
-            token,
-        };
-        self.write(&Message::Hello(hello))?;
+        let greeting = greeting(token)?;
+        write_now(&mut *self.output, &greeting, &self.peer)?;
+        self.hear_welcome()
+    }
+
+    /// Introduces the two sides and asks for the transfer in one go, where the request is short.
+    /// True when it was sent.
+    pub(crate) fn greet_and_ask(
+        &mut self,
+        token: Option<Vec<u8>>,
+        open: &Open,
+    ) -> Result<(Welcome, bool), Error> {
+        let mut greeting = greeting(token)?;
+        let request = control::encode(&Message::Open(open.clone()))?;
+        let asks =
+            VERSION_MIN == VERSION_MAX && greeting.len() + request.len() <= GREETING_BYTES_MAX;
+        if asks {
+            greeting.extend_from_slice(&request);
+        }
+        write_now(&mut *self.output, &greeting, &self.peer)?;
+        Ok((self.hear_welcome()?, asks))
+    }
+
+    fn hear_welcome(&mut self) -> Result<Welcome, Error> {
         self.reader.expect_magic(self.noise_bytes_max)?;
         match self.reader.next()? {
             Message::Welcome(welcome) => {
@@ -100,9 +123,11 @@ impl Far {
         }
     }
 
-    /// Asks for the transfer.
-    fn agree(&mut self, open: Open) -> Result<Opened, Error> {
-        self.write(&Message::Open(open))?;
+    /// Asks for the transfer, unless that was done already.
+    fn agree(&mut self, open: Option<Open>) -> Result<Opened, Error> {
+        if let Some(open) = open {
+            self.write(&Message::Open(open))?;
+        }
         match self.reader.next()? {
             Message::Opened(opened) => Ok(opened),
             _ => Err(WireError::Unexpected("no answer to the request").into()),
@@ -110,29 +135,45 @@ impl Far {
     }
 }
 
+/// The first words to the far side.
+fn greeting(token: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
+    let hello =
+        Hello { version_min: VERSION_MIN, version_max: VERSION_MAX, software: software(), token };
+    let mut bytes = control::MAGIC.to_vec();
+    bytes.extend_from_slice(&control::encode(&Message::Hello(hello))?);
+    Ok(bytes)
+}
+
+/// A far side that was greeted.
+pub(crate) struct Greeted {
+    pub(crate) far: Far,
+    pub(crate) welcome: Welcome,
+    /// Whether it was asked for the transfer.
+    pub(crate) asked: bool,
+}
+
 /// Runs a transfer with a far side that was greeted. However it ends, the connection ends with it.
 pub(crate) fn run(
-    far: Far,
-    welcome: Welcome,
+    greeted: Greeted,
     connector: Connector,
     request: Request<'_>,
     events: &dyn EventSink,
     cancel: &Cancel,
     started: Instant,
 ) -> Result<Summary, Error> {
-    let close = Arc::clone(&far.close);
-    run_greeted(far, welcome, connector, request, events, cancel, started).inspect_err(|_| close())
+    let close = Arc::clone(&greeted.far.close);
+    run_greeted(greeted, connector, request, events, cancel, started).inspect_err(|_| close())
 }
 
 fn run_greeted(
-    mut far: Far,
-    welcome: Welcome,
+    greeted: Greeted,
     mut connector: Connector,
     mut request: Request<'_>,
     events: &dyn EventSink,
     cancel: &Cancel,
     started: Instant,
 ) -> Result<Summary, Error> {
+    let Greeted { mut far, welcome, asked } = greeted;
     let transfer = request.transfer;
     let session = Arc::new(Session::default());
     session.on_stop(std::mem::replace(&mut far.wake, Box::new(|| {})));
@@ -147,9 +188,9 @@ fn run_greeted(
         ));
     }
     let count = transfer.streams.min(welcome.streams_max).min(STREAMS_MAX);
+    connector.keep(count);
+    let open = (!asked).then(|| request.open());
     let items = std::mem::take(&mut request.items);
-    let sources = items.iter().map(|item| item.to_source()).collect();
-    let open = request.open(sources, count);
     let (mut far, opened) = far.attend(cancel, |far| far.agree(open))?;
     let part = match request.direction {
         Direction::Push => {
@@ -160,7 +201,7 @@ fn run_greeted(
     };
     let tally = Tally::new(events, started);
     let outbox = Outbox::default();
-    let (ready, route) = if transfer.dry_run {
+    let (ready, route) = if transfer.dry_run || far.route == Route::Daemon {
         (Vec::new(), far.route)
     } else {
         let (made, back) = cancel.attend(move || Ok((connector.connect(), connector)))?;
@@ -188,17 +229,22 @@ fn run_greeted(
         over: Latch::default(),
     };
     let channel = Channel { reader: far.reader, output: far.output, outbox, close: far.close };
-    drive.run(channel, part, Streams::Connect { connector: &connector, count, ready })
+    drive.run(channel, part, Streams::Connect { connector: Arc::new(connector), count, ready })
 }
 
 impl Request<'_> {
+    /// How many data connections to begin before anything is agreed.
+    fn streams_at_first(&self) -> u32 {
+        if self.transfer.dry_run { 0 } else { self.transfer.streams.min(STREAMS_MAX) }
+    }
+
     /// The request as it travels.
-    fn open(&self, sources: Vec<Source>, streams: u32) -> Open {
+    fn open(&self) -> Open {
         let transfer = self.transfer;
         Open {
             direction: self.direction,
             paths: self.far_paths.clone(),
-            sources,
+            sources: self.items.iter().map(|item| item.to_source()).collect(),
             fsync: match transfer.fsync {
                 Fsync::None => control::Fsync::None,
                 Fsync::File => control::Fsync::File,
@@ -207,7 +253,7 @@ impl Request<'_> {
             checksum: transfer.checksum,
             dry_run: transfer.dry_run,
             plain: !transfer.encryption,
-            streams,
+            streams: transfer.streams.min(STREAMS_MAX),
             timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
         }
     }

@@ -5,7 +5,8 @@ mod command;
 mod deploy;
 
 use super::connector::Connector;
-use super::{Far, Request, run};
+use super::dial::Dialler;
+use super::{Far, Greeted, Request, run};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind, printable};
 use crate::event::{EventSink, Route, Summary};
@@ -52,16 +53,20 @@ pub(crate) fn transfer(
         started => started.map_err(|e| e.explain(&login))?,
     };
     let addresses = data_addresses(&login, &welcome, cancel)?;
-    let data_tls = match (request.transfer.encryption, welcome.fingerprint) {
-        (true, Some(fingerprint)) => Some((tls::client_config()?, Fingerprint(fingerprint))),
+    let fingerprint = match (request.transfer.encryption, welcome.fingerprint) {
+        (true, Some(fingerprint)) => Some(Fingerprint(fingerprint)),
         (true, None) => {
             let text = format!("the agent on {host} has no certificate");
             return Err(Error::new(ErrorKind::Protocol, text));
         }
         (false, _) => None,
     };
-    let connector = Connector::new(addresses, data_tls, &welcome, timeout, host.to_owned());
-    run(far, welcome, connector, request, events, cancel, started)
+    let tls = fingerprint.map(|_| tls::client_config()).transpose()?;
+    let dialler = Dialler { addresses, tls, timeout, peer: host.to_owned() };
+    // They are made while the two sides agree on the transfer.
+    let begun = dialler.begin(request.streams_at_first().min(welcome.streams_max));
+    let connector = Connector::new(dialler, begun, fingerprint, &welcome);
+    run(Greeted { far, welcome, asked: false }, connector, request, events, cancel, started)
 }
 
 /// Why the agent did not start.
