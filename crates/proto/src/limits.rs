@@ -8,9 +8,11 @@ pub const CONTROL_FRAME_BYTES_MAX: usize = 1 << 20;
 /// Control frames before the peer is authenticated: a hello with a token needs a few hundred bytes.
 pub const HELLO_FRAME_BYTES_MAX: usize = 16 << 10;
 
-/// A batch of entries is sent when it holds about this many bytes, so that the first answers come
-/// back while the walk goes on.
-pub const ENTRY_BATCH_BYTES: usize = 48 << 10;
+/// A batch of entries is sent when it holds about this many bytes. The first one then fits in the
+/// window that a TCP connection begins with (10 segments, RFC 6928), beside what else is said, and
+/// is answered after one round trip. [measured over 100 ms: in batches of 48 KiB the first answers
+/// come two round trips later]
+pub const ENTRY_BATCH_BYTES: usize = 8 << 10;
 
 /// Most entries in one batch.
 pub const ENTRY_BATCH_COUNT_MAX: usize = 1024;

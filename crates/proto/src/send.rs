@@ -17,6 +17,16 @@ use std::collections::{HashMap, VecDeque};
 /// is no accident of the path. (ours)
 const NACKS_MAX: u32 = 3;
 
+/// A stream takes no more than one of so many shares of the small files that wait: at first they
+/// are few, as many as the receiver could answer for in a round trip, and the other streams must
+/// find something too, or they do not open their windows. (ours: as many as there are streams,
+/// mostly)
+const PACK_SHARES: usize = 4;
+
+/// Fewer files than that are not worth a pack of their own, where others wait. (ours: 64 KiB of
+/// files of 4 KiB)
+const PACK_FILES_MIN: usize = 16;
+
 /// Something for a stream to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Work {
@@ -271,7 +281,8 @@ impl SendLedger {
     fn next_pack(&mut self, stream: u32) -> Option<Work> {
         let mut pack = Vec::new();
         let mut bytes = 0;
-        while pack.len() < PACK_FILES_MAX && bytes < PACK_BYTES_TARGET {
+        let files_max = (self.small.len() / PACK_SHARES).clamp(PACK_FILES_MIN, PACK_FILES_MAX);
+        while pack.len() < files_max && bytes < PACK_BYTES_TARGET {
             let Some(id) = self.small.pop_front() else { break };
             // A file dropped meanwhile is no longer in the books.
             if let Some(File { body: Body::Packed { size }, .. }) = self.files.get(&id) {

@@ -112,7 +112,16 @@ impl<'a> Sender<'a> {
 
     fn on_message(&self, message: Message) -> Result<(), Error> {
         match message {
-            Message::Wants(wants) => wants.iter().try_for_each(|want| self.on_want(want))?,
+            Message::Wants(wants) => {
+                let mut is_work = false;
+                for want in &wants {
+                    is_work |= self.on_want(want)?;
+                }
+                // Once for all of them: a stream that is woken finds enough for a pack.
+                if is_work {
+                    self.changed.notify_all();
+                }
+            }
             Message::Have(have) => self.with_ledger(|ledger| ledger.on_have(&have))?,
             Message::Acks(acks) => acks.iter().try_for_each(|ack| self.on_ack(ack))?,
             Message::Problem(Problem { path, failure }) => {
@@ -153,7 +162,8 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    fn on_want(&self, want: &Want) -> Result<(), Error> {
+    /// Takes in what is wanted of a file. True when there is work for the streams.
+    fn on_want(&self, want: &Want) -> Result<bool, Error> {
         let file = self.files.find(want.file);
         let mut holes = 0;
         if let Some(file) = &file
@@ -162,22 +172,21 @@ impl<'a> Sender<'a> {
         {
             match self.announce_holes(file)? {
                 Some(bytes) => holes = bytes,
-                None => return Ok(()),
+                None => return Ok(false),
             }
         }
         let next = self.with_ledger(|ledger| ledger.on_want(want))?;
-        let Some(file) = file else { return Ok(()) };
+        let Some(file) = file else { return Ok(false) };
         if let Some(there) = self.with_ledger(|ledger| ledger.bytes_there(want.file)) {
             add(&self.tally.counts.bytes_resumed, there.saturating_sub(holes));
             add(&self.tally.counts.bytes_holes, holes);
         }
         match next {
-            Next::Work => self.changed.notify_all(),
             Next::Seal => self.seal(&file),
             Next::Settled => self.settle_unsent(&file, want),
             _ => {}
         }
-        Ok(())
+        Ok(next == Next::Work)
     }
 
     /// Tells the receiver which blocks are holes. `None` when the file is not to be had, else how
