@@ -58,8 +58,12 @@ fn transfer(
     let destination = Location::parse(&flags.destination)?;
     refuse_idle_flags(flags, sources.iter().chain([&destination]))?;
     let (daemon, warning) = daemon_options(&flags.daemon, environment)?;
-    let transfer = Transfer::new(sources, destination)
-        .streams(flags.streams)
+    let transfer = Transfer::new(sources, destination);
+    let transfer = match flags.streams {
+        Some(streams) => transfer.streams(streams),
+        None => transfer,
+    };
+    let transfer = transfer
         .encryption(!flags.no_encryption)
         .fsync(flags.fsync.into())
         .checksum(flags.checksum)

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Data connections where none are asked for, until a tuner decides. [DESIGN.md; GridFTP, bbcp and
-/// FDT recommend 4]
+/// Data connections where none are asked for and the path is short, or its round trip not known;
+/// over long ones they are up to 16. [DESIGN.md; GridFTP, bbcp and FDT recommend 4]
 pub const DEFAULT_STREAMS: u32 = 4;
 
 /// Silence after which the far side is given up. [as long as rsync users set `--timeout`]

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Route, Summary};
 use crate::net::control::{ControlReader, RUN_AGAIN, split_tls};
 use crate::net::known_hosts::KnownHosts;
-use crate::net::stream::configure;
+use crate::net::stream::{configure, rtt_of};
 use crate::net::tls;
 use crate::options::{DaemonOptions, Fingerprint, default_state_dir};
 use std::io;
@@ -32,8 +32,8 @@ pub(crate) fn transfer(
     let config = tls::client_config()?;
     let (owned_host, owned_name, tls) = (host.to_owned(), name.clone(), Arc::clone(&config));
     let encryption = request.transfer.encryption;
-    let count = request.streams_at_first();
-    let (socket, dialler, begun, connection, shown) = cancel.attend(move || {
+    let streams = request.streams();
+    let (socket, rtt, dialler, begun, connection, shown) = cancel.attend(move || {
         let (mut socket, address) = connect(&owned_host, port, &owned_name, timeout)?;
         // The data connections follow this one, and are there when the two sides have agreed.
         let dialler = Dialler {
@@ -42,9 +42,10 @@ pub(crate) fn transfer(
             timeout,
             peer: owned_name.clone(),
         };
-        let begun = dialler.begin(count);
+        let rtt = rtt_of(&socket);
+        let begun = dialler.begin(streams(rtt));
         let (connection, shown) = tls::connect(&tls, &mut socket, &owned_name)?;
-        Ok((socket, dialler, begun, connection, shown))
+        Ok((socket, rtt, dialler, begun, connection, shown))
     })?;
     if let Some(file) = trust(&name, shown, &request.transfer.daemon)? {
         let file = file.display();
@@ -64,10 +65,10 @@ pub(crate) fn transfer(
         route: Route::Daemon,
         noise_bytes_max: 0,
     };
-    let (token, open) = (request.token.clone(), request.open());
+    let (token, open) = (request.token.clone(), request.open(request.streams()(rtt)));
     let (far, (welcome, asked)) = far.attend(cancel, move |far| far.greet_and_ask(token, &open))?;
     let connector = Connector::new(dialler, begun, encryption.then_some(shown), &welcome);
-    run(Greeted { far, welcome, asked }, connector, request, events, cancel, started)
+    run(Greeted { far, welcome, rtt, asked }, connector, request, events, cancel, started)
 }
 
 fn connect(

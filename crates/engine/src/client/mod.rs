@@ -16,7 +16,6 @@ use crate::options::Fsync;
 use crate::sender::walk::SourceItem;
 use crate::session::{Session, Tally};
 use crate::transfer::Transfer;
-use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::control::{
     self, Direction, Hello, Message, Open, Opened, PathBytes, Source, Welcome,
 };
@@ -148,6 +147,8 @@ fn greeting(token: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
 pub(crate) struct Greeted {
     pub(crate) far: Far,
     pub(crate) welcome: Welcome,
+    /// Round trip of the path there, where it is known.
+    pub(crate) rtt: Option<Duration>,
     /// Whether it was asked for the transfer.
     pub(crate) asked: bool,
 }
@@ -173,7 +174,7 @@ fn run_greeted(
     cancel: &Cancel,
     started: Instant,
 ) -> Result<Summary, Error> {
-    let Greeted { mut far, welcome, asked } = greeted;
+    let Greeted { mut far, welcome, rtt, asked } = greeted;
     let transfer = request.transfer;
     let session = Arc::new(Session::default());
     session.on_stop(std::mem::replace(&mut far.wake, Box::new(|| {})));
@@ -187,9 +188,8 @@ fn run_greeted(
             ),
         ));
     }
-    let count = transfer.streams.min(welcome.streams_max).min(STREAMS_MAX);
-    connector.keep(count);
-    let open = (!asked).then(|| request.open());
+    let streams = request.streams();
+    let open = (!asked).then(|| request.open(streams(rtt)));
     let items = std::mem::take(&mut request.items);
     let (mut far, opened) = far.attend(cancel, |far| far.agree(open))?;
     let part = match request.direction {
@@ -213,11 +213,12 @@ fn run_greeted(
         software: welcome.software,
         encrypted: transfer.encryption || route == Route::SshOnly,
     });
+    let rtt = rtt.or_else(|| ready.first().and_then(|(_, stream)| stream.socket().rtt()));
     let count = match route {
-        _ if transfer.dry_run => 0,
         Route::SshOnly => 1,
-        _ => count,
+        _ => streams(rtt).min(welcome.streams_max),
     };
+    connector.keep(count.saturating_sub(ready.len() as u32));
     let drive = Drive {
         session,
         tally: &tally,
@@ -233,13 +234,14 @@ fn run_greeted(
 }
 
 impl Request<'_> {
-    /// How many data connections to begin before anything is agreed.
-    fn streams_at_first(&self) -> u32 {
-        if self.transfer.dry_run { 0 } else { self.transfer.streams.min(STREAMS_MAX) }
+    /// How many data connections to make where a round trip takes so long.
+    fn streams(&self) -> impl Fn(Option<Duration>) -> u32 + Send + 'static {
+        let transfer = self.transfer.clone();
+        move |rtt| if transfer.dry_run { 0 } else { transfer.streams_for(rtt) }
     }
 
     /// The request as it travels.
-    fn open(&self) -> Open {
+    fn open(&self, streams: u32) -> Open {
         let transfer = self.transfer;
         Open {
             direction: self.direction,
@@ -253,7 +255,7 @@ impl Request<'_> {
             checksum: transfer.checksum,
             dry_run: transfer.dry_run,
             plain: !transfer.encryption,
-            streams: transfer.streams.min(STREAMS_MAX),
+            streams,
             timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
         }
     }

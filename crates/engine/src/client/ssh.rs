@@ -64,9 +64,16 @@ pub(crate) fn transfer(
     let tls = fingerprint.map(|_| tls::client_config()).transpose()?;
     let dialler = Dialler { addresses, tls, timeout, peer: host.to_owned() };
     // They are made while the two sides agree on the transfer.
-    let begun = dialler.begin(request.streams_at_first().min(welcome.streams_max));
+    let begun = dialler.begin(request.streams()(None).min(welcome.streams_max));
     let connector = Connector::new(dialler, begun, fingerprint, &welcome);
-    run(Greeted { far, welcome, asked: false }, connector, request, events, cancel, started)
+    run(
+        Greeted { far, welcome, rtt: None, asked: false },
+        connector,
+        request,
+        events,
+        cancel,
+        started,
+    )
 }
 
 /// Why the agent did not start.

@@ -46,6 +46,14 @@ impl Socket {
         };
     }
 
+    /// Round trip of the path; `None` where there is no path, or nobody measured it yet.
+    pub(crate) fn rtt(&self) -> Option<Duration> {
+        match self {
+            Self::Tcp(s) => rtt_of(s),
+            Self::Unix(_) => None,
+        }
+    }
+
     /// Segments that TCP sent again on this connection.
     pub(crate) fn retransmits(&self) -> u64 {
         match self {
@@ -98,6 +106,11 @@ impl Write for Socket {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Round trip of a connection, as the kernel measured it last.
+pub(crate) fn rtt_of(socket: &TcpStream) -> Option<Duration> {
+    bankfull_sys::tcp_info(socket).ok().map(|i| i.rtt).filter(|rtt| !rtt.is_zero())
 }
 
 /// Settings that every TCP connection of ours gets.
