@@ -19,13 +19,13 @@ const NACKS_MAX: u32 = 3;
 
 /// A stream takes no more than one of so many shares of the small files that wait: at first they
 /// are few, as many as the receiver could answer for in a round trip, and the other streams must
-/// find something too, or they do not open their windows. (ours: as many as there are streams,
-/// mostly)
-const PACK_SHARES: usize = 4;
+/// find something too, or they do not open their windows. (ours: as many as a transfer begins
+/// with on a long path)
+const PACK_SHARES: usize = 16;
 
-/// Fewer files than that are not worth a pack of their own, where others wait. (ours: 64 KiB of
-/// files of 4 KiB)
-const PACK_FILES_MIN: usize = 16;
+/// Fewer files than that are not worth a pack of their own, where others wait. (ours: 32 KiB of
+/// files of 4 KiB, twice the window that a connection begins with)
+const PACK_FILES_MIN: usize = 8;
 
 /// Something for a stream to do.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -331,17 +331,18 @@ fn a_pack_is_closed_at_its_target_and_holds_no_more_than_its_limit() {
 
 #[test]
 fn empty_files_fill_a_pack_by_their_number_and_the_last_are_shared_among_the_streams() {
-    let files: Vec<Entry> = (1..=6000).map(|id| packed(id, 0)).collect();
+    let count = 20_000;
+    let files: Vec<Entry> = (1..=count as u64).map(|id| packed(id, 0)).collect();
     let mut ledger = wanted(&files);
     let sizes: Vec<usize> = drain(&mut ledger, 0)
         .iter()
         .map(|work| if let Work::Pack(files) = work { files.len() } else { 0 })
         .collect();
     let is_share = |(at, size): (usize, &usize)| {
-        let left = 6000 - sizes[..at].iter().sum::<usize>();
-        *size == (left / 4).clamp(16.min(left), PACK_FILES_MAX)
+        let left = count - sizes[..at].iter().sum::<usize>();
+        *size == (left / 16).clamp(8.min(left), PACK_FILES_MAX)
     };
-    assert_eq!((sizes[0], sizes.iter().sum::<usize>()), (PACK_FILES_MAX, 6000));
+    assert_eq!((sizes[0], sizes.iter().sum::<usize>()), (PACK_FILES_MAX, count));
     assert!(sizes.iter().enumerate().all(is_share), "{sizes:?}");
 }
 
@@ -403,8 +404,8 @@ proptest! {
             let bytes: usize =
                 ids.iter().map(|&id| sizes[id as usize - 1] as usize + PACK_RECORD_BYTES).sum();
             prop_assert!(bytes <= PACK_BYTES_MAX && ids.len() <= PACK_FILES_MAX);
-            let is_full = bytes >= PACK_BYTES_TARGET || ids.len() >= (files.len() - seen.len()) / 4;
-            let is_full = is_full && (bytes >= PACK_BYTES_TARGET || ids.len() >= 16);
+            let is_full = bytes >= PACK_BYTES_TARGET || ids.len() >= (files.len() - seen.len()) / 16;
+            let is_full = is_full && (bytes >= PACK_BYTES_TARGET || ids.len() >= 8);
             prop_assert!(is_full || at + 1 == packs.len(), "a pack sent half empty");
             seen.extend_from_slice(ids);
         }
