@@ -152,7 +152,7 @@ mod tests {
         let (transfer, warning) = transfer(&flags, &Environment::default()).unwrap();
         let shown = format!("{transfer:?}");
         for part in [
-            "streams: 7",
+            "streams: Some(7)",
             "encryption: false",
             "fsync: End",
             "checksum: true",

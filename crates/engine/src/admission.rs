@@ -80,7 +80,8 @@ impl Drop for Visit {
 
 /// What the first bytes of a connection say.
 pub(crate) enum Opening {
-    /// It ended without a word: port scanners and health checks connect and go.
+    /// It ended without a word: port scanners and health checks connect and go, and so do clients
+    /// that find that they will not need all the connections they have begun.
     Nothing,
     /// A control connection.
     Control(Box<Connection>),
@@ -194,7 +195,9 @@ impl Newcomer {
         let mut magic = [0; DATA_MAGIC.len()];
         let connection = match first[0] {
             tls::HANDSHAKE_BYTE => {
-                let (connection, inside) = tls::accept_magic(config, socket)?;
+                let Some((connection, inside)) = tls::accept_magic(config, socket)? else {
+                    return Ok(Opening::Nothing);
+                };
                 magic = inside;
                 Some(Box::new(connection))
             }

@@ -29,8 +29,9 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// A copy of `sources` to `destination` with the defaults: streams as the path asks for, encrypted, unchanged
-    /// files skipped by size and time, one flush to the disk at the end, 60 s timeout.
+    /// A copy of `sources` to `destination` with the defaults: streams as the path asks for,
+    /// encrypted, unchanged files skipped by size and time, one flush to the disk at the end, 60 s
+    /// timeout.
     #[must_use]
     pub fn new(sources: Vec<Location>, destination: Location) -> Self {
         Self {

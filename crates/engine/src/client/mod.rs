@@ -282,3 +282,56 @@ fn receive_target(
 pub(crate) fn path_bytes(path: &Path) -> PathBytes {
     PathBytes(path.as_os_str().as_bytes().to_vec())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    /// Greets with a request for so many paths, and returns what the far side has before it says a
+    /// word, and whether the request was sent.
+    fn greet_with(paths: usize) -> (Vec<Message>, bool) {
+        let (near, far) = UnixStream::pair().unwrap();
+        let end = near.try_clone().unwrap();
+        let mut client = Far {
+            reader: ControlReader::new(Box::new(near.try_clone().unwrap()), "far".into(), ""),
+            output: Box::new(near),
+            wake: Box::new(|| {}),
+            close: Arc::new(move || drop(end.shutdown(std::net::Shutdown::Both))),
+            peer: "far".to_owned(),
+            route: Route::Daemon,
+            noise_bytes_max: 0,
+        };
+        let open = Open {
+            direction: Direction::Pull,
+            paths: vec![PathBytes(vec![b'p'; 100]); paths],
+            sources: Vec::new(),
+            fsync: control::Fsync::End,
+            checksum: false,
+            dry_run: false,
+            plain: false,
+            streams: 4,
+            timeout_ms: 0,
+        };
+        let token = Some(b"token".to_vec());
+        let greeting = std::thread::spawn(move || client.greet_and_ask(token, &open).unwrap().1);
+        let mut server = ControlReader::new(Box::new(far.try_clone().unwrap()), "near".into(), "");
+        server.expect_magic(0).unwrap();
+        let mut heard = vec![server.next().unwrap()];
+        far.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        heard.extend(server.next());
+        let mut answer = control::MAGIC.to_vec();
+        let welcome = Welcome { version: VERSION_MAX, ..Welcome::default() };
+        answer.extend(control::encode(&Message::Welcome(welcome)).unwrap());
+        (&far).write_all(&answer).unwrap();
+        (heard, greeting.join().unwrap())
+    }
+
+    #[test]
+    fn a_short_request_comes_with_the_greeting_and_a_long_one_waits_for_the_welcome() {
+        let (heard, asked) = greet_with(1);
+        assert!(matches!(heard[..], [Message::Hello(_), Message::Open(_)]) && asked);
+        let (heard, asked) = greet_with(20);
+        assert!(matches!(heard[..], [Message::Hello(_)]) && !asked);
+    }
+}

@@ -80,34 +80,47 @@ pub(crate) fn connect(
     Ok((connection, shown))
 }
 
-/// Accepts as server over `socket`.
-fn accept(config: &Arc<ServerConfig>, socket: &mut TcpStream) -> Result<Connection, Error> {
-    let server = ServerConnection::new(Arc::clone(config))
-        .map_err(|e| Error::new(ErrorKind::Local, format!("TLS is unusable: {e}")))?;
-    let mut connection = Connection::Server(server);
-    handshake(&mut connection, socket).map_err(|e| turned_away(&e))?;
-    Ok(connection)
-}
-
-/// Accepts as server and reads the magic that says what kind of connection this is.
+/// Accepts as server over `socket`, and reads the magic that says what kind of connection this is.
+/// `None` when the client went away without a word: it begins connections before it knows whether
+/// it will need them.
 pub(crate) fn accept_magic(
     config: &Arc<ServerConfig>,
     socket: &mut TcpStream,
-) -> Result<(Connection, [u8; 8]), Error> {
-    let mut connection = accept(config, socket)?;
+) -> Result<Option<(Connection, [u8; 8])>, Error> {
+    let server = ServerConnection::new(Arc::clone(config))
+        .map_err(|e| Error::new(ErrorKind::Local, format!("TLS is unusable: {e}")))?;
+    let mut connection = Connection::Server(server);
     let mut magic = [0; 8];
     let mut filled = 0;
-    while filled < magic.len() {
-        match connection.reader().read(&mut magic[filled..]) {
-            Ok(0) => return Err(turned_away(&io::ErrorKind::UnexpectedEof.into())),
-            Ok(n) => filled += n,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                complete_io(&mut connection, socket).map_err(|e| turned_away(&e))?;
-            }
-            Err(e) => return Err(turned_away(&e)),
+    match read_magic(&mut connection, socket, &mut magic, &mut filled) {
+        Ok(()) => Ok(Some((connection, magic))),
+        Err(e) if filled == 0 && has_left(&e) => Ok(None),
+        Err(e) => Err(turned_away(&e)),
+    }
+}
+
+fn read_magic(
+    connection: &mut Connection,
+    socket: &mut TcpStream,
+    magic: &mut [u8],
+    filled: &mut usize,
+) -> io::Result<()> {
+    handshake(connection, socket)?;
+    while *filled < magic.len() {
+        match connection.reader().read(&mut magic[*filled..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => *filled += n,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => complete_io(connection, socket)?,
+            Err(e) => return Err(e),
         }
     }
-    Ok((connection, magic))
+    Ok(())
+}
+
+/// Whether the client closed the connection, with or without something of ours unread.
+fn has_left(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
 }
 
 fn handshake(connection: &mut Connection, socket: &mut TcpStream) -> io::Result<()> {

@@ -404,8 +404,8 @@ proptest! {
             let bytes: usize =
                 ids.iter().map(|&id| sizes[id as usize - 1] as usize + PACK_RECORD_BYTES).sum();
             prop_assert!(bytes <= PACK_BYTES_MAX && ids.len() <= PACK_FILES_MAX);
-            let is_full = bytes >= PACK_BYTES_TARGET || ids.len() >= (files.len() - seen.len()) / 16;
-            let is_full = is_full && (bytes >= PACK_BYTES_TARGET || ids.len() >= 8);
+            let share = ((files.len() - seen.len()) / 16).max(8);
+            let is_full = bytes >= PACK_BYTES_TARGET || ids.len() >= share;
             prop_assert!(is_full || at + 1 == packs.len(), "a pack sent half empty");
             seen.extend_from_slice(ids);
         }

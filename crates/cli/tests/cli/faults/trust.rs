@@ -29,6 +29,11 @@ fn a_daemon_with_a_token_serves_those_who_show_it_and_says_how_to() {
     copy(&mut daemon.cp()).expect(5).says(&["token is needed", "--token-file", "BANKFULL_TOKEN"]);
     let refused = copy(daemon.cp().arg("--token-file").arg(&wrong)).expect(5);
     refused.says(&["token is wrong"]);
+    // The connections that were begun with it are no news.
+    wait_until("both are done", || daemon.clients_done() >= 2);
+    let told = daemon.events();
+    let told = told.iter().filter(|event| event["event"] == "client_done").count();
+    assert_eq!((told, daemon.err().contains("handshake")), (2, false), "{}", daemon.err());
     assert!(!refused.err.contains("barley") && !refused.out.contains("barley"));
     assert!(!root.join("file").exists());
     copy(daemon.cp().arg("--token-file").arg(&right)).expect(0);
