@@ -161,6 +161,36 @@ pub fn set_user_timeout(s: impl AsFd, timeout: Duration) -> io::Result<()> {
     Ok(sockopt::set_tcp_user_timeout(s, millis)?)
 }
 
+/// Opens the receive window of a connection to about `bytes` at least, as far as the largest buffer
+/// that the kernel allows; from there on the kernel goes on tuning it, which a buffer set by
+/// `SO_RCVBUF` would end.
+///
+/// # Errors
+///
+/// What `setsockopt` answers for a socket that is none of TCP.
+pub fn open_window(s: impl AsFd, bytes: u32) -> io::Result<()> {
+    // To wake a reader only when so much is there, the kernel makes room for it at once
+    // (`tcp_set_rcvlowat`). Nobody waits for that much: it is taken back, and the room stays.
+    let most = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    for low_water in [most, 1] {
+        // SAFETY: the descriptor is open while `s` is borrowed; the kernel reads one int, which
+        // outlives the call.
+        let outcome = unsafe {
+            libc::setsockopt(
+                s.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                (&raw const low_water).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        if outcome != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 /// Sends up to `len` bytes of `file` from `offset` with one `sendfile`; the file's own offset does
 /// not move. The answer is the number of bytes taken, which may be below `len`; zero at the end of
 /// the file.

@@ -248,3 +248,18 @@ fn the_send_queue_counts_what_is_unacknowledged_until_it_is_read() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     assert_eq!(errno(send_queue_bytes(&listener)), libc::EINVAL);
 }
+
+#[test]
+fn an_opened_window_takes_what_nobody_reads_and_a_reader_is_woken_by_the_first_byte() {
+    let (mut near, mut far) = connected();
+    open_window(&far, 1 << 20).unwrap();
+    near.write_all(b"x").unwrap();
+    let mut some = [0; 8];
+    assert_eq!(far.read(&mut some).unwrap(), 1);
+    let total = 256 << 10;
+    std::thread::scope(|scope| {
+        scope.spawn(|| near.write_all(&vec![7; total]).unwrap());
+        let arrived = || tcp_info(&far).unwrap().bytes_received.unwrap();
+        wait_until("arrived", || arrived() > total as u64);
+    });
+}
