@@ -81,7 +81,7 @@ impl Dialler {
         for _ in 0..count {
             let (dialler, sender) = (self.clone(), sender.clone());
             // One that finds no thread is missing, and is made when it is needed.
-            let _ = thread::Builder::new().spawn(move || sender.send(dialler.dial()));
+            let _ = thread::Builder::new().spawn(move || drop(sender.send(dialler.dial())));
         }
         Begun(Mutex::new(Waiting { left: count, dialled: Some(dialled) }))
     }
