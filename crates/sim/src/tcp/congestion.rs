@@ -153,8 +153,6 @@ impl Congestion {
 struct Cubic {
     /// Window before the last reduction, lowered by fast convergence.
     window_max: f64,
-    /// Window before the last reduction.
-    window_prior: f64,
     epoch: Option<Epoch>,
 }
 
@@ -172,7 +170,6 @@ struct Epoch {
 impl Cubic {
     fn on_loss(&mut self, window: f64) {
         self.epoch = None;
-        self.window_prior = window;
         // Fast convergence (RFC 9438 §4.7).
         let is_shrinking = window < self.window_max;
         self.window_max = if is_shrinking { window * (1.0 + CUBIC_BETA) / 2.0 } else { window };
@@ -194,10 +191,10 @@ impl Cubic {
             origin: window_max.max(window),
             reno: window,
         });
-        // NewReno's growth with CUBIC's reduction (RFC 9438 §4.3).
-        let is_below = epoch.reno < self.window_prior;
-        let slope = if is_below { 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA) } else { 1.0 };
-        epoch.reno += slope * segments / window;
+        // NewReno's growth with CUBIC's reduction. RFC 9438 §4.3 has the slope of 1 above the last
+        // window; Linux does not (bictcp_update, tcp_cubic.c).
+        const SLOPE: f64 = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA);
+        epoch.reno += SLOPE * segments / window;
         let ahead = progress.now.saturating_sub(epoch.began) + progress.min_rtt;
         let curve = epoch.origin + CUBIC_C * (ahead.as_secs_f64() - epoch.k).powi(3);
         let target = curve.clamp(window, CUBIC_TARGET_MAX * window);
