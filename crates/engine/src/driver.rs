@@ -247,7 +247,7 @@ impl Drive<'_> {
         let crew = Crew::default();
         let run = |number, stream| sender.run_stream(number, stream);
         let is_over = || sender.is_settled();
-        thread::scope(|scope| {
+        let result = thread::scope(|scope| {
             scope.spawn(|| sender.walk(items));
             scope.spawn(|| sender.run_dry());
             self.man_streams(scope, &crew, streams, &run, &is_over);
@@ -260,8 +260,10 @@ impl Drive<'_> {
             if result.is_err() {
                 self.session.stop();
             }
-            result.map(|receiver| Ends { sender: self.tally.report(), receiver })
-        })
+            result
+        });
+        // Now that the streams have handed in what they measured.
+        result.map(|receiver| Ends { sender: self.tally.report(), receiver })
     }
 
     fn receive(
@@ -279,6 +281,7 @@ impl Drive<'_> {
         let is_over = || receiver.is_finished();
         thread::scope(|scope| {
             scope.spawn(|| receiver.run_compare(queue));
+            scope.spawn(|| receiver.finish_unasked());
             self.man_streams(scope, &crew, streams, &run, &is_over);
             let result = receiver.run_control(reader);
             if result.is_err() {

@@ -114,9 +114,11 @@ impl Guard {
         }
     }
 
-    /// Notes that this side, the sender, has sent `Finish`.
+    /// Notes that this side, the sender, has sent `Finish`. The receiver may have been done before.
     pub fn finish_sent(&mut self) {
-        self.phase = Phase::Finishing;
+        if self.phase == Phase::Running {
+            self.phase = Phase::Finishing;
+        }
     }
 
     /// Whether the transfer ended in order.
@@ -152,7 +154,8 @@ impl Guard {
 
     fn admit_from_receiver(&mut self, message: &Message) -> Result<(), WireError> {
         match (message, self.phase) {
-            (Message::Done(_), Phase::Finishing) => {
+            // Unasked, where it knows by itself that all is settled.
+            (Message::Done(_), Phase::Running | Phase::Finishing) => {
                 self.phase = Phase::Over;
                 Ok(())
             }
@@ -310,14 +313,22 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_is_done_only_after_the_sender_finished() {
-        let mut guard = Guard::new(Role::Sender);
+    fn a_receiver_is_done_once_asked_or_unasked_and_speaks_no_more() {
         let done = Message::Done(SideReport::default());
-        assert!(guard.admit(&done).is_err());
-        guard.finish_sent();
-        assert!(guard.admit(&Message::Wants(vec![])).is_err());
-        assert!(guard.admit(&Message::StreamEnded(1)).is_ok());
-        assert!(guard.admit(&done).is_ok());
-        assert!(guard.is_over());
+        for asked in [true, false] {
+            let mut guard = Guard::new(Role::Sender);
+            if asked {
+                guard.finish_sent();
+                assert!(guard.admit(&Message::Wants(vec![])).is_err());
+            }
+            assert!(guard.admit(&Message::StreamEnded(1)).is_ok());
+            assert!(!guard.is_over() && guard.admit(&done).is_ok() && guard.is_over());
+            // The sender's own word comes after it, where that was not needed.
+            guard.finish_sent();
+            assert!(guard.is_over());
+            for late in [&done, &Message::Wants(vec![]), &Message::Acks(vec![])] {
+                assert!(guard.admit(late).is_err(), "{late:?}");
+            }
+        }
     }
 }

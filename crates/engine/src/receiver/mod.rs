@@ -2,6 +2,7 @@
 //! blocks, and puts them in place. The rules are `bankfull_proto::plan`'s and
 //! `bankfull_proto::receive`'s; this drives them with real files and sockets.
 
+mod ending;
 mod part;
 mod place;
 mod want;
@@ -26,6 +27,7 @@ use bankfull_proto::wire::control::{
     Aborted, Cause, Entry, Failed, Failure, FileRuns, Message, Sealed, SideReport,
 };
 use bankfull_sys::Dir;
+use ending::Ending;
 use part::{Holder, Part};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -119,6 +121,9 @@ pub(crate) struct Receiver<'a> {
     /// Files whose content is to be compared; closed when the sender has finished.
     compare: Mutex<Option<mpsc::Sender<Arc<Incoming>>>>,
     finished: AtomicBool,
+    ending: Arc<Ending>,
+    /// Whether the sender was told that all is done.
+    done: Mutex<bool>,
 }
 
 impl<'a> Receiver<'a> {
@@ -136,6 +141,9 @@ impl<'a> Receiver<'a> {
             None => dirs.plan(target.shown),
         }
         let (compare, queue) = mpsc::channel();
+        let ending = Arc::<Ending>::default();
+        let released = Arc::clone(&ending);
+        session.on_stop(move || released.release());
         let receiver = Self {
             session,
             outbox,
@@ -155,6 +163,8 @@ impl<'a> Receiver<'a> {
             boot: bankfull_sys::boot_id().unwrap_or(part::UNKNOWN_BOOT),
             compare: Mutex::new(Some(compare)),
             finished: AtomicBool::new(false),
+            ending,
+            done: Mutex::default(),
         };
         (receiver, queue)
     }
@@ -174,6 +184,7 @@ impl<'a> Receiver<'a> {
                     }
                     self.finished.store(true, Ordering::Relaxed);
                     lock(&self.compare).take();
+                    self.ending.release();
                     return Ok(report);
                 }
                 other => self.on_message(other)?,
@@ -181,9 +192,20 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Everything is received and the streams have ended: directories get their metadata, and the
-    /// sender is told.
+    /// Finishes as soon as the sender can have nothing more to say, unless it asks first.
+    pub(crate) fn finish_unasked(&self) {
+        if self.ending.wait() {
+            self.finish();
+        }
+    }
+
+    /// Everything is received: directories get their metadata, and the sender is told. Only once;
+    /// who comes second waits for that.
     pub(crate) fn finish(&self) {
+        let mut done = lock(&self.done);
+        if std::mem::replace(&mut *done, true) {
+            return;
+        }
         self.settle_dirs();
         if self.fsync == Fsync::End && !self.dry_run {
             let synced = self.base.as_ref().map_or(Ok(()), |base| base.sync_filesystem());
@@ -201,6 +223,7 @@ impl<'a> Receiver<'a> {
             Message::EntriesEnd(totals) => {
                 add(&self.tally.counts.specials, totals.specials);
                 self.tally.counts.total_is_final.store(true, Ordering::Relaxed);
+                self.ending.all_announced();
             }
             Message::Problem(problem) => self.tally.problem_there(problem),
             Message::Holes(holes) => self.on_holes(&holes)?,
@@ -364,6 +387,7 @@ impl<'a> Receiver<'a> {
             Ok(()) => {
                 self.small_done(&incoming, None);
                 self.outbox.finished(&[id]);
+                self.ending.said(1);
             }
             Err(e) => self.fail_file(id, &self.write_failure(&incoming, &e)),
         }
@@ -442,6 +466,7 @@ impl<'a> Receiver<'a> {
                 let hash = hash.map(|hash| hash.to_string());
                 self.tally.file_copied(self.path(&incoming), incoming.entry.size, hash);
                 self.outbox.finished(&[id]);
+                self.ending.said(1);
             }
             Err(failure) => self.fail_file(id, &failure),
         }
@@ -499,6 +524,7 @@ impl<'a> Receiver<'a> {
                 self.problem(self.path(&incoming), failure);
             }
         }
+        self.ending.said(1);
     }
 
     /// Nothing failed, but the user should know.
@@ -519,6 +545,7 @@ impl<'a> Receiver<'a> {
         lock(&self.ledger).finish(id);
         let outcome = crate::event::Outcome::WouldCopy;
         self.tally.settled(self.path(&incoming), outcome, incoming.entry.size, None);
+        self.ending.said(1);
     }
 
     /// Directories get mode and time last, deepest first, when nothing is put in them any more.

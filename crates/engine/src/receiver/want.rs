@@ -30,6 +30,8 @@ const WANTS_MAX: usize = 128;
 impl Receiver<'_> {
     /// Takes in announced entries and answers for each file and symlink.
     pub(super) fn on_entries(&self, entries: Vec<Entry>) -> Result<(), Error> {
+        let answered = entries.iter().filter(|entry| entry.kind != EntryKind::Dir).count();
+        self.ending.announced(answered)?;
         let mut wants = Vec::new();
         let mut made = Vec::new();
         for entry in entries {
@@ -54,6 +56,8 @@ impl Receiver<'_> {
         if !made.is_empty() {
             self.outbox.finished(&made);
         }
+        let settled = wants.iter().filter(|want| settles(want.verdict)).count();
+        self.ending.said(settled + made.len());
         Ok(())
     }
 
@@ -348,6 +352,11 @@ impl Receiver<'_> {
 
 fn answer(file: u64, verdict: Verdict) -> Want {
     Want { file, verdict, have: Vec::new(), hash: None, failure: None }
+}
+
+/// Whether nothing more is said of a file after this answer.
+fn settles(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Skip | Verdict::Refused | Verdict::WouldSend)
 }
 
 fn refused(file: u64, failure: Failure) -> Want {

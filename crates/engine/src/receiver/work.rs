@@ -26,11 +26,13 @@ pub(super) struct Worker<'r, 'a> {
     stream: ReadAhead,
     meter: Meter,
     pack: Vec<u8>,
+    /// Files that are in place, as the sender was told.
+    said: usize,
 }
 
 impl<'r, 'a> Worker<'r, 'a> {
     pub(super) fn new(receiver: &'r Receiver<'a>, stream: ReadAhead) -> Self {
-        Self { receiver, stream, meter: Meter::start(), pack: Vec::new() }
+        Self { receiver, stream, meter: Meter::start(), pack: Vec::new(), said: 0 }
     }
 
     /// Works until the sender ends the stream. An error is the connection's, or the sender's fault
@@ -52,6 +54,8 @@ impl<'r, 'a> Worker<'r, 'a> {
                 Taken::Piece(_) | Taken::Tag(_) => return Err(io::ErrorKind::InvalidData.into()),
             }
             self.account();
+            // Last of all, for with that it may be known that all is done.
+            self.receiver.ending.said(std::mem::take(&mut self.said));
         }
     }
 
@@ -189,6 +193,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             self.take_packed(packed, &mut done)?;
         }
         self.receiver.outbox.finished(&done);
+        self.said += done.len();
         self.meter.mark(Stage::Write);
         self.pack = pack;
         Ok(())

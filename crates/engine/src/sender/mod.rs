@@ -15,6 +15,7 @@ use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::{ENTRY_BATCH_BYTES, ENTRY_BATCH_COUNT_MAX, RUNS_MAX};
 use bankfull_proto::send::{Next, SendLedger, Work};
 use bankfull_proto::session::{Guard, Role};
+use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
     Aborted, Cause, Entry, EntryKind, Failure, FileRuns, Message, Problem, Sealed, SideReport,
     Totals, Verdict, Want,
@@ -86,7 +87,11 @@ impl<'a> Sender<'a> {
             let message = reader.next()?;
             lock(&self.guard).admit(&message)?;
             match message {
-                Message::Done(report) => return Ok(report),
+                // It may come unasked. The finish follows all the same.
+                Message::Done(report) if self.is_settled() => return Ok(report),
+                Message::Done(_) => {
+                    return Err(WireError::Unexpected("the receiver is done too early").into());
+                }
                 other => self.on_message(other)?,
             }
             self.notify_if_settled();

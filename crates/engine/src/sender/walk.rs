@@ -60,8 +60,11 @@ impl Sender<'_> {
         }
         self.flush_announced();
         self.tally.counts.total_is_final.store(true, Ordering::Relaxed);
-        self.outbox.post(&Message::EntriesEnd(self.totals()));
-        self.with_ledger(|ledger| ledger.end_of_entries());
+        // In one, for the receiver may say that it is done as soon as it reads this.
+        self.with_ledger(|ledger| {
+            self.outbox.post(&Message::EntriesEnd(self.totals()));
+            ledger.end_of_entries();
+        });
         self.notify_if_settled();
     }
 

@@ -307,6 +307,53 @@ fn a_block_that_arrives_damaged_is_asked_for_again_and_then_taken() {
 }
 
 #[test]
+fn a_client_that_can_have_nothing_more_to_say_is_told_that_all_is_done() {
+    let scene = Scene::new(&[]);
+    let mut peer = scene.announced(vec![entry(1, b"f", 5), entry(2, b"g", MIB as u64)]);
+    let mut stream = peer.attach(0);
+    peer.send(&Message::EntriesEnd(Totals::default()));
+    let content = vec![1; MIB];
+    send(&mut stream, &block(2, MIB, 0, &content));
+    assert!(matches!(peer.receive(), Some(Message::Acks(_))));
+    peer.send(&Message::Sealed(Sealed { file: 2, hash: Some(FileHash::of(&content).0) }));
+    assert_eq!(peer.receive(), Some(Message::Finished(vec![2])));
+    send(&mut stream, &pack(&[(1, b"hello")], 1));
+    assert_eq!(peer.receive(), Some(Message::Finished(vec![1])));
+    assert!(matches!(peer.receive(), Some(Message::Done(_))));
+    assert_eq!(fs::read(scene.scratch.join("root/f")).unwrap(), b"hello");
+    // It ends the session in order all the same, and is not answered twice.
+    send(&mut stream, &Header::End.encode());
+    peer.send(&Message::Finish(Default::default()));
+    drop((peer, stream));
+    let mut peer = scene.pushing();
+    peer.send(&Message::EntriesEnd(Totals::default()));
+    assert!(matches!(peer.receive(), Some(Message::Done(_))));
+    peer.send(&Message::Entries(vec![entry(1, b"late", 5)]));
+    peer.expect_refusal(Cause::Protocol, "after the end");
+    scene.check();
+}
+
+#[test]
+fn a_client_that_may_announce_a_file_again_is_not_done_unasked() {
+    let scene = Scene::new(&[]);
+    let mut peer = scene.announced(vec![entry(1, b"f", 5)]);
+    peer.send(&Message::EntriesEnd(Totals::default()));
+    let failure = Failure::new(Cause::Changed, "it changed");
+    let aborted = |file, again| Message::Aborted(Aborted { file, failure: failure.clone(), again });
+    peer.send(&aborted(1, true));
+    // Time enough to say something.
+    thread::sleep(Duration::from_millis(200));
+    peer.send(&Message::Entries(vec![entry(2, b"f", 5)]));
+    assert!(matches!(peer.receive(), Some(Message::Wants(_))));
+    peer.send(&aborted(2, false));
+    thread::sleep(Duration::from_millis(200));
+    peer.send(&Message::Finish(Default::default()));
+    assert!(matches!(peer.receive(), Some(Message::Done(_))));
+    drop(peer);
+    scene.check();
+}
+
+#[test]
 fn a_file_whose_hash_differs_as_a_whole_is_not_put_in_place() {
     let scene = Scene::new(&[]);
     let mut peer = scene.announced(vec![entry(1, b"f", MIB as u64)]);

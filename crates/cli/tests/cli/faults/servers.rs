@@ -5,8 +5,11 @@ use super::super::harness::{
     Done, FakeServer, Peer, Scratch, cp, entry, run_for, snapshot, welcome,
 };
 use bankfull_proto::blocks::Run;
-use bankfull_proto::wire::control::{Entry, EntryKind, FileRuns, Message, Opened, Source, Totals};
+use bankfull_proto::wire::control::{
+    Entry, EntryKind, FileRuns, Message, Opened, Source, Totals, Verdict, Want,
+};
 use std::fs;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 /// A client that fetches into `work/in`; beside that, nothing may change.
@@ -131,4 +134,42 @@ fn rubbish_where_a_message_should_be_is_refused() {
 fn a_file_larger_than_memory_could_count_is_refused() {
     let done = fetch_entries(vec![Entry { size: 1 << 62, ..entry(1, b"huge", 1 << 40) }]);
     done.expect(12).says(&["is not allowed"]);
+}
+
+/// A client that sends one file to a server which, when everything is announced, says this.
+fn push_to(answer: &'static [Verdict]) -> (Done, bool) {
+    let (asked, heard) = mpsc::channel();
+    let asked = Mutex::new(asked);
+    let server = FakeServer::greeted(move |peer, _| {
+        peer.send(&welcome(1));
+        peer.receive();
+        peer.send(&Message::Opened(Opened::default()));
+        while !matches!(peer.receive(), None | Some(Message::EntriesEnd(_))) {}
+        for &verdict in answer {
+            let want = Want { file: 1, verdict, have: Vec::new(), hash: None, failure: None };
+            peer.send(&Message::Wants(vec![want]));
+        }
+        peer.send(&Message::Done(Default::default()));
+        let finished = matches!(peer.receive(), Some(Message::Finish(_)));
+        asked.lock().unwrap().send(finished).unwrap();
+    });
+    let here = Scratch::new();
+    fs::write(here.join("file"), "content").unwrap();
+    let mut command = cp();
+    command.args(["--accept-new", "--streams", "1", "--state-dir"]).arg(here.join("state"));
+    command.arg(here.join("file")).arg(server.url());
+    let done = run_for(&mut command, Duration::from_secs(30));
+    (done, heard.recv_timeout(Duration::from_secs(10)).unwrap())
+}
+
+#[test]
+fn a_server_may_be_done_before_it_is_asked_but_not_before_every_file_is_settled() {
+    let (done, finished) = push_to(&[Verdict::Skip]);
+    done.expect(0);
+    assert!(finished, "the session does not end in order");
+    for too_early in [&[][..], &[Verdict::Send]] {
+        let (done, finished) = push_to(too_early);
+        done.expect(12).says(&["done too early"]);
+        assert!(!finished);
+    }
 }
