@@ -1,6 +1,6 @@
 //! Connections that break or go silent while both sides live, by a proxy between them.
 
-use super::super::harness::{Daemon, Proxy, Tree, assert_same, litter, run, wait_until};
+use super::super::harness::{Daemon, Proxy, Tree, assert_same, far_host, litter, run, wait_until};
 use super::{Left, check_resumed};
 use std::path::PathBuf;
 use std::process::Command;
@@ -110,7 +110,7 @@ fn silence_is_a_timeout_and_the_same_command_continues() {
         let started = Instant::now();
         let done = run(scene.command(push).args(["--timeout", "4"])).expect(30);
         assert!(started.elapsed() < Duration::from_secs(15), "it took {:?}", started.elapsed());
-        done.says(&["127.0.0.1", "run the same command again"]);
+        done.says(&[far_host(), "run the same command again"]);
 
         scene.proxy.mend();
         let done = run(&mut scene.command(push)).expect(0);
@@ -126,7 +126,7 @@ fn expect_timeout_from_the_start(seconds: &str) {
     let scene = Scene::new(&[]);
     scene.proxy.stall_after(0);
     let started = Instant::now();
-    run(scene.command(true).args(["--timeout", seconds])).expect(30).says(&["127.0.0.1"]);
+    run(scene.command(true).args(["--timeout", seconds])).expect(30).says(&[far_host()]);
     assert!(started.elapsed() < Duration::from_secs(12), "it took {:?}", started.elapsed());
 }
 
