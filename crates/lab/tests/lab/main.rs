@@ -13,6 +13,7 @@
 
 mod cleanup;
 mod conformance;
+mod copies;
 
 use bankfull_lab::emulator::Recording;
 use bankfull_lab::error::LabError;
