@@ -17,7 +17,7 @@ mod tree;
 
 pub(crate) use compare::{assert_same, differences, snapshot};
 pub(crate) use daemon::Daemon;
-pub(crate) use far::{connect_far, far_address, far_host, is_over_path, patience};
+pub(crate) use far::{connect_far, far_address, far_host, is_over_path};
 pub(crate) use journals::{journals, litter};
 pub(crate) use peer::{FakeServer, Peer, Wire, entry, hello, open_push, welcome};
 pub(crate) use proxy::Proxy;

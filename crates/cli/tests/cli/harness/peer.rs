@@ -248,8 +248,8 @@ impl FakeServer {
             peer.send_raw(&MAGIC);
             if let Some(Message::Hello(hello)) = peer.receive() {
                 serve(&mut peer, hello);
-                // The client closes when it has heard enough.
-                peer.refusal();
+                // The client closes when it has heard enough; when all is done, the sender does.
+                while peer.receive().is_some_and(|said| !matches!(said, Message::Done(_))) {}
             }
         })
     }
