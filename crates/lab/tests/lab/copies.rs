@@ -2,8 +2,7 @@
 //! tree goes both ways and arrives whole. One network serves both directions of a test at once.
 //!
 //! The program is the one that the workspace's tests have built; without it these are skipped with
-//! a word. `bankfull-lab path` with the tests of the command runs all of those over such a path, see
-//! `docs/lab.md`.
+//! a word. `scripts/over-path` runs all tests of the command across such a path, see `docs/lab.md`.
 
 use super::start;
 use bankfull_control::{Bytes, Rate};
