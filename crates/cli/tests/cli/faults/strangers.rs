@@ -201,8 +201,12 @@ fn strangers_on_an_agents_data_port_neither_exhaust_it_nor_keep_its_client_out()
     let paths = vec![PathBytes(here.path().as_os_str().as_encoded_bytes().to_vec())];
     peer.send(&Message::Open(Open { paths, ..open }));
     assert!(matches!(peer.receive(), Some(Message::Opened(_))));
-    // Three times what it has room for, and nobody says a word.
-    let strangers: Vec<_> = (0..250).map(|_| connect_far(port)).collect();
+    // Three times what it has room for, soon enough to be there together, and nobody says a word.
+    let group = || (0..25).map(|_| connect_far(port)).collect::<Vec<_>>();
+    let strangers: Vec<_> = thread::scope(|scope| {
+        let groups: Vec<_> = (0..10).map(|_| scope.spawn(group)).collect();
+        groups.into_iter().flat_map(|group| group.join().unwrap()).collect()
+    });
     for (stream, encrypted) in [(0, true), (1, false)] {
         let started = Instant::now();
         let mut wire = peer.attach_with(stream, &peer.welcome.session_key, encrypted);
