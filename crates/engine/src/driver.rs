@@ -199,13 +199,15 @@ impl Drive<'_> {
         let result = match result {
             Ok(times) => Ok(times),
             Err(error) => {
+                self.session.stop();
                 // What ended the session comes first; what the control thread saw may only follow.
-                self.session.fail(error);
-                Err(self.session.take_error().unwrap_or_else(Error::interrupted))
+                // But where a connection broke, the peer's last word is why.
+                let first = self.session.take_error();
+                Err(first.filter(|first| !(is_loss(first) && error.is_said())).unwrap_or(error))
             }
         };
         if let Err(error) = &result
-            && (error.is_said() || !matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout))
+            && !is_loss(error)
         {
             outbox.post(&Message::Error(error.to_failure()));
         }
@@ -401,6 +403,11 @@ impl Drive<'_> {
             thread::sleep(TICK.min(delay));
         }
     }
+}
+
+/// Whether an error is no more than the loss of a connection.
+fn is_loss(error: &Error) -> bool {
+    !error.is_said() && matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout)
 }
 
 fn broken() -> Error {

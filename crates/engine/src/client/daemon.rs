@@ -5,7 +5,7 @@ use super::{Far, Request, run};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Route, Summary};
-use crate::net::control::{ControlReader, RUN_AGAIN, split_tls};
+use crate::net::control::{ControlReader, RUN_AGAIN, close_when_heard, split_tls};
 use crate::net::known_hosts::KnownHosts;
 use crate::net::stream::configure;
 use crate::net::tls;
@@ -48,7 +48,7 @@ pub(crate) fn transfer(
         reader: ControlReader::new(input, name.clone(), RUN_AGAIN),
         output,
         wake: Box::new(move || drop(wake.shutdown(Shutdown::Read))),
-        close: Arc::new(move || drop(close.shutdown(Shutdown::Both))),
+        close: Arc::new(move || close_when_heard(&close)),
         peer: name.clone(),
         route: Route::Daemon,
         noise_bytes_max: 0,
