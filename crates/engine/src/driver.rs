@@ -203,11 +203,11 @@ impl Drive<'_> {
                 // What ended the session comes first; what the control thread saw may only follow.
                 // But where a connection broke, the peer's last word is why.
                 let first = self.session.take_error();
-                Err(first.filter(|first| !(is_loss(first) && error.is_said())).unwrap_or(error))
+                Err(first.filter(|first| !first.is_loss() || error.is_loss()).unwrap_or(error))
             }
         };
         if let Err(error) = &result
-            && !is_loss(error)
+            && (error.is_said() || !matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout))
         {
             outbox.post(&Message::Error(error.to_failure()));
         }
@@ -403,11 +403,6 @@ impl Drive<'_> {
             thread::sleep(TICK.min(delay));
         }
     }
-}
-
-/// Whether an error is no more than the loss of a connection.
-fn is_loss(error: &Error) -> bool {
-    !error.is_said() && matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout)
 }
 
 fn broken() -> Error {

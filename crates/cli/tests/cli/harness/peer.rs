@@ -102,6 +102,11 @@ impl Peer {
         let _ = self.wire.write_all(bytes).and_then(|()| self.wire.flush());
     }
 
+    /// Closes the connection with all that was not read, which resets it.
+    pub(crate) fn hang_up(&mut self) {
+        self.wire = Box::new(io::Cursor::new(Vec::new()));
+    }
+
     /// The next message that is no sign of life; `None` when the connection was closed.
     pub(crate) fn receive(&mut self) -> Option<Message> {
         let mut buffer = vec![0; 64 << 10];
