@@ -260,9 +260,12 @@ fn files(wanted: impl Fn(&Path) -> bool) -> Fallible<Vec<TextFile>> {
             let entry = entry?;
             let kind = entry.file_type()?;
             let path = entry.path();
-            if kind.is_dir() && !NOT_OURS.iter().any(|name| entry.file_name() == *name) {
+            // In a work tree of git's, `.git` is a file.
+            let is_ours = !NOT_OURS.iter().any(|name| entry.file_name() == *name);
+            if kind.is_dir() && is_ours {
                 dirs.push(path);
             } else if kind.is_file()
+                && is_ours
                 && wanted(&path)
                 && let Ok(text) = String::from_utf8(fs::read(&path)?)
             {

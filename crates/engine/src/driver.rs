@@ -199,9 +199,11 @@ impl Drive<'_> {
         let result = match result {
             Ok(times) => Ok(times),
             Err(error) => {
+                self.session.stop();
                 // What ended the session comes first; what the control thread saw may only follow.
-                self.session.fail(error);
-                Err(self.session.take_error().unwrap_or_else(Error::interrupted))
+                // But where a connection broke, the peer's last word is why.
+                let first = self.session.take_error();
+                Err(first.filter(|first| !first.is_loss() || error.is_loss()).unwrap_or(error))
             }
         };
         if let Err(error) = &result

@@ -14,6 +14,8 @@ pub struct Error {
     message: String,
     /// The cause in the protocol's terms, where it is known more exactly.
     cause: Option<Cause>,
+    /// The peer said so.
+    heard: bool,
 }
 
 /// Causes that a program may want to tell apart.
@@ -45,7 +47,7 @@ pub enum ErrorKind {
 impl Error {
     /// An error of a kind with its one line.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), cause: None }
+        Self { kind, message: message.into(), cause: None, heard: false }
     }
 
     /// The cause.
@@ -57,6 +59,12 @@ impl Error {
     /// Whether it was stated in the protocol's terms, so that the peer can be told.
     pub(crate) fn is_said(&self) -> bool {
         self.cause.is_some()
+    }
+
+    /// Whether it is no more than the loss of a connection, or its silence.
+    pub(crate) fn is_loss(&self) -> bool {
+        let is_network = matches!(self.kind, ErrorKind::Network | ErrorKind::Timeout);
+        is_network && !self.heard && !self.is_said()
     }
 
     /// A local file or directory could not be used: what was tried, and the operating system's
@@ -119,7 +127,8 @@ impl Error {
             Cause::Cancelled => ErrorKind::Network,
             _ => ErrorKind::Local,
         };
-        Self::new(kind, format!("the far side says: {}", printable(&failure.text)))
+        let text = format!("the far side says: {}", printable(&failure.text));
+        Self { heard: true, ..Self::new(kind, text) }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink};
 use crate::host::{Caller, Host, Policy};
-use crate::net::control::{ControlReader, split_tls};
+use crate::net::control::{ControlReader, close_when_heard, split_tls};
 use crate::net::identity::Identity;
 use crate::net::stream::Socket;
 use crate::net::tls;
@@ -197,7 +197,7 @@ impl Server {
             reader: ControlReader::new(input, peer.to_owned(), ""),
             output,
             wake: Box::new(move || drop(wake.shutdown(Shutdown::Read))),
-            close: Arc::new(move || drop(close.shutdown(Shutdown::Both))),
+            close: Arc::new(move || close_when_heard(&close)),
             streams_max: u32::try_from(room).unwrap_or(u32::MAX).min(STREAMS_MAX),
             data_port: None,
             data_hosts: Vec::new(),

@@ -6,7 +6,7 @@ use super::{Far, Greeted, Request, run};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Route, Summary};
-use crate::net::control::{ControlReader, RUN_AGAIN, split_tls};
+use crate::net::control::{ControlReader, RUN_AGAIN, close_when_heard, split_tls};
 use crate::net::known_hosts::KnownHosts;
 use crate::net::stream::{configure, rtt_of};
 use crate::net::tls;
@@ -60,7 +60,7 @@ pub(crate) fn transfer(
         reader: ControlReader::new(input, name.clone(), RUN_AGAIN),
         output,
         wake: Box::new(move || drop(wake.shutdown(Shutdown::Read))),
-        close: Arc::new(move || drop(close.shutdown(Shutdown::Both))),
+        close: Arc::new(move || close_when_heard(&close)),
         peer: name.clone(),
         route: Route::Daemon,
         noise_bytes_max: 0,

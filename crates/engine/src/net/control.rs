@@ -15,9 +15,10 @@ use bankfull_proto::{blocks::Run, wire::WireError};
 use rustls::Connection;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 const READ_BYTES: usize = 64 << 10;
 
@@ -35,6 +36,25 @@ const NUMBER_BYTES: usize = 16;
 /// going on to report the panic.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long a connection stays open for last words that the peer's host has not acknowledged.
+/// [ours: at a round trip of 150 ms enough for one retransmission, and short where nobody is there]
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How often that is looked at.
+const LAST_WORDS_LOOK: Duration = Duration::from_millis(5);
+
+/// Ends a control connection once the peer's host has what was written. A socket that is closed
+/// while something in it is unread, or still comes, resets the connection; then the reason for the
+/// end is not sent again where it was lost on its way.
+pub(crate) fn close_when_heard(socket: &TcpStream) {
+    let until = Instant::now() + LAST_WORDS;
+    let waits = || bankfull_sys::send_queue_bytes(socket).is_ok_and(|bytes| bytes > 0);
+    while waits() && Instant::now() < until {
+        thread::sleep(LAST_WORDS_LOOK);
+    }
+    let _ = socket.shutdown(Shutdown::Both);
 }
 
 /// Writes to the peer at once: before a session runs there is no outbox.

@@ -54,7 +54,8 @@ pub struct Flags {
     at_receiver: Option<String>,
 
     /// The command at the sender's side. `{receiver}` and `{sender}` in it stand for the addresses,
-    /// which are in the variables RECEIVER and SENDER, too
+    /// which are in the variables RECEIVER and SENDER, too. RECEIVER_NAMESPACE has the name of the
+    /// receiver's network namespace, for a command that starts programs there
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -122,6 +123,7 @@ fn command(network: &Network, program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("RECEIVER", Hosts::address(network.receiver()).to_string());
     command.env("SENDER", Hosts::address(0).to_string());
+    command.env("RECEIVER_NAMESPACE", network.hosts().namespace(network.receiver()));
     command
 }
 

@@ -107,6 +107,7 @@ fn the_exit_code_is_the_commands() {
     assert_eq!(code("exit 0"), Some(0));
     assert_eq!(code("exit 7"), Some(7));
     assert_eq!(code("[ $RECEIVER = 10.77.0.2 ] && [ $SENDER = 10.77.0.1 ]"), Some(0));
+    assert_eq!(code("ip netns exec $RECEIVER_NAMESPACE ip address | grep -q 10.77.0.2/"), Some(0));
     assert_eq!(code("[ {receiver} = 10.77.0.2 ]"), Some(0));
 }
 

@@ -13,6 +13,7 @@
 
 mod cleanup;
 mod conformance;
+mod copies;
 mod scenarios;
 
 use bankfull_lab::emulator::Recording;

@@ -1,6 +1,8 @@
 //! Far sides over ssh that cannot be reached or started, and shells that talk too much.
 
-use super::super::harness::{Scratch, SshServer, assert_same, cp, run, set_mode, write_file};
+use super::super::harness::{
+    Scratch, SshServer, assert_same, cp, far_host, run, set_mode, write_file,
+};
 use std::process::Command;
 
 /// Sends a file with a command that is given everything but the operands.
@@ -15,7 +17,8 @@ fn a_far_side_without_the_program_gets_one_line_with_every_way_out() {
     let here = Scratch::new();
     let mut command = ssh.cp_without_program();
     let done = send(&here, command.args(["--remote-bankfull", "/no/such/bankfull"])).expect(14);
-    done.says(&["127.0.0.1 has no /no/such/bankfull", "correct --remote-bankfull", "--deploy"]);
+    let no_program = format!("{} has no /no/such/bankfull", far_host());
+    done.says(&[&no_program, "correct --remote-bankfull", "--deploy"]);
     assert_eq!(done.err.lines().count(), 1, "{}", done.err);
     assert!(!here.join("out").exists());
 }
@@ -30,10 +33,11 @@ fn a_login_that_fails_is_left_to_ssh_to_explain() {
     let done = send(&here, command.args(["-o", "StrictHostKeyChecking=no"])).expect(14);
     let line = format!(
         "try `ssh -p {} -F none -o BatchMode=yes -o IdentityFile=none -o \
-         UserKnownHostsFile=/dev/null -o StrictHostKeyChecking=no 127.0.0.1 true`",
-        ssh.port
+         UserKnownHostsFile=/dev/null -o StrictHostKeyChecking=no {} true`",
+        ssh.port,
+        far_host()
     );
-    done.says(&["could not log in to 127.0.0.1", &line]);
+    done.says(&[&format!("could not log in to {}", far_host()), &line]);
 }
 
 #[test]
@@ -73,11 +77,11 @@ fn a_far_side_that_is_some_other_program_is_told_from_bankfull() {
     let mut command = cp();
     // Whatever it is asked to run, this prints and ends well.
     let done = send(&here, command.args(["--ssh-command", "echo hello"])).expect(12);
-    done.says(&["bankfull on 127.0.0.1 is no bankfull", "--remote-bankfull"]);
+    done.says(&[&format!("bankfull on {} is no bankfull", far_host()), "--remote-bankfull"]);
     let Some(ssh) = SshServer::start() else { return };
     let mut command = ssh.cp_without_program();
     let done = send(&here, command.args(["--remote-bankfull", "/bin/ls"])).expect(12);
-    done.says(&["/bin/ls on 127.0.0.1 is no bankfull"]);
+    done.says(&[&format!("/bin/ls on {} is no bankfull", far_host())]);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Places that are missing, of the wrong kind, not ours to use, or outside what is served.
 
 use super::super::harness::{
-    Daemon, Scratch, cp, is_root, run, set_mode, snapshot, unprivileged, write_file,
+    Daemon, Scratch, cp, far_address, is_root, run, run_there, set_mode, snapshot, unprivileged,
+    write_file,
 };
 use super::check_alive;
 use crate::command;
@@ -98,8 +99,8 @@ fn a_port_in_use_is_named_with_the_flag_for_another() {
     let here = Scratch::new();
     let mut daemon = Daemon::start(here.path(), &[]);
     let mut serve = command();
-    serve.arg("serve").arg(here.path()).arg("--listen").arg(format!("127.0.0.1:{}", daemon.port));
-    let done = run(serve.arg("--state-dir").arg(here.join("state"))).expect(10);
+    serve.arg("serve").arg(here.path()).arg("--listen").arg(far_address(daemon.port));
+    let done = run_there(serve.arg("--state-dir").arg(here.join("state"))).expect(10);
     done.says(&[&daemon.port.to_string(), "in use", "--listen"]);
     check_alive(&mut daemon);
 }
@@ -149,7 +150,7 @@ fn a_daemon_of_an_ordinary_user_says_what_it_may_not_do() {
     set_mode(&root, 0o777);
     let state = scratch.dir("state");
     set_mode(&state, 0o777);
-    serve.args(["serve", "--json", "--listen", "127.0.0.1:0"]).arg(&root).arg("--state-dir");
+    serve.args(["serve", "--json", "--listen", &far_address(0)]).arg(&root).arg("--state-dir");
     let daemon = Daemon::from_command(serve.arg(state.join("own")));
     let here = Scratch::new();
     let whole = run(daemon.cp().arg(daemon.url("")).arg(here.join("in"))).expect(23);

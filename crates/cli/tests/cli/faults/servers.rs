@@ -2,15 +2,20 @@
 //! its destination.
 
 use super::super::harness::{
-    Done, FakeServer, Peer, Scratch, cp, entry, run_for, snapshot, welcome,
+    Done, FakeServer, Peer, Scratch, cp, entry, is_over_path, run_for, snapshot, welcome,
 };
 use bankfull_proto::blocks::Run;
 use bankfull_proto::wire::control::{
-    Entry, EntryKind, FileRuns, Message, Opened, Source, Totals, Verdict, Want,
+    Cause, Entry, EntryKind, Failure, FileRuns, Message, Opened, Source, Totals, Verdict, Want,
 };
 use std::fs;
 use std::sync::{Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
+
+/// Entries of 200 bytes each that are more than the buffers of two sockets hold by default, 4 MiB
+/// for sending and 6 for receiving (tcp(7)), and few enough to be made at once.
+const ANNOUNCED: usize = 60_000;
 
 /// A client that fetches into `work/in`; beside that, nothing may change.
 fn fetch_from(serve: impl Fn(&mut Peer) + Send + Sync + 'static) -> Done {
@@ -122,6 +127,36 @@ fn a_server_that_says_it_is_finished_but_does_not_end_its_streams_is_not_waited_
     command.arg(server.url()).arg(here.join("in"));
     let done = run_for(&mut command, Duration::from_secs(12)).expect(30);
     done.says(&["does not end its data connections"]);
+}
+
+#[test]
+fn a_reason_that_comes_just_before_a_reset_is_told() {
+    let here = Scratch::bulk();
+    fs::create_dir(here.join("tree")).unwrap();
+    // More announcements than fit on the way to somebody who does not read them.
+    for n in 0..ANNOUNCED {
+        fs::write(here.join("tree").join(format!("{n:0200}")), b"").unwrap();
+    }
+    let server = FakeServer::greeted(|peer, _| {
+        peer.send(&welcome(1));
+        peer.receive();
+        let source = Source { name: b"tree".to_vec(), is_dir: true, contents: false };
+        peer.send(&Message::Opened(Opened { sources: vec![source], landing: Vec::new() }));
+        peer.wait_for_streams(1);
+        // Until nothing more fits.
+        thread::sleep(Duration::from_secs(1));
+        let reason = Failure::new(Cause::Cancelled, "the server was shut down");
+        peer.send(&Message::Error(reason));
+        if is_over_path() {
+            // What is lost on its way must come again before the reset.
+            thread::sleep(Duration::from_secs(2));
+        }
+        peer.hang_up();
+    });
+    let mut command = cp();
+    command.args(["--accept-new", "--streams", "1", "--state-dir"]).arg(here.join("state"));
+    command.arg(here.join("tree")).arg(server.url());
+    run_for(&mut command, Duration::from_secs(30)).expect(10).says(&["the server was shut down"]);
 }
 
 #[test]

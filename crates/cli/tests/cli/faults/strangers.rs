@@ -1,7 +1,8 @@
 //! Far sides that are no bankfull, or one from the future, or do not answer at all.
 
 use super::super::harness::{
-    Daemon, Done, FakeServer, Peer, Scratch, cp, hello, open_push, run_for, wait_until, welcome,
+    Daemon, Done, FakeServer, Peer, Scratch, connect_far, cp, hello, open_push, run_for,
+    wait_until, welcome,
 };
 use super::check_alive;
 use bankfull_proto::limits::HELLO_FRAME_BYTES_MAX;
@@ -9,7 +10,6 @@ use bankfull_proto::wire::attach::REPLY_BYTES;
 use bankfull_proto::wire::control::{Cause, Failure, Message, Open, PathBytes};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -116,7 +116,7 @@ fn whoever_speaks_http_to_a_daemon_gets_an_answer_in_http() {
 
 /// What a daemon answers to bytes that are no TLS.
 fn say(port: u16, bytes: &[u8]) -> String {
-    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut socket = connect_far(port);
     socket.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
     let _ = socket.write_all(bytes);
     let mut answer = Vec::new();
@@ -137,12 +137,12 @@ fn rubbish_on_the_port_is_not_answered_and_harms_nobody() {
         assert!(answer.len() < 100, "{answer:?}");
     }
     // A port scanner.
-    drop(TcpStream::connect(("127.0.0.1", daemon.port)).unwrap());
+    drop(connect_far(daemon.port));
     check_alive(&mut daemon);
 }
 
 fn say_and_leave(port: u16, bytes: &[u8]) -> Vec<u8> {
-    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut socket = connect_far(port);
     socket.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
     let _ = socket.write_all(bytes);
     socket.shutdown(std::net::Shutdown::Write).unwrap();
@@ -166,8 +166,8 @@ fn before_it_is_known_who_a_client_is_it_may_say_little() {
 fn before_it_is_known_who_a_client_is_it_may_not_take_long() {
     let root = Scratch::new();
     let mut daemon = Daemon::start(root.path(), &[]);
-    let mut silent = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
-    let mut slow = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
+    let mut silent = connect_far(daemon.port);
+    let mut slow = connect_far(daemon.port);
     let mut drip = slow.try_clone().unwrap();
     let dripping = thread::spawn(move || {
         // A TLS record that takes hours to arrive.
@@ -201,9 +201,12 @@ fn strangers_on_an_agents_data_port_neither_exhaust_it_nor_keep_its_client_out()
     let paths = vec![PathBytes(here.path().as_os_str().as_encoded_bytes().to_vec())];
     peer.send(&Message::Open(Open { paths, ..open }));
     assert!(matches!(peer.receive(), Some(Message::Opened(_))));
-    // Three times what it has room for, and nobody says a word.
-    let strangers: Vec<_> =
-        (0..250).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    // Three times what it has room for, soon enough to be there together, and nobody says a word.
+    let group = || (0..25).map(|_| connect_far(port)).collect::<Vec<_>>();
+    let strangers: Vec<_> = thread::scope(|scope| {
+        let groups: Vec<_> = (0..10).map(|_| scope.spawn(group)).collect();
+        groups.into_iter().flat_map(|group| group.join().unwrap()).collect()
+    });
     for (stream, encrypted) in [(0, true), (1, false)] {
         let started = Instant::now();
         let mut wire = peer.attach_with(stream, &peer.welcome.session_key, encrypted);

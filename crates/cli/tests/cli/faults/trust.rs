@@ -1,8 +1,8 @@
 //! Who may connect, to whom, how often, and what for: tokens, fingerprints, limits, permissions.
 
 use super::super::harness::{
-    Daemon, Done, Peer, Proxy, Running, Scratch, Tree, assert_same, cp, hello, journals, open_push,
-    run, set_mode, wait_until, write_file,
+    Daemon, Done, Peer, Proxy, Running, Scratch, Tree, assert_same, cp, far_address, far_host,
+    hello, journals, open_push, run, set_mode, wait_until, write_file,
 };
 use super::check_alive;
 use bankfull_proto::wire::control::{Cause, Message};
@@ -53,7 +53,7 @@ fn an_unknown_daemon_is_refused_until_new_ones_are_accepted_and_then_remembered(
         command.arg("--state-dir").arg(&state).args(flags);
         run(command.arg(here.join("file")).arg(daemon.url("file")))
     };
-    let address = format!("127.0.0.1:{}", daemon.port);
+    let address = far_address(daemon.port);
     let unknown = copy(&[]).expect(5);
     unknown.says(&[&address, &daemon.fingerprint, "--fingerprint", "--accept-new"]);
     assert!(!state.join("known_hosts").exists() && !root.join("file").exists());
@@ -82,7 +82,7 @@ fn a_changed_fingerprint_is_refused_whatever_is_accepted() {
     let daemon = Daemon::start(root.path(), &[]);
     let state = here.join("state");
     let other = format!("sha256:{}", "ab".repeat(32));
-    let line = format!("127.0.0.1:{} {other}\n", daemon.port);
+    let line = format!("{} {other}\n", far_address(daemon.port));
     write_file(&state.join("known_hosts"), &line);
     for flags in [&[][..], &["--accept-new"]] {
         let mut command = cp();
@@ -173,7 +173,7 @@ fn a_daemon_told_to_stop_lets_sessions_end_and_takes_no_new_ones() {
     let events = daemon.events();
     assert_eq!(events.last().unwrap()["event"], "stopped");
     let late = run(daemon.cp().arg(&tree.path).arg(daemon.url("late"))).expect(10);
-    late.says(&["127.0.0.1", "is `bankfull serve` running there?"]);
+    late.says(&[far_host(), "is `bankfull serve` running there?"]);
 }
 
 #[test]

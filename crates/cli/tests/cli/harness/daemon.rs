@@ -1,6 +1,7 @@
 //! A daemon for a test: its own state, a free port, ended with the value.
 
 use super::Scratch;
+use super::far::{far_address, far_url};
 use super::run::{Running, cp, wait_until};
 use crate::command;
 use serde_json::Value;
@@ -19,7 +20,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Serves `root` on a free port of the loopback interface.
+    /// Serves `root` on a free port of the far side.
     #[track_caller]
     pub(crate) fn start(root: &Path, flags: &[&str]) -> Self {
         let state = Scratch::new();
@@ -40,7 +41,7 @@ impl Daemon {
     #[track_caller]
     pub(crate) fn from_command(command: &mut Command) -> Self {
         let mut daemon = Self {
-            running: Running::start(command),
+            running: Running::start_there(command),
             port: 0,
             fingerprint: String::new(),
             root: PathBuf::new(),
@@ -55,7 +56,7 @@ impl Daemon {
     #[track_caller]
     pub(crate) fn restart(&mut self) {
         let mut command = serve(&self.root, &self.flags, self.state.path(), self.port);
-        self.running = Running::start(&mut command);
+        self.running = Running::start_there(&mut command);
         self.meet();
     }
 
@@ -74,7 +75,7 @@ impl Daemon {
 
     /// A place beneath its root.
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("bankfull://127.0.0.1:{}/{path}", self.port)
+        far_url(self.port, path)
     }
 
     /// `bankfull cp --json` that trusts it.
@@ -128,7 +129,7 @@ impl Daemon {
 
 fn serve(root: &Path, flags: &[String], state: &Path, port: u16) -> Command {
     let mut command = command();
-    command.arg("serve").arg(root).args(["--json", "--listen"]).arg(format!("127.0.0.1:{port}"));
+    command.arg("serve").arg(root).args(["--json", "--listen"]).arg(far_address(port));
     command.arg("--state-dir").arg(state).args(flags);
     command
 }

@@ -1,6 +1,7 @@
 //! The far side, played by the test: it speaks the protocol with the project's own encoders, and
 //! breaks its rules where a test wants that.
 
+use super::far::{connect_far, far_url, listen_there, patience, spawn_there};
 use super::run::wait_until;
 use crate::command;
 use bankfull_proto::blocks::Layout;
@@ -20,7 +21,7 @@ use rustls::{
     SignatureScheme, StreamOwned,
 };
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -101,6 +102,11 @@ impl Peer {
         let _ = self.wire.write_all(bytes).and_then(|()| self.wire.flush());
     }
 
+    /// Closes the connection with all that was not read, which resets it.
+    pub(crate) fn hang_up(&mut self) {
+        self.wire = Box::new(io::Cursor::new(Vec::new()));
+    }
+
     /// The next message that is no sign of life; `None` when the connection was closed.
     pub(crate) fn receive(&mut self) -> Option<Message> {
         let mut buffer = vec![0; 64 << 10];
@@ -173,7 +179,7 @@ impl Pipes {
     fn to_agent() -> Self {
         let mut agent = command();
         agent.arg("agent").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        Self(agent.spawn().expect("the program starts"))
+        Self(spawn_there(&mut agent).expect("the program starts"))
     }
 }
 
@@ -209,8 +215,7 @@ pub(crate) struct FakeServer {
 impl FakeServer {
     /// One without any protocol.
     pub(crate) fn raw(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let (listener, port) = listen_there();
         let serve = Arc::new(serve);
         thread::spawn(move || {
             for socket in listener.incoming().flatten() {
@@ -236,7 +241,7 @@ impl FakeServer {
         let config = server_config();
         let streams: Arc<AtomicUsize> = Arc::default();
         Self::raw(move |socket| {
-            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket.set_read_timeout(Some(patience(PATIENCE))).unwrap();
             let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
             let mut wire: Wire = Box::new(StreamOwned::new(connection, socket));
             let mut magic = [0; MAGIC.len()];
@@ -248,14 +253,14 @@ impl FakeServer {
             peer.send_raw(&MAGIC);
             if let Some(Message::Hello(hello)) = peer.receive() {
                 serve(&mut peer, hello);
-                // The client closes when it has heard enough.
-                peer.refusal();
+                // The client closes when it has heard enough; when all is done, the sender does.
+                while peer.receive().is_some_and(|said| !matches!(said, Message::Done(_))) {}
             }
         })
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("bankfull://127.0.0.1:{}/", self.port)
+        far_url(self.port, "")
     }
 }
 
@@ -331,8 +336,8 @@ pub(crate) fn entry(id: u64, name: &[u8], size: u64) -> Entry {
 }
 
 fn tcp_to(port: u16) -> TcpStream {
-    let socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let socket = connect_far(port);
+    socket.set_read_timeout(Some(patience(PATIENCE))).unwrap();
     socket
 }
 

@@ -1,8 +1,9 @@
 //! A network that misbehaves: a TCP proxy in front of a daemon that cuts connections, or goes
 //! silent, when so many bytes have passed, or that is slow.
 
+use super::far::{far_address, far_url, listen_there, there};
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -13,7 +14,7 @@ const NEVER: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct State {
-    target: SocketAddr,
+    target: String,
     /// Bytes that passed, on all connections, both ways.
     passed: AtomicU64,
     cut_one_at: AtomicU64,
@@ -39,12 +40,11 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy to a port of the loopback interface that passes everything.
+    /// A proxy beside the daemon at a port of the far side, which passes everything.
     pub(crate) fn start(to: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let (listener, port) = listen_there();
         let state = Arc::new(State {
-            target: SocketAddr::from(([127, 0, 0, 1], to)),
+            target: far_address(to),
             passed: AtomicU64::new(0),
             cut_one_at: AtomicU64::new(NEVER),
             cut_number: AtomicUsize::new(0),
@@ -106,7 +106,7 @@ impl Proxy {
 
     /// A place of the daemon behind the proxy.
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("bankfull://127.0.0.1:{}/{path}", self.port)
+        far_url(self.port, path)
     }
 }
 
@@ -115,7 +115,7 @@ impl Drop for Proxy {
         self.state.is_over.store(true, Ordering::SeqCst);
         self.state.cut_all();
         // Wakes the thread that accepts.
-        let _ = TcpStream::connect(("127.0.0.1", self.port));
+        let _ = TcpStream::connect(far_address(self.port));
     }
 }
 
@@ -129,7 +129,7 @@ impl State {
             if self.is_down.load(Ordering::SeqCst) {
                 continue;
             }
-            let Ok(server) = TcpStream::connect(self.target) else { continue };
+            let Ok(server) = there(|| TcpStream::connect(&self.target)) else { continue };
             for socket in [&client, &server] {
                 socket.set_nodelay(true).unwrap();
                 self.sockets.lock().unwrap().push(socket.try_clone().unwrap());

@@ -1,11 +1,12 @@
 //! Runs the program: never longer than a limit, and with everything it wrote at hand when a test
 //! fails.
 
+use super::far::{patience, spawn_there};
 use super::{Scratch, is_root};
 use crate::{OUR_VARIABLES, command};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -33,6 +34,12 @@ pub(crate) fn run(command: &mut Command) -> Done {
     Running::start(command).wait()
 }
 
+/// Runs a command on the far side's host to its end.
+#[track_caller]
+pub(crate) fn run_there(command: &mut Command) -> Done {
+    Running::start_there(command).wait()
+}
+
 /// Runs a command to its end, which must come within `limit`.
 #[track_caller]
 pub(crate) fn run_for(command: &mut Command, limit: Duration) -> Done {
@@ -42,7 +49,7 @@ pub(crate) fn run_for(command: &mut Command, limit: Duration) -> Done {
 /// Waits until something holds.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + patience(Duration::from_secs(20));
     while !holds() {
         assert!(Instant::now() < deadline, "waited too long until {what}");
         thread::sleep(Duration::from_millis(5));
@@ -108,8 +115,19 @@ pub(crate) struct Running {
 impl Running {
     #[track_caller]
     pub(crate) fn start(command: &mut Command) -> Self {
+        Self::with(command, Command::spawn)
+    }
+
+    /// Starts it on the far side's host.
+    #[track_caller]
+    pub(crate) fn start_there(command: &mut Command) -> Self {
+        Self::with(command, spawn_there)
+    }
+
+    #[track_caller]
+    fn with(command: &mut Command, spawn: fn(&mut Command) -> io::Result<Child>) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the program starts");
+        let mut child = spawn(command).expect("the program starts");
         let (out, err) = (Text::default(), Text::default());
         let collectors = vec![
             out.collect(child.stdout.take().expect("a pipe")),
@@ -153,7 +171,7 @@ impl Running {
 
     #[track_caller]
     pub(crate) fn wait(self) -> Done {
-        self.wait_for(LIMIT)
+        self.wait_for(patience(LIMIT))
     }
 
     #[track_caller]
@@ -180,7 +198,7 @@ impl Running {
     /// Waits until all that it wrote is here, once it has ended: its last words may still be in
     /// the pipe.
     pub(crate) fn read_to_end(&mut self) {
-        let deadline = Instant::now() + OUTPUT_LIMIT;
+        let deadline = Instant::now() + patience(OUTPUT_LIMIT);
         for collector in std::mem::take(&mut self.collectors) {
             while !collector.is_finished() && Instant::now() < deadline {
                 thread::sleep(Duration::from_millis(1));

@@ -1,18 +1,19 @@
 //! An ssh server of the user who runs the tests, with keys made for it.
 
+use super::far::{far_address, far_host, listen_there};
 use super::run::{Running, cp, run, wait_until};
 use super::{Scratch, is_root};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write;
 use std::fs;
 use std::io::Read;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// An ssh server on a port of the loopback interface.
+/// An ssh server on a port of the far side.
 #[derive(Debug)]
 pub(crate) struct SshServer {
     running: Running,
@@ -56,19 +57,18 @@ impl SshServer {
     }
 
     fn lets_in(&self) -> bool {
-        let line = format!("{} 127.0.0.1 true", self.ssh_line());
+        let line = format!("{} {} true", self.ssh_line(), far_host());
         run(Command::new("sh").args(["-c", &line])).code == Some(0)
     }
 
     fn on_some_port(keys: Scratch, more: &str) -> Self {
         for _ in 0..5 {
-            let free = TcpListener::bind("127.0.0.1:0").unwrap();
-            let port = free.local_addr().unwrap().port();
+            let (free, port) = listen_there();
             drop(free);
             let config = keys.join("config");
             fs::write(&config, server_config(keys.path(), port, more)).unwrap();
             let mut running =
-                Running::start(Command::new(SSHD).args(["-D", "-e", "-f"]).arg(&config));
+                Running::start_there(Command::new(SSHD).args(["-D", "-e", "-f"]).arg(&config));
             let mut greeted = false;
             wait_until("sshd listens", || {
                 greeted = greets(port);
@@ -84,7 +84,7 @@ impl SshServer {
 
     /// A place on the host that it serves.
     pub(crate) fn place(path: &Path) -> String {
-        format!("127.0.0.1:{}", path.display())
+        format!("{}:{}", far_host(), path.display())
     }
 
     /// `bankfull cp --json` that logs in there and finds the program.
@@ -108,7 +108,7 @@ impl SshServer {
 
     /// ssh that is one pipe to the server, to stand in for a way around a firewall.
     pub(crate) fn pipe_command(&self) -> String {
-        format!("{} -W 127.0.0.1:{} 127.0.0.1", self.ssh_line(), self.port)
+        format!("{} -W {} {}", self.ssh_line(), far_address(self.port), far_host())
     }
 
     /// ssh with its options, for a shell.
@@ -158,16 +158,16 @@ fn server_config(keys: &Path, port: u16, more: &str) -> String {
     // often have not; root needs no PAM, and containers may not have its files.
     let pam = if is_root() { "no" } else { "yes" };
     format!(
-        "Port {port}\nListenAddress 127.0.0.1\nHostKey {keys}/host\nPidFile {keys}/pid\n\
+        "Port {port}\nListenAddress {}\nHostKey {keys}/host\nPidFile {keys}/pid\n\
          AuthorizedKeysFile {keys}/user.pub\nUsePAM {pam}\nStrictModes no\nMaxStartups 100\n\
-         PasswordAuthentication no\nKbdInteractiveAuthentication no\nPrintMotd no\n{more}\n"
+         PasswordAuthentication no\nKbdInteractiveAuthentication no\nPrintMotd no\n{more}\n",
+        far_host()
     )
 }
 
 fn greets(port: u16) -> bool {
     let mut greeting = [0; 4];
-    let read =
-        TcpStream::connect(("127.0.0.1", port)).and_then(|mut s| s.read_exact(&mut greeting));
+    let read = TcpStream::connect(far_address(port)).and_then(|mut s| s.read_exact(&mut greeting));
     read.is_ok() && &greeting == b"SSH-"
 }
 

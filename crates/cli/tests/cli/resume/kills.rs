@@ -3,7 +3,9 @@
 //! `BANKFULL_KILLS` says how often, `BANKFULL_SEED` replays a run's choices (moments are fractions
 //! of a run's time, so not its exact course).
 
-use super::super::harness::{Daemon, Rng, Running, SshServer, Tree, run, seed, wait_until};
+use super::super::harness::{
+    Daemon, Rng, Running, SshServer, Tree, far_address, run, seed, wait_until,
+};
 use super::{Left, check_resumed, within_the_host};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -184,7 +186,7 @@ fn whoever_loses_the_far_side_is_told_which_and_what_to_do() {
         let client = Running::start(&mut arena.command(Route::DaemonPush, &landed));
         wait_until("it has begun", || landed.join("small-0").exists());
         arena.daemon.kill();
-        let host = format!("127.0.0.1:{}", arena.daemon.port);
+        let host = far_address(arena.daemon.port);
         client.wait().expect(10).says(&[&host, "run the same command again"]);
         arena.daemon.restart();
     }
