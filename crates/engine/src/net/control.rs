@@ -562,10 +562,10 @@ mod tests {
             let bytes = lock(&outbox.0.pending).bytes;
             outbox.post_ping();
             assert_eq!(lock(&outbox.0.pending).bytes, bytes);
-            std::thread::scope(|scope| {
+            thread::scope(|scope| {
                 let posting = scope.spawn(|| outbox.post(&end));
                 let gathering = scope.spawn(|| outbox.ack(1, 1));
-                std::thread::sleep(Duration::from_millis(20));
+                thread::sleep(Duration::from_millis(20));
                 assert!(!posting.is_finished() && !gathering.is_finished());
                 let_go(&outbox);
             });
