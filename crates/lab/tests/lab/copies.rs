@@ -4,7 +4,7 @@
 //! The program is the one that the workspace's tests have built; without it these are skipped with
 //! a word. `scripts/over-path` runs all tests of the command across such a path, see `docs/lab.md`.
 
-use super::start;
+use super::{MACHINE, start};
 use bankfull_control::{Bytes, Rate};
 use bankfull_lab::hosts::Hosts;
 use bankfull_lab::network::{Network, Plan};
@@ -14,6 +14,7 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{PoisonError, RwLockReadGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -45,12 +46,14 @@ struct Scene {
     tree_bytes: u64,
     address: String,
     fingerprint: String,
+    _busy: RwLockReadGuard<'static, ()>,
 }
 
 impl Scene {
     /// `None`, with a word, where no network can be made or the program is not built.
     fn new(serve: &[&str]) -> Option<Self> {
         let program = program()?;
+        let busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
         let (network, has_bbr) = network()?;
         let scratch = TempDir::with_prefix("bankfull-lab-").unwrap();
         // Without BBR, a stream gets about 1 Mbit/s through this loss. (Mathis et al. 1997)
@@ -62,6 +65,7 @@ impl Scene {
             tree_bytes,
             address: String::new(),
             fingerprint: String::new(),
+            _busy: busy,
         };
         scene.serve(serve);
         Some(scene)

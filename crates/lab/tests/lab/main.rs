@@ -19,9 +19,13 @@ mod scenarios;
 use bankfull_lab::emulator::Recording;
 use bankfull_lab::error::LabError;
 use bankfull_lab::network::{Network, Plan};
+use std::sync::{PoisonError, RwLock};
 
 /// Runs a void measurement is repeated. (design: "repeated at most twice")
 const REPEATS: usize = 2;
+
+/// Held by a test that measures, and shared by those that keep the machine busy for long.
+static MACHINE: RwLock<()> = RwLock::new(());
 
 /// A network, or a word why there is none.
 fn start(plan: &Plan) -> Option<Network> {
@@ -46,6 +50,7 @@ fn is_forbidden(error: &LabError) -> bool {
 
 /// Measures on a network until the run may be believed.
 fn believed<T>(plan: &Plan, measure: impl Fn(&Network) -> T) -> Option<(T, Recording)> {
+    let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     for _ in 0..=REPEATS {
         let network = start(plan)?;
         let found = measure(&network);
