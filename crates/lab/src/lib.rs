@@ -1,9 +1,9 @@
 //! An emulated network on one machine, for whatever runs on Linux.
 //!
 //! What lives here: hosts as network namespaces ([`hosts`]), the live emulator that carries their
-//! packets ([`emulator`]), both together as a network at work ([`network`]); scenarios ([`scenario`]),
-//! the tools that they compare ([`tools`]), their running ([`runner`]) and what comes of them
-//! ([`results`]); and the commands of `bankfull-lab` ([`commands`]).
+//! packets ([`emulator`]), both together as a network at work ([`network`]); scenarios
+//! ([`scenario`]), the tools that they compare ([`tools`]), their running ([`runner`]) and what
+//! comes of them ([`results`]); and the commands of `bankfull-lab` ([`commands`]).
 //!
 //! What never lives here: the model of a link (that is `bankfull-sim`'s), and anything of the mover
 //! itself: the lab runs it like any other program.

@@ -1,5 +1,5 @@
-//! Results as one page for a browser: tables, comparisons, and the course of each contender's run in
-//! the middle.
+//! Results as one page for a browser: tables, comparisons, and the course of each contender's run
+//! in the middle.
 
 use crate::results::{ConditionResult, ContenderResult, Report, RunResult, ScenarioResult};
 use crate::tables;

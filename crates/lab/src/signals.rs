@@ -42,7 +42,8 @@ impl Signals {
         self.all.load(Ordering::SeqCst)
     }
 
-    /// Whether all of them came from a terminal, which sends them to the programs on the hosts, too.
+    /// Whether all of them came from a terminal, which sends them to the programs on the hosts,
+    /// too.
     #[must_use]
     pub fn is_from_terminal(&self) -> bool {
         self.terms.load(Ordering::SeqCst) == 0

@@ -8,7 +8,8 @@ use bankfull_control::Rate;
 /// A round that takes longer waited for a time-out: TCP's shortest (TCP_RTO_MIN, net/tcp.h).
 const SLOW_ROUND_SECONDS: f64 = 0.2;
 
-/// A column: its head, and what stands below it for a contender; nothing when it has no such figure.
+/// A column: its head, and what stands below it for a contender; nothing when it has no such
+/// figure.
 type Column = (&'static str, fn(&ConditionResult, &ContenderResult) -> Option<String>);
 
 const COLUMNS: [Column; 12] = [
