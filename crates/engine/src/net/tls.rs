@@ -15,7 +15,6 @@ use rustls::{
 use std::io::{self, Read};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::thread;
 
 /// First byte of a TLS handshake record (RFC 8446 §5.1): tells it from a plain data connection.
 pub(crate) const HANDSHAKE_BYTE: u8 = 0x16;
@@ -25,10 +24,6 @@ pub(crate) const HANDSHAKE_BYTE: u8 = 0x16;
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites = vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256];
-    let random = provider.secure_random;
-    // The library gathers entropy when randomness is first asked for: meanwhile the connection is
-    // made, or waited for. A handshake that comes sooner waits as it would have. [measured: 35 ms]
-    let _ = thread::Builder::new().spawn(move || drop(random.fill(&mut [0])));
     Arc::new(provider)
 }
 

@@ -1,10 +1,13 @@
-//! When the receiver knows by itself that the sender has nothing more to say: it is done then, and
-//! need not wait to be asked, which takes a round trip. It knows when everything is announced and
-//! the last word on every file was said. Where a file failed on either side there is no such word,
-//! for the sender may announce it again: then the receiver waits to be asked.
+//! How the receiver ends, and when it knows by itself that the sender has nothing more to say: it
+//! is done then, and need not wait to be asked, which takes a round trip. It knows when everything
+//! is announced and the last word on every file was said. Where a file failed on either side there
+//! is no such word, for the sender may announce it again: then the receiver waits to be asked.
 
+use super::{Receiver, place};
 use crate::net::control::lock;
+use crate::options::Fsync;
 use bankfull_proto::wire::WireError;
+use bankfull_proto::wire::control::Message;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Counts last words. Shared by all threads of the receiving side.
@@ -72,6 +75,59 @@ impl Ending {
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         state.is_over = !state.released;
         state.is_over
+    }
+}
+
+impl Receiver<'_> {
+    /// Finishes as soon as the sender can have nothing more to say, unless it asks first.
+    pub(crate) fn finish_unasked(&self) {
+        if self.ending.wait() {
+            self.finish();
+        }
+    }
+
+    /// Everything is received: directories get their metadata, and the sender is told. Only once;
+    /// who comes second waits for that.
+    pub(crate) fn finish(&self) {
+        let mut done = lock(&self.done);
+        if std::mem::replace(&mut *done, true) {
+            return;
+        }
+        self.settle_dirs();
+        if self.fsync == Fsync::End && !self.dry_run {
+            let synced = self.base.as_ref().map_or(Ok(()), |base| base.sync_filesystem());
+            if let Err(e) = synced {
+                let failure = crate::error::failure("cannot flush the destination to disk", &e);
+                self.problem(self.dirs.path(0), failure);
+            }
+        }
+        self.outbox.post(&Message::Done(self.tally.report()));
+    }
+
+    /// Directories get mode and time last, deepest first, when nothing is put in them any more.
+    fn settle_dirs(&self) {
+        let announced = std::mem::take(&mut lock(&self.seen).announced);
+        if self.dry_run {
+            return;
+        }
+        for entry in announced.iter().rev() {
+            let id = if entry.name.is_empty() { 0 } else { entry.id };
+            let set = self.dirs.open(id).and_then(|dir| {
+                let now = dir.stat_self()?;
+                if now.mode != entry.mode {
+                    dir.set_own_mode(entry.mode)?;
+                }
+                if now.mtime != place::mtime_of(entry) {
+                    dir.set_own_mtime(place::mtime_of(entry))?;
+                }
+                Ok(())
+            });
+            if let Err(e) = set {
+                let path = self.dirs.path(id);
+                let what = format!("cannot set mode and time of {}", path.display());
+                self.problem(path, crate::error::failure(what, &e));
+            }
+        }
     }
 }
 

@@ -192,31 +192,6 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Finishes as soon as the sender can have nothing more to say, unless it asks first.
-    pub(crate) fn finish_unasked(&self) {
-        if self.ending.wait() {
-            self.finish();
-        }
-    }
-
-    /// Everything is received: directories get their metadata, and the sender is told. Only once;
-    /// who comes second waits for that.
-    pub(crate) fn finish(&self) {
-        let mut done = lock(&self.done);
-        if std::mem::replace(&mut *done, true) {
-            return;
-        }
-        self.settle_dirs();
-        if self.fsync == Fsync::End && !self.dry_run {
-            let synced = self.base.as_ref().map_or(Ok(()), |base| base.sync_filesystem());
-            if let Err(e) = synced {
-                let failure = crate::error::failure("cannot flush the destination to disk", &e);
-                self.problem(self.dirs.path(0), failure);
-            }
-        }
-        self.outbox.post(&Message::Done(self.tally.report()));
-    }
-
     fn on_message(&self, message: Message) -> Result<(), Error> {
         match message {
             Message::Entries(entries) => self.on_entries(entries)?,
@@ -546,32 +521,6 @@ impl<'a> Receiver<'a> {
         let outcome = crate::event::Outcome::WouldCopy;
         self.tally.settled(self.path(&incoming), outcome, incoming.entry.size, None);
         self.ending.said(1);
-    }
-
-    /// Directories get mode and time last, deepest first, when nothing is put in them any more.
-    fn settle_dirs(&self) {
-        let announced = std::mem::take(&mut lock(&self.seen).announced);
-        if self.dry_run {
-            return;
-        }
-        for entry in announced.iter().rev() {
-            let id = if entry.name.is_empty() { 0 } else { entry.id };
-            let set = self.dirs.open(id).and_then(|dir| {
-                let now = dir.stat_self()?;
-                if now.mode != entry.mode {
-                    dir.set_own_mode(entry.mode)?;
-                }
-                if now.mtime != place::mtime_of(entry) {
-                    dir.set_own_mtime(place::mtime_of(entry))?;
-                }
-                Ok(())
-            });
-            if let Err(e) = set {
-                let path = self.dirs.path(id);
-                let what = format!("cannot set mode and time of {}", path.display());
-                self.problem(path, crate::error::failure(what, &e));
-            }
-        }
     }
 
     /// A stream's thread: takes in what arrives on it. An error is the loss of its connection,

@@ -120,6 +120,8 @@ fn a_server_that_says_it_is_finished_but_does_not_end_its_streams_is_not_waited_
         // The first is made before the session begins, the second by a thread that then holds it.
         peer.wait_for_streams(2);
         peer.send(&Message::Finish(Default::default()));
+        // The client is done, unasked; the connection stays all the same.
+        peer.refusal();
     });
     let here = Scratch::new();
     let mut command = cp();
