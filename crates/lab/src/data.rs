@@ -12,21 +12,33 @@ use tempfile::TempDir;
 /// Files of a tree that share a directory. (ours: as many as a large photo folder)
 const FILES_PER_DIRECTORY: u64 = 1000;
 
-/// Bytes that are made and written at once.
+/// Begins the names of the directories, and the file in each that is locked while it is used.
+const PREFIX: &str = "bankfull-lab-";
+const LOCK: &str = "lock";
+
+/// Bytes that are made and written at once. (ours)
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// A directory with all that scenarios need; removed with the value.
 #[derive(Debug)]
 pub(crate) struct Sources {
     dir: TempDir,
+    /// Locked as long as it is open: what a killed lab has left is not.
+    _lock: File,
     made: HashMap<Data, PathBuf>,
 }
 
 impl Sources {
     pub(crate) fn new(work: &Path) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("bankfull-lab-").tempdir_in(work);
+        remove_stale(work);
         let failed = |e| LabError::io(format!("cannot make a directory in {}", work.display()), e);
-        Ok(Self { dir: dir.map_err(failed)?, made: HashMap::new() })
+        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(work).map_err(failed)?;
+        // It gets its name when it is locked: until then it would be taken for a dead one's.
+        let draft = dir.path().join("lock.new");
+        let lock = File::create(&draft).map_err(failed)?;
+        lock.lock().map_err(failed)?;
+        fs::rename(draft, dir.path().join(LOCK)).map_err(failed)?;
+        Ok(Self { dir, _lock: lock, made: HashMap::new() })
     }
 
     /// The file or the tree, made when it is asked for the first time.
@@ -47,6 +59,19 @@ impl Sources {
         let failed = |e| LabError::io(format!("cannot make {}", path.display()), e);
         fs::create_dir_all(&path).map_err(failed)?;
         Ok(path)
+    }
+}
+
+/// Removes what labs have left that were killed.
+fn remove_stale(work: &Path) {
+    for entry in fs::read_dir(work).into_iter().flatten().flatten() {
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        let Ok(lock) = File::open(entry.path().join(LOCK)) else { continue };
+        if lock.try_lock().is_ok() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -97,6 +122,18 @@ pub(crate) fn count(dir: &Path) -> (u64, Bytes) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_killed_lab_has_left_is_removed_and_what_is_in_use_is_not() {
+        let work = tempfile::tempdir().unwrap();
+        let living = Sources::new(work.path()).unwrap();
+        let left = work.path().join("bankfull-lab-left");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join(LOCK), "").unwrap();
+        fs::write(work.path().join("bankfull-lab-file"), "").unwrap();
+        let second = Sources::new(work.path()).unwrap();
+        assert!(!left.exists() && living.dir.path().exists() && second.dir.path().exists());
+    }
 
     #[test]
     fn data_is_made_once_as_asked_for_and_cannot_be_compressed() {

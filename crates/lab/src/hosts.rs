@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,7 +34,7 @@ const INTERFACE: &str = "lab0";
 /// (ours: 10 000 super-packets are 655 MB)
 const INTERFACE_QUEUE: u32 = 10_000;
 
-/// How long processes of a namespace may take to end once killed.
+/// How long processes of a namespace may take to end once killed. (ours)
 const KILL_WAIT: Duration = Duration::from_secs(5);
 
 /// Bytes of an Ethernet frame's payload.
@@ -270,7 +271,7 @@ fn remove_namespace(name: &str) {
 }
 
 fn processes_in(namespace: &str) -> HashSet<i32> {
-    let done = Command::new("ip").args(["netns", "pids", namespace]).output();
+    let done = Command::new("ip").args(["netns", "pids", namespace]).process_group(0).output();
     let text = done.map(|done| String::from_utf8_lossy(&done.stdout).into_owned());
     text.unwrap_or_default().split_whitespace().filter_map(|id| id.parse().ok()).collect()
 }
@@ -311,6 +312,8 @@ fn inside<T: Send>(namespace: &str, work: impl FnOnce() -> io::Result<T> + Send)
 fn ip(arguments: &[&str], input: &str) -> Result<()> {
     let mut child = Command::new("ip")
         .args(arguments)
+        // Of its own group: a Ctrl-C at the terminal is not for it.
+        .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -4,6 +4,7 @@
 use crate::network::Network;
 use crate::results::rounded;
 use crate::text::Cut;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -31,13 +32,24 @@ pub(crate) struct Observer<'n> {
     stop: AtomicBool,
 }
 
+/// Ends an observation.
+#[derive(Debug)]
+pub(crate) struct Stop<'o>(&'o AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 impl<'n> Observer<'n> {
     pub(crate) fn new(network: &'n Network, cut: Option<Cut>) -> Self {
         Self { network, cut, stop: AtomicBool::new(false) }
     }
 
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::SeqCst);
+    /// It stops when the value is dropped.
+    pub(crate) fn stop_when_dropped(&self) -> Stop<'_> {
+        Stop(&self.stop)
     }
 
     pub(crate) fn observe(&self) -> Seen {
@@ -60,6 +72,8 @@ impl<'n> Observer<'n> {
 
     fn sample(&self, seen: &mut Seen) {
         let mut ss = Command::new("ss");
+        // Of its own group: a Ctrl-C at the terminal is not for it.
+        ss.process_group(0);
         ss.args(["-tinHO", "state", "established"]).stdin(Stdio::null()).stdout(Stdio::piped());
         let at = self.network.age();
         let Ok(child) = self.network.hosts().spawn(0, ss.stderr(Stdio::null())) else { return };

@@ -19,8 +19,8 @@ const COMPARED: [Figure; 4] = [
     ("Lost", Unit::Percent, |run| run.figures.lost_share),
 ];
 
-/// Time over which means are drawn. (ours)
-const SMOOTH_SECONDS: f64 = 0.1;
+/// Intervals of the link are joined to this length for pictures. (ours)
+const JOINED_SECONDS: f64 = 0.1;
 
 /// The page of everything that one call has measured.
 #[must_use]
@@ -167,7 +167,7 @@ fn number(text: &str) -> Option<f64> {
 /// How the runs in the middle went over time; nothing for those without a course.
 fn courses(result: &ScenarioResult, condition: &ConditionResult) -> Option<Section> {
     let with_course =
-        |one: &&ContenderResult| one.typical().is_some_and(|run| run.figures.goodput_bps.is_some());
+        |one: &&ContenderResult| one.typical().is_some_and(|run| !run.series.time.is_empty());
     let shown: Vec<&ContenderResult> = condition.contenders.iter().filter(with_course).collect();
     if shown.is_empty() {
         return None;
@@ -192,7 +192,7 @@ fn courses(result: &ScenarioResult, condition: &ConditionResult) -> Option<Secti
     section.charts.extend(
         [
             course("Arriving at the receiver, mean of 100 ms", Unit::BitsPerSec, &arrived),
-            course("Queue, mean of 100 ms", Unit::Bytes, &queue),
+            course("Queue, largest in 100 ms", Unit::Bytes, &queue),
             course("Round trip as TCP sees it", Unit::Seconds, &|run| {
                 pairs(&run.series.sampled, &run.series.rtt_seconds)
             }),
@@ -212,21 +212,22 @@ fn pairs(x: &[f64], y: &[f64]) -> Vec<(f64, f64)> {
 }
 
 fn arrived(run: &RunResult) -> Vec<(f64, f64)> {
-    joined(run, &run.series.arrived_bps)
-}
-
-/// Means over some intervals: single ones are hedges of bursts.
-fn joined(run: &RunResult, values: &[f64]) -> Vec<(f64, f64)> {
-    let time = &run.series.time;
-    let interval = time.first().copied().unwrap_or(SMOOTH_SECONDS);
-    let count = (SMOOTH_SECONDS / interval.max(1e-6)).ceil().max(1.0) as usize;
-    let means = values.chunks(count).map(|c| c.iter().sum::<f64>() / c.len() as f64);
-    time.iter().copied().step_by(count).zip(means).collect()
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    joined(run, &run.series.arrived_bps, mean)
 }
 
 fn queue(run: &RunResult) -> Vec<(f64, f64)> {
     let bytes: Vec<f64> = run.series.queue_bytes.iter().map(|bytes| *bytes as f64).collect();
-    joined(run, &bytes)
+    joined(run, &bytes, |part| part.iter().copied().fold(0.0, f64::max))
+}
+
+/// One value for some intervals: single ones are hedges of bursts.
+fn joined(run: &RunResult, values: &[f64], of: impl Fn(&[f64]) -> f64) -> Vec<(f64, f64)> {
+    let time = &run.series.time;
+    let interval = time.first().copied().unwrap_or(JOINED_SECONDS);
+    let count = (JOINED_SECONDS / interval.max(1e-6)).ceil().max(1.0) as usize;
+    let ends = time.chunks(count).filter_map(|part| part.last().copied());
+    ends.zip(values.chunks(count).map(of)).collect()
 }
 
 fn dropped(run: &RunResult) -> Vec<(f64, f64)> {

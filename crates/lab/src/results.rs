@@ -1,7 +1,8 @@
 //! What came of scenarios: the shape of `--json`, and what tables and pictures are made from.
 //! `docs/lab.md` describes it.
 
-use crate::emulator::Recording;
+use crate::emulator::{FlowKey, Recording};
+use crate::hosts::Hosts;
 use crate::network::Outcome;
 use crate::scenario::Axis;
 use crate::tools::Figures;
@@ -86,7 +87,7 @@ pub struct ContenderResult {
 }
 
 /// What came of one run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct RunResult {
     /// Number of the repetition, from 1.
     pub repetition: u32,
@@ -98,8 +99,8 @@ pub struct RunResult {
     pub failed: Option<String>,
     /// What the contender reached.
     pub figures: Figures,
-    /// What the network saw.
-    pub network: NetworkFigures,
+    /// What the network saw; nothing of a run in virtual time.
+    pub network: Option<NetworkFigures>,
     /// How it went over time.
     pub series: Series,
 }
@@ -142,8 +143,8 @@ pub struct Series {
     pub window_bytes: Vec<f64>,
 }
 
-/// Flows with less than this share of all are not those that are compared. (ours: ACKs and control
-/// connections)
+/// Flows with less than this share of the largest are not those that are compared. (ours: ACKs and
+/// control connections)
 const FLOW_SHARE_MIN: f64 = 0.01;
 
 impl ScenarioResult {
@@ -167,13 +168,13 @@ impl ContenderResult {
         Spread::of(self.believed().filter_map(of).collect())
     }
 
-    /// The run in the middle of those that count, by goodput; any other where none does.
+    /// The run in the middle of those that count, by goodput.
     #[must_use]
     pub fn typical(&self) -> Option<&RunResult> {
         let mut runs: Vec<&RunResult> = self.believed().collect();
         let goodput = |run: &RunResult| run.figures.goodput_bps.unwrap_or(0.0);
         runs.sort_by(|a, b| goodput(a).total_cmp(&goodput(b)));
-        runs.get(runs.len().saturating_sub(1) / 2).copied().or_else(|| self.runs.first())
+        runs.get(runs.len().saturating_sub(1) / 2).copied()
     }
 }
 
@@ -203,9 +204,10 @@ impl Spread {
 }
 
 impl NetworkFigures {
-    /// What an emulator saw; `rate` is that of the port towards the receiver.
+    /// What an emulator saw; `rate` is that of the port towards the receiver. Cross traffic counts
+    /// for the queue and for what was dropped, but not for fairness.
     #[must_use]
-    pub fn of(outcome: &Outcome, rate: Rate, retransmitted: u64) -> Self {
+    pub fn of(outcome: &Outcome, rate: Rate, senders: usize, retransmitted: u64) -> Self {
         let recording = &outcome.recording;
         let Some((totals, samples)) = recording.totals.last().zip(recording.ports.last()) else {
             return Self::default();
@@ -223,22 +225,26 @@ impl NetworkFigures {
             lost: totals.lost,
             queue_mean_seconds: busy.iter().sum::<f64>() / busy.len().max(1) as f64,
             queue_max_seconds: wait(longest),
-            fairness: fairness(recording),
+            fairness: fairness(recording, senders),
             lateness_p99_seconds: recording.lateness.quantile(0.99).as_secs_f64(),
         }
     }
 }
 
-/// Jain's index over the flows that carried data to the receiver; `None` of less than two.
-fn fairness(recording: &Recording) -> Option<f64> {
+/// Jain's index over the flows of the senders that carried data to the receiver; `None` of less than
+/// two.
+fn fairness(recording: &Recording, senders: usize) -> Option<f64> {
+    let is_sender = |flow: &FlowKey| (0..senders).any(|at| Hosts::address(at) == flow.source);
     let mut by_flow = vec![0.0; recording.flows.len()];
     for sample in recording.ports.last()? {
         for (flow, bytes) in &sample.flows {
-            by_flow[*flow] += bytes.0 as f64;
+            if is_sender(&recording.flows[*flow]) {
+                by_flow[*flow] += bytes.0 as f64;
+            }
         }
     }
-    let all: f64 = by_flow.iter().sum();
-    by_flow.retain(|bytes| *bytes >= all * FLOW_SHARE_MIN);
+    let largest = by_flow.iter().copied().fold(0.0, f64::max);
+    by_flow.retain(|bytes| *bytes > 0.0 && *bytes >= largest * FLOW_SHARE_MIN);
     let squares: f64 = by_flow.iter().map(|bytes| bytes * bytes).sum();
     let sum: f64 = by_flow.iter().sum();
     (by_flow.len() > 1).then(|| sum * sum / (by_flow.len() as f64 * squares))
@@ -283,7 +289,7 @@ mod tests {
             void: void.then(|| "late".to_owned()),
             failed: None,
             figures: Figures { goodput_bps: Some(goodput), ..Figures::default() },
-            network: NetworkFigures::default(),
+            network: None,
             series: Series::default(),
         };
         let result = ContenderResult {
@@ -304,7 +310,7 @@ mod tests {
             flows: shares.iter().map(|bytes| Bytes(*bytes)).enumerate().collect::<BTreeMap<_, _>>(),
             ..Sample::default()
         };
-        let key = crate::emulator::FlowKey {
+        let key = FlowKey {
             source: [10, 77, 0, 1].into(),
             destination: [10, 77, 0, 2].into(),
             protocol: 6,
@@ -316,9 +322,11 @@ mod tests {
             ports: vec![Vec::new(), vec![sample(shares), sample(shares)]],
             ..Recording::default()
         };
-        assert_eq!(fairness(&recording(&[500, 500])), Some(1.0));
-        let unfair = fairness(&recording(&[300, 100, 1])).unwrap();
+        assert_eq!(fairness(&recording(&[500, 500]), 1), Some(1.0));
+        assert_eq!(fairness(&recording(&[500; 200]), 1), Some(1.0));
+        assert_eq!(fairness(&recording(&[500, 500]), 0), None, "others do not count");
+        let unfair = fairness(&recording(&[300, 100, 1]), 1).unwrap();
         assert!((unfair - 0.8).abs() < 0.01, "{unfair}");
-        assert_eq!(fairness(&recording(&[500, 1])), None);
+        assert_eq!(fairness(&recording(&[500, 1]), 1), None);
     }
 }

@@ -23,19 +23,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// A void run is repeated so often. (design: "repeated at most twice")
 const VOID_REPEATS: u32 = 2;
 
-/// How long a server may take until it listens.
+/// How long a server may take until it listens. (ours)
 const LISTEN_WAIT: Duration = Duration::from_secs(10);
 
-/// How often a wait looks again.
+/// How often a wait looks again. (ours: the error of a measured time)
 const LOOK: Duration = Duration::from_millis(1);
 
 /// TCP flows beside what is measured have this long to find their rates. (ours)
 const CROSS_LEAD: Duration = Duration::from_secs(2);
 
-/// First port of the flows beside.
+/// First port of the flows beside. (ours)
 const CROSS_PORT: u16 = 7900;
 
-/// A session's error output is told up to this length.
+/// What a program said last is told up to this length. (ours)
 const SAID_MAX: usize = 200;
 
 /// Share of an IP packet of 1500 bytes that is TCP's payload, with timestamps.
@@ -136,9 +136,11 @@ impl<'a> Runner<'a> {
         contender: &Contender,
         repetition: u32,
     ) -> Result<RunResult> {
+        let seed = settings.run.seed + u64::from(repetition) - 1;
         let mut attempts = 0;
         loop {
-            let run = self.attempt(settings, contender, repetition)?;
+            let attempt = self.attempt(settings, contender, seed);
+            let run = RunResult { repetition, seed, ..attempt.or_else(failed_run)? };
             let Some(why) = &run.void else { return Ok(run) };
             attempts += 1;
             if attempts > VOID_REPEATS || self.signals.count() > 0 {
@@ -152,10 +154,9 @@ impl<'a> Runner<'a> {
         &mut self,
         settings: &Settings,
         contender: &Contender,
-        repetition: u32,
+        seed: u64,
     ) -> Result<RunResult> {
         let tool = tools::find(&contender.tool)?;
-        let seed = settings.run.seed + u64::from(repetition) - 1;
         let source = match &tool.way {
             Way::Program(Program { measure: Measure::Files, .. }) => {
                 self.sources.of(&settings.data)?
@@ -166,18 +167,29 @@ impl<'a> Runner<'a> {
             Run { path: settings.path.config()?, seed, source, dir: self.sources.fresh("run")? };
         let job = |sender| Job::new(settings, contender, &run, sender);
         let jobs: Vec<Job<'_>> = (0..settings.senders.count).map(job).collect();
+        if let Way::Model(model) = &tool.way {
+            return model(&jobs[0]).map(|figures| RunResult { figures, ..RunResult::default() });
+        }
         let network = Network::start(&settings.plan(contender, seed)?)?;
         let measured = measure(&network, settings, tool, &jobs, self.signals);
-        let hosts = 0..network.receiver();
-        let retransmitted = hosts.map(|host| network.hosts().retransmitted(host)).sum();
+        let senders = 0..settings.senders.count;
+        let retransmitted = senders.map(|host| network.hosts().retransmitted(host)).sum();
         let outcome = network.stop()?;
         let (figures, seen) = measured?;
-        let result = run_result(settings, &outcome, retransmitted, seen)?;
         let (figures, failed) = match figures {
             Ok(figures) => (figures, None),
             Err(error) => (Figures::default(), Some(error.to_string())),
         };
-        Ok(RunResult { repetition, seed, figures, failed, ..result })
+        let result = run_result(settings, &outcome, retransmitted, seen)?;
+        Ok(RunResult { figures, failed, ..result })
+    }
+}
+
+/// A run that did not come about is a result, too; but not where no other would, either.
+fn failed_run(error: LabError) -> Result<RunResult> {
+    match error {
+        LabError::NotRoot | LabError::Missing(..) | LabError::Usage(_) => Err(error),
+        _ => Ok(RunResult { failed: Some(error.to_string()), ..RunResult::default() }),
     }
 }
 
@@ -193,15 +205,8 @@ fn run_result(
     series.sampled = seen.at;
     series.rtt_seconds = seen.rtt_seconds;
     series.window_bytes = seen.window_bytes;
-    Ok(RunResult {
-        repetition: 0,
-        seed: 0,
-        void: outcome.void(),
-        failed: None,
-        figures: Figures::default(),
-        network: NetworkFigures::of(outcome, rate, retransmitted),
-        series,
-    })
+    let network = NetworkFigures::of(outcome, rate, settings.senders.count, retransmitted);
+    Ok(RunResult { void: outcome.void(), network: Some(network), series, ..RunResult::default() })
 }
 
 fn new_result(settings: &Settings, contender: &Contender) -> Result<ContenderResult> {
@@ -254,13 +259,16 @@ fn measure(
     let observer = Observer::new(network, settings.path.cut);
     Ok(thread::scope(|scope| {
         let observing = scope.spawn(|| observer.observe());
+        // Also when a source panics: the scope would wait for the observer forever.
+        let stop = observer.stop_when_dropped();
         let figures = match &tool.way {
             Way::Source(source) => source(network, &jobs[0]),
+            Way::Model(model) => model(&jobs[0]),
             Way::Program(program) => {
                 run_clients(network, program, jobs, settings.run.limit, signals)
             }
         };
-        observer.stop();
+        drop(stop);
         (figures, observing.join().unwrap_or_default())
     }))
 }
@@ -340,7 +348,7 @@ fn run_clients(
     for (job, status) in jobs.iter().zip(ended) {
         let status = match status {
             Some(status) if status.success() => continue,
-            Some(status) => format!("{status}: {}", last_words(&file(job, "err"))),
+            Some(status) => format!("{status}: {}", words_of(&file(job, "err"), &file(job, "out"))),
             None if signals.count() > 0 => "interrupted".to_owned(),
             None => format!("given up after {limit:?}"),
         };
@@ -406,6 +414,18 @@ fn moved(jobs: &[Job<'_>], took: Duration) -> Result<Figures> {
     figures.files_per_second = (files > 1)
         .then(|| (files * jobs.len() as u64) as f64 / took.as_secs_f64().max(f64::MIN_POSITIVE));
     Ok(figures)
+}
+
+/// Its last error; some programs tell errors where they tell all else.
+fn words_of(error: &Path, out: &Path) -> String {
+    let has_words = fs::metadata(error).is_ok_and(|meta| meta.len() > 0);
+    if has_words {
+        return last_words(error);
+    }
+    let text = fs::read_to_string(out).unwrap_or_default();
+    let told: Option<serde_json::Value> = serde_json::from_str(&text).ok();
+    let told = told.and_then(|told| told["error"].as_str().map(str::to_owned));
+    told.unwrap_or_else(|| last_words(out))
 }
 
 /// The last line that a program has said, cut short.

@@ -39,20 +39,25 @@ const COLUMNS: [Column; 12] = [
         let slow = |run: &RunResult| (!run.figures.rounds.is_empty()).then(|| slow(&run.figures));
         spread(one, slow, |n| format!("{n:.0}"))
     }),
-    ("fairness", |_, one| Some(format!("{:.2}", one.spread(|run| run.network.fairness)?.median))),
+    ("fairness", |_, one| {
+        let fairness = |run: &RunResult| run.network.as_ref()?.fairness;
+        Some(format!("{:.2}", one.spread(fairness)?.median))
+    }),
     ("sent again", |_, one| {
-        spread(one, |run| Some(run.network.retransmitted as f64), |n| format!("{n:.0}"))
+        spread(one, |run| Some(run.network.as_ref()?.retransmitted as f64), |n| format!("{n:.0}"))
     }),
     ("dropped", |_, one| {
-        spread(one, |run| Some(run.network.dropped as f64), |n| format!("{n:.0}"))
+        spread(one, |run| Some(run.network.as_ref()?.dropped as f64), |n| format!("{n:.0}"))
     }),
     ("queue, mean", |_, one| {
-        let mean = one.spread(|run| Some(run.network.queue_mean_seconds))?.median;
+        let mean = one.spread(|run| Some(run.network.as_ref()?.queue_mean_seconds))?.median;
         Some(format!("{:.1} ms", mean * 1e3))
     }),
     ("late, p99", |_, one| {
-        let late = one.spread(|run| Some(run.network.lateness_p99_seconds))?.max;
-        Some(format!("{:.2} ms", late * 1e3))
+        // Of the void ones, too: that is why they are.
+        let late = one.runs.iter().filter_map(|run| run.network.as_ref());
+        let latest = late.map(|network| network.lateness_p99_seconds).reduce(f64::max)?;
+        Some(format!("{:.2} ms", latest * 1e3))
     }),
 ];
 

@@ -91,7 +91,10 @@ pub(crate) fn parse_loss(text: &str) -> Parsed<Loss> {
     }
     // In the bad state everything is lost: it lasts for `length`, and takes `mean` of all.
     let to_good = 1.0 / length;
-    let to_bad = (to_good * mean / (1.0 - mean)).min(1.0);
+    let to_bad = to_good * mean / (1.0 - mean);
+    if to_bad > 1.0 {
+        return Err(format!("{text:?}: so much loss needs longer clusters"));
+    }
     Ok(Loss::GilbertElliott { to_bad, to_good, loss_good: 0.0, loss_bad: 1.0 })
 }
 
@@ -225,7 +228,7 @@ mod tests {
         for text in ["20", "ms", "-1s", "1e9s", ""] {
             assert!(parse_time(text).is_err(), "{text}");
         }
-        for text in ["2", "101%", "x", "1%/0", "1%/x", "100%/5"] {
+        for text in ["2", "101%", "x", "1%/0", "1%/x", "100%/5", "60%/1"] {
             assert!(parse_loss(text).is_err(), "{text}");
         }
         for text in ["bdp", "-1bdp", "0bdp", "much"] {

@@ -51,7 +51,8 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     check_names(&scenarios, &flags.only)?;
     // Before hours of measuring, and not after.
     for out in [&flags.json, &flags.report].into_iter().flatten() {
-        write(out, "")?;
+        let opened = fs::File::options().append(true).create(true).open(out);
+        opened.map_err(|e| LabError::io(format!("cannot write {}", out.display()), e))?;
     }
     let signals = Signals::watch()?;
     let mut runner = Runner::new(&signals, &flags.work)?;

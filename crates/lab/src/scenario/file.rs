@@ -163,6 +163,16 @@ fn check(settings: &mut Settings) -> Parsed<()> {
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(format!("two contenders are called {:?}: give them a name", twice[0]));
     }
+    for one in &settings.contenders {
+        let is_load = one.load.is_finite() && one.load > 0.0;
+        if !is_load || one.streams == Some(0) || one.rounds == 0 || one.block.0 == 0 {
+            let text = "load, streams, rounds and block must be above zero";
+            return Err(format!("contender {:?}: {text}", one.name));
+        }
+    }
+    if settings.cross_tcp.iter().any(|cross| cross.flows == 0) || settings.run.time.is_zero() {
+        return Err("cross-tcp.flows and run.time must be above zero".to_owned());
+    }
     let run = &settings.run;
     if run.repetitions == 0 || settings.senders.count == 0 || run.record.is_zero() {
         return Err("repetitions, senders.count and run.record must be above zero".to_owned());
@@ -221,6 +231,8 @@ mod tests {
             ("[[contender]]\ntool = 'tcp'\n[[contender]]\ntool = 'tcp'", "called \"tcp\""),
             ("contender = []", "no contender"),
             ("[run]\nrepetitions = 0", "above zero"),
+            ("[run]\ntime = '0s'", "above zero"),
+            ("[[contender]]\ntool = 'udp'\nload = 0.0", "above zero"),
             ("[[sweep]]\nkey = 'path.rtt'\nvalues = []", "no values"),
             ("[[sweep]]\nkey = 'title.x'\nvalues = [1]", "title is no table"),
         ] {

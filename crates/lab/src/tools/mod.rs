@@ -48,6 +48,8 @@ pub enum Way {
     Program(Program),
     /// By the lab itself.
     Source(fn(&Network, &Job<'_>) -> Result<Figures>),
+    /// In virtual time, without a network.
+    Model(fn(&Job<'_>) -> Result<Figures>),
 }
 
 /// Commands for `sh -c`.
@@ -87,6 +89,8 @@ pub struct Job<'a> {
     pub congestion: Option<&'a str>,
     /// Seed of the run.
     pub seed: u64,
+    /// TCP flows run beside it, or the path is cut.
+    pub is_disturbed: bool,
     /// Number of the sender.
     pub sender: usize,
     /// Number of senders.
@@ -157,6 +161,7 @@ impl<'a> Job<'a> {
             rate: path.forward.rate.unwrap_or_default(),
             congestion: settings.congestion(contender),
             seed: *seed,
+            is_disturbed: !settings.cross_tcp.is_empty() || settings.path.cut.is_some(),
             sender,
             senders: settings.senders.count,
             receiver: Hosts::address(settings.receiver()).to_string(),

@@ -2,7 +2,6 @@
 
 use super::{Figures, Job, Tool, Way};
 use crate::error::{LabError, Result};
-use crate::network::Network;
 use bankfull_control::Bytes;
 use bankfull_sim::tcp::Algorithm;
 use bankfull_sim::{FlowConfig, World};
@@ -12,17 +11,18 @@ pub(super) static MODEL: Tool = Tool {
     about: "the flows of `tcp` in the simulator: cubic and reno only",
     needs: &[],
     version: &[],
-    way: Way::Source(run),
+    way: Way::Model(run),
 };
 
-fn run(_: &Network, job: &Job<'_>) -> Result<Figures> {
+fn run(job: &Job<'_>) -> Result<Figures> {
     let algorithm = match job.congestion {
         Some("cubic") => Algorithm::Cubic,
         Some("reno") => Algorithm::NewReno,
         _ => return Err(LabError::Usage("the model knows cubic and reno".to_owned())),
     };
-    if job.senders > 1 {
-        return Err(LabError::Usage("the model is run with one sender".to_owned()));
+    if job.senders > 1 || job.is_disturbed {
+        let text = "the model is run with one sender, nobody beside it, and no cut";
+        return Err(LabError::Usage(text.to_owned()));
     }
     let mut world = World::new(job.seed);
     let route = world.add_path(job.path);

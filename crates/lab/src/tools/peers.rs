@@ -11,7 +11,7 @@ use std::path::Path;
 /// Port of the servers that take any.
 const PORT: u16 = 7700;
 
-/// Distance of pings.
+/// Distance of pings. (ours)
 const PING_SECONDS: f64 = 0.05;
 
 pub(super) static BANKFULL: Tool = Tool {

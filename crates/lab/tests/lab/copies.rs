@@ -8,6 +8,7 @@ use super::{MACHINE, start};
 use bankfull_control::{Bytes, Rate};
 use bankfull_lab::hosts::Hosts;
 use bankfull_lab::network::{Network, Plan};
+use bankfull_lab::say;
 use bankfull_proto::journal::{HEADER_BYTES, RECORD_BYTES};
 use bankfull_sim::{Loss, PathConfig};
 use serde_json::Value;
@@ -164,7 +165,7 @@ fn program() -> Option<PathBuf> {
     let program = here.parent().and_then(Path::parent).unwrap().join("bankfull");
     let is_there = program.exists();
     if !is_there {
-        println!("skipped: build bankfull first, with `cargo build -p bankfull-cli`");
+        say("skipped: build bankfull first, with `cargo build -p bankfull-cli`");
     }
     is_there.then_some(program)
 }

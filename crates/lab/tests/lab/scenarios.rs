@@ -2,7 +2,7 @@
 
 use super::is_forbidden;
 use bankfull_lab::hosts::Hosts;
-use bankfull_lab::scenario;
+use bankfull_lab::{say, scenario};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ impl Ran {
             bankfull_lab::hosts::Setup { count: 1, congestion: None, tcp_buffer_bytes: None };
         if let Err(error) = Hosts::create(&setup) {
             assert!(is_forbidden(&error), "{error}");
-            println!("skipped: {error}");
+            say(&format!("skipped: {error}"));
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
