@@ -231,8 +231,8 @@ impl NetworkFigures {
     }
 }
 
-/// Jain's index over the flows of the senders that carried data to the receiver; `None` of less than
-/// two.
+/// Jain's index over the flows of the senders that carried data to the receiver; `None` of less
+/// than two.
 fn fairness(recording: &Recording, senders: usize) -> Option<f64> {
     let is_sender = |flow: &FlowKey| (0..senders).any(|at| Hosts::address(at) == flow.source);
     let mut by_flow = vec![0.0; recording.flows.len()];
