@@ -38,7 +38,7 @@ impl Flows {
         let receiver = network.receiver();
         let to = SocketAddr::from((Hosts::address(receiver), port));
         let listener = network.hosts().on(receiver, || listen(to, window))?;
-        // Not yet running: when one cannot be connected, those before it are closed and end.
+        // When one cannot be connected, dropping this ends those before it.
         let mut flows = Self { received: Arc::default(), streams: Vec::new(), threads: Vec::new() };
         for _ in 0..count {
             let sender = network.hosts().on(from, || TcpStream::connect(to))?;
