@@ -1,16 +1,21 @@
 //! Decisions of the bankfull mover: observation + now in, decision + reason out.
 //!
 //! What lives here: the unit types ([`Bytes`], [`Rate`]), the stage meter that names what limited a
-//! transfer ([`StageMeter`], [`limited_by`]), and how many connections one begins with
-//! ([`streams_for`]). The controllers (window, streams, incast, receive buffers) join them.
+//! transfer ([`StageMeter`], [`limited_by`]) and who holds it up right now ([`holder()`]), how many
+//! connections one begins with ([`streams_for`]), shares of a rate ([`pacing`]), and the controller
+//! of window and pacing ([`sobas`]). Those of streams, incast and receive buffers join them.
 //!
 //! What never lives here: a clock, input or output, a thread, a third-party crate. Time is an
 //! argument; the lint table in this crate's `clippy.toml` refuses the rest.
 
+mod holder;
 mod meter;
+pub mod pacing;
+pub mod sobas;
 mod streams;
 mod units;
 
+pub use holder::{Holder, Looks, holder};
 pub use meter::{Limit, Stage, StageMeter, StageTimes, limited_by};
 pub use streams::streams_for;
 pub use units::{Bytes, Rate, UnitError};

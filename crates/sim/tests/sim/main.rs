@@ -5,6 +5,8 @@ mod incast;
 mod linux;
 mod matrix;
 mod nothing_hangs;
+mod sobas;
+mod steered;
 mod together;
 
 use bankfull_control::{Bytes, Rate};

@@ -1,0 +1,126 @@
+//! The capacity of a path from the dispersion of packet trains: packets sent at once leave the
+//! narrowest link at its rate.
+//!
+//! What it does not do: send or receive them. Times of arrival are the kernel's.
+
+use crate::units::{Bytes, Rate};
+use std::time::Duration;
+
+/// Trains that make an estimate. [SOBAS, section IV.B: five]
+pub const TRAINS: usize = 5;
+
+/// Packets of a train. [algorithms: about 48 of 1472 bytes]
+pub const TRAIN_PACKETS: usize = 48;
+
+/// A train must take this long, or a receiver that takes packets in bunches (interrupt moderation,
+/// GRO) decides what is measured, and not the path. (ours: some ten times what Linux waits between
+/// polls of a card, 20 µs to 50 µs)
+pub const TRAIN_TIME_MIN: Duration = Duration::from_micros(400);
+
+/// A train of fewer packets says nothing. (ours: half of a train may be lost)
+const ARRIVED_MIN: usize = TRAIN_PACKETS / 2;
+
+/// Estimates that differ by more than this from their median are not counted. (ours: what cross
+/// traffic does to a train is more than that, rounding is less)
+const OUTLIER: f64 = 0.1;
+
+/// A packet of a train that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// When, on the receiver's clock.
+    pub at: Duration,
+    /// Its bytes at the IP layer.
+    pub bytes: Bytes,
+}
+
+/// What a train told.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Dispersion {
+    /// The rate at which it came, at the IP layer.
+    Rate(Rate),
+    /// It came too fast to be measured: a longer one is needed.
+    TooShort,
+    /// Too little of it arrived.
+    TooFew,
+}
+
+/// The rate of a train. Packets that arrived together, at the time of the first, are its start;
+/// those after them came within the time that passed until the last. Lost ones do not matter: the
+/// narrowest link was busy all the time.
+#[must_use]
+pub fn dispersion(train: &[Arrival]) -> Dispersion {
+    let first = train.iter().map(|packet| packet.at).min();
+    let last = train.iter().map(|packet| packet.at).max();
+    let (Some(first), Some(last), true) = (first, last, train.len() >= ARRIVED_MIN) else {
+        return Dispersion::TooFew;
+    };
+    let took = last - first;
+    if took < TRAIN_TIME_MIN {
+        return Dispersion::TooShort;
+    }
+    let after = train.iter().filter(|packet| packet.at > first);
+    let bytes = after.fold(Bytes(0), |sum, packet| sum + packet.bytes);
+    Dispersion::Rate(bytes.per(took))
+}
+
+/// The capacity that trains agree on: the mean of those near the median. `None` when nothing was
+/// measured.
+#[must_use]
+pub fn capacity(rates: &[Rate]) -> Option<Rate> {
+    let mut rates: Vec<f64> = rates.iter().map(|rate| rate.bits_per_sec() as f64).collect();
+    rates.sort_by(f64::total_cmp);
+    let median = *rates.get(rates.len() / 2)?;
+    let near: Vec<f64> =
+        rates.into_iter().filter(|rate| (rate - median).abs() <= OUTLIER * median).collect();
+    Some(Rate::from_bits_per_sec(near.iter().sum::<f64>() / near.len() as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+
+    /// `count` packets of 1500 bytes, 12 µs apart: 1 Gbit/s.
+    fn train(count: u32, bunch: u32) -> Vec<Arrival> {
+        let at = |n: u32| 12 * US * (n - n % bunch);
+        (0..count).map(|n| Arrival { at: at(n), bytes: Bytes(1500) }).collect()
+    }
+
+    fn mbit(dispersion: Dispersion) -> u64 {
+        let Dispersion::Rate(rate) = dispersion else { panic!("{dispersion:?}") };
+        rate.bits_per_sec() / 1_000_000
+    }
+
+    #[test]
+    fn a_train_tells_the_rate_of_the_narrowest_link() {
+        assert_eq!(mbit(dispersion(&train(48, 1))), 1000);
+        // Taken in bunches of 8, each at the time of its first.
+        assert_eq!(mbit(dispersion(&train(48, 8))), 1000);
+    }
+
+    #[test]
+    fn packets_that_were_dropped_at_its_end_do_not_matter() {
+        let mut packets = train(48, 1);
+        packets.truncate(43);
+        assert_eq!(mbit(dispersion(&packets)), 1000);
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_told_apart() {
+        assert_eq!(dispersion(&train(48, 48)), Dispersion::TooShort);
+        assert_eq!(dispersion(&train(33, 1)), Dispersion::TooShort);
+        assert_eq!(dispersion(&train(23, 1)), Dispersion::TooFew);
+        assert_eq!(dispersion(&[]), Dispersion::TooFew);
+    }
+
+    #[test]
+    fn a_train_that_met_cross_traffic_is_left_out() {
+        let of = |mbit: [f64; 5]| {
+            let rates = mbit.map(|mbit| Rate::from_bits_per_sec(mbit * 1e6));
+            capacity(&rates).map(|rate| rate.bits_per_sec() / 1_000_000)
+        };
+        assert_eq!(of([995.0, 1000.0, 620.0, 1005.0, 4000.0]), Some(1000));
+        assert_eq!(capacity(&[]), None);
+    }
+}

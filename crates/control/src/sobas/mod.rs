@@ -1,0 +1,566 @@
+//! SOBAS: the window and the pacing rate of a TCP transfer, found while it runs (Prasad, Jain,
+//! Dovrolis 2003). It fills a path without overflowing it, and stands aside on congested ones.
+//!
+//! What lives here: the state machine ([`Sobas`]), what it measures ([`Observation`], [`Window`]),
+//! why it decides ([`Reason`]), the capacity of a path from packet trains ([`capacity`]) and how
+//! much time there is to notice an overflow ([`overflow`]). What never lives here: sockets, clocks,
+//! how many connections there are. `docs/algorithms/sobas.md` has the diagram, and tells what is
+//! not as in the paper and why.
+
+pub mod capacity;
+mod history;
+mod measure;
+pub mod overflow;
+mod reason;
+
+pub use measure::{Observation, Window};
+pub use reason::{Reason, State};
+
+use crate::holder::Holder;
+use crate::pacing;
+use crate::units::{Bytes, Rate};
+use history::{FLAT_WINDOWS, History};
+use measure::Measure;
+use std::time::Duration;
+
+/// What of the estimated capacity is used at first. (ours: trains err by about a percent, and what
+/// is beyond the line's rate is lost where the buffer is shallow)
+const START_SHARE: f64 = 0.98;
+
+/// A fall to below this share of an even rate is a drop. [algorithms: by more than 15 %]
+const DROP_SHARE: f64 = 0.85;
+
+/// What we hold is what limits when the rate is above this share of it. [algorithms: within 5 %]
+const HELD_SHARE: f64 = 0.95;
+
+/// Beyond rate × round trip the window has this share. (ours: with what TCP sends at once and the
+/// step below it fits in a buffer of 0.1 round trips)
+const HEADROOM: f64 = 0.02;
+
+/// And what TCP sends at once, up to this share. (ours: the same)
+const BURST_SHARE: f64 = 0.03;
+
+/// On shorter paths than this, hosts are later than the path is long, and the window has as much
+/// room for them. (ours: what a scheduler's tick and interrupts take, some 1 ms)
+const SHORT_PATH: Duration = Duration::from_millis(2);
+const SHORT_HEADROOM: Duration = Duration::from_millis(1);
+
+/// A queue counts that stands longer than this share of the round trip, and this time; on a short
+/// path, than the last. (ours: half of the queue that may be left, 10 % or 3 ms)
+const QUEUE_SHARE: f64 = 0.04;
+const QUEUE_MIN: Duration = Duration::from_micros(400);
+const QUEUE_MIN_SHORT: Duration = Duration::from_micros(1500);
+
+/// And longer than so many of what TCP sends at once take on the line. (ours: a probe may come
+/// behind one, and before the next)
+const QUEUE_BURSTS: f64 = 1.5;
+
+/// In the start, a queue is there when so many round trips in a row are longer. (ours: one or two
+/// are chance)
+const START_LOOKS: usize = 3;
+
+/// And the rate of the last round trip is below this multiple of the one before: slow start doubles
+/// it. (ours: between 1 and 2, nearer to 1)
+const START_GROWTH: f64 = 1.3;
+
+/// The rate in the start is of a round trip, and of this time at least. (ours: two ticks)
+const START_RATE_TIME: Duration = Duration::from_millis(20);
+
+/// A connection's first window in segments (RFC 6928), and up to how many of these sent in a round
+/// trip losses do not count: two rounds of slow start. (ours)
+const FIRST_SEGMENTS: u64 = 10;
+const FIRST_WINDOWS: f64 = 4.0;
+
+/// So much more is allowed in a step of four round trips. (ours: with the headroom it fits in a
+/// buffer of 0.1 round trips; the S/64 in each round trip of the design is 6 %)
+const STEP: f64 = 0.03;
+
+/// The step doubles with each success, up to this; and up to the second while the rate is below a
+/// share of the one at which the path was full last. [algorithms: 25 %; ours: the first]
+const STEP_MAX: (f64, f64) = (0.06, 0.25);
+const STEP_FAR: f64 = 0.8;
+
+/// A step has brought something if the rate rose by this share of it. (ours)
+const STEP_SHARE: f64 = 0.4;
+
+/// What is held is at most this multiple of what comes. (ours: acknowledgements in bunches cost
+/// about a percent)
+const HELD_OVER: f64 = 1.015;
+
+/// What is lost within so many round trips after a limit was set was sent before it. (ours: a round
+/// trip to take effect, some for the repair)
+const GRACE_ROUND_TRIPS: u32 = 8;
+
+/// An overflow lowers a limit by no more than to this share, unless a queue shows what the path
+/// carries. [algorithms: a drop of 15 %]
+const RETREAT_SHARE: f64 = 0.85;
+
+/// A path on which the rate is not steady for so many windows cannot be held at one. (ours)
+const UNSTEADY_WINDOWS: u32 = 8;
+
+/// A queue that stands while we have less than this share of the line is not ours alone. (ours)
+const OWN_SHARE: f64 = 0.3;
+
+/// How long a limit is kept before it is looked for more. [algorithms: 10 s]
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// The first time, after so many round trips: the limit was found in a hurry. (ours)
+const LOOK_FIRST_ROUND_TRIPS: u32 = 20;
+
+/// So much of the rate is left to drain a queue. (ours: a queue of 4 % is gone after two round
+/// trips)
+const DRAIN_SHARE: f64 = 0.98;
+
+/// A queue that stands after so many reductions in a row, or of so much in all, is not ours: others
+/// take what we leave. (ours)
+const DRAINS_MAX: u32 = 4;
+const DRAINED_SHARE: f64 = 0.7;
+
+/// It is forgotten that one stood after so many windows without. (ours)
+const CALM_WINDOWS: u32 = 20;
+
+/// Where nothing is held for others' sake, we are not to be seen for this long. [algorithms: 10 s]
+const CALM: Duration = Duration::from_secs(10);
+
+/// And for this long where a queue stands: then the path has become a longer one. (ours: CUBIC's
+/// flows lose nothing for ten seconds and more)
+const CALM_WITH_QUEUE: Duration = Duration::from_secs(30);
+
+/// What a transfer starts with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// The widest window; what holds nothing.
+    pub window_max: Bytes,
+    /// Connections at the start.
+    pub streams: u32,
+    /// How long to wait for the estimate of the capacity.
+    pub probe_time: Duration,
+}
+
+/// What is to be held from now on, for all connections together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Decision {
+    /// When it was made.
+    pub at: Duration,
+    /// Where the controller stands now.
+    pub state: State,
+    /// The receive window.
+    pub window: Bytes,
+    /// The rate of data; `None`: as TCP does without us.
+    pub pacing: Option<Rate>,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// The controller of a transfer.
+#[derive(Debug, Clone)]
+pub struct Sobas {
+    config: Config,
+    state: State,
+    measure: Measure,
+    capacity: Option<Rate>,
+    /// What the path is taken to carry.
+    target: Option<Rate>,
+    history: History,
+    /// The highest rate that came without loss since the target was set.
+    peak: Rate,
+    /// The rate before the last step, and the target then.
+    before: Rate,
+    held: Rate,
+    /// Windows to let pass until a change can be seen.
+    settling: u32,
+    drains: u32,
+    /// What was held before the first reduction.
+    drained_from: Option<Rate>,
+    unsteady: u32,
+    /// Windows without a queue.
+    calm: u32,
+    /// The next step, and the last.
+    step: f64,
+    taken: f64,
+    /// The rate at which the path was full last.
+    full: Rate,
+    limited_at: Duration,
+    look_at: Duration,
+    calm_since: Duration,
+}
+
+impl Sobas {
+    /// A controller that holds nothing yet.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            state: State::Probing,
+            measure: Measure::default(),
+            capacity: None,
+            target: None,
+            history: History::default(),
+            peak: Rate::default(),
+            before: Rate::default(),
+            held: Rate::default(),
+            settling: 0,
+            drains: 0,
+            drained_from: None,
+            unsteady: 0,
+            calm: 0,
+            step: STEP,
+            taken: STEP,
+            full: Rate::default(),
+            limited_at: Duration::ZERO,
+            look_at: Duration::ZERO,
+            calm_since: Duration::ZERO,
+        }
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// The round trip without a queue; zero before the first.
+    #[must_use]
+    pub fn rtt_min(&self) -> Duration {
+        self.measure.rtt_min()
+    }
+
+    /// The estimate of the capacity has come: the rate of data, without headers.
+    pub fn on_capacity(&mut self, now: Duration, rate: Rate) -> Option<Decision> {
+        self.capacity = Some(rate);
+        if !matches!(self.state, State::Probing | State::StartOpen) {
+            return None;
+        }
+        self.target = Some(scaled(rate, START_SHARE));
+        Some(self.enter(State::StartBounded, now, Reason::CapacityKnown(rate)))
+    }
+
+    /// Takes what was seen at a tick; what is to be held from now on, if that changes.
+    pub fn observe(&mut self, seen: &Observation) -> Option<Decision> {
+        let window = self.measure.take(seen);
+        if self.state == State::Probing {
+            let waits = seen.now < self.config.probe_time;
+            let open = |s: &mut Self| s.enter(State::StartOpen, seen.now, Reason::CapacityUnknown);
+            return (!waits).then(|| open(self));
+        }
+        if let Some(decision) = self.watch_start(seen) {
+            return Some(decision);
+        }
+        // When nothing at all comes, the path is cut or the source is silent: there is no rate.
+        let window = window.filter(|window| window.rate.bits_per_sec() > 0)?;
+        self.history.push(window);
+        if self.settling > 0 {
+            self.settling -= 1;
+            return None;
+        }
+        if window.retransmits == 0 {
+            self.peak = self.peak.max(self.history.steady_rate());
+        }
+        match self.state {
+            State::Probing => None,
+            State::StartBounded | State::StartOpen => self.judge_start(&window),
+            State::Growing | State::Reprobing => Some(self.judge_growth(&window)),
+            State::Limited => self.judge_limit(&window),
+            State::Avoidance => self.judge_avoidance(&window),
+            State::Disabled => self.judge_calm(&window),
+        }
+    }
+
+    /// The start ends as soon as the round trip grows while the rate does not.
+    fn watch_start(&mut self, seen: &Observation) -> Option<Decision> {
+        let is_start = matches!(self.state, State::StartBounded | State::StartOpen);
+        if !is_start || seen.rtt.is_none() || seen.holder != Holder::Path {
+            return None;
+        }
+        let queue = self.measure.standing(START_LOOKS);
+        if queue <= self.queue_allowed() {
+            return None;
+        }
+        let round_trip = self.rtt_min().max(START_RATE_TIME);
+        let now = self.measure.rate_over(round_trip);
+        let before = self.measure.rate_before(round_trip, round_trip);
+        if now > scaled(before, START_GROWTH) {
+            return None;
+        }
+        // What came last tells best what the path carries.
+        let rate = self.measure.rate_over(round_trip / 2).max(now);
+        let reason = Reason::QueueGrew(rate, queue);
+        if self.has_small_share(rate) {
+            return Some(self.enter(State::Avoidance, seen.now, reason));
+        }
+        Some(self.limit(rate, seen.now, reason))
+    }
+
+    fn judge_start(&mut self, window: &Window) -> Option<Decision> {
+        if window.retransmits > 0 {
+            return self.judge_early_loss(window);
+        }
+        if !self.history.is_even(FLAT_WINDOWS.0) {
+            return None;
+        }
+        if window.standing > self.queue_allowed() {
+            let reason = Reason::FlatRate(window.rate);
+            return Some(self.limit(window.rate, window.at, reason));
+        }
+        // Else it is something else that limits: a small buffer of the hosts, or slow start that
+        // ended early.
+        let reason = Reason::HeldByUs(window.rate);
+        self.is_held_by_us(window).then(|| self.step(window, reason))
+    }
+
+    /// What is lost of the first, unpaced windows tells nothing of the path. (It may be all that a
+    /// shallow buffer takes.)
+    fn judge_early_loss(&mut self, window: &Window) -> Option<Decision> {
+        let in_flight = self.peak.bits_per_sec() as f64 / 8.0 * self.rtt_min().as_secs_f64();
+        let first = FIRST_SEGMENTS * pacing::SEGMENT_DATA.0 * u64::from(self.config.streams);
+        if in_flight < FIRST_WINDOWS * first as f64 {
+            return None;
+        }
+        let near = self.capacity.is_some_and(|c| self.peak > scaled(c, DROP_SHARE));
+        if near || self.history.has_seen_queue(self.queue_allowed()) {
+            return Some(self.retreat(window));
+        }
+        Some(self.enter(State::Avoidance, window.at, Reason::LostWithoutQueue))
+    }
+
+    fn judge_limit(&mut self, window: &Window) -> Option<Decision> {
+        if window.retransmits > 0 || self.history.has_dropped() {
+            if self.history.has_seen_queue(self.queue_allowed()) {
+                return self.judge_overflow(window);
+            }
+            let stands_aside =
+                self.history.is_congested(self.queue_allowed()) && !self.is_held_by_us(window);
+            let reason = Reason::CongestedLoss;
+            return stands_aside.then(|| self.disable(window.at, reason));
+        }
+        if window.standing > self.queue_allowed() {
+            return self.judge_queue(window);
+        }
+        self.drains = 0;
+        self.calm += 1;
+        if self.calm >= CALM_WINDOWS {
+            self.drained_from = None;
+            self.unsteady = 0;
+        }
+        let looks = window.at >= self.look_at && self.is_held_by_us(window);
+        looks.then(|| self.step(window, Reason::TimeToLook))
+    }
+
+    /// What was lost was lost in a queue: ours, if it is not from before the limit.
+    fn judge_overflow(&mut self, window: &Window) -> Option<Decision> {
+        let since = window.at.saturating_sub(self.limited_at);
+        if since < self.rtt_min() * GRACE_ROUND_TRIPS {
+            return None;
+        }
+        if self.history.is_steady() {
+            Some(self.retreat(window))
+        } else {
+            self.judge_unsteady(window)
+        }
+    }
+
+    /// A queue stands: a little less, or, if that has not helped, nothing is held.
+    fn judge_queue(&mut self, window: &Window) -> Option<Decision> {
+        self.calm = 0;
+        if self.history.standing_before() <= self.queue_allowed() {
+            return None;
+        }
+        if !self.history.is_steady() {
+            return self.judge_unsteady(window);
+        }
+        self.drains += 1;
+        let target = self.target.unwrap_or(window.rate);
+        let from = *self.drained_from.get_or_insert(target);
+        let in_vain = self.drains > DRAINS_MAX || target < scaled(from, DRAINED_SHARE);
+        if in_vain || self.has_small_share(window.rate) {
+            return Some(self.disable(window.at, Reason::CongestedQueue(window.standing)));
+        }
+        let rate = scaled(self.history.steady_rate().min(target), DRAIN_SHARE);
+        Some(self.limit(rate, window.at, Reason::StandingQueue(window.standing)))
+    }
+
+    fn judge_unsteady(&mut self, window: &Window) -> Option<Decision> {
+        self.unsteady += 1;
+        if self.unsteady < UNSTEADY_WINDOWS {
+            return None;
+        }
+        self.unsteady = 0;
+        self.target = self.capacity.map(|rate| scaled(rate, START_SHARE));
+        Some(self.enter(State::Avoidance, window.at, Reason::Unsteady))
+    }
+
+    fn judge_growth(&mut self, window: &Window) -> Decision {
+        let at = window.at;
+        if window.retransmits > 0 && self.history.has_seen_queue(self.queue_allowed()) {
+            return self.retreat(window);
+        }
+        let rate = self.held.max(scaled(window.rate, DRAIN_SHARE));
+        if window.retransmits > 0 {
+            return self.limit(rate, at, Reason::LostWithoutQueue);
+        }
+        if window.standing > self.queue_allowed() {
+            return self.limit(rate, at, Reason::QueueGrew(rate, window.standing));
+        }
+        if window.holder != Holder::Path {
+            return self.limit(rate, at, Reason::HeldBy(window.holder));
+        }
+        if window.rate >= scaled(self.before, 1.0 + self.taken * STEP_SHARE) {
+            self.drained_from = None;
+            return self.step(window, Reason::RateRose(window.rate));
+        }
+        self.limit(self.held.max(window.rate), at, Reason::NothingToGain(window.rate))
+    }
+
+    /// Nothing is held but the pace, until the path is full or turns out to be congested.
+    fn judge_avoidance(&mut self, window: &Window) -> Option<Decision> {
+        if window.retransmits > 0 {
+            if self.history.has_seen_queue(self.queue_allowed()) {
+                return Some(self.retreat(window));
+            }
+            let reason = Reason::CongestedLoss;
+            return self
+                .history
+                .is_congested(self.queue_allowed())
+                .then(|| self.disable(window.at, reason));
+        }
+        if !self.history.is_even(FLAT_WINDOWS.1) {
+            return None;
+        }
+        let stands = window.standing > self.queue_allowed();
+        if stands && self.has_small_share(window.rate) {
+            return Some(self.disable(window.at, Reason::CongestedQueue(window.standing)));
+        }
+        let is_full = stands || self.is_held_by_us(window);
+        let reason = Reason::FlatRate(window.rate);
+        is_full.then(|| self.limit(window.rate, window.at, reason))
+    }
+
+    /// Others have left, or the path is another one.
+    fn judge_calm(&mut self, window: &Window) -> Option<Decision> {
+        if window.retransmits > 0 || window.probes_lost > 0 {
+            self.calm_since = window.at;
+        }
+        let stands = window.standing > self.queue_allowed();
+        let calm = window.at.saturating_sub(self.calm_since);
+        if calm < if stands { CALM_WITH_QUEUE } else { CALM } {
+            return None;
+        }
+        if stands {
+            self.measure.forget_rtt();
+        }
+        self.target = self.capacity.map(|rate| scaled(rate, START_SHARE));
+        Some(self.enter(State::Avoidance, window.at, Reason::Calm))
+    }
+
+    /// A buffer overflowed: to what came before that, and never more than had been allowed. Where a
+    /// queue stands, what comes is what the path carries.
+    fn retreat(&mut self, window: &Window) -> Decision {
+        let came = self.peak.max(window.rate);
+        let held = self.state == State::Limited && window.standing <= self.queue_allowed();
+        let rate = match self.target {
+            Some(target) if held => came.max(scaled(target, RETREAT_SHARE)).min(target),
+            Some(target) => came.min(target),
+            None => came,
+        };
+        let rate = scaled(rate, DRAIN_SHARE);
+        self.limit(rate, window.at, Reason::Overflowed(rate))
+    }
+
+    /// Holds the path at a rate.
+    fn limit(&mut self, rate: Rate, now: Duration, reason: Reason) -> Decision {
+        let is_full = matches!(self.state, State::Growing | State::Reprobing);
+        let wait = if is_full { LOOK_EVERY } else { self.rtt_min() * LOOK_FIRST_ROUND_TRIPS };
+        self.look_at = now + wait.min(LOOK_EVERY);
+        if is_full {
+            self.full = rate;
+        }
+        self.step = STEP;
+        self.limited_at = now;
+        self.target = Some(rate.max(self.rate_min()));
+        self.peak = Rate::default();
+        self.settling = 1;
+        self.enter(State::Limited, now, reason)
+    }
+
+    /// Allows a little more than what comes.
+    fn step(&mut self, window: &Window, reason: Reason) -> Decision {
+        let is_start = matches!(self.state, State::StartBounded | State::Growing);
+        self.before = window.rate;
+        self.held = self.target.unwrap_or(window.rate).min(scaled(window.rate, HELD_OVER));
+        self.taken = self.step;
+        self.target = Some(scaled(window.rate.max(self.held), 1.0 + self.taken));
+        let is_far = window.rate < scaled(self.full, STEP_FAR);
+        let is_near = self.capacity.is_some_and(|c| window.rate >= scaled(c, HELD_SHARE));
+        self.step = match (is_near, is_far) {
+            (true, _) => STEP,
+            (false, true) => (self.step * 2.0).min(STEP_MAX.1),
+            (false, false) => (self.step * 2.0).min(STEP_MAX.0),
+        };
+        self.settling = 1;
+        let state = if is_start { State::Growing } else { State::Reprobing };
+        self.enter(state, window.at, reason)
+    }
+
+    fn disable(&mut self, now: Duration, reason: Reason) -> Decision {
+        self.target = None;
+        self.calm_since = now;
+        self.drains = 0;
+        self.drained_from = None;
+        self.unsteady = 0;
+        self.enter(State::Disabled, now, reason)
+    }
+
+    fn enter(&mut self, state: State, now: Duration, reason: Reason) -> Decision {
+        self.state = state;
+        let is_open = matches!(state, State::Avoidance | State::Disabled);
+        let target = self.target.filter(|_| state != State::Disabled);
+        let window = target.filter(|_| !is_open).map(|rate| self.window_for(rate));
+        let window = window.unwrap_or(self.config.window_max).min(self.config.window_max);
+        Decision { at: now, state, window, pacing: target, reason }
+    }
+
+    /// No transfer is held below what its first windows bring.
+    fn rate_min(&self) -> Rate {
+        let first = FIRST_SEGMENTS * pacing::SEGMENT_DATA.0 * u64::from(self.config.streams.max(1));
+        Bytes(first).per(self.rtt_min().max(SHORT_PATH))
+    }
+
+    /// Rate × round trip, with some room.
+    fn window_for(&self, rate: Rate) -> Bytes {
+        let rtt = self.rtt_min();
+        let room = if rtt < SHORT_PATH { SHORT_HEADROOM } else { rtt.mul_f64(HEADROOM) };
+        let bytes_per_sec = rate.bits_per_sec() as f64 / 8.0;
+        let fills = bytes_per_sec * rtt.as_secs_f64();
+        let least = 2.0 * pacing::SEGMENT_DATA.0 as f64;
+        let burst = (pacing::burst(rate).0 as f64).min(fills * BURST_SHARE).max(least);
+        Bytes((fills + bytes_per_sec * room.as_secs_f64() + burst) as u64)
+    }
+
+    /// A queue of ours may stand so long.
+    fn queue_allowed(&self) -> Duration {
+        let rtt = self.rtt_min();
+        if rtt < SHORT_PATH {
+            return QUEUE_MIN_SHORT;
+        }
+        let burst = self.target.and_then(|rate| rate.time_for(pacing::burst(rate)));
+        let bursts = burst.unwrap_or_default().mul_f64(QUEUE_BURSTS);
+        QUEUE_MIN.max(rtt.mul_f64(QUEUE_SHARE)).max(bursts)
+    }
+
+    fn is_held_by_us(&self, window: &Window) -> bool {
+        let held = self.target.is_some_and(|target| window.rate >= scaled(target, HELD_SHARE));
+        held && window.holder == Holder::Path
+    }
+
+    /// Whether we have so little of the line that a queue is hardly ours.
+    fn has_small_share(&self, rate: Rate) -> bool {
+        self.capacity.is_some_and(|capacity| rate < scaled(capacity, OWN_SHARE))
+    }
+}
+
+fn scaled(rate: Rate, factor: f64) -> Rate {
+    Rate::from_bits_per_sec(rate.bits_per_sec() as f64 * factor)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn mbit(rate: f64) -> Rate {
+    Rate::from_bits_per_sec(rate * 1e6)
+}
+
+/// A transfer as the controller sees it, 10 ms by 10 ms, over a path of 20 ms.
+struct Script {
+    sobas: Sobas,
+    seen: Observation,
+    last: Option<Decision>,
+}
+
+impl Script {
+    fn new() -> Self {
+        let config = Config { window_max: Bytes::mib(64), streams: 1, probe_time: 300 * MS };
+        let seen = Observation { rtt: Some(20 * MS), ..Observation::default() };
+        Self { sobas: Sobas::new(config), seen, last: None }
+    }
+
+    /// The same, with 1 Gbit/s of capacity known and 947 Mbit/s coming.
+    fn held() -> Self {
+        let mut script = Self::new();
+        script.last = script.sobas.on_capacity(Duration::ZERO, mbit(965.0));
+        script.run(100, 947.0);
+        script
+    }
+
+    /// `ticks` of 10 ms at a rate; every decision on the way.
+    fn run(&mut self, ticks: u32, rate_mbit: f64) -> Vec<Decision> {
+        let mut all = Vec::new();
+        for _ in 0..ticks {
+            self.seen.now += 10 * MS;
+            self.seen.received += Bytes((rate_mbit * 1e6 / 8.0 / 100.0) as u64);
+            all.extend(self.sobas.observe(&self.seen));
+        }
+        self.last = all.last().copied().or(self.last);
+        all
+    }
+
+    fn state(&self) -> State {
+        self.sobas.state()
+    }
+}
+
+#[test]
+fn the_start_is_held_below_the_capacity_and_the_window_is_rate_times_round_trip() {
+    let mut script = Script::new();
+    script.run(2, 0.0);
+    let decision = script.sobas.on_capacity(20 * MS, mbit(965.0)).unwrap();
+    assert_eq!(decision.state, State::StartBounded);
+    let pacing = decision.pacing.unwrap();
+    assert_eq!(pacing.bits_per_sec() / 100_000, 9457);
+    let fills = pacing.bytes_per_sec() as f64 * 0.02;
+    assert!((1.02..1.06).contains(&(decision.window.0 as f64 / fills)), "{decision:?}");
+    assert_eq!(script.sobas.on_capacity(20 * MS, mbit(500.0)), None, "it has begun");
+}
+
+#[test]
+fn without_an_estimate_nothing_is_held_at_first() {
+    let mut script = Script::new();
+    let decisions = script.run(31, 100.0);
+    assert_eq!(decisions.len(), 1);
+    let decision = decisions[0];
+    assert_eq!((decision.state, decision.pacing), (State::StartOpen, None));
+    assert_eq!((decision.window, decision.reason), (Bytes::mib(64), Reason::CapacityUnknown));
+}
+
+#[test]
+fn an_even_rate_that_we_hold_grows_until_no_more_comes() {
+    let mut script = Script::new();
+    script.sobas.on_capacity(Duration::ZERO, mbit(965.0));
+    let states: Vec<State> = script.run(60, 947.0).iter().map(|d| d.state).collect();
+    assert_eq!(states, [State::Growing, State::Limited]);
+}
+
+#[test]
+fn a_slow_disk_does_not_look_like_a_full_path() {
+    let mut script = Script::new();
+    script.sobas.on_capacity(Duration::ZERO, mbit(965.0));
+    script.seen.holder = Holder::Source;
+    // An even rate, then a drop: both of the source.
+    assert_eq!(script.run(300, 200.0), []);
+    assert_eq!(script.run(300, 50.0), []);
+    assert_eq!(script.state(), State::StartBounded);
+}
+
+#[test]
+fn a_drop_after_an_even_rate_lowers_the_limit_only_when_a_queue_stood() {
+    let mut script = Script::held();
+    script.run(100, 947.0);
+    assert_eq!(script.run(12, 600.0), [], "without a queue it is not ours");
+    let mut script = Script::held();
+    script.run(100, 947.0);
+    script.seen.rtt = Some(25 * MS);
+    script.run(20, 600.0);
+    let decision = script.last.unwrap();
+    assert!(decision.pacing.unwrap() < mbit(850.0), "{decision:?}");
+}
+
+#[test]
+fn losses_without_a_queue_end_in_standing_aside_and_calm_ends_that() {
+    let mut script = Script::held();
+    for _ in 0..10 {
+        script.seen.retransmits += 3;
+        script.run(8, 300.0);
+    }
+    assert_eq!(script.state(), State::Disabled);
+    let decision = script.last.unwrap();
+    assert_eq!((decision.window, decision.pacing), (Bytes::mib(64), None));
+    script.run(1100, 300.0);
+    assert_eq!(script.state(), State::Avoidance);
+}
+
+#[test]
+fn a_path_that_is_cut_keeps_its_limit() {
+    let mut script = Script::held();
+    let before = script.last;
+    script.seen.rtt = None;
+    assert_eq!(script.run(500, 0.0), []);
+    script.seen.rtt = Some(20 * MS);
+    script.run(20, 947.0);
+    assert_eq!(script.last.unwrap().pacing, before.unwrap().pacing);
+}
+
+/// Whatever is seen, what is decided can be set: no window or rate of nothing.
+#[test]
+fn decisions_stay_within_bounds_whatever_comes() {
+    let mut random = 1u64;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % below
+    };
+    for case in 0..200 {
+        let mut script = Script::new();
+        if case % 3 > 0 {
+            script.sobas.on_capacity(Duration::ZERO, mbit(10.0 + next(100_000) as f64));
+        }
+        for _ in 0..500 {
+            script.seen.rtt = (next(4) > 0).then(|| Duration::from_micros(next(300_000)));
+            script.seen.retransmits += next(3);
+            script.seen.probes_lost += next(2);
+            script.seen.holder =
+                [Holder::Path, Holder::Path, Holder::Source, Holder::Receiver][next(4) as usize];
+            let rate = next(20_000) as f64;
+            for decision in script.run(1 + next(9) as u32, rate) {
+                let least = Bytes(2 * pacing::SEGMENT_DATA.0);
+                assert!(decision.window >= least, "{decision:?}");
+                assert!(decision.window <= Bytes::mib(64), "{decision:?}");
+                let paced = decision.pacing.is_none_or(|rate| rate.bytes_per_sec() > 10_000);
+                assert!(paced, "{decision:?}");
+                assert!(!decision.reason.to_string().is_empty());
+            }
+        }
+    }
+}

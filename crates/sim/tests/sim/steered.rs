@@ -1,0 +1,177 @@
+//! A transfer that SOBAS steers, as the engine would: probes every 10 ms, shares of window and
+//! pacing for each connection.
+
+use crate::MS;
+use bankfull_control::pacing;
+use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
+use bankfull_control::{Bytes, Holder, Rate};
+use bankfull_sim::tcp::{Algorithm, WINDOW_MAX};
+use bankfull_sim::world::{FlowId, Route};
+use bankfull_sim::{FlowConfig, PathConfig, World};
+use fastrand::Rng;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The window of a connection at first (tcp_rmem, ip-sysctl.rst: 131 072 bytes, half of it for
+/// data).
+const FIRST_WINDOW: u64 = 65_536;
+
+/// A transfer at work.
+pub(crate) struct Steered {
+    pub(crate) flows: Vec<FlowId>,
+    pub(crate) trace: Vec<Decision>,
+    sobas: Sobas,
+    path: PathConfig,
+    route: Route,
+    start: Duration,
+    /// What the packet trains tell, and when: after two round trips.
+    capacity: Option<Rate>,
+    rng: Rng,
+    probes_lost: u64,
+    next: Duration,
+    /// What is granted in all, as far as the kernel's tuning has come.
+    held: Option<Decision>,
+    received: VecDeque<(Duration, u64)>,
+}
+
+/// How a transfer is steered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setting {
+    pub(crate) streams: u32,
+    pub(crate) start: Duration,
+    /// What the packet trains tell of the line's rate; `None`: UDP is blocked.
+    pub(crate) trains: Option<f64>,
+    pub(crate) algorithm: Algorithm,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        let algorithm = Algorithm::default();
+        Self { streams: 1, start: Duration::ZERO, trains: Some(1.0), algorithm }
+    }
+}
+
+impl Steered {
+    pub(crate) fn new(
+        world: &mut World,
+        path: &PathConfig,
+        route: &Route,
+        setting: &Setting,
+    ) -> Self {
+        let mut config = FlowConfig::new(route);
+        config.start = setting.start;
+        config.algorithm = setting.algorithm;
+        config.receive_window = Bytes(FIRST_WINDOW);
+        let flows = (0..setting.streams).map(|_| world.add_flow(config.clone())).collect();
+        let line = path.forward.rate.unwrap_or_default().bits_per_sec() as f64;
+        let capacity = setting.trains.map(|share| Rate::from_bits_per_sec(line * share));
+        let probe_time = path.rtt() * 2 + MS * 200;
+        let streams = setting.streams;
+        let config = Config { window_max: Bytes(WINDOW_MAX), streams, probe_time };
+        Self {
+            flows,
+            trace: Vec::new(),
+            sobas: Sobas::new(config),
+            path: path.clone(),
+            route: route.clone(),
+            start: setting.start,
+            capacity: capacity.map(pacing::data_rate),
+            rng: Rng::with_seed(7),
+            probes_lost: 0,
+            next: Duration::ZERO,
+            held: None,
+            received: VecDeque::new(),
+        }
+    }
+
+    /// Called every millisecond; acts every 10 ms or so, as a thread does.
+    pub(crate) fn tick(&mut self, world: &mut World) {
+        let Some(now) = world.now().checked_sub(self.start) else { return };
+        if now < self.next {
+            return;
+        }
+        self.next = now + MS * self.rng.u32(9..=11);
+        if now >= self.path.rtt() * 2
+            && let Some(rate) = self.capacity.take()
+        {
+            let decision = self.sobas.on_capacity(now, rate);
+            self.trace.extend(decision);
+            self.held = decision.or(self.held);
+        }
+        let seen = self.observe(world, now);
+        let decision = self.sobas.observe(&seen);
+        self.apply(world, decision);
+    }
+
+    fn observe(&mut self, world: &mut World, now: Duration) -> Observation {
+        let link = self.route.forward[0];
+        let rate = self.path.forward.rate.unwrap_or_default();
+        let backlog = world.backlog(link);
+        let is_full = backlog.0 + 128 > self.path.forward.buffer.0;
+        let is_lost = is_full || self.rng.f64() < self.path.forward.loss.mean();
+        self.probes_lost += u64::from(is_lost);
+        let queue = rate.time_for(backlog).unwrap_or_default();
+        let stats = self.flows.iter().map(|&flow| world.stats(flow));
+        let (mut received, mut retransmits) = (Bytes(0), 0);
+        for stats in stats {
+            received += stats.delivered;
+            retransmits += stats.sender.retransmits;
+        }
+        Observation {
+            now,
+            received,
+            rtt: (!is_lost).then(|| self.path.rtt() + queue),
+            probes_lost: self.probes_lost,
+            retransmits,
+            holder: Holder::Path,
+        }
+    }
+
+    /// Windows and pacing, at every tick as the engine does.
+    fn apply(&mut self, world: &mut World, decision: Option<Decision>) {
+        if let Some(decision) = decision {
+            self.trace.push(decision);
+            self.held = Some(decision);
+        }
+        let Some(held) = self.held else { return };
+        let count = self.flows.len() as u32;
+        let tuned = self.tuned(world) + FIRST_WINDOW * u64::from(count);
+        let window = pacing::share_window(held.window.min(Bytes(tuned)), count);
+        for &flow in &self.flows {
+            world.set_receive_window(flow, window);
+            world.set_pacing(flow, held.pacing.map(|rate| pacing::share(rate, count)));
+        }
+    }
+
+    /// How far the kernel opens the window by itself: in slow start to four times what came in a
+    /// round trip (tcp_rcv_space_adjust, net/ipv4/tcp_input.c).
+    fn tuned(&mut self, world: &World) -> u64 {
+        let (now, all) = (world.now(), self.delivered(world).0);
+        self.received.push_back((now, all));
+        let from = now.saturating_sub(self.path.rtt());
+        while self.received.len() > 1 && self.received[1].0 <= from {
+            self.received.pop_front();
+        }
+        4 * (all - self.received[0].1)
+    }
+
+    /// Data delivered so far.
+    pub(crate) fn delivered(&self, world: &World) -> Bytes {
+        self.flows.iter().fold(Bytes(0), |sum, &flow| sum + world.stats(flow).delivered)
+    }
+
+    /// Segments sent again so far.
+    pub(crate) fn retransmits(&self, world: &World) -> u64 {
+        self.flows.iter().map(|&flow| world.stats(flow).sender.retransmits).sum()
+    }
+
+    /// What was decided, line by line.
+    pub(crate) fn told(&self) -> String {
+        let line = |d: &Decision| {
+            let pacing = d.pacing.map_or("-".to_owned(), |rate| rate.to_string());
+            let at = d.at.as_secs_f64();
+            format!("{at:7.2} {:14} {:>10} {pacing:>13}  {}\n", d.state.name(), d.window, d.reason)
+        };
+        self.trace.iter().map(line).collect()
+    }
+}
