@@ -173,20 +173,44 @@ pub fn open_window(s: impl AsFd, bytes: u32) -> io::Result<()> {
     // (`tcp_set_rcvlowat`). Nobody waits for that much: it is taken back, and the room stays.
     let most = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     for low_water in [most, 1] {
-        // SAFETY: the descriptor is open while `s` is borrowed; the kernel reads one int, which
-        // outlives the call.
-        let outcome = unsafe {
-            libc::setsockopt(
-                s.as_fd().as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_RCVLOWAT,
-                (&raw const low_water).cast(),
-                size_of::<libc::c_int>() as libc::socklen_t,
-            )
-        };
-        if outcome != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        set_int(&s, libc::SOL_SOCKET, libc::SO_RCVLOWAT, low_water)?;
+    }
+    Ok(())
+}
+
+/// Keeps the receive window of a connection, or of those that a listening socket will accept, at
+/// `bytes` at most; the kernel has a least value of about 1 kB. While data flows the kernel raises
+/// the bound by itself now and then: whoever wants it held sets it again. A window that was offered
+/// already is not taken back.
+///
+/// # Errors
+///
+/// What `setsockopt` answers for a socket that is none of TCP.
+pub fn hold_window(s: impl AsFd, bytes: u32) -> io::Result<()> {
+    let most = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    set_int(s, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, most)
+}
+
+/// Sets an option whose value is one int.
+fn set_int(
+    s: impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: the descriptor is open while `s` is borrowed; the kernel reads one int, which
+    // outlives the call.
+    let outcome = unsafe {
+        libc::setsockopt(
+            s.as_fd().as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
     }
     Ok(())
 }

@@ -27,6 +27,25 @@ fn transfer(near: &mut TcpStream, far: &mut TcpStream, total: usize) {
 }
 
 #[test]
+fn a_window_that_is_held_comes_down_to_its_size_as_data_flows() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    hold_window(&listener, 20_000).unwrap();
+    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut far, _) = listener.accept().unwrap();
+    far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let window = |near: &TcpStream| tcp_info(near).unwrap().snd_wnd;
+    assert!(window(&near).is_none_or(|bytes| bytes <= 20_000), "{:?}", window(&near));
+    // The first data makes the kernel raise it, and what was offered then is used up first.
+    for _ in 0..30 {
+        hold_window(&far, 20_000).unwrap();
+        transfer(&mut near, &mut far, 10_000);
+    }
+    // Windows are told in units of some bytes.
+    wait_until("held", || window(&near).is_none_or(|bytes| bytes <= 20_480));
+    assert!(hold_window(UdpSocket::bind("127.0.0.1:0").unwrap(), 20_000).is_err());
+}
+
+#[test]
 fn both_ends_account_for_every_byte_that_crossed() {
     let (mut near, mut far) = connected();
     let total = 1 << 20;
