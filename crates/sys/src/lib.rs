@@ -15,6 +15,7 @@
 //! Descriptors made here are all close-on-exec.
 
 mod beneath;
+pub mod datagram;
 pub mod dir;
 pub mod file;
 pub mod host;
@@ -24,6 +25,7 @@ pub mod stat;
 mod testing;
 pub mod tun;
 
+pub use datagram::{Datagram, note_arrivals, receive_datagram};
 pub use dir::{Dir, Entry};
 pub use file::{
     advise_dont_need, advise_sequential, clone_whole, copy_range, data_extent, punch_hole, reserve,
@@ -35,6 +37,6 @@ pub use host::{
 };
 pub use socket::{
     TcpInfo, congestion_control, hold_window, open_window, peek, send_file, send_queue_bytes,
-    set_congestion_control, set_user_timeout, tcp_info,
+    set_congestion_control, set_pacing, set_user_timeout, tcp_info, unread_bytes,
 };
 pub use stat::{Kind, Stat, Timestamp, stat_file};

@@ -191,8 +191,43 @@ pub fn hold_window(s: impl AsFd, bytes: u32) -> io::Result<()> {
     set_int(s, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, most)
 }
 
+/// Limits the rate of data that TCP sends, which it keeps by pacing itself; `None`: no limit any
+/// longer, but it goes on pacing. Headers do not count.
+///
+/// # Errors
+///
+/// What `setsockopt` answers.
+pub fn set_pacing(s: impl AsFd, bytes_per_sec: Option<u64>) -> io::Result<()> {
+    // All ones: no limit (sk_max_pacing_rate, include/net/sock.h).
+    let rate = bytes_per_sec.unwrap_or(u64::MAX);
+    // SAFETY: the descriptor is open while `s` is borrowed; the kernel reads eight bytes (since
+    // 4.20), which outlive the call.
+    let outcome = unsafe {
+        libc::setsockopt(
+            s.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw const rate).cast(),
+            size_of::<u64>() as libc::socklen_t,
+        )
+    };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Bytes that have come on a socket and were not read.
+///
+/// # Errors
+///
+/// `EINVAL` for a listening socket.
+pub fn unread_bytes(s: impl AsFd) -> io::Result<u64> {
+    Ok(rustix::io::ioctl_fionread(s)?)
+}
+
 /// Sets an option whose value is one int.
-fn set_int(
+pub(crate) fn set_int(
     s: impl AsFd,
     level: libc::c_int,
     name: libc::c_int,

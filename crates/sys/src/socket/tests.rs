@@ -282,3 +282,22 @@ fn an_opened_window_takes_what_nobody_reads_and_a_reader_is_woken_by_the_first_b
         wait_until("arrived", || arrived() > total as u64);
     });
 }
+
+#[test]
+fn pacing_holds_the_rate_and_lets_go_again() {
+    let (mut near, mut far) = connected();
+    set_pacing(&near, Some(1_000_000)).unwrap();
+    let rate = |near: &TcpStream| tcp_info(near).unwrap().pacing_rate_bytes_per_sec;
+    transfer(&mut near, &mut far, 10_000);
+    wait_until("paced", || rate(&near).is_some_and(|rate| rate <= 1_000_000));
+    set_pacing(&near, None).unwrap();
+    transfer(&mut near, &mut far, 10_000);
+    wait_until("free", || rate(&near).is_some_and(|rate| rate > 1_000_000));
+}
+
+#[test]
+fn what_is_not_read_is_counted() {
+    let (mut near, far) = connected();
+    near.write_all(&[1; 3_000]).unwrap();
+    wait_until("arrived", || unread_bytes(&far).unwrap() == 3_000);
+}

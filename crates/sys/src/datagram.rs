@@ -1,0 +1,156 @@
+//! Datagrams with the time at which the kernel took them: what tells packets of a train apart that
+//! a late reader finds together.
+//!
+//! Does not open sockets, and knows nothing of what is in the datagrams.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use crate::socket::set_int;
+
+/// A datagram that was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Its length, if it fitted.
+    pub len: usize,
+    /// Where it came from; absent for what is no address of IP.
+    pub from: Option<SocketAddr>,
+    /// When the kernel took it, since 1970; absent where the kernel did not say.
+    pub at: Option<Duration>,
+}
+
+/// Lets the kernel note when each datagram arrives.
+///
+/// # Errors
+///
+/// What `setsockopt` answers.
+pub fn note_arrivals(s: impl AsFd) -> io::Result<()> {
+    set_int(s, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
+}
+
+/// Room for one control message with a time, aligned as its header asks.
+const CONTROL_WORDS: usize = 8;
+
+/// Receives a datagram. What does not fit in `buf` is cut off.
+///
+/// # Errors
+///
+/// As reading: `WouldBlock` on a non-blocking socket or after a read timeout, `Interrupted`,
+/// `ConnectionRefused` where the far side said that nobody listens.
+pub fn receive_datagram(s: impl AsFd, buf: &mut [u8]) -> io::Result<Datagram> {
+    let mut part = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+    let mut control = [0_u64; CONTROL_WORDS];
+    // SAFETY: both are made of integers and pointers, for which all bytes zero is a value.
+    let (mut message, mut name): (libc::msghdr, libc::sockaddr_storage) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    message.msg_name = (&raw mut name).cast();
+    message.msg_namelen = size_of_val(&name) as libc::socklen_t;
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control);
+    // SAFETY: the descriptor is open while `s` is borrowed; `message` points to one part of the
+    // length of `buf`, to `control` and to `name` with their lengths, and all outlive the call.
+    let len = unsafe { libc::recvmsg(s.as_fd().as_raw_fd(), &raw mut message, 0) };
+    let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
+    Ok(Datagram { len, from: address_in(&name), at: time_in(&message) })
+}
+
+fn address_in(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    let place: *const libc::sockaddr_storage = name;
+    match i32::from(name.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: an address of this family is of this type, and the storage holds and aligns
+            // all types of addresses.
+            let found = unsafe { &*place.cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(u32::from_be(found.sin_addr.s_addr));
+            Some(SocketAddr::from((ip, u16::from_be(found.sin_port))))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let found = unsafe { &*place.cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(found.sin6_addr.s6_addr);
+            let port = u16::from_be(found.sin6_port);
+            Some(SocketAddrV6::new(ip, port, found.sin6_flowinfo, found.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+/// The time in the control messages that came with a datagram.
+fn time_in(message: &libc::msghdr) -> Option<Duration> {
+    // SAFETY: the kernel has filled in the control messages and their length; the macro returns
+    // the first that lies within, or null.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    // SAFETY: it is null, or points to a header within the control messages.
+    while let Some(found) = unsafe { header.as_ref() } {
+        if found.cmsg_level == libc::SOL_SOCKET && found.cmsg_type == libc::SCM_TIMESTAMPNS {
+            // SAFETY: a message of this type holds a time; it need not be aligned for one.
+            let time = unsafe { libc::CMSG_DATA(header).cast::<libc::timespec>().read_unaligned() };
+            let seconds = u64::try_from(time.tv_sec).ok()?;
+            return Some(Duration::new(seconds, u32::try_from(time.tv_nsec).ok()?));
+        }
+        // SAFETY: `header` is one of those in `message`.
+        header = unsafe { libc::CMSG_NXTHDR(message, header) };
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::thread;
+    use std::time::SystemTime;
+
+    fn pair() -> (UdpSocket, UdpSocket) {
+        let [a, b] = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+        a.connect(b.local_addr().unwrap()).unwrap();
+        b.connect(a.local_addr().unwrap()).unwrap();
+        b.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        (a, b)
+    }
+
+    #[test]
+    fn datagrams_tell_when_they_came_and_not_when_they_were_read() {
+        let (a, b) = pair();
+        note_arrivals(&b).unwrap();
+        let since_1970 = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let before = since_1970();
+        a.send(b"one").unwrap();
+        thread::sleep(Duration::from_millis(30));
+        a.send(b"second").unwrap();
+        let between = since_1970();
+        thread::sleep(Duration::from_millis(30));
+        let mut buf = [0; 100];
+        let first = receive_datagram(&b, &mut buf).unwrap();
+        assert_eq!(&buf[..first.len], b"one");
+        let second = receive_datagram(&b, &mut buf).unwrap();
+        assert_eq!(&buf[..second.len], b"second");
+        let (first, second) = (first.at.unwrap(), second.at.unwrap());
+        assert!(first >= before && second <= between, "{before:?} {first:?} {second:?}");
+        assert!(second - first >= Duration::from_millis(30));
+    }
+
+    #[test]
+    fn an_address_of_ipv6_is_told_where_there_is_ipv6() {
+        let Ok(a) = UdpSocket::bind("[::1]:0") else { return };
+        let b = UdpSocket::bind("[::1]:0").unwrap();
+        a.send_to(b"x", b.local_addr().unwrap()).unwrap();
+        let got = receive_datagram(&b, &mut [0; 9]).unwrap();
+        assert_eq!(got.from, a.local_addr().ok());
+    }
+
+    #[test]
+    fn without_notes_there_is_no_time_and_what_does_not_fit_is_cut_off() {
+        let (a, b) = pair();
+        a.send(&[7; 50]).unwrap();
+        let mut buf = [0; 20];
+        let from = a.local_addr().ok();
+        assert_eq!(receive_datagram(&b, &mut buf).unwrap(), Datagram { len: 20, from, at: None });
+        b.set_nonblocking(true).unwrap();
+        assert_eq!(receive_datagram(&b, &mut buf).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+}
