@@ -100,6 +100,12 @@ pub enum Message {
     /// Sender → receiver, in a dry run: content compared different, and would be sent.
     #[n(24)]
     Differs(#[n(0)] Vec<u64>),
+    /// Receiver → sender: how fast to send from now on.
+    #[n(25)]
+    Pace(#[n(0)] Pace),
+    /// Sender → receiver: how its data connections are doing.
+    #[n(26)]
+    Sight(#[n(0)] Sight),
 }
 
 /// First message of the client.
@@ -506,6 +512,33 @@ impl SideReport {
         let [read, compute, network, write, idle] = self.stage_nanos.map(Duration::from_nanos);
         StageTimes { read, compute, network, write, idle }
     }
+}
+
+/// The rate of data that the receiver asks for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Pace {
+    /// Bytes per second, of all data connections together; absent: as fast as TCP sends by itself.
+    #[n(0)]
+    pub bytes_per_sec: Option<u64>,
+}
+
+/// What the sender sees of its data connections. Counts are from the beginning of the session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Sight {
+    /// Segments sent again.
+    #[n(0)]
+    pub retransmits: u64,
+    /// How often a connection was looked at.
+    #[n(1)]
+    pub looks: u64,
+    /// How often it had nothing left to send.
+    #[n(2)]
+    pub idle: u64,
+    /// Round trip as TCP smooths it, in microseconds: the least of the connections.
+    #[n(3)]
+    pub rtt_us: Option<u64>,
 }
 
 /// Encodes a message with its frame prefix.

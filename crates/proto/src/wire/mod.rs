@@ -1,8 +1,9 @@
 //! Bytes ↔ messages: what travels over a connection, and nothing about when.
 //!
 //! [`frame`] cuts the control stream into frames, [`control`] gives them meaning, [`attach`] opens
-//! a data connection, [`data`] is the fixed header before the raw bytes of a block. `spec/wire.md`
-//! describes the same for other languages, with vectors that the tests read.
+//! a data connection, [`data`] is the fixed header before the raw bytes of a block, [`probe`] is
+//! what travels over UDP beside them. `spec/wire.md` describes the same for other languages, with
+//! vectors that the tests read.
 
 pub mod attach;
 mod bounds;
@@ -11,6 +12,7 @@ pub mod data;
 mod error;
 mod failure;
 pub mod frame;
+pub mod probe;
 
 pub use error::WireError;
 

@@ -7,8 +7,8 @@ use bankfull_proto::blocks::Run;
 use bankfull_proto::limits::CONTROL_FRAME_BYTES_MAX;
 use bankfull_proto::wire::control::{
     self, Aborted, Bytes, Cause, Direction, Entry, EntryKind, Failed, Failure, Fsync, Hello,
-    Message, Nack, Open, Opened, PathBytes, Problem, Sealed, SideReport, Source, Totals, Verdict,
-    Want, Welcome,
+    Message, Nack, Open, Opened, Pace, PathBytes, Problem, Sealed, SideReport, Sight, Source,
+    Totals, Verdict, Want, Welcome,
 };
 use bankfull_proto::wire::frame::{FrameReader, PREFIX_BYTES};
 
@@ -270,6 +270,17 @@ fn ends() -> Vec<Vector> {
         message("done", "Done.", Message::Done(receiver)),
         message("error", "Error.", Message::Error(error)),
         message("ping", "Ping.", Message::Ping),
+        message(
+            "pace",
+            "Pace: 118 MB/s, of all data connections together.",
+            Message::Pace(Pace { bytes_per_sec: Some(118_000_000) }),
+        ),
+        message("pace-free", "Pace: as TCP likes.", Message::Pace(Pace::default())),
+        message(
+            "sight",
+            "Sight: 17 segments sent again, idle in 3 of 400 looks, a round trip of 20.25 ms.",
+            Message::Sight(Sight { retransmits: 17, looks: 400, idle: 3, rtt_us: Some(20_250) }),
+        ),
         message("tunnel", "Tunnel: five bytes.", Message::Tunnel(Bytes(b"bytes".to_vec()))),
         message("tunnel-end", "Tunnel: its end.", Message::Tunnel(Bytes(Vec::new()))),
     ]

@@ -6,6 +6,7 @@ use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHasher, FileHash};
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, TAG_BYTES, Tagger, push_packed, unpack};
+use bankfull_proto::wire::probe::{self, Kind, Probe};
 
 /// The session's key in all vectors.
 const SESSION_KEY: fn() -> [u8; 32] = || counting(0x20);
@@ -13,7 +14,7 @@ const SESSION_KEY: fn() -> [u8; 32] = || counting(0x20);
 const NONCE: fn() -> [u8; 32] = || counting(0x40);
 
 pub(super) fn vectors() -> Vec<Vector> {
-    [opening(), headers(), frames()].into_iter().flatten().collect()
+    [opening(), headers(), frames(), probes()].into_iter().flatten().collect()
 }
 
 fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
@@ -50,6 +51,24 @@ fn opening() -> Vec<Vector> {
             attach::stream_key(&SESSION_KEY(), &NONCE()),
             |_| attach::stream_key(&SESSION_KEY(), &NONCE()).to_vec(),
         ),
+    ]
+}
+
+fn probes() -> Vec<Vector> {
+    let probe = Probe::new(Kind::Probe, counting(0x00), 5, 1_000_000);
+    let echo = probe.echo(4, 999_000);
+    let one = |name: &'static str, about: &str, probe: Probe| {
+        let about = format!("{about}, session 00 01 .. 0f, session key 20 21 .. 3f.");
+        Vector::new(name, about, probe.encode(&SESSION_KEY()), move |bytes| {
+            assert!(probe::verify(bytes, &SESSION_KEY()));
+            let decoded = Probe::decode(bytes).unwrap();
+            assert_eq!(decoded, probe);
+            decoded.encode(&SESSION_KEY()).to_vec()
+        })
+    };
+    vec![
+        one("probe", "Datagram: probe 5 at 1 s", probe),
+        one("probe-echo", "Datagram: echo 4 at 0.999 s, of probe 5", echo),
     ]
 }
 
