@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// Where labs keep a locked file each, whose name begins the names of their namespaces.
 const LOCK_DIR: &str = "/run/bankfull-lab";
 
-/// How often a name is tried: some may be left from a process of the same number.
+/// How often a name is tried: some may be left from a process of the same number. (ours)
 const LOCK_TRIES: u32 = 100;
 
 /// Number of the next lab of this process.
@@ -34,10 +34,10 @@ const INTERFACE: &str = "lab0";
 /// (ours: 10 000 super-packets are 655 MB)
 const INTERFACE_QUEUE: u32 = 10_000;
 
-/// How long processes of a namespace may take to end once killed. (ours)
+/// How long processes of a namespace may take to end once killed. (ours: some wait for a disk)
 const KILL_WAIT: Duration = Duration::from_secs(5);
 
-/// Bytes of an Ethernet frame's payload.
+/// Bytes of an Ethernet frame's payload. (RFC 894)
 const MTU: u32 = 1500;
 
 /// Most hosts: two bytes of the address, without the two special ones.
@@ -176,15 +176,21 @@ impl Hosts {
     }
 
     /// Packets that a host has dropped at its interface because the emulator was too slow.
-    #[must_use]
-    pub fn unread(&self, host: usize) -> u64 {
+    ///
+    /// # Errors
+    /// When the host does not tell: no word must not be taken for none.
+    pub fn unread(&self, host: usize) -> Result<u64> {
         // Behind the name: eight columns of what was received, then of what was sent.
         const SENT_DROPPED: usize = 8 + 3;
         let of_ours = |line: &str| {
             let figures = line.trim().strip_prefix(INTERFACE)?.strip_prefix(':')?;
             figures.split_whitespace().nth(SENT_DROPPED)?.parse().ok()
         };
-        self.table(host, "dev").lines().find_map(of_ours).unwrap_or(0)
+        self.on(host, || {
+            let table = fs::read_to_string("/proc/thread-self/net/dev")?;
+            let found = table.lines().find_map(of_ours);
+            found.ok_or_else(|| io::Error::other(format!("nothing is told of {INTERFACE}")))
+        })
     }
 
     fn make(&self, host: usize, setup: &Setup) -> Result<File> {
@@ -255,25 +261,45 @@ fn remove_namespace(name: &str) {
         return;
     }
     let until = Instant::now() + KILL_WAIT;
+    let mut why = String::new();
     while Instant::now() < until {
-        let found = processes_in(name);
-        if found.is_empty() && ip(&["netns", "del", name], "").is_ok() {
+        if !Path::new(NAMESPACE_DIR).join(name).exists() {
+            // Another lab has removed what was left.
             return;
         }
-        for id in found {
-            if let Some(id) = rustix::process::Pid::from_raw(id) {
-                let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
+        // Without knowing who is there, nobody would end them once the name is gone.
+        match processes_in(name) {
+            Ok(found) if found.is_empty() => match ip(&["netns", "del", name], "") {
+                Ok(()) => return,
+                Err(error) => why = error.to_string(),
+            },
+            Ok(found) => {
+                why = format!("{} processes do not end", found.len());
+                for id in found.into_iter().filter_map(rustix::process::Pid::from_raw) {
+                    let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
+                }
             }
+            Err(error) => why = error.to_string(),
         }
         thread::sleep(Duration::from_millis(10));
     }
-    crate::say(&format!("the namespace {name} could not be removed: try `ip netns del {name}`"));
+    crate::say(&format!(
+        "the namespace {name} could not be removed: {why}; try `ip netns pids {name}`, and \
+         `ip netns del {name}`"
+    ));
 }
 
-fn processes_in(namespace: &str) -> HashSet<i32> {
-    let done = Command::new("ip").args(["netns", "pids", namespace]).process_group(0).output();
-    let text = done.map(|done| String::from_utf8_lossy(&done.stdout).into_owned());
-    text.unwrap_or_default().split_whitespace().filter_map(|id| id.parse().ok()).collect()
+/// Numbers of the processes in a namespace.
+fn processes_in(namespace: &str) -> Result<HashSet<i32>> {
+    let arguments = ["netns", "pids", namespace];
+    let done = Command::new("ip").args(arguments).process_group(0).output();
+    let done = done.map_err(|e| LabError::io("cannot run ip", e))?;
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr).trim().replace('\n', "; ");
+        return Err(LabError::Command(format!("ip {}", arguments.join(" ")), said));
+    }
+    let text = String::from_utf8_lossy(&done.stdout);
+    Ok(text.split_whitespace().filter_map(|id| id.parse().ok()).collect())
 }
 
 /// Settings of a host's network, beneath `/proc/sys/net`.

@@ -141,14 +141,14 @@ impl Network {
     /// Ends the processes and the link, and returns what was seen.
     ///
     /// # Errors
-    /// What ended the emulator before.
+    /// What ended the emulator before; when a host does not tell what it has dropped.
     pub fn stop(self) -> Result<Outcome> {
         let Self { hosts, emulator, count, rtt, .. } = self;
-        let unread = (0..count).map(|host| hosts.unread(host)).sum();
+        let unread: Result<u64> = (0..count).map(|host| hosts.unread(host)).sum();
         drop(hosts);
         let mut recording =
             emulator.stop().map_err(|e| LabError::io("the emulator has failed", e))?;
-        recording.unread = unread;
+        recording.unread = unread?;
         Ok(Outcome { recording, rtt })
     }
 
