@@ -2,7 +2,7 @@
 
 use crate::error::{LabError, Result};
 use crate::scenario::{self, Scenario};
-use crate::tools;
+use crate::{say, tools};
 use clap::Args;
 use std::fs;
 use std::io::Write;
@@ -20,18 +20,28 @@ pub struct Flags {
 /// Tells name, contenders and title of each.
 ///
 /// # Errors
-/// When the directory cannot be read, or a scenario is wrong.
+/// When the directory cannot be read, or a scenario is wrong: after all others were told.
 pub fn run(flags: &Flags) -> Result<ExitCode> {
     let mut files = Vec::new();
     find(&flags.dir, &mut files)
         .map_err(|e| LabError::io(format!("cannot read {}", flags.dir.display()), e))?;
     files.sort();
     let mut out = std::io::stdout().lock();
+    let mut wrong = 0;
     for file in files {
-        // Whoever closed standard output does not want to see it.
-        let _ = writeln!(out, "{}", line(&file, &scenario::read(&file)?));
+        match scenario::read(&file) {
+            // Whoever closed standard output does not want to see it.
+            Ok(scenario) => drop(writeln!(out, "{}", line(&file, &scenario))),
+            Err(error) => {
+                wrong += 1;
+                say(&error.to_string());
+            }
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    match wrong {
+        0 => Ok(ExitCode::SUCCESS),
+        _ => Err(LabError::Usage(format!("{wrong} of the files cannot be read as scenarios"))),
+    }
 }
 
 /// Files of scenarios; bases, whose names begin with an underscore, are none.

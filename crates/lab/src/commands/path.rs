@@ -15,10 +15,10 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the command at the receiver may take until it listens.
+/// How long the command at the receiver may take until it listens. (ours: it may make keys first)
 const LISTEN_WAIT: Duration = Duration::from_secs(10);
 
-/// How often a wait looks again.
+/// How often a wait looks again. (ours: nobody measures by it)
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Stands for the receiver's address in the command.
