@@ -16,7 +16,7 @@ const FILES_PER_DIRECTORY: u64 = 1000;
 const PREFIX: &str = "bankfull-lab-";
 const LOCK: &str = "lock";
 
-/// Bytes that are made and written at once. (ours)
+/// Bytes that are made and written at once. (ours: calls are few, and memory is little)
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// A directory with all that scenarios need; removed with the value.

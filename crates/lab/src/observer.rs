@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// How often it looks. (ours: `ss` takes some 3 ms)
 const SAMPLE: Duration = Duration::from_millis(100);
 
-/// How exactly the path is cut.
+/// How exactly the path is cut. (ours: a cut lasts seconds)
 const LOOK: Duration = Duration::from_millis(5);
 
 /// What was seen of connections; times are seconds since the network began.

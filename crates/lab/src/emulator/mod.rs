@@ -26,13 +26,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Largest packet of an interface with its offload header.
+/// Largest packet of an interface with its offload header. (RFC 791: a length of 16 bits)
 const PACKET_BYTES_MAX: usize = bankfull_sys::tun::OFFLOAD_HEADER_BYTES + 65_535;
 
-/// Packets read from one host before the others, and what is due, have their turn.
+/// Packets read from one host before the others, and what is due, have their turn. (ours: a small
+/// part of the lateness that is allowed)
 const READS_AT_ONCE: usize = 8;
 
-/// A packet that fills less than this of the read buffer is copied out of it.
+/// A packet that fills less than this of the read buffer is copied out of it. (ours: at most twice
+/// the memory that packets on their way need)
 const COPY_BYTES_MAX: usize = PACKET_BYTES_MAX / 2;
 
 /// Longest wait before looking whether to stop or to cut.
@@ -41,7 +43,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Stands for the timer where events say which host it is.
 const TIMER: u64 = u64::MAX;
 
-/// Shortest wait worth a system call.
+/// Shortest wait worth a system call. (ours: what the calls take)
 const WAIT_MIN: Duration = Duration::from_micros(5);
 
 /// A running emulator. It ends when told to, or when dropped.

@@ -8,13 +8,16 @@ use bankfull_sys::tun::OFFLOAD_HEADER_BYTES;
 use std::net::Ipv4Addr;
 
 /// `VIRTIO_NET_HDR_GSO_TCPV4`, in the low bits of the offload header's second byte.
+/// (linux/virtio_net.h)
 const GSO_TCPV4: u8 = 1;
-/// `VIRTIO_NET_HDR_GSO_ECN`, a flag in the same byte.
+/// `VIRTIO_NET_HDR_GSO_ECN`, a flag in the same byte. (linux/virtio_net.h)
 const GSO_ECN: u8 = 0x80;
 
-/// Largest header before the payload: offload, IPv4 with options, TCP with options.
+/// Largest header before the payload: offload, IPv4 with options, TCP with options. (RFC 791, RFC
+/// 9293: 15 words of 4 bytes each)
 pub(crate) const HEADER_BYTES_MAX: usize = OFFLOAD_HEADER_BYTES + 60 + 60;
 
+/// Protocols in IP (RFC 9293, RFC 768), and flags of TCP (RFC 9293, RFC 3168).
 const PROTOCOL_TCP: u8 = 6;
 const PROTOCOL_UDP: u8 = 17;
 const TCP_FIN: u8 = 0x01;
