@@ -1,57 +1,86 @@
 //! TCP flows from one host to the receiver that send as much as they may, until they are dropped.
 
-use crate::error::Result;
+use crate::deadline::Deadline;
+use crate::error::{LabError, Result};
 use crate::hosts::Hosts;
 use crate::network::Network;
 use bankfull_control::Bytes;
 use socket2::{Domain, Socket, Type};
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-/// Bytes written or read at once. (ours: a super-packet's four times)
+/// Bytes written or read at once. (ours: a super-packet's four times, so that calls are few)
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Flows at work.
+/// How often a wait for a connection looks again. (ours: below the shortest round trips)
+const LOOK: Duration = Duration::from_millis(1);
+
+/// How often a window is set again. (ours: the kernel raises it within round trips)
+const HOLD: Duration = Duration::from_millis(10);
+
+/// Flows, connected, and at work once they have begun.
 #[derive(Debug)]
 pub struct Flows {
     received: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    /// Both ends of all of them.
     streams: Vec<TcpStream>,
+    /// Those that have not begun.
+    waiting: Vec<(TcpStream, TcpStream)>,
+    window: Option<u32>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Flows {
-    /// Starts `count` flows from a host to a port of the receiver. With `window`, that is the most
-    /// that each may have in flight.
+    /// Connects `count` flows from a host to a port of the receiver, all at once. With `window`,
+    /// that is the most that each may have in flight.
     ///
     /// # Errors
-    /// When they cannot be connected.
-    pub fn start(
+    /// When they cannot be connected, or not before the deadline.
+    pub fn connect(
         network: &Network,
         from: usize,
         port: u16,
         count: usize,
         window: Option<Bytes>,
+        deadline: &Deadline<'_>,
     ) -> Result<Self> {
         let receiver = network.receiver();
         let to = SocketAddr::from((Hosts::address(receiver), port));
-        let listener = network.hosts().on(receiver, || listen(to, window))?;
-        // When one cannot be connected, dropping this ends those before it.
-        let mut flows = Self { received: Arc::default(), streams: Vec::new(), threads: Vec::new() };
-        for _ in 0..count {
-            let sender = network.hosts().on(from, || TcpStream::connect(to))?;
-            let accepted = listener.accept().map_err(|e| flow_failed(from, e))?.0;
-            let kept = [sender.try_clone(), accepted.try_clone()];
-            for stream in kept {
-                flows.streams.push(stream.map_err(|e| flow_failed(from, e))?);
-            }
-            let received = Arc::clone(&flows.received);
-            flows.threads.push(thread::spawn(move || send(sender)));
-            flows.threads.push(thread::spawn(move || receive(accepted, &received)));
+        let window = window.map(|bytes| u32::try_from(bytes.0).unwrap_or(u32::MAX));
+        let listener = network.hosts().on(receiver, || listen(to, count, window))?;
+        let senders = connect(network, from, to, count, deadline)?;
+        let accepted = accept(&listener, count, deadline)?;
+        let ends = senders.iter().chain(&accepted).map(TcpStream::try_clone);
+        let streams: io::Result<Vec<_>> = ends.collect();
+        let streams = streams.map_err(|e| LabError::io("a flow failed", e))?;
+        let waiting = senders.into_iter().zip(accepted).collect();
+        let (received, stop) = Default::default();
+        Ok(Self { received, stop, streams, waiting, window, threads: Vec::new() })
+    }
+
+    /// Lets them send.
+    ///
+    /// # Errors
+    /// When a window cannot be held.
+    pub fn begin(&mut self) -> Result<()> {
+        if let Some(window) = self.window {
+            let held = self.waiting.iter().map(|(_, accepted)| accepted.try_clone());
+            let held: io::Result<Vec<_>> = held.collect();
+            let held = held.map_err(|e| LabError::io("cannot hold a window", e))?;
+            let stop = Arc::clone(&self.stop);
+            self.threads.push(thread::spawn(move || hold(&held, window, &stop)));
         }
-        Ok(flows)
+        for (sender, accepted) in self.waiting.drain(..) {
+            let received = Arc::clone(&self.received);
+            self.threads.push(thread::spawn(move || send(sender)));
+            self.threads.push(thread::spawn(move || receive(accepted, &received)));
+        }
+        Ok(())
     }
 
     /// What has arrived so far, of all of them.
@@ -63,6 +92,7 @@ impl Flows {
 
 impl Drop for Flows {
     fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
         for stream in &self.streams {
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -72,20 +102,94 @@ impl Drop for Flows {
     }
 }
 
-fn flow_failed(from: usize, source: io::Error) -> crate::error::LabError {
-    crate::error::LabError::io(format!("a flow of host {from} failed"), source)
-}
-
-fn listen(to: SocketAddr, window: Option<Bytes>) -> io::Result<TcpListener> {
+/// A place for so many connections at the same time.
+pub(crate) fn listen(to: SocketAddr, count: usize, window: Option<u32>) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     if let Some(window) = window {
-        // Half of what the kernel makes of it is the window (tcp(7), tcp_adv_win_scale).
-        socket.set_recv_buffer_size(window.0 as usize)?;
+        // From the first answer on: a window that was offered cannot be taken back.
+        bankfull_sys::hold_window(&socket, window)?;
     }
     socket.bind(&to.into())?;
-    socket.listen(128)?;
+    socket.listen(i32::try_from(count).unwrap_or(i32::MAX))?;
     Ok(socket.into())
+}
+
+/// Connections from a host, all begun before any is waited for.
+pub(crate) fn connect(
+    network: &Network,
+    from: usize,
+    to: SocketAddr,
+    count: usize,
+    deadline: &Deadline<'_>,
+) -> Result<Vec<TcpStream>> {
+    let failed = |e| LabError::io(format!("host {from} cannot connect to {to}"), e);
+    let sockets: Vec<Socket> =
+        network.hosts().on(from, || (0..count).map(|_| begin_connect(to)).collect())?;
+    for socket in &sockets {
+        while !is_connected(socket).map_err(failed)? {
+            deadline.check("connect")?;
+            thread::sleep(LOOK);
+        }
+        socket.set_nonblocking(false).map_err(failed)?;
+    }
+    Ok(sockets.into_iter().map(TcpStream::from).collect())
+}
+
+fn begin_connect(to: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&to.into()) {
+        Err(e) if e.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => Err(e),
+        _ => Ok(socket),
+    }
+}
+
+fn is_connected(socket: &Socket) -> io::Result<bool> {
+    if let Some(error) = socket.take_error()? {
+        return Err(error);
+    }
+    match socket.peer_addr() {
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::NotConnected => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// The other ends of so many connections.
+pub(crate) fn accept(
+    listener: &TcpListener,
+    count: usize,
+    deadline: &Deadline<'_>,
+) -> Result<Vec<TcpStream>> {
+    let failed = |e| LabError::io("cannot accept a connection", e);
+    listener.set_nonblocking(true).map_err(failed)?;
+    let mut accepted = Vec::new();
+    while accepted.len() < count {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).map_err(failed)?;
+                accepted.push(stream);
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                deadline.check("accept")?;
+                thread::sleep(LOOK);
+            }
+            Err(e) => return Err(failed(e)),
+        }
+    }
+    Ok(accepted)
+}
+
+/// Sets the windows again and again.
+fn hold(held: &[TcpStream], window: u32, stop: &AtomicBool) {
+    while !stop.load(Ordering::SeqCst) {
+        for stream in held {
+            // One that has ended has none.
+            let _ = bankfull_sys::hold_window(stream, window);
+        }
+        thread::sleep(HOLD);
+    }
 }
 
 fn send(mut stream: TcpStream) {

@@ -10,6 +10,7 @@
 
 pub mod commands;
 mod data;
+pub mod deadline;
 pub mod emulator;
 pub mod error;
 pub mod flows;
@@ -17,6 +18,7 @@ pub mod hosts;
 pub mod machine;
 pub mod network;
 mod observer;
+mod programs;
 pub mod report;
 pub mod results;
 pub mod runner;

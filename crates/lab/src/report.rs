@@ -19,7 +19,8 @@ const COMPARED: [Figure; 4] = [
     ("Lost", Unit::Percent, |run| run.figures.lost_share),
 ];
 
-/// Intervals of the link are joined to this length for pictures. (ours)
+/// Intervals of the link are joined to this length for pictures. (ours: round trips are shorter,
+/// runs are a hundred times longer)
 const JOINED_SECONDS: f64 = 0.1;
 
 /// The page of everything that one call has measured.
@@ -142,7 +143,7 @@ fn lines(result: &ScenarioResult, (name, unit, of): &Figure, numbers: &[f64]) ->
             line.whiskers.iter_mut().for_each(|all| all.push((spread.min, spread.max)));
         }
     }
-    let unit_of_x = match axis {
+    let unit_of_x = match axis.rsplit('.').next().unwrap_or_default() {
         "rate" => Unit::BitsPerSec,
         "rtt" => Unit::Seconds,
         _ => Unit::Plain,

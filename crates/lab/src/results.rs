@@ -131,6 +131,10 @@ pub struct Series {
     pub time: Vec<f64>,
     /// Rate at which bytes arrived in each, headers included.
     pub arrived_bps: Vec<f64>,
+    /// Bytes that each of the senders' flows brought to the receiver, headers included; those that
+    /// brought least are left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<FlowSeries>,
     /// Largest backlog in each.
     pub queue_bytes: Vec<u64>,
     /// Segments dropped or lost in each.
@@ -143,16 +147,40 @@ pub struct Series {
     pub window_bytes: Vec<f64>,
 }
 
+/// One flow over time.
+#[derive(Debug, Clone, Serialize)]
+pub struct FlowSeries {
+    /// Whence, with the port: `10.77.0.1:40000`.
+    pub from: String,
+    /// Where to.
+    pub to: String,
+    /// Its number in IP: 6 is TCP, 17 UDP.
+    pub protocol: u8,
+    /// Number of the link's interval in which the first bytes arrived.
+    pub first: usize,
+    /// Bytes that arrived in that interval and those behind, up to the last in which some did.
+    pub bytes: Vec<u64>,
+}
+
+/// Most flows of a run whose course is kept, those that brought most. (ours: as many as a picture
+/// can tell apart, and a file that stays small)
+const FLOWS_KEPT: usize = 8;
+
 /// Flows with less than this share of the largest are not those that are compared. (ours: ACKs and
 /// control connections)
 const FLOW_SHARE_MIN: f64 = 0.01;
 
 impl ScenarioResult {
-    /// Names of axes, without the part that they have in common with all others of their kind.
+    /// Names of axes: the shortest end of each key that no other has.
     #[must_use]
     pub fn axis_names(axes: &[Axis]) -> Vec<String> {
-        let short = |axis: &Axis| axis.key.rsplit('.').next().unwrap_or(&axis.key).to_owned();
-        axes.iter().map(short).collect()
+        let keys: Vec<Vec<&str>> = axes.iter().map(|axis| axis.key.split('.').collect()).collect();
+        let short = |key: &Vec<&str>| {
+            let ends = (0..key.len()).rev().map(|from| &key[from..]);
+            let is_own = |end: &&[&str]| keys.iter().filter(|one| one.ends_with(end)).count() == 1;
+            ends.into_iter().find(is_own).unwrap_or(key).join(".")
+        };
+        keys.iter().map(short).collect()
     }
 }
 
@@ -231,34 +259,69 @@ impl NetworkFigures {
     }
 }
 
+/// Bytes that the flows of the senders brought to the receiver, by the flow's number; zero of those
+/// that are not theirs, or are not among those that carry data.
+fn data_flows(recording: &Recording, senders: usize) -> Vec<u64> {
+    let is_sender = |flow: &FlowKey| (0..senders).any(|at| Hosts::address(at) == flow.source);
+    let mut by_flow = vec![0; recording.flows.len()];
+    for (flow, bytes) in recording.ports.last().into_iter().flatten().flat_map(|s| &s.flows) {
+        if is_sender(&recording.flows[*flow]) {
+            by_flow[*flow] += bytes.0;
+        }
+    }
+    let largest = by_flow.iter().copied().max().unwrap_or_default() as f64;
+    for bytes in &mut by_flow {
+        if (*bytes as f64) < largest * FLOW_SHARE_MIN {
+            *bytes = 0;
+        }
+    }
+    by_flow
+}
+
 /// Jain's index over the flows of the senders that carried data to the receiver; `None` of less
 /// than two.
 fn fairness(recording: &Recording, senders: usize) -> Option<f64> {
-    let is_sender = |flow: &FlowKey| (0..senders).any(|at| Hosts::address(at) == flow.source);
-    let mut by_flow = vec![0.0; recording.flows.len()];
-    for sample in recording.ports.last()? {
-        for (flow, bytes) in &sample.flows {
-            if is_sender(&recording.flows[*flow]) {
-                by_flow[*flow] += bytes.0 as f64;
-            }
+    let flows = data_flows(recording, senders);
+    let flows: Vec<f64> = flows.into_iter().filter(|b| *b > 0).map(|b| b as f64).collect();
+    let squares: f64 = flows.iter().map(|bytes| bytes * bytes).sum();
+    let sum: f64 = flows.iter().sum();
+    (flows.len() > 1).then(|| sum * sum / (flows.len() as f64 * squares))
+}
+
+impl FlowSeries {
+    fn of(recording: &Recording, number: usize) -> Self {
+        let samples = recording.ports.last().map_or(&[][..], Vec::as_slice);
+        let bytes = samples.iter().map(|s| s.flows.get(&number).copied().unwrap_or_default().0);
+        let mut bytes: Vec<u64> = bytes.collect();
+        let first = bytes.iter().position(|bytes| *bytes > 0).unwrap_or(bytes.len());
+        let end = bytes.iter().rposition(|bytes| *bytes > 0).map_or(first, |last| last + 1);
+        bytes.truncate(end);
+        let key = &recording.flows[number];
+        Self {
+            from: format!("{}:{}", key.source, key.source_port),
+            to: format!("{}:{}", key.destination, key.destination_port),
+            protocol: key.protocol,
+            first,
+            bytes: bytes.split_off(first.min(end)),
         }
     }
-    let largest = by_flow.iter().copied().fold(0.0, f64::max);
-    by_flow.retain(|bytes| *bytes > 0.0 && *bytes >= largest * FLOW_SHARE_MIN);
-    let squares: f64 = by_flow.iter().map(|bytes| bytes * bytes).sum();
-    let sum: f64 = by_flow.iter().sum();
-    (by_flow.len() > 1).then(|| sum * sum / (by_flow.len() as f64 * squares))
 }
 
 impl Series {
     /// What the link recorded; connections are added by whoever looked at them.
     #[must_use]
-    pub fn of(recording: &Recording) -> Self {
+    pub fn of(recording: &Recording, senders: usize) -> Self {
         let samples = recording.ports.last().map_or(&[][..], Vec::as_slice);
         let rate = |bytes: Bytes| bytes.per(recording.interval).bits_per_sec() as f64;
+        let carried = data_flows(recording, senders);
+        let mut kept: Vec<usize> = (0..carried.len()).filter(|flow| carried[*flow] > 0).collect();
+        kept.sort_by_key(|flow| std::cmp::Reverse(carried[*flow]));
+        kept.truncate(FLOWS_KEPT);
+        kept.sort_unstable();
         Self {
             time: samples.iter().map(|sample| rounded(sample.at)).collect(),
             arrived_bps: samples.iter().map(|sample| rate(sample.delivered)).collect(),
+            flows: kept.into_iter().map(|flow| FlowSeries::of(recording, flow)).collect(),
             queue_bytes: samples.iter().map(|sample| sample.backlog_max.0).collect(),
             drops: samples.iter().map(|sample| sample.overflowed + sample.lost).collect(),
             ..Self::default()
@@ -302,6 +365,45 @@ mod tests {
         let found = result.spread(|run| run.figures.goodput_bps).unwrap();
         assert_eq!((found.median, found.max, found.count), (2.0, 3.0, 3));
         assert_eq!(result.typical().unwrap().figures.goodput_bps, Some(2.0));
+    }
+
+    #[test]
+    fn axes_are_called_by_the_end_of_their_key_that_no_other_has() {
+        let names = |keys: &[&str]| {
+            let axis = |key: &&str| Axis { key: (*key).to_owned(), values: Vec::new() };
+            ScenarioResult::axis_names(&keys.iter().map(axis).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&["path.buffer", "run.seed"]), ["buffer", "seed"]);
+        assert_eq!(names(&["path.rate", "senders.rate"]), ["path.rate", "senders.rate"]);
+        assert_eq!(names(&["path"]), ["path"]);
+        assert_eq!(names(&["rate", "path.rate"]), ["rate", "path.rate"]);
+    }
+
+    #[test]
+    fn the_course_of_each_flow_of_the_senders_is_kept_from_its_first_byte_to_its_last() {
+        let sample = |shares: &[(usize, u64)]| Sample {
+            flows: shares.iter().map(|(flow, bytes)| (*flow, Bytes(*bytes))).collect(),
+            ..Sample::default()
+        };
+        let key = |host: u8| FlowKey {
+            source: [10, 77, 0, host].into(),
+            destination: [10, 77, 0, 3].into(),
+            protocol: 6,
+            source_port: 7,
+            destination_port: 8,
+        };
+        let samples =
+            [&[][..], &[(0, 500), (2, 9)], &[(1, 900)], &[(0, 100), (2, 1)], &[(1, 9_000)]];
+        let recording = Recording {
+            flows: vec![key(1), key(2), key(1)],
+            ports: vec![Vec::new(), samples.map(sample).to_vec()],
+            ..Recording::default()
+        };
+        let found = Series::of(&recording, 1).flows;
+        assert_eq!(found.len(), 2, "that of another host is none of the senders'");
+        assert_eq!((found[0].from.as_str(), found[0].to.as_str()), ("10.77.0.1:7", "10.77.0.3:8"));
+        assert_eq!((found[0].first, &found[0].bytes[..]), (1, &[500, 0, 100][..]));
+        assert_eq!(Series::of(&recording, 2).flows.len(), 2, "a small one is left out");
     }
 
     #[test]

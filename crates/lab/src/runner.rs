@@ -2,43 +2,41 @@
 //! machine meanwhile changes for all of them.
 
 use crate::data::Sources;
+use crate::deadline::Deadline;
 use crate::error::{LabError, Result};
 use crate::flows::Flows;
 use crate::network::{Network, Outcome};
 use crate::observer::{Observer, Seen};
+use crate::programs::{self, Servers};
 use crate::results::{
     ConditionResult, ContenderResult, NetworkFigures, Report, RunResult, SCHEMA, ScenarioResult,
     Series,
 };
-use crate::scenario::{Condition, Contender, Scenario, Settings};
+use crate::scenario::{Condition, Contender, CrossTcp, Scenario, Settings};
 use crate::signals::Signals;
 use crate::tools::{self, Figures, Job, Measure, Program, Run, Tool, Way};
 use crate::{machine, say};
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A void run is repeated so often. (design: "repeated at most twice")
 const VOID_REPEATS: u32 = 2;
 
-/// How long a server may take until it listens. (ours)
-const LISTEN_WAIT: Duration = Duration::from_secs(10);
+/// How long the flows beside may take to connect. (ours: several time-outs of the first packets)
+const CONNECT_WAIT: Duration = Duration::from_secs(10);
 
-/// How often a wait looks again. (ours: the error of a measured time)
-const LOOK: Duration = Duration::from_millis(1);
-
-/// TCP flows beside what is measured have this long to find their rates. (ours)
+/// TCP flows beside what is measured have this long to find their rates. (ours: slow start and some
+/// reductions)
 const CROSS_LEAD: Duration = Duration::from_secs(2);
 
-/// First port of the flows beside. (ours)
-const CROSS_PORT: u16 = 7900;
+/// First port of the flows beside. (ours: above those that are counted up with the senders, below
+/// those that the kernel gives away, from 32 768 on)
+const CROSS_PORT: u16 = 31_000;
 
-/// What a program said last is told up to this length. (ours)
-const SAID_MAX: usize = 200;
-
-/// Share of an IP packet of 1500 bytes that is TCP's payload, with timestamps.
+/// Share of an IP packet of 1500 bytes that is TCP's payload: the headers take 20 and 20 bytes, and
+/// timestamps 12. (RFC 791, RFC 9293, RFC 7323)
 const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
 
 /// How scenarios are run.
@@ -119,10 +117,9 @@ impl<'a> Runner<'a> {
                 result.runs.push(run);
             }
         }
-        let rate = path.forward.rate.unwrap_or_default();
         Ok(ConditionResult {
             values: condition.values.clone(),
-            capacity_bps: rate.bits_per_sec() as f64 * PAYLOAD_SHARE,
+            capacity_bps: settings.rate()?.bits_per_sec() as f64 * PAYLOAD_SHARE,
             rtt_seconds: (path.rtt() + settings.senders.delay).as_secs_f64(),
             buffer_bytes: path.forward.buffer.0,
             contenders: results.into_iter().map(|(_, result)| result).collect(),
@@ -168,7 +165,8 @@ impl<'a> Runner<'a> {
         let job = |sender| Job::new(settings, contender, &run, sender);
         let jobs: Vec<Job<'_>> = (0..settings.senders.count).map(job).collect();
         if let Way::Model(model) = &tool.way {
-            return model(&jobs[0]).map(|figures| RunResult { figures, ..RunResult::default() });
+            let figures = model(&jobs[0], &Deadline::new(self.signals, settings.run.limit))?;
+            return Ok(RunResult { figures, ..RunResult::default() });
         }
         let network = Network::start(&settings.plan(contender, seed)?)?;
         let measured = measure(&network, settings, tool, &jobs, self.signals);
@@ -201,7 +199,7 @@ fn run_result(
     seen: Seen,
 ) -> Result<RunResult> {
     let rate = settings.path.config()?.forward.rate.unwrap_or_default();
-    let mut series = Series::of(&outcome.recording);
+    let mut series = Series::of(&outcome.recording, settings.senders.count);
     series.sampled = seen.at;
     series.rtt_seconds = seen.rtt_seconds;
     series.window_bytes = seen.window_bytes;
@@ -243,7 +241,8 @@ fn measure(
     jobs: &[Job<'_>],
     signals: &Signals,
 ) -> Result<Measured> {
-    let _beside = start_cross(network, settings)?;
+    let _beside = start_cross(network, settings, signals)?;
+    let mut servers = Servers::default();
     if let Way::Program(program) = &tool.way {
         for job in jobs {
             fs::create_dir_all(job.place())
@@ -252,7 +251,7 @@ fn measure(
                 return Ok((Err(error), Seen::default()));
             }
         }
-        if let Err(error) = start_server(network, program, &jobs[0], signals) {
+        if let Err(error) = servers.start(network, program, jobs, signals) {
             return Ok((Err(error), Seen::default()));
         }
     }
@@ -261,11 +260,12 @@ fn measure(
         let observing = scope.spawn(|| observer.observe());
         // Also when a source panics: the scope would wait for the observer forever.
         let stop = observer.stop_when_dropped();
+        let deadline = Deadline::new(signals, settings.run.limit);
         let figures = match &tool.way {
-            Way::Source(source) => source(network, &jobs[0]),
-            Way::Model(model) => model(&jobs[0]),
+            Way::Source(source) => source(network, &jobs[0], &deadline),
+            Way::Model(model) => model(&jobs[0], &deadline),
             Way::Program(program) => {
-                run_clients(network, program, jobs, settings.run.limit, signals)
+                programs::run_clients(network, program, jobs, &mut servers, &deadline)
             }
         };
         drop(stop);
@@ -273,167 +273,19 @@ fn measure(
     }))
 }
 
-fn start_cross(network: &Network, settings: &Settings) -> Result<Vec<Flows>> {
-    let from = settings.senders.count;
+fn start_cross(network: &Network, settings: &Settings, signals: &Signals) -> Result<Vec<Flows>> {
+    let (from, deadline) = (settings.senders.count, Deadline::new(signals, CONNECT_WAIT));
     let kinds = settings.cross_tcp.iter().zip(CROSS_PORT..);
-    let flows: Vec<Flows> = kinds
-        .map(|(kind, port)| Flows::start(network, from, port, kind.flows, kind.window))
-        .collect::<Result<_>>()?;
+    let connect = |(kind, port): (&CrossTcp, u16)| {
+        Flows::connect(network, from, port, kind.flows, kind.window, &deadline)
+    };
+    let mut flows: Vec<Flows> = kinds.map(connect).collect::<Result<_>>()?;
+    flows.iter_mut().try_for_each(Flows::begin)?;
     if !flows.is_empty() {
-        thread::sleep(CROSS_LEAD);
+        let lead = Deadline::new(signals, CROSS_LEAD * 2);
+        lead.sleep_until(Instant::now() + CROSS_LEAD, "cross-tcp")?;
     }
     Ok(flows)
-}
-
-fn start_server(
-    network: &Network,
-    program: &Program,
-    job: &Job<'_>,
-    signals: &Signals,
-) -> Result<()> {
-    let Some(line) = (program.server)(job) else { return Ok(()) };
-    let receiver = network.receiver();
-    let error = job.dir.join("server.err");
-    let before = network.hosts().listeners(receiver);
-    let mut child = network.hosts().spawn(receiver, &mut shell(&line, None, &error)?)?;
-    let until = Instant::now() + LISTEN_WAIT;
-    while network.hosts().listeners(receiver) <= before {
-        let ended = child.try_wait().ok().flatten();
-        if let Some(status) = ended {
-            let said = format!("{status}: {}", last_words(&error));
-            return Err(LabError::Command(format!("server of {}", job.contender.tool), said));
-        }
-        if Instant::now() > until || signals.count() > 0 {
-            let said = "it does not listen".to_owned();
-            return Err(LabError::Command(format!("server of {}", job.contender.tool), said));
-        }
-        thread::sleep(LOOK);
-    }
-    Ok(())
-}
-
-/// A line for a shell on a host, whose output goes to files.
-fn shell(line: &str, out: Option<&Path>, error: &Path) -> Result<Command> {
-    let create = |path: &Path| {
-        File::create(path)
-            .map_err(|e| LabError::io(format!("cannot write to {}", path.display()), e))
-    };
-    let mut shell = Command::new("sh");
-    shell.arg("-c").arg(line).stdin(Stdio::null()).stderr(create(error)?);
-    match out {
-        Some(out) => shell.stdout(create(out)?),
-        None => shell.stdout(Stdio::null()),
-    };
-    Ok(shell)
-}
-
-/// Runs the client of each sender, all at the same time, and tells what they reached together.
-fn run_clients(
-    network: &Network,
-    program: &Program,
-    jobs: &[Job<'_>],
-    limit: Duration,
-    signals: &Signals,
-) -> Result<Figures> {
-    let file = |job: &Job<'_>, kind: &str| job.dir.join(format!("client{}.{kind}", job.sender));
-    let began = Instant::now();
-    let mut children = Vec::new();
-    for job in jobs {
-        let (out, error) = (file(job, "out"), file(job, "err"));
-        let mut shell = shell(&(program.client)(job), Some(&out), &error)?;
-        children.push(network.hosts().spawn(job.sender, &mut shell)?);
-    }
-    let ended = wait_for_all(&mut children, began + limit, signals);
-    let took = began.elapsed();
-    for (job, status) in jobs.iter().zip(ended) {
-        let status = match status {
-            Some(status) if status.success() => continue,
-            Some(status) => format!("{status}: {}", words_of(&file(job, "err"), &file(job, "out"))),
-            None if signals.count() > 0 => "interrupted".to_owned(),
-            None => format!("given up after {limit:?}"),
-        };
-        return Err(LabError::Command(job.contender.tool.clone(), status));
-    }
-    let Measure::Told(tells) = program.measure else { return moved(jobs, took) };
-    let told = |job: &Job<'_>| {
-        let out = fs::read_to_string(file(job, "out")).unwrap_or_default();
-        tells(&out).ok_or_else(|| {
-            let what = "its output is not understood".to_owned();
-            LabError::Command(job.contender.tool.clone(), what)
-        })
-    };
-    let mut all = told(&jobs[0])?;
-    for job in &jobs[1..] {
-        let more = told(job)?.goodput_bps;
-        all.goodput_bps = all.goodput_bps.zip(more).map(|(a, b)| a + b);
-    }
-    Ok(all)
-}
-
-/// How each has ended; those that have not by the deadline are ended by force.
-fn wait_for_all(
-    children: &mut [Child],
-    deadline: Instant,
-    signals: &Signals,
-) -> Vec<Option<std::process::ExitStatus>> {
-    let mut ended = vec![None; children.len()];
-    while ended.iter().any(Option::is_none) {
-        for (child, status) in children.iter_mut().zip(&mut ended) {
-            if status.is_none() {
-                *status = child.try_wait().ok().flatten();
-            }
-        }
-        if Instant::now() > deadline || signals.count() > 0 {
-            for child in children.iter_mut() {
-                let _ = child.kill();
-                let _ = child.wait();
-            }
-            break;
-        }
-        thread::sleep(LOOK);
-    }
-    ended
-}
-
-/// What was moved, if it is all there.
-fn moved(jobs: &[Job<'_>], took: Duration) -> Result<Figures> {
-    for job in jobs {
-        let (files, bytes) = crate::data::count(&job.place());
-        if (files, bytes) != (job.data.files, job.data.bytes()) {
-            let what = format!(
-                "{files} files with {bytes} arrived, not {} with {}",
-                job.data.files,
-                job.data.bytes()
-            );
-            return Err(LabError::Command(job.contender.tool.clone(), what));
-        }
-    }
-    let each = jobs.first().map(|job| job.data.bytes().0).unwrap_or_default();
-    let mut figures = tools::goodput(bankfull_control::Bytes(each * jobs.len() as u64), took);
-    let files = jobs.first().map(|job| job.data.files).unwrap_or_default();
-    figures.files_per_second = (files > 1)
-        .then(|| (files * jobs.len() as u64) as f64 / took.as_secs_f64().max(f64::MIN_POSITIVE));
-    Ok(figures)
-}
-
-/// Its last error; some programs tell errors where they tell all else.
-fn words_of(error: &Path, out: &Path) -> String {
-    let has_words = fs::metadata(error).is_ok_and(|meta| meta.len() > 0);
-    if has_words {
-        return last_words(error);
-    }
-    let text = fs::read_to_string(out).unwrap_or_default();
-    let told: Option<serde_json::Value> = serde_json::from_str(&text).ok();
-    let told = told.and_then(|told| told["error"].as_str().map(str::to_owned));
-    told.unwrap_or_else(|| last_words(out))
-}
-
-/// The last line that a program has said, cut short.
-fn last_words(file: &Path) -> String {
-    let text = fs::read(file).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("no word");
-    line.chars().filter(|c| !c.is_control()).take(SAID_MAX).collect()
 }
 
 /// One line for the user.

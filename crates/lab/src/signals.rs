@@ -14,12 +14,23 @@ pub struct Signals {
 }
 
 impl Signals {
+    /// Counts nothing by itself.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { all: Arc::default(), terms: Arc::default() }
+    }
+
+    /// As if a signal had come from a terminal.
+    pub fn ask(&self) {
+        self.all.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// From here on, signals end nothing by themselves.
     ///
     /// # Errors
     /// When the system lets nobody watch signals.
     pub fn watch() -> Result<Self> {
-        let watched = Self { all: Arc::default(), terms: Arc::default() };
+        let watched = Self::none();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let (all, terms) = (Arc::clone(&watched.all), Arc::clone(&watched.terms));
             let mut signals = signal_hook::iterator::Signals::new([signal])

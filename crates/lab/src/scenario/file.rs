@@ -10,11 +10,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// How long a chain of bases may be: longer ones go in circles. (ours)
+/// How long a chain of bases may be: longer ones go in circles. (ours: the
+/// deepest of ours is four)
 const BASES_MAX: usize = 8;
 
 /// Most conditions of a scenario. (ours: days of measuring)
 const CONDITIONS_MAX: usize = 1000;
+
+/// Most connections of all senders together, and so most senders. (ours: ports of the receiver are
+/// counted up with them, and addresses of the lab are 65 534)
+const CONNECTIONS_MAX: usize = 10_000;
 
 /// Reads a scenario.
 ///
@@ -28,6 +33,10 @@ pub fn read(file: &Path) -> Result<Scenario> {
         Some(value) => of(value).map_err(wrong)?,
         None => Vec::new(),
     };
+    let is_twice = |(at, axis): &(usize, &Axis)| axes[..*at].iter().any(|one| one.key == axis.key);
+    if let Some((_, axis)) = axes.iter().enumerate().find(is_twice) {
+        return Err(wrong(format!("there are two sweeps of {}", axis.key)));
+    }
     if let Some(axis) = axes.iter().find(|axis| axis.values.is_empty()) {
         return Err(wrong(format!("the sweep of {} has no values", axis.key)));
     }
@@ -102,7 +111,8 @@ fn condition(table: &Table, axes: &[Axis], number: usize) -> Parsed<Condition> {
                 format!("the sweep of {} takes texts, numbers and tables of them", axis.key)
             })?,
         );
-        set(&mut table, &axis.key, value)?;
+        set(&mut table, &axis.key, value)
+            .map_err(|inner| format!("the sweep of {}: {inner} is no table", axis.key))?;
     }
     let mut settings: Settings = of(Value::Table(table))?;
     check(&mut settings)?;
@@ -124,7 +134,7 @@ fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Sets what a key like `path.buffer` names.
+/// Sets what a key like `path.buffer` names. Fails with the part of it that is no table.
 fn set(table: &mut Table, key: &str, value: Value) -> Parsed<()> {
     let Some((first, rest)) = key.split_once('.') else {
         let value = match (table.remove(key), value) {
@@ -137,7 +147,7 @@ fn set(table: &mut Table, key: &str, value: Value) -> Parsed<()> {
     let inner = table.entry(first).or_insert_with(|| Value::Table(Table::new()));
     match inner {
         Value::Table(inner) => set(inner, rest, value),
-        _ => Err(format!("the sweep of {key}: {first} is no table")),
+        _ => Err(first.to_owned()),
     }
 }
 
@@ -163,24 +173,48 @@ fn check(settings: &mut Settings) -> Parsed<()> {
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(format!("two contenders are called {:?}: give them a name", twice[0]));
     }
+    check_counts(settings)?;
+    settings.contenders.iter().try_for_each(|contender| tools::check(settings, contender))
+}
+
+/// Counts and times that would mean nothing, or more than there is room for.
+fn check_counts(settings: &Settings) -> Parsed<()> {
+    let (run, senders) = (&settings.run, &settings.senders);
+    let mut zeros = vec![
+        ("run.repetitions", run.repetitions == 0),
+        ("run.time", run.time.is_zero()),
+        ("run.limit", run.limit.is_zero()),
+        ("run.record", run.record.is_zero()),
+        ("senders.count", senders.count == 0),
+        ("senders.rate", senders.rate.is_some_and(|rate| rate.bits_per_sec() == 0)),
+        ("data.files", settings.data.files == 0),
+        ("data.size", settings.data.size.0 == 0),
+    ];
+    for cross in &settings.cross_tcp {
+        zeros.push(("cross-tcp.flows", cross.flows == 0));
+        zeros.push(("cross-tcp.window", cross.window.is_some_and(|window| window.0 == 0)));
+    }
+    if let Some((name, _)) = zeros.iter().find(|(_, is_zero)| *is_zero) {
+        return Err(format!("{name} must be above zero"));
+    }
     for one in &settings.contenders {
-        let is_load = one.load.is_finite() && one.load > 0.0;
-        if !is_load || one.streams == Some(0) || one.rounds == 0 || one.block.0 == 0 {
+        let is_load = one.load().is_finite() && one.load() > 0.0;
+        if !is_load || one.streams == Some(0) || one.rounds() == 0 || one.block().0 == 0 {
             let text = "load, streams, rounds and block must be above zero";
             return Err(format!("contender {:?}: {text}", one.name));
         }
+        let connections = senders.count.saturating_mul(one.streams.unwrap_or(1));
+        if connections > CONNECTIONS_MAX {
+            let text =
+                format!("{connections} connections of all senders: {CONNECTIONS_MAX} at most");
+            return Err(format!("contender {:?}: {text}", one.name));
+        }
     }
-    if settings.cross_tcp.iter().any(|cross| cross.flows == 0) || settings.run.time.is_zero() {
-        return Err("cross-tcp.flows and run.time must be above zero".to_owned());
+    let flows = settings.cross_tcp.iter().fold(0usize, |sum, kind| sum.saturating_add(kind.flows));
+    match flows > CONNECTIONS_MAX {
+        true => Err(format!("{flows} flows of cross-tcp: {CONNECTIONS_MAX} at most")),
+        false => Ok(()),
     }
-    let run = &settings.run;
-    if run.repetitions == 0 || settings.senders.count == 0 || run.record.is_zero() {
-        return Err("repetitions, senders.count and run.record must be above zero".to_owned());
-    }
-    if settings.data.files == 0 {
-        return Err("data.files must be above zero".to_owned());
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -234,7 +268,28 @@ mod tests {
             ("[run]\ntime = '0s'", "above zero"),
             ("[[contender]]\ntool = 'udp'\nload = 0.0", "above zero"),
             ("[[sweep]]\nkey = 'path.rtt'\nvalues = []", "no values"),
-            ("[[sweep]]\nkey = 'title.x'\nvalues = [1]", "title is no table"),
+            ("[[sweep]]\nkey = 'title.x'\nvalues = [1]", "title.x: title is no table"),
+            ("[[sweep]]\nkey = 'path.rtt.x'\nvalues = [1]\n[path]\nrtt = '1ms'", "path.rtt.x: rtt"),
+            (
+                "[[sweep]]\nkey = 'run.seed'\nvalues = [1]\n[[sweep]]\nkey = 'run.seed'\nvalues = [2]",
+                "two sweeps of run.seed",
+            ),
+            ("[run]\nlimit = '0s'", "run.limit must be above zero"),
+            ("[data]\nsize = '0B'", "data.size must be above zero"),
+            ("[senders]\ncount = 70000", "70000 connections"),
+            ("[[cross-tcp]]\nflows = 1\nwindow = '0B'", "cross-tcp.window"),
+            (
+                "[[contender]]\ntool = 'scp'\nstreams = 4",
+                "the tool scp has no use for streams, a field of bankfull, iperf3, nuttcp, gridftp, tcp, model",
+            ),
+            ("[[contender]]\ntool = 'iperf3'\nload = 1.0", "no use for load, a field of udp"),
+            ("[[contender]]\ntool = 'tcp'\nrounds = 3", "no use for rounds, a field of incast"),
+            ("[[contender]]\ntool = 'tcp'\nblock = '1kB'", "no use for block"),
+            ("[[contender]]\ntool = 'tcp'\nflags = ['-x']", "no use for flags"),
+            ("[[contender]]\ntool = 'udp'\ncongestion = 'bbr'", "no use for congestion"),
+            ("[run]\ntime = '1.5s'\n[[contender]]\ntool = 'iperf3'", "iperf3 takes whole seconds"),
+            ("[data]\nfiles = 2\n[[contender]]\ntool = 'udt'", "udt moves one file"),
+            ("[[contender]]\ntool = 'model'\ncongestion = 'bbr'", "model knows cubic and reno"),
         ] {
             let text = format!("extends = 'base.toml'\n{more}");
             let error = read_texts(&[("mine.toml", &text), BASE]).unwrap_err().to_string();

@@ -80,6 +80,17 @@ impl Settings {
         self.senders.count + usize::from(!self.cross_tcp.is_empty())
     }
 
+    /// What the path takes from all senders together: no more than their own lines bring.
+    ///
+    /// # Errors
+    /// What [`PathSettings::config`] says.
+    pub fn rate(&self) -> Result<Rate> {
+        let path = self.path.config()?.forward.rate.unwrap_or_default();
+        let Some(access) = self.senders.rate else { return Ok(path) };
+        let all = access.bits_per_sec().saturating_mul(self.senders.count as u64);
+        Ok(path.min(Rate::from_bits_per_sec(all as f64)))
+    }
+
     /// Congestion control that is pinned for a contender.
     #[must_use]
     pub fn congestion<'a>(&'a self, contender: &'a Contender) -> Option<&'a str> {
@@ -232,30 +243,43 @@ pub struct Contender {
     #[serde(default)]
     pub congestion: Option<String>,
     /// `udp`: what is sent, as a share of the path's rate.
-    #[serde(default = "overload")]
-    pub load: f64,
+    #[serde(default)]
+    pub load: Option<f64>,
     /// `incast`: how often all senders are asked.
-    #[serde(default = "rounds")]
-    pub rounds: u32,
+    #[serde(default)]
+    pub rounds: Option<u32>,
     /// `incast`: what each one sends when asked.
-    #[serde(default = "block", deserialize_with = "field::of")]
-    pub block: Bytes,
+    #[serde(default, deserialize_with = "field::some")]
+    pub block: Option<Bytes>,
+}
+
+/// Enough that the queue fills soon, and a fifth is lost. (ours)
+const LOAD: f64 = 1.25;
+
+/// The rounds and the block of the measurement in `docs/sim.md`.
+const ROUNDS: u32 = 57;
+const BLOCK: Bytes = Bytes::kib(64);
+
+impl Contender {
+    /// What is sent, as a share of the path's rate.
+    #[must_use]
+    pub fn load(&self) -> f64 {
+        self.load.unwrap_or(LOAD)
+    }
+
+    /// How often all senders are asked.
+    #[must_use]
+    pub fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(ROUNDS)
+    }
+
+    /// What each one sends when asked.
+    #[must_use]
+    pub fn block(&self) -> Bytes {
+        self.block.unwrap_or(BLOCK)
+    }
 }
 
 fn one() -> usize {
     1
-}
-
-/// Enough that the queue fills soon, and a fifth is lost. (ours)
-fn overload() -> f64 {
-    1.25
-}
-
-/// The rounds and the block of the measurement in `docs/sim.md`.
-fn rounds() -> u32 {
-    57
-}
-
-fn block() -> Bytes {
-    Bytes::kib(64)
 }

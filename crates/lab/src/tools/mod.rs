@@ -1,11 +1,13 @@
 //! What can be measured: bankfull, its peers as commands for a shell, and sources of the lab's own.
 
+mod fields;
 mod model;
 mod peers;
 mod sources;
 mod ssh;
 mod udt;
 
+use crate::deadline::Deadline;
 use crate::error::{LabError, Result};
 use crate::hosts::Hosts;
 use crate::network::Network;
@@ -16,6 +18,9 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+
+pub use fields::Field;
+pub(crate) use fields::check;
 
 /// Something that can be measured.
 #[derive(Debug)]
@@ -28,6 +33,10 @@ pub struct Tool {
     pub needs: &'static [Need],
     /// The command that tells its version, if there is one; its first line is kept.
     pub version: &'static [&'static str],
+    /// Fields of a contender that it has a use for.
+    pub takes: &'static [Field],
+    /// What it cannot do of what a scenario wants, behind its name; `None` when it can.
+    pub refuses: fn(&Settings, &Contender) -> Option<String>,
     /// How it is run.
     pub way: Way,
 }
@@ -46,10 +55,10 @@ pub struct Need {
 pub enum Way {
     /// As commands on the hosts.
     Program(Program),
-    /// By the lab itself.
-    Source(fn(&Network, &Job<'_>) -> Result<Figures>),
+    /// By the lab itself, for all senders.
+    Source(fn(&Network, &Job<'_>, &Deadline<'_>) -> Result<Figures>),
     /// In virtual time, without a network.
-    Model(fn(&Job<'_>) -> Result<Figures>),
+    Model(fn(&Job<'_>, &Deadline<'_>) -> Result<Figures>),
 }
 
 /// Commands for `sh -c`.
@@ -57,12 +66,23 @@ pub enum Way {
 pub struct Program {
     /// What is to be made before, in the directory of the run.
     pub prepare: fn(&Job<'_>) -> Result<()>,
+    /// How many clients its server takes.
+    pub clients: Clients,
     /// What serves at the receiver; nothing: the client alone does the work.
     pub server: fn(&Job<'_>) -> Option<String>,
     /// What runs at the sender.
     pub client: fn(&Job<'_>) -> String,
     /// What is measured.
     pub measure: Measure,
+}
+
+/// How many clients a server takes at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clients {
+    /// Any number: one server is enough.
+    Many,
+    /// One: each sender has a server of its own, at a port of its own.
+    One,
 }
 
 /// What is measured of a program.
@@ -91,6 +111,8 @@ pub struct Job<'a> {
     pub seed: u64,
     /// TCP flows run beside it, or the path is cut.
     pub is_disturbed: bool,
+    /// Each sender has a line of its own that limits it.
+    pub has_access_rate: bool,
     /// Number of the sender.
     pub sender: usize,
     /// Number of senders.
@@ -144,6 +166,37 @@ pub struct Figures {
     pub rounds: Vec<f64>,
 }
 
+impl Figures {
+    /// Those of senders that sent at the same time: sums of what they moved, means of shares, and
+    /// for times the longest.
+    #[must_use]
+    pub fn together(all: &[Self]) -> Self {
+        let each =
+            |of: fn(&Self) -> Option<f64>| -> Vec<f64> { all.iter().filter_map(of).collect() };
+        let sum = |of| each(of).into_iter().reduce(|a, b| a + b);
+        let largest = |of| each(of).into_iter().reduce(f64::max);
+        let mean = |of| {
+            let found = each(of);
+            (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
+        };
+        let smallest = each(|one| Some(one.rtt_seconds?[0])).into_iter().reduce(f64::min);
+        let rtt = || {
+            let (mean, largest) =
+                (mean(|one| Some(one.rtt_seconds?[1])), largest(|one| Some(one.rtt_seconds?[2])));
+            Some([smallest?, mean?, largest?])
+        };
+        Self {
+            goodput_bps: sum(|one| one.goodput_bps),
+            seconds: largest(|one| one.seconds),
+            files_per_second: sum(|one| one.files_per_second),
+            rtt_seconds: rtt(),
+            lost_share: mean(|one| one.lost_share),
+            expected_lost_share: mean(|one| one.expected_lost_share),
+            rounds: all.iter().flat_map(|one| one.rounds.iter().copied()).collect(),
+        }
+    }
+}
+
 impl<'a> Job<'a> {
     /// The work of one sender under some settings.
     #[must_use]
@@ -162,6 +215,7 @@ impl<'a> Job<'a> {
             congestion: settings.congestion(contender),
             seed: *seed,
             is_disturbed: !settings.cross_tcp.is_empty() || settings.path.cut.is_some(),
+            has_access_rate: settings.senders.rate.is_some(),
             sender,
             senders: settings.senders.count,
             receiver: Hosts::address(settings.receiver()).to_string(),
@@ -183,10 +237,10 @@ impl<'a> Job<'a> {
         self.target().join(self.sender.to_string())
     }
 
-    /// Seconds that it sends, at least one.
+    /// Seconds that it sends, for tools that refuse what is not whole.
     #[must_use]
     pub fn seconds(&self) -> u64 {
-        self.time.as_secs().max(1)
+        self.time.as_secs()
     }
 
     /// Parallel streams, for tools that must be told.
@@ -248,6 +302,9 @@ impl Tool {
         let (program, arguments) = self.version.split_first()?;
         let program = program_path(program)?;
         let done = Command::new(program).args(arguments).output().ok()?;
+        if !done.status.success() {
+            return None;
+        }
         let both = [done.stdout, done.stderr].concat();
         let text = String::from_utf8_lossy(&both).into_owned();
         text.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
@@ -336,8 +393,34 @@ mod tests {
         assert_eq!(tool.version_line(), None);
     }
 
+    #[test]
+    fn a_program_that_fails_tells_no_version() {
+        let tool = Tool { version: &["sh", "-c", "echo 1.0"], ..copy_of(&peers::PING) };
+        assert_eq!(tool.version_line().as_deref(), Some("1.0"));
+        let tool = Tool { version: &["sh", "-c", "echo usage; exit 1"], ..copy_of(&peers::PING) };
+        assert_eq!(tool.version_line(), None);
+    }
+
+    #[test]
+    fn senders_together_have_sums_means_and_extremes() {
+        let ping = |rtt, lost, seconds| Figures {
+            rtt_seconds: Some(rtt),
+            lost_share: Some(lost),
+            seconds: Some(seconds),
+            ..Figures::default()
+        };
+        let both = Figures::together(&[
+            Figures { goodput_bps: Some(1e6), ..ping([1.0, 2.0, 3.0], 0.0, 8.0) },
+            Figures { goodput_bps: Some(3e6), ..ping([2.0, 4.0, 6.0], 0.5, 9.0) },
+        ]);
+        let wanted = Figures { goodput_bps: Some(4e6), ..ping([1.0, 3.0, 6.0], 0.25, 9.0) };
+        assert_eq!(both, wanted);
+        assert_eq!(Figures::together(std::slice::from_ref(&both)), both);
+    }
+
     fn copy_of(tool: &Tool) -> Tool {
-        let way = Way::Source(|_, _| Ok(Figures::default()));
-        Tool { name: tool.name, about: "", needs: &[], version: &[], way }
+        let way = Way::Source(|_, _, _| Ok(Figures::default()));
+        let refuses = tool.refuses;
+        Tool { name: tool.name, about: "", needs: &[], version: &[], takes: &[], refuses, way }
     }
 }

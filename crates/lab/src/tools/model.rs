@@ -1,29 +1,50 @@
 //! The same flows in the simulator, in virtual time: beside `tcp`, it shows how near the model is.
 
-use super::{Figures, Job, Tool, Way};
+use super::{Field, Figures, Job, Tool, Way};
+use crate::deadline::Deadline;
 use crate::error::{LabError, Result};
+use crate::scenario::{Contender, Settings};
 use bankfull_control::Bytes;
 use bankfull_sim::tcp::Algorithm;
 use bankfull_sim::{FlowConfig, World};
+use std::time::Duration;
+
+/// Virtual time between two looks whether it must end. (ours: some milliseconds of real time)
+const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) static MODEL: Tool = Tool {
     name: "model",
     about: "the flows of `tcp` in the simulator: cubic and reno only",
     needs: &[],
     version: &[],
+    takes: &[Field::Streams, Field::Congestion],
+    refuses,
     way: Way::Model(run),
 };
 
-fn run(job: &Job<'_>) -> Result<Figures> {
-    let algorithm = match job.congestion {
-        Some("cubic") => Algorithm::Cubic,
-        Some("reno") => Algorithm::NewReno,
-        _ => return Err(LabError::Usage("the model knows cubic and reno".to_owned())),
-    };
-    if job.senders > 1 || job.is_disturbed {
-        let text = "the model is run with one sender, nobody beside it, and no cut";
-        return Err(LabError::Usage(text.to_owned()));
+fn algorithm(congestion: Option<&str>) -> Option<Algorithm> {
+    match congestion? {
+        "cubic" => Some(Algorithm::Cubic),
+        "reno" => Some(Algorithm::NewReno),
+        _ => None,
     }
+}
+
+fn refuses(settings: &Settings, contender: &Contender) -> Option<String> {
+    if algorithm(settings.congestion(contender)).is_none() {
+        return Some("knows cubic and reno".to_owned());
+    }
+    let is_plain = settings.senders.count == 1
+        && settings.senders.rate.is_none()
+        && settings.senders.delay.is_zero()
+        && settings.cross_tcp.is_empty()
+        && settings.path.cut.is_none();
+    (!is_plain).then(|| "has one sender on the path, nobody beside it, and no cut".to_owned())
+}
+
+fn run(job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Figures> {
+    let unknown = || LabError::Usage("the model knows cubic and reno".to_owned());
+    let algorithm = algorithm(job.congestion).ok_or_else(unknown)?;
     let mut world = World::new(job.seed);
     let route = world.add_path(job.path);
     let flows: Vec<_> = (0..job.streams())
@@ -35,7 +56,12 @@ fn run(job: &Job<'_>) -> Result<Figures> {
             world.add_flow(flow)
         })
         .collect();
-    world.run_until(job.time);
+    let mut until = Duration::ZERO;
+    while until < job.time {
+        deadline.check(MODEL.name)?;
+        until = (until + LOOK).min(job.time);
+        world.run_until(until);
+    }
     let delivered = flows.iter().map(|flow| world.stats(*flow).delivered.0).sum();
     Ok(super::goodput(Bytes(delivered), job.time))
 }

@@ -1,26 +1,40 @@
 //! One adapter for each program: what serves, what runs, what is measured.
 
-use super::{Figures, Job, Measure, Need, Program, Tool, Way, program, quoted, quoted_path, ssh};
+use super::{
+    Clients, Field, Figures, Job, Measure, Need, Program, Tool, Way, program, quoted, quoted_path,
+    ssh,
+};
 use crate::error::{LabError, Result};
 use crate::hosts::Hosts;
+use crate::scenario::{Contender, Settings};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Port of the servers that take any.
+/// Port of the servers that take any; where each sender has a server of its own, the first. (ours)
 const PORT: u16 = 7700;
 
-/// Distance of pings. (ours)
+/// First port of nuttcp's data: each of its streams has one, behind those of the servers. (ours)
+const NUTTCP_DATA_PORT: u16 = 20_000;
+
+/// Distance of pings. (ours: 20 a second, so that a short run has enough for a mean)
 const PING_SECONDS: f64 = 0.05;
+
+/// What tools over TCP take, those without parallel streams and those with.
+const FLAGS: &[Field] = &[Field::Flags, Field::Congestion];
+const STREAMS: &[Field] = &[Field::Streams, Field::Flags, Field::Congestion];
 
 pub(super) static BANKFULL: Tool = Tool {
     name: "bankfull",
     about: "bankfull cp to bankfull serve, encrypted",
     needs: &[Need { what: "bankfull", remedy: "cargo build --release -p bankfull-cli" }],
     version: &["bankfull", "--version"],
+    takes: STREAMS,
+    refuses: |_, _| None,
     way: Way::Program(Program {
         prepare: nothing,
+        clients: Clients::Many,
         server: |job| {
             let state = quoted_path(&job.dir.join("daemon"));
             let (target, bankfull) = (quoted_path(&job.target()), program("bankfull"));
@@ -47,12 +61,16 @@ pub(super) static IPERF3: Tool = Tool {
     about: "TCP from memory to memory",
     needs: &[Need { what: "iperf3", remedy: "apt-get install iperf3" }],
     version: &["iperf3", "--version"],
+    takes: STREAMS,
+    refuses: whole_seconds,
     way: Way::Program(Program {
         prepare: nothing,
-        server: |_| Some("exec iperf3 -s".to_owned()),
+        clients: Clients::One,
+        server: |job| Some(format!("exec {} -s -p {}", program("iperf3"), own_port(job))),
         client: |job| {
-            let (seconds, streams) = (job.seconds(), job.streams());
-            format!("exec iperf3 -c {} -J -t {seconds} -P {streams}{}", job.receiver, job.flags())
+            let (seconds, streams, port) = (job.seconds(), job.streams(), own_port(job));
+            let (iperf3, to, flags) = (program("iperf3"), &job.receiver, job.flags());
+            format!("exec {iperf3} -c {to} -p {port} -J -t {seconds} -P {streams}{flags}")
         },
         measure: Measure::Told(told_by_iperf3),
     }),
@@ -63,13 +81,17 @@ pub(super) static NUTTCP: Tool = Tool {
     about: "TCP from memory to memory",
     needs: &[Need { what: "nuttcp", remedy: "apt-get install nuttcp" }],
     version: &["nuttcp", "-V"],
+    takes: STREAMS,
+    refuses: whole_seconds,
     way: Way::Program(Program {
         prepare: nothing,
-        server: |_| Some("exec nuttcp -S --nofork".to_owned()),
+        clients: Clients::One,
+        server: |job| Some(format!("exec {} -S --nofork -P{}", program("nuttcp"), own_port(job))),
         client: |job| {
-            let (seconds, streams) = (job.seconds(), job.streams());
-            let flags = job.flags();
-            format!("exec nuttcp -fparse -T{seconds} -N{streams}{flags} {}", job.receiver)
+            let (seconds, streams, port) = (job.seconds(), job.streams(), own_port(job));
+            let data = NUTTCP_DATA_PORT + (job.sender * streams) as u16;
+            let (nuttcp, to, flags) = (program("nuttcp"), &job.receiver, job.flags());
+            format!("exec {nuttcp} -fparse -P{port} -p{data} -T{seconds} -N{streams}{flags} {to}")
         },
         measure: Measure::Told(told_by_nuttcp),
     }),
@@ -80,16 +102,20 @@ pub(super) static RSYNC: Tool = Tool {
     about: "rsync to its own daemon, whole files, not encrypted",
     needs: &[Need { what: "rsync", remedy: "apt-get install rsync" }],
     version: &["rsync", "--version"],
+    takes: FLAGS,
+    refuses: |_, _| None,
     way: Way::Program(Program {
         prepare: prepare_rsync,
+        clients: Clients::Many,
         server: |job| {
             let config = quoted_path(&job.dir.join("rsyncd.conf"));
-            Some(format!("exec rsync --daemon --no-detach --port={PORT} --config={config}"))
+            let rsync = program("rsync");
+            Some(format!("exec {rsync} --daemon --no-detach --port={PORT} --config={config}"))
         },
         client: |job| {
             let (to, source) = (&job.receiver, quoted_path(job.source));
             let place = format!("rsync://{to}:{PORT}/target/{}/", job.sender);
-            format!("exec rsync -a -W{} {source} {place}", job.flags())
+            format!("exec {} -a -W{} {source} {place}", program("rsync"), job.flags())
         },
         measure: Measure::Files,
     }),
@@ -104,13 +130,17 @@ pub(super) static SCP: Tool = Tool {
         Need { what: "scp", remedy: "apt-get install openssh-client" },
     ],
     version: &["ssh", "-V"],
+    takes: FLAGS,
+    refuses: |_, _| None,
     way: Way::Program(Program {
         prepare: ssh::prepare,
+        clients: Clients::Many,
         server: ssh::server,
         client: |job| {
             let (config, source) = (ssh::client_config(job), quoted_path(job.source));
             let place = quoted(&format!("{}:{}/", job.receiver, job.place().display()));
-            format!("exec scp -q -r -p -F {config}{} {source} {place}", job.flags())
+            let (scp, flags) = (program("scp"), job.flags());
+            format!("exec {scp} -q -r -p -F {config}{flags} {source} {place}")
         },
         measure: Measure::Files,
     }),
@@ -127,14 +157,17 @@ pub(super) static GRIDFTP: Tool = Tool {
         },
     ],
     version: &["globus-url-copy", "-version"],
+    takes: STREAMS,
+    refuses: |_, _| None,
     way: Way::Program(Program {
         prepare: prepare_gridftp,
+        clients: Clients::Many,
         server: |job| {
             let to = &job.receiver;
             let server = format!(
-                "GLOBUS_HOSTNAME={to} exec globus-gridftp-server -aa -anonymous-user nobody \
-                 -p {PORT} -control-interface {to} -data-interface {to} -home-dir / \
-                 -disable-usage-stats"
+                "GLOBUS_HOSTNAME={to} exec {} -aa -anonymous-user nobody -p {PORT} \
+                 -control-interface {to} -data-interface {to} -home-dir / -disable-usage-stats",
+                program("globus-gridftp-server")
             );
             Some(with_names(job, &server))
         },
@@ -152,13 +185,17 @@ pub(super) static RCLONE: Tool = Tool {
         Need { what: "rclone", remedy: "apt-get install rclone" },
     ],
     version: &["rclone", "version"],
+    takes: FLAGS,
+    refuses: |_, _| None,
     way: Way::Program(Program {
         prepare: ssh::prepare,
+        clients: Clients::Many,
         server: ssh::server,
         client: |job| {
             format!(
-                "RCLONE_CONFIG=/dev/null exec rclone copy -q --sftp-disable-hashcheck \
+                "RCLONE_CONFIG=/dev/null exec {} copy -q --sftp-disable-hashcheck \
                  --sftp-host {} --sftp-port {} --sftp-user root --sftp-key-file {}{} {} {}",
+                program("rclone"),
                 job.receiver,
                 ssh::PORT,
                 quoted_path(&job.dir.join("user")),
@@ -176,8 +213,11 @@ pub(super) static QCP: Tool = Tool {
     about: "qcp: QUIC, begun by ssh",
     needs: &[ssh::NEEDS[0], ssh::NEEDS[1], Need { what: "qcp", remedy: "cargo install qcp" }],
     version: &["qcp", "--version"],
+    takes: &[Field::Flags],
+    refuses: |_, _| None,
     way: Way::Program(Program {
         prepare: ssh::prepare,
+        clients: Clients::Many,
         server: ssh::server,
         client: |job| {
             let tree = if job.is_tree() { " -r" } else { "" };
@@ -199,16 +239,30 @@ pub(super) static PING: Tool = Tool {
     about: "round trips of ICMP",
     needs: &[Need { what: "ping", remedy: "apt-get install iputils-ping" }],
     version: &["ping", "-V"],
+    takes: &[Field::Flags],
+    refuses: |_, _| None,
     way: Way::Program(Program {
         prepare: nothing,
+        clients: Clients::Many,
         server: |_| None,
         client: |job| {
             let count = (job.time.as_secs_f64() / PING_SECONDS).ceil().max(1.0);
-            format!("exec ping -q -i {PING_SECONDS} -c {count}{} {}", job.flags(), job.receiver)
+            let (ping, to, flags) = (program("ping"), &job.receiver, job.flags());
+            format!("exec {ping} -q -i {PING_SECONDS} -c {count}{flags} {to}")
         },
         measure: Measure::Told(told_by_ping),
     }),
 };
+
+/// The port of a sender's own server.
+fn own_port(job: &Job<'_>) -> u16 {
+    PORT + job.sender as u16
+}
+
+fn whole_seconds(settings: &Settings, _: &Contender) -> Option<String> {
+    let is_whole = settings.run.time.subsec_nanos() == 0;
+    (!is_whole).then(|| "takes whole seconds only: run.time must be such".to_owned())
+}
 
 fn nothing(_: &Job<'_>) -> Result<()> {
     Ok(())
@@ -232,7 +286,11 @@ fn with_names(job: &Job<'_>, line: &str) -> String {
     format!("exec unshare --uts --mount sh -c {}", quoted(&inner))
 }
 
-/// For a server that does not run as root, on the way to a place and at it.
+/// For a server that does not run as root, on the way to a place and at it. The way is the run's
+/// directory and the lab's around it, both made by us under a name of chance, and nothing above
+/// (which others own, and may be open or not). In them are random content, and keys that open
+/// nothing but a server of this run; they are root's alone, whatever the mode of their directory.
+/// Only the place can be written by others, for as long as the run lasts.
 fn open_to_all(job: &Job<'_>) -> Result<()> {
     let open = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode));
     let (place, target) = (job.place(), job.target());
@@ -245,13 +303,17 @@ fn open_to_all(job: &Job<'_>) -> Result<()> {
 }
 
 fn prepare_rsync(job: &Job<'_>) -> Result<()> {
-    let text = format!(
+    fs::write(job.dir.join("rsyncd.conf"), rsync_config(&job.target()))
+        .map_err(|e| LabError::io("cannot prepare rsync", e))
+}
+
+/// A value goes to the end of its line, spaces included: nothing is quoted (rsyncd.conf(5)).
+fn rsync_config(target: &Path) -> String {
+    format!(
         "uid = root\ngid = root\nuse chroot = no\nlog file = /dev/null\npid file =\n\
          [target]\npath = {}\nread only = no\n",
-        job.target().display()
-    );
-    fs::write(job.dir.join("rsyncd.conf"), text)
-        .map_err(|e| LabError::io("cannot prepare rsync", e))
+        target.display()
+    )
 }
 
 /// Small files in the way that is its quickest: pipelined, with some connections at a time.
@@ -266,7 +328,8 @@ fn gridftp_client(job: &Job<'_>) -> String {
     let target = quoted(&format!("ftp://{to}:{PORT}{}{slash}", place.display()));
     let flags = job.flags();
     let here = Hosts::address(job.sender);
-    let line = format!("exec globus-url-copy -nodcau {tree}-p {streams}{flags} {source} {target}");
+    let copy = program("globus-url-copy");
+    let line = format!("exec {copy} -nodcau {tree}-p {streams}{flags} {source} {target}");
     with_names(job, &format!("GLOBUS_HOSTNAME={here} {line}"))
 }
 
@@ -304,6 +367,12 @@ fn told_by_ping(out: &str) -> Option<Figures> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_with_a_space_in_it_is_named_to_rsync_as_it_is() {
+        let config = rsync_config(Path::new("/tmp/a b/target"));
+        assert!(config.lines().any(|line| line == "path = /tmp/a b/target"), "{config}");
+    }
 
     #[test]
     fn what_programs_tell_is_understood() {

@@ -1,39 +1,46 @@
 //! Sources of the lab's own: what no program does as a scenario wants it.
 
-use super::{Figures, Job, Tool, Way};
+use super::{Field, Figures, Job, Tool, Way};
+use crate::deadline::Deadline;
 use crate::error::{LabError, Result};
-use crate::flows::Flows;
+use crate::flows::{self, Flows};
 use crate::hosts::Hosts;
 use crate::network::Network;
 use bankfull_control::{Bytes, Rate};
 use bankfull_sim::Cross;
 use socket2::{Domain, Socket, Type};
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::Barrier;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// First port of the receiver; flows have one for each sender. (ours)
 const PORT: u16 = 7701;
 
-/// Data of a packet of 1500 bytes: 20 are IP's, 8 are UDP's.
-const DATAGRAM_BYTES: usize = 1472;
+/// The largest packet of Ethernet, and the data in it: 20 bytes are IP's, 8 are UDP's. (RFC 894,
+/// RFC 791, RFC 768)
 const PACKET_BYTES: usize = 1500;
+const DATAGRAM_BYTES: usize = 1472;
 
 /// Room for datagrams that wait for the receiver, beyond which it would lose what the link did not.
 /// (ours: a quarter of a second at 1 Gbit/s)
 const UDP_BUFFER: usize = 32 << 20;
 
-/// How long the last datagrams may be on their way, and an answer in a round of questions. (ours:
-/// several round trips; several time-outs in a row)
+/// So long nothing may have arrived, and nothing been sent, before counting ends. (ours: several
+/// round trips)
 const LAST_WAIT: Duration = Duration::from_secs(1);
-const ANSWER_WAIT: Duration = Duration::from_secs(60);
+
+/// How often a wait for data looks whether it must end. (ours: as short as nobody notices)
+const LOOK: Duration = Duration::from_millis(20);
 
 pub(super) static TCP: Tool = Tool {
     name: "tcp",
     about: "the lab's own TCP flows, as wide as they get",
     needs: &[],
     version: &[],
+    takes: &[Field::Streams, Field::Congestion],
+    refuses: |_, _| None,
     way: Way::Source(run_tcp),
 };
 
@@ -42,6 +49,8 @@ pub(super) static UDP: Tool = Tool {
     about: "the lab's own datagrams at a constant rate, and how many are lost",
     needs: &[],
     version: &[],
+    takes: &[Field::Load],
+    refuses: |_, _| None,
     way: Way::Source(run_udp),
 };
 
@@ -50,6 +59,8 @@ pub(super) static INCAST: Tool = Tool {
     about: "rounds: the receiver asks all senders at once, each answers with a block",
     needs: &[],
     version: &[],
+    takes: &[Field::Rounds, Field::Block, Field::Congestion],
+    refuses: |_, _| None,
     way: Way::Source(run_incast),
 };
 
@@ -57,22 +68,40 @@ fn failed(source: io::Error) -> LabError {
     LabError::io("a source of the lab failed", source)
 }
 
-/// What arrives within the time, from all senders together.
-fn run_tcp(network: &Network, job: &Job<'_>) -> Result<Figures> {
+fn panicked<T>() -> Result<T> {
+    Err(failed(io::Error::other("a thread has panicked")))
+}
+
+/// The same for each sender, at the same time.
+fn for_each_sender<T: Send>(
+    senders: usize,
+    work: impl Fn(usize) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    thread::scope(|scope| {
+        let work = &work;
+        let all: Vec<_> = (0..senders).map(|at| scope.spawn(move || work(at))).collect();
+        let joined = all.into_iter().map(|one| one.join().unwrap_or_else(|_| panicked()));
+        // All are waited for, whatever became of the first.
+        let all: Vec<_> = joined.collect();
+        all.into_iter().collect()
+    })
+}
+
+/// What arrives within the time, from all senders together. Connecting is not in it.
+fn run_tcp(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Figures> {
+    let mut flows = for_each_sender(job.senders, |sender| {
+        let port = PORT + sender as u16;
+        Flows::connect(network, sender, port, job.streams(), None, deadline)
+    })?;
     let began = Instant::now();
-    let flows: Vec<Flows> = (0..job.senders)
-        .map(|sender| {
-            let port = PORT + 1 + sender as u16;
-            Flows::start(network, sender, port, job.streams(), None)
-        })
-        .collect::<Result<_>>()?;
-    thread::sleep(job.time.saturating_sub(began.elapsed()));
+    flows.iter_mut().try_for_each(Flows::begin)?;
+    deadline.sleep_until(began + job.time, TCP.name)?;
     let received = flows.iter().map(|flows| flows.received().0).sum();
     Ok(super::goodput(Bytes(received), began.elapsed()))
 }
 
-/// Datagrams at equal distances, counted at both ends.
-fn run_udp(network: &Network, job: &Job<'_>) -> Result<Figures> {
+/// Datagrams at equal distances, of all senders together at the rate, counted at both ends.
+fn run_udp(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Figures> {
     let receiver = network.receiver();
     let to = SocketAddr::from((Hosts::address(receiver), PORT));
     let incoming = network.hosts().on(receiver, || {
@@ -82,47 +111,90 @@ fn run_udp(network: &Network, job: &Job<'_>) -> Result<Figures> {
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, UDP_BUFFER)?;
         Ok(UdpSocket::from(socket))
     })?;
-    incoming.set_read_timeout(Some(LAST_WAIT)).map_err(failed)?;
-    let outgoing = network.hosts().on(job.sender, || {
-        let socket = UdpSocket::bind("0.0.0.0:0")?;
-        socket.connect(to)?;
-        Ok(socket)
-    })?;
-    let rate = Rate::from_bits_per_sec(job.rate.bits_per_sec() as f64 * job.contender.load);
+    incoming.set_read_timeout(Some(LOOK)).map_err(failed)?;
+    let load = job.contender.load() / job.senders as f64;
+    let rate = Rate::from_bits_per_sec(job.rate.bits_per_sec() as f64 * load);
+    let ended = Mutex::new(None);
     let (sent, received) = thread::scope(|scope| {
-        let counting = scope.spawn(move || {
-            let mut buffer = [0; DATAGRAM_BYTES];
-            let mut received = 0u64;
-            while incoming.recv(&mut buffer).is_ok() {
-                received += 1;
-            }
-            received
+        let counting = scope.spawn(|| count(&incoming, || *lock(&ended), deadline));
+        let sent = for_each_sender(job.senders, |sender| {
+            let socket = network.hosts().on(sender, || {
+                let socket = UdpSocket::bind("0.0.0.0:0")?;
+                socket.connect(to)?;
+                Ok(socket)
+            })?;
+            send_evenly(&socket, rate, job.time, deadline)
         });
-        let sent = send_evenly(&outgoing, rate, job.time);
-        (sent, counting.join().unwrap_or(0))
+        *lock(&ended) = Some(Instant::now());
+        (sent, counting.join().unwrap_or_else(|_| panicked()))
     });
-    let sent = sent.map_err(failed)?;
+    let (sent, received) = (sent?.iter().sum(), received?);
     Ok(Figures {
         seconds: Some(job.time.as_secs_f64()),
-        lost_share: Some(1.0 - received as f64 / sent.max(1) as f64),
+        lost_share: Some(1.0 - received as f64 / (sent as f64).max(1.0)),
         expected_lost_share: expected_loss(network, job, sent),
         ..Figures::default()
     })
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Counts datagrams until sending has ended and nothing arrives any more: a pause before, as when
+/// the path is cut, ends nothing.
+fn count(
+    incoming: &UdpSocket,
+    ended: impl Fn() -> Option<Instant>,
+    deadline: &Deadline<'_>,
+) -> Result<u64> {
+    let mut buffer = [0; DATAGRAM_BYTES];
+    let mut received = 0;
+    let mut last = Instant::now();
+    loop {
+        match incoming.recv(&mut buffer) {
+            Ok(_) => {
+                received += 1;
+                last = Instant::now();
+            }
+            Err(e) if is_pause(&e) => {
+                if ended().is_some_and(|ended| ended.max(last).elapsed() >= LAST_WAIT) {
+                    return Ok(received);
+                }
+                deadline.check(UDP.name)?;
+            }
+            Err(e) => return Err(failed(e)),
+        }
+    }
+}
+
+/// Whether a socket only has nothing to give or to take for the moment.
+fn is_pause(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
 /// What the path must lose of this: what neither the line nor the buffer took, and what is lost on
-/// the line. `None` where others send, too.
+/// the line. `None` where others send, too, and where each sender's own line may lose some.
 fn expected_loss(network: &Network, job: &Job<'_>, sent: u64) -> Option<f64> {
-    if job.is_disturbed || job.path.forward.cross != Cross::None {
+    if job.is_disturbed || job.has_access_rate || job.path.forward.cross != Cross::None {
         return None;
     }
     let line = job.rate.bytes_per_sec() as f64 * job.time.as_secs_f64();
-    let fits = line + network.buffer().0 as f64;
-    let passed = (fits / (sent.max(1) * PACKET_BYTES as u64) as f64).min(1.0);
-    Some(1.0 - passed * (1.0 - job.path.forward.loss.mean()))
+    Some(lost_of(sent, line + network.buffer().0 as f64, job.path.forward.loss.mean()))
 }
 
-fn send_evenly(socket: &UdpSocket, rate: Rate, length: Duration) -> io::Result<u64> {
+/// Share of so many packets that is lost when `fits` bytes of them fit, and some are lost behind.
+fn lost_of(sent: u64, fits: f64, behind: f64) -> f64 {
+    let passed = (fits / (sent.max(1) * PACKET_BYTES as u64) as f64).min(1.0);
+    1.0 - passed * (1.0 - behind)
+}
+
+fn send_evenly(
+    socket: &UdpSocket,
+    rate: Rate,
+    length: Duration,
+    deadline: &Deadline<'_>,
+) -> Result<u64> {
     let distance = PACKET_BYTES as f64 * 8.0 / rate.bits_per_sec().max(1) as f64;
     let data = [0x55; DATAGRAM_BYTES];
     let began = Instant::now();
@@ -132,50 +204,45 @@ fn send_evenly(socket: &UdpSocket, rate: Rate, length: Duration) -> io::Result<u
         if due >= length {
             break;
         }
-        let now = began.elapsed();
-        if due > now {
-            thread::sleep(due - now);
-        }
-        socket.send(&data)?;
+        deadline.sleep_until(began + due, UDP.name)?;
+        socket.send(&data).map_err(failed)?;
         sent += 1;
     }
     Ok(sent)
 }
 
 /// Connections that stay; the receiver asks with one byte each, and waits for all blocks.
-fn run_incast(network: &Network, job: &Job<'_>) -> Result<Figures> {
+fn run_incast(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Figures> {
     let receiver = network.receiver();
     let to = SocketAddr::from((Hosts::address(receiver), PORT));
-    let listener = network.hosts().on(receiver, || TcpListener::bind(to))?;
-    let block = job.contender.block.0 as usize;
-    let mut senders = Vec::new();
-    let mut asked = Vec::new();
-    for host in 0..job.senders {
-        senders.push(network.hosts().on(host, || TcpStream::connect(to))?);
-        asked.push(listener.accept().map_err(failed)?.0);
-    }
+    let listener = network.hosts().on(receiver, || flows::listen(to, job.senders, None))?;
+    let senders =
+        for_each_sender(job.senders, |sender| flows::connect(network, sender, to, 1, deadline))?;
+    let senders: Vec<TcpStream> = senders.into_iter().flatten().collect();
+    let asked = flows::accept(&listener, senders.len(), deadline)?;
     for socket in senders.iter().chain(&asked) {
         socket.set_nodelay(true).map_err(failed)?;
-        socket.set_read_timeout(Some(ANSWER_WAIT)).map_err(failed)?;
-        socket.set_write_timeout(Some(ANSWER_WAIT)).map_err(failed)?;
     }
-    let ready = Barrier::new(senders.len() + 1);
+    for socket in &asked {
+        socket.set_read_timeout(Some(LOOK)).map_err(failed)?;
+    }
+    let (block, rounds) = (job.contender.block().0 as usize, job.contender.rounds());
     thread::scope(|scope| {
-        for sender in senders {
-            let ready = &ready;
+        for sender in &senders {
             scope.spawn(move || {
-                ready.wait();
-                // It ends when the receiver closes.
+                // It ends when the connection does.
                 let _ = answer(sender, block);
             });
         }
-        ready.wait();
-        ask(asked, block, job.contender.rounds)
+        let figures = ask(&asked, block, rounds, deadline);
+        for sender in &senders {
+            let _ = sender.shutdown(Shutdown::Both);
+        }
+        figures
     })
-    .map_err(failed)
 }
 
-fn answer(mut stream: TcpStream, block: usize) -> io::Result<()> {
+fn answer(mut stream: &TcpStream, block: usize) -> io::Result<()> {
     let block = vec![0x55; block];
     loop {
         stream.read_exact(&mut [0])?;
@@ -183,20 +250,102 @@ fn answer(mut stream: TcpStream, block: usize) -> io::Result<()> {
     }
 }
 
-fn ask(mut streams: Vec<TcpStream>, block: usize, count: u32) -> io::Result<Figures> {
+fn ask(
+    streams: &[TcpStream],
+    block: usize,
+    count: u32,
+    deadline: &Deadline<'_>,
+) -> Result<Figures> {
     let mut buffer = vec![0; block];
     let mut rounds = Vec::new();
     let began = Instant::now();
     for _ in 0..count {
         let asked = Instant::now();
-        for stream in &mut streams {
-            stream.write_all(&[1])?;
+        for mut stream in streams {
+            stream.write_all(&[1]).map_err(failed)?;
         }
-        for stream in &mut streams {
-            stream.read_exact(&mut buffer)?;
+        for stream in streams {
+            read_all(stream, &mut buffer, deadline)?;
         }
         rounds.push(asked.elapsed().as_secs_f64());
     }
     let bytes = Bytes((streams.len() * block) as u64 * u64::from(count));
     Ok(Figures { rounds, ..super::goodput(bytes, began.elapsed()) })
+}
+
+/// Fills the buffer, unless the deadline comes before.
+fn read_all(mut stream: &TcpStream, buffer: &mut [u8], deadline: &Deadline<'_>) -> Result<()> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match stream.read(&mut buffer[filled..]) {
+            Ok(0) => return Err(failed(ErrorKind::UnexpectedEof.into())),
+            Ok(n) => filled += n,
+            Err(e) if is_pause(&e) => {}
+            Err(e) => return Err(failed(e)),
+        }
+        deadline.check(INCAST.name)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::signals::Signals;
+    use std::net::TcpListener;
+
+    /// Two ends of a connection over loopback.
+    fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let far = listener.accept().unwrap().0;
+        far.set_read_timeout(Some(LOOK)).unwrap();
+        (near, far)
+    }
+
+    #[test]
+    fn what_must_be_lost_is_what_does_not_fit_and_a_share_of_the_rest() {
+        // 100 packets of 1500 bytes, of which half fit; and so many that all do.
+        assert!((lost_of(100, 75_000.0, 0.0) - 0.5).abs() < 1e-9);
+        assert!((lost_of(100, 75_000.0, 0.1) - 0.55).abs() < 1e-9);
+        assert!((lost_of(10, 75_000.0, 0.1) - 0.1).abs() < 1e-9);
+        assert!(lost_of(0, 75_000.0, 0.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn counting_survives_a_pause_and_ends_after_sending_has() {
+        let incoming = UdpSocket::bind("127.0.0.1:0").unwrap();
+        incoming.set_read_timeout(Some(LOOK)).unwrap();
+        let outgoing = UdpSocket::bind("127.0.0.1:0").unwrap();
+        outgoing.connect(incoming.local_addr().unwrap()).unwrap();
+        let ended = Mutex::new(None);
+        let signals = Signals::none();
+        let long = Deadline::new(&signals, Duration::from_secs(60));
+        let received = thread::scope(|scope| {
+            let counting = scope.spawn(|| count(&incoming, || *lock(&ended), &long));
+            outgoing.send(b"before").unwrap();
+            thread::sleep(LAST_WAIT + LOOK * 10);
+            outgoing.send(b"behind").unwrap();
+            *lock(&ended) = Some(Instant::now());
+            counting.join().unwrap()
+        });
+        assert_eq!(received.unwrap(), 2);
+    }
+
+    #[test]
+    fn rounds_are_counted_and_a_sender_that_does_not_answer_is_given_up_at_the_limit() {
+        let signals = Signals::none();
+        let long = Deadline::new(&signals, Duration::from_secs(60));
+        let (sender, asked) = connected();
+        thread::scope(|scope| {
+            scope.spawn(|| answer(&sender, 5000));
+            let figures = ask(std::slice::from_ref(&asked), 5000, 3, &long).unwrap();
+            assert_eq!(figures.rounds.len(), 3);
+            sender.shutdown(Shutdown::Both).unwrap();
+        });
+        let (_mute, asked) = connected();
+        let short = Deadline::new(&signals, Duration::from_millis(50));
+        let error = ask(&[asked], 5000, 3, &short).unwrap_err().to_string();
+        assert!(error.contains("given up after 50ms"), "{error}");
+    }
 }

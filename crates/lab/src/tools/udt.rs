@@ -1,12 +1,14 @@
 //! UDT is a library: the lab brings a small program that moves one file with it, and compiles it.
 
-use super::{Job, Measure, Need, Program, Tool, Way, quoted_path};
+use super::{Clients, Job, Measure, Need, Program, Tool, Way, quoted_path};
 use crate::error::{LabError, Result};
 use std::fs;
 use std::process::Command;
 
+/// Moves one file, either way.
 const SOURCE: &str = include_str!("../../peers/udt.cpp");
 
+/// Its port. (ours)
 const PORT: u16 = 7700;
 
 pub(super) static UDT: Tool = Tool {
@@ -17,8 +19,14 @@ pub(super) static UDT: Tool = Tool {
         Need { what: "/usr/include/udt/udt.h", remedy: "apt-get install libudt-dev" },
     ],
     version: &["dpkg-query", "-W", "libudt-dev"],
+    takes: &[],
+    refuses: |settings, _| {
+        let is_one = settings.data.files == 1 && settings.senders.count == 1;
+        (!is_one).then(|| "moves one file from one sender".to_owned())
+    },
     way: Way::Program(Program {
         prepare: compile,
+        clients: Clients::Many,
         server: |job| {
             let (program, dir) = (quoted_path(&job.dir.join("udt")), quoted_path(&job.place()));
             Some(format!("exec {program} receive {PORT} {dir}"))
@@ -32,13 +40,11 @@ pub(super) static UDT: Tool = Tool {
 };
 
 fn compile(job: &Job<'_>) -> Result<()> {
-    if job.is_tree() || job.senders > 1 {
-        return Err(LabError::Usage("udt moves one file from one sender".to_owned()));
-    }
     let program = job.dir.join("udt");
     let source = job.dir.join("udt.cpp");
     fs::write(&source, SOURCE).map_err(|e| LabError::io("cannot write udt.cpp", e))?;
-    let done = Command::new("g++")
+    let compiler = super::program_path("g++").unwrap_or_else(|| "g++".into());
+    let done = Command::new(compiler)
         .args(["-O2", "-std=c++11", "-o"])
         .args([&program, &source])
         .args(["-ludt", "-lpthread"])
