@@ -40,8 +40,8 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 /// Bytes of an Ethernet frame's payload. (RFC 894)
 const MTU: u32 = 1500;
 
-/// Most hosts: two bytes of the address, without the two special ones.
-const HOSTS_MAX: usize = 65_534;
+/// Most hosts: two bytes of the address, without the two special ones, and the one that is nowhere.
+const HOSTS_MAX: usize = 65_533;
 
 /// How hosts are set up.
 #[derive(Debug, Clone)]
@@ -147,7 +147,10 @@ impl Hosts {
     /// How many sockets of a host listen for TCP connections, or wait for datagrams.
     #[must_use]
     pub fn listeners(&self, host: usize) -> usize {
+        // Of TCP_LISTEN and TCP_CLOSE; a socket of UDP with a peer of its own has another.
+        // (net/tcp_states.h)
         const LISTEN: &str = "0A";
+        const OPEN: &str = "07";
         let states = |name: &str| -> Vec<String> {
             let table = self.table(host, name);
             let rows = table.lines().skip(1).filter_map(|row| row.split_whitespace().nth(3));
@@ -155,7 +158,7 @@ impl Hosts {
         };
         let tcp = ["tcp", "tcp6"].into_iter().flat_map(states);
         let udp = ["udp", "udp6"].into_iter().flat_map(states);
-        tcp.filter(|state| state == LISTEN).count() + udp.count()
+        tcp.filter(|state| state == LISTEN).count() + udp.filter(|state| state == OPEN).count()
     }
 
     /// TCP segments that a host has sent again.

@@ -1,13 +1,13 @@
 //! A network at work: hosts, the emulator between them, and whether a run on it may be believed.
 
-use crate::emulator::{Emulator, Recording, Station};
+use crate::emulator::{Emulator, NOWHERE, Recording, Station};
 use crate::error::{LabError, Result};
 use crate::hosts::{Hosts, Setup};
 use bankfull_control::Bytes;
 use bankfull_sim::{LinkConfig, PathConfig};
 use socket2::{Domain, Socket, Type};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
 /// Share of deliveries whose lateness counts, the others being the machine's hiccups.
@@ -100,8 +100,16 @@ impl Network {
         let stations = links
             .map(|(at, (uplink, port))| Station { address: Hosts::address(at), uplink, port })
             .collect();
+        let probe = |at| {
+            hosts.on(at, || {
+                let socket = UdpSocket::bind((Hosts::address(at), 0))?;
+                socket.connect(NOWHERE)?;
+                Ok(socket)
+            })
+        };
+        let probes = (0..setup.count).map(probe).collect::<Result<_>>()?;
         let started = Instant::now();
-        let emulator = Emulator::start(stations, tuns, plan.seed, plan.interval)
+        let emulator = Emulator::start(stations, tuns, probes, plan.seed, plan.interval)
             .map_err(|e| LabError::io("cannot start the emulator", e))?;
         let buffer = plan.hosts.last().map(|(_, port)| port.buffer).unwrap_or_default();
         let network = Self { hosts, emulator, count: setup.count, rtt: plan.rtt, buffer, started };
@@ -193,10 +201,10 @@ impl Outcome {
     #[must_use]
     pub fn void(&self) -> Option<String> {
         let allowed = LATENESS_MAX.max(self.rtt.mul_f64(LATENESS_RTT_SHARE));
-        let late = self.recording.lateness.quantile(LATENESS_SHARE);
+        let late = self.recording.late(LATENESS_SHARE);
         if late > allowed {
             return Some(format!(
-                "1 % of the deliveries was up to {late:?} late or more ({allowed:?} allowed)"
+                "1 % of the packets was read or delivered {late:?} late or more ({allowed:?} allowed)"
             ));
         }
         if self.recording.unread > 0 {

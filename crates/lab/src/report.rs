@@ -243,8 +243,8 @@ fn about(report: &Report) -> Section {
     let mut section = Section::new("How this was measured");
     section.text = vec![
         "Contenders run in turn, repetition by repetition. A run counts only if the emulator was on \
-         time: 99 of 100 deliveries no later than 1 ms or 2 % of the round trip, and no packet \
-         dropped but by the queue."
+         time: 99 of 100 packets read and delivered no later than 1 ms or 2 % of the round trip, \
+         and no packet dropped but by the queue."
             .to_owned(),
         "The queue, the rate of arrival and the drops are what the emulated link itself has seen. \
          Round trips and windows are those of the first sender's connections."

@@ -184,12 +184,11 @@ fn tell(path: &PathConfig, outcome: &Outcome) {
             backlog,
         ));
     }
-    let late = &recording.lateness;
     say(&format!(
         "round trip {:?}, lateness p99 {:?}, max {:?}",
         path.rtt(),
-        late.quantile(0.99),
-        late.max()
+        recording.late(0.99),
+        recording.late(1.0)
     ));
     if let Some(why) = outcome.void() {
         say(&format!("VOID, do not use the result: {why}"));

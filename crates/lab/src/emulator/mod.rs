@@ -4,14 +4,17 @@
 
 mod fabric;
 mod packet;
+mod probe;
 mod record;
 
 pub use fabric::Station;
 pub use packet::FlowKey;
+pub use probe::NOWHERE;
 pub use record::{Lateness, Recording, Sample};
 
 use fabric::{Delivery, Fabric};
 use packet::Packet;
+use probe::Probes;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
@@ -21,6 +24,7 @@ use rustix::time::{
 };
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -50,6 +54,7 @@ const WAIT_MIN: Duration = Duration::from_micros(5);
 #[derive(Debug)]
 pub struct Emulator {
     shared: Arc<Shared>,
+    probes: Option<Probes>,
     thread: Option<JoinHandle<io::Result<Recording>>>,
 }
 
@@ -61,23 +66,28 @@ struct Shared {
 
 impl Emulator {
     /// Starts carrying packets between `stations`, whose interfaces are `tuns` in the same order.
+    /// `probes` are sockets of the hosts that are connected with [`NOWHERE`].
     ///
     /// # Errors
     /// What the system says when the thread cannot be started or cannot wait for the interfaces.
     pub fn start(
         stations: Vec<Station>,
         tuns: Vec<File>,
+        probes: Vec<UdpSocket>,
         seed: u64,
         interval: Duration,
     ) -> io::Result<Self> {
+        let started = Instant::now();
         let shared = Arc::new(Shared::default());
         let seen = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("emulator".to_owned());
         let thread = thread.spawn(move || {
             let fabric = Fabric::new(&stations, seed, interval);
-            Loop::new(fabric, tuns)?.run(&seen)
+            Loop::new(fabric, tuns, started)?.run(&seen)
         })?;
-        Ok(Self { shared, thread: Some(thread) })
+        let mut emulator = Self { shared, probes: None, thread: Some(thread) };
+        emulator.probes = Some(Probes::start(probes, started)?);
+        Ok(emulator)
     }
 
     /// Cuts all ways, or joins them again; packets on their way still arrive.
@@ -90,6 +100,7 @@ impl Emulator {
     /// # Errors
     /// What ended it before.
     pub fn stop(mut self) -> io::Result<Recording> {
+        drop(self.probes.take());
         self.shared.stop.store(true, Ordering::SeqCst);
         let ended = self.thread.take().map(JoinHandle::join);
         ended
@@ -135,7 +146,7 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(fabric: Fabric, tuns: Vec<File>) -> io::Result<Self> {
+    fn new(fabric: Fabric, tuns: Vec<File>, started: Instant) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (at, tun) in tuns.iter().enumerate() {
             let data = epoll::EventData::new_u64(at as u64);
@@ -148,7 +159,7 @@ impl Loop {
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &timer, data, edges)?;
         let buffer = Vec::with_capacity(PACKET_BYTES_MAX);
-        Ok(Self { fabric, tuns, epoll, timer, started: Instant::now(), buffer })
+        Ok(Self { fabric, tuns, epoll, timer, started, buffer })
     }
 
     fn run(mut self, shared: &Shared) -> io::Result<Recording> {
@@ -204,6 +215,10 @@ impl Loop {
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => continue,
                 Err(e) => return Err(e.into()),
+            }
+            if let Some(sent) = probe::sent_at(&self.buffer) {
+                self.fabric.recorder.waited(self.now().saturating_sub(sent));
+                continue;
             }
             let bytes = if self.buffer.len() < COPY_BYTES_MAX {
                 self.buffer.clone()

@@ -43,6 +43,8 @@ pub struct Recording {
     pub totals: Vec<Counts>,
     /// How late deliveries were.
     pub lateness: Lateness,
+    /// How long packets waited in the hosts' interfaces until the emulator read them, from samples.
+    pub waited: Lateness,
     /// Packets that the hosts' interfaces dropped before the emulator read them: must be none.
     pub unread: u64,
     /// Packets for addresses that no host has, and those that are no IPv4.
@@ -51,7 +53,15 @@ pub struct Recording {
     pub refused: u64,
 }
 
-/// A histogram of the time between planned and real delivery.
+impl Recording {
+    /// What a share of the packets kept, of being read late and of being delivered late: the worse.
+    #[must_use]
+    pub fn late(&self, share: f64) -> Duration {
+        self.lateness.quantile(share).max(self.waited.quantile(share))
+    }
+}
+
+/// A histogram of the time between a planned and a real moment.
 #[derive(Debug, Clone)]
 pub struct Lateness {
     /// Counts by microseconds: one by one up to 8, then eight buckets for each doubling.
@@ -72,7 +82,7 @@ impl Lateness {
         self.max = self.max.max(late);
     }
 
-    /// How many deliveries there were.
+    /// How many moments there were.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
@@ -148,6 +158,10 @@ impl Recorder {
 
     pub(crate) fn late(&mut self, late: Duration) {
         self.recording.lateness.add(late);
+    }
+
+    pub(crate) fn waited(&mut self, time: Duration) {
+        self.recording.waited.add(time);
     }
 
     pub(crate) fn stray(&mut self) {
@@ -239,5 +253,14 @@ mod tests {
         assert_eq!(lateness.quantile(0.9), Duration::from_micros(960));
         assert_eq!(lateness.quantile(0.99), Duration::from_millis(1));
         assert_eq!(Lateness::default().quantile(0.99), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_is_read_late_is_late_though_it_was_delivered_in_time() {
+        let mut recording = Recording::default();
+        recording.lateness.add(Duration::from_micros(50));
+        assert_eq!(recording.late(0.99), Duration::from_micros(50));
+        recording.waited.add(Duration::from_millis(3));
+        assert_eq!(recording.late(0.99), Duration::from_millis(3));
     }
 }

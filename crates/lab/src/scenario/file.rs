@@ -18,7 +18,7 @@ const BASES_MAX: usize = 8;
 const CONDITIONS_MAX: usize = 1000;
 
 /// Most connections of all senders together, and so most senders. (ours: ports of the receiver are
-/// counted up with them, and addresses of the lab are 65 534)
+/// counted up with them, and addresses of the lab are 65 533)
 const CONNECTIONS_MAX: usize = 10_000;
 
 /// Reads a scenario.
