@@ -214,3 +214,27 @@ fn last_words(file: &Path) -> String {
     let line = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("no word");
     line.chars().filter(|c| !c.is_control()).take(SAID_MAX).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_has_ended_is_told_with_its_last_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = dir.path().join("server.err");
+        let start = |line: &str| {
+            let child = shell(line, None, &error).unwrap().spawn().unwrap();
+            Servers { started: vec![Server { child, tool: "it".to_owned(), error: error.clone() }] }
+        };
+        let mut servers = start("exec sleep 600");
+        assert_eq!(servers.ended(), None);
+        let id = servers.started[0].child.id();
+        drop(servers);
+        assert!(!Path::new(&format!("/proc/{id}")).exists(), "it has ended, and was waited for");
+        let mut servers = start("echo first >&2; echo the port is taken >&2; exit 3");
+        let _ = servers.started[0].child.wait();
+        let how = servers.ended().unwrap();
+        assert_eq!(how, "server of it: exit status: 3: the port is taken");
+    }
+}

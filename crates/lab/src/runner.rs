@@ -134,17 +134,11 @@ impl<'a> Runner<'a> {
         repetition: u32,
     ) -> Result<RunResult> {
         let seed = settings.run.seed + u64::from(repetition) - 1;
-        let mut attempts = 0;
-        loop {
-            let attempt = self.attempt(settings, contender, seed);
-            let run = RunResult { repetition, seed, ..attempt.or_else(failed_run)? };
-            let Some(why) = &run.void else { return Ok(run) };
-            attempts += 1;
-            if attempts > VOID_REPEATS || self.signals.count() > 0 {
-                return Ok(run);
-            }
-            say(&format!("void, repeated: {}: {why}", contender.name));
-        }
+        let signals = self.signals;
+        let run = until_believed(signals, &contender.name, || {
+            self.attempt(settings, contender, seed).or_else(failed_run)
+        })?;
+        Ok(RunResult { repetition, seed, ..run })
     }
 
     fn attempt(
@@ -180,6 +174,24 @@ impl<'a> Runner<'a> {
         };
         let result = run_result(settings, &outcome, retransmitted, seen)?;
         Ok(RunResult { figures, failed, ..result })
+    }
+}
+
+/// Repeats what is void, but not forever, and not once somebody asks to end.
+fn until_believed(
+    signals: &Signals,
+    name: &str,
+    mut attempt: impl FnMut() -> Result<RunResult>,
+) -> Result<RunResult> {
+    let mut repeats = 0;
+    loop {
+        let run = attempt()?;
+        let Some(why) = &run.void else { return Ok(run) };
+        if repeats == VOID_REPEATS || signals.count() > 0 {
+            return Ok(run);
+        }
+        repeats += 1;
+        say(&format!("void, repeated: {name}: {why}"));
     }
 }
 
@@ -304,4 +316,38 @@ fn tell(
     };
     let (name, repetition) = (&scenario.name, run.repetition);
     say(&format!("{name}{under}: {} {repetition}/{repetitions}: {what}", result.name));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of a run whose attempts are void or not, in this order; and how many are made.
+    fn attempted(voids: &[bool], signals: &Signals) -> (bool, usize) {
+        let mut count = 0;
+        let run = until_believed(signals, "it", || {
+            count += 1;
+            let void = voids[count - 1].then(|| "late".to_owned());
+            Ok(RunResult { void, ..RunResult::default() })
+        });
+        (run.unwrap().void.is_some(), count)
+    }
+
+    #[test]
+    fn what_is_void_is_repeated_at_most_twice() {
+        let signals = Signals::none();
+        assert_eq!(attempted(&[false], &signals), (false, 1));
+        assert_eq!(attempted(&[true, false], &signals), (false, 2));
+        assert_eq!(attempted(&[true, true, false], &signals), (false, 3));
+        assert_eq!(attempted(&[true, true, true], &signals), (true, 3));
+        signals.ask();
+        assert_eq!(attempted(&[true], &signals), (true, 1));
+    }
+
+    #[test]
+    fn a_run_that_fails_is_a_result_unless_every_other_would_fail_as_well() {
+        let failed = failed_run(LabError::Command("it".to_owned(), "no".to_owned())).unwrap();
+        assert_eq!(failed.failed.as_deref(), Some("`it` failed: no"));
+        assert!(failed_run(LabError::NotRoot).is_err());
+    }
 }

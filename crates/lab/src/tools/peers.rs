@@ -156,7 +156,8 @@ pub(super) static GRIDFTP: Tool = Tool {
             remedy: "apt-get install globus-gridftp-server-progs",
         },
     ],
-    version: &["globus-url-copy", "-version"],
+    // globus-url-copy fails when it has told its own.
+    version: &["globus-gridftp-server", "--version"],
     takes: STREAMS,
     refuses: |_, _| None,
     way: Way::Program(Program {

@@ -2,8 +2,11 @@
 
 use super::{believed, start};
 use bankfull_control::{Bytes, Rate};
+use bankfull_lab::deadline::Deadline;
+use bankfull_lab::flows::Flows;
 use bankfull_lab::hosts::Hosts;
 use bankfull_lab::network::{Network, Plan};
+use bankfull_lab::signals::Signals;
 use bankfull_sim::{LinkConfig, Loss, PathConfig};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -211,4 +214,29 @@ fn a_connection_outlives_a_cut() {
         let seconds = transfer(&network, &sent);
         assert!(seconds > 0.5, "it waited: {seconds}");
     });
+}
+
+#[test]
+fn flows_that_are_held_by_their_windows_bring_a_window_in_each_round_trip() {
+    for window in [20_000, 50_000, 200_000] {
+        let mut plan = Plan::path(&path(500, MS * 20, 1_000_000));
+        plan.congestion = Some("cubic".to_owned());
+        plan.tcp_buffer_bytes = Some(64 << 20);
+        let signals = Signals::none();
+        let measure = |network: &Network| {
+            let deadline = Deadline::new(&signals, Duration::from_secs(20));
+            let window = Some(Bytes(window));
+            let mut flows = Flows::connect(network, 0, PORT, 2, window, &deadline).unwrap();
+            thread::sleep(MS * 200);
+            assert_eq!(flows.received(), Bytes(0), "they wait until they are let");
+            flows.begin().unwrap();
+            thread::sleep(Duration::from_secs(1));
+            let (before, began) = (flows.received().0, Instant::now());
+            thread::sleep(Duration::from_secs(2));
+            (flows.received().0 - before) as f64 / began.elapsed().as_secs_f64()
+        };
+        let Some((rate, _)) = believed(&plan, measure) else { return };
+        let wanted = 2.0 * window as f64 / 0.02;
+        assert!((0.7..1.1).contains(&(rate / wanted)), "{window}: {rate}, not {wanted} a second");
+    }
 }

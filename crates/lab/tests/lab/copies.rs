@@ -51,14 +51,25 @@ struct Scene {
 }
 
 impl Scene {
-    /// `None`, with a word, where no network can be made or the program is not built.
+    /// Across a path with losses, with a large file and some small ones. `None`, with a word, where
+    /// no network can be made or the program is not built.
     fn new(serve: &[&str]) -> Option<Self> {
+        // Without BBR, a stream gets about 1 Mbit/s through this loss. (Mathis et al. 1997)
+        let plant = |dir: &Path, has_bbr: bool| plant(dir, if has_bbr { 40 } else { 8 });
+        Self::across(RTT, Loss::Random { probability: LOSS }, plant, serve)
+    }
+
+    fn across(
+        rtt: Duration,
+        loss: Loss,
+        plant: impl Fn(&Path, bool) -> u64,
+        serve: &[&str],
+    ) -> Option<Self> {
         let program = program()?;
         let busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
-        let (network, has_bbr) = network()?;
+        let (network, has_bbr) = network(rtt, loss)?;
         let scratch = TempDir::with_prefix("bankfull-lab-").unwrap();
-        // Without BBR, a stream gets about 1 Mbit/s through this loss. (Mathis et al. 1997)
-        let tree_bytes = plant(&scratch.path().join("tree"), if has_bbr { 40 } else { 8 });
+        let tree_bytes = plant(&scratch.path().join("tree"), has_bbr);
         let mut scene = Self {
             network,
             program,
@@ -143,7 +154,8 @@ impl Scene {
     #[track_caller]
     fn assert_whole(&self, landed: &str) {
         let (tree, landed) = (self.path("tree"), self.path(landed).join("tree"));
-        let diff = Command::new("diff").arg("-r").arg(tree).arg(&landed).output().unwrap();
+        let diff = ["-r", "--no-dereference"].map(std::ffi::OsStr::new);
+        let diff = Command::new("diff").args(diff).arg(tree).arg(&landed).output().unwrap();
         assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
         assert_eq!(litter(&landed), Vec::<PathBuf>::new());
     }
@@ -171,10 +183,10 @@ fn program() -> Option<PathBuf> {
 }
 
 /// A network of 100 Mbit/s both ways, and whether it has BBR, which does not mind the loss.
-fn network() -> Option<(Network, bool)> {
-    let mut path = PathConfig::new(Rate::from_bits_per_sec(1e8), RTT, Bytes(0));
+fn network(rtt: Duration, loss: Loss) -> Option<(Network, bool)> {
+    let mut path = PathConfig::new(Rate::from_bits_per_sec(1e8), rtt, Bytes(0));
     path.forward.buffer = path.bdp().unwrap();
-    path.forward.loss = Loss::Random { probability: LOSS };
+    path.forward.loss = loss;
     path.reverse = path.forward.clone();
     let mut plan = Plan::path(&path);
     plan.tcp_buffer_bytes = Some(16 << 20);
@@ -199,6 +211,40 @@ fn plant(dir: &Path, large_mib: usize) -> u64 {
         bytes += write(dir.join(format!("{}/{n}", n % 7)), n * 41 % 5000);
     }
     bytes
+}
+
+/// Files in each of the directories at the two ends of the tree that follows, and their size.
+const SMALL_FILES: u64 = 2000;
+const SMALL_BYTES: u64 = 4096;
+
+/// Symlinks between them, and the length of what they lead to: announced, they are 64 MB. The walk
+/// waits while 8 MiB are on their way out (`OUTBOX_BYTES_MAX`) and the socket holds 16 MiB at most,
+/// so it cannot end before 39 MB have crossed the path, which takes 3 s.
+const SYMLINKS: usize = 16_000;
+const TARGET_BYTES: usize = 4000;
+
+/// Makes a tree whose walk takes long whatever the machine: small files, many symlinks that take
+/// long to be announced, and small files again. Returns how many bytes there are.
+fn plant_small(dir: &Path) -> u64 {
+    for name in ["a", "b", "c"] {
+        fs::create_dir_all(dir.join(name)).unwrap();
+    }
+    for at in 0..SMALL_FILES {
+        let content = [at as u8; SMALL_BYTES as usize];
+        fs::write(dir.join(format!("a/{at}")), content).unwrap();
+        fs::write(dir.join(format!("c/{at}")), content).unwrap();
+    }
+    let target = "x".repeat(TARGET_BYTES);
+    for at in 0..SYMLINKS {
+        std::os::unix::fs::symlink(&target, dir.join(format!("b/{at}"))).unwrap();
+    }
+    2 * SMALL_FILES * SMALL_BYTES
+}
+
+/// Finished files of a directory: those that have their names.
+fn finished_in(dir: &Path) -> usize {
+    let all = fs::read_dir(dir).into_iter().flatten().flatten().count();
+    all - litter(dir).len()
 }
 
 /// Bankfull's own files beneath a directory.
@@ -316,4 +362,34 @@ fn a_cut_beyond_the_timeout_ends_copies_and_the_same_command_continues() {
         assert_eq!(bytes + resumed + skipped, scene.tree_bytes, "{done}");
         scene.assert_whole(landed);
     }
+}
+
+/// Files are finished while others are not even found: the walk, the sending and the writing
+/// overlap. One after another, nothing would be at the target before the walk ends.
+#[test]
+fn of_many_small_files_the_first_are_finished_before_the_walk_has_found_the_last() {
+    let rtt = Duration::from_millis(100);
+    let plant = |dir: &Path, _| plant_small(dir);
+    let Some(scene) = Scene::across(rtt, Loss::None, plant, &[]) else { return };
+    let mut copy = scene.push(&[]);
+    let landed = scene.path("pushed").join("tree");
+    wait_until("a file has its name", || {
+        assert!(copy.child.try_wait().unwrap().is_none(), "{}", copy.said());
+        finished_in(&landed.join("a")) > 0
+    });
+    // The walk goes from `a` by way of `b` to `c`.
+    assert_eq!(finished_in(&landed.join("c")), 0, "nothing of the last directory is there");
+    let out = copy.out.clone();
+    let done = copy.ends_with(0);
+    assert_eq!(figure(&done, "files"), 2 * SMALL_FILES, "{done}");
+    assert_eq!(figure(&done, "bytes"), scene.tree_bytes, "{done}");
+    scene.assert_whole("pushed");
+
+    let out = fs::read_to_string(out).unwrap();
+    let events: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let progress = events.iter().filter(|event| event["event"] == "progress");
+    let walking = progress.filter(|event| event["total_is_final"] == false);
+    // Settled: sent, verified and named, as the receiver has told the client.
+    let most = walking.map(|event| figure(event, "files_done")).max();
+    assert!(most.is_some_and(|files| files > 0), "none was sent while the walk went on:\n{out}");
 }
