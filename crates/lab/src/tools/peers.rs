@@ -139,8 +139,8 @@ pub(super) static SCP: Tool = Tool {
         client: |job| {
             let (config, source) = (ssh::client_config(job), quoted_path(job.source));
             let place = quoted(&format!("{}:{}/", job.receiver, job.place().display()));
-            let (scp, flags) = (program("scp"), job.flags());
-            format!("exec {scp} -q -r -p -F {config}{flags} {source} {place}")
+            let (scp, ssh, flags) = (program("scp"), program("ssh"), job.flags());
+            format!("exec {scp} -S {ssh} -q -r -p -F {config}{flags} {source} {place}")
         },
         measure: Measure::Files,
     }),
