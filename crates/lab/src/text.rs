@@ -19,16 +19,13 @@ pub enum Buffer {
     Bdp(f64),
 }
 
-/// Queues hold at least some packets, however short the path. (ours: ten of 1500 bytes)
-pub const BUFFER_MIN: Bytes = Bytes(15_000);
-
 impl Buffer {
-    /// The bytes of it on a path with this much in flight.
+    /// The bytes of it on a path with this much in flight: as few as that may be.
     #[must_use]
     pub fn bytes(self, in_flight: Bytes) -> Bytes {
         match self {
             Self::Bytes(bytes) => bytes,
-            Self::Bdp(times) => Bytes((in_flight.0 as f64 * times) as u64).max(BUFFER_MIN),
+            Self::Bdp(times) => Bytes((in_flight.0 as f64 * times) as u64),
         }
     }
 }
@@ -208,7 +205,7 @@ mod tests {
         assert_eq!(parse_time("1.5s"), Ok(MS * 1500));
         assert_eq!("0.5bdp".parse(), Ok(Buffer::Bdp(0.5)));
         assert_eq!(Buffer::Bdp(0.5).bytes(Bytes(100_000)), Bytes(50_000));
-        assert_eq!(Buffer::Bdp(0.5).bytes(Bytes(10)), BUFFER_MIN);
+        assert_eq!(Buffer::Bdp(0.1).bytes(Bytes(25_000)), Bytes(2500));
         assert_eq!("300kB".parse(), Ok(Buffer::Bytes(Bytes(300_000))));
         assert_eq!(parse_loss("1%"), Ok(Loss::Random { probability: 0.01 }));
         assert_eq!(parse_loss("0"), Ok(Loss::None));

@@ -8,6 +8,10 @@ use clap::Args;
 use serde::Deserialize;
 use std::time::Duration;
 
+/// The least that a queue holds: one packet of Ethernet. (RFC 894) A smaller one lets no full segment
+/// pass.
+const BUFFER_MIN: Bytes = Bytes(1500);
+
 /// What a path is like, as flags and in scenarios.
 #[derive(Debug, Clone, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
@@ -28,7 +32,7 @@ pub struct PathSettings {
     pub rtt: Option<Duration>,
 
     /// What the bottleneck's queue holds: 300kB, or 0.5bdp for half of what is in flight in a
-    /// round trip. Default: 1bdp
+    /// round trip; 1500 bytes, a packet, at least. Default: 1bdp
     #[arg(long, value_name = "SIZE")]
     #[serde(deserialize_with = "field::some")]
     pub buffer: Option<Buffer>,
@@ -87,12 +91,27 @@ impl PathSettings {
         let kept = preset.as_ref().map(|path| Buffer::Bytes(path.forward.buffer));
         let buffer = self.buffer.or(kept).unwrap_or(Buffer::Bdp(1.0));
         path.forward.buffer = buffer.bytes(path.bdp().unwrap_or_default());
+        if path.forward.buffer < BUFFER_MIN {
+            return Err(too_small(buffer, path.forward.buffer));
+        }
         let preset_loss = preset.map(|preset| preset.forward.loss);
         path.forward.loss = self.loss.or(preset_loss).unwrap_or_default();
         path.reverse.loss = self.loss_back.unwrap_or_default();
         path.forward.cross = self.cross.unwrap_or_default();
         Ok(path)
     }
+}
+
+fn too_small(buffer: Buffer, bytes: Bytes) -> LabError {
+    let times = match buffer {
+        Buffer::Bdp(times) => format!(" ({times}bdp)"),
+        Buffer::Bytes(_) => String::new(),
+    };
+    LabError::Usage(format!(
+        "a queue of {} bytes{times} holds no packet of {} bytes: give the path a larger buffer, \
+         such as 15kB",
+        bytes.0, BUFFER_MIN.0
+    ))
 }
 
 fn unknown_preset(name: &str) -> LabError {
@@ -103,7 +122,6 @@ fn unknown_preset(name: &str) -> LabError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::BUFFER_MIN;
 
     fn path(text: &str) -> Result<PathConfig> {
         toml::from_str::<PathSettings>(text).unwrap().config()
@@ -124,7 +142,9 @@ mod tests {
         assert_eq!(found.forward.buffer, Bytes(1_000_000));
         let found = path("rate = '100mbit'\nrtt = '80ms'\nbuffer = '0.5bdp'").unwrap();
         assert_eq!(found.forward.buffer, Bytes(500_000));
-        let found = path("rate = '1gbit'\nrtt = '1us'").unwrap();
+        let found = path("rate = '10mbit'\nrtt = '20ms'\nbuffer = '0.1bdp'").unwrap();
+        assert_eq!(found.forward.buffer, Bytes(2500), "nothing raises it");
+        let found = path("rate = '10mbit'\nrtt = '20ms'\nbuffer = '1500B'").unwrap();
         assert_eq!(found.forward.buffer, BUFFER_MIN);
     }
 
@@ -134,6 +154,8 @@ mod tests {
             ("rate = '1gbit'", "rtt"),
             ("preset = 'moon'", "continental"),
             ("rate = '0gbit'\nrtt = '1ms'", "above zero"),
+            ("rate = '1gbit'\nrtt = '1us'", "125 bytes (1bdp) holds no packet of 1500 bytes"),
+            ("rate = '1gbit'\nrtt = '1ms'\nbuffer = '1499B'", "1499 bytes holds no packet"),
         ] {
             let error = path(text).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");

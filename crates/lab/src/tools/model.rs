@@ -47,15 +47,10 @@ fn run(job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Figures> {
     let algorithm = algorithm(job.congestion).ok_or_else(unknown)?;
     let mut world = World::new(job.seed);
     let route = world.add_path(job.path);
-    let flows: Vec<_> = (0..job.streams())
-        .map(|_| {
-            let mut flow = FlowConfig::new(&route);
-            flow.algorithm = algorithm;
-            // The live flows shake hands first.
-            flow.start = job.path.rtt();
-            world.add_flow(flow)
-        })
-        .collect();
+    // The time counts from the first data on, as of the live flows, which are connected before.
+    let mut flow = FlowConfig::new(&route);
+    flow.algorithm = algorithm;
+    let flows: Vec<_> = (0..job.streams()).map(|_| world.add_flow(flow.clone())).collect();
     let mut until = Duration::ZERO;
     while until < job.time {
         deadline.check(MODEL.name)?;
