@@ -10,7 +10,7 @@ use crate::text::Cut;
 use bankfull_control::Bytes;
 use bankfull_sim::PathConfig;
 use clap::Args;
-use signal_hook::consts::SIGTERM;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -82,7 +82,7 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     let outcome = network.stop()?;
     let status = ran?;
     tell(&path, &outcome);
-    Ok(exit_code(status))
+    Ok(exit_code(status, &signals))
 }
 
 fn run_on(network: &Network, flags: &Flags, signals: &Signals) -> Result<Option<ExitStatus>> {
@@ -93,7 +93,14 @@ fn run_on(network: &Network, flags: &Flags, signals: &Signals) -> Result<Option<
     let fill = |text: &String| fill(network, text);
     let mut command = command(network, &fill(program));
     command.args(arguments.iter().map(fill));
+    // What came before the command was there is not in its hands.
+    if signals.count() > 0 {
+        return Ok(None);
+    }
     let mut child = network.hosts().spawn(0, &mut command)?;
+    if signals.count() > 0 {
+        return Ok(end(&mut child));
+    }
     wait(network, &mut child, flags.path.cut, signals)
 }
 
@@ -105,12 +112,15 @@ fn start_receiver(network: &Network, line: &str, signals: &Signals) -> Result<()
     let mut child = network.hosts().spawn(network.receiver(), &mut shell)?;
     let until = Instant::now() + LISTEN_WAIT;
     while network.hosts().listeners(network.receiver()) == 0 {
+        if signals.count() > 0 {
+            return Ok(());
+        }
         let ended = child.try_wait().ok().flatten();
         if let Some(status) = ended.filter(|status| !status.success()) {
             let what = format!("it ended with {status}");
             return Err(LabError::Command(line.to_owned(), what));
         }
-        if Instant::now() > until || signals.count() > 0 {
+        if Instant::now() > until {
             // It may be no server, or one of UDP: the other command will tell.
             return Ok(());
         }
@@ -132,7 +142,7 @@ fn fill(network: &Network, text: &str) -> String {
     text.replace(RECEIVER, &receiver).replace(SENDER, &Hosts::address(0).to_string())
 }
 
-/// Waits for the command; a second signal ends it. `None` when that was needed.
+/// Waits for the command; a second signal ends it by force. `None` when that was needed.
 fn wait(
     network: &Network,
     child: &mut Child,
@@ -147,9 +157,7 @@ fn wait(
         }
         // The terminal sends the first Ctrl-C to the command, too; it ends in its own way.
         if signals.is_urgent() {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Ok(None);
+            return Ok(end(child));
         }
         if let Some(cut) = cut {
             network.set_cut(cut.holds_at(began.elapsed()));
@@ -158,10 +166,20 @@ fn wait(
     }
 }
 
+/// Ends the command by force: it has no exit code of its own.
+fn end(child: &mut Child) -> Option<ExitStatus> {
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}
+
 /// The shell's convention: 128 and the signal's number.
-fn exit_code(status: Option<ExitStatus>) -> ExitCode {
+fn exit_code(status: Option<ExitStatus>, signals: &Signals) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
-    let Some(status) = status else { return ExitCode::from(128 + SIGTERM as u8) };
+    let Some(status) = status else {
+        let signal = if signals.is_from_terminal() { SIGINT } else { SIGTERM };
+        return ExitCode::from(128 + signal as u8);
+    };
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }

@@ -95,6 +95,29 @@ fn what_a_killed_lab_has_left_is_removed_by_the_next() {
 }
 
 #[test]
+fn a_lab_that_is_interrupted_before_the_command_does_not_run_it() {
+    if !works() {
+        return;
+    }
+    let mut lab = Command::new(env!("CARGO_BIN_EXE_bankfull-lab"))
+        .args(["path", "--preset", "lan", "--at-receiver", "echo up; exec sleep 600"])
+        .args(["--", "sh", "-c", "echo ran"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(lab.stderr.take().unwrap()).lines();
+    // It waits for the receiver to listen, which this one never does.
+    assert!(lines.any(|line| line.unwrap() == "up"));
+    let since = Instant::now();
+    signal(&lab, "-INT");
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    let done = lab.wait_with_output().unwrap();
+    assert_eq!((done.status.code(), done.stdout), (Some(130), Vec::new()), "{rest:?}");
+    assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
+}
+
+#[test]
 fn the_exit_code_is_the_commands() {
     if !works() {
         return;
