@@ -1,6 +1,6 @@
 //! Round trip, rate, loss and content.
 
-use super::{believed, start};
+use super::{MACHINE, believed, start};
 use bankfull_control::{Bytes, Rate};
 use bankfull_lab::deadline::Deadline;
 use bankfull_lab::flows::Flows;
@@ -10,6 +10,7 @@ use bankfull_lab::signals::Signals;
 use bankfull_sim::{LinkConfig, Loss, PathConfig};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::PoisonError;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -49,15 +50,18 @@ fn round_trips(network: &Network, count: usize) -> Vec<Duration> {
 
 #[test]
 fn a_round_trip_takes_the_delay_and_little_more() {
-    for rtt in [MS, MS * 20, MS * 150] {
+    // At 20 ms, 21.5 ms at most: the packets' own time on the line, and that of the hosts and of
+    // the emulator. Of a long path the honesty rule allows more.
+    for (rtt, count, more) in
+        [(MS, 60, MS * 3 / 2), (MS * 20, 60, MS * 3 / 2), (MS * 150, 9, MS * 6)]
+    {
         let plan = Plan::path(&path(1000, rtt, 300_000));
-        let Some((mut found, _)) = believed(&plan, |network| round_trips(network, 9)) else {
+        let Some((found, _)) = believed(&plan, |network| round_trips(network, count)) else {
             return;
         };
-        found.sort();
-        assert!(found[0] >= rtt, "never earlier: {found:?}");
-        // What the honesty rule allows, each way, and the hosts' own time.
-        assert!(found[4] < rtt + rtt / 10 + MS * 4, "{rtt:?}: {found:?}");
+        assert!(found.iter().all(|one| *one >= rtt), "never earlier: {found:?}");
+        let mean = found.iter().sum::<Duration>() / found.len() as u32;
+        assert!(mean <= rtt + more, "{rtt:?}: {mean:?} of {found:?}");
     }
 }
 
@@ -142,6 +146,7 @@ fn content_survives_loss_and_cuts_in_the_middle_of_super_packets() {
     let mut path = path(200, MS * 4, 12_000);
     path.forward.loss = Loss::Random { probability: 0.01 };
     path.reverse.loss = Loss::Random { probability: 0.01 };
+    let _busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
     let Some(network) = start(&Plan::path(&path)) else { return };
     transfer(&network, &content(8_000_000));
     let recording = network.stop().unwrap().recording;
@@ -174,6 +179,7 @@ fn many_senders_share_a_port() {
         ..LinkConfig::default()
     };
     let plan = Plan::fan_in(4, &access, &path(100, MS, 100_000));
+    let _busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
     let Some(network) = start(&plan) else { return };
     let receiver = network.receiver();
     let to = (Hosts::address(receiver), PORT);
@@ -202,6 +208,7 @@ fn many_senders_share_a_port() {
 
 #[test]
 fn a_connection_outlives_a_cut() {
+    let _busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
     let Some(network) = start(&Plan::path(&path(100, MS * 10, 125_000))) else { return };
     let sent = content(3_000_000);
     thread::scope(|scope| {
