@@ -21,6 +21,9 @@ pub enum LabError {
     /// The request makes no sense.
     #[error("{0}")]
     Usage(String),
+    /// Connections cannot have the congestion control that was asked for: why, and the way out.
+    #[error("{0}")]
+    Congestion(String),
     /// A program that the lab needs failed: which, and what it said.
     #[error("`{0}` failed: {1}")]
     Command(String, String),

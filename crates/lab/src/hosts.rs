@@ -24,6 +24,12 @@ const LOCK_TRIES: u32 = 100;
 /// Number of the next lab of this process.
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
+/// Where the kernel has the settings of a thread's network.
+const SETTINGS_DIR: &str = "/proc/sys/net";
+
+/// What there is of IPv6 beneath it; nothing in a kernel that has none.
+const IPV6: &str = "ipv6/";
+
 /// Where `ip netns` keeps namespaces.
 const NAMESPACE_DIR: &str = "/run/netns";
 
@@ -152,7 +158,8 @@ impl Hosts {
         const LISTEN: &str = "0A";
         const OPEN: &str = "07";
         let states = |name: &str| -> Vec<String> {
-            let table = self.table(host, name);
+            // What cannot be read lists nothing: a kernel without IPv6 has no table of it.
+            let table = self.table(host, name).unwrap_or_default();
             let rows = table.lines().skip(1).filter_map(|row| row.split_whitespace().nth(3));
             rows.map(str::to_owned).collect()
         };
@@ -161,21 +168,15 @@ impl Hosts {
         tcp.filter(|state| state == LISTEN).count() + udp.filter(|state| state == OPEN).count()
     }
 
-    /// TCP segments that a host has sent again.
+    /// TCP segments that a host has sent again; `None` when it does not tell.
     #[must_use]
-    pub fn retransmitted(&self, host: usize) -> u64 {
-        let table = self.table(host, "snmp");
-        // A line of names, and one of figures below it.
-        let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp:"));
-        let (names, figures) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
-        let at = names.split_whitespace().position(|name| name == "RetransSegs");
-        at.and_then(|at| figures.split_whitespace().nth(at)?.parse().ok()).unwrap_or(0)
+    pub fn retransmitted(&self, host: usize) -> Option<u64> {
+        sent_again(&self.table(host, "snmp")?)
     }
 
     /// A table of a host's network, as `/proc/net` has it.
-    fn table(&self, host: usize, name: &str) -> String {
-        let read = || fs::read_to_string(format!("/proc/thread-self/net/{name}"));
-        self.on(host, read).unwrap_or_default()
+    fn table(&self, host: usize, name: &str) -> Option<String> {
+        self.on(host, || fs::read_to_string(format!("/proc/thread-self/net/{name}"))).ok()
     }
 
     /// Packets that a host has dropped at its interface because the emulator was too slow.
@@ -201,9 +202,8 @@ impl Hosts {
         ip(&["netns", "add", &namespace], "")?;
         let tun = inside(&namespace, || {
             let tun = bankfull_sys::tun::open_tun(INTERFACE)?;
-            for (name, value) in settings(setup) {
-                fs::write(Path::new("/proc/sys/net").join(name), value)?;
-            }
+            let set = |(name, value): (&str, String)| set(Path::new(SETTINGS_DIR), name, &value);
+            settings(setup).into_iter().try_for_each(set)?;
             Ok(tun)
         })?;
         let address = Self::address(host);
@@ -218,7 +218,7 @@ impl Hosts {
         match ip(&["-n", &namespace, "-batch", "-"], &steps) {
             Err(LabError::Command(_, said)) if said.contains("congestion") => {
                 let name = setup.congestion.as_deref().unwrap_or_default();
-                Err(LabError::Usage(format!(
+                Err(LabError::Congestion(format!(
                     "this kernel has no congestion control {name:?}: try `modprobe tcp_{name}`, or \
                      leave it to the host with --congestion any"
                 )))
@@ -228,52 +228,65 @@ impl Hosts {
     }
 }
 
+/// Segments sent again, of a table `snmp`: a line of names, and one of figures below it.
+fn sent_again(table: &str) -> Option<u64> {
+    let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp:"));
+    let at = lines.next()?.split_whitespace().position(|name| name == "RetransSegs")?;
+    lines.next()?.split_whitespace().nth(at)?.parse().ok()
+}
+
 impl Drop for Hosts {
     fn drop(&mut self) {
-        for host in 0..self.count {
-            remove_namespace(&self.namespace(host));
+        let left = (0..self.count).filter(|host| !remove_namespace(&self.namespace(*host))).count();
+        // What is left is found by it: the next start tries again.
+        if left == 0 {
+            let _ = fs::remove_file(&self.lock_path);
         }
-        let _ = fs::remove_file(&self.lock_path);
     }
 }
 
 /// Removes what labs have left that were killed. Returns how many namespaces there were.
 pub fn remove_stale() -> usize {
+    remove_left(Path::new(LOCK_DIR), Path::new(NAMESPACE_DIR), remove_namespace)
+}
+
+/// Removes the namespaces of each lock file that nobody holds, and the file when all are gone.
+fn remove_left(locks: &Path, namespaces: &Path, remove: impl Fn(&str) -> bool) -> usize {
     let mut removed = 0;
-    for entry in fs::read_dir(LOCK_DIR).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(locks).into_iter().flatten().flatten() {
         let Ok(lock) = File::open(entry.path()) else { continue };
         if lock.try_lock().is_err() {
             continue;
         }
         let prefix = format!("{}-", entry.file_name().to_string_lossy());
-        for namespace in fs::read_dir(NAMESPACE_DIR).into_iter().flatten().flatten() {
-            let name = namespace.file_name().to_string_lossy().into_owned();
-            if name.starts_with(&prefix) {
-                remove_namespace(&name);
-                removed += 1;
-            }
+        let names = fs::read_dir(namespaces).into_iter().flatten().flatten();
+        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let left = names.filter(|name| name.starts_with(&prefix));
+        let (gone, stuck): (Vec<_>, Vec<_>) = left.partition(|name| remove(name));
+        removed += gone.len();
+        if stuck.is_empty() {
+            let _ = fs::remove_file(entry.path());
         }
-        let _ = fs::remove_file(entry.path());
     }
     removed
 }
 
-/// Ends the processes in a namespace and removes it.
-fn remove_namespace(name: &str) {
+/// Ends the processes in a namespace and removes it. False, with a word, when it is still there.
+fn remove_namespace(name: &str) -> bool {
     if !Path::new(NAMESPACE_DIR).join(name).exists() {
-        return;
+        return true;
     }
     let until = Instant::now() + KILL_WAIT;
     let mut why = String::new();
     while Instant::now() < until {
         if !Path::new(NAMESPACE_DIR).join(name).exists() {
             // Another lab has removed what was left.
-            return;
+            return true;
         }
         // Without knowing who is there, nobody would end them once the name is gone.
         match processes_in(name) {
             Ok(found) if found.is_empty() => match ip(&["netns", "del", name], "") {
-                Ok(()) => return,
+                Ok(()) => return true,
                 Err(error) => why = error.to_string(),
             },
             Ok(found) => {
@@ -287,9 +300,10 @@ fn remove_namespace(name: &str) {
         thread::sleep(Duration::from_millis(10));
     }
     crate::say(&format!(
-        "the namespace {name} could not be removed: {why}; try `ip netns pids {name}`, and \
-         `ip netns del {name}`"
+        "the namespace {name} could not be removed: {why}; the next lab tries again, or try `ip \
+         netns pids {name}`, and `ip netns del {name}`"
     ));
+    false
 }
 
 /// Numbers of the processes in a namespace.
@@ -303,6 +317,16 @@ fn processes_in(namespace: &str) -> Result<HashSet<i32>> {
     }
     let text = String::from_utf8_lossy(&done.stdout);
     Ok(text.split_whitespace().filter_map(|id| id.parse().ok()).collect())
+}
+
+/// Sets one of them. Of IPv6 there may be nothing to set.
+fn set(beneath: &Path, name: &str, value: &str) -> io::Result<()> {
+    let path = beneath.join(name);
+    if name.starts_with(IPV6) && !path.exists() {
+        return Ok(());
+    }
+    let failed = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+    fs::write(&path, value).map_err(failed)
 }
 
 /// Settings of a host's network, beneath `/proc/sys/net`.
@@ -357,4 +381,52 @@ fn ip(arguments: &[&str], input: &str) -> Result<()> {
     }
     let said = String::from_utf8_lossy(&done.stderr).trim().replace('\n', "; ");
     Err(LabError::Command(format!("ip {}", arguments.join(" ")), said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_ipv6_has_nothing_of_it_to_be_set() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("ipv4")).unwrap();
+        set(dir.path(), "ipv6/conf/all/disable_ipv6", "1").unwrap();
+        set(dir.path(), "ipv4/one", "1").unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join("ipv4/one")).unwrap(), "1");
+        let error = set(dir.path(), "other/one", "1").unwrap_err().to_string();
+        assert!(error.contains("other/one"), "{error}");
+    }
+
+    #[test]
+    fn a_count_that_is_not_told_is_none_and_not_zero() {
+        let table = "Tcp: RtoMin ActiveOpens RetransSegs\nTcp: 200 3 17\nUdp: In\nUdp: 4\n";
+        assert_eq!(sent_again(table), Some(17));
+        assert_eq!(sent_again("Tcp: RtoMin\nTcp: 200\n"), None);
+        assert_eq!(sent_again("Tcp: RetransSegs\n"), None);
+        assert_eq!(sent_again(""), None);
+    }
+
+    #[test]
+    fn what_could_not_be_removed_is_tried_again_by_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let (locks, namespaces) = (dir.path().join("locks"), dir.path().join("namespaces"));
+        for (beneath, name) in
+            [(&locks, "a"), (&locks, "b"), (&namespaces, "a-0"), (&namespaces, "b-0")]
+        {
+            fs::create_dir_all(beneath).unwrap();
+            fs::write(beneath.join(name), "").unwrap();
+        }
+        fs::write(namespaces.join("others-0"), "").unwrap();
+        let remove = |name: &str| fs::remove_file(namespaces.join(name)).is_ok();
+        let but_a = |name: &str| name != "a-0" && remove(name);
+        assert_eq!(remove_left(&locks, &namespaces, but_a), 1);
+        assert!(locks.join("a").exists() && !locks.join("b").exists());
+        let held = File::open(locks.join("a")).unwrap();
+        held.lock().unwrap();
+        assert_eq!(remove_left(&locks, &namespaces, remove), 0, "it is in use");
+        drop(held);
+        assert_eq!(remove_left(&locks, &namespaces, remove), 1);
+        assert!(!locks.join("a").exists() && namespaces.join("others-0").exists());
+    }
 }

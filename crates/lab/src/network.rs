@@ -16,6 +16,10 @@ const LATENESS_SHARE: f64 = 0.99;
 const LATENESS_MAX: Duration = Duration::from_millis(1);
 const LATENESS_RTT_SHARE: f64 = 0.02;
 
+/// After this, a network that has read no probe does not know how long packets wait. (ours: ten
+/// times the distance between probes)
+const PROBES_WAIT: Duration = Duration::from_millis(100);
+
 /// What a network is like.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -87,8 +91,8 @@ impl Network {
     /// Builds it.
     ///
     /// # Errors
-    /// What [`Hosts::create`] and [`Emulator::start`] say; [`LabError::Usage`] when the congestion
-    /// control that was asked for is not what connections get.
+    /// What [`Hosts::create`] and [`Emulator::start`] say; [`LabError::Congestion`] when the
+    /// congestion control that was asked for is not what connections get.
     pub fn start(plan: &Plan) -> Result<Self> {
         let setup = Setup {
             count: plan.hosts.len(),
@@ -151,13 +155,14 @@ impl Network {
     /// # Errors
     /// What ended the emulator before; when a host does not tell what it has dropped.
     pub fn stop(self) -> Result<Outcome> {
-        let Self { hosts, emulator, count, rtt, .. } = self;
+        let Self { hosts, emulator, count, rtt, started, .. } = self;
+        let ran = started.elapsed();
         let unread: Result<u64> = (0..count).map(|host| hosts.unread(host)).sum();
         drop(hosts);
         let mut recording =
             emulator.stop().map_err(|e| LabError::io("the emulator has failed", e))?;
         recording.unread = unread?;
-        Ok(Outcome { recording, rtt })
+        Ok(Outcome { recording, rtt, ran })
     }
 
     /// A connection between two hosts must have the congestion control that was asked for: routes,
@@ -177,7 +182,7 @@ impl Network {
             "connections use {used}, not {wanted}: load the module tcp_{wanted}, or leave it to \
              the host with --congestion any"
         );
-        Err(LabError::Usage(text))
+        Err(LabError::Congestion(text))
     }
 }
 
@@ -194,6 +199,7 @@ pub struct Outcome {
     /// What the emulator saw.
     pub recording: Recording,
     rtt: Duration,
+    ran: Duration,
 }
 
 impl Outcome {
@@ -201,6 +207,10 @@ impl Outcome {
     #[must_use]
     pub fn void(&self) -> Option<String> {
         let allowed = LATENESS_MAX.max(self.rtt.mul_f64(LATENESS_RTT_SHARE));
+        // No word must not be taken for punctuality.
+        if self.ran > PROBES_WAIT && self.recording.waited.count() == 0 {
+            return Some("nobody knows how long packets waited: no probe was read".to_owned());
+        }
         let late = self.recording.late(LATENESS_SHARE);
         if late > allowed {
             return Some(format!(
@@ -216,5 +226,71 @@ impl Outcome {
             return Some(format!("{n} packets were refused by a host's interface"));
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulator::Lateness;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Of a network with a round trip of 20 ms that ran for a second, always in time.
+    fn quiet() -> Outcome {
+        let mut recording = Recording::default();
+        for _ in 0..1000 {
+            recording.lateness.add(MS / 10);
+            recording.waited.add(MS / 10);
+        }
+        Outcome { recording, rtt: MS * 20, ran: MS * 1000 }
+    }
+
+    #[track_caller]
+    fn assert_void(outcome: &Outcome, word: &str) {
+        let why = outcome.void().unwrap();
+        assert!(why.contains(word), "{why}");
+    }
+
+    #[test]
+    fn what_was_in_time_is_not_void_and_one_hiccup_changes_nothing() {
+        let mut outcome = quiet();
+        assert_eq!(outcome.void(), None);
+        outcome.recording.lateness.add(MS * 50);
+        outcome.recording.waited.add(MS * 50);
+        assert_eq!(outcome.void(), None);
+    }
+
+    #[test]
+    fn what_was_late_to_be_read_or_delivered_is_void() {
+        for is_read in [true, false] {
+            let mut outcome = quiet();
+            let times = [&mut outcome.recording.lateness, &mut outcome.recording.waited];
+            let [delivered, read] = times;
+            let late = if is_read { read } else { delivered };
+            (0..20).for_each(|_| late.add(MS * 2));
+            assert_void(&outcome, "late");
+            outcome.rtt = MS * 150;
+            assert_eq!(outcome.void(), None, "2 % of the round trip are allowed");
+        }
+    }
+
+    #[test]
+    fn what_was_dropped_unread_or_refused_is_void() {
+        let mut outcome = quiet();
+        outcome.recording.unread = 1;
+        assert_void(&outcome, "1 packets were dropped before");
+        let mut outcome = quiet();
+        outcome.recording.refused = 2;
+        assert_void(&outcome, "2 packets were refused");
+    }
+
+    #[test]
+    fn without_a_probe_nobody_knows() {
+        let mut outcome = quiet();
+        outcome.recording.waited = Lateness::default();
+        assert_void(&outcome, "no probe was read");
+        outcome.ran = MS * 50;
+        assert_eq!(outcome.void(), None, "it ended before one had to come");
     }
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::time::Duration;
 
 /// Version of the shape: it changes when a field goes or changes its meaning.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Everything of one call of `bankfull-lab run`.
 #[derive(Debug, Clone, Serialize)]
@@ -91,6 +91,8 @@ pub struct ContenderResult {
 pub struct RunResult {
     /// Number of the repetition, from 1.
     pub repetition: u32,
+    /// How often it was tried: all attempts but the last, which this is, were void.
+    pub attempts: u32,
     /// Seed of the links.
     pub seed: u64,
     /// Why it must not be believed: it counts in no median.
@@ -108,8 +110,8 @@ pub struct RunResult {
 /// What the network saw of a run, at the port towards the receiver.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct NetworkFigures {
-    /// TCP segments that senders sent again.
-    pub retransmitted: u64,
+    /// TCP segments that senders sent again; nothing when a host does not tell.
+    pub retransmitted: Option<u64>,
     /// Segments dropped for want of room in the queue.
     pub dropped: u64,
     /// Segments lost on the line.
@@ -235,7 +237,7 @@ impl NetworkFigures {
     /// What an emulator saw; `rate` is that of the port towards the receiver. Cross traffic counts
     /// for the queue and for what was dropped, but not for fairness.
     #[must_use]
-    pub fn of(outcome: &Outcome, rate: Rate, senders: usize, retransmitted: u64) -> Self {
+    pub fn of(outcome: &Outcome, rate: Rate, senders: usize, retransmitted: Option<u64>) -> Self {
         let recording = &outcome.recording;
         let Some((totals, samples)) = recording.totals.last().zip(recording.ports.last()) else {
             return Self::default();
@@ -348,6 +350,7 @@ mod tests {
         assert_eq!((found.median, found.min, found.max, found.count), (2.5, 1.0, 10.0, 4));
         let run = |goodput: f64, void: bool| RunResult {
             repetition: 1,
+            attempts: 1,
             seed: 1,
             void: void.then(|| "late".to_owned()),
             failed: None,

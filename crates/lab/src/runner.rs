@@ -61,11 +61,10 @@ impl<'a> Runner<'a> {
         Ok(Self { signals, repetitions: None, only: Vec::new(), sources })
     }
 
-    /// Runs all of them, or as many as there is time for until a signal comes.
-    ///
-    /// # Errors
-    /// What keeps a network from being built; a contender that fails is a result.
-    pub fn run(&mut self, scenarios: &[Scenario]) -> Result<Report> {
+    /// Runs all of them, or as many as there is time for until a signal comes or a network cannot
+    /// be built, which is the second value: what was measured by then is in the report, whatever
+    /// came. A contender that fails is a result.
+    pub fn run(&mut self, scenarios: &[Scenario]) -> (Report, Result<()>) {
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut report = Report {
             schema: SCHEMA,
@@ -75,13 +74,19 @@ impl<'a> Runner<'a> {
             tools: versions(scenarios),
             scenarios: Vec::new(),
         };
+        let mut ended = Ok(());
         for scenario in scenarios {
             let mut conditions = Vec::new();
             for condition in &scenario.conditions {
-                if self.signals.count() > 0 {
+                if self.signals.count() > 0 || ended.is_err() {
                     break;
                 }
-                conditions.push(self.condition(scenario, condition)?);
+                let mut contenders = Vec::new();
+                ended = self.condition(scenario, condition, &mut contenders);
+                match condition_result(condition, contenders) {
+                    Ok(result) => conditions.push(result),
+                    Err(error) => ended = ended.and(Err(error)),
+                }
             }
             report.scenarios.push(ScenarioResult {
                 name: scenario.name.clone(),
@@ -90,25 +95,31 @@ impl<'a> Runner<'a> {
                 conditions,
             });
         }
-        Ok(report)
+        (report, ended)
     }
 
-    fn condition(&mut self, scenario: &Scenario, condition: &Condition) -> Result<ConditionResult> {
+    /// Adds to `results` what the contenders reach.
+    fn condition(
+        &mut self,
+        scenario: &Scenario,
+        condition: &Condition,
+        results: &mut Vec<ContenderResult>,
+    ) -> Result<()> {
         let settings = &condition.settings;
-        let path = settings.path.config()?;
-        let mut results: Vec<(usize, ContenderResult)> = Vec::new();
-        for (at, contender) in settings.contenders.iter().enumerate() {
+        let mut contenders = Vec::new();
+        for contender in &settings.contenders {
             if self.only.is_empty() || self.only.contains(&contender.name) {
-                results.push((at, new_result(settings, contender)?));
+                results.push(new_result(settings, contender)?);
+                contenders.push(contender);
             }
         }
         let repetitions = self.repetitions.unwrap_or(settings.run.repetitions);
         for repetition in 1..=repetitions {
-            for (at, result) in &mut results {
+            for (contender, result) in contenders.iter().zip(results.iter_mut()) {
                 if result.skipped.is_some() || self.signals.count() > 0 {
                     continue;
                 }
-                let run = self.believed(settings, &settings.contenders[*at], repetition)?;
+                let run = self.believed(settings, contender, repetition)?;
                 if self.signals.count() > 0 {
                     // It was cut short.
                     break;
@@ -117,13 +128,7 @@ impl<'a> Runner<'a> {
                 result.runs.push(run);
             }
         }
-        Ok(ConditionResult {
-            values: condition.values.clone(),
-            capacity_bps: settings.rate()?.bits_per_sec() as f64 * PAYLOAD_SHARE,
-            rtt_seconds: (path.rtt() + settings.senders.delay).as_secs_f64(),
-            buffer_bytes: path.forward.buffer.0,
-            contenders: results.into_iter().map(|(_, result)| result).collect(),
-        })
+        Ok(())
     }
 
     /// A run that may be believed, or the last of those that may not.
@@ -177,25 +182,40 @@ impl<'a> Runner<'a> {
     }
 }
 
+fn condition_result(
+    condition: &Condition,
+    contenders: Vec<ContenderResult>,
+) -> Result<ConditionResult> {
+    let settings = &condition.settings;
+    let path = settings.path.config()?;
+    Ok(ConditionResult {
+        values: condition.values.clone(),
+        capacity_bps: settings.rate()?.bits_per_sec() as f64 * PAYLOAD_SHARE,
+        rtt_seconds: (path.rtt() + settings.senders.delay).as_secs_f64(),
+        buffer_bytes: path.forward.buffer.0,
+        contenders,
+    })
+}
+
 /// Repeats what is void, but not forever, and not once somebody asks to end.
 fn until_believed(
     signals: &Signals,
     name: &str,
     mut attempt: impl FnMut() -> Result<RunResult>,
 ) -> Result<RunResult> {
-    let mut repeats = 0;
+    let mut attempts = 0;
     loop {
-        let run = attempt()?;
+        attempts += 1;
+        let run = RunResult { attempts, ..attempt()? };
         let Some(why) = &run.void else { return Ok(run) };
-        if repeats == VOID_REPEATS || signals.count() > 0 {
+        if attempts > VOID_REPEATS || signals.count() > 0 {
             return Ok(run);
         }
-        repeats += 1;
         say(&format!("void, repeated: {name}: {why}"));
     }
 }
 
-/// A run that did not come about is a result, too; but not where no other would, either.
+/// A run that did not come about is a result, too; but not where no contender's would, either.
 fn failed_run(error: LabError) -> Result<RunResult> {
     match error {
         LabError::NotRoot | LabError::Missing(..) | LabError::Usage(_) => Err(error),
@@ -207,7 +227,7 @@ fn failed_run(error: LabError) -> Result<RunResult> {
 fn run_result(
     settings: &Settings,
     outcome: &Outcome,
-    retransmitted: u64,
+    retransmitted: Option<u64>,
     seen: Seen,
 ) -> Result<RunResult> {
     let rate = settings.path.config()?.forward.rate.unwrap_or_default();
@@ -330,7 +350,9 @@ mod tests {
             let void = voids[count - 1].then(|| "late".to_owned());
             Ok(RunResult { void, ..RunResult::default() })
         });
-        (run.unwrap().void.is_some(), count)
+        let run = run.unwrap();
+        assert_eq!(run.attempts as usize, count);
+        (run.void.is_some(), count)
     }
 
     #[test]
@@ -348,6 +370,33 @@ mod tests {
     fn a_run_that_fails_is_a_result_unless_every_other_would_fail_as_well() {
         let failed = failed_run(LabError::Command("it".to_owned(), "no".to_owned())).unwrap();
         assert_eq!(failed.failed.as_deref(), Some("`it` failed: no"));
+        let failed = failed_run(LabError::Congestion("none".to_owned())).unwrap();
+        assert_eq!(failed.failed.as_deref(), Some("none"), "another contender has another one");
         assert!(failed_run(LabError::NotRoot).is_err());
+    }
+
+    #[test]
+    fn what_was_measured_is_kept_though_no_network_can_be_built_any_more() {
+        let condition = |rest: &str| {
+            let path = "title = 'x'\npath = { rate = '50mbit', rtt = '2ms' }";
+            let settings = toml::from_str(&format!("{path}\nrun.repetitions = 1\n{rest}")).unwrap();
+            Condition { values: Vec::new(), settings }
+        };
+        let in_virtual_time = condition("run.time = '100ms'\ncontender = [{ tool = 'model' }]");
+        // More hosts than there are addresses.
+        let too_many = condition("senders.count = 70000\ncontender = [{ tool = 'tcp' }]");
+        let (name, title) = ("x".to_owned(), "x".to_owned());
+        let conditions = vec![in_virtual_time.clone(), too_many, in_virtual_time];
+        let scenario = Scenario { name, title, axes: Vec::new(), conditions };
+        let signals = Signals::none();
+        let mut runner = Runner::new(&signals, &std::env::temp_dir()).unwrap();
+        let (report, ended) = runner.run(&[scenario.clone(), scenario]);
+        assert!(ended.is_err());
+        let runs = |at: usize| -> Vec<usize> {
+            let conditions = report.scenarios[at].conditions.iter();
+            conditions.map(|condition| condition.contenders[0].runs.len()).collect()
+        };
+        assert_eq!((runs(0), runs(1)), (vec![1, 0], vec![]));
+        assert!(report.scenarios[0].conditions[0].contenders[0].believed().next().is_some());
     }
 }

@@ -44,7 +44,8 @@ const COLUMNS: [Column; 12] = [
         Some(format!("{:.2}", one.spread(fairness)?.median))
     }),
     ("sent again", |_, one| {
-        spread(one, |run| Some(run.network.as_ref()?.retransmitted as f64), |n| format!("{n:.0}"))
+        let again = |run: &RunResult| Some(run.network.as_ref()?.retransmitted? as f64);
+        spread(one, again, |n| format!("{n:.0}"))
     }),
     ("dropped", |_, one| {
         spread(one, |run| Some(run.network.as_ref()?.dropped as f64), |n| format!("{n:.0}"))

@@ -1,7 +1,7 @@
 //! `bankfull-lab run`: scenarios, and what comes of them.
 
 use crate::error::{LabError, Result};
-use crate::results::Report;
+use crate::results::{Report, RunResult};
 use crate::runner::Runner;
 use crate::scenario::{self, Scenario};
 use crate::signals::Signals;
@@ -58,7 +58,11 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     let mut runner = Runner::new(&signals, &flags.work)?;
     runner.repetitions = flags.repeat;
     runner.only.clone_from(&flags.only);
-    let report = runner.run(&scenarios)?;
+    let (report, ended) = runner.run(&scenarios);
+    if ended.is_err() && runs(&report).next().is_none() {
+        // There is nothing to be kept.
+        return ended.map(|()| ExitCode::SUCCESS);
+    }
     if let Some(out) = &flags.json {
         let text = serde_json::to_string(&report)
             .map_err(|e| LabError::io("cannot write JSON", e.into()))?;
@@ -68,7 +72,8 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
         write(out, &crate::report::page(&report))?;
     }
     print(&report);
-    Ok(verdict(&report, &signals))
+    let verdict = verdict(&report, &signals);
+    ended.map(|()| verdict)
 }
 
 fn check_names(scenarios: &[Scenario], only: &[String]) -> Result<()> {
@@ -94,12 +99,16 @@ fn print(report: &Report) {
     }
 }
 
+/// All runs that were measured.
+fn runs(report: &Report) -> impl Iterator<Item = &RunResult> {
+    let conditions = report.scenarios.iter().flat_map(|scenario| &scenario.conditions);
+    conditions.flat_map(|c| &c.contenders).flat_map(|one| &one.runs)
+}
+
 /// Fails when something did not do what it should, was void to the end, or was interrupted.
 fn verdict(report: &Report, signals: &Signals) -> ExitCode {
-    let conditions = report.scenarios.iter().flat_map(|scenario| &scenario.conditions);
-    let runs = || conditions.clone().flat_map(|c| &c.contenders).flat_map(|one| &one.runs);
-    let failed = runs().filter(|run| run.failed.is_some()).count();
-    let void = runs().filter(|run| run.void.is_some() && run.failed.is_none()).count();
+    let failed = runs(report).filter(|run| run.failed.is_some()).count();
+    let void = runs(report).filter(|run| run.void.is_some() && run.failed.is_none()).count();
     if failed + void > 0 {
         say(&format!("{failed} runs failed, {void} were void; they count in no figure"));
     }

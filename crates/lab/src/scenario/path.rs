@@ -8,8 +8,8 @@ use clap::Args;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// The least that a queue holds: one packet of Ethernet. (RFC 894) A smaller one lets no full segment
-/// pass.
+/// The least that a queue holds: one packet of Ethernet. A smaller one lets no full segment pass.
+/// (RFC 894)
 const BUFFER_MIN: Bytes = Bytes(1500);
 
 /// What a path is like, as flags and in scenarios.

@@ -170,6 +170,43 @@ fn queues_of_very_few_packets_are_as_shallow_as_they_were_asked_for() {
 }
 
 #[test]
+fn a_congestion_control_that_is_not_there_fails_its_contender_only() {
+    let text = "title = 'small'\n[path]\nrate = '50mbit'\nrtt = '2ms'\n\
+        [run]\ntime = '200ms'\nrepetitions = 2\n\
+        [[contender]]\nname = 'odd'\ntool = 'tcp'\ncongestion = 'nosuch'\n\
+        [[contender]]\ntool = 'model'\n[[contender]]\ntool = 'tcp'\n";
+    let Some(ran) = Ran::of(text, &[]) else { return };
+    let odd = ran.contender(0, 0)["runs"].as_array().unwrap();
+    assert_eq!(odd.len(), 2, "{}", ran.err());
+    for run in odd {
+        assert!(run["failed"].as_str().unwrap().contains("nosuch"), "{run}");
+        assert_eq!((&run["network"], &run["attempts"]), (&Value::Null, &1.into()));
+    }
+    for other in [1, 2] {
+        for run in counting(ran.contender(0, other)) {
+            assert!(run["figures"]["goodput_bps"].as_f64().unwrap() > 1e6, "{run}");
+            assert!((1..=3).contains(&run["attempts"].as_u64().unwrap()));
+        }
+    }
+    assert_eq!(ran.done.status.code(), Some(1));
+    assert!(ran.out().contains("2 failed") && ran.page.contains("nosuch"), "{}", ran.out());
+}
+
+#[test]
+fn many_senders_at_once_do_not_fill_a_port_with_a_shallow_queue() {
+    let text = "title = 'small'\n[path]\nrate = '1gbit'\nrtt = '200us'\nbuffer = '64kB'\n\
+        [senders]\ncount = 24\nrate = '1gbit'\n[run]\nrepetitions = 1\n\
+        [[contender]]\ntool = 'incast'\nrounds = 10\nblock = '64KiB'\n";
+    let Some(ran) = Ran::of(text, &[]) else { return };
+    for run in counting(ran.contender(0, 0)) {
+        let goodput = run["figures"]["goodput_bps"].as_f64().unwrap();
+        let again = run["network"]["retransmitted"].as_u64().unwrap();
+        assert!((1e6..8e8).contains(&goodput), "{goodput} of 1 Gbit/s, {again} sent again");
+        assert!(again > 0, "none was sent again, at {goodput} bit/s");
+    }
+}
+
+#[test]
 fn only_those_run_that_are_named() {
     let text = "title = 'small'\n[path]\nrate = '50mbit'\nrtt = '2ms'\n\
         [run]\ntime = '200ms'\nrepetitions = 1\n\
