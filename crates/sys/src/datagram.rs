@@ -30,6 +30,16 @@ pub fn note_arrivals(s: impl AsFd) -> io::Result<()> {
     set_int(s, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
 }
 
+/// Cuts what is sent at once into datagrams of `bytes`: the kernel then sends them back to back, up
+/// to 64 of them and 65 507 bytes. What is no longer than one stays whole.
+///
+/// # Errors
+///
+/// `ENOPROTOOPT` before Linux 4.18.
+pub fn cut_datagrams(s: impl AsFd, bytes: u16) -> io::Result<()> {
+    set_int(s, libc::IPPROTO_UDP, libc::UDP_SEGMENT, bytes.into())
+}
+
 /// Room for one control message with a time, aligned as its header asks.
 const CONTROL_WORDS: usize = 8;
 
@@ -132,6 +142,15 @@ mod tests {
         let (first, second) = (first.at.unwrap(), second.at.unwrap());
         assert!(first >= before && second <= between, "{before:?} {first:?} {second:?}");
         assert!(second - first >= Duration::from_millis(30));
+    }
+
+    #[test]
+    fn what_is_sent_at_once_arrives_in_datagrams() {
+        let (a, b) = pair();
+        cut_datagrams(&a, 10).unwrap();
+        a.send(&[1; 25]).unwrap();
+        let lens = [0; 3].map(|_| receive_datagram(&b, &mut [0; 100]).unwrap().len);
+        assert_eq!(lens, [10, 10, 5]);
     }
 
     #[test]

@@ -40,16 +40,14 @@ const HEADROOM: f64 = 0.02;
 /// And what TCP sends at once, up to this share. (ours: the same)
 const BURST_SHARE: f64 = 0.03;
 
-/// On shorter paths than this, hosts are later than the path is long, and the window has as much
-/// room for them. (ours: what a scheduler's tick and interrupts take, some 1 ms)
+/// On shorter paths than this nothing is held: what is waited for there are the hosts themselves,
+/// whose delays look like queues. (ours: what a scheduler's tick and interrupts take, some 1 ms)
 const SHORT_PATH: Duration = Duration::from_millis(2);
-const SHORT_HEADROOM: Duration = Duration::from_millis(1);
 
-/// A queue counts that stands longer than this share of the round trip, and this time; on a short
-/// path, than the last. (ours: half of the queue that may be left, 10 % or 3 ms)
+/// A queue counts that stands longer than this share of the round trip, and this time. (ours: half
+/// of the queue that may be left, 10 % or 3 ms)
 const QUEUE_SHARE: f64 = 0.04;
 const QUEUE_MIN: Duration = Duration::from_micros(400);
-const QUEUE_MIN_SHORT: Duration = Duration::from_micros(1500);
 
 /// And longer than so many of what TCP sends at once take on the line. (ours: a probe may come
 /// behind one, and before the next)
@@ -178,8 +176,9 @@ pub struct Sobas {
     /// The next step, and the last.
     step: f64,
     taken: f64,
-    /// The rate at which the path was full last.
+    /// The rate at which the path was full last, and when.
     full: Rate,
+    full_at: Option<Duration>,
     limited_at: Duration,
     look_at: Duration,
     calm_since: Duration,
@@ -207,6 +206,7 @@ impl Sobas {
             step: STEP,
             taken: STEP,
             full: Rate::default(),
+            full_at: None,
             limited_at: Duration::ZERO,
             look_at: Duration::ZERO,
             calm_since: Duration::ZERO,
@@ -228,7 +228,7 @@ impl Sobas {
     /// The estimate of the capacity has come: the rate of data, without headers.
     pub fn on_capacity(&mut self, now: Duration, rate: Rate) -> Option<Decision> {
         self.capacity = Some(rate);
-        if !matches!(self.state, State::Probing | State::StartOpen) {
+        if self.is_short() || !matches!(self.state, State::Probing | State::StartOpen) {
             return None;
         }
         self.target = Some(scaled(rate, START_SHARE));
@@ -238,6 +238,10 @@ impl Sobas {
     /// Takes what was seen at a tick; what is to be held from now on, if that changes.
     pub fn observe(&mut self, seen: &Observation) -> Option<Decision> {
         let window = self.measure.take(seen);
+        if self.is_short() {
+            let has_stood_aside = self.state == State::Disabled;
+            return (!has_stood_aside).then(|| self.disable(seen.now, Reason::ShortPath));
+        }
         if self.state == State::Probing {
             let waits = seen.now < self.config.probe_time;
             let open = |s: &mut Self| s.enter(State::StartOpen, seen.now, Reason::CapacityUnknown);
@@ -469,10 +473,15 @@ impl Sobas {
     /// Holds the path at a rate.
     fn limit(&mut self, rate: Rate, now: Duration, reason: Reason) -> Decision {
         let is_full = matches!(self.state, State::Growing | State::Reprobing);
-        let wait = if is_full { LOOK_EVERY } else { self.rtt_min() * LOOK_FIRST_ROUND_TRIPS };
-        self.look_at = now + wait.min(LOOK_EVERY);
+        let soon = (self.rtt_min() * LOOK_FIRST_ROUND_TRIPS).min(LOOK_EVERY);
+        // A queue that is drained now is what the last look has left.
+        let was_full = self.full_at.is_some_and(|at| now.saturating_sub(at) < soon);
         if is_full {
             self.full = rate;
+            self.full_at = Some(now);
+            self.look_at = now + LOOK_EVERY;
+        } else if !was_full {
+            self.look_at = now + soon;
         }
         self.step = STEP;
         self.limited_at = now;
@@ -487,7 +496,9 @@ impl Sobas {
         let is_start = matches!(self.state, State::StartBounded | State::Growing);
         self.before = window.rate;
         self.held = self.target.unwrap_or(window.rate).min(scaled(window.rate, HELD_OVER));
-        self.taken = self.step;
+        // Beyond what the trains told there is hardly more.
+        let is_beyond = self.capacity.is_some_and(|c| scaled(window.rate, 1.0 + self.step) > c);
+        self.taken = if is_beyond { STEP } else { self.step };
         self.target = Some(scaled(window.rate.max(self.held), 1.0 + self.taken));
         let is_far = window.rate < scaled(self.full, STEP_FAR);
         let is_near = self.capacity.is_some_and(|c| window.rate >= scaled(c, HELD_SHARE));
@@ -519,6 +530,11 @@ impl Sobas {
         Decision { at: now, state, window, pacing: target, reason }
     }
 
+    /// Whether the path is too short to tell its queue from the hosts' delays.
+    fn is_short(&self) -> bool {
+        (Duration::from_nanos(1)..SHORT_PATH).contains(&self.rtt_min())
+    }
+
     /// No transfer is held below what its first windows bring.
     fn rate_min(&self) -> Rate {
         let first = FIRST_SEGMENTS * pacing::SEGMENT_DATA.0 * u64::from(self.config.streams.max(1));
@@ -528,20 +544,16 @@ impl Sobas {
     /// Rate × round trip, with some room.
     fn window_for(&self, rate: Rate) -> Bytes {
         let rtt = self.rtt_min();
-        let room = if rtt < SHORT_PATH { SHORT_HEADROOM } else { rtt.mul_f64(HEADROOM) };
         let bytes_per_sec = rate.bits_per_sec() as f64 / 8.0;
         let fills = bytes_per_sec * rtt.as_secs_f64();
         let least = 2.0 * pacing::SEGMENT_DATA.0 as f64;
         let burst = (pacing::burst(rate).0 as f64).min(fills * BURST_SHARE).max(least);
-        Bytes((fills + bytes_per_sec * room.as_secs_f64() + burst) as u64)
+        Bytes((fills * (1.0 + HEADROOM) + burst) as u64)
     }
 
     /// A queue of ours may stand so long.
     fn queue_allowed(&self) -> Duration {
         let rtt = self.rtt_min();
-        if rtt < SHORT_PATH {
-            return QUEUE_MIN_SHORT;
-        }
         let burst = self.target.and_then(|rate| rate.time_for(pacing::burst(rate)));
         let bursts = burst.unwrap_or_default().mul_f64(QUEUE_BURSTS);
         QUEUE_MIN.max(rtt.mul_f64(QUEUE_SHARE)).max(bursts)

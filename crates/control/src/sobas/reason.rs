@@ -69,6 +69,8 @@ pub enum Reason {
     NothingToGain(Rate),
     /// It is time to look whether there is more.
     TimeToLook,
+    /// A round trip is so short that delays of the hosts look like queues.
+    ShortPath,
     /// Loss goes on without a queue of ours.
     CongestedLoss,
     /// The rate goes up and down: there is none to hold.
@@ -102,6 +104,7 @@ impl fmt::Display for Reason {
             Self::RateRose(rate) => write!(f, "more was allowed and came: {rate}"),
             Self::NothingToGain(rate) => write!(f, "more than {rate} did not come"),
             Self::TimeToLook => f.write_str("time to look for more"),
+            Self::ShortPath => f.write_str("the path is too short to need it"),
             Self::CongestedLoss => f.write_str("losses go on without a queue of ours"),
             Self::CongestedQueue(queue) => {
                 write!(f, "a queue of {:.1} ms stands whatever we do", ms(*queue))

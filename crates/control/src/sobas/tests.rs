@@ -1,6 +1,7 @@
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
 
 fn mbit(rate: f64) -> Rate {
     Rate::from_bits_per_sec(rate * 1e6)
@@ -155,4 +156,16 @@ fn decisions_stay_within_bounds_whatever_comes() {
             }
         }
     }
+}
+
+#[test]
+fn on_a_short_path_nothing_is_held_whatever_was_told_before() {
+    let mut script = Script::held();
+    script.seen.rtt = Some(Duration::from_micros(200));
+    let decisions = script.run(300, 947.0);
+    assert_eq!(decisions.len(), 1);
+    let decision = decisions[0];
+    assert_eq!((decision.state, decision.reason), (State::Disabled, Reason::ShortPath));
+    assert_eq!((decision.window, decision.pacing), (Bytes::mib(64), None));
+    assert_eq!(script.sobas.on_capacity(SECOND, mbit(965.0)), None);
 }
