@@ -69,6 +69,7 @@ fn transfer(
         .checksum(flags.checksum)
         .dry_run(flags.dry_run)
         .timeout(flags.timeout)
+        .tune(flags.tune.into())
         .ssh(ssh_options(&flags.ssh, environment)?)
         .daemon(daemon);
     Ok((transfer, warning))
@@ -147,7 +148,8 @@ mod tests {
     #[test]
     fn flags_reach_the_transfer() {
         let flags = flags(
-            "--streams 7 --no-encryption --fsync end -c -n --timeout 2.5 host:a bankfull://h/b",
+            "--streams 7 --no-encryption --fsync end -c -n --timeout 2.5 --tune off host:a \
+             bankfull://h/b",
         );
         let (transfer, warning) = transfer(&flags, &Environment::default()).unwrap();
         let shown = format!("{transfer:?}");
@@ -158,6 +160,7 @@ mod tests {
             "checksum: true",
             "dry_run: true",
             "timeout: 2.5s",
+            "tune: Off",
             "host: \"host\"",
             "port: 7440",
         ] {

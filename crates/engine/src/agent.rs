@@ -10,6 +10,7 @@ use crate::host::{Caller, Host, Policy};
 use crate::net::control::ControlReader;
 use crate::net::identity::Identity;
 use crate::net::pipe::{PipeReader, PipeWriter};
+use crate::net::probe::ProbePort;
 use crate::net::stream::Socket;
 use crate::net::tls;
 use crate::options::DEFAULT_TIMEOUT;
@@ -42,16 +43,22 @@ pub fn run_agent() -> Result<Option<ErrorKind>, Error> {
     let identity = Identity::generate()?;
     let config = tls::server_config(&identity)?;
     let listener = listen()?;
-    let port = listener.local_addr().map_err(unusable)?.port();
+    let address = listener.local_addr().map_err(unusable)?;
+    let port = address.port();
     let door = Door::new(listener).map_err(unusable)?;
     let _ = bankfull_sys::raise_open_file_limit();
     // Who may log in may do as they like here, encryption of data included: ssh vouches for them.
     let policy =
         Policy { token: None, read_only: false, plain_allowed: true, timeout: DEFAULT_TIMEOUT };
-    let host = Arc::new(Host::new(Anchor::Host, policy));
+    // ssh vouches for the client, wherever its datagrams come from.
+    let probes = ProbePort::bind(address).ok();
+    let host = Arc::new(Host::new(Anchor::Host, policy, probes));
     let over = Cancel::new();
     let (accepting, until) = (Arc::clone(&host), over.clone());
     thread::spawn(move || accept(&door, &accepting, &config, &until));
+    if let Some(probes) = host.probes.clone() {
+        thread::spawn(move || probes.run());
+    }
     let reader = PipeReader::new(input, DEFAULT_TIMEOUT);
     let (wake, clock) = (reader.control(), reader.control());
     let output = PipeWriter::new(output, reader.control());
@@ -64,6 +71,7 @@ pub fn run_agent() -> Result<Option<ErrorKind>, Error> {
         data_port: Some(port),
         data_hosts: own_addresses(),
         fingerprint: Some(identity.fingerprint().0),
+        peer: None,
         on_asked: Box::new(move |timeout| clock.set_timeout(timeout)),
     };
     caller.reader.expect_magic(0)?;

@@ -11,6 +11,7 @@ use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
 use crate::session::{Ends, Session, Tally, add};
 use crate::transfer::Transfer;
+use crate::tune::{Pacer, Steer, Steering};
 use bankfull_proto::wire::control::{Message, PathBytes};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -81,6 +82,8 @@ pub(crate) struct Drive<'a> {
     pub(crate) progress: bool,
     /// Set when the transfer is over, so that the ticking ends at once.
     pub(crate) over: Latch,
+    /// Whether data connections are steered, and with what.
+    pub(crate) steer: Mutex<Steer>,
 }
 
 /// Something that happens once, and can be waited for.
@@ -97,7 +100,7 @@ impl Latch {
     }
 
     /// Waits until it is set; false when `timeout` passed first.
-    fn wait(&self, timeout: Duration) -> bool {
+    pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let waited = self.changed.wait_timeout_while(lock(&self.is_set), timeout, |set| !*set);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -173,6 +176,7 @@ impl Drive<'_> {
             });
             scope.spawn(|| self.tick(outbox));
             let receives = matches!(part, Part::Receive(_));
+            scope.spawn(move || self.steer(outbox, receives));
             let result = match part {
                 Part::Send { items, dry_run } => {
                     let sender = Sender::new(&self.session, outbox.clone(), self.tally, dry_run);
@@ -302,6 +306,25 @@ impl Drive<'_> {
             receiver.finish();
             Ok(Ends { sender, receiver: self.tally.report() })
         })
+    }
+
+    /// Steers the data connections: the receiving side holds them, the sending side paces them.
+    fn steer(&self, outbox: &Outbox, receives: bool) {
+        let Steer::With(probing) = std::mem::take(&mut *lock(&self.steer)) else { return };
+        let (probing, outbox) = (probing.map(|probing| *probing), outbox.clone());
+        let own = probing.as_ref().and_then(|probing| probing.own.clone());
+        thread::scope(|scope| {
+            if let Some(port) = &own {
+                scope.spawn(|| port.run());
+            }
+            match receives {
+                true => Steering::new(&self.session, outbox, self.tally, probing).run(&self.over),
+                false => Pacer::new(&self.session, outbox, probing).run(&self.over),
+            }
+            if let Some(port) = &own {
+                port.stop();
+            }
+        });
     }
 
     /// Starts the stream threads, or the thread that starts one for each accepted connection.

@@ -3,6 +3,7 @@
 
 use crate::error::Error;
 use bankfull_control::Bytes;
+use bankfull_control::sobas::Decision;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -89,6 +90,8 @@ pub enum Event {
         /// Whether the source disappeared after it was listed.
         vanished: bool,
     },
+    /// What is held of window and pacing from now on, and why.
+    Tuned(Decision),
     /// Something worth knowing that is no failure of a file.
     Notice {
         /// One line.

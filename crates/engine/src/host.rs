@@ -8,9 +8,11 @@ use crate::driver::{Channel, Close, Drive, Latch, Part, Streams};
 use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Summary};
 use crate::net::control::{ControlReader, Outbox, lock, write_now};
+use crate::net::probe::ProbePort;
 use crate::net::stream::{DataStream, Seat, Socket, Unattached, read_attach};
 use crate::options::Fsync;
 use crate::session::{Session, Tally};
+use crate::tune::{Probing, Steer};
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
     self, Cause, Direction, Failure, Hello, Message, Open, Opened, Welcome,
@@ -19,6 +21,7 @@ use bankfull_proto::wire::{WireError, common_version};
 use rustls::Connection;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -48,6 +51,8 @@ struct Slot {
 pub(crate) struct Host {
     pub(crate) anchor: Anchor,
     pub(crate) policy: Policy,
+    /// Where datagrams come in, if they can.
+    pub(crate) probes: Option<Arc<ProbePort>>,
     /// Once requested, running sessions go on and no other begins.
     pub(crate) draining: Cancel,
     sessions: Mutex<HashMap<[u8; 16], Slot>>,
@@ -77,6 +82,8 @@ pub(crate) struct Caller {
     pub(crate) data_port: Option<u16>,
     pub(crate) data_hosts: Vec<String>,
     pub(crate) fingerprint: Option<[u8; 32]>,
+    /// Where it comes from, if its datagrams have to come from there too.
+    pub(crate) peer: Option<IpAddr>,
     /// Called once the client is authenticated and has asked for something, with the time-out that
     /// holds from then on.
     pub(crate) on_asked: Box<dyn FnOnce(Duration) + Send>,
@@ -107,10 +114,11 @@ impl Caller {
 }
 
 impl Host {
-    pub(crate) fn new(anchor: Anchor, policy: Policy) -> Self {
+    pub(crate) fn new(anchor: Anchor, policy: Policy, probes: Option<Arc<ProbePort>>) -> Self {
         Self {
             anchor,
             policy,
+            probes,
             draining: Cancel::new(),
             sessions: Mutex::default(),
             ended: Mutex::default(),
@@ -295,6 +303,14 @@ impl Host {
                 .map_err(|e| Error::local("cannot make a tunnel through ssh", &e))?;
             std::thread::spawn(move || accept_tunnelled(near, &key, &accepted));
         }
+        let steer = match agreed.open.untuned {
+            Some(true) => Steer::Not,
+            // The client knocks; until then nobody knows where its datagrams come from.
+            _ => Steer::With(self.probes.as_ref().map(|port| {
+                let line = port.join(welcome.session, welcome.session_key, caller.peer);
+                Box::new(Probing { line, door: None, own: None })
+            })),
+        };
         let tally = Tally::new(events, started);
         let drive = Drive {
             session,
@@ -303,6 +319,7 @@ impl Host {
             timeout: self.timeout_for(&agreed.open),
             progress: false,
             over: Latch::default(),
+            steer: Mutex::new(steer),
         };
         let channel =
             Channel { reader: caller.reader, output: caller.output, outbox, close: caller.close };

@@ -41,17 +41,19 @@ mod server;
 mod session;
 mod transfer;
 mod tree;
+mod tune;
 mod tunnel;
 
 pub use agent::run_agent;
-pub use bankfull_control::{Bytes, Rate};
+pub use bankfull_control::sobas::{Decision, Reason, State};
+pub use bankfull_control::{Bytes, Holder, Rate};
 pub use cancel::Cancel;
 pub use error::{Error, ErrorKind};
 pub use event::{Event, EventSink, NoEvents, Outcome, Progress, Route, Summary};
 pub use location::{DEFAULT_PORT, Location};
 pub use options::{
     DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fingerprint, Fsync, ServeOptions, SshOptions,
-    default_state_dir,
+    Tune, default_state_dir,
 };
 pub use server::Server;
 pub use transfer::Transfer;

@@ -27,6 +27,16 @@ pub enum Fsync {
     End,
 }
 
+/// Whether windows and pacing of the data connections are tuned while a copy runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tune {
+    /// As the path shows itself.
+    #[default]
+    Auto,
+    /// Left to the kernel.
+    Off,
+}
+
 /// How the far side is started over ssh. The user's own ssh, with its configuration, agent and
 /// known hosts.
 #[derive(Debug, Clone, Default)]

@@ -8,6 +8,7 @@ use crate::event::{Event, EventSink};
 use crate::host::{Caller, Host, Policy};
 use crate::net::control::{ControlReader, close_when_heard, split_tls};
 use crate::net::identity::Identity;
+use crate::net::probe::ProbePort;
 use crate::net::stream::Socket;
 use crate::net::tls;
 use crate::options::{Fingerprint, ServeOptions, default_state_dir};
@@ -80,7 +81,7 @@ impl Server {
             fingerprint: identity.fingerprint(),
             config: tls::server_config(&identity)?,
             connections_max: options.connections_max,
-            host: Host::new(Anchor::Root(Arc::new(root)), policy),
+            host: Host::new(Anchor::Root(Arc::new(root)), policy, ProbePort::bind(address).ok()),
         })
     }
 
@@ -103,30 +104,47 @@ impl Server {
     /// [`ErrorKind::Network`] when the port fails.
     pub fn run(&self, events: &dyn EventSink, drain: &Cancel, abort: &Cancel) -> Result<(), Error> {
         thread::scope(|scope| {
-            loop {
-                if drain.is_cancelled() || abort.is_cancelled() {
-                    self.host.draining.cancel();
-                    if abort.is_cancelled() {
-                        self.host.abort();
-                    }
-                    // Data connections still come in while a session runs.
-                    if self.host.session_count() == 0 {
-                        self.door.hear_no_more();
-                    }
-                    if self.door.is_quiet() {
-                        return Ok(());
-                    }
+            if let Some(probes) = &self.host.probes {
+                scope.spawn(|| probes.run());
+            }
+            let result = self.admit(scope, events, drain, abort);
+            if let Some(probes) = &self.host.probes {
+                probes.stop();
+            }
+            result
+        })
+    }
+
+    fn admit<'scope>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, '_>,
+        events: &'scope dyn EventSink,
+        drain: &Cancel,
+        abort: &Cancel,
+    ) -> Result<(), Error> {
+        loop {
+            if drain.is_cancelled() || abort.is_cancelled() {
+                self.host.draining.cancel();
+                if abort.is_cancelled() {
+                    self.host.abort();
                 }
-                let failed = |e| Error::network(format!("the port {} failed", self.address), &e);
-                // One that finds no room to be told so, or no thread, is closed.
-                if let Some(newcomer) = self.door.admit().map_err(failed)?
-                    && newcomer.count <= self.connections_max + BUSY_MAX
-                {
-                    let greet = move || self.greet(newcomer, events);
-                    let _ = thread::Builder::new().spawn_scoped(scope, greet);
+                // Data connections still come in while a session runs.
+                if self.host.session_count() == 0 {
+                    self.door.hear_no_more();
+                }
+                if self.door.is_quiet() {
+                    return Ok(());
                 }
             }
-        })
+            let failed = |e| Error::network(format!("the port {} failed", self.address), &e);
+            // One that finds no room to be told so, or no thread, is closed.
+            if let Some(newcomer) = self.door.admit().map_err(failed)?
+                && newcomer.count <= self.connections_max + BUSY_MAX
+            {
+                let greet = move || self.greet(newcomer, events);
+                let _ = thread::Builder::new().spawn_scoped(scope, greet);
+            }
+        }
     }
 
     /// One connection's thread.
@@ -193,6 +211,7 @@ impl Server {
         let asked = socket.try_clone().map_err(failed)?;
         let (input, output) = split_tls(connection, socket).map_err(failed)?;
         let on_asked = visit.on_asked();
+        let address = asked.peer_addr().map_err(failed)?;
         let caller = Caller {
             reader: ControlReader::new(input, peer.to_owned(), ""),
             output,
@@ -202,6 +221,7 @@ impl Server {
             data_port: None,
             data_hosts: Vec::new(),
             fingerprint: None,
+            peer: Some(address.ip()),
             on_asked: Box::new(move |timeout| {
                 on_asked();
                 let _ = asked.set_read_timeout(Some(timeout));

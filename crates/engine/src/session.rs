@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::net::control::lock;
 use crate::net::stream::Socket;
+use crate::tune::Steered;
 use bankfull_control::{Bytes, Limit, Stage, StageMeter, StageTimes, limited_by};
 use bankfull_proto::wire::control::{Cause, Failure, Message, PathBytes, Problem, SideReport};
 use std::collections::{HashMap, HashSet};
@@ -24,6 +25,8 @@ pub(crate) struct Session {
     /// Ends the control connection, and whatever else waits.
     closers: Mutex<Vec<Closer>>,
     streams: Mutex<Streams>,
+    /// What the control thread passes on to whoever steers the data connections.
+    pub(crate) steered: Steered,
 }
 
 #[derive(Default)]
@@ -31,6 +34,9 @@ struct Streams {
     open: HashMap<u32, Socket>,
     /// Numbers that one side gave up: such a connection must not be used when it appears late.
     ended: HashSet<u32>,
+    /// Of connections that were left: data received, and segments sent again.
+    received: u64,
+    retransmits: u64,
 }
 
 impl Session {
@@ -86,7 +92,24 @@ impl Session {
 
     /// Removes a data connection. True when it was there.
     pub(crate) fn leave_stream(&self, number: u32) -> bool {
-        lock(&self.streams).open.remove(&number).is_some()
+        let mut streams = lock(&self.streams);
+        let left = streams.open.remove(&number);
+        if let Some(info) = left.as_ref().and_then(Socket::info) {
+            streams.received += info.bytes_received.unwrap_or_default();
+            streams.retransmits += u64::from(info.total_retrans);
+        }
+        left.is_some()
+    }
+
+    /// Does something with each data connection.
+    pub(crate) fn each_stream(&self, mut act: impl FnMut(u32, &Socket)) {
+        lock(&self.streams).open.iter().for_each(|(&number, socket)| act(number, socket));
+    }
+
+    /// Data received, and segments sent again, on connections that were left.
+    pub(crate) fn left_behind(&self) -> (u64, u64) {
+        let streams = lock(&self.streams);
+        (streams.received, streams.retransmits)
     }
 
     /// How many data connections there are.

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Summary};
 use crate::local;
 use crate::location::Location;
-use crate::options::{DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions};
+use crate::options::{DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions, Tune};
 use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::control::{Direction, PathBytes};
 use std::time::{Duration, Instant};
@@ -24,6 +24,7 @@ pub struct Transfer {
     pub(crate) checksum: bool,
     pub(crate) dry_run: bool,
     pub(crate) timeout: Duration,
+    pub(crate) tune: Tune,
     pub(crate) ssh: SshOptions,
     pub(crate) daemon: DaemonOptions,
 }
@@ -43,6 +44,7 @@ impl Transfer {
             checksum: false,
             dry_run: false,
             timeout: DEFAULT_TIMEOUT,
+            tune: Tune::default(),
             ssh: SshOptions::default(),
             daemon: DaemonOptions::default(),
         }
@@ -88,6 +90,13 @@ impl Transfer {
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Whether windows and pacing of the data connections are tuned while the copy runs.
+    #[must_use]
+    pub fn tune(mut self, tune: Tune) -> Self {
+        self.tune = tune;
         self
     }
 

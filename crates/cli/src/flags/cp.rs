@@ -1,6 +1,8 @@
 //! The flags of `bankfull cp`.
 
-use super::values::{FsyncWhen, SshCommand, fingerprint, port, seconds, ssh_command, streams};
+use super::values::{
+    FsyncWhen, SshCommand, TuneHow, fingerprint, port, seconds, ssh_command, streams,
+};
 use super::{Example, ShowFlags, after_help};
 use bankfull::Fingerprint;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -57,6 +59,11 @@ pub(crate) struct CpFlags {
     /// Says what would be done and changes nothing. Default: off.
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
+
+    /// Says whether the windows and the pacing of data connections follow the path while the copy
+    /// runs.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = TuneHow::Auto)]
+    pub(crate) tune: TuneHow,
 
     /// Gives up when nothing was heard from the far side for this long, in seconds; fractions are
     /// allowed.

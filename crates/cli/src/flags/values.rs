@@ -1,6 +1,6 @@
 //! Values of flags that need a check of their own: times, addresses, commands, fingerprints.
 
-use bankfull::{DEFAULT_PORT, Fingerprint, Fsync};
+use bankfull::{DEFAULT_PORT, Fingerprint, Fsync, Tune};
 use clap::ValueEnum;
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -26,6 +26,24 @@ impl From<FsyncWhen> for Fsync {
             FsyncWhen::None => Self::None,
             FsyncWhen::File => Self::File,
             FsyncWhen::End => Self::End,
+        }
+    }
+}
+
+/// `--tune`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TuneHow {
+    /// They follow the path.
+    Auto,
+    /// They are left to the kernel.
+    Off,
+}
+
+impl From<TuneHow> for Tune {
+    fn from(how: TuneHow) -> Self {
+        match how {
+            TuneHow::Auto => Self::Auto,
+            TuneHow::Off => Self::Off,
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::progress::{Rates, average};
 use super::{Beginning, Ending, Output, Render, SCHEMA, Serving};
 use crate::exit::Exit;
-use bankfull::{Event, Outcome, Progress, Route, Summary};
+use bankfull::{Event, Outcome, Progress, Rate, Route, Summary};
 use serde_json::Value;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -108,6 +108,12 @@ fn event_line(event: &Event) -> Option<Line> {
             .path("path", path)
             .field("message", message.as_str())
             .field("vanished", *vanished),
+        Event::Tuned(decision) => Line::new("tuned")
+            .field("at_seconds", seconds(decision.at))
+            .field("state", decision.state.name())
+            .field("window_bytes", decision.window.0)
+            .field("pacing_bps", decision.pacing.map(Rate::bits_per_sec))
+            .field("reason", decision.reason.to_string()),
         Event::Notice { message } => Line::new("notice").field("message", message.as_str()),
         Event::ClientConnected { peer } => {
             Line::new("client_connected").field("peer", peer.as_str())

@@ -13,6 +13,7 @@ use crate::session::Tally;
 use crate::tunnel;
 use bankfull_proto::wire::attach::Attach;
 use bankfull_proto::wire::control::Welcome;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,6 +49,11 @@ impl Connector {
             next: AtomicU32::new(0),
             tunnel: None,
         }
+    }
+
+    /// Where data connections go first.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.dialler.addresses.first().copied()
     }
 
     /// Of the connections that were begun, no more than `count` will be needed.

@@ -12,19 +12,23 @@ use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Route, Summary};
 use crate::location::Location;
 use crate::net::control::{ControlReader, Outbox, write_now};
-use crate::options::Fsync;
+use crate::net::probe::ProbePort;
+use crate::net::stream::DataStream;
+use crate::options::{Fsync, Tune};
 use crate::sender::walk::SourceItem;
 use crate::session::{Session, Tally};
 use crate::transfer::Transfer;
+use crate::tune::{Probing, Steer};
 use bankfull_proto::wire::control::{
     self, Direction, Hello, Message, Open, Opened, PathBytes, Source, Welcome,
 };
 use bankfull_proto::wire::{VERSION_MAX, VERSION_MIN, WireError, common_version};
 use connector::Connector;
 use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Most bytes of a greeting with a request behind it. (ours: they fit in one segment even of IPv6's
@@ -208,6 +212,7 @@ fn run_greeted(
         connector = back;
         connector.choose_route(made, &mut far, &outbox, &tally)?
     };
+    let key = welcome.session_key;
     events.event(Event::Connected {
         route,
         software: welcome.software,
@@ -219,6 +224,12 @@ fn run_greeted(
         _ => streams(rtt).min(welcome.streams_max),
     };
     connector.keep(count.saturating_sub(ready.len() as u32));
+    let steering = match transfer.tune {
+        Tune::Auto => {
+            Steer::With(probing(&ready, &connector, route, &welcome.session, &key).map(Box::new))
+        }
+        Tune::Off => Steer::Not,
+    };
     let drive = Drive {
         session,
         tally: &tally,
@@ -228,9 +239,30 @@ fn run_greeted(
             .map_or(transfer.timeout, |ms| transfer.timeout.min(Duration::from_millis(ms))),
         progress: true,
         over: Latch::default(),
+        steer: Mutex::new(steering),
     };
     let channel = Channel { reader: far.reader, output: far.output, outbox, close: far.close };
     drive.run(channel, part, Streams::Connect { connector: Arc::new(connector), count, ready })
+}
+
+/// The way for datagrams to where the data connections go, unless they go through ssh.
+fn probing(
+    ready: &[(u32, DataStream)],
+    connector: &Connector,
+    route: Route,
+    session: &[u8; 16],
+    key: &[u8; 32],
+) -> Option<Probing> {
+    let connected = ready.first().and_then(|(_, stream)| stream.socket().peer());
+    let door = connected.or(connector.address()).filter(|_| route != Route::SshOnly)?;
+    let any: IpAddr = match door {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Without datagrams the transfer runs as well, with less to go by.
+    let port = ProbePort::bind(SocketAddr::from((any, 0))).ok()?;
+    let line = port.join(*session, *key, Some(door.ip()));
+    Some(Probing { line, door: Some(door), own: Some(port) })
 }
 
 impl Request<'_> {
@@ -257,6 +289,7 @@ impl Request<'_> {
             plain: !transfer.encryption,
             streams,
             timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
+            untuned: (transfer.tune == Tune::Off).then_some(true),
         }
     }
 }
@@ -312,6 +345,7 @@ mod tests {
             plain: false,
             streams: 4,
             timeout_ms: 0,
+            untuned: None,
         };
         let token = Some(b"token".to_vec());
         let greeting = std::thread::spawn(move || client.greet_and_ask(token, &open).unwrap().1);

@@ -55,6 +55,7 @@ pub(crate) fn run(
         timeout: transfer.timeout,
         progress: true,
         over: Latch::default(),
+        steer: std::sync::Mutex::default(),
     };
     let (near, far) =
         UnixStream::pair().map_err(|e| Error::local("cannot make a socket pair", &e))?;

@@ -288,12 +288,19 @@ impl Outbox {
 
     /// Posts a sign of life; never waits. Where much is queued, that is one.
     pub(crate) fn post_ping(&self) {
+        self.post_if_room(&Message::Ping);
+    }
+
+    /// Posts a message unless much is queued; never waits. Whether it was posted.
+    pub(crate) fn post_if_room(&self, message: &Message) -> bool {
         let mut pending = lock(&self.0.pending);
-        if !pending.is_full() {
-            pending.push(&Message::Ping);
+        let has_room = !pending.is_full();
+        if has_room {
+            pending.push(message);
         }
         drop(pending);
         self.0.changed.notify_all();
+        has_room
     }
 
     /// Posts that a block is verified and journalled. Gathered into few messages.

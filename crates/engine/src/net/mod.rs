@@ -6,5 +6,6 @@ pub(crate) mod control;
 pub(crate) mod identity;
 pub(crate) mod known_hosts;
 pub(crate) mod pipe;
+pub(crate) mod probe;
 pub(crate) mod stream;
 pub(crate) mod tls;

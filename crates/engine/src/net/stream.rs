@@ -7,11 +7,12 @@
 use crate::error::{Error, ErrorKind};
 use bankfull_proto::wire::attach::{self, Attach, REPLY_BYTES, REQUEST_BYTES};
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, Tagger};
+use bankfull_sys::TcpInfo;
 use rustls::Connection;
 use std::any::Any;
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -54,12 +55,30 @@ impl Socket {
         }
     }
 
+    /// Where it leads.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(s) => s.peer_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// What TCP says about this connection.
+    pub(crate) fn info(&self) -> Option<TcpInfo> {
+        match self {
+            Self::Tcp(s) => bankfull_sys::tcp_info(s).ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Bytes that have come and were not read.
+    pub(crate) fn unread(&self) -> u64 {
+        bankfull_sys::unread_bytes(self).unwrap_or_default()
+    }
+
     /// Segments that TCP sent again on this connection.
     pub(crate) fn retransmits(&self) -> u64 {
-        match self {
-            Self::Tcp(s) => bankfull_sys::tcp_info(s).map_or(0, |i| u64::from(i.total_retrans)),
-            Self::Unix(_) => 0,
-        }
+        self.info().map_or(0, |info| u64::from(info.total_retrans))
     }
 
     pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {

@@ -206,6 +206,7 @@ impl<'a> Receiver<'a> {
             Message::Aborted(aborted) => self.on_aborted(&aborted)?,
             Message::Unchanged(files) => files.into_iter().for_each(|id| self.on_unchanged(id)),
             Message::Differs(files) => files.into_iter().for_each(|id| self.on_differs(id)),
+            Message::Sight(sight) => self.session.steered.on_sight(sight),
             Message::StreamLost(number) if !self.session.close_stream(number) => {
                 self.outbox.post(&Message::StreamEnded(number));
             }

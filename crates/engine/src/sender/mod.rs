@@ -156,6 +156,7 @@ impl<'a> Sender<'a> {
                 self.with_ledger(|ledger| ledger.drop_file(failed.file));
                 self.fail_there(failed.file, &failed.failure);
             }
+            Message::Pace(pace) => self.session.steered.on_pace(pace.bytes_per_sec),
             Message::StreamEnded(number) => {
                 self.session.close_stream(number);
                 if self.with_ledger(|ledger| ledger.stream_ended(number)) {

@@ -171,7 +171,7 @@ impl Scene {
 }
 
 /// The program, where cargo puts it for the tests of the workspace.
-fn program() -> Option<PathBuf> {
+pub(crate) fn program() -> Option<PathBuf> {
     // This is `deps/lab-…` beside it.
     let here = std::env::current_exe().unwrap();
     let program = here.parent().and_then(Path::parent).unwrap().join("bankfull");

@@ -14,6 +14,7 @@ mod cleanup;
 mod conformance;
 mod copies;
 mod scenarios;
+mod tuned;
 
 use bankfull_lab::emulator::Recording;
 use bankfull_lab::error::LabError;

@@ -227,6 +227,9 @@ pub struct Open {
     /// shows signs of life often enough for that.
     #[n(8)]
     pub timeout_ms: u64,
+    /// Window and pacing are left as the receiver's host has them; absent: they are tuned.
+    #[n(9)]
+    pub untuned: Option<bool>,
 }
 
 /// Answer to [`Open`].

@@ -311,6 +311,7 @@ pub(crate) fn open_push(plain: bool) -> Message {
         plain,
         streams: 1,
         timeout_ms: 60_000,
+        untuned: None,
     })
 }
 

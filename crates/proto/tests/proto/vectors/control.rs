@@ -124,6 +124,7 @@ fn open_push() -> Message {
         plain: false,
         streams: 4,
         timeout_ms: 60_000,
+        untuned: None,
     })
 }
 
@@ -138,6 +139,7 @@ fn open_pull() -> Message {
         plain: true,
         streams: 1,
         timeout_ms: 0,
+        untuned: None,
     })
 }
 

@@ -1,0 +1,321 @@
+//! Datagrams beside the data: probes of the round trip, and packet trains.
+//!
+//! One socket serves all sessions of a process: a thread answers knocks and probes at once, and
+//! hands the rest to the session that it belongs to. It answers nobody who does not know the
+//! session's key, and with no more bytes than came. What probes mean is decided elsewhere.
+
+use crate::net::control::lock;
+use bankfull_proto::wire::probe::{self, Kind, PROBE_BYTES, Probe, TRAIN_BYTES};
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How often the thread looks whether it is still wanted.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Echoes for a session in a second: what 10 ms apart makes, and as much again. (ours)
+const ECHOES_PER_SEC: u32 = 200;
+
+/// A socket for datagrams of any number of sessions.
+pub(crate) struct ProbePort {
+    socket: UdpSocket,
+    /// Whether a train can leave in one call.
+    cuts: bool,
+    stopped: AtomicBool,
+    sessions: Mutex<HashMap<[u8; 16], Guest>>,
+}
+
+/// A session that takes part.
+struct Guest {
+    key: [u8; 32],
+    /// Where its control connection comes from, if datagrams from elsewhere are none of its.
+    peer: Option<IpAddr>,
+    /// Where its datagrams come from, once one with a proof has come.
+    address: Option<SocketAddr>,
+    sink: mpsc::Sender<Arrived>,
+    /// Echoes so far: their number.
+    echoed: u64,
+    /// Echoes in the second that began then.
+    second: (Instant, u32),
+}
+
+/// A packet that a session waits for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Arrived {
+    pub(crate) probe: Probe,
+    /// When the kernel took it, on the clock of [`clock`].
+    pub(crate) at: Duration,
+    /// Its bytes.
+    pub(crate) len: usize,
+}
+
+/// The clock of probes: the kernel's, which notes arrivals, too. It may be set while we run.
+pub(crate) fn clock() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl ProbePort {
+    /// Binds to an address.
+    pub(crate) fn bind(address: SocketAddr) -> io::Result<Arc<Self>> {
+        let socket = UdpSocket::bind(address)?;
+        socket.set_read_timeout(Some(TICK))?;
+        bankfull_sys::note_arrivals(&socket)?;
+        let cuts = bankfull_sys::cut_datagrams(&socket, TRAIN_BYTES as u16).is_ok();
+        let stopped = AtomicBool::new(false);
+        Ok(Arc::new(Self { socket, cuts, stopped, sessions: Mutex::default() }))
+    }
+
+    /// A session takes part, whose other side is at `peer`, where that matters.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        session: [u8; 16],
+        key: [u8; 32],
+        peer: Option<IpAddr>,
+    ) -> ProbeLine {
+        let (sink, arrivals) = mpsc::channel();
+        let second = (Instant::now(), 0);
+        let peer = peer.map(|ip| ip.to_canonical());
+        let guest = Guest { key, peer, address: None, sink, echoed: 0, second };
+        lock(&self.sessions).insert(session, guest);
+        ProbeLine { port: Arc::clone(self), session, key, sent: [0; 3], arrivals }
+    }
+
+    /// Ends [`run`](Self::run).
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        // Wakes it, where the host talks to itself; else it looks again soon.
+        if let Ok(mut own) = self.socket.local_addr() {
+            if own.ip().is_unspecified() {
+                own.set_ip(match own {
+                    SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                    SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+                });
+            }
+            let _ = self.socket.send_to(&[], own);
+        }
+    }
+
+    /// Takes what comes, until it is stopped.
+    pub(crate) fn run(&self) {
+        let mut buffer = [0; TRAIN_BYTES];
+        while !self.stopped.load(Ordering::SeqCst) {
+            // What cannot be received is lost, as any datagram may be.
+            let Ok(datagram) = bankfull_sys::receive_datagram(&self.socket, &mut buffer) else {
+                continue;
+            };
+            if let Some(from) = datagram.from {
+                let at = datagram.at.unwrap_or_else(clock);
+                self.take(&buffer[..datagram.len], from, at);
+            }
+        }
+    }
+
+    fn take(&self, bytes: &[u8], from: SocketAddr, at: Duration) {
+        let Ok(probe) = Probe::decode(bytes) else { return };
+        let mut sessions = lock(&self.sessions);
+        let Some(guest) = sessions.get_mut(&probe.session) else { return };
+        let is_elsewhere = guest.peer.is_some_and(|peer| peer != from.ip().to_canonical());
+        if is_elsewhere || !probe::verify(bytes, &guest.key) {
+            return;
+        }
+        guest.address = Some(from);
+        match probe.kind {
+            Kind::Knock | Kind::Probe => {
+                let Some(number) = guest.next_echo() else { return };
+                let echo = probe.echo(number, micros(clock())).encode(&guest.key);
+                drop(sessions);
+                let _ = self.socket.send_to(&echo, from);
+            }
+            // A session that is gone waits for nothing.
+            Kind::Echo | Kind::Train => {
+                let _ = guest.sink.send(Arrived { probe, at, len: bytes.len() });
+            }
+        }
+    }
+}
+
+impl Guest {
+    /// The number of an echo that may be sent now.
+    fn next_echo(&mut self) -> Option<u64> {
+        if self.second.0.elapsed() >= Duration::from_secs(1) {
+            self.second = (Instant::now(), 0);
+        }
+        self.second.1 += 1;
+        if self.second.1 > ECHOES_PER_SEC {
+            return None;
+        }
+        self.echoed += 1;
+        Some(self.echoed - 1)
+    }
+}
+
+/// A session's part in a [`ProbePort`]; dropping it ends that.
+pub(crate) struct ProbeLine {
+    port: Arc<ProbePort>,
+    session: [u8; 16],
+    key: [u8; 32],
+    /// Knocks, probes and trains so far.
+    sent: [u64; 3],
+    arrivals: mpsc::Receiver<Arrived>,
+}
+
+impl Drop for ProbeLine {
+    fn drop(&mut self) {
+        lock(&self.port.sessions).remove(&self.session);
+    }
+}
+
+impl ProbeLine {
+    /// Where the other side is; `None` until a datagram of it has come.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        lock(&self.port.sessions).get(&self.session)?.address
+    }
+
+    /// What has come since the last time.
+    pub(crate) fn arrivals(&self) -> impl Iterator<Item = Arrived> {
+        self.arrivals.try_iter()
+    }
+
+    /// Tells the other side where we are.
+    pub(crate) fn knock(&mut self, at: SocketAddr) -> io::Result<()> {
+        let number = self.next(0);
+        self.send(&Probe::new(Kind::Knock, self.session, number, micros(clock())), at)
+    }
+
+    /// Asks how long a round trip is. Nothing is sent while the other side is not known.
+    pub(crate) fn probe(&mut self) -> io::Result<()> {
+        let Some(to) = self.address() else { return Ok(()) };
+        let number = self.next(1);
+        self.send(&Probe::new(Kind::Probe, self.session, number, micros(clock())), to)
+    }
+
+    /// Sends a train of `count` packets at once.
+    pub(crate) fn train(&mut self, count: u32) -> io::Result<()> {
+        let Some(to) = self.address() else { return Ok(()) };
+        let train = self.next(2);
+        let mut bytes = vec![0; count as usize * TRAIN_BYTES];
+        for (number, packet) in (0..).zip(bytes.chunks_exact_mut(TRAIN_BYTES)) {
+            let probe = Probe {
+                echoed_number: train,
+                echoed_clock_us: u64::from(count),
+                ..Probe::new(Kind::Train, self.session, number, micros(clock()))
+            };
+            packet[..PROBE_BYTES].copy_from_slice(&probe.encode(&self.key));
+        }
+        // In one call they leave back to back. Where the kernel cannot, they are only close.
+        if self.port.cuts && self.port.socket.send_to(&bytes, to).is_ok() {
+            return Ok(());
+        }
+        let mut packets = bytes.chunks_exact(TRAIN_BYTES);
+        packets.try_for_each(|packet| self.port.socket.send_to(packet, to).map(drop))
+    }
+
+    fn next(&mut self, kind: usize) -> u64 {
+        self.sent[kind] += 1;
+        self.sent[kind] - 1
+    }
+
+    fn send(&self, probe: &Probe, to: SocketAddr) -> io::Result<()> {
+        self.port.socket.send_to(&probe.encode(&self.key), to).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    const SESSION: [u8; 16] = [1; 16];
+    const KEY: [u8; 32] = [2; 32];
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    /// Two ports at work, the lines of a session at both, and where the first one is.
+    fn with_pair(test: impl FnOnce(ProbeLine, ProbeLine, SocketAddr)) {
+        let ports = [0, 1].map(|_| ProbePort::bind((HERE, 0).into()).unwrap());
+        let near = ports[0].socket.local_addr().unwrap();
+        let [a, b] = [0, 1].map(|n| ports[n].join(SESSION, KEY, Some(HERE)));
+        thread::scope(|scope| {
+            for port in &ports {
+                scope.spawn(|| port.run());
+            }
+            test(a, b, near);
+            ports.iter().for_each(|port| port.stop());
+        });
+    }
+
+    fn wait<T>(mut get: impl FnMut() -> Option<T>) -> T {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(got) = get() {
+                return got;
+            }
+            assert!(Instant::now() < until, "it does not come");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_knock_makes_both_sides_known_and_probes_are_echoed() {
+        with_pair(|near, mut far, door| {
+            assert_eq!(near.address(), None);
+            far.knock(door).unwrap();
+            wait(|| near.address());
+            wait(|| far.address());
+            far.arrivals().for_each(drop);
+            far.probe().unwrap();
+            let arrived = wait(|| far.arrivals().next());
+            let probe = arrived.probe;
+            assert_eq!((probe.kind, probe.number, probe.echoed_number), (Kind::Echo, 1, 0));
+            let sent = Duration::from_micros(probe.echoed_clock_us);
+            assert!(arrived.at >= sent && arrived.at - sent < Duration::from_secs(20));
+        });
+    }
+
+    #[test]
+    fn a_train_arrives_as_packets_that_say_which_they_are() {
+        with_pair(|mut near, mut far, door| {
+            far.knock(door).unwrap();
+            wait(|| near.address());
+            wait(|| far.address());
+            far.arrivals().for_each(drop);
+            near.train(44).unwrap();
+            let mut train = Vec::new();
+            wait(|| {
+                train.extend(far.arrivals());
+                (train.len() == 44).then_some(())
+            });
+            for (number, arrived) in (0..).zip(&train) {
+                assert_eq!((arrived.probe.kind, arrived.probe.number), (Kind::Train, number));
+                assert_eq!((arrived.probe.echoed_clock_us, arrived.len), (44, TRAIN_BYTES));
+            }
+        });
+    }
+
+    #[test]
+    fn strangers_are_not_answered_and_nobody_too_often() {
+        with_pair(|near, mut far, door| {
+            let stranger = UdpSocket::bind((HERE, 0)).unwrap();
+            stranger.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            let knock = Probe::new(Kind::Knock, SESSION, 0, 0);
+            let other = Probe::new(Kind::Knock, [9; 16], 0, 0);
+            for bytes in [knock.encode(&[3; 32]), other.encode(&KEY), [0; PROBE_BYTES]] {
+                stranger.send_to(&bytes, door).unwrap();
+                assert!(stranger.recv(&mut [0; 200]).is_err(), "answered");
+            }
+            assert_eq!(near.address(), None);
+            for _ in 0..2 * ECHOES_PER_SEC {
+                far.knock(door).unwrap();
+            }
+            wait(|| far.address());
+            thread::sleep(Duration::from_millis(200));
+            assert!(far.arrivals().count() <= ECHOES_PER_SEC as usize);
+        });
+    }
+}

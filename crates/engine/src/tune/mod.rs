@@ -1,0 +1,92 @@
+//! Steers the data connections of a session while it runs: the side that receives holds the windows
+//! and asks for a rate, the side that sends paces and tells how its connections do.
+//!
+//! What is decided, and why, is `bankfull_control::sobas`'s; this looks, asks and sets.
+
+mod receiver;
+mod sender;
+
+pub(crate) use receiver::Steering;
+pub(crate) use sender::Pacer;
+
+use crate::net::control::lock;
+use crate::net::probe::{ProbeLine, ProbePort};
+use bankfull_proto::wire::control::Sight;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How often connections are looked at, and probes sent. [SOBAS, section IV.B: 10 ms]
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How often a knock is repeated that was not answered, and how often in all. (ours: a round trip
+/// around the earth, three times)
+const KNOCK: (Duration, u32) = (Duration::from_millis(200), 4);
+
+/// A session's way to the other side beside its data.
+pub(crate) struct Probing {
+    pub(crate) line: ProbeLine,
+    /// Where to knock: the side that connects does.
+    pub(crate) door: Option<SocketAddr>,
+    /// The port, where it serves this session only and is to be run with it.
+    pub(crate) own: Option<Arc<ProbePort>>,
+}
+
+/// Whether data connections are steered.
+#[derive(Default)]
+pub(crate) enum Steer {
+    /// They are left to the kernel.
+    #[default]
+    Not,
+    /// With what datagrams tell, where they get through.
+    With(Option<Box<Probing>>),
+}
+
+/// What the control thread passes on to whoever steers.
+#[derive(Default)]
+pub(crate) struct Steered {
+    sight: Mutex<Option<Sight>>,
+    pace: Mutex<Option<Option<u64>>>,
+}
+
+impl Steered {
+    /// The sender has told how its connections do.
+    pub(crate) fn on_sight(&self, sight: Sight) {
+        *lock(&self.sight) = Some(sight);
+    }
+
+    /// The receiver asks for a rate in bytes per second.
+    pub(crate) fn on_pace(&self, bytes_per_sec: Option<u64>) {
+        *lock(&self.pace) = Some(bytes_per_sec);
+    }
+}
+
+/// Knocks until it is answered.
+struct Knocker {
+    door: Option<SocketAddr>,
+    next: Duration,
+    left: u32,
+}
+
+impl Knocker {
+    fn new(door: Option<SocketAddr>) -> Self {
+        Self { door, next: Duration::ZERO, left: KNOCK.1 }
+    }
+
+    /// Whether the other side is known by now.
+    fn look(&mut self, line: &mut ProbeLine, now: Duration) -> bool {
+        if line.address().is_some() {
+            return true;
+        }
+        if let Some(door) = self.door
+            && self.left > 0
+            && now >= self.next
+        {
+            self.next = now + KNOCK.0;
+            self.left -= 1;
+            // Where it cannot be sent, nothing comes back either.
+            let _ = line.knock(door);
+        }
+        false
+    }
+}

@@ -1,0 +1,220 @@
+//! The receiving side: looks at what comes, has the controller decide, holds the windows and asks
+//! the sender for a rate.
+
+use super::{Knocker, LOOK, Probing};
+use crate::driver::Latch;
+use crate::event::Event;
+use crate::net::control::{Outbox, lock};
+use crate::net::probe::Arrived;
+use crate::net::stream::Socket;
+use crate::session::{Session, Tally};
+use bankfull_control::sobas::capacity::{self, Arrival, Dispersion, TRAIN_PACKETS, TRAINS};
+use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
+use bankfull_control::{Bytes, Looks, Rate, holder, pacing};
+use bankfull_proto::wire::control::{Message, Pace, Sight};
+use bankfull_proto::wire::probe::Kind;
+use std::time::{Duration, Instant};
+
+/// The widest window of TCP: 65 535 bytes, scaled by 14 (RFC 7323 §2.3).
+const WINDOW_MAX: Bytes = Bytes(65_535 << 14);
+
+/// How long to wait for more of the trains after what came last. (ours: a whole one at 20 Mbit/s)
+const TRAINS_WAIT: Duration = Duration::from_millis(30);
+
+/// How long to wait for the first one. (ours: a long round trip and a half, and its queue)
+const PROBE_WAIT: Duration = Duration::from_millis(600);
+
+/// Longer round trips are a clock that was set. (ours)
+const RTT_MAX: Duration = Duration::from_secs(10);
+
+/// Headers of IPv4 and UDP, which a train's packets have on the line beside their bytes.
+const DATAGRAM_HEADERS: u64 = 28;
+
+/// Steers the connections of a session that receives.
+pub(crate) struct Steering<'a> {
+    session: &'a Session,
+    outbox: Outbox,
+    tally: &'a Tally<'a>,
+    probing: Option<Probing>,
+    sobas: Sobas,
+    began: Instant,
+    trains: Trains,
+    /// Echoes that came, and the highest number among them.
+    echoes: u64,
+    echo_max: u64,
+    reads: Looks,
+    /// What is held, and for how many connections.
+    held: Option<Decision>,
+    is_told: bool,
+    /// The counts at the end of the last look.
+    sight: Sight,
+    last: (Looks, Looks),
+}
+
+/// The packet trains of a session.
+#[derive(Default)]
+struct Trains {
+    arrivals: [Vec<Arrival>; TRAINS],
+    /// When the last packet came.
+    latest: Option<Duration>,
+    /// The last packet of the last train has come, or will not.
+    is_whole: bool,
+    is_over: bool,
+}
+
+impl<'a> Steering<'a> {
+    pub(crate) fn new(
+        session: &'a Session,
+        outbox: Outbox,
+        tally: &'a Tally<'a>,
+        probing: Option<Probing>,
+    ) -> Self {
+        // Without a way for datagrams there is nothing to wait for.
+        let probe_time = if probing.is_some() { PROBE_WAIT } else { Duration::ZERO };
+        let streams = crate::options::DEFAULT_STREAMS;
+        let config = Config { window_max: WINDOW_MAX, streams, probe_time };
+        Self {
+            session,
+            outbox,
+            tally,
+            probing,
+            sobas: Sobas::new(config),
+            began: Instant::now(),
+            trains: Trains::default(),
+            echoes: 0,
+            echo_max: 0,
+            reads: Looks::default(),
+            held: None,
+            is_told: false,
+            sight: Sight::default(),
+            last: Default::default(),
+        }
+    }
+
+    /// Runs until the session is over.
+    pub(crate) fn run(mut self, over: &Latch) {
+        let mut knocker = Knocker::new(self.probing.as_ref().and_then(|probing| probing.door));
+        while !over.wait(LOOK) {
+            let now = self.began.elapsed();
+            let mut rtt = None;
+            if let Some(Probing { line, .. }) = &mut self.probing {
+                if knocker.look(line, now) {
+                    let _ = line.probe();
+                }
+                let arrived: Vec<Arrived> = line.arrivals().collect();
+                for arrived in &arrived {
+                    rtt = self.take(arrived, now).or(rtt);
+                }
+            }
+            if let Some(rate) = self.trains.capacity(now) {
+                let decision = self.sobas.on_capacity(now, rate);
+                self.decided(decision);
+            }
+            let seen = self.look(now, rtt);
+            let decision = self.sobas.observe(&seen);
+            self.decided(decision);
+            self.hold();
+        }
+    }
+
+    /// A packet that came; the round trip that it tells.
+    fn take(&mut self, arrived: &Arrived, now: Duration) -> Option<Duration> {
+        let probe = &arrived.probe;
+        match probe.kind {
+            Kind::Echo => {
+                self.echoes += 1;
+                self.echo_max = self.echo_max.max(probe.number);
+                let sent = Duration::from_micros(probe.echoed_clock_us);
+                arrived.at.checked_sub(sent).filter(|&rtt| !rtt.is_zero() && rtt < RTT_MAX)
+            }
+            Kind::Train => {
+                self.trains.take(arrived, now);
+                None
+            }
+            Kind::Knock | Kind::Probe => None,
+        }
+    }
+
+    fn look(&mut self, now: Duration, rtt: Option<Duration>) -> Observation {
+        let mut received = Bytes(self.session.left_behind().0);
+        let (count, window) = (self.session.stream_count(), self.held.map(|held| held.window));
+        let window = window.map(|window| pacing::share_window(window, count as u32));
+        self.session.each_stream(|_, socket| {
+            let Some(info) = socket.info() else { return };
+            received += Bytes(info.bytes_received.unwrap_or_default());
+            let most = window.unwrap_or(Bytes(info.rcv_space.into())).0 / 2;
+            self.reads.add(socket.unread() > most);
+        });
+        if let Some(sight) = lock(&self.session.steered.sight).take() {
+            self.sight = sight;
+        }
+        let sends = Looks { count: self.sight.looks, held: self.sight.idle };
+        let rtt_there = self.sight.rtt_us.map(Duration::from_micros);
+        let seen = Observation {
+            now,
+            received,
+            // Without datagrams, TCP's round trip is the next best.
+            rtt: rtt.or(rtt_there.filter(|_| self.echoes == 0)),
+            probes_lost: (self.echo_max + u64::from(self.echoes > 0)).saturating_sub(self.echoes),
+            retransmits: self.sight.retransmits,
+            holder: holder(sends.since(self.last.0), self.reads.since(self.last.1)),
+        };
+        self.last = (sends, self.reads);
+        seen
+    }
+
+    fn decided(&mut self, decision: Option<Decision>) {
+        let Some(decision) = decision else { return };
+        self.held = Some(decision);
+        self.is_told = false;
+        self.tally.event(Event::Tuned(decision));
+    }
+
+    /// Asks for the rate, and sets the windows: again at every look, for the kernel raises them by
+    /// itself.
+    fn hold(&mut self) {
+        let Some(held) = self.held else { return };
+        if !self.is_told {
+            let bytes_per_sec = held.pacing.map(Rate::bytes_per_sec);
+            self.is_told = self.outbox.post_if_room(&Message::Pace(Pace { bytes_per_sec }));
+        }
+        let count = self.session.stream_count() as u32;
+        let share = pacing::share_window(held.window, count);
+        self.session.each_stream(|_, socket| {
+            let Socket::Tcp(tcp) = socket else { return };
+            // Segments may be larger than those of Ethernet, and two have to fit.
+            let least = socket.info().map_or(0, |info| 2 * u64::from(info.snd_mss));
+            let window = u32::try_from(share.0.max(least)).unwrap_or(u32::MAX);
+            // Where the kernel cannot, pacing is left.
+            let _ = bankfull_sys::hold_window(tcp, window);
+        });
+    }
+}
+
+impl Trains {
+    fn take(&mut self, arrived: &Arrived, now: Duration) {
+        self.latest = Some(now);
+        let train = usize::try_from(arrived.probe.echoed_number).ok();
+        let is_last = arrived.probe.number + 1 == arrived.probe.echoed_clock_us;
+        self.is_whole |= is_last && train == Some(TRAINS - 1);
+        let Some(train) = train.and_then(|train| self.arrivals.get_mut(train)) else { return };
+        if train.len() < TRAIN_PACKETS {
+            let bytes = Bytes(arrived.len as u64 + DATAGRAM_HEADERS);
+            train.push(Arrival { at: arrived.at, bytes });
+        }
+    }
+
+    /// What they tell, once: the rate of data.
+    fn capacity(&mut self, now: Duration) -> Option<Rate> {
+        let latest = self.latest.filter(|_| !self.is_over)?;
+        if !self.is_whole && now < latest + TRAINS_WAIT {
+            return None;
+        }
+        self.is_over = true;
+        let rates = self.arrivals.iter().filter_map(|train| match capacity::dispersion(train) {
+            Dispersion::Rate(rate) => Some(rate),
+            Dispersion::TooShort | Dispersion::TooFew => None,
+        });
+        capacity::capacity(&rates.collect::<Vec<_>>()).map(pacing::data_rate)
+    }
+}

@@ -1,0 +1,111 @@
+//! The sending side: paces its connections as it is asked to, sends packet trains when it knows
+//! where to, and tells how its connections do.
+
+use super::{Knocker, LOOK, Probing};
+use crate::driver::Latch;
+use crate::net::control::{Outbox, lock};
+use crate::net::stream::Socket;
+use crate::session::Session;
+use bankfull_control::Looks;
+use bankfull_control::sobas::capacity::{TRAIN_PACKETS, TRAINS};
+use bankfull_proto::wire::control::{Message, Sight};
+use std::time::{Duration, Instant};
+
+/// How often the receiver is told how the connections do. (ours: a window of the controller is
+/// longer on all but the shortest paths)
+const TELL: Duration = Duration::from_millis(20);
+
+/// A rate that holds nothing, but has TCP pace itself, slow start too: all ones would not.
+/// (sk_setsockopt, net/core/sock.c) Measured: unpaced CUBIC loses several times as much at the end
+/// of slow start where buffers are shallow.
+const FREE: u64 = u64::MAX - 1;
+
+/// Distance of packet trains. (ours: at 250 Mbit/s one has passed when the next comes)
+const TRAIN_DISTANCE: Duration = Duration::from_millis(3);
+
+/// Paces the connections of a session that sends.
+pub(crate) struct Pacer<'a> {
+    session: &'a Session,
+    outbox: Outbox,
+    probing: Option<Probing>,
+    looks: Looks,
+    /// What the receiver has asked for, of all connections together.
+    wanted: Option<u64>,
+}
+
+impl<'a> Pacer<'a> {
+    pub(crate) fn new(session: &'a Session, outbox: Outbox, probing: Option<Probing>) -> Self {
+        let looks = Looks::default();
+        Self { session, outbox, probing, looks, wanted: None }
+    }
+
+    /// Runs until the session is over.
+    pub(crate) fn run(mut self, over: &Latch) {
+        let began = Instant::now();
+        let mut knocker = Knocker::new(self.probing.as_ref().and_then(|probing| probing.door));
+        let (mut trains, mut told) = (0, Duration::ZERO);
+        loop {
+            let pause = if (1..TRAINS).contains(&trains) { TRAIN_DISTANCE } else { LOOK };
+            if over.wait(pause) {
+                return;
+            }
+            let now = began.elapsed();
+            if let Some(Probing { line, .. }) = &mut self.probing
+                && knocker.look(line, now)
+                && trains < TRAINS
+            {
+                trains += 1;
+                // Whatever does not arrive is left out of the estimate.
+                let _ = line.train(TRAIN_PACKETS as u32);
+            }
+            let sight = self.look();
+            if now >= told + TELL && sight.looks > 0 {
+                told = now;
+                self.outbox.post_if_room(&Message::Sight(sight));
+            }
+        }
+    }
+
+    /// Looks at all connections, and paces them.
+    fn look(&mut self) -> Sight {
+        if let Some(pace) = lock(&self.session.steered.pace).take() {
+            self.wanted = pace;
+        }
+        let mut busy = Vec::new();
+        let mut rtt: Option<Duration> = None;
+        let (_, mut retransmits) = self.session.left_behind();
+        self.session.each_stream(|number, socket| {
+            let Some(info) = socket.info() else { return };
+            let is_idle = info.notsent_bytes == Some(0);
+            self.looks.add(is_idle);
+            if !is_idle {
+                busy.push(number);
+            }
+            retransmits += u64::from(info.total_retrans);
+            if !info.rtt.is_zero() {
+                rtt = Some(rtt.map_or(info.rtt, |least| least.min(info.rtt)));
+            }
+        });
+        self.pace(&busy);
+        Sight {
+            retransmits,
+            looks: self.looks.count,
+            idle: self.looks.held,
+            rtt_us: rtt.and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),
+        }
+    }
+
+    /// Shares the rate among the connections that have something to send. One that has not gets
+    /// what it would have if all had: it may have in a moment.
+    fn pace(&self, busy: &[u32]) {
+        let count = self.session.stream_count();
+        self.session.each_stream(|number, socket| {
+            let among = if busy.contains(&number) { busy.len() } else { count };
+            let share = self.wanted.map_or(FREE, |bytes| bytes / among.max(1) as u64);
+            if let Socket::Tcp(tcp) = socket {
+                // Where the kernel cannot, it sends as without us.
+                let _ = bankfull_sys::set_pacing(tcp, Some(share));
+            }
+        });
+    }
+}
