@@ -31,6 +31,10 @@ const UDP_BUFFER: usize = 32 << 20;
 /// round trips)
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
+/// A source of datagrams that sends less than this share of what it should has failed. (ours: what
+/// is lost of a load between 0.95 and 1 would be taken for another)
+const SENT_SHARE_MIN: f64 = 0.95;
+
 /// How often a wait for data looks whether it must end. (ours: as short as nobody notices)
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -129,6 +133,7 @@ fn run_udp(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<
         (sent, counting.join().unwrap_or_else(|_| panicked()))
     });
     let (sent, received) = (sent?.iter().sum(), received?);
+    check_sent(sent, due_within(rate, job.time) * job.senders as u64, rate, job.senders)?;
     Ok(Figures {
         seconds: Some(job.time.as_secs_f64()),
         lost_share: Some(1.0 - received as f64 / (sent as f64).max(1.0)),
@@ -189,13 +194,35 @@ fn lost_of(sent: u64, fits: f64, behind: f64) -> f64 {
     1.0 - passed * (1.0 - behind)
 }
 
+/// Datagrams of one sender that are due within a time.
+fn due_within(rate: Rate, length: Duration) -> u64 {
+    (length.as_secs_f64() / distance(rate)).ceil() as u64
+}
+
+/// Seconds between two datagrams.
+fn distance(rate: Rate) -> f64 {
+    PACKET_BYTES as f64 * 8.0 / rate.bits_per_sec().max(1) as f64
+}
+
+/// Fails when too little was sent: what is lost of that tells nothing of the load that was asked
+/// for.
+fn check_sent(sent: u64, wanted: u64, rate: Rate, senders: usize) -> Result<()> {
+    if sent as f64 >= wanted as f64 * SENT_SHARE_MIN {
+        return Ok(());
+    }
+    let each = if senders > 1 { " from each sender" } else { "" };
+    let what =
+        format!("the source could not send {rate}{each}: {sent} of {wanted} datagrams in time");
+    Err(LabError::Command(UDP.name.to_owned(), what))
+}
+
 fn send_evenly(
     socket: &UdpSocket,
     rate: Rate,
     length: Duration,
     deadline: &Deadline<'_>,
 ) -> Result<u64> {
-    let distance = PACKET_BYTES as f64 * 8.0 / rate.bits_per_sec().max(1) as f64;
+    let distance = distance(rate);
     let data = [0x55; DATAGRAM_BYTES];
     let began = Instant::now();
     let mut sent = 0u64;
@@ -310,6 +337,16 @@ mod tests {
         assert!((lost_of(100, 75_000.0, 0.1) - 0.55).abs() < 1e-9);
         assert!((lost_of(10, 75_000.0, 0.1) - 0.1).abs() < 1e-9);
         assert!(lost_of(0, 75_000.0, 0.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_source_that_sends_far_less_than_it_should_has_failed() {
+        let rate = Rate::from_bits_per_sec(12e6);
+        assert_eq!(due_within(rate, Duration::from_secs(2)), 2000);
+        assert!(check_sent(2000, 2000, rate, 1).is_ok() && check_sent(1900, 2000, rate, 1).is_ok());
+        let error = check_sent(1899, 2000, rate, 1).unwrap_err().to_string();
+        let wanted = "the source could not send 12.0 Mbit/s: 1899 of 2000 datagrams in time";
+        assert!(error.contains(wanted), "{error}");
     }
 
     #[test]
