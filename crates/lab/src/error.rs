@@ -21,7 +21,8 @@ pub enum LabError {
     /// The request makes no sense.
     #[error("{0}")]
     Usage(String),
-    /// Connections cannot have the congestion control that was asked for: why, and the way out.
+    /// Connections cannot have the congestion control that was asked for: why, and what helps.
+    /// Whoever asked adds how to ask for none.
     #[error("{0}")]
     Congestion(String),
     /// A program that the lab needs failed: which, and what it said.

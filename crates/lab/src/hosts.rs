@@ -219,8 +219,7 @@ impl Hosts {
             Err(LabError::Command(_, said)) if said.contains("congestion") => {
                 let name = setup.congestion.as_deref().unwrap_or_default();
                 Err(LabError::Congestion(format!(
-                    "this kernel has no congestion control {name:?}: try `modprobe tcp_{name}`, or \
-                     leave it to the host with --congestion any"
+                    "this kernel has no congestion control {name:?}: try `modprobe tcp_{name}`"
                 )))
             }
             done => done.map(|()| tun),

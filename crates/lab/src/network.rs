@@ -1,6 +1,6 @@
 //! A network at work: hosts, the emulator between them, and whether a run on it may be believed.
 
-use crate::emulator::{Emulator, NOWHERE, Recording, Station};
+use crate::emulator::{Emulator, FlowKey, NOWHERE, Recording, Station};
 use crate::error::{LabError, Result};
 use crate::hosts::{Hosts, Setup};
 use bankfull_control::Bytes;
@@ -19,6 +19,13 @@ const LATENESS_RTT_SHARE: f64 = 0.02;
 /// After this, a network that has read no probe does not know how long packets wait. (ours: ten
 /// times the distance between probes)
 const PROBES_WAIT: Duration = Duration::from_millis(100);
+
+/// How long the first connection may take. (ours: the longest round trip that is allowed, and three
+/// tries of the first packet, which TCP makes within 3 s)
+const CONNECT_WAIT: Duration = Duration::from_secs(10);
+
+/// TCP's number in IP. (RFC 9293)
+const TCP: u8 = 6;
 
 /// What a network is like.
 #[derive(Debug, Clone)]
@@ -85,6 +92,8 @@ pub struct Network {
     rtt: Duration,
     buffer: Bytes,
     started: Instant,
+    /// The connection that told the congestion control.
+    own: Option<FlowKey>,
 }
 
 impl Network {
@@ -116,8 +125,11 @@ impl Network {
         let emulator = Emulator::start(stations, tuns, probes, plan.seed, plan.interval)
             .map_err(|e| LabError::io("cannot start the emulator", e))?;
         let buffer = plan.hosts.last().map(|(_, port)| port.buffer).unwrap_or_default();
-        let network = Self { hosts, emulator, count: setup.count, rtt: plan.rtt, buffer, started };
-        network.check_congestion(plan.congestion.as_deref())?;
+        let (count, rtt) = (setup.count, plan.rtt);
+        let mut network = Self { hosts, emulator, count, rtt, buffer, started, own: None };
+        if let Some(wanted) = &plan.congestion {
+            network.own = Some(network.check_congestion(wanted)?);
+        }
         Ok(network)
     }
 
@@ -155,42 +167,51 @@ impl Network {
     /// # Errors
     /// What ended the emulator before; when a host does not tell what it has dropped.
     pub fn stop(self) -> Result<Outcome> {
-        let Self { hosts, emulator, count, rtt, started, .. } = self;
+        let Self { hosts, emulator, count, rtt, started, own, .. } = self;
         let ran = started.elapsed();
         let unread: Result<u64> = (0..count).map(|host| hosts.unread(host)).sum();
         drop(hosts);
         let mut recording =
             emulator.stop().map_err(|e| LabError::io("the emulator has failed", e))?;
         recording.unread = unread?;
+        recording.own = own;
         Ok(Outcome { recording, rtt, ran })
     }
 
     /// A connection between two hosts must have the congestion control that was asked for: routes,
-    /// settings and programs overrule each other in ways that are easily missed.
-    fn check_congestion(&self, wanted: Option<&str>) -> Result<()> {
-        let Some(wanted) = wanted else { return Ok(()) };
+    /// settings and programs overrule each other in ways that are easily missed. Returns that
+    /// connection: it is no contender's.
+    fn check_congestion(&self, wanted: &str) -> Result<FlowKey> {
         let receiver = self.receiver();
         let listener =
             self.hosts.on(receiver, || TcpListener::bind((Hosts::address(receiver), 0)))?;
-        let failed = |e| LabError::io("cannot connect two hosts", e);
+        let failed = |e| {
+            let what = "the connection that reads the congestion control back cannot be made";
+            LabError::io(format!("{what} within {CONNECT_WAIT:?}"), e)
+        };
         let to = listener.local_addr().map_err(failed)?;
-        let used = self.hosts.on(0, || congestion_to(to))?;
-        if used == wanted {
-            return Ok(());
+        let (used, source_port) = self.hosts.on(0, || Ok(congestion_to(to)))?.map_err(failed)?;
+        if used != wanted {
+            let text = format!("connections use {used}, not {wanted}: load the module tcp_{wanted}");
+            return Err(LabError::Congestion(text));
         }
-        let text = format!(
-            "connections use {used}, not {wanted}: load the module tcp_{wanted}, or leave it to \
-             the host with --congestion any"
-        );
-        Err(LabError::Congestion(text))
+        Ok(FlowKey {
+            source: Hosts::address(0),
+            destination: Hosts::address(receiver),
+            protocol: TCP,
+            source_port,
+            destination_port: to.port(),
+        })
     }
 }
 
-fn congestion_to(address: SocketAddr) -> io::Result<String> {
+/// What a connection uses, and its port at the near side.
+fn congestion_to(address: SocketAddr) -> io::Result<(String, u16)> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    socket.connect_timeout(&address.into(), Duration::from_secs(10))?;
+    socket.connect_timeout(&address.into(), CONNECT_WAIT)?;
     let name = socket.tcp_congestion()?;
-    Ok(String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned())
+    let port = socket.local_addr()?.as_socket().map_or(0, |near| near.port());
+    Ok((String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned(), port))
 }
 
 /// What became of a run.

@@ -234,8 +234,9 @@ impl Spread {
 }
 
 impl NetworkFigures {
-    /// What an emulator saw; `rate` is that of the port towards the receiver. Cross traffic counts
-    /// for the queue and for what was dropped, but not for fairness.
+    /// What an emulator saw; `rate` is that of the port towards the receiver. TCP flows beside count
+    /// for the queue and for what was dropped, but not for fairness; cross traffic that is no
+    /// host's counts for the queue only.
     #[must_use]
     pub fn of(outcome: &Outcome, rate: Rate, senders: usize, retransmitted: Option<u64>) -> Self {
         let recording = &outcome.recording;
@@ -262,9 +263,11 @@ impl NetworkFigures {
 }
 
 /// Bytes that the flows of the senders brought to the receiver, by the flow's number; zero of those
-/// that are not theirs, or are not among those that carry data.
+/// that are not theirs, are the lab's own, or are not among those that carry data.
 fn data_flows(recording: &Recording, senders: usize) -> Vec<u64> {
-    let is_sender = |flow: &FlowKey| (0..senders).any(|at| Hosts::address(at) == flow.source);
+    let is_sender = |flow: &FlowKey| {
+        (0..senders).any(|at| Hosts::address(at) == flow.source) && recording.own != Some(*flow)
+    };
     let mut by_flow = vec![0; recording.flows.len()];
     for (flow, bytes) in recording.ports.last().into_iter().flatten().flat_map(|s| &s.flows) {
         if is_sender(&recording.flows[*flow]) {
@@ -407,6 +410,8 @@ mod tests {
         assert_eq!((found[0].from.as_str(), found[0].to.as_str()), ("10.77.0.1:7", "10.77.0.3:8"));
         assert_eq!((found[0].first, &found[0].bytes[..]), (1, &[500, 0, 100][..]));
         assert_eq!(Series::of(&recording, 2).flows.len(), 2, "a small one is left out");
+        let recording = Recording { own: Some(key(1)), ..recording };
+        assert_eq!(Series::of(&recording, 1).flows.len(), 0, "that of the lab is nobody's");
     }
 
     #[test]
@@ -433,5 +438,7 @@ mod tests {
         let unfair = fairness(&recording(&[300, 100, 1]), 1).unwrap();
         assert!((unfair - 0.8).abs() < 0.01, "{unfair}");
         assert_eq!(fairness(&recording(&[500, 1]), 1), None);
+        let with_own = Recording { own: Some(key), ..recording(&[500, 500]) };
+        assert_eq!(fairness(&with_own, 1), None, "the lab's own is no contender's");
     }
 }

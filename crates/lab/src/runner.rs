@@ -167,7 +167,8 @@ impl<'a> Runner<'a> {
             let figures = model(&jobs[0], &Deadline::new(self.signals, settings.run.limit))?;
             return Ok(RunResult { figures, ..RunResult::default() });
         }
-        let network = Network::start(&settings.plan(contender, seed)?)?;
+        let network = Network::start(&settings.plan(contender, seed)?)
+            .map_err(|error| of_contender(error, contender))?;
         let measured = measure(&network, settings, tool, &jobs, self.signals);
         let senders = 0..settings.senders.count;
         let retransmitted = senders.map(|host| network.hosts().retransmitted(host)).sum();
@@ -220,6 +221,17 @@ fn failed_run(error: LabError) -> Result<RunResult> {
     match error {
         LabError::NotRoot | LabError::Missing(..) | LabError::Usage(_) => Err(error),
         _ => Ok(RunResult { failed: Some(error.to_string()), ..RunResult::default() }),
+    }
+}
+
+/// Names the contender whose congestion control is missing, and what a scenario can say instead.
+fn of_contender(error: LabError, contender: &Contender) -> LabError {
+    match error {
+        LabError::Congestion(why) => LabError::Congestion(format!(
+            "contender {:?}: {why}, or leave it to the host with congestion = \"any\"",
+            contender.name
+        )),
+        other => other,
     }
 }
 

@@ -77,7 +77,12 @@ impl Flags {
 pub fn run(flags: &Flags) -> Result<ExitCode> {
     let path = flags.path.config()?;
     let signals = Signals::watch()?;
-    let network = Network::start(&flags.plan(&path))?;
+    let network = Network::start(&flags.plan(&path)).map_err(|error| match error {
+        LabError::Congestion(why) => {
+            LabError::Congestion(format!("{why}, or leave it to the host with --congestion any"))
+        }
+        other => other,
+    })?;
     let ran = run_on(&network, flags, &signals);
     let outcome = network.stop()?;
     let status = ran?;

@@ -37,6 +37,8 @@ pub struct Recording {
     pub interval: Duration,
     /// The flows that were seen, in the order of their coming.
     pub flows: Vec<FlowKey>,
+    /// A connection of the lab's own among them, which is nobody's data.
+    pub own: Option<FlowKey>,
     /// For each port its intervals, one after another.
     pub ports: Vec<Vec<Sample>>,
     /// For each port what became of everything.
