@@ -3,6 +3,7 @@
 use crate::emulator::{Emulator, FlowKey, NOWHERE, Recording, Station};
 use crate::error::{LabError, Result};
 use crate::hosts::{Hosts, Setup};
+use crate::text::short_time;
 use bankfull_control::Bytes;
 use bankfull_sim::{LinkConfig, PathConfig};
 use socket2::{Domain, Socket, Type};
@@ -192,7 +193,8 @@ impl Network {
         let to = listener.local_addr().map_err(failed)?;
         let (used, source_port) = self.hosts.on(0, || Ok(congestion_to(to)))?.map_err(failed)?;
         if used != wanted {
-            let text = format!("connections use {used}, not {wanted}: load the module tcp_{wanted}");
+            let text =
+                format!("connections use {used}, not {wanted}: load the module tcp_{wanted}");
             return Err(LabError::Congestion(text));
         }
         Ok(FlowKey {
@@ -235,7 +237,9 @@ impl Outcome {
         let late = self.recording.late(LATENESS_SHARE);
         if late > allowed {
             return Some(format!(
-                "1 % of the packets was read or delivered {late:?} late or more ({allowed:?} allowed)"
+                "1 % of the packets was read or delivered {} late or more ({} allowed)",
+                short_time(late),
+                short_time(allowed)
             ));
         }
         if self.recording.unread > 0 {

@@ -60,6 +60,13 @@ impl Signals {
         self.terms.load(Ordering::SeqCst) == 0
     }
 
+    /// The exit code of who was asked to end, by the shell's convention: 128 and the signal's
+    /// number.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        128 + if self.is_from_terminal() { SIGINT } else { SIGTERM } as u8
+    }
+
     /// Whether programs that run must be ended by force: the first Ctrl-C they see themselves, and
     /// end in their own way.
     #[must_use]

@@ -60,18 +60,43 @@ pub(crate) fn parse_time(text: &str) -> Parsed<Duration> {
     Duration::try_from_secs_f64(number * factor).map_err(|e| e.to_string())
 }
 
-/// `0.1%` or `0.001`.
-fn parse_share(text: &str) -> Parsed<f64> {
-    let (number, factor) = match text.strip_suffix('%') {
-        Some(number) => (number, 0.01),
-        None => (text, 1.0),
+/// Three digits of a time: `34.3 ms`, `525 us`.
+pub(crate) fn short_time(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    let (number, unit) = match seconds {
+        // What would be rounded to 1000 of a unit is 1 of the next.
+        _ if seconds < 0.999_5e-3 => (seconds * 1e6, "us"),
+        _ if seconds < 0.999_5 => (seconds * 1e3, "ms"),
+        _ => (seconds, "s"),
     };
-    let share = number.trim().parse::<f64>().map_err(|_| format!("{text:?} is no share"))? * factor;
-    if (0.0..=1.0).contains(&share) {
-        Ok(share)
-    } else {
-        Err(format!("{text:?} is no share: write 0.1% or 0.001"))
-    }
+    let digits = match number {
+        _ if number < 9.995 => 2,
+        _ if number < 99.95 => 1,
+        _ => 0,
+    };
+    let text = format!("{number:.digits$}");
+    let text =
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {unit}")
+}
+
+/// `0.1%`. A bare number is refused: some mean a share with it, others percent. Nothing is nothing
+/// in both.
+fn parse_share(text: &str) -> Parsed<f64> {
+    let wrong = || format!("{text:?} is no share: write 0.1%, up to 100%");
+    let bare = |number: f64| {
+        let percent = (number * 1e8).round() / 1e6;
+        format!("{text:?} may be {number}% or {percent}%: write the one that is meant")
+    };
+    let percent = match text.strip_suffix('%') {
+        Some(number) => number.trim().parse::<f64>().map_err(|_| wrong())?,
+        None => match text.trim().parse::<f64>().map_err(|_| wrong())? {
+            0.0 => 0.0,
+            number if number > 0.0 && number < 1.0 => return Err(bare(number)),
+            _ => return Err(wrong()),
+        },
+    };
+    if (0.0..=100.0).contains(&percent) { Ok(percent * 0.01) } else { Err(wrong()) }
 }
 
 /// `0.1%`: each segment for itself; `0.1%/20`: the same share, in clusters of 20 in the mean.
@@ -221,11 +246,29 @@ mod tests {
     }
 
     #[test]
+    fn times_are_told_in_three_digits() {
+        for (micros, text) in [
+            (0, "0 us"),
+            (525, "525 us"),
+            (1_000, "1 ms"),
+            (34_333, "34.3 ms"),
+            (20_000, "20 ms"),
+            (100_000, "100 ms"),
+            (999_900, "1 s"),
+            (1_234_567, "1.23 s"),
+        ] {
+            assert_eq!(short_time(Duration::from_micros(micros)), text);
+        }
+    }
+
+    #[test]
     fn what_is_none_is_refused() {
         for text in ["20", "ms", "-1s", "1e9s", ""] {
             assert!(parse_time(text).is_err(), "{text}");
         }
-        for text in ["2", "101%", "x", "1%/0", "1%/x", "100%/5", "60%/1"] {
+        let bare = parse_loss("0.1").unwrap_err();
+        assert_eq!(bare, "\"0.1\" may be 0.1% or 10%: write the one that is meant");
+        for text in ["2", "0.01/20", "-1%", "101%", "x", "1%/0", "1%/x", "100%/5", "60%/1"] {
             assert!(parse_loss(text).is_err(), "{text}");
         }
         for text in ["bdp", "-1bdp", "0bdp", "much"] {

@@ -22,6 +22,10 @@ pub struct Flags {
 /// # Errors
 /// When the directory cannot be read, or a scenario is wrong: after all others were told.
 pub fn run(flags: &Flags) -> Result<ExitCode> {
+    if !flags.dir.is_dir() {
+        let text = "no directory: list takes one with scenarios in it (default: experiments)";
+        return Err(LabError::Usage(format!("{} is {text}", flags.dir.display())));
+    }
     let mut files = Vec::new();
     find(&flags.dir, &mut files)
         .map_err(|e| LabError::io(format!("cannot read {}", flags.dir.display()), e))?;
@@ -69,5 +73,5 @@ fn line(file: &Path, scenario: &Scenario) -> String {
         1 => String::new(),
         count => format!("{count} conditions of "),
     };
-    format!("{}\n    {}\n    {conditions}{}", file.display(), scenario.title, names.join(", "))
+    format!("{}\n    {}\n    {conditions}{}", file.display(), scenario.title, names.join("; "))
 }

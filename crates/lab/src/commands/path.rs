@@ -6,11 +6,10 @@ use crate::network::{Network, Outcome, Plan};
 use crate::say;
 use crate::scenario::{ANY, PathSettings};
 use crate::signals::Signals;
-use crate::text::Cut;
+use crate::text::{Cut, short_time};
 use bankfull_control::Bytes;
 use bankfull_sim::PathConfig;
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -181,10 +180,7 @@ fn end(child: &mut Child) -> Option<ExitStatus> {
 /// The shell's convention: 128 and the signal's number.
 fn exit_code(status: Option<ExitStatus>, signals: &Signals) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
-    let Some(status) = status else {
-        let signal = if signals.is_from_terminal() { SIGINT } else { SIGTERM };
-        return ExitCode::from(128 + signal as u8);
-    };
+    let Some(status) = status else { return ExitCode::from(signals.exit_code()) };
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }
@@ -208,10 +204,10 @@ fn tell(path: &PathConfig, outcome: &Outcome) {
         ));
     }
     say(&format!(
-        "round trip {:?}, lateness p99 {:?}, max {:?}",
-        path.rtt(),
-        recording.late(0.99),
-        recording.late(1.0)
+        "round trip {}, lateness p99 {}, max {}",
+        short_time(path.rtt()),
+        short_time(recording.late(0.99)),
+        short_time(recording.late(1.0))
     ));
     if let Some(why) = outcome.void() {
         say(&format!("VOID, do not use the result: {why}"));

@@ -81,7 +81,13 @@ fn check_names(scenarios: &[Scenario], only: &[String]) -> Result<()> {
     let contenders = || conditions().flat_map(|condition| &condition.settings.contenders);
     match only.iter().find(|name| contenders().all(|contender| contender.name != **name)) {
         None => Ok(()),
-        Some(name) => Err(LabError::Usage(format!("no contender is called {name:?}"))),
+        Some(name) => {
+            let mut known: Vec<&str> = contenders().map(|one| one.name.as_str()).collect();
+            known.sort_unstable();
+            known.dedup();
+            let known = known.join("; ");
+            Err(LabError::Usage(format!("no contender is called {name:?}: there are {known}")))
+        }
     }
 }
 
@@ -105,7 +111,8 @@ fn runs(report: &Report) -> impl Iterator<Item = &RunResult> {
     conditions.flat_map(|c| &c.contenders).flat_map(|one| &one.runs)
 }
 
-/// Fails when something did not do what it should, was void to the end, or was interrupted.
+/// Fails when nothing was measured, something did not do what it should or was void to the end, or
+/// when somebody asked to end.
 fn verdict(report: &Report, signals: &Signals) -> ExitCode {
     let failed = runs(report).filter(|run| run.failed.is_some()).count();
     let void = runs(report).filter(|run| run.void.is_some() && run.failed.is_none()).count();
@@ -114,7 +121,11 @@ fn verdict(report: &Report, signals: &Signals) -> ExitCode {
     }
     if signals.count() > 0 {
         say("interrupted: what was measured by then is kept");
-        return ExitCode::from(130);
+        return ExitCode::from(signals.exit_code());
+    }
+    if runs(report).next().is_none() {
+        say("nothing was measured");
+        return ExitCode::FAILURE;
     }
     if failed + void > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

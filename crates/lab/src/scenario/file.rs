@@ -1,6 +1,7 @@
 //! Reads scenarios: what a file says goes over what its base says, and each value of an axis over
 //! both.
 
+use super::path::{RTT_MAX, too_long};
 use super::{Axis, Condition, Scenario, Settings};
 use crate::error::{LabError, Result};
 use crate::text::Parsed;
@@ -157,7 +158,11 @@ fn of<T: DeserializeOwned>(value: Value) -> Parsed<T> {
 
 /// What the types cannot say.
 fn check(settings: &mut Settings) -> Parsed<()> {
-    settings.path.config().map_err(|e| e.to_string())?;
+    let path = settings.path.config().map_err(|e| e.to_string())?;
+    let rtt = path.rtt().saturating_add(settings.senders.delay);
+    if rtt > RTT_MAX {
+        return Err(too_long(rtt).to_string());
+    }
     if settings.contenders.is_empty() {
         return Err("it has no contender".to_owned());
     }

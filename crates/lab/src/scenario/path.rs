@@ -1,7 +1,7 @@
 //! The path of a scenario, or of `bankfull-lab path`: a preset, and what changes it.
 
 use crate::error::{LabError, Result};
-use crate::text::{Buffer, Cut, field, parse_cross, parse_cut, parse_loss, parse_time};
+use crate::text::{Buffer, Cut, field, parse_cross, parse_cut, parse_loss, parse_time, short_time};
 use bankfull_control::{Bytes, Rate};
 use bankfull_sim::{Cross, Loss, PathConfig, presets};
 use clap::Args;
@@ -11,6 +11,10 @@ use std::time::Duration;
 /// The least that a queue holds: one packet of Ethernet. A smaller one lets no full segment pass.
 /// (RFC 894)
 const BUFFER_MIN: Bytes = Bytes(1500);
+
+/// The longest round trip: by it a connection is made within the 10 s that are waited for one. (ours:
+/// to the moon and back it is 2.6 s)
+pub(super) const RTT_MAX: Duration = Duration::from_secs(5);
 
 /// What a path is like, as flags and in scenarios.
 #[derive(Debug, Clone, Default, Args, Deserialize)]
@@ -78,12 +82,11 @@ impl PathSettings {
                 (rate.or(preset_rate).unwrap_or_default(), rtt.unwrap_or(preset_rtt))
             }
             (Some(rate), Some(rtt), None) => (rate, rtt),
-            _ => {
-                return Err(LabError::Usage(
-                    "a path needs a rate and a round trip (rtt), or a preset".to_owned(),
-                ));
-            }
+            (rate, rtt, None) => return Err(incomplete(rate.is_some(), rtt.is_some())),
         };
+        if rtt > RTT_MAX {
+            return Err(too_long(rtt));
+        }
         if rate.bits_per_sec() == 0 {
             return Err(LabError::Usage("the rate of a path must be above zero".to_owned()));
         }
@@ -100,6 +103,21 @@ impl PathSettings {
         path.forward.cross = self.cross.unwrap_or_default();
         Ok(path)
     }
+}
+
+fn incomplete(has_rate: bool, has_rtt: bool) -> LabError {
+    let missing = match (has_rate, has_rtt) {
+        (true, _) => "it has no round trip (rtt)",
+        (_, true) => "it has no rate",
+        _ => "it has neither",
+    };
+    let text = format!("a path needs a rate and a round trip (rtt), or a preset: {missing}");
+    LabError::Usage(text)
+}
+
+pub(super) fn too_long(rtt: Duration) -> LabError {
+    let (rtt, most) = (short_time(rtt), short_time(RTT_MAX));
+    LabError::Usage(format!("a round trip of {rtt} is too long: {most} at most"))
 }
 
 fn too_small(buffer: Buffer, bytes: Bytes) -> LabError {
@@ -151,7 +169,10 @@ mod tests {
     #[test]
     fn what_is_missing_or_unknown_is_named() {
         for (text, words) in [
-            ("rate = '1gbit'", "rtt"),
+            ("rate = '1gbit'", "it has no round trip (rtt)"),
+            ("rtt = '1ms'", "it has no rate"),
+            ("loss = '1%'", "it has neither"),
+            ("rate = '1gbit'\nrtt = '30s'", "a round trip of 30 s is too long: 5 s at most"),
             ("preset = 'moon'", "continental"),
             ("rate = '0gbit'\nrtt = '1ms'", "above zero"),
             ("rate = '1gbit'\nrtt = '1us'", "125 bytes (1bdp) holds no packet of 1500 bytes"),
