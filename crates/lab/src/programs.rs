@@ -17,8 +17,11 @@ const LISTEN_WAIT: Duration = Duration::from_secs(10);
 /// How often a wait looks again. (ours: the error of a measured time)
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What a program said last is told up to this length. (ours: two lines of a terminal)
+/// What a program said is told up to this length. (ours: two lines of a terminal)
 const SAID_MAX: usize = 200;
+
+/// A line with one of these says what went wrong; others are usage, or what came of it.
+const ERRORS: [&str; 3] = ["error", "invalid", "unknown"];
 
 /// Servers at the receiver; they end with the value.
 #[derive(Debug, Default)]
@@ -77,7 +80,7 @@ impl Servers {
     fn ended(&mut self) -> Option<String> {
         self.started.iter_mut().find_map(|server| {
             let status = server.child.try_wait().ok().flatten()?;
-            Some(format!("server of {}: {status}: {}", server.tool, last_words(&server.error)))
+            Some(format!("server of {}: {status}: {}", server.tool, error_line(&server.error)))
         })
     }
 }
@@ -195,23 +198,31 @@ fn moved(jobs: &[Job<'_>], took: Duration) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Its last error; some programs tell errors where they tell all else.
+/// Its error; some programs tell errors where they tell all else.
 fn words_of(error: &Path, out: &Path) -> String {
     let has_words = fs::metadata(error).is_ok_and(|meta| meta.len() > 0);
     if has_words {
-        return last_words(error);
+        return error_line(error);
     }
     let text = fs::read_to_string(out).unwrap_or_default();
     let told: Option<serde_json::Value> = serde_json::from_str(&text).ok();
     let told = told.and_then(|told| told["error"].as_str().map(str::to_owned));
-    told.unwrap_or_else(|| last_words(out))
+    told.unwrap_or_else(|| error_line(out))
 }
 
-/// The last line that a program has said, cut short.
-fn last_words(file: &Path) -> String {
+/// The first line of what a program has said that tells of an error, else the first that is no
+/// warning, else the first; cut short.
+fn error_line(file: &Path) -> String {
     let text = fs::read(file).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("no word");
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_error = |line: &&str| {
+        let line = line.to_ascii_lowercase();
+        ERRORS.iter().any(|word| line.contains(word))
+    };
+    let is_no_warning = |line: &&str| !line.to_ascii_lowercase().contains("warning");
+    let line = lines().find(is_error).or_else(|| lines().find(is_no_warning));
+    let line = line.or_else(|| lines().next()).unwrap_or("no word");
     line.chars().filter(|c| !c.is_control()).take(SAID_MAX).collect()
 }
 
@@ -220,7 +231,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_has_ended_is_told_with_its_last_words() {
+    fn of_what_a_program_said_the_line_with_the_error_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("said");
+        for (said, wanted) in [
+            ("iperf3: unrecognized option\nUsage: x\niperf3: parameter ERROR\n", "parameter ERROR"),
+            ("Usage: iperf3 [options]\nTry `--help`\n", "Usage: iperf3"),
+            ("Warning: added to known hosts\n\nno route to host\n", "no route to host"),
+            ("warning: only\n", "warning: only"),
+            ("", "no word"),
+        ] {
+            fs::write(&file, said).unwrap();
+            assert!(error_line(&file).contains(wanted), "{}", error_line(&file));
+        }
+    }
+
+    #[test]
+    fn a_server_that_has_ended_is_told_with_its_error() {
         let dir = tempfile::tempdir().unwrap();
         let error = dir.path().join("server.err");
         let start = |line: &str| {
@@ -232,9 +259,9 @@ mod tests {
         let id = servers.started[0].child.id();
         drop(servers);
         assert!(!Path::new(&format!("/proc/{id}")).exists(), "it has ended, and was waited for");
-        let mut servers = start("echo first >&2; echo the port is taken >&2; exit 3");
+        let mut servers = start("echo begun >&2; echo error: the port is taken >&2; exit 3");
         let _ = servers.started[0].child.wait();
         let how = servers.ended().unwrap();
-        assert_eq!(how, "server of it: exit status: 3: the port is taken");
+        assert_eq!(how, "server of it: exit status: 3: error: the port is taken");
     }
 }

@@ -22,6 +22,13 @@ const CONDITIONS_MAX: usize = 1000;
 /// counted up with them, and addresses of the lab are 65 533)
 const CONNECTIONS_MAX: usize = 10_000;
 
+/// What a file may say at its top: what belongs to the file, and the fields of [`Settings`].
+const TOP_KEYS: [&str; 9] =
+    ["title", "extends", "path", "senders", "cross-tcp", "data", "run", "contender", "sweep"];
+
+/// Those of them that are lists of tables.
+const LISTS: [&str; 3] = ["contender", "sweep", "cross-tcp"];
+
 /// Reads a scenario.
 ///
 /// # Errors
@@ -37,6 +44,12 @@ pub fn read(file: &Path) -> Result<Scenario> {
     let is_twice = |(at, axis): &(usize, &Axis)| axes[..*at].iter().any(|one| one.key == axis.key);
     if let Some((_, axis)) = axes.iter().enumerate().find(is_twice) {
         return Err(wrong(format!("there are two sweeps of {}", axis.key)));
+    }
+    let first = |axis: &Axis| axis.key.split('.').next().map(str::to_owned).unwrap_or_default();
+    if let Some(axis) = axes.iter().find(|axis| LISTS.contains(&first(axis).as_str())) {
+        let text =
+            format!("the sweep of {}: lists cannot be swept ({})", axis.key, LISTS.join(", "));
+        return Err(wrong(text));
     }
     if let Some(axis) = axes.iter().find(|axis| axis.values.is_empty()) {
         return Err(wrong(format!("the sweep of {} has no values", axis.key)));
@@ -56,9 +69,10 @@ pub fn read(file: &Path) -> Result<Scenario> {
 fn with_bases(file: &Path) -> Result<Table> {
     let mut merged = Table::new();
     let mut next = Some(file.to_owned());
+    let mut asked_by: Option<PathBuf> = None;
     for _ in 0..BASES_MAX {
         let Some(current) = next else { return Ok(merged) };
-        let mut table = table_of(&current)?;
+        let mut table = table_of(&current, asked_by.as_deref())?;
         next = match table.remove("extends") {
             Some(Value::String(base)) => Some(beside(&current, &base)),
             Some(_) => {
@@ -67,17 +81,35 @@ fn with_bases(file: &Path) -> Result<Table> {
             }
             None => None,
         };
+        asked_by = Some(current);
         merged = over(merged, table);
     }
     Err(LabError::Usage(format!("{}: its bases extend each other", file.display())))
 }
 
-fn table_of(file: &Path) -> Result<Table> {
-    let text = fs::read_to_string(file)
-        .map_err(|e| LabError::io(format!("cannot read {}", file.display()), e))?;
-    text.parse().map_err(|e: toml::de::Error| {
-        LabError::Usage(format!("{}: {}", file.display(), e.to_string().trim_end()))
-    })
+/// What a file says; as a base, `asked_by` extends it.
+fn table_of(file: &Path, asked_by: Option<&Path>) -> Result<Table> {
+    let wrong = |text: &str| LabError::Usage(format!("{}: {text}", file.display()));
+    let text = fs::read_to_string(file).map_err(|e| {
+        let what = match asked_by {
+            None => format!("cannot read {}", file.display()),
+            Some(by) => format!(
+                "cannot read {}, which {} extends (the name is relative to that file)",
+                file.display(),
+                by.display()
+            ),
+        };
+        LabError::io(what, e)
+    })?;
+    let table: Table =
+        text.parse().map_err(|e: toml::de::Error| wrong(e.to_string().trim_end()))?;
+    if let Some(key) = table.keys().find(|key| !TOP_KEYS.contains(&key.as_str())) {
+        return Err(wrong(&format!("unknown field {key:?}: choose {}", TOP_KEYS.join(", "))));
+    }
+    if let Some(key) = LISTS.iter().find(|key| table.get(**key).is_some_and(Value::is_table)) {
+        return Err(wrong(&format!("[{key}] is a list: write [[{key}]]")));
+    }
+    Ok(table)
 }
 
 fn beside(file: &Path, name: &str) -> PathBuf {
@@ -204,9 +236,14 @@ fn check_counts(settings: &Settings) -> Parsed<()> {
     }
     for one in &settings.contenders {
         let is_load = one.load().is_finite() && one.load() > 0.0;
-        if !is_load || one.streams == Some(0) || one.rounds() == 0 || one.block().0 == 0 {
-            let text = "load, streams, rounds and block must be above zero";
-            return Err(format!("contender {:?}: {text}", one.name));
+        let zeros = [
+            ("load", !is_load),
+            ("streams", one.streams == Some(0)),
+            ("rounds", one.rounds() == 0),
+            ("block", one.block().0 == 0),
+        ];
+        if let Some((field, _)) = zeros.iter().find(|(_, is_zero)| *is_zero) {
+            return Err(format!("contender {:?}: {field} must be above zero", one.name));
         }
         let connections = senders.count.saturating_mul(one.streams.unwrap_or(1));
         if connections > CONNECTIONS_MAX {
@@ -271,7 +308,14 @@ mod tests {
             ("contender = []", "no contender"),
             ("[run]\nrepetitions = 0", "above zero"),
             ("[run]\ntime = '0s'", "above zero"),
-            ("[[contender]]\ntool = 'udp'\nload = 0.0", "above zero"),
+            ("[[contender]]\ntool = 'udp'\nload = 0.0", "load must be above zero"),
+            ("[[contender]]\ntool = 'tcp'\nstreams = 0", "\"tcp\": streams must be above zero"),
+            ("[paths]", "unknown field \"paths\": choose title, extends, path"),
+            ("[sweep]\nkey = 'run.seed'", "write [[sweep]]"),
+            ("[cross-tcp]\nflows = 1", "write [[cross-tcp]]"),
+            ("[[sweep]]\nkey = 'contender.streams'\nvalues = [1]", "lists cannot be swept"),
+            ("[senders]\ndelay = '6s'", "a round trip of 6.02 s is too long"),
+            ("[path]\nloss = '0.1'", "0.1% or 10%"),
             ("[[sweep]]\nkey = 'path.rtt'\nvalues = []", "no values"),
             ("[[sweep]]\nkey = 'title.x'\nvalues = [1]", "title.x: title is no table"),
             ("[[sweep]]\nkey = 'path.rtt.x'\nvalues = [1]\n[path]\nrtt = '1ms'", "path.rtt.x: rtt"),
@@ -300,6 +344,9 @@ mod tests {
             let error = read_texts(&[("mine.toml", &text), BASE]).unwrap_err().to_string();
             assert!(error.contains("mine.toml") && error.contains(words), "{error}");
         }
+        let gone = ("mine.toml", "extends = 'gone.toml'");
+        let error = read_texts(&[gone]).unwrap_err().to_string();
+        assert!(error.contains("gone.toml, which") && error.contains("mine.toml"), "{error}");
         let missing = read(Path::new("nowhere.toml")).unwrap_err().to_string();
         assert!(missing.contains("nowhere.toml"), "{missing}");
     }
