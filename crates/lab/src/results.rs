@@ -112,7 +112,7 @@ pub struct RunResult {
 pub struct NetworkFigures {
     /// TCP segments that senders sent again; nothing when a host does not tell.
     pub retransmitted: Option<u64>,
-    /// Segments dropped for want of room in the queue.
+    /// Segments of the hosts that were dropped for want of room in the queue.
     pub dropped: u64,
     /// Segments lost on the line.
     pub lost: u64,
@@ -234,9 +234,9 @@ impl Spread {
 }
 
 impl NetworkFigures {
-    /// What an emulator saw; `rate` is that of the port towards the receiver. TCP flows beside count
-    /// for the queue and for what was dropped, but not for fairness; cross traffic that is no
-    /// host's counts for the queue only.
+    /// What an emulator saw; `rate` is that of the port towards the receiver. TCP flows beside
+    /// count for the queue and for what was dropped, but not for fairness; cross traffic that is
+    /// no host's counts for the queue only.
     #[must_use]
     pub fn of(outcome: &Outcome, rate: Rate, senders: usize, retransmitted: Option<u64>) -> Self {
         let recording = &outcome.recording;

@@ -141,7 +141,10 @@ fn condition(table: &Table, axes: &[Axis], number: usize) -> Parsed<Condition> {
         values.insert(
             0,
             text_of(&value).ok_or_else(|| {
-                format!("the sweep of {} takes texts, numbers and tables of them", axis.key)
+                format!(
+                    "the sweep of {}: lists cannot be swept, only texts, numbers and tables",
+                    axis.key
+                )
             })?,
         );
         set(&mut table, &axis.key, value)
@@ -314,6 +317,7 @@ mod tests {
             ("[sweep]\nkey = 'run.seed'", "write [[sweep]]"),
             ("[cross-tcp]\nflows = 1", "write [[cross-tcp]]"),
             ("[[sweep]]\nkey = 'contender.streams'\nvalues = [1]", "lists cannot be swept"),
+            ("[[sweep]]\nkey = 'path.rtt'\nvalues = [['1ms']]", "lists cannot be swept, only"),
             ("[senders]\ndelay = '6s'", "a round trip of 6.02 s is too long"),
             ("[path]\nloss = '0.1'", "0.1% or 10%"),
             ("[[sweep]]\nkey = 'path.rtt'\nvalues = []", "no values"),

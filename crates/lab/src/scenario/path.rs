@@ -12,8 +12,8 @@ use std::time::Duration;
 /// (RFC 894)
 const BUFFER_MIN: Bytes = Bytes(1500);
 
-/// The longest round trip: by it a connection is made within the 10 s that are waited for one. (ours:
-/// to the moon and back it is 2.6 s)
+/// The longest round trip: across it a connection is made within the 10 s that are waited for one.
+/// (ours: to the moon and back it is 2.6 s)
 pub(super) const RTT_MAX: Duration = Duration::from_secs(5);
 
 /// What a path is like, as flags and in scenarios.
