@@ -216,7 +216,7 @@ fn a_summary_for_people_says_what_happened() {
     assert!(plan.out.contains("large (3.0 MiB)\n"), "{}", plan.out);
     let first = copy(&["-v"]).err;
     for words in
-        ["connected to a daemon, encrypted", "copied 3 files, 3.0 MiB in ", "over 4 streams"]
+        ["connected to a daemon, encrypted", "copied 3 files, 3.0 MiB in ", "goodput over "]
     {
         assert!(first.contains(words), "{words} is not in {first}");
     }

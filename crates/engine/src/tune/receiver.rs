@@ -46,6 +46,8 @@ pub(crate) struct Steering<'a> {
     /// What is held, and for how many connections.
     held: Option<Decision>,
     is_told: bool,
+    /// Windows are not held, nor were they since.
+    is_open: bool,
     /// The counts at the end of the last look.
     sight: Sight,
     last: (Looks, Looks),
@@ -86,6 +88,7 @@ impl<'a> Steering<'a> {
             reads: Looks::default(),
             held: None,
             is_told: false,
+            is_open: true,
             sight: Sight::default(),
             last: Default::default(),
         }
@@ -178,6 +181,12 @@ impl<'a> Steering<'a> {
             let bytes_per_sec = held.pacing.map(Rate::bytes_per_sec);
             self.is_told = self.outbox.post_if_room(&Message::Pace(Pace { bytes_per_sec }));
         }
+        // Once they are open they stay so.
+        let is_open = held.window >= WINDOW_MAX;
+        if is_open && self.is_open {
+            return;
+        }
+        self.is_open = is_open;
         let count = self.session.stream_count() as u32;
         let share = pacing::share_window(held.window, count);
         self.session.each_stream(|_, socket| {

@@ -20,6 +20,10 @@ const TELL: Duration = Duration::from_millis(20);
 /// of slow start where buffers are shallow.
 const FREE: u64 = u64::MAX - 1;
 
+/// Only where a round trip takes as long as this. (ours: handshakes of busy hosts take some
+/// milliseconds, and on a local network pacing costs more than it saves)
+const FREE_RTT: Duration = Duration::from_millis(5);
+
 /// Distance of packet trains. (ours: at 250 Mbit/s one has passed when the next comes)
 const TRAIN_DISTANCE: Duration = Duration::from_millis(3);
 
@@ -72,7 +76,8 @@ impl<'a> Pacer<'a> {
             self.wanted = pace;
         }
         let mut busy = Vec::new();
-        let mut rtt: Option<Duration> = None;
+        let (mut rtt, mut rtt_min): (Option<Duration>, Option<Duration>) = (None, None);
+        let least = |a: Option<Duration>, b| Some(a.map_or(b, |a: Duration| a.min(b)));
         let (_, mut retransmits) = self.session.left_behind();
         self.session.each_stream(|number, socket| {
             let Some(info) = socket.info() else { return };
@@ -83,10 +88,11 @@ impl<'a> Pacer<'a> {
             }
             retransmits += u64::from(info.total_retrans);
             if !info.rtt.is_zero() {
-                rtt = Some(rtt.map_or(info.rtt, |least| least.min(info.rtt)));
+                rtt = least(rtt, info.rtt);
+                rtt_min = least(rtt_min, info.min_rtt.unwrap_or(info.rtt));
             }
         });
-        self.pace(&busy);
+        self.pace(&busy, rtt_min);
         Sight {
             retransmits,
             looks: self.looks.count,
@@ -96,8 +102,12 @@ impl<'a> Pacer<'a> {
     }
 
     /// Shares the rate among the connections that have something to send. One that has not gets
-    /// what it would have if all had: it may have in a moment.
-    fn pace(&self, busy: &[u32]) {
+    /// what it would have if all had: it may have in a moment. Over a short path TCP is left as it
+    /// is until it is asked for a rate: once it paces itself, it does so for good.
+    fn pace(&self, busy: &[u32], rtt_min: Option<Duration>) {
+        if self.wanted.is_none() && rtt_min.is_none_or(|rtt| rtt < FREE_RTT) {
+            return;
+        }
         let count = self.session.stream_count();
         self.session.each_stream(|number, socket| {
             let among = if busy.contains(&number) { busy.len() } else { count };

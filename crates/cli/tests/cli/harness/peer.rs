@@ -107,13 +107,13 @@ impl Peer {
         self.wire = Box::new(io::Cursor::new(Vec::new()));
     }
 
-    /// The next message that is no sign of life; `None` when the connection was closed.
+    /// The next message that is neither a sign of life nor about the path; `None` when the connection was closed.
     pub(crate) fn receive(&mut self) -> Option<Message> {
         let mut buffer = vec![0; 64 << 10];
         loop {
             while let Some(frame) = self.frames.next_frame().unwrap() {
                 match control::decode(frame).unwrap() {
-                    Message::Ping => {}
+                    Message::Ping | Message::Pace(_) | Message::Sight(_) => {}
                     message => return Some(message),
                 }
             }
