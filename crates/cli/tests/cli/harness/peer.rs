@@ -107,7 +107,8 @@ impl Peer {
         self.wire = Box::new(io::Cursor::new(Vec::new()));
     }
 
-    /// The next message that is neither a sign of life nor about the path; `None` when the connection was closed.
+    /// The next message that is neither a sign of life nor about the path; `None` when the
+    /// connection was closed.
     pub(crate) fn receive(&mut self) -> Option<Message> {
         let mut buffer = vec![0; 64 << 10];
         loop {
