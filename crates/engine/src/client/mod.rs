@@ -183,14 +183,7 @@ fn run_greeted(
     let session = Arc::new(Session::default());
     session.on_stop(std::mem::replace(&mut far.wake, Box::new(|| {})));
     if !transfer.encryption && !welcome.plain_allowed {
-        return Err(Error::new(
-            ErrorKind::Refused,
-            format!(
-                "{} does not allow data without encryption: leave out --no-encryption, or start \
-                 it with --allow-no-encryption",
-                far.peer
-            ),
-        ));
+        return Err(plain_refused(&far.peer));
     }
     let streams = request.streams();
     let open = (!asked).then(|| request.open(streams(rtt)));
@@ -243,6 +236,16 @@ fn run_greeted(
     };
     let channel = Channel { reader: far.reader, output: far.output, outbox, close: far.close };
     drive.run(channel, part, Streams::Connect { connector: Arc::new(connector), count, ready })
+}
+
+fn plain_refused(peer: &str) -> Error {
+    Error::new(
+        ErrorKind::Refused,
+        format!(
+            "{peer} does not allow data without encryption: leave out --no-encryption, or start it \
+             with --allow-no-encryption"
+        ),
+    )
 }
 
 /// The way for datagrams to where the data connections go, unless they go through ssh.

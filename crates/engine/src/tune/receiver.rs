@@ -43,8 +43,9 @@ pub(crate) struct Steering<'a> {
     echoes: u64,
     echo_max: u64,
     reads: Looks,
-    /// What is held, and for how many connections.
+    /// What is held, of all connections together.
     held: Option<Decision>,
+    /// The sender has been asked for its rate.
     is_told: bool,
     /// Windows are not held, nor were they since.
     is_open: bool,
