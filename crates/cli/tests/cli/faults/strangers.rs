@@ -178,9 +178,9 @@ fn before_it_is_known_who_a_client_is_it_may_not_take_long() {
     });
     let started = Instant::now();
     for socket in [&mut silent, &mut slow] {
-        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let _ = socket.read_to_end(&mut Vec::new());
-        assert!(started.elapsed() < Duration::from_secs(15), "it took {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(45), "it took {:?}", started.elapsed());
     }
     dripping.join().unwrap();
     check_alive(&mut daemon);
