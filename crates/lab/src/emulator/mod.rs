@@ -19,9 +19,6 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::net::UdpSocket;
@@ -43,9 +40,6 @@ const COPY_BYTES_MAX: usize = PACKET_BYTES_MAX / 2;
 
 /// Longest wait before looking whether to stop or to cut.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// Stands for the timer where events say which host it is.
-const TIMER: u64 = u64::MAX;
 
 /// Shortest wait worth a system call. (ours: what the calls take)
 const WAIT_MIN: Duration = Duration::from_micros(5);
@@ -138,9 +132,6 @@ struct Loop {
     fabric: Fabric,
     tuns: Vec<File>,
     epoll: OwnedFd,
-    /// Wakes the wait when the next thing is due: a time-out of `epoll_wait` is in whole
-    /// milliseconds (epoll_wait(2)).
-    timer: OwnedFd,
     started: Instant,
     buffer: Vec<u8>,
 }
@@ -152,14 +143,8 @@ impl Loop {
             let data = epoll::EventData::new_u64(at as u64);
             epoll::add(&epoll, tun, data, epoll::EventFlags::IN)?;
         }
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        let data = epoll::EventData::new_u64(TIMER);
-        // Edges, so that it need not be read.
-        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&epoll, &timer, data, edges)?;
         let buffer = Vec::with_capacity(PACKET_BYTES_MAX);
-        Ok(Self { fabric, tuns, epoll, timer, started, buffer })
+        Ok(Self { fabric, tuns, epoll, started, buffer })
     }
 
     fn run(mut self, shared: &Shared) -> io::Result<Recording> {
@@ -177,10 +162,7 @@ impl Loop {
             self.wait(&mut events)?;
             for event in events.drain(..) {
                 let event: epoll::Event = event;
-                match event.data.u64() {
-                    TIMER => {}
-                    host => self.read_from(host as usize)?,
-                }
+                self.read_from(event.data.u64() as usize)?;
             }
         }
         Ok(self.fabric.finish())
@@ -190,16 +172,14 @@ impl Loop {
         self.started.elapsed()
     }
 
-    /// Waits for packets, but not beyond what is due next.
+    /// Waits for packets, but not beyond what is due next. (In nanoseconds, for which rustix's
+    /// feature `linux_5_11` stands: epoll_pwait2. Without it they are whole milliseconds.)
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let until_next =
             self.fabric.next_at().map_or(LOOK, |at| at.saturating_sub(self.now()).min(LOOK));
         let mut timeout = Timespec::default();
         if until_next >= WAIT_MIN {
-            let value = Timespec { tv_sec: 0, tv_nsec: until_next.subsec_nanos().into() };
-            let once = Itimerspec { it_interval: Timespec::default(), it_value: value };
-            timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
-            timeout.tv_sec = 1;
+            timeout.tv_nsec = until_next.subsec_nanos().into();
         }
         match epoll::wait(&self.epoll, spare_capacity(events), Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
