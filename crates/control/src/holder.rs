@@ -30,7 +30,9 @@ impl Looks {
         }
     }
 
-    fn share(self) -> f64 {
+    /// The share of them that had what it should not, 0 to 1; 0 where there were none.
+    #[must_use]
+    pub fn share(self) -> f64 {
         if self.count == 0 { 0.0 } else { self.held as f64 / self.count as f64 }
     }
 }

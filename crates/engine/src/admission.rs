@@ -17,8 +17,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a client may take to authenticate and to say what it wants, however slowly it sends.
-/// (ours: a path that is cut for 5 s is tried again up to 11 s after the cut began, and 23 s after it
-/// when that is lost, too. OpenSSH's LoginGraceTime is 120 s for people who type; nobody types here.)
+/// (ours: a path that is cut for 5 s is tried again up to 11 s after the cut began, and 23 s after
+/// it when that is lost, too. OpenSSH's LoginGraceTime is 120 s for people who type; nobody types
+/// here.)
 const GREETING_MAX: Duration = Duration::from_secs(30);
 
 /// How often the accepting thread looks at its clock.

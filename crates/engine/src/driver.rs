@@ -11,7 +11,7 @@ use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
 use crate::session::{Ends, Session, Tally, add};
 use crate::transfer::Transfer;
-use crate::tune::{Pacer, Steer, Steering};
+use crate::tune::{Pacer, Steer, Steering, Teller};
 use bankfull_proto::wire::control::{Message, PathBytes};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -317,9 +317,10 @@ impl Drive<'_> {
             if let Some(port) = &own {
                 scope.spawn(|| port.run());
             }
+            let teller = Teller::new(self.tally, self.progress);
             match receives {
-                true => Steering::new(&self.session, outbox, self.tally, probing).run(&self.over),
-                false => Pacer::new(&self.session, outbox, probing).run(&self.over),
+                true => Steering::new(&self.session, outbox, teller, probing).run(&self.over),
+                false => Pacer::new(&self.session, outbox, teller, probing).run(&self.over),
             }
             if let Some(port) = &own {
                 port.stop();

@@ -2,8 +2,7 @@
 //! module draws nothing and formats nothing.
 
 use crate::error::Error;
-use bankfull_control::Bytes;
-use bankfull_control::sobas::Decision;
+use bankfull_control::{Bytes, Rate, StageTimes};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -91,7 +90,9 @@ pub enum Event {
         vanished: bool,
     },
     /// What is held of window and pacing from now on, and why.
-    Tuned(Decision),
+    Tuned(Tuned),
+    /// How the data connections do; about ten times a second.
+    Sample(Sample),
     /// Something worth knowing that is no failure of a file.
     Notice {
         /// One line.
@@ -129,6 +130,52 @@ pub struct Progress {
     pub bytes_moved: Bytes,
     /// Time since the start.
     pub elapsed: Duration,
+}
+
+/// A decision about a transfer's data connections, made by the side that receives.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Tuned {
+    /// When, since the transfer began; on a server since the client was heard.
+    pub at: Duration,
+    /// Where the controller stands now, in one word.
+    pub state: String,
+    /// The receive window that is held, of all connections together; `None`: none is.
+    pub window: Option<Bytes>,
+    /// The rate of data to which the sender paces them together; `None`: to none.
+    pub pacing: Option<Rate>,
+    /// Why, in a clause.
+    pub reason: String,
+}
+
+/// How a transfer's data connections do, all together. Counts are from the beginning.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Sample {
+    /// When, since the transfer began.
+    pub at: Duration,
+    /// How many there are.
+    pub streams: u32,
+    /// What they have carried, encryption and framing included.
+    pub carried: Bytes,
+    /// The last round trip that was measured.
+    pub rtt: Option<Duration>,
+    /// The receive window that is held; `None`: none is.
+    pub window: Option<Bytes>,
+    /// The receive window that the sender sees, where its kernel tells.
+    pub granted: Option<Bytes>,
+    /// The rate of data to which they are paced; `None`: to none.
+    pub pacing: Option<Rate>,
+    /// Segments sent again.
+    pub retransmits: u64,
+    /// What the sender's threads have spent their time with, summed.
+    pub sender: StageTimes,
+    /// What the receiver's threads have.
+    pub receiver: StageTimes,
+    /// How often of late the sender had nothing to send, 0 to 1.
+    pub source_share: f64,
+    /// How often of late the receiver had not come to read, 0 to 1.
+    pub receiver_share: f64,
 }
 
 /// What a transfer did.
@@ -179,7 +226,7 @@ pub struct Summary {
 impl Summary {
     /// Content bits per second over the whole command.
     #[must_use]
-    pub fn goodput(&self) -> bankfull_control::Rate {
+    pub fn goodput(&self) -> Rate {
         self.bytes.per(self.elapsed)
     }
 }

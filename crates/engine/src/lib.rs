@@ -45,11 +45,10 @@ mod tune;
 mod tunnel;
 
 pub use agent::run_agent;
-pub use bankfull_control::sobas::{Decision, Reason, State};
-pub use bankfull_control::{Bytes, Holder, Rate};
+pub use bankfull_control::{Bytes, Rate, StageTimes};
 pub use cancel::Cancel;
 pub use error::{Error, ErrorKind};
-pub use event::{Event, EventSink, NoEvents, Outcome, Progress, Route, Summary};
+pub use event::{Event, EventSink, NoEvents, Outcome, Progress, Route, Sample, Summary, Tuned};
 pub use location::{DEFAULT_PORT, Location};
 pub use options::{
     DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fingerprint, Fsync, ServeOptions, SshOptions,

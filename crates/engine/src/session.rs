@@ -7,6 +7,7 @@ use crate::net::stream::Socket;
 use crate::tune::Steered;
 use bankfull_control::{Bytes, Limit, Stage, StageMeter, StageTimes, limited_by};
 use bankfull_proto::wire::control::{Cause, Failure, Message, PathBytes, Problem, SideReport};
+use bankfull_sys::TcpInfo;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -34,9 +35,27 @@ struct Streams {
     open: HashMap<u32, Socket>,
     /// Numbers that one side gave up: such a connection must not be used when it appears late.
     ended: HashSet<u32>,
-    /// Of connections that were left: data received, and segments sent again.
-    received: u64,
-    retransmits: u64,
+    /// Of connections that were left.
+    left: Carried,
+}
+
+/// What data connections did, counted by TCP.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Carried {
+    /// Data received, and data that the far side has acknowledged.
+    pub(crate) received: u64,
+    pub(crate) acked: u64,
+    /// Segments sent again.
+    pub(crate) retransmits: u64,
+}
+
+impl Carried {
+    /// Adds what one of them did.
+    pub(crate) fn add(&mut self, info: &TcpInfo) {
+        self.received += info.bytes_received.unwrap_or_default();
+        self.acked += info.bytes_acked.unwrap_or_default();
+        self.retransmits += u64::from(info.total_retrans);
+    }
 }
 
 impl Session {
@@ -95,8 +114,7 @@ impl Session {
         let mut streams = lock(&self.streams);
         let left = streams.open.remove(&number);
         if let Some(info) = left.as_ref().and_then(Socket::info) {
-            streams.received += info.bytes_received.unwrap_or_default();
-            streams.retransmits += u64::from(info.total_retrans);
+            streams.left.add(&info);
         }
         left.is_some()
     }
@@ -106,10 +124,9 @@ impl Session {
         lock(&self.streams).open.iter().for_each(|(&number, socket)| act(number, socket));
     }
 
-    /// Data received, and segments sent again, on connections that were left.
-    pub(crate) fn left_behind(&self) -> (u64, u64) {
-        let streams = lock(&self.streams);
-        (streams.received, streams.retransmits)
+    /// What connections did that were left.
+    pub(crate) fn left_behind(&self) -> Carried {
+        lock(&self.streams).left
     }
 
     /// How many data connections there are.
@@ -190,6 +207,11 @@ impl<'a> Tally<'a> {
         self.events.event(event);
     }
 
+    /// Time since the transfer began.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     pub(crate) fn notice(&self, message: impl Into<String>) {
         self.event(Event::Notice { message: message.into() });
     }
@@ -257,6 +279,11 @@ impl<'a> Tally<'a> {
     /// Adds what a worker thread measured.
     pub(crate) fn add_times(&self, times: &StageTimes) {
         lock(&self.times).merge(times);
+    }
+
+    /// What worker threads have measured so far.
+    pub(crate) fn times(&self) -> StageTimes {
+        *lock(&self.times)
     }
 
     pub(crate) fn report(&self) -> SideReport {

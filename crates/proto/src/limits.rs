@@ -51,6 +51,9 @@ pub const PACK_FILES_MAX: usize = 1024;
 /// Most data connections of one session.
 pub const STREAMS_MAX: u32 = 64;
 
+/// Most packets of one packet train: a millisecond at 10 Gbit/s.
+pub const TRAIN_PACKETS_MAX: u32 = 704;
+
 /// Most runs of block numbers in one message; longer lists are cut over several messages.
 pub const RUNS_MAX: usize = 16 << 10;
 

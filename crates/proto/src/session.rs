@@ -111,7 +111,14 @@ impl Guard {
         match self.role {
             // How the path does is nobody's last word.
             Role::Receiver if matches!(message, Message::Sight(_)) => Ok(()),
-            Role::Sender if matches!(message, Message::Pace(_)) => Ok(()),
+            Role::Sender
+                if matches!(
+                    message,
+                    Message::Pace(_) | Message::Trains(_) | Message::Course(_)
+                ) =>
+            {
+                Ok(())
+            }
             Role::Receiver => self.admit_from_sender(message),
             Role::Sender => self.admit_from_receiver(message),
         }

@@ -108,12 +108,12 @@ fn event_line(event: &Event) -> Option<Line> {
             .path("path", path)
             .field("message", message.as_str())
             .field("vanished", *vanished),
-        Event::Tuned(decision) => Line::new("tuned")
-            .field("at_seconds", seconds(decision.at))
-            .field("state", decision.state.name())
-            .field("window_bytes", decision.window.0)
-            .field("pacing_bps", decision.pacing.map(Rate::bits_per_sec))
-            .field("reason", decision.reason.to_string()),
+        Event::Tuned(tuned) => Line::new("tuned")
+            .field("at_seconds", seconds(tuned.at))
+            .field("state", tuned.state.as_str())
+            .field("window_bytes", tuned.window.map(|window| window.0))
+            .field("pacing_bps", tuned.pacing.map(Rate::bits_per_sec))
+            .field("reason", tuned.reason.as_str()),
         Event::Notice { message } => Line::new("notice").field("message", message.as_str()),
         Event::ClientConnected { peer } => {
             Line::new("client_connected").field("peer", peer.as_str())

@@ -77,6 +77,7 @@ impl EventSink for Reporter {
                 *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
             }
             Event::Settled { .. } if !self.wants_settled => {}
+            Event::Sample(_) => {}
             event => self.send(Message::Event(Box::new(event))),
         }
     }

@@ -157,6 +157,8 @@ impl<'a> Sender<'a> {
                 self.fail_there(failed.file, &failed.failure);
             }
             Message::Pace(pace) => self.session.steered.on_pace(pace.bytes_per_sec),
+            Message::Trains(packets) => self.session.steered.on_trains(packets),
+            Message::Course(course) => self.session.steered.on_course(course),
             Message::StreamEnded(number) => {
                 self.session.close_stream(number);
                 if self.with_ledger(|ledger| ledger.stream_ended(number)) {
@@ -482,7 +484,7 @@ impl<'a> Sender<'a> {
         self.session.enter_stream(number, stream.socket())?;
         let mut worker = work::Worker::new(self, number, stream);
         let result = worker.run();
-        worker.account();
+        worker.finish();
         self.session.leave_stream(number);
         match result {
             Ok(()) => Ok(()),

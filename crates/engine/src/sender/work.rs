@@ -58,22 +58,23 @@ impl<'s, 'a> Worker<'s, 'a> {
                 Some(Work::Pack(files)) => self.send_pack(&files)?,
                 Some(Work::Compare { file, hash }) => self.compare(file, hash),
             }
-            self.account_wire();
+            self.account();
         }
     }
 
-    fn account_wire(&mut self) {
-        add(&self.sender.tally.counts.wire_bytes, self.stream.take_wire_bytes());
-    }
-
     /// Hands in what was measured.
-    pub(super) fn account(&mut self) {
-        self.account_wire();
+    fn account(&mut self) {
+        add(&self.sender.tally.counts.wire_bytes, self.stream.take_wire_bytes());
         let mut times = self.meter.take();
         let crypto = self.stream.take_crypto_time().min(times.network);
         times.network -= crypto;
         times.compute += crypto;
         self.sender.tally.add_times(&times);
+    }
+
+    /// Hands in the rest, at its end.
+    pub(super) fn finish(&mut self) {
+        self.account();
         add(&self.sender.tally.counts.retransmits, self.stream.socket().retransmits());
     }
 

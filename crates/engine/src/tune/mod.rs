@@ -3,15 +3,17 @@
 //!
 //! What is decided, and why, is `bankfull_control::sobas`'s; this looks, asks and sets.
 
+mod course;
 mod receiver;
 mod sender;
 
+pub(crate) use course::Teller;
 pub(crate) use receiver::Steering;
 pub(crate) use sender::Pacer;
 
 use crate::net::control::lock;
 use crate::net::probe::{ProbeLine, ProbePort};
-use bankfull_proto::wire::control::Sight;
+use bankfull_proto::wire::control::{Course, Sight};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -42,11 +44,20 @@ pub(crate) enum Steer {
     With(Option<Box<Probing>>),
 }
 
+/// How often the course of the path is told.
+const TELL_COURSE: Duration = Duration::from_millis(100);
+
+/// Reports of the far side that wait to be told; more are dropped. (ours: a second of them, and
+/// decisions)
+const COURSES_MAX: usize = 64;
+
 /// What the control thread passes on to whoever steers.
 #[derive(Default)]
 pub(crate) struct Steered {
     sight: Mutex<Option<Sight>>,
     pace: Mutex<Option<Option<u64>>>,
+    trains: Mutex<Option<u32>>,
+    courses: Mutex<Vec<Course>>,
 }
 
 impl Steered {
@@ -58,6 +69,19 @@ impl Steered {
     /// The receiver asks for a rate in bytes per second.
     pub(crate) fn on_pace(&self, bytes_per_sec: Option<u64>) {
         *lock(&self.pace) = Some(bytes_per_sec);
+    }
+
+    /// The receiver wants more packet trains, of so many packets.
+    pub(crate) fn on_trains(&self, packets: u32) {
+        *lock(&self.trains) = Some(packets);
+    }
+
+    /// The receiver has told what it holds and sees.
+    pub(crate) fn on_course(&self, course: Course) {
+        let mut courses = lock(&self.courses);
+        if courses.len() < COURSES_MAX {
+            courses.push(course);
+        }
     }
 }
 

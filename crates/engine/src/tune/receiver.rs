@@ -1,17 +1,17 @@
 //! The receiving side: looks at what comes, has the controller decide, holds the windows and asks
 //! the sender for a rate.
 
+use super::course::{Seen, Teller, post};
 use super::{Knocker, LOOK, Probing};
 use crate::driver::Latch;
-use crate::event::Event;
 use crate::net::control::{Outbox, lock};
 use crate::net::probe::Arrived;
 use crate::net::stream::Socket;
-use crate::session::{Session, Tally};
+use crate::session::Session;
 use bankfull_control::sobas::capacity::{self, Arrival, Dispersion, TRAIN_PACKETS, TRAINS};
 use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
-use bankfull_control::{Bytes, Looks, Rate, holder, pacing};
-use bankfull_proto::wire::control::{Message, Pace, Sight};
+use bankfull_control::{Bytes, Looks, Rate, StageTimes, holder, pacing};
+use bankfull_proto::wire::control::{Message, Pace, Sight, stage_times};
 use bankfull_proto::wire::probe::Kind;
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ const DATAGRAM_HEADERS: u64 = 28;
 pub(crate) struct Steering<'a> {
     session: &'a Session,
     outbox: Outbox,
-    tally: &'a Tally<'a>,
+    teller: Teller<'a>,
     probing: Option<Probing>,
     sobas: Sobas,
     began: Instant,
@@ -43,10 +43,13 @@ pub(crate) struct Steering<'a> {
     echoes: u64,
     echo_max: u64,
     reads: Looks,
+    /// The last round trip.
+    rtt: Option<Duration>,
     /// What is held, of all connections together.
     held: Option<Decision>,
-    /// The sender has been asked for its rate.
+    /// The sender has been asked for its rate, and told why.
     is_told: bool,
+    is_explained: bool,
     /// Windows are not held, nor were they since.
     is_open: bool,
     /// The counts at the end of the last look.
@@ -55,21 +58,31 @@ pub(crate) struct Steering<'a> {
 }
 
 /// The packet trains of a session.
-#[derive(Default)]
 struct Trains {
+    /// How many packets each has, and the number of the first.
+    packets: usize,
+    first: u64,
     arrivals: [Vec<Arrival>; TRAINS],
     /// When the last packet came.
     latest: Option<Duration>,
-    /// The last packet of the last train has come, or will not.
+    /// The last packet of the last train has come.
     is_whole: bool,
     is_over: bool,
+}
+
+/// What trains tell together.
+enum Told {
+    /// The rate of data.
+    Rate(Rate),
+    /// They were too short: these are needed.
+    Longer(u32),
 }
 
 impl<'a> Steering<'a> {
     pub(crate) fn new(
         session: &'a Session,
         outbox: Outbox,
-        tally: &'a Tally<'a>,
+        teller: Teller<'a>,
         probing: Option<Probing>,
     ) -> Self {
         // Without a way for datagrams there is nothing to wait for.
@@ -79,16 +92,18 @@ impl<'a> Steering<'a> {
         Self {
             session,
             outbox,
-            tally,
+            teller,
             probing,
             sobas: Sobas::new(config),
             began: Instant::now(),
-            trains: Trains::default(),
+            trains: Trains::new(0, TRAIN_PACKETS),
             echoes: 0,
             echo_max: 0,
             reads: Looks::default(),
+            rtt: None,
             held: None,
             is_told: false,
+            is_explained: true,
             is_open: true,
             sight: Sight::default(),
             last: Default::default(),
@@ -110,14 +125,22 @@ impl<'a> Steering<'a> {
                     rtt = self.take(arrived, now).or(rtt);
                 }
             }
-            if let Some(rate) = self.trains.capacity(now) {
-                let decision = self.sobas.on_capacity(now, rate);
-                self.decided(decision);
+            match self.trains.told(now) {
+                Some(Told::Rate(rate)) => {
+                    let decision = self.sobas.on_capacity(now, rate);
+                    self.decided(decision);
+                }
+                Some(Told::Longer(packets)) => {
+                    self.outbox.post_if_room(&Message::Trains(packets));
+                }
+                None => {}
             }
             let seen = self.look(now, rtt);
             let decision = self.sobas.observe(&seen);
             self.decided(decision);
             self.hold();
+            self.rtt = seen.rtt.or(self.rtt);
+            self.tell(seen.received);
         }
     }
 
@@ -140,12 +163,12 @@ impl<'a> Steering<'a> {
     }
 
     fn look(&mut self, now: Duration, rtt: Option<Duration>) -> Observation {
-        let mut received = Bytes(self.session.left_behind().0);
+        let mut carried = self.session.left_behind();
         let (count, window) = (self.session.stream_count(), self.held.map(|held| held.window));
         let window = window.map(|window| pacing::share_window(window, count as u32));
         self.session.each_stream(|_, socket| {
             let Some(info) = socket.info() else { return };
-            received += Bytes(info.bytes_received.unwrap_or_default());
+            carried.add(&info);
             let most = window.unwrap_or(Bytes(info.rcv_space.into())).0 / 2;
             self.reads.add(socket.unread() > most);
         });
@@ -156,7 +179,7 @@ impl<'a> Steering<'a> {
         let rtt_there = self.sight.rtt_us.map(Duration::from_micros);
         let seen = Observation {
             now,
-            received,
+            received: Bytes(carried.received),
             // Without datagrams, TCP's round trip is the next best.
             rtt: rtt.or(rtt_there.filter(|_| self.echoes == 0)),
             probes_lost: (self.echo_max + u64::from(self.echoes > 0)).saturating_sub(self.echoes),
@@ -170,8 +193,42 @@ impl<'a> Steering<'a> {
     fn decided(&mut self, decision: Option<Decision>) {
         let Some(decision) = decision else { return };
         self.held = Some(decision);
-        self.is_told = false;
-        self.tally.event(Event::Tuned(decision));
+        (self.is_told, self.is_explained) = (false, false);
+        self.teller.decided(&decision, self.window());
+    }
+
+    /// The window that is held, if any is.
+    fn window(&self) -> Option<Bytes> {
+        self.held.map(|held| held.window).filter(|window| *window < WINDOW_MAX)
+    }
+
+    /// Tells how it goes, now and then, and decisions at once.
+    fn tell(&mut self, received: Bytes) {
+        let is_due = self.teller.is_due();
+        if !is_due && (self.is_explained || self.teller.is_near()) {
+            return;
+        }
+        let seen = Seen {
+            streams: self.session.stream_count() as u32,
+            carried: received.0,
+            rtt: self.rtt,
+            window: self.window().map(|window| window.0),
+            granted: self.sight.window,
+            bytes_per_sec: self.held.and_then(|held| held.pacing).map(Rate::bytes_per_sec),
+            retransmits: self.sight.retransmits,
+            stages: [
+                self.sight.stage_nanos.map_or_else(StageTimes::default, stage_times),
+                self.teller.stages(),
+            ],
+            sends: self.last.0,
+            reads: self.reads,
+        };
+        if self.teller.is_near() {
+            self.teller.sample(&seen);
+        } else {
+            let news = !self.is_explained;
+            self.is_explained |= post(&self.outbox, &seen, self.held.as_ref(), news);
+        }
     }
 
     /// Asks for the rate, and sets the windows: again at every look, for the kernel raises them by
@@ -202,29 +259,42 @@ impl<'a> Steering<'a> {
 }
 
 impl Trains {
+    fn new(first: u64, packets: usize) -> Self {
+        let arrivals = Default::default();
+        Self { packets, first, arrivals, latest: None, is_whole: false, is_over: false }
+    }
+
     fn take(&mut self, arrived: &Arrived, now: Duration) {
-        self.latest = Some(now);
-        let train = usize::try_from(arrived.probe.echoed_number).ok();
+        let train = arrived.probe.echoed_number.checked_sub(self.first);
+        let train = train.and_then(|train| usize::try_from(train).ok());
         let is_last = arrived.probe.number + 1 == arrived.probe.echoed_clock_us;
-        self.is_whole |= is_last && train == Some(TRAINS - 1);
+        let is_whole = is_last && train == Some(TRAINS - 1);
         let Some(train) = train.and_then(|train| self.arrivals.get_mut(train)) else { return };
-        if train.len() < TRAIN_PACKETS {
+        if train.len() < self.packets {
             let bytes = Bytes(arrived.len as u64 + DATAGRAM_HEADERS);
             train.push(Arrival { at: arrived.at, bytes });
+            self.latest = Some(now);
+            self.is_whole |= is_whole;
         }
     }
 
-    /// What they tell, once: the rate of data.
-    fn capacity(&mut self, now: Duration) -> Option<Rate> {
+    /// What they tell, once.
+    fn told(&mut self, now: Duration) -> Option<Told> {
         let latest = self.latest.filter(|_| !self.is_over)?;
         if !self.is_whole && now < latest + TRAINS_WAIT {
             return None;
         }
         self.is_over = true;
-        let rates = self.arrivals.iter().filter_map(|train| match capacity::dispersion(train) {
-            Dispersion::Rate(rate) => Some(rate),
-            Dispersion::TooShort | Dispersion::TooFew => None,
-        });
-        capacity::capacity(&rates.collect::<Vec<_>>()).map(pacing::data_rate)
+        let all = || self.arrivals.iter().map(|train| capacity::dispersion(train, self.packets));
+        let rates: Vec<Rate> = all().filter_map(Dispersion::rate).collect();
+        let too_short = all().filter(|told| *told == Dispersion::TooShort).count();
+        if too_short > rates.len()
+            && let Some(packets) = capacity::longer(self.packets)
+        {
+            let first = self.first + TRAINS as u64;
+            *self = Self::new(first, packets);
+            return u32::try_from(packets).ok().map(Told::Longer);
+        }
+        capacity::capacity(&rates).map(pacing::data_rate).map(Told::Rate)
     }
 }

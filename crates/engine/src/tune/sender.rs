@@ -1,14 +1,15 @@
 //! The sending side: paces its connections as it is asked to, sends packet trains when it knows
 //! where to, and tells how its connections do.
 
+use super::course::{Seen, Teller};
 use super::{Knocker, LOOK, Probing};
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::stream::Socket;
 use crate::session::Session;
-use bankfull_control::Looks;
 use bankfull_control::sobas::capacity::{TRAIN_PACKETS, TRAINS};
-use bankfull_proto::wire::control::{Message, Sight};
+use bankfull_control::{Looks, StageTimes};
+use bankfull_proto::wire::control::{Course, Message, Sight, stage_nanos, stage_times};
 use std::time::{Duration, Instant};
 
 /// How often the receiver is told how the connections do. (ours: a window of the controller is
@@ -27,6 +28,27 @@ const FREE_RTT: Duration = Duration::from_millis(5);
 /// Distance of packet trains. (ours: at 250 Mbit/s one has passed when the next comes)
 const TRAIN_DISTANCE: Duration = Duration::from_millis(3);
 
+/// How often a receiver may ask for more trains. (wire.md, section 16)
+const ASKED_MAX: u32 = 2;
+
+/// The packet trains that are still to be sent.
+struct TrainPlan {
+    packets: u32,
+    left: usize,
+    asked: u32,
+}
+
+impl TrainPlan {
+    /// The receiver may have asked for more.
+    fn ask(&mut self, packets: Option<u32>) {
+        if let Some(packets) = packets
+            && self.asked < ASKED_MAX
+        {
+            *self = Self { packets, left: TRAINS, asked: self.asked + 1 };
+        }
+    }
+}
+
 /// Paces the connections of a session that sends.
 pub(crate) struct Pacer<'a> {
     session: &'a Session,
@@ -35,34 +57,45 @@ pub(crate) struct Pacer<'a> {
     looks: Looks,
     /// What the receiver has asked for, of all connections together.
     wanted: Option<u64>,
+    /// What the receiver has told last of what it holds and sees.
+    course: Course,
+    teller: Teller<'a>,
 }
 
 impl<'a> Pacer<'a> {
-    pub(crate) fn new(session: &'a Session, outbox: Outbox, probing: Option<Probing>) -> Self {
-        let looks = Looks::default();
-        Self { session, outbox, probing, looks, wanted: None }
+    pub(crate) fn new(
+        session: &'a Session,
+        outbox: Outbox,
+        teller: Teller<'a>,
+        probing: Option<Probing>,
+    ) -> Self {
+        let (looks, course) = Default::default();
+        Self { session, outbox, probing, looks, wanted: None, course, teller }
     }
 
     /// Runs until the session is over.
     pub(crate) fn run(mut self, over: &Latch) {
         let began = Instant::now();
         let mut knocker = Knocker::new(self.probing.as_ref().and_then(|probing| probing.door));
-        let (mut trains, mut told) = (0, Duration::ZERO);
+        let mut trains = TrainPlan { packets: TRAIN_PACKETS as u32, left: TRAINS, asked: 0 };
+        let mut told = Duration::ZERO;
         loop {
-            let pause = if (1..TRAINS).contains(&trains) { TRAIN_DISTANCE } else { LOOK };
+            let pause = if (1..TRAINS).contains(&trains.left) { TRAIN_DISTANCE } else { LOOK };
             if over.wait(pause) {
                 return;
             }
             let now = began.elapsed();
+            trains.ask(lock(&self.session.steered.trains).take());
             if let Some(Probing { line, .. }) = &mut self.probing
                 && knocker.look(line, now)
-                && trains < TRAINS
+                && trains.left > 0
             {
-                trains += 1;
+                trains.left -= 1;
                 // Whatever does not arrive is left out of the estimate.
-                let _ = line.train(TRAIN_PACKETS as u32);
+                let _ = line.train(trains.packets);
             }
-            let sight = self.look();
+            let (sight, carried) = self.look();
+            self.tell(&sight, carried);
             if now >= told + TELL && sight.looks > 0 {
                 told = now;
                 self.outbox.post_if_room(&Message::Sight(sight));
@@ -70,15 +103,15 @@ impl<'a> Pacer<'a> {
         }
     }
 
-    /// Looks at all connections, and paces them.
-    fn look(&mut self) -> Sight {
+    /// Looks at all connections, and paces them. Also what they have carried.
+    fn look(&mut self) -> (Sight, u64) {
         if let Some(pace) = lock(&self.session.steered.pace).take() {
             self.wanted = pace;
         }
         let mut busy = Vec::new();
         let (mut rtt, mut rtt_min): (Option<Duration>, Option<Duration>) = (None, None);
         let least = |a: Option<Duration>, b| Some(a.map_or(b, |a: Duration| a.min(b)));
-        let (_, mut retransmits) = self.session.left_behind();
+        let (mut carried, mut window) = (self.session.left_behind(), None);
         self.session.each_stream(|number, socket| {
             let Some(info) = socket.info() else { return };
             let is_idle = info.notsent_bytes == Some(0);
@@ -86,18 +119,52 @@ impl<'a> Pacer<'a> {
             if !is_idle {
                 busy.push(number);
             }
-            retransmits += u64::from(info.total_retrans);
+            carried.add(&info);
+            if let Some(granted) = info.snd_wnd {
+                *window.get_or_insert(0) += u64::from(granted);
+            }
             if !info.rtt.is_zero() {
                 rtt = least(rtt, info.rtt);
                 rtt_min = least(rtt_min, info.min_rtt.unwrap_or(info.rtt));
             }
         });
         self.pace(&busy, rtt_min);
-        Sight {
-            retransmits,
+        let sight = Sight {
+            retransmits: carried.retransmits,
             looks: self.looks.count,
             idle: self.looks.held,
             rtt_us: rtt.and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),
+            window,
+            stage_nanos: Some(stage_nanos(&self.teller.stages())),
+        };
+        (sight, carried.acked)
+    }
+
+    /// Tells what the receiver has decided, and how the connections do.
+    fn tell(&mut self, sight: &Sight, carried: u64) {
+        let courses = std::mem::take(&mut *lock(&self.session.steered.courses));
+        if !self.teller.is_near() {
+            return;
+        }
+        courses.iter().for_each(|course| self.teller.decided_there(course));
+        if let Some(last) = courses.into_iter().next_back() {
+            self.course = last;
+        }
+        if self.teller.is_due() {
+            let course = &self.course;
+            let there = course.stage_nanos.map_or_else(StageTimes::default, stage_times);
+            self.teller.sample(&Seen {
+                streams: self.session.stream_count() as u32,
+                carried,
+                rtt: course.rtt_us.or(sight.rtt_us).map(Duration::from_micros),
+                window: course.window,
+                granted: sight.window,
+                bytes_per_sec: self.wanted,
+                retransmits: sight.retransmits,
+                stages: [self.teller.stages(), there],
+                sends: self.looks,
+                reads: Looks { count: course.looks, held: course.unread },
+            });
         }
     }
 

@@ -6,6 +6,7 @@ use super::control::{Entry, EntryKind, Failure, Message, Open, Source};
 use crate::blocks::Run;
 use crate::limits::{
     ENTRY_BATCH_COUNT_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, RUNS_MAX, STREAMS_MAX, TEXT_BYTES_MAX,
+    TRAIN_PACKETS_MAX,
 };
 
 /// Checks the fields of a message.
@@ -36,6 +37,14 @@ pub(super) fn check(message: &Message) -> Result<(), WireError> {
         Message::Acks(acks) => acks.iter().try_for_each(|ack| check_runs(&ack.runs)),
         Message::Aborted(aborted) => check_failure(&aborted.failure),
         Message::Failed(failed) => check_failure(&failed.failure),
+        Message::Trains(packets) => {
+            at_most("the packets of a train", *packets as usize, TRAIN_PACKETS_MAX as usize)
+        }
+        Message::Course(course) => {
+            at_most("the name of a state", course.state.len(), TEXT_BYTES_MAX)?;
+            let reason = course.reason.as_ref().map_or(0, String::len);
+            at_most("a reason", reason, TEXT_BYTES_MAX)
+        }
         _ => Ok(()),
     }
 }

@@ -9,9 +9,9 @@ use super::{WireError, bounds};
 use crate::blocks::Run;
 use bankfull_control::StageTimes;
 use minicbor::{Decode, Encode};
-use std::time::Duration;
 
 pub use super::bounds::check_name;
+pub use super::course::{Course, Pace, Sight, stage_nanos, stage_times};
 pub use super::failure::{Cause, Failure};
 
 /// What each side writes first on a control connection.
@@ -106,6 +106,12 @@ pub enum Message {
     /// Sender → receiver: how its data connections are doing.
     #[n(26)]
     Sight(#[n(0)] Sight),
+    /// Receiver → sender: more packet trains are wanted, of so many packets each.
+    #[n(27)]
+    Trains(#[n(0)] u32),
+    /// Receiver → sender: what it holds, and what it sees of the path.
+    #[n(28)]
+    Course(#[n(0)] Course),
 }
 
 /// First message of the client.
@@ -503,45 +509,14 @@ impl SideReport {
     /// A report from stage times.
     #[must_use]
     pub fn new(times: &StageTimes, retransmits: u64, failed: u64) -> Self {
-        let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
-        let stage_nanos =
-            [times.read, times.compute, times.network, times.write, times.idle].map(nanos);
-        Self { stage_nanos, retransmits, failed }
+        Self { stage_nanos: stage_nanos(times), retransmits, failed }
     }
 
     /// The stage times in it.
     #[must_use]
     pub fn times(&self) -> StageTimes {
-        let [read, compute, network, write, idle] = self.stage_nanos.map(Duration::from_nanos);
-        StageTimes { read, compute, network, write, idle }
+        stage_times(self.stage_nanos)
     }
-}
-
-/// The rate of data that the receiver asks for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub struct Pace {
-    /// Bytes per second, of all data connections together; absent: as fast as TCP sends by itself.
-    #[n(0)]
-    pub bytes_per_sec: Option<u64>,
-}
-
-/// What the sender sees of its data connections. Counts are from the beginning of the session.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub struct Sight {
-    /// Segments sent again.
-    #[n(0)]
-    pub retransmits: u64,
-    /// How often a connection was looked at.
-    #[n(1)]
-    pub looks: u64,
-    /// How often it had nothing left to send.
-    #[n(2)]
-    pub idle: u64,
-    /// Round trip as TCP smooths it, in microseconds: the least of the connections.
-    #[n(3)]
-    pub rtt_us: Option<u64>,
 }
 
 /// Encodes a message with its frame prefix.

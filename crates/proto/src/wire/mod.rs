@@ -8,6 +8,7 @@
 pub mod attach;
 mod bounds;
 pub mod control;
+mod course;
 pub mod data;
 mod error;
 mod failure;

@@ -114,7 +114,11 @@ impl Peer {
         loop {
             while let Some(frame) = self.frames.next_frame().unwrap() {
                 match control::decode(frame).unwrap() {
-                    Message::Ping | Message::Pace(_) | Message::Sight(_) => {}
+                    Message::Ping
+                    | Message::Pace(_)
+                    | Message::Sight(_)
+                    | Message::Trains(_)
+                    | Message::Course(_) => {}
                     message => return Some(message),
                 }
             }

@@ -6,9 +6,9 @@ use crate::support::runs;
 use bankfull_proto::blocks::Run;
 use bankfull_proto::limits::CONTROL_FRAME_BYTES_MAX;
 use bankfull_proto::wire::control::{
-    self, Aborted, Bytes, Cause, Direction, Entry, EntryKind, Failed, Failure, Fsync, Hello,
-    Message, Nack, Open, Opened, Pace, PathBytes, Problem, Sealed, SideReport, Sight, Source,
-    Totals, Verdict, Want, Welcome,
+    self, Aborted, Bytes, Cause, Course, Direction, Entry, EntryKind, Failed, Failure, Fsync,
+    Hello, Message, Nack, Open, Opened, Pace, PathBytes, Problem, Sealed, SideReport, Sight,
+    Source, Totals, Verdict, Want, Welcome,
 };
 use bankfull_proto::wire::frame::{FrameReader, PREFIX_BYTES};
 
@@ -281,8 +281,31 @@ fn ends() -> Vec<Vector> {
         message(
             "sight",
             "Sight: 17 segments sent again, idle in 3 of 400 looks, a round trip of 20.25 ms.",
-            Message::Sight(Sight { retransmits: 17, looks: 400, idle: 3, rtt_us: Some(20_250) }),
+            Message::Sight(Sight {
+                retransmits: 17,
+                looks: 400,
+                idle: 3,
+                rtt_us: Some(20_250),
+                window: Some(2_400_000),
+                stage_nanos: Some([1, 2, 3_000_000_000, 0, 5]),
+            }),
         ),
+        message("trains", "Trains: of 176 packets each.", Message::Trains(176)),
+        message(
+            "course",
+            "Course: 2.4 MB and 118 MB/s are held from now on, for a reason.",
+            Message::Course(Course {
+                state: "limited".to_owned(),
+                window: Some(2_400_000),
+                bytes_per_sec: Some(118_000_000),
+                rtt_us: Some(20_250),
+                looks: 400,
+                unread: 5,
+                reason: Some("a queue of 1.2 ms stood".to_owned()),
+                stage_nanos: Some([0, 2, 3, 4, 5]),
+            }),
+        ),
+        message("course-open", "Course: nothing is held.", Message::Course(Course::default())),
         message("tunnel", "Tunnel: five bytes.", Message::Tunnel(Bytes(b"bytes".to_vec()))),
         message("tunnel-end", "Tunnel: its end.", Message::Tunnel(Bytes(Vec::new()))),
     ]

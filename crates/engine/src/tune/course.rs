@@ -1,0 +1,129 @@
+//! Tells how a transfer's data connections do: to whoever runs the transfer as events, and from a
+//! server that receives to its client as messages, which there become the same events.
+
+use super::TELL_COURSE;
+use crate::error::printable;
+use crate::event::{Event, Sample, Tuned};
+use crate::net::control::Outbox;
+use crate::session::Tally;
+use bankfull_control::sobas::Decision;
+use bankfull_control::{Bytes, Looks, Rate, StageTimes};
+use bankfull_proto::wire::control::{Course, Message, stage_nanos};
+use std::time::Duration;
+
+/// What is seen of the data connections at a moment, of all together. Counts are from the
+/// beginning.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
+    pub(super) streams: u32,
+    /// Data carried.
+    pub(super) carried: u64,
+    pub(super) rtt: Option<Duration>,
+    pub(super) window: Option<u64>,
+    pub(super) granted: Option<u64>,
+    pub(super) bytes_per_sec: Option<u64>,
+    pub(super) retransmits: u64,
+    /// What the threads of the sender and of the receiver spent their time with.
+    pub(super) stages: [StageTimes; 2],
+    /// Looks at which the source had nothing to send.
+    pub(super) sends: Looks,
+    /// Looks at which the receiver had not come to read.
+    pub(super) reads: Looks,
+}
+
+/// Tells what is seen, now and then.
+pub(crate) struct Teller<'a> {
+    tally: &'a Tally<'a>,
+    /// Whoever runs the transfer is on this side.
+    is_near: bool,
+    last: Duration,
+    told: (Looks, Looks),
+}
+
+impl<'a> Teller<'a> {
+    pub(crate) fn new(tally: &'a Tally<'a>, is_near: bool) -> Self {
+        Self { tally, is_near, last: Duration::ZERO, told: Default::default() }
+    }
+
+    /// Whether whoever runs the transfer is on this side.
+    pub(super) fn is_near(&self) -> bool {
+        self.is_near
+    }
+
+    /// What the threads of this side spent their time with.
+    pub(super) fn stages(&self) -> StageTimes {
+        self.tally.times()
+    }
+
+    /// Whether it is time to tell again.
+    pub(super) fn is_due(&mut self) -> bool {
+        let now = self.tally.elapsed();
+        let is_due = now >= self.last + TELL_COURSE;
+        if is_due {
+            self.last = now;
+        }
+        is_due
+    }
+
+    /// Tells it here.
+    pub(super) fn sample(&mut self, seen: &Seen) {
+        let since = (seen.sends.since(self.told.0), seen.reads.since(self.told.1));
+        self.told = (seen.sends, seen.reads);
+        self.tally.event(Event::Sample(Sample {
+            at: self.last,
+            streams: seen.streams,
+            carried: Bytes(seen.carried),
+            rtt: seen.rtt,
+            window: seen.window.map(Bytes),
+            granted: seen.granted.map(Bytes),
+            pacing: seen.bytes_per_sec.map(rate),
+            retransmits: seen.retransmits,
+            sender: seen.stages[0],
+            receiver: seen.stages[1],
+            source_share: since.0.share(),
+            receiver_share: since.1.share(),
+        }));
+    }
+
+    /// Tells a decision here.
+    pub(super) fn decided(&self, decision: &Decision, window: Option<Bytes>) {
+        self.tally.event(Event::Tuned(Tuned {
+            at: self.tally.elapsed(),
+            state: decision.state.name().to_owned(),
+            window,
+            pacing: decision.pacing,
+            reason: decision.reason.to_string(),
+        }));
+    }
+
+    /// Tells here what the far side has decided, if it has.
+    pub(super) fn decided_there(&self, course: &Course) {
+        let Some(reason) = &course.reason else { return };
+        self.tally.event(Event::Tuned(Tuned {
+            at: self.tally.elapsed(),
+            state: printable(&course.state),
+            window: course.window.map(Bytes),
+            pacing: course.bytes_per_sec.map(rate),
+            reason: printable(reason),
+        }));
+    }
+}
+
+/// Tells the client, where there is room for it: what is seen, and with `news` why that is held.
+pub(super) fn post(outbox: &Outbox, seen: &Seen, held: Option<&Decision>, news: bool) -> bool {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    outbox.post_if_room(&Message::Course(Course {
+        state: held.map_or_else(String::new, |held| held.state.name().to_owned()),
+        window: seen.window,
+        bytes_per_sec: seen.bytes_per_sec,
+        rtt_us: seen.rtt.map(micros),
+        looks: seen.reads.count,
+        unread: seen.reads.held,
+        stage_nanos: Some(stage_nanos(&seen.stages[1])),
+        reason: held.filter(|_| news).map(|held| held.reason.to_string()),
+    }))
+}
+
+fn rate(bytes_per_sec: u64) -> Rate {
+    Rate::from_bits_per_sec(bytes_per_sec as f64 * 8.0)
+}

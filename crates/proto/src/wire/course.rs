@@ -1,0 +1,84 @@
+//! How a transfer goes: what the two sides tell each other of the path and of their threads.
+//! Nothing in a session depends on it.
+
+use bankfull_control::StageTimes;
+use minicbor::{Decode, Encode};
+use std::time::Duration;
+
+/// Stage times as they travel: nanoseconds of reading, computing, network, writing, idle.
+#[must_use]
+pub fn stage_nanos(times: &StageTimes) -> [u64; 5] {
+    let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+    [times.read, times.compute, times.network, times.write, times.idle].map(nanos)
+}
+
+/// What [`stage_nanos`] was made of.
+#[must_use]
+pub fn stage_times(nanos: [u64; 5]) -> StageTimes {
+    let [read, compute, network, write, idle] = nanos.map(Duration::from_nanos);
+    StageTimes { read, compute, network, write, idle }
+}
+
+/// The rate of data that the receiver asks for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Pace {
+    /// Bytes per second, of all data connections together; absent: as fast as TCP sends by itself.
+    #[n(0)]
+    pub bytes_per_sec: Option<u64>,
+}
+
+/// What the sender sees of its data connections. Counts are from the beginning of the session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Sight {
+    /// Segments sent again.
+    #[n(0)]
+    pub retransmits: u64,
+    /// How often a connection was looked at.
+    #[n(1)]
+    pub looks: u64,
+    /// How often it had nothing left to send.
+    #[n(2)]
+    pub idle: u64,
+    /// Round trip as TCP smooths it, in microseconds: the least of the connections.
+    #[n(3)]
+    pub rtt_us: Option<u64>,
+    /// The receive windows that were granted, in bytes, of all data connections together.
+    #[n(4)]
+    pub window: Option<u64>,
+    /// What the sender's threads spent their time with, see [`stage_nanos`].
+    #[n(5)]
+    pub stage_nanos: Option<[u64; 5]>,
+}
+
+/// What the receiver holds and sees, of all data connections together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Course {
+    /// Where its controller stands, in one word.
+    #[n(0)]
+    pub state: String,
+    /// The receive window in bytes that it holds; absent: none.
+    #[n(1)]
+    pub window: Option<u64>,
+    /// The rate in bytes per second that it asks for; absent: none.
+    #[n(2)]
+    pub bytes_per_sec: Option<u64>,
+    /// The last round trip that it saw, in microseconds.
+    #[n(3)]
+    pub rtt_us: Option<u64>,
+    /// How often it looked at a connection, and how often the receiver's own threads had not come
+    /// to read what was there; since the session began.
+    #[n(4)]
+    pub looks: u64,
+    /// See above.
+    #[n(5)]
+    pub unread: u64,
+    /// Why this is held, where that has just been decided.
+    #[n(6)]
+    pub reason: Option<String>,
+    /// What the receiver's threads spent their time with, see [`stage_nanos`].
+    #[n(7)]
+    pub stage_nanos: Option<[u64; 5]>,
+}
