@@ -4,6 +4,7 @@ use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::{CpFlags, DaemonFlags, SshCommand, SshFlags};
 use crate::output::{self, Beginning, Ending, Reporter};
+use crate::report::Recorder;
 use crate::{shellsplit, signals, token};
 use bankfull::{Cancel, DaemonOptions, Error, ErrorKind, Location, SshOptions, Summary, Transfer};
 
@@ -35,8 +36,24 @@ fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
     })])?;
     let (transfer, warning) = transfer(flags, &Environment::read())?;
     warning.into_iter().for_each(|message| reporter.notice(message));
-    let result = transfer.run(reporter, &cancel);
-    result.map_err(|error| if cancel.is_cancelled() { interrupted(&error) } else { error })
+    let cause = |error| if cancel.is_cancelled() { interrupted(&error) } else { error };
+    let Some(path) = &flags.report else {
+        return transfer.run(reporter, &cancel).map_err(cause);
+    };
+    let recorder = Recorder::start(path, reporter)?;
+    let result = transfer.run(&recorder, &cancel).map_err(cause);
+    let written = recorder.finish(&title(flags), &result);
+    let summary = result?;
+    written.map(|()| summary)
+}
+
+/// What a report is called: the copy as it was typed.
+fn title(flags: &CpFlags) -> String {
+    let destination = output::printable(flags.destination.as_ref());
+    match flags.sources.as_slice() {
+        [one] => format!("{} → {destination}", output::printable(one.as_ref())),
+        all => format!("{} sources → {destination}", all.len()),
+    }
 }
 
 /// After a signal, whatever then broke is a consequence: scripts must see one exit code for it.
@@ -85,6 +102,10 @@ fn refuse_idle_flags<'p>(
         let text = format!("{flag} is for {kind} places, and none is given: leave it out");
         Err(Error::new(ErrorKind::Usage, text))
     };
+    if flags.report.is_some() && flags.dry_run {
+        let text = "--report has nothing to show of a dry run: leave one of them out";
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
     let has_daemon = places.clone().any(|place| matches!(place, Location::Daemon { .. }));
     let has_ssh = places.clone().any(|place| matches!(place, Location::Ssh { .. }));
     match (flags.daemon.first_given(), flags.ssh.first_given()) {

@@ -12,6 +12,7 @@ mod environment;
 mod exit;
 mod flags;
 mod output;
+mod report;
 mod serve;
 mod shellsplit;
 mod signals;

@@ -70,6 +70,11 @@ pub(crate) struct CpFlags {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) timeout: Duration,
 
+    /// Writes how the copy went to this file, as one page for a browser: rate, round trip, windows
+    /// and losses over time, and every decision with its reason. Default: no report.
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+
     /// What is shown.
     #[command(flatten)]
     pub(crate) show: ShowFlags,

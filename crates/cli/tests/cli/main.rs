@@ -17,6 +17,7 @@ mod harness;
 mod help;
 mod memory;
 mod output;
+mod report;
 mod resume;
 mod routes;
 mod usage;

@@ -1,0 +1,113 @@
+//! `cp --report`: the page that it writes, in a real browser where there is one.
+
+use super::harness::{Daemon, Proxy, Rng, Scratch, cp, fill, run};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// A copy that takes some seconds, up or down, and its report.
+fn report_of(pull: bool) -> (Scratch, String) {
+    let (here, there) = (Scratch::new(), Scratch::new());
+    let source = if pull { &there } else { &here };
+    fill(&source.join("large"), 12 << 20, &mut Rng::new(5));
+    let daemon = Daemon::start(there.path(), &[]);
+    let proxy = Proxy::start(daemon.port);
+    proxy.slow_to(1 << 20);
+    let page = here.join("report <1>.html");
+    let mut command = daemon.cp();
+    command.arg("--report").arg(&page);
+    match pull {
+        true => command.arg(proxy.url("large")).arg(here.join("copy")),
+        false => command.arg(here.join("large")).arg(proxy.url("copy")),
+    };
+    run(&mut command).expect(0);
+    let html = fs::read_to_string(&page).unwrap();
+    (here, html)
+}
+
+/// What a report of a copy over a network has, whoever receives.
+fn check(html: &str) {
+    for part in [
+        "What was copied",
+        "Carried by the data connections",
+        "Round trip",
+        "Receive windows",
+        "Segments sent again",
+        "Who kept the other waiting",
+        "Sender",
+        "Receiver",
+        "What was decided, and why",
+        "12.0 MiB",
+    ] {
+        assert!(html.contains(part), "{part} is missing");
+    }
+    for outside in ["http://", "https://", "src="] {
+        let own = html.replace("http://www.w3.org/", "");
+        assert!(!own.contains(outside), "the page refers to {outside}");
+    }
+}
+
+#[test]
+fn a_push_is_reported_with_what_the_daemon_decided() {
+    check(&report_of(false).1);
+}
+
+#[test]
+fn a_pull_is_reported_and_a_browser_shows_it() {
+    let (here, html) = report_of(true);
+    check(&html);
+    let charts = html.matches(" data-axis=\"").count();
+    assert!(charts >= 6, "{charts} charts");
+    let Some(dom) = shown_by_browser(&here.join("report <1>.html")) else { return };
+    // The page's script adds these to each chart.
+    assert_eq!(dom.matches("class=\"tip\"").count(), charts);
+}
+
+/// The page as a browser has it once its script has run.
+fn shown_by_browser(page: &Path) -> Option<String> {
+    let browsers = ["chromium", "chromium-browser", "google-chrome"];
+    let found = browsers.iter().find(|name| Command::new(name).arg("--version").output().is_ok());
+    let Some(browser) = found else {
+        println!("skipped: there is no chromium to show the report");
+        return None;
+    };
+    let profile = Scratch::new();
+    let mut command = Command::new(browser);
+    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
+    command.arg(format!("--user-data-dir={}", profile.path().display()));
+    command.arg(page);
+    let done = super::harness::run_for(&mut command, Duration::from_secs(120));
+    Some(done.expect(0).out)
+}
+
+#[test]
+fn a_report_is_written_of_a_copy_that_fails_and_of_one_within_the_host() {
+    let here = Scratch::new();
+    fill(&here.join("file"), 3 << 20, &mut Rng::new(6));
+    let page = here.join("r.html");
+    let report = |source: &str| {
+        let mut command = cp();
+        command.arg("--report").arg(&page).arg(here.join(source)).arg(here.join("copy"));
+        run(&mut command)
+    };
+    report("file").expect(0);
+    assert!(fs::read_to_string(&page).unwrap().contains("3.0 MiB"));
+    report("missing").expect(3);
+    assert!(fs::read_to_string(&page).unwrap().contains("It could not go on"));
+}
+
+#[test]
+fn a_report_that_cannot_be_written_ends_the_copy_before_it_begins() {
+    let here = Scratch::new();
+    fill(&here.join("file"), 10, &mut Rng::new(7));
+    let mut command = cp();
+    command.arg("--report").arg(here.join("no/r.html")).arg(here.join("file"));
+    let done = run(command.arg(here.join("copy"))).expect(11);
+    assert!(done.err.contains("cannot write the report"), "{}", done.err);
+    assert!(!here.join("copy").exists());
+    let mut command = cp();
+    command.arg("--report").arg(here.join("r.html")).arg("-n").arg(here.join("file"));
+    run(command.arg(here.join("copy"))).expect(1);
+    assert!(!here.join("r.html").exists());
+}
