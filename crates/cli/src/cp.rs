@@ -25,7 +25,8 @@ pub(crate) fn run(flags: &CpFlags) -> Exit {
     }
 }
 
-fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
+/// What the first signal cancels.
+pub(crate) fn cancel_on_signals(reporter: &Reporter) -> Result<Cancel, Error> {
     let cancel = Cancel::new();
     signals::on_signals(vec![Box::new({
         let (cancel, show) = (cancel.clone(), reporter.stopping());
@@ -34,9 +35,14 @@ fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
             show();
         }
     })])?;
+    Ok(cancel)
+}
+
+fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
+    let cancel = cancel_on_signals(reporter)?;
     let (transfer, warning) = transfer(flags, &Environment::read())?;
     warning.into_iter().for_each(|message| reporter.notice(message));
-    let cause = |error| if cancel.is_cancelled() { interrupted(&error) } else { error };
+    let cause = |error| cause(error, &cancel);
     let Some(path) = &flags.report else {
         return transfer.run(reporter, &cancel).map_err(cause);
     };
@@ -54,6 +60,11 @@ fn title(flags: &CpFlags) -> String {
         [one] => format!("{} → {destination}", output::printable(one.as_ref())),
         all => format!("{} sources → {destination}", all.len()),
     }
+}
+
+/// What an error comes from: an interruption, where there was one.
+pub(crate) fn cause(error: Error, cancel: &Cancel) -> Error {
+    if cancel.is_cancelled() { interrupted(&error) } else { error }
 }
 
 /// After a signal, whatever then broke is a consequence: scripts must see one exit code for it.
@@ -74,7 +85,7 @@ fn transfer(
         flags.sources.iter().map(|s| Location::parse(s)).collect::<Result<Vec<_>, _>>()?;
     let destination = Location::parse(&flags.destination)?;
     refuse_idle_flags(flags, sources.iter().chain([&destination]))?;
-    let (daemon, warning) = daemon_options(&flags.daemon, environment)?;
+    let Reached { daemon, ssh, warning } = reached(&flags.daemon, &flags.ssh, environment)?;
     let transfer = Transfer::new(sources, destination);
     let transfer = match flags.streams {
         Some(streams) => transfer.streams(streams),
@@ -87,28 +98,54 @@ fn transfer(
         .dry_run(flags.dry_run)
         .timeout(flags.timeout)
         .tune(flags.tune.into())
-        .ssh(ssh_options(&flags.ssh, environment)?)
+        .ssh(ssh)
         .daemon(daemon);
     Ok((transfer, warning))
 }
 
-/// Refuses flags of a kind of place that is not among the operands: whoever gives one counts on it,
-/// and a fingerprint that is not looked at protects nobody.
+/// How a far side is reached, and a warning for the user.
+pub(crate) struct Reached {
+    pub(crate) daemon: DaemonOptions,
+    pub(crate) ssh: SshOptions,
+    pub(crate) warning: Option<String>,
+}
+
+/// How the flags say that a far side is reached.
+pub(crate) fn reached(
+    daemon: &DaemonFlags,
+    ssh: &SshFlags,
+    environment: &Environment,
+) -> Result<Reached, Error> {
+    let (daemon, warning) = daemon_options(daemon, environment)?;
+    Ok(Reached { daemon, ssh: ssh_options(ssh, environment)?, warning })
+}
+
+/// Refuses flags that would have no effect: whoever gives one counts on it.
 fn refuse_idle_flags<'p>(
     flags: &CpFlags,
+    places: impl Iterator<Item = &'p Location> + Clone,
+) -> Result<(), Error> {
+    if flags.report.is_some() && flags.dry_run {
+        let text = "--report has nothing to show of a dry run: leave one of them out";
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
+    refuse_idle(&flags.daemon, &flags.ssh, places)
+}
+
+/// Refuses flags of a kind of place that is not among the operands: a fingerprint that is not
+/// looked at protects nobody.
+pub(crate) fn refuse_idle<'p>(
+    daemon: &DaemonFlags,
+    ssh: &SshFlags,
     places: impl Iterator<Item = &'p Location> + Clone,
 ) -> Result<(), Error> {
     let idle = |flag: &str, kind: &str| {
         let text = format!("{flag} is for {kind} places, and none is given: leave it out");
         Err(Error::new(ErrorKind::Usage, text))
     };
-    if flags.report.is_some() && flags.dry_run {
-        let text = "--report has nothing to show of a dry run: leave one of them out";
-        return Err(Error::new(ErrorKind::Usage, text));
-    }
     let has_daemon = places.clone().any(|place| matches!(place, Location::Daemon { .. }));
     let has_ssh = places.clone().any(|place| matches!(place, Location::Ssh { .. }));
-    match (flags.daemon.first_given(), flags.ssh.first_given()) {
+    match (daemon.first_given(), ssh.first_given()) {
         (Some(flag), _) if !has_daemon => idle(flag, "bankfull://"),
         (_, Some(flag)) if !has_ssh => idle(flag, "host:path"),
         _ => Ok(()),

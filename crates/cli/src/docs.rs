@@ -230,7 +230,7 @@ mod tests {
         for name in ["agent", "mv"] {
             let error = man(Some(name)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Usage);
-            assert!(error.to_string().contains("cp, serve"), "{error}");
+            assert!(error.to_string().contains("cp, probe, serve"), "{error}");
         }
     }
 

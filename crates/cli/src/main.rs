@@ -12,6 +12,7 @@ mod environment;
 mod exit;
 mod flags;
 mod output;
+mod probe;
 mod report;
 mod serve;
 mod shellsplit;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Exit {
     match command {
         Command::Cp(flags) => cp::run(&flags),
+        Command::Probe(flags) => probe::run(&flags),
         Command::Serve(flags) => serve::run(&flags),
         Command::Agent => agent::run(),
         Command::Completions { shell } => docs::show(Ok(docs::completions(shell))),

@@ -4,6 +4,7 @@
 use crate::cancel::{Cancel, attend};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Summary};
+use crate::load::Load;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
 use crate::receiver::{Receiver, Target};
@@ -12,6 +13,7 @@ use crate::sender::walk::SourceItem;
 use crate::session::{Ends, Session, Tally, add};
 use crate::transfer::Transfer;
 use crate::tune::{Pacer, Steer, Steering, Teller};
+use bankfull_proto::session::Role;
 use bankfull_proto::wire::control::{Message, PathBytes};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -119,8 +121,14 @@ pub(crate) fn tell_landing(events: &dyn EventSink, transfer: &Transfer, landing:
 
 /// Which part this side plays.
 pub(crate) enum Part {
-    Send { items: Vec<SourceItem>, dry_run: bool },
+    Send {
+        items: Vec<SourceItem>,
+        dry_run: bool,
+    },
     Receive(Target),
+    /// Nothing is copied: filler goes over the path for so long.
+    SendLoad(Duration),
+    ReceiveLoad(Duration),
 }
 
 /// Counts running stream threads.
@@ -175,7 +183,7 @@ impl Drive<'_> {
                 }
             });
             scope.spawn(|| self.tick(outbox));
-            let receives = matches!(part, Part::Receive(_));
+            let receives = matches!(part, Part::Receive(_) | Part::ReceiveLoad(_));
             scope.spawn(move || self.steer(outbox, receives));
             let result = match part {
                 Part::Send { items, dry_run } => {
@@ -183,6 +191,8 @@ impl Drive<'_> {
                     self.send(&sender, &mut reader, &items, streams)
                 }
                 Part::Receive(target) => self.receive(&mut reader, outbox, target, streams),
+                Part::SendLoad(time) => self.send_load(&mut reader, outbox, time, streams),
+                Part::ReceiveLoad(time) => self.receive_load(&mut reader, outbox, time, streams),
             };
             let result = self.conclude(result, &mut reader, outbox, receives);
             close();
@@ -305,6 +315,62 @@ impl Drive<'_> {
             }
             receiver.finish();
             Ok(Ends { sender, receiver: self.tally.report() })
+        })
+    }
+
+    fn send_load(
+        &self,
+        reader: &mut ControlReader,
+        outbox: &Outbox,
+        time: Duration,
+        streams: Streams,
+    ) -> Result<Ends, Error> {
+        let load = Load::new(&self.session, outbox.clone(), self.tally, Role::Sender, time);
+        let crew = Crew::default();
+        let run = |number, stream| load.send(number, stream);
+        let is_over = || load.is_over();
+        let result = thread::scope(|scope| {
+            self.man_streams(scope, &crew, streams, &run, &is_over);
+            scope.spawn(|| {
+                load.finish(|| {
+                    // Where the far side connects, there is nobody to join at first.
+                    while !load.is_over() && !self.session.is_stopped() {
+                        thread::sleep(TICK);
+                    }
+                    crew.join(&self.session, FOREVER);
+                });
+            });
+            let result = load.run_sender(reader);
+            if result.is_err() {
+                self.session.stop();
+            }
+            result
+        });
+        result.map(|receiver| Ends { sender: self.tally.report(), receiver })
+    }
+
+    fn receive_load(
+        &self,
+        reader: &mut ControlReader,
+        outbox: &Outbox,
+        time: Duration,
+        streams: Streams,
+    ) -> Result<Ends, Error> {
+        let load = Load::new(&self.session, outbox.clone(), self.tally, Role::Receiver, time);
+        let crew = Crew::default();
+        let run = |number, stream| load.receive(number, stream);
+        let is_over = || load.is_over();
+        thread::scope(|scope| {
+            self.man_streams(scope, &crew, streams, &run, &is_over);
+            let sender = load.run_receiver(reader).inspect_err(|_| self.session.stop())?;
+            if !crew.join(&self.session, self.timeout) {
+                self.session.stop();
+                let text = format!("{} does not end its data connections", reader.peer());
+                return Err(Error::new(ErrorKind::Timeout, text));
+            }
+            let receiver = self.tally.report();
+            outbox.post(&Message::Done(receiver));
+            Ok(Ends { sender, receiver })
         })
     }
 

@@ -158,8 +158,16 @@ pub struct Sample {
     pub streams: u32,
     /// What they have carried, encryption and framing included.
     pub carried: Bytes,
-    /// The last round trip that was measured.
-    pub rtt: Option<Duration>,
+    /// Round trips that were measured since the last sample; TCP's own, smoothed, where no datagram
+    /// gets through.
+    pub rtts: Vec<Duration>,
+    /// How many probes were answered or lost, and how many of them were lost on the way that the
+    /// data goes.
+    pub probes: u64,
+    /// See above.
+    pub probes_lost: u64,
+    /// The rate of data that the line carries, as packet trains told it.
+    pub capacity: Option<Rate>,
     /// The receive window that is held; `None`: none is.
     pub window: Option<Bytes>,
     /// The receive window that the sender sees, where its kernel tells.

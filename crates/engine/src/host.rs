@@ -230,6 +230,14 @@ impl Host {
             let text = "data without encryption is not allowed here";
             return Err(Failure::new(Cause::PlainRefused, text).into());
         }
+        if let Some(ms) = open.probe_ms {
+            let time = Duration::from_millis(ms.into());
+            let part = match open.direction {
+                Direction::Pull => Part::SendLoad(time),
+                Direction::Push => Part::ReceiveLoad(time),
+            };
+            return Ok(Agreed { open, opened: Opened::default(), part });
+        }
         let (opened, part) = match open.direction {
             Direction::Pull => {
                 let items = self.anchor.find_sources(&open.paths)?;

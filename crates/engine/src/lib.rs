@@ -30,11 +30,13 @@ mod driver;
 mod error;
 mod event;
 mod host;
+mod load;
 mod local;
 mod location;
 mod net;
 mod options;
 mod part_names;
+mod probe;
 mod receiver;
 mod sender;
 mod server;
@@ -54,5 +56,6 @@ pub use options::{
     DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fingerprint, Fsync, ServeOptions, SshOptions,
     Tune, default_state_dir,
 };
+pub use probe::{DEFAULT_PROBE_TIME, Findings, Probe};
 pub use server::Server;
 pub use transfer::Transfer;

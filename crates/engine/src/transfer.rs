@@ -25,6 +25,8 @@ pub struct Transfer {
     pub(crate) dry_run: bool,
     pub(crate) timeout: Duration,
     pub(crate) tune: Tune,
+    /// Nothing is copied: filler goes over the path for so long.
+    pub(crate) probe: Option<Duration>,
     pub(crate) ssh: SshOptions,
     pub(crate) daemon: DaemonOptions,
 }
@@ -45,6 +47,7 @@ impl Transfer {
             dry_run: false,
             timeout: DEFAULT_TIMEOUT,
             tune: Tune::default(),
+            probe: None,
             ssh: SshOptions::default(),
             daemon: DaemonOptions::default(),
         }
@@ -136,7 +139,8 @@ impl Transfer {
         self.run_with(&far.0, far.1, events, cancel, started)
     }
 
-    fn run_with(
+    /// Runs it with a far side.
+    pub(crate) fn run_with(
         &self,
         far: &Location,
         direction: Direction,
@@ -145,6 +149,7 @@ impl Transfer {
         started: Instant,
     ) -> Result<Summary, Error> {
         let far_paths = match direction {
+            _ if self.probe.is_some() => Vec::new(),
             Direction::Push => vec![far_path(&self.destination)],
             Direction::Pull => self.sources.iter().map(far_path).collect(),
         };
@@ -175,7 +180,7 @@ impl Transfer {
     }
 
     /// Whether the operands fit each other.
-    fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let usage = |text: &str| Err(Error::new(ErrorKind::Usage, text));
         if let Some(streams) = self.streams.filter(|n| !(1..=STREAMS_MAX).contains(n)) {
             return usage(&format!("{streams} streams: choose 1 to {STREAMS_MAX}"));

@@ -51,6 +51,12 @@ pub const PACK_FILES_MAX: usize = 1024;
 /// Most data connections of one session.
 pub const STREAMS_MAX: u32 = 64;
 
+/// Longest probe of a path in milliseconds: an hour.
+pub const PROBE_MS_MAX: u32 = 3_600_000;
+
+/// Most round trips in one report of a path.
+pub const ROUND_TRIPS_MAX: usize = 256;
+
 /// Most packets of one packet train: a millisecond at 10 Gbit/s.
 pub const TRAIN_PACKETS_MAX: u32 = 704;
 

@@ -5,10 +5,12 @@
 //! hold `docs/cli.md` against them.
 
 mod cp;
+mod probe;
 mod serve;
 mod values;
 
 pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
+pub(crate) use probe::ProbeFlags;
 pub(crate) use serve::ServeFlags;
 pub(crate) use values::{Listen, SshCommand};
 
@@ -40,6 +42,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Cp(Box<CpFlags>),
+    Probe(Box<ProbeFlags>),
     Serve(ServeFlags),
     /// Speaks the protocol on standard input and output. `bankfull cp` starts this over ssh.
     #[command(hide = true)]
@@ -99,6 +102,7 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
     match command {
         "" => EXAMPLES,
         "cp" => cp::EXAMPLES,
+        "probe" => probe::EXAMPLES,
         "serve" => serve::EXAMPLES,
         "completions" => COMPLETIONS_EXAMPLES,
         "man" => MAN_EXAMPLES,

@@ -3,8 +3,10 @@
 
 use super::progress::{self, Rates};
 use super::quiet::{failed_line, serving_line};
-use super::text::{printable, printable_text};
-use super::{Beginning, Ending, FAILED_SHOWN, FailedFiles, Output, Render, Serving, summary};
+use super::text::{duration, printable, printable_text};
+use super::{
+    Beginning, Ending, FAILED_SHOWN, FailedFiles, Output, Render, Serving, findings, summary,
+};
 use bankfull::{Bytes, Error, ErrorKind, Event, Outcome, Progress, Route, Summary};
 use indicatif::ProgressBar;
 use std::path::Path;
@@ -117,6 +119,10 @@ impl Human {
 
 impl Render for Human {
     fn begin(&mut self, beginning: &Beginning) {
+        if let Beginning::Probe { host, reverse, time } = beginning {
+            let (way, host) = (if *reverse { "from" } else { "to" }, printable(host.as_ref()));
+            self.say(&format!("filling the path {way} {host} for {}", duration(*time)));
+        }
         if let Beginning::Serve(serving) = beginning {
             // A daemon's log never ends, so there is no end to list the others at.
             self.failed_shown_max = u64::MAX;
@@ -168,6 +174,9 @@ impl Render for Human {
         }
         match ending {
             Ending::Copied(done) => self.copied(done),
+            Ending::Probed(found) => {
+                findings::lines(found).iter().for_each(|line| self.output.data_line(line));
+            }
             Ending::Stopped => self.say("stopped"),
             Ending::Failed(error) => self.output.error(&error.to_string()),
         }

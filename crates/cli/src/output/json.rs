@@ -4,7 +4,7 @@
 use super::progress::{Rates, average};
 use super::{Beginning, Ending, Output, Render, SCHEMA, Serving};
 use crate::exit::Exit;
-use bankfull::{Event, Outcome, Progress, Rate, Route, Summary};
+use bankfull::{Event, Findings, Outcome, Progress, Rate, Route, Summary};
 use serde_json::Value;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -45,6 +45,12 @@ impl Render for Json {
                     .field("destination", destination.to_string_lossy())
                     .field("dry_run", *dry_run)
             }
+            Beginning::Probe { host, reverse, time } => Line::new("start")
+                .field("schema", SCHEMA)
+                .field("version", env!("CARGO_PKG_VERSION"))
+                .field("host", host.to_string_lossy())
+                .field("reverse", *reverse)
+                .field("time_seconds", seconds(*time)),
             Beginning::Serve(serving) => listening(serving),
         });
     }
@@ -71,6 +77,7 @@ impl Render for Json {
             Ending::Copied(summary) => {
                 summary_fields(Line::new("summary"), summary).field("exit_code", exit.code())
             }
+            Ending::Probed(found) => findings_line(found).field("exit_code", exit.code()),
             Ending::Stopped => Line::new("stopped"),
             Ending::Failed(error) => error_line(exit, &error.to_string()),
         });
@@ -129,6 +136,25 @@ fn event_line(event: &Event) -> Option<Line> {
     })
 }
 
+fn findings_line(found: &Findings) -> Line {
+    Line::new("findings")
+        .field("rate_bps", found.rate.bits_per_sec())
+        .field("capacity_bps", found.capacity.map(Rate::bits_per_sec))
+        .field("rtt_min_seconds", found.rtt_min.map(precise_seconds))
+        .field("rtt_mean_seconds", found.rtt_mean.map(precise_seconds))
+        .field("rtt_p99_seconds", found.rtt_p99.map(precise_seconds))
+        .field("probes", found.probes)
+        .field("probes_lost", found.probes_lost)
+        .field("retransmits", found.retransmits)
+        .field("window_bytes", found.window.map(|window| window.0))
+        .field("window_max_bytes", found.window_max.map(|window| window.0))
+        .field("streams", found.streams)
+        .field("streams_used", found.summary.streams)
+        .field("seconds", seconds(found.summary.elapsed))
+        .field("limited_by", found.summary.limited_by)
+        .field("words", found.words.clone())
+}
+
 fn listening(serving: &Serving) -> Line {
     Line::new("listening")
         .field("address", serving.address.to_string())
@@ -180,6 +206,11 @@ fn error_line(exit: Exit, message: &str) -> Line {
         .field("kind", exit.name())
         .field("message", message)
         .field("exit_code", exit.code())
+}
+
+/// A short time in seconds, to the microsecond.
+fn precise_seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e6
 }
 
 /// Seconds to the millisecond.

@@ -4,6 +4,7 @@
 //! The threads that move data never draw. Their events go into a queue, and the latest progress
 //! into a slot; one thread owns the [`Render`], empties the queue and draws ten times a second.
 
+mod findings;
 mod handles;
 mod human;
 mod json;
@@ -20,7 +21,7 @@ pub(crate) use text::{printable, printable_text};
 
 use crate::exit::Exit;
 use crate::flags::ShowFlags;
-use bankfull::{Error, Event, Fingerprint, Progress, Summary};
+use bankfull::{Error, Event, Findings, Fingerprint, Progress, Summary};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -46,6 +47,15 @@ pub(crate) enum Beginning {
         /// Whether nothing will be changed.
         dry_run: bool,
     },
+    /// A look at a path.
+    Probe {
+        /// The host as typed.
+        host: OsString,
+        /// From there to here.
+        reverse: bool,
+        /// How long it is filled.
+        time: Duration,
+    },
     /// A daemon that listens.
     Serve(Serving),
 }
@@ -68,6 +78,8 @@ pub(crate) struct Serving {
 pub(crate) enum Ending<'a> {
     /// The copy came to its end, with or without failed files.
     Copied(&'a Summary),
+    /// A path was looked at.
+    Probed(&'a Findings),
     /// The daemon served its last client.
     Stopped,
     /// It could not go on.
@@ -79,7 +91,7 @@ impl Ending<'_> {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Copied(summary) => Exit::of_summary(summary),
-            Self::Stopped => Exit::Done,
+            Self::Probed(_) | Self::Stopped => Exit::Done,
             Self::Failed(error) => error.kind().into(),
         }
     }

@@ -1,7 +1,7 @@
 //! Errors only: failed files, and what ended the command.
 
 use super::text::{printable, printable_text};
-use super::{Beginning, Ending, FAILED_SHOWN, FailedFiles, Output, Render, Serving};
+use super::{Beginning, Ending, FAILED_SHOWN, FailedFiles, Output, Render, Serving, findings};
 use bankfull::{Event, Progress};
 use std::path::Path;
 use std::time::Duration;
@@ -42,8 +42,13 @@ impl Render for Quiet {
         if let Some(rest) = self.failed.rest() {
             self.output.message(&format!("bankfull: {rest}"));
         }
-        if let Ending::Failed(error) = ending {
-            self.output.error(&error.to_string());
+        match ending {
+            Ending::Failed(error) => self.output.error(&error.to_string()),
+            // They are what was asked for.
+            Ending::Probed(found) => {
+                findings::lines(found).iter().for_each(|line| self.output.data_line(line));
+            }
+            Ending::Copied(_) | Ending::Stopped => {}
         }
     }
 

@@ -75,7 +75,7 @@ fn overview(record: &Record, result: &Result<Summary, Error>) -> Section {
         fact("route", format!("{}, {encrypted}", route_name(route)));
         fact("far side", printable_text(&record.software));
     }
-    let least = record.samples.kept.iter().filter_map(|sample| sample.rtt).min();
+    let least = record.samples.kept.iter().flat_map(|sample| &sample.rtts).min();
     if let Some(rtt) = least {
         fact("shortest round trip", Unit::Seconds.format(rtt.as_secs_f64()));
     }
@@ -126,8 +126,10 @@ fn course(record: &Record) -> Option<Section> {
         chart.marks = record.decisions.iter().map(mark).collect();
     }
     section.charts.extend(throughput);
-    let rtt = curve(samples, |sample| Some(sample.rtt?.as_secs_f64()));
-    section.charts.extend(chart("Round trip", Unit::Seconds, vec![("round trip", rtt)]));
+    let longest = curve(samples, |sample| Some(sample.rtts.iter().max()?.as_secs_f64()));
+    let shortest = curve(samples, |sample| Some(sample.rtts.iter().min()?.as_secs_f64()));
+    let round_trips = vec![("longest of 100 ms", longest), ("shortest", shortest)];
+    section.charts.extend(chart("Round trip", Unit::Seconds, round_trips));
     let held = curve(samples, |sample| Some(sample.window?.0 as f64));
     let granted = curve(samples, |sample| Some(sample.granted?.0 as f64));
     let windows = vec![("asked for", held), ("granted", granted)];

@@ -17,6 +17,7 @@ mod harness;
 mod help;
 mod memory;
 mod output;
+mod probe;
 mod report;
 mod resume;
 mod routes;

@@ -25,6 +25,14 @@ pub const TRAIN_TIME_MIN: Duration = Duration::from_micros(400);
 /// A train of which less than one in so many has come says nothing. (ours)
 const ARRIVED_SHARE: usize = 2;
 
+/// A train whose sending took more than this share of its arriving tells of its sender. (ours: the
+/// last of some sixteen calls begins when fifteen sixteenths are gone, where the line is as fast as
+/// the host; it should be well behind)
+const SENT_SHARE: f64 = 0.8;
+
+/// So many trains have to agree. (ours: most of five)
+const AGREED_MIN: usize = 3;
+
 /// Estimates that differ by more than this from their median are not counted. (ours: what cross
 /// traffic does to a train is more than that, rounding is less)
 const OUTLIER: f64 = 0.1;
@@ -34,6 +42,8 @@ const OUTLIER: f64 = 0.1;
 pub struct Arrival {
     /// When, on the receiver's clock.
     pub at: Duration,
+    /// When it was sent, on the sender's clock.
+    pub sent: Duration,
     /// Its bytes at the IP layer.
     pub bytes: Bytes,
 }
@@ -45,7 +55,7 @@ pub enum Dispersion {
     Rate(Rate),
     /// It came too fast to be measured: a longer one is needed.
     TooShort,
-    /// Too little of it arrived.
+    /// Too little of it arrived, or it was sent too slowly.
     TooFew,
 }
 
@@ -75,6 +85,12 @@ pub fn dispersion(train: &[Arrival], packets: usize) -> Dispersion {
     if took < TRAIN_TIME_MIN {
         return Dispersion::TooShort;
     }
+    let sent = train.iter().map(|packet| packet.sent);
+    if let (Some(first), Some(last)) = (sent.clone().min(), sent.max())
+        && (last - first) > took.mul_f64(SENT_SHARE)
+    {
+        return Dispersion::TooFew;
+    }
     let after = train.iter().filter(|packet| packet.at > first);
     let bytes = after.fold(Bytes(0), |sum, packet| sum + packet.bytes);
     Dispersion::Rate(bytes.per(took))
@@ -87,8 +103,8 @@ pub fn longer(packets: usize) -> Option<usize> {
     Some(packets * LONGER.0).filter(|&packets| packets <= LONGER.1)
 }
 
-/// The capacity that trains agree on: the mean of those near the median. `None` when nothing was
-/// measured.
+/// The capacity that trains agree on: the mean of those near the median. `None` where there are
+/// not three that do.
 #[must_use]
 pub fn capacity(rates: &[Rate]) -> Option<Rate> {
     let mut rates: Vec<f64> = rates.iter().map(|rate| rate.bits_per_sec() as f64).collect();
@@ -96,7 +112,8 @@ pub fn capacity(rates: &[Rate]) -> Option<Rate> {
     let median = *rates.get(rates.len() / 2)?;
     let near: Vec<f64> =
         rates.into_iter().filter(|rate| (rate - median).abs() <= OUTLIER * median).collect();
-    Some(Rate::from_bits_per_sec(near.iter().sum::<f64>() / near.len() as f64))
+    let mean = near.iter().sum::<f64>() / near.len() as f64;
+    (near.len() >= AGREED_MIN).then(|| Rate::from_bits_per_sec(mean))
 }
 
 #[cfg(test)]
@@ -108,7 +125,8 @@ mod tests {
     /// `count` packets of 1500 bytes, 12 µs apart: 1 Gbit/s.
     fn train(count: u32, bunch: u32) -> Vec<Arrival> {
         let at = |n: u32| 12 * US * (n - n % bunch);
-        (0..count).map(|n| Arrival { at: at(n), bytes: Bytes(1500) }).collect()
+        let arrival = |n| Arrival { at: at(n), sent: Duration::ZERO, bytes: Bytes(1500) };
+        (0..count).map(arrival).collect()
     }
 
     fn of(train: &[Arrival]) -> Dispersion {
@@ -143,6 +161,15 @@ mod tests {
     }
 
     #[test]
+    fn a_train_that_was_sent_slowly_tells_nothing() {
+        let mut packets = train(44, 1);
+        packets.iter_mut().for_each(|packet| packet.sent = packet.at.mul_f64(0.9));
+        assert_eq!(of(&packets), Dispersion::TooFew);
+        packets.iter_mut().for_each(|packet| packet.sent = packet.at.mul_f64(0.5));
+        assert_eq!(mbit(of(&packets)), 1000);
+    }
+
+    #[test]
     fn what_came_too_fast_is_tried_with_more_packets_and_not_for_ever() {
         let lengths: Vec<_> =
             std::iter::successors(Some(TRAIN_PACKETS), |&packets| longer(packets)).collect();
@@ -156,6 +183,7 @@ mod tests {
             capacity(&rates).map(|rate| rate.bits_per_sec() / 1_000_000)
         };
         assert_eq!(agreed([995.0, 1000.0, 620.0, 1005.0, 4000.0]), Some(1000));
+        assert_eq!(agreed([400.0, 1000.0, 620.0, 1005.0, 4000.0]), None);
         assert_eq!(capacity(&[]), None);
     }
 }

@@ -189,12 +189,16 @@ fn run_greeted(
     let open = (!asked).then(|| request.open(streams(rtt)));
     let items = std::mem::take(&mut request.items);
     let (mut far, opened) = far.attend(cancel, |far| far.agree(open))?;
-    let part = match request.direction {
-        Direction::Push => {
+    let part = match (request.direction, transfer.probe) {
+        (Direction::Push, Some(time)) => Part::SendLoad(time),
+        (Direction::Pull, Some(time)) => Part::ReceiveLoad(time),
+        (Direction::Push, None) => {
             tell_landing(events, transfer, &opened.landing);
             Part::Send { items, dry_run: transfer.dry_run }
         }
-        Direction::Pull => Part::Receive(receive_target(transfer, &opened.sources, events)?),
+        (Direction::Pull, None) => {
+            Part::Receive(receive_target(transfer, &opened.sources, events)?)
+        }
     };
     let tally = Tally::new(events, started);
     let outbox = Outbox::default();
@@ -293,6 +297,7 @@ impl Request<'_> {
             streams,
             timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
             untuned: (transfer.tune == Tune::Off).then_some(true),
+            probe_ms: transfer.probe.map(|time| time.as_millis() as u32),
         }
     }
 }
@@ -349,6 +354,7 @@ mod tests {
             streams: 4,
             timeout_ms: 0,
             untuned: None,
+            probe_ms: None,
         };
         let token = Some(b"token".to_vec());
         let greeting = std::thread::spawn(move || client.greet_and_ask(token, &open).unwrap().1);

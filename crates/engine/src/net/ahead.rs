@@ -154,7 +154,8 @@ impl Reader {
         };
         let len = match header {
             Header::Block { len, .. } | Header::Pack { len, .. } => len as usize,
-            Header::End => 0,
+            // A copy takes no filler: whoever reads this frame ends the connection.
+            Header::End | Header::Filler { .. } => 0,
         };
         self.pass(Taken::Header(bytes, header))?;
         let mut left = len;

@@ -19,6 +19,14 @@ const TICK: Duration = Duration::from_millis(100);
 /// Echoes for a session in a second: what 10 ms apart makes, and as much again. (ours)
 const ECHOES_PER_SEC: u32 = 200;
 
+/// Packets of a train that leave in one call: what the kernel cuts up in one, 65 507 bytes (RFC 768
+/// with the header of IPv4).
+const PACKETS_AT_ONCE: usize = 44;
+
+/// Room for datagrams that have come and are not taken yet; the kernel gives as much as
+/// `net.core.rmem_max` allows. (ours: the longest train)
+const ROOM_BYTES: usize = 2 << 20;
+
 /// A socket for datagrams of any number of sessions.
 pub(crate) struct ProbePort {
     socket: UdpSocket,
@@ -67,6 +75,8 @@ impl ProbePort {
         let socket = UdpSocket::bind(address)?;
         socket.set_read_timeout(Some(TICK))?;
         bankfull_sys::note_arrivals(&socket)?;
+        // With less room, long trains may lose some.
+        let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(ROOM_BYTES);
         let cuts = bankfull_sys::cut_datagrams(&socket, TRAIN_BYTES as u16).is_ok();
         let stopped = AtomicBool::new(false);
         Ok(Arc::new(Self { socket, cuts, stopped, sessions: Mutex::default() }))
@@ -196,24 +206,36 @@ impl ProbeLine {
         self.send(&Probe::new(Kind::Probe, self.session, number, micros(clock())), to)
     }
 
-    /// Sends a train of `count` packets at once.
+    /// Sends a train of `count` packets, back to back as far as the kernel can.
     pub(crate) fn train(&mut self, count: u32) -> io::Result<()> {
         let Some(to) = self.address() else { return Ok(()) };
         let train = self.next(2);
-        let mut bytes = vec![0; count as usize * TRAIN_BYTES];
-        for (number, packet) in (0..).zip(bytes.chunks_exact_mut(TRAIN_BYTES)) {
-            let probe = Probe {
-                echoed_number: train,
-                echoed_clock_us: u64::from(count),
-                ..Probe::new(Kind::Train, self.session, number, micros(clock()))
-            };
-            packet[..PROBE_BYTES].copy_from_slice(&probe.encode(&self.key));
+        let mut bytes = vec![0; PACKETS_AT_ONCE * TRAIN_BYTES];
+        for first in (0..count).step_by(PACKETS_AT_ONCE) {
+            let here = (count - first).min(PACKETS_AT_ONCE as u32);
+            // Those that leave at once have one moment, by which the receiver sees whether they
+            // left in time.
+            let now = micros(clock());
+            for (number, packet) in (first..first + here).zip(bytes.chunks_exact_mut(TRAIN_BYTES)) {
+                let probe = Probe {
+                    echoed_number: train,
+                    echoed_clock_us: u64::from(count),
+                    ..Probe::new(Kind::Train, self.session, number.into(), now)
+                };
+                packet[..PROBE_BYTES].copy_from_slice(&probe.encode(&self.key));
+            }
+            self.send_at_once(&bytes[..here as usize * TRAIN_BYTES], to)?;
         }
-        // In one call they leave back to back. Where the kernel cannot, they are only close.
-        if self.port.cuts && self.port.socket.send_to(&bytes, to).is_ok() {
+        Ok(())
+    }
+
+    /// Sends packets in one call, so that they leave back to back; where the kernel cannot, they
+    /// are only close.
+    fn send_at_once(&self, packets: &[u8], to: SocketAddr) -> io::Result<()> {
+        if self.port.cuts && self.port.socket.send_to(packets, to).is_ok() {
             return Ok(());
         }
-        let mut packets = bytes.chunks_exact(TRAIN_BYTES);
+        let mut packets = packets.chunks_exact(TRAIN_BYTES);
         packets.try_for_each(|packet| self.port.socket.send_to(packet, to).map(drop))
     }
 

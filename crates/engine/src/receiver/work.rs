@@ -51,7 +51,9 @@ impl<'r, 'a> Worker<'r, 'a> {
                 // Nothing to receive for a while; the control connection tells whether that is bad.
                 Taken::Idle if self.receiver.session.is_stopped() => return Ok(()),
                 Taken::Idle => self.meter.mark(Stage::Idle),
-                Taken::Piece(_) | Taken::Tag(_) => return Err(io::ErrorKind::InvalidData.into()),
+                Taken::Header(_, Header::Filler { .. }) | Taken::Piece(_) | Taken::Tag(_) => {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
             }
             self.account();
             // Last of all, for with that it may be known that all is done.

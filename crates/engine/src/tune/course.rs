@@ -8,6 +8,7 @@ use crate::net::control::Outbox;
 use crate::session::Tally;
 use bankfull_control::sobas::Decision;
 use bankfull_control::{Bytes, Looks, Rate, StageTimes};
+use bankfull_proto::limits::ROUND_TRIPS_MAX;
 use bankfull_proto::wire::control::{Course, Message, stage_nanos};
 use std::time::Duration;
 
@@ -18,7 +19,10 @@ pub(super) struct Seen {
     pub(super) streams: u32,
     /// Data carried.
     pub(super) carried: u64,
-    pub(super) rtt: Option<Duration>,
+    pub(super) rtts: Vec<Duration>,
+    pub(super) probes: u64,
+    pub(super) probes_lost: u64,
+    pub(super) capacity: Option<u64>,
     pub(super) window: Option<u64>,
     pub(super) granted: Option<u64>,
     pub(super) bytes_per_sec: Option<u64>,
@@ -73,7 +77,10 @@ impl<'a> Teller<'a> {
             at: self.last,
             streams: seen.streams,
             carried: Bytes(seen.carried),
-            rtt: seen.rtt,
+            rtts: seen.rtts.clone(),
+            probes: seen.probes,
+            probes_lost: seen.probes_lost,
+            capacity: seen.capacity.map(rate),
             window: seen.window.map(Bytes),
             granted: seen.granted.map(Bytes),
             pacing: seen.bytes_per_sec.map(rate),
@@ -111,12 +118,15 @@ impl<'a> Teller<'a> {
 
 /// Tells the client, where there is room for it: what is seen, and with `news` why that is held.
 pub(super) fn post(outbox: &Outbox, seen: &Seen, held: Option<&Decision>, news: bool) -> bool {
-    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let micros = |time: &Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
     outbox.post_if_room(&Message::Course(Course {
         state: held.map_or_else(String::new, |held| held.state.name().to_owned()),
         window: seen.window,
         bytes_per_sec: seen.bytes_per_sec,
-        rtt_us: seen.rtt.map(micros),
+        rtts_us: seen.rtts.iter().take(ROUND_TRIPS_MAX).map(micros).collect(),
+        capacity: seen.capacity,
+        probes: seen.probes,
+        probes_lost: seen.probes_lost,
         looks: seen.reads.count,
         unread: seen.reads.held,
         stage_nanos: Some(stage_nanos(&seen.stages[1])),

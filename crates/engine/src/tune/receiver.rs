@@ -43,8 +43,10 @@ pub(crate) struct Steering<'a> {
     echoes: u64,
     echo_max: u64,
     reads: Looks,
-    /// The last round trip.
-    rtt: Option<Duration>,
+    /// Round trips since the last report.
+    rtts: Vec<Duration>,
+    /// What the trains told.
+    capacity: Option<Rate>,
     /// What is held, of all connections together.
     held: Option<Decision>,
     /// The sender has been asked for its rate, and told why.
@@ -100,7 +102,8 @@ impl<'a> Steering<'a> {
             echoes: 0,
             echo_max: 0,
             reads: Looks::default(),
-            rtt: None,
+            rtts: Vec::new(),
+            capacity: None,
             held: None,
             is_told: false,
             is_explained: true,
@@ -127,6 +130,7 @@ impl<'a> Steering<'a> {
             }
             match self.trains.told(now) {
                 Some(Told::Rate(rate)) => {
+                    self.capacity = Some(rate);
                     let decision = self.sobas.on_capacity(now, rate);
                     self.decided(decision);
                 }
@@ -139,8 +143,8 @@ impl<'a> Steering<'a> {
             let decision = self.sobas.observe(&seen);
             self.decided(decision);
             self.hold();
-            self.rtt = seen.rtt.or(self.rtt);
-            self.tell(seen.received);
+            self.rtts.extend(seen.rtt);
+            self.tell(&seen);
         }
     }
 
@@ -203,15 +207,18 @@ impl<'a> Steering<'a> {
     }
 
     /// Tells how it goes, now and then, and decisions at once.
-    fn tell(&mut self, received: Bytes) {
+    fn tell(&mut self, look: &Observation) {
         let is_due = self.teller.is_due();
         if !is_due && (self.is_explained || self.teller.is_near()) {
             return;
         }
         let seen = Seen {
             streams: self.session.stream_count() as u32,
-            carried: received.0,
-            rtt: self.rtt,
+            carried: look.received.0,
+            rtts: std::mem::take(&mut self.rtts),
+            probes: self.echoes + look.probes_lost,
+            probes_lost: look.probes_lost,
+            capacity: self.capacity.map(Rate::bytes_per_sec),
             window: self.window().map(|window| window.0),
             granted: self.sight.window,
             bytes_per_sec: self.held.and_then(|held| held.pacing).map(Rate::bytes_per_sec),
@@ -272,7 +279,8 @@ impl Trains {
         let Some(train) = train.and_then(|train| self.arrivals.get_mut(train)) else { return };
         if train.len() < self.packets {
             let bytes = Bytes(arrived.len as u64 + DATAGRAM_HEADERS);
-            train.push(Arrival { at: arrived.at, bytes });
+            let sent = Duration::from_micros(arrived.probe.clock_us);
+            train.push(Arrival { at: arrived.at, sent, bytes });
             self.latest = Some(now);
             self.is_whole |= is_whole;
         }

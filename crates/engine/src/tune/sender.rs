@@ -59,6 +59,8 @@ pub(crate) struct Pacer<'a> {
     wanted: Option<u64>,
     /// What the receiver has told last of what it holds and sees.
     course: Course,
+    /// Round trips that it has told since the last sample.
+    rtts: Vec<Duration>,
     teller: Teller<'a>,
 }
 
@@ -69,8 +71,8 @@ impl<'a> Pacer<'a> {
         teller: Teller<'a>,
         probing: Option<Probing>,
     ) -> Self {
-        let (looks, course) = Default::default();
-        Self { session, outbox, probing, looks, wanted: None, course, teller }
+        let (looks, course, rtts) = Default::default();
+        Self { session, outbox, probing, looks, wanted: None, course, rtts, teller }
     }
 
     /// Runs until the session is over.
@@ -146,17 +148,26 @@ impl<'a> Pacer<'a> {
         if !self.teller.is_near() {
             return;
         }
-        courses.iter().for_each(|course| self.teller.decided_there(course));
-        if let Some(last) = courses.into_iter().next_back() {
-            self.course = last;
+        for course in courses {
+            self.teller.decided_there(&course);
+            let rtts = course.rtts_us.iter().map(|&us| Duration::from_micros(us.into()));
+            self.rtts.extend(rtts);
+            self.course = course;
         }
         if self.teller.is_due() {
             let course = &self.course;
+            let mut rtts = std::mem::take(&mut self.rtts);
+            if course.probes == 0 && rtts.is_empty() {
+                rtts.extend(sight.rtt_us.map(Duration::from_micros));
+            }
             let there = course.stage_nanos.map_or_else(StageTimes::default, stage_times);
             self.teller.sample(&Seen {
                 streams: self.session.stream_count() as u32,
                 carried,
-                rtt: course.rtt_us.or(sight.rtt_us).map(Duration::from_micros),
+                rtts,
+                probes: course.probes,
+                probes_lost: course.probes_lost,
+                capacity: course.capacity,
                 window: course.window,
                 granted: sight.window,
                 bytes_per_sec: self.wanted,

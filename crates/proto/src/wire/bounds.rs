@@ -5,8 +5,8 @@ use super::WireError;
 use super::control::{Entry, EntryKind, Failure, Message, Open, Source};
 use crate::blocks::Run;
 use crate::limits::{
-    ENTRY_BATCH_COUNT_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, RUNS_MAX, STREAMS_MAX, TEXT_BYTES_MAX,
-    TRAIN_PACKETS_MAX,
+    ENTRY_BATCH_COUNT_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PROBE_MS_MAX, ROUND_TRIPS_MAX, RUNS_MAX,
+    STREAMS_MAX, TEXT_BYTES_MAX, TRAIN_PACKETS_MAX,
 };
 
 /// Checks the fields of a message.
@@ -42,6 +42,7 @@ pub(super) fn check(message: &Message) -> Result<(), WireError> {
         }
         Message::Course(course) => {
             at_most("the name of a state", course.state.len(), TEXT_BYTES_MAX)?;
+            at_most("the round trips of a report", course.rtts_us.len(), ROUND_TRIPS_MAX)?;
             let reason = course.reason.as_ref().map_or(0, String::len);
             at_most("a reason", reason, TEXT_BYTES_MAX)
         }
@@ -61,6 +62,8 @@ fn check_runs(runs: &[Run]) -> Result<(), WireError> {
 
 fn check_open(open: &Open) -> Result<(), WireError> {
     at_most("the number of streams", open.streams as usize, STREAMS_MAX as usize)?;
+    let probe_ms = open.probe_ms.unwrap_or_default();
+    at_most("the time of a probe", probe_ms as usize, PROBE_MS_MAX as usize)?;
     for path in &open.paths {
         at_most("a path", path.0.len(), PATH_BYTES_MAX)?;
     }

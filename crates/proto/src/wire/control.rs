@@ -236,6 +236,10 @@ pub struct Open {
     /// Window and pacing are left as the receiver's host has them; absent: they are tuned.
     #[n(9)]
     pub untuned: Option<bool>,
+    /// Nothing is copied: the side that sends sends filler for so many milliseconds, to see what
+    /// the path carries.
+    #[n(13)]
+    pub probe_ms: Option<u32>,
 }
 
 /// Answer to [`Open`].

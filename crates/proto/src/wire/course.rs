@@ -65,9 +65,9 @@ pub struct Course {
     /// The rate in bytes per second that it asks for; absent: none.
     #[n(2)]
     pub bytes_per_sec: Option<u64>,
-    /// The last round trip that it saw, in microseconds.
+    /// The round trips that it saw since the last report, in microseconds.
     #[n(3)]
-    pub rtt_us: Option<u64>,
+    pub rtts_us: Vec<u32>,
     /// How often it looked at a connection, and how often the receiver's own threads had not come
     /// to read what was there; since the session began.
     #[n(4)]
@@ -81,4 +81,13 @@ pub struct Course {
     /// What the receiver's threads spent their time with, see [`stage_nanos`].
     #[n(7)]
     pub stage_nanos: Option<[u64; 5]>,
+    /// The line's rate of data in bytes per second, as packet trains told it.
+    #[n(8)]
+    pub capacity: Option<u64>,
+    /// How many probes were answered or lost so far, and how many of them were lost.
+    #[n(9)]
+    pub probes: u64,
+    /// See above.
+    #[n(10)]
+    pub probes_lost: u64,
 }

@@ -16,6 +16,7 @@ const MAGIC: [u8; 2] = *b"BK";
 const KIND_BLOCK: u8 = 1;
 const KIND_PACK: u8 = 2;
 const KIND_END: u8 = 3;
+const KIND_FILLER: u8 = 4;
 
 /// What follows on a data connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +39,11 @@ pub enum Header {
     },
     /// The sender has nothing more for this connection and closes it. No payload, no tag.
     End,
+    /// `len` bytes without meaning, to see what the path carries. No tag.
+    Filler {
+        /// Payload length in bytes.
+        len: u32,
+    },
 }
 
 impl Header {
@@ -48,6 +54,7 @@ impl Header {
             Self::Block { file, offset, len } => (KIND_BLOCK, 0, file, offset, len),
             Self::Pack { count, len } => (KIND_PACK, count, 0, 0, len),
             Self::End => (KIND_END, 0, 0, 0, 0),
+            Self::Filler { len } => (KIND_FILLER, 0, 0, 0, len),
         };
         let mut out = [0; HEADER_BYTES];
         out[0..2].copy_from_slice(&MAGIC);
@@ -87,6 +94,10 @@ impl Header {
                 Ok(Self::Pack { count, len })
             }
             KIND_END => Ok(Self::End),
+            KIND_FILLER => {
+                at_most("filler", len as usize, BLOCK_BYTES_MAX as usize)?;
+                Ok(Self::Filler { len })
+            }
             kind => Err(WireError::UnknownDataKind(kind)),
         }
     }

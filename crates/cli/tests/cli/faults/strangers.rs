@@ -218,7 +218,7 @@ fn strangers_on_an_agents_data_port_neither_exhaust_it_nor_keep_its_client_out()
     assert!(threads < 120 && files < 240, "{threads} threads, {files} descriptors");
     // Long before the session's time-out the last of them are gone.
     for mut stranger in strangers {
-        stranger.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stranger.set_read_timeout(Some(Duration::from_secs(45))).unwrap();
         assert!(!matches!(stranger.read(&mut [0]), Err(e) if e.kind() == ErrorKind::WouldBlock));
     }
     wait_until("their threads are gone", || threads_and_files(id).0 < 20);

@@ -2,7 +2,7 @@
 
 use super::Scratch;
 use super::far::{far_address, far_url};
-use super::run::{Running, cp, wait_until};
+use super::run::{Running, cp, probe, wait_until};
 use crate::command;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,15 @@ impl Daemon {
 
     /// `bankfull cp --json` that trusts it.
     pub(crate) fn cp(&self) -> Command {
-        let mut command = cp();
+        self.trusted(cp())
+    }
+
+    /// `bankfull probe --json` that trusts it.
+    pub(crate) fn probe(&self) -> Command {
+        self.trusted(probe())
+    }
+
+    fn trusted(&self, mut command: Command) -> Command {
         command.args(["--fingerprint", &self.fingerprint]);
         command
     }

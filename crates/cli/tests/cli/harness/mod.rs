@@ -22,7 +22,7 @@ pub(crate) use journals::{journals, litter};
 pub(crate) use peer::{FakeServer, Peer, Wire, entry, hello, open_push, welcome};
 pub(crate) use proxy::Proxy;
 pub(crate) use rng::{Rng, seed};
-pub(crate) use run::{Done, Running, cp, run, run_for, run_there, unprivileged, wait_until};
+pub(crate) use run::{Done, Running, cp, probe, run, run_for, run_there, unprivileged, wait_until};
 pub(crate) use scratch::{Mount, Scratch, is_root};
 pub(crate) use ssh::SshServer;
 pub(crate) use tree::{Tree, fill, set_mode, set_mtime, write_file};

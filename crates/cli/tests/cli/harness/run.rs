@@ -28,6 +28,13 @@ pub(crate) fn cp() -> Command {
     command
 }
 
+/// `bankfull probe --json`, to be called with more arguments.
+pub(crate) fn probe() -> Command {
+    let mut command = command();
+    command.args(["probe", "--json"]);
+    command
+}
+
 /// Runs a command to its end.
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> Done {

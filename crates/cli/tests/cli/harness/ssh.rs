@@ -1,7 +1,7 @@
 //! An ssh server of the user who runs the tests, with keys made for it.
 
 use super::far::{far_address, far_host, listen_there};
-use super::run::{Running, cp, run, wait_until};
+use super::run::{Running, cp, probe, run, wait_until};
 use super::{Scratch, is_root};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write;
@@ -94,9 +94,19 @@ impl SshServer {
         command
     }
 
+    /// `bankfull probe --json` that logs in there and finds the program.
+    pub(crate) fn probe(&self) -> Command {
+        let mut command = self.logging_in(probe());
+        command.args(["--remote-bankfull", env!("CARGO_BIN_EXE_bankfull")]);
+        command
+    }
+
     /// `bankfull cp --json` that logs in there.
     pub(crate) fn cp_without_program(&self) -> Command {
-        let mut command = cp();
+        self.logging_in(cp())
+    }
+
+    fn logging_in(&self, mut command: Command) -> Command {
         command.arg("-P").arg(self.port.to_string()).arg("-i").arg(self.keys.join("user"));
         for option in OPTIONS {
             command.args(["-o", option]);

@@ -125,6 +125,7 @@ fn open_push() -> Message {
         streams: 4,
         timeout_ms: 60_000,
         untuned: None,
+        probe_ms: None,
     })
 }
 
@@ -140,6 +141,7 @@ fn open_pull() -> Message {
         streams: 1,
         timeout_ms: 0,
         untuned: None,
+        probe_ms: None,
     })
 }
 
@@ -298,11 +300,14 @@ fn ends() -> Vec<Vector> {
                 state: "limited".to_owned(),
                 window: Some(2_400_000),
                 bytes_per_sec: Some(118_000_000),
-                rtt_us: Some(20_250),
+                rtts_us: vec![20_250, 20_180],
                 looks: 400,
                 unread: 5,
                 reason: Some("a queue of 1.2 ms stood".to_owned()),
                 stage_nanos: Some([0, 2, 3, 4, 5]),
+                capacity: Some(120_000_000),
+                probes: 57,
+                probes_lost: 1,
             }),
         ),
         message("course-open", "Course: nothing is held.", Message::Course(Course::default())),

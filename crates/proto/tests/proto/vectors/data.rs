@@ -86,6 +86,7 @@ fn headers() -> Vec<Vector> {
         header("data-block", "Header: 8 MiB of file 6 from 3 GiB on.", block),
         header("data-pack", "Header: 2 files in a pack of 101 bytes.", pack_header()),
         header("data-end", "Header: the end of the connection.", Header::End),
+        header("data-filler", "Header: 256 KiB of filler.", Header::Filler { len: 256 << 10 }),
     ]
 }
 
