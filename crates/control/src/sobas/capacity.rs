@@ -22,8 +22,9 @@ const LONGER: (usize, usize) = (4, TRAIN_PACKETS * 16);
 /// polls of a card, 20 µs to 50 µs)
 pub const TRAIN_TIME_MIN: Duration = Duration::from_micros(400);
 
-/// A train of which less than one in so many has come says nothing. (ours)
-const ARRIVED_SHARE: usize = 2;
+/// A train of which fewer packets have come says nothing. (ours: a queue of a tenth of a round trip
+/// of 10 ms at 100 Mbit/s holds eight)
+const ARRIVED_MIN: usize = 8;
 
 /// A train whose sending took more than this share of its arriving tells of its sender. (ours: the
 /// last of some sixteen calls begins when fifteen sixteenths are gone, where the line is as fast as
@@ -72,13 +73,13 @@ impl Dispersion {
 
 /// The rate of a train. Packets that arrived together, at the time of the first, are its start;
 /// those after them came within the time that passed until the last. Lost ones do not matter: the
-/// narrowest link was busy all the time. The train was sent with so many `packets`.
+/// narrowest link was busy all the time, for what does not fit in its queue is at the end of a
+/// train.
 #[must_use]
-pub fn dispersion(train: &[Arrival], packets: usize) -> Dispersion {
+pub fn dispersion(train: &[Arrival]) -> Dispersion {
     let first = train.iter().map(|packet| packet.at).min();
     let last = train.iter().map(|packet| packet.at).max();
-    let has_come = train.len() >= packets / ARRIVED_SHARE;
-    let (Some(first), Some(last), true) = (first, last, has_come) else {
+    let (Some(first), Some(last), true) = (first, last, train.len() >= ARRIVED_MIN) else {
         return Dispersion::TooFew;
     };
     let took = last - first;
@@ -129,10 +130,6 @@ mod tests {
         (0..count).map(arrival).collect()
     }
 
-    fn of(train: &[Arrival]) -> Dispersion {
-        dispersion(train, TRAIN_PACKETS)
-    }
-
     fn mbit(dispersion: Dispersion) -> u64 {
         let Dispersion::Rate(rate) = dispersion else { panic!("{dispersion:?}") };
         rate.bits_per_sec() / 1_000_000
@@ -140,33 +137,33 @@ mod tests {
 
     #[test]
     fn a_train_tells_the_rate_of_the_narrowest_link() {
-        assert_eq!(mbit(of(&train(44, 1))), 1000);
+        assert_eq!(mbit(dispersion(&train(44, 1))), 1000);
         // Taken in bunches of 6, each at the time of its first.
-        assert_eq!(mbit(of(&train(42, 6))), 1000);
+        assert_eq!(mbit(dispersion(&train(42, 6))), 1000);
     }
 
     #[test]
     fn packets_that_were_dropped_at_its_end_do_not_matter() {
         let mut packets = train(44, 1);
         packets.truncate(40);
-        assert_eq!(mbit(of(&packets)), 1000);
+        assert_eq!(mbit(dispersion(&packets)), 1000);
     }
 
     #[test]
     fn what_cannot_be_measured_is_told_apart() {
-        assert_eq!(of(&train(44, 44)), Dispersion::TooShort);
-        assert_eq!(of(&train(33, 1)), Dispersion::TooShort);
-        assert_eq!(of(&train(21, 1)), Dispersion::TooFew);
-        assert_eq!(of(&[]), Dispersion::TooFew);
+        assert_eq!(dispersion(&train(44, 44)), Dispersion::TooShort);
+        assert_eq!(dispersion(&train(33, 1)), Dispersion::TooShort);
+        assert_eq!(dispersion(&train(7, 1)), Dispersion::TooFew);
+        assert_eq!(dispersion(&[]), Dispersion::TooFew);
     }
 
     #[test]
     fn a_train_that_was_sent_slowly_tells_nothing() {
         let mut packets = train(44, 1);
         packets.iter_mut().for_each(|packet| packet.sent = packet.at.mul_f64(0.9));
-        assert_eq!(of(&packets), Dispersion::TooFew);
+        assert_eq!(dispersion(&packets), Dispersion::TooFew);
         packets.iter_mut().for_each(|packet| packet.sent = packet.at.mul_f64(0.5));
-        assert_eq!(mbit(of(&packets)), 1000);
+        assert_eq!(mbit(dispersion(&packets)), 1000);
     }
 
     #[test]

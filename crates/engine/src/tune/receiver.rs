@@ -293,7 +293,7 @@ impl Trains {
             return None;
         }
         self.is_over = true;
-        let all = || self.arrivals.iter().map(|train| capacity::dispersion(train, self.packets));
+        let all = || self.arrivals.iter().map(|train| capacity::dispersion(train));
         let rates: Vec<Rate> = all().filter_map(Dispersion::rate).collect();
         let too_short = all().filter(|told| *told == Dispersion::TooShort).count();
         if too_short > rates.len()
