@@ -39,6 +39,13 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// A congestion control that the kernel does not have.
+    pub(crate) fn no_congestion(name: &str) -> Self {
+        let text =
+            format!("this kernel has no congestion control {name:?}: try `modprobe tcp_{name}`");
+        Self::Congestion(text)
+    }
+
     /// A failed system call.
     pub(crate) fn io(what: impl Into<String>, source: io::Error) -> Self {
         Self::Io { what: what.into(), source }

@@ -22,6 +22,17 @@ const LOOK: Duration = Duration::from_millis(1);
 /// How often a window is set again. (ours: the kernel raises it within round trips)
 const HOLD: Duration = Duration::from_millis(10);
 
+/// What flows are like.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind<'a> {
+    /// How many.
+    pub count: usize,
+    /// The most that each may have in flight.
+    pub window: Option<Bytes>,
+    /// Their congestion control; `None`: that of their host.
+    pub congestion: Option<&'a str>,
+}
+
 /// Flows, connected, and at work once they have begun.
 #[derive(Debug)]
 pub struct Flows {
@@ -36,24 +47,24 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// Connects `count` flows from a host to a port of the receiver, all at once. With `window`,
-    /// that is the most that each may have in flight.
+    /// Connects flows from a host to a port of the receiver, all at once.
     ///
     /// # Errors
-    /// When they cannot be connected, or not before the deadline.
+    /// When they cannot be connected, or not before the deadline; [`LabError::Congestion`] when
+    /// they do not get the congestion control that was asked for.
     pub fn connect(
         network: &Network,
         from: usize,
         port: u16,
-        count: usize,
-        window: Option<Bytes>,
+        kind: &Kind<'_>,
         deadline: &Deadline<'_>,
     ) -> Result<Self> {
+        let Kind { count, window, congestion } = *kind;
         let receiver = network.receiver();
         let to = SocketAddr::from((Hosts::address(receiver), port));
         let window = window.map(|bytes| u32::try_from(bytes.0).unwrap_or(u32::MAX));
         let listener = network.hosts().on(receiver, || listen(to, count, window))?;
-        let senders = connect(network, from, to, count, deadline)?;
+        let senders = connect(network, from, to, (count, congestion), deadline)?;
         let accepted = accept(&listener, count, deadline)?;
         let ends = senders.iter().chain(&accepted).map(TcpStream::try_clone);
         let streams: io::Result<Vec<_>> = ends.collect();
@@ -115,29 +126,48 @@ pub(crate) fn listen(to: SocketAddr, count: usize, window: Option<u32>) -> io::R
     Ok(socket.into())
 }
 
-/// Connections from a host, all begun before any is waited for.
+/// Connections from a host, so many and with this congestion control, all begun before any is
+/// waited for.
 pub(crate) fn connect(
     network: &Network,
     from: usize,
     to: SocketAddr,
-    count: usize,
+    (count, congestion): (usize, Option<&str>),
     deadline: &Deadline<'_>,
 ) -> Result<Vec<TcpStream>> {
-    let failed = |e| LabError::io(format!("host {from} cannot connect to {to}"), e);
-    let sockets: Vec<Socket> =
-        network.hosts().on(from, || (0..count).map(|_| begin_connect(to)).collect())?;
+    let failed = |e: io::Error| match congestion {
+        Some(name) if e.kind() == ErrorKind::NotFound => LabError::no_congestion(name),
+        _ => LabError::io(format!("host {from} cannot connect to {to}"), e),
+    };
+    let begun = || Ok((0..count).map(|_| begin_connect(to, congestion)).collect());
+    let begun: io::Result<Vec<Socket>> = network.hosts().on(from, begun)?;
+    let sockets = begun.map_err(failed)?;
     for socket in &sockets {
         while !is_connected(socket).map_err(failed)? {
             deadline.check("connect")?;
             thread::sleep(LOOK);
         }
         socket.set_nonblocking(false).map_err(failed)?;
+        let used = congestion_of(socket).map_err(failed)?;
+        if let Some(wanted) = congestion.filter(|wanted| *wanted != used) {
+            return Err(LabError::Congestion(format!("flows use {used}, not {wanted}")));
+        }
     }
     Ok(sockets.into_iter().map(TcpStream::from).collect())
 }
 
-fn begin_connect(to: SocketAddr) -> io::Result<Socket> {
+/// What a connection uses.
+pub(crate) fn congestion_of(socket: &Socket) -> io::Result<String> {
+    let name = socket.tcp_congestion()?;
+    Ok(String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned())
+}
+
+fn begin_connect(to: SocketAddr, congestion: Option<&str>) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    if let Some(name) = congestion {
+        // Before it connects: what one control has set up for a connection, another may not undo.
+        socket.set_tcp_congestion(name.as_bytes())?;
+    }
     socket.set_nonblocking(true)?;
     match socket.connect(&to.into()) {
         Err(e) if e.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => Err(e),

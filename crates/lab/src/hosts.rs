@@ -50,12 +50,14 @@ const MTU: u32 = 1500;
 const HOSTS_MAX: usize = 65_533;
 
 /// How hosts are set up.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Setup {
     /// How many.
     pub count: usize,
     /// Congestion control of all connections; `None`: what the host and the programs choose.
     pub congestion: Option<String>,
+    /// A host that is left out of that.
+    pub unpinned: Option<usize>,
     /// Largest TCP buffers, for sending and receiving; `None`: the machine's.
     pub tcp_buffer_bytes: Option<u64>,
 }
@@ -207,7 +209,8 @@ impl Hosts {
             Ok(tun)
         })?;
         let address = Self::address(host);
-        let pinned = setup.congestion.as_ref().map_or(String::new(), |name| {
+        let pinned = setup.congestion.as_ref().filter(|_| setup.unpinned != Some(host));
+        let pinned = pinned.map_or(String::new(), |name| {
             format!("route replace 10.77.0.0/16 dev {INTERFACE} src {address} congctl {name}\n")
         });
         let steps = format!(
@@ -217,10 +220,7 @@ impl Hosts {
         );
         match ip(&["-n", &namespace, "-batch", "-"], &steps) {
             Err(LabError::Command(_, said)) if said.contains("congestion") => {
-                let name = setup.congestion.as_deref().unwrap_or_default();
-                Err(LabError::Congestion(format!(
-                    "this kernel has no congestion control {name:?}: try `modprobe tcp_{name}`"
-                )))
+                Err(LabError::no_congestion(setup.congestion.as_deref().unwrap_or_default()))
             }
             done => done.map(|()| tun),
         }

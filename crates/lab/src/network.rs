@@ -2,6 +2,7 @@
 
 use crate::emulator::{Emulator, FlowKey, NOWHERE, Recording, Station};
 use crate::error::{LabError, Result};
+use crate::flows;
 use crate::hosts::{Hosts, Setup};
 use crate::text::short_time;
 use bankfull_control::Bytes;
@@ -38,6 +39,8 @@ pub struct Plan {
     pub rtt: Duration,
     /// Congestion control of all connections; `None`: what the host and the programs choose.
     pub congestion: Option<String>,
+    /// A host that is left out of that: whoever connects from there says what is used.
+    pub unpinned: Option<usize>,
     /// Largest TCP buffers; `None`: the machine's.
     pub tcp_buffer_bytes: Option<u64>,
     /// Decides loss and cross traffic.
@@ -56,6 +59,7 @@ impl Plan {
             hosts: vec![sender, receiver],
             rtt: path.rtt(),
             congestion: None,
+            unpinned: None,
             tcp_buffer_bytes: None,
             seed: 1,
             interval: Duration::from_millis(10),
@@ -74,11 +78,13 @@ impl Plan {
         plan
     }
 
-    /// One more sender, just before the receiver, with nothing between it and the port.
+    /// One more sender, just before the receiver, with nothing between it and the port. Its
+    /// connections are not pinned.
     #[must_use]
     pub fn with_cross_host(mut self, path: &PathConfig) -> Self {
         let at = self.hosts.len() - 1;
         self.hosts.insert(at, (LinkConfig::default(), path.reverse.clone()));
+        self.unpinned = Some(at);
         self
     }
 }
@@ -107,6 +113,7 @@ impl Network {
         let setup = Setup {
             count: plan.hosts.len(),
             congestion: plan.congestion.clone(),
+            unpinned: plan.unpinned,
             tcp_buffer_bytes: plan.tcp_buffer_bytes,
         };
         let (hosts, tuns) = Hosts::create(&setup)?;
@@ -211,9 +218,8 @@ impl Network {
 fn congestion_to(address: SocketAddr) -> io::Result<(String, u16)> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.connect_timeout(&address.into(), CONNECT_WAIT)?;
-    let name = socket.tcp_congestion()?;
     let port = socket.local_addr()?.as_socket().map_or(0, |near| near.port());
-    Ok((String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned(), port))
+    Ok((flows::congestion_of(&socket)?, port))
 }
 
 /// What became of a run.

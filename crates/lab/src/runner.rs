@@ -4,7 +4,7 @@
 use crate::data::Sources;
 use crate::deadline::Deadline;
 use crate::error::{LabError, Result};
-use crate::flows::Flows;
+use crate::flows::{Flows, Kind};
 use crate::network::{Network, Outcome};
 use crate::observer::{Observer, Seen};
 use crate::programs::{self, Servers};
@@ -320,8 +320,13 @@ fn measure(
 fn start_cross(network: &Network, settings: &Settings, signals: &Signals) -> Result<Vec<Flows>> {
     let (from, deadline) = (settings.senders.count, Deadline::new(signals, CONNECT_WAIT));
     let kinds = settings.cross_tcp.iter().zip(CROSS_PORT..);
-    let connect = |(kind, port): (&CrossTcp, u16)| {
-        Flows::connect(network, from, port, kind.flows, kind.window, &deadline)
+    let connect = |(cross, port): (&CrossTcp, u16)| {
+        let congestion = settings.cross_congestion(cross);
+        let kind = Kind { count: cross.flows, window: cross.window, congestion };
+        Flows::connect(network, from, port, &kind, &deadline).map_err(|error| match error {
+            LabError::Congestion(why) => LabError::Congestion(format!("cross-tcp: {why}")),
+            other => other,
+        })
     };
     let mut flows: Vec<Flows> = kinds.map(connect).collect::<Result<_>>()?;
     flows.iter_mut().try_for_each(Flows::begin)?;

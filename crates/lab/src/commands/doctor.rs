@@ -91,7 +91,7 @@ fn program(name: &str) -> Result<(), String> {
 
 /// Makes a host, as every run does, and removes it.
 fn make_host() -> Result<(), String> {
-    let setup = Setup { count: 1, congestion: None, tcp_buffer_bytes: None };
+    let setup = Setup { count: 1, ..Setup::default() };
     Hosts::create(&setup).map(drop).map_err(|e| e.to_string())
 }
 

@@ -299,6 +299,23 @@ mod tests {
     }
 
     #[test]
+    fn flows_beside_keep_the_scenarios_congestion_control_whoever_is_measured() {
+        let text = "extends = 'base.toml'\n\
+                    [[cross-tcp]]\n[[cross-tcp]]\ncongestion = 'bbr'\n\
+                    [[cross-tcp]]\ncongestion = 'any'\n\
+                    [[contender]]\ntool = 'tcp'\n[[contender]]\nname = 'other'\ntool = 'tcp'\n\
+                    congestion = 'reno'";
+        let found = read_texts(&[("mine.toml", text), BASE]).unwrap();
+        let settings = &found.conditions[0].settings;
+        for (contender, pinned) in settings.contenders.iter().zip(["cubic", "reno"]) {
+            let plan = settings.plan(contender, 1).unwrap();
+            assert_eq!((plan.congestion.as_deref(), plan.unpinned), (Some(pinned), Some(1)));
+            let beside = settings.cross_tcp.iter().map(|cross| settings.cross_congestion(cross));
+            assert_eq!(beside.collect::<Vec<_>>(), [Some("cubic"), Some("bbr"), None]);
+        }
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused_with_the_file_and_the_thing() {
         let circle = ("mine.toml", "extends = 'mine.toml'");
         let error = read_texts(&[circle]).unwrap_err().to_string();

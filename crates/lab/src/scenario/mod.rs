@@ -98,7 +98,15 @@ impl Settings {
         (name != ANY).then_some(name)
     }
 
-    /// The network for a contender's run.
+    /// Congestion control of flows beside what is measured: the same for all contenders.
+    #[must_use]
+    pub fn cross_congestion<'a>(&'a self, cross: &'a CrossTcp) -> Option<&'a str> {
+        let name = cross.congestion.as_deref().unwrap_or(&self.run.congestion);
+        (name != ANY).then_some(name)
+    }
+
+    /// The network for a contender's run. Connections of the host of the flows beside are not
+    /// pinned there: each has what [`Settings::cross_congestion`] says.
     ///
     /// # Errors
     /// What [`PathSettings::config`] says.
@@ -159,6 +167,9 @@ pub struct CrossTcp {
     /// Largest window of each: buffer-limited flows. Without it they take what they get.
     #[serde(default, deserialize_with = "field::some")]
     pub window: Option<Bytes>,
+    /// Congestion control, instead of the scenario's; a contender's does not change it.
+    #[serde(default)]
+    pub congestion: Option<String>,
 }
 
 /// Files that are moved: of equal size, and of content that cannot be compressed.

@@ -3,7 +3,7 @@
 use super::{Field, Figures, Job, Tool, Way};
 use crate::deadline::Deadline;
 use crate::error::{LabError, Result};
-use crate::flows::{self, Flows};
+use crate::flows::{self, Flows, Kind};
 use crate::hosts::Hosts;
 use crate::network::Network;
 use bankfull_control::{Bytes, Rate};
@@ -93,9 +93,10 @@ fn for_each_sender<T: Send>(
 
 /// What arrives within the time, from all senders together. Connecting is not in it.
 fn run_tcp(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Figures> {
+    // The hosts pin their congestion control.
+    let kind = Kind { count: job.streams(), window: None, congestion: None };
     let mut flows = for_each_sender(job.senders, |sender| {
-        let port = PORT + sender as u16;
-        Flows::connect(network, sender, port, job.streams(), None, deadline)
+        Flows::connect(network, sender, PORT + sender as u16, &kind, deadline)
     })?;
     let began = Instant::now();
     flows.iter_mut().try_for_each(Flows::begin)?;
@@ -243,8 +244,9 @@ fn run_incast(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Resu
     let receiver = network.receiver();
     let to = SocketAddr::from((Hosts::address(receiver), PORT));
     let listener = network.hosts().on(receiver, || flows::listen(to, job.senders, None))?;
-    let senders =
-        for_each_sender(job.senders, |sender| flows::connect(network, sender, to, 1, deadline))?;
+    let senders = for_each_sender(job.senders, |sender| {
+        flows::connect(network, sender, to, (1, None), deadline)
+    })?;
     let senders: Vec<TcpStream> = senders.into_iter().flatten().collect();
     let asked = flows::accept(&listener, senders.len(), deadline)?;
     for socket in senders.iter().chain(&asked) {

@@ -3,13 +3,15 @@
 use super::{MACHINE, believed, start};
 use bankfull_control::{Bytes, Rate};
 use bankfull_lab::deadline::Deadline;
-use bankfull_lab::flows::Flows;
+use bankfull_lab::flows::{Flows, Kind};
 use bankfull_lab::hosts::Hosts;
 use bankfull_lab::network::{Network, Plan};
+use bankfull_lab::say;
 use bankfull_lab::signals::Signals;
 use bankfull_sim::{LinkConfig, Loss, PathConfig};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
 use std::sync::PoisonError;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -232,8 +234,8 @@ fn flows_that_are_held_by_their_windows_bring_a_window_in_each_round_trip() {
         let signals = Signals::none();
         let measure = |network: &Network| {
             let deadline = Deadline::new(&signals, Duration::from_secs(20));
-            let window = Some(Bytes(window));
-            let mut flows = Flows::connect(network, 0, PORT, 2, window, &deadline).unwrap();
+            let kind = Kind { count: 2, window: Some(Bytes(window)), congestion: None };
+            let mut flows = Flows::connect(network, 0, PORT, &kind, &deadline).unwrap();
             thread::sleep(MS * 200);
             assert_eq!(flows.received(), Bytes(0), "they wait until they are let");
             flows.begin().unwrap();
@@ -246,4 +248,35 @@ fn flows_that_are_held_by_their_windows_bring_a_window_in_each_round_trip() {
         let wanted = 2.0 * window as f64 / 0.02;
         assert!((0.7..1.1).contains(&(rate / wanted)), "{window}: {rate}, not {wanted} a second");
     }
+}
+
+/// What the connections of a host use, as `ss` tells it.
+fn congestion_at(network: &Network, host: usize) -> String {
+    let mut ss = Command::new("ss");
+    ss.args(["-tinHO", "state", "established"]).stdout(Stdio::piped());
+    let done = network.hosts().spawn(host, &mut ss).unwrap().wait_with_output().unwrap();
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+#[test]
+fn flows_beside_keep_their_congestion_control_whatever_that_of_the_network() {
+    let path = path(100, MS * 2, 100_000);
+    let mut plan = Plan::path(&path).with_cross_host(&path);
+    plan.congestion = Some("reno".to_owned());
+    let Some(network) = start(&plan) else { return };
+    let signals = Signals::none();
+    let deadline = Deadline::new(&signals, Duration::from_secs(20));
+    let kind = |congestion| Kind { count: 1, window: None, congestion };
+    let connect =
+        |host, port, congestion| Flows::connect(&network, host, port, &kind(congestion), &deadline);
+    let _measured = connect(0, PORT, None).unwrap();
+    let _beside = connect(1, PORT + 1, Some("cubic")).unwrap();
+    let error = connect(1, PORT + 2, Some("nosuch")).unwrap_err().to_string();
+    assert!(error.contains("no congestion control \"nosuch\""), "{error}");
+    if bankfull_lab::tools::program_path("ss").is_none() {
+        return say("skipped: without ss nobody tells what connections use");
+    }
+    let (measured, beside) = (congestion_at(&network, 0), congestion_at(&network, 1));
+    assert!(measured.contains(" reno ") && !measured.contains(" cubic "), "{measured}");
+    assert!(beside.contains(" cubic ") && !beside.contains(" reno "), "{beside}");
 }

@@ -1,7 +1,7 @@
 //! Scenarios as a user runs them: the program, files, tables, JSON and the page.
 
 use super::{MACHINE, is_forbidden, too_busy};
-use bankfull_lab::hosts::Hosts;
+use bankfull_lab::hosts::{Hosts, Setup};
 use bankfull_lab::{say, scenario};
 use serde_json::Value;
 use std::fs;
@@ -24,8 +24,7 @@ struct Ran {
 impl Ran {
     /// `None`, with a word, where nobody may make networks.
     fn of(text: &str, flags: &[&str]) -> Option<Self> {
-        let setup =
-            bankfull_lab::hosts::Setup { count: 1, congestion: None, tcp_buffer_bytes: None };
+        let setup = Setup { count: 1, ..Setup::default() };
         if let Err(error) = Hosts::create(&setup) {
             assert!(is_forbidden(&error), "{error}");
             say(&format!("skipped: {error}"));
@@ -240,7 +239,7 @@ fn sources_are_given_up_at_the_limit() {
 
 #[test]
 fn ctrl_c_ends_a_run_soon_and_keeps_what_was_measured() {
-    let setup = bankfull_lab::hosts::Setup { count: 1, congestion: None, tcp_buffer_bytes: None };
+    let setup = Setup { count: 1, ..Setup::default() };
     if let Err(error) = Hosts::create(&setup) {
         assert!(is_forbidden(&error), "{error}");
         return say(&format!("skipped: {error}"));
