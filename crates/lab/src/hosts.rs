@@ -176,6 +176,19 @@ impl Hosts {
         sent_again(&self.table(host, "snmp")?)
     }
 
+    /// Datagrams that arrived at a port of a host, and were dropped by its sockets since nobody
+    /// read them soon enough.
+    ///
+    /// # Errors
+    /// When the host does not tell: no word must not be taken for none.
+    pub fn overrun(&self, host: usize, port: u16) -> Result<u64> {
+        let found = self.table(host, "udp").and_then(|table| overrun(&table, port));
+        found.ok_or_else(|| {
+            let what = format!("host {host} does not tell what its port {port} has dropped");
+            LabError::io(what, io::ErrorKind::NotFound.into())
+        })
+    }
+
     /// A table of a host's network, as `/proc/net` has it.
     fn table(&self, host: usize, name: &str) -> Option<String> {
         self.on(host, || fs::read_to_string(format!("/proc/thread-self/net/{name}"))).ok()
@@ -232,6 +245,17 @@ fn sent_again(table: &str) -> Option<u64> {
     let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp:"));
     let at = lines.next()?.split_whitespace().position(|name| name == "RetransSegs")?;
     lines.next()?.split_whitespace().nth(at)?.parse().ok()
+}
+
+/// Datagrams dropped by the sockets of a port, of a table `udp`: the last column (net/ipv4/udp.c).
+/// `None` when there is no such socket.
+fn overrun(table: &str, port: u16) -> Option<u64> {
+    let local = format!(":{port:04X}");
+    let dropped = |row: &str| {
+        let is_there = row.split_whitespace().nth(1)?.ends_with(&local);
+        row.split_whitespace().last().filter(|_| is_there)?.parse::<u64>().ok()
+    };
+    table.lines().skip(1).filter_map(dropped).reduce(|a, b| a + b)
 }
 
 impl Drop for Hosts {
@@ -404,6 +428,18 @@ mod tests {
         assert_eq!(sent_again("Tcp: RtoMin\nTcp: 200\n"), None);
         assert_eq!(sent_again("Tcp: RetransSegs\n"), None);
         assert_eq!(sent_again(""), None);
+    }
+
+    #[test]
+    fn what_a_port_has_dropped_is_told_for_it_alone() {
+        let row = |port: &str, drops: u64| {
+            format!("  9: 024D4D0A:{port} 00000000:0000 07 0:0 00:0 0  0  0 7 2 0 {drops}   \n")
+        };
+        let head = "  sl  local_address rem_address   st tx_queue rx_queue tr inode drops\n";
+        let table = format!("{head}{}{}{}", row("1E15", 40), row("1E16", 5), row("1E15", 2));
+        assert_eq!(overrun(&table, 7701), Some(42));
+        assert_eq!(overrun(&table, 7700), None);
+        assert_eq!(overrun(head, 7701), None);
     }
 
     #[test]

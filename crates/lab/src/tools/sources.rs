@@ -105,7 +105,8 @@ fn run_tcp(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<
     Ok(super::goodput(Bytes(received), began.elapsed()))
 }
 
-/// Datagrams at equal distances, of all senders together at the rate, counted at both ends.
+/// Datagrams at equal distances, of all senders together at the rate, counted at both ends. What
+/// the receiver's socket has dropped was not lost on the path.
 fn run_udp(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Figures> {
     let receiver = network.receiver();
     let to = SocketAddr::from((Hosts::address(receiver), PORT));
@@ -135,6 +136,7 @@ fn run_udp(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<
     });
     let (sent, received) = (sent?.iter().sum(), received?);
     check_sent(sent, due_within(rate, job.time) * job.senders as u64, rate, job.senders)?;
+    check_read(network.hosts().overrun(receiver, PORT)?)?;
     Ok(Figures {
         seconds: Some(job.time.as_secs_f64()),
         lost_share: Some(1.0 - received as f64 / (sent as f64).max(1.0)),
@@ -214,6 +216,16 @@ fn check_sent(sent: u64, wanted: u64, rate: Rate, senders: usize) -> Result<()> 
     let each = if senders > 1 { " from each sender" } else { "" };
     let what =
         format!("the source could not send {rate}{each}: {sent} of {wanted} datagrams in time");
+    Err(LabError::Command(UDP.name.to_owned(), what))
+}
+
+/// Fails when the receiver did not read in time what had arrived.
+fn check_read(overrun: u64) -> Result<()> {
+    if overrun == 0 {
+        return Ok(());
+    }
+    let what =
+        format!("the receiver was too slow: its socket dropped {overrun} datagrams, not the path");
     Err(LabError::Command(UDP.name.to_owned(), what))
 }
 
@@ -349,6 +361,13 @@ mod tests {
         let error = check_sent(1899, 2000, rate, 1).unwrap_err().to_string();
         let wanted = "the source could not send 12.0 Mbit/s: 1899 of 2000 datagrams in time";
         assert!(error.contains(wanted), "{error}");
+    }
+
+    #[test]
+    fn what_the_receivers_socket_dropped_is_no_loss_of_the_path() {
+        assert!(check_read(0).is_ok());
+        let error = check_read(7).unwrap_err().to_string();
+        assert!(error.contains("its socket dropped 7 datagrams, not the path"), "{error}");
     }
 
     #[test]

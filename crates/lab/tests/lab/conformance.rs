@@ -280,3 +280,22 @@ fn flows_beside_keep_their_congestion_control_whatever_that_of_the_network() {
     assert!(measured.contains(" reno ") && !measured.contains(" cubic "), "{measured}");
     assert!(beside.contains(" cubic ") && !beside.contains(" reno "), "{beside}");
 }
+
+#[test]
+fn what_a_full_socket_drops_is_told() {
+    let Some(network) = start(&Plan::path(&path(100, MS, 1_000_000))) else { return };
+    let to = (Hosts::address(1), PORT);
+    let full = network.hosts().on(1, || UdpSocket::bind(to)).unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&full, 4096).unwrap();
+    assert_eq!(network.hosts().overrun(1, PORT).unwrap(), 0);
+    assert!(network.hosts().overrun(1, PORT + 1).is_err(), "nobody is there");
+    let socket = network.hosts().on(0, || UdpSocket::bind((Hosts::address(0), 0))).unwrap();
+    for _ in 0..50 {
+        socket.send_to(&[0; 1000], to).unwrap();
+    }
+    let until = Instant::now() + Duration::from_secs(20);
+    while network.hosts().overrun(1, PORT).unwrap() == 0 {
+        assert!(Instant::now() < until, "all of 50 kB had room in a socket of 4 kB");
+        thread::sleep(MS);
+    }
+}
