@@ -14,7 +14,7 @@ pub use record::{Lateness, Recording, Sample};
 
 use fabric::{Delivery, Fabric};
 use packet::Packet;
-use probe::Probes;
+use probe::{Beside, Probes};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
@@ -133,6 +133,7 @@ struct Loop {
     tuns: Vec<File>,
     epoll: OwnedFd,
     started: Instant,
+    beside: Beside,
     buffer: Vec<u8>,
 }
 
@@ -144,7 +145,7 @@ impl Loop {
             epoll::add(&epoll, tun, data, epoll::EventFlags::IN)?;
         }
         let buffer = Vec::with_capacity(PACKET_BYTES_MAX);
-        Ok(Self { fabric, tuns, epoll, started, buffer })
+        Ok(Self { fabric, tuns, epoll, started, beside: Beside::default(), buffer })
     }
 
     fn run(mut self, shared: &Shared) -> io::Result<Recording> {
@@ -197,7 +198,8 @@ impl Loop {
                 Err(e) => return Err(e.into()),
             }
             if let Some(sent) = probe::sent_at(&self.buffer) {
-                self.fabric.recorder.waited(self.now().saturating_sub(sent));
+                let waited = self.now().saturating_sub(sent);
+                self.fabric.recorder.probe(self.beside.counts(sent).then_some(waited));
                 continue;
             }
             let bytes = if self.buffer.len() < COPY_BYTES_MAX {
@@ -206,6 +208,7 @@ impl Loop {
                 std::mem::replace(&mut self.buffer, Vec::with_capacity(PACKET_BYTES_MAX))
             };
             let now = self.now();
+            self.beside.packet(now);
             let entered =
                 Packet::parse(bytes).is_some_and(|packet| self.fabric.enter(now, host, packet));
             if !entered {

@@ -19,6 +19,10 @@ pub const NOWHERE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 77, 255, 254), 9);
 const EVERY: Duration = Duration::from_millis(10);
 const AT_ONCE: usize = 4;
 
+/// A probe counts so long after another packet. (ours: twice their distance, so that one comes
+/// behind every packet)
+const BESIDE: Duration = Duration::from_millis(20);
+
 /// Place of the destination's address in an IPv4 header, and bytes of the moment. (RFC 791; ours)
 const DESTINATION: usize = OFFLOAD_HEADER_BYTES + 16;
 const MOMENT_BYTES: usize = 8;
@@ -64,6 +68,25 @@ impl Drop for Probes {
     }
 }
 
+/// Tells probes beside which other packets came from those of idle time: these are punctual, and
+/// of those who waited they say nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    last: Option<Duration>,
+}
+
+impl Beside {
+    /// Another packet was read.
+    pub(crate) fn packet(&mut self, now: Duration) {
+        self.last = Some(now);
+    }
+
+    /// Whether a probe that was sent then, and is read now, counts.
+    pub(crate) fn counts(&self, sent: Duration) -> bool {
+        self.last.is_some_and(|last| sent <= last + BESIDE)
+    }
+}
+
 /// When a packet was sent, if it is one of these.
 pub(crate) fn sent_at(packet: &[u8]) -> Option<Duration> {
     let destination = packet.get(DESTINATION..DESTINATION + 4)?;
@@ -95,6 +118,19 @@ mod tests {
         assert_eq!(sent_at(&datagram(Ipv4Addr::new(10, 77, 0, 1), &moment)), None);
         assert_eq!(sent_at(&packet[..DESTINATION + 6]), None);
         assert_eq!(sent_at(&[]), None);
+    }
+
+    #[test]
+    fn only_those_count_beside_which_others_came() {
+        let ms = Duration::from_millis;
+        let mut beside = Beside::default();
+        assert!(!beside.counts(ms(5)), "none has come yet");
+        beside.packet(ms(1000));
+        assert!(beside.counts(ms(990)), "it waited with the other");
+        assert!(beside.counts(ms(1015)));
+        assert!(!beside.counts(ms(1021)), "it was idle");
+        beside.packet(ms(61_000));
+        assert!(beside.counts(ms(61_003)) && !beside.counts(ms(61_030)));
     }
 
     #[test]

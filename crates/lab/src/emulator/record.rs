@@ -45,8 +45,11 @@ pub struct Recording {
     pub totals: Vec<Counts>,
     /// How late deliveries were.
     pub lateness: Lateness,
-    /// How long packets waited in the hosts' interfaces until the emulator read them, from samples.
+    /// How long packets waited in the hosts' interfaces until the emulator read them, from probes
+    /// beside which others came.
     pub waited: Lateness,
+    /// All probes that were read, those of idle time among them.
+    pub probes: u64,
     /// Packets that the hosts' interfaces dropped before the emulator read them: must be none.
     pub unread: u64,
     /// Packets for addresses that no host has, and those that are no IPv4.
@@ -162,8 +165,12 @@ impl Recorder {
         self.recording.lateness.add(late);
     }
 
-    pub(crate) fn waited(&mut self, time: Duration) {
-        self.recording.waited.add(time);
+    /// A probe was read; with the time that it waited when it counts.
+    pub(crate) fn probe(&mut self, waited: Option<Duration>) {
+        self.recording.probes += 1;
+        if let Some(time) = waited {
+            self.recording.waited.add(time);
+        }
     }
 
     pub(crate) fn stray(&mut self) {
@@ -255,6 +262,21 @@ mod tests {
         assert_eq!(lateness.quantile(0.9), Duration::from_micros(960));
         assert_eq!(lateness.quantile(0.99), Duration::from_millis(1));
         assert_eq!(Lateness::default().quantile(0.99), Duration::ZERO);
+    }
+
+    #[test]
+    fn probes_of_idle_time_are_known_but_tell_nothing() {
+        let mut recorder = Recorder::new(1, Duration::from_millis(10));
+        for _ in 0..5000 {
+            recorder.probe(None);
+        }
+        let recording = recorder.finish(&[]);
+        assert_eq!((recording.probes, recording.waited.count()), (5000, 0));
+        let mut recorder = Recorder::new(1, Duration::from_millis(10));
+        (0..5000).for_each(|_| recorder.probe(None));
+        (0..100).for_each(|_| recorder.probe(Some(Duration::from_micros(90))));
+        (0..3).for_each(|_| recorder.probe(Some(Duration::from_millis(7))));
+        assert!(recorder.finish(&[]).late(0.99) >= Duration::from_millis(7), "3 of 103");
     }
 
     #[test]
