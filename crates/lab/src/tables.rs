@@ -22,11 +22,10 @@ const COLUMNS: [Column; 12] = [
     }),
     ("files/s", |_, one| spread(one, |run| run.figures.files_per_second, |n| format!("{n:.0}"))),
     ("round trip", |_, one| {
-        let part = |at: usize| {
-            let figure = |run: &RunResult| run.figures.rtt_seconds.map(|rtt| rtt[at] * 1e3);
-            Some(one.spread(figure)?.median)
-        };
-        Some(format!("{:.2} ({:.2}–{:.2}) ms", part(1)?, part(0)?, part(2)?))
+        let part = |at: usize| one.spread(|run| run.figures.rtt_seconds.map(|rtt| rtt[at] * 1e3));
+        // Of all packets of all runs: the quickest and the slowest.
+        let (mean, min, max) = (part(1)?.median, part(0)?.min, part(2)?.max);
+        Some(format!("{mean:.2} ({min:.2}–{max:.2}) ms"))
     }),
     ("lost", |_, one| {
         spread(one, |run| run.figures.lost_share, |share| format!("{:.2} %", share * 100.0))
@@ -171,6 +170,41 @@ mod tests {
         let text = markdown(&[cell("one"), cell("two")], &rows);
         let wanted = "| one    | two |\n|--------|-----|\n| a      | 1–2 |\n| longer | 3   |\n";
         assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn round_trips_are_told_with_the_smallest_and_the_largest_of_all_runs_that_count() {
+        let run = |rtt: [f64; 3], void: Option<&str>| RunResult {
+            figures: Figures { rtt_seconds: Some(rtt), ..Figures::default() },
+            void: void.map(str::to_owned),
+            ..RunResult::default()
+        };
+        let runs = vec![
+            run([0.020, 0.021, 0.022], None),
+            run([0.019, 0.022, 0.030], None),
+            run([0.020, 0.023, 0.024], None),
+            run([0.001, 0.050, 0.900], Some("late")),
+        ];
+        let text = |text: &str| text.to_owned();
+        let contender = ContenderResult {
+            name: text("ping"),
+            tool: text("ping"),
+            congestion: None,
+            skipped: None,
+            runs,
+        };
+        let condition = ConditionResult {
+            values: Vec::new(),
+            capacity_bps: 1e9,
+            rtt_seconds: 0.02,
+            buffer_bytes: 1500,
+            contenders: vec![contender],
+        };
+        let (name, title) = (text("x"), text("x"));
+        let result = ScenarioResult { name, title, axes: Vec::new(), conditions: vec![condition] };
+        let (head, rows) = scenario(&result);
+        let at = head.iter().position(|head| head == "round trip").unwrap();
+        assert_eq!(rows[0][at], "22.00 (19.00–30.00) ms");
     }
 
     #[test]
