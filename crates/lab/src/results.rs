@@ -8,10 +8,11 @@ use crate::scenario::Axis;
 use crate::tools::Figures;
 use bankfull_control::{Bytes, Rate};
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::time::Duration;
 
 /// Version of the shape: it changes when a field goes or changes its meaning.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// Everything of one call of `bankfull-lab run`.
 #[derive(Debug, Clone, Serialize)]
@@ -120,7 +121,8 @@ pub struct NetworkFigures {
     pub queue_mean_seconds: f64,
     /// The longest such time.
     pub queue_max_seconds: f64,
-    /// Fairness between flows that carried data: 1 when all got the same (Jain, 1984).
+    /// Fairness between the flows that carry the data: 1 when all got the same (Jain, 1984).
+    /// Nothing where these are less than two, or nobody told all of them apart.
     pub fairness: Option<f64>,
     /// How late the emulator was at most, for 99 of 100 packets, to read or to deliver them.
     pub lateness_p99_seconds: f64,
@@ -168,9 +170,18 @@ pub struct FlowSeries {
 /// can tell apart, and a file that stays small)
 const FLOWS_KEPT: usize = 8;
 
-/// Flows with less than this share of the largest are not those that are compared. (ours: ACKs and
-/// control connections)
-const FLOW_SHARE_MIN: f64 = 0.01;
+/// Where nobody knows how many flows carry the data, those with less than this share of the largest
+/// do not. (ours: ACKs and control connections; a starved flow has more)
+const FLOW_SHARE_MIN: f64 = 0.001;
+
+/// Which flows carry a contender's data.
+#[derive(Debug, Clone, Copy)]
+pub struct Carriers {
+    /// Number of the senders: the first hosts.
+    pub senders: usize,
+    /// How many flows of all senders, where that is known.
+    pub flows: Option<usize>,
+}
 
 impl ScenarioResult {
     /// Names of axes: the shortest end of each key that no other has.
@@ -238,7 +249,12 @@ impl NetworkFigures {
     /// count for the queue and for what was dropped, but not for fairness; cross traffic that is
     /// no host's counts for the queue only.
     #[must_use]
-    pub fn of(outcome: &Outcome, rate: Rate, senders: usize, retransmitted: Option<u64>) -> Self {
+    pub fn of(
+        outcome: &Outcome,
+        rate: Rate,
+        carriers: Carriers,
+        retransmitted: Option<u64>,
+    ) -> Self {
         let recording = &outcome.recording;
         let Some((totals, samples)) = recording.totals.last().zip(recording.ports.last()) else {
             return Self::default();
@@ -256,17 +272,18 @@ impl NetworkFigures {
             lost: totals.lost,
             queue_mean_seconds: busy.iter().sum::<f64>() / busy.len().max(1) as f64,
             queue_max_seconds: wait(longest),
-            fairness: fairness(recording, senders),
+            fairness: fairness(recording, carriers),
             lateness_p99_seconds: recording.late(0.99).as_secs_f64(),
         }
     }
 }
 
-/// Bytes that the flows of the senders brought to the receiver, by the flow's number; zero of those
-/// that are not theirs, are the lab's own, or are not among those that carry data.
-fn data_flows(recording: &Recording, senders: usize) -> Vec<u64> {
+/// The flows of the senders that carry the data, each with its number and the bytes that it brought
+/// to the receiver, the largest first. Those that brought nothing are not among them.
+fn data_flows(recording: &Recording, carriers: Carriers) -> Vec<(usize, u64)> {
     let is_sender = |flow: &FlowKey| {
-        (0..senders).any(|at| Hosts::address(at) == flow.source) && recording.own != Some(*flow)
+        (0..carriers.senders).any(|at| Hosts::address(at) == flow.source)
+            && recording.own != Some(*flow)
     };
     let mut by_flow = vec![0; recording.flows.len()];
     for (flow, bytes) in recording.ports.last().into_iter().flatten().flat_map(|s| &s.flows) {
@@ -274,23 +291,29 @@ fn data_flows(recording: &Recording, senders: usize) -> Vec<u64> {
             by_flow[*flow] += bytes.0;
         }
     }
-    let largest = by_flow.iter().copied().max().unwrap_or_default() as f64;
-    for bytes in &mut by_flow {
-        if (*bytes as f64) < largest * FLOW_SHARE_MIN {
-            *bytes = 0;
-        }
+    let mut flows: Vec<(usize, u64)> =
+        by_flow.into_iter().enumerate().filter(|(_, bytes)| *bytes > 0).collect();
+    flows.sort_by_key(|(_, bytes)| Reverse(*bytes));
+    let least = flows.first().map_or(0.0, |(_, largest)| *largest as f64 * FLOW_SHARE_MIN);
+    match carriers.flows {
+        Some(count) => flows.truncate(count),
+        None => flows.retain(|(_, bytes)| *bytes as f64 >= least),
     }
-    by_flow
+    flows
 }
 
-/// Jain's index over the flows of the senders that carried data to the receiver; `None` of less
-/// than two.
-fn fairness(recording: &Recording, senders: usize) -> Option<f64> {
-    let flows = data_flows(recording, senders);
-    let flows: Vec<f64> = flows.into_iter().filter(|b| *b > 0).map(|b| b as f64).collect();
-    let squares: f64 = flows.iter().map(|bytes| bytes * bytes).sum();
-    let sum: f64 = flows.iter().sum();
-    (flows.len() > 1).then(|| sum * sum / (flows.len() as f64 * squares))
+/// Jain's index over the flows that carry the data, of which those that are missing brought none:
+/// a starved flow is what it must show. `None` of less than two, and where nothing came or nobody
+/// told all flows apart.
+fn fairness(recording: &Recording, carriers: Carriers) -> Option<f64> {
+    let flows = data_flows(recording, carriers);
+    let count = carriers.flows.unwrap_or(flows.len());
+    if count < 2 || flows.is_empty() || !recording.has_all_flows() {
+        return None;
+    }
+    let squares: f64 = flows.iter().map(|(_, bytes)| (*bytes as f64).powi(2)).sum();
+    let sum: f64 = flows.iter().map(|(_, bytes)| *bytes as f64).sum();
+    Some(sum * sum / (count as f64 * squares))
 }
 
 impl FlowSeries {
@@ -315,13 +338,11 @@ impl FlowSeries {
 impl Series {
     /// What the link recorded; connections are added by whoever looked at them.
     #[must_use]
-    pub fn of(recording: &Recording, senders: usize) -> Self {
+    pub fn of(recording: &Recording, carriers: Carriers) -> Self {
         let samples = recording.ports.last().map_or(&[][..], Vec::as_slice);
         let rate = |bytes: Bytes| bytes.per(recording.interval).bits_per_sec() as f64;
-        let carried = data_flows(recording, senders);
-        let mut kept: Vec<usize> = (0..carried.len()).filter(|flow| carried[*flow] > 0).collect();
-        kept.sort_by_key(|flow| std::cmp::Reverse(carried[*flow]));
-        kept.truncate(FLOWS_KEPT);
+        let carried = data_flows(recording, carriers).into_iter().take(FLOWS_KEPT);
+        let mut kept: Vec<usize> = carried.map(|(flow, _)| flow).collect();
         kept.sort_unstable();
         Self {
             time: samples.iter().map(|sample| rounded(sample.at)).collect(),
@@ -399,23 +420,26 @@ mod tests {
             destination_port: 8,
         };
         let samples =
-            [&[][..], &[(0, 500), (2, 9)], &[(1, 900)], &[(0, 100), (2, 1)], &[(1, 9_000)]];
+            [&[][..], &[(0, 500), (2, 8)], &[(1, 900)], &[(0, 100), (2, 1)], &[(1, 9_000)]];
         let recording = Recording {
             flows: vec![key(1), key(2), key(1)],
             ports: vec![Vec::new(), samples.map(sample).to_vec()],
             ..Recording::default()
         };
-        let found = Series::of(&recording, 1).flows;
+        let of = |senders, flows| Carriers { senders, flows };
+        let found = Series::of(&recording, of(1, None)).flows;
         assert_eq!(found.len(), 2, "that of another host is none of the senders'");
         assert_eq!((found[0].from.as_str(), found[0].to.as_str()), ("10.77.0.1:7", "10.77.0.3:8"));
         assert_eq!((found[0].first, &found[0].bytes[..]), (1, &[500, 0, 100][..]));
-        assert_eq!(Series::of(&recording, 2).flows.len(), 2, "a small one is left out");
+        assert_eq!(Series::of(&recording, of(2, None)).flows.len(), 2, "a small one is left out");
+        assert_eq!(Series::of(&recording, of(2, Some(3))).flows.len(), 3, "where it may be none");
+        assert_eq!(Series::of(&recording, of(2, Some(1))).flows[0].from, "10.77.0.2:7");
         let recording = Recording { own: Some(key(1)), ..recording };
-        assert_eq!(Series::of(&recording, 1).flows.len(), 0, "that of the lab is nobody's");
+        assert_eq!(Series::of(&recording, of(1, None)).flows.len(), 0, "that of the lab");
     }
 
     #[test]
-    fn fairness_is_one_for_equal_flows_and_ignores_small_ones() {
+    fn fairness_is_one_for_equal_flows_and_shows_those_that_starve() {
         let sample = |shares: &[u64]| Sample {
             flows: shares.iter().map(|bytes| Bytes(*bytes)).enumerate().collect::<BTreeMap<_, _>>(),
             ..Sample::default()
@@ -432,13 +456,27 @@ mod tests {
             ports: vec![Vec::new(), vec![sample(shares), sample(shares)]],
             ..Recording::default()
         };
-        assert_eq!(fairness(&recording(&[500, 500]), 1), Some(1.0));
-        assert_eq!(fairness(&recording(&[500; 200]), 1), Some(1.0));
-        assert_eq!(fairness(&recording(&[500, 500]), 0), None, "others do not count");
-        let unfair = fairness(&recording(&[300, 100, 1]), 1).unwrap();
-        assert!((unfair - 0.8).abs() < 0.01, "{unfair}");
-        assert_eq!(fairness(&recording(&[500, 1]), 1), None);
+        let of = |shares: &[u64], flows: Option<usize>| {
+            fairness(&recording(shares), Carriers { senders: 1, flows })
+        };
+        let is_near = |found: Option<f64>, wanted: f64| (found.unwrap() - wanted).abs() < 0.01;
+        assert_eq!(of(&[500, 500], None), Some(1.0));
+        assert_eq!(of(&[500; 200], None), Some(1.0));
+        // Of a number that is known: one has nothing, one almost nothing, one is the control's.
+        assert_eq!(of(&[500, 500], Some(4)), Some(0.5));
+        assert!(is_near(of(&[500, 500, 1], Some(3)), 0.67));
+        assert_eq!(of(&[500, 1, 500], Some(2)), Some(1.0));
+        assert_eq!(of(&[500, 1], Some(1)), None);
+        assert_eq!(of(&[], Some(2)), None, "nothing came");
+        // Of one that is not known: what starves counts, what has next to nothing is no data's.
+        assert!(is_near(of(&[3000, 1000, 2], None), 0.8));
+        assert!(is_near(of(&[3000, 3000, 30], None), 0.67));
+        assert_eq!(of(&[5000, 4], None), None);
+        let nobodys = Carriers { senders: 0, flows: None };
+        assert_eq!(fairness(&recording(&[500, 500]), nobodys), None, "others do not count");
         let with_own = Recording { own: Some(key), ..recording(&[500, 500]) };
-        assert_eq!(fairness(&with_own, 1), None, "the lab's own is no contender's");
+        let all = Carriers { senders: 1, flows: None };
+        assert_eq!(fairness(&with_own, all), None, "the lab's own is no contender's");
+        assert_eq!(of(&[500; 4096], None), None, "there may be more than are told apart");
     }
 }

@@ -9,8 +9,8 @@ use crate::network::{Network, Outcome};
 use crate::observer::{Observer, Seen};
 use crate::programs::{self, Servers};
 use crate::results::{
-    ConditionResult, ContenderResult, NetworkFigures, Report, RunResult, SCHEMA, ScenarioResult,
-    Series,
+    Carriers, ConditionResult, ContenderResult, NetworkFigures, Report, RunResult, SCHEMA,
+    ScenarioResult, Series,
 };
 use crate::scenario::{Condition, Contender, CrossTcp, Scenario, Settings};
 use crate::signals::Signals;
@@ -178,7 +178,9 @@ impl<'a> Runner<'a> {
             Ok(figures) => (figures, None),
             Err(error) => (Figures::default(), Some(error.to_string())),
         };
-        let result = run_result(settings, &outcome, retransmitted, seen)?;
+        let senders = settings.senders.count;
+        let carriers = Carriers { senders, flows: tool.carriers(contender, senders) };
+        let result = run_result(settings, carriers, &outcome, retransmitted, seen)?;
         Ok(RunResult { figures, failed, ..result })
     }
 }
@@ -238,16 +240,17 @@ fn of_contender(error: LabError, contender: &Contender) -> LabError {
 /// All but what the contender reached.
 fn run_result(
     settings: &Settings,
+    carriers: Carriers,
     outcome: &Outcome,
     retransmitted: Option<u64>,
     seen: Seen,
 ) -> Result<RunResult> {
     let rate = settings.path.config()?.forward.rate.unwrap_or_default();
-    let mut series = Series::of(&outcome.recording, settings.senders.count);
+    let mut series = Series::of(&outcome.recording, carriers);
     series.sampled = seen.at;
     series.rtt_seconds = seen.rtt_seconds;
     series.window_bytes = seen.window_bytes;
-    let network = NetworkFigures::of(outcome, rate, settings.senders.count, retransmitted);
+    let network = NetworkFigures::of(outcome, rate, carriers, retransmitted);
     Ok(RunResult { void: outcome.void(), network: Some(network), series, ..RunResult::default() })
 }
 

@@ -59,6 +59,12 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// Whether all flows that came were told apart.
+    #[must_use]
+    pub fn has_all_flows(&self) -> bool {
+        self.flows.len() < FLOWS_MAX
+    }
+
     /// What a share of the packets kept, of being read late and of being delivered late: the worse.
     #[must_use]
     pub fn late(&self, share: f64) -> Duration {

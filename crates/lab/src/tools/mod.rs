@@ -288,7 +288,19 @@ pub fn find(name: &str) -> Result<&'static Tool> {
     })
 }
 
+/// Tools that have one connection for each stream, each with as much to send.
+static EQUAL_STREAMS: [&Tool; 3] = [&sources::TCP, &peers::IPERF3, &peers::NUTTCP];
+
 impl Tool {
+    /// How many connections of all senders carry a contender's data; `None` when the tool decides,
+    /// or flags may say otherwise.
+    #[must_use]
+    pub fn carriers(&self, contender: &Contender, senders: usize) -> Option<usize> {
+        let is_known = EQUAL_STREAMS.iter().any(|tool| tool.name == self.name);
+        let is_known = is_known && contender.flags.is_empty();
+        is_known.then(|| senders.saturating_mul(contender.streams.unwrap_or(1)))
+    }
+
     /// What is missing for it, and how to get it; `None` when all is there.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
@@ -399,6 +411,19 @@ mod tests {
         assert_eq!(tool.version_line().as_deref(), Some("1.0"));
         let tool = Tool { version: &["sh", "-c", "echo usage; exit 1"], ..copy_of(&peers::PING) };
         assert_eq!(tool.version_line(), None);
+    }
+
+    #[test]
+    fn it_is_known_how_many_connections_carry_the_data_where_the_tool_does_not_decide() {
+        let carriers = |text: &str| {
+            let contender: Contender = toml::from_str(text).unwrap();
+            find(&contender.tool).unwrap().carriers(&contender, 3)
+        };
+        assert_eq!(carriers("tool = 'tcp'"), Some(3));
+        assert_eq!(carriers("tool = 'iperf3'\nstreams = 4"), Some(12));
+        assert_eq!(carriers("tool = 'nuttcp'\nstreams = 2"), Some(6));
+        assert_eq!(carriers("tool = 'iperf3'\nflags = ['-P', '2']"), None);
+        assert_eq!(carriers("tool = 'bankfull'\nstreams = 4"), None);
     }
 
     #[test]
