@@ -7,8 +7,8 @@ use crate::scenario::{self, Scenario};
 use crate::signals::Signals;
 use crate::{say, tables};
 use clap::Args;
-use std::fs;
-use std::io::Write;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -44,16 +44,15 @@ pub struct Flags {
 /// Runs them, tells the figures on standard output, and writes what was asked for.
 ///
 /// # Errors
-/// What is wrong with a scenario, or keeps a network from being built.
+/// What is wrong with a scenario, or keeps a network from being built, or a file from being
+/// written; the figures are told all the same.
 pub fn run(flags: &Flags) -> Result<ExitCode> {
     let read = |file: &PathBuf| scenario::read(file);
     let scenarios: Vec<Scenario> = flags.files.iter().map(read).collect::<Result<_>>()?;
     check_names(&scenarios, &flags.only)?;
     // Before hours of measuring, and not after.
-    for out in [&flags.json, &flags.report].into_iter().flatten() {
-        let opened = fs::File::options().append(true).create(true).open(out);
-        opened.map_err(|e| LabError::io(format!("cannot write {}", out.display()), e))?;
-    }
+    let json = flags.json.as_deref().map(Out::open).transpose()?;
+    let page = flags.report.as_deref().map(Out::open).transpose()?;
     let signals = Signals::watch()?;
     let mut runner = Runner::new(&signals, &flags.work)?;
     runner.repetitions = flags.repeat;
@@ -63,17 +62,69 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
         // There is nothing to be kept.
         return ended.map(|()| ExitCode::SUCCESS);
     }
-    if let Some(out) = &flags.json {
-        let text = serde_json::to_string(&report)
-            .map_err(|e| LabError::io("cannot write JSON", e.into()))?;
-        write(out, &text)?;
-    }
-    if let Some(out) = &flags.report {
-        write(out, &crate::report::page(&report))?;
-    }
     print(&report);
     let verdict = verdict(&report, &signals);
-    ended.map(|()| verdict)
+    let written = write_all(&report, json, page);
+    both(ended, written).map(|()| verdict)
+}
+
+/// Fails with the first error, and says a second.
+fn both(first: Result<()>, second: Result<()>) -> Result<()> {
+    if let (Err(_), Err(error)) = (&first, &second) {
+        say(&error.to_string());
+    }
+    first.and(second)
+}
+
+/// Writes all that was asked for, whatever becomes of one: what took hours comes but once.
+fn write_all(report: &Report, json: Option<Out<'_>>, page: Option<Out<'_>>) -> Result<()> {
+    let text =
+        || serde_json::to_string(report).map_err(|e| LabError::io("cannot write JSON", e.into()));
+    let json = json.map_or(Ok(()), |out| out.write(&text()?));
+    let page = page.map_or(Ok(()), |out| out.write(&crate::report::page(report)));
+    both(json, page)
+}
+
+/// A file that results will be written to. It goes with the value when it was made for that, and
+/// nothing came of it.
+#[derive(Debug)]
+struct Out<'p> {
+    path: &'p Path,
+    is_vain: bool,
+}
+
+impl<'p> Out<'p> {
+    /// Makes it, or looks whether it can be written.
+    fn open(path: &'p Path) -> Result<Self> {
+        let failed = |e| cannot_write(path, e);
+        let mut options = File::options();
+        match options.append(true).create_new(true).open(path) {
+            Ok(_) => Ok(Self { path, is_vain: true }),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                options.create_new(false).create(true).open(path).map_err(failed)?;
+                Ok(Self { path, is_vain: false })
+            }
+            Err(e) => Err(failed(e)),
+        }
+    }
+
+    fn write(mut self, text: &str) -> Result<()> {
+        fs::write(self.path, text).map_err(|e| cannot_write(self.path, e))?;
+        self.is_vain = false;
+        Ok(())
+    }
+}
+
+impl Drop for Out<'_> {
+    fn drop(&mut self) {
+        if self.is_vain {
+            let _ = fs::remove_file(self.path);
+        }
+    }
+}
+
+fn cannot_write(path: &Path, error: io::Error) -> LabError {
+    LabError::io(format!("cannot write {}", path.display()), error)
 }
 
 fn check_names(scenarios: &[Scenario], only: &[String]) -> Result<()> {
@@ -91,12 +142,8 @@ fn check_names(scenarios: &[Scenario], only: &[String]) -> Result<()> {
     }
 }
 
-fn write(out: &Path, text: &str) -> Result<()> {
-    fs::write(out, text).map_err(|e| LabError::io(format!("cannot write {}", out.display()), e))
-}
-
 fn print(report: &Report) {
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     for result in &report.scenarios {
         let (head, rows) = tables::scenario(result);
         let table = tables::markdown(&head, &rows);
@@ -119,6 +166,9 @@ fn verdict(report: &Report, signals: &Signals) -> ExitCode {
     if failed + void > 0 {
         say(&format!("{failed} runs failed, {void} were void; they count in no figure"));
     }
+    if void > 0 {
+        say("void runs: mostly other work on the machine is why");
+    }
     if signals.count() > 0 {
         say("interrupted: what was measured by then is kept");
         return ExitCode::from(signals.exit_code());
@@ -128,4 +178,54 @@ fn verdict(report: &Report, signals: &Signals) -> ExitCode {
         return ExitCode::FAILURE;
     }
     if failed + void > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine;
+    use crate::results::SCHEMA;
+
+    fn report() -> Report {
+        Report {
+            schema: SCHEMA,
+            version: "0",
+            began_unix: 0,
+            machine: machine::this(),
+            tools: Vec::new(),
+            scenarios: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_made_for_results_goes_when_none_came_and_what_was_there_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (new, old) = (dir.path().join("new"), dir.path().join("old"));
+        fs::write(&old, "old").unwrap();
+        drop((Out::open(&new).unwrap(), Out::open(&old).unwrap()));
+        assert!(!new.exists());
+        assert_eq!(fs::read_to_string(&old).unwrap(), "old");
+        for path in [&new, &old] {
+            Out::open(path).unwrap().write("results").unwrap();
+            assert_eq!(fs::read_to_string(path).unwrap(), "results");
+        }
+        let nowhere = dir.path().join("no/where");
+        let error = Out::open(&nowhere).unwrap_err().to_string();
+        assert!(error.contains("cannot write") && error.contains("no/where"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_keeps_no_other_from_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (gone, fine) = (dir.path().join("gone"), dir.path().join("fine"));
+        fs::create_dir(&gone).unwrap();
+        let lost = || Some(Out { path: &gone, is_vain: false });
+        let error = write_all(&report(), lost(), Some(Out::open(&fine).unwrap())).unwrap_err();
+        assert!(error.to_string().contains("gone"), "{error}");
+        assert!(fs::read_to_string(&fine).unwrap().contains("<html"));
+        let error = write_all(&report(), Some(Out::open(&fine).unwrap()), lost()).unwrap_err();
+        assert!(error.to_string().contains("gone"), "{error}");
+        assert!(fs::read_to_string(&fine).unwrap().contains("\"schema\""));
+        assert!(write_all(&report(), None, None).is_ok());
+    }
 }
