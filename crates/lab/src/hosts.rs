@@ -384,6 +384,14 @@ fn inside<T: Send>(namespace: &str, work: impl FnOnce() -> io::Result<T> + Send)
     done.map_err(|e| LabError::io(format!("a step in the namespace {namespace} failed"), e))
 }
 
+/// Why `ip` does not run: it is missing only where there is no such program.
+fn not_started(error: io::Error) -> LabError {
+    match error.kind() {
+        io::ErrorKind::NotFound => LabError::Missing("ip", "install the package iproute2"),
+        _ => LabError::io("cannot run ip", error),
+    }
+}
+
 /// Runs `ip`, with `input` on its standard input.
 fn ip(arguments: &[&str], input: &str) -> Result<()> {
     let mut child = Command::new("ip")
@@ -394,7 +402,7 @@ fn ip(arguments: &[&str], input: &str) -> Result<()> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|_| LabError::Missing("ip", "install the package iproute2"))?;
+        .map_err(not_started)?;
     let fed = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
     let done = child.wait_with_output();
     let failed = |e| LabError::io("cannot run ip", e);
@@ -419,6 +427,14 @@ mod tests {
         assert_eq!(fs::read_to_string(dir.path().join("ipv4/one")).unwrap(), "1");
         let error = set(dir.path(), "other/one", "1").unwrap_err().to_string();
         assert!(error.contains("other/one"), "{error}");
+    }
+
+    #[test]
+    fn a_program_is_missing_only_where_there_is_none() {
+        let error = |kind: io::ErrorKind| not_started(kind.into()).to_string();
+        assert!(error(io::ErrorKind::NotFound).contains("ip is missing"));
+        let other = error(io::ErrorKind::WouldBlock);
+        assert!(other.contains("cannot run ip") && !other.contains("missing"), "{other}");
     }
 
     #[test]

@@ -94,12 +94,15 @@ impl Drop for Servers {
     }
 }
 
-/// A line for a shell on a host, whose output goes to files.
+/// A line for a shell on a host, whose output goes to files. Programs find the limit of open files
+/// that they would find without a lab: some look at each number below it.
 fn shell(line: &str, out: Option<&Path>, error: &Path) -> Result<Command> {
     let create = |path: &Path| {
         File::create(path)
             .map_err(|e| LabError::io(format!("cannot write to {}", path.display()), e))
     };
+    let limit = crate::machine::usual_open_files();
+    let line = limit.map_or(line.to_owned(), |files| format!("ulimit -S -n {files}; {line}"));
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(line).stdin(Stdio::null()).stderr(create(error)?);
     match out {

@@ -5,7 +5,7 @@ use crate::results::{Report, RunResult};
 use crate::runner::Runner;
 use crate::scenario::{self, Scenario};
 use crate::signals::Signals;
-use crate::{say, tables};
+use crate::{machine, say, tables};
 use clap::Args;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -53,6 +53,7 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     // Before hours of measuring, and not after.
     let json = flags.json.as_deref().map(Out::open).transpose()?;
     let page = flags.report.as_deref().map(Out::open).transpose()?;
+    machine::raise_open_files()?;
     let signals = Signals::watch()?;
     let mut runner = Runner::new(&signals, &flags.work)?;
     runner.repetitions = flags.repeat;
@@ -183,7 +184,6 @@ fn verdict(report: &Report, signals: &Signals) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine;
     use crate::results::SCHEMA;
 
     fn report() -> Report {
