@@ -2,13 +2,14 @@
 //! both.
 
 use super::path::{RTT_MAX, too_long};
-use super::{Axis, Condition, Scenario, Settings};
+use super::{Axis, Condition, Runs, Scenario, Settings};
 use crate::error::{LabError, Result};
-use crate::text::Parsed;
+use crate::text::{Parsed, short_time};
 use crate::tools;
 use serde::de::DeserializeOwned;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use toml::{Table, Value};
 
 /// How long a chain of bases may be: longer ones go in circles. (ours: the
@@ -21,6 +22,11 @@ const CONDITIONS_MAX: usize = 1000;
 /// Most connections of all senders together, and so most senders. (ours: ports of the receiver are
 /// counted up with them, and addresses of the lab are 65 533)
 const CONNECTIONS_MAX: usize = 10_000;
+
+/// Intervals that the link can record: shorter ones make files that nobody draws, longer ones leave
+/// nothing of a short run. (ours)
+const RECORD_MIN: Duration = Duration::from_millis(1);
+const RECORD_MAX: Duration = Duration::from_secs(1);
 
 /// What a file may say at its top: what belongs to the file, and the fields of [`Settings`].
 const TOP_KEYS: [&str; 9] =
@@ -217,6 +223,19 @@ fn check(settings: &mut Settings) -> Parsed<()> {
     settings.contenders.iter().try_for_each(|contender| tools::check(settings, contender))
 }
 
+/// An interval of which a run has none tells nothing of it.
+fn check_record(run: &Runs) -> Parsed<()> {
+    let (record, time) = (short_time(run.record), short_time(run.time));
+    if !(RECORD_MIN..=RECORD_MAX).contains(&run.record) {
+        let (least, most) = (short_time(RECORD_MIN), short_time(RECORD_MAX));
+        return Err(format!("run.record is {record}: {least} to {most}"));
+    }
+    if run.record >= run.time {
+        return Err(format!("run.record is {record}, and must be shorter than run.time, {time}"));
+    }
+    Ok(())
+}
+
 /// Counts and times that would mean nothing, or more than there is room for.
 fn check_counts(settings: &Settings) -> Parsed<()> {
     let (run, senders) = (&settings.run, &settings.senders);
@@ -224,7 +243,6 @@ fn check_counts(settings: &Settings) -> Parsed<()> {
         ("run.repetitions", run.repetitions == 0),
         ("run.time", run.time.is_zero()),
         ("run.limit", run.limit.is_zero()),
-        ("run.record", run.record.is_zero()),
         ("senders.count", senders.count == 0),
         ("senders.rate", senders.rate.is_some_and(|rate| rate.bits_per_sec() == 0)),
         ("data.files", settings.data.files == 0),
@@ -237,6 +255,7 @@ fn check_counts(settings: &Settings) -> Parsed<()> {
     if let Some((name, _)) = zeros.iter().find(|(_, is_zero)| *is_zero) {
         return Err(format!("{name} must be above zero"));
     }
+    check_record(run)?;
     for one in &settings.contenders {
         let is_load = one.load().is_finite() && one.load() > 0.0;
         let zeros = [
@@ -345,6 +364,9 @@ mod tests {
                 "two sweeps of run.seed",
             ),
             ("[run]\nlimit = '0s'", "run.limit must be above zero"),
+            ("[run]\nrecord = '0s'", "run.record is 0 us: 1 ms to 1 s"),
+            ("[run]\nrecord = '10s'", "run.record is 10 s: 1 ms to 1 s"),
+            ("[run]\nrecord = '500ms'\ntime = '500ms'", "must be shorter than run.time, 500 ms"),
             ("[data]\nsize = '0B'", "data.size must be above zero"),
             ("[senders]\ncount = 70000", "70000 connections"),
             ("[[cross-tcp]]\nflows = 1\nwindow = '0B'", "cross-tcp.window"),
