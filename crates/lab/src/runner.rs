@@ -160,7 +160,7 @@ impl<'a> Runner<'a> {
             _ => PathBuf::new(),
         };
         let run =
-            Run { path: settings.path.config()?, seed, source, dir: self.sources.fresh("run")? };
+            Run { path: settings.path_config()?, seed, source, dir: self.sources.fresh("run")? };
         let job = |sender| Job::new(settings, contender, &run, sender);
         let jobs: Vec<Job<'_>> = (0..settings.senders.count).map(job).collect();
         if let Way::Model(model) = &tool.way {
@@ -190,7 +190,7 @@ fn condition_result(
     contenders: Vec<ContenderResult>,
 ) -> Result<ConditionResult> {
     let settings = &condition.settings;
-    let path = settings.path.config()?;
+    let path = settings.path_config()?;
     Ok(ConditionResult {
         values: condition.values.clone(),
         capacity_bps: settings.rate()?.bits_per_sec() as f64 * PAYLOAD_SHARE,
@@ -245,7 +245,7 @@ fn run_result(
     retransmitted: Option<u64>,
     seen: Seen,
 ) -> Result<RunResult> {
-    let rate = settings.path.config()?.forward.rate.unwrap_or_default();
+    let rate = settings.path_config()?.forward.rate.unwrap_or_default();
     let mut series = Series::of(&outcome.recording, carriers);
     series.sampled = seen.at;
     series.rtt_seconds = seen.rtt_seconds;

@@ -199,7 +199,7 @@ fn of<T: DeserializeOwned>(value: Value) -> Parsed<T> {
 
 /// What the types cannot say.
 fn check(settings: &mut Settings) -> Parsed<()> {
-    let path = settings.path.config().map_err(|e| e.to_string())?;
+    let path = settings.path_config().map_err(|e| e.to_string())?;
     let rtt = path.rtt().saturating_add(settings.senders.delay);
     if rtt > RTT_MAX {
         return Err(too_long(rtt).to_string());
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(last.values, ["1bdp", "3"]);
         assert_eq!((last.settings.run.seed, last.settings.run.repetitions), (3, 2));
         assert_eq!(last.settings.path.buffer, Some(Buffer::Bdp(1.0)));
-        assert_eq!(last.settings.path.config().unwrap().forward.buffer, Bytes(5_000_000));
+        assert_eq!(last.settings.path_config().unwrap().forward.buffer, Bytes(5_000_000));
         assert_eq!(found.conditions[1].values, ["0.5bdp", "2"]);
     }
 

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::network::Plan;
 use crate::text::field;
 use bankfull_control::{Bytes, Rate};
-use bankfull_sim::LinkConfig;
+use bankfull_sim::{LinkConfig, PathConfig};
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -80,12 +80,20 @@ impl Settings {
         self.senders.count + usize::from(!self.cross_tcp.is_empty())
     }
 
+    /// The path; buffers that are said in what is in flight count the senders' own lines, too.
+    ///
+    /// # Errors
+    /// What [`PathSettings::config`] says.
+    pub fn path_config(&self) -> Result<PathConfig> {
+        self.path.config_behind(self.senders.delay)
+    }
+
     /// What the path takes from all senders together: no more than their own lines bring.
     ///
     /// # Errors
     /// What [`PathSettings::config`] says.
     pub fn rate(&self) -> Result<Rate> {
-        let path = self.path.config()?.forward.rate.unwrap_or_default();
+        let path = self.path_config()?.forward.rate.unwrap_or_default();
         let Some(access) = self.senders.rate else { return Ok(path) };
         let all = access.bits_per_sec().saturating_mul(self.senders.count as u64);
         Ok(path.min(Rate::from_bits_per_sec(all as f64)))
@@ -111,7 +119,7 @@ impl Settings {
     /// # Errors
     /// What [`PathSettings::config`] says.
     pub fn plan(&self, contender: &Contender, seed: u64) -> Result<Plan> {
-        let path = self.path.config()?;
+        let path = self.path_config()?;
         let access = LinkConfig {
             rate: self.senders.rate,
             delay: self.senders.delay,

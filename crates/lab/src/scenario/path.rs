@@ -69,6 +69,15 @@ impl PathSettings {
     /// # Errors
     /// [`LabError::Usage`] when it is not said, or makes no sense.
     pub fn config(&self) -> Result<PathConfig> {
+        self.config_behind(Duration::ZERO)
+    }
+
+    /// The path that is meant, behind lines with this delay: what is in flight in a round trip is
+    /// so much more.
+    ///
+    /// # Errors
+    /// What [`PathSettings::config`] says.
+    pub fn config_behind(&self, access: Duration) -> Result<PathConfig> {
         let preset = match &self.preset {
             Some(name) => {
                 let find = presets::find(name).ok_or_else(|| unknown_preset(name))?;
@@ -93,7 +102,8 @@ impl PathSettings {
         let mut path = PathConfig::new(rate, rtt, Bytes(0));
         let kept = preset.as_ref().map(|path| Buffer::Bytes(path.forward.buffer));
         let buffer = self.buffer.or(kept).unwrap_or(Buffer::Bdp(1.0));
-        path.forward.buffer = buffer.bytes(path.bdp().unwrap_or_default());
+        let whole = PathConfig::new(rate, rtt.saturating_add(access), Bytes(0));
+        path.forward.buffer = buffer.bytes(whole.bdp().unwrap_or_default());
         if path.forward.buffer < BUFFER_MIN {
             return Err(too_small(buffer, path.forward.buffer));
         }
@@ -164,6 +174,19 @@ mod tests {
         assert_eq!(found.forward.buffer, Bytes(2500), "nothing raises it");
         let found = path("rate = '10mbit'\nrtt = '20ms'\nbuffer = '1500B'").unwrap();
         assert_eq!(found.forward.buffer, BUFFER_MIN);
+    }
+
+    #[test]
+    fn what_is_in_flight_is_that_of_the_whole_round_trip() {
+        let behind = |text: &str, ms| {
+            let settings = toml::from_str::<PathSettings>(text).unwrap();
+            settings.config_behind(Duration::from_millis(ms)).unwrap()
+        };
+        let found = behind("rate = '100mbit'\nrtt = '20ms'\nbuffer = '0.5bdp'", 60);
+        assert_eq!(found.forward.buffer, Bytes(500_000));
+        assert_eq!(found.rtt(), Duration::from_millis(20), "the line is not the path's");
+        let found = behind("preset = 'continental'", 60);
+        assert_eq!(found.forward.buffer, Bytes(300_000), "it is said in bytes");
     }
 
     #[test]
