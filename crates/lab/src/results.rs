@@ -117,6 +117,10 @@ pub struct NetworkFigures {
     pub dropped: u64,
     /// Segments lost on the line.
     pub lost: u64,
+    /// Packets, on all ways, for addresses that no host has, and those that are no IPv4 or not
+    /// whole: nobody got them. Left out when there were none.
+    #[serde(skip_serializing_if = "is_none")]
+    pub stray: u64,
     /// Time that a packet waits in the queue, in the mean of the time in which something arrived.
     pub queue_mean_seconds: f64,
     /// The longest such time.
@@ -270,6 +274,7 @@ impl NetworkFigures {
             retransmitted,
             dropped: totals.overflowed,
             lost: totals.lost,
+            stray: recording.stray,
             queue_mean_seconds: busy.iter().sum::<f64>() / busy.len().max(1) as f64,
             queue_max_seconds: wait(longest),
             fairness: fairness(recording, carriers),
@@ -355,6 +360,11 @@ impl Series {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
 /// Seconds, to the microsecond.
 #[must_use]
 pub fn rounded(time: Duration) -> f64 {
@@ -392,6 +402,16 @@ mod tests {
         let found = result.spread(|run| run.figures.goodput_bps).unwrap();
         assert_eq!((found.median, found.max, found.count), (2.0, 3.0, 3));
         assert_eq!(result.typical().unwrap().figures.goodput_bps, Some(2.0));
+    }
+
+    #[test]
+    fn packets_for_nobody_are_told_where_there_were_some() {
+        let json = |stray| {
+            let figures = NetworkFigures { stray, ..NetworkFigures::default() };
+            serde_json::to_value(figures).unwrap()
+        };
+        assert_eq!(json(3)["stray"], 3);
+        assert!(json(0).get("stray").is_none());
     }
 
     #[test]

@@ -209,9 +209,16 @@ fn tell(path: &PathConfig, outcome: &Outcome) {
         short_time(recording.late(0.99)),
         short_time(recording.late(1.0))
     ));
+    if recording.stray > 0 {
+        say(&stray_words(recording.stray));
+    }
     if let Some(why) = outcome.void() {
         say(&format!("VOID, do not use the result: {why}"));
     }
+}
+
+fn stray_words(count: u64) -> String {
+    format!("{count} packets reached nobody: no host has their address, or they are no whole IPv4")
 }
 
 fn no_command() -> LabError {
