@@ -125,7 +125,9 @@ fn start_receiver(network: &Network, line: &str, signals: &Signals) -> Result<()
             return Err(LabError::Command(line.to_owned(), what));
         }
         if Instant::now() > until {
-            // It may be no server, or one of UDP: the other command will tell.
+            // It may be no server: the other command will tell.
+            let waited = short_time(LISTEN_WAIT);
+            say(&format!("nobody listens at the receiver yet, after {waited}: going on"));
             return Ok(());
         }
         thread::sleep(LOOK);

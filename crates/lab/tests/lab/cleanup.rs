@@ -118,6 +118,39 @@ fn a_lab_that_is_interrupted_before_the_command_does_not_run_it() {
 }
 
 #[test]
+fn where_nobody_listens_the_command_runs_with_a_word() {
+    if !works() {
+        return;
+    }
+    let done = Command::new(env!("CARGO_BIN_EXE_bankfull-lab"))
+        .args(["path", "--preset", "lan", "--at-receiver", "exec sleep 600", "--", "echo", "ran"])
+        .output()
+        .unwrap();
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert_eq!((out.as_ref(), done.status.code()), ("ran\n", Some(0)), "{err}");
+    assert!(err.contains("nobody listens at the receiver yet, after 10 s"), "{err}");
+    assert!(!err.contains("reached nobody"), "none went astray: {err}");
+}
+
+#[test]
+fn packets_for_nobody_are_told() {
+    if !works() {
+        return;
+    }
+    let script = "ping -c 2 -W 1 10.77.9.9; ping -V >/dev/null";
+    let done = Command::new(env!("CARGO_BIN_EXE_bankfull-lab"))
+        .args(["path", "--preset", "lan", "--", "sh", "-c", script])
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&done.stderr);
+    if done.status.success() {
+        assert!(err.contains(" packets reached nobody: no host has their address"), "{err}");
+    } else {
+        bankfull_lab::say("skipped: there is no ping");
+    }
+}
+
+#[test]
 fn the_exit_code_is_the_commands() {
     if !works() {
         return;
