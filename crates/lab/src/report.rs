@@ -3,10 +3,12 @@
 
 use crate::results::{ConditionResult, ContenderResult, Report, RunResult, ScenarioResult};
 use crate::tables;
+use crate::text::Buffer;
 use bankfull_chart::{
     Axis, Bar, BarChart, Chart, Group, LineChart, Page, Section, Series, Table, Unit,
 };
-use bankfull_control::Bytes;
+use bankfull_control::{Bytes, Rate};
+use bankfull_sim::Loss;
 
 /// What is compared: its name, its unit, and the figure of a run.
 type Figure = (&'static str, Unit, fn(&RunResult) -> Option<f64>);
@@ -91,12 +93,12 @@ fn left_out(result: &ScenarioResult) -> Vec<String> {
 fn comparison(result: &ScenarioResult) -> Option<Chart> {
     let runs = || result.conditions.iter().flat_map(|c| &c.contenders).flat_map(|one| &one.runs);
     let figure = COMPARED.iter().find(|figure| runs().any(|run| (figure.2)(run).is_some()))?;
-    let numbers: Option<Vec<f64>> =
-        result.conditions.iter().map(|condition| number(condition.values.first()?)).collect();
-    match numbers {
-        Some(numbers) if !result.axes.is_empty() => Some(lines(result, figure, &numbers)),
-        _ => Some(bars(result, figure)),
-    }
+    let texts: Option<Vec<&str>> =
+        result.conditions.iter().map(|c| c.values.first().map(String::as_str)).collect();
+    Some(match texts.and_then(|texts| scale(&texts)) {
+        Some(scale) if !result.axes.is_empty() => lines(result, figure, &scale),
+        _ => bars(result, figure),
+    })
 }
 
 fn bars(result: &ScenarioResult, (name, unit, of): &Figure) -> Chart {
@@ -123,10 +125,12 @@ fn bars(result: &ScenarioResult, (name, unit, of): &Figure) -> Chart {
 }
 
 /// A line for each contender and each value of the axes behind the first.
-fn lines(result: &ScenarioResult, (name, unit, of): &Figure, numbers: &[f64]) -> Chart {
+fn lines(result: &ScenarioResult, (name, unit, of): &Figure, scale: &Scale) -> Chart {
     let axis = result.axes.first().map_or("", String::as_str);
+    let title = format!("{name} by {axis}");
+    let axis = format!("{axis}{}", scale.suffix);
     let mut series: Vec<Series> = Vec::new();
-    for (condition, x) in result.conditions.iter().zip(numbers) {
+    for (condition, x) in result.conditions.iter().zip(&scale.values) {
         for one in &condition.contenders {
             let Some(spread) = one.spread(*of) else { continue };
             let mut parts = vec![one.name.clone()];
@@ -143,26 +147,50 @@ fn lines(result: &ScenarioResult, (name, unit, of): &Figure, numbers: &[f64]) ->
             line.whiskers.iter_mut().for_each(|all| all.push((spread.min, spread.max)));
         }
     }
-    let unit_of_x = match axis.rsplit('.').next().unwrap_or_default() {
-        "rate" => Unit::BitsPerSec,
-        "rtt" => Unit::Seconds,
-        _ => Unit::Plain,
+    // Zero has no place on a logarithmic axis.
+    let x = match scale.values.iter().all(|value| *value > 0.0) {
+        true => Axis::log(&axis, scale.unit),
+        false => Axis::new(&axis, scale.unit),
     };
-    let x = Axis::log(axis, unit_of_x);
-    let title = format!("{name} by {axis}");
     LineChart { title, x, y: Axis::new(name, *unit), series, marks: Vec::new() }.into()
 }
 
-/// `0.5bdp`, `1gbit`, `20ms` as numbers.
-fn number(text: &str) -> Option<f64> {
-    let rate = || text.parse::<bankfull_control::Rate>().ok();
-    let time = || crate::text::parse_time(text).ok();
-    let share = || text.strip_suffix("bdp")?.trim().parse().ok();
-    text.parse::<f64>()
-        .ok()
-        .or_else(share)
-        .or_else(|| Some(time()?.as_secs_f64()))
-        .or_else(|| Some(rate()?.bits_per_sec() as f64))
+/// What varies, as numbers of one kind.
+#[derive(Debug, PartialEq)]
+struct Scale {
+    unit: Unit,
+    /// Behind the axis's name, where the unit has no name of its own.
+    suffix: &'static str,
+    values: Vec<f64>,
+}
+
+/// How a text is read as a number of a kind; nothing when it is none.
+type Reader = (Unit, &'static str, fn(&str) -> Option<f64>);
+
+/// Kinds of numbers, as scenarios write them: `4`, `20ms`, `1gbit`, `0.5bdp`, `0.1%`, `300kB`.
+const READERS: [Reader; 6] = [
+    (Unit::Plain, "", |text| text.parse().ok()),
+    (Unit::Seconds, "", |text| Some(crate::text::parse_time(text).ok()?.as_secs_f64())),
+    (Unit::BitsPerSec, "", |text| Some(text.parse::<Rate>().ok()?.bits_per_sec() as f64)),
+    (Unit::Plain, ", BDP", |text| match text.parse().ok()? {
+        Buffer::Bdp(times) => Some(times),
+        Buffer::Bytes(_) => None,
+    }),
+    (Unit::Percent, "", |text| match crate::text::parse_loss(text).ok()? {
+        Loss::None => Some(0.0),
+        Loss::Random { probability } => Some(probability),
+        // Beside its share it has a length.
+        Loss::GilbertElliott { .. } => None,
+    }),
+    (Unit::Bytes, "", |text| Some(text.parse::<Bytes>().ok()?.0 as f64)),
+];
+
+/// The first kind that all of them are: a number of one says nothing beside those of another.
+fn scale(texts: &[&str]) -> Option<Scale> {
+    READERS.into_iter().find_map(|(unit, suffix, read)| {
+        let values = texts.iter().map(|text| read(text)).collect::<Option<Vec<f64>>>()?;
+        values.iter().all(|value| value.is_finite()).then_some(Scale { unit, suffix, values })
+    })
 }
 
 /// How the runs in the middle went over time; nothing for those without a course.
@@ -255,4 +283,66 @@ fn about(report: &Report) -> Section {
     let default = &report.machine.default_congestion;
     section.facts.push(("this host's congestion control".to_owned(), default.clone()));
     section
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::Figures;
+
+    #[test]
+    fn what_varies_is_read_with_its_unit_when_all_are_of_one_kind() {
+        let found = |texts: &[&str]| scale(texts).map(|s| (s.unit, s.suffix, s.values));
+        assert_eq!(found(&["1", "16"]), Some((Unit::Plain, "", vec![1.0, 16.0])));
+        assert_eq!(found(&["0ms", "20ms"]), Some((Unit::Seconds, "", vec![0.0, 0.02])));
+        assert_eq!(found(&["10mbit", "1gbit"]), Some((Unit::BitsPerSec, "", vec![1e7, 1e9])));
+        assert_eq!(found(&["0.5bdp", "1bdp"]), Some((Unit::Plain, ", BDP", vec![0.5, 1.0])));
+        assert_eq!(found(&["15kB", "1MB"]), Some((Unit::Bytes, "", vec![15e3, 1e6])));
+        assert_eq!(found(&["0", "1%"]), Some((Unit::Percent, "", vec![0.0, 0.01])));
+        for mixed in [&["300kB", "1bdp"][..], &["cubic", "bbr"], &["1%/20"], &["20ms", "1gbit"]] {
+            assert_eq!(found(mixed), None, "{mixed:?}");
+        }
+    }
+
+    /// Of one contender under conditions that differ in one thing.
+    fn swept(axis: &str, values: &[&str]) -> ScenarioResult {
+        let run = RunResult {
+            figures: Figures { goodput_bps: Some(1e8), ..Figures::default() },
+            ..RunResult::default()
+        };
+        let condition = |value: &&str| ConditionResult {
+            values: vec![(*value).to_owned()],
+            capacity_bps: 1e9,
+            rtt_seconds: 0.02,
+            buffer_bytes: 1500,
+            contenders: vec![ContenderResult {
+                name: "one".to_owned(),
+                tool: "tcp".to_owned(),
+                congestion: None,
+                skipped: None,
+                runs: vec![run.clone()],
+            }],
+        };
+        ScenarioResult {
+            name: "x".to_owned(),
+            title: "x".to_owned(),
+            axes: vec![axis.to_owned()],
+            conditions: values.iter().map(condition).collect(),
+        }
+    }
+
+    #[test]
+    fn a_zero_has_a_place_in_the_picture() {
+        let chart = |axis: &str, values: &[&str]| match comparison(&swept(axis, values)).unwrap() {
+            Chart::Line(chart) => chart,
+            other => panic!("{other:?}"),
+        };
+        let found = chart("loss", &["0", "0.1%"]);
+        assert_eq!(found.x, Axis::new("loss", Unit::Percent));
+        assert_eq!(found.series[0].points, [(0.0, 1e8), (0.001, 1e8)]);
+        assert_eq!(chart("loss", &["0.1%", "1%"]).x, Axis::log("loss", Unit::Percent));
+        let found = chart("buffer", &["0.5bdp", "1bdp"]);
+        assert_eq!(found.x, Axis::log("buffer, BDP", Unit::Plain));
+        assert_eq!(found.title, "Goodput by buffer");
+    }
 }

@@ -360,7 +360,6 @@ impl Series {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
 fn is_none(count: &u64) -> bool {
     *count == 0
 }
