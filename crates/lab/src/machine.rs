@@ -2,9 +2,38 @@
 
 use crate::error::{LabError, Result};
 use crate::results::Machine;
+use crate::text::short_time;
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Less stolen time than this is no reason. (ours: a few ticks of the kernel's clock)
+const STOLEN_MIN: Duration = Duration::from_millis(30);
+
+/// Time that the hypervisor has given to others while a processor of this machine had work, of all
+/// processors together, since the machine began; nothing where the kernel does not tell.
+#[must_use]
+pub fn stolen() -> Duration {
+    let table = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks = stolen_ticks(&table).unwrap_or(0);
+    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
+}
+
+/// The eighth figure of all processors together. (proc_stat(5))
+fn stolen_ticks(table: &str) -> Option<u64> {
+    let line = table.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    line.split_whitespace().nth(7)?.parse().ok()
+}
+
+/// In brackets, behind the reason why a run is void; nothing when it was too little to matter.
+#[must_use]
+pub fn stolen_words(stolen: Duration) -> String {
+    if stolen <= STOLEN_MIN {
+        return String::new();
+    }
+    format!(" (the hypervisor took the processors away for {} meanwhile)", short_time(stolen))
+}
 
 /// The limit of open files before it was raised; nothing where there was none.
 static USUAL_OPEN_FILES: OnceLock<Option<u64>> = OnceLock::new();
@@ -45,6 +74,17 @@ pub fn this() -> Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stolen_time_is_that_of_all_processors_and_a_little_is_no_reason() {
+        let table = "cpu  10 20 30 40 50 60 70 89 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\nintr 5\n";
+        assert_eq!(stolen_ticks(table), Some(89));
+        assert_eq!(stolen_ticks("cpu  10 20 30 40\n"), None, "an old kernel has no such figure");
+        assert_eq!(stolen_ticks(""), None);
+        let words = stolen_words(Duration::from_millis(90));
+        assert_eq!(words, " (the hypervisor took the processors away for 90 ms meanwhile)");
+        assert_eq!(stolen_words(Duration::from_millis(30)), "");
+    }
 
     #[test]
     fn the_limit_of_open_files_is_raised_and_the_usual_one_is_known() {

@@ -4,6 +4,7 @@ use crate::emulator::{Emulator, FlowKey, NOWHERE, Recording, Station};
 use crate::error::{LabError, Result};
 use crate::flows;
 use crate::hosts::{Hosts, Setup};
+use crate::machine;
 use crate::text::short_time;
 use bankfull_control::Bytes;
 use bankfull_sim::{LinkConfig, PathConfig};
@@ -99,6 +100,8 @@ pub struct Network {
     rtt: Duration,
     buffer: Bytes,
     started: Instant,
+    /// What the hypervisor had taken away by then.
+    stolen: Duration,
     /// The connection that told the congestion control.
     own: Option<FlowKey>,
 }
@@ -129,12 +132,12 @@ impl Network {
             })
         };
         let probes = (0..setup.count).map(probe).collect::<Result<_>>()?;
-        let started = Instant::now();
+        let (started, stolen) = (Instant::now(), machine::stolen());
         let emulator = Emulator::start(stations, tuns, probes, plan.seed, plan.interval)
             .map_err(|e| LabError::io("cannot start the emulator", e))?;
         let buffer = plan.hosts.last().map(|(_, port)| port.buffer).unwrap_or_default();
         let (count, rtt) = (setup.count, plan.rtt);
-        let mut network = Self { hosts, emulator, count, rtt, buffer, started, own: None };
+        let mut network = Self { hosts, emulator, count, rtt, buffer, started, stolen, own: None };
         if let Some(wanted) = &plan.congestion {
             network.own = Some(network.check_congestion(wanted)?);
         }
@@ -175,15 +178,16 @@ impl Network {
     /// # Errors
     /// What ended the emulator before; when a host does not tell what it has dropped.
     pub fn stop(self) -> Result<Outcome> {
-        let Self { hosts, emulator, count, rtt, started, own, .. } = self;
+        let Self { hosts, emulator, count, rtt, started, stolen, own, .. } = self;
         let ran = started.elapsed();
+        let stolen = machine::stolen().saturating_sub(stolen);
         let unread: Result<u64> = (0..count).map(|host| hosts.unread(host)).sum();
         drop(hosts);
         let mut recording =
             emulator.stop().map_err(|e| LabError::io("the emulator has failed", e))?;
         recording.unread = unread?;
         recording.own = own;
-        Ok(Outcome { recording, rtt, ran })
+        Ok(Outcome { recording, rtt, ran, stolen })
     }
 
     /// A connection between two hosts must have the congestion control that was asked for: routes,
@@ -229,12 +233,17 @@ pub struct Outcome {
     pub recording: Recording,
     rtt: Duration,
     ran: Duration,
+    stolen: Duration,
 }
 
 impl Outcome {
     /// Why the run must not be believed; `None` when it may.
     #[must_use]
     pub fn void(&self) -> Option<String> {
+        self.reason().map(|why| why + &machine::stolen_words(self.stolen))
+    }
+
+    fn reason(&self) -> Option<String> {
         let allowed = LATENESS_MAX.max(self.rtt.mul_f64(LATENESS_RTT_SHARE));
         // No word must not be taken for punctuality.
         if self.ran > PROBES_WAIT && self.recording.probes == 0 {
@@ -275,7 +284,7 @@ mod tests {
             recording.waited.add(MS / 10);
             recording.probes += 1;
         }
-        Outcome { recording, rtt: MS * 20, ran: MS * 1000 }
+        Outcome { recording, rtt: MS * 20, ran: MS * 1000, stolen: Duration::ZERO }
     }
 
     #[track_caller]
@@ -315,6 +324,15 @@ mod tests {
         let mut outcome = quiet();
         outcome.recording.refused = 2;
         assert_void(&outcome, "2 packets were refused");
+    }
+
+    #[test]
+    fn what_the_hypervisor_took_away_is_told_with_the_reason_and_is_none_by_itself() {
+        let mut outcome = quiet();
+        outcome.stolen = MS * 90;
+        assert_eq!(outcome.void(), None);
+        outcome.recording.unread = 1;
+        assert_void(&outcome, "read them (the hypervisor took the processors away for 90 ms");
     }
 
     #[test]
