@@ -126,7 +126,8 @@ pub struct NetworkFigures {
     /// The longest such time.
     pub queue_max_seconds: f64,
     /// Fairness between the flows that carry the data: 1 when all got the same (Jain, 1984).
-    /// Nothing where these are less than two, or nobody told all of them apart.
+    /// Nothing where these are less than two, their number is not known, or nobody told all of
+    /// them apart.
     pub fairness: Option<f64>,
     /// How late the emulator was at most, for 99 of 100 packets, to read or to deliver them.
     pub lateness_p99_seconds: f64,
@@ -175,7 +176,7 @@ pub struct FlowSeries {
 const FLOWS_KEPT: usize = 8;
 
 /// Where nobody knows how many flows carry the data, those with less than this share of the largest
-/// do not. (ours: ACKs and control connections; a starved flow has more)
+/// are not kept. (ours: they would be a line at zero)
 const FLOW_SHARE_MIN: f64 = 0.001;
 
 /// Which flows carry a contender's data.
@@ -299,6 +300,9 @@ fn data_flows(recording: &Recording, carriers: Carriers) -> Vec<(usize, u64)> {
     let mut flows: Vec<(usize, u64)> =
         by_flow.into_iter().enumerate().filter(|(_, bytes)| *bytes > 0).collect();
     flows.sort_by_key(|(_, bytes)| Reverse(*bytes));
+    // What asks for the way beside a copy is no data.
+    let protocol = flows.first().map(|(largest, _)| recording.flows[*largest].protocol);
+    flows.retain(|(flow, _)| Some(recording.flows[*flow].protocol) == protocol);
     let least = flows.first().map_or(0.0, |(_, largest)| *largest as f64 * FLOW_SHARE_MIN);
     match carriers.flows {
         Some(count) => flows.truncate(count),
@@ -309,10 +313,12 @@ fn data_flows(recording: &Recording, carriers: Carriers) -> Vec<(usize, u64)> {
 
 /// Jain's index over the flows that carry the data, of which those that are missing brought none:
 /// a starved flow is what it must show. `None` of less than two, and where nothing came or nobody
-/// told all flows apart.
+/// told all flows apart; also where nobody knows how many they are, for no share tells a flow that
+/// starves from a connection that only steers. (measured: `bankfull` with small files steers with
+/// 3 % of what a data connection brings, `gridftp` with 2 %)
 fn fairness(recording: &Recording, carriers: Carriers) -> Option<f64> {
     let flows = data_flows(recording, carriers);
-    let count = carriers.flows.unwrap_or(flows.len());
+    let count = carriers.flows?;
     if count < 2 || flows.is_empty() || !recording.has_all_flows() {
         return None;
     }
@@ -479,23 +485,23 @@ mod tests {
             fairness(&recording(shares), Carriers { senders: 1, flows })
         };
         let is_near = |found: Option<f64>, wanted: f64| (found.unwrap() - wanted).abs() < 0.01;
-        assert_eq!(of(&[500, 500], None), Some(1.0));
-        assert_eq!(of(&[500; 200], None), Some(1.0));
-        // Of a number that is known: one has nothing, one almost nothing, one is the control's.
+        assert_eq!(of(&[500, 500], Some(2)), Some(1.0));
+        assert_eq!(of(&[500; 200], Some(200)), Some(1.0));
+        // Two have nothing, one almost nothing, one only steers.
         assert_eq!(of(&[500, 500], Some(4)), Some(0.5));
         assert!(is_near(of(&[500, 500, 1], Some(3)), 0.67));
         assert_eq!(of(&[500, 1, 500], Some(2)), Some(1.0));
         assert_eq!(of(&[500, 1], Some(1)), None);
         assert_eq!(of(&[], Some(2)), None, "nothing came");
-        // Of one that is not known: what starves counts, what has next to nothing is no data's.
-        assert!(is_near(of(&[3000, 1000, 2], None), 0.8));
-        assert!(is_near(of(&[3000, 3000, 30], None), 0.67));
-        assert_eq!(of(&[5000, 4], None), None);
-        let nobodys = Carriers { senders: 0, flows: None };
+        assert_eq!(of(&[500, 500, 5], None), None, "does the third starve, or only steer?");
+        let nobodys = Carriers { senders: 0, flows: Some(2) };
         assert_eq!(fairness(&recording(&[500, 500]), nobodys), None, "others do not count");
         let with_own = Recording { own: Some(key), ..recording(&[500, 500]) };
-        let all = Carriers { senders: 1, flows: None };
-        assert_eq!(fairness(&with_own, all), None, "the lab's own is no contender's");
-        assert_eq!(of(&[500; 4096], None), None, "there may be more than are told apart");
+        let two = Carriers { senders: 1, flows: Some(2) };
+        assert_eq!(fairness(&with_own, two), None, "the lab's own is no contender's");
+        let udp = FlowKey { protocol: 17, ..key };
+        let with_udp = Recording { flows: vec![key, udp, key], ..recording(&[500, 400, 500]) };
+        assert_eq!(fairness(&with_udp, two), Some(1.0), "beside the data");
+        assert_eq!(of(&[500; 4096], Some(2)), None, "there may be more than are told apart");
     }
 }

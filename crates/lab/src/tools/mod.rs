@@ -288,17 +288,28 @@ pub fn find(name: &str) -> Result<&'static Tool> {
     })
 }
 
-/// Tools that have one connection for each stream, each with as much to send.
-static EQUAL_STREAMS: [&Tool; 3] = [&sources::TCP, &peers::IPERF3, &peers::NUTTCP];
+/// Tools whose senders have one connection with data for each stream, and one stream unless a
+/// contender says otherwise.
+static ONE_UNLESS_SAID: [&Tool; 7] = [
+    &sources::TCP,
+    &sources::UDP,
+    &sources::INCAST,
+    &peers::IPERF3,
+    &peers::NUTTCP,
+    &peers::RSYNC,
+    &peers::SCP,
+];
 
 impl Tool {
     /// How many connections of all senders carry a contender's data; `None` when the tool decides,
     /// or flags may say otherwise.
     #[must_use]
     pub fn carriers(&self, contender: &Contender, senders: usize) -> Option<usize> {
-        let is_known = EQUAL_STREAMS.iter().any(|tool| tool.name == self.name);
-        let is_known = is_known && contender.flags.is_empty();
-        is_known.then(|| senders.saturating_mul(contender.streams.unwrap_or(1)))
+        let has_one = ONE_UNLESS_SAID.iter().any(|tool| tool.name == self.name);
+        let is_bankfull = self.name == peers::BANKFULL.name;
+        let streams = contender.streams.or(has_one.then_some(1));
+        let streams = streams.filter(|_| (has_one || is_bankfull) && contender.flags.is_empty())?;
+        Some(senders.saturating_mul(streams))
     }
 
     /// What is missing for it, and how to get it; `None` when all is there.
@@ -423,7 +434,10 @@ mod tests {
         assert_eq!(carriers("tool = 'iperf3'\nstreams = 4"), Some(12));
         assert_eq!(carriers("tool = 'nuttcp'\nstreams = 2"), Some(6));
         assert_eq!(carriers("tool = 'iperf3'\nflags = ['-P', '2']"), None);
-        assert_eq!(carriers("tool = 'bankfull'\nstreams = 4"), None);
+        assert_eq!(carriers("tool = 'bankfull'\nstreams = 4"), Some(12));
+        assert_eq!(carriers("tool = 'bankfull'"), None, "it chooses");
+        assert_eq!(carriers("tool = 'rsync'"), Some(3));
+        assert_eq!(carriers("tool = 'gridftp'\nstreams = 2"), None);
     }
 
     #[test]
