@@ -44,6 +44,13 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Shortest wait worth a system call. (ours: what the calls take)
 const WAIT_MIN: Duration = Duration::from_micros(5);
 
+/// The thread looks at the clock more often than this, unless the machine keeps it from running.
+/// (ours: ten times what a packet takes)
+const STALL_MIN: Duration = Duration::from_micros(300);
+
+/// Packets of a host that are read at once after that. (ours: 32 MiB of super-packets)
+const BACKLOG_MAX: usize = 512;
+
 /// A running emulator. It ends when told to, or when dropped.
 #[derive(Debug)]
 pub struct Emulator {
@@ -133,6 +140,9 @@ struct Loop {
     tuns: Vec<File>,
     epoll: OwnedFd,
     started: Instant,
+    /// When it last looked at the clock, and since when it had been kept from running, if it was.
+    looked: Duration,
+    stalled_from: Option<Duration>,
     beside: Beside,
     buffer: Vec<u8>,
 }
@@ -145,7 +155,8 @@ impl Loop {
             epoll::add(&epoll, tun, data, epoll::EventFlags::IN)?;
         }
         let buffer = Vec::with_capacity(PACKET_BYTES_MAX);
-        Ok(Self { fabric, tuns, epoll, started, beside: Beside::default(), buffer })
+        let (looked, beside) = Default::default();
+        Ok(Self { fabric, tuns, epoll, started, looked, stalled_from: None, beside, buffer })
     }
 
     fn run(mut self, shared: &Shared) -> io::Result<Recording> {
@@ -153,14 +164,17 @@ impl Loop {
         let _awake = keep_awake();
         let mut is_cut = false;
         let mut events = Vec::with_capacity(64);
+        self.looked = self.now();
         while !shared.stop.load(Ordering::SeqCst) {
             let cut = shared.cut.load(Ordering::SeqCst);
             if cut != is_cut {
                 self.fabric.set_cut(cut);
                 is_cut = cut;
             }
+            self.catch_up()?;
             self.deliver_due()?;
             self.wait(&mut events)?;
+            self.catch_up()?;
             for event in events.drain(..) {
                 let event: epoll::Event = event;
                 self.read_from(event.data.u64() as usize)?;
@@ -173,16 +187,54 @@ impl Loop {
         self.started.elapsed()
     }
 
+    /// Looks at the clock, and notes when that is later than it should be.
+    fn look(&mut self) -> Duration {
+        let now = self.now();
+        if now.saturating_sub(self.looked) > STALL_MIN {
+            self.stalled_from.get_or_insert(self.looked);
+        }
+        self.looked = now;
+        now
+    }
+
+    /// What hosts sent while the thread was kept from running did not come all at once, which would
+    /// overflow queues: it enters as if sent evenly over that time.
+    fn catch_up(&mut self) -> io::Result<()> {
+        let Some(from) = self.stalled_from.take() else { return Ok(()) };
+        let until = self.now();
+        for host in 0..self.tuns.len() {
+            let mut backlog = Vec::new();
+            while backlog.len() < BACKLOG_MAX
+                && let Some(packet) = self.read(host)?
+            {
+                backlog.extend(packet);
+            }
+            let count = backlog.len() as u32;
+            for (number, packet) in (1..).zip(backlog) {
+                self.enter(from + (until - from) * number / count, host, packet);
+            }
+        }
+        self.looked = self.now();
+        Ok(())
+    }
+
     /// Waits for packets, but not beyond what is due next. (In nanoseconds, for which rustix's
     /// feature `linux_5_11` stands: epoll_pwait2. Without it they are whole milliseconds.)
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let until_next =
-            self.fabric.next_at().map_or(LOOK, |at| at.saturating_sub(self.now()).min(LOOK));
+        let now = self.look();
+        let until_next = match self.stalled_from {
+            Some(_) => Duration::ZERO,
+            None => self.fabric.next_at().map_or(LOOK, |at| at.saturating_sub(now).min(LOOK)),
+        };
         let mut timeout = Timespec::default();
         if until_next >= WAIT_MIN {
             timeout.tv_nsec = until_next.subsec_nanos().into();
         }
-        match epoll::wait(&self.epoll, spare_capacity(events), Some(&timeout)) {
+        let waited = epoll::wait(&self.epoll, spare_capacity(events), Some(&timeout));
+        // Until then it need not run.
+        self.looked = (now + until_next).min(self.now());
+        self.look();
+        match waited {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(e) => Err(e.into()),
         }
@@ -190,40 +242,62 @@ impl Loop {
 
     fn read_from(&mut self, host: usize) -> io::Result<()> {
         for _ in 0..READS_AT_ONCE {
-            self.buffer.clear();
-            match rustix::io::read(&self.tuns[host], spare_capacity(&mut self.buffer)) {
-                Ok(_) => {}
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => continue,
-                Err(e) => return Err(e.into()),
+            if self.stalled_from.is_some() {
+                return Ok(());
             }
-            if let Some(sent) = probe::sent_at(&self.buffer) {
-                let waited = self.now().saturating_sub(sent);
-                self.fabric.recorder.probe(self.beside.counts(sent).then_some(waited));
-                continue;
-            }
-            let bytes = if self.buffer.len() < COPY_BYTES_MAX {
-                self.buffer.clone()
-            } else {
-                std::mem::replace(&mut self.buffer, Vec::with_capacity(PACKET_BYTES_MAX))
-            };
-            let now = self.now();
-            self.beside.packet(now);
-            let entered =
-                Packet::parse(bytes).is_some_and(|packet| self.fabric.enter(now, host, packet));
-            if !entered {
-                self.fabric.recorder.stray();
+            let Some(packet) = self.read(host)? else { return Ok(()) };
+            let now = self.look();
+            if let Some(packet) = packet {
+                self.enter(now, host, packet);
             }
             self.deliver_due()?;
         }
         Ok(())
     }
 
+    /// Reads a packet of a host: `None` when there is none, and nothing within when it was one of
+    /// the emulator's own.
+    fn read(&mut self, host: usize) -> io::Result<Option<Option<Vec<u8>>>> {
+        self.buffer.clear();
+        loop {
+            match rustix::io::read(&self.tuns[host], spare_capacity(&mut self.buffer)) {
+                Ok(_) => break,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        if let Some(sent) = probe::sent_at(&self.buffer) {
+            let waited = self.now().saturating_sub(sent);
+            self.fabric.recorder.probe(self.beside.counts(sent).then_some(waited));
+            return Ok(Some(None));
+        }
+        Ok(Some(Some(if self.buffer.len() < COPY_BYTES_MAX {
+            self.buffer.clone()
+        } else {
+            std::mem::replace(&mut self.buffer, Vec::with_capacity(PACKET_BYTES_MAX))
+        })))
+    }
+
+    /// A packet enters the network.
+    fn enter(&mut self, at: Duration, host: usize, packet: Vec<u8>) {
+        self.beside.packet(at);
+        let entered =
+            Packet::parse(packet).is_some_and(|packet| self.fabric.enter(at, host, packet));
+        if !entered {
+            self.fabric.recorder.stray();
+        }
+    }
+
     fn deliver_due(&mut self) -> io::Result<()> {
-        while let Some(delivery) = self.fabric.next_due(self.now()) {
-            let late = self.now().saturating_sub(delivery.planned);
+        // After a stall, what hosts have sent meanwhile comes first.
+        while self.stalled_from.is_none()
+            && let Some(delivery) = self.fabric.next_due(self.looked)
+        {
+            let late = self.look().saturating_sub(delivery.planned);
             self.fabric.recorder.late(late);
             self.write(&delivery)?;
+            self.look();
         }
         Ok(())
     }
@@ -241,6 +315,67 @@ impl Loop {
                     return Ok(());
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bankfull_control::{Bytes, Rate};
+    use bankfull_sim::LinkConfig;
+    use std::net::Ipv4Addr;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixDatagram;
+
+    /// Two hosts, a line of 12 Mbit/s between them with a queue of three packets, and the far ends
+    /// of their interfaces: a packet of 1500 bytes takes a millisecond.
+    fn at_work() -> (Loop, [UnixDatagram; 2]) {
+        let pairs = [0, 1].map(|_| UnixDatagram::pair().unwrap());
+        let tuns = pairs.each_ref().map(|(near, _)| {
+            near.set_nonblocking(true).unwrap();
+            File::from(OwnedFd::from(near.try_clone().unwrap()))
+        });
+        let station = |last: u8| Station {
+            address: Ipv4Addr::new(10, 77, 0, last),
+            uplink: LinkConfig::default(),
+            port: LinkConfig {
+                rate: Some(Rate::from_bits_per_sec(12e6)),
+                buffer: Bytes(4500),
+                ..LinkConfig::default()
+            },
+        };
+        let fabric = Fabric::new(&[station(1), station(2)], 1, Duration::from_millis(10));
+        (Loop::new(fabric, tuns.into(), Instant::now()).unwrap(), pairs.map(|(_, far)| far))
+    }
+
+    /// A packet of 1500 bytes from the first to the second host.
+    fn packet() -> Vec<u8> {
+        let mut packet = vec![0; bankfull_sys::tun::OFFLOAD_HEADER_BYTES + 1500];
+        let ip = &mut packet[bankfull_sys::tun::OFFLOAD_HEADER_BYTES..];
+        ip[0] = 0x45;
+        ip[2..4].copy_from_slice(&1500u16.to_be_bytes());
+        ip[9] = 17;
+        ip[12..20].copy_from_slice(&[10, 77, 0, 1, 10, 77, 0, 2]);
+        packet
+    }
+
+    #[test]
+    fn what_came_while_the_thread_was_kept_from_running_did_not_come_at_once() {
+        for (stalled, dropped) in [(Duration::from_millis(20), 0), (Duration::ZERO, 7)] {
+            let (mut at_work, hosts) = at_work();
+            let now = Duration::from_millis(50);
+            at_work.started -= now;
+            at_work.looked = at_work.now() - stalled;
+            (0..10).for_each(|_| assert!(hosts[0].send(&packet()).is_ok()));
+            at_work.look();
+            at_work.catch_up().unwrap();
+            (0..2).for_each(|_| at_work.read_from(0).unwrap());
+            at_work.looked = at_work.now();
+            at_work.deliver_due().unwrap();
+            let recording = at_work.fabric.finish();
+            let totals = recording.totals[1];
+            assert_eq!((totals.offered, totals.overflowed), (10, dropped), "{stalled:?}");
         }
     }
 }
