@@ -24,6 +24,8 @@ const KEPT: (u32, Duration) = (4, Duration::from_millis(200));
 pub struct Observation {
     /// Since the beginning of the transfer.
     pub now: Duration,
+    /// Data connections now.
+    pub streams: u32,
     /// Data received in order, on all connections.
     pub received: Bytes,
     /// The latest round trip of a probe; `None` when none came since the last tick.

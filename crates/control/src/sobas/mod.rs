@@ -4,8 +4,8 @@
 //! What lives here: the state machine ([`Sobas`]), what it measures ([`Observation`], [`Window`]),
 //! why it decides ([`Reason`]), the capacity of a path from packet trains ([`capacity`]) and how
 //! much time there is to notice an overflow ([`overflow`]). What never lives here: sockets, clocks,
-//! how many connections there are. `docs/algorithms/sobas.md` has the diagram, and tells what is
-//! not as in the paper and why.
+//! how many connections there should be. `docs/algorithms/sobas.md` has the diagram, and tells what
+//! is not as in the paper and why.
 
 pub mod capacity;
 mod history;
@@ -129,8 +129,6 @@ const CALM_WITH_QUEUE: Duration = Duration::from_secs(30);
 pub struct Config {
     /// The widest window; what holds nothing.
     pub window_max: Bytes,
-    /// Connections at the start.
-    pub streams: u32,
     /// How long to wait for the estimate of the capacity.
     pub probe_time: Duration,
 }
@@ -156,6 +154,8 @@ pub struct Sobas {
     config: Config,
     state: State,
     measure: Measure,
+    /// How many data connections there are.
+    streams: u32,
     capacity: Option<Rate>,
     /// What the path is taken to carry.
     target: Option<Rate>,
@@ -192,6 +192,7 @@ impl Sobas {
             config,
             state: State::Probing,
             measure: Measure::default(),
+            streams: 1,
             capacity: None,
             target: None,
             history: History::default(),
@@ -238,6 +239,7 @@ impl Sobas {
     /// Takes what was seen at a tick; what is to be held from now on, if that changes.
     pub fn observe(&mut self, seen: &Observation) -> Option<Decision> {
         let window = self.measure.take(seen);
+        self.streams = seen.streams.max(1);
         if self.is_short() {
             let has_stood_aside = self.state == State::Disabled;
             return (!has_stood_aside).then(|| self.disable(seen.now, Reason::ShortPath));
@@ -316,7 +318,7 @@ impl Sobas {
     /// shallow buffer takes.)
     fn judge_early_loss(&mut self, window: &Window) -> Option<Decision> {
         let in_flight = self.peak.bits_per_sec() as f64 / 8.0 * self.rtt_min().as_secs_f64();
-        let first = FIRST_SEGMENTS * pacing::SEGMENT_DATA.0 * u64::from(self.config.streams);
+        let first = FIRST_SEGMENTS * pacing::SEGMENT_DATA.0 * u64::from(self.streams);
         if in_flight < FIRST_WINDOWS * first as f64 {
             return None;
         }
@@ -537,7 +539,7 @@ impl Sobas {
 
     /// No transfer is held below what its first windows bring.
     fn rate_min(&self) -> Rate {
-        let first = FIRST_SEGMENTS * pacing::SEGMENT_DATA.0 * u64::from(self.config.streams.max(1));
+        let first = FIRST_SEGMENTS * pacing::SEGMENT_DATA.0 * u64::from(self.streams);
         Bytes(first).per(self.rtt_min().max(SHORT_PATH))
     }
 

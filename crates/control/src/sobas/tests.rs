@@ -16,8 +16,8 @@ struct Script {
 
 impl Script {
     fn new() -> Self {
-        let config = Config { window_max: Bytes::mib(64), streams: 1, probe_time: 300 * MS };
-        let seen = Observation { rtt: Some(20 * MS), ..Observation::default() };
+        let config = Config { window_max: Bytes::mib(64), probe_time: 300 * MS };
+        let seen = Observation { streams: 1, rtt: Some(20 * MS), ..Observation::default() };
         Self { sobas: Sobas::new(config), seen, last: None }
     }
 

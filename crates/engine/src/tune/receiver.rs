@@ -89,8 +89,7 @@ impl<'a> Steering<'a> {
     ) -> Self {
         // Without a way for datagrams there is nothing to wait for.
         let probe_time = if probing.is_some() { PROBE_WAIT } else { Duration::ZERO };
-        let streams = crate::options::DEFAULT_STREAMS;
-        let config = Config { window_max: WINDOW_MAX, streams, probe_time };
+        let config = Config { window_max: WINDOW_MAX, probe_time };
         Self {
             session,
             outbox,
@@ -183,6 +182,7 @@ impl<'a> Steering<'a> {
         let rtt_there = self.sight.rtt_us.map(Duration::from_micros);
         let seen = Observation {
             now,
+            streams: count as u32,
             received: Bytes(carried.received),
             // Without datagrams, TCP's round trip is the next best.
             rtt: rtt.or(rtt_there.filter(|_| self.echoes == 0)),

@@ -66,8 +66,7 @@ impl Steered {
         let line = path.forward.rate.unwrap_or_default().bits_per_sec() as f64;
         let capacity = setting.trains.map(|share| Rate::from_bits_per_sec(line * share));
         let probe_time = path.rtt() * 2 + MS * 200;
-        let streams = setting.streams;
-        let config = Config { window_max: Bytes(WINDOW_MAX), streams, probe_time };
+        let config = Config { window_max: Bytes(WINDOW_MAX), probe_time };
         Self {
             flows,
             trace: Vec::new(),
@@ -119,6 +118,7 @@ impl Steered {
         }
         Observation {
             now,
+            streams: self.flows.len() as u32,
             received,
             rtt: (!is_lost).then(|| self.path.rtt() + queue),
             probes_lost: self.probes_lost,
