@@ -1,9 +1,11 @@
-//! Pacing: how a rate is shared among connections, and what a line's rate is in data.
+//! Pacing: how a rate is shared among connections, what a line's rate is in data, and when whoever
+//! shares a rate may send.
 //!
 //! What it does not do: set anything. `SO_MAX_PACING_RATE` counts data without headers, and works
 //! without any queueing discipline: TCP then paces itself.
 
 use crate::units::{Bytes, Rate};
+use std::time::Duration;
 
 /// Data in a full segment of 1500 bytes: 20 are IP's, 20 TCP's, 12 its time stamps (RFC 7323).
 pub const SEGMENT_DATA: Bytes = Bytes(1448);
@@ -21,6 +23,47 @@ const BURSTS_PER_SEC: u64 = 1024;
 
 /// It has two segments at least (tcp_min_tso_segs, ip-sysctl.rst).
 const BURST_SEGMENTS_MIN: u64 = 2;
+
+/// What has not been sent in time may be made up for as long as this. (ours: what a thread that
+/// sleeps comes late, and a look at the connections)
+const SLACK: Duration = Duration::from_millis(10);
+
+/// What is sent in one turn takes about this long, within bounds: a segment, and what a stream
+/// reads at once. (ours: short beside a second, for which the rate is meant, and long beside a
+/// system call)
+const TURN: Duration = Duration::from_millis(10);
+const TURN_MAX: Bytes = Bytes::kib(256);
+
+/// A rate that many share and that is never passed: who wants to send asks when its turn is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Turns {
+    rate: Rate,
+    /// When all that was asked for so far has been sent.
+    free_at: Duration,
+}
+
+impl Turns {
+    /// Nothing is sent yet.
+    #[must_use]
+    pub fn new(rate: Rate) -> Self {
+        Self { rate, free_at: Duration::ZERO }
+    }
+
+    /// The most to ask for at once.
+    #[must_use]
+    pub fn turn(&self) -> Bytes {
+        let wanted = self.rate.bytes_per_sec() as f64 * TURN.as_secs_f64();
+        Bytes(wanted as u64).clamp(SEGMENT_DATA, TURN_MAX)
+    }
+
+    /// When `amount` may be sent; it counts as sent then. A rate of zero holds nothing.
+    pub fn take(&mut self, now: Duration, amount: Bytes) -> Duration {
+        let begin = self.free_at.max(now.saturating_sub(SLACK));
+        let took = self.rate.time_for(amount).unwrap_or_default();
+        self.free_at = begin.saturating_add(took);
+        begin
+    }
+}
 
 /// The data that a line of this rate carries in full segments.
 #[must_use]
@@ -74,5 +117,31 @@ mod tests {
         assert_eq!(share(rate, 0), rate);
         assert_eq!(share_window(Bytes(1_000_000), 4), Bytes(250_000));
         assert_eq!(share_window(Bytes(4_000), 16), Bytes(2_896));
+    }
+
+    #[test]
+    fn turns_never_pass_the_rate_and_lose_nothing_by_coming_late() {
+        let ms = Duration::from_millis;
+        let mut turns = Turns::new(Rate::from_bytes_per_sec(1_000_000));
+        assert_eq!(turns.turn(), Bytes(10_000));
+        // Two take turns, and come a little late each time.
+        let mut now = Duration::ZERO;
+        for n in 0..100 {
+            let begin = turns.take(now, Bytes(10_000));
+            assert_eq!(begin, ms(10) * n);
+            now = begin + ms(3);
+        }
+        // After a pause no more than the slack is made up for.
+        now += ms(500);
+        assert_eq!(turns.take(now, Bytes(1)), now - ms(10));
+    }
+
+    #[test]
+    fn a_turn_has_a_segment_at_least_and_is_bounded() {
+        let of = |bytes| Turns::new(Rate::from_bytes_per_sec(bytes)).turn();
+        assert_eq!(
+            (of(12_500), of(12_500_000), of(u64::MAX)),
+            (SEGMENT_DATA, Bytes(125_000), TURN_MAX)
+        );
     }
 }

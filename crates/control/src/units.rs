@@ -87,6 +87,12 @@ impl Rate {
         Self(bits.round() as u64)
     }
 
+    /// A rate from bytes per second; saturates.
+    #[must_use]
+    pub const fn from_bytes_per_sec(bytes: u64) -> Self {
+        Self(bytes.saturating_mul(8))
+    }
+
     /// Bits per second.
     #[must_use]
     pub const fn bits_per_sec(self) -> u64 {

@@ -8,11 +8,13 @@
 //! is not as in the paper and why.
 
 pub mod capacity;
+mod decision;
 mod history;
 mod measure;
 pub mod overflow;
 mod reason;
 
+pub use decision::{Config, Decision};
 pub use measure::{Observation, Window};
 pub use reason::{Reason, State};
 
@@ -123,30 +125,6 @@ const CALM: Duration = Duration::from_secs(10);
 /// And for this long where a queue stands: then the path has become a longer one. (ours: CUBIC's
 /// flows lose nothing for ten seconds and more)
 const CALM_WITH_QUEUE: Duration = Duration::from_secs(30);
-
-/// What a transfer starts with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
-    /// The widest window; what holds nothing.
-    pub window_max: Bytes,
-    /// How long to wait for the estimate of the capacity.
-    pub probe_time: Duration,
-}
-
-/// What is to be held from now on, for all connections together.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Decision {
-    /// When it was made.
-    pub at: Duration,
-    /// Where the controller stands now.
-    pub state: State,
-    /// The receive window.
-    pub window: Bytes,
-    /// The rate of data; `None`: as TCP does without us.
-    pub pacing: Option<Rate>,
-    /// Why.
-    pub reason: Reason,
-}
 
 /// The controller of a transfer.
 #[derive(Debug, Clone)]
@@ -290,6 +268,9 @@ impl Sobas {
         }
         // What came last tells best what the path carries.
         let rate = self.measure.rate_over(round_trip / 2).max(now);
+        if self.is_rate_max(rate) {
+            return None;
+        }
         let reason = Reason::QueueGrew(rate, queue);
         if self.has_small_share(rate) {
             return Some(self.enter(State::Avoidance, seen.now, reason));
@@ -348,7 +329,7 @@ impl Sobas {
             self.drained_from = None;
             self.unsteady = 0;
         }
-        let looks = window.at >= self.look_at && self.is_held_by_us(window);
+        let looks = window.at >= self.look_at && self.is_held_by_us(window) && !self.is_at_max();
         looks.then(|| self.step(window, Reason::TimeToLook))
     }
 
@@ -436,7 +417,7 @@ impl Sobas {
         if stands && self.has_small_share(window.rate) {
             return Some(self.disable(window.at, Reason::CongestedQueue(window.standing)));
         }
-        let is_full = stands || self.is_held_by_us(window);
+        let is_full = stands || self.is_held_by_us(window) && !self.is_rate_max(window.rate);
         let reason = Reason::FlatRate(window.rate);
         is_full.then(|| self.limit(window.rate, window.at, reason))
     }
@@ -495,6 +476,9 @@ impl Sobas {
 
     /// Allows a little more than what comes.
     fn step(&mut self, window: &Window, reason: Reason) -> Decision {
+        if let Some(max) = self.config.rate_max.filter(|_| self.is_rate_max(window.rate)) {
+            return self.limit(max, window.at, Reason::RateMax(max));
+        }
         let is_start = matches!(self.state, State::StartBounded | State::Growing);
         self.before = window.rate;
         self.held = self.target.unwrap_or(window.rate).min(scaled(window.rate, HELD_OVER));
@@ -525,11 +509,15 @@ impl Sobas {
 
     fn enter(&mut self, state: State, now: Duration, reason: Reason) -> Decision {
         self.state = state;
-        let is_open = matches!(state, State::Avoidance | State::Disabled);
+        let capped = |rate: Rate| self.config.rate_max.map_or(rate, |max| rate.min(max));
+        self.target = self.target.map(capped);
+        // Where the sender is to stay below what the path carries, no queue can grow.
+        let is_aside = matches!(state, State::Avoidance | State::Disabled);
+        let is_open = is_aside || self.is_at_max();
         let target = self.target.filter(|_| state != State::Disabled);
         let window = target.filter(|_| !is_open).map(|rate| self.window_for(rate));
         let window = window.unwrap_or(self.config.window_max).min(self.config.window_max);
-        Decision { at: now, state, window, pacing: target, reason }
+        Decision { at: now, state, window, pacing: target.or(self.config.rate_max), reason }
     }
 
     /// Whether the path is too short to tell its queue from the hosts' delays.
@@ -564,6 +552,16 @@ impl Sobas {
     fn is_held_by_us(&self, window: &Window) -> bool {
         let held = self.target.is_some_and(|target| window.rate >= scaled(target, HELD_SHARE));
         held && window.holder == Holder::Path
+    }
+
+    /// Whether all is allowed that may ever be.
+    fn is_at_max(&self) -> bool {
+        self.target.is_some() && self.target == self.config.rate_max
+    }
+
+    /// Whether a rate is all that may ever be: that it is even tells nothing of the path.
+    fn is_rate_max(&self, rate: Rate) -> bool {
+        self.config.rate_max.is_some_and(|max| rate >= scaled(max, HELD_SHARE))
     }
 
     /// Whether we have so little of the line that a queue is hardly ours.

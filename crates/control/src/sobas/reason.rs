@@ -53,6 +53,8 @@ pub enum Reason {
     CapacityUnknown,
     /// The rate is even, and what we hold is what limits it.
     HeldByUs(Rate),
+    /// All comes that may ever come: the user wants no more.
+    RateMax(Rate),
     /// The round trip grew while the rate no longer did: the path is full at this rate.
     QueueGrew(Rate, Duration),
     /// The rate is even and a queue stands: the path is full at this rate.
@@ -94,6 +96,7 @@ impl fmt::Display for Reason {
             Self::CapacityKnown(rate) => write!(f, "packet trains told {rate}"),
             Self::CapacityUnknown => f.write_str("no packet train told the capacity"),
             Self::HeldByUs(rate) => write!(f, "{rate} is all that is allowed"),
+            Self::RateMax(rate) => write!(f, "more than {rate} is not wanted"),
             Self::QueueGrew(rate, queue) => {
                 write!(f, "a queue of {:.1} ms grew at {rate}", ms(*queue))
             }

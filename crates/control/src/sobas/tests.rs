@@ -16,7 +16,11 @@ struct Script {
 
 impl Script {
     fn new() -> Self {
-        let config = Config { window_max: Bytes::mib(64), probe_time: 300 * MS };
+        Self::capped(None)
+    }
+
+    fn capped(rate_max: Option<Rate>) -> Self {
+        let config = Config { window_max: Bytes::mib(64), probe_time: 300 * MS, rate_max };
         let seen = Observation { streams: 1, rtt: Some(20 * MS), ..Observation::default() };
         Self { sobas: Sobas::new(config), seen, last: None }
     }
@@ -78,6 +82,37 @@ fn an_even_rate_that_we_hold_grows_until_no_more_comes() {
 }
 
 #[test]
+fn what_the_user_wants_at_most_is_held_and_no_more_is_looked_for() {
+    let mut script = Script::capped(Some(mbit(300.0)));
+    let decision = script.sobas.on_capacity(Duration::ZERO, mbit(965.0)).unwrap();
+    assert_eq!((decision.state, decision.pacing), (State::StartBounded, Some(mbit(300.0))));
+    let decisions = script.run(3_000, 294.0);
+    assert_eq!(decisions.len(), 1, "{decisions:?}");
+    let decision = decisions[0];
+    assert_eq!((decision.state, decision.pacing), (State::Limited, Some(mbit(300.0))));
+    assert_eq!(decision.reason, Reason::RateMax(mbit(300.0)));
+    assert_eq!(decision.window, Bytes::mib(64), "the sender holds it");
+}
+
+#[test]
+fn a_rate_that_is_all_the_user_wants_is_no_full_path() {
+    // Nothing is known of the path, the rate is even, and its round trip varies.
+    let mut script = Script::capped(Some(mbit(300.0)));
+    let decisions = script.run(31, 294.0);
+    assert_eq!((decisions[0].state, decisions[0].pacing), (State::StartOpen, Some(mbit(300.0))));
+    script.seen.rtt = Some(23 * MS);
+    assert_eq!(script.run(3, 294.0), []);
+    script.seen.rtt = Some(20 * MS);
+    assert_eq!(script.run(1_000, 294.0), []);
+    // A path that is slower is found all the same.
+    script.seen.rtt = Some(30 * MS);
+    script.run(20, 200.0);
+    let decision = script.last.unwrap();
+    assert_eq!(decision.state, State::Limited);
+    assert!(decision.pacing.unwrap() < mbit(210.0), "{decision:?}");
+}
+
+#[test]
 fn a_slow_disk_does_not_look_like_a_full_path() {
     let mut script = Script::new();
     script.sobas.on_capacity(Duration::ZERO, mbit(965.0));
@@ -135,7 +170,8 @@ fn decisions_stay_within_bounds_whatever_comes() {
         (random >> 33) % below
     };
     for case in 0..200 {
-        let mut script = Script::new();
+        let rate_max = (case % 2 > 0).then(|| mbit(1.0 + next(1_000) as f64));
+        let mut script = Script::capped(rate_max);
         if case % 3 > 0 {
             script.sobas.on_capacity(Duration::ZERO, mbit(10.0 + next(100_000) as f64));
         }
@@ -152,6 +188,9 @@ fn decisions_stay_within_bounds_whatever_comes() {
                 assert!(decision.window <= Bytes::mib(64), "{decision:?}");
                 let paced = decision.pacing.is_none_or(|rate| rate.bytes_per_sec() > 10_000);
                 assert!(paced, "{decision:?}");
+                let most = rate_max.unwrap_or(mbit(1e9));
+                assert!(rate_max.is_none() || decision.pacing.is_some(), "{decision:?}");
+                assert!(decision.pacing.is_none_or(|rate| rate <= most), "{decision:?}");
                 assert!(!decision.reason.to_string().is_empty());
             }
         }

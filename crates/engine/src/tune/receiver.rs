@@ -89,7 +89,7 @@ impl<'a> Steering<'a> {
     ) -> Self {
         // Without a way for datagrams there is nothing to wait for.
         let probe_time = if probing.is_some() { PROBE_WAIT } else { Duration::ZERO };
-        let config = Config { window_max: WINDOW_MAX, probe_time };
+        let config = Config { window_max: WINDOW_MAX, probe_time, rate_max: None };
         Self {
             session,
             outbox,
