@@ -91,6 +91,10 @@ fn transfer(
         Some(streams) => transfer.streams(streams),
         None => transfer,
     };
+    let transfer = match flags.max_rate {
+        Some(rate) => transfer.max_rate(rate),
+        None => transfer,
+    };
     let transfer = transfer
         .encryption(!flags.no_encryption)
         .fsync(flags.fsync.into())
@@ -129,7 +133,16 @@ fn refuse_idle_flags<'p>(
         let text = "--report has nothing to show of a dry run: leave one of them out";
         return Err(Error::new(ErrorKind::Usage, text));
     }
+    let is_near = |place: &Location| matches!(place, Location::Local(_));
+    if let Some(flag) = flags.first_for_paths().filter(|_| places.clone().all(is_near)) {
+        return idle(flag, "bankfull:// or host:path");
+    }
     refuse_idle(&flags.daemon, &flags.ssh, places)
+}
+
+fn idle(flag: &str, kind: &str) -> Result<(), Error> {
+    let text = format!("{flag} is for {kind} places, and none is given: leave it out");
+    Err(Error::new(ErrorKind::Usage, text))
 }
 
 /// Refuses flags of a kind of place that is not among the operands: a fingerprint that is not
@@ -139,10 +152,6 @@ pub(crate) fn refuse_idle<'p>(
     ssh: &SshFlags,
     places: impl Iterator<Item = &'p Location> + Clone,
 ) -> Result<(), Error> {
-    let idle = |flag: &str, kind: &str| {
-        let text = format!("{flag} is for {kind} places, and none is given: leave it out");
-        Err(Error::new(ErrorKind::Usage, text))
-    };
     let has_daemon = places.clone().any(|place| matches!(place, Location::Daemon { .. }));
     let has_ssh = places.clone().any(|place| matches!(place, Location::Ssh { .. }));
     match (daemon.first_given(), ssh.first_given()) {
@@ -206,8 +215,8 @@ mod tests {
     #[test]
     fn flags_reach_the_transfer() {
         let flags = flags(
-            "--streams 7 --no-encryption --fsync end -c -n --timeout 2.5 --tune off host:a \
-             bankfull://h/b",
+            "--streams 7 --no-encryption --fsync end -c -n --timeout 2.5 --tune off \
+             --max-rate 100mbit host:a bankfull://h/b",
         );
         let (transfer, warning) = transfer(&flags, &Environment::default()).unwrap();
         let shown = format!("{transfer:?}");
@@ -219,6 +228,7 @@ mod tests {
             "dry_run: true",
             "timeout: 2.5s",
             "tune: Off",
+            "rate_max: Some(Rate(100000000))",
             "host: \"host\"",
             "port: 7440",
         ] {
@@ -249,6 +259,8 @@ mod tests {
             let text = format!("{name} is for {kind} places, and none is given: leave it out");
             assert_eq!(error.to_string(), text);
         };
+        refused("--max-rate 1mbit", "a b", "bankfull:// or host:path");
+        assert!(transfer(&flags("--max-rate 1mbit host:a b"), &environment()).is_ok());
         for flag in daemon {
             refused(flag, "a host:b", "bankfull://");
             refused(flag, "a b", "bankfull://");

@@ -376,8 +376,13 @@ impl Drive<'_> {
 
     /// Steers the data connections: the receiving side holds them, the sending side paces them.
     fn steer(&self, outbox: &Outbox, receives: bool) {
-        let Steer::With(probing) = std::mem::take(&mut *lock(&self.steer)) else { return };
-        let (probing, outbox) = (probing.map(|probing| *probing), outbox.clone());
+        let probing = match std::mem::take(&mut *lock(&self.steer)) {
+            Steer::With(probing) => probing.map(|probing| *probing),
+            // Whoever sends keeps below a rate all the same.
+            Steer::Not if !receives && self.session.overrides.rate_max.is_some() => None,
+            Steer::Not => return,
+        };
+        let outbox = outbox.clone();
         let own = probing.as_ref().and_then(|probing| probing.own.clone());
         thread::scope(|scope| {
             if let Some(port) = &own {

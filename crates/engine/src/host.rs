@@ -11,6 +11,7 @@ use crate::net::control::{ControlReader, Outbox, lock, write_now};
 use crate::net::probe::ProbePort;
 use crate::net::stream::{DataStream, Seat, Socket, Unattached, read_attach};
 use crate::options::Fsync;
+use crate::overrides::Overrides;
 use crate::session::{Session, Tally};
 use crate::tune::{Probing, Steer};
 use bankfull_proto::wire::attach::{self, Attach};
@@ -230,6 +231,7 @@ impl Host {
             let text = "data without encryption is not allowed here";
             return Err(Failure::new(Cause::PlainRefused, text).into());
         }
+        Overrides::of(&open).check()?;
         if let Some(ms) = open.probe_ms {
             let time = Duration::from_millis(ms.into());
             let part = match open.direction {
@@ -286,7 +288,7 @@ impl Host {
         events: &dyn EventSink,
         started: Instant,
     ) -> Result<Summary, Error> {
-        let session = Arc::new(Session::default());
+        let session = Arc::new(Session::new(Overrides::of(&agreed.open)));
         session.on_stop(std::mem::replace(&mut caller.wake, Box::new(|| {})));
         let (accepted, streams) = mpsc::channel();
         let outbox = Outbox::default();

@@ -35,19 +35,21 @@ mod local;
 mod location;
 mod net;
 mod options;
+mod overrides;
 mod part_names;
 mod probe;
 mod receiver;
 mod sender;
 mod server;
 mod session;
+mod throttle;
 mod transfer;
 mod tree;
 mod tune;
 mod tunnel;
 
 pub use agent::run_agent;
-pub use bankfull_control::{Bytes, Rate, StageTimes};
+pub use bankfull_control::{Bytes, Rate, StageTimes, UnitError};
 pub use cancel::Cancel;
 pub use error::{Error, ErrorKind};
 pub use event::{Event, EventSink, NoEvents, Outcome, Progress, Route, Sample, Summary, Tuned};
@@ -56,6 +58,7 @@ pub use options::{
     DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fingerprint, Fsync, ServeOptions, SshOptions,
     Tune, default_state_dir,
 };
+pub use overrides::RATE_MAX_LEAST;
 pub use probe::{DEFAULT_PROBE_TIME, Findings, Probe};
 pub use server::Server;
 pub use transfer::Transfer;

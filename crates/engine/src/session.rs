@@ -3,7 +3,9 @@
 use crate::error::Error;
 use crate::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::net::control::lock;
-use crate::net::stream::Socket;
+use crate::net::stream::{DataStream, Socket};
+use crate::overrides::Overrides;
+use crate::throttle::Throttle;
 use crate::tune::Steered;
 use bankfull_control::{Bytes, Limit, Stage, StageMeter, StageTimes, limited_by};
 use bankfull_proto::wire::control::{Cause, Failure, Message, PathBytes, Problem, SideReport};
@@ -12,8 +14,8 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 type Closer = Box<dyn Fn() + Send>;
@@ -28,6 +30,10 @@ pub(crate) struct Session {
     streams: Mutex<Streams>,
     /// What the control thread passes on to whoever steers the data connections.
     pub(crate) steered: Steered,
+    /// What the user has set.
+    pub(crate) overrides: Overrides,
+    /// What holds the data connections on the sending side.
+    throttle: Option<Arc<Throttle>>,
 }
 
 #[derive(Default)]
@@ -59,6 +65,11 @@ impl Carried {
 }
 
 impl Session {
+    /// A session with what the user has set.
+    pub(crate) fn new(overrides: Overrides) -> Self {
+        Self { throttle: overrides.throttle(), overrides, ..Self::default() }
+    }
+
     /// Ends the session with an error. The first one counts.
     pub(crate) fn fail(&self, error: Error) {
         lock(&self.error).get_or_insert(error);
@@ -74,6 +85,19 @@ impl Session {
         for close in &*lock(&self.closers) {
             close();
         }
+        if let Some(throttle) = &self.throttle {
+            throttle.end();
+        }
+    }
+
+    /// Readies a connection to send as the user wants it.
+    pub(crate) fn ready_to_send(&self, stream: &mut DataStream) {
+        stream.set_throttle(self.throttle());
+    }
+
+    /// What a connection has to wait for before it sends, if anything.
+    pub(crate) fn throttle(&self) -> Option<Arc<Throttle>> {
+        self.throttle.clone()
     }
 
     pub(crate) fn is_stopped(&self) -> bool {

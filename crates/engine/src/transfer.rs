@@ -8,6 +8,8 @@ use crate::event::{EventSink, Summary};
 use crate::local;
 use crate::location::Location;
 use crate::options::{DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions, Tune};
+use crate::overrides::Overrides;
+use bankfull_control::Rate;
 use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::control::{Direction, PathBytes};
 use std::time::{Duration, Instant};
@@ -25,6 +27,7 @@ pub struct Transfer {
     pub(crate) dry_run: bool,
     pub(crate) timeout: Duration,
     pub(crate) tune: Tune,
+    pub(crate) overrides: Overrides,
     /// Nothing is copied: filler goes over the path for so long.
     pub(crate) probe: Option<Duration>,
     pub(crate) ssh: SshOptions,
@@ -47,6 +50,7 @@ impl Transfer {
             dry_run: false,
             timeout: DEFAULT_TIMEOUT,
             tune: Tune::default(),
+            overrides: Overrides::default(),
             probe: None,
             ssh: SshOptions::default(),
             daemon: DaemonOptions::default(),
@@ -100,6 +104,18 @@ impl Transfer {
     #[must_use]
     pub fn tune(mut self, tune: Tune) -> Self {
         self.tune = tune;
+        self
+    }
+
+    /// The most data per second, over all data connections together, whether they are tuned or
+    /// not; what is sent on the control connection does not count. Without this call: as much as
+    /// the path carries.
+    ///
+    /// Below [`RATE_MAX_LEAST`](crate::RATE_MAX_LEAST), and for a copy within a host, the transfer
+    /// is refused as [`ErrorKind::Usage`].
+    #[must_use]
+    pub fn max_rate(mut self, rate: Rate) -> Self {
+        self.overrides.rate_max = Some(rate);
         self
     }
 
@@ -188,6 +204,7 @@ impl Transfer {
         if self.timeout < TIMEOUT_MIN {
             return usage("the timeout must be at least 0.1 seconds");
         }
+        self.overrides.check()?;
         let mut hosts = self.sources.iter().map(host_of);
         let first = hosts.next().unwrap_or_default();
         if hosts.any(|host| host != first) {
@@ -195,6 +212,9 @@ impl Transfer {
         }
         if first.is_some() && !self.destination.is_local() {
             return usage("source and destination are both remote: run bankfull on one of them");
+        }
+        if first.is_none() && self.destination.is_local() && !self.overrides.is_empty() {
+            return usage("a rate is for copies with another host, and this is none");
         }
         Ok(())
     }

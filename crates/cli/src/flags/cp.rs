@@ -1,10 +1,10 @@
 //! The flags of `bankfull cp`.
 
 use super::values::{
-    FsyncWhen, SshCommand, TuneHow, fingerprint, port, seconds, ssh_command, streams,
+    FsyncWhen, SshCommand, TuneHow, fingerprint, port, rate, seconds, ssh_command, streams,
 };
 use super::{Example, ShowFlags, after_help};
-use bankfull::Fingerprint;
+use bankfull::{Fingerprint, Rate};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args};
 use std::ffi::OsString;
@@ -65,6 +65,11 @@ pub(crate) struct CpFlags {
     #[arg(long, value_name = "HOW", value_enum, default_value_t = TuneHow::Auto)]
     pub(crate) tune: TuneHow,
 
+    /// Sends no more data than this per second, over all data connections together, tuned or not.
+    /// Default: as much as the path carries.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub(crate) max_rate: Option<Rate>,
+
     /// Gives up when nothing was heard from the far side for this long, in seconds; fractions are
     /// allowed.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
@@ -90,6 +95,13 @@ pub(crate) struct CpFlags {
     /// Flags that change nothing.
     #[command(flatten)]
     habit: HabitFlags,
+}
+
+impl CpFlags {
+    /// One of the flags for copies with another host that were given, as it is typed.
+    pub(crate) fn first_for_paths(&self) -> Option<&'static str> {
+        first_given(&[(self.max_rate.is_some(), "--max-rate")])
+    }
 }
 
 /// How a daemon (`bankfull://`) is trusted and told who we are.
@@ -290,6 +302,14 @@ mod tests {
     fn timeout_takes_fractions_and_refuses_zero() {
         assert_eq!(cp(&["--timeout", "2.5"]).unwrap().timeout, Duration::from_millis(2500));
         assert!(cp(&["--timeout", "0"]).unwrap_err().contains("longer than 0 seconds"));
+    }
+
+    #[test]
+    fn a_rate_is_in_bits_and_says_so() {
+        let most = |text| cp(&["--max-rate", text]).map(|flags| flags.max_rate);
+        assert_eq!(most("100mbit").unwrap(), Some(Rate::from_bits_per_sec(1e8)));
+        assert!(most("100").unwrap_err().contains("write 100mbit, 1.5gbit"));
+        assert!(most("12MB/s").is_err() && most("0bit").is_err());
     }
 
     #[test]

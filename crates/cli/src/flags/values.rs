@@ -1,6 +1,6 @@
-//! Values of flags that need a check of their own: times, addresses, commands, fingerprints.
+//! Values of flags that need a check of their own: times, rates, addresses, commands, fingerprints.
 
-use bankfull::{DEFAULT_PORT, Fingerprint, Fsync, Tune};
+use bankfull::{DEFAULT_PORT, Fingerprint, Fsync, RATE_MAX_LEAST, Rate, Tune};
 use clap::ValueEnum;
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -67,6 +67,15 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| bad())?;
     let time = Duration::try_from_secs_f64(seconds).map_err(|_| bad())?;
     if time.is_zero() { Err("the time must be longer than 0 seconds".to_owned()) } else { Ok(time) }
+}
+
+/// Reads a rate, such as `100mbit`.
+pub(super) fn rate(text: &str) -> Result<Rate, String> {
+    let rate: Rate = text.parse().map_err(|e: bankfull::UnitError| e.to_string())?;
+    if rate < RATE_MAX_LEAST {
+        return Err(format!("a rate is at least {RATE_MAX_LEAST}"));
+    }
+    Ok(rate)
 }
 
 /// Reads a number of data connections.
@@ -136,6 +145,14 @@ mod tests {
         for bad in ["0", "0.0", "-1", "nan", "inf", "1e99", "", "5s", "1e-30"] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_rate_has_a_unit_and_is_not_too_low() {
+        assert_eq!(rate("1.5gbit"), Ok(Rate::from_bits_per_sec(1.5e9)));
+        assert_eq!(rate("100kbit"), Ok(RATE_MAX_LEAST));
+        assert_eq!(rate("99kbit").unwrap_err(), "a rate is at least 100.0 kbit/s");
+        assert_eq!(rate("10").unwrap_err(), "\"10\" is no rate: write 100mbit, 1.5gbit …");
     }
 
     #[test]

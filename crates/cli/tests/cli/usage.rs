@@ -13,6 +13,7 @@ fn a_bad_command_line_is_exit_code_1() {
         &["cp", "--streams", "0", "a", "b"],
         &["cp", "--streams", "65", "a", "b"],
         &["cp", "--timeout", "0", "a", "b"],
+        &["cp", "--max-rate", "0bit", "a", "h:b"],
         &["cp", "--fsync", "always", "a", "b"],
         &["cp", "--fingerprint", "sha256:00", "a", "b"],
         &["cp", "--ssh-command", "ssh '", "a", "b"],
@@ -36,6 +37,7 @@ fn what_is_no_number_is_told_what_is_wanted() {
     for (arguments, words) in [
         (&["cp", "--streams", "four", "a", "b"][..], "write a number from 1 to 64"),
         (&["cp", "-P", "abc", "a", "h:b"], "write a number from 1 to 65535"),
+        (&["cp", "--max-rate", "9", "a", "h:b"], "\"9\" is no rate: write 100mbit, 1.5gbit"),
         (&["serve", ".", "--max-connections", "x"], "write a number from 2 to 65535"),
     ] {
         let message = err(&bankfull(arguments).unwrap());
@@ -58,6 +60,7 @@ fn a_flag_that_would_have_no_effect_is_refused_by_name() {
         (&["--accept-new"][..], ["a", "host:b"], "bankfull://"),
         (&["-P", "22"], ["bankfull://h/a", "b"], "host:path"),
         (&["--deploy"], ["a", "b"], "host:path"),
+        (&["--max-rate", "1gbit"], ["a", "b"], "bankfull:// or host:path"),
     ] {
         let output = bankfull(&[&["cp"], flag, &places].concat()).unwrap();
         assert_eq!(output.status.code(), Some(1), "{flag:?}");

@@ -180,7 +180,7 @@ fn run_greeted(
 ) -> Result<Summary, Error> {
     let Greeted { mut far, welcome, rtt, asked } = greeted;
     let transfer = request.transfer;
-    let session = Arc::new(Session::default());
+    let session = Arc::new(Session::new(transfer.overrides.clone()));
     session.on_stop(std::mem::replace(&mut far.wake, Box::new(|| {})));
     if !transfer.encryption && !welcome.plain_allowed {
         return Err(plain_refused(&far.peer));
@@ -223,7 +223,9 @@ fn run_greeted(
     connector.keep(count.saturating_sub(ready.len() as u32));
     let steering = match transfer.tune {
         Tune::Auto => {
-            Steer::With(probing(&ready, &connector, route, &welcome.session, &key).map(Box::new))
+            let probing = || probing(&ready, &connector, route, &welcome.session, &key);
+            let asked = transfer.overrides.allow_datagrams().then(probing);
+            Steer::With(asked.flatten().map(Box::new))
         }
         Tune::Off => Steer::Not,
     };
@@ -282,7 +284,7 @@ impl Request<'_> {
     /// The request as it travels.
     fn open(&self, streams: u32) -> Open {
         let transfer = self.transfer;
-        Open {
+        let mut open = Open {
             direction: self.direction,
             paths: self.far_paths.clone(),
             sources: self.items.iter().map(|item| item.to_source()).collect(),
@@ -297,8 +299,11 @@ impl Request<'_> {
             streams,
             timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
             untuned: (transfer.tune == Tune::Off).then_some(true),
+            rate_max: None,
             probe_ms: transfer.probe.map(|time| time.as_millis() as u32),
-        }
+        };
+        transfer.overrides.write(&mut open);
+        open
     }
 }
 
@@ -354,6 +359,7 @@ mod tests {
             streams: 4,
             timeout_ms: 0,
             untuned: None,
+            rate_max: None,
             probe_ms: None,
         };
         let token = Some(b"token".to_vec());

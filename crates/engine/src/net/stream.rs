@@ -5,6 +5,7 @@
 //! receives.
 
 use crate::error::{Error, ErrorKind};
+use crate::throttle::Throttle;
 use bankfull_proto::wire::attach::{self, Attach, REPLY_BYTES, REQUEST_BYTES};
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, Tagger};
 use bankfull_sys::TcpInfo;
@@ -15,6 +16,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Raw bytes read from a socket at once when they must be decrypted: a few full records, and small
@@ -155,6 +157,10 @@ pub(crate) struct DataStream {
     raw_len: usize,
     wire_bytes: u64,
     crypto_time: Duration,
+    /// What this side has to wait for before it sends.
+    throttle: Option<Arc<Throttle>>,
+    /// Bytes that were sent and not waited for: headers, tags, and what TLS adds.
+    unpaid: usize,
     /// Given back when the connection is gone.
     seat: Option<Seat>,
 }
@@ -179,6 +185,8 @@ impl DataStream {
             raw_len: 0,
             wire_bytes: 0,
             crypto_time: Duration::ZERO,
+            throttle: None,
+            unpaid: 0,
             seat: None,
         }
     }
@@ -229,6 +237,11 @@ impl DataStream {
         self.seat = Some(seat);
     }
 
+    /// Sends in turn with others from now on.
+    pub(crate) fn set_throttle(&mut self, throttle: Option<Arc<Throttle>>) {
+        self.throttle = throttle;
+    }
+
     /// Whether bytes are encrypted by this stream.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.tls.is_some()
@@ -258,6 +271,30 @@ impl DataStream {
 
     /// Sends a piece of payload from memory.
     pub(crate) fn send(&mut self, payload: &[u8]) -> io::Result<()> {
+        let mut rest = payload;
+        loop {
+            let turn;
+            (turn, rest) = rest.split_at(self.wait_for_turn(rest.len())?);
+            let before = self.wire_bytes + turn.len() as u64;
+            self.send_now(turn)?;
+            if self.throttle.is_some() {
+                self.unpaid += self.wire_bytes.saturating_sub(before) as usize;
+            }
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until some of so many bytes may be sent, and returns how many.
+    fn wait_for_turn(&mut self, len: usize) -> io::Result<usize> {
+        let Some(throttle) = &self.throttle else { return Ok(len) };
+        let turn = len.min(throttle.turn_bytes());
+        throttle.wait(turn + std::mem::take(&mut self.unpaid))?;
+        Ok(turn)
+    }
+
+    fn send_now(&mut self, payload: &[u8]) -> io::Result<()> {
         let held = std::mem::take(&mut self.held);
         match &mut self.tls {
             Some(tls) => {
@@ -285,12 +322,17 @@ impl DataStream {
     pub(crate) fn send_file(&mut self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
         self.flush()?;
         let mut sent = 0;
+        let mut turn = 0;
         while sent < len {
-            let n = bankfull_sys::send_file(&self.socket, file, offset + sent as u64, len - sent)?;
+            if turn == 0 {
+                turn = self.wait_for_turn(len - sent)?;
+            }
+            let n = bankfull_sys::send_file(&self.socket, file, offset + sent as u64, turn)?;
             if n == 0 {
                 break;
             }
             sent += n;
+            turn -= n;
         }
         self.wire_bytes += sent as u64;
         Ok(sent)

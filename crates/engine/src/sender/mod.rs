@@ -480,7 +480,8 @@ impl<'a> Sender<'a> {
     /// A stream's thread: sends what there is to send. An error is the loss of its connection,
     /// which
     /// should be made again.
-    pub(crate) fn run_stream(&self, number: u32, stream: DataStream) -> std::io::Result<()> {
+    pub(crate) fn run_stream(&self, number: u32, mut stream: DataStream) -> std::io::Result<()> {
+        self.session.ready_to_send(&mut stream);
         self.session.enter_stream(number, stream.socket())?;
         let mut worker = work::Worker::new(self, number, stream);
         let result = worker.run();

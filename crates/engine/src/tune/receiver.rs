@@ -89,7 +89,8 @@ impl<'a> Steering<'a> {
     ) -> Self {
         // Without a way for datagrams there is nothing to wait for.
         let probe_time = if probing.is_some() { PROBE_WAIT } else { Duration::ZERO };
-        let config = Config { window_max: WINDOW_MAX, probe_time, rate_max: None };
+        let rate_max = session.overrides.rate_max;
+        let config = Config { window_max: WINDOW_MAX, probe_time, rate_max };
         Self {
             session,
             outbox,
@@ -133,10 +134,11 @@ impl<'a> Steering<'a> {
                     let decision = self.sobas.on_capacity(now, rate);
                     self.decided(decision);
                 }
-                Some(Told::Longer(packets)) => {
+                // Trains count as data: no more of them than the user wants.
+                Some(Told::Longer(packets)) if self.session.overrides.rate_max.is_none() => {
                     self.outbox.post_if_room(&Message::Trains(packets));
                 }
-                None => {}
+                Some(Told::Longer(_)) | None => {}
             }
             let seen = self.look(now, rtt);
             let decision = self.sobas.observe(&seen);

@@ -8,8 +8,9 @@ use crate::net::control::{Outbox, lock};
 use crate::net::stream::Socket;
 use crate::session::Session;
 use bankfull_control::sobas::capacity::{TRAIN_PACKETS, TRAINS};
-use bankfull_control::{Looks, StageTimes};
+use bankfull_control::{Looks, Rate, StageTimes};
 use bankfull_proto::wire::control::{Course, Message, Sight, stage_nanos, stage_times};
+use bankfull_proto::wire::probe::TRAIN_BYTES;
 use std::time::{Duration, Instant};
 
 /// How often the receiver is told how the connections do. (ours: a window of the controller is
@@ -72,7 +73,9 @@ impl<'a> Pacer<'a> {
         probing: Option<Probing>,
     ) -> Self {
         let (looks, course, rtts) = Default::default();
-        Self { session, outbox, probing, looks, wanted: None, course, rtts, teller }
+        let wanted = None;
+        let pacer = Self { session, outbox, probing, looks, wanted, course, rtts, teller };
+        Self { wanted: pacer.capped(None), ..pacer }
     }
 
     /// Runs until the session is over.
@@ -95,6 +98,9 @@ impl<'a> Pacer<'a> {
                 trains.left -= 1;
                 // Whatever does not arrive is left out of the estimate.
                 let _ = line.train(trains.packets);
+                if let Some(throttle) = self.session.throttle() {
+                    throttle.count(trains.packets as usize * TRAIN_BYTES);
+                }
             }
             let (sight, carried) = self.look();
             self.tell(&sight, carried);
@@ -108,7 +114,7 @@ impl<'a> Pacer<'a> {
     /// Looks at all connections, and paces them. Also what they have carried.
     fn look(&mut self) -> (Sight, u64) {
         if let Some(pace) = lock(&self.session.steered.pace).take() {
-            self.wanted = pace;
+            self.wanted = self.capped(pace);
         }
         let mut busy = Vec::new();
         let (mut rtt, mut rtt_min): (Option<Duration>, Option<Duration>) = (None, None);
@@ -177,6 +183,12 @@ impl<'a> Pacer<'a> {
                 reads: Looks { count: course.looks, held: course.unread },
             });
         }
+    }
+
+    /// What is asked for, or what the user wants at most.
+    fn capped(&self, pace: Option<u64>) -> Option<u64> {
+        let most = self.session.overrides.rate_max.map(Rate::bytes_per_sec);
+        pace.into_iter().chain(most).min()
     }
 
     /// Shares the rate among the connections that have something to send. One that has not gets

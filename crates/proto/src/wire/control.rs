@@ -236,6 +236,10 @@ pub struct Open {
     /// Window and pacing are left as the receiver's host has them; absent: they are tuned.
     #[n(9)]
     pub untuned: Option<bool>,
+    /// The most data per second, in bytes, of all data connections together; absent: as much as the
+    /// path carries.
+    #[n(10)]
+    pub rate_max: Option<u64>,
     /// Nothing is copied: the side that sends sends filler for so many milliseconds, to see what
     /// the path carries.
     #[n(13)]

@@ -317,6 +317,7 @@ pub(crate) fn open_push(plain: bool) -> Message {
         streams: 1,
         timeout_ms: 60_000,
         untuned: None,
+        rate_max: None,
         probe_ms: None,
     })
 }

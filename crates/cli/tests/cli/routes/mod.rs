@@ -2,10 +2,12 @@
 //! nothing to do, and what the flags promise about it holds.
 //!
 //! Here are the routes themselves; [`landing`] says where sources land, [`flags`] what single flags
-//! do. What an interruption leaves is the subject of `resume`.
+//! do, [`overrides`] those that stand in for what the path would decide. What an interruption
+//! leaves is the subject of `resume`.
 
 mod flags;
 mod landing;
+mod overrides;
 
 use crate::harness::{Daemon, Scratch, SshServer, Tree, assert_same, cp, run};
 use std::path::Path;

@@ -125,6 +125,7 @@ fn open_push() -> Message {
         streams: 4,
         timeout_ms: 60_000,
         untuned: None,
+        rate_max: None,
         probe_ms: None,
     })
 }
@@ -141,6 +142,7 @@ fn open_pull() -> Message {
         streams: 1,
         timeout_ms: 0,
         untuned: None,
+        rate_max: None,
         probe_ms: None,
     })
 }
