@@ -95,6 +95,10 @@ fn transfer(
         Some(rate) => transfer.max_rate(rate),
         None => transfer,
     };
+    let transfer = match flags.buffer {
+        Some(window) => transfer.buffer(window),
+        None => transfer,
+    };
     let transfer = transfer
         .encryption(!flags.no_encryption)
         .fsync(flags.fsync.into())
@@ -216,7 +220,7 @@ mod tests {
     fn flags_reach_the_transfer() {
         let flags = flags(
             "--streams 7 --no-encryption --fsync end -c -n --timeout 2.5 --tune off \
-             --max-rate 100mbit host:a bankfull://h/b",
+             --max-rate 100mbit --buffer 4MB host:a bankfull://h/b",
         );
         let (transfer, warning) = transfer(&flags, &Environment::default()).unwrap();
         let shown = format!("{transfer:?}");
@@ -229,6 +233,7 @@ mod tests {
             "timeout: 2.5s",
             "tune: Off",
             "rate_max: Some(Rate(100000000))",
+            "window: Some(Bytes(4000000))",
             "host: \"host\"",
             "port: 7440",
         ] {
@@ -259,8 +264,11 @@ mod tests {
             let text = format!("{name} is for {kind} places, and none is given: leave it out");
             assert_eq!(error.to_string(), text);
         };
-        refused("--max-rate 1mbit", "a b", "bankfull:// or host:path");
-        assert!(transfer(&flags("--max-rate 1mbit host:a b"), &environment()).is_ok());
+        for flag in ["--max-rate 1mbit", "--buffer 4MB"] {
+            refused(flag, "a b", "bankfull:// or host:path");
+            assert!(transfer(&flags(&format!("{flag} host:a b")), &environment()).is_ok());
+            assert!(transfer(&flags(&format!("{flag} a bankfull://h/b")), &environment()).is_ok());
+        }
         for flag in daemon {
             refused(flag, "a host:b", "bankfull://");
             refused(flag, "a b", "bankfull://");

@@ -12,7 +12,7 @@ use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
 use crate::session::{Ends, Session, Tally, add};
 use crate::transfer::Transfer;
-use crate::tune::{Pacer, Steer, Steering, Teller};
+use crate::tune::{Pacer, Steer, Steering, Teller, hold_windows};
 use bankfull_proto::session::Role;
 use bankfull_proto::wire::control::{Message, PathBytes};
 use std::ffi::OsString;
@@ -378,8 +378,9 @@ impl Drive<'_> {
     fn steer(&self, outbox: &Outbox, receives: bool) {
         let probing = match std::mem::take(&mut *lock(&self.steer)) {
             Steer::With(probing) => probing.map(|probing| *probing),
+            Steer::Not if receives => return hold_windows(&self.session, &self.over),
             // Whoever sends keeps below a rate all the same.
-            Steer::Not if !receives && self.session.overrides.rate_max.is_some() => None,
+            Steer::Not if self.session.overrides.rate_max.is_some() => None,
             Steer::Not => return,
         };
         let outbox = outbox.clone();

@@ -288,7 +288,10 @@ impl Host {
         events: &dyn EventSink,
         started: Instant,
     ) -> Result<Summary, Error> {
-        let session = Arc::new(Session::new(Overrides::of(&agreed.open)));
+        let session = Arc::new(Session::new(
+            Overrides::of(&agreed.open),
+            agreed.open.streams.min(welcome.streams_max),
+        ));
         session.on_stop(std::mem::replace(&mut caller.wake, Box::new(|| {})));
         let (accepted, streams) = mpsc::channel();
         let outbox = Outbox::default();
@@ -315,6 +318,7 @@ impl Host {
         }
         let steer = match agreed.open.untuned {
             Some(true) => Steer::Not,
+            _ if agreed.open.window.is_some() => Steer::Not,
             // The client knocks; until then nobody knows where its datagrams come from.
             _ => Steer::With(self.probes.as_ref().map(|port| {
                 let line = port.join(welcome.session, welcome.session_key, caller.peer);

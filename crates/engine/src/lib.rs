@@ -58,7 +58,7 @@ pub use options::{
     DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fingerprint, Fsync, ServeOptions, SshOptions,
     Tune, default_state_dir,
 };
-pub use overrides::RATE_MAX_LEAST;
+pub use overrides::{BUFFER_LEAST, RATE_MAX_LEAST};
 pub use probe::{DEFAULT_PROBE_TIME, Findings, Probe};
 pub use server::Server;
 pub use transfer::Transfer;

@@ -7,7 +7,7 @@ use crate::net::stream::{DataStream, Socket};
 use crate::overrides::Overrides;
 use crate::throttle::Throttle;
 use crate::tune::Steered;
-use bankfull_control::{Bytes, Limit, Stage, StageMeter, StageTimes, limited_by};
+use bankfull_control::{Bytes, Limit, Stage, StageMeter, StageTimes, limited_by, pacing};
 use bankfull_proto::wire::control::{Cause, Failure, Message, PathBytes, Problem, SideReport};
 use bankfull_sys::TcpInfo;
 use std::collections::{HashMap, HashSet};
@@ -32,6 +32,8 @@ pub(crate) struct Session {
     pub(crate) steered: Steered,
     /// What the user has set.
     pub(crate) overrides: Overrides,
+    /// How many data connections there are meant to be.
+    planned: u32,
     /// What holds the data connections on the sending side.
     throttle: Option<Arc<Throttle>>,
 }
@@ -65,9 +67,15 @@ impl Carried {
 }
 
 impl Session {
-    /// A session with what the user has set.
-    pub(crate) fn new(overrides: Overrides) -> Self {
-        Self { throttle: overrides.throttle(), overrides, ..Self::default() }
+    /// A session with what the user has set, of so many data connections.
+    pub(crate) fn new(overrides: Overrides, planned: u32) -> Self {
+        Self { throttle: overrides.throttle(), overrides, planned, ..Self::default() }
+    }
+
+    /// What each data connection has of the windows, where the user has set them.
+    pub(crate) fn window_share(&self) -> Option<Bytes> {
+        let count = self.planned.max(self.stream_count() as u32);
+        self.overrides.window.map(|window| pacing::share_window(window, count))
     }
 
     /// Ends the session with an error. The first one counts.

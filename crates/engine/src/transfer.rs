@@ -9,7 +9,7 @@ use crate::local;
 use crate::location::Location;
 use crate::options::{DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions, Tune};
 use crate::overrides::Overrides;
-use bankfull_control::Rate;
+use bankfull_control::{Bytes, Rate};
 use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::control::{Direction, PathBytes};
 use std::time::{Duration, Instant};
@@ -119,6 +119,18 @@ impl Transfer {
         self
     }
 
+    /// The receive windows of all data connections together, for the whole copy, as far as the
+    /// receiver's kernel allows them (`tcp_rmem`). Windows do not follow the path then, and pacing
+    /// is left to TCP. Each connection has two segments at least.
+    ///
+    /// Below [`BUFFER_LEAST`](crate::BUFFER_LEAST), and for a copy within a host, the transfer is
+    /// refused as [`ErrorKind::Usage`].
+    #[must_use]
+    pub fn buffer(mut self, window: Bytes) -> Self {
+        self.overrides.window = Some(window);
+        self
+    }
+
     /// How the far side is started over ssh.
     #[must_use]
     pub fn ssh(mut self, ssh: SshOptions) -> Self {
@@ -195,6 +207,11 @@ impl Transfer {
         self.streams.unwrap_or_else(chosen)
     }
 
+    /// Whether windows and pacing follow the path.
+    pub(crate) fn is_tuned(&self) -> bool {
+        self.tune != Tune::Off && self.overrides.window.is_none()
+    }
+
     /// Whether the operands fit each other.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let usage = |text: &str| Err(Error::new(ErrorKind::Usage, text));
@@ -214,7 +231,7 @@ impl Transfer {
             return usage("source and destination are both remote: run bankfull on one of them");
         }
         if first.is_none() && self.destination.is_local() && !self.overrides.is_empty() {
-            return usage("a rate is for copies with another host, and this is none");
+            return usage("rates and windows are for copies with another host, and this is none");
         }
         Ok(())
     }

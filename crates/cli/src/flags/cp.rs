@@ -1,10 +1,10 @@
 //! The flags of `bankfull cp`.
 
 use super::values::{
-    FsyncWhen, SshCommand, TuneHow, fingerprint, port, rate, seconds, ssh_command, streams,
+    FsyncWhen, SshCommand, TuneHow, buffer, fingerprint, port, rate, seconds, ssh_command, streams,
 };
 use super::{Example, ShowFlags, after_help};
-use bankfull::{Fingerprint, Rate};
+use bankfull::{Bytes, Fingerprint, Rate};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args};
 use std::ffi::OsString;
@@ -70,6 +70,11 @@ pub(crate) struct CpFlags {
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) max_rate: Option<Rate>,
 
+    /// Holds the receive windows of all data connections together at this size for the whole copy,
+    /// in bytes, and leaves pacing to TCP. Default: they follow the path.
+    #[arg(long, value_name = "SIZE", value_parser = buffer)]
+    pub(crate) buffer: Option<Bytes>,
+
     /// Gives up when nothing was heard from the far side for this long, in seconds; fractions are
     /// allowed.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
@@ -100,7 +105,7 @@ pub(crate) struct CpFlags {
 impl CpFlags {
     /// One of the flags for copies with another host that were given, as it is typed.
     pub(crate) fn first_for_paths(&self) -> Option<&'static str> {
-        first_given(&[(self.max_rate.is_some(), "--max-rate")])
+        first_given(&[(self.max_rate.is_some(), "--max-rate"), (self.buffer.is_some(), "--buffer")])
     }
 }
 
@@ -310,6 +315,12 @@ mod tests {
         assert_eq!(most("100mbit").unwrap(), Some(Rate::from_bits_per_sec(1e8)));
         assert!(most("100").unwrap_err().contains("write 100mbit, 1.5gbit"));
         assert!(most("12MB/s").is_err() && most("0bit").is_err());
+    }
+
+    #[test]
+    fn a_buffer_is_in_bytes() {
+        assert_eq!(cp(&["--buffer", "4MB"]).unwrap().buffer, Some(Bytes(4_000_000)));
+        assert!(cp(&["--buffer", "1000"]).unwrap_err().contains("two segments"));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Values of flags that need a check of their own: times, rates, addresses, commands, fingerprints.
 
-use bankfull::{DEFAULT_PORT, Fingerprint, Fsync, RATE_MAX_LEAST, Rate, Tune};
+use bankfull::{
+    BUFFER_LEAST, Bytes, DEFAULT_PORT, Fingerprint, Fsync, RATE_MAX_LEAST, Rate, Tune, UnitError,
+};
 use clap::ValueEnum;
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -71,11 +73,20 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Reads a rate, such as `100mbit`.
 pub(super) fn rate(text: &str) -> Result<Rate, String> {
-    let rate: Rate = text.parse().map_err(|e: bankfull::UnitError| e.to_string())?;
+    let rate: Rate = text.parse().map_err(|e: UnitError| e.to_string())?;
     if rate < RATE_MAX_LEAST {
         return Err(format!("a rate is at least {RATE_MAX_LEAST}"));
     }
     Ok(rate)
+}
+
+/// Reads the size of windows, such as `4MB`.
+pub(super) fn buffer(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
+    if bytes < BUFFER_LEAST {
+        return Err(format!("a buffer has two segments at least, {} bytes", BUFFER_LEAST.0));
+    }
+    Ok(bytes)
 }
 
 /// Reads a number of data connections.
@@ -153,6 +164,15 @@ mod tests {
         assert_eq!(rate("100kbit"), Ok(RATE_MAX_LEAST));
         assert_eq!(rate("99kbit").unwrap_err(), "a rate is at least 100.0 kbit/s");
         assert_eq!(rate("10").unwrap_err(), "\"10\" is no rate: write 100mbit, 1.5gbit …");
+    }
+
+    #[test]
+    fn a_buffer_is_in_bytes_and_holds_two_segments() {
+        assert_eq!(buffer("4MB"), Ok(Bytes(4_000_000)));
+        assert_eq!(buffer("256KiB"), Ok(Bytes::kib(256)));
+        assert_eq!(buffer("2896"), Ok(BUFFER_LEAST));
+        assert!(buffer("2895").unwrap_err().contains("two segments at least, 2896 bytes"));
+        assert!(buffer("4mbit").unwrap_err().contains("write 64KiB, 300kB, 1.5MB"));
     }
 
     #[test]

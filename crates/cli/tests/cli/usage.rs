@@ -14,6 +14,7 @@ fn a_bad_command_line_is_exit_code_1() {
         &["cp", "--streams", "65", "a", "b"],
         &["cp", "--timeout", "0", "a", "b"],
         &["cp", "--max-rate", "0bit", "a", "h:b"],
+        &["cp", "--buffer", "2000", "a", "h:b"],
         &["cp", "--fsync", "always", "a", "b"],
         &["cp", "--fingerprint", "sha256:00", "a", "b"],
         &["cp", "--ssh-command", "ssh '", "a", "b"],
@@ -61,6 +62,7 @@ fn a_flag_that_would_have_no_effect_is_refused_by_name() {
         (&["-P", "22"], ["bankfull://h/a", "b"], "host:path"),
         (&["--deploy"], ["a", "b"], "host:path"),
         (&["--max-rate", "1gbit"], ["a", "b"], "bankfull:// or host:path"),
+        (&["--buffer", "4MB"], ["a", "b"], "bankfull:// or host:path"),
     ] {
         let output = bankfull(&[&["cp"], flag, &places].concat()).unwrap();
         assert_eq!(output.status.code(), Some(1), "{flag:?}");

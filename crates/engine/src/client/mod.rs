@@ -14,7 +14,7 @@ use crate::location::Location;
 use crate::net::control::{ControlReader, Outbox, write_now};
 use crate::net::probe::ProbePort;
 use crate::net::stream::DataStream;
-use crate::options::{Fsync, Tune};
+use crate::options::Fsync;
 use crate::sender::walk::SourceItem;
 use crate::session::{Session, Tally};
 use crate::transfer::Transfer;
@@ -180,8 +180,7 @@ fn run_greeted(
 ) -> Result<Summary, Error> {
     let Greeted { mut far, welcome, rtt, asked } = greeted;
     let transfer = request.transfer;
-    let session = Arc::new(Session::new(transfer.overrides.clone()));
-    session.on_stop(std::mem::replace(&mut far.wake, Box::new(|| {})));
+    let wake = std::mem::replace(&mut far.wake, Box::new(|| {}));
     if !transfer.encryption && !welcome.plain_allowed {
         return Err(plain_refused(&far.peer));
     }
@@ -221,16 +220,15 @@ fn run_greeted(
         _ => streams(rtt).min(welcome.streams_max),
     };
     connector.keep(count.saturating_sub(ready.len() as u32));
-    let steering = match transfer.tune {
-        Tune::Auto => {
-            let probing = || probing(&ready, &connector, route, &welcome.session, &key);
-            let asked = transfer.overrides.allow_datagrams().then(probing);
-            Steer::With(asked.flatten().map(Box::new))
-        }
-        Tune::Off => Steer::Not,
+    let probing = || probing(&ready, &connector, route, &welcome.session, &key);
+    let steering = match transfer.is_tuned() {
+        true => Steer::With(transfer.overrides.allow_datagrams().then(probing).flatten()),
+        false => Steer::Not,
     };
+    let session = Session::new(transfer.overrides.clone(), count);
+    session.on_stop(wake);
     let drive = Drive {
-        session,
+        session: Arc::new(session),
         tally: &tally,
         cancel,
         timeout: welcome
@@ -261,7 +259,7 @@ fn probing(
     route: Route,
     session: &[u8; 16],
     key: &[u8; 32],
-) -> Option<Probing> {
+) -> Option<Box<Probing>> {
     let connected = ready.first().and_then(|(_, stream)| stream.socket().peer());
     let door = connected.or(connector.address()).filter(|_| route != Route::SshOnly)?;
     let any: IpAddr = match door {
@@ -271,7 +269,7 @@ fn probing(
     // Without datagrams the transfer runs as well, with less to go by.
     let port = ProbePort::bind(SocketAddr::from((any, 0))).ok()?;
     let line = port.join(*session, *key, Some(door.ip()));
-    Some(Probing { line, door: Some(door), own: Some(port) })
+    Some(Box::new(Probing { line, door: Some(door), own: Some(port) }))
 }
 
 impl Request<'_> {
@@ -298,8 +296,9 @@ impl Request<'_> {
             plain: !transfer.encryption,
             streams,
             timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
-            untuned: (transfer.tune == Tune::Off).then_some(true),
+            untuned: (!transfer.is_tuned()).then_some(true),
             rate_max: None,
+            window: None,
             probe_ms: transfer.probe.map(|time| time.as_millis() as u32),
         };
         transfer.overrides.write(&mut open);
@@ -360,6 +359,7 @@ mod tests {
             timeout_ms: 0,
             untuned: None,
             rate_max: None,
+            window: None,
             probe_ms: None,
         };
         let token = Some(b"token".to_vec());

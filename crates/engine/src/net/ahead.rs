@@ -3,6 +3,8 @@
 
 use super::control::lock;
 use super::stream::{DataStream, Socket};
+use crate::tune::hold_window;
+use bankfull_control::Bytes;
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, TAG_BYTES, Tagger};
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -54,15 +56,20 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Starts the reading thread.
+    /// Starts the reading thread. The receive window is what the user has set, else the kernel's.
     pub(crate) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         stream: DataStream,
+        window: Option<Bytes>,
     ) -> io::Result<Self> {
         let socket = stream.socket().try_clone()?;
-        if let Socket::Tcp(socket) = &socket {
+        if let Socket::Tcp(tcp) = &socket {
+            let bytes = window.map(|window| u32::try_from(window.0).unwrap_or(u32::MAX));
             // Where it cannot be opened, the kernel's own pace does.
-            let _ = bankfull_sys::open_window(socket, WINDOW_BYTES);
+            let _ = bankfull_sys::open_window(tcp, bytes.unwrap_or(WINDOW_BYTES));
+        }
+        if let Some(window) = window {
+            hold_window(&socket, window);
         }
         let (sender, taken) = sync_channel(PIECES);
         let spare = Arc::new(Mutex::new(Vec::new()));

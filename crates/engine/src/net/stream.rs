@@ -503,7 +503,7 @@ mod tests {
         a.begin(&Header::End);
         a.flush().unwrap();
         std::thread::scope(|scope| {
-            let mut b = ReadAhead::start(scope, b).unwrap();
+            let mut b = ReadAhead::start(scope, b, None).unwrap();
             for expected in [true, false] {
                 let Taken::Header(bytes, got) = b.next().unwrap() else { panic!("no header") };
                 assert_eq!(got, header);
@@ -517,7 +517,7 @@ mod tests {
     #[test]
     fn a_reader_that_is_dropped_does_not_leave_its_thread_waiting() {
         let (_a, b) = pair();
-        std::thread::scope(|scope| drop(ReadAhead::start(scope, b).unwrap()));
+        std::thread::scope(|scope| drop(ReadAhead::start(scope, b, None).unwrap()));
     }
 
     #[test]

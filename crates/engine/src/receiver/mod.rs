@@ -530,7 +530,7 @@ impl<'a> Receiver<'a> {
     pub(crate) fn run_stream(&self, number: u32, stream: DataStream) -> io::Result<()> {
         let result = self.session.enter_stream(number, stream.socket()).and_then(|()| {
             let result = std::thread::scope(|scope| {
-                let stream = ReadAhead::start(scope, stream)?;
+                let stream = ReadAhead::start(scope, stream, self.session.window_share())?;
                 let mut worker = work::Worker::new(self, stream);
                 let result = worker.run();
                 worker.account();

@@ -11,8 +11,12 @@ pub(crate) use course::Teller;
 pub(crate) use receiver::Steering;
 pub(crate) use sender::Pacer;
 
+use crate::driver::Latch;
 use crate::net::control::lock;
 use crate::net::probe::{ProbeLine, ProbePort};
+use crate::net::stream::Socket;
+use crate::session::Session;
+use bankfull_control::Bytes;
 use bankfull_proto::wire::control::{Course, Sight};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -85,6 +89,27 @@ impl Steered {
     }
 }
 
+/// Holds the windows of a session that receives at what the user has set: again at every look, for
+/// the kernel raises them by itself. Runs until the session is over.
+pub(crate) fn hold_windows(session: &Session, over: &Latch) {
+    while let Some(share) = session.window_share() {
+        session.each_stream(|_, socket| hold_window(socket, share));
+        if over.wait(LOOK) {
+            return;
+        }
+    }
+}
+
+/// Holds the receive window of a connection.
+pub(crate) fn hold_window(socket: &Socket, share: Bytes) {
+    let Socket::Tcp(tcp) = socket else { return };
+    // Segments may be larger than those of Ethernet, and two have to fit.
+    let least = socket.info().map_or(0, |info| 2 * u64::from(info.snd_mss));
+    let window = u32::try_from(share.0.max(least)).unwrap_or(u32::MAX);
+    // Where the kernel cannot, pacing is left.
+    let _ = bankfull_sys::hold_window(tcp, window);
+}
+
 /// Knocks until it is answered.
 struct Knocker {
     door: Option<SocketAddr>,
@@ -112,5 +137,44 @@ impl Knocker {
             let _ = line.knock(door);
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::overrides::Overrides;
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::thread;
+
+    #[test]
+    fn windows_that_the_user_has_set_stay_there_while_data_flows() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut far = Socket::Tcp(listener.accept().unwrap().0);
+        let set = Overrides { window: Some(Bytes::kib(256)), ..Overrides::default() };
+        let session = Session::new(set, 1);
+        session.enter_stream(0, &far).unwrap();
+        let over = Latch::default();
+        let mut windows = Vec::new();
+        thread::scope(|scope| {
+            scope.spawn(|| hold_windows(&session, &over));
+            scope.spawn(|| {
+                let mut buffer = vec![0; 1 << 20];
+                while far.read(&mut buffer).is_ok_and(|n| n > 0) {}
+            });
+            for _ in 0..200 {
+                near.write_all(&[0; 1 << 18]).unwrap();
+                windows.extend(bankfull_sys::tcp_info(&near).unwrap().snd_wnd);
+                thread::sleep(Duration::from_millis(1));
+            }
+            near.shutdown(Shutdown::Both).unwrap();
+            over.set();
+        });
+        // The kernel raises it between two looks now and then, and no more than that.
+        windows.sort_unstable();
+        let median = windows.get(windows.len() / 2).copied().unwrap_or_default();
+        assert!(median <= (256 << 10) + (16 << 10), "{median}");
     }
 }

@@ -2,11 +2,10 @@
 //! the sender for a rate.
 
 use super::course::{Seen, Teller, post};
-use super::{Knocker, LOOK, Probing};
+use super::{Knocker, LOOK, Probing, hold_window};
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::probe::Arrived;
-use crate::net::stream::Socket;
 use crate::session::Session;
 use bankfull_control::sobas::capacity::{self, Arrival, Dispersion, TRAIN_PACKETS, TRAINS};
 use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
@@ -256,14 +255,7 @@ impl<'a> Steering<'a> {
         self.is_open = is_open;
         let count = self.session.stream_count() as u32;
         let share = pacing::share_window(held.window, count);
-        self.session.each_stream(|_, socket| {
-            let Socket::Tcp(tcp) = socket else { return };
-            // Segments may be larger than those of Ethernet, and two have to fit.
-            let least = socket.info().map_or(0, |info| 2 * u64::from(info.snd_mss));
-            let window = u32::try_from(share.0.max(least)).unwrap_or(u32::MAX);
-            // Where the kernel cannot, pacing is left.
-            let _ = bankfull_sys::hold_window(tcp, window);
-        });
+        self.session.each_stream(|_, socket| hold_window(socket, share));
     }
 }
 

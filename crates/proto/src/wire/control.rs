@@ -240,6 +240,10 @@ pub struct Open {
     /// path carries.
     #[n(10)]
     pub rate_max: Option<u64>,
+    /// The receive windows of all data connections together, in bytes, which the receiver holds all
+    /// the time; absent: as the receiver likes.
+    #[n(11)]
+    pub window: Option<u64>,
     /// Nothing is copied: the side that sends sends filler for so many milliseconds, to see what
     /// the path carries.
     #[n(13)]

@@ -318,6 +318,7 @@ pub(crate) fn open_push(plain: bool) -> Message {
         timeout_ms: 60_000,
         untuned: None,
         rate_max: None,
+        window: None,
         probe_ms: None,
     })
 }

@@ -126,6 +126,7 @@ fn open_push() -> Message {
         timeout_ms: 60_000,
         untuned: None,
         rate_max: None,
+        window: None,
         probe_ms: None,
     })
 }
@@ -143,6 +144,7 @@ fn open_pull() -> Message {
         timeout_ms: 0,
         untuned: None,
         rate_max: None,
+        window: None,
         probe_ms: None,
     })
 }
