@@ -99,6 +99,10 @@ fn transfer(
         Some(window) => transfer.buffer(window),
         None => transfer,
     };
+    let transfer = match &flags.congestion {
+        Some(name) => transfer.congestion(name),
+        None => transfer,
+    };
     let transfer = transfer
         .encryption(!flags.no_encryption)
         .fsync(flags.fsync.into())
@@ -220,7 +224,7 @@ mod tests {
     fn flags_reach_the_transfer() {
         let flags = flags(
             "--streams 7 --no-encryption --fsync end -c -n --timeout 2.5 --tune off \
-             --max-rate 100mbit --buffer 4MB host:a bankfull://h/b",
+             --max-rate 100mbit --buffer 4MB --congestion bbr host:a bankfull://h/b",
         );
         let (transfer, warning) = transfer(&flags, &Environment::default()).unwrap();
         let shown = format!("{transfer:?}");
@@ -234,6 +238,7 @@ mod tests {
             "tune: Off",
             "rate_max: Some(Rate(100000000))",
             "window: Some(Bytes(4000000))",
+            "congestion: Some(\"bbr\")",
             "host: \"host\"",
             "port: 7440",
         ] {
@@ -264,7 +269,7 @@ mod tests {
             let text = format!("{name} is for {kind} places, and none is given: leave it out");
             assert_eq!(error.to_string(), text);
         };
-        for flag in ["--max-rate 1mbit", "--buffer 4MB"] {
+        for flag in ["--max-rate 1mbit", "--buffer 4MB", "--congestion reno"] {
             refused(flag, "a b", "bankfull:// or host:path");
             assert!(transfer(&flags(&format!("{flag} host:a b")), &environment()).is_ok());
             assert!(transfer(&flags(&format!("{flag} a bankfull://h/b")), &environment()).is_ok());

@@ -231,7 +231,11 @@ impl Host {
             let text = "data without encryption is not allowed here";
             return Err(Failure::new(Cause::PlainRefused, text).into());
         }
-        Overrides::of(&open).check()?;
+        let overrides = Overrides::of(&open);
+        overrides.check()?;
+        if open.direction == Direction::Pull {
+            overrides.check_sender()?;
+        }
         if let Some(ms) = open.probe_ms {
             let time = Duration::from_millis(ms.into());
             let part = match open.direction {

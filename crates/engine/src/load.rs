@@ -99,7 +99,9 @@ impl<'a> Load<'a> {
 
     /// A connection of the sending side.
     pub(crate) fn send(&self, number: u32, mut stream: DataStream) -> io::Result<()> {
-        self.session.ready_to_send(&mut stream);
+        if !self.session.ready_to_send(&mut stream) {
+            return Ok(());
+        }
         self.session.enter_stream(number, stream.socket())?;
         lock(&self.began).get_or_insert_with(Instant::now);
         let result = self.send_on(&mut stream);

@@ -1,11 +1,15 @@
-//! What a user has set that the path would else decide: the most data per second, and windows.
+//! What a user has set that the path or the system would else decide: the most data per second,
+//! windows, the congestion control.
 //!
 //! Both sides of a session know it: the client from its caller, the server from the request.
 
+use crate::net::stream::Socket;
 use crate::throttle::Throttle;
 use bankfull_control::pacing::SEGMENT_DATA;
 use bankfull_control::{Bytes, Rate};
-use bankfull_proto::wire::control::{Cause, Failure, Open};
+use bankfull_proto::wire::control::{self, Cause, Failure, Open};
+use std::fs;
+use std::io;
 use std::sync::Arc;
 
 /// The least that may be chosen as the most data per second: at less, 64 connections that take
@@ -27,6 +31,8 @@ pub(crate) struct Overrides {
     pub(crate) rate_max: Option<Rate>,
     /// The receive windows of all data connections together.
     pub(crate) window: Option<Bytes>,
+    /// The congestion control of the data connections, on the side that sends.
+    pub(crate) congestion: Option<String>,
 }
 
 impl Overrides {
@@ -35,6 +41,7 @@ impl Overrides {
         Self {
             rate_max: open.rate_max.map(Rate::from_bytes_per_sec),
             window: open.window.map(Bytes),
+            congestion: open.congestion.clone(),
         }
     }
 
@@ -42,11 +49,17 @@ impl Overrides {
     pub(crate) fn write(&self, open: &mut Open) {
         open.rate_max = self.rate_max.map(Rate::bytes_per_sec);
         open.window = self.window.map(|window| window.0);
+        open.congestion.clone_from(&self.congestion);
     }
 
     /// Whether all is left to the path.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether something of it is lost where data has no TCP connections of its own.
+    pub(crate) fn need_tcp(&self) -> bool {
+        self.window.is_some() || self.congestion.is_some()
     }
 
     /// Whether there is room for datagrams beside the data.
@@ -67,13 +80,61 @@ impl Overrides {
             let text = format!("a buffer of {window}: choose two segments or more, {BUFFER_LEAST}");
             return Err(Failure::new(Cause::Usage, text));
         }
-        Ok(())
+        let name = self.congestion.as_deref();
+        let checked = name.map_or(Ok(()), control::check_congestion);
+        checked.map_err(|bad| Failure::new(Cause::Usage, bad.to_string()))
+    }
+
+    /// Whether this host, which will send, can do it.
+    ///
+    /// # Errors
+    /// [`Cause::Usage`], with what can be chosen and how to have more.
+    pub(crate) fn check_sender(&self) -> Result<(), Failure> {
+        let Some(name) = &self.congestion else { return Ok(()) };
+        let socket = |domain| socket2::Socket::new(domain, socket2::Type::STREAM, None);
+        let socket = socket(socket2::Domain::IPV4).or_else(|_| socket(socket2::Domain::IPV6));
+        let tried = socket.and_then(|socket| bankfull_sys::set_congestion_control(&socket, name));
+        tried.map_err(|error| unusable(name, &error, &listed("available"), &listed("allowed")))
+    }
+
+    /// Readies a connection to send. What goes through ssh has no congestion control of its own.
+    pub(crate) fn ready_sender(&self, socket: &Socket) -> Result<(), Failure> {
+        let (Some(name), Socket::Tcp(socket)) = (&self.congestion, socket) else { return Ok(()) };
+        let set = bankfull_sys::set_congestion_control(socket, name);
+        set.map_err(|error| unusable(name, &error, &listed("available"), &listed("allowed")))
     }
 
     /// What holds the connections of a side that sends.
     pub(crate) fn throttle(&self) -> Option<Arc<Throttle>> {
         self.rate_max.map(|rate| Arc::new(Throttle::new(rate)))
     }
+}
+
+/// The congestion controls that this host has, or allows to everybody.
+fn listed(which: &str) -> String {
+    let file = format!("/proc/sys/net/ipv4/tcp_{which}_congestion_control");
+    let names = fs::read_to_string(&file).unwrap_or_default();
+    let names: Vec<&str> = names.split_whitespace().collect();
+    if names.is_empty() { format!("those in {file}") } else { names.join(", ") }
+}
+
+/// Why a congestion control cannot be had on this host, and what can be done.
+fn unusable(name: &str, error: &io::Error, available: &str, allowed: &str) -> Failure {
+    let text = match error.kind() {
+        io::ErrorKind::NotFound => format!(
+            "the sending host has no congestion control {name}: choose one of {available}, or load \
+             it there as root with modprobe tcp_{name}"
+        ),
+        io::ErrorKind::PermissionDenied => format!(
+            "the sending host allows congestion control {name} to root alone: choose one of \
+             {allowed}, or add it there as root to sysctl net.ipv4.tcp_allowed_congestion_control"
+        ),
+        _ => format!(
+            "the sending host cannot use congestion control {name} ({}): choose one of {allowed}",
+            crate::error::plain(error)
+        ),
+    };
+    Failure::new(Cause::Usage, text)
 }
 
 #[cfg(test)]
@@ -95,6 +156,7 @@ mod tests {
             untuned: None,
             rate_max: None,
             window: None,
+            congestion: None,
             probe_ms: None,
         }
     }
@@ -125,10 +187,57 @@ mod tests {
         let set = Overrides {
             rate_max: Some(Rate::from_bits_per_sec(1e9)),
             window: Some(Bytes(4_000_000)),
+            congestion: Some("reno".to_owned()),
         };
         let mut open = open();
         assert!(Overrides::of(&open).is_empty());
         set.write(&mut open);
         assert_eq!(Overrides::of(&open), set);
+    }
+
+    fn by(name: &str) -> Overrides {
+        Overrides { congestion: Some(name.to_owned()), ..Overrides::default() }
+    }
+
+    #[test]
+    fn a_congestion_control_that_is_not_there_is_refused_with_those_that_are() {
+        assert_eq!((by("reno").check(), by("reno").check_sender()), (Ok(()), Ok(())));
+        assert_eq!(by("no-such").check(), Ok(()));
+        let failure = by("no-such").check_sender().unwrap_err();
+        assert_eq!(failure.cause(), Cause::Usage);
+        for part in ["the sending host has no congestion control no-such", "reno", "modprobe"] {
+            assert!(failure.text.contains(part), "{part} is missing in {}", failure.text);
+        }
+        let failure = by("Reno!").check().unwrap_err();
+        assert_eq!(failure.cause(), Cause::Usage);
+        assert!(failure.text.contains("is no name of a congestion control"), "{}", failure.text);
+    }
+
+    #[test]
+    fn what_users_may_not_have_is_told_with_what_they_may() {
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            unusable("bbr", &denied, "reno, bbr", "reno").text,
+            "the sending host allows congestion control bbr to root alone: choose one of reno, or \
+             add it there as root to sysctl net.ipv4.tcp_allowed_congestion_control"
+        );
+        let other = io::Error::from_raw_os_error(12);
+        let text = unusable("bbr", &other, "reno, bbr", "reno").text;
+        assert!(
+            text.contains("cannot use congestion control bbr (cannot allocate memory)"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_connection_gets_it_and_one_through_ssh_needs_none() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = Socket::Tcp(near.try_clone().unwrap());
+        by("reno").ready_sender(&socket).unwrap();
+        assert_eq!(bankfull_sys::congestion_control(&near).unwrap(), "reno");
+        assert_eq!(by("no-such").ready_sender(&socket).unwrap_err().cause(), Cause::Usage);
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(by("no-such").ready_sender(&Socket::Unix(one)), Ok(()));
     }
 }

@@ -98,9 +98,11 @@ impl Session {
         }
     }
 
-    /// Readies a connection to send as the user wants it.
-    pub(crate) fn ready_to_send(&self, stream: &mut DataStream) {
+    /// Readies a connection to send as the user wants it. False when the session ends instead.
+    pub(crate) fn ready_to_send(&self, stream: &mut DataStream) -> bool {
         stream.set_throttle(self.throttle());
+        let ready = self.overrides.ready_sender(stream.socket());
+        ready.map_err(|failure| self.fail(failure.into())).is_ok()
     }
 
     /// What a connection has to wait for before it sends, if anything.

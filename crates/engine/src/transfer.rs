@@ -131,6 +131,18 @@ impl Transfer {
         self
     }
 
+    /// The congestion control of the data connections, by the name that the sending host's kernel
+    /// has for it. Without this call: that host's own.
+    ///
+    /// A name that no kernel could have, or that the sending host does not have or does not allow
+    /// to its user, and a copy within a host, are refused as [`ErrorKind::Usage`], before anything
+    /// is written.
+    #[must_use]
+    pub fn congestion(mut self, name: impl Into<String>) -> Self {
+        self.overrides.congestion = Some(name.into());
+        self
+    }
+
     /// How the far side is started over ssh.
     #[must_use]
     pub fn ssh(mut self, ssh: SshOptions) -> Self {
@@ -184,6 +196,7 @@ impl Transfer {
         let token = self.daemon.token.clone();
         let items = match direction {
             Direction::Push => {
+                self.overrides.check_sender()?;
                 let typed: Vec<_> = self.sources.iter().map(|s| path_bytes(s.path())).collect();
                 Anchor::Host.find_sources(&typed)?
             }
@@ -231,7 +244,8 @@ impl Transfer {
             return usage("source and destination are both remote: run bankfull on one of them");
         }
         if first.is_none() && self.destination.is_local() && !self.overrides.is_empty() {
-            return usage("rates and windows are for copies with another host, and this is none");
+            let text = "rate, buffer and congestion control are for copies with another host";
+            return usage(text);
         }
         Ok(())
     }
@@ -259,5 +273,29 @@ fn host_of(place: &Location) -> Option<String> {
         Location::Local(_) => None,
         Location::Ssh { user, host, .. } => Some(format!("{user:?} {host}")),
         Location::Daemon { host, port, .. } => Some(format!("{host} {port}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::NoEvents;
+
+    #[test]
+    fn within_a_host_there_is_no_rate_buffer_or_congestion_control_to_set() {
+        let here = || Location::Local("/nonexistent".into());
+        let local = Transfer::new(vec![here()], here());
+        let rate = Rate::from_bits_per_sec(1e9);
+        for set in [
+            local.clone().max_rate(rate),
+            local.clone().buffer(Bytes::mib(4)),
+            local.clone().congestion("reno"),
+        ] {
+            let error = set.run(&NoEvents, &Cancel::new()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Usage);
+            assert!(error.to_string().contains("are for copies with another host"), "{error}");
+        }
+        let error = local.run(&NoEvents, &Cancel::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Source);
     }
 }

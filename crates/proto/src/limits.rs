@@ -66,5 +66,9 @@ pub const RUNS_MAX: usize = 16 << 10;
 /// Largest file size and offset: what `off_t` can hold.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
+/// Longest name of a congestion control, in bytes: the kernel's is 16 with the zero at its end
+/// (TCP_CA_NAME_MAX, include/net/tcp.h).
+pub const CONGESTION_BYTES_MAX: usize = 15;
+
 /// Longest text (reasons, software names) in a message, in bytes.
 pub const TEXT_BYTES_MAX: usize = 4096;

@@ -75,6 +75,11 @@ pub(crate) struct CpFlags {
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     pub(crate) buffer: Option<Bytes>,
 
+    /// Has the side that sends use this congestion control on its data connections. Default: that
+    /// host's own.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) congestion: Option<String>,
+
     /// Gives up when nothing was heard from the far side for this long, in seconds; fractions are
     /// allowed.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
@@ -105,7 +110,11 @@ pub(crate) struct CpFlags {
 impl CpFlags {
     /// One of the flags for copies with another host that were given, as it is typed.
     pub(crate) fn first_for_paths(&self) -> Option<&'static str> {
-        first_given(&[(self.max_rate.is_some(), "--max-rate"), (self.buffer.is_some(), "--buffer")])
+        first_given(&[
+            (self.max_rate.is_some(), "--max-rate"),
+            (self.buffer.is_some(), "--buffer"),
+            (self.congestion.is_some(), "--congestion"),
+        ])
     }
 }
 

@@ -15,6 +15,7 @@ fn a_bad_command_line_is_exit_code_1() {
         &["cp", "--timeout", "0", "a", "b"],
         &["cp", "--max-rate", "0bit", "a", "h:b"],
         &["cp", "--buffer", "2000", "a", "h:b"],
+        &["cp", "--congestion", "Reno!", "a", "h:b"],
         &["cp", "--fsync", "always", "a", "b"],
         &["cp", "--fingerprint", "sha256:00", "a", "b"],
         &["cp", "--ssh-command", "ssh '", "a", "b"],
@@ -63,6 +64,7 @@ fn a_flag_that_would_have_no_effect_is_refused_by_name() {
         (&["--deploy"], ["a", "b"], "host:path"),
         (&["--max-rate", "1gbit"], ["a", "b"], "bankfull:// or host:path"),
         (&["--buffer", "4MB"], ["a", "b"], "bankfull:// or host:path"),
+        (&["--congestion", "reno"], ["a", "b"], "bankfull:// or host:path"),
     ] {
         let output = bankfull(&[&["cp"], flag, &places].concat()).unwrap();
         assert_eq!(output.status.code(), Some(1), "{flag:?}");

@@ -219,6 +219,9 @@ fn run_greeted(
         Route::SshOnly => 1,
         _ => streams(rtt).min(welcome.streams_max),
     };
+    if route == Route::SshOnly && transfer.overrides.need_tcp() {
+        tally.notice("through ssh, a buffer and a congestion control have no effect");
+    }
     connector.keep(count.saturating_sub(ready.len() as u32));
     let probing = || probing(&ready, &connector, route, &welcome.session, &key);
     let steering = match transfer.is_tuned() {
@@ -299,6 +302,7 @@ impl Request<'_> {
             untuned: (!transfer.is_tuned()).then_some(true),
             rate_max: None,
             window: None,
+            congestion: None,
             probe_ms: transfer.probe.map(|time| time.as_millis() as u32),
         };
         transfer.overrides.write(&mut open);
@@ -360,6 +364,7 @@ mod tests {
             untuned: None,
             rate_max: None,
             window: None,
+            congestion: None,
             probe_ms: None,
         };
         let token = Some(b"token".to_vec());

@@ -481,7 +481,9 @@ impl<'a> Sender<'a> {
     /// which
     /// should be made again.
     pub(crate) fn run_stream(&self, number: u32, mut stream: DataStream) -> std::io::Result<()> {
-        self.session.ready_to_send(&mut stream);
+        if !self.session.ready_to_send(&mut stream) {
+            return Ok(());
+        }
         self.session.enter_stream(number, stream.socket())?;
         let mut worker = work::Worker::new(self, number, stream);
         let result = worker.run();

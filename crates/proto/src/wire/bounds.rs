@@ -5,8 +5,8 @@ use super::WireError;
 use super::control::{Entry, EntryKind, Failure, Message, Open, Source};
 use crate::blocks::Run;
 use crate::limits::{
-    ENTRY_BATCH_COUNT_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PROBE_MS_MAX, ROUND_TRIPS_MAX, RUNS_MAX,
-    STREAMS_MAX, TEXT_BYTES_MAX, TRAIN_PACKETS_MAX,
+    CONGESTION_BYTES_MAX, ENTRY_BATCH_COUNT_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PROBE_MS_MAX,
+    ROUND_TRIPS_MAX, RUNS_MAX, STREAMS_MAX, TEXT_BYTES_MAX, TRAIN_PACKETS_MAX,
 };
 
 /// Checks the fields of a message.
@@ -67,6 +67,7 @@ fn check_open(open: &Open) -> Result<(), WireError> {
     for path in &open.paths {
         at_most("a path", path.0.len(), PATH_BYTES_MAX)?;
     }
+    open.congestion.as_deref().map_or(Ok(()), check_congestion)?;
     open.sources.iter().try_for_each(check_source)
 }
 
@@ -108,6 +109,16 @@ pub fn check_name(name: &[u8]) -> Result<(), WireError> {
         && name.len() <= NAME_BYTES_MAX
         && !name.iter().any(|&b| b == b'/' || b == 0);
     if plain { Ok(()) } else { Err(WireError::BadName(lossy(name))) }
+}
+
+/// Refuses what cannot be the name of a congestion control.
+///
+/// # Errors
+/// [`WireError::BadCongestion`].
+pub fn check_congestion(name: &str) -> Result<(), WireError> {
+    let is_fit = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_".contains(&b);
+    let fits = (1..=CONGESTION_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_fit);
+    if fits { Ok(()) } else { Err(WireError::BadCongestion(lossy(name.as_bytes()))) }
 }
 
 fn lossy(bytes: &[u8]) -> String {

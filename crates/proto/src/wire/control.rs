@@ -10,7 +10,7 @@ use crate::blocks::Run;
 use bankfull_control::StageTimes;
 use minicbor::{Decode, Encode};
 
-pub use super::bounds::check_name;
+pub use super::bounds::{check_congestion, check_name};
 pub use super::course::{Course, Pace, Sight, stage_nanos, stage_times};
 pub use super::failure::{Cause, Failure};
 
@@ -244,6 +244,9 @@ pub struct Open {
     /// the time; absent: as the receiver likes.
     #[n(11)]
     pub window: Option<u64>,
+    /// Pull: the congestion control of the data connections; absent: the server's own.
+    #[n(12)]
+    pub congestion: Option<String>,
     /// Nothing is copied: the side that sends sends filler for so many milliseconds, to see what
     /// the path carries.
     #[n(13)]
@@ -653,6 +656,34 @@ mod tests {
             for message in lists {
                 assert!(matches!(round_trip(&message), Err(WireError::BadRun { .. })));
             }
+        }
+    }
+
+    #[test]
+    fn a_congestion_control_is_named_as_the_kernel_names_them() {
+        let open = |name: &str| {
+            Message::Open(Open {
+                direction: Direction::Pull,
+                paths: Vec::new(),
+                sources: Vec::new(),
+                fsync: Fsync::None,
+                checksum: false,
+                dry_run: false,
+                plain: false,
+                streams: 1,
+                timeout_ms: 0,
+                untuned: None,
+                rate_max: None,
+                window: None,
+                congestion: Some(name.to_owned()),
+                probe_ms: None,
+            })
+        };
+        for name in ["reno", "bbr", "a-b_3", "fifteen-letters"] {
+            assert_eq!(round_trip(&open(name)), Ok(open(name)));
+        }
+        for name in ["", "sixteen-letters-", "Reno", "../x", "a b", "a\0", "é"] {
+            assert!(matches!(round_trip(&open(name)), Err(WireError::BadCongestion(_))), "{name}");
         }
     }
 

@@ -56,6 +56,12 @@ pub enum WireError {
         "the name {0:?} is not allowed: a name must not be empty, '.', '..' or hold '/' or NUL"
     )]
     BadName(String),
+    /// A name that no congestion control can have.
+    #[error(
+        "{0:?} is no name of a congestion control: it has 1 to {max} of a-z, 0-9, '-' and '_'",
+        max = crate::limits::CONGESTION_BYTES_MAX
+    )]
+    BadCongestion(String),
     /// A path that is absolute, holds `..`, or is too long.
     #[error("the path {0:?} is not allowed: it must be relative and without '..'")]
     BadPath(String),

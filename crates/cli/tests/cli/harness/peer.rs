@@ -319,6 +319,7 @@ pub(crate) fn open_push(plain: bool) -> Message {
         untuned: None,
         rate_max: None,
         window: None,
+        congestion: None,
         probe_ms: None,
     })
 }

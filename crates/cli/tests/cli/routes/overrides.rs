@@ -1,7 +1,12 @@
-//! What a user sets in place of what the path would decide: `--max-rate`.
+//! What a user sets in place of what the path or the system would decide: `--max-rate`, `--buffer`,
+//! `--congestion`. What connections have got is seen in what `ss` tells of the sending side's.
 
-use super::super::harness::{Daemon, Done, Rng, Scratch, SshServer, assert_same, fill, run};
+use super::super::harness::{
+    Daemon, Done, FakeServer, Rng, Running, Scratch, SshServer, assert_same, cp, fill, run,
+    run_there, wait_until,
+};
 use super::{UNREACHABLE, cp_through_firewall, firewalled};
+use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -57,4 +62,114 @@ fn a_capped_copy_over_ssh_takes_as_long_as_it_must_with_a_data_port_or_without()
     for landed in ["pushed", "pulled", "tunnelled", "fetched"] {
         assert_same(&from.join("file"), &to.join(landed));
     }
+}
+
+/// What `ss` tells of the TCP connections that a copy to or from a daemon sends on; `None`, and a
+/// line that says so, where there is no `ss`.
+fn senders(daemon: &Daemon, push: bool) -> Option<Vec<String>> {
+    if Command::new("ss").arg("-V").output().is_err() {
+        println!("skipped: no ss");
+        return None;
+    }
+    let filter = format!("( {} = :{} )", if push { "dport" } else { "sport" }, daemon.port);
+    let mut ss = Command::new("ss");
+    ss.args(["-tinHO", "state", "established", &filter]);
+    let told = if push { run(&mut ss) } else { run_there(&mut ss) };
+    Some(told.out.lines().map(str::to_owned).collect())
+}
+
+/// The number behind a name in a line of `ss`.
+fn number(line: &str, name: &str) -> u64 {
+    let words = line.split_whitespace();
+    words.filter_map(|word| word.strip_prefix(name)).find_map(|n| n.parse().ok()).unwrap_or(0)
+}
+
+/// A copy to or from a daemon that takes some seconds, with these flags.
+fn slow_copy(from: &Scratch, daemon: &Daemon, push: bool, flags: &[&str]) -> Running {
+    let mut command = daemon.cp();
+    command.args(["--max-rate", "16mbit"]).args(flags);
+    if push {
+        command.arg(from.join("file")).arg(daemon.url("pushed"));
+    } else {
+        command.arg(daemon.url("file")).arg(from.join("pulled"));
+    }
+    Running::start(&mut command)
+}
+
+#[test]
+fn the_receive_windows_are_what_the_user_has_set() {
+    for push in [true, false] {
+        let from = source();
+        let daemon = Daemon::start(from.path(), &[]);
+        let copy = slow_copy(&from, &daemon, push, &["--streams", "1", "--buffer", "200kB"]);
+        let mut window = 0;
+        wait_until("a megabyte was sent", || {
+            let Some(lines) = senders(&daemon, push) else { return true };
+            let moved = lines.iter().find(|line| number(line, "bytes_sent:") > 1_000_000);
+            window = moved.map_or(0, |line| number(line, "snd_wnd:"));
+            moved.is_some()
+        });
+        // Windows are told in units of a kilobyte or so.
+        assert!(window <= 202_000, "push: {push}, {window}");
+        copy.wait().expect(0);
+    }
+}
+
+/// A congestion control that users may have and that is not the system's own.
+fn another_congestion_control() -> Option<String> {
+    let told = |name: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}")).unwrap();
+    let own = told("congestion_control");
+    let allowed = told("allowed_congestion_control");
+    let other = allowed.split_whitespace().find(|name| *name != own.trim_end());
+    if other.is_none() {
+        println!("skipped: there is but one congestion control");
+    }
+    other.map(str::to_owned)
+}
+
+#[test]
+fn the_side_that_sends_uses_the_congestion_control_that_was_chosen() {
+    let Some(name) = another_congestion_control() else { return };
+    for push in [true, false] {
+        let from = source();
+        let daemon = Daemon::start(from.path(), &[]);
+        let copy = slow_copy(&from, &daemon, push, &["--streams", "2", "--congestion", &name]);
+        wait_until("both connections use it", || {
+            let Some(lines) = senders(&daemon, push) else { return true };
+            let uses_it = |line: &&String| line.split_whitespace().any(|word| word == name);
+            lines.iter().filter(uses_it).count() == 2
+        });
+        copy.wait().expect(0);
+    }
+}
+
+#[test]
+fn a_congestion_control_that_is_not_there_is_refused_before_anything_is_written() {
+    let there = FakeServer::raw(|_| panic!("the client has connected"));
+    let (from, to) = (source(), Scratch::new());
+    let words = ["the sending host has no congestion control no-such: choose one of ", "reno"];
+    let chosen = ["--congestion", "no-such"];
+    let mut push = cp();
+    run(push.args(chosen).arg(from.join("file")).arg(there.url())).expect(1).says(&words);
+    let daemon = Daemon::start(from.path(), &[]);
+    let mut pull = daemon.cp();
+    pull.args(chosen).arg(daemon.url("file")).arg(to.join("new/file"));
+    let done = run(&mut pull).expect(1);
+    done.says(&words);
+    done.says(&["the far side says: "]);
+    assert!(fs::read_dir(to.path()).unwrap().next().is_none());
+}
+
+#[test]
+fn through_ssh_itself_a_flag_without_effect_is_told() {
+    let Some(ssh) = firewalled() else { return };
+    let (from, to) = (source(), Scratch::new());
+    let mut command = cp_through_firewall(&ssh);
+    command.args(["--buffer", "4MB"]).arg(from.join("file"));
+    command.arg(format!("{UNREACHABLE}:{}", to.join("file").display()));
+    let events = run(&mut command).expect(0).events();
+    let said = |event: &&serde_json::Value| {
+        event["message"].as_str().is_some_and(|text| text.contains("have no effect"))
+    };
+    assert_eq!(events.iter().filter(said).count(), 1, "{events:?}");
 }

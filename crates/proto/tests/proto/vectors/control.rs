@@ -85,6 +85,7 @@ fn handshake() -> Vec<Vector> {
         message("welcome-agent", "Welcome of an ssh agent.", Message::Welcome(agent)),
         message("open-push", "Open: a file and a directory go to the server.", open_push()),
         message("open-pull", "Open: two sources come from the server.", open_pull()),
+        message("open-overrides", OVERRIDES, open_overrides()),
         message("opened-push", "Opened, to open-push.", opened_push()),
         message("opened-pull", "Opened, to open-pull.", opened_pull()),
     ]
@@ -127,6 +128,7 @@ fn open_push() -> Message {
         untuned: None,
         rate_max: None,
         window: None,
+        congestion: None,
         probe_ms: None,
     })
 }
@@ -145,6 +147,28 @@ fn open_pull() -> Message {
         untuned: None,
         rate_max: None,
         window: None,
+        congestion: None,
+        probe_ms: None,
+    })
+}
+
+const OVERRIDES: &str = "Open: a file comes from the server, by bbr, at 12.5 MB/s at most, into windows of 4 MB in all.";
+
+fn open_overrides() -> Message {
+    Message::Open(Open {
+        direction: Direction::Pull,
+        paths: vec![path(b"data")],
+        sources: Vec::new(),
+        fsync: Fsync::End,
+        checksum: false,
+        dry_run: false,
+        plain: false,
+        streams: 4,
+        timeout_ms: 60_000,
+        untuned: Some(true),
+        rate_max: Some(12_500_000),
+        window: Some(4_000_000),
+        congestion: Some("bbr".to_owned()),
         probe_ms: None,
     })
 }
