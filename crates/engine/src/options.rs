@@ -30,11 +30,13 @@ pub enum Fsync {
 /// Whether windows and pacing of the data connections are tuned while a copy runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tune {
-    /// As the path shows itself.
+    /// All that can be tuned: window and pacing today, more of it in time.
     #[default]
     Auto,
     /// Left to the kernel.
     Off,
+    /// Window and pacing alone, as the path shows itself.
+    Sobas,
 }
 
 /// How the far side is started over ssh. The user's own ssh, with its configuration, agent and

@@ -319,6 +319,15 @@ mod tests {
     }
 
     #[test]
+    fn tune_is_auto_off_or_sobas() {
+        let how = |text| cp(&["--tune", text]).map(|flags| flags.tune);
+        assert_eq!(cp(&[]).unwrap().tune, TuneHow::Auto);
+        let chosen = ["auto", "off", "sobas"].map(|text| how(text).unwrap());
+        assert_eq!(chosen, [TuneHow::Auto, TuneHow::Off, TuneHow::Sobas]);
+        assert!(how("on").is_err());
+    }
+
+    #[test]
     fn a_rate_is_in_bits_and_says_so() {
         let most = |text| cp(&["--max-rate", text]).map(|flags| flags.max_rate);
         assert_eq!(most("100mbit").unwrap(), Some(Rate::from_bits_per_sec(1e8)));

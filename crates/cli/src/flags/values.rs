@@ -35,10 +35,12 @@ impl From<FsyncWhen> for Fsync {
 /// `--tune`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TuneHow {
-    /// They follow the path.
+    /// They follow the path; so will whatever else can be tuned in time.
     Auto,
     /// They are left to the kernel.
     Off,
+    /// They alone follow the path: today the same as auto.
+    Sobas,
 }
 
 impl From<TuneHow> for Tune {
@@ -46,6 +48,7 @@ impl From<TuneHow> for Tune {
         match how {
             TuneHow::Auto => Self::Auto,
             TuneHow::Off => Self::Off,
+            TuneHow::Sobas => Self::Sobas,
         }
     }
 }
