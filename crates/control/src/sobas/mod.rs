@@ -75,10 +75,12 @@ const FIRST_WINDOWS: f64 = 4.0;
 /// buffer of 0.1 round trips; the S/64 in each round trip of the design is 6 %)
 const STEP: f64 = 0.03;
 
-/// The step doubles with each success, up to this; and up to the second while the rate is below a
-/// share of the one at which the path was full last. [algorithms: 25 %; ours: the first]
-const STEP_MAX: (f64, f64) = (0.06, 0.25);
-const STEP_FAR: f64 = 0.8;
+/// The step doubles with each success, up to this. [algorithms: 25 %; ours: less is lost where the
+/// path is full in between]
+const STEP_MAX: f64 = 0.12;
+
+/// So often more than the trains told has to come before they are no longer believed. (ours)
+const BEYOND_MAX: u32 = 2;
 
 /// A step has brought something if the rate rose by this share of it. (ours)
 const STEP_SHARE: f64 = 0.4;
@@ -154,8 +156,11 @@ pub struct Sobas {
     /// The next step, and the last.
     step: f64,
     taken: f64,
-    /// The rate at which the path was full last, and when.
-    full: Rate,
+    /// The largest step for now.
+    step_max: f64,
+    /// How often in a row more came than the trains told.
+    beyond: u32,
+    /// When the path was full last.
     full_at: Option<Duration>,
     limited_at: Duration,
     look_at: Duration,
@@ -184,7 +189,8 @@ impl Sobas {
             calm: 0,
             step: STEP,
             taken: STEP,
-            full: Rate::default(),
+            step_max: STEP_MAX,
+            beyond: 0,
             full_at: None,
             limited_at: Duration::ZERO,
             look_at: Duration::ZERO,
@@ -459,10 +465,14 @@ impl Sobas {
         let soon = (self.rtt_min() * LOOK_FIRST_ROUND_TRIPS).min(LOOK_EVERY);
         // A queue that is drained now is what the last look has left.
         let was_full = self.full_at.is_some_and(|at| now.saturating_sub(at) < soon);
-        if is_full {
-            self.full = rate;
+        if is_full && self.taken <= STEP {
             self.full_at = Some(now);
             self.look_at = now + LOOK_EVERY;
+            self.step_max = STEP_MAX;
+        } else if is_full {
+            // Somewhere between the last two steps: with smaller ones, and soon.
+            self.look_at = now + soon;
+            self.step_max = (self.taken / 2.0).max(STEP);
         } else if !was_full {
             self.look_at = now + soon;
         }
@@ -482,17 +492,16 @@ impl Sobas {
         let is_start = matches!(self.state, State::StartBounded | State::Growing);
         self.before = window.rate;
         self.held = self.target.unwrap_or(window.rate).min(scaled(window.rate, HELD_OVER));
+        let is_beyond = self.capacity.is_some_and(|capacity| window.rate > capacity);
+        self.beyond = if is_beyond { self.beyond + 1 } else { 0 };
+        if self.beyond > BEYOND_MAX {
+            self.capacity = None;
+        }
         // Beyond what the trains told there is hardly more.
-        let is_beyond = self.capacity.is_some_and(|c| scaled(window.rate, 1.0 + self.step) > c);
-        self.taken = if is_beyond { STEP } else { self.step };
+        let near = self.capacity.is_some_and(|c| scaled(window.rate, 1.0 + self.step) > c);
+        self.taken = if near { STEP } else { self.step };
+        self.step = if near { STEP } else { (self.step * 2.0).min(self.step_max) };
         self.target = Some(scaled(window.rate.max(self.held), 1.0 + self.taken));
-        let is_far = window.rate < scaled(self.full, STEP_FAR);
-        let is_near = self.capacity.is_some_and(|c| window.rate >= scaled(c, HELD_SHARE));
-        self.step = match (is_near, is_far) {
-            (true, _) => STEP,
-            (false, true) => (self.step * 2.0).min(STEP_MAX.1),
-            (false, false) => (self.step * 2.0).min(STEP_MAX.0),
-        };
         self.settling = 1;
         let state = if is_start { State::Growing } else { State::Reprobing };
         self.enter(state, window.at, reason)

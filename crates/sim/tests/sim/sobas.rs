@@ -246,7 +246,7 @@ fn others_get_what_is_theirs_and_we_get_ours() {
         case.path.forward.cross = Cross::Poisson { rate: mbit(400.0) };
     });
     for (steered, untouched) in all {
-        assert!(steered.share > 0.53 && steered.late < 100, "{steered:?} {untouched:?}");
+        assert!(steered.share > 0.52 && steered.late < 100, "{steered:?} {untouched:?}");
         assert!(steered.share > 0.97 * untouched.share, "{steered:?} {untouched:?}");
     }
     // A flow that its window holds at 500 Mbit/s: the rest is ours, and no more.
