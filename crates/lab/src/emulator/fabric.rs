@@ -91,10 +91,20 @@ impl Fabric {
         self.ports.iter_mut().for_each(|port| port.set_cut(is_cut));
     }
 
-    /// A host sends a packet. False when nobody has its destination's address.
-    pub(crate) fn enter(&mut self, now: Duration, from: usize, packet: Packet) -> bool {
+    /// A host sends a packet, which was read at a moment that may be later: it finds the queues as
+    /// they were when it was sent, but no packet arrives sooner than its way takes from then on.
+    /// False when nobody has its destination's address.
+    pub(crate) fn enter(
+        &mut self,
+        now: Duration,
+        read: Duration,
+        from: usize,
+        mut packet: Packet,
+    ) -> bool {
         let destination = packet.flow.destination;
         let Some(to) = self.addresses.iter().position(|a| *a == destination) else { return false };
+        let delays = self.uplinks[from].config().delay + self.ports[to].config().delay;
+        packet.not_before = read + delays;
         let packet = Rc::new(packet);
         if self.next_at().is_none_or(|at| at > now) {
             self.recorder.advance(now, &mut self.ports);
@@ -150,7 +160,8 @@ impl Fabric {
         self.ports[to].offer(now, &packet.burst_of(first, count), &mut runs);
         self.recorder.queued(to, now, &mut self.ports[to]);
         for run in runs {
-            self.plan(run.arrives, Place::Host, to, packet, first + run.first, run.count);
+            let at = run.arrives.max(packet.not_before);
+            self.plan(at, Place::Host, to, packet, first + run.first, run.count);
         }
     }
 
@@ -194,6 +205,11 @@ impl Ord for Event {
 mod tests {
     use super::*;
     use bankfull_control::{Bytes, Rate};
+
+    /// A packet that was read as soon as it was sent.
+    fn enter_now(fabric: &mut Fabric, now: Duration, from: usize, packet: Packet) -> bool {
+        fabric.enter(now, now, from, packet)
+    }
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -242,12 +258,12 @@ mod tests {
         ];
         let mut fabric = Fabric::new(&stations, 1, MS);
         // 1250 bytes are 1 ms. The far one comes after the near one is through.
-        assert!(fabric.enter(Duration::ZERO, 2, udp(3, 1, 1250)));
+        assert!(enter_now(&mut fabric, Duration::ZERO, 2, udp(3, 1, 1250)));
         for _ in 0..3 {
-            assert!(fabric.enter(Duration::ZERO, 1, udp(2, 1, 1250)));
+            assert!(enter_now(&mut fabric, Duration::ZERO, 1, udp(2, 1, 1250)));
         }
         assert_eq!(run(&mut fabric, MS * 20), [(0, MS * 2), (0, MS * 3), (0, MS * 7)]);
-        assert!(!fabric.enter(MS * 20, 1, udp(2, 9, 100)), "nobody lives there");
+        assert!(!enter_now(&mut fabric, MS * 20, 1, udp(2, 9, 100)), "nobody lives there");
         let recording = fabric.finish();
         assert_eq!(recording.totals[0].overflowed, 1);
         assert_eq!(recording.flows.len(), 2);
@@ -258,13 +274,31 @@ mod tests {
     }
 
     #[test]
+    fn what_was_read_late_found_the_queue_of_its_time_but_arrives_late() {
+        let port = LinkConfig {
+            rate: Some(Rate::from_bits_per_sec(10e6)),
+            delay: MS * 5,
+            buffer: Bytes(1250),
+            ..LinkConfig::default()
+        };
+        let stations =
+            [station(1, LinkConfig::default(), port), station(2, LinkConfig::default(), port)];
+        let mut fabric = Fabric::new(&stations, 1, MS);
+        for sent in [1, 2, 3] {
+            assert!(fabric.enter(MS * sent, MS * 10, 0, udp(1, 2, 1250)));
+        }
+        assert_eq!(run(&mut fabric, MS * 20), [(1, MS * 15), (1, MS * 15), (1, MS * 15)]);
+        assert_eq!(fabric.finish().totals[1].overflowed, 0);
+    }
+
+    #[test]
     fn a_cut_network_delivers_nothing() {
         let plain = |host| station(host, LinkConfig::default(), LinkConfig::default());
         let mut fabric = Fabric::new(&[plain(1), plain(2)], 1, MS);
         fabric.set_cut(true);
-        fabric.enter(MS, 0, udp(1, 2, 100));
+        enter_now(&mut fabric, MS, 0, udp(1, 2, 100));
         fabric.set_cut(false);
-        fabric.enter(MS * 2, 0, udp(1, 2, 100));
+        enter_now(&mut fabric, MS * 2, 0, udp(1, 2, 100));
         assert_eq!(run(&mut fabric, MS * 9), [(1, MS * 2)]);
     }
 }

@@ -211,7 +211,7 @@ impl Loop {
             }
             let count = backlog.len() as u32;
             for (number, packet) in (1..).zip(backlog) {
-                self.enter(from + (until - from) * number / count, host, packet);
+                self.enter(from + (until - from) * number / count, until, host, packet);
             }
         }
         self.looked = self.now();
@@ -248,7 +248,7 @@ impl Loop {
             let Some(packet) = self.read(host)? else { return Ok(()) };
             let now = self.look();
             if let Some(packet) = packet {
-                self.enter(now, host, packet);
+                self.enter(now, now, host, packet);
             }
             self.deliver_due()?;
         }
@@ -280,10 +280,10 @@ impl Loop {
     }
 
     /// A packet enters the network.
-    fn enter(&mut self, at: Duration, host: usize, packet: Vec<u8>) {
+    fn enter(&mut self, at: Duration, read: Duration, host: usize, packet: Vec<u8>) {
         self.beside.packet(at);
         let entered =
-            Packet::parse(packet).is_some_and(|packet| self.fabric.enter(at, host, packet));
+            Packet::parse(packet).is_some_and(|packet| self.fabric.enter(at, read, host, packet));
         if !entered {
             self.fabric.recorder.stray();
         }

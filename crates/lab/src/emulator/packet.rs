@@ -6,6 +6,7 @@
 use bankfull_sim::Burst;
 use bankfull_sys::tun::OFFLOAD_HEADER_BYTES;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 /// `VIRTIO_NET_HDR_GSO_TCPV4`, in the low bits of the offload header's second byte.
 /// (linux/virtio_net.h)
@@ -45,6 +46,8 @@ pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
     pub(crate) flow: FlowKey,
     pub(crate) burst: Burst,
+    /// It arrives nowhere before this.
+    pub(crate) not_before: Duration,
     /// Bytes of the offload, IP and TCP headers together; only of use in a super-packet.
     header_bytes: usize,
     ip_header_bytes: usize,
@@ -99,6 +102,7 @@ impl Packet {
         let mut packet = Self {
             flow,
             burst: Burst::packet(total as u32),
+            not_before: Duration::ZERO,
             header_bytes: OFFLOAD_HEADER_BYTES + total,
             ip_header_bytes,
             segment_bytes,
