@@ -456,6 +456,11 @@ impl Sobas {
             None => came,
         };
         let rate = scaled(rate, DRAIN_SHARE);
+        // What goes on though much less is sent is not ours.
+        let from = *self.drained_from.get_or_insert(self.target.unwrap_or(rate));
+        if self.state == State::Limited && rate < scaled(from, DRAINED_SHARE) {
+            return self.disable(window.at, Reason::CongestedLoss);
+        }
         self.limit(rate, window.at, Reason::Overflowed(rate))
     }
 

@@ -281,8 +281,7 @@ mod tests {
             buffer: Bytes(1250),
             ..LinkConfig::default()
         };
-        let stations =
-            [station(1, LinkConfig::default(), port), station(2, LinkConfig::default(), port)];
+        let stations = [1, 2].map(|host| station(host, LinkConfig::default(), port.clone()));
         let mut fabric = Fabric::new(&stations, 1, MS);
         for sent in [1, 2, 3] {
             assert!(fabric.enter(MS * sent, MS * 10, 0, udp(1, 2, 1250)));
