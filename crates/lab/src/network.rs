@@ -68,14 +68,15 @@ impl Plan {
     }
 
     /// Many senders behind one port towards the last host, which a quick link leads back from.
+    /// There are as many as lines to the switch.
     #[must_use]
-    pub fn fan_in(senders: usize, access: &LinkConfig, path: &PathConfig) -> Self {
+    pub fn fan_in(access: &[LinkConfig], path: &PathConfig) -> Self {
         let mut plan = Self::path(path);
-        let sender = (access.clone(), path.reverse.clone());
         let receiver = (LinkConfig::default(), path.forward.clone());
-        plan.hosts = vec![sender; senders];
+        plan.hosts = access.iter().map(|line| (line.clone(), path.reverse.clone())).collect();
         plan.hosts.push(receiver);
-        plan.rtt = path.rtt() + access.delay;
+        let longest = access.iter().map(|line| line.delay).max().unwrap_or_default();
+        plan.rtt = path.rtt() + longest;
         plan
     }
 

@@ -28,6 +28,35 @@ const JOINED_SECONDS: f64 = 0.1;
 /// The page of everything that one call has measured.
 #[must_use]
 pub fn page(report: &Report) -> String {
+    build(report).to_html()
+}
+
+/// Each picture of that page by itself: a name that is fit for a file, and the SVG.
+#[must_use]
+pub fn pictures(report: &Report) -> Vec<(String, String)> {
+    let mut pictures = Vec::new();
+    for section in &build(report).sections {
+        for chart in &section.charts {
+            let (title, svg) = match chart {
+                Chart::Line(chart) => (&chart.title, chart.to_svg()),
+                Chart::Bars(chart) => (&chart.title, chart.to_svg()),
+            };
+            let number = pictures.len() + 1;
+            let name = file_name(&format!("{number:02} {} {title}", section.heading));
+            pictures.push((format!("{name}.svg"), svg));
+        }
+    }
+    pictures
+}
+
+/// Letters, digits and dashes of a text.
+fn file_name(text: &str) -> String {
+    let kept = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+    let dashed: String = text.chars().map(kept).collect();
+    dashed.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
+}
+
+fn build(report: &Report) -> Page {
     let mut page = Page::new("bankfull-lab");
     let machine = &report.machine;
     page.subtitle = format!(
@@ -42,7 +71,7 @@ pub fn page(report: &Report) -> String {
         page.sections.extend(result.conditions.iter().flat_map(|c| courses(result, c)));
     }
     page.sections.push(about(report));
-    page.to_html()
+    page
 }
 
 /// A scenario's table, and a picture that compares.
@@ -329,6 +358,24 @@ mod tests {
             axes: vec![axis.to_owned()],
             conditions: values.iter().map(condition).collect(),
         }
+    }
+
+    #[test]
+    fn each_picture_of_the_page_is_there_by_itself_with_a_name_for_a_file() {
+        let mut report = Report {
+            schema: crate::results::SCHEMA,
+            version: "0",
+            began_unix: 0,
+            machine: crate::machine::this(),
+            tools: Vec::new(),
+            scenarios: vec![swept("loss", &["0", "0.1%"]), swept("rtt", &["1ms", "2ms"])],
+        };
+        report.scenarios[1].name = "a/b \u{00e4}".to_owned();
+        let found = pictures(&report);
+        let names: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["01-x-Goodput-by-loss.svg", "02-a-b-Goodput-by-rtt.svg"]);
+        assert!(found.iter().all(|(_, svg)| svg.starts_with("<svg")));
+        assert_eq!(page(&report).matches("<svg").count(), found.len());
     }
 
     #[test]

@@ -194,7 +194,7 @@ fn condition_result(
     Ok(ConditionResult {
         values: condition.values.clone(),
         capacity_bps: settings.rate()?.bits_per_sec() as f64 * PAYLOAD_SHARE,
-        rtt_seconds: (path.rtt() + settings.senders.delay).as_secs_f64(),
+        rtt_seconds: (path.rtt() + settings.senders.longest_delay()).as_secs_f64(),
         buffer_bytes: path.forward.buffer.0,
         contenders,
     })

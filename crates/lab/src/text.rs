@@ -194,6 +194,24 @@ pub(crate) mod field {
         read(from, super::parse_time)
     }
 
+    /// A time, or a list of times.
+    pub(crate) fn times<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Duration>, D::Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(untagged, expecting = "write a time such as \"20ms\", or a list of times")]
+        enum Times {
+            One(String),
+            Many(Vec<String>),
+        }
+        let all = match Times::deserialize(from)? {
+            Times::One(time) => vec![time],
+            Times::Many(times) => times,
+        };
+        if all.is_empty() {
+            return Err(super::custom::<D>("write one time at least".to_owned()));
+        }
+        all.iter().map(|time| super::parse_time(time).map_err(super::custom::<D>)).collect()
+    }
+
     pub(crate) fn some_time<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Option<Duration>, D::Error> {

@@ -27,6 +27,10 @@ pub struct Flags {
     #[arg(long, value_name = "OUT.html")]
     report: Option<PathBuf>,
 
+    /// Writes each picture to a file of its own in this directory, as SVG
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+
     /// Runs of each contender, instead of what the scenario says
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: Option<u32>,
@@ -53,6 +57,9 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     // Before hours of measuring, and not after.
     let json = flags.json.as_deref().map(Out::open).transpose()?;
     let page = flags.report.as_deref().map(Out::open).transpose()?;
+    if let Some(dir) = &flags.svg {
+        fs::create_dir_all(dir).map_err(|e| cannot_write(dir, e))?;
+    }
     machine::raise_open_files()?;
     let signals = Signals::watch()?;
     let mut runner = Runner::new(&signals, &flags.work)?;
@@ -66,7 +73,16 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     print(&report);
     let verdict = verdict(&report, &signals);
     let written = write_all(&report, json, page);
-    both(ended, written).map(|()| verdict)
+    let drawn = flags.svg.as_deref().map_or(Ok(()), |dir| draw_all(&report, dir));
+    both(ended, both(written, drawn)).map(|()| verdict)
+}
+
+/// Writes each picture to a file of its own.
+fn draw_all(report: &Report, dir: &Path) -> Result<()> {
+    crate::report::pictures(report).into_iter().try_for_each(|(name, svg)| {
+        let path = dir.join(name);
+        fs::write(&path, svg).map_err(|e| cannot_write(&path, e))
+    })
 }
 
 /// Fails with the first error, and says a second.

@@ -200,7 +200,7 @@ fn of<T: DeserializeOwned>(value: Value) -> Parsed<T> {
 /// What the types cannot say.
 fn check(settings: &mut Settings) -> Parsed<()> {
     let path = settings.path_config().map_err(|e| e.to_string())?;
-    let rtt = path.rtt().saturating_add(settings.senders.delay);
+    let rtt = path.rtt().saturating_add(settings.senders.longest_delay());
     if rtt > RTT_MAX {
         return Err(too_long(rtt).to_string());
     }
@@ -318,6 +318,18 @@ mod tests {
     }
 
     #[test]
+    fn senders_may_have_lines_of_their_own_delays() {
+        let text = "extends = 'base.toml'\n[senders]\ncount = 3\ndelay = ['0ms', '30ms']";
+        let found = read_texts(&[("mine.toml", text), BASE]).unwrap();
+        let settings = &found.conditions[0].settings;
+        let plan = settings.plan(&settings.contenders[0], 1).unwrap();
+        let delays: Vec<_> = plan.hosts.iter().map(|(up, _)| up.delay.as_millis()).collect();
+        assert_eq!(delays, [0, 30, 0, 0], "three senders and the receiver");
+        assert_eq!(plan.rtt.as_millis(), 50, "of the farthest");
+        assert_eq!(settings.senders.longest_delay().as_millis(), 30);
+    }
+
+    #[test]
     fn flows_beside_keep_the_scenarios_congestion_control_whoever_is_measured() {
         let text = "extends = 'base.toml'\n\
                     [[cross-tcp]]\n[[cross-tcp]]\ncongestion = 'bbr'\n\
@@ -354,6 +366,8 @@ mod tests {
             ("[cross-tcp]\nflows = 1", "write [[cross-tcp]]"),
             ("[[sweep]]\nkey = 'contender.streams'\nvalues = [1]", "lists cannot be swept"),
             ("[[sweep]]\nkey = 'path.rtt'\nvalues = [['1ms']]", "lists cannot be swept, only"),
+            ("[senders]\ndelay = []", "one time at least"),
+            ("[senders]\ndelay = 20", "or a list of times"),
             ("[senders]\ndelay = '6s'", "a round trip of 6.02 s is too long"),
             ("[path]\nloss = '0.1'", "0.1% or 10%"),
             ("[[sweep]]\nkey = 'path.rtt'\nvalues = []", "no values"),

@@ -85,7 +85,7 @@ impl Settings {
     /// # Errors
     /// What [`PathSettings::config`] says.
     pub fn path_config(&self) -> Result<PathConfig> {
-        self.path.config_behind(self.senders.delay)
+        self.path.config_behind(self.senders.longest_delay())
     }
 
     /// What the path takes from all senders together: no more than their own lines bring.
@@ -120,13 +120,14 @@ impl Settings {
     /// What [`PathSettings::config`] says.
     pub fn plan(&self, contender: &Contender, seed: u64) -> Result<Plan> {
         let path = self.path_config()?;
-        let access = LinkConfig {
+        let access = |delay: &Duration| LinkConfig {
             rate: self.senders.rate,
-            delay: self.senders.delay,
+            delay: *delay,
             quantum: ACCESS_QUANTUM,
             ..LinkConfig::default()
         };
-        let mut plan = Plan::fan_in(self.senders.count, &access, &path);
+        let delays = self.senders.delays.iter().cycle().take(self.senders.count);
+        let mut plan = Plan::fan_in(&delays.map(access).collect::<Vec<_>>(), &path);
         if !self.cross_tcp.is_empty() {
             plan = plan.with_cross_host(&path);
         }
@@ -154,14 +155,23 @@ pub struct Senders {
     /// Rate of each one's line; without it nothing limits it.
     #[serde(deserialize_with = "field::some")]
     pub rate: Option<Rate>,
-    /// Delay of each one's line, on top of the path's.
-    #[serde(deserialize_with = "field::time")]
-    pub delay: Duration,
+    /// Delay of each one's line, on top of the path's: the first of the first sender, and so on,
+    /// from the first again when there are more senders.
+    #[serde(rename = "delay", deserialize_with = "field::times")]
+    pub delays: Vec<Duration>,
+}
+
+impl Senders {
+    /// The longest delay of the lines.
+    #[must_use]
+    pub fn longest_delay(&self) -> Duration {
+        self.delays.iter().take(self.count).max().copied().unwrap_or_default()
+    }
 }
 
 impl Default for Senders {
     fn default() -> Self {
-        Self { count: 1, rate: None, delay: Duration::ZERO }
+        Self { count: 1, rate: None, delays: vec![Duration::ZERO] }
     }
 }
 

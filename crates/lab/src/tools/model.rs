@@ -36,7 +36,7 @@ fn refuses(settings: &Settings, contender: &Contender) -> Option<String> {
     }
     let is_plain = settings.senders.count == 1
         && settings.senders.rate.is_none()
-        && settings.senders.delay.is_zero()
+        && settings.senders.longest_delay().is_zero()
         && settings.cross_tcp.is_empty()
         && settings.path.cut.is_none();
     (!is_plain).then(|| "has one sender on the path, nobody beside it, and no cut".to_owned())

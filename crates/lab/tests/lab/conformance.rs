@@ -180,7 +180,7 @@ fn many_senders_share_a_port() {
         quantum: Duration::from_micros(24),
         ..LinkConfig::default()
     };
-    let plan = Plan::fan_in(4, &access, &path(100, MS, 100_000));
+    let plan = Plan::fan_in(&vec![access; 4], &path(100, MS, 100_000));
     let _busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
     let Some(network) = start(&plan) else { return };
     let receiver = network.receiver();
