@@ -14,6 +14,8 @@ use crate::options::Fsync;
 use crate::overrides::Overrides;
 use crate::session::{Session, Tally};
 use crate::tune::{Probing, Steer};
+use bankfull_control::Rate;
+use bankfull_control::sobas::Remembered;
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
     self, Cause, Direction, Failure, Hello, Message, Open, Opened, Welcome,
@@ -292,10 +294,13 @@ impl Host {
         events: &dyn EventSink,
         started: Instant,
     ) -> Result<Summary, Error> {
-        let session = Arc::new(Session::new(
-            Overrides::of(&agreed.open),
-            agreed.open.streams.min(welcome.streams_max),
-        ));
+        let streams = agreed.open.streams.min(welcome.streams_max);
+        let mut session = Session::new(Overrides::of(&agreed.open), streams);
+        session.remembered = agreed.open.remembered.map(|[bytes_per_sec, rtt_us]| Remembered {
+            rate: Rate::from_bytes_per_sec(bytes_per_sec),
+            rtt: Duration::from_micros(rtt_us),
+        });
+        let session = Arc::new(session);
         session.on_stop(std::mem::replace(&mut caller.wake, Box::new(|| {})));
         let (accepted, streams) = mpsc::channel();
         let outbox = Outbox::default();

@@ -37,6 +37,7 @@ mod net;
 mod options;
 mod overrides;
 mod part_names;
+mod paths;
 mod probe;
 mod receiver;
 mod sender;

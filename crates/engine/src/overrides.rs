@@ -158,6 +158,7 @@ mod tests {
             window: None,
             congestion: None,
             probe_ms: None,
+            remembered: None,
         }
     }
 

@@ -7,7 +7,8 @@ use crate::net::stream::{DataStream, Socket};
 use crate::overrides::Overrides;
 use crate::throttle::Throttle;
 use crate::tune::Steered;
-use bankfull_control::{Bytes, Limit, Stage, StageMeter, StageTimes, limited_by, pacing};
+use bankfull_control::sobas::Remembered;
+use bankfull_control::{Bytes, Limit, Rate, Stage, StageMeter, StageTimes, limited_by, pacing};
 use bankfull_proto::wire::control::{Cause, Failure, Message, PathBytes, Problem, SideReport};
 use bankfull_sys::TcpInfo;
 use std::collections::{HashMap, HashSet};
@@ -36,6 +37,8 @@ pub(crate) struct Session {
     planned: u32,
     /// What holds the data connections on the sending side.
     throttle: Option<Arc<Throttle>>,
+    /// What an earlier copy saw of the path.
+    pub(crate) remembered: Option<Remembered>,
 }
 
 #[derive(Default)]
@@ -230,15 +233,28 @@ pub(crate) struct Tally<'a> {
     times: Mutex<StageTimes>,
     started: Instant,
     events: &'a dyn EventSink,
+    /// The rate at which the path was held last, and its shortest round trip.
+    path: Mutex<Option<Remembered>>,
 }
 
 impl<'a> Tally<'a> {
     pub(crate) fn new(events: &'a dyn EventSink, started: Instant) -> Self {
-        Self { counts: Counts::default(), times: Mutex::default(), started, events }
+        let (counts, times, path) = Default::default();
+        Self { counts, times, started, events, path }
     }
 
     pub(crate) fn event(&self, event: Event) {
         self.events.event(event);
+    }
+
+    /// The path is held at a rate.
+    pub(crate) fn path_held(&self, rate: Rate, rtt: Duration) {
+        *lock(&self.path) = Some(Remembered { rate, rtt });
+    }
+
+    /// How the path was held last, if it ever was.
+    pub(crate) fn path(&self) -> Option<Remembered> {
+        *lock(&self.path)
     }
 
     /// Time since the transfer began.

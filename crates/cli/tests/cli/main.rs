@@ -39,6 +39,8 @@ fn command() -> Command {
     for name in OUR_VARIABLES {
         command.env_remove(name);
     }
+    // Nothing of a test stays where the user's own things are.
+    command.env("XDG_STATE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"));
     command
 }
 

@@ -13,6 +13,17 @@ pub struct Config {
     pub probe_time: Duration,
     /// The most that is ever allowed; `None`: what the path carries.
     pub rate_max: Option<Rate>,
+    /// What an earlier transfer saw, for where no estimate of the capacity comes.
+    pub remembered: Option<Remembered>,
+}
+
+/// What a transfer saw of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remembered {
+    /// The rate of data at which it was held last.
+    pub rate: Rate,
+    /// The shortest round trip.
+    pub rtt: Duration,
 }
 
 /// What is to be held from now on, for all connections together.

@@ -13,8 +13,9 @@ mod history;
 mod measure;
 pub mod overflow;
 mod reason;
+mod steps;
 
-pub use decision::{Config, Decision};
+pub use decision::{Config, Decision, Remembered};
 pub use measure::{Observation, Window};
 pub use reason::{Reason, State};
 
@@ -24,6 +25,7 @@ use crate::units::{Bytes, Rate};
 use history::{FLAT_WINDOWS, History};
 use measure::Measure;
 use std::time::Duration;
+use steps::Steps;
 
 /// What of the estimated capacity is used at first. (ours: trains err by about a percent, and what
 /// is beyond the line's rate is lost where the buffer is shallow)
@@ -34,6 +36,10 @@ const DROP_SHARE: f64 = 0.85;
 
 /// What we hold is what limits when the rate is above this share of it. [algorithms: within 5 %]
 const HELD_SHARE: f64 = 0.95;
+
+/// A path is the one that is remembered when its shortest round trip is within these shares of that
+/// one's. (ours: another route differs by more, another hour by less)
+const SAME_RTT: (f64, f64) = (0.8, 1.25);
 
 /// Beyond rate × round trip the window has this share. (ours: with what TCP sends at once and the
 /// step below it fits in a buffer of 0.1 round trips)
@@ -70,17 +76,6 @@ const START_RATE_TIME: Duration = Duration::from_millis(20);
 /// trip losses do not count: two rounds of slow start. (ours)
 const FIRST_SEGMENTS: u64 = 10;
 const FIRST_WINDOWS: f64 = 4.0;
-
-/// So much more is allowed in a step of four round trips. (ours: with the headroom it fits in a
-/// buffer of 0.1 round trips; the S/64 in each round trip of the design is 6 %)
-const STEP: f64 = 0.03;
-
-/// The step doubles with each success, up to this. [algorithms: 25 %; ours: less is lost where the
-/// path is full in between]
-const STEP_MAX: f64 = 0.12;
-
-/// So often more than the trains told has to come before they are no longer believed. (ours)
-const BEYOND_MAX: u32 = 2;
 
 /// A step has brought something if the rate rose by this share of it. (ours)
 const STEP_SHARE: f64 = 0.4;
@@ -153,13 +148,7 @@ pub struct Sobas {
     unsteady: u32,
     /// Windows without a queue.
     calm: u32,
-    /// The next step, and the last.
-    step: f64,
-    taken: f64,
-    /// The largest step for now.
-    step_max: f64,
-    /// How often in a row more came than the trains told.
-    beyond: u32,
+    steps: Steps,
     /// When the path was full last.
     full_at: Option<Duration>,
     limited_at: Duration,
@@ -187,10 +176,7 @@ impl Sobas {
             drained_from: None,
             unsteady: 0,
             calm: 0,
-            step: STEP,
-            taken: STEP,
-            step_max: STEP_MAX,
-            beyond: 0,
+            steps: Steps::default(),
             full_at: None,
             limited_at: Duration::ZERO,
             look_at: Duration::ZERO,
@@ -230,8 +216,7 @@ impl Sobas {
         }
         if self.state == State::Probing {
             let waits = seen.now < self.config.probe_time;
-            let open = |s: &mut Self| s.enter(State::StartOpen, seen.now, Reason::CapacityUnknown);
-            return (!waits).then(|| open(self));
+            return (!waits).then(|| self.start_without_estimate(seen.now));
         }
         if let Some(decision) = self.watch_start(seen) {
             return Some(decision);
@@ -254,6 +239,20 @@ impl Sobas {
             State::Avoidance => self.judge_avoidance(&window),
             State::Disabled => self.judge_calm(&window),
         }
+    }
+
+    /// Nothing tells the capacity: as an earlier transfer left it, if it is the same path, or open.
+    fn start_without_estimate(&mut self, now: Duration) -> Decision {
+        let rtt = self.rtt_min();
+        let same = |seen: &Remembered| {
+            let (least, most) = (seen.rtt.mul_f64(SAME_RTT.0), seen.rtt.mul_f64(SAME_RTT.1));
+            (least..most).contains(&rtt)
+        };
+        let Some(seen) = self.config.remembered.filter(same) else {
+            return self.enter(State::StartOpen, now, Reason::CapacityUnknown);
+        };
+        self.target = Some(scaled(seen.rate, START_SHARE));
+        self.enter(State::StartBounded, now, Reason::Remembered(seen.rate))
     }
 
     /// The start ends as soon as the round trip grows while the rate does not.
@@ -397,7 +396,7 @@ impl Sobas {
         if window.holder != Holder::Path {
             return self.limit(rate, at, Reason::HeldBy(window.holder));
         }
-        if window.rate >= scaled(self.before, 1.0 + self.taken * STEP_SHARE) {
+        if window.rate >= scaled(self.before, 1.0 + self.steps.taken() * STEP_SHARE) {
             self.drained_from = None;
             return self.step(window, Reason::RateRose(window.rate));
         }
@@ -470,18 +469,13 @@ impl Sobas {
         let soon = (self.rtt_min() * LOOK_FIRST_ROUND_TRIPS).min(LOOK_EVERY);
         // A queue that is drained now is what the last look has left.
         let was_full = self.full_at.is_some_and(|at| now.saturating_sub(at) < soon);
-        if is_full && self.taken <= STEP {
+        if is_full && self.steps.end() {
             self.full_at = Some(now);
             self.look_at = now + LOOK_EVERY;
-            self.step_max = STEP_MAX;
-        } else if is_full {
-            // Somewhere between the last two steps: with smaller ones, and soon.
-            self.look_at = now + soon;
-            self.step_max = (self.taken / 2.0).max(STEP);
-        } else if !was_full {
+        } else if is_full || !was_full {
             self.look_at = now + soon;
         }
-        self.step = STEP;
+        self.steps.rewind();
         self.limited_at = now;
         self.target = Some(rate.max(self.rate_min()));
         self.peak = Rate::default();
@@ -498,15 +492,12 @@ impl Sobas {
         self.before = window.rate;
         self.held = self.target.unwrap_or(window.rate).min(scaled(window.rate, HELD_OVER));
         let is_beyond = self.capacity.is_some_and(|capacity| window.rate > capacity);
-        self.beyond = if is_beyond { self.beyond + 1 } else { 0 };
-        if self.beyond > BEYOND_MAX {
+        if self.steps.refutes(is_beyond) {
             self.capacity = None;
         }
-        // Beyond what the trains told there is hardly more.
-        let near = self.capacity.is_some_and(|c| scaled(window.rate, 1.0 + self.step) > c);
-        self.taken = if near { STEP } else { self.step };
-        self.step = if near { STEP } else { (self.step * 2.0).min(self.step_max) };
-        self.target = Some(scaled(window.rate.max(self.held), 1.0 + self.taken));
+        let next = scaled(window.rate, 1.0 + self.steps.next());
+        let taken = self.steps.take(self.capacity.is_some_and(|capacity| next > capacity));
+        self.target = Some(scaled(window.rate.max(self.held), 1.0 + taken));
         self.settling = 1;
         let state = if is_start { State::Growing } else { State::Reprobing };
         self.enter(state, window.at, reason)

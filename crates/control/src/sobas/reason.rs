@@ -51,6 +51,8 @@ pub enum Reason {
     CapacityKnown(Rate),
     /// No packet train told anything.
     CapacityUnknown,
+    /// No packet train told anything, but an earlier transfer was held at this rate.
+    Remembered(Rate),
     /// The rate is even, and what we hold is what limits it.
     HeldByUs(Rate),
     /// All comes that may ever come: the user wants no more.
@@ -94,6 +96,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CapacityKnown(rate) => write!(f, "packet trains told {rate}"),
+            Self::Remembered(rate) => write!(f, "an earlier copy went at {rate}"),
             Self::CapacityUnknown => f.write_str("no packet train told the capacity"),
             Self::HeldByUs(rate) => write!(f, "{rate} is all that is allowed"),
             Self::RateMax(rate) => write!(f, "more than {rate} is not wanted"),

@@ -20,7 +20,12 @@ impl Script {
     }
 
     fn capped(rate_max: Option<Rate>) -> Self {
-        let config = Config { window_max: Bytes::mib(64), probe_time: 300 * MS, rate_max };
+        Self::with(rate_max, None)
+    }
+
+    fn with(rate_max: Option<Rate>, remembered: Option<Remembered>) -> Self {
+        let (window_max, probe_time) = (Bytes::mib(64), 300 * MS);
+        let config = Config { window_max, probe_time, rate_max, remembered };
         let seen = Observation { streams: 1, rtt: Some(20 * MS), ..Observation::default() };
         Self { sobas: Sobas::new(config), seen, last: None }
     }
@@ -207,4 +212,20 @@ fn on_a_short_path_nothing_is_held_whatever_was_told_before() {
     assert_eq!((decision.state, decision.reason), (State::Disabled, Reason::ShortPath));
     assert_eq!((decision.window, decision.pacing), (Bytes::mib(64), None));
     assert_eq!(script.sobas.on_capacity(SECOND, mbit(965.0)), None);
+}
+
+#[test]
+fn an_earlier_transfer_tells_where_to_begin_if_no_train_does_and_the_path_is_the_same() {
+    let rate = mbit(900.0);
+    let state = |rtt: Duration| {
+        let mut script = Script::with(None, Some(Remembered { rate, rtt }));
+        script.run(40, 10.0);
+        let decision = script.last.unwrap();
+        (decision.state, decision.pacing.map(|rate| rate.bits_per_sec() / 1_000_000))
+    };
+    assert_eq!(state(19 * MS), (State::StartBounded, Some(882)));
+    assert_eq!(state(40 * MS), (State::StartOpen, None), "another path");
+    let mut script = Script::with(None, Some(Remembered { rate, rtt: 20 * MS }));
+    let told = script.sobas.on_capacity(20 * MS, mbit(500.0)).unwrap();
+    assert_eq!(told.reason, Reason::CapacityKnown(mbit(500.0)), "trains know better");
 }

@@ -15,10 +15,12 @@ use crate::net::control::{ControlReader, Outbox, write_now};
 use crate::net::probe::ProbePort;
 use crate::net::stream::DataStream;
 use crate::options::Fsync;
+use crate::paths::PathMemory;
 use crate::sender::walk::SourceItem;
 use crate::session::{Session, Tally};
 use crate::transfer::Transfer;
 use crate::tune::{Probing, Steer};
+use bankfull_control::sobas::Remembered;
 use bankfull_proto::wire::control::{
     self, Direction, Hello, Message, Open, Opened, PathBytes, Source, Welcome,
 };
@@ -188,17 +190,7 @@ fn run_greeted(
     let open = (!asked).then(|| request.open(streams(rtt)));
     let items = std::mem::take(&mut request.items);
     let (mut far, opened) = far.attend(cancel, |far| far.agree(open))?;
-    let part = match (request.direction, transfer.probe) {
-        (Direction::Push, Some(time)) => Part::SendLoad(time),
-        (Direction::Pull, Some(time)) => Part::ReceiveLoad(time),
-        (Direction::Push, None) => {
-            tell_landing(events, transfer, &opened.landing);
-            Part::Send { items, dry_run: transfer.dry_run }
-        }
-        (Direction::Pull, None) => {
-            Part::Receive(receive_target(transfer, &opened.sources, events)?)
-        }
-    };
+    let part = part_of(&request, items, &opened, events)?;
     let tally = Tally::new(events, started);
     let outbox = Outbox::default();
     let (ready, route) = if transfer.dry_run || far.route == Route::Daemon {
@@ -228,7 +220,8 @@ fn run_greeted(
         true => Steer::With(transfer.overrides.allow_datagrams().then(probing).flatten()),
         false => Steer::Not,
     };
-    let session = Session::new(transfer.overrides.clone(), count);
+    let mut session = Session::new(transfer.overrides.clone(), count);
+    session.remembered = request.recall();
     session.on_stop(wake);
     let drive = Drive {
         session: Arc::new(session),
@@ -242,7 +235,35 @@ fn run_greeted(
         steer: Mutex::new(steering),
     };
     let channel = Channel { reader: far.reader, output: far.output, outbox, close: far.close };
-    drive.run(channel, part, Streams::Connect { connector: Arc::new(connector), count, ready })
+    let streams = Streams::Connect { connector: Arc::new(connector), count, ready };
+    let result = drive.run(channel, part, streams);
+    if let Some(seen) = tally.path()
+        && let Some(memory) = PathMemory::of(transfer, request.direction)
+    {
+        memory.note(&seen);
+    }
+    result
+}
+
+/// What this side does.
+fn part_of(
+    request: &Request<'_>,
+    items: Vec<SourceItem>,
+    opened: &Opened,
+    events: &dyn EventSink,
+) -> Result<Part, Error> {
+    let transfer = request.transfer;
+    Ok(match (request.direction, transfer.probe) {
+        (Direction::Push, Some(time)) => Part::SendLoad(time),
+        (Direction::Pull, Some(time)) => Part::ReceiveLoad(time),
+        (Direction::Push, None) => {
+            tell_landing(events, transfer, &opened.landing);
+            Part::Send { items, dry_run: transfer.dry_run }
+        }
+        (Direction::Pull, None) => {
+            Part::Receive(receive_target(transfer, &opened.sources, events)?)
+        }
+    })
 }
 
 fn plain_refused(peer: &str) -> Error {
@@ -276,6 +297,12 @@ fn probing(
 }
 
 impl Request<'_> {
+    /// What an earlier copy saw of the path; nothing where the user has set what goes.
+    fn recall(&self) -> Option<Remembered> {
+        let uses = self.transfer.is_tuned();
+        PathMemory::of(self.transfer, self.direction).filter(|_| uses)?.recall()
+    }
+
     /// How many data connections to make where a round trip takes so long.
     fn streams(&self) -> impl Fn(Option<Duration>) -> u32 + Send + 'static {
         let transfer = self.transfer.clone();
@@ -304,8 +331,14 @@ impl Request<'_> {
             window: None,
             congestion: None,
             probe_ms: transfer.probe.map(|time| time.as_millis() as u32),
+            remembered: None,
         };
         transfer.overrides.write(&mut open);
+        if self.direction == Direction::Push {
+            open.remembered = self.recall().map(|seen| {
+                [seen.rate.bytes_per_sec(), u64::try_from(seen.rtt.as_micros()).unwrap_or(u64::MAX)]
+            });
+        }
         open
     }
 }
@@ -366,6 +399,7 @@ mod tests {
             window: None,
             congestion: None,
             probe_ms: None,
+            remembered: None,
         };
         let token = Some(b"token".to_vec());
         let greeting = std::thread::spawn(move || client.greet_and_ask(token, &open).unwrap().1);

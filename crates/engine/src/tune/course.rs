@@ -6,7 +6,7 @@ use crate::error::printable;
 use crate::event::{Event, Sample, Tuned};
 use crate::net::control::Outbox;
 use crate::session::Tally;
-use bankfull_control::sobas::Decision;
+use bankfull_control::sobas::{Decision, State};
 use bankfull_control::{Bytes, Looks, Rate, StageTimes};
 use bankfull_proto::limits::ROUND_TRIPS_MAX;
 use bankfull_proto::wire::control::{Course, Message, stage_nanos};
@@ -42,11 +42,13 @@ pub(crate) struct Teller<'a> {
     is_near: bool,
     last: Duration,
     told: (Looks, Looks),
+    /// The shortest round trip.
+    rtt_min: Option<Duration>,
 }
 
 impl<'a> Teller<'a> {
     pub(crate) fn new(tally: &'a Tally<'a>, is_near: bool) -> Self {
-        Self { tally, is_near, last: Duration::ZERO, told: Default::default() }
+        Self { tally, is_near, last: Duration::ZERO, told: Default::default(), rtt_min: None }
     }
 
     /// Whether whoever runs the transfer is on this side.
@@ -73,6 +75,7 @@ impl<'a> Teller<'a> {
     pub(super) fn sample(&mut self, seen: &Seen) {
         let since = (seen.sends.since(self.told.0), seen.reads.since(self.told.1));
         self.told = (seen.sends, seen.reads);
+        self.rtt_min = seen.rtts.iter().copied().chain(self.rtt_min).min();
         self.tally.event(Event::Sample(Sample {
             at: self.last,
             streams: seen.streams,
@@ -94,6 +97,7 @@ impl<'a> Teller<'a> {
 
     /// Tells a decision here.
     pub(super) fn decided(&self, decision: &Decision, window: Option<Bytes>) {
+        self.settle(decision.state.name(), decision.pacing);
         self.tally.event(Event::Tuned(Tuned {
             at: self.tally.elapsed(),
             state: decision.state.name().to_owned(),
@@ -103,9 +107,19 @@ impl<'a> Teller<'a> {
         }));
     }
 
+    /// Notes the rate at which the path is held, for another copy.
+    fn settle(&self, state: &str, pacing: Option<Rate>) {
+        if state == State::Limited.name()
+            && let (Some(rate), Some(rtt)) = (pacing, self.rtt_min)
+        {
+            self.tally.path_held(rate, rtt);
+        }
+    }
+
     /// Tells here what the far side has decided, if it has.
     pub(super) fn decided_there(&self, course: &Course) {
         let Some(reason) = &course.reason else { return };
+        self.settle(&course.state, course.bytes_per_sec.map(Rate::from_bytes_per_sec));
         self.tally.event(Event::Tuned(Tuned {
             at: self.tally.elapsed(),
             state: printable(&course.state),

@@ -89,7 +89,8 @@ impl<'a> Steering<'a> {
         // Without a way for datagrams there is nothing to wait for.
         let probe_time = if probing.is_some() { PROBE_WAIT } else { Duration::ZERO };
         let rate_max = session.overrides.rate_max;
-        let config = Config { window_max: WINDOW_MAX, probe_time, rate_max };
+        let remembered = session.remembered;
+        let config = Config { window_max: WINDOW_MAX, probe_time, rate_max, remembered };
         Self {
             session,
             outbox,

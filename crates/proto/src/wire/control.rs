@@ -251,6 +251,10 @@ pub struct Open {
     /// the path carries.
     #[n(13)]
     pub probe_ms: Option<u32>,
+    /// Push: what an earlier copy found the path to carry, in bytes per second, and its shortest
+    /// round trip in microseconds: where to begin if nothing else tells.
+    #[n(14)]
+    pub remembered: Option<[u64; 2]>,
 }
 
 /// Answer to [`Open`].
@@ -677,6 +681,7 @@ mod tests {
                 window: None,
                 congestion: Some(name.to_owned()),
                 probe_ms: None,
+                remembered: None,
             })
         };
         for name in ["reno", "bbr", "a-b_3", "fifteen-letters"] {

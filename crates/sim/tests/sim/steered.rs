@@ -66,7 +66,8 @@ impl Steered {
         let line = path.forward.rate.unwrap_or_default().bits_per_sec() as f64;
         let capacity = setting.trains.map(|share| Rate::from_bits_per_sec(line * share));
         let probe_time = path.rtt() * 2 + MS * 200;
-        let config = Config { window_max: Bytes(WINDOW_MAX), probe_time, rate_max: None };
+        let config =
+            Config { window_max: Bytes(WINDOW_MAX), probe_time, rate_max: None, remembered: None };
         Self {
             flows,
             trace: Vec::new(),

@@ -321,6 +321,7 @@ pub(crate) fn open_push(plain: bool) -> Message {
         window: None,
         congestion: None,
         probe_ms: None,
+        remembered: None,
     })
 }
 

@@ -130,6 +130,7 @@ fn open_push() -> Message {
         window: None,
         congestion: None,
         probe_ms: None,
+        remembered: None,
     })
 }
 
@@ -149,6 +150,7 @@ fn open_pull() -> Message {
         window: None,
         congestion: None,
         probe_ms: None,
+        remembered: None,
     })
 }
 
@@ -170,6 +172,7 @@ fn open_overrides() -> Message {
         window: Some(4_000_000),
         congestion: Some("bbr".to_owned()),
         probe_ms: None,
+        remembered: None,
     })
 }
 
