@@ -103,6 +103,8 @@ pub enum Limit {
     SenderCpu,
     /// The path between the hosts.
     Network,
+    /// The most that the user allowed.
+    RateMax,
     /// Hashing and decryption on the receiving side.
     ReceiverCpu,
     /// The receiving side waited for its destination files.
@@ -119,6 +121,7 @@ impl Limit {
             Self::SourceRead => "source-read",
             Self::SenderCpu => "sender-cpu",
             Self::Network => "network",
+            Self::RateMax => "max-rate",
             Self::ReceiverCpu => "receiver-cpu",
             Self::DestinationWrite => "destination-write",
             Self::Nothing => "nothing",
@@ -133,6 +136,7 @@ impl fmt::Display for Limit {
             Self::SourceRead => "reading the source",
             Self::SenderCpu => "CPU of the sender (hashing, encryption)",
             Self::Network => "the network",
+            Self::RateMax => "the rate that was allowed (--max-rate)",
             Self::ReceiverCpu => "CPU of the receiver (hashing, decryption)",
             Self::DestinationWrite => "writing the destination",
             Self::Nothing => "nothing in particular",

@@ -199,7 +199,7 @@ impl Drive<'_> {
             self.over.set();
             result
         });
-        result.map(|ends| self.tally.summary(&ends))
+        result.map(|ends| self.tally.summary(&ends, self.session.overrides.rate_max))
     }
 
     /// Ends the session in order, or tells the peer why not.

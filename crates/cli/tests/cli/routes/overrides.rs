@@ -28,6 +28,7 @@ fn capped(command: &mut Command) -> Done {
     let least = Duration::from_secs_f64(CONTENT_BYTES as f64 / 2e6 * 0.9);
     assert!(started.elapsed() >= least, "{:?} of {least:?}", started.elapsed());
     assert_eq!(done.figure("bytes"), CONTENT_BYTES);
+    assert_eq!(done.events().last().unwrap()["limited_by"], "max-rate");
     done
 }
 
