@@ -12,7 +12,7 @@ use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
 use crate::session::{Ends, Session, Tally, add};
 use crate::transfer::Transfer;
-use crate::tune::{Pacer, Steer, Steering, Teller, hold_windows};
+use crate::tune::{Pacer, Steer, Steering, Teller, hold_windows, watch};
 use bankfull_proto::session::Role;
 use bankfull_proto::wire::control::{Message, PathBytes};
 use std::ffi::OsString;
@@ -378,10 +378,9 @@ impl Drive<'_> {
     fn steer(&self, outbox: &Outbox, receives: bool) {
         let probing = match std::mem::take(&mut *lock(&self.steer)) {
             Steer::With(probing) => probing.map(|probing| *probing),
-            Steer::Not if receives => return hold_windows(&self.session, &self.over),
             // Whoever sends keeps below a rate all the same.
-            Steer::Not if self.session.overrides.rate_max.is_some() => None,
-            Steer::Not => return,
+            Steer::Not if !receives && self.session.overrides.rate_max.is_some() => None,
+            Steer::Not => return self.leave_to_kernel(receives),
         };
         let outbox = outbox.clone();
         let own = probing.as_ref().and_then(|probing| probing.own.clone());
@@ -396,6 +395,17 @@ impl Drive<'_> {
             }
             if let Some(port) = &own {
                 port.stop();
+            }
+        });
+    }
+
+    /// Steers nothing: windows are as the user has set them, if at all.
+    fn leave_to_kernel(&self, receives: bool) {
+        let teller = Teller::new(self.tally, self.progress);
+        thread::scope(|scope| {
+            scope.spawn(|| watch(&self.session, teller, receives, &self.over));
+            if receives {
+                hold_windows(&self.session, &self.over);
             }
         });
     }

@@ -174,8 +174,8 @@ pub struct Sample {
     pub granted: Option<Bytes>,
     /// The rate of data to which they are paced; `None`: to none.
     pub pacing: Option<Rate>,
-    /// Segments sent again.
-    pub retransmits: u64,
+    /// Segments sent again; `None` where only the other side knows.
+    pub retransmits: Option<u64>,
     /// What the sender's threads have spent their time with, summed.
     pub sender: StageTimes,
     /// What the receiver's threads have.

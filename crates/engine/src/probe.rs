@@ -184,7 +184,7 @@ impl Findings {
             rtt_p99: rtts.get(rtts.len() * 99 / 100).copied(),
             probes: last.probes,
             probes_lost: last.probes_lost,
-            retransmits: summary.retransmits.max(last.retransmits),
+            retransmits: summary.retransmits.max(last.retransmits.unwrap_or_default()),
             window,
             streams,
             window_max,

@@ -134,7 +134,7 @@ fn course(record: &Record) -> Option<Section> {
     let granted = curve(samples, |sample| Some(sample.granted?.0 as f64));
     let windows = vec![("asked for", held), ("granted", granted)];
     section.charts.extend(chart("Receive windows, sum", Unit::Bytes, windows));
-    let again = curve(samples, |sample| Some(sample.retransmits as f64));
+    let again = curve(samples, |sample| Some(sample.retransmits? as f64));
     section.charts.extend(chart("Segments sent again so far", Unit::Count, vec![("", again)]));
     section.charts.extend(chart(
         "Who kept the other waiting, share of looks at the connections",

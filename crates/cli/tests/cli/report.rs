@@ -111,3 +111,21 @@ fn a_report_that_cannot_be_written_ends_the_copy_before_it_begins() {
     run(command.arg(here.join("copy"))).expect(1);
     assert!(!here.join("r.html").exists());
 }
+
+#[test]
+fn a_copy_that_is_left_to_the_kernel_is_reported_as_far_as_this_side_sees_it() {
+    let (here, there) = (Scratch::new(), Scratch::new());
+    fill(&here.join("large"), 6 << 20, &mut Rng::new(8));
+    let daemon = Daemon::start(there.path(), &[]);
+    let proxy = Proxy::start(daemon.port);
+    proxy.slow_to(1 << 20);
+    let page = here.join("r.html");
+    let mut command = daemon.cp();
+    command.args(["--tune", "off", "--report"]).arg(&page).arg(here.join("large"));
+    run(command.arg(proxy.url("copy"))).expect(0);
+    let html = fs::read_to_string(&page).unwrap();
+    for part in ["Carried by the data connections", "Round trip", "Segments sent again"] {
+        assert!(html.contains(part), "{part} is missing");
+    }
+    assert!(!html.contains("What was decided"), "nothing was");
+}

@@ -26,7 +26,7 @@ pub(super) struct Seen {
     pub(super) window: Option<u64>,
     pub(super) granted: Option<u64>,
     pub(super) bytes_per_sec: Option<u64>,
-    pub(super) retransmits: u64,
+    pub(super) retransmits: Option<u64>,
     /// What the threads of the sender and of the receiver spent their time with.
     pub(super) stages: [StageTimes; 2],
     /// Looks at which the source had nothing to send.

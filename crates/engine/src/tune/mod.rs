@@ -6,10 +6,12 @@
 mod course;
 mod receiver;
 mod sender;
+mod watch;
 
 pub(crate) use course::Teller;
 pub(crate) use receiver::Steering;
 pub(crate) use sender::Pacer;
+pub(crate) use watch::watch;
 
 use crate::driver::Latch;
 use crate::net::control::lock;

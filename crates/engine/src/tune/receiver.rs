@@ -224,7 +224,7 @@ impl<'a> Steering<'a> {
             window: self.window().map(|window| window.0),
             granted: self.sight.window,
             bytes_per_sec: self.held.and_then(|held| held.pacing).map(Rate::bytes_per_sec),
-            retransmits: self.sight.retransmits,
+            retransmits: Some(self.sight.retransmits),
             stages: [
                 self.sight.stage_nanos.map_or_else(StageTimes::default, stage_times),
                 self.teller.stages(),

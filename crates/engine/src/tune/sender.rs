@@ -177,7 +177,7 @@ impl<'a> Pacer<'a> {
                 window: course.window,
                 granted: sight.window,
                 bytes_per_sec: self.wanted,
-                retransmits: sight.retransmits,
+                retransmits: Some(sight.retransmits),
                 stages: [self.teller.stages(), there],
                 sends: self.looks,
                 reads: Looks { count: course.looks, held: course.unread },
