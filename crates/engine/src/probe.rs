@@ -162,6 +162,9 @@ pub struct Findings {
 /// Less than this beside the shortest round trip is no queue. (ours: as the controller's)
 const QUEUE_SHARE: f64 = 0.1;
 
+/// More than this share of what the trains told is more than their error. (ours: some percent)
+const TRUSTED_SHARE: f64 = 1.05;
+
 impl Findings {
     fn new(samples: &[Sample], summary: Summary, reverse: bool) -> Self {
         let mut rtts: Vec<Duration> = samples.iter().flat_map(|s| s.rtts.clone()).collect();
@@ -211,6 +214,10 @@ impl Findings {
             ));
         };
         let share = self.rate.bits_per_sec() as f64 / capacity.bits_per_sec().max(1) as f64;
+        if share > TRUSTED_SHARE {
+            let told = "packet trains told less than the line carries";
+            return Some(format!("{} came: {told}, {capacity}", self.rate));
+        }
         let why = match self.summary.limited_by {
             _ if share >= 0.9 => "the path can be filled",
             "network" if self.probes_lost > 0 => "others take the rest, or losses keep TCP from it",
@@ -324,6 +331,12 @@ mod tests {
         let words = found.words.join(". ");
         assert!(words.contains("the path can be filled"), "{words}");
         assert!(words.contains("none of 800 probes"), "{words}");
+    }
+
+    #[test]
+    fn trains_that_told_too_little_are_not_taken_for_the_line() {
+        let found = Findings::new(&samples(&[1200; 6]), Summary::default(), false);
+        assert!(found.words[0].contains("told less than the line carries"), "{:?}", found.words);
     }
 
     #[test]
