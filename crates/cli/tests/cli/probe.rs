@@ -43,6 +43,19 @@ fn the_path_over_ssh_is_filled_both_ways() {
 }
 
 #[test]
+fn where_no_data_port_can_be_reached_the_path_through_ssh_itself_is_filled() {
+    // Behind a firewall that lets nothing through but ssh.
+    let guarded = "ForceCommand env -u SSH_CONNECTION sh -c \"$SSH_ORIGINAL_COMMAND\"";
+    let Some(ssh) = SshServer::with(guarded) else { return };
+    let mut command = ssh.probe();
+    command.arg("-o").arg(format!("ProxyCommand={}", ssh.pipe_command()));
+    let done = run(command.args(["--time", "1", "255.255.255.255"])).expect(0);
+    let last = done.events().pop().unwrap();
+    assert!(last["rate_bps"].as_u64().unwrap() > 1_000_000, "{last}");
+    assert_eq!((last["streams_used"].as_u64(), last["probes"].as_u64()), (Some(1), Some(0)));
+}
+
+#[test]
 fn a_probe_that_cannot_be_is_refused_with_the_way_out() {
     let root = Scratch::new();
     let daemon = Daemon::start(root.path(), &[]);
