@@ -44,7 +44,10 @@ fn look(flags: &ProbeFlags, reporter: &Reporter) -> Result<Findings, Error> {
         None => probe,
     };
     let result = probe.run(reporter, &cancel);
-    result.map_err(|error| cp::cause(error, &cancel))
+    result.map_err(|error| match cancel.is_cancelled() {
+        true => Error::new(ErrorKind::Interrupted, "interrupted before there was anything to tell"),
+        false => error,
+    })
 }
 
 /// The host as a place: `host` stands for `host:`.

@@ -36,9 +36,16 @@ pub fn for_file(entry: &Entry, existing: Option<&Existing>, by_content: bool) ->
     let Some(existing) = existing else { return Plan::Receive };
     match existing.kind {
         Some(EntryKind::File) => {}
-        Some(EntryKind::Dir) => return Plan::Refuse(in_the_way(entry, Cause::IsADirectory)),
-        // Like cp and rsync: a symlink or special file there is replaced, never written through.
-        Some(EntryKind::Symlink) | None => return Plan::Receive,
+        Some(EntryKind::Dir) => {
+            return Plan::Refuse(in_the_way(entry, "a directory", Cause::IsADirectory));
+        }
+        // Nobody who names a disk means the file that would stand in its place.
+        None => {
+            let what = "a device, FIFO or socket";
+            return Plan::Refuse(in_the_way(entry, what, Cause::Usage));
+        }
+        // Like cp and rsync: a symlink there is replaced, never written through.
+        Some(EntryKind::Symlink) => return Plan::Receive,
     }
     let same_size = existing.size == entry.size;
     let same_time =
@@ -50,12 +57,10 @@ pub fn for_file(entry: &Entry, existing: Option<&Existing>, by_content: bool) ->
     }
 }
 
-fn in_the_way(entry: &Entry, cause: Cause) -> Failure {
+fn in_the_way(entry: &Entry, what: &str, cause: Cause) -> Failure {
     let name = String::from_utf8_lossy(&entry.name);
-    Failure::new(
-        cause,
-        format!("a directory named {name:?} is in the way of the file: remove or rename it"),
-    )
+    let text = format!("{what} is in the way of the file {name:?}: remove or rename it");
+    Failure::new(cause, text)
 }
 
 /// What the user's destination path is now.
@@ -168,9 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_in_the_way_is_kept_and_a_symlink_replaced() {
-        let dir = Existing { kind: Some(EntryKind::Dir), ..there(10, 100, 7) };
-        assert!(matches!(for_file(&entry(), Some(&dir), false), Plan::Refuse(_)));
+    fn a_directory_or_device_in_the_way_is_kept_and_a_symlink_replaced() {
+        for kind in [Some(EntryKind::Dir), None] {
+            let there = Existing { kind, ..there(10, 100, 7) };
+            for by_content in [false, true] {
+                let plan = for_file(&entry(), Some(&there), by_content);
+                assert!(matches!(plan, Plan::Refuse(_)), "{kind:?}");
+            }
+        }
         let link = Existing { kind: Some(EntryKind::Symlink), ..there(10, 100, 7) };
         assert_eq!(for_file(&entry(), Some(&link), false), Plan::Receive);
     }

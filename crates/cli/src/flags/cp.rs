@@ -65,18 +65,18 @@ pub(crate) struct CpFlags {
     #[arg(long, value_name = "HOW", value_enum, default_value_t = TuneHow::Auto)]
     pub(crate) tune: TuneHow,
 
-    /// Sends no more data than this per second, over all data connections together, tuned or not.
-    /// Default: as much as the path carries.
+    /// Sends no more data than this per second, over all data connections together, tuned or not:
+    /// 100kbit at least, such as 100mbit or 1.5gbit. Default: as much as the path carries.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) max_rate: Option<Rate>,
 
     /// Holds the receive windows of all data connections together at this size for the whole copy,
-    /// in bytes, and leaves pacing to TCP. Default: they follow the path.
+    /// such as 500kB or 4MB, and leaves pacing to TCP. Default: they follow the path.
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     pub(crate) buffer: Option<Bytes>,
 
-    /// Has the side that sends use this congestion control on its data connections. Default: that
-    /// host's own.
+    /// Has the side that sends use this congestion control on its data connections, such as cubic
+    /// or bbr. Default: that host's own.
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
 

@@ -16,9 +16,9 @@ pub(super) const EXAMPLES: &[Example] = &[
 /// Says what the path to a host carries.
 ///
 /// HOST is `[user@]host` over your own ssh, or `bankfull://host[:port]` at a daemon. Data without
-/// meaning is sent as a copy would send it, and nothing is written anywhere. What is told: the
-/// rate, the line's capacity, round trips without and with load, losses, and the window and number
-/// of connections that fill the path.
+/// meaning is sent as a copy would send it, and no file is written. What is told: the rate, the
+/// line's capacity, round trips without and with load, losses, and the window and number of
+/// connections that fill the path.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
 pub(crate) struct ProbeFlags {

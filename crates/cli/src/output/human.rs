@@ -23,6 +23,8 @@ pub(super) struct Human {
     failed_shown_max: u64,
     local: bool,
     serving: bool,
+    /// How long a path is filled, where that is all that is done.
+    probing: Option<Duration>,
     stopping: bool,
 }
 
@@ -39,6 +41,7 @@ impl Human {
             failed_shown_max: if verbosity > 0 { u64::MAX } else { FAILED_SHOWN },
             local: false,
             serving: false,
+            probing: None,
             stopping: false,
         }
     }
@@ -121,7 +124,11 @@ impl Render for Human {
     fn begin(&mut self, beginning: &Beginning) {
         if let Beginning::Probe { host, reverse, time } = beginning {
             let (way, host) = (if *reverse { "from" } else { "to" }, printable(host.as_ref()));
-            self.say(&format!("filling the path {way} {host} for {}", duration(*time)));
+            self.probing = Some(*time);
+            self.say_if_verbose(&format!(
+                "looking at the path {way} {host} for {}",
+                duration(*time)
+            ));
         }
         if let Beginning::Serve(serving) = beginning {
             // A daemon's log never ends, so there is no end to list the others at.
@@ -152,7 +159,10 @@ impl Render for Human {
     fn tick(&mut self, progress: &Progress, now: Duration) {
         self.rates.observe(progress, now);
         if !self.stopping && !self.bar.is_hidden() {
-            self.bar.set_message(progress::line(progress, &self.rates, now));
+            self.bar.set_message(match self.probing {
+                Some(time) => progress::probe_line(progress, &self.rates, time),
+                None => progress::line(progress, &self.rates, now),
+            });
         }
     }
 

@@ -71,6 +71,12 @@ pub(super) fn average(progress: &Progress) -> Rate {
     progress.bytes_moved.per(progress.elapsed)
 }
 
+/// The line of a look at a path, which takes so long.
+pub(super) fn probe_line(progress: &Progress, rates: &Rates, time: Duration) -> String {
+    let left = text::duration(time.saturating_sub(progress.elapsed));
+    format!("looking at the path: {}, {left} to go", rates.now())
+}
+
 /// The line, most important first, because a narrow terminal cuts its end.
 pub(super) fn line(progress: &Progress, rates: &Rates, now: Duration) -> String {
     let rate = format!("{} ({})", rates.now(), text::byte_rate(rates.now()));

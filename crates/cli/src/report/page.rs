@@ -25,7 +25,10 @@ const STATES: [(&str, &str); 8] = [
     ("limited", "the path is full: window and pacing keep it so, without a queue"),
     ("reprobing", "a little more is allowed for a while, to see whether there is more"),
     ("avoidance", "nothing is held but the pace, until the rate is even"),
-    ("disabled", "nothing is held: the path is short, or others congest it"),
+    (
+        "disabled",
+        "nothing is held but what --max-rate says: the path is short, or others congest it",
+    ),
 ];
 
 /// The page.
@@ -69,6 +72,11 @@ fn overview(record: &Record, result: &Result<Summary, Error>) -> Section {
         }
         fact("segments sent again", Unit::Count.format(summary.retransmits as f64));
         fact("data connections", summary.streams.to_string());
+    }
+    if let (Err(_), Some(progress)) = (result, record.progress.kept.last()) {
+        fact("content by then", progress.bytes_done.to_string());
+        fact("files by then", Unit::Count.format(progress.files_done as f64));
+        fact("ended after", Unit::Seconds.format(progress.elapsed.as_secs_f64()));
     }
     if let Some(route) = record.route {
         let encrypted = if record.encrypted { "encrypted" } else { "not encrypted" };

@@ -237,7 +237,9 @@ fn run_greeted(
     let channel = Channel { reader: far.reader, output: far.output, outbox, close: far.close };
     let streams = Streams::Connect { connector: Arc::new(connector), count, ready };
     let result = drive.run(channel, part, streams);
-    if let Some(seen) = tally.path()
+    // A rate that the user has set says nothing of the path.
+    if transfer.overrides.is_empty()
+        && let Some(seen) = tally.path()
         && let Some(memory) = PathMemory::of(transfer, request.direction)
     {
         memory.note(&seen);

@@ -104,12 +104,17 @@ impl Receiver<'_> {
             |e: io::Error| failure(format!("cannot make the link {}", shown().display()), &e);
         let mtime = mtime_of(entry);
         match dir.stat(name) {
-            Ok(stat) if stat.kind == Kind::Dir => {
+            Ok(stat) if matches!(stat.kind, Kind::Dir | Kind::Other) => {
+                let (what, cause) = match stat.kind {
+                    Kind::Dir => ("a directory", Cause::IsADirectory),
+                    _ => ("a device, FIFO or socket", Cause::Usage),
+                };
+                let name = shown();
                 let text = format!(
-                    "a directory named {} is in the way of the link: remove or rename it",
-                    shown().display()
+                    "{what} is in the way of the link {}: remove or rename it",
+                    name.display()
                 );
-                return Err(Failure::new(Cause::IsADirectory, text));
+                return Err(Failure::new(cause, text));
             }
             Ok(stat)
                 if stat.kind == Kind::Symlink && dir.read_link(name).is_ok_and(|t| t == target) =>

@@ -21,7 +21,7 @@ const NEEDS: [Need; 10] = [
     vital("root", || there(bankfull_sys::effective_uid() == 0), "use sudo"),
     vital("/dev/net/tun", || there(Path::new("/dev/net/tun").exists()), "modprobe tun"),
     vital("ip", || program("ip"), "apt-get install iproute2"),
-    vital("a host", make_host, "in a container, run it with --privileged"),
+    vital("a host", make_host, "be root; in a container, run it with --privileged"),
     wish("real time", real_time, "give CAP_SYS_NICE; without it the emulator is late more often"),
     wish("/dev/shm", shm, "mount -o remount,size=5G /dev/shm, or use --work for large files"),
     wish("ss", || program("ss"), "apt-get install iproute2"),

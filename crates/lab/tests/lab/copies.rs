@@ -108,6 +108,8 @@ impl Scene {
         for name in OUR_VARIABLES {
             command.env_remove(name);
         }
+        // Nothing of a test stays where the user's own things are.
+        command.env("XDG_STATE_HOME", self.path("home"));
         command
     }
 

@@ -5,7 +5,9 @@ use super::super::harness::{Daemon, Done, Scratch, assert_same, cp, run, write_f
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::process::Command;
 
 /// Sources, the destination, and what is there afterwards; all relative, with a slash at the end
 /// where it is typed. `out` exists before, `new` does not.
@@ -154,4 +156,22 @@ fn sources_that_would_land_on_each_other_are_refused_before_anything_is_written(
     let mixed = run(cp().arg(from.join("tree/")).arg(from.join("other")).arg(to.join("out")));
     mixed.expect(1).says(&["trailing slash"]);
     assert!(!to.join("out").exists());
+}
+
+#[test]
+fn a_fifo_where_a_file_would_go_is_kept_and_that_is_said() {
+    let (from, to) = (Scratch::new(), Scratch::new());
+    write_file(&from.join("file"), b"content");
+    let fifo = to.join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let daemon = Daemon::start(to.path(), &[]);
+    let copies = [
+        run(cp().arg(from.join("file")).arg(&fifo)),
+        run(daemon.cp().arg(from.join("file")).arg(daemon.url("fifo"))),
+        run(daemon.cp().arg("--checksum").arg(from.join("file")).arg(daemon.url("fifo"))),
+    ];
+    for done in copies {
+        done.expect(23).fails(&["device, FIFO or socket", "remove or rename it"]);
+    }
+    assert!(fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
 }
