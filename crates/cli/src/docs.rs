@@ -131,7 +131,8 @@ fn json_section() -> String {
          progress, tuned, file, file_failed and notice, and ends with summary or error. probe \
          begins with start, goes on with connected, progress, tuned and notice, and ends with \
          findings or error. serve begins with listening, goes on with client_connected, \
-         client_done, tuned, file, file_failed and notice, and ends with stopped or error. Readers should skip events and fields they do \
+         client_done, tuned, file, file_failed and notice, and ends with stopped or error. \
+         Readers should skip events and fields they do \
          not know. Every field is described in docs/cli.md of {}.",
         env!("CARGO_PKG_REPOSITORY")
     );
