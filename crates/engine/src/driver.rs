@@ -171,6 +171,7 @@ impl Drive<'_> {
         part: Part,
         streams: Streams,
     ) -> Result<Summary, Error> {
+        let began = Instant::now();
         let Channel { mut reader, output, outbox, close } = channel;
         let release = outbox.clone();
         self.session.on_stop(move || release.release());
@@ -199,7 +200,8 @@ impl Drive<'_> {
             self.over.set();
             result
         });
-        result.map(|ends| self.tally.summary(&ends, self.session.overrides.rate_max))
+        let rate_max = self.session.overrides.rate_max;
+        result.map(|ends| self.tally.summary(&ends, rate_max, began.elapsed()))
     }
 
     /// Ends the session in order, or tells the peer why not.

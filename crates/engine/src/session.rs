@@ -220,8 +220,8 @@ pub(crate) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// A transfer that had this share of the rate that was allowed, from its start to its end, was
-/// limited by that where the network did. (ours: short ones take a while to begin and to end)
+/// A transfer that had this share of the rate that was allowed was limited by that where the
+/// network did. (ours: short ones take a while to begin and to end)
 const MAX_SHARE: f64 = 0.5;
 
 /// What both sides of a transfer report at its end.
@@ -345,13 +345,14 @@ impl<'a> Tally<'a> {
         SideReport::new(&lock(&self.times), read(&c.retransmits), read(&c.files_failed))
     }
 
-    /// What limited the transfer, where at most `rate_max` was allowed.
-    fn limit(&self, ends: &Ends, rate_max: Option<Rate>) -> Limit {
+    /// What limited the transfer, which had so long for its data, where at most `rate_max` was
+    /// allowed.
+    fn limit(&self, ends: &Ends, rate_max: Option<Rate>, ran: Duration) -> Limit {
         // Waiting for nothing is no limit.
         if read(&self.counts.bytes_moved) == 0 {
             return Limit::Nothing;
         }
-        let went = Bytes(read(&self.counts.wire_bytes)).per(self.elapsed()).bits_per_sec() as f64;
+        let went = Bytes(read(&self.counts.wire_bytes)).per(ran).bits_per_sec() as f64;
         let is_all = rate_max.is_some_and(|max| went >= max.bits_per_sec() as f64 * MAX_SHARE);
         match limited_by(&ends.sender.times(), &ends.receiver.times()) {
             Limit::Network if is_all => Limit::RateMax,
@@ -359,10 +360,10 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// The summary, given what both sides report and what was allowed.
-    pub(crate) fn summary(&self, ends: &Ends, rate_max: Option<Rate>) -> Summary {
+    /// The summary, given what both sides report, what was allowed, and how long data could go.
+    pub(crate) fn summary(&self, ends: &Ends, rate_max: Option<Rate>, ran: Duration) -> Summary {
         let c = &self.counts;
-        let limit = self.limit(ends, rate_max);
+        let limit = self.limit(ends, rate_max, ran);
         Summary {
             files: read(&c.files_copied),
             dirs: read(&c.dirs),

@@ -60,7 +60,7 @@ pub(crate) fn run(
     let (near, far) =
         UnixStream::pair().map_err(|e| Error::local("cannot make a socket pair", &e))?;
     let copy = Copy { drive: &drive, session: &session, threads: transfer.streams_for(None) };
-    copy.run(&items, target, near, far).map(|ends| tally.summary(&ends, None))
+    copy.run(&items, target, near, far).map(|ends| tally.summary(&ends, None, started.elapsed()))
 }
 
 /// A copy of a directory into itself would never end.
