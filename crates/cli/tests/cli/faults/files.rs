@@ -57,7 +57,7 @@ fn what_is_in_the_way_of_a_file_or_directory_stays_and_is_named() {
         let done = run(&mut command).expect(23);
         let failed = done.failed();
         for (name, words) in [
-            ("a file", "a directory named \"a file\" is in the way"),
+            ("a file", "a directory is in the way of the file \"a file\""),
             ("a link", "in the way of the link"),
             ("a dir/leaf", "its directory could not be made"),
         ] {
