@@ -274,11 +274,7 @@ impl Drive<'_> {
                     crew.join(&self.session, FOREVER);
                 });
             });
-            let result = sender.run_control(reader);
-            if result.is_err() {
-                self.session.stop();
-            }
-            result
+            sender.run_control(reader).inspect_err(|_| self.session.stop())
         });
         // Now that the streams have handed in what they measured.
         result.map(|receiver| Ends { sender: self.tally.report(), receiver })
@@ -301,23 +297,23 @@ impl Drive<'_> {
             scope.spawn(|| receiver.run_compare(queue));
             scope.spawn(|| receiver.finish_unasked());
             self.man_streams(scope, &crew, streams, &run, &is_over);
-            let result = receiver.run_control(reader);
-            if result.is_err() {
-                self.session.stop();
-            }
-            let sender = result?;
+            let sender = receiver.run_control(reader).inspect_err(|_| self.session.stop())?;
             // The sender has nothing more to say, and nobody reads what would come.
             reader.end_tunnel();
-            if !crew.join(&self.session, self.timeout) {
-                self.session.stop();
-                return Err(Error::new(
-                    ErrorKind::Timeout,
-                    format!("{} is finished but does not end its data connections", reader.peer()),
-                ));
-            }
+            self.join(&crew, reader)?;
             receiver.finish();
             Ok(Ends { sender, receiver: self.tally.report() })
         })
+    }
+
+    /// Waits for the data connections of a sender that is finished.
+    fn join(&self, crew: &Crew, reader: &ControlReader) -> Result<(), Error> {
+        if crew.join(&self.session, self.timeout) {
+            return Ok(());
+        }
+        self.session.stop();
+        let text = format!("{} is finished but does not end its data connections", reader.peer());
+        Err(Error::new(ErrorKind::Timeout, text))
     }
 
     fn send_load(
@@ -342,11 +338,7 @@ impl Drive<'_> {
                     crew.join(&self.session, FOREVER);
                 });
             });
-            let result = load.run_sender(reader);
-            if result.is_err() {
-                self.session.stop();
-            }
-            result
+            load.run_sender(reader).inspect_err(|_| self.session.stop())
         });
         result.map(|receiver| Ends { sender: self.tally.report(), receiver })
     }
@@ -365,11 +357,7 @@ impl Drive<'_> {
         thread::scope(|scope| {
             self.man_streams(scope, &crew, streams, &run, &is_over);
             let sender = load.run_receiver(reader).inspect_err(|_| self.session.stop())?;
-            if !crew.join(&self.session, self.timeout) {
-                self.session.stop();
-                let text = format!("{} does not end its data connections", reader.peer());
-                return Err(Error::new(ErrorKind::Timeout, text));
-            }
+            self.join(&crew, reader)?;
             let receiver = self.tally.report();
             outbox.post(&Message::Done(receiver));
             Ok(Ends { sender, receiver })

@@ -153,12 +153,7 @@ mod tests {
             plain: false,
             streams: 1,
             timeout_ms: 0,
-            untuned: None,
-            rate_max: None,
-            window: None,
-            congestion: None,
-            probe_ms: None,
-            remembered: None,
+            ..Open::default()
         }
     }
 

@@ -237,13 +237,7 @@ fn run_greeted(
     let channel = Channel { reader: far.reader, output: far.output, outbox, close: far.close };
     let streams = Streams::Connect { connector: Arc::new(connector), count, ready };
     let result = drive.run(channel, part, streams);
-    // A rate that the user has set says nothing of the path.
-    if transfer.overrides.is_empty()
-        && let Some(seen) = tally.path()
-        && let Some(memory) = PathMemory::of(transfer, request.direction)
-    {
-        memory.note(&seen);
-    }
+    request.note(tally.path());
     result
 }
 
@@ -305,6 +299,15 @@ impl Request<'_> {
         PathMemory::of(self.transfer, self.direction).filter(|_| uses)?.recall()
     }
 
+    /// Remembers how the path was held; a rate that the user has set says nothing of it.
+    fn note(&self, seen: Option<Remembered>) {
+        let memory = || PathMemory::of(self.transfer, self.direction);
+        let seen = seen.filter(|_| self.transfer.overrides.is_empty());
+        if let Some((seen, memory)) = seen.and_then(|seen| Some((seen, memory()?))) {
+            memory.note(&seen);
+        }
+    }
+
     /// How many data connections to make where a round trip takes so long.
     fn streams(&self) -> impl Fn(Option<Duration>) -> u32 + Send + 'static {
         let transfer = self.transfer.clone();
@@ -329,11 +332,8 @@ impl Request<'_> {
             streams,
             timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
             untuned: (!transfer.is_tuned()).then_some(true),
-            rate_max: None,
-            window: None,
-            congestion: None,
             probe_ms: transfer.probe.map(|time| time.as_millis() as u32),
-            remembered: None,
+            ..Open::default()
         };
         transfer.overrides.write(&mut open);
         if self.direction == Direction::Push {
@@ -396,12 +396,7 @@ mod tests {
             plain: false,
             streams: 4,
             timeout_ms: 0,
-            untuned: None,
-            rate_max: None,
-            window: None,
-            congestion: None,
-            probe_ms: None,
-            remembered: None,
+            ..Open::default()
         };
         let token = Some(b"token".to_vec());
         let greeting = std::thread::spawn(move || client.greet_and_ask(token, &open).unwrap().1);

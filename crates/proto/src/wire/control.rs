@@ -174,10 +174,11 @@ pub struct Welcome {
 }
 
 /// Which way the files go, seen from the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Direction {
     /// Client sends, server receives.
+    #[default]
     #[n(0)]
     Push,
     /// Server sends, client receives.
@@ -202,7 +203,7 @@ pub enum Fsync {
 }
 
 /// What the client wants.
-#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[derive(Debug, Clone, Default, PartialEq, Encode, Decode)]
 #[cbor(map)]
 pub struct Open {
     /// Which way.
@@ -666,23 +667,7 @@ mod tests {
     #[test]
     fn a_congestion_control_is_named_as_the_kernel_names_them() {
         let open = |name: &str| {
-            Message::Open(Open {
-                direction: Direction::Pull,
-                paths: Vec::new(),
-                sources: Vec::new(),
-                fsync: Fsync::None,
-                checksum: false,
-                dry_run: false,
-                plain: false,
-                streams: 1,
-                timeout_ms: 0,
-                untuned: None,
-                rate_max: None,
-                window: None,
-                congestion: Some(name.to_owned()),
-                probe_ms: None,
-                remembered: None,
-            })
+            Message::Open(Open { congestion: Some(name.to_owned()), ..Open::default() })
         };
         for name in ["reno", "bbr", "a-b_3", "fifteen-letters"] {
             assert_eq!(round_trip(&open(name)), Ok(open(name)));

@@ -316,12 +316,7 @@ pub(crate) fn open_push(plain: bool) -> Message {
         plain,
         streams: 1,
         timeout_ms: 60_000,
-        untuned: None,
-        rate_max: None,
-        window: None,
-        congestion: None,
-        probe_ms: None,
-        remembered: None,
+        ..Open::default()
     })
 }
 

@@ -125,12 +125,7 @@ fn open_push() -> Message {
         plain: false,
         streams: 4,
         timeout_ms: 60_000,
-        untuned: None,
-        rate_max: None,
-        window: None,
-        congestion: None,
-        probe_ms: None,
-        remembered: None,
+        ..Open::default()
     })
 }
 
@@ -145,12 +140,7 @@ fn open_pull() -> Message {
         plain: true,
         streams: 1,
         timeout_ms: 0,
-        untuned: None,
-        rate_max: None,
-        window: None,
-        congestion: None,
-        probe_ms: None,
-        remembered: None,
+        ..Open::default()
     })
 }
 
