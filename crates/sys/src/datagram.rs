@@ -40,6 +40,16 @@ pub fn cut_datagrams(s: impl AsFd, bytes: u16) -> io::Result<()> {
     set_int(s, libc::IPPROTO_UDP, libc::UDP_SEGMENT, bytes.into())
 }
 
+/// Lets what came back to back in datagrams of equal length be received at once, up to 65 507
+/// bytes.
+///
+/// # Errors
+///
+/// `ENOPROTOOPT` before Linux 5.0.
+pub fn join_datagrams(s: impl AsFd) -> io::Result<()> {
+    set_int(s, libc::IPPROTO_UDP, libc::UDP_GRO, 1)
+}
+
 /// Room for one control message with a time, aligned as its header asks.
 const CONTROL_WORDS: usize = 8;
 

@@ -20,8 +20,12 @@ pub const OFFLOAD_HEADER_BYTES: usize = 10;
 const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<libc::c_int>(b'T', 202);
 const TUNSETOFFLOAD: rustix::ioctl::Opcode = opcode::write::<libc::c_uint>(b'T', 208);
 
-/// `TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6`: we take packets without checksum, and super-packets.
+/// `TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6`: we take packets without checksum, and super-packets of
+/// TCP. (linux/if_tun.h)
 const OFFLOADS: usize = 0x01 | 0x02 | 0x04;
+
+/// `TUN_F_USO4 | TUN_F_USO6`: and of UDP, since Linux 6.2; only both together. (linux/if_tun.h)
+const UDP_OFFLOADS: usize = 0x20 | 0x40;
 
 /// Makes an interface in the calling thread's network namespace. It vanishes when the file is
 /// closed.
@@ -44,9 +48,14 @@ pub fn open_tun(name: &str) -> io::Result<File> {
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as i16;
     // SAFETY: the request takes a pointer to a `struct ifreq`, which is what it is given.
     unsafe { ioctl(&file, Setter::<TUNSETIFF, libc::ifreq>::new(request))? };
-    // SAFETY: the request takes its flags as the argument itself.
-    unsafe { ioctl(&file, IntegerSetter::<TUNSETOFFLOAD>::new_usize(OFFLOADS))? };
+    set_offloads(&file, OFFLOADS | UDP_OFFLOADS).or_else(|_| set_offloads(&file, OFFLOADS))?;
     Ok(file)
+}
+
+fn set_offloads(file: &File, flags: usize) -> io::Result<()> {
+    // SAFETY: the request takes its flags as the argument itself.
+    unsafe { ioctl(file, IntegerSetter::<TUNSETOFFLOAD>::new_usize(flags))? };
+    Ok(())
 }
 
 /// Moves the calling thread, and nothing else, into a network namespace: what it opens and starts

@@ -1,5 +1,6 @@
 //! Packets as the kernel hands them over: an offload header, then an IPv4 packet that may be a
-//! super-packet of many TCP segments. Reads what a link must know, and cuts segments out.
+//! super-packet of many TCP segments or UDP datagrams. Reads what a link must know, and cuts
+//! segments out.
 //!
 //! Only IPv4 is understood; the hosts of the lab speak nothing else.
 
@@ -8,9 +9,10 @@ use bankfull_sys::tun::OFFLOAD_HEADER_BYTES;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// `VIRTIO_NET_HDR_GSO_TCPV4`, in the low bits of the offload header's second byte.
-/// (linux/virtio_net.h)
+/// `VIRTIO_NET_HDR_GSO_TCPV4` and `VIRTIO_NET_HDR_GSO_UDP_L4`, in the low bits of the offload
+/// header's second byte. (linux/virtio_net.h)
 const GSO_TCPV4: u8 = 1;
+const GSO_UDP_L4: u8 = 5;
 /// `VIRTIO_NET_HDR_GSO_ECN`, a flag in the same byte. (linux/virtio_net.h)
 const GSO_ECN: u8 = 0x80;
 
@@ -18,9 +20,14 @@ const GSO_ECN: u8 = 0x80;
 /// 9293: 15 words of 4 bytes each)
 pub(crate) const HEADER_BYTES_MAX: usize = OFFLOAD_HEADER_BYTES + 60 + 60;
 
-/// Protocols in IP (RFC 9293, RFC 768), and flags of TCP (RFC 9293, RFC 3168).
+/// Protocols in IP, where their checksums are, and UDP's header (RFC 9293, RFC 768).
 const PROTOCOL_TCP: u8 = 6;
 const PROTOCOL_UDP: u8 = 17;
+const TCP_CHECKSUM_AT: usize = 16;
+const UDP_CHECKSUM_AT: usize = 6;
+const UDP_HEADER_BYTES: usize = 8;
+
+/// Flags of TCP (RFC 9293, RFC 3168).
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
@@ -48,7 +55,7 @@ pub(crate) struct Packet {
     pub(crate) burst: Burst,
     /// It arrives nowhere before this.
     pub(crate) not_before: Duration,
-    /// Bytes of the offload, IP and TCP headers together; only of use in a super-packet.
+    /// Bytes of the offload, IP and TCP or UDP headers together; only of use in a super-packet.
     header_bytes: usize,
     ip_header_bytes: usize,
     /// Payload bytes of each segment but the last.
@@ -98,7 +105,10 @@ impl Packet {
             destination_port: ports.1,
         };
         let segment_bytes = usize::from(u16::from_le_bytes([offload[4], offload[5]]));
-        let is_super = offload[1] & !GSO_ECN == GSO_TCPV4 && protocol == PROTOCOL_TCP;
+        let is_super = matches!(
+            (offload[1] & !GSO_ECN, protocol),
+            (GSO_TCPV4, PROTOCOL_TCP) | (GSO_UDP_L4, PROTOCOL_UDP)
+        );
         let mut packet = Self {
             flow,
             burst: Burst::packet(total as u32),
@@ -116,9 +126,13 @@ impl Packet {
 
     fn understand_segments(&mut self, total: usize) -> Option<()> {
         let ip = &self.bytes[OFFLOAD_HEADER_BYTES..];
-        let tcp_header = usize::from(ip.get(self.ip_header_bytes + 12)? >> 4) * 4;
-        let headers = self.ip_header_bytes + tcp_header;
-        if tcp_header < 20 || headers > total {
+        let own_header = match self.flow.protocol {
+            PROTOCOL_UDP => UDP_HEADER_BYTES,
+            _ => Some(usize::from(ip.get(self.ip_header_bytes + 12)? >> 4) * 4)
+                .filter(|&bytes| bytes >= 20)?,
+        };
+        let headers = self.ip_header_bytes + own_header;
+        if headers > total {
             return None;
         }
         let payload = total - headers;
@@ -131,6 +145,11 @@ impl Packet {
             last_bytes: (headers + last) as u32,
         };
         Some(())
+    }
+
+    /// Whether its segments are datagrams.
+    pub(crate) fn is_datagrams(&self) -> bool {
+        self.flow.protocol == PROTOCOL_UDP
     }
 
     /// What of the burst is in some of its segments.
@@ -160,26 +179,38 @@ impl Packet {
             own[1] = 0;
             own[4..6].fill(0);
         }
-        let (ip, tcp) = own[OFFLOAD_HEADER_BYTES..].split_at_mut(self.ip_header_bytes);
-        let tcp_bytes = tcp.len() + payload.len();
-        put16(ip, 2, (self.ip_header_bytes + tcp_bytes) as u16);
+        let (ip, transport) = own[OFFLOAD_HEADER_BYTES..].split_at_mut(self.ip_header_bytes);
+        let transport_bytes = transport.len() + payload.len();
+        put16(ip, 2, (self.ip_header_bytes + transport_bytes) as u16);
         // The kernel counts a super-packet's identifications up when it cuts it.
         let identification = u16::from_be_bytes([ip[4], ip[5]]);
         put16(ip, 4, identification.wrapping_add(first as u16));
         put16(ip, 10, 0);
         put16(ip, 10, !ones_sum(ip, 0));
+        let checksum_at = if self.flow.protocol == PROTOCOL_UDP {
+            put16(transport, 4, transport_bytes as u16);
+            UDP_CHECKSUM_AT
+        } else {
+            self.cut_tcp(transport, first, count);
+            TCP_CHECKSUM_AT
+        };
+        // Super-packets come with the sum of the pseudo-header, to be completed by hardware.
+        let start = transport_bytes as u32 + u32::from(self.flow.protocol);
+        put16(transport, checksum_at, ones_sum(&ip[12..20], start));
+        Cut { header, header_bytes: self.header_bytes, payload }
+    }
+
+    /// The TCP header of some segments.
+    fn cut_tcp(&self, tcp: &mut [u8], first: u32, count: u32) {
+        let from = first * self.segment_bytes as u32;
         let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
-        tcp[4..8].copy_from_slice(&sequence.wrapping_add(from as u32).to_be_bytes());
+        tcp[4..8].copy_from_slice(&sequence.wrapping_add(from).to_be_bytes());
         if first > 0 {
             tcp[13] &= !TCP_CWR;
         }
         if first + count < self.burst.segments {
             tcp[13] &= !(TCP_FIN | TCP_PSH);
         }
-        // Super-packets come with the sum of the pseudo-header, to be completed by hardware.
-        let start = tcp_bytes as u32 + u32::from(PROTOCOL_TCP);
-        put16(tcp, 16, ones_sum(&ip[12..20], start));
-        Cut { header, header_bytes: self.header_bytes, payload }
     }
 }
 
@@ -281,11 +312,41 @@ mod tests {
         }
     }
 
+    /// A super-packet of UDP datagrams of `segment` bytes each, the last one perhaps shorter.
+    fn udp(payload: usize, segment: u16) -> Vec<u8> {
+        let mut bytes = tcp(payload - 24, segment);
+        bytes[1] = GSO_UDP_L4;
+        bytes[OFFLOAD_HEADER_BYTES + 9] = PROTOCOL_UDP;
+        bytes
+    }
+
+    #[test]
+    fn datagrams_that_are_cut_out_have_their_own_lengths() {
+        let packet = Packet::parse(udp(3500, 1472)).unwrap();
+        let burst = Burst { segments: 3, segment_bytes: 1500, last_bytes: 28 + 3500 - 2944 };
+        assert_eq!(packet.burst, burst);
+        for (first, count, range) in [(0, 2, 0..2944), (1, 1, 1472..2944), (2, 1, 2944..3500)] {
+            let cut = packet.cut(first, count);
+            let whole = [cut.header(), cut.payload()].concat();
+            assert_eq!(cut.payload(), &packet.bytes[OFFLOAD_HEADER_BYTES + 28..][range.clone()]);
+            let (offload, ip) = whole.split_at(OFFLOAD_HEADER_BYTES);
+            assert_eq!(offload[1] != 0, count > 1, "a single datagram is no super-packet");
+            assert_eq!(be16(ip, 2), Some((28 + range.len()) as u16));
+            assert_eq!(ones_sum(&ip[..20], 0), 0xffff, "the IP checksum is right");
+            assert_eq!(be16(&ip[20..], 4), Some((8 + range.len()) as u16));
+            let pseudo = ones_sum(&ip[12..20], 17 + 8 + range.len() as u32);
+            assert_eq!(be16(&ip[20..], 6), Some(pseudo));
+            assert_eq!(Packet::parse(whole).unwrap().burst.segments, count);
+        }
+    }
+
     #[test]
     fn what_is_cut_short_or_no_ipv4_is_refused() {
         let good = tcp(3500, 1448);
-        for len in 0..good.len() {
-            assert!(Packet::parse(good[..len].to_vec()).is_none(), "{len}");
+        for whole in [&good, &udp(3500, 1472)] {
+            for len in 0..whole.len() {
+                assert!(Packet::parse(whole[..len].to_vec()).is_none(), "{len}");
+            }
         }
         let mut six = good;
         six[OFFLOAD_HEADER_BYTES] = 0x60;
