@@ -112,7 +112,7 @@ fn shell(line: &str, out: Option<&Path>, error: &Path) -> Result<Command> {
     Ok(shell)
 }
 
-/// Runs the client of each sender, all at the same time, and tells what they reached together.
+/// Runs the client of each sender, each from its moment on, and tells what they reached together.
 pub(crate) fn run_clients(
     network: &Network,
     program: &Program,
@@ -126,6 +126,7 @@ pub(crate) fn run_clients(
     for job in jobs {
         let (out, error) = (file(job, "out"), file(job, "err"));
         let mut shell = shell(&(program.client)(job), Some(&out), &error)?;
+        deadline.sleep_until(began + job.begins, &job.contender.tool)?;
         children.push(network.hosts().spawn(job.sender, &mut shell)?);
     }
     let (ended, why) = wait_for_all(&mut children, deadline);

@@ -1,7 +1,7 @@
 //! What came of scenarios: the shape of `--json`, and what tables and pictures are made from.
 //! `docs/lab.md` describes it.
 
-use crate::emulator::{FlowKey, Recording};
+use crate::emulator::{FlowKey, Recording, Sample};
 use crate::hosts::Hosts;
 use crate::network::Outcome;
 use crate::scenario::Axis;
@@ -115,6 +115,9 @@ pub struct NetworkFigures {
     pub retransmitted: Option<u64>,
     /// Segments of the hosts that were dropped for want of room in the queue.
     pub dropped: u64,
+    /// Those of them that were dropped more than 2 s after the first data had come: when slow start
+    /// is over.
+    pub dropped_later: u64,
     /// Segments lost on the line.
     pub lost: u64,
     /// Packets, on all ways, for addresses that no host has, and those that are no IPv4 or not
@@ -129,6 +132,9 @@ pub struct NetworkFigures {
     /// Nothing where these are less than two, their number is not known, or nobody told all of
     /// them apart.
     pub fairness: Option<f64>,
+    /// The same between senders, which bring what their flows bring: from 20 s after the last of
+    /// them began until the first one ended. Nothing where there is no such time.
+    pub sharing: Option<f64>,
     /// How late the emulator was at most, for 99 of 100 packets, to read or to deliver them.
     pub lateness_p99_seconds: f64,
 }
@@ -178,6 +184,14 @@ const FLOWS_KEPT: usize = 8;
 /// Where nobody knows how many flows carry the data, those with less than this share of the largest
 /// are not kept. (ours: they would be a line at zero)
 const FLOW_SHARE_MIN: f64 = 0.001;
+
+/// An interval in which less came has none of a copy's data. (ours: greetings are smaller)
+const DATA_MIN: Bytes = Bytes(10_000);
+
+/// So long slow start may take, and so long it may take until transfers share a path. (ours: what
+/// SOBAS is to reach)
+const SLOW_START: Duration = Duration::from_secs(2);
+const SETTLED: Duration = Duration::from_secs(20);
 
 /// Which flows carry a contender's data.
 #[derive(Debug, Clone, Copy)]
@@ -274,11 +288,13 @@ impl NetworkFigures {
         Self {
             retransmitted,
             dropped: totals.overflowed,
+            dropped_later: dropped_later(samples),
             lost: totals.lost,
             stray: recording.stray,
             queue_mean_seconds: busy.iter().sum::<f64>() / busy.len().max(1) as f64,
             queue_max_seconds: wait(longest),
             fairness: fairness(recording, carriers),
+            sharing: sharing(recording, carriers),
             lateness_p99_seconds: recording.late(0.99).as_secs_f64(),
         }
     }
@@ -322,9 +338,44 @@ fn fairness(recording: &Recording, carriers: Carriers) -> Option<f64> {
     if count < 2 || flows.is_empty() || !recording.has_all_flows() {
         return None;
     }
-    let squares: f64 = flows.iter().map(|(_, bytes)| (*bytes as f64).powi(2)).sum();
-    let sum: f64 = flows.iter().map(|(_, bytes)| *bytes as f64).sum();
-    Some(sum * sum / (count as f64 * squares))
+    let shares: Vec<f64> = flows.iter().map(|(_, bytes)| *bytes as f64).collect();
+    Some(jain(&shares, count))
+}
+
+/// Segments dropped for want of room, when slow start is over.
+fn dropped_later(samples: &[Sample]) -> u64 {
+    let Some(first) = samples.iter().find(|sample| sample.delivered >= DATA_MIN) else { return 0 };
+    let later = samples.iter().filter(|sample| sample.at > first.at + SLOW_START);
+    later.map(|sample| sample.overflowed).sum()
+}
+
+/// Jain's index over the senders, while all of them send and have had time to find their shares.
+fn sharing(recording: &Recording, carriers: Carriers) -> Option<f64> {
+    let samples = recording.ports.last()?;
+    let of_sender = |sample: &Sample, at: usize| -> u64 {
+        let of = |flow: &usize| Hosts::address(at) == recording.flows[*flow].source;
+        sample.flows.iter().filter(|(flow, _)| of(flow)).map(|(_, bytes)| bytes.0).sum()
+    };
+    let moments = |at: usize| {
+        let mut busy = samples.iter().filter(|sample| of_sender(sample, at) >= DATA_MIN.0);
+        let first = busy.next()?.at;
+        Some((first, busy.next_back().map_or(first, |last| last.at)))
+    };
+    let moments: Vec<_> = (0..carriers.senders).map(moments).collect::<Option<_>>()?;
+    let from = moments.iter().map(|(first, _)| *first).max()? + SETTLED;
+    let until = moments.iter().map(|(_, last)| *last).min()?;
+    let during = || samples.iter().filter(|sample| (from..until).contains(&sample.at));
+    if carriers.senders < 2 || during().next().is_none() || !recording.has_all_flows() {
+        return None;
+    }
+    let shares = |at: usize| during().map(|sample| of_sender(sample, at)).sum::<u64>() as f64;
+    Some(jain(&(0..carriers.senders).map(shares).collect::<Vec<f64>>(), carriers.senders))
+}
+
+/// Jain's index of so many, of which those that are missing got nothing.
+fn jain(shares: &[f64], count: usize) -> f64 {
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    shares.iter().sum::<f64>().powi(2) / (count as f64 * squares)
 }
 
 impl FlowSeries {
@@ -461,6 +512,41 @@ mod tests {
         assert_eq!(Series::of(&recording, of(2, Some(1))).flows[0].from, "10.77.0.2:7");
         let recording = Recording { own: Some(key(1)), ..recording };
         assert_eq!(Series::of(&recording, of(1, None)).flows.len(), 0, "that of the lab");
+    }
+
+    #[test]
+    fn senders_share_what_comes_when_all_have_had_time() {
+        let key = |host| FlowKey {
+            source: [10, 77, 0, host].into(),
+            destination: [10, 77, 0, 3].into(),
+            protocol: 6,
+            source_port: 1,
+            destination_port: 2,
+        };
+        // The second one begins at 5 s and has all of the path until 20 s later; then both have
+        // half, until the first one ends at 40 s.
+        let shares = |second: u64| match second {
+            0..5 => [1_000_000, 0],
+            5..25 => [0, 1_000_000],
+            25..40 => [500_000, 500_000],
+            _ => [0, 1_000_000],
+        };
+        let sample = |second: u64| Sample {
+            at: Duration::from_secs(second + 1),
+            delivered: Bytes(1_000_000),
+            overflowed: second,
+            flows: shares(second).map(Bytes).into_iter().enumerate().collect(),
+            ..Sample::default()
+        };
+        let samples: Vec<Sample> = (0..50).map(sample).collect();
+        assert_eq!(dropped_later(&samples), (3..50).sum::<u64>());
+        let recording = Recording {
+            flows: vec![key(1), key(2)],
+            ports: vec![Vec::new(), samples],
+            ..Recording::default()
+        };
+        let of = |senders| sharing(&recording, Carriers { senders, flows: None });
+        assert_eq!((of(1), of(2), of(3)), (None, Some(1.0), None));
     }
 
     #[test]

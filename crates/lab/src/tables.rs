@@ -12,7 +12,7 @@ const SLOW_ROUND_SECONDS: f64 = 0.2;
 /// figure.
 type Column = (&'static str, fn(&ConditionResult, &ContenderResult) -> Option<String>);
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 14] = [
     ("goodput", |_, one| {
         spread(one, |run| run.figures.goodput_bps, |bps| Rate::from_bits_per_sec(bps).to_string())
     }),
@@ -42,12 +42,19 @@ const COLUMNS: [Column; 12] = [
         let fairness = |run: &RunResult| run.network.as_ref()?.fairness;
         Some(format!("{:.2}", one.spread(fairness)?.median))
     }),
+    ("sharing", |_, one| {
+        let sharing = |run: &RunResult| run.network.as_ref()?.sharing;
+        Some(format!("{:.2}", one.spread(sharing)?.median))
+    }),
     ("sent again", |_, one| {
         let again = |run: &RunResult| Some(run.network.as_ref()?.retransmitted? as f64);
         spread(one, again, |n| format!("{n:.0}"))
     }),
     ("dropped", |_, one| {
         spread(one, |run| Some(run.network.as_ref()?.dropped as f64), |n| format!("{n:.0}"))
+    }),
+    ("after 2 s", |_, one| {
+        spread(one, |run| Some(run.network.as_ref()?.dropped_later as f64), |n| format!("{n:.0}"))
     }),
     ("queue, mean", |_, one| {
         let mean = one.spread(|run| Some(run.network.as_ref()?.queue_mean_seconds))?.median;

@@ -132,7 +132,8 @@ impl Measure {
         }
     }
 
-    fn window_length(&self) -> Duration {
+    /// How long a window is.
+    pub(super) fn window_length(&self) -> Duration {
         (self.rtt_min() * WINDOW_ROUND_TRIPS).max(WINDOW_MIN)
     }
 

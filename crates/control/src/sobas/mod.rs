@@ -10,6 +10,7 @@
 pub mod capacity;
 mod decision;
 mod history;
+mod hold;
 mod measure;
 pub mod overflow;
 mod reason;
@@ -21,7 +22,7 @@ pub use reason::{Reason, State};
 
 use crate::holder::Holder;
 use crate::pacing;
-use crate::units::{Bytes, Rate};
+use crate::units::Rate;
 use history::{FLAT_WINDOWS, History};
 use measure::Measure;
 use std::time::Duration;
@@ -34,32 +35,9 @@ const START_SHARE: f64 = 0.98;
 /// A fall to below this share of an even rate is a drop. [algorithms: by more than 15 %]
 const DROP_SHARE: f64 = 0.85;
 
-/// What we hold is what limits when the rate is above this share of it. [algorithms: within 5 %]
-const HELD_SHARE: f64 = 0.95;
-
 /// A path is the one that is remembered when its shortest round trip is within these shares of that
 /// one's. (ours: another route differs by more, another hour by less)
 const SAME_RTT: (f64, f64) = (0.8, 1.25);
-
-/// Beyond rate × round trip the window has this share. (ours: with what TCP sends at once and the
-/// step below it fits in a buffer of 0.1 round trips)
-const HEADROOM: f64 = 0.02;
-
-/// And what TCP sends at once, up to this share. (ours: the same)
-const BURST_SHARE: f64 = 0.03;
-
-/// On shorter paths than this nothing is held: what is waited for there are the hosts themselves,
-/// whose delays look like queues. (ours: what a scheduler's tick and interrupts take, some 1 ms)
-const SHORT_PATH: Duration = Duration::from_millis(2);
-
-/// A queue counts that stands longer than this share of the round trip, and this time. (ours: half
-/// of the queue that may be left, 10 % or 3 ms)
-const QUEUE_SHARE: f64 = 0.04;
-const QUEUE_MIN: Duration = Duration::from_micros(400);
-
-/// And longer than so many of what TCP sends at once take on the line. (ours: a probe may come
-/// behind one, and before the next)
-const QUEUE_BURSTS: f64 = 1.5;
 
 /// In the start, a queue is there when so many round trips in a row are longer. (ours: one or two
 /// are chance)
@@ -80,6 +58,11 @@ const FIRST_WINDOWS: f64 = 4.0;
 /// A step has brought something if the rate rose by this share of it. (ours)
 const STEP_SHARE: f64 = 0.4;
 
+/// Rates are compared over this time at least, and then true to this share. (ours: TCP sends at
+/// once what takes 1 ms)
+const RATE_TIME: Duration = Duration::from_millis(100);
+const RATE_ERROR: f64 = 0.01;
+
 /// What is held is at most this multiple of what comes. (ours: acknowledgements in bunches cost
 /// about a percent)
 const HELD_OVER: f64 = 1.015;
@@ -94,9 +77,6 @@ const RETREAT_SHARE: f64 = 0.85;
 
 /// A path on which the rate is not steady for so many windows cannot be held at one. (ours)
 const UNSTEADY_WINDOWS: u32 = 8;
-
-/// A queue that stands while we have less than this share of the line is not ours alone. (ours)
-const OWN_SHARE: f64 = 0.3;
 
 /// How long a limit is kept before it is looked for more. [algorithms: 10 s]
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -142,6 +122,8 @@ pub struct Sobas {
     held: Rate,
     /// Windows to let pass until a change can be seen.
     settling: u32,
+    /// When the last change could be seen.
+    settled_at: Duration,
     drains: u32,
     /// What was held before the first reduction.
     drained_from: Option<Rate>,
@@ -172,6 +154,7 @@ impl Sobas {
             before: Rate::default(),
             held: Rate::default(),
             settling: 0,
+            settled_at: Duration::ZERO,
             drains: 0,
             drained_from: None,
             unsteady: 0,
@@ -226,6 +209,7 @@ impl Sobas {
         self.history.push(window);
         if self.settling > 0 {
             self.settling -= 1;
+            self.settled_at = window.at;
             return None;
         }
         if window.retransmits == 0 {
@@ -234,7 +218,7 @@ impl Sobas {
         match self.state {
             State::Probing => None,
             State::StartBounded | State::StartOpen => self.judge_start(&window),
-            State::Growing | State::Reprobing => Some(self.judge_growth(&window)),
+            State::Growing | State::Reprobing => self.judge_growth(&window),
             State::Limited => self.judge_limit(&window),
             State::Avoidance => self.judge_avoidance(&window),
             State::Disabled => self.judge_calm(&window),
@@ -294,9 +278,13 @@ impl Sobas {
             let reason = Reason::FlatRate(window.rate);
             return Some(self.limit(window.rate, window.at, reason));
         }
+        let windows = RATE_TIME.div_duration_f64(self.measure.window_length()).ceil() as usize;
+        if !self.history.is_even(windows.max(FLAT_WINDOWS.0)) {
+            return None;
+        }
         // Else it is something else that limits: a small buffer of the hosts, or slow start that
         // ended early.
-        let reason = Reason::HeldByUs(window.rate);
+        let reason = Reason::HeldByUs(self.rate_now());
         self.is_held_by_us(window).then(|| self.step(window, reason))
     }
 
@@ -334,7 +322,7 @@ impl Sobas {
             self.drained_from = None;
             self.unsteady = 0;
         }
-        let looks = window.at >= self.look_at && self.is_held_by_us(window) && !self.is_at_max();
+        let looks = window.at >= self.look_at && self.is_all_taken() && !self.is_at_max();
         looks.then(|| self.step(window, Reason::TimeToLook))
     }
 
@@ -342,6 +330,11 @@ impl Sobas {
     fn judge_overflow(&mut self, window: &Window) -> Option<Decision> {
         let since = window.at.saturating_sub(self.limited_at);
         if since < self.rtt_min() * GRACE_ROUND_TRIPS {
+            return None;
+        }
+        // Where less comes than we allow, less of that would change nothing.
+        let stands = window.standing > self.queue_allowed();
+        if !stands && !self.is_held_by_us(window) {
             return None;
         }
         if self.history.is_steady() {
@@ -381,26 +374,30 @@ impl Sobas {
         Some(self.enter(State::Avoidance, window.at, Reason::Unsteady))
     }
 
-    fn judge_growth(&mut self, window: &Window) -> Decision {
+    fn judge_growth(&mut self, window: &Window) -> Option<Decision> {
         let at = window.at;
         if window.retransmits > 0 && self.history.has_seen_queue(self.queue_allowed()) {
-            return self.retreat(window);
+            return Some(self.retreat(window));
         }
         let rate = self.held.max(scaled(window.rate, DRAIN_SHARE));
         if window.retransmits > 0 {
-            return self.limit(rate, at, Reason::LostWithoutQueue);
+            return Some(self.limit(rate, at, Reason::LostWithoutQueue));
         }
         if window.standing > self.queue_allowed() {
-            return self.limit(rate, at, Reason::QueueGrew(rate, window.standing));
+            return Some(self.limit(rate, at, Reason::QueueGrew(rate, window.standing)));
         }
         if window.holder != Holder::Path {
-            return self.limit(rate, at, Reason::HeldBy(window.holder));
+            return Some(self.limit(rate, at, Reason::HeldBy(window.holder)));
         }
-        if window.rate >= scaled(self.before, 1.0 + self.steps.taken() * STEP_SHARE) {
+        if at < self.settled_at + RATE_TIME {
+            return None;
+        }
+        let rate = self.rate_now();
+        if rate >= scaled(self.before, 1.0 + self.steps.taken() * STEP_SHARE) {
             self.drained_from = None;
-            return self.step(window, Reason::RateRose(window.rate));
+            return Some(self.step(window, Reason::RateRose(rate)));
         }
-        self.limit(self.held.max(window.rate), at, Reason::NothingToGain(window.rate))
+        Some(self.limit(self.held.max(rate), at, Reason::NothingToGain(rate)))
     }
 
     /// Nothing is held but the pace, until the path is full or turns out to be congested.
@@ -465,14 +462,16 @@ impl Sobas {
 
     /// Holds the path at a rate.
     fn limit(&mut self, rate: Rate, now: Duration, reason: Reason) -> Decision {
-        let is_full = matches!(self.state, State::Growing | State::Reprobing);
+        let looked = matches!(self.state, State::Growing | State::Reprobing);
+        // A rate that fell meanwhile is TCP's, which repairs a loss, and not the path's.
+        let is_full = looked && self.rate_now() >= scaled(self.before, 1.0 - RATE_ERROR);
         let soon = (self.rtt_min() * LOOK_FIRST_ROUND_TRIPS).min(LOOK_EVERY);
         // A queue that is drained now is what the last look has left.
         let was_full = self.full_at.is_some_and(|at| now.saturating_sub(at) < soon);
         if is_full && self.steps.end() {
             self.full_at = Some(now);
             self.look_at = now + LOOK_EVERY;
-        } else if is_full || !was_full {
+        } else if looked || !was_full {
             self.look_at = now + soon;
         }
         self.steps.rewind();
@@ -485,19 +484,20 @@ impl Sobas {
 
     /// Allows a little more than what comes.
     fn step(&mut self, window: &Window, reason: Reason) -> Decision {
-        if let Some(max) = self.config.rate_max.filter(|_| self.is_rate_max(window.rate)) {
+        let rate = self.rate_now();
+        if let Some(max) = self.config.rate_max.filter(|_| self.is_rate_max(rate)) {
             return self.limit(max, window.at, Reason::RateMax(max));
         }
         let is_start = matches!(self.state, State::StartBounded | State::Growing);
-        self.before = window.rate;
-        self.held = self.target.unwrap_or(window.rate).min(scaled(window.rate, HELD_OVER));
-        let is_beyond = self.capacity.is_some_and(|capacity| window.rate > capacity);
+        self.before = rate;
+        self.held = self.target.unwrap_or(rate).min(scaled(rate, HELD_OVER));
+        let is_beyond = self.capacity.is_some_and(|capacity| rate > capacity);
         if self.steps.refutes(is_beyond) {
             self.capacity = None;
         }
-        let next = scaled(window.rate, 1.0 + self.steps.next());
+        let next = scaled(rate, 1.0 + self.steps.next());
         let taken = self.steps.take(self.capacity.is_some_and(|capacity| next > capacity));
-        self.target = Some(scaled(window.rate.max(self.held), 1.0 + taken));
+        self.target = Some(scaled(rate.max(self.held), 1.0 + taken));
         self.settling = 1;
         let state = if is_start { State::Growing } else { State::Reprobing };
         self.enter(state, window.at, reason)
@@ -523,55 +523,6 @@ impl Sobas {
         let window = target.filter(|_| !is_open).map(|rate| self.window_for(rate));
         let window = window.unwrap_or(self.config.window_max).min(self.config.window_max);
         Decision { at: now, state, window, pacing: target.or(self.config.rate_max), reason }
-    }
-
-    /// Whether the path is too short to tell its queue from the hosts' delays.
-    fn is_short(&self) -> bool {
-        (Duration::from_nanos(1)..SHORT_PATH).contains(&self.rtt_min())
-    }
-
-    /// No transfer is held below what its first windows bring.
-    fn rate_min(&self) -> Rate {
-        let first = FIRST_SEGMENTS * pacing::SEGMENT_DATA.0 * u64::from(self.streams);
-        Bytes(first).per(self.rtt_min().max(SHORT_PATH))
-    }
-
-    /// Rate × round trip, with some room.
-    fn window_for(&self, rate: Rate) -> Bytes {
-        let rtt = self.rtt_min();
-        let bytes_per_sec = rate.bits_per_sec() as f64 / 8.0;
-        let fills = bytes_per_sec * rtt.as_secs_f64();
-        let least = 2.0 * pacing::SEGMENT_DATA.0 as f64;
-        let burst = (pacing::burst(rate).0 as f64).min(fills * BURST_SHARE).max(least);
-        Bytes((fills * (1.0 + HEADROOM) + burst) as u64)
-    }
-
-    /// A queue of ours may stand so long.
-    fn queue_allowed(&self) -> Duration {
-        let rtt = self.rtt_min();
-        let burst = self.target.and_then(|rate| rate.time_for(pacing::burst(rate)));
-        let bursts = burst.unwrap_or_default().mul_f64(QUEUE_BURSTS);
-        QUEUE_MIN.max(rtt.mul_f64(QUEUE_SHARE)).max(bursts)
-    }
-
-    fn is_held_by_us(&self, window: &Window) -> bool {
-        let held = self.target.is_some_and(|target| window.rate >= scaled(target, HELD_SHARE));
-        held && window.holder == Holder::Path
-    }
-
-    /// Whether all is allowed that may ever be.
-    fn is_at_max(&self) -> bool {
-        self.target.is_some() && self.target == self.config.rate_max
-    }
-
-    /// Whether a rate is all that may ever be: that it is even tells nothing of the path.
-    fn is_rate_max(&self, rate: Rate) -> bool {
-        self.config.rate_max.is_some_and(|max| rate >= scaled(max, HELD_SHARE))
-    }
-
-    /// Whether we have so little of the line that a queue is hardly ours.
-    fn has_small_share(&self, rate: Rate) -> bool {
-        self.capacity.is_some_and(|capacity| rate < scaled(capacity, OWN_SHARE))
     }
 }
 

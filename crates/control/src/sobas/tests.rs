@@ -1,4 +1,5 @@
 use super::*;
+use crate::units::Bytes;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -153,6 +154,62 @@ fn losses_without_a_queue_end_in_standing_aside_and_calm_ends_that() {
     assert_eq!((decision.window, decision.pacing), (Bytes::mib(64), None));
     script.run(1100, 300.0);
     assert_eq!(script.state(), State::Avoidance);
+}
+
+#[test]
+fn whether_more_came_is_judged_over_a_tenth_of_a_second() {
+    let mut script = Script::new();
+    script.sobas.on_capacity(Duration::ZERO, mbit(965.0));
+    while script.state() != State::Growing {
+        script.run(1, 947.0);
+    }
+    let stepped_at = script.seen.now;
+    // A window lasts 40 ms; what TCP sends at once moves it by some percent.
+    let mut noise = [980.0, 915.0].into_iter().cycle();
+    while script.state() == State::Growing {
+        assert!(script.seen.now < stepped_at + 300 * MS, "{:?}", script.last);
+        script.run(4, noise.next().unwrap());
+    }
+    assert!(script.seen.now >= stepped_at + 140 * MS, "{:?}", script.last);
+    let reason = script.last.unwrap().reason;
+    assert!(matches!(reason, Reason::NothingToGain(rate) if rate < mbit(970.0)), "{reason}");
+}
+
+#[test]
+fn a_rate_that_fell_while_more_was_allowed_tells_nothing_and_it_is_tried_again_soon() {
+    for (then, is_soon) in [(930.0, true), (947.0, false)] {
+        let mut script = Script::held();
+        while script.state() != State::Reprobing {
+            script.run(1, 947.0);
+        }
+        while script.state() == State::Reprobing {
+            script.run(1, then);
+        }
+        assert_eq!(script.state(), State::Limited);
+        let limited_at = script.seen.now;
+        while script.state() == State::Limited {
+            script.run(1, 949.0);
+        }
+        let looked_after = script.seen.now - limited_at;
+        assert_eq!(looked_after < SECOND, is_soon, "{then}: {looked_after:?}");
+        assert_eq!(looked_after < 9 * SECOND, is_soon, "{then}: {looked_after:?}");
+    }
+}
+
+#[test]
+fn a_loss_lowers_what_is_held_only_where_all_of_that_comes() {
+    for (comes, lowers) in [(947.0, true), (800.0, false)] {
+        let mut script = Script::held();
+        script.seen.rtt = Some(20_600 * MS / 1000);
+        script.run(40, comes);
+        let before = script.last.unwrap();
+        assert_eq!(before.state, State::Limited);
+        script.seen.retransmits += 3;
+        script.run(4, comes);
+        let after = script.last.unwrap();
+        assert_eq!(matches!(after.reason, Reason::Overflowed(_)), lowers, "{after:?}");
+        assert_eq!(after.pacing < before.pacing, lowers, "{after:?}");
+    }
 }
 
 #[test]

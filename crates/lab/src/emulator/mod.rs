@@ -38,8 +38,8 @@ const READS_AT_ONCE: usize = 8;
 /// the memory that packets on their way need)
 const COPY_BYTES_MAX: usize = PACKET_BYTES_MAX / 2;
 
-/// Longest wait before looking whether to stop or to cut.
-const LOOK: Duration = Duration::from_millis(5);
+/// Longest wait: when a packet came that should have ended it is not known. (as [`STALL_MIN`])
+const LOOK: Duration = STALL_MIN;
 
 /// Shortest wait worth a system call. (ours: what the calls take)
 const WAIT_MIN: Duration = Duration::from_micros(5);
@@ -242,17 +242,25 @@ impl Loop {
 
     fn read_from(&mut self, host: usize) -> io::Result<()> {
         for _ in 0..READS_AT_ONCE {
-            if self.stalled_from.is_some() {
+            if !self.take_from(host)? {
                 return Ok(());
-            }
-            let Some(packet) = self.read(host)? else { return Ok(()) };
-            let now = self.look();
-            if let Some(packet) = packet {
-                self.enter(now, now, host, packet);
             }
             self.deliver_due()?;
         }
         Ok(())
+    }
+
+    /// Takes a packet of a host in. False when there is none, and after a stall.
+    fn take_from(&mut self, host: usize) -> io::Result<bool> {
+        if self.stalled_from.is_some() {
+            return Ok(false);
+        }
+        let Some(packet) = self.read(host)? else { return Ok(false) };
+        let now = self.look();
+        if let Some(packet) = packet {
+            self.enter(now, now, host, packet);
+        }
+        Ok(true)
     }
 
     /// Reads a packet of a host: `None` when there is none, and nothing within when it was one of
@@ -298,6 +306,9 @@ impl Loop {
             self.fabric.recorder.late(late);
             self.write(&delivery)?;
             self.look();
+            // An acknowledgement has its receiver send at once, while this thread writes it: what
+            // is due behind it would keep that from the queue.
+            while self.take_from(delivery.station)? {}
         }
         Ok(())
     }

@@ -159,6 +159,9 @@ pub struct Senders {
     /// from the first again when there are more senders.
     #[serde(rename = "delay", deserialize_with = "field::times")]
     pub delays: Vec<Duration>,
+    /// So much later than the one before each of them begins.
+    #[serde(deserialize_with = "field::time")]
+    pub apart: Duration,
 }
 
 impl Senders {
@@ -171,7 +174,7 @@ impl Senders {
 
 impl Default for Senders {
     fn default() -> Self {
-        Self { count: 1, rate: None, delays: vec![Duration::ZERO] }
+        Self { count: 1, rate: None, delays: vec![Duration::ZERO], apart: Duration::ZERO }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which fields of a contender a tool has a use for: what it would ignore is refused, so that
 //! nobody counts on it in vain.
 
-use super::{TOOLS, find};
+use super::{TOOLS, Way, find};
 use crate::scenario::{Contender, Settings};
 use crate::text::Parsed;
 
@@ -62,6 +62,12 @@ pub(crate) fn check(settings: &Settings, contender: &Contender) -> Parsed<()> {
             tool.name,
             field.name(),
             takers.join(", ")
+        ));
+    }
+    if !settings.senders.apart.is_zero() && !matches!(tool.way, Way::Program(_)) {
+        return Err(format!(
+            "contender {:?}: the tool {} begins at all senders at once, and not senders.apart",
+            contender.name, tool.name
         ));
     }
     match (tool.refuses)(settings, contender) {

@@ -117,6 +117,8 @@ pub struct Job<'a> {
     pub sender: usize,
     /// Number of senders.
     pub senders: usize,
+    /// So long after the first sender it begins.
+    pub begins: Duration,
     /// Address of the receiver.
     pub receiver: String,
     /// What is to be moved: a file or a directory.
@@ -218,6 +220,7 @@ impl<'a> Job<'a> {
             has_access_rate: settings.senders.rate.is_some(),
             sender,
             senders: settings.senders.count,
+            begins: settings.senders.apart * sender as u32,
             receiver: Hosts::address(settings.receiver()).to_string(),
             source,
             data: &settings.data,
