@@ -56,7 +56,7 @@ impl Sobas {
         let rtt = self.rtt_min();
         let bytes_per_sec = rate.bits_per_sec() as f64 / 8.0;
         let fills = bytes_per_sec * rtt.as_secs_f64();
-        let least = 2.0 * pacing::SEGMENT_DATA.0 as f64;
+        let least = pacing::SEGMENT_DATA.0 as f64 * f64::from(self.streams.max(2));
         let burst = (pacing::burst(rate).0 as f64).min(fills * BURST_SHARE).max(least);
         Bytes((fills * (1.0 + HEADROOM) + burst) as u64)
     }

@@ -182,7 +182,14 @@ impl Sobas {
     /// The estimate of the capacity has come: the rate of data, without headers.
     pub fn on_capacity(&mut self, now: Duration, rate: Rate) -> Option<Decision> {
         self.capacity = Some(rate);
-        if self.is_short() || !matches!(self.state, State::Probing | State::StartOpen) {
+        self.start_with_estimate(now)
+    }
+
+    /// What the capacity allows, once a round trip is known, too.
+    fn start_with_estimate(&mut self, now: Duration) -> Option<Decision> {
+        let rate = self.capacity?;
+        let can_start = matches!(self.state, State::Probing | State::StartOpen);
+        if self.is_short() || self.rtt_min().is_zero() || !can_start {
             return None;
         }
         self.target = Some(scaled(rate, START_SHARE));
@@ -198,6 +205,9 @@ impl Sobas {
             return (!has_stood_aside).then(|| self.disable(seen.now, Reason::ShortPath));
         }
         if self.state == State::Probing {
+            if let Some(decision) = self.start_with_estimate(seen.now) {
+                return Some(decision);
+            }
             let waits = seen.now < self.config.probe_time;
             return (!waits).then(|| self.start_without_estimate(seen.now));
         }
@@ -355,7 +365,11 @@ impl Sobas {
         }
         self.drains += 1;
         let target = self.target.unwrap_or(window.rate);
-        let from = *self.drained_from.get_or_insert(target);
+        if self.history.steady_rate() < scaled(target, DROP_SHARE) {
+            // Somebody has come: that was no reduction of ours.
+            self.drained_from = None;
+        }
+        let from = *self.drained_from.get_or_insert(target.min(self.history.steady_rate()));
         let in_vain = self.drains > DRAINS_MAX || target < scaled(from, DRAINED_SHARE);
         if in_vain || self.has_small_share(window.rate) {
             return Some(self.disable(window.at, Reason::CongestedQueue(window.standing)));

@@ -34,7 +34,7 @@ impl Script {
     /// The same, with 1 Gbit/s of capacity known and 947 Mbit/s coming.
     fn held() -> Self {
         let mut script = Self::new();
-        script.last = script.sobas.on_capacity(Duration::ZERO, mbit(965.0));
+        script.last = script.told(mbit(965.0));
         script.run(100, 947.0);
         script
     }
@@ -49,6 +49,12 @@ impl Script {
         }
         self.last = all.last().copied().or(self.last);
         all
+    }
+
+    /// The trains tell, when a round trip is known.
+    fn told(&mut self, capacity: Rate) -> Option<Decision> {
+        self.run(1, 0.0);
+        self.sobas.on_capacity(self.seen.now, capacity)
     }
 
     fn state(&self) -> State {
@@ -70,6 +76,20 @@ fn the_start_is_held_below_the_capacity_and_the_window_is_rate_times_round_trip(
 }
 
 #[test]
+fn a_capacity_that_is_known_before_the_round_trip_waits_for_it() {
+    let mut script = Script::new();
+    script.seen.rtt = None;
+    script.run(1, 0.0);
+    assert_eq!(script.sobas.on_capacity(10 * MS, mbit(965.0)), None);
+    script.seen.rtt = Some(20 * MS);
+    let decision = script.run(1, 0.0)[0];
+    assert_eq!((decision.state, decision.reason), {
+        (State::StartBounded, Reason::CapacityKnown(mbit(965.0)))
+    });
+    assert!(decision.window > Bytes::mib(2), "{decision:?}");
+}
+
+#[test]
 fn without_an_estimate_nothing_is_held_at_first() {
     let mut script = Script::new();
     let decisions = script.run(31, 100.0);
@@ -82,7 +102,7 @@ fn without_an_estimate_nothing_is_held_at_first() {
 #[test]
 fn an_even_rate_that_we_hold_grows_until_no_more_comes() {
     let mut script = Script::new();
-    script.sobas.on_capacity(Duration::ZERO, mbit(965.0));
+    script.told(mbit(965.0));
     let states: Vec<State> = script.run(60, 947.0).iter().map(|d| d.state).collect();
     assert_eq!(states, [State::Growing, State::Limited]);
 }
@@ -90,7 +110,7 @@ fn an_even_rate_that_we_hold_grows_until_no_more_comes() {
 #[test]
 fn what_the_user_wants_at_most_is_held_and_no_more_is_looked_for() {
     let mut script = Script::capped(Some(mbit(300.0)));
-    let decision = script.sobas.on_capacity(Duration::ZERO, mbit(965.0)).unwrap();
+    let decision = script.told(mbit(965.0)).unwrap();
     assert_eq!((decision.state, decision.pacing), (State::StartBounded, Some(mbit(300.0))));
     let decisions = script.run(3_000, 294.0);
     assert_eq!(decisions.len(), 1, "{decisions:?}");
@@ -121,7 +141,7 @@ fn a_rate_that_is_all_the_user_wants_is_no_full_path() {
 #[test]
 fn a_slow_disk_does_not_look_like_a_full_path() {
     let mut script = Script::new();
-    script.sobas.on_capacity(Duration::ZERO, mbit(965.0));
+    script.told(mbit(965.0));
     script.seen.holder = Holder::Source;
     // An even rate, then a drop: both of the source.
     assert_eq!(script.run(300, 200.0), []);
@@ -159,7 +179,7 @@ fn losses_without_a_queue_end_in_standing_aside_and_calm_ends_that() {
 #[test]
 fn whether_more_came_is_judged_over_a_tenth_of_a_second() {
     let mut script = Script::new();
-    script.sobas.on_capacity(Duration::ZERO, mbit(965.0));
+    script.told(mbit(965.0));
     while script.state() != State::Growing {
         script.run(1, 947.0);
     }
@@ -283,6 +303,6 @@ fn an_earlier_transfer_tells_where_to_begin_if_no_train_does_and_the_path_is_the
     assert_eq!(state(19 * MS), (State::StartBounded, Some(882)));
     assert_eq!(state(40 * MS), (State::StartOpen, None), "another path");
     let mut script = Script::with(None, Some(Remembered { rate, rtt: 20 * MS }));
-    let told = script.sobas.on_capacity(20 * MS, mbit(500.0)).unwrap();
+    let told = script.told(mbit(500.0)).unwrap();
     assert_eq!(told.reason, Reason::CapacityKnown(mbit(500.0)), "trains know better");
 }

@@ -6,6 +6,7 @@ mod linux;
 mod matrix;
 mod nothing_hangs;
 mod sobas;
+mod sobas_matrix;
 mod steered;
 mod together;
 

@@ -9,32 +9,32 @@ use bankfull_sim::{Cross, FlowConfig, Loss, PathConfig, World};
 use std::time::Duration;
 
 /// A condition under which a transfer is compared with an untouched one.
-struct Case {
-    path: PathConfig,
-    setting: Setting,
-    time: Duration,
+pub(crate) struct Case {
+    pub(crate) path: PathConfig,
+    pub(crate) setting: Setting,
+    pub(crate) time: Duration,
     /// Others' TCP flows: how many, and their receive window.
-    others: Option<(u32, Option<u64>)>,
+    pub(crate) others: Option<(u32, Option<u64>)>,
     /// Another flow comes and goes: its rate, from when to when.
     guest: Option<(f64, Duration, Duration)>,
-    seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// How a transfer went.
 #[derive(Debug, Default)]
-struct Went {
+pub(crate) struct Went {
     /// Share of the line's data.
-    share: f64,
+    pub(crate) share: f64,
     early: u64,
-    late: u64,
-    queue_ms: f64,
-    trace: String,
+    pub(crate) late: u64,
+    pub(crate) queue_ms: f64,
+    pub(crate) trace: String,
     /// Mbit/s in each second.
     seconds: Vec<f64>,
 }
 
 impl Case {
-    fn new(rate: f64, rtt: u32, buffer_share: f64) -> Self {
+    pub(crate) fn new(rate: f64, rtt: u32, buffer_share: f64) -> Self {
         let bdp = rate * 1e6 / 8.0 * f64::from(rtt) / 1e3;
         let path = PathConfig::new(mbit(rate), MS * rtt, Bytes((bdp * buffer_share) as u64));
         let time = SEC * 15;
@@ -120,7 +120,7 @@ impl Case {
         self.came(&world, &flows, self.time)
     }
 
-    fn compared(&self) -> (Went, Went) {
+    pub(crate) fn compared(&self) -> (Went, Went) {
         (self.steered(), self.untouched())
     }
 }
@@ -137,7 +137,7 @@ fn row(name: &str, steered: &Went, untouched: &Went) -> String {
 const HEAD: &str = "path                                   SOBAS  bare  early   late  queue\n";
 
 #[expect(clippy::disallowed_methods, reason = "a test does more when asked to")]
-fn wants(what: &str) -> bool {
+pub(crate) fn wants(what: &str) -> bool {
     std::env::var(format!("BANKFULL_SIM_{what}")).is_ok()
 }
 
@@ -146,7 +146,7 @@ fn wants(what: &str) -> bool {
 /// `-- --nocapture` it shows the decisions instead.
 #[expect(clippy::disallowed_methods, reason = "a test writes its own table when asked to")]
 #[expect(clippy::print_stdout, reason = "and shows it")]
-fn same_as_committed(found: &str, committed: &str, file: &str) {
+pub(crate) fn same_as_committed(found: &str, committed: &str, file: &str) {
     if wants("TRACE") {
         print!("{found}");
         return;
