@@ -5,6 +5,7 @@
 //! without any queueing discipline: TCP then paces itself.
 
 use crate::units::{Bytes, Rate};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Data in a full segment of 1500 bytes: 20 are IP's, 20 TCP's, 12 its time stamps (RFC 7323).
@@ -65,6 +66,34 @@ impl Turns {
     }
 }
 
+/// Which connections carry data, and so share a window: one that holds a whole file back while
+/// others idle has all of it.
+#[derive(Debug, Clone, Default)]
+pub struct Active {
+    /// What each has received, and when that grew last.
+    came: BTreeMap<u32, (u64, Option<Duration>)>,
+}
+
+impl Active {
+    /// Takes what each connection that there is has received. What came before it was seen first is
+    /// its handshake.
+    pub fn look(&mut self, now: Duration, received: &[(u32, u64)]) {
+        let grown = |&(number, received): &(u32, u64)| {
+            let before = self.came.get(&number).copied().unwrap_or((received, None));
+            let at = if received > before.0 { Some(now) } else { before.1 };
+            (number, (received, at))
+        };
+        self.came = received.iter().map(grown).collect();
+    }
+
+    /// How many have received data since a moment; all of them where none has.
+    #[must_use]
+    pub fn count(&self, since: Duration) -> u32 {
+        let active = self.came.values().filter(|(_, at)| at.is_some_and(|at| at >= since)).count();
+        if active > 0 { active as u32 } else { self.came.len() as u32 }
+    }
+}
+
 /// The data that a line of this rate carries in full segments.
 #[must_use]
 pub fn data_rate(line: Rate) -> Rate {
@@ -117,6 +146,21 @@ mod tests {
         assert_eq!(share(rate, 0), rate);
         assert_eq!(share_window(Bytes(1_000_000), 4), Bytes(250_000));
         assert_eq!(share_window(Bytes(4_000), 16), Bytes(2_896));
+    }
+
+    #[test]
+    fn connections_on_which_nothing_comes_have_no_part_in_the_window() {
+        let ms = Duration::from_millis;
+        let mut active = Active::default();
+        active.look(ms(10), &[(0, 900), (1, 900), (2, 900)]);
+        assert_eq!(active.count(ms(0)), 3, "their handshakes are no data");
+        active.look(ms(20), &[(0, 900), (1, 5_000), (2, 900)]);
+        assert_eq!(active.count(ms(0)), 1);
+        active.look(ms(30), &[(0, 5_000), (1, 9_000), (2, 900)]);
+        assert_eq!((active.count(ms(0)), active.count(ms(30))), (2, 2));
+        active.look(ms(90), &[(0, 5_000), (1, 9_900)]);
+        assert_eq!(active.count(ms(60)), 1, "nothing more came on the first, the last is gone");
+        assert_eq!(active.count(ms(95)), 2, "all of them when all are silent");
     }
 
     #[test]
