@@ -63,6 +63,10 @@ const STEP_SHARE: f64 = 0.4;
 const RATE_TIME: Duration = Duration::from_millis(100);
 const RATE_ERROR: f64 = 0.01;
 
+/// So many round trips more has to come within. (ours: CUBIC grows by a percent in ten, where it
+/// has lost something before)
+const GROWTH_ROUND_TRIPS: u32 = 10;
+
 /// What is held is at most this multiple of what comes. (ours: acknowledgements in bunches cost
 /// about a percent)
 const HELD_OVER: f64 = 1.015;
@@ -411,7 +415,9 @@ impl Sobas {
             self.drained_from = None;
             return Some(self.step(window, Reason::RateRose(rate)));
         }
-        Some(self.limit(self.held.max(rate), at, Reason::NothingToGain(rate)))
+        // A full path would have a queue by now, or soon: TCP may only grow slowly.
+        let waits = at < self.settled_at + self.rtt_min() * GROWTH_ROUND_TRIPS;
+        (!waits).then(|| self.limit(self.held.max(rate), at, Reason::NothingToGain(rate)))
     }
 
     /// Nothing is held but the pace, until the path is full or turns out to be congested.

@@ -32,6 +32,7 @@ pub(crate) struct Steered {
     /// What is granted in all, as far as the kernel's tuning has come.
     held: Option<Decision>,
     received: VecDeque<(Duration, u64)>,
+    tuned: u64,
 }
 
 /// How a transfer is steered.
@@ -81,6 +82,7 @@ impl Steered {
             next: Duration::ZERO,
             held: None,
             received: VecDeque::new(),
+            tuned: 0,
         }
     }
 
@@ -144,8 +146,8 @@ impl Steered {
         }
     }
 
-    /// How far the kernel opens the window by itself: in slow start to four times what came in a
-    /// round trip (tcp_rcv_space_adjust, net/ipv4/tcp_input.c).
+    /// How far the kernel has opened the window by itself: in slow start to four times what came in
+    /// a round trip, and never less than before (tcp_rcv_space_adjust, net/ipv4/tcp_input.c).
     fn tuned(&mut self, world: &World) -> u64 {
         let (now, all) = (world.now(), self.delivered(world).0);
         self.received.push_back((now, all));
@@ -153,7 +155,8 @@ impl Steered {
         while self.received.len() > 1 && self.received[1].0 <= from {
             self.received.pop_front();
         }
-        4 * (all - self.received[0].1)
+        self.tuned = self.tuned.max(4 * (all - self.received[0].1));
+        self.tuned
     }
 
     /// Data delivered so far.
