@@ -22,11 +22,17 @@ mod token;
 use crate::exit::Exit;
 use crate::flags::{Cli, Command};
 use clap::Parser;
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match Cli::try_parse() {
-        Ok(cli) => run(cli.command).into(),
+        Ok(cli) => {
+            let exit = run(cli.command);
+            let _ = std::io::stdout().flush();
+            // Connections may still be about to be made, for a copy that has ended.
+            bankfull::exit_now(exit as u8)
+        }
         Err(error) => {
             // A reader that closed the pipe has seen enough of the help.
             let _ = error.print();

@@ -49,6 +49,10 @@ mod tree;
 mod tune;
 mod tunnel;
 
+/// For programs: connections may still be about to be made for a transfer that has ended, and what
+/// the TLS library clears at a process's ordinary end would have their threads abort it.
+pub use bankfull_sys::exit_now;
+
 pub use agent::run_agent;
 pub use bankfull_control::{Bytes, Rate, StageTimes, UnitError};
 pub use cancel::Cancel;

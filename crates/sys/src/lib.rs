@@ -32,7 +32,7 @@ pub use file::{
     set_mode, set_mtime, sync_all, sync_data, try_lock,
 };
 pub use host::{
-    PIPE_BYTES, boot_id, effective_uid, host_name, max_rss_bytes, process_cpu_time,
+    PIPE_BYTES, boot_id, effective_uid, exit_now, host_name, max_rss_bytes, process_cpu_time,
     raise_open_file_limit, random, thread_cpu_time, umask, wait_readable, wait_writable,
 };
 pub use socket::{
