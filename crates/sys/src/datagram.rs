@@ -138,6 +138,14 @@ mod tests {
         let (a, b) = pair();
         note_arrivals(&b).unwrap();
         let since_1970 = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        // The kernel begins to note them a moment after it was asked to.
+        let is_noted = || {
+            a.send(b"none").unwrap();
+            thread::sleep(Duration::from_millis(5));
+            let read = since_1970();
+            receive_datagram(&b, &mut [0; 100]).unwrap().at.is_some_and(|at| at < read)
+        };
+        assert!((0..2_000).any(|_| is_noted()));
         let before = since_1970();
         a.send(b"one").unwrap();
         thread::sleep(Duration::from_millis(30));
