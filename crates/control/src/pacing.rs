@@ -25,6 +25,10 @@ const BURSTS_PER_SEC: u64 = 1024;
 /// It has two segments at least (tcp_min_tso_segs, ip-sysctl.rst).
 const BURST_SEGMENTS_MIN: u64 = 2;
 
+/// How long a burst is to take on the line of all connections. [measured, docs/algorithms/sobas.md:
+/// a tenth of TCP's own; shorter ones cost more system calls and gain nothing]
+const BURST_TIME: Duration = Duration::from_micros(120);
+
 /// What has not been sent in time may be made up for as long as this. (ours: what a thread that
 /// sleeps comes late, and a look at the connections)
 const SLACK: Duration = Duration::from_millis(10);
@@ -108,6 +112,19 @@ pub fn burst(rate: Rate) -> Bytes {
     wanted.clamp(Bytes(BURST_SEGMENTS_MIN * SEGMENT_DATA.0), BURST_MAX)
 }
 
+/// The most that one of `count` connections is to send at once while all are held at a rate, in
+/// whole segments; `None` where TCP would send no more anyhow.
+///
+/// TCP's own bursts take 1 ms on the line together, which is all that a queue of a tenth of 10 ms
+/// holds.
+#[must_use]
+pub fn burst_limit(rate: Rate, count: u32, segment: Bytes) -> Option<Bytes> {
+    let wanted = rate.bytes_per_sec() as f64 * BURST_TIME.as_secs_f64();
+    let segments = (wanted / segment.0.max(1) as f64) as u64;
+    let limit = Bytes(segments.max(1) * segment.0);
+    (limit < burst(share(rate, count))).then_some(limit)
+}
+
 /// The share of each of `count` connections; all of it where there is none.
 #[must_use]
 pub fn share(rate: Rate, count: u32) -> Rate {
@@ -161,6 +178,18 @@ mod tests {
         active.look(ms(90), &[(0, 5_000), (1, 9_900)]);
         assert_eq!(active.count(ms(60)), 1, "nothing more came on the first, the last is gone");
         assert_eq!(active.count(ms(95)), 2, "all of them when all are silent");
+    }
+
+    #[test]
+    fn bursts_are_limited_in_whole_segments_where_those_of_tcp_are_longer() {
+        let of = |mbit, count| {
+            let rate = Rate::from_bits_per_sec(f64::from(mbit) * 1e6);
+            burst_limit(rate, count, SEGMENT_DATA).map(|limit| limit.0 / SEGMENT_DATA.0)
+        };
+        assert_eq!([of(10, 1), of(100, 1), of(100, 16)], [Some(1); 3]);
+        assert_eq!([of(1000, 1), of(1000, 4)], [Some(10); 2]);
+        assert_eq!(of(1000, 16), None, "the kernel's have 5 segments");
+        assert_eq!([of(5000, 1), of(10_000, 4)], [None; 2], "they are no longer than 64 KiB");
     }
 
     #[test]

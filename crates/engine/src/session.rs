@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::net::control::lock;
-use crate::net::stream::{DataStream, Socket};
+use crate::net::stream::{BurstLimit, DataStream, Socket};
 use crate::overrides::Overrides;
 use crate::throttle::Throttle;
 use crate::tune::Steered;
@@ -37,6 +37,8 @@ pub(crate) struct Session {
     planned: u32,
     /// What holds the data connections on the sending side.
     throttle: Option<Arc<Throttle>>,
+    /// The longest burst of a data connection on the sending side.
+    pub(crate) burst_limit: Arc<BurstLimit>,
     /// What an earlier copy saw of the path.
     pub(crate) remembered: Option<Remembered>,
 }
@@ -104,6 +106,7 @@ impl Session {
     /// Readies a connection to send as the user wants it. False when the session ends instead.
     pub(crate) fn ready_to_send(&self, stream: &mut DataStream) -> bool {
         stream.set_throttle(self.throttle());
+        stream.set_burst_limit(Arc::clone(&self.burst_limit));
         let ready = self.overrides.ready_sender(stream.socket());
         ready.map_err(|failure| self.fail(failure.into())).is_ok()
     }

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use libc::tcp_info as RawInfo;
-use rustix::net::{RecvFlags, recv, sockopt};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg, sockopt};
 
 /// What TCP says about a connection. An absent value is one that this kernel does not report or
 /// has not measured yet.
@@ -29,6 +29,8 @@ pub struct TcpInfo {
     pub bytes_sent: Option<u64>,
     /// Payload bytes sent again.
     pub bytes_retrans: Option<u64>,
+    /// Segments received that carried data.
+    pub data_segs_in: Option<u32>,
     /// Congestion window, in segments.
     pub snd_cwnd: u32,
     /// Segment size when sending, in bytes.
@@ -107,6 +109,7 @@ impl TcpInfo {
             bytes_received: reported!(raw, len, tcpi_bytes_received),
             bytes_sent: reported!(raw, len, tcpi_bytes_sent),
             bytes_retrans: reported!(raw, len, tcpi_bytes_retrans),
+            data_segs_in: reported!(raw, len, tcpi_data_segs_in),
             snd_cwnd: raw.tcpi_snd_cwnd,
             snd_mss: raw.tcpi_snd_mss,
             delivery_rate_bytes_per_sec: reported!(raw, len, tcpi_delivery_rate)
@@ -215,6 +218,17 @@ pub fn set_pacing(s: impl AsFd, bytes_per_sec: Option<u64>) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// Sends bytes that TCP neither joins with those before nor with those after, and so hands down in
+/// one super-packet at most: `MSG_EOR`. Returns how many were taken.
+///
+/// # Errors
+///
+/// As writing: `BrokenPipe` or `ConnectionReset` if the connection is gone.
+pub fn send_apart(s: impl AsFd, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
+    let mut nothing = SendAncillaryBuffer::default();
+    Ok(sendmsg(s, parts, &mut nothing, SendFlags::EOR | SendFlags::NOSIGNAL)?)
 }
 
 /// Bytes that have come on a socket and were not read.

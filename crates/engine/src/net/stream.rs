@@ -6,6 +6,7 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::throttle::Throttle;
+use bankfull_control::Bytes;
 use bankfull_proto::wire::attach::{self, Attach, REPLY_BYTES, REQUEST_BYTES};
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, Tagger};
 use bankfull_sys::TcpInfo;
@@ -17,6 +18,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Raw bytes read from a socket at once when they must be decrypted: a few full records, and small
@@ -129,6 +131,51 @@ impl Write for Socket {
     }
 }
 
+/// The most that TCP is to send at once, of every connection of a session; zero: no limit.
+#[derive(Debug, Default)]
+pub(crate) struct BurstLimit(AtomicUsize);
+
+impl BurstLimit {
+    pub(crate) fn set(&self, limit: Option<Bytes>) {
+        self.0.store(limit.map_or(0, |bytes| bytes.0 as usize), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Option<usize> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|&bytes| bytes > 0)
+    }
+}
+
+/// Hands a TCP connection its bytes in bursts of a limited length.
+struct Bursts<'a> {
+    socket: &'a mut Socket,
+    limit: Option<usize>,
+}
+
+impl Write for Bursts<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let (Some(limit), Socket::Tcp(tcp)) = (self.limit, &*self.socket) else {
+            return self.socket.write_vectored(parts);
+        };
+        let mut left = limit;
+        let first = |part| {
+            let part: &[u8] = part;
+            let taken = &part[..part.len().min(left)];
+            left -= taken.len();
+            IoSlice::new(taken)
+        };
+        let burst: Vec<_> = parts.iter().map(|part| &**part).map(first).collect();
+        bankfull_sys::send_apart(tcp, &burst)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Round trip of a connection, as the kernel measured it last.
 pub(crate) fn rtt_of(socket: &TcpStream) -> Option<Duration> {
     bankfull_sys::tcp_info(socket).ok().map(|i| i.rtt).filter(|rtt| !rtt.is_zero())
@@ -159,6 +206,8 @@ pub(crate) struct DataStream {
     crypto_time: Duration,
     /// What this side has to wait for before it sends.
     throttle: Option<Arc<Throttle>>,
+    /// The most that TCP is to send at once.
+    burst: Arc<BurstLimit>,
     /// Bytes that were sent and not waited for: headers, tags, and what TLS adds.
     unpaid: usize,
     /// Given back when the connection is gone.
@@ -186,6 +235,7 @@ impl DataStream {
             wire_bytes: 0,
             crypto_time: Duration::ZERO,
             throttle: None,
+            burst: Arc::default(),
             unpaid: 0,
             seat: None,
         }
@@ -242,6 +292,17 @@ impl DataStream {
         self.throttle = throttle;
     }
 
+    /// Keeps to a limit of bursts from now on.
+    pub(crate) fn set_burst_limit(&mut self, limit: Arc<BurstLimit>) {
+        self.burst = limit;
+    }
+
+    /// Whether bytes of a file may go straight to the socket: not where they are encrypted, nor
+    /// where they are to go in short bursts.
+    pub(crate) fn can_send_file(&self) -> bool {
+        !self.is_encrypted() && self.burst.get().is_none()
+    }
+
     /// Whether bytes are encrypted by this stream.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.tls.is_some()
@@ -296,6 +357,7 @@ impl DataStream {
 
     fn send_now(&mut self, payload: &[u8]) -> io::Result<()> {
         let held = std::mem::take(&mut self.held);
+        let mut output = Bursts { socket: &mut self.socket, limit: self.burst.get() };
         match &mut self.tls {
             Some(tls) => {
                 let started = Instant::now();
@@ -303,11 +365,11 @@ impl DataStream {
                 tls.writer().write_all(payload)?;
                 self.crypto_time += started.elapsed();
                 while tls.wants_write() {
-                    self.wire_bytes += tls.write_tls(&mut self.socket)? as u64;
+                    self.wire_bytes += tls.write_tls(&mut output)? as u64;
                 }
             }
             None => {
-                write_both(&mut self.socket, &held, payload)?;
+                write_both(&mut output, &held, payload)?;
                 self.wire_bytes += (held.len() + payload.len()) as u64;
             }
         }
@@ -440,17 +502,17 @@ fn retry_interrupted(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<
     }
 }
 
-fn write_both(socket: &mut Socket, first: &[u8], second: &[u8]) -> io::Result<()> {
+fn write_both(output: &mut impl Write, first: &[u8], second: &[u8]) -> io::Result<()> {
     let total = first.len() + second.len();
     let mut done = 0;
     while done < first.len() {
         let parts = [IoSlice::new(&first[done..]), IoSlice::new(second)];
-        done += retry_interrupted(|| socket.write_vectored(&parts))?;
+        done += retry_interrupted(|| output.write_vectored(&parts))?;
         if done == 0 && total > 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
     }
-    socket.write_all(&second[done - first.len()..])
+    output.write_all(&second[done - first.len()..])
 }
 
 /// A connection that asked to join a session and was not answered yet.
@@ -512,6 +574,29 @@ mod tests {
             }
             assert!(matches!(b.next().unwrap(), Taken::End));
         });
+    }
+
+    #[test]
+    fn bytes_that_go_in_short_bursts_arrive_as_they_are() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        near.set_nodelay(true).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let mut stream = DataStream::new(Socket::Tcp(near), None);
+        let limit = Arc::new(BurstLimit::default());
+        limit.set(Some(Bytes(1000)));
+        stream.set_burst_limit(Arc::clone(&limit));
+        assert!(!stream.can_send_file());
+        let payload: Vec<u8> = (0..10_300_u32).map(|n| n as u8).collect();
+        let header = stream.begin(&Header::Filler { len: payload.len() as u32 });
+        stream.send(&payload).unwrap();
+        let mut got = vec![0; header.len() + payload.len()];
+        far.read_exact(&mut got).unwrap();
+        assert!(got[..header.len()] == header && got[header.len()..] == payload);
+        let came = bankfull_sys::tcp_info(&far).unwrap().data_segs_in.unwrap();
+        assert!(came >= 11, "in {came} segments");
+        limit.set(None);
+        assert!(stream.can_send_file());
     }
 
     #[test]

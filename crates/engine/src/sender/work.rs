@@ -137,7 +137,7 @@ impl<'s, 'a> Worker<'s, 'a> {
         }
         hasher.update(piece);
         self.meter.mark(Stage::Compute);
-        if !self.stream.is_encrypted() {
+        if self.stream.can_send_file() {
             let sent = self.stream.send_file(opened, offset, len)?;
             if sent < len {
                 self.stream.send(&vec![0; len - sent])?;

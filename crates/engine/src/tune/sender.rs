@@ -8,7 +8,7 @@ use crate::net::control::{Outbox, lock};
 use crate::net::stream::Socket;
 use crate::session::Session;
 use bankfull_control::sobas::capacity::{TRAIN_PACKETS, TRAINS};
-use bankfull_control::{Looks, Rate, StageTimes};
+use bankfull_control::{Bytes, Looks, Rate, StageTimes, pacing};
 use bankfull_proto::wire::control::{Course, Message, Sight, stage_nanos, stage_times};
 use bankfull_proto::wire::probe::TRAIN_BYTES;
 use std::time::{Duration, Instant};
@@ -118,6 +118,7 @@ impl<'a> Pacer<'a> {
         }
         let mut busy = Vec::new();
         let (mut rtt, mut rtt_min): (Option<Duration>, Option<Duration>) = (None, None);
+        let mut segment = u32::MAX;
         let least = |a: Option<Duration>, b| Some(a.map_or(b, |a: Duration| a.min(b)));
         let (mut carried, mut window) = (self.session.left_behind(), None);
         self.session.each_stream(|number, socket| {
@@ -128,6 +129,7 @@ impl<'a> Pacer<'a> {
                 busy.push(number);
             }
             carried.add(&info);
+            segment = segment.min(info.snd_mss);
             if let Some(granted) = info.snd_wnd {
                 *window.get_or_insert(0) += u64::from(granted);
             }
@@ -137,6 +139,7 @@ impl<'a> Pacer<'a> {
             }
         });
         self.pace(&busy, rtt_min);
+        self.limit_bursts(busy.len() as u32, segment);
         let sight = Sight {
             retransmits: carried.retransmits,
             looks: self.looks.count,
@@ -207,5 +210,11 @@ impl<'a> Pacer<'a> {
                 let _ = bankfull_sys::set_pacing(tcp, Some(share));
             }
         });
+    }
+    /// At a rate that is held, no connection sends more at once than a shallow queue takes.
+    fn limit_bursts(&self, busy: u32, segment: u32) {
+        let held = self.wanted.map(Rate::from_bytes_per_sec);
+        let limit = held.and_then(|rate| pacing::burst_limit(rate, busy, Bytes(segment.into())));
+        self.session.burst_limit.set(limit);
     }
 }

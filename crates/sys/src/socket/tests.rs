@@ -67,6 +67,28 @@ fn both_ends_account_for_every_byte_that_crossed() {
 }
 
 #[test]
+fn bytes_sent_apart_are_not_joined_even_where_they_wait() {
+    let arrived = |send: fn(&TcpStream)| {
+        let (near, mut far) = connected();
+        // Held back until it is over, as where the window is closed.
+        sockopt::set_tcp_cork(&near, true).unwrap();
+        (0..10).for_each(|_| send(&near));
+        sockopt::set_tcp_cork(&near, false).unwrap();
+        far.read_exact(&mut [0; 1000]).unwrap();
+        tcp_info(&far).unwrap().data_segs_in.unwrap()
+    };
+    let apart = arrived(|near| {
+        let parts = [io::IoSlice::new(&[5; 50]), io::IoSlice::new(&[5; 50])];
+        assert_eq!(send_apart(near, &parts).unwrap(), 100);
+    });
+    let joined = arrived(|mut near| near.write_all(&[5; 100]).unwrap());
+    assert_eq!((apart, joined), (10, 1));
+    let (near, far) = connected();
+    drop(far);
+    wait_until("closed", || send_apart(&near, &[io::IoSlice::new(&[5; 50])]).is_err());
+}
+
+#[test]
 fn a_used_connection_has_plausible_measurements() {
     let (mut near, mut far) = connected();
     transfer(&mut near, &mut far, 8 << 20);
