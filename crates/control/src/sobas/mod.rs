@@ -327,7 +327,8 @@ impl Sobas {
             let reason = Reason::CongestedLoss;
             return stands_aside.then(|| self.disable(window.at, reason));
         }
-        if window.standing > self.queue_allowed() {
+        // Where a host is what holds it up, no queue grows: it is the host that answers late.
+        if window.standing > self.queue_allowed() && window.holder == Holder::Path {
             return self.judge_queue(window);
         }
         self.drains = 0;
@@ -401,11 +402,9 @@ impl Sobas {
         if window.retransmits > 0 {
             return Some(self.limit(rate, at, Reason::LostWithoutQueue));
         }
-        if window.standing > self.queue_allowed() {
+        let is_ours = window.holder == Holder::Path;
+        if is_ours && window.standing > self.queue_allowed() {
             return Some(self.limit(rate, at, Reason::QueueGrew(rate, window.standing)));
-        }
-        if window.holder != Holder::Path {
-            return Some(self.limit(rate, at, Reason::HeldBy(window.holder)));
         }
         if at < self.settled_at + RATE_TIME {
             return None;
@@ -416,8 +415,11 @@ impl Sobas {
             return Some(self.step(window, Reason::RateRose(rate)));
         }
         // A full path would have a queue by now, or soon: TCP may only grow slowly.
-        let waits = at < self.settled_at + self.rtt_min() * GROWTH_ROUND_TRIPS;
-        (!waits).then(|| self.limit(self.held.max(rate), at, Reason::NothingToGain(rate)))
+        if at < self.settled_at + self.rtt_min() * GROWTH_ROUND_TRIPS {
+            return None;
+        }
+        let why = if is_ours { Reason::NothingToGain(rate) } else { Reason::HeldBy(window.holder) };
+        Some(self.limit(self.held.max(rate), at, why))
     }
 
     /// Nothing is held but the pace, until the path is full or turns out to be congested.
@@ -483,8 +485,10 @@ impl Sobas {
     /// Holds the path at a rate.
     fn limit(&mut self, rate: Rate, now: Duration, reason: Reason) -> Decision {
         let looked = matches!(self.state, State::Growing | State::Reprobing);
-        // A rate that fell meanwhile is TCP's, which repairs a loss, and not the path's.
-        let is_full = looked && self.rate_now() >= scaled(self.before, 1.0 - RATE_ERROR);
+        // A rate that fell meanwhile is TCP's, which repairs a loss, or a host's, and not the path's.
+        let is_full = looked
+            && !matches!(reason, Reason::HeldBy(_))
+            && self.rate_now() >= scaled(self.before, 1.0 - RATE_ERROR);
         let soon = (self.rtt_min() * LOOK_FIRST_ROUND_TRIPS).min(LOOK_EVERY);
         // A queue that is drained now is what the last look has left.
         let was_full = self.full_at.is_some_and(|at| now.saturating_sub(at) < soon);

@@ -233,6 +233,26 @@ fn a_loss_lowers_what_is_held_only_where_all_of_that_comes() {
 }
 
 #[test]
+fn a_receiver_that_reads_late_makes_no_queue_and_is_tried_again_soon() {
+    let mut script = Script::held();
+    let before = script.last.unwrap();
+    script.seen.holder = Holder::Receiver;
+    script.seen.rtt = Some(22 * MS);
+    assert_eq!(script.run(20, 947.0), [], "its lateness is no queue");
+    // More is looked for all the same: it may come.
+    script.seen.rtt = Some(20 * MS);
+    let looks = script.run(1000, 947.0);
+    let held = looks.iter().find(|d| d.reason == Reason::HeldBy(Holder::Receiver)).unwrap();
+    let again = looks.iter().find(|d| d.at > held.at).unwrap();
+    assert_eq!((again.state, again.reason), (State::Reprobing, Reason::TimeToLook));
+    assert!(again.at - held.at < SECOND, "{looks:?}");
+    let rising = looks.last().unwrap().pacing.unwrap();
+    assert!(rising >= before.pacing.unwrap(), "{looks:?}");
+    let steps = script.run(100, 1100.0);
+    assert!(steps.iter().any(|d| matches!(d.reason, Reason::RateRose(_))), "{steps:?}");
+}
+
+#[test]
 fn a_path_that_is_cut_keeps_its_limit() {
     let mut script = Script::held();
     let before = script.last;
