@@ -2,8 +2,9 @@
 //!
 //! What lives here: the unit types ([`Bytes`], [`Rate`]), the stage meter that names what limited a
 //! transfer ([`StageMeter`], [`limited_by`]) and who holds it up right now ([`holder()`]), how many
-//! connections one begins with ([`streams_for`]), shares of a rate ([`pacing`]), and the controller
-//! of window and pacing ([`sobas`]). Those of streams, incast and receive buffers join them.
+//! connections one begins with ([`streams_for`]), what each has of a rate ([`Shares`]), how it is
+//! sent ([`pacing`]), and the controller of window and pacing ([`sobas`]). Those of streams, incast
+//! and receive buffers join them.
 //!
 //! What never lives here: a clock, input or output, a thread, a third-party crate. Time is an
 //! argument; the lint table in this crate's `clippy.toml` refuses the rest.
@@ -11,11 +12,13 @@
 mod holder;
 mod meter;
 pub mod pacing;
+mod shares;
 pub mod sobas;
 mod streams;
 mod units;
 
 pub use holder::{Holder, Looks, holder};
 pub use meter::{Limit, Stage, StageMeter, StageTimes, limited_by};
+pub use shares::Shares;
 pub use streams::streams_for;
 pub use units::{Bytes, Rate, UnitError};

@@ -5,7 +5,6 @@
 //! without any queueing discipline: TCP then paces itself.
 
 use crate::units::{Bytes, Rate};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Data in a full segment of 1500 bytes: 20 are IP's, 20 TCP's, 12 its time stamps (RFC 7323).
@@ -70,34 +69,6 @@ impl Turns {
     }
 }
 
-/// Which connections carry data, and so share a window: one that holds a whole file back while
-/// others idle has all of it.
-#[derive(Debug, Clone, Default)]
-pub struct Active {
-    /// What each has received, and when that grew last.
-    came: BTreeMap<u32, (u64, Option<Duration>)>,
-}
-
-impl Active {
-    /// Takes what each connection that there is has received. What came before it was seen first is
-    /// its handshake.
-    pub fn look(&mut self, now: Duration, received: &[(u32, u64)]) {
-        let grown = |&(number, received): &(u32, u64)| {
-            let before = self.came.get(&number).copied().unwrap_or((received, None));
-            let at = if received > before.0 { Some(now) } else { before.1 };
-            (number, (received, at))
-        };
-        self.came = received.iter().map(grown).collect();
-    }
-
-    /// How many have received data since a moment; all of them where none has.
-    #[must_use]
-    pub fn count(&self, since: Duration) -> u32 {
-        let active = self.came.values().filter(|(_, at)| at.is_some_and(|at| at >= since)).count();
-        if active > 0 { active as u32 } else { self.came.len() as u32 }
-    }
-}
-
 /// The data that a line of this rate carries in full segments.
 #[must_use]
 pub fn data_rate(line: Rate) -> Rate {
@@ -112,17 +83,17 @@ pub fn burst(rate: Rate) -> Bytes {
     wanted.clamp(Bytes(BURST_SEGMENTS_MIN * SEGMENT_DATA.0), BURST_MAX)
 }
 
-/// The most that one of `count` connections is to send at once while all are held at a rate, in
-/// whole segments; `None` where TCP would send no more anyhow.
+/// The most that a connection is to send at once while all are held at a rate, and none has more of
+/// it than `largest`, in whole segments; `None` where TCP would send no more anyhow.
 ///
 /// TCP's own bursts take 1 ms on the line together, which is all that a queue of a tenth of 10 ms
 /// holds.
 #[must_use]
-pub fn burst_limit(rate: Rate, count: u32, segment: Bytes) -> Option<Bytes> {
+pub fn burst_limit(rate: Rate, largest: Rate, segment: Bytes) -> Option<Bytes> {
     let wanted = rate.bytes_per_sec() as f64 * BURST_TIME.as_secs_f64();
     let segments = (wanted / segment.0.max(1) as f64) as u64;
     let limit = Bytes(segments.max(1) * segment.0);
-    (limit < burst(share(rate, count))).then_some(limit)
+    (limit < burst(largest)).then_some(limit)
 }
 
 /// The share of each of `count` connections; all of it where there is none.
@@ -166,25 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn connections_on_which_nothing_comes_have_no_part_in_the_window() {
-        let ms = Duration::from_millis;
-        let mut active = Active::default();
-        active.look(ms(10), &[(0, 900), (1, 900), (2, 900)]);
-        assert_eq!(active.count(ms(0)), 3, "their handshakes are no data");
-        active.look(ms(20), &[(0, 900), (1, 5_000), (2, 900)]);
-        assert_eq!(active.count(ms(0)), 1);
-        active.look(ms(30), &[(0, 5_000), (1, 9_000), (2, 900)]);
-        assert_eq!((active.count(ms(0)), active.count(ms(30))), (2, 2));
-        active.look(ms(90), &[(0, 5_000), (1, 9_900)]);
-        assert_eq!(active.count(ms(60)), 1, "nothing more came on the first, the last is gone");
-        assert_eq!(active.count(ms(95)), 2, "all of them when all are silent");
-    }
-
-    #[test]
     fn bursts_are_limited_in_whole_segments_where_those_of_tcp_are_longer() {
         let of = |mbit, count| {
             let rate = Rate::from_bits_per_sec(f64::from(mbit) * 1e6);
-            burst_limit(rate, count, SEGMENT_DATA).map(|limit| limit.0 / SEGMENT_DATA.0)
+            burst_limit(rate, share(rate, count), SEGMENT_DATA)
+                .map(|limit| limit.0 / SEGMENT_DATA.0)
         };
         assert_eq!([of(10, 1), of(100, 1), of(100, 16)], [Some(1); 3]);
         assert_eq!([of(1000, 1), of(1000, 4)], [Some(10); 2]);

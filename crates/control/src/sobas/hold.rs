@@ -2,7 +2,7 @@
 //! is held is taken.
 
 use super::measure::Window;
-use super::{FIRST_SEGMENTS, RATE_ERROR, RATE_TIME, Sobas, scaled};
+use super::{FIRST_SEGMENTS, FIRST_WINDOWS, RATE_ERROR, RATE_TIME, Sobas, scaled};
 use crate::holder::Holder;
 use crate::pacing;
 use crate::units::{Bytes, Rate};
@@ -45,10 +45,21 @@ impl Sobas {
         (Duration::from_nanos(1)..SHORT_PATH).contains(&self.rtt_min())
     }
 
+    /// What the connections send at first, at once.
+    fn first_windows(&self) -> Bytes {
+        Bytes(FIRST_SEGMENTS * pacing::SEGMENT_DATA.0 * u64::from(self.streams))
+    }
+
+    /// Whether a rate is of the first windows, whose queue and losses tell nothing of the path: with
+    /// capacity known, what comes after them is paced.
+    pub(super) fn is_first_windows(&self, rate: Rate) -> bool {
+        let in_flight = rate.bytes_per_sec() as f64 * self.rtt_min().as_secs_f64();
+        in_flight < FIRST_WINDOWS * self.first_windows().0 as f64
+    }
+
     /// No transfer is held below what its first windows bring.
     pub(super) fn rate_min(&self) -> Rate {
-        let first = FIRST_SEGMENTS * pacing::SEGMENT_DATA.0 * u64::from(self.streams);
-        Bytes(first).per(self.rtt_min().max(SHORT_PATH))
+        self.first_windows().per(self.rtt_min().max(SHORT_PATH))
     }
 
     /// Rate × round trip, with some room.

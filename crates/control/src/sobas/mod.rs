@@ -21,7 +21,6 @@ pub use measure::{Observation, Window};
 pub use reason::{Reason, State};
 
 use crate::holder::Holder;
-use crate::pacing;
 use crate::units::Rate;
 use history::{FLAT_WINDOWS, History};
 use measure::Measure;
@@ -271,7 +270,7 @@ impl Sobas {
         }
         // What came last tells best what the path carries.
         let rate = self.measure.rate_over(round_trip / 2).max(now);
-        if self.is_rate_max(rate) {
+        if self.is_first_windows(rate) || self.is_rate_max(rate) {
             return None;
         }
         let reason = Reason::QueueGrew(rate, queue);
@@ -305,9 +304,7 @@ impl Sobas {
     /// What is lost of the first, unpaced windows tells nothing of the path. (It may be all that a
     /// shallow buffer takes.)
     fn judge_early_loss(&mut self, window: &Window) -> Option<Decision> {
-        let in_flight = self.peak.bits_per_sec() as f64 / 8.0 * self.rtt_min().as_secs_f64();
-        let first = FIRST_SEGMENTS * pacing::SEGMENT_DATA.0 * u64::from(self.streams);
-        if in_flight < FIRST_WINDOWS * first as f64 {
+        if self.is_first_windows(self.peak) {
             return None;
         }
         let near = self.capacity.is_some_and(|c| self.peak > scaled(c, DROP_SHARE));

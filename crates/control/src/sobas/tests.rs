@@ -1,4 +1,5 @@
 use super::*;
+use crate::pacing;
 use crate::units::Bytes;
 
 const MS: Duration = Duration::from_millis(1);

@@ -27,6 +27,10 @@ use std::time::Duration;
 /// How often connections are looked at, and probes sent. [SOBAS, section IV.B: 10 ms]
 const LOOK: Duration = Duration::from_millis(10);
 
+/// Over so long, or two round trips, it is seen what each connection takes of its share. (ours:
+/// shorter pauses are TCP's)
+const SHARING_TIME: Duration = Duration::from_millis(100);
+
 /// How often a knock is repeated that was not answered, and how often in all. (ours: a round trip
 /// around the earth, three times)
 const KNOCK: (Duration, u32) = (Duration::from_millis(200), 4);

@@ -2,15 +2,14 @@
 //! the sender for a rate.
 
 use super::course::{Seen, Teller, post};
-use super::{Knocker, LOOK, Probing, hold_window};
+use super::{Knocker, LOOK, Probing, SHARING_TIME, hold_window};
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::probe::Arrived;
 use crate::session::Session;
-use bankfull_control::pacing::Active;
 use bankfull_control::sobas::capacity::{self, Arrival, Dispersion, TRAIN_PACKETS, TRAINS};
 use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
-use bankfull_control::{Bytes, Looks, Rate, StageTimes, holder, pacing};
+use bankfull_control::{Bytes, Looks, Rate, Shares, StageTimes, holder, pacing};
 use bankfull_proto::wire::control::{Message, Pace, Sight, stage_times};
 use bankfull_proto::wire::probe::Kind;
 use std::time::{Duration, Instant};
@@ -26,10 +25,6 @@ const PROBE_WAIT: Duration = Duration::from_millis(600);
 
 /// Longer round trips are a clock that was set. (ours)
 const RTT_MAX: Duration = Duration::from_secs(10);
-
-/// A connection on which nothing came for so long, or two round trips, has no share of the window.
-/// (ours: shorter pauses are TCP's)
-const ACTIVE_TIME: Duration = Duration::from_millis(100);
 
 /// Headers of IPv4 and UDP, which a train's packets have on the line beside their bytes.
 const DATAGRAM_HEADERS: u64 = 28;
@@ -47,9 +42,8 @@ pub(crate) struct Steering<'a> {
     echoes: u64,
     echo_max: u64,
     reads: Looks,
-    /// Which connections share the window, and how many these are.
-    active: Active,
-    sharing: u32,
+    /// What each connection has of the window.
+    shares: Shares,
     /// Round trips since the last report.
     rtts: Vec<Duration>,
     /// What the trains told.
@@ -110,8 +104,7 @@ impl<'a> Steering<'a> {
             echoes: 0,
             echo_max: 0,
             reads: Looks::default(),
-            active: Active::default(),
-            sharing: 0,
+            shares: Shares::default(),
             rtts: Vec::new(),
             capacity: None,
             held: None,
@@ -180,18 +173,19 @@ impl<'a> Steering<'a> {
     fn look(&mut self, now: Duration, rtt: Option<Duration>) -> Observation {
         let mut carried = self.session.left_behind();
         let count = self.session.stream_count();
-        let window = self.held.map(|held| pacing::share_window(held.window, self.sharing));
+        let (shares, held) = (&self.shares, self.held);
         let mut received = Vec::new();
         self.session.each_stream(|number, socket| {
             let Some(info) = socket.info() else { return };
             carried.add(&info);
             received.push((number, info.bytes_received.unwrap_or_default()));
+            let window = held.map(|held| shares.window(number, held.window));
             let most = window.unwrap_or(Bytes(info.rcv_space.into())).0 / 2;
             self.reads.add(socket.unread() > most);
         });
-        self.active.look(now, &received);
-        let since = now.saturating_sub(ACTIVE_TIME.max(self.sobas.rtt_min() * 2));
-        self.sharing = self.active.count(since);
+        let stretch = SHARING_TIME.max(self.sobas.rtt_min() * 2);
+        let rate = self.held.and_then(|held| held.pacing);
+        self.shares.look(now, stretch, rate, &received);
         if let Some(sight) = lock(&self.session.steered.sight).take() {
             self.sight = sight;
         }
@@ -269,9 +263,11 @@ impl<'a> Steering<'a> {
             return;
         }
         self.is_open = is_open;
-        // Who begins to send has the same: all shares become smaller when it has.
-        let share = pacing::share_window(held.window, self.sharing);
-        self.session.each_stream(|_, socket| hold_window(socket, share));
+        let shares = &self.shares;
+        self.session.each_stream(|number, socket| {
+            let window = if is_open { held.window } else { shares.window(number, held.window) };
+            hold_window(socket, window);
+        });
     }
 }
 

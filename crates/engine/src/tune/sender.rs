@@ -2,13 +2,13 @@
 //! where to, and tells how its connections do.
 
 use super::course::{Seen, Teller};
-use super::{Knocker, LOOK, Probing};
+use super::{Knocker, LOOK, Probing, SHARING_TIME};
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::stream::Socket;
 use crate::session::Session;
 use bankfull_control::sobas::capacity::{TRAIN_PACKETS, TRAINS};
-use bankfull_control::{Bytes, Looks, Rate, StageTimes, pacing};
+use bankfull_control::{Bytes, Looks, Rate, Shares, StageTimes, pacing};
 use bankfull_proto::wire::control::{Course, Message, Sight, stage_nanos, stage_times};
 use bankfull_proto::wire::probe::TRAIN_BYTES;
 use std::time::{Duration, Instant};
@@ -56,6 +56,8 @@ pub(crate) struct Pacer<'a> {
     outbox: Outbox,
     probing: Option<Probing>,
     looks: Looks,
+    /// What each connection has of the rate.
+    shares: Shares,
     /// What the receiver has asked for, of all connections together.
     wanted: Option<u64>,
     /// What the receiver has told last of what it holds and sees.
@@ -72,9 +74,9 @@ impl<'a> Pacer<'a> {
         teller: Teller<'a>,
         probing: Option<Probing>,
     ) -> Self {
-        let (looks, course, rtts) = Default::default();
+        let (looks, shares, course, rtts) = Default::default();
         let wanted = None;
-        let pacer = Self { session, outbox, probing, looks, wanted, course, rtts, teller };
+        let pacer = Self { session, outbox, probing, looks, shares, wanted, course, rtts, teller };
         Self { wanted: pacer.capped(None), ..pacer }
     }
 
@@ -102,7 +104,7 @@ impl<'a> Pacer<'a> {
                     throttle.count(trains.packets as usize * TRAIN_BYTES);
                 }
             }
-            let (sight, carried) = self.look();
+            let (sight, carried) = self.look(now);
             self.tell(&sight, carried);
             if now >= told + TELL && sight.looks > 0 {
                 told = now;
@@ -112,22 +114,19 @@ impl<'a> Pacer<'a> {
     }
 
     /// Looks at all connections, and paces them. Also what they have carried.
-    fn look(&mut self) -> (Sight, u64) {
+    fn look(&mut self, now: Duration) -> (Sight, u64) {
         if let Some(pace) = lock(&self.session.steered.pace).take() {
             self.wanted = self.capped(pace);
         }
-        let mut busy = Vec::new();
+        let mut acked = Vec::new();
         let (mut rtt, mut rtt_min): (Option<Duration>, Option<Duration>) = (None, None);
         let mut segment = u32::MAX;
         let least = |a: Option<Duration>, b| Some(a.map_or(b, |a: Duration| a.min(b)));
         let (mut carried, mut window) = (self.session.left_behind(), None);
         self.session.each_stream(|number, socket| {
             let Some(info) = socket.info() else { return };
-            let is_idle = info.notsent_bytes == Some(0);
-            self.looks.add(is_idle);
-            if !is_idle {
-                busy.push(number);
-            }
+            self.looks.add(info.notsent_bytes == Some(0));
+            acked.push((number, info.bytes_acked.unwrap_or_default()));
             carried.add(&info);
             segment = segment.min(info.snd_mss);
             if let Some(granted) = info.snd_wnd {
@@ -138,8 +137,10 @@ impl<'a> Pacer<'a> {
                 rtt_min = least(rtt_min, info.min_rtt.unwrap_or(info.rtt));
             }
         });
-        self.pace(&busy, rtt_min);
-        self.limit_bursts(busy.len() as u32, segment);
+        let stretch = SHARING_TIME.max(rtt_min.unwrap_or_default() * 2);
+        let rate = self.wanted.map(Rate::from_bytes_per_sec);
+        self.shares.look(now, stretch, rate, &acked);
+        self.pace(rate, Bytes(segment.into()), rtt_min);
         let sight = Sight {
             retransmits: carried.retransmits,
             looks: self.looks.count,
@@ -194,27 +195,24 @@ impl<'a> Pacer<'a> {
         pace.into_iter().chain(most).min()
     }
 
-    /// Shares the rate among the connections that have something to send. One that has not gets
-    /// what it would have if all had: it may have in a moment. Over a short path TCP is left as it
-    /// is until it is asked for a rate: once it paces itself, it does so for good.
-    fn pace(&self, busy: &[u32], rtt_min: Option<Duration>) {
-        if self.wanted.is_none() && rtt_min.is_none_or(|rtt| rtt < FREE_RTT) {
+    /// Shares the rate among the connections, by what each takes, and has none send more at once than
+    /// a shallow queue takes. Over a short path TCP is left as it is until it is asked for a rate:
+    /// once it paces itself, it does so for good.
+    fn pace(&self, rate: Option<Rate>, segment: Bytes, rtt_min: Option<Duration>) {
+        if rate.is_none() && rtt_min.is_none_or(|rtt| rtt < FREE_RTT) {
             return;
         }
-        let count = self.session.stream_count();
+        let mut largest = Rate::default();
         self.session.each_stream(|number, socket| {
-            let among = if busy.contains(&number) { busy.len() } else { count };
-            let share = self.wanted.map_or(FREE, |bytes| bytes / among.max(1) as u64);
+            let share = rate.map(|rate| self.shares.rate(number, rate));
+            largest = largest.max(share.unwrap_or_default());
             if let Socket::Tcp(tcp) = socket {
                 // Where the kernel cannot, it sends as without us.
-                let _ = bankfull_sys::set_pacing(tcp, Some(share));
+                let paced = share.map_or(FREE, Rate::bytes_per_sec);
+                let _ = bankfull_sys::set_pacing(tcp, Some(paced));
             }
         });
-    }
-    /// At a rate that is held, no connection sends more at once than a shallow queue takes.
-    fn limit_bursts(&self, busy: u32, segment: u32) {
-        let held = self.wanted.map(Rate::from_bytes_per_sec);
-        let limit = held.and_then(|rate| pacing::burst_limit(rate, busy, Bytes(segment.into())));
+        let limit = rate.and_then(|rate| pacing::burst_limit(rate, largest, segment));
         self.session.burst_limit.set(limit);
     }
 }

@@ -4,7 +4,7 @@
 use crate::MS;
 use bankfull_control::pacing;
 use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
-use bankfull_control::{Bytes, Holder, Rate};
+use bankfull_control::{Bytes, Holder, Rate, Shares};
 use bankfull_sim::tcp::{Algorithm, WINDOW_MAX};
 use bankfull_sim::world::{FlowId, Route};
 use bankfull_sim::{FlowConfig, PathConfig, World};
@@ -33,6 +33,7 @@ pub(crate) struct Steered {
     held: Option<Decision>,
     received: VecDeque<(Duration, u64)>,
     tuned: u64,
+    shares: Shares,
 }
 
 /// How a transfer is steered.
@@ -83,6 +84,7 @@ impl Steered {
             held: None,
             received: VecDeque::new(),
             tuned: 0,
+            shares: Shares::default(),
         }
     }
 
@@ -137,12 +139,15 @@ impl Steered {
             self.held = Some(decision);
         }
         let Some(held) = self.held else { return };
-        let count = self.flows.len() as u32;
-        let tuned = self.tuned(world) + FIRST_WINDOW * u64::from(count);
-        let window = pacing::share_window(held.window.min(Bytes(tuned)), count);
-        for &flow in &self.flows {
+        let delivered = self.flows.iter().map(|&flow| world.stats(flow).delivered.0);
+        let delivered: Vec<(u32, u64)> = (0..).zip(delivered).collect();
+        let stretch = (self.path.rtt() * 2).max(MS * 100);
+        self.shares.look(world.now(), stretch, held.pacing, &delivered);
+        let tuned = self.tuned(world) + FIRST_WINDOW * self.flows.len() as u64;
+        for (number, &flow) in (0..).zip(&self.flows) {
+            let window = self.shares.window(number, held.window.min(Bytes(tuned)));
             world.set_receive_window(flow, window);
-            world.set_pacing(flow, held.pacing.map(|rate| pacing::share(rate, count)));
+            world.set_pacing(flow, held.pacing.map(|rate| self.shares.rate(number, rate)));
         }
     }
 
