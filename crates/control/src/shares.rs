@@ -49,8 +49,8 @@ impl Part {
 
 impl Shares {
     /// Takes how many bytes each connection that there is has carried so far; what it had before it
-    /// was seen first is its handshake. At the end of a stretch the shares of `rate` follow; without
-    /// a rate they are equal.
+    /// was seen first is its handshake. At the end of a stretch the shares of `rate` follow;
+    /// without a rate they are equal.
     pub fn look(
         &mut self,
         now: Duration,

@@ -50,8 +50,8 @@ impl Sobas {
         Bytes(FIRST_SEGMENTS * pacing::SEGMENT_DATA.0 * u64::from(self.streams))
     }
 
-    /// Whether a rate is of the first windows, whose queue and losses tell nothing of the path: with
-    /// capacity known, what comes after them is paced.
+    /// Whether a rate is of the first windows, whose queue and losses tell nothing of the path:
+    /// they are not paced.
     pub(super) fn is_first_windows(&self, rate: Rate) -> bool {
         let in_flight = rate.bytes_per_sec() as f64 * self.rtt_min().as_secs_f64();
         in_flight < FIRST_WINDOWS * self.first_windows().0 as f64

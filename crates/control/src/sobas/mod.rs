@@ -482,7 +482,7 @@ impl Sobas {
     /// Holds the path at a rate.
     fn limit(&mut self, rate: Rate, now: Duration, reason: Reason) -> Decision {
         let looked = matches!(self.state, State::Growing | State::Reprobing);
-        // A rate that fell meanwhile is TCP's, which repairs a loss, or a host's, and not the path's.
+        // A rate that fell meanwhile is TCP's, which repairs a loss, or a host's: not the path's.
         let is_full = looked
             && !matches!(reason, Reason::HeldBy(_))
             && self.rate_now() >= scaled(self.before, 1.0 - RATE_ERROR);

@@ -195,9 +195,9 @@ impl<'a> Pacer<'a> {
         pace.into_iter().chain(most).min()
     }
 
-    /// Shares the rate among the connections, by what each takes, and has none send more at once than
-    /// a shallow queue takes. Over a short path TCP is left as it is until it is asked for a rate:
-    /// once it paces itself, it does so for good.
+    /// Shares the rate among the connections, by what each takes, and has none send more at once
+    /// than a shallow queue takes. Over a short path TCP is left as it is until it is asked for a
+    /// rate: once it paces itself, it does so for good.
     fn pace(&self, rate: Option<Rate>, segment: Bytes, rtt_min: Option<Duration>) {
         if rate.is_none() && rtt_min.is_none_or(|rtt| rtt < FREE_RTT) {
             return;
