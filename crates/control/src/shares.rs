@@ -8,13 +8,12 @@ use crate::units::{Bytes, Rate};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Who takes so much of its share would take more. (ours: pacing and windows differ by some
-/// percent)
-const TAKEN: f64 = 0.9;
+/// Who takes so much of its share would take more. (ours: a segment more or less in a stretch)
+const TAKEN: f64 = 0.97;
 
-/// Who takes less keeps this multiple of it: enough to take all of it soon, and then to have more.
-/// (ours: TCP that repairs a loss grows by less in a stretch)
-const ROOM: f64 = 1.25;
+/// Who takes less keeps this multiple of it. (ours: more than TCP grows by in a stretch, and so
+/// little that hardly anything is left lying between this and what counts as taken)
+const ROOM: f64 = 1.06;
 
 /// And this part of an equal share at least. (ours: it may begin anew at any time)
 const LEAST: f64 = 0.25;
@@ -182,7 +181,7 @@ mod tests {
     fn what_one_leaves_the_others_take_until_it_takes_more_itself() {
         let mut four = Connections::default();
         (0..3).for_each(|_| four.pass(&[0.1, 1.0, 1.0, 1.0]));
-        assert_eq!(four.all(), [0.125, 0.292, 0.292, 0.292]);
+        assert_eq!(four.all(), [0.106, 0.298, 0.298, 0.298]);
         // It recovers, step by step, and then all are equal again.
         four.pass(&[0.12, 1.0, 1.0, 1.0]);
         assert!(four.all()[0] > 0.2, "{:?}", four.all());
