@@ -13,6 +13,10 @@ pub const SEGMENT_DATA: Bytes = Bytes(1448);
 /// What such a segment takes on the line.
 pub const SEGMENT_PACKET: Bytes = Bytes(1500);
 
+/// No window is smaller than two segments: with one, the receiver would hold back its
+/// acknowledgement (RFC 5681 §4.2).
+pub(crate) const WINDOW_MIN: Bytes = Bytes(2 * SEGMENT_DATA.0);
+
 /// The largest super-packet that TCP hands down at once (GSO_LEGACY_MAX_SIZE,
 /// include/linux/netdevice.h).
 const BURST_MAX: Bytes = Bytes::kib(64);
@@ -96,17 +100,10 @@ pub fn burst_limit(rate: Rate, largest: Rate, segment: Bytes) -> Option<Bytes> {
     (limit < burst(largest)).then_some(limit)
 }
 
-/// The share of each of `count` connections; all of it where there is none.
-#[must_use]
-pub fn share(rate: Rate, count: u32) -> Rate {
-    Rate::from_bits_per_sec(rate.bits_per_sec() as f64 / f64::from(count.max(1)))
-}
-
-/// The share of a window of each of `count` connections, two segments at least: with one, the
-/// receiver would hold back its acknowledgement (RFC 5681 §4.2).
+/// The share of a window of each of `count` connections.
 #[must_use]
 pub fn share_window(window: Bytes, count: u32) -> Bytes {
-    Bytes(window.0 / u64::from(count.max(1))).max(Bytes(2 * SEGMENT_DATA.0))
+    Bytes(window.0 / u64::from(count.max(1))).max(WINDOW_MIN)
 }
 
 #[cfg(test)]
@@ -128,20 +125,18 @@ mod tests {
     }
 
     #[test]
-    fn shares_sum_to_the_whole_and_never_starve_anybody() {
-        let rate = Rate::from_bits_per_sec(9e8);
-        assert_eq!(share(rate, 4).bits_per_sec() * 4, rate.bits_per_sec());
-        assert_eq!(share(rate, 0), rate);
+    fn a_window_is_shared_and_none_is_starved() {
         assert_eq!(share_window(Bytes(1_000_000), 4), Bytes(250_000));
         assert_eq!(share_window(Bytes(4_000), 16), Bytes(2_896));
     }
 
     #[test]
     fn bursts_are_limited_in_whole_segments_where_those_of_tcp_are_longer() {
-        let of = |mbit, count| {
-            let rate = Rate::from_bits_per_sec(f64::from(mbit) * 1e6);
-            burst_limit(rate, share(rate, count), SEGMENT_DATA)
-                .map(|limit| limit.0 / SEGMENT_DATA.0)
+        let of = |mbit: u32, count: u32| {
+            let rate = |mbit| Rate::from_bits_per_sec(mbit * 1e6);
+            let (all, one) = (f64::from(mbit), f64::from(mbit) / f64::from(count));
+            let limit = burst_limit(rate(all), rate(one), SEGMENT_DATA);
+            limit.map(|limit| limit.0 / SEGMENT_DATA.0)
         };
         assert_eq!([of(10, 1), of(100, 1), of(100, 16)], [Some(1); 3]);
         assert_eq!([of(1000, 1), of(1000, 4)], [Some(10); 2]);

@@ -4,6 +4,7 @@
 //!
 //! What it does not do: set anything, or decide how much there is to share.
 
+use crate::pacing::WINDOW_MIN;
 use crate::units::{Bytes, Rate};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -95,12 +96,10 @@ impl Shares {
         Rate::from_bits_per_sec(rate.bits_per_sec() as f64 * self.of(number))
     }
 
-    /// What a connection has of a window: two segments at least, for with one the receiver would
-    /// hold back its acknowledgement (RFC 5681 §4.2).
+    /// What a connection has of a window.
     #[must_use]
     pub fn window(&self, number: u32, window: Bytes) -> Bytes {
-        let share = Bytes((window.0 as f64 * self.of(number)) as u64);
-        share.max(Bytes(2 * crate::pacing::SEGMENT_DATA.0))
+        Bytes((window.0 as f64 * self.of(number)) as u64).max(WINDOW_MIN)
     }
 
     /// The shares follow what was carried, of what could be in all.
