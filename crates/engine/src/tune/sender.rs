@@ -60,6 +60,8 @@ pub(crate) struct Pacer<'a> {
     shares: Shares,
     /// What the receiver has asked for, of all connections together.
     wanted: Option<u64>,
+    /// TCP has been made to pace itself.
+    paces: bool,
     /// What the receiver has told last of what it holds and sees.
     course: Course,
     /// Round trips that it has told since the last sample.
@@ -75,9 +77,9 @@ impl<'a> Pacer<'a> {
         probing: Option<Probing>,
     ) -> Self {
         let (looks, shares, course, rtts) = Default::default();
-        let wanted = None;
-        let pacer = Self { session, outbox, probing, looks, shares, wanted, course, rtts, teller };
-        Self { wanted: pacer.capped(None), ..pacer }
+        let wanted = session.overrides.rate_max.map(Rate::bytes_per_sec);
+        let paces = false;
+        Self { session, outbox, probing, looks, shares, wanted, paces, course, rtts, teller }
     }
 
     /// Runs until the session is over.
@@ -197,11 +199,12 @@ impl<'a> Pacer<'a> {
 
     /// Shares the rate among the connections, by what each takes, and has none send more at once
     /// than a shallow queue takes. Over a short path TCP is left as it is until it is asked for a
-    /// rate: once it paces itself, it does so for good.
-    fn pace(&self, rate: Option<Rate>, segment: Bytes, rtt_min: Option<Duration>) {
-        if rate.is_none() && rtt_min.is_none_or(|rtt| rtt < FREE_RTT) {
+    /// rate: once it paces itself, it does so for good, and is only let go.
+    fn pace(&mut self, rate: Option<Rate>, segment: Bytes, rtt_min: Option<Duration>) {
+        if rate.is_none() && !self.paces && rtt_min.is_none_or(|rtt| rtt < FREE_RTT) {
             return;
         }
+        self.paces = true;
         let mut largest = Rate::default();
         self.session.each_stream(|number, socket| {
             let share = rate.map(|rate| self.shares.rate(number, rate));
@@ -214,5 +217,47 @@ impl<'a> Pacer<'a> {
         });
         let limit = rate.and_then(|rate| pacing::burst_limit(rate, largest, segment));
         self.session.burst_limit.set(limit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, EventSink};
+    use crate::overrides::Overrides;
+    use crate::session::Tally;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    struct Deaf;
+
+    impl EventSink for Deaf {
+        fn event(&self, _: Event) {}
+    }
+
+    #[test]
+    fn a_rate_is_let_go_over_a_short_path_too() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = Socket::Tcp(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let (mut far, _) = listener.accept().unwrap();
+        let mut writer = near.try_clone().unwrap();
+        let session = Session::new(Overrides::default(), 1);
+        session.enter_stream(0, &near).unwrap();
+        let tally = Tally::new(&Deaf, Instant::now());
+        let teller = Teller::new(&tally, false);
+        let mut pacer = Pacer::new(&session, Outbox::default(), teller, None);
+        let mut paced_after = |ms, pace: Option<u64>| {
+            session.steered.on_pace(pace);
+            pacer.look(Duration::from_millis(ms));
+            // The kernel takes a higher rate with the next acknowledgements.
+            for _ in 0..20 {
+                writer.write_all(&[7; 1000]).unwrap();
+                far.read_exact(&mut [0; 1000]).unwrap();
+            }
+            near.info().unwrap().pacing_rate_bytes_per_sec.unwrap_or(u64::MAX)
+        };
+        assert!(paced_after(10, None) > 1_000_000, "left as it is");
+        assert!(paced_after(20, Some(1_000_000)) <= 1_000_000);
+        assert!(paced_after(30, None) > 1_000_000, "nothing is asked for any more");
     }
 }
