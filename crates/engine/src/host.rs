@@ -13,7 +13,7 @@ use crate::net::stream::{DataStream, Seat, Socket, Unattached, read_attach};
 use crate::options::Fsync;
 use crate::overrides::Overrides;
 use crate::session::{Session, Tally};
-use crate::tune::{Probing, Steer};
+use crate::tune::{Probing, Spread, Steer};
 use bankfull_control::Rate;
 use bankfull_control::sobas::Remembered;
 use bankfull_proto::wire::attach::{self, Attach};
@@ -300,6 +300,8 @@ impl Host {
             rate: Rate::from_bytes_per_sec(bytes_per_sec),
             rtt: Duration::from_micros(rtt_us),
         });
+        let is_steered = agreed.open.untuned != Some(true) && agreed.open.window.is_none();
+        session.spread = is_steered.then(|| Spread::new(streams));
         let session = Arc::new(session);
         session.on_stop(std::mem::replace(&mut caller.wake, Box::new(|| {})));
         let (accepted, streams) = mpsc::channel();
@@ -314,7 +316,15 @@ impl Host {
             accepted: accepted.clone(),
             session: Arc::clone(&session),
         };
-        // Before the client hears that it may connect.
+        let steer = match is_steered {
+            false => Steer::Not,
+            // The client knocks; until then nobody knows where its datagrams come from.
+            true => Steer::With(self.probes.as_ref().map(|port| {
+                let line = port.join(welcome.session, welcome.session_key, caller.peer);
+                Box::new(Probing { line, door: None, own: None })
+            })),
+        };
+        // Before the client hears that it may connect, and that datagrams are waited for.
         lock(&self.sessions).insert(welcome.session, slot);
         caller.write(&Message::Opened(agreed.opened)).inspect_err(|_| {
             self.forget(welcome.session);
@@ -325,15 +335,6 @@ impl Host {
                 .map_err(|e| Error::local("cannot make a tunnel through ssh", &e))?;
             std::thread::spawn(move || accept_tunnelled(near, &key, &accepted));
         }
-        let steer = match agreed.open.untuned {
-            Some(true) => Steer::Not,
-            _ if agreed.open.window.is_some() => Steer::Not,
-            // The client knocks; until then nobody knows where its datagrams come from.
-            _ => Steer::With(self.probes.as_ref().map(|port| {
-                let line = port.join(welcome.session, welcome.session_key, caller.peer);
-                Box::new(Probing { line, door: None, own: None })
-            })),
-        };
         let tally = Tally::new(events, started);
         let drive = Drive {
             session,

@@ -6,7 +6,7 @@ use crate::net::control::lock;
 use crate::net::stream::{BurstLimit, DataStream, Socket};
 use crate::overrides::Overrides;
 use crate::throttle::Throttle;
-use crate::tune::Steered;
+use crate::tune::{Spread, Steered};
 use bankfull_control::sobas::Remembered;
 use bankfull_control::{Bytes, Limit, Rate, Stage, StageMeter, StageTimes, limited_by, pacing};
 use bankfull_proto::wire::control::{Cause, Failure, Message, PathBytes, Problem, SideReport};
@@ -39,6 +39,8 @@ pub(crate) struct Session {
     throttle: Option<Arc<Throttle>>,
     /// The longest burst of a data connection on the sending side.
     pub(crate) burst_limit: Arc<BurstLimit>,
+    /// What has the data connections begin in turns on the sending side, where they are steered.
+    pub(crate) spread: Option<Spread>,
     /// What an earlier copy saw of the path.
     pub(crate) remembered: Option<Remembered>,
 }
@@ -103,12 +105,17 @@ impl Session {
         }
     }
 
-    /// Readies a connection to send as the user wants it. False when the session ends instead.
+    /// Readies a connection to send as the user wants it, and waits for its turn to begin. False
+    /// when the session ends instead.
     pub(crate) fn ready_to_send(&self, stream: &mut DataStream) -> bool {
         stream.set_throttle(self.throttle());
         stream.set_burst_limit(Arc::clone(&self.burst_limit));
         let ready = self.overrides.ready_sender(stream.socket());
-        ready.map_err(|failure| self.fail(failure.into())).is_ok()
+        let is_ready = ready.map_err(|failure| self.fail(failure.into())).is_ok();
+        if let Some(spread) = self.spread.as_ref().filter(|_| is_ready) {
+            spread.wait(stream.socket());
+        }
+        is_ready
     }
 
     /// What a connection has to wait for before it sends, if anything.

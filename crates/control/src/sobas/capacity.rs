@@ -13,9 +13,10 @@ pub const TRAINS: usize = 5;
 /// to back for one call, 65 507 bytes]
 pub const TRAIN_PACKETS: usize = 44;
 
-/// A train that is too short is followed by one of so many times as many packets, and that twice at
-/// most: 1.3 Gbit/s are measured with the shortest, 20 Gbit/s with the longest. (ours)
-const LONGER: (usize, usize) = (4, TRAIN_PACKETS * 16);
+/// A train that is too short is followed by one that takes twice the least time, as far as the
+/// short one tells, and has no more packets than this: 1.3 Gbit/s are measured with the shortest,
+/// 20 Gbit/s with the longest. (ours)
+const LONGEST: usize = TRAIN_PACKETS * 16;
 
 /// A train must take this long, or a receiver that takes packets in bunches (interrupt moderation,
 /// GRO) decides what is measured, and not the path. (ours: some ten times what Linux waits between
@@ -54,8 +55,8 @@ pub struct Arrival {
 pub enum Dispersion {
     /// The rate at which it came, at the IP layer.
     Rate(Rate),
-    /// It came too fast to be measured: a longer one is needed.
-    TooShort,
+    /// It came too fast to be measured, within this time: a longer one is needed.
+    TooShort(Duration),
     /// Too little of it arrived, or it was sent too slowly.
     TooFew,
 }
@@ -66,7 +67,7 @@ impl Dispersion {
     pub fn rate(self) -> Option<Rate> {
         match self {
             Self::Rate(rate) => Some(rate),
-            Self::TooShort | Self::TooFew => None,
+            Self::TooShort(_) | Self::TooFew => None,
         }
     }
 }
@@ -84,7 +85,7 @@ pub fn dispersion(train: &[Arrival]) -> Dispersion {
     };
     let took = last - first;
     if took < TRAIN_TIME_MIN {
-        return Dispersion::TooShort;
+        return Dispersion::TooShort(took);
     }
     let sent = train.iter().map(|packet| packet.sent);
     if let (Some(first), Some(last)) = (sent.clone().min(), sent.max())
@@ -97,11 +98,17 @@ pub fn dispersion(train: &[Arrival]) -> Dispersion {
     Dispersion::Rate(bytes.per(took))
 }
 
-/// How many packets the next trains need, where those of `packets` came too fast to be measured;
-/// `None`: no more are tried.
+/// How many packets the next trains need, where some of `packets` came in these times, which are
+/// too short; `None`: no more are tried.
 #[must_use]
-pub fn longer(packets: usize) -> Option<usize> {
-    Some(packets * LONGER.0).filter(|&packets| packets <= LONGER.1)
+pub fn longer(packets: usize, took: &[Duration]) -> Option<usize> {
+    let mut took = took.to_vec();
+    took.sort_unstable();
+    // One that came all at once tells nothing of how long another one takes.
+    let median = took.get(took.len() / 2)?.as_secs_f64();
+    let times = (2.0 * TRAIN_TIME_MIN.as_secs_f64() / median).ceil();
+    let next = if times < LONGEST as f64 { packets * times as usize } else { LONGEST };
+    (packets < LONGEST).then_some(next.min(LONGEST))
 }
 
 /// The capacity that trains agree on: the mean of those near the median. `None` where there are
@@ -151,8 +158,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_measured_is_told_apart() {
-        assert_eq!(dispersion(&train(44, 44)), Dispersion::TooShort);
-        assert_eq!(dispersion(&train(33, 1)), Dispersion::TooShort);
+        assert_eq!(dispersion(&train(44, 44)), Dispersion::TooShort(Duration::ZERO));
+        assert_eq!(dispersion(&train(33, 1)), Dispersion::TooShort(384 * US));
         assert_eq!(dispersion(&train(5, 1)), Dispersion::TooFew);
         assert_eq!(dispersion(&[]), Dispersion::TooFew);
     }
@@ -168,9 +175,15 @@ mod tests {
 
     #[test]
     fn what_came_too_fast_is_tried_with_more_packets_and_not_for_ever() {
-        let lengths: Vec<_> =
-            std::iter::successors(Some(TRAIN_PACKETS), |&packets| longer(packets)).collect();
-        assert_eq!(lengths, [44, 176, 704]);
+        let took = |us: [u32; 3]| us.map(|us| US * us);
+        // 5 Gbit/s.
+        assert_eq!(longer(44, &took([106, 104, 350])), Some(352));
+        // 40 Gbit/s, and what came at once.
+        assert_eq!(longer(44, &took([13, 13, 13])), Some(704));
+        assert_eq!(longer(44, &took([0, 0, 390])), Some(704));
+        assert_eq!(longer(44, &took([399, 390, 390])), Some(132));
+        assert_eq!(longer(704, &took([350, 300, 340])), None);
+        assert_eq!(longer(44, &[]), None);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Observation {
     pub received: Bytes,
     /// The latest round trip of a probe; `None` when none came since the last tick.
     pub rtt: Option<Duration>,
+    /// The least round trip that TCP has had, for the time until a probe's is known.
+    pub rtt_tcp: Option<Duration>,
     /// Probes that were lost on the way that the data goes.
     pub probes_lost: u64,
     /// Segments that the sender sent again, on all connections.
@@ -62,7 +64,9 @@ pub struct Window {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Measure {
     past: VecDeque<Observation>,
+    /// The least of the probes' round trips, and TCP's.
     rtt_min: Option<Duration>,
+    rtt_tcp: Option<Duration>,
     /// The last observation of the window before.
     begin: Option<Observation>,
     sum: Duration,
@@ -78,6 +82,7 @@ impl Measure {
             self.sum += rtt;
             self.count += 1;
         }
+        self.rtt_tcp = seen.rtt_tcp.or(self.rtt_tcp);
         if seen.holder != Holder::Path {
             self.holder = seen.holder;
         }
@@ -92,7 +97,7 @@ impl Measure {
 
     /// The round trip of a path without a queue; zero before the first.
     pub(super) fn rtt_min(&self) -> Duration {
-        self.rtt_min.unwrap_or_default()
+        self.rtt_min.or(self.rtt_tcp).unwrap_or_default()
     }
 
     /// Forgets the least round trip: the path is another one.
@@ -199,6 +204,17 @@ mod tests {
         assert_eq!(windows[1].queue, MS * 9 / 2);
         assert_eq!(measure.standing(3), 4 * MS);
         assert_eq!(measure.rate_over(20 * MS).bits_per_sec(), 800_000_000);
+    }
+
+    #[test]
+    fn the_round_trip_of_tcp_counts_until_a_probe_tells_one() {
+        let mut measure = Measure::default();
+        assert_eq!(measure.rtt_min(), Duration::ZERO);
+        let seen = Observation { rtt_tcp: Some(25 * MS), ..Observation::default() };
+        measure.take(&seen);
+        assert_eq!(measure.rtt_min(), 25 * MS);
+        measure.take(&Observation { rtt: Some(26 * MS), ..seen });
+        assert_eq!(measure.rtt_min(), 26 * MS, "probes are answered later than TCP's segments");
     }
 
     #[test]

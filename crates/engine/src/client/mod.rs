@@ -19,7 +19,7 @@ use crate::paths::PathMemory;
 use crate::sender::walk::SourceItem;
 use crate::session::{Session, Tally};
 use crate::transfer::Transfer;
-use crate::tune::{Probing, Steer};
+use crate::tune::{Probing, Spread, Steer};
 use bankfull_control::sobas::Remembered;
 use bankfull_proto::wire::control::{
     self, Direction, Hello, Message, Open, Opened, PathBytes, Source, Welcome,
@@ -222,6 +222,7 @@ fn run_greeted(
     };
     let mut session = Session::new(transfer.overrides.clone(), count);
     session.remembered = request.recall();
+    session.spread = transfer.is_tuned().then(|| Spread::new(count));
     session.on_stop(wake);
     let drive = Drive {
         session: Arc::new(session),

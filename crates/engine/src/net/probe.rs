@@ -207,8 +207,7 @@ impl ProbeLine {
     }
 
     /// Sends a train of `count` packets, back to back as far as the kernel can.
-    pub(crate) fn train(&mut self, count: u32) -> io::Result<()> {
-        let Some(to) = self.address() else { return Ok(()) };
+    pub(crate) fn train(&mut self, count: u32, to: SocketAddr) -> io::Result<()> {
         let train = self.next(2);
         let mut bytes = vec![0; PACKETS_AT_ONCE * TRAIN_BYTES];
         for first in (0..count).step_by(PACKETS_AT_ONCE) {
@@ -307,7 +306,8 @@ mod tests {
             wait(|| near.address());
             wait(|| far.address());
             far.arrivals().for_each(drop);
-            near.train(44).unwrap();
+            let to = near.address().unwrap();
+            near.train(44, to).unwrap();
             let mut train = Vec::new();
             wait(|| {
                 train.extend(far.arrivals());

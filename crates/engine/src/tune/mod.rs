@@ -6,11 +6,13 @@
 mod course;
 mod receiver;
 mod sender;
+mod spread;
 mod watch;
 
 pub(crate) use course::Teller;
 pub(crate) use receiver::Steering;
 pub(crate) use sender::Pacer;
+pub(crate) use spread::Spread;
 pub(crate) use watch::watch;
 
 use crate::driver::Latch;
@@ -34,6 +36,18 @@ const SHARING_TIME: Duration = Duration::from_millis(100);
 /// How often a knock is repeated that was not answered, and how often in all. (ours: a round trip
 /// around the earth, three times)
 const KNOCK: (Duration, u32) = (Duration::from_millis(200), 4);
+
+/// A rate that holds nothing, but has TCP pace itself, slow start too: all ones would not.
+/// (sk_setsockopt, net/core/sock.c) Measured over 100 Mbit/s, 40 ms and 50 kB: 16 connections of
+/// CUBIC sent 85 and 119 segments again with it, 181 without.
+const FREE: u64 = u64::MAX - 1;
+
+/// Only where a round trip takes as long as this. (ours: handshakes of busy hosts take some
+/// milliseconds, and on a local network pacing costs more than it saves)
+const FREE_RTT: Duration = Duration::from_millis(5);
+
+/// How often a receiver may ask for more trains. (wire.md, section 16)
+const TRAINS_ASKED_MAX: u32 = 2;
 
 /// A session's way to the other side beside its data.
 pub(crate) struct Probing {

@@ -2,7 +2,7 @@
 //! the sender for a rate.
 
 use super::course::{Seen, Teller, post};
-use super::{Knocker, LOOK, Probing, SHARING_TIME, hold_window};
+use super::{Knocker, LOOK, Probing, SHARING_TIME, TRAINS_ASKED_MAX, hold_window};
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::probe::Arrived;
@@ -71,14 +71,16 @@ struct Trains {
     /// The last packet of the last train has come.
     is_whole: bool,
     is_over: bool,
+    /// How often others were asked for.
+    asked: u32,
 }
 
 /// What trains tell together.
 enum Told {
     /// The rate of data.
     Rate(Rate),
-    /// They were too short: these are needed.
-    Longer(u32),
+    /// Nothing: others are needed, of so many packets.
+    Others(u32),
 }
 
 impl<'a> Steering<'a> {
@@ -138,10 +140,10 @@ impl<'a> Steering<'a> {
                     self.decided(decision);
                 }
                 // Trains count as data: no more of them than the user wants.
-                Some(Told::Longer(packets)) if self.session.overrides.rate_max.is_none() => {
+                Some(Told::Others(packets)) if self.session.overrides.rate_max.is_none() => {
                     self.outbox.post_if_room(&Message::Trains(packets));
                 }
-                Some(Told::Longer(_)) | None => {}
+                Some(Told::Others(_)) | None => {}
             }
             let seen = self.look(now, rtt);
             let decision = self.sobas.observe(&seen);
@@ -174,7 +176,7 @@ impl<'a> Steering<'a> {
         let mut carried = self.session.left_behind();
         let count = self.session.stream_count();
         let (shares, held) = (&self.shares, self.held);
-        let mut received = Vec::new();
+        let (mut received, mut rtt_tcp) = (Vec::new(), None::<Duration>);
         self.session.each_stream(|number, socket| {
             let Some(info) = socket.info() else { return };
             carried.add(&info);
@@ -182,6 +184,8 @@ impl<'a> Steering<'a> {
             let window = held.map(|held| shares.window(number, held.window));
             let most = window.unwrap_or(Bytes(info.rcv_space.into())).0 / 2;
             self.reads.add(socket.unread() > most);
+            let shortest = info.min_rtt.filter(|rtt| !rtt.is_zero());
+            rtt_tcp = rtt_tcp.into_iter().chain(shortest).min();
         });
         let stretch = SHARING_TIME.max(self.sobas.rtt_min() * 2);
         let rate = self.held.and_then(|held| held.pacing);
@@ -191,12 +195,14 @@ impl<'a> Steering<'a> {
         }
         let sends = Looks { count: self.sight.looks, held: self.sight.idle };
         let rtt_there = self.sight.rtt_us.map(Duration::from_micros);
+        let is_deaf = self.echoes == 0 && (self.probing.is_none() || now > PROBE_WAIT);
         let seen = Observation {
             now,
             streams: count as u32,
             received: Bytes(carried.received),
-            // Without datagrams, TCP's round trip is the next best.
-            rtt: rtt.or(rtt_there.filter(|_| self.echoes == 0)),
+            // Where no datagrams get through, TCP's round trip is the next best.
+            rtt: rtt.or(rtt_there.filter(|_| is_deaf)),
+            rtt_tcp,
             probes_lost: (self.echo_max + u64::from(self.echoes > 0)).saturating_sub(self.echoes),
             retransmits: self.sight.retransmits,
             holder: holder(sends.since(self.last.0), self.reads.since(self.last.1)),
@@ -274,7 +280,7 @@ impl<'a> Steering<'a> {
 impl Trains {
     fn new(first: u64, packets: usize) -> Self {
         let arrivals = Default::default();
-        Self { packets, first, arrivals, latest: None, is_whole: false, is_over: false }
+        Self { packets, first, arrivals, latest: None, is_whole: false, is_over: false, asked: 0 }
     }
 
     fn take(&mut self, arrived: &Arrived, now: Duration) {
@@ -299,16 +305,28 @@ impl Trains {
             return None;
         }
         self.is_over = true;
-        let all = || self.arrivals.iter().map(|train| capacity::dispersion(train));
-        let rates: Vec<Rate> = all().filter_map(Dispersion::rate).collect();
-        let too_short = all().filter(|told| *told == Dispersion::TooShort).count();
-        if too_short > rates.len()
-            && let Some(packets) = capacity::longer(self.packets)
-        {
-            let first = self.first + TRAINS as u64;
-            *self = Self::new(first, packets);
-            return u32::try_from(packets).ok().map(Told::Longer);
+        let (mut rates, mut too_short) = (Vec::new(), Vec::new());
+        for train in &self.arrivals {
+            match capacity::dispersion(train) {
+                Dispersion::Rate(rate) => rates.push(rate),
+                Dispersion::TooShort(took) => too_short.push(took),
+                Dispersion::TooFew => {}
+            }
         }
-        capacity::capacity(&rates).map(pacing::data_rate).map(Told::Rate)
+        let told = capacity::capacity(&rates).map(pacing::data_rate).map(Told::Rate);
+        if too_short.len() > rates.len() {
+            return capacity::longer(self.packets, &too_short).and_then(|n| self.again(n));
+        }
+        told.or_else(|| self.again(self.packets))
+    }
+
+    /// Others take their place, if they may.
+    fn again(&mut self, packets: usize) -> Option<Told> {
+        let asked = self.asked + 1;
+        if asked > TRAINS_ASKED_MAX {
+            return None;
+        }
+        *self = Self { asked, ..Self::new(self.first + TRAINS as u64, packets) };
+        u32::try_from(packets).ok().map(Told::Others)
     }
 }

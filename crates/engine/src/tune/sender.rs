@@ -2,7 +2,7 @@
 //! where to, and tells how its connections do.
 
 use super::course::{Seen, Teller};
-use super::{Knocker, LOOK, Probing, SHARING_TIME};
+use super::{FREE, FREE_RTT, Knocker, LOOK, Probing, SHARING_TIME, TRAINS_ASKED_MAX};
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::stream::Socket;
@@ -17,20 +17,8 @@ use std::time::{Duration, Instant};
 /// longer on all but the shortest paths)
 const TELL: Duration = Duration::from_millis(20);
 
-/// A rate that holds nothing, but has TCP pace itself, slow start too: all ones would not.
-/// (sk_setsockopt, net/core/sock.c) Measured over 100 Mbit/s, 40 ms and 50 kB: 16 connections of
-/// CUBIC sent 85 and 119 segments again with it, 181 without.
-const FREE: u64 = u64::MAX - 1;
-
-/// Only where a round trip takes as long as this. (ours: handshakes of busy hosts take some
-/// milliseconds, and on a local network pacing costs more than it saves)
-const FREE_RTT: Duration = Duration::from_millis(5);
-
 /// Distance of packet trains. (ours: at 250 Mbit/s one has passed when the next comes)
 const TRAIN_DISTANCE: Duration = Duration::from_millis(3);
-
-/// How often a receiver may ask for more trains. (wire.md, section 16)
-const ASKED_MAX: u32 = 2;
 
 /// The packet trains that are still to be sent.
 struct TrainPlan {
@@ -43,7 +31,7 @@ impl TrainPlan {
     /// The receiver may have asked for more.
     fn ask(&mut self, packets: Option<u32>) {
         if let Some(packets) = packets
-            && self.asked < ASKED_MAX
+            && self.asked < TRAINS_ASKED_MAX
         {
             *self = Self { packets, left: TRAINS, asked: self.asked + 1 };
         }
@@ -88,30 +76,32 @@ impl<'a> Pacer<'a> {
         let mut knocker = Knocker::new(self.probing.as_ref().and_then(|probing| probing.door));
         let mut trains = TrainPlan { packets: TRAIN_PACKETS as u32, left: TRAINS, asked: 0 };
         let mut told = Duration::ZERO;
-        loop {
-            let pause = if (1..TRAINS).contains(&trains.left) { TRAIN_DISTANCE } else { LOOK };
-            if over.wait(pause) {
-                return;
-            }
+        // The first trains leave with the first knock, before there is any data.
+        let mut pause = Duration::ZERO;
+        while !over.wait(pause) {
             let now = began.elapsed();
             trains.ask(lock(&self.session.steered.trains).take());
-            if let Some(Probing { line, .. }) = &mut self.probing
-                && knocker.look(line, now)
-                && trains.left > 0
-            {
-                trains.left -= 1;
-                // Whatever does not arrive is left out of the estimate.
-                let _ = line.train(trains.packets);
-                if let Some(throttle) = self.session.throttle() {
-                    throttle.count(trains.packets as usize * TRAIN_BYTES);
-                }
-            }
+            self.send_train(&mut trains, &mut knocker, now);
+            pause = if (1..TRAINS).contains(&trains.left) { TRAIN_DISTANCE } else { LOOK };
             let (sight, carried) = self.look(now);
             self.tell(&sight, carried);
             if now >= told + TELL && sight.looks > 0 {
                 told = now;
                 self.outbox.post_if_room(&Message::Sight(sight));
             }
+        }
+    }
+
+    /// Sends the next train, if there is one and it is known where to.
+    fn send_train(&mut self, trains: &mut TrainPlan, knocker: &mut Knocker, now: Duration) {
+        let Some(Probing { line, door, .. }) = &mut self.probing else { return };
+        knocker.look(line, now);
+        let Some(to) = line.address().or(*door).filter(|_| trains.left > 0) else { return };
+        trains.left -= 1;
+        // Whatever does not arrive is left out of the estimate.
+        let _ = line.train(trains.packets, to);
+        if let Some(throttle) = self.session.throttle() {
+            throttle.count(trains.packets as usize * TRAIN_BYTES);
         }
     }
 

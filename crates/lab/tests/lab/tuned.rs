@@ -17,8 +17,8 @@ use tempfile::TempDir;
 /// Bytes that are copied: some three seconds.
 const CONTENT_BYTES: usize = 30_000_000;
 
-/// Copies of each kind, in turns: one stall of the machine for 20 ms fills the queue six times, which
-/// is too short to make a run void.
+/// Copies of each kind, in turns: one stall of the machine for 20 ms fills the queue six times,
+/// which is too short to make a run void.
 const COPIES: usize = 3;
 
 /// What takes longer hangs. (ours)

@@ -6,8 +6,9 @@
 //! (32..40), clock (40..48), echoed number (48..56), echoed clock (56..64), zeros (64..84), proof
 //! (84..100).
 //!
-//! Nobody answers with more bytes than came: an echo is as long as its probe. Trains go only to an
-//! address that has proven that it is there and knows the key.
+//! Nobody answers with more bytes than came: an echo is as long as its probe. A server's trains go
+//! only to an address that has proven that it is there and knows the key, a client's to the port of
+//! its data connections.
 
 use super::WireError;
 

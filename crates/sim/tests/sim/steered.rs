@@ -126,6 +126,7 @@ impl Steered {
             streams: self.flows.len() as u32,
             received,
             rtt: (!is_lost).then(|| self.path.rtt() + queue),
+            rtt_tcp: None,
             probes_lost: self.probes_lost,
             retransmits,
             holder: Holder::Path,
