@@ -102,8 +102,28 @@ impl Shares {
         Bytes((window.0 as f64 * self.of(number)) as u64).max(WINDOW_MIN)
     }
 
+    /// Where all together take less than they may, nobody is held by what it took: all have equal
+    /// parts of the rest.
+    fn follow_loosely(&mut self, could: f64) -> bool {
+        let wants = |part: &Part| part.carried() as f64 / could * ROOM;
+        let active = self.parts.values().filter(|part| part.carried() > 0);
+        let (count, wanted) = active.fold((0, 0.0), |(n, sum), part| (n + 1, sum + wants(part)));
+        if could <= 0.0 || count == 0 || wanted >= 1.0 {
+            return false;
+        }
+        let rest = (1.0 - wanted) / f64::from(count);
+        for part in self.parts.values_mut() {
+            part.share = (part.carried() > 0).then(|| wants(part) + rest);
+            part.before = part.now;
+        }
+        true
+    }
+
     /// The shares follow what was carried, of what could be in all.
     fn follow(&mut self, could: f64) {
+        if self.follow_loosely(could) {
+            return;
+        }
         let equal = 1.0 / f64::from(self.count().max(1));
         let mut wants = BTreeMap::new();
         for (&number, part) in self.parts.iter().filter(|(_, part)| part.carried() > 0) {

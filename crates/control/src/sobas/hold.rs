@@ -2,7 +2,7 @@
 //! is held is taken.
 
 use super::measure::Window;
-use super::{FIRST_SEGMENTS, FIRST_WINDOWS, RATE_ERROR, RATE_TIME, Sobas, scaled};
+use super::{FIRST_SEGMENTS, FIRST_TIME, FIRST_WINDOWS, RATE_ERROR, RATE_TIME, Sobas, scaled};
 use crate::holder::Holder;
 use crate::pacing;
 use crate::units::{Bytes, Rate};
@@ -52,9 +52,12 @@ impl Sobas {
 
     /// Whether a rate is of the first windows, whose queue and losses tell nothing of the path:
     /// they are not paced.
-    pub(super) fn is_first_windows(&self, rate: Rate) -> bool {
+    pub(super) fn is_first_windows(&self, rate: Rate, now: Duration) -> bool {
+        let (round_trips, least) = FIRST_TIME;
+        let time = (self.rtt_min() * round_trips).max(least);
         let in_flight = rate.bytes_per_sec() as f64 * self.rtt_min().as_secs_f64();
-        in_flight < FIRST_WINDOWS * self.first_windows().0 as f64
+        self.began_at.is_none_or(|began| now < began + time)
+            && in_flight < FIRST_WINDOWS * self.first_windows().0 as f64
     }
 
     /// No transfer is held below what its first windows bring.

@@ -21,7 +21,7 @@ pub use measure::{Observation, Window};
 pub use reason::{Reason, State};
 
 use crate::holder::Holder;
-use crate::units::Rate;
+use crate::units::{Bytes, Rate};
 use history::{FLAT_WINDOWS, History};
 use measure::Measure;
 use std::time::Duration;
@@ -54,6 +54,10 @@ const START_RATE_TIME: Duration = Duration::from_millis(20);
 const FIRST_SEGMENTS: u64 = 10;
 const FIRST_WINDOWS: f64 = 4.0;
 
+/// Nor later than so many round trips, and this time, after the first data. (ours: two of them, and
+/// what TCP needs to repair the losses)
+const FIRST_TIME: (u32, Duration) = (8, Duration::from_millis(500));
+
 /// A step has brought something if the rate rose by this share of it. (ours)
 const STEP_SHARE: f64 = 0.4;
 
@@ -84,8 +88,16 @@ const UNSTEADY_WINDOWS: u32 = 8;
 /// How long a limit is kept before it is looked for more. [algorithms: 10 s]
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// And where others have the rest of the line: they may leave. (ours: a look is 3 % more for ten
+/// round trips at most)
+const LOOK_EVERY_SHARED: Duration = Duration::from_secs(2);
+
 /// The first time, after so many round trips: the limit was found in a hurry. (ours)
 const LOOK_FIRST_ROUND_TRIPS: u32 = 20;
+
+/// Who stands aside sends no more than this multiple of the capacity. (ours: the end of slow start
+/// then overflows nothing, and trains err by less)
+const ASIDE_SHARE: f64 = 1.05;
 
 /// So much of the rate is left to drain a queue. (ours: a queue of 4 % is gone after two round
 /// trips)
@@ -114,6 +126,8 @@ pub struct Sobas {
     measure: Measure,
     /// How many data connections there are.
     streams: u32,
+    /// When the first data came.
+    began_at: Option<Duration>,
     capacity: Option<Rate>,
     /// What the path is taken to carry.
     target: Option<Rate>,
@@ -150,6 +164,7 @@ impl Sobas {
             state: State::Probing,
             measure: Measure::default(),
             streams: 1,
+            began_at: None,
             capacity: None,
             target: None,
             history: History::default(),
@@ -203,6 +218,9 @@ impl Sobas {
     pub fn observe(&mut self, seen: &Observation) -> Option<Decision> {
         let window = self.measure.take(seen);
         self.streams = seen.streams.max(1);
+        if self.began_at.is_none() && seen.received > Bytes(0) {
+            self.began_at = Some(seen.now);
+        }
         if self.is_short() {
             let has_stood_aside = self.state == State::Disabled;
             return (!has_stood_aside).then(|| self.disable(seen.now, Reason::ShortPath));
@@ -270,7 +288,7 @@ impl Sobas {
         }
         // What came last tells best what the path carries.
         let rate = self.measure.rate_over(round_trip / 2).max(now);
-        if self.is_first_windows(rate) || self.is_rate_max(rate) {
+        if self.is_first_windows(rate, seen.now) || self.is_rate_max(rate) {
             return None;
         }
         let reason = Reason::QueueGrew(rate, queue);
@@ -304,7 +322,7 @@ impl Sobas {
     /// What is lost of the first, unpaced windows tells nothing of the path. (It may be all that a
     /// shallow buffer takes.)
     fn judge_early_loss(&mut self, window: &Window) -> Option<Decision> {
-        if self.is_first_windows(self.peak) {
+        if self.is_first_windows(self.peak, window.at) {
             return None;
         }
         let near = self.capacity.is_some_and(|c| self.peak > scaled(c, DROP_SHARE));
@@ -448,6 +466,12 @@ impl Sobas {
         if window.retransmits > 0 || window.probes_lost > 0 {
             self.calm_since = window.at;
         }
+        // What comes beyond it refutes what the trains told.
+        let rate = self.rate_now();
+        if self.capacity.is_some_and(|capacity| rate > scaled(capacity, 1.0 + RATE_ERROR)) {
+            self.capacity = None;
+            return Some(self.enter(State::Disabled, window.at, Reason::RateRose(rate)));
+        }
         let stands = window.standing > self.queue_allowed();
         let calm = window.at.saturating_sub(self.calm_since);
         if calm < if stands { CALM_WITH_QUEUE } else { CALM } {
@@ -486,12 +510,14 @@ impl Sobas {
         let is_full = looked
             && !matches!(reason, Reason::HeldBy(_))
             && self.rate_now() >= scaled(self.before, 1.0 - RATE_ERROR);
-        let soon = (self.rtt_min() * LOOK_FIRST_ROUND_TRIPS).min(LOOK_EVERY);
+        let is_shared = self.capacity.is_some_and(|c| rate < scaled(c, DROP_SHARE));
+        let every = if is_shared { LOOK_EVERY_SHARED } else { LOOK_EVERY };
+        let soon = (self.rtt_min() * LOOK_FIRST_ROUND_TRIPS).min(every);
         // A queue that is drained now is what the last look has left.
         let was_full = self.full_at.is_some_and(|at| now.saturating_sub(at) < soon);
         if is_full && self.steps.end() {
             self.full_at = Some(now);
-            self.look_at = now + LOOK_EVERY;
+            self.look_at = now + every;
         } else if looked || !was_full {
             self.look_at = now + soon;
         }
@@ -543,7 +569,10 @@ impl Sobas {
         let target = self.target.filter(|_| state != State::Disabled);
         let window = target.filter(|_| !is_open).map(|rate| self.window_for(rate));
         let window = window.unwrap_or(self.config.window_max).min(self.config.window_max);
-        Decision { at: now, state, window, pacing: target.or(self.config.rate_max), reason }
+        let most = self.capacity.filter(|_| state == State::Disabled && !self.is_short());
+        let most = most.map(|rate| capped(scaled(rate, ASIDE_SHARE)));
+        let pacing = target.or(most).or(self.config.rate_max);
+        Decision { at: now, state, window, pacing, reason }
     }
 }
 

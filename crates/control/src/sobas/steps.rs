@@ -9,6 +9,10 @@ const STEP: f64 = 0.03;
 /// path is full in between]
 const STEP_MAX: f64 = 0.12;
 
+/// Where a large step was too much, so many smaller ones have to succeed before larger ones
+/// are taken again. (ours: the path may carry much more since)
+const AT_MOST: u32 = 3;
+
 /// So often more than the trains told has to come before they are no longer believed. (ours)
 const BEYOND_MAX: u32 = 2;
 
@@ -18,13 +22,15 @@ pub(super) struct Steps {
     next: f64,
     taken: f64,
     most: f64,
+    /// How many in a row were as large as they may be.
+    at_most: u32,
     /// How often in a row more came than the trains told.
     beyond: u32,
 }
 
 impl Default for Steps {
     fn default() -> Self {
-        Self { next: STEP, taken: STEP, most: STEP_MAX, beyond: 0 }
+        Self { next: STEP, taken: STEP, most: STEP_MAX, at_most: 0, beyond: 0 }
     }
 }
 
@@ -48,6 +54,10 @@ impl Steps {
     /// Takes the next one; a small one near what the line is known to carry, for there is hardly
     /// more.
     pub(super) fn take(&mut self, is_near: bool) -> f64 {
+        self.at_most = if self.next >= self.most { self.at_most + 1 } else { 0 };
+        if self.at_most > AT_MOST {
+            (self.most, self.at_most) = ((self.most * 2.0).min(STEP_MAX), 0);
+        }
         self.taken = if is_near { STEP } else { self.next };
         self.next = if is_near { STEP } else { (self.next * 2.0).min(self.most) };
         self.taken
@@ -63,7 +73,7 @@ impl Steps {
 
     /// The next one is a small one again.
     pub(super) fn rewind(&mut self) {
-        self.next = STEP;
+        (self.next, self.at_most) = (STEP, 0);
     }
 }
 
@@ -83,6 +93,17 @@ mod tests {
         steps.rewind();
         steps.take(false);
         assert!(steps.end(), "within 3 %");
+    }
+
+    #[test]
+    fn small_steps_that_go_on_to_succeed_become_large_again() {
+        let mut steps = Steps::default();
+        steps.take(false);
+        steps.take(false);
+        assert!(!steps.end());
+        steps.rewind();
+        let taken: Vec<f64> = (0..9).map(|_| steps.take(false)).collect();
+        assert_eq!(taken, [0.03, 0.03, 0.03, 0.03, 0.06, 0.06, 0.06, 0.06, 0.12]);
     }
 
     #[test]

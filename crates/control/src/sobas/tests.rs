@@ -172,9 +172,39 @@ fn losses_without_a_queue_end_in_standing_aside_and_calm_ends_that() {
     }
     assert_eq!(script.state(), State::Disabled);
     let decision = script.last.unwrap();
-    assert_eq!((decision.window, decision.pacing), (Bytes::mib(64), None));
+    let beyond = mbit(965.0 * 1.05);
+    assert_eq!((decision.window, decision.pacing), (Bytes::mib(64), Some(beyond)));
     script.run(1100, 300.0);
     assert_eq!(script.state(), State::Avoidance);
+}
+
+#[test]
+fn what_the_trains_told_is_given_up_where_more_comes_while_nothing_is_held() {
+    let mut script = Script::held();
+    for _ in 0..10 {
+        script.seen.retransmits += 3;
+        script.run(8, 300.0);
+    }
+    assert_eq!(script.state(), State::Disabled);
+    script.run(40, 1000.0);
+    let decision = script.last.unwrap();
+    assert_eq!((decision.state, decision.pacing), (State::Disabled, None));
+}
+
+#[test]
+fn losses_of_the_first_windows_tell_nothing_and_later_ones_do() {
+    let mut script = Script::new();
+    script.told(mbit(965.0));
+    for _ in 0..12 {
+        script.seen.retransmits += 1;
+        script.run(4, 20.0);
+    }
+    assert_eq!(script.state(), State::StartBounded);
+    for _ in 0..20 {
+        script.seen.retransmits += 1;
+        script.run(4, 20.0);
+    }
+    assert_eq!(script.state(), State::Disabled, "{:?}", script.last);
 }
 
 #[test]
