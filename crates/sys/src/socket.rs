@@ -194,6 +194,28 @@ pub fn hold_window(s: impl AsFd, bytes: u32) -> io::Result<()> {
     set_int(s, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, most)
 }
 
+/// Gives a connection a receive buffer that fits a window of `bytes`, whatever `net.core.rmem_max` and
+/// `net.ipv4.tcp_rmem` say. The kernel no longer tunes it from then on.
+///
+/// # Errors
+///
+/// `PermissionDenied` without `CAP_NET_ADMIN`.
+pub fn force_receive_buffer(s: impl AsFd, bytes: u32) -> io::Result<()> {
+    // The kernel doubles it: half is for what it keeps beside the data (socket(7), SO_RCVBUF).
+    Ok(sockopt::set_socket_recv_buffer_size_force(s, bytes as usize)?)
+}
+
+/// Gives a connection a send buffer that fits `bytes` in flight, whatever `net.core.wmem_max` and
+/// `net.ipv4.tcp_wmem` say. The kernel no longer tunes it from then on.
+///
+/// # Errors
+///
+/// `PermissionDenied` without `CAP_NET_ADMIN`.
+pub fn force_send_buffer(s: impl AsFd, bytes: u32) -> io::Result<()> {
+    // Doubled as well.
+    Ok(sockopt::set_socket_send_buffer_size_force(s, bytes as usize)?)
+}
+
 /// Limits the rate of data that TCP sends, which it keeps by pacing itself; `None`: no limit any
 /// longer, but it goes on pacing. Headers do not count.
 ///

@@ -5,6 +5,7 @@
 
 mod course;
 mod receiver;
+mod room;
 mod sender;
 mod spread;
 mod watch;

@@ -2,6 +2,7 @@
 //! the sender for a rate.
 
 use super::course::{Seen, Teller, post};
+use super::room::{Room, Side};
 use super::{Knocker, LOOK, Probing, SHARING_TIME, TRAINS_ASKED_MAX, hold_window};
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
@@ -44,6 +45,7 @@ pub(crate) struct Steering<'a> {
     reads: Looks,
     /// What each connection has of the window.
     shares: Shares,
+    room: Room,
     /// Round trips since the last report.
     rtts: Vec<Duration>,
     /// What the trains told.
@@ -107,6 +109,7 @@ impl<'a> Steering<'a> {
             echo_max: 0,
             reads: Looks::default(),
             shares: Shares::default(),
+            room: Room::new(Side::Receive),
             rtts: Vec::new(),
             capacity: None,
             held: None,
@@ -269,9 +272,13 @@ impl<'a> Steering<'a> {
             return;
         }
         self.is_open = is_open;
-        let shares = &self.shares;
+        let (shares, room) = (&self.shares, &mut self.room);
         self.session.each_stream(|number, socket| {
-            let window = if is_open { held.window } else { shares.window(number, held.window) };
+            let mut window = held.window;
+            if !is_open {
+                window = shares.window(number, held.window);
+                room.give(number, socket, window);
+            }
             hold_window(socket, window);
         });
     }

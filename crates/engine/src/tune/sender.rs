@@ -2,6 +2,7 @@
 //! where to, and tells how its connections do.
 
 use super::course::{Seen, Teller};
+use super::room::{Room, Side};
 use super::{FREE, FREE_RTT, Knocker, LOOK, Probing, SHARING_TIME, TRAINS_ASKED_MAX};
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
@@ -46,6 +47,7 @@ pub(crate) struct Pacer<'a> {
     looks: Looks,
     /// What each connection has of the rate.
     shares: Shares,
+    room: Room,
     /// What the receiver has asked for, of all connections together.
     wanted: Option<u64>,
     /// TCP has been made to pace itself.
@@ -66,8 +68,8 @@ impl<'a> Pacer<'a> {
     ) -> Self {
         let (looks, shares, course, rtts) = Default::default();
         let wanted = session.overrides.rate_max.map(Rate::bytes_per_sec);
-        let paces = false;
-        Self { session, outbox, probing, looks, shares, wanted, paces, course, rtts, teller }
+        let (paces, room) = (false, Room::new(Side::Send));
+        Self { session, outbox, probing, looks, shares, room, wanted, paces, course, rtts, teller }
     }
 
     /// Runs until the session is over.
@@ -196,9 +198,14 @@ impl<'a> Pacer<'a> {
         }
         self.paces = true;
         let mut largest = Rate::default();
+        let (shares, room) = (&self.shares, &mut self.room);
         self.session.each_stream(|number, socket| {
-            let share = rate.map(|rate| self.shares.rate(number, rate));
+            let share = rate.map(|rate| shares.rate(number, rate));
             largest = largest.max(share.unwrap_or_default());
+            if let (Some(share), Some(rtt)) = (share, rtt_min) {
+                let fills = share.bytes_per_sec() as f64 * rtt.as_secs_f64();
+                room.give(number, socket, Bytes(fills as u64));
+            }
             if let Socket::Tcp(tcp) = socket {
                 // Where the kernel cannot, it sends as without us.
                 let paced = share.map_or(FREE, Rate::bytes_per_sec);

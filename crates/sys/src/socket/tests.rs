@@ -306,6 +306,24 @@ fn an_opened_window_takes_what_nobody_reads_and_a_reader_is_woken_by_the_first_b
 }
 
 #[test]
+fn buffers_go_beyond_what_every_program_may_have_where_it_is_allowed() {
+    let (near, far) = connected();
+    let most = 80 << 20;
+    let forced = [force_send_buffer(&near, most), force_receive_buffer(&far, most)];
+    if crate::effective_uid() == 0 && forced.iter().all(Result::is_ok) {
+        let sizes = [
+            sockopt::socket_send_buffer_size(&near).unwrap(),
+            sockopt::socket_recv_buffer_size(&far).unwrap(),
+        ];
+        assert_eq!(sizes, [2 * most as usize; 2]);
+    } else {
+        for outcome in forced {
+            assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        }
+    }
+}
+
+#[test]
 fn pacing_holds_the_rate_and_lets_go_again() {
     let (mut near, mut far) = connected();
     set_pacing(&near, Some(1_000_000)).unwrap();
