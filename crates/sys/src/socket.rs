@@ -194,8 +194,8 @@ pub fn hold_window(s: impl AsFd, bytes: u32) -> io::Result<()> {
     set_int(s, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, most)
 }
 
-/// Gives a connection a receive buffer that fits a window of `bytes`, whatever `net.core.rmem_max` and
-/// `net.ipv4.tcp_rmem` say. The kernel no longer tunes it from then on.
+/// Gives a connection a receive buffer that fits a window of `bytes`, whatever `net.core.rmem_max`
+/// and `net.ipv4.tcp_rmem` say. The kernel no longer tunes it from then on.
 ///
 /// # Errors
 ///
