@@ -108,6 +108,10 @@ const DRAIN_SHARE: f64 = 0.98;
 const DRAINS_MAX: u32 = 4;
 const DRAINED_SHARE: f64 = 0.7;
 
+/// So often may somebody come while one queue stands. (ours: once more than that, and what falls is
+/// our own part of a path that others congest)
+const NEWCOMERS_MAX: u32 = 2;
+
 /// It is forgotten that one stood after so many windows without. (ours)
 const CALM_WINDOWS: u32 = 20;
 
@@ -142,6 +146,8 @@ pub struct Sobas {
     /// When the last change could be seen.
     settled_at: Duration,
     drains: u32,
+    /// How often somebody came while the queue stood.
+    newcomers: u32,
     /// What was held before the first reduction.
     drained_from: Option<Rate>,
     unsteady: u32,
@@ -174,6 +180,7 @@ impl Sobas {
             settling: 0,
             settled_at: Duration::ZERO,
             drains: 0,
+            newcomers: 0,
             drained_from: None,
             unsteady: 0,
             calm: 0,
@@ -350,7 +357,7 @@ impl Sobas {
         self.calm += 1;
         if self.calm >= CALM_WINDOWS {
             self.drained_from = None;
-            self.unsteady = 0;
+            (self.unsteady, self.newcomers) = (0, 0);
         }
         let looks = window.at >= self.look_at && self.is_all_taken() && !self.is_at_max();
         looks.then(|| self.step(window, Reason::TimeToLook))
@@ -388,9 +395,13 @@ impl Sobas {
         if self.history.steady_rate() < scaled(target, DROP_SHARE) {
             // Somebody has come: that was no reduction of ours.
             self.drained_from = None;
+            self.newcomers += 1;
         }
         let from = *self.drained_from.get_or_insert(target.min(self.history.steady_rate()));
-        let in_vain = self.drains > DRAINS_MAX || target < scaled(from, DRAINED_SHARE);
+        let in_vain = self.drains > DRAINS_MAX
+            || self.newcomers > NEWCOMERS_MAX
+            || target <= self.rate_min()
+            || target < scaled(from, DRAINED_SHARE);
         if in_vain || self.has_small_share(window.rate) {
             return Some(self.disable(window.at, Reason::CongestedQueue(window.standing)));
         }
@@ -555,7 +566,7 @@ impl Sobas {
         self.calm_since = now;
         self.drains = 0;
         self.drained_from = None;
-        self.unsteady = 0;
+        (self.unsteady, self.newcomers) = (0, 0);
         self.enter(State::Disabled, now, reason)
     }
 
