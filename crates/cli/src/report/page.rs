@@ -27,7 +27,7 @@ const STATES: [(&str, &str); 8] = [
     ("avoidance", "nothing is held but the pace, until the rate is even"),
     (
         "disabled",
-        "nothing is held but what --max-rate says: the path is short, or others congest it",
+        "the path is short, or others congest it: nothing is held but a pace near the line's rate",
     ),
 ];
 

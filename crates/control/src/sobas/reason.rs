@@ -23,7 +23,8 @@ pub enum State {
     Limited,
     /// A little more is allowed for a while, to see whether there is more.
     Reprobing,
-    /// The path is congested by others: nothing is held.
+    /// The path is congested by others: no window is held, and the pace only a little above the
+    /// capacity.
     Disabled,
 }
 
