@@ -40,6 +40,17 @@ impl Script {
         script
     }
 
+    /// The same, when losses without a queue have made it stand aside.
+    fn aside() -> Self {
+        let mut script = Self::held();
+        for _ in 0..10 {
+            script.seen.retransmits += 3;
+            script.run(8, 300.0);
+        }
+        assert_eq!(script.state(), State::Disabled);
+        script
+    }
+
     /// `ticks` of 10 ms at a rate; every decision on the way.
     fn run(&mut self, ticks: u32, rate_mbit: f64) -> Vec<Decision> {
         let mut all = Vec::new();
@@ -165,12 +176,7 @@ fn a_drop_after_an_even_rate_lowers_the_limit_only_when_a_queue_stood() {
 
 #[test]
 fn losses_without_a_queue_end_in_standing_aside_and_calm_ends_that() {
-    let mut script = Script::held();
-    for _ in 0..10 {
-        script.seen.retransmits += 3;
-        script.run(8, 300.0);
-    }
-    assert_eq!(script.state(), State::Disabled);
+    let mut script = Script::aside();
     let decision = script.last.unwrap();
     let beyond = mbit(965.0 * 1.05);
     assert_eq!((decision.window, decision.pacing), (Bytes::mib(64), Some(beyond)));
@@ -180,12 +186,7 @@ fn losses_without_a_queue_end_in_standing_aside_and_calm_ends_that() {
 
 #[test]
 fn what_the_trains_told_is_given_up_where_more_comes_while_nothing_is_held() {
-    let mut script = Script::held();
-    for _ in 0..10 {
-        script.seen.retransmits += 3;
-        script.run(8, 300.0);
-    }
-    assert_eq!(script.state(), State::Disabled);
+    let mut script = Script::aside();
     script.run(40, 1000.0);
     let decision = script.last.unwrap();
     assert_eq!((decision.state, decision.pacing), (State::Disabled, None));

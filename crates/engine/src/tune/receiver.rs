@@ -329,7 +329,7 @@ impl Trains {
             return capacity::longer(self.packets, &too_short).and_then(|n| self.again(n));
         }
         let is_slow = rates.iter().any(|rate| *rate < AGAIN_RATE_MIN);
-        told.or_else(|| self.again(self.packets).filter(|_| !is_slow))
+        if told.is_some() || is_slow { told } else { self.again(self.packets) }
     }
 
     /// Others take their place, if they may.
