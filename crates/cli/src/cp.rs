@@ -2,7 +2,7 @@
 
 use crate::environment::Environment;
 use crate::exit::Exit;
-use crate::flags::{CpFlags, DaemonFlags, SshCommand, SshFlags};
+use crate::flags::{CpFlags, DaemonFlags, SshCommand, SshFlags, TuneHow};
 use crate::output::{self, Beginning, Ending, Reporter};
 use crate::report::Recorder;
 use crate::{shellsplit, signals, token};
@@ -141,6 +141,10 @@ fn refuse_idle_flags<'p>(
         let text = "--report has nothing to show of a dry run: leave one of them out";
         return Err(Error::new(ErrorKind::Usage, text));
     }
+    if flags.buffer.is_some() && flags.tune == TuneHow::Sobas {
+        let text = "--buffer holds the windows that --tune sobas would tune: leave one of them out";
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
     let is_near = |place: &Location| matches!(place, Location::Local(_));
     if let Some(flag) = flags.first_for_paths().filter(|_| places.clone().all(is_near)) {
         return idle(flag, "bankfull:// or host:path");
@@ -250,7 +254,7 @@ mod tests {
     #[test]
     fn flags_of_another_kind_of_place_are_refused_by_name() {
         let pin = format!("--fingerprint sha256:{}", "ab".repeat(32));
-        let daemon = ["--token-file t", &pin, "--accept-new", "--state-dir s"];
+        let daemon = ["--token-file t", &pin, "--accept-new"];
         let ssh = [
             "-P 1",
             "-i k",
@@ -269,7 +273,14 @@ mod tests {
             let text = format!("{name} is for {kind} places, and none is given: leave it out");
             assert_eq!(error.to_string(), text);
         };
-        for flag in ["--max-rate 1mbit", "--buffer 4MB", "--congestion reno"] {
+        let paths = [
+            "--max-rate 1mbit",
+            "--buffer 4MB",
+            "--congestion reno",
+            "--tune off",
+            "--state-dir s",
+        ];
+        for flag in paths {
             refused(flag, "a b", "bankfull:// or host:path");
             assert!(transfer(&flags(&format!("{flag} host:a b")), &environment()).is_ok());
             assert!(transfer(&flags(&format!("{flag} a bankfull://h/b")), &environment()).is_ok());
@@ -283,6 +294,14 @@ mod tests {
             refused(flag, "a b", "host:path");
             assert!(transfer(&flags(&format!("{flag} host:a b")), &environment()).is_ok());
         }
+    }
+
+    #[test]
+    fn windows_that_are_set_cannot_be_tuned_as_well() {
+        let refused = |line| transfer(&flags(line), &environment()).unwrap_err().to_string();
+        let text = "--buffer holds the windows that --tune sobas would tune: leave one of them out";
+        assert_eq!(refused("--tune sobas --buffer 4MB host:a b"), text);
+        assert!(transfer(&flags("--tune off --buffer 4MB host:a b"), &environment()).is_ok());
     }
 
     #[test]

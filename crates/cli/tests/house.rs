@@ -153,6 +153,26 @@ fn links_of_documents_lead_somewhere() -> Fallible<()> {
 }
 
 #[test]
+fn every_constant_of_the_controller_is_in_its_document() -> Fallible<()> {
+    let document = read("docs/algorithms/sobas.md")?;
+    let mut findings = Vec::new();
+    for TextFile { name, text } in rust_files()? {
+        if !name.starts_with("crates/control/src/sobas/") || name.ends_with("tests.rs") {
+            continue;
+        }
+        let own = text.split("mod tests {").next().unwrap_or_default();
+        for (number, line) in own.lines().enumerate().filter(|(_, line)| line.contains("const ")) {
+            let named = line.split_once("const ").and_then(|(_, rest)| rest.split_once(':'));
+            let Some((constant, _)) = named.filter(|_| !line.contains("fn ")) else { continue };
+            if !document.contains(&format!("`{constant}`")) {
+                findings.push(format!("{name}:{}: {constant} is not there", number + 1));
+            }
+        }
+    }
+    none(&findings)
+}
+
+#[test]
 fn commands_in_documents_exist_with_their_flags() -> Fallible<()> {
     let makefile = read("Makefile")?;
     let mut findings = Vec::new();

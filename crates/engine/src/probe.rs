@@ -247,7 +247,11 @@ impl Findings {
 
     fn say_loss(&self) -> Option<String> {
         if self.probes == 0 {
-            return Some("no probe came back: UDP is blocked, round trips are TCP's".to_owned());
+            let what = match self.rtt_min {
+                Some(_) => "no probe came back: UDP is blocked, round trips are TCP's",
+                None => "data goes through ssh itself: nothing tells the round trip",
+            };
+            return Some(what.to_owned());
         }
         let share = self.probes_lost as f64 * 100.0 / self.probes as f64;
         Some(match self.probes_lost {
@@ -261,10 +265,13 @@ impl Findings {
         if self.streams <= 1 {
             return Some(format!("a window of {window} fills it: one connection may have {most}"));
         }
-        let name = if reverse { "tcp_rmem" } else { "tcp_wmem" };
+        // The two smaller values stay as they are.
+        let name = buffer_name(reverse);
+        let values = buffer_values(reverse)?;
+        let [least, first] = [values.first()?, values.get(1)?];
         Some(format!(
             "a window of {window} fills it, and a connection may have {most} here: {} streams, or \
-             sysctl -w net.ipv4.{name}=\"4096 131072 {}\"",
+             sysctl -w net.ipv4.{name}=\"{least} {first} {}\"",
             self.streams,
             window.0 * 2
         ))
@@ -293,10 +300,18 @@ fn steady_rate(samples: &[Sample]) -> Rate {
 /// How large the window of a connection may grow here: half of the largest buffer, for the kernel
 /// counts what packets take in memory, not their data (tcp_adv_win_scale, ip-sysctl.rst).
 fn window_max(reverse: bool) -> Option<Bytes> {
-    let name = if reverse { "tcp_rmem" } else { "tcp_wmem" };
-    let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
-    let most: u64 = text.split_whitespace().nth(2)?.parse().ok()?;
-    Some(Bytes(most / 2))
+    Some(Bytes(buffer_values(reverse)?.get(2)? / 2))
+}
+
+fn buffer_name(reverse: bool) -> &'static str {
+    if reverse { "tcp_rmem" } else { "tcp_wmem" }
+}
+
+/// The least, the first and the largest buffer of a connection here, in bytes.
+fn buffer_values(reverse: bool) -> Option<Vec<u64>> {
+    let path = format!("/proc/sys/net/ipv4/{}", buffer_name(reverse));
+    let text = std::fs::read_to_string(path).ok()?;
+    text.split_whitespace().map(|value| value.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -353,7 +368,7 @@ mod tests {
     fn nothing_seen_is_told_without_figures() {
         let found = Findings::new(&[], Summary::default(), true);
         assert_eq!((found.rate, found.window, found.streams), (Rate::default(), None, 1));
-        assert!(found.words.iter().any(|words| words.contains("UDP is blocked")));
+        assert!(found.words.iter().any(|words| words.contains("nothing tells the round trip")));
     }
 
     #[test]

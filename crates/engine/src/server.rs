@@ -106,6 +106,12 @@ impl Server {
         thread::scope(|scope| {
             if let Some(probes) = &self.host.probes {
                 scope.spawn(|| probes.run());
+            } else {
+                let port = self.address.port();
+                let message = format!(
+                    "another program has UDP port {port}: copies are tuned by what TCP tells alone"
+                );
+                events.event(Event::Notice { message });
             }
             let result = self.admit(scope, events, drain, abort);
             if let Some(probes) = &self.host.probes {

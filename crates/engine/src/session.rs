@@ -171,9 +171,18 @@ impl Session {
         lock(&self.streams).open.iter().for_each(|(&number, socket)| act(number, socket));
     }
 
-    /// What connections did that were left.
-    pub(crate) fn left_behind(&self) -> Carried {
-        lock(&self.streams).left
+    /// Looks at each data connection with what TCP tells of it. What they did, and those before
+    /// them that were left.
+    pub(crate) fn look(&self, mut act: impl FnMut(u32, &Socket, &TcpInfo)) -> Carried {
+        let streams = lock(&self.streams);
+        let mut carried = streams.left;
+        for (&number, socket) in &streams.open {
+            if let Some(info) = socket.info() {
+                carried.add(&info);
+                act(number, socket, &info);
+            }
+        }
+        carried
     }
 
     /// How many data connections there are.

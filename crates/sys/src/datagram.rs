@@ -1,14 +1,14 @@
 //! Datagrams with the time at which the kernel took them: what tells packets of a train apart that
 //! a late reader finds together.
 //!
-//! Does not open sockets, and knows nothing of what is in the datagrams.
+//! Opens no socket that it keeps, and knows nothing of what is in the datagrams.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use crate::socket::set_int;
+use crate::socket::{get_int, set_int};
 
 /// A datagram that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,91 @@ pub fn cut_datagrams(s: impl AsFd, bytes: u16) -> io::Result<()> {
     set_int(s, libc::IPPROTO_UDP, libc::UDP_SEGMENT, bytes.into())
 }
 
+/// Sends what is to be cut into datagrams of `each` bytes, up to 64 of them and 65 507 bytes, back
+/// to back to `to`. Unlike [`cut_datagrams`] it leaves other datagrams of the socket alone, which
+/// the kernel may refuse where `each` does not fit the path.
+///
+/// # Errors
+///
+/// `EINVAL` before Linux 4.18 and, as `EMSGSIZE`, where `each` does not fit the path; `EIO` where
+/// the card or the way (IPsec) cannot.
+pub fn send_cut(s: impl AsFd, bytes: &[u8], each: u16, to: SocketAddr) -> io::Result<usize> {
+    let (mut name, name_len) = name_of(to);
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut control = [0_u64; CONTROL_WORDS];
+    // SAFETY: it is made of integers and pointers, for which all bytes zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_name = (&raw mut name).cast();
+    message.msg_namelen = name_len;
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: both macros only compute; the first header lies at the beginning of `control`, which
+    // has room for it and for the number behind it, and is aligned as it asks.
+    unsafe {
+        message.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as u32) as usize;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::IPPROTO_UDP;
+        (*header).cmsg_type = libc::UDP_SEGMENT;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as usize;
+        libc::CMSG_DATA(header).cast::<u16>().write_unaligned(each);
+    }
+    // SAFETY: the descriptor is open while `s` is borrowed; `message` points to one part of the
+    // length of `bytes`, which is only read, to `control` and to `name` with their lengths, and all
+    // outlive the call.
+    let sent = unsafe { libc::sendmsg(s.as_fd().as_raw_fd(), &raw const message, 0) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// How large a packet may be on the way to `to`, with all headers of IP, as far as the kernel
+/// knows by now: what its network takes, or what a router on the way has told.
+///
+/// # Errors
+///
+/// Where there is no way to `to`.
+pub fn path_mtu(to: SocketAddr) -> io::Result<u32> {
+    let any: IpAddr = match to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Connected it has a route, and nothing is sent.
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(to)?;
+    let mtu = match to {
+        SocketAddr::V4(_) => get_int(&socket, libc::IPPROTO_IP, libc::IP_MTU)?,
+        SocketAddr::V6(_) => get_int(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU)?,
+    };
+    Ok(u32::try_from(mtu).unwrap_or_default())
+}
+
+/// An address as the kernel takes it, and its length.
+fn name_of(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    // SAFETY: it is made of integers, for which all bytes zero is a value.
+    let mut name: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let place = &raw mut name;
+    let len = match address {
+        SocketAddr::V4(v4) => {
+            // SAFETY: the storage holds and aligns all types of addresses.
+            let out = unsafe { &mut *place.cast::<libc::sockaddr_in>() };
+            out.sin_family = libc::AF_INET as libc::sa_family_t;
+            out.sin_port = v4.port().to_be();
+            out.sin_addr.s_addr = u32::from(*v4.ip()).to_be();
+            size_of_val(out)
+        }
+        SocketAddr::V6(v6) => {
+            // SAFETY: as above.
+            let out = unsafe { &mut *place.cast::<libc::sockaddr_in6>() };
+            out.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+            out.sin6_port = v6.port().to_be();
+            out.sin6_flowinfo = v6.flowinfo();
+            out.sin6_addr.s6_addr = v6.ip().octets();
+            out.sin6_scope_id = v6.scope_id();
+            size_of_val(out)
+        }
+    };
+    (name, len as libc::socklen_t)
+}
+
 /// Lets what came back to back in datagrams of equal length be received at once, up to 65 507
 /// bytes.
 ///
@@ -50,7 +135,7 @@ pub fn join_datagrams(s: impl AsFd) -> io::Result<()> {
     set_int(s, libc::IPPROTO_UDP, libc::UDP_GRO, 1)
 }
 
-/// Room for one control message with a time, aligned as its header asks.
+/// Room for one control message with a time or a number, aligned as its header asks.
 const CONTROL_WORDS: usize = 8;
 
 /// Receives a datagram. What does not fit in `buf` is cut off.
@@ -121,7 +206,6 @@ fn time_in(message: &libc::msghdr) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::UdpSocket;
     use std::thread;
     use std::time::SystemTime;
 
@@ -169,6 +253,31 @@ mod tests {
         a.send(&[1; 25]).unwrap();
         let lens = [0; 3].map(|_| receive_datagram(&b, &mut [0; 100]).unwrap().len);
         assert_eq!(lens, [10, 10, 5]);
+    }
+
+    #[test]
+    fn what_is_cut_by_one_call_leaves_others_whole_and_comes_over_ipv6_too() {
+        for here in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(a) = UdpSocket::bind(here) else { continue };
+            let b = UdpSocket::bind(here).unwrap();
+            b.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let to = b.local_addr().unwrap();
+            assert_eq!(send_cut(&a, &[1; 25], 10, to).unwrap(), 25);
+            a.send_to(&[2; 25], to).unwrap();
+            let got = [0; 4].map(|_| receive_datagram(&b, &mut [0; 100]).unwrap());
+            assert_eq!(got.map(|datagram| datagram.len), [10, 10, 5, 25]);
+            assert!(got.iter().all(|datagram| datagram.from == a.local_addr().ok()));
+        }
+    }
+
+    #[test]
+    fn how_large_packets_may_be_is_told_or_that_there_is_no_way() {
+        let there = |ip: IpAddr| SocketAddr::from((ip, 9));
+        assert!(path_mtu(there(Ipv4Addr::LOCALHOST.into())).unwrap() >= 1500);
+        if UdpSocket::bind("[::1]:0").is_ok() {
+            assert!(path_mtu(there(Ipv6Addr::LOCALHOST.into())).unwrap() >= 1500);
+        }
+        assert!(path_mtu(there(Ipv4Addr::BROADCAST.into())).is_err());
     }
 
     #[test]

@@ -25,7 +25,9 @@ pub mod stat;
 mod testing;
 pub mod tun;
 
-pub use datagram::{Datagram, cut_datagrams, join_datagrams, note_arrivals, receive_datagram};
+pub use datagram::{
+    Datagram, cut_datagrams, join_datagrams, note_arrivals, path_mtu, receive_datagram, send_cut,
+};
 pub use dir::{Dir, Entry};
 pub use file::{
     advise_dont_need, advise_sequential, clone_whole, copy_range, data_extent, punch_hole, reserve,

@@ -263,6 +263,24 @@ pub fn unread_bytes(s: impl AsFd) -> io::Result<u64> {
 }
 
 /// Sets an option whose value is one int.
+pub(crate) fn get_int(
+    s: impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut len = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the descriptor is open while `s` is borrowed; the kernel writes at most `len` bytes
+    // to `value`, which has that many, and the new length to `len`; both outlive the call.
+    let outcome = unsafe {
+        libc::getsockopt(s.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len)
+    };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(value)
+}
+
 pub(crate) fn set_int(
     s: impl AsFd,
     level: libc::c_int,

@@ -1,7 +1,8 @@
 //! The flags of `bankfull cp`.
 
 use super::values::{
-    FsyncWhen, SshCommand, TuneHow, buffer, fingerprint, port, rate, seconds, ssh_command, streams,
+    FsyncWhen, SshCommand, TuneHow, buffer, fingerprint, page, port, rate, seconds, ssh_command,
+    streams,
 };
 use super::{Example, ShowFlags, after_help};
 use bankfull::{Bytes, Fingerprint, Rate};
@@ -86,8 +87,9 @@ pub(crate) struct CpFlags {
     pub(crate) timeout: Duration,
 
     /// Writes how the copy went to this file, as one page for a browser: rate, round trip, windows
-    /// and losses over time, and every decision with its reason. Default: no report.
-    #[arg(long, value_name = "FILE.html")]
+    /// and losses over time, and every decision with its reason. The name ends in .html. Default:
+    /// no report.
+    #[arg(long, value_name = "FILE.html", value_parser = OsStringValueParser::new().try_map(page))]
     pub(crate) report: Option<PathBuf>,
 
     /// What is shown.
@@ -114,6 +116,8 @@ impl CpFlags {
             (self.max_rate.is_some(), "--max-rate"),
             (self.buffer.is_some(), "--buffer"),
             (self.congestion.is_some(), "--congestion"),
+            (self.tune != TuneHow::Auto, "--tune"),
+            (self.daemon.state_dir.is_some(), "--state-dir"),
         ])
     }
 }
@@ -137,8 +141,9 @@ pub(crate) struct DaemonFlags {
     #[arg(long)]
     pub(crate) accept_new: bool,
 
-    /// Sets the directory where fingerprints of daemons are remembered. Default: the environment
-    /// variable BANKFULL_STATE_DIR, else $XDG_STATE_HOME/bankfull, else ~/.local/state/bankfull.
+    /// Sets the directory where fingerprints of daemons, and what copies to any host found paths to
+    /// carry, are remembered. Default: the environment variable BANKFULL_STATE_DIR, else
+    /// $XDG_STATE_HOME/bankfull, else ~/.local/state/bankfull.
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 }
@@ -150,7 +155,6 @@ impl DaemonFlags {
             (self.token_file.is_some(), "--token-file"),
             (self.fingerprint.is_some(), "--fingerprint"),
             (self.accept_new, "--accept-new"),
-            (self.state_dir.is_some(), "--state-dir"),
         ])
     }
 }
@@ -316,6 +320,15 @@ mod tests {
     fn timeout_takes_fractions_and_refuses_zero() {
         assert_eq!(cp(&["--timeout", "2.5"]).unwrap().timeout, Duration::from_millis(2500));
         assert!(cp(&["--timeout", "0"]).unwrap_err().contains("longer than 0 seconds"));
+    }
+
+    #[test]
+    fn a_report_is_a_page_and_never_a_source_whose_name_stands_there_by_mistake() {
+        let page = cp(&["--report", "r.html"]).unwrap().report;
+        assert_eq!(page, Some("r.html".into()));
+        let error = cp(&["--report", "data.bin"]).unwrap_err().to_string();
+        assert!(error.contains("the name of the report ends in .html"), "{error}");
+        assert!(cp(&["--report", "html"]).is_err());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -119,6 +120,13 @@ fn number<N: FromStr + PartialOrd + Display>(
 /// Reads a command line, see [`crate::shellsplit`].
 pub(super) fn ssh_command(text: OsString) -> Result<SshCommand, String> {
     crate::shellsplit::split(&text).map(SshCommand)
+}
+
+/// Reads the name of a page, which is overwritten: whoever forgets it would name a source.
+pub(super) fn page(name: OsString) -> Result<PathBuf, String> {
+    let path = PathBuf::from(name);
+    let is_page = path.extension().is_some_and(|kind| kind == "html" || kind == "htm");
+    if is_page { Ok(path) } else { Err("the name of the report ends in .html".to_owned()) }
 }
 
 /// Reads `sha256:` and 64 hexadecimal digits.

@@ -13,7 +13,7 @@ const FLAT_SPREAD: f64 = 0.05;
 pub(super) const FLAT_WINDOWS: (usize, usize) = (2, 5);
 
 /// A fall to below this share of an even rate is a drop. [algorithms: by more than 15 %]
-const DROP_SHARE: f64 = 0.85;
+pub(super) const DROP_SHARE: f64 = 0.85;
 
 /// Windows in which losses without a queue are counted, and how many of them are congestion. (ours)
 const LOSSY_WINDOWS: (usize, usize) = (20, 3);

@@ -2,11 +2,20 @@
 //! is held is taken.
 
 use super::measure::Window;
-use super::{FIRST_SEGMENTS, FIRST_TIME, FIRST_WINDOWS, RATE_ERROR, RATE_TIME, Sobas, scaled};
+use super::{RATE_ERROR, RATE_TIME, Sobas, scaled};
 use crate::holder::Holder;
 use crate::pacing;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
+
+/// A connection's first window in segments (RFC 6928), and up to how many of these sent in a round
+/// trip losses do not count: two rounds of slow start. (ours)
+const FIRST_SEGMENTS: u64 = 10;
+const FIRST_WINDOWS: f64 = 4.0;
+
+/// Nor later than so many round trips, and this time, after the first data. (ours: two of them, and
+/// what TCP needs to repair the losses)
+const FIRST_TIME: (u32, Duration) = (8, Duration::from_millis(500));
 
 /// What we hold is what limits when the rate is above this share of it. [algorithms: within 5 %]
 const HELD_SHARE: f64 = 0.95;

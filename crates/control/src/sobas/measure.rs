@@ -78,9 +78,7 @@ impl Measure {
     /// Takes an observation; a window, if it ends one.
     pub(super) fn take(&mut self, seen: &Observation) -> Option<Window> {
         if let Some(rtt) = seen.rtt {
-            self.rtt_min = Some(self.rtt_min.map_or(rtt, |min| min.min(rtt)));
-            self.sum += rtt;
-            self.count += 1;
+            self.count_rtt(rtt);
         }
         self.rtt_tcp = seen.rtt_tcp.or(self.rtt_tcp);
         if seen.holder != Holder::Path {
@@ -93,6 +91,20 @@ impl Measure {
             return None;
         }
         Some(self.close(&begin, seen))
+    }
+
+    /// Takes a round trip of a probe that came between two observations.
+    pub(super) fn take_rtt(&mut self, rtt: Duration) {
+        if let Some(&last) = self.past.back() {
+            self.past.push_back(Observation { rtt: Some(rtt), ..last });
+            self.count_rtt(rtt);
+        }
+    }
+
+    fn count_rtt(&mut self, rtt: Duration) {
+        self.rtt_min = Some(self.rtt_min.map_or(rtt, |min| min.min(rtt)));
+        self.sum += rtt;
+        self.count += 1;
     }
 
     /// The round trip of a path without a queue; zero before the first.
@@ -215,6 +227,28 @@ mod tests {
         assert_eq!(measure.rtt_min(), 25 * MS);
         measure.take(&Observation { rtt: Some(26 * MS), ..seen });
         assert_eq!(measure.rtt_min(), 26 * MS, "probes are answered later than TCP's segments");
+    }
+
+    #[test]
+    fn round_trips_between_two_looks_count_as_those_at_looks_do() {
+        let (mut often, mut seldom) = (Measure::default(), Measure::default());
+        let rtts = [20, 21, 22, 23, 26, 24, 24, 25, 23];
+        let all = run(&mut often, &rtts);
+        let mut windows = Vec::new();
+        for (n, rtt) in (0..).zip(rtts) {
+            if n % 2 == 1 {
+                seldom.take_rtt(MS * rtt);
+                continue;
+            }
+            windows.extend(seldom.take(&Observation {
+                now: 10 * MS * n,
+                received: Bytes(u64::from(n) * 1_000_000),
+                rtt: Some(MS * rtt),
+                ..Observation::default()
+            }));
+        }
+        assert_eq!(windows, all);
+        assert_eq!(seldom.standing(4), often.standing(4));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod hold;
 mod measure;
 pub mod overflow;
 mod reason;
+mod start;
 mod steps;
 
 pub use decision::{Config, Decision, Remembered};
@@ -22,41 +23,15 @@ pub use reason::{Reason, State};
 
 use crate::holder::Holder;
 use crate::units::{Bytes, Rate};
-use history::{FLAT_WINDOWS, History};
+use history::{DROP_SHARE, FLAT_WINDOWS, History};
 use measure::Measure;
+use start::START_SHARE;
 use std::time::Duration;
 use steps::Steps;
 
-/// What of the estimated capacity is used at first. (ours: trains err by about a percent, and what
-/// is beyond the line's rate is lost where the buffer is shallow)
-const START_SHARE: f64 = 0.98;
-
-/// A fall to below this share of an even rate is a drop. [algorithms: by more than 15 %]
-const DROP_SHARE: f64 = 0.85;
-
-/// A path is the one that is remembered when its shortest round trip is within these shares of that
-/// one's. (ours: another route differs by more, another hour by less)
-const SAME_RTT: (f64, f64) = (0.8, 1.25);
-
-/// In the start, a queue is there when so many round trips in a row are longer. (ours: one or two
-/// are chance)
-const START_LOOKS: usize = 3;
-
-/// And the rate of the last round trip is below this multiple of the one before: slow start doubles
-/// it. (ours: between 1 and 2, nearer to 1)
-const START_GROWTH: f64 = 1.3;
-
-/// The rate in the start is of a round trip, and of this time at least. (ours: two ticks)
-const START_RATE_TIME: Duration = Duration::from_millis(20);
-
-/// A connection's first window in segments (RFC 6928), and up to how many of these sent in a round
-/// trip losses do not count: two rounds of slow start. (ours)
-const FIRST_SEGMENTS: u64 = 10;
-const FIRST_WINDOWS: f64 = 4.0;
-
-/// Nor later than so many round trips, and this time, after the first data. (ours: two of them, and
-/// what TCP needs to repair the losses)
-const FIRST_TIME: (u32, Duration) = (8, Duration::from_millis(500));
+/// Where a round trip takes as long as this, every second tick is enough to look at the
+/// connections. (ours: windows take four looks then, and a look at 16 connections 0.1 ms)
+pub const SELDOM_RTT: Duration = Duration::from_millis(40);
 
 /// A step has brought something if the rate rose by this share of it. (ours)
 const STEP_SHARE: f64 = 0.4;
@@ -210,18 +185,21 @@ impl Sobas {
         self.start_with_estimate(now)
     }
 
-    /// What the capacity allows, once a round trip is known, too.
-    fn start_with_estimate(&mut self, now: Duration) -> Option<Decision> {
-        let rate = self.capacity?;
-        let can_start = matches!(self.state, State::Probing | State::StartOpen);
-        if self.is_short() || self.rtt_min().is_zero() || !can_start {
-            return None;
-        }
-        self.target = Some(scaled(rate, START_SHARE));
-        Some(self.enter(State::StartBounded, now, Reason::CapacityKnown(rate)))
+    /// Whether every second tick is enough to look at the connections. Not in the start, which ends
+    /// as soon as a queue grows.
+    #[must_use]
+    pub fn looks_seldom(&self) -> bool {
+        let is_start =
+            matches!(self.state, State::Probing | State::StartBounded | State::StartOpen);
+        !is_start && self.rtt_min() >= SELDOM_RTT
     }
 
-    /// Takes what was seen at a tick; what is to be held from now on, if that changes.
+    /// A probe's round trip has come at a tick without a look.
+    pub fn on_round_trip(&mut self, rtt: Duration) {
+        self.measure.take_rtt(rtt);
+    }
+
+    /// Takes what was seen at a look; what is to be held from now on, if that changes.
     pub fn observe(&mut self, seen: &Observation) -> Option<Decision> {
         let window = self.measure.take(seen);
         self.streams = seen.streams.max(1);
@@ -261,82 +239,6 @@ impl Sobas {
             State::Avoidance => self.judge_avoidance(&window),
             State::Disabled => self.judge_calm(&window),
         }
-    }
-
-    /// Nothing tells the capacity: as an earlier transfer left it, if it is the same path, or open.
-    fn start_without_estimate(&mut self, now: Duration) -> Decision {
-        let rtt = self.rtt_min();
-        let same = |seen: &Remembered| {
-            let (least, most) = (seen.rtt.mul_f64(SAME_RTT.0), seen.rtt.mul_f64(SAME_RTT.1));
-            (least..most).contains(&rtt)
-        };
-        let Some(seen) = self.config.remembered.filter(same) else {
-            return self.enter(State::StartOpen, now, Reason::CapacityUnknown);
-        };
-        self.target = Some(scaled(seen.rate, START_SHARE));
-        self.enter(State::StartBounded, now, Reason::Remembered(seen.rate))
-    }
-
-    /// The start ends as soon as the round trip grows while the rate does not.
-    fn watch_start(&mut self, seen: &Observation) -> Option<Decision> {
-        let is_start = matches!(self.state, State::StartBounded | State::StartOpen);
-        if !is_start || seen.rtt.is_none() || seen.holder != Holder::Path {
-            return None;
-        }
-        let queue = self.measure.standing(START_LOOKS);
-        if queue <= self.queue_allowed() {
-            return None;
-        }
-        let round_trip = self.rtt_min().max(START_RATE_TIME);
-        let now = self.measure.rate_over(round_trip);
-        let before = self.measure.rate_before(round_trip, round_trip);
-        if now > scaled(before, START_GROWTH) {
-            return None;
-        }
-        // What came last tells best what the path carries.
-        let rate = self.measure.rate_over(round_trip / 2).max(now);
-        if self.is_first_windows(rate, seen.now) || self.is_rate_max(rate) {
-            return None;
-        }
-        let reason = Reason::QueueGrew(rate, queue);
-        if self.has_small_share(rate) {
-            return Some(self.enter(State::Avoidance, seen.now, reason));
-        }
-        Some(self.limit(rate, seen.now, reason))
-    }
-
-    fn judge_start(&mut self, window: &Window) -> Option<Decision> {
-        if window.retransmits > 0 {
-            return self.judge_early_loss(window);
-        }
-        if !self.history.is_even(FLAT_WINDOWS.0) {
-            return None;
-        }
-        if window.standing > self.queue_allowed() {
-            let reason = Reason::FlatRate(window.rate);
-            return Some(self.limit(window.rate, window.at, reason));
-        }
-        let windows = RATE_TIME.div_duration_f64(self.measure.window_length()).ceil() as usize;
-        if !self.history.is_even(windows.max(FLAT_WINDOWS.0)) {
-            return None;
-        }
-        // Else it is something else that limits: a small buffer of the hosts, or slow start that
-        // ended early.
-        let reason = Reason::HeldByUs(self.rate_now());
-        self.is_held_by_us(window).then(|| self.step(window, reason))
-    }
-
-    /// What is lost of the first, unpaced windows tells nothing of the path. (It may be all that a
-    /// shallow buffer takes.)
-    fn judge_early_loss(&mut self, window: &Window) -> Option<Decision> {
-        if self.is_first_windows(self.peak, window.at) {
-            return None;
-        }
-        let near = self.capacity.is_some_and(|c| self.peak > scaled(c, DROP_SHARE));
-        if near || self.history.has_seen_queue(self.queue_allowed()) {
-            return Some(self.retreat(window));
-        }
-        Some(self.enter(State::Avoidance, window.at, Reason::LostWithoutQueue))
     }
 
     fn judge_limit(&mut self, window: &Window) -> Option<Decision> {

@@ -66,6 +66,8 @@ pub enum Reason {
     Overflowed(Rate),
     /// Segments were lost and no queue stood.
     LostWithoutQueue,
+    /// Segments were lost before anything told what the path carries.
+    StartOverflowed,
     /// A queue stood for two windows.
     StandingQueue(Duration),
     /// More was allowed, and more came.
@@ -106,6 +108,7 @@ impl fmt::Display for Reason {
             }
             Self::FlatRate(rate) => write!(f, "the rate is even at {rate}, and a queue stands"),
             Self::Overflowed(rate) => write!(f, "a queue overflowed beyond {rate}"),
+            Self::StartOverflowed => f.write_str("slow start lost segments"),
             Self::LostWithoutQueue => f.write_str("segments were lost and no queue stood"),
             Self::StandingQueue(queue) => write!(f, "a queue of {:.1} ms stood", ms(*queue)),
             Self::RateRose(rate) => write!(f, "more was allowed and came: {rate}"),

@@ -5,7 +5,7 @@
 //! session's key, and with no more bytes than came. What probes mean is decided elsewhere.
 
 use crate::net::control::lock;
-use bankfull_proto::wire::probe::{self, Kind, PROBE_BYTES, Probe, TRAIN_BYTES};
+use bankfull_proto::wire::probe::{self, Kind, PROBE_BYTES, Probe, TRAIN_BYTES, header_bytes};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -23,6 +23,10 @@ const ECHOES_PER_SEC: u32 = 200;
 /// with the header of IPv4).
 const PACKETS_AT_ONCE: usize = 44;
 
+/// What a session has not taken of what came for it; more is dropped, as any datagram may be.
+/// (ours: five of the longest trains, and what comes beside them)
+const ARRIVALS_MAX: usize = 4096;
+
 /// Room for datagrams that have come and are not taken yet; the kernel gives as much as
 /// `net.core.rmem_max` allows. (ours: the longest train)
 const ROOM_BYTES: usize = 2 << 20;
@@ -30,8 +34,6 @@ const ROOM_BYTES: usize = 2 << 20;
 /// A socket for datagrams of any number of sessions.
 pub(crate) struct ProbePort {
     socket: UdpSocket,
-    /// Whether a train can leave in one call.
-    cuts: bool,
     stopped: AtomicBool,
     sessions: Mutex<HashMap<[u8; 16], Guest>>,
 }
@@ -43,7 +45,9 @@ struct Guest {
     peer: Option<IpAddr>,
     /// Where its datagrams come from, once one with a proof has come.
     address: Option<SocketAddr>,
-    sink: mpsc::Sender<Arrived>,
+    /// The highest numbers of knocks, probes and echoes: what comes again tells no address.
+    highest: [Option<u64>; 3],
+    sink: mpsc::SyncSender<Arrived>,
     /// Echoes so far: their number.
     echoed: u64,
     /// Echoes in the second that began then.
@@ -56,7 +60,7 @@ pub(crate) struct Arrived {
     pub(crate) probe: Probe,
     /// When the kernel took it, on the clock of [`clock`].
     pub(crate) at: Duration,
-    /// Its bytes.
+    /// Its bytes on the line, with the headers of IP and UDP.
     pub(crate) len: usize,
 }
 
@@ -77,9 +81,8 @@ impl ProbePort {
         bankfull_sys::note_arrivals(&socket)?;
         // With less room, long trains may lose some.
         let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(ROOM_BYTES);
-        let cuts = bankfull_sys::cut_datagrams(&socket, TRAIN_BYTES as u16).is_ok();
         let stopped = AtomicBool::new(false);
-        Ok(Arc::new(Self { socket, cuts, stopped, sessions: Mutex::default() }))
+        Ok(Arc::new(Self { socket, stopped, sessions: Mutex::default() }))
     }
 
     /// A session takes part, whose other side is at `peer`, where that matters.
@@ -89,10 +92,11 @@ impl ProbePort {
         key: [u8; 32],
         peer: Option<IpAddr>,
     ) -> ProbeLine {
-        let (sink, arrivals) = mpsc::channel();
+        let (sink, arrivals) = mpsc::sync_channel(ARRIVALS_MAX);
         let second = (Instant::now(), 0);
         let peer = peer.map(|ip| ip.to_canonical());
-        let guest = Guest { key, peer, address: None, sink, echoed: 0, second };
+        let (address, highest) = (None, [None; 3]);
+        let guest = Guest { key, peer, address, highest, sink, echoed: 0, second };
         lock(&self.sessions).insert(session, guest);
         ProbeLine { port: Arc::clone(self), session, key, sent: [0; 3], arrivals }
     }
@@ -135,7 +139,7 @@ impl ProbePort {
         if is_elsewhere || !probe::verify(bytes, &guest.key) {
             return;
         }
-        guest.address = Some(from);
+        guest.learn(&probe, from);
         match probe.kind {
             Kind::Knock | Kind::Probe => {
                 let Some(number) = guest.next_echo() else { return };
@@ -143,15 +147,44 @@ impl ProbePort {
                 drop(sessions);
                 let _ = self.socket.send_to(&echo, from);
             }
-            // A session that is gone waits for nothing.
+            // A session that is gone waits for nothing, and one that is behind for no more.
             Kind::Echo | Kind::Train => {
-                let _ = guest.sink.send(Arrived { probe, at, len: bytes.len() });
+                let len = bytes.len() + header_bytes(is_ipv6(from));
+                let _ = guest.sink.try_send(Arrived { probe, at, len });
             }
         }
     }
 }
 
+/// Whether packets to it have headers of IPv6.
+fn is_ipv6(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_ipv6()
+}
+
+/// How many bytes a packet of a train to an address may have: what fits the path, as far as that is
+/// known, in whole.
+fn packet_bytes(to: SocketAddr) -> usize {
+    let to = SocketAddr::new(to.ip().to_canonical(), to.port());
+    let mtu = bankfull_sys::path_mtu(to).map_or(usize::MAX, |mtu| mtu as usize);
+    mtu.saturating_sub(header_bytes(is_ipv6(to))).clamp(PROBE_BYTES, TRAIN_BYTES)
+}
+
 impl Guest {
+    /// A datagram that nobody has sent before tells where the other side is: one that was caught on
+    /// the way, and comes again from elsewhere, does not.
+    fn learn(&mut self, probe: &Probe, from: SocketAddr) {
+        let kind = match probe.kind {
+            Kind::Knock => 0,
+            Kind::Probe => 1,
+            Kind::Echo => 2,
+            Kind::Train => return,
+        };
+        if self.highest[kind].is_none_or(|highest| probe.number > highest) {
+            self.highest[kind] = Some(probe.number);
+            self.address = Some(from);
+        }
+    }
+
     /// The number of an echo that may be sent now.
     fn next_echo(&mut self) -> Option<u64> {
         if self.second.0.elapsed() >= Duration::from_secs(1) {
@@ -209,13 +242,17 @@ impl ProbeLine {
     /// Sends a train of `count` packets, back to back as far as the kernel can.
     pub(crate) fn train(&mut self, count: u32, to: SocketAddr) -> io::Result<()> {
         let train = self.next(2);
-        let mut bytes = vec![0; PACKETS_AT_ONCE * TRAIN_BYTES];
-        for first in (0..count).step_by(PACKETS_AT_ONCE) {
-            let here = (count - first).min(PACKETS_AT_ONCE as u32);
+        let each = packet_bytes(to);
+        let mut bytes = vec![0; PACKETS_AT_ONCE * each];
+        // Where the kernel cannot send many at once, they are only close.
+        let mut at_once = PACKETS_AT_ONCE;
+        let mut first = 0;
+        while first < count {
+            let here = (count - first).min(at_once as u32);
             // Those that leave at once have one moment, by which the receiver sees whether they
             // left in time.
             let now = micros(clock());
-            for (number, packet) in (first..first + here).zip(bytes.chunks_exact_mut(TRAIN_BYTES)) {
+            for (number, packet) in (first..first + here).zip(bytes.chunks_exact_mut(each)) {
                 let probe = Probe {
                     echoed_number: train,
                     echoed_clock_us: u64::from(count),
@@ -223,19 +260,16 @@ impl ProbeLine {
                 };
                 packet[..PROBE_BYTES].copy_from_slice(&probe.encode(&self.key));
             }
-            self.send_at_once(&bytes[..here as usize * TRAIN_BYTES], to)?;
+            let packets = &bytes[..here as usize * each];
+            if here == 1 {
+                self.port.socket.send_to(packets, to)?;
+            } else if bankfull_sys::send_cut(&self.port.socket, packets, each as u16, to).is_err() {
+                at_once = 1;
+                continue;
+            }
+            first += here;
         }
         Ok(())
-    }
-
-    /// Sends packets in one call, so that they leave back to back; where the kernel cannot, they
-    /// are only close.
-    fn send_at_once(&self, packets: &[u8], to: SocketAddr) -> io::Result<()> {
-        if self.port.cuts && self.port.socket.send_to(packets, to).is_ok() {
-            return Ok(());
-        }
-        let mut packets = packets.chunks_exact(TRAIN_BYTES);
-        packets.try_for_each(|packet| self.port.socket.send_to(packet, to).map(drop))
     }
 
     fn next(&mut self, kind: usize) -> u64 {
@@ -315,9 +349,49 @@ mod tests {
             });
             for (number, arrived) in (0..).zip(&train) {
                 assert_eq!((arrived.probe.kind, arrived.probe.number), (Kind::Train, number));
-                assert_eq!((arrived.probe.echoed_clock_us, arrived.len), (44, TRAIN_BYTES));
+                assert_eq!((arrived.probe.echoed_clock_us, arrived.len), (44, 1500));
             }
         });
+    }
+
+    #[test]
+    fn packets_of_trains_fit_the_path_over_ipv6_too() {
+        let Ok(port) = ProbePort::bind("[::1]:0".parse().unwrap()) else { return };
+        let to = port.socket.local_addr().unwrap();
+        // The loopback device takes more than a packet of Ethernet.
+        assert_eq!(packet_bytes(to), TRAIN_BYTES);
+        let mapped = "[::ffff:127.0.0.1]:9".parse().unwrap();
+        assert!(!is_ipv6(mapped) && is_ipv6(to));
+        assert_eq!(packet_bytes(mapped), TRAIN_BYTES);
+        let mut line = port.join(SESSION, KEY, None);
+        thread::scope(|scope| {
+            scope.spawn(|| port.run());
+            line.train(3, to).unwrap();
+            let arrived = wait(|| line.arrivals().next());
+            assert_eq!(arrived.len, TRAIN_BYTES + 48);
+            port.stop();
+        });
+    }
+
+    #[test]
+    fn what_comes_again_from_elsewhere_tells_no_address_and_no_flood_is_kept() {
+        let port = ProbePort::bind((HERE, 0).into()).unwrap();
+        let line = port.join(SESSION, KEY, None);
+        let [first, other]: [SocketAddr; 2] = [1, 2].map(|port| (HERE, port).into());
+        let take = |kind, number, from| {
+            let bytes = Probe::new(kind, SESSION, number, 0).encode(&KEY);
+            port.take(&bytes, from, Duration::ZERO);
+        };
+        take(Kind::Knock, 3, first);
+        take(Kind::Knock, 3, other);
+        take(Kind::Train, 9, other);
+        assert_eq!(line.address(), Some(first));
+        take(Kind::Knock, 4, other);
+        assert_eq!(line.address(), Some(other), "the mapping of a router may change");
+        (0..2 * ARRIVALS_MAX as u64).for_each(|number| take(Kind::Echo, number, other));
+        assert_eq!(line.arrivals().count(), ARRIVALS_MAX);
+        take(Kind::Echo, u64::MAX, other);
+        assert_eq!(line.arrivals().count(), 1);
     }
 
     #[test]

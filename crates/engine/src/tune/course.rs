@@ -10,6 +10,7 @@ use bankfull_control::sobas::{Decision, State};
 use bankfull_control::{Bytes, Looks, Rate, StageTimes};
 use bankfull_proto::limits::ROUND_TRIPS_MAX;
 use bankfull_proto::wire::control::{Course, Message, stage_nanos};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// What is seen of the data connections at a moment, of all together. Counts are from the
@@ -49,6 +50,15 @@ pub(crate) struct Teller<'a> {
 impl<'a> Teller<'a> {
     pub(crate) fn new(tally: &'a Tally<'a>, is_near: bool) -> Self {
         Self { tally, is_near, last: Duration::ZERO, told: Default::default(), rtt_min: None }
+    }
+
+    /// Tells that no datagrams get through, where whoever runs the transfer is on this side.
+    pub(super) fn unheard(&self, door: SocketAddr) {
+        let message = format!(
+            "nothing comes back over UDP from {door}: the path is judged by TCP alone; let UDP \
+             through to that port to have it measured"
+        );
+        self.tally.event(Event::Notice { message });
     }
 
     /// Whether whoever runs the transfer is on this side.

@@ -34,9 +34,13 @@ const LOOK: Duration = Duration::from_millis(10);
 /// shorter pauses are TCP's)
 const SHARING_TIME: Duration = Duration::from_millis(100);
 
-/// How often a knock is repeated that was not answered, and how often in all. (ours: a round trip
-/// around the earth, three times)
+/// How far apart the first knocks are, and how many: then they are answered, or nobody is there.
+/// (ours: a round trip around the earth, three times)
 const KNOCK: (Duration, u32) = (Duration::from_millis(200), 4);
+
+/// And how far apart the later ones, for a router may forget where an answer belongs, and map us
+/// anew. (ours)
+const KNOCK_AGAIN: Duration = Duration::from_secs(5);
 
 /// A rate that holds nothing, but has TCP pace itself, slow start too: all ones would not.
 /// (sk_setsockopt, net/core/sock.c) Measured over 100 Mbit/s, 40 ms and 50 kB: 16 connections of
@@ -123,41 +127,76 @@ pub(crate) fn hold_windows(session: &Session, over: &Latch) {
 
 /// Holds the receive window of a connection.
 pub(crate) fn hold_window(socket: &Socket, share: Bytes) {
+    set_window(socket, share, socket.info().map_or(0, |info| info.snd_mss));
+}
+
+/// Holds the receive window of a connection with such segments: they may be larger than those of
+/// Ethernet, and two have to fit.
+fn set_window(socket: &Socket, share: Bytes, segment: u32) {
     let Socket::Tcp(tcp) = socket else { return };
-    // Segments may be larger than those of Ethernet, and two have to fit.
-    let least = socket.info().map_or(0, |info| 2 * u64::from(info.snd_mss));
+    let least = 2 * u64::from(segment);
     let window = u32::try_from(share.0.max(least)).unwrap_or(u32::MAX);
     // Where the kernel cannot, pacing is left.
     let _ = bankfull_sys::hold_window(tcp, window);
 }
 
-/// Knocks until it is answered.
+/// Tells at which ticks the connections are to be looked at.
+#[derive(Default)]
+struct Glances {
+    next: Duration,
+}
+
+impl Glances {
+    /// The next tick is one at which to look, whatever the time.
+    fn hurry(&mut self) {
+        self.next = Duration::ZERO;
+    }
+
+    /// Asked at every tick.
+    fn is_due(&mut self, now: Duration, seldom: bool) -> bool {
+        // Ticks come a little late, now and then.
+        let is_due = now + LOOK / 2 >= self.next;
+        if is_due {
+            self.next = now + if seldom { LOOK * 2 } else { LOOK };
+        }
+        is_due
+    }
+}
+
+/// Tells the other side where we are, again and again.
 struct Knocker {
     door: Option<SocketAddr>,
     next: Duration,
-    left: u32,
+    knocks: u32,
+    /// Nobody has answered, and that was noticed.
+    is_unheard: bool,
 }
 
 impl Knocker {
     fn new(door: Option<SocketAddr>) -> Self {
-        Self { door, next: Duration::ZERO, left: KNOCK.1 }
+        Self { door, next: Duration::ZERO, knocks: 0, is_unheard: false }
     }
 
     /// Whether the other side is known by now.
     fn look(&mut self, line: &mut ProbeLine, now: Duration) -> bool {
-        if line.address().is_some() {
-            return true;
-        }
+        let is_known = line.address().is_some();
         if let Some(door) = self.door
-            && self.left > 0
             && now >= self.next
         {
-            self.next = now + KNOCK.0;
-            self.left -= 1;
+            self.knocks += 1;
+            let is_early = self.knocks < KNOCK.1 && !is_known;
+            self.next = now + if is_early { KNOCK.0 } else { KNOCK_AGAIN };
             // Where it cannot be sent, nothing comes back either.
             let _ = line.knock(door);
         }
-        false
+        is_known
+    }
+
+    /// The door at which nobody answers, once.
+    fn unheard(&mut self, is_known: bool, now: Duration) -> Option<SocketAddr> {
+        let is_unheard = !is_known && !self.is_unheard && now > KNOCK.0 * (KNOCK.1 + 1);
+        self.is_unheard |= is_unheard;
+        self.door.filter(|_| is_unheard)
     }
 }
 
@@ -168,6 +207,21 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener, TcpStream};
     use std::thread;
+
+    #[test]
+    fn connections_are_looked_at_half_as_often_where_that_is_enough_unless_it_hurries() {
+        let looks = |seldom| {
+            let mut glances = Glances::default();
+            // Each tick is a little late, in turn more and less.
+            let ticks = (0..100).map(|tick| LOOK * tick + Duration::from_millis(2) * (tick % 2));
+            ticks.filter(|&now| glances.is_due(now, seldom)).count()
+        };
+        assert_eq!((looks(false), looks(true)), (100, 50));
+        let mut glances = Glances::default();
+        assert!(glances.is_due(LOOK, true) && !glances.is_due(LOOK * 2, true));
+        glances.hurry();
+        assert!(glances.is_due(LOOK * 2, true));
+    }
 
     #[test]
     fn windows_that_the_user_has_set_stay_there_while_data_flows() {

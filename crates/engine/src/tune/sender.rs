@@ -3,11 +3,12 @@
 
 use super::course::{Seen, Teller};
 use super::room::{Room, Side};
-use super::{FREE, FREE_RTT, Knocker, LOOK, Probing, SHARING_TIME, TRAINS_ASKED_MAX};
+use super::{FREE, FREE_RTT, Glances, Knocker, LOOK, Probing, SHARING_TIME, TRAINS_ASKED_MAX};
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::stream::Socket;
 use crate::session::Session;
+use bankfull_control::sobas::SELDOM_RTT;
 use bankfull_control::sobas::capacity::{TRAIN_PACKETS, TRAINS};
 use bankfull_control::{Bytes, Looks, Rate, Shares, StageTimes, pacing};
 use bankfull_proto::wire::control::{Course, Message, Sight, stage_nanos, stage_times};
@@ -52,6 +53,8 @@ pub(crate) struct Pacer<'a> {
     wanted: Option<u64>,
     /// TCP has been made to pace itself.
     paces: bool,
+    /// The shortest round trip of a connection, at the last look.
+    rtt_min: Duration,
     /// What the receiver has told last of what it holds and sees.
     course: Course,
     /// Round trips that it has told since the last sample.
@@ -68,13 +71,26 @@ impl<'a> Pacer<'a> {
     ) -> Self {
         let (looks, shares, course, rtts) = Default::default();
         let wanted = session.overrides.rate_max.map(Rate::bytes_per_sec);
-        let (paces, room) = (false, Room::new(Side::Send));
-        Self { session, outbox, probing, looks, shares, room, wanted, paces, course, rtts, teller }
+        Self {
+            session,
+            outbox,
+            probing,
+            looks,
+            shares,
+            room: Room::new(Side::Send),
+            wanted,
+            paces: false,
+            rtt_min: Duration::ZERO,
+            course,
+            rtts,
+            teller,
+        }
     }
 
     /// Runs until the session is over.
     pub(crate) fn run(mut self, over: &Latch) {
         let began = Instant::now();
+        let mut glances = Glances::default();
         let mut knocker = Knocker::new(self.probing.as_ref().and_then(|probing| probing.door));
         let mut trains = TrainPlan { packets: TRAIN_PACKETS as u32, left: TRAINS, asked: 0 };
         let mut told = Duration::ZERO;
@@ -85,9 +101,15 @@ impl<'a> Pacer<'a> {
             trains.ask(lock(&self.session.steered.trains).take());
             self.send_train(&mut trains, &mut knocker, now);
             pause = if (1..TRAINS).contains(&trains.left) { TRAIN_DISTANCE } else { LOOK };
+            if self.is_asked() {
+                glances.hurry();
+            }
+            if !glances.is_due(now, self.rtt_min >= SELDOM_RTT) {
+                continue;
+            }
             let (sight, carried) = self.look(now);
             self.tell(&sight, carried);
-            if now >= told + TELL && sight.looks > 0 {
+            if now + LOOK / 2 >= told + TELL && sight.looks > 0 {
                 told = now;
                 self.outbox.post_if_room(&Message::Sight(sight));
             }
@@ -97,7 +119,10 @@ impl<'a> Pacer<'a> {
     /// Sends the next train, if there is one and it is known where to.
     fn send_train(&mut self, trains: &mut TrainPlan, knocker: &mut Knocker, now: Duration) {
         let Some(Probing { line, door, .. }) = &mut self.probing else { return };
-        knocker.look(line, now);
+        let is_known = knocker.look(line, now);
+        if let Some(door) = knocker.unheard(is_known, now) {
+            self.teller.unheard(door);
+        }
         let Some(to) = line.address().or(*door).filter(|_| trains.left > 0) else { return };
         trains.left -= 1;
         // Whatever does not arrive is left out of the estimate.
@@ -107,21 +132,25 @@ impl<'a> Pacer<'a> {
         }
     }
 
-    /// Looks at all connections, and paces them. Also what they have carried.
-    fn look(&mut self, now: Duration) -> (Sight, u64) {
-        if let Some(pace) = lock(&self.session.steered.pace).take() {
+    /// Whether the receiver has asked for another rate.
+    fn is_asked(&mut self) -> bool {
+        let pace = lock(&self.session.steered.pace).take();
+        if let Some(pace) = pace {
             self.wanted = self.capped(pace);
         }
+        pace.is_some()
+    }
+
+    /// Looks at all connections, and paces them. Also what they have carried.
+    fn look(&mut self, now: Duration) -> (Sight, u64) {
         let mut acked = Vec::new();
         let (mut rtt, mut rtt_min): (Option<Duration>, Option<Duration>) = (None, None);
         let mut segment = u32::MAX;
         let least = |a: Option<Duration>, b| Some(a.map_or(b, |a: Duration| a.min(b)));
-        let (mut carried, mut window) = (self.session.left_behind(), None);
-        self.session.each_stream(|number, socket| {
-            let Some(info) = socket.info() else { return };
+        let mut window = None;
+        let carried = self.session.look(|number, _, info| {
             self.looks.add(info.notsent_bytes == Some(0));
             acked.push((number, info.bytes_acked.unwrap_or_default()));
-            carried.add(&info);
             segment = segment.min(info.snd_mss);
             if let Some(granted) = info.snd_wnd {
                 *window.get_or_insert(0) += u64::from(granted);
@@ -131,7 +160,8 @@ impl<'a> Pacer<'a> {
                 rtt_min = least(rtt_min, info.min_rtt.unwrap_or(info.rtt));
             }
         });
-        let stretch = SHARING_TIME.max(rtt_min.unwrap_or_default() * 2);
+        self.rtt_min = rtt_min.unwrap_or_default();
+        let stretch = SHARING_TIME.max(self.rtt_min * 2);
         let rate = self.wanted.map(Rate::from_bytes_per_sec);
         self.shares.look(now, stretch, rate, &acked);
         self.pace(rate, Bytes(segment.into()), rtt_min);
@@ -245,6 +275,7 @@ mod tests {
         let mut pacer = Pacer::new(&session, Outbox::default(), teller, None);
         let mut paced_after = |ms, pace: Option<u64>| {
             session.steered.on_pace(pace);
+            pacer.is_asked();
             pacer.look(Duration::from_millis(ms));
             // The kernel takes a higher rate with the next acknowledgements.
             for _ in 0..20 {

@@ -13,11 +13,8 @@ pub(crate) fn watch(session: &Session, mut teller: Teller<'_>, receives: bool, o
     let mut looks = Looks::default();
     while teller.is_near() && !over.wait(LOOK) {
         let mut seen = Seen::default();
-        let mut carried = session.left_behind();
         let mut rtt: Option<Duration> = None;
-        session.each_stream(|_, socket| {
-            let Some(info) = socket.info() else { return };
-            carried.add(&info);
+        let carried = session.look(|_, socket, info| {
             seen.streams += 1;
             let shortest = if receives { info.rcv_rtt } else { Some(info.rtt) };
             rtt = rtt.into_iter().chain(shortest).filter(|rtt| !rtt.is_zero()).min();

@@ -7,17 +7,24 @@
 //! (84..100).
 //!
 //! Nobody answers with more bytes than came: an echo is as long as its probe. A server's trains go
-//! only to an address that has proven that it is there and knows the key, a client's to the port of
-//! its data connections.
+//! only to an address from which a packet has come that proves the key and that nobody has sent
+//! before, a client's to the port of its data connections.
 
 use super::WireError;
 
 /// Length of a packet. [SOBAS, section IV.B: 100 bytes each 10 ms]
 pub const PROBE_BYTES: usize = 100;
 
-/// Length of a packet of a train, with zeros at its end: what fills 1500 bytes with the headers of
-/// IPv4 and UDP.
+/// Longest packet of a train, with zeros at its end: what fills 1500 bytes with the headers of IPv4
+/// and UDP.
 pub const TRAIN_BYTES: usize = 1472;
+
+/// Headers of UDP and of IP of version 4 or 6, which a packet has on the line beside its bytes.
+/// (RFC 768, RFC 791, RFC 8200)
+#[must_use]
+pub const fn header_bytes(is_ipv6: bool) -> usize {
+    if is_ipv6 { 48 } else { 28 }
+}
 
 /// First bytes of a packet.
 pub const PROBE_MAGIC: [u8; 8] = *b"BKFLPROB";

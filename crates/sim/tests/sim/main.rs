@@ -5,6 +5,7 @@ mod incast;
 mod linux;
 mod matrix;
 mod nothing_hangs;
+mod overflow;
 mod sobas;
 mod sobas_matrix;
 mod steered;
