@@ -9,7 +9,7 @@ bytes() {
     grep -v '^#' "$1" | tr -d ' \n' | tr a-f A-F | basenc --base16 --decode
 }
 
-for target in attach_request books control_decode data_header frame_reader journal_replay; do
+for target in attach_request books control_decode data_header frame_reader journal_replay probe; do
     mkdir -p "corpus/$target"
 done
 for file in ../spec/vectors/*.hex; do
@@ -17,6 +17,7 @@ for file in ../spec/vectors/*.hex; do
     case $name in
     attach-request) bytes "$file" >"corpus/attach_request/$name" ;;
     attach-* | stream-key | hashes-*) ;;
+    probe | probe-*) bytes "$file" >"corpus/probe/$name" ;;
     data-*) bytes "$file" >"corpus/data_header/$name" ;;
     frames-*) bytes "$file" >"corpus/data_header/$name" ;;
     pack-payload)

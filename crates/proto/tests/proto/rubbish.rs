@@ -10,6 +10,7 @@ use bankfull_proto::wire::attach::{Attach, REQUEST_BYTES};
 use bankfull_proto::wire::control;
 use bankfull_proto::wire::data::{Header, unpack};
 use bankfull_proto::wire::frame::{FrameReader, PREFIX_BYTES};
+use bankfull_proto::wire::probe::{Probe, verify};
 
 /// Damaged copies of each vector.
 const COPIES: usize = 1500;
@@ -62,6 +63,20 @@ fn a_damaged_control_message_is_refused_or_survives_the_wire_again() {
         }
     });
     assert!(accepted > 1000, "the damage leaves nothing to look at: {accepted}");
+}
+
+#[test]
+fn a_damaged_datagram_never_verifies_and_is_refused_or_survives_the_wire_again() {
+    let (mut decoded, mut verified) = (0, 0);
+    feed(|bytes, _| {
+        verified += u32::from(verify(bytes, &[9; 32]));
+        if let Ok(probe) = Probe::decode(bytes) {
+            decoded += 1;
+            assert_eq!(Probe::decode(&probe.encode(&[9; 32])), Ok(probe));
+        }
+    });
+    assert_eq!(verified, 0, "the vectors have another key");
+    assert!(decoded > 1000, "the damage leaves nothing to look at: {decoded}");
 }
 
 #[test]
