@@ -2,9 +2,9 @@
 //!
 //! What lives here: the unit types ([`Bytes`], [`Rate`]), the stage meter that names what limited a
 //! transfer ([`StageMeter`], [`limited_by`]) and who holds it up right now ([`holder()`]), how many
-//! connections one begins with ([`streams_for`]), what each has of a rate ([`Shares`]), how it is
-//! sent ([`pacing`]), and the controller of window and pacing ([`sobas`]). Those of streams, incast
-//! and receive buffers join them.
+//! connections one begins with ([`streams_for`]) and how many are best ([`streams`]), what each has
+//! of a rate ([`Shares`]), how it is sent ([`pacing`]), and the controller of window and pacing
+//! ([`sobas`]). Those of incast and receive buffers join them.
 //!
 //! What never lives here: a clock, input or output, a thread, a third-party crate. Time is an
 //! argument; the lint table in this crate's `clippy.toml` refuses the rest.
@@ -14,7 +14,7 @@ mod meter;
 pub mod pacing;
 mod shares;
 pub mod sobas;
-mod streams;
+pub mod streams;
 mod units;
 
 pub use holder::{Holder, Looks, holder};

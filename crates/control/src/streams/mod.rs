@@ -1,0 +1,29 @@
+//! How many connections: those that a transfer begins with ([`streams_for`]), and what samples of
+//! its throughput tell about the best number (Yildirim, Yin, Kosar 2009).
+//!
+//! What lives here: the three models of throughput over the number of streams ([`model`]), which
+//! numbers to sample ([`ExpSelection`]) and what follows from the samples ([`best`]).
+//! What never lives here: sockets, clocks, when a sample may be taken.
+//! `docs/algorithms/streams.md` tells what is not as in the paper and why.
+
+mod best;
+#[cfg(test)]
+mod dice;
+pub mod model;
+mod select;
+mod start;
+
+pub use best::{Best, Why, best};
+pub use select::ExpSelection;
+pub use start::streams_for;
+
+use crate::units::Rate;
+
+/// What so many streams carried together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// Streams; one at least.
+    pub streams: u32,
+    /// Data per second of all of them together.
+    pub rate: Rate,
+}
