@@ -7,6 +7,7 @@ use crate::output::{self, Beginning, Ending, Reporter};
 use crate::report::Recorder;
 use crate::{shellsplit, signals, token};
 use bankfull::{Cancel, DaemonOptions, Error, ErrorKind, Location, SshOptions, Summary, Transfer};
+use std::path::Path;
 
 /// Copies what the flags ask for.
 pub(crate) fn run(flags: &CpFlags) -> Exit {
@@ -85,6 +86,7 @@ fn transfer(
         flags.sources.iter().map(|s| Location::parse(s)).collect::<Result<Vec<_>, _>>()?;
     let destination = Location::parse(&flags.destination)?;
     refuse_idle_flags(flags, sources.iter().chain([&destination]))?;
+    refuse_report(flags.report.as_deref(), sources.iter().chain([&destination]))?;
     let Reached { daemon, ssh, warning } = reached(&flags.daemon, &flags.ssh, environment)?;
     let transfer = Transfer::new(sources, destination);
     let transfer = match flags.streams {
@@ -150,6 +152,24 @@ fn refuse_idle_flags<'p>(
         return idle(flag, "bankfull:// or host:path");
     }
     refuse_idle(&flags.daemon, &flags.ssh, places)
+}
+
+/// Refuses a report in the place of a file to copy.
+fn refuse_report<'p>(
+    report: Option<&Path>,
+    mut places: impl Iterator<Item = &'p Location>,
+) -> Result<(), Error> {
+    let Some(report) = report else { return Ok(()) };
+    // What is not there yet has no other name than this.
+    let real = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
+    let own = real(report);
+    let is_it = |place: &Location| matches!(place, Location::Local(path) if real(path) == own);
+    if places.any(is_it) {
+        let name = report.display();
+        let text = format!("--report {name} would overwrite a file to copy: give another name");
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
+    Ok(())
 }
 
 fn idle(flag: &str, kind: &str) -> Result<(), Error> {

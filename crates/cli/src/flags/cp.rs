@@ -327,7 +327,7 @@ mod tests {
         let page = cp(&["--report", "r.html"]).unwrap().report;
         assert_eq!(page, Some("r.html".into()));
         let error = cp(&["--report", "data.bin"]).unwrap_err().to_string();
-        assert!(error.contains("the name of the report ends in .html"), "{error}");
+        assert!(error.contains("the name of a report must end in .html"), "{error}");
         assert!(cp(&["--report", "html"]).is_err());
     }
 

@@ -126,7 +126,7 @@ pub(super) fn ssh_command(text: OsString) -> Result<SshCommand, String> {
 pub(super) fn page(name: OsString) -> Result<PathBuf, String> {
     let path = PathBuf::from(name);
     let is_page = path.extension().is_some_and(|kind| kind == "html" || kind == "htm");
-    if is_page { Ok(path) } else { Err("the name of the report ends in .html".to_owned()) }
+    if is_page { Ok(path) } else { Err("the name of a report must end in .html".to_owned()) }
 }
 
 /// Reads `sha256:` and 64 hexadecimal digits.

@@ -6,8 +6,7 @@
 mod page;
 
 use bankfull::{Error, ErrorKind, Event, EventSink, Progress, Route, Sample, Summary, Tuned};
-use std::fs::File;
-use std::io::Write;
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -64,36 +63,39 @@ impl<T> Thinned<T> {
 /// Takes the events of a transfer, for another one and for the report.
 pub(crate) struct Recorder<'a> {
     next: &'a dyn EventSink,
-    file: File,
     path: PathBuf,
     record: Mutex<Record>,
 }
 
 impl<'a> Recorder<'a> {
-    /// Makes the file, so that a place where it cannot be is known before anything is copied.
+    /// Looks whether the file can be written, so that this is known before anything is copied. What
+    /// is there stays until the end, and what is not there is not left behind: it may lie in a tree
+    /// that is copied.
     pub(crate) fn start(path: &Path, next: &'a dyn EventSink) -> Result<Self, Error> {
-        let file =
-            File::create(path).map_err(|e| unwritten("cannot write the report", path, &e))?;
-        Ok(Self { next, file, path: path.to_owned(), record: Mutex::default() })
+        let was_there = path.exists();
+        OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)
+            .and_then(|_| if was_there { Ok(()) } else { fs::remove_file(path) })
+            .map_err(|e| unwritten("cannot write the report", path, &e))?;
+        Ok(Self { next, path: path.to_owned(), record: Mutex::default() })
     }
 
     /// Writes the page: what was copied, or why it ended.
-    pub(crate) fn finish(
-        mut self,
-        title: &str,
-        result: &Result<Summary, Error>,
-    ) -> Result<(), Error> {
+    pub(crate) fn finish(self, title: &str, result: &Result<Summary, Error>) -> Result<(), Error> {
         let record = self.record.into_inner().unwrap_or_else(PoisonError::into_inner);
         let html = page::page(title, &record, result).to_html();
-        self.file
-            .write_all(html.as_bytes())
-            .and_then(|()| self.file.flush())
+        fs::write(&self.path, html)
             .map_err(|e| unwritten("the copy has ended, but its report is lost", &self.path, &e))
     }
 }
 
 fn unwritten(what: &str, path: &Path, error: &std::io::Error) -> Error {
-    Error::new(ErrorKind::Local, format!("{what}: {}: {error}", path.display()))
+    // The number that the system's words end with says nothing to anybody.
+    let words = error.to_string();
+    let words = words.split(" (os error").next().unwrap_or_default().to_lowercase();
+    Error::new(ErrorKind::Local, format!("{what}: {}: {words}", path.display()))
 }
 
 impl EventSink for Recorder<'_> {

@@ -113,6 +113,27 @@ fn a_report_that_cannot_be_written_ends_the_copy_before_it_begins() {
 }
 
 #[test]
+fn a_report_never_takes_the_place_of_what_is_copied() {
+    let here = Scratch::new();
+    fs::write(here.join("a.html"), "a page of mine").unwrap();
+    for [from, to] in [["a.html", "b.html"], ["b.html", "a.html"]] {
+        let mut command = cp();
+        command.arg("--report").arg(here.join("a.html")).arg(here.join(from));
+        let done = run(command.arg(here.join(to))).expect(1);
+        assert!(done.err.contains("would overwrite a file to copy"), "{}", done.err);
+    }
+    assert_eq!(fs::read_to_string(here.join("a.html")).unwrap(), "a page of mine");
+    // In a tree that is copied it is written when that is done.
+    fs::create_dir(here.join("tree")).unwrap();
+    fs::write(here.join("tree/file"), "content").unwrap();
+    let mut command = cp();
+    command.arg("--report").arg(here.join("tree/r.html")).arg(here.join("tree"));
+    run(command.arg(here.join("copy"))).expect(0);
+    assert!(here.join("tree/r.html").exists() && here.join("copy/tree/file").exists());
+    assert!(!here.join("copy/tree/r.html").exists());
+}
+
+#[test]
 fn a_copy_that_is_left_to_the_kernel_is_reported_as_far_as_this_side_sees_it() {
     let (here, there) = (Scratch::new(), Scratch::new());
     fill(&here.join("large"), 6 << 20, &mut Rng::new(8));
