@@ -93,7 +93,7 @@ impl Probe {
         let started = Instant::now();
         let longest = Duration::from_millis(PROBE_MS_MAX.into());
         if self.time < Duration::from_secs(1) || self.time > longest {
-            let text = "the time of a probe must be from 1 second to 1 hour";
+            let text = "--time is from 1 second to 1 hour";
             return Err(Error::new(ErrorKind::Usage, text));
         }
         if self.transfer.destination.is_local() {

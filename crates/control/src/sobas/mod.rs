@@ -74,6 +74,10 @@ const LOOK_FIRST_ROUND_TRIPS: u32 = 20;
 /// then overflows nothing, and trains err by less)
 const ASIDE_SHARE: f64 = 1.05;
 
+/// What comes below this share of what the first windows bring is not held: that would be no limit.
+/// (ours)
+const FLOOR_SHARE: f64 = 0.8;
+
 /// So much of the rate is left to drain a queue. (ours: a queue of 4 % is gone after two round
 /// trips)
 const DRAIN_SHARE: f64 = 0.98;
@@ -418,6 +422,9 @@ impl Sobas {
 
     /// Holds the path at a rate.
     fn limit(&mut self, rate: Rate, now: Duration, reason: Reason) -> Decision {
+        if rate < scaled(self.rate_min(), FLOOR_SHARE) {
+            return self.disable(now, Reason::TooManyStreams(rate));
+        }
         let looked = matches!(self.state, State::Growing | State::Reprobing);
         // A rate that fell meanwhile is TCP's, which repairs a loss, or a host's: not the path's.
         let is_full = looked

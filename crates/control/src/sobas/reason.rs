@@ -86,6 +86,8 @@ pub enum Reason {
     CongestedQueue(Duration),
     /// Neither loss nor queue for a while.
     Calm,
+    /// The first windows of all connections bring much more than comes, at this rate.
+    TooManyStreams(Rate),
     /// Something else than the path holds the transfer up.
     HeldBy(Holder),
 }
@@ -121,6 +123,9 @@ impl fmt::Display for Reason {
             }
             Self::Unsteady => f.write_str("the rate goes up and down"),
             Self::Calm => f.write_str("no loss and no queue for a while"),
+            Self::TooManyStreams(rate) => {
+                write!(f, "{rate} is too little for so many connections to be held at")
+            }
             Self::HeldBy(Holder::Source) => f.write_str("the source has nothing to send"),
             Self::HeldBy(Holder::Receiver) => f.write_str("the receiver does not come to read"),
             Self::HeldBy(Holder::Path) => f.write_str("the path limits"),
