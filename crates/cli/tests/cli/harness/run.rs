@@ -287,6 +287,15 @@ impl Done {
         self.out.lines().map(parse).collect()
     }
 
+    /// The notices of `--json`, but that no datagram comes back: proxies carry TCP alone.
+    #[track_caller]
+    pub(crate) fn notices(&self) -> Vec<String> {
+        let events = self.events();
+        let told = events.iter().filter(|event| event["event"] == "notice");
+        let told = told.filter_map(|event| event["message"].as_str().map(str::to_owned));
+        told.filter(|text| !text.starts_with("nothing comes back over UDP")).collect()
+    }
+
     /// A figure of the summary, which must be the last line.
     #[track_caller]
     pub(crate) fn figure(&self, name: &str) -> u64 {
