@@ -72,7 +72,8 @@ impl<'a> Recorder<'a> {
     /// is there stays until the end, and what is not there is not left behind: it may lie in a tree
     /// that is copied.
     pub(crate) fn start(path: &Path, next: &'a dyn EventSink) -> Result<Self, Error> {
-        let was_there = path.exists();
+        // A symlink stays, wherever it leads.
+        let was_there = path.symlink_metadata().is_ok();
         OpenOptions::new()
             .append(true)
             .create(true)

@@ -102,6 +102,21 @@ fn a_capacity_that_is_known_before_the_round_trip_waits_for_it() {
 }
 
 #[test]
+fn what_is_far_below_the_first_windows_of_all_connections_is_no_limit() {
+    // 16 first windows in 20 ms are 92.7 Mbit/s.
+    for (rate, state) in [(20.0, State::Disabled), (80.0, State::Limited)] {
+        let mut script = Script::new();
+        script.seen.streams = 16;
+        script.run(100, rate);
+        script.seen.rtt = Some(40 * MS);
+        let decision = script.run(20, rate)[0];
+        assert_eq!(decision.state, state, "{decision:?}");
+        let is_told = matches!(decision.reason, Reason::TooManyStreams(_));
+        assert_eq!(is_told, state == State::Disabled, "{decision:?}");
+    }
+}
+
+#[test]
 fn without_an_estimate_nothing_is_held_at_first() {
     let mut script = Script::new();
     let decisions = script.run(31, 100.0);
