@@ -7,7 +7,7 @@ use std::fmt;
 
 /// The fewest streams are taken that reach this share of the most that is told. [design: within 3 %
 /// of the best sample, where no model is; ours: with a model too, for each stream costs]
-const NEAR_BEST: f64 = 0.97;
+pub(super) const NEAR_BEST: f64 = 0.97;
 
 /// The best number of streams.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -112,7 +112,6 @@ impl Curve {
 #[must_use]
 pub fn best(samples: &[Sample], most: u32) -> Option<Best> {
     let most = most.max(1);
-    let highest = samples.iter().map(|sample| sample.rate).max()?;
     let curves = curves(samples).map(|curve| (curve.error(samples), curve));
     if let Some((error, curve)) = curves.min_by(|a, b| a.0.total_cmp(&b.0)) {
         let peak = curve.peak(most);
@@ -122,11 +121,17 @@ pub fn best(samples: &[Sample], most: u32) -> Option<Best> {
         let [rate, error] = [rate, error].map(Rate::from_bits_per_sec);
         return Some(Best { streams, why: Why::Model { model: curve.model(), peak, rate, error } });
     }
+    fewest(samples, most)
+}
+
+/// The fewest of those that were sampled, `most` at most, that carried about as much as any.
+pub(super) fn fewest(samples: &[Sample], most: u32) -> Option<Best> {
+    let highest = samples.iter().map(|sample| sample.rate).max()?;
     let near = highest.bits_per_sec() as f64 * NEAR_BEST;
     let is_near = |sample: &&Sample| sample.rate.bits_per_sec() as f64 >= near;
     let fewest = samples.iter().filter(is_near).map(|sample| sample.streams).min()?;
     let why = if samples.len() < 3 { Why::TooFew } else { Why::Fewest };
-    Some(Best { streams: fewest.clamp(1, most), why })
+    Some(Best { streams: fewest.clamp(1, most.max(1)), why })
 }
 
 /// All valid curves through three of the samples.

@@ -1,6 +1,7 @@
 //! Which numbers of streams to sample.
 
 use super::Sample;
+use super::best::NEAR_BEST;
 use std::cmp::Ordering;
 
 /// It is enough when an added stream brings less than this share of what one of the first brought.
@@ -64,10 +65,75 @@ impl ExpSelection {
     }
 }
 
+/// Half as many streams at each sample, until fewer of them bring less. (ours: the other way round,
+/// for a path that is full)
+#[derive(Debug, Clone)]
+pub struct Halving {
+    first: u32,
+    least: u32,
+    samples: Vec<Sample>,
+    is_over: bool,
+}
+
+impl Halving {
+    /// Begins with `first` streams, and never asks for less than `least`; one at least.
+    #[must_use]
+    pub fn new(first: u32, least: u32) -> Self {
+        let least = least.max(1);
+        Self { first: first.max(least), least, samples: Vec::new(), is_over: false }
+    }
+
+    /// With how many it began.
+    #[must_use]
+    pub fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// With how many streams the next sample is to be taken; `None` when there are enough.
+    #[must_use]
+    pub fn next(&self) -> Option<u32> {
+        let next = self.samples.last().map_or(self.first, |last| last.streams / 2);
+        (!self.is_over).then_some(next.max(self.least))
+    }
+
+    /// Takes the next sample.
+    pub fn take(&mut self, sample: Sample) {
+        let rate = |sample: &Sample| sample.rate.bits_per_sec() as f64;
+        let highest = self.samples.iter().map(rate).fold(0.0, f64::max);
+        let brings_less = rate(&sample) < highest * NEAR_BEST;
+        self.samples.push(sample);
+        let is_full = self.samples.len() >= SAMPLES_MAX || sample.streams <= self.least;
+        self.is_over = is_full || brings_less;
+    }
+
+    /// What was sampled, in order.
+    #[must_use]
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::units::Rate;
+
+    #[test]
+    fn it_halves_until_fewer_bring_less() {
+        let sampled = |first, least, mbit: fn(u32) -> f64| {
+            let mut halving = Halving::new(first, least);
+            while let Some(streams) = halving.next() {
+                let rate = Rate::from_bits_per_sec(mbit(streams) * 1e6);
+                halving.take(Sample { streams, rate });
+            }
+            halving.samples().iter().map(|sample| sample.streams).collect::<Vec<_>>()
+        };
+        assert_eq!(sampled(16, 2, |_| 95.0), [16, 8, 4, 2]);
+        assert_eq!(sampled(16, 7, |_| 95.0), [16, 8, 7]);
+        assert_eq!(sampled(16, 1, |n| f64::from(n).min(5.0)), [16, 8, 4]);
+        assert_eq!(sampled(64, 0, |_| 95.0), [64, 32, 16, 8, 4, 2]);
+        assert_eq!(sampled(2, 4, |_| 0.0), [4]);
+    }
 
     /// The numbers that are sampled where n streams carry `mbit(n)`.
     fn sampled(first: u32, most: u32, mbit: impl Fn(f64) -> f64) -> Vec<u32> {

@@ -1,0 +1,340 @@
+//! The number of connections of a transfer, found while it runs: first the window
+//! ([`crate::sobas`]), then the number. Every sample is a stretch of the real transfer.
+//!
+//! What it does not do: make or end connections, or know what a sample costs beside others.
+
+use super::best::{Best, Why, best, fewest};
+use super::rule::{Course, Ground, Situation};
+use super::sampler::Sampler;
+use super::select::{ExpSelection, Halving};
+use crate::holder::{Looks, holder};
+use crate::sobas::State;
+use crate::units::{Bytes, Rate};
+use std::fmt;
+use std::time::Duration;
+
+/// What comes has changed when it is so much more or less than was found. [design: ±15 %]
+const CHANGED: f64 = 0.15;
+
+/// For so long, so that it is worth looking anew. [design: 10 s]
+const LASTING: Duration = Duration::from_secs(10);
+
+/// It is judged what limits, and what comes, after so long or so many round trips each. (ours: looks
+/// at a few connections are chance)
+const STRETCH: (Duration, u32) = (Duration::from_millis(300), 4);
+
+/// What limits is believed when so many of these agree. (ours)
+const AGREED: u32 = 2;
+
+/// Where the path turns out to be of another kind, it is looked anew after so long; each time in
+/// vain after twice as long, up to the second. (ours)
+const AGAIN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(160));
+
+/// A search ends after so long, or so many round trips where that is longer. [issue: 10 s or 40
+/// RTT]
+const SEARCH_MAX: (Duration, u32) = (Duration::from_secs(10), 40);
+
+/// What is seen at a look, of all connections together. Counts are from the beginning.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    /// When.
+    pub now: Duration,
+    /// How many connections carry data.
+    pub carrying: u32,
+    /// Data received.
+    pub received: Bytes,
+    /// The round trip without a queue.
+    pub rtt: Duration,
+    /// Where the controller of window and pacing stands.
+    pub state: State,
+    /// It holds nothing because even the first windows of so many do not fit the path.
+    pub is_crowded: bool,
+    /// The fewest whose windows cover the path.
+    pub least: u32,
+    /// Looks at the sender's sockets, and at the receiver's.
+    pub looks: [Looks; 2],
+    /// Time that the threads of the connections were on a processor, at the sender and at the
+    /// receiver.
+    pub compute: [Duration; 2],
+    /// Processors of the side that has fewer.
+    pub processors: u32,
+}
+
+/// How many connections there are to be from now on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Decision {
+    /// When it was made.
+    pub at: Duration,
+    /// So many.
+    pub streams: u32,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Reason {
+    /// The windows that the hosts allow cover the path only together.
+    Windows,
+    /// To see whether fewer carry as much.
+    TryFewer(Ground),
+    /// To see whether more carry more.
+    TryMore(Ground),
+    /// Of those that were tried.
+    Found(Why),
+    /// The search took too long, or another limit came in between: as before.
+    GivenUp,
+}
+
+/// Samples that are being taken, of fewer or of more.
+#[derive(Debug, Clone)]
+enum Selection {
+    Fewer(Halving),
+    More(ExpSelection, u32),
+}
+
+/// A search for a better number.
+#[derive(Debug, Clone)]
+struct Search {
+    selection: Selection,
+    ground: Ground,
+    began: Duration,
+    /// How many there were before.
+    before: u32,
+    sampler: Sampler,
+}
+
+/// What was found last.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    ground: Ground,
+    /// What came then; `None` until it was seen.
+    rate: Option<Rate>,
+    /// Since when another rate comes.
+    changed_at: Option<Duration>,
+    /// How long another ground has to last.
+    again: Duration,
+}
+
+/// Finds the number of connections.
+#[derive(Debug, Clone)]
+pub struct Tuner {
+    most: u32,
+    streams: u32,
+    /// What was seen when the stretch began.
+    stretch: Option<Seen>,
+    /// What limited in the last stretches, since when, and in how many.
+    ground: (Ground, Duration, u32),
+    search: Option<Search>,
+    found: Option<Found>,
+}
+
+impl Tuner {
+    /// For a transfer that begins with so many connections, and may have `most`.
+    #[must_use]
+    pub fn new(streams: u32, most: u32) -> Self {
+        let (most, ground) = (most.max(streams), (Ground::Unknown, Duration::ZERO, 0));
+        Self { most, streams, stretch: None, ground, search: None, found: None }
+    }
+
+    /// How many there are to be.
+    #[must_use]
+    pub fn streams(&self) -> u32 {
+        self.streams
+    }
+
+    /// Takes what was seen at a look; how many there are to be from now on, if that changes.
+    pub fn observe(&mut self, seen: &Seen) -> Option<Decision> {
+        let least = seen.least.min(self.most);
+        if self.streams < least {
+            self.search = None;
+            return self.decide(least, seen.now, Reason::Windows);
+        }
+        if seen.received == Bytes(0) {
+            return None;
+        }
+        let course = self.judge(seen);
+        match self.search.take() {
+            Some(search) => self.go_on(search, seen),
+            None => course.and_then(|course| self.begin(course, seen)),
+        }
+    }
+
+    /// At the end of a stretch, where to look for a better number, if it is time to look.
+    fn judge(&mut self, seen: &Seen) -> Option<Course> {
+        let before = *self.stretch.get_or_insert(*seen);
+        let took = seen.now.saturating_sub(before.now);
+        if took < longest(STRETCH, seen.rtt) {
+            return None;
+        }
+        self.stretch = Some(*seen);
+        let situation = self.situation(&before, seen);
+        let (course, ground) = situation.course();
+        if ground == self.ground.0 {
+            self.ground.2 += 1;
+        } else {
+            self.ground = (ground, before.now, 1);
+        }
+        if let Some(search) = &mut self.search {
+            // What a host holds up tells nothing of the path.
+            if ground.is_host() && !search.ground.is_host() {
+                search.sampler.disturb();
+            }
+            return None;
+        }
+        let rate = Bytes(seen.received.0.saturating_sub(before.received.0)).per(took);
+        self.is_due(seen.now, rate).then_some(course)
+    }
+
+    /// What is known about a stretch.
+    fn situation(&self, before: &Seen, seen: &Seen) -> Situation {
+        let [sends, reads] = [0, 1].map(|side| seen.looks[side].since(before.looks[side]));
+        let took = seen.now.saturating_sub(before.now).as_secs_f64();
+        let threads = took * f64::from(seen.carrying.max(1));
+        let busy = |side: usize| {
+            seen.compute[side].saturating_sub(before.compute[side]).as_secs_f64() / threads
+        };
+        Situation {
+            streams: self.streams,
+            least: seen.least,
+            most: self.most,
+            state: seen.state,
+            is_crowded: seen.is_crowded,
+            holder: holder(sends, reads),
+            busy: busy(0).max(busy(1)),
+            processors: seen.processors,
+        }
+    }
+
+    /// Whether it is time to look for a better number, where such a rate comes.
+    fn is_due(&mut self, now: Duration, rate: Rate) -> bool {
+        let (ground, since, stretches) = self.ground;
+        if ground == Ground::Unknown || stretches < AGREED {
+            return false;
+        }
+        let Some(found) = &mut self.found else { return true };
+        let is_changed = found.has_changed(now, rate);
+        is_changed || ground != found.ground && now >= since + found.again
+    }
+
+    /// Begins a search. The first sample is of what there is.
+    fn begin(&mut self, course: Course, seen: &Seen) -> Option<Decision> {
+        let ground = self.ground.0;
+        let selection = match course {
+            Course::Stay => {
+                self.found = Some(self.found_at(ground, seen.now));
+                return None;
+            }
+            Course::Fewer(least) => Selection::Fewer(Halving::new(self.streams, least)),
+            Course::More(most) => Selection::More(ExpSelection::new(self.streams, most), most),
+        };
+        let sampler = Sampler::of_present(self.streams, seen.now, seen.received);
+        let (before, began) = (self.streams, seen.now);
+        self.search = Some(Search { selection, ground, began, before, sampler });
+        None
+    }
+
+    /// Takes the next look of a search.
+    fn go_on(&mut self, mut search: Search, seen: &Seen) -> Option<Decision> {
+        if seen.now >= search.began + longest(SEARCH_MAX, seen.rtt) {
+            return self.end(&search, seen.now);
+        }
+        let sample = search.sampler.look(seen.now, seen.rtt, seen.carrying, seen.received);
+        let Some(sample) = sample else {
+            self.search = Some(search);
+            return None;
+        };
+        search.selection.take(sample);
+        let Some(next) = search.selection.next() else { return self.end(&search, seen.now) };
+        search.sampler = Sampler::new(next, seen.now);
+        let reason = match search.selection {
+            Selection::Fewer(_) => Reason::TryFewer(search.ground),
+            Selection::More(..) => Reason::TryMore(search.ground),
+        };
+        self.search = Some(search);
+        self.decide(next, seen.now, reason)
+    }
+
+    /// Ends a search with what its samples tell.
+    fn end(&mut self, search: &Search, now: Duration) -> Option<Decision> {
+        self.found = Some(self.found_at(search.ground, now));
+        match search.selection.best() {
+            Some(best) => self.decide(best.streams, now, Reason::Found(best.why)),
+            None => self.decide(search.before, now, Reason::GivenUp),
+        }
+    }
+
+    /// What is found now, where this is what limits.
+    fn found_at(&self, ground: Ground, now: Duration) -> Found {
+        let (first, most) = AGAIN;
+        // A rate that changed is reason enough: that was no time in vain.
+        let in_vain = self.found.filter(|found| !found.is_changed(now));
+        let again = in_vain.map_or(first, |found| (found.again * 2).min(most));
+        Found { ground, rate: None, changed_at: None, again }
+    }
+
+    fn decide(&mut self, streams: u32, at: Duration, reason: Reason) -> Option<Decision> {
+        let is_same = self.streams == streams;
+        self.streams = streams;
+        (!is_same).then_some(Decision { at, streams, reason })
+    }
+}
+
+impl Found {
+    /// Whether another rate has come for long than when this was found.
+    fn has_changed(&mut self, now: Duration, rate: Rate) -> bool {
+        let found = self.rate.get_or_insert(rate).bits_per_sec() as f64;
+        let is_other = (rate.bits_per_sec() as f64 - found).abs() > found * CHANGED;
+        self.changed_at = if is_other { self.changed_at.or(Some(now)) } else { None };
+        self.is_changed(now)
+    }
+
+    fn is_changed(&self, now: Duration) -> bool {
+        self.changed_at.is_some_and(|at| now >= at + LASTING)
+    }
+}
+
+/// The time, or so many round trips where that is longer.
+pub(super) fn longest((time, round_trips): (Duration, u32), rtt: Duration) -> Duration {
+    time.max(rtt * round_trips)
+}
+
+impl Selection {
+    fn take(&mut self, sample: super::Sample) {
+        match self {
+            Self::Fewer(halving) => halving.take(sample),
+            Self::More(selection, _) => selection.take(sample),
+        }
+    }
+
+    fn next(&self) -> Option<u32> {
+        match self {
+            Self::Fewer(halving) => halving.next(),
+            Self::More(selection, _) => selection.next(),
+        }
+    }
+
+    /// What the samples tell.
+    fn best(&self) -> Option<Best> {
+        match self {
+            Self::Fewer(halving) => fewest(halving.samples(), halving.first()),
+            Self::More(selection, most) => best(selection.samples(), *most),
+        }
+    }
+}
+
+/// One clause, for a trace or a report.
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Windows => f.write_str("fewer have no windows that cover the path"),
+            Self::TryFewer(ground) => write!(f, "{ground}: fewer may carry as much"),
+            Self::TryMore(ground) => write!(f, "{ground}: more may carry more"),
+            Self::Found(why) => why.fmt(f),
+            Self::GivenUp => f.write_str("the search found nothing better"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

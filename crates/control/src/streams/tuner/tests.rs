@@ -1,0 +1,157 @@
+use super::*;
+
+const TICK: Duration = Duration::from_millis(10);
+
+/// A transfer whose rate follows from the number of its connections, in Mbit/s.
+struct Transfer {
+    tuner: Tuner,
+    seen: Seen,
+    bits: f64,
+    /// How many connections were tried, in order.
+    tried: Vec<u32>,
+    last: Option<Decision>,
+}
+
+impl Transfer {
+    fn new(streams: u32, most: u32) -> Self {
+        let seen = Seen {
+            now: Duration::ZERO,
+            carrying: 0,
+            received: Bytes(0),
+            rtt: Duration::from_millis(20),
+            state: State::StartBounded,
+            is_crowded: false,
+            least: 1,
+            looks: [Looks::default(); 2],
+            compute: [Duration::ZERO; 2],
+            processors: 8,
+        };
+        let tuner = Tuner::new(streams, most);
+        Self { tuner, seen, bits: 0.0, tried: Vec::new(), last: None }
+    }
+
+    /// Goes on for so long. `held` is the share of the looks at which the source has nothing to
+    /// send, `busy` what each connection has of a processor.
+    fn run(&mut self, seconds: f64, mbit: impl Fn(f64) -> f64, held: f64, busy: f64) {
+        for tick in 0..(seconds / TICK.as_secs_f64()) as u64 {
+            self.seen.now += TICK;
+            self.seen.carrying = self.tuner.streams();
+            self.bits += mbit(self.tuner.streams().into()) * 1e6 * TICK.as_secs_f64();
+            self.seen.received = Bytes((self.bits / 8.0) as u64);
+            self.seen.looks[1].add(false);
+            self.seen.looks[0].add((tick as f64 * held).fract() + held >= 1.0);
+            self.seen.compute[0] += TICK.mul_f64(busy * f64::from(self.tuner.streams()));
+            if let Some(decision) = self.tuner.observe(&self.seen) {
+                self.tried.push(decision.streams);
+                self.last = Some(decision);
+            }
+        }
+    }
+
+    fn on_path(&mut self, state: State, seconds: f64, mbit: impl Fn(f64) -> f64) {
+        self.seen.state = state;
+        self.run(seconds, mbit, 0.0, 0.1);
+    }
+}
+
+fn full(_: f64) -> f64 {
+    900.0
+}
+
+#[test]
+fn on_a_full_path_fewer_and_fewer_are_tried_until_two_are_left() {
+    let mut copy = Transfer::new(16, 64);
+    copy.on_path(State::StartBounded, 1.0, full);
+    assert_eq!(copy.tried, [0; 0], "first the window");
+    copy.on_path(State::Limited, 10.0, full);
+    assert_eq!(copy.tried, [8, 4, 2]);
+    copy.on_path(State::Limited, 120.0, full);
+    assert_eq!(copy.tried.len(), 3, "nothing has changed since");
+}
+
+#[test]
+fn fewer_that_carry_less_are_not_kept() {
+    let mut copy = Transfer::new(16, 64);
+    copy.on_path(State::Limited, 10.0, |n| (150.0 * n).min(900.0));
+    assert_eq!(copy.tried, [8, 4, 8]);
+    assert_eq!(copy.last.unwrap().reason, Reason::Found(Why::Fewest));
+}
+
+#[test]
+fn windows_that_are_too_small_ask_for_more_at_once_and_keep_them() {
+    let mut copy = Transfer::new(4, 64);
+    copy.seen.least = 7;
+    copy.on_path(State::Probing, 0.1, |_| 0.0);
+    let windows = Decision { at: TICK, streams: 7, reason: Reason::Windows };
+    assert_eq!((copy.last, copy.tried.len()), (Some(windows), 1));
+    copy.on_path(State::Limited, 20.0, full);
+    assert_eq!(copy.tuner.streams(), 7);
+}
+
+#[test]
+fn on_a_congested_path_more_are_tried_until_they_bring_next_to_nothing() {
+    let mut copy = Transfer::new(4, 64);
+    let share = |n: f64| 900.0 * n / (n + 12.0);
+    copy.on_path(State::Disabled, 15.0, share);
+    assert_eq!(copy.tried[..3], [8, 16, 32]);
+    let found = copy.tuner.streams();
+    assert!(found >= 32 && share(found.into()) > 600.0, "{:?}", copy.tried);
+    // A peak is found between samples.
+    let mut copy = Transfer::new(4, 64);
+    let peak = |n: f64| n / (1e-6 * n * n - 8e-6 * n + 1e-4).sqrt();
+    copy.on_path(State::Disabled, 15.0, peak);
+    let best = (1..=64).map(|n| peak(n.into())).fold(0.0, f64::max);
+    assert!(peak(copy.tuner.streams().into()) > 0.95 * best, "{:?}", copy.tried);
+}
+
+#[test]
+fn where_others_leave_fewer_do_again_and_where_they_come_more_are_tried() {
+    let mut copy = Transfer::new(4, 16);
+    let share = |n: f64| 900.0 * n / (n + 12.0);
+    copy.on_path(State::Disabled, 15.0, share);
+    assert_eq!(copy.tuner.streams(), 16);
+    copy.on_path(State::Limited, 30.0, full);
+    assert_eq!(copy.tuner.streams(), 2);
+    copy.on_path(State::Disabled, 30.0, share);
+    assert_eq!(copy.tuner.streams(), 16);
+}
+
+#[test]
+fn a_path_that_changes_its_kind_again_and_again_is_not_searched_for_ever() {
+    let mut copy = Transfer::new(8, 16);
+    for _ in 0..60 {
+        copy.on_path(State::Limited, 12.0, full);
+        copy.on_path(State::Disabled, 12.0, full);
+    }
+    assert!(copy.tried.len() < 20, "{:?}", copy.tried);
+}
+
+#[test]
+fn a_slow_disk_reads_for_fewer_and_one_processor_for_each_is_made_use_of() {
+    let mut disk = Transfer::new(8, 64);
+    disk.seen.state = State::Limited;
+    disk.run(20.0, |n| 120.0 + 400.0 / n, 0.8, 0.1);
+    assert_eq!(disk.tuner.streams(), 1, "{:?}", disk.tried);
+    let mut encryption = Transfer::new(2, 64);
+    encryption.seen.state = State::Limited;
+    encryption.run(20.0, |n| 500.0 * n, 0.8, 0.95);
+    assert_eq!(encryption.tuner.streams(), 8, "{:?}", encryption.tried);
+}
+
+#[test]
+fn while_a_host_holds_it_up_nothing_is_learnt_of_the_path() {
+    let mut copy = Transfer::new(16, 64);
+    copy.on_path(State::Limited, 1.5, full);
+    // The source stands still for a while: what comes then is no sample.
+    copy.run(3.0, |_| 1.0, 0.9, 0.1);
+    copy.on_path(State::Limited, 10.0, full);
+    assert!(copy.tuner.streams() <= 4, "{:?}", copy.tried);
+}
+
+#[test]
+fn a_fixed_number_stays() {
+    let mut copy = Transfer::new(4, 4);
+    copy.seen.least = 9;
+    copy.on_path(State::Disabled, 30.0, |n| n);
+    assert_eq!(copy.tried, [0; 0]);
+}
