@@ -32,6 +32,7 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 fn gallery() -> Page {
     Page {
         title: "Charts and what they can show".to_owned(),
+        generator: "gallery".to_owned(),
         subtitle: "Made-up figures of two flows on a 100 Mbit/s path, and of eight tools"
             .to_owned(),
         sections: vec![two_flows(), parameters(), tools(), many_marks(), edges()],

@@ -41,5 +41,5 @@ pub use axis::{Axis, Scale};
 pub use bars::{Bar, BarChart, Group};
 pub use line::{LineChart, Series, Shape};
 pub use marks::Mark;
-pub use page::{Chart, Page, Section, Table};
+pub use page::{Chart, Page, Section, Table, generator_tag};
 pub use unit::Unit;

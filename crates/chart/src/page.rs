@@ -69,6 +69,8 @@ pub struct Page {
     pub title: String,
     /// What stands below the title; empty for nothing.
     pub subtitle: String,
+    /// The program that made it, for programs that look at it; empty for none.
+    pub generator: String,
     /// The parts. With more than three, a table of contents comes first.
     pub sections: Vec<Section>,
 }
@@ -79,6 +81,15 @@ const WITHOUT_CONTENTS_MAX: usize = 3;
 /// The page may load nothing, from nowhere; it keeps its style and script.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                       base-uri 'none'; form-action 'none'";
+
+/// The element that names the program that made a page; empty for none.
+#[must_use]
+pub fn generator_tag(generator: &str) -> String {
+    if generator.is_empty() {
+        return String::new();
+    }
+    format!("<meta name=\"generator\" content=\"{}\"/>\n", escape(generator))
+}
 
 impl Page {
     /// A page with nothing in it.
@@ -94,10 +105,11 @@ impl Page {
         let title = escape(&self.title);
         html.push(format_args!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\"/>\n\
+             {}<meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\"/>\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
              <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>{title}</title>\n\
              <style>{CSS}{}</style>\n</head>\n<body>\n<header>\n<h1>{title}</h1>\n",
+            generator_tag(&self.generator),
             include_str!("page.css"),
         ));
         html.element("p", "subtitle", &self.subtitle);

@@ -145,7 +145,8 @@ fn page() -> Page {
     };
     let mut sections = vec![Section::default(); 3];
     sections.push(section);
-    Page { title: NASTY.to_owned(), subtitle: NASTY.to_owned(), sections }
+    let nasty = || NASTY.to_owned();
+    Page { title: nasty(), subtitle: nasty(), generator: nasty(), sections }
 }
 
 fn all_svgs() -> Vec<String> {

@@ -51,7 +51,7 @@ pub enum Holder {
 
 /// In this share of the looks something else than the path held. (ours: a look in five is chance,
 /// between two blocks; one in two is too late to notice)
-const HELD_SHARE: f64 = 0.25;
+const HELD_LOOKS: f64 = 0.25;
 
 /// Who holds a transfer up, by looks at the sender's sockets and at the receiver's.
 ///
@@ -59,9 +59,9 @@ const HELD_SHARE: f64 = 0.25;
 /// comes first.
 #[must_use]
 pub fn holder(sender: Looks, receiver: Looks) -> Holder {
-    if receiver.share() >= HELD_SHARE {
+    if receiver.share() >= HELD_LOOKS {
         Holder::Receiver
-    } else if sender.share() >= HELD_SHARE {
+    } else if sender.share() >= HELD_LOOKS {
         Holder::Source
     } else {
         Holder::Path

@@ -10,6 +10,9 @@ use std::time::Duration;
 /// Data in a full segment of 1500 bytes: 20 are IP's, 20 TCP's, 12 its time stamps (RFC 7323).
 pub const SEGMENT_DATA: Bytes = Bytes(1448);
 
+/// The same where IP's header has 40 bytes (RFC 8200 §3).
+pub const SEGMENT_DATA_V6: Bytes = Bytes(1428);
+
 /// What such a segment takes on the line.
 pub const SEGMENT_PACKET: Bytes = Bytes(1500);
 
@@ -73,10 +76,10 @@ impl Turns {
     }
 }
 
-/// The data that a line of this rate carries in full segments.
+/// The data that a line of this rate carries in full segments, of so much data each.
 #[must_use]
-pub fn data_rate(line: Rate) -> Rate {
-    let share = SEGMENT_DATA.0 as f64 / SEGMENT_PACKET.0 as f64;
+pub fn data_rate(line: Rate, segment: Bytes) -> Rate {
+    let share = segment.0 as f64 / SEGMENT_PACKET.0 as f64;
     Rate::from_bits_per_sec(line.bits_per_sec() as f64 * share)
 }
 
@@ -113,7 +116,8 @@ mod tests {
     #[test]
     fn a_gigabit_line_carries_965_megabits_of_data() {
         let line = Rate::from_bits_per_sec(1e9);
-        assert_eq!(data_rate(line).bits_per_sec() / 1_000_000, 965);
+        let data = |segment| data_rate(line, segment).bits_per_sec() / 1_000_000;
+        assert_eq!((data(SEGMENT_DATA), data(SEGMENT_DATA_V6)), (965, 952));
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct Server {
     config: Arc<ServerConfig>,
     connections_max: usize,
     host: Host,
+    /// Why there is no port for datagrams.
+    unprobed: Option<String>,
 }
 
 impl std::fmt::Debug for Server {
@@ -75,13 +77,18 @@ impl Server {
             plain_allowed: options.allow_plain,
             timeout: options.timeout,
         };
+        let (probes, unprobed) = match ProbePort::bind(address) {
+            Ok(probes) => (Some(probes), None),
+            Err(e) => (None, Some(crate::error::plain(&e))),
+        };
         Ok(Self {
             door,
             address,
             fingerprint: identity.fingerprint(),
             config: tls::server_config(&identity)?,
             connections_max: options.connections_max,
-            host: Host::new(Anchor::Root(Arc::new(root)), policy, ProbePort::bind(address).ok()),
+            host: Host::new(Anchor::Root(Arc::new(root)), policy, probes),
+            unprobed,
         })
     }
 
@@ -106,10 +113,11 @@ impl Server {
         thread::scope(|scope| {
             if let Some(probes) = &self.host.probes {
                 scope.spawn(|| probes.run());
-            } else {
+            }
+            if let Some(why) = &self.unprobed {
                 let port = self.address.port();
                 let message = format!(
-                    "another program has UDP port {port}: copies are tuned by what TCP tells alone"
+                    "UDP port {port} cannot be had ({why}): copies are tuned by what TCP tells alone"
                 );
                 events.event(Event::Notice { message });
             }

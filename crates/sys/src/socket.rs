@@ -183,15 +183,17 @@ pub fn open_window(s: impl AsFd, bytes: u32) -> io::Result<()> {
 
 /// Keeps the receive window of a connection, or of those that a listening socket will accept, at
 /// `bytes` at most; the kernel has a least value of about 1 kB. While data flows the kernel raises
-/// the bound by itself now and then: whoever wants it held sets it again. A window that was offered
-/// already is not taken back.
+/// the bound by itself now and then: whoever wants it held calls this again, which reads it back and
+/// sets it only where it is another. A window that was offered already is not taken back.
 ///
 /// # Errors
 ///
 /// What `setsockopt` answers for a socket that is none of TCP.
 pub fn hold_window(s: impl AsFd, bytes: u32) -> io::Result<()> {
     let most = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-    set_int(s, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, most)
+    let s = s.as_fd();
+    let is_held = get_int(s, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP)? == most;
+    if is_held { Ok(()) } else { set_int(s, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, most) }
 }
 
 /// Gives a connection a receive buffer that fits a window of `bytes`, whatever `net.core.rmem_max`

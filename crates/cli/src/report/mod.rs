@@ -6,13 +6,25 @@
 mod page;
 
 use bankfull::{Error, ErrorKind, Event, EventSink, Progress, Route, Sample, Summary, Tuned};
+use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// Samples that are kept; at twice as many every other one is left out, so that the page of a copy
 /// of days has no more than that of an hour. (ours: half an hour of ten a second)
 const KEPT: usize = 18_000;
+
+/// Decisions and notices that are kept, the latest. (ours: a path that is shared brings a decision
+/// every two seconds; an hour of them)
+const NEWS_KEPT: usize = 2_000;
+
+/// Who made the page, as it says itself: no other file is ever overwritten.
+const GENERATOR: &str = "bankfull cp --report";
+
+/// So much of a file is read to see that. (ours: it stands within the first 200 bytes)
+const HEAD_BYTES: u64 = 1024;
 
 /// What is noted of a transfer.
 #[derive(Debug, Default)]
@@ -22,8 +34,49 @@ struct Record {
     encrypted: bool,
     samples: Thinned<Sample>,
     progress: Thinned<Progress>,
-    decisions: Vec<Tuned>,
-    notices: Vec<String>,
+    decisions: Latest<Tuned>,
+    notices: Latest<String>,
+}
+
+/// The latest of many.
+#[derive(Debug)]
+struct Latest<T> {
+    kept: VecDeque<T>,
+    /// How many earlier ones are left out.
+    dropped: u64,
+}
+
+impl<T> Default for Latest<T> {
+    fn default() -> Self {
+        Self { kept: VecDeque::new(), dropped: 0 }
+    }
+}
+
+impl<T> Latest<T> {
+    fn push(&mut self, item: T) {
+        if self.kept.len() >= NEWS_KEPT {
+            self.kept.pop_front();
+            self.dropped += 1;
+        }
+        self.kept.push_back(item);
+    }
+}
+
+/// An item that can stand for those before it, too.
+trait Absorb {
+    fn absorb(&mut self, earlier: &Self);
+}
+
+impl Absorb for Sample {
+    /// All but round trips are counts, of which the last tells all.
+    fn absorb(&mut self, earlier: &Self) {
+        let both = || self.rtts.iter().chain(&earlier.rtts).copied();
+        self.rtts = both().min().into_iter().chain(both().max()).collect();
+    }
+}
+
+impl Absorb for Progress {
+    fn absorb(&mut self, _earlier: &Self) {}
 }
 
 /// A list of bounded length, at equal distances.
@@ -33,30 +86,46 @@ struct Thinned<T> {
     /// One in so many is kept.
     every: usize,
     skipped: usize,
+    /// What the next one that is kept stands for, too.
+    pending: Option<T>,
 }
 
 impl<T> Default for Thinned<T> {
     fn default() -> Self {
-        Self { kept: Vec::new(), every: 1, skipped: 0 }
+        Self { kept: Vec::new(), every: 1, skipped: 0, pending: None }
     }
 }
 
-impl<T> Thinned<T> {
-    fn push(&mut self, item: T) {
+impl<T: Absorb> Thinned<T> {
+    fn push(&mut self, mut item: T) {
+        if let Some(earlier) = self.pending.take() {
+            item.absorb(&earlier);
+        }
         self.skipped += 1;
         if self.skipped < self.every {
+            self.pending = Some(item);
             return;
         }
         self.skipped = 0;
         self.kept.push(item);
         if self.kept.len() >= 2 * KEPT {
-            let mut at = 0;
-            self.kept.retain(|_| {
-                at += 1;
-                at % 2 == 0
-            });
-            self.every *= 2;
+            self.halve();
         }
+    }
+
+    /// Leaves out every other one.
+    fn halve(&mut self) {
+        let mut earlier = None;
+        for mut item in std::mem::take(&mut self.kept) {
+            match earlier.take() {
+                None => earlier = Some(item),
+                Some(before) => {
+                    item.absorb(&before);
+                    self.kept.push(item);
+                }
+            }
+        }
+        self.every *= 2;
     }
 }
 
@@ -72,14 +141,14 @@ impl<'a> Recorder<'a> {
     /// is there stays until the end, and what is not there is not left behind: it may lie in a tree
     /// that is copied.
     pub(crate) fn start(path: &Path, next: &'a dyn EventSink) -> Result<Self, Error> {
-        // A symlink stays, wherever it leads.
-        let was_there = path.symlink_metadata().is_ok();
-        OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
-            .and_then(|_| if was_there { Ok(()) } else { fs::remove_file(path) })
-            .map_err(|e| unwritten("cannot write the report", path, &e))?;
+        let open = || {
+            // A symlink stays, wherever it leads.
+            let was_there = path.symlink_metadata().is_ok();
+            refuse_others(path)?;
+            OpenOptions::new().append(true).create(true).open(path)?;
+            if was_there { Ok(()) } else { fs::remove_file(path) }
+        };
+        open().map_err(|e| unwritten("cannot write the report", path, &e))?;
         Ok(Self { next, path: path.to_owned(), record: Mutex::default() })
     }
 
@@ -87,9 +156,26 @@ impl<'a> Recorder<'a> {
     pub(crate) fn finish(self, title: &str, result: &Result<Summary, Error>) -> Result<(), Error> {
         let record = self.record.into_inner().unwrap_or_else(PoisonError::into_inner);
         let html = page::page(title, &record, result).to_html();
-        fs::write(&self.path, html)
+        // It may have been copied there meanwhile.
+        refuse_others(&self.path)
+            .and_then(|()| fs::write(&self.path, html))
             .map_err(|e| unwritten("the copy has ended, but its report is lost", &self.path, &e))
     }
+}
+
+/// Refuses a file that is there and is no report: what it holds would be lost.
+fn refuse_others(path: &Path) -> std::io::Result<()> {
+    // A device or pipe has nothing to lose.
+    if !path.metadata().is_ok_and(|there| there.is_file()) {
+        return Ok(());
+    }
+    let mut head = Vec::new();
+    fs::File::open(path)?.take(HEAD_BYTES).read_to_end(&mut head)?;
+    let mark = bankfull_chart::generator_tag(GENERATOR);
+    let is_report = head.windows(mark.len()).any(|bytes| bytes == mark.as_bytes());
+    let is_other = !head.is_empty() && !is_report;
+    let text = "it is there already and is no report: give another name";
+    if is_other { Err(std::io::Error::other(text)) } else { Ok(()) }
 }
 
 fn unwritten(what: &str, path: &Path, error: &std::io::Error) -> Error {
@@ -122,15 +208,32 @@ impl EventSink for Recorder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bankfull::NoEvents;
+    use bankfull::{Bytes, NoEvents};
+    use std::time::Duration;
 
     #[test]
-    fn a_long_transfer_keeps_a_bounded_number_at_equal_distances() {
+    fn a_long_transfer_keeps_a_bounded_number_at_equal_distances_and_every_peak() {
         let mut list = Thinned::default();
-        (1..=10 * KEPT).for_each(|n| list.push(n));
+        let (many, peak) = (10 * KEPT as u64, Duration::from_secs(1));
+        for n in 1..=many {
+            let mut sample = Sample::default();
+            sample.carried = Bytes(n);
+            sample.rtts = vec![if n == 4321 { peak } else { Duration::from_millis(20) }];
+            list.push(sample);
+        }
         assert!((KEPT..2 * KEPT).contains(&list.kept.len()), "{}", list.kept.len());
-        let steps: Vec<usize> = list.kept.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let steps: Vec<u64> =
+            list.kept.windows(2).map(|pair| pair[1].carried.0 - pair[0].carried.0).collect();
         assert!(steps.iter().all(|step| *step == steps[0]));
+        let peaks = list.kept.iter().filter(|sample| sample.rtts.contains(&peak));
+        assert_eq!(peaks.count(), 1);
+    }
+
+    #[test]
+    fn of_decisions_the_latest_are_kept() {
+        let mut latest = Latest::default();
+        (0..NEWS_KEPT + 10).for_each(|n| latest.push(n));
+        assert_eq!((latest.kept.len(), latest.kept[0], latest.dropped), (NEWS_KEPT, 10, 10));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::Record;
 use crate::output::printable_text;
 use bankfull::{Error, Route, Sample, StageTimes, Summary};
 use bankfull_chart::{Axis, Chart, LineChart, Mark, Page, Section, Series, Table, Unit};
+use std::fmt::Write;
 use std::time::Duration;
 
 /// Points of a curve are joined over this time: below it, it shows bursts. (ours)
@@ -27,7 +28,8 @@ const STATES: [(&str, &str); 8] = [
     ("avoidance", "nothing is held but the pace, until the rate is even"),
     (
         "disabled",
-        "the path is short, or others congest it: nothing is held but a pace near the line's rate",
+        "others congest the path, or it is too short or too slow for so many connections to be held: \
+         nothing is held but a pace near the line's rate",
     ),
 ];
 
@@ -41,6 +43,7 @@ pub(super) fn page(title: &str, record: &Record, result: &Result<Summary, Error>
         Ok(summary) => gist(summary),
         Err(error) => format!("It could not go on: {error}"),
     };
+    page.generator = super::GENERATOR.to_owned();
     page.sections.push(overview(record, result));
     page.sections.extend(course(record));
     page.sections.extend(stages(record));
@@ -87,7 +90,7 @@ fn overview(record: &Record, result: &Result<Summary, Error>) -> Section {
     if let Some(rtt) = least {
         fact("shortest round trip", Unit::Seconds.format(rtt.as_secs_f64()));
     }
-    section.text = record.notices.iter().map(|notice| printable_text(notice)).collect();
+    section.text = record.notices.kept.iter().map(|notice| printable_text(notice)).collect();
     section
 }
 
@@ -131,7 +134,7 @@ fn course(record: &Record) -> Option<Section> {
             let (state, reason) = (printable_text(&tuned.state), printable_text(&tuned.reason));
             Mark::new(tuned.at.as_secs_f64(), &format!("{state}: {reason}"))
         };
-        chart.marks = record.decisions.iter().map(mark).collect();
+        chart.marks = record.decisions.kept.iter().map(mark).collect();
     }
     section.charts.extend(throughput);
     let longest = curve(samples, |sample| Some(sample.rtts.iter().max()?.as_secs_f64()));
@@ -253,7 +256,7 @@ fn shares(
 
 /// Every decision, with its reason.
 fn decisions(record: &Record) -> Option<Section> {
-    if record.decisions.is_empty() {
+    if record.decisions.kept.is_empty() {
         return None;
     }
     let mut section = Section::new("What was decided, and why");
@@ -267,10 +270,14 @@ fn decisions(record: &Record) -> Option<Section> {
         ]
     };
     let head = ["time", "state", "window", "pacing", "because"].map(str::to_owned).to_vec();
-    let rows = record.decisions.iter().map(row).collect();
-    let caption = "Of all data connections together, by the side that receives".to_owned();
+    let rows = record.decisions.kept.iter().map(row).collect();
+    let mut caption = "Of all data connections together, by the side that receives".to_owned();
+    if record.decisions.dropped > 0 {
+        let _ = write!(caption, "; {} earlier ones are left out", record.decisions.dropped);
+    }
     section.tables.push(Table { head, rows, caption });
-    let met = |state: &&(&str, &str)| record.decisions.iter().any(|tuned| tuned.state == state.0);
+    let met =
+        |state: &&(&str, &str)| record.decisions.kept.iter().any(|tuned| tuned.state == state.0);
     let facts = STATES.iter().filter(met).map(|(name, text)| (name.to_string(), text.to_string()));
     section.facts = facts.collect();
     Some(section)

@@ -1,8 +1,9 @@
 //! `bankfull probe`: what a path carries, over real connections; nothing is written anywhere.
 
-use super::harness::{Daemon, Done, Scratch, SshServer, far_host, probe, run};
+use super::harness::{Daemon, Done, Scratch, SshServer, far_host, probe, run, wait_until};
 use serde_json::Value;
 use std::fs;
+use std::net::UdpSocket;
 use std::process::Command;
 
 /// The findings of a look of a second; they must be the last line, and of some data.
@@ -33,6 +34,32 @@ fn the_path_to_a_daemon_and_back_is_filled_and_nothing_is_written() {
     }
     assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     assert!(!daemon.is_over());
+}
+
+#[test]
+fn where_another_program_has_the_udp_port_both_sides_say_so_and_tcp_tells() {
+    let root = Scratch::new();
+    let mut daemon = Daemon::start(root.path(), &[]);
+    daemon.kill();
+    let port: u16 = daemon.url("").split([':', '/']).nth(4).unwrap().parse().unwrap();
+    let taken = ["0.0.0.0", "127.0.0.1"].map(|address| UdpSocket::bind((address, port)));
+    assert!(taken.iter().any(Result::is_ok), "{taken:?}");
+    daemon.restart();
+    let cannot = format!("UDP port {port} cannot be had (address already in use)");
+    wait_until("the daemon says so", || {
+        let told = daemon.events();
+        told.iter().any(|event| event["message"].as_str().is_some_and(|m| m.contains(&cannot)))
+    });
+    let done = run(daemon.probe().args(["--time", "2"]).arg(daemon.url(""))).expect(0);
+    let events = done.events();
+    let unheard = format!("nothing comes back over UDP from 127.0.0.1:{port}");
+    let is_told = |event: &&Value| {
+        event["message"].as_str().is_some_and(|message| message.starts_with(&unheard))
+    };
+    assert_eq!(events.iter().filter(is_told).count(), 1);
+    let found = events.last().unwrap();
+    assert_eq!(found["probes"], 0, "{found}");
+    assert!(found["rtt_min_seconds"].as_f64().unwrap() > 0.0, "{found}");
 }
 
 #[test]

@@ -42,6 +42,9 @@ fn check(html: &str) {
     ] {
         assert!(html.contains(part), "{part} is missing");
     }
+    // The proxy carries TCP alone: the user is told once, and TCP tells what a round trip takes.
+    assert_eq!(html.matches("nothing comes back over UDP from 127.0.0.1").count(), 1);
+    assert!(!html.contains("packet trains told"));
     for outside in ["http://", "https://", "src="] {
         let own = html.replace("http://www.w3.org/", "");
         assert!(!own.contains(outside), "the page refers to {outside}");
@@ -131,6 +134,23 @@ fn a_report_never_takes_the_place_of_what_is_copied() {
     run(command.arg(here.join("copy"))).expect(0);
     assert!(here.join("tree/r.html").exists() && here.join("copy/tree/file").exists());
     assert!(!here.join("copy/tree/r.html").exists());
+    // It takes the place of an earlier report, and of nothing else: neither of a file in the tree
+    let mut again = cp();
+    again.arg("--report").arg(here.join("tree/r.html")).arg(here.join("tree"));
+    run(again.arg(here.join("other"))).expect(0);
+    fs::write(here.join("tree/index.html"), "a page of mine").unwrap();
+    let mut command = cp();
+    command.arg("--report").arg(here.join("tree/index.html")).arg(here.join("tree"));
+    let done = run(command.arg(here.join("third"))).expect(11);
+    assert!(done.err.contains("is there already and is no report"), "{}", done.err);
+    assert!(!here.join("third").exists());
+    // nor of one that was just copied there.
+    fs::create_dir(here.join("into")).unwrap();
+    let mut command = cp();
+    command.arg("--report").arg(here.join("into/a.html")).arg(here.join("a.html"));
+    let done = run(command.arg(here.join("into"))).expect(11);
+    assert!(done.err.contains("the copy has ended, but its report is lost"), "{}", done.err);
+    assert_eq!(fs::read_to_string(here.join("into/a.html")).unwrap(), "a page of mine");
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub const TRAIN_PACKETS: usize = 44;
 /// A train that is too short is followed by one that takes twice the least time, as far as the
 /// short one tells, and has no more packets than this: 1.3 Gbit/s are measured with the shortest,
 /// 20 Gbit/s with the longest. (ours)
-const LONGEST: usize = TRAIN_PACKETS * 16;
+pub const LONGEST: usize = TRAIN_PACKETS * 16;
 
 /// A train must take this long, or a receiver that takes packets in bunches (interrupt moderation,
 /// GRO) decides what is measured, and not the path. (ours: some ten times what Linux waits between

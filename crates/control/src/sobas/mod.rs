@@ -422,7 +422,9 @@ impl Sobas {
 
     /// Holds the path at a rate.
     fn limit(&mut self, rate: Rate, now: Duration, reason: Reason) -> Decision {
-        if rate < scaled(self.rate_min(), FLOOR_SHARE) {
+        // What the user allows is held by the pace alone, and so little fits any path.
+        let is_wanted = self.config.rate_max.is_some_and(|max| rate >= max);
+        if rate < scaled(self.rate_min(), FLOOR_SHARE) && !is_wanted {
             return self.disable(now, Reason::TooManyStreams(rate));
         }
         let looked = matches!(self.state, State::Growing | State::Reprobing);

@@ -215,7 +215,7 @@ fn run_greeted(
         tally.notice("through ssh, a buffer and a congestion control have no effect");
     }
     connector.keep(count.saturating_sub(ready.len() as u32));
-    let probing = || probing(&ready, &connector, route, &welcome.session, &key);
+    let probing = || probing(&ready, &connector, route, (&welcome.session, &key), &tally);
     let steering = match transfer.is_tuned() {
         true => Steer::With(transfer.overrides.allow_datagrams().then(probing).flatten()),
         false => Steer::Not,
@@ -278,8 +278,8 @@ fn probing(
     ready: &[(u32, DataStream)],
     connector: &Connector,
     route: Route,
-    session: &[u8; 16],
-    key: &[u8; 32],
+    (session, key): (&[u8; 16], &[u8; 32]),
+    tally: &Tally<'_>,
 ) -> Option<Box<Probing>> {
     let connected = ready.first().and_then(|(_, stream)| stream.socket().peer());
     let door = connected.or(connector.address()).filter(|_| route != Route::SshOnly)?;
@@ -288,7 +288,13 @@ fn probing(
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     // Without datagrams the transfer runs as well, with less to go by.
-    let port = ProbePort::bind(SocketAddr::from((any, 0))).ok()?;
+    let told = |e| {
+        let why = crate::error::plain(&e);
+        tally.notice(format!(
+            "no UDP port can be had here ({why}): the path is judged by TCP alone"
+        ));
+    };
+    let port = ProbePort::bind(SocketAddr::from((any, 0))).map_err(told).ok()?;
     let line = port.join(*session, *key, Some(door.ip()));
     Some(Box::new(Probing { line, door: Some(door), own: Some(port) }))
 }

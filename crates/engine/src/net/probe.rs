@@ -5,6 +5,7 @@
 //! session's key, and with no more bytes than came. What probes mean is decided elsewhere.
 
 use crate::net::control::lock;
+use bankfull_control::sobas::capacity::TRAIN_PACKETS;
 use bankfull_proto::wire::probe::{self, Kind, PROBE_BYTES, Probe, TRAIN_BYTES, header_bytes};
 use std::collections::HashMap;
 use std::io;
@@ -19,9 +20,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// Echoes for a session in a second: what 10 ms apart makes, and as much again. (ours)
 const ECHOES_PER_SEC: u32 = 200;
 
-/// Packets of a train that leave in one call: what the kernel cuts up in one, 65 507 bytes (RFC 768
-/// with the header of IPv4).
-const PACKETS_AT_ONCE: usize = 44;
+/// Packets of a train that leave in one call: the shortest train, which is what the kernel cuts up
+/// in one, 65 507 bytes (RFC 768 with the header of IPv4).
+const PACKETS_AT_ONCE: usize = TRAIN_PACKETS;
 
 /// What a session has not taken of what came for it; more is dropped, as any datagram may be.
 /// (ours: five of the longest trains, and what comes beside them)

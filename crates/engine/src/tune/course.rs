@@ -5,12 +5,13 @@ use super::TELL_COURSE;
 use crate::error::printable;
 use crate::event::{Event, Sample, Tuned};
 use crate::net::control::Outbox;
-use crate::session::Tally;
+use crate::session::{Tally, problem};
 use bankfull_control::sobas::{Decision, State};
 use bankfull_control::{Bytes, Looks, Rate, StageTimes};
 use bankfull_proto::limits::ROUND_TRIPS_MAX;
-use bankfull_proto::wire::control::{Course, Message, stage_nanos};
+use bankfull_proto::wire::control::{Cause, Course, Failure, Message, stage_nanos};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What is seen of the data connections at a moment, of all together. Counts are from the
@@ -55,10 +56,20 @@ impl<'a> Teller<'a> {
     /// Tells that no datagrams get through, where whoever runs the transfer is on this side.
     pub(super) fn unheard(&self, door: SocketAddr) {
         let message = format!(
-            "nothing comes back over UDP from {door}: the path is judged by TCP alone; let UDP \
-             through to that port to have it measured"
+            "nothing comes back over UDP from {door}: the path is judged by TCP alone; to have it \
+             measured, let UDP through to that port, and see that no other program has it"
         );
-        self.tally.event(Event::Notice { message });
+        self.tally.notice(message);
+    }
+
+    /// Tells whoever runs the transfer that datagrams no longer get through.
+    pub(super) fn deaf(&self, outbox: &Outbox) {
+        let message = "nothing comes back over UDP any more: the path is judged by TCP alone";
+        if self.is_near {
+            self.tally.notice(message);
+        } else {
+            outbox.post(&problem(PathBuf::new(), Failure::new(Cause::Remark, message)));
+        }
     }
 
     /// Whether whoever runs the transfer is on this side.

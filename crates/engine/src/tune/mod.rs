@@ -4,10 +4,12 @@
 //! What is decided, and why, is `bankfull_control::sobas`'s; this looks, asks and sets.
 
 mod course;
+mod echoes;
 mod receiver;
 mod room;
 mod sender;
 mod spread;
+mod trains;
 mod watch;
 
 pub(crate) use course::Teller;
@@ -250,6 +252,6 @@ mod tests {
         // The kernel raises it between two looks now and then, and no more than that.
         windows.sort_unstable();
         let median = windows.get(windows.len() / 2).copied().unwrap_or_default();
-        assert!(median <= (256 << 10) + (16 << 10), "{median}");
+        assert!(((128 << 10)..=(256 << 10) + (16 << 10)).contains(&median), "{median}");
     }
 }

@@ -2,37 +2,34 @@
 //! the sender for a rate.
 
 use super::course::{Seen, Teller, post};
+use super::echoes::Echoes;
 use super::room::{Room, Side};
-use super::{
-    COURSES_MAX, Glances, Knocker, LOOK, Probing, SHARING_TIME, TRAINS_ASKED_MAX, set_window,
-};
+use super::trains::{Told, Trains};
+use super::{COURSES_MAX, Glances, Knocker, LOOK, Probing, SHARING_TIME, set_window};
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::probe::{Arrived, clock};
 use crate::session::Session;
-use bankfull_control::sobas::capacity::{self, Arrival, Dispersion, TRAIN_PACKETS, TRAINS};
 use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
 use bankfull_control::{Bytes, Looks, Rate, Shares, StageTimes, holder, pacing};
 use bankfull_proto::wire::control::{Message, Pace, Sight, stage_times};
 use bankfull_proto::wire::probe::Kind;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// The widest window of TCP: 65 535 bytes, scaled by 14 (RFC 7323 §2.3).
 const WINDOW_MAX: Bytes = Bytes(65_535 << 14);
 
-/// How long to wait for more of the trains after what came last. (ours: a whole one at 20 Mbit/s)
-const TRAINS_WAIT: Duration = Duration::from_millis(30);
-
 /// How long to wait for the first one. (ours: a long round trip and a half, and its queue)
 const PROBE_WAIT: Duration = Duration::from_millis(600);
 
-/// Where a train came more slowly, no others are asked for. (ours: at 50 Mbit/s five take 53 ms
-/// of the line, which is as much as they may cost)
-const AGAIN_RATE_MIN: Rate = Rate::from_bytes_per_sec(6_250_000);
-
 /// Longer round trips are a clock that was set. (ours)
 const RTT_MAX: Duration = Duration::from_secs(10);
+
+/// Where datagrams end and so much data comes all the same, the path is not cut. (ours: more than
+/// was on its way)
+const CARRIED_DEAF: Bytes = Bytes::mib(64);
 
 /// The clock was set when it moves by more than this between two ticks, as far as they are read
 /// within so much of each other. (ours: the kernel slews a clock by 5 µs in that time at most)
@@ -48,14 +45,18 @@ pub(crate) struct Steering<'a> {
     sobas: Sobas,
     began: Instant,
     trains: Trains,
-    /// Echoes that came, the highest number among them, and when the last one did.
-    echoes: u64,
-    echo_max: Option<u64>,
+    /// Echoes that came, and when the last one did.
+    echoes: Echoes,
     heard_at: Duration,
+    /// Data that had come by then; `None` once it was told that none come any more.
+    carried_then: Option<Bytes>,
     /// What the clock of probes is ahead of ours, and when it was set last.
     clock_ahead: Option<Duration>,
     clock_set_at: Option<Duration>,
+    /// Looks at the sender's sockets between the last two reports of it, and at ours.
+    sends: Looks,
     reads: Looks,
+    reads_before: Looks,
     /// What each connection has of the window.
     shares: Shares,
     room: Room,
@@ -73,32 +74,8 @@ pub(crate) struct Steering<'a> {
     is_open: bool,
     /// The largest segment of a connection.
     segment: u32,
-    /// The counts at the end of the last look.
+    /// What the sender has told last.
     sight: Sight,
-    last: (Looks, Looks),
-}
-
-/// The packet trains of a session.
-struct Trains {
-    /// How many packets each has, and the number of the first.
-    packets: usize,
-    first: u64,
-    arrivals: [Vec<Arrival>; TRAINS],
-    /// When the last packet came.
-    latest: Option<Duration>,
-    /// The last packet of the last train has come.
-    is_whole: bool,
-    is_over: bool,
-    /// How often others were asked for.
-    asked: u32,
-}
-
-/// What trains tell together.
-enum Told {
-    /// The rate of data.
-    Rate(Rate),
-    /// Nothing: others are needed, of so many packets.
-    Others(u32),
 }
 
 impl<'a> Steering<'a> {
@@ -120,13 +97,15 @@ impl<'a> Steering<'a> {
             probing,
             sobas: Sobas::new(config),
             began: Instant::now(),
-            trains: Trains::new(0, TRAIN_PACKETS),
-            echoes: 0,
-            echo_max: None,
+            trains: Trains::new(),
+            echoes: Echoes::default(),
             heard_at: Duration::ZERO,
+            carried_then: Some(Bytes(0)),
             clock_ahead: None,
             clock_set_at: None,
+            sends: Looks::default(),
             reads: Looks::default(),
+            reads_before: Looks::default(),
             shares: Shares::default(),
             room: Room::new(Side::Receive),
             rtts: Vec::new(),
@@ -137,7 +116,6 @@ impl<'a> Steering<'a> {
             is_open: true,
             segment: 0,
             sight: Sight::default(),
-            last: Default::default(),
         }
     }
 
@@ -149,7 +127,8 @@ impl<'a> Steering<'a> {
             let now = self.began.elapsed();
             self.watch_clock(now);
             let rtt = self.listen(&mut knocker, now);
-            if self.has_learnt(now) {
+            if let Some(told) = self.trains.told(now, self.segment_data()) {
+                self.learn(&told, now);
                 glances.hurry();
             }
             if !glances.is_due(now, self.sobas.looks_seldom() && !self.is_deaf(now)) {
@@ -160,6 +139,7 @@ impl<'a> Steering<'a> {
                 continue;
             }
             let seen = self.look(now, rtt);
+            self.notice_deafness(&seen);
             let decision = self.sobas.observe(&seen);
             self.decided(decision);
             self.hold();
@@ -207,22 +187,42 @@ impl<'a> Steering<'a> {
         arrived.iter().fold(None, |rtt, arrived| self.take(arrived, now).or(rtt))
     }
 
-    /// Whether the trains have just told the capacity.
-    fn has_learnt(&mut self, now: Duration) -> bool {
-        match self.trains.told(now) {
-            Some(Told::Rate(rate)) => {
+    /// Tells once when datagrams do not get through any more, but data does.
+    fn notice_deafness(&mut self, seen: &Observation) {
+        let Some(then) = self.carried_then else { return };
+        if !self.is_deaf(seen.now) {
+            self.carried_then = Some(seen.received);
+        } else if self.echoes.count() > 0 && seen.received.0 > then.0 + CARRIED_DEAF.0 {
+            self.carried_then = None;
+            self.teller.deaf(&self.outbox);
+        }
+    }
+
+    /// What a full segment of the path carries.
+    fn segment_data(&self) -> Bytes {
+        let address = self.probing.as_ref().and_then(|probing| probing.line.address());
+        match address.map(|address| address.ip().to_canonical()) {
+            Some(IpAddr::V6(_)) => pacing::SEGMENT_DATA_V6,
+            _ => pacing::SEGMENT_DATA,
+        }
+    }
+
+    /// Takes what the trains have told.
+    fn learn(&mut self, told: &Told, now: Duration) {
+        match *told {
+            Told::Rate(rate) => {
                 self.capacity = Some(rate);
                 let decision = self.sobas.on_capacity(now, rate);
                 self.decided(decision);
-                return true;
             }
             // Trains count as data: no more of them than the user wants.
-            Some(Told::Others(packets)) if self.session.overrides.rate_max.is_none() => {
-                self.outbox.post_if_room(&Message::Trains(packets));
+            Told::Others(packets) if self.session.overrides.rate_max.is_none() => {
+                let wanted = Message::Trains(u32::try_from(packets).unwrap_or(u32::MAX));
+                let is_asked = self.outbox.post_if_room(&wanted);
+                self.trains.asked_for(packets, is_asked);
             }
-            Some(Told::Others(_)) | None => {}
+            Told::Others(_) => {}
         }
-        false
     }
 
     /// A packet that came; the round trip that it tells.
@@ -230,8 +230,7 @@ impl<'a> Steering<'a> {
         let probe = &arrived.probe;
         match probe.kind {
             Kind::Echo => {
-                self.echoes += 1;
-                self.echo_max = self.echo_max.max(Some(probe.number));
+                self.echoes.take(probe.number);
                 self.heard_at = now;
                 let sent = Duration::from_micros(probe.echoed_clock_us);
                 let rtt = arrived.at.checked_sub(sent)?;
@@ -263,25 +262,26 @@ impl<'a> Steering<'a> {
         let stretch = SHARING_TIME.max(self.sobas.rtt_min() * 2);
         let rate = self.held.and_then(|held| held.pacing);
         self.shares.look(now, stretch, rate, &received);
+        let reads_before = self.reads_before;
+        self.reads_before = self.reads;
         if let Some(sight) = lock(&self.session.steered.sight).take() {
+            // It comes at every other look only.
+            self.sends = looks_of(&sight).since(looks_of(&self.sight));
             self.sight = sight;
         }
-        let sends = Looks { count: self.sight.looks, held: self.sight.idle };
         let rtt_there = self.sight.rtt_us.map(Duration::from_micros);
         let rtt_there = rtt_there.filter(|&rtt| self.is_deaf(now) && rtt < RTT_MAX);
-        let seen = Observation {
+        Observation {
             now,
             streams: count as u32,
             received: Bytes(carried.received),
             // Where no datagrams get through, TCP's round trip is the next best.
             rtt: rtt.or(rtt_there),
             rtt_tcp,
-            probes_lost: self.echo_max.map_or(0, |max| max.saturating_sub(self.echoes - 1)),
+            probes_lost: self.echoes.lost(),
             retransmits: self.sight.retransmits,
-            holder: holder(sends.since(self.last.0), self.reads.since(self.last.1)),
-        };
-        self.last = (sends, self.reads);
-        seen
+            holder: holder(self.sends, self.reads.since(reads_before)),
+        }
     }
 
     fn decided(&mut self, decision: Option<Decision>) {
@@ -309,7 +309,7 @@ impl<'a> Steering<'a> {
             streams: self.session.stream_count() as u32,
             carried: look.received.0,
             rtts: std::mem::take(&mut self.rtts),
-            probes: self.echoes + look.probes_lost,
+            probes: self.echoes.count(),
             probes_lost: look.probes_lost,
             capacity: self.capacity.map(Rate::bytes_per_sec),
             window: self.window().map(|window| window.0),
@@ -320,7 +320,7 @@ impl<'a> Steering<'a> {
                 self.sight.stage_nanos.map_or_else(StageTimes::default, stage_times),
                 self.teller.stages(),
             ],
-            sends: self.last.0,
+            sends: looks_of(&self.sight),
             reads: self.reads,
         };
         if self.teller.is_near() {
@@ -366,57 +366,33 @@ impl<'a> Steering<'a> {
     }
 }
 
-impl Trains {
-    fn new(first: u64, packets: usize) -> Self {
-        let arrivals = Default::default();
-        Self { packets, first, arrivals, latest: None, is_whole: false, is_over: false, asked: 0 }
-    }
+/// How often the sender has looked, and how often it had nothing to send.
+fn looks_of(sight: &Sight) -> Looks {
+    Looks { count: sight.looks, held: sight.idle }
+}
 
-    fn take(&mut self, arrived: &Arrived, now: Duration) {
-        let train = arrived.probe.echoed_number.checked_sub(self.first);
-        let train = train.and_then(|train| usize::try_from(train).ok());
-        let is_last = arrived.probe.number.checked_add(1) == Some(arrived.probe.echoed_clock_us);
-        let is_whole = is_last && train == Some(TRAINS - 1);
-        let Some(train) = train.and_then(|train| self.arrivals.get_mut(train)) else { return };
-        if train.len() < self.packets {
-            let bytes = Bytes(arrived.len as u64);
-            let sent = Duration::from_micros(arrived.probe.clock_us);
-            train.push(Arrival { at: arrived.at, sent, bytes });
-            self.latest = Some(now);
-            self.is_whole |= is_whole;
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::NoEvents;
+    use crate::overrides::Overrides;
+    use crate::session::Tally;
+    use bankfull_control::Holder;
 
-    /// What they tell, once.
-    fn told(&mut self, now: Duration) -> Option<Told> {
-        let latest = self.latest.filter(|_| !self.is_over)?;
-        if !self.is_whole && now < latest + TRAINS_WAIT {
-            return None;
-        }
-        self.is_over = true;
-        let (mut rates, mut too_short) = (Vec::new(), Vec::new());
-        for train in &self.arrivals {
-            match capacity::dispersion(train) {
-                Dispersion::Rate(rate) => rates.push(rate),
-                Dispersion::TooShort(took) => too_short.push(took),
-                Dispersion::TooFew => {}
+    #[test]
+    fn who_holds_it_up_is_known_between_two_reports_of_the_sender_too() {
+        let session = Session::new(Overrides::default(), 1);
+        let tally = Tally::new(&NoEvents, Instant::now());
+        let teller = Teller::new(&tally, true);
+        let mut steering = Steering::new(&session, Outbox::default(), teller, None);
+        let mut held = |sight: Option<(u64, u64)>| {
+            if let Some((looks, idle)) = sight {
+                session.steered.on_sight(Sight { looks, idle, ..Sight::default() });
             }
-        }
-        let told = capacity::capacity(&rates).map(pacing::data_rate).map(Told::Rate);
-        if too_short.len() > rates.len() {
-            return capacity::longer(self.packets, &too_short).and_then(|n| self.again(n));
-        }
-        let is_slow = rates.iter().any(|rate| *rate < AGAIN_RATE_MIN);
-        if told.is_some() || is_slow { told } else { self.again(self.packets) }
-    }
-
-    /// Others take their place, if they may.
-    fn again(&mut self, packets: usize) -> Option<Told> {
-        let asked = self.asked + 1;
-        if asked > TRAINS_ASKED_MAX {
-            return None;
-        }
-        *self = Self { asked, ..Self::new(self.first + TRAINS as u64, packets) };
-        u32::try_from(packets).ok().map(Told::Others)
+            steering.look(Duration::from_millis(10), None).holder
+        };
+        assert_eq!(held(None), Holder::Path);
+        assert_eq!([held(Some((8, 8))), held(None), held(None)], [Holder::Source; 3]);
+        assert_eq!([held(Some((16, 8))), held(None)], [Holder::Path; 2]);
     }
 }

@@ -7,12 +7,13 @@ use super::{FREE, FREE_RTT, Glances, Knocker, LOOK, Probing, SHARING_TIME, TRAIN
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::stream::Socket;
-use crate::session::Session;
+use crate::session::{Carried, Session};
 use bankfull_control::sobas::SELDOM_RTT;
 use bankfull_control::sobas::capacity::{TRAIN_PACKETS, TRAINS};
 use bankfull_control::{Bytes, Looks, Rate, Shares, StageTimes, pacing};
 use bankfull_proto::wire::control::{Course, Message, Sight, stage_nanos, stage_times};
 use bankfull_proto::wire::probe::TRAIN_BYTES;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How often the receiver is told how the connections do. (ours: a window of the controller is
@@ -21,6 +22,10 @@ const TELL: Duration = Duration::from_millis(20);
 
 /// Distance of packet trains. (ours: at 250 Mbit/s one has passed when the next comes)
 const TRAIN_DISTANCE: Duration = Duration::from_millis(3);
+
+/// A connection may have this multiple in flight a round trip later: slow start doubles. (RFC 5681
+/// §3.1)
+const GROWS: u64 = 2;
 
 /// The packet trains that are still to be sent.
 struct TrainPlan {
@@ -37,6 +42,31 @@ impl TrainPlan {
         {
             *self = Self { packets, left: TRAINS, asked: self.asked + 1 };
         }
+    }
+}
+
+/// What a look sees of the connections.
+#[derive(Default)]
+struct View {
+    /// Data of each that the far side has acknowledged.
+    acked: Vec<(u32, u64)>,
+    /// What TCP would have each send in a round trip.
+    in_flight: BTreeMap<u32, Bytes>,
+    /// The least of them.
+    segment: Option<Bytes>,
+    rtt: Option<Duration>,
+    rtt_min: Option<Duration>,
+    /// What the far side grants them together.
+    window: Option<u64>,
+    carried: Carried,
+}
+
+impl View {
+    /// What a connection may need a buffer for. A rate alone, which the far side asks for, is no
+    /// reason for one: it has to take it, too.
+    fn could_take(&self, number: u32) -> Bytes {
+        let in_flight = self.in_flight.get(&number).copied().unwrap_or_default();
+        Bytes(in_flight.0 * GROWS)
     }
 }
 
@@ -107,8 +137,10 @@ impl<'a> Pacer<'a> {
             if !glances.is_due(now, self.rtt_min >= SELDOM_RTT) {
                 continue;
             }
-            let (sight, carried) = self.look(now);
-            self.tell(&sight, carried);
+            let view = self.look();
+            self.share(&view, now);
+            let sight = self.sight(&view);
+            self.tell(&sight, view.carried.acked);
             if now + LOOK / 2 >= told + TELL && sight.looks > 0 {
                 told = now;
                 self.outbox.post_if_room(&Message::Sight(sight));
@@ -141,39 +173,46 @@ impl<'a> Pacer<'a> {
         pace.is_some()
     }
 
-    /// Looks at all connections, and paces them. Also what they have carried.
-    fn look(&mut self, now: Duration) -> (Sight, u64) {
-        let mut acked = Vec::new();
-        let (mut rtt, mut rtt_min): (Option<Duration>, Option<Duration>) = (None, None);
-        let mut segment = u32::MAX;
+    /// Looks at all connections.
+    fn look(&mut self) -> View {
+        let mut view = View::default();
         let least = |a: Option<Duration>, b| Some(a.map_or(b, |a: Duration| a.min(b)));
-        let mut window = None;
-        let carried = self.session.look(|number, _, info| {
+        view.carried = self.session.look(|number, _, info| {
             self.looks.add(info.notsent_bytes == Some(0));
-            acked.push((number, info.bytes_acked.unwrap_or_default()));
-            segment = segment.min(info.snd_mss);
+            view.acked.push((number, info.bytes_acked.unwrap_or_default()));
+            let segment = Bytes(info.snd_mss.into());
+            view.segment = Some(view.segment.map_or(segment, |least| least.min(segment)));
+            view.in_flight.insert(number, Bytes(segment.0 * u64::from(info.snd_cwnd)));
             if let Some(granted) = info.snd_wnd {
-                *window.get_or_insert(0) += u64::from(granted);
+                *view.window.get_or_insert(0) += u64::from(granted);
             }
             if !info.rtt.is_zero() {
-                rtt = least(rtt, info.rtt);
-                rtt_min = least(rtt_min, info.min_rtt.unwrap_or(info.rtt));
+                view.rtt = least(view.rtt, info.rtt);
+                view.rtt_min = least(view.rtt_min, info.min_rtt.unwrap_or(info.rtt));
             }
         });
-        self.rtt_min = rtt_min.unwrap_or_default();
+        self.rtt_min = view.rtt_min.unwrap_or_default();
+        view
+    }
+
+    /// Shares the rate that is wanted, by what each connection takes.
+    fn share(&mut self, view: &View, now: Duration) {
         let stretch = SHARING_TIME.max(self.rtt_min * 2);
         let rate = self.wanted.map(Rate::from_bytes_per_sec);
-        self.shares.look(now, stretch, rate, &acked);
-        self.pace(rate, Bytes(segment.into()), rtt_min);
-        let sight = Sight {
-            retransmits: carried.retransmits,
+        self.shares.look(now, stretch, rate, &view.acked);
+        self.pace(rate, view);
+    }
+
+    /// What the receiver is to know of it.
+    fn sight(&self, view: &View) -> Sight {
+        Sight {
+            retransmits: view.carried.retransmits,
             looks: self.looks.count,
             idle: self.looks.held,
-            rtt_us: rtt.and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),
-            window,
+            rtt_us: view.rtt.and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),
+            window: view.window,
             stage_nanos: Some(stage_nanos(&self.teller.stages())),
-        };
-        (sight, carried.acked)
+        }
     }
 
     /// Tells what the receiver has decided, and how the connections do.
@@ -222,7 +261,8 @@ impl<'a> Pacer<'a> {
     /// Shares the rate among the connections, by what each takes, and has none send more at once
     /// than a shallow queue takes. Over a short path TCP is left as it is until it is asked for a
     /// rate: once it paces itself, it does so for good, and is only let go.
-    fn pace(&mut self, rate: Option<Rate>, segment: Bytes, rtt_min: Option<Duration>) {
+    fn pace(&mut self, rate: Option<Rate>, view: &View) {
+        let rtt_min = view.rtt_min;
         if rate.is_none() && !self.paces && rtt_min.is_none_or(|rtt| rtt < FREE_RTT) {
             return;
         }
@@ -233,8 +273,8 @@ impl<'a> Pacer<'a> {
             let share = rate.map(|rate| shares.rate(number, rate));
             largest = largest.max(share.unwrap_or_default());
             if let (Some(share), Some(rtt)) = (share, rtt_min) {
-                let fills = share.bytes_per_sec() as f64 * rtt.as_secs_f64();
-                room.give(number, socket, Bytes(fills as u64));
+                let fills = Bytes((share.bytes_per_sec() as f64 * rtt.as_secs_f64()) as u64);
+                room.give(number, socket, fills.min(view.could_take(number)));
             }
             if let Socket::Tcp(tcp) = socket {
                 // Where the kernel cannot, it sends as without us.
@@ -242,6 +282,7 @@ impl<'a> Pacer<'a> {
                 let _ = bankfull_sys::set_pacing(tcp, Some(paced));
             }
         });
+        let segment = view.segment.unwrap_or(pacing::SEGMENT_DATA);
         let limit = rate.and_then(|rate| pacing::burst_limit(rate, largest, segment));
         self.session.burst_limit.set(limit);
     }
@@ -263,6 +304,14 @@ mod tests {
     }
 
     #[test]
+    fn what_the_far_side_asks_for_is_no_reason_for_a_buffer_before_it_takes_it() {
+        let mut view = View::default();
+        assert_eq!(view.could_take(0), Bytes(0));
+        view.in_flight.insert(0, Bytes(14_480));
+        assert_eq!((view.could_take(0), view.could_take(1)), (Bytes(28_960), Bytes(0)));
+    }
+
+    #[test]
     fn a_rate_is_let_go_over_a_short_path_too() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = Socket::Tcp(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
@@ -276,7 +325,8 @@ mod tests {
         let mut paced_after = |ms, pace: Option<u64>| {
             session.steered.on_pace(pace);
             pacer.is_asked();
-            pacer.look(Duration::from_millis(ms));
+            let view = pacer.look();
+            pacer.share(&view, Duration::from_millis(ms));
             // The kernel takes a higher rate with the next acknowledgements.
             for _ in 0..20 {
                 writer.write_all(&[7; 1000]).unwrap();

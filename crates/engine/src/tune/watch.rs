@@ -78,10 +78,10 @@ mod tests {
             });
             let events = lock(&kept.0);
             assert_eq!(events.is_empty(), !is_near);
-            if let Some(Event::Sample(sample)) = events.last() {
-                assert_eq!((sample.streams, sample.carried.0), (1, 1000));
-                assert_eq!((sample.window, sample.pacing, sample.retransmits), (None, None, None));
-            }
+            let Some(last) = events.last() else { continue };
+            let Event::Sample(sample) = last else { panic!("{last:?}") };
+            assert_eq!((sample.streams, sample.carried.0), (1, 1000));
+            assert_eq!((sample.window, sample.pacing, sample.retransmits), (None, None, None));
         }
     }
 }

@@ -26,6 +26,7 @@ pub(crate) struct Steered {
     start: Duration,
     /// What the packet trains tell, and when: after two round trips.
     capacity: Option<Rate>,
+    is_udp_blocked: bool,
     rng: Rng,
     probes_lost: u64,
     next: Duration,
@@ -43,15 +44,18 @@ pub(crate) struct Steered {
 pub(crate) struct Setting {
     pub(crate) streams: u32,
     pub(crate) start: Duration,
-    /// What the packet trains tell of the line's rate; `None`: UDP is blocked.
+    /// What the packet trains tell of the line's rate; `None`: nothing.
     pub(crate) trains: Option<f64>,
+    /// No datagram gets through: neither trains nor probes.
+    pub(crate) is_udp_blocked: bool,
     pub(crate) algorithm: Algorithm,
 }
 
 impl Default for Setting {
     fn default() -> Self {
         let algorithm = Algorithm::default();
-        Self { streams: 1, start: Duration::ZERO, trains: Some(1.0), algorithm }
+        let (start, trains, is_udp_blocked) = (Duration::ZERO, Some(1.0), false);
+        Self { streams: 1, start, trains, is_udp_blocked, algorithm }
     }
 }
 
@@ -68,7 +72,8 @@ impl Steered {
         config.receive_window = Bytes(FIRST_WINDOW);
         let flows = (0..setting.streams).map(|_| world.add_flow(config.clone())).collect();
         let line = path.forward.rate.unwrap_or_default().bits_per_sec() as f64;
-        let capacity = setting.trains.map(|share| Rate::from_bits_per_sec(line * share));
+        let trains = setting.trains.filter(|_| !setting.is_udp_blocked);
+        let capacity = trains.map(|share| Rate::from_bits_per_sec(line * share));
         let probe_time = path.rtt() * 2 + MS * 200;
         let config =
             Config { window_max: Bytes(WINDOW_MAX), probe_time, rate_max: None, remembered: None };
@@ -79,7 +84,8 @@ impl Steered {
             path: path.clone(),
             route: route.clone(),
             start: setting.start,
-            capacity: capacity.map(pacing::data_rate),
+            capacity: capacity.map(|line| pacing::data_rate(line, pacing::SEGMENT_DATA)),
+            is_udp_blocked: setting.is_udp_blocked,
             rng: Rng::with_seed(7),
             probes_lost: 0,
             next: Duration::ZERO,
@@ -121,9 +127,18 @@ impl Steered {
         let backlog = world.backlog(link);
         let is_full = backlog.0 + 128 > self.path.forward.buffer.0;
         let is_lost = is_full || self.rng.f64() < self.path.forward.loss.mean();
-        self.probes_lost += u64::from(is_lost);
         let queue = rate.time_for(backlog).unwrap_or_default();
-        let stats = self.flows.iter().map(|&flow| world.stats(flow));
+        let mut rtt = (!is_lost).then(|| self.path.rtt() + queue);
+        let stats: Vec<_> = self.flows.iter().map(|&flow| world.stats(flow)).collect();
+        let mut rtt_tcp = None;
+        if self.is_udp_blocked {
+            // What TCP tells takes their place: smoothed by the sender, and the shortest.
+            let known = |rtt: &Duration| !rtt.is_zero();
+            rtt = stats.iter().map(|stats| stats.rtt_smoothed).filter(known).min();
+            rtt_tcp = stats.iter().map(|stats| stats.rtt_min).filter(known).min();
+        } else {
+            self.probes_lost += u64::from(is_lost);
+        }
         let (mut received, mut retransmits) = (Bytes(0), 0);
         for stats in stats {
             received += stats.delivered;
@@ -133,8 +148,8 @@ impl Steered {
             now,
             streams: self.flows.len() as u32,
             received,
-            rtt: (!is_lost).then(|| self.path.rtt() + queue),
-            rtt_tcp: None,
+            rtt,
+            rtt_tcp,
             probes_lost: self.probes_lost,
             retransmits,
             holder: Holder::Path,

@@ -107,14 +107,19 @@ fn the_receive_windows_are_what_the_user_has_set() {
         let daemon = Daemon::start(from.path(), &[]);
         let copy = slow_copy(&from, &daemon, push, &["--streams", "1", "--buffer", "200kB"]);
         let mut window = 0;
+        let mut is_seen = true;
         wait_until("a megabyte was sent", || {
-            let Some(lines) = senders(&daemon, push) else { return true };
+            let Some(lines) = senders(&daemon, push) else {
+                is_seen = false;
+                return true;
+            };
             let moved = lines.iter().find(|line| number(line, "bytes_sent:") > 1_000_000);
             window = moved.map_or(0, |line| number(line, "snd_wnd:"));
             moved.is_some()
         });
         // Windows are told in units of a kilobyte or so.
-        assert!(window <= 202_000, "push: {push}, {window}");
+        let is_held = (50_000..=202_000).contains(&window);
+        assert!(is_held || !is_seen, "push: {push}, {window}");
         copy.wait().expect(0);
     }
 }
