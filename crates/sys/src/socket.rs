@@ -183,8 +183,8 @@ pub fn open_window(s: impl AsFd, bytes: u32) -> io::Result<()> {
 
 /// Keeps the receive window of a connection, or of those that a listening socket will accept, at
 /// `bytes` at most; the kernel has a least value of about 1 kB. While data flows the kernel raises
-/// the bound by itself now and then: whoever wants it held calls this again, which reads it back and
-/// sets it only where it is another. A window that was offered already is not taken back.
+/// the bound by itself now and then: whoever wants it held calls this again, which reads it back
+/// and sets it only where it is another. A window that was offered already is not taken back.
 ///
 /// # Errors
 ///

@@ -19,8 +19,8 @@ const CHANGED: f64 = 0.15;
 /// For so long, so that it is worth looking anew. [design: 10 s]
 const LASTING: Duration = Duration::from_secs(10);
 
-/// It is judged what limits, and what comes, after so long or so many round trips each. (ours: looks
-/// at a few connections are chance)
+/// It is judged what limits, and what comes, after so long or so many round trips each. (ours:
+/// looks at a few connections are chance)
 const STRETCH: (Duration, u32) = (Duration::from_millis(300), 4);
 
 /// What limits is believed when so many of these agree. (ours)
