@@ -2,7 +2,7 @@
 
 use crate::environment::Environment;
 use crate::exit::Exit;
-use crate::flags::{CpFlags, DaemonFlags, SshCommand, SshFlags, TuneHow};
+use crate::flags::{CpFlags, DaemonFlags, SshCommand, SshFlags, StreamCount, TuneHow};
 use crate::output::{self, Beginning, Ending, Reporter};
 use crate::report::Recorder;
 use crate::{shellsplit, signals, token};
@@ -90,8 +90,8 @@ fn transfer(
     let Reached { daemon, ssh, warning } = reached(&flags.daemon, &flags.ssh, environment)?;
     let transfer = Transfer::new(sources, destination);
     let transfer = match flags.streams {
-        Some(streams) => transfer.streams(streams),
-        None => transfer,
+        StreamCount::Fixed(streams) => transfer.streams(streams),
+        StreamCount::Auto => transfer,
     };
     let transfer = match flags.max_rate {
         Some(rate) => transfer.max_rate(rate),

@@ -274,7 +274,9 @@ impl Drive<'_> {
                     crew.join(&self.session, FOREVER);
                 });
             });
-            sender.run_control(reader).inspect_err(|_| self.session.stop())
+            let result = sender.run_control(reader).inspect_err(|_| self.session.stop());
+            self.session.wake_makers();
+            result
         });
         // Now that the streams have handed in what they measured.
         result.map(|receiver| Ends { sender: self.tally.report(), receiver })
@@ -298,6 +300,7 @@ impl Drive<'_> {
             scope.spawn(|| receiver.finish_unasked());
             self.man_streams(scope, &crew, streams, &run, &is_over);
             let sender = receiver.run_control(reader).inspect_err(|_| self.session.stop())?;
+            self.session.wake_makers();
             // The sender has nothing more to say, and nobody reads what would come.
             reader.end_tunnel();
             self.join(&crew, reader)?;
@@ -338,7 +341,9 @@ impl Drive<'_> {
                     crew.join(&self.session, FOREVER);
                 });
             });
-            load.run_sender(reader).inspect_err(|_| self.session.stop())
+            let result = load.run_sender(reader).inspect_err(|_| self.session.stop());
+            self.session.wake_makers();
+            result
         });
         result.map(|receiver| Ends { sender: self.tally.report(), receiver })
     }
@@ -357,6 +362,7 @@ impl Drive<'_> {
         thread::scope(|scope| {
             self.man_streams(scope, &crew, streams, &run, &is_over);
             let sender = load.run_receiver(reader).inspect_err(|_| self.session.stop())?;
+            self.session.wake_makers();
             self.join(&crew, reader)?;
             let receiver = self.tally.report();
             outbox.post(&Message::Done(receiver));
@@ -411,9 +417,7 @@ impl Drive<'_> {
     ) {
         match streams {
             Streams::Connect { connector, count, ready } => {
-                let mut ready = ready.into_iter();
-                for _ in 0..count {
-                    let first = ready.next();
+                let keep = move |first| {
                     let connector = Arc::clone(&connector);
                     crew.enter();
                     add(&self.tally.counts.streams, 1);
@@ -421,6 +425,11 @@ impl Drive<'_> {
                         self.keep_stream(&connector, first, run, is_over);
                         crew.leave();
                     });
+                };
+                let mut ready = ready.into_iter();
+                (0..count).for_each(|_| keep(ready.next()));
+                if let Some(most) = self.session.streams_most {
+                    scope.spawn(move || self.keep_more(count, most, keep, is_over));
                 }
             }
             Streams::Accept(accepted) => {
@@ -441,6 +450,23 @@ impl Drive<'_> {
                         }
                     }
                 });
+            }
+        }
+    }
+
+    /// Has more streams kept as they are wanted, after the first `made`.
+    fn keep_more(
+        &self,
+        mut made: u32,
+        most: u32,
+        keep: impl Fn(Option<(u32, DataStream)>),
+        is_over: &(dyn Fn() -> bool + Sync),
+    ) {
+        while !self.session.is_stopped() && !is_over() {
+            let wanted = self.session.wait_wanted(made, TICK).min(most);
+            while made < wanted && !is_over() {
+                keep(None);
+                made += 1;
             }
         }
     }

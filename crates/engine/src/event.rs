@@ -144,6 +144,8 @@ pub struct Tuned {
     pub window: Option<Bytes>,
     /// The rate of data to which the sender paces them together; `None`: to none.
     pub pacing: Option<Rate>,
+    /// How many data connections are to carry data from now on, where that is what was decided.
+    pub streams: Option<u32>,
     /// Why, in a clause.
     pub reason: String,
 }

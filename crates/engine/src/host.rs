@@ -302,6 +302,8 @@ impl Host {
         });
         let is_steered = agreed.open.untuned != Some(true) && agreed.open.window.is_none();
         session.spread = is_steered.then(|| Spread::new(streams));
+        session.streams_most = agreed.open.streams_most.filter(|_| is_steered && !tunnelled);
+        session.streams_most = session.streams_most.map(|most| most.min(welcome.streams_max));
         let session = Arc::new(session);
         session.on_stop(std::mem::replace(&mut caller.wake, Box::new(|| {})));
         let (accepted, streams) = mpsc::channel();

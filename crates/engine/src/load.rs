@@ -14,10 +14,14 @@ use bankfull_proto::wire::data::Header;
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Bytes of filler in a frame. [as the pieces of a copy, see `sender/work.rs`]
 const FRAME_BYTES: usize = 256 << 10;
+
+/// How often a connection that rests looks whether it still is to. (ours: two looks at the path)
+const REST: Duration = Duration::from_millis(20);
 
 /// One side of such a session.
 pub(crate) struct Load<'a> {
@@ -60,7 +64,10 @@ impl<'a> Load<'a> {
                 Message::Done(_) => {
                     return Err(WireError::Unexpected("the receiver is done too early").into());
                 }
-                Message::Pace(pace) => self.session.steered.on_pace(pace.bytes_per_sec),
+                Message::Pace(pace) => {
+                    self.session.steered.on_pace(pace.bytes_per_sec);
+                    pace.streams.into_iter().for_each(|count| self.session.want_streams(count));
+                }
                 Message::Trains(packets) => self.session.steered.on_trains(packets),
                 Message::Course(course) => self.session.steered.on_course(course),
                 Message::StreamEnded(number) => drop(self.session.close_stream(number)),
@@ -104,7 +111,7 @@ impl<'a> Load<'a> {
         }
         self.session.enter_stream(number, stream.socket())?;
         lock(&self.began).get_or_insert_with(Instant::now);
-        let result = self.send_on(&mut stream);
+        let result = self.send_on(number, &mut stream);
         add(&self.tally.counts.retransmits, stream.socket().retransmits());
         self.session.leave_stream(number);
         if result.is_err() && !self.session.is_stopped() {
@@ -113,12 +120,17 @@ impl<'a> Load<'a> {
         result
     }
 
-    fn send_on(&self, stream: &mut DataStream) -> io::Result<()> {
+    fn send_on(&self, number: u32, stream: &mut DataStream) -> io::Result<()> {
         // Nothing on the way may make it smaller.
         let mut filler = vec![0; FRAME_BYTES];
         bankfull_sys::random(&mut filler)?;
         let mut meter = Meter::start();
         while !self.is_over() && !self.session.is_stopped() {
+            if self.session.is_resting(number) {
+                thread::sleep(REST);
+                meter.mark(Stage::Idle);
+                continue;
+            }
             stream.begin(&Header::Filler { len: FRAME_BYTES as u32 });
             stream.send(&filler)?;
             add(&self.tally.counts.bytes_moved, FRAME_BYTES as u64);

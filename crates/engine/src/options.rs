@@ -30,7 +30,8 @@ pub enum Fsync {
 /// Whether windows and pacing of the data connections are tuned while a copy runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tune {
-    /// All that can be tuned: window and pacing today, more of it in time.
+    /// All that can be tuned: window, pacing and, where it is not set, the number of data
+    /// connections.
     #[default]
     Auto,
     /// Left to the kernel.

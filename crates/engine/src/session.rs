@@ -11,12 +11,12 @@ use bankfull_control::sobas::Remembered;
 use bankfull_control::{Bytes, Limit, Rate, Stage, StageMeter, StageTimes, limited_by, pacing};
 use bankfull_proto::wire::control::{Cause, Failure, Message, PathBytes, Problem, SideReport};
 use bankfull_sys::TcpInfo;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 type Closer = Box<dyn Fn() + Send>;
@@ -33,8 +33,13 @@ pub(crate) struct Session {
     pub(crate) steered: Steered,
     /// What the user has set.
     pub(crate) overrides: Overrides,
-    /// How many data connections there are meant to be.
+    /// How many data connections there are meant to be at first.
     planned: u32,
+    /// How many there may come to be; `None` where their number stays.
+    pub(crate) streams_most: Option<u32>,
+    /// How many are to carry data, and what tells whoever makes them.
+    wanted: Mutex<u32>,
+    wanted_changed: Condvar,
     /// What holds the data connections on the sending side.
     throttle: Option<Arc<Throttle>>,
     /// The longest burst of a data connection on the sending side.
@@ -47,7 +52,7 @@ pub(crate) struct Session {
 
 #[derive(Default)]
 struct Streams {
-    open: HashMap<u32, Socket>,
+    open: BTreeMap<u32, Socket>,
     /// Numbers that one side gave up: such a connection must not be used when it appears late.
     ended: HashSet<u32>,
     /// Of connections that were left.
@@ -76,7 +81,8 @@ impl Carried {
 impl Session {
     /// A session with what the user has set, of so many data connections.
     pub(crate) fn new(overrides: Overrides, planned: u32) -> Self {
-        Self { throttle: overrides.throttle(), overrides, planned, ..Self::default() }
+        let wanted = Mutex::new(planned);
+        Self { throttle: overrides.throttle(), overrides, planned, wanted, ..Self::default() }
     }
 
     /// What each data connection has of the windows, where the user has set them.
@@ -103,6 +109,53 @@ impl Session {
         if let Some(throttle) = &self.throttle {
             throttle.end();
         }
+        self.wanted_changed.notify_all();
+    }
+
+    /// So many data connections are to carry data from now on; those that came last rest, and what
+    /// is missing is made. Where their number is to stay, nothing changes, whatever the far side
+    /// asks for.
+    pub(crate) fn want_streams(&self, count: u32) {
+        let Some(most) = self.streams_most else { return };
+        *lock(&self.wanted) = count.clamp(1, most.max(1));
+        self.wanted_changed.notify_all();
+    }
+
+    /// How many data connections are to carry data.
+    pub(crate) fn wanted_streams(&self) -> u32 {
+        *lock(&self.wanted)
+    }
+
+    /// Waits, though not for long, until more than `made` are wanted, or something else has
+    /// happened. How many are wanted.
+    pub(crate) fn wait_wanted(&self, made: u32, timeout: Duration) -> u32 {
+        let wanted = lock(&self.wanted);
+        if *wanted > made {
+            return *wanted;
+        }
+        let waited = self.wanted_changed.wait_timeout(wanted, timeout);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Wakes whoever waits for more to be wanted.
+    pub(crate) fn wake_makers(&self) {
+        self.wanted_changed.notify_all();
+    }
+
+    /// From this number on data connections are to rest; `None`: none is.
+    pub(crate) fn resting_from(&self) -> Option<u32> {
+        let wanted = self.wanted_streams() as usize;
+        lock(&self.streams).open.keys().nth(wanted).copied()
+    }
+
+    /// How many data connections there are that are to carry data.
+    pub(crate) fn carrying_count(&self) -> u32 {
+        self.wanted_streams().min(self.stream_count() as u32)
+    }
+
+    /// Whether a data connection is to carry nothing for now.
+    pub(crate) fn is_resting(&self, number: u32) -> bool {
+        self.resting_from().is_some_and(|first| number >= first)
     }
 
     /// Readies a connection to send as the user wants it, and waits for its turn to begin. False
@@ -436,4 +489,59 @@ pub(crate) fn problem(path: PathBuf, failure: Failure) -> Message {
 /// A path for messages: relative, from its parts.
 pub(crate) fn join(dir: &Path, name: &std::ffi::OsStr) -> PathBuf {
     if dir.as_os_str().is_empty() { PathBuf::from(name) } else { dir.join(name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    /// With so many connections at first, and eight at most.
+    fn may_change(streams: u32) -> Session {
+        let mut session = Session::new(Overrides::default(), streams);
+        session.streams_most = Some(8);
+        session
+    }
+
+    #[test]
+    fn no_more_are_wanted_than_are_allowed_and_a_fixed_number_stays() {
+        let session = may_change(4);
+        session.want_streams(1000);
+        assert_eq!(session.wanted_streams(), 8);
+        let fixed = Session::new(Overrides::default(), 4);
+        fixed.want_streams(8);
+        assert_eq!(fixed.wanted_streams(), 4);
+    }
+
+    #[test]
+    fn those_that_came_last_rest_until_more_are_wanted() {
+        let session = may_change(3);
+        let sockets: Vec<Socket> =
+            (0..3).map(|_| Socket::Unix(UnixStream::pair().unwrap().0)).collect();
+        for (number, socket) in [7, 2, 4].into_iter().zip(&sockets) {
+            session.enter_stream(number, socket).unwrap();
+        }
+        let resting = || [2, 4, 7].map(|number| session.is_resting(number));
+        assert_eq!((resting(), session.carrying_count()), ([false; 3], 3));
+        session.want_streams(1);
+        assert_eq!((resting(), session.carrying_count()), ([false, true, true], 1));
+        // Another one takes the place of one that is lost.
+        session.leave_stream(2);
+        assert_eq!(resting(), [false, false, true]);
+        session.want_streams(5);
+        assert_eq!((resting(), session.carrying_count()), ([false; 3], 2));
+        session.want_streams(0);
+        assert!(!session.is_resting(4), "one carries data at least");
+    }
+
+    #[test]
+    fn who_makes_connections_is_woken_when_more_are_wanted() {
+        let session = may_change(4);
+        assert_eq!(session.wait_wanted(4, Duration::from_millis(1)), 4);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| session.wait_wanted(4, Duration::from_secs(20)));
+            session.want_streams(8);
+            assert_eq!(waits.join().unwrap(), 8);
+        });
+    }
 }

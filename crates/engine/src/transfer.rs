@@ -57,8 +57,9 @@ impl Transfer {
         }
     }
 
-    /// Number of data connections, 1 to 64. Without this call it follows from the round trip: 4 up
-    /// to 20 ms, 16 above 40 ms, 8 between; 4 threads for a copy within a host.
+    /// Number of data connections, 1 to 64. Without this call it begins as the round trip asks for:
+    /// 4 up to 20 ms, 16 above 40 ms, 8 between; and then, unless [`Tune`] says otherwise, it is
+    /// what the path is found to need. 4 threads for a copy within a host.
     #[must_use]
     pub fn streams(mut self, streams: u32) -> Self {
         self.streams = Some(streams);
@@ -218,6 +219,12 @@ impl Transfer {
     pub(crate) fn streams_for(&self, rtt: Option<Duration>) -> u32 {
         let chosen = || rtt.map_or(DEFAULT_STREAMS, bankfull_control::streams_for);
         self.streams.unwrap_or_else(chosen)
+    }
+
+    /// How many data connections there may come to be; `None` where their number stays.
+    pub(crate) fn streams_most(&self) -> Option<u32> {
+        let is_free = self.streams.is_none() && self.tune == Tune::Auto && !self.dry_run;
+        (is_free && self.is_tuned()).then_some(STREAMS_MAX)
     }
 
     /// Whether windows and pacing follow the path.

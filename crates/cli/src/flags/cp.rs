@@ -1,8 +1,8 @@
 //! The flags of `bankfull cp`.
 
 use super::values::{
-    FsyncWhen, SshCommand, TuneHow, buffer, fingerprint, page, port, rate, seconds, ssh_command,
-    streams,
+    FsyncWhen, SshCommand, StreamCount, TuneHow, buffer, fingerprint, page, port, rate, seconds,
+    ssh_command, stream_count,
 };
 use super::{Example, ShowFlags, after_help};
 use bankfull::{Bytes, Fingerprint, Rate};
@@ -39,10 +39,10 @@ pub(crate) struct CpFlags {
     #[arg(value_name = "DST")]
     pub(crate) destination: OsString,
 
-    /// Sets the number of data connections, 1 to 64. Default: 4 where a round trip takes up to
-    /// 20 ms, 8 up to 40 ms, 16 above.
-    #[arg(long, value_name = "N", value_parser = streams)]
-    pub(crate) streams: Option<u32>,
+    /// Sets the number of data connections, 1 to 64; auto begins with 4 where a round trip takes up
+    /// to 20 ms, 8 up to 40 ms, 16 above, and then has as many as the path is found to need.
+    #[arg(long, value_name = "N", value_parser = stream_count, default_value = "auto")]
+    pub(crate) streams: StreamCount,
 
     /// Sends data without encryption. It stays authenticated and verified, and a far side that
     /// does not allow it refuses. Default: encrypted.
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn nothing_but_operands_gives_the_defaults_of_the_library() {
         let flags = cp(&[]).unwrap();
-        assert_eq!(flags.streams, None);
+        assert_eq!(flags.streams, StreamCount::Auto);
         assert_eq!(flags.timeout, DEFAULT_TIMEOUT);
         assert_eq!(flags.fsync, FsyncWhen::End);
         assert!(!flags.no_encryption && !flags.checksum && !flags.dry_run);
@@ -289,8 +289,8 @@ mod tests {
 
     #[test]
     fn streams_are_1_to_64() {
-        assert_eq!(cp(&["--streams", "64"]).unwrap().streams, Some(64));
-        assert_eq!(cp(&["--streams=1"]).unwrap().streams, Some(1));
+        assert_eq!(cp(&["--streams", "64"]).unwrap().streams, StreamCount::Fixed(64));
+        assert_eq!(cp(&["--streams=1"]).unwrap().streams, StreamCount::Fixed(1));
         assert!(cp(&["--streams", "0"]).is_err());
         assert!(cp(&["--streams", "65"]).is_err());
     }
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn a_repeated_flag_counts_as_its_last() {
         let flags = cp(&["--streams", "2", "-r", "-r", "--streams", "3"]).unwrap();
-        assert_eq!(flags.streams, Some(3));
+        assert_eq!(flags.streams, StreamCount::Fixed(3));
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod values;
 pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
 pub(crate) use probe::ProbeFlags;
 pub(crate) use serve::ServeFlags;
-pub(crate) use values::{Listen, SshCommand, TuneHow};
+pub(crate) use values::{Listen, SshCommand, StreamCount, TuneHow};
 
 use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;

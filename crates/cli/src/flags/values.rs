@@ -36,11 +36,11 @@ impl From<FsyncWhen> for Fsync {
 /// `--tune`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TuneHow {
-    /// They follow the path; so will whatever else can be tuned in time.
+    /// They and the number of connections follow the path.
     Auto,
     /// They are left to the kernel.
     Off,
-    /// They alone follow the path: today the same as auto.
+    /// They alone follow the path; the number of connections stays.
     Sobas,
 }
 
@@ -93,9 +93,26 @@ pub(super) fn buffer(text: &str) -> Result<Bytes, String> {
     Ok(bytes)
 }
 
+/// `--streams`: how many data connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamCount {
+    /// As many as are found best.
+    Auto,
+    /// So many.
+    Fixed(u32),
+}
+
 /// Reads a number of data connections.
 pub(super) fn streams(text: &str) -> Result<u32, String> {
     number(text, 1..=64)
+}
+
+/// Reads a number of data connections, or that it is to be found.
+pub(super) fn stream_count(text: &str) -> Result<StreamCount, String> {
+    match text {
+        "auto" => Ok(StreamCount::Auto),
+        _ => streams(text).map(StreamCount::Fixed).map_err(|wanted| format!("{wanted}, or auto")),
+    }
 }
 
 /// Reads a port to connect to.

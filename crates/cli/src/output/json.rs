@@ -120,6 +120,7 @@ fn event_line(event: &Event) -> Option<Line> {
             .field("state", tuned.state.as_str())
             .field("window_bytes", tuned.window.map(|window| window.0))
             .field("pacing_bps", tuned.pacing.map(Rate::bits_per_sec))
+            .field("streams", tuned.streams)
             .field("reason", tuned.reason.as_str()),
         Event::Notice { message } => Line::new("notice").field("message", message.as_str()),
         Event::ClientConnected { peer } => {

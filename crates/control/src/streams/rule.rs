@@ -6,14 +6,19 @@
 use crate::holder::Holder;
 use crate::sobas::State;
 use std::fmt;
+use std::time::Duration;
 
 /// A connection whose threads are on a processor for this share of the time cannot carry more.
 /// (ours: the rest is what waiting for each other takes)
 const BUSY: f64 = 0.7;
 
-/// On a full path two connections are kept: while one repairs a loss, the other has its share.
-/// [issue: one or two on clean paths]
+/// Two connections are kept: while one repairs a loss or waits for its disk, the other has its
+/// share. [issue: one or two on clean paths]
 const SPARE: u32 = 2;
+
+/// On longer paths fewer are not tried: what each that stays needs to widen its window costs more
+/// than they bring. [measured, docs/algorithms/streams.md: 15 % more at 50 ms, 27 % less at 150 ms]
+const FEWER_RTT: Duration = Duration::from_millis(60);
 
 /// What is seen of a transfer, as far as it bears on the number of its connections.
 #[derive(Debug, Clone, Copy)]
@@ -24,8 +29,12 @@ pub struct Situation {
     pub least: u32,
     /// The most that are allowed.
     pub most: u32,
+    /// The round trip without a queue.
+    pub rtt: Duration,
     /// Where the controller of window and pacing stands.
     pub state: State,
+    /// The path is too short to be held: on a local network.
+    pub is_short: bool,
     /// Even the first windows of so many do not fit the path.
     pub is_crowded: bool,
     /// Who holds the transfer up.
@@ -42,6 +51,8 @@ pub struct Situation {
 pub enum Course {
     /// Fewer may do, down to so many.
     Fewer(u32),
+    /// So many fit, without a look: what comes tells nothing yet.
+    Take(u32),
     /// More may bring more, up to so many.
     More(u32),
     /// Another number would change nothing.
@@ -61,6 +72,8 @@ pub enum Ground {
     OneProcessor,
     /// A host, not the path, is what limits.
     Host(Holder),
+    /// The path is short: what limits it is not seen.
+    Short,
     /// Nothing is known yet.
     Unknown,
 }
@@ -68,20 +81,24 @@ pub enum Ground {
 impl Situation {
     /// Where a better number is to be looked for, and why.
     ///
-    /// A path that is full and loses nothing carries no more for more connections: they cost
-    /// processors and bunch their packets. One that others congest, or that loses at random, gives
-    /// each connection its part, so that more of them have more. Where a host is the limit, more
-    /// connections help only if each is bound to a processor and others are free; a disk reads one
-    /// file faster than eight at a time.
+    /// A path that is full and loses nothing carries no more for more connections, nor for fewer,
+    /// and to try them costs: each that stays has to widen its window first. One that others
+    /// congest, or that loses at random, gives each connection its part, so that more of them have
+    /// more. Where a host is the limit, more connections help only if each is bound to a processor
+    /// and others are free; a disk reads one file faster than eight at a time.
     #[must_use]
     pub fn course(&self) -> (Course, Ground) {
         let ground = self.ground();
         let course = match ground {
-            Ground::PathFull | Ground::Crowded => self.fewer(SPARE),
-            Ground::Host(_) => self.fewer(1),
+            Ground::Host(_) if self.rtt <= FEWER_RTT => self.fewer(),
+            Ground::Host(_) => Course::Stay,
+            Ground::Crowded => match self.fewer() {
+                Course::Fewer(least) => Course::Take(least),
+                other => other,
+            },
             Ground::OneProcessor => self.more(self.processors),
             Ground::Congested => self.more(self.most),
-            Ground::Unknown => Course::Stay,
+            Ground::PathFull | Ground::Short | Ground::Unknown => Course::Stay,
         };
         (course, ground)
     }
@@ -94,6 +111,9 @@ impl Situation {
             let is_bound = self.busy >= BUSY && self.streams < self.processors;
             return if is_bound { Ground::OneProcessor } else { Ground::Host(self.holder) };
         }
+        if self.is_short {
+            return Ground::Short;
+        }
         match self.state {
             State::Limited | State::Growing | State::Reprobing => Ground::PathFull,
             State::Avoidance | State::Disabled => Ground::Congested,
@@ -101,8 +121,8 @@ impl Situation {
         }
     }
 
-    fn fewer(&self, least: u32) -> Course {
-        let least = least.max(self.least).min(self.most);
+    fn fewer(&self) -> Course {
+        let least = SPARE.max(self.least).min(self.most);
         if self.streams > least { Course::Fewer(least) } else { Course::Stay }
     }
 
@@ -129,6 +149,7 @@ impl fmt::Display for Ground {
             Self::OneProcessor => "each keeps a processor busy, and there are others",
             Self::Host(Holder::Source) => "the source does not come to send",
             Self::Host(_) => "the receiver does not come to read",
+            Self::Short => "the path is short",
             Self::Unknown => "nothing is known of the path yet",
         })
     }
@@ -142,7 +163,9 @@ mod tests {
         streams: 16,
         least: 1,
         most: 64,
+        rtt: Duration::from_millis(20),
         state: State::Limited,
+        is_short: false,
         is_crowded: false,
         holder: Holder::Path,
         busy: 0.2,
@@ -150,10 +173,10 @@ mod tests {
     };
 
     #[test]
-    fn a_full_path_asks_for_fewer_and_a_congested_one_for_more() {
+    fn a_full_path_is_left_alone_and_a_congested_one_asks_for_more() {
         let of = |state| Situation { state, ..SIXTEEN }.course();
         for state in [State::Limited, State::Growing, State::Reprobing] {
-            assert_eq!(of(state), (Course::Fewer(2), Ground::PathFull));
+            assert_eq!(of(state), (Course::Stay, Ground::PathFull));
         }
         for state in [State::Avoidance, State::Disabled] {
             assert_eq!(of(state), (Course::More(64), Ground::Congested));
@@ -162,12 +185,14 @@ mod tests {
             assert_eq!(of(state), (Course::Stay, Ground::Unknown));
         }
         let crowded = Situation { is_crowded: true, state: State::Disabled, ..SIXTEEN };
-        assert_eq!(crowded.course(), (Course::Fewer(2), Ground::Crowded));
+        assert_eq!(crowded.course(), (Course::Take(2), Ground::Crowded));
+        let short = Situation { is_short: true, state: State::Disabled, ..SIXTEEN };
+        assert_eq!(short.course(), (Course::Stay, Ground::Short));
     }
 
     #[test]
     fn bounds_are_kept() {
-        let least = Situation { least: 7, ..SIXTEEN };
+        let least = Situation { least: 7, holder: Holder::Receiver, ..SIXTEEN };
         assert_eq!(least.course().0, Course::Fewer(7));
         assert_eq!(Situation { streams: 7, ..least }.course().0, Course::Stay);
         let most = Situation { streams: 64, state: State::Disabled, ..SIXTEEN };
@@ -184,8 +209,10 @@ mod tests {
         assert_eq!(host(Holder::Receiver, 4, 0.9), bound);
         // All processors are taken, or it is a disk that is slow.
         let source = Ground::Host(Holder::Source);
-        assert_eq!(host(Holder::Source, 16, 0.9), (Course::Fewer(1), source));
-        assert_eq!(host(Holder::Source, 4, 0.1), (Course::Fewer(1), source));
-        assert_eq!(host(Holder::Source, 1, 0.1), (Course::Stay, source));
+        assert_eq!(host(Holder::Source, 16, 0.9), (Course::Fewer(2), source));
+        assert_eq!(host(Holder::Source, 4, 0.1), (Course::Fewer(2), source));
+        assert_eq!(host(Holder::Source, 2, 0.1), (Course::Stay, source));
+        let far = Situation { rtt: Duration::from_millis(150), holder: Holder::Source, ..SIXTEEN };
+        assert_eq!(far.course(), (Course::Stay, source));
     }
 }

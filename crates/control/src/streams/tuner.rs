@@ -47,6 +47,8 @@ pub struct Seen {
     pub rtt: Duration,
     /// Where the controller of window and pacing stands.
     pub state: State,
+    /// It holds nothing because the path is too short.
+    pub is_short: bool,
     /// It holds nothing because even the first windows of so many do not fit the path.
     pub is_crowded: bool,
     /// The fewest whose windows cover the path.
@@ -76,6 +78,8 @@ pub struct Decision {
 pub enum Reason {
     /// The windows that the hosts allow cover the path only together.
     Windows,
+    /// So many fit the path.
+    Fit(Ground),
     /// To see whether fewer carry as much.
     TryFewer(Ground),
     /// To see whether more carry more.
@@ -198,7 +202,9 @@ impl Tuner {
             streams: self.streams,
             least: seen.least,
             most: self.most,
+            rtt: seen.rtt,
             state: seen.state,
+            is_short: seen.is_short,
             is_crowded: seen.is_crowded,
             holder: holder(sends, reads),
             busy: busy(0).max(busy(1)),
@@ -221,9 +227,10 @@ impl Tuner {
     fn begin(&mut self, course: Course, seen: &Seen) -> Option<Decision> {
         let ground = self.ground.0;
         let selection = match course {
-            Course::Stay => {
+            Course::Stay => return None,
+            Course::Take(streams) => {
                 self.found = Some(self.found_at(ground, seen.now));
-                return None;
+                return self.decide(streams, seen.now, Reason::Fit(ground));
             }
             Course::Fewer(least) => Selection::Fewer(Halving::new(self.streams, least)),
             Course::More(most) => Selection::More(ExpSelection::new(self.streams, most), most),
@@ -328,6 +335,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Windows => f.write_str("fewer have no windows that cover the path"),
+            Self::Fit(ground) => write!(f, "{ground}"),
             Self::TryFewer(ground) => write!(f, "{ground}: fewer may carry as much"),
             Self::TryMore(ground) => write!(f, "{ground}: more may carry more"),
             Self::Found(why) => why.fmt(f),

@@ -222,6 +222,10 @@ fn run_greeted(
     };
     let mut session = Session::new(transfer.overrides.clone(), count);
     session.remembered = request.recall();
+    session.streams_most = match route {
+        Route::SshOnly => None,
+        _ => transfer.streams_most().map(|most| most.min(welcome.streams_max)),
+    };
     session.spread = transfer.is_tuned().then(|| Spread::new(count));
     session.on_stop(wake);
     let drive = Drive {
@@ -340,6 +344,7 @@ impl Request<'_> {
             timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
             untuned: (!transfer.is_tuned()).then_some(true),
             probe_ms: transfer.probe.map(|time| time.as_millis() as u32),
+            streams_most: transfer.streams_most(),
             ..Open::default()
         };
         transfer.overrides.write(&mut open);

@@ -156,7 +156,13 @@ impl<'a> Sender<'a> {
                 self.with_ledger(|ledger| ledger.drop_file(failed.file));
                 self.fail_there(failed.file, &failed.failure);
             }
-            Message::Pace(pace) => self.session.steered.on_pace(pace.bytes_per_sec),
+            Message::Pace(pace) => {
+                self.session.steered.on_pace(pace.bytes_per_sec);
+                if let Some(streams) = pace.streams {
+                    self.session.want_streams(streams);
+                    self.changed.notify_all();
+                }
+            }
             Message::Trains(packets) => self.session.steered.on_trains(packets),
             Message::Course(course) => self.session.steered.on_course(course),
             Message::StreamEnded(number) => {
@@ -459,7 +465,10 @@ impl<'a> Sender<'a> {
         if self.session.is_stopped() {
             return Ok(None);
         }
-        if let Some(work) = self.with_ledger(|ledger| ledger.next_work(stream)) {
+        let work = |ledger: &mut SendLedger| {
+            if self.session.is_resting(stream) { None } else { ledger.next_work(stream) }
+        };
+        if let Some(work) = self.with_ledger(work) {
             return Ok(Some(work));
         }
         before_waiting()?;
@@ -468,7 +477,7 @@ impl<'a> Sender<'a> {
             if self.session.is_stopped() || ledger.is_settled() {
                 return Ok(None);
             }
-            if let Some(work) = ledger.next_work(stream) {
+            if let Some(work) = work(&mut ledger) {
                 return Ok(Some(work));
             }
             // The time-out is for a stop, which does not know this lock.

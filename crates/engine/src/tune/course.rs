@@ -7,6 +7,7 @@ use crate::event::{Event, Sample, Tuned};
 use crate::net::control::Outbox;
 use crate::session::{Tally, problem};
 use bankfull_control::sobas::{Decision, State};
+use bankfull_control::streams;
 use bankfull_control::{Bytes, Looks, Rate, StageTimes};
 use bankfull_proto::limits::ROUND_TRIPS_MAX;
 use bankfull_proto::wire::control::{Cause, Course, Failure, Message, stage_nanos};
@@ -124,7 +125,26 @@ impl<'a> Teller<'a> {
             state: decision.state.name().to_owned(),
             window,
             pacing: decision.pacing,
+            streams: None,
             reason: decision.reason.to_string(),
+        }));
+    }
+
+    /// Tells here how many connections are to carry data.
+    pub(super) fn counted(
+        &self,
+        decision: &streams::Decision,
+        held: Option<&Decision>,
+        window: Option<Bytes>,
+    ) {
+        let News { reason, streams } = News::of(decision);
+        self.tally.event(Event::Tuned(Tuned {
+            at: self.tally.elapsed(),
+            state: held.map_or_else(String::new, |held| held.state.name().to_owned()),
+            window,
+            pacing: held.and_then(|held| held.pacing),
+            streams,
+            reason,
         }));
     }
 
@@ -146,13 +166,34 @@ impl<'a> Teller<'a> {
             state: printable(&course.state),
             window: course.window.map(Bytes),
             pacing: course.bytes_per_sec.map(rate),
+            streams: course.streams,
             reason: printable(reason),
         }));
     }
 }
 
-/// Tells the client, where there is room for it: what is seen, and with `news` why that is held.
-pub(super) fn post(outbox: &Outbox, seen: &Seen, held: Option<&Decision>, news: bool) -> bool {
+/// What has just been decided.
+pub(super) struct News {
+    pub(super) reason: String,
+    /// Where it is how many connections are to carry data.
+    pub(super) streams: Option<u32>,
+}
+
+impl News {
+    pub(super) fn of(decision: &streams::Decision) -> Self {
+        let connections = if decision.streams == 1 { "connection" } else { "connections" };
+        let reason = format!("{} {connections}: {}", decision.streams, decision.reason);
+        Self { reason, streams: Some(decision.streams) }
+    }
+}
+
+/// Tells the client, where there is room for it: what is seen, and what has been decided.
+pub(super) fn post(
+    outbox: &Outbox,
+    seen: &Seen,
+    held: Option<&Decision>,
+    news: Option<News>,
+) -> bool {
     let micros = |time: &Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
     outbox.post_if_room(&Message::Course(Course {
         state: held.map_or_else(String::new, |held| held.state.name().to_owned()),
@@ -165,7 +206,8 @@ pub(super) fn post(outbox: &Outbox, seen: &Seen, held: Option<&Decision>, news: 
         looks: seen.reads.count,
         unread: seen.reads.held,
         stage_nanos: Some(stage_nanos(&seen.stages[1])),
-        reason: held.filter(|_| news).map(|held| held.reason.to_string()),
+        streams: news.as_ref().and_then(|news| news.streams),
+        reason: news.map(|news| news.reason),
     }))
 }
 

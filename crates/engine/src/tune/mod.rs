@@ -9,6 +9,7 @@ mod receiver;
 mod room;
 mod sender;
 mod spread;
+mod streams;
 mod trains;
 mod watch;
 
@@ -28,6 +29,9 @@ use bankfull_proto::wire::control::{Course, Sight};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// The widest window of TCP, 65 535 bytes, scaled by 14 (RFC 7323 §2.3): none is held.
+const OPEN: Bytes = Bytes(65_535 << 14);
 
 /// How often connections are looked at, and probes sent. [SOBAS, section IV.B: 10 ms]
 const LOOK: Duration = Duration::from_millis(10);
@@ -114,6 +118,12 @@ impl Steered {
             courses.push(course);
         }
     }
+}
+
+/// Processors that this process may use.
+fn processors() -> u32 {
+    let count = std::thread::available_parallelism();
+    count.map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX))
 }
 
 /// Holds the windows of a session that receives at what the user has set: again at every look, for

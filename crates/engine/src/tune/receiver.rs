@@ -1,25 +1,24 @@
 //! The receiving side: looks at what comes, has the controller decide, holds the windows and asks
 //! the sender for a rate.
 
-use super::course::{Seen, Teller, post};
+use super::course::{News, Seen, Teller, post};
 use super::echoes::Echoes;
 use super::room::{Room, Side};
+use super::streams::Known;
 use super::trains::{Told, Trains};
-use super::{COURSES_MAX, Glances, Knocker, LOOK, Probing, SHARING_TIME, set_window};
+use super::{COURSES_MAX, Glances, Knocker, LOOK, OPEN, Probing, SHARING_TIME, set_window};
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::probe::{Arrived, clock};
 use crate::session::Session;
 use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
+use bankfull_control::streams::{self, Tuner};
 use bankfull_control::{Bytes, Looks, Rate, Shares, StageTimes, holder, pacing};
 use bankfull_proto::wire::control::{Message, Pace, Sight, stage_times};
 use bankfull_proto::wire::probe::Kind;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
-
-/// The widest window of TCP: 65 535 bytes, scaled by 14 (RFC 7323 §2.3).
-const WINDOW_MAX: Bytes = Bytes(65_535 << 14);
 
 /// How long to wait for the first one. (ours: a long round trip and a half, and its queue)
 const PROBE_WAIT: Duration = Duration::from_millis(600);
@@ -60,16 +59,19 @@ pub(crate) struct Steering<'a> {
     /// What each connection has of the window.
     shares: Shares,
     room: Room,
+    /// What finds the number of connections, where it may change.
+    tuner: Option<Tuner>,
     /// Round trips since the last report.
     rtts: Vec<Duration>,
     /// What the trains told.
     capacity: Option<Rate>,
     /// What is held, of all connections together.
     held: Option<Decision>,
-    /// The sender has been asked for its rate.
+    /// The sender has been asked for its rate, and for as many connections.
     is_told: bool,
     /// Decisions that whoever runs the transfer on the far side has not been told.
     news: VecDeque<Decision>,
+    counts: VecDeque<streams::Decision>,
     /// Windows are not held, nor were they since.
     is_open: bool,
     /// The largest segment of a connection.
@@ -89,7 +91,7 @@ impl<'a> Steering<'a> {
         let probe_time = if probing.is_some() { PROBE_WAIT } else { Duration::ZERO };
         let rate_max = session.overrides.rate_max;
         let remembered = session.remembered;
-        let config = Config { window_max: WINDOW_MAX, probe_time, rate_max, remembered };
+        let config = Config { window_max: OPEN, probe_time, rate_max, remembered };
         Self {
             session,
             outbox,
@@ -107,12 +109,14 @@ impl<'a> Steering<'a> {
             reads: Looks::default(),
             reads_before: Looks::default(),
             shares: Shares::default(),
+            tuner: session.streams_most.map(|most| Tuner::new(session.wanted_streams(), most)),
             room: Room::new(Side::Receive),
             rtts: Vec::new(),
             capacity: None,
             held: None,
-            is_told: false,
+            is_told: true,
             news: VecDeque::new(),
+            counts: VecDeque::new(),
             is_open: true,
             segment: 0,
             sight: Sight::default(),
@@ -142,6 +146,7 @@ impl<'a> Steering<'a> {
             self.notice_deafness(&seen);
             let decision = self.sobas.observe(&seen);
             self.decided(decision);
+            self.count_streams(&seen);
             self.hold();
             self.rtts.extend(seen.rtt);
             self.tell(&seen);
@@ -246,7 +251,7 @@ impl<'a> Steering<'a> {
     }
 
     fn look(&mut self, now: Duration, rtt: Option<Duration>) -> Observation {
-        let count = self.session.stream_count();
+        let resting_from = self.session.resting_from().unwrap_or(u32::MAX);
         let (shares, held) = (&self.shares, self.window());
         let (mut received, mut rtt_tcp) = (Vec::new(), None::<Duration>);
         self.segment = 0;
@@ -255,7 +260,9 @@ impl<'a> Steering<'a> {
             received.push((number, info.bytes_received.unwrap_or_default()));
             let window = held.map(|held| shares.window(number, held));
             let most = window.unwrap_or(Bytes(info.rcv_space.into())).0 / 2;
-            self.reads.add(socket.unread() > most);
+            if number < resting_from {
+                self.reads.add(socket.unread() > most);
+            }
             let shortest = info.min_rtt.filter(|rtt| !rtt.is_zero());
             rtt_tcp = rtt_tcp.into_iter().chain(shortest).min();
         });
@@ -273,7 +280,7 @@ impl<'a> Steering<'a> {
         let rtt_there = rtt_there.filter(|&rtt| self.is_deaf(now) && rtt < RTT_MAX);
         Observation {
             now,
-            streams: count as u32,
+            streams: self.session.carrying_count(),
             received: Bytes(carried.received),
             // Where no datagrams get through, TCP's round trip is the next best.
             rtt: rtt.or(rtt_there),
@@ -281,6 +288,30 @@ impl<'a> Steering<'a> {
             probes_lost: self.echoes.lost(),
             retransmits: self.sight.retransmits,
             holder: holder(self.sends, self.reads.since(reads_before)),
+        }
+    }
+
+    /// Asks how many connections are to carry data.
+    fn count_streams(&mut self, seen: &Observation) {
+        let Some(tuner) = &mut self.tuner else { return };
+        let known = Known {
+            sobas: &self.sobas,
+            seen,
+            held: self.held.as_ref(),
+            capacity: self.capacity,
+            carrying: self.shares.count(),
+            sight: &self.sight,
+            looks: [looks_of(&self.sight), self.reads],
+            compute: self.teller.stages().compute,
+            reach: self.room.reach(),
+        };
+        if let Some(decision) = known.ask(tuner) {
+            self.session.want_streams(decision.streams);
+            self.is_told = false;
+            self.teller.counted(&decision, self.held.as_ref(), self.window());
+            if !self.teller.is_near() && self.counts.len() < COURSES_MAX {
+                self.counts.push_back(decision);
+            }
         }
     }
 
@@ -296,17 +327,17 @@ impl<'a> Steering<'a> {
 
     /// The window that is held, if any is.
     fn window(&self) -> Option<Bytes> {
-        self.held.map(|held| held.window).filter(|window| *window < WINDOW_MAX)
+        self.held.map(|held| held.window).filter(|window| *window < OPEN)
     }
 
     /// Tells how it goes, now and then, and decisions at once.
     fn tell(&mut self, look: &Observation) {
         let is_due = self.teller.is_due();
-        if !is_due && self.news.is_empty() {
+        if !is_due && self.news.is_empty() && self.counts.is_empty() {
             return;
         }
         let mut seen = Seen {
-            streams: self.session.stream_count() as u32,
+            streams: self.session.carrying_count(),
             carried: look.received.0,
             rtts: std::mem::take(&mut self.rtts),
             probes: self.echoes.count(),
@@ -326,16 +357,24 @@ impl<'a> Steering<'a> {
         if self.teller.is_near() {
             return self.teller.sample(&seen);
         }
-        if self.news.is_empty() {
-            post(&self.outbox, &seen, self.held.as_ref(), false);
+        if self.news.is_empty() && self.counts.is_empty() {
+            post(&self.outbox, &seen, self.held.as_ref(), None);
         }
         while let Some(decision) = self.news.front() {
-            seen.window = Some(decision.window).filter(|window| *window < WINDOW_MAX).map(|w| w.0);
+            seen.window = Some(decision.window).filter(|window| *window < OPEN).map(|w| w.0);
             seen.bytes_per_sec = decision.pacing.map(Rate::bytes_per_sec);
-            if !post(&self.outbox, &seen, Some(decision), true) {
+            let why = News { reason: decision.reason.to_string(), streams: None };
+            if !post(&self.outbox, &seen, Some(decision), Some(why)) {
                 return;
             }
             self.news.pop_front();
+            seen.rtts.clear();
+        }
+        while let Some(decision) = self.counts.front() {
+            if !post(&self.outbox, &seen, self.held.as_ref(), Some(News::of(decision))) {
+                return;
+            }
+            self.counts.pop_front();
             seen.rtts.clear();
         }
     }
@@ -343,13 +382,15 @@ impl<'a> Steering<'a> {
     /// Asks for the rate, and sets the windows: again at every look, for the kernel raises them by
     /// itself.
     fn hold(&mut self) {
-        let Some(held) = self.held else { return };
         if !self.is_told {
-            let bytes_per_sec = held.pacing.map(Rate::bytes_per_sec);
-            self.is_told = self.outbox.post_if_room(&Message::Pace(Pace { bytes_per_sec }));
+            let bytes_per_sec = self.held.and_then(|held| held.pacing).map(Rate::bytes_per_sec);
+            let streams = self.tuner.as_ref().map(Tuner::streams);
+            let pace = Message::Pace(Pace { bytes_per_sec, streams });
+            self.is_told = self.outbox.post_if_room(&pace);
         }
+        let Some(held) = self.held else { return };
         // Once they are open they stay so.
-        let is_open = held.window >= WINDOW_MAX;
+        let is_open = held.window >= OPEN;
         if is_open && self.is_open {
             return;
         }

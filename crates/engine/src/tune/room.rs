@@ -7,6 +7,7 @@ use bankfull_control::Bytes;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 
 /// The most that is ever given to a connection, in data. (ours: 64 connections have 4 GiB at most)
 const GIVEN_MAX: Bytes = Bytes::mib(64);
@@ -20,6 +21,22 @@ const GIVEN_OVER: f64 = 1.25;
 pub(crate) enum Side {
     Receive,
     Send,
+}
+
+impl Side {
+    /// Gives a connection a buffer for so much data.
+    fn force(self, socket: impl AsFd, bytes: u32) -> io::Result<()> {
+        match self {
+            Self::Receive => bankfull_sys::force_receive_buffer(socket, bytes),
+            Self::Send => bankfull_sys::force_send_buffer(socket, bytes),
+        }
+    }
+
+    /// Whether we may do that: tried with a socket that goes nowhere.
+    fn is_allowed(self) -> bool {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        socket.is_ok_and(|socket| self.force(&socket, 1 << 16).is_ok())
+    }
 }
 
 /// Gives connections room.
@@ -41,18 +58,19 @@ impl Room {
         let most = settings.split_whitespace().nth(2).and_then(|most| most.parse().ok());
         // Where nobody tells, nothing is given.
         let tuned_max = Bytes(most.map_or(u64::MAX, |most: u64| most / 2));
-        Self { side, tuned_max, given: BTreeMap::new(), is_denied: false }
+        Self { side, tuned_max, given: BTreeMap::new(), is_denied: !side.is_allowed() }
+    }
+
+    /// The most data that a connection can have in flight.
+    pub(crate) fn reach(&self) -> Bytes {
+        if self.is_denied { self.tuned_max } else { self.tuned_max.max(GIVEN_MAX) }
     }
 
     /// Sees to it that a connection can have so much in flight, as far as we may.
     pub(crate) fn give(&mut self, number: u32, socket: &Socket, data: Bytes) {
         let (Some(bytes), Socket::Tcp(tcp)) = (self.needed(number, data), socket) else { return };
         let size = u32::try_from(bytes.0).unwrap_or(u32::MAX);
-        let given = match self.side {
-            Side::Receive => bankfull_sys::force_receive_buffer(tcp, size),
-            Side::Send => bankfull_sys::force_send_buffer(tcp, size),
-        };
-        match given {
+        match self.side.force(tcp, size) {
             Ok(()) => drop(self.given.insert(number, bytes)),
             Err(error) => self.is_denied |= error.kind() == io::ErrorKind::PermissionDenied,
         }
@@ -72,7 +90,9 @@ mod tests {
 
     #[test]
     fn it_is_given_where_the_kernel_would_not_and_not_at_every_step() {
-        let mut room = Room { tuned_max: Bytes::mib(3), ..Room::new(Side::Receive) };
+        let mut room =
+            Room { tuned_max: Bytes::mib(3), is_denied: false, ..Room::new(Side::Receive) };
+        assert_eq!(room.reach(), GIVEN_MAX);
         assert_eq!(room.needed(0, Bytes::mib(3)), None);
         assert_eq!(room.needed(0, Bytes::mib(4)), Some(Bytes::mib(5)));
         room.given.insert(0, Bytes::mib(5));
@@ -82,6 +102,6 @@ mod tests {
         room.given.insert(0, GIVEN_MAX);
         assert_eq!(room.needed(0, Bytes::mib(500)), None);
         room.is_denied = true;
-        assert_eq!(room.needed(1, Bytes::mib(4)), None);
+        assert_eq!((room.needed(1, Bytes::mib(4)), room.reach()), (None, Bytes::mib(3)));
     }
 }

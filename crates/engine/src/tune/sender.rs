@@ -3,7 +3,9 @@
 
 use super::course::{Seen, Teller};
 use super::room::{Room, Side};
-use super::{FREE, FREE_RTT, Glances, Knocker, LOOK, Probing, SHARING_TIME, TRAINS_ASKED_MAX};
+use super::{
+    FREE, FREE_RTT, Glances, Knocker, LOOK, Probing, SHARING_TIME, TRAINS_ASKED_MAX, processors,
+};
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::stream::Socket;
@@ -176,9 +178,12 @@ impl<'a> Pacer<'a> {
     /// Looks at all connections.
     fn look(&mut self) -> View {
         let mut view = View::default();
+        let resting_from = self.session.resting_from().unwrap_or(u32::MAX);
         let least = |a: Option<Duration>, b| Some(a.map_or(b, |a: Duration| a.min(b)));
         view.carried = self.session.look(|number, _, info| {
-            self.looks.add(info.notsent_bytes == Some(0));
+            if number < resting_from {
+                self.looks.add(info.notsent_bytes == Some(0));
+            }
             view.acked.push((number, info.bytes_acked.unwrap_or_default()));
             let segment = Bytes(info.snd_mss.into());
             view.segment = Some(view.segment.map_or(segment, |least| least.min(segment)));
@@ -212,6 +217,8 @@ impl<'a> Pacer<'a> {
             rtt_us: view.rtt.and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),
             window: view.window,
             stage_nanos: Some(stage_nanos(&self.teller.stages())),
+            processors: Some(processors()),
+            reach: Some(self.room.reach().0),
         }
     }
 

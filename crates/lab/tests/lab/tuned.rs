@@ -6,7 +6,7 @@ use bankfull_control::{Bytes, Rate};
 use bankfull_lab::hosts::Hosts;
 use bankfull_lab::network::{Network, Plan};
 use bankfull_lab::say;
-use bankfull_sim::PathConfig;
+use bankfull_sim::{Loss, PathConfig};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -50,44 +50,135 @@ fn wait_for<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// A daemon on a host of a network, and what is copied to it or from it.
+struct Scene<'n> {
+    network: &'n Network,
+    program: &'n Path,
+    scratch: TempDir,
+    host: usize,
+    port: u64,
+    _daemon: Running,
+}
+
+impl<'n> Scene<'n> {
+    fn start(network: &'n Network, program: &'n Path, host: usize, bytes: usize) -> Self {
+        let scratch = TempDir::with_prefix("bankfull-lab-").unwrap();
+        let mut content = vec![0; bytes];
+        fastrand::Rng::with_seed(7).fill(&mut content);
+        fs::create_dir(scratch.path().join("root")).unwrap();
+        fs::write(scratch.path().join("root/content"), content).unwrap();
+        let listen = format!("{}:0", Hosts::address(host));
+        let root = scratch.path().join("root");
+        let words = ["serve", root.to_str().unwrap(), "--listen", &listen];
+        let daemon = spawn(network, program, scratch.path(), host, "daemon", &words);
+        let port = wait_for("the port", || {
+            lines(&scratch.path().join("daemon")).first()?["port"].as_u64()
+        });
+        Self { network, program, scratch, host, port, _daemon: daemon }
+    }
+
+    /// What a copy from another host to it, or from it to there, said.
+    fn copy(&self, other: usize, name: &str, is_push: bool, flags: &[&str]) -> Vec<Value> {
+        let url = |name| format!("bankfull://{}:{}/{name}", Hosts::address(self.host), self.port);
+        let at = |name: &str| self.scratch.path().join(name).to_str().unwrap().to_owned();
+        let (from, to, there) = match is_push {
+            true => (at("root/content"), url(name), at(&format!("root/{name}"))),
+            false => (url("content"), at(name), at(name)),
+        };
+        let said = format!("{name}.json");
+        let words = [&["cp", "--accept-new"], flags, &[&from, &to]].concat();
+        let running = spawn(self.network, self.program, self.scratch.path(), other, &said, &words);
+        let said = wait_for("the summary", || {
+            let lines = lines(&self.scratch.path().join(&said));
+            lines.iter().any(|line| line["event"] == "summary").then_some(lines)
+        });
+        drop(running);
+        let all = fs::metadata(at("root/content")).unwrap().len();
+        assert_eq!(fs::metadata(there).unwrap().len(), all);
+        said
+    }
+
+    /// What the daemon said.
+    fn said(&self) -> Vec<Value> {
+        lines(&self.scratch.path().join("daemon"))
+    }
+}
+
+/// Runs the program on a host; what it says goes to a file.
+fn spawn(
+    network: &Network,
+    program: &Path,
+    dir: &Path,
+    host: usize,
+    out: &str,
+    words: &[&str],
+) -> Running {
+    let mut command = Command::new(program);
+    command.args(words).arg("--json").arg("--state-dir").arg(dir.join("state"));
+    command.stdin(Stdio::null()).stdout(fs::File::create(dir.join(out)).unwrap());
+    Running(network.hosts().spawn(host, &mut command).unwrap())
+}
+
 /// The segments that copies which are not tuned had to send again, and those which are, and what
 /// the daemon said.
 fn copies(network: &Network, program: &Path) -> ([Vec<u64>; 2], Vec<Value>) {
-    let scratch = TempDir::with_prefix("bankfull-lab-").unwrap();
-    let at = |name: &str| scratch.path().join(name);
-    let mut content = vec![0; CONTENT_BYTES];
-    fastrand::Rng::with_seed(7).fill(&mut content);
-    fs::write(at("content"), content).unwrap();
-    fs::create_dir(at("root")).unwrap();
-    let run = |host: usize, out: &str, words: &[&str]| {
-        let mut command = Command::new(program);
-        command.args(words).arg("--json").arg("--state-dir").arg(at("state"));
-        command.stdin(Stdio::null()).stdout(fs::File::create(at(out)).unwrap());
-        Running(network.hosts().spawn(host, &mut command).unwrap())
-    };
-    let receiver = network.receiver();
-    let listen = format!("{}:0", Hosts::address(receiver));
-    let _daemon =
-        run(receiver, "daemon", &["serve", at("root").to_str().unwrap(), "--listen", &listen]);
-    let port = wait_for("the port", || lines(&at("daemon")).first()?["port"].as_u64());
-    let source = at("content");
+    let scene = Scene::start(network, program, network.receiver(), CONTENT_BYTES);
     let mut lost = [const { Vec::new() }; 2];
     for copy in 0..2 * COPIES {
         let tune = ["off", "auto"][copy % 2];
-        let name = format!("{tune}-{copy}");
-        let place = format!("bankfull://{}:{port}/{name}", Hosts::address(receiver));
-        let source = source.to_str().unwrap();
-        let tuned = ["cp", "--accept-new", "--streams", "4", "--tune", tune, source, &place];
-        let running = run(0, &name, &tuned);
-        let summary = wait_for("the summary", || {
-            lines(&at(&name)).into_iter().find(|line| line["event"] == "summary")
-        });
-        drop(running);
+        let flags = ["--streams", "4", "--tune", tune];
+        let said = scene.copy(0, &format!("{tune}-{copy}"), true, &flags);
+        let summary = said.iter().find(|line| line["event"] == "summary").unwrap();
         lost[copy % 2].push(summary["retransmits"].as_u64().unwrap());
-        let there = fs::metadata(at("root").join(&name)).unwrap().len();
-        assert_eq!(there, CONTENT_BYTES as u64);
     }
-    (lost, lines(&at("daemon")))
+    (lost, scene.said())
+}
+
+/// The numbers of connections that were asked for while a copy ran, up and down a path, and how
+/// many it had at the end.
+fn numbers(network: &Network, program: &Path, bytes: usize) -> Vec<(Vec<u64>, u64)> {
+    let receiver = network.receiver();
+    // Data goes the same way both times; whoever connects is on the one side and on the other.
+    let ways = [(receiver, 0, true), (0, receiver, false)];
+    let of = |(daemon, other, is_push)| {
+        let scene = Scene::start(network, program, daemon, bytes);
+        let said = scene.copy(other, "copy", is_push, &[]);
+        let tuned = said.iter().filter(|line| line["event"] == "tuned");
+        let asked = tuned.filter_map(|line| line["streams"].as_u64()).collect();
+        let summary = said.iter().find(|line| line["event"] == "summary").unwrap();
+        (asked, summary["streams"].as_u64().unwrap())
+    };
+    ways.into_iter().map(of).collect()
+}
+
+#[test]
+fn connections_are_added_on_a_path_that_loses_at_random_whoever_makes_them() {
+    let Some(program) = program() else { return };
+    let rate = Rate::from_bits_per_sec(1e8);
+    let mut path = PathConfig::new(rate, Duration::from_millis(30), Bytes(400_000));
+    path.forward.loss = Loss::Random { probability: 0.01 };
+    let plan = Plan { congestion: Some("cubic".to_owned()), ..Plan::path(&path) };
+    let measured = believed(&plan, |network| numbers(network, &program, 50_000_000));
+    let Some((numbers, _)) = measured else { return };
+    say(&format!("connections asked for, and in all: {numbers:?}"));
+    for (asked, had) in numbers {
+        // It begins with 8.
+        assert!(asked.iter().any(|&count| count > 8) && had > 8, "{asked:?} {had}");
+    }
+}
+
+#[test]
+fn connections_rest_where_their_first_windows_are_more_than_the_path_whoever_made_them() {
+    let Some(program) = program() else { return };
+    let rate = Rate::from_bits_per_sec(1e7);
+    let path = PathConfig::new(rate, Duration::from_millis(30), Bytes(20_000));
+    let plan = Plan { congestion: Some("cubic".to_owned()), ..Plan::path(&path) };
+    let measured = believed(&plan, |network| numbers(network, &program, 12_000_000));
+    let Some((numbers, _)) = measured else { return };
+    say(&format!("connections asked for, and in all: {numbers:?}"));
+    for (asked, had) in numbers {
+        assert_eq!((asked.first(), had), (Some(&2), 8), "{asked:?}");
+    }
 }
 
 #[test]

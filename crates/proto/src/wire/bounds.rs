@@ -61,7 +61,9 @@ fn check_runs(runs: &[Run]) -> Result<(), WireError> {
 }
 
 fn check_open(open: &Open) -> Result<(), WireError> {
-    at_most("the number of streams", open.streams as usize, STREAMS_MAX as usize)?;
+    for streams in open.streams_most.into_iter().chain([open.streams]) {
+        at_most("the number of streams", streams as usize, STREAMS_MAX as usize)?;
+    }
     let probe_ms = open.probe_ms.unwrap_or_default();
     at_most("the time of a probe", probe_ms as usize, PROBE_MS_MAX as usize)?;
     for path in &open.paths {

@@ -256,6 +256,10 @@ pub struct Open {
     /// round trip in microseconds: where to begin if nothing else tells.
     #[n(14)]
     pub remembered: Option<[u64; 2]>,
+    /// How many data connections the transfer may come to have, as the receiver finds best; absent:
+    /// as many as it begins with.
+    #[n(15)]
+    pub streams_most: Option<u32>,
 }
 
 /// Answer to [`Open`].

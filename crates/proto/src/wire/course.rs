@@ -26,6 +26,9 @@ pub struct Pace {
     /// Bytes per second, of all data connections together; absent: as fast as TCP sends by itself.
     #[n(0)]
     pub bytes_per_sec: Option<u64>,
+    /// How many data connections are to carry data from now on; absent: as many as there are.
+    #[n(1)]
+    pub streams: Option<u32>,
 }
 
 /// What the sender sees of its data connections. Counts are from the beginning of the session.
@@ -50,6 +53,12 @@ pub struct Sight {
     /// What the sender's threads spent their time with, see [`stage_nanos`].
     #[n(5)]
     pub stage_nanos: Option<[u64; 5]>,
+    /// Processors that the sender may use.
+    #[n(6)]
+    pub processors: Option<u32>,
+    /// The most data in bytes that a connection can have in flight there.
+    #[n(7)]
+    pub reach: Option<u64>,
 }
 
 /// What the receiver holds and sees, of all data connections together.
@@ -90,4 +99,7 @@ pub struct Course {
     /// See above.
     #[n(10)]
     pub probes_lost: u64,
+    /// How many data connections are to carry data, where that has just been decided.
+    #[n(11)]
+    pub streams: Option<u32>,
 }

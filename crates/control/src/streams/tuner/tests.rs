@@ -20,6 +20,7 @@ impl Transfer {
             received: Bytes(0),
             rtt: Duration::from_millis(20),
             state: State::StartBounded,
+            is_short: false,
             is_crowded: false,
             least: 1,
             looks: [Looks::default(); 2],
@@ -59,20 +60,22 @@ fn full(_: f64) -> f64 {
 }
 
 #[test]
-fn on_a_full_path_fewer_and_fewer_are_tried_until_two_are_left() {
+fn on_a_full_path_nothing_is_tried() {
     let mut copy = Transfer::new(16, 64);
     copy.on_path(State::StartBounded, 1.0, full);
-    assert_eq!(copy.tried, [0; 0], "first the window");
-    copy.on_path(State::Limited, 10.0, full);
-    assert_eq!(copy.tried, [8, 4, 2]);
     copy.on_path(State::Limited, 120.0, full);
-    assert_eq!(copy.tried.len(), 3, "nothing has changed since");
+    assert_eq!(copy.tried, [0; 0]);
 }
 
 #[test]
-fn fewer_that_carry_less_are_not_kept() {
+fn where_hosts_have_no_processor_left_fewer_and_fewer_are_tried_until_they_carry_less() {
     let mut copy = Transfer::new(16, 64);
-    copy.on_path(State::Limited, 10.0, |n| (150.0 * n).min(900.0));
+    copy.seen.state = State::Limited;
+    copy.run(120.0, |n| 900.0 - n, 0.8, 0.1);
+    assert_eq!(copy.tried, [8, 4, 2], "nothing has changed since");
+    let mut copy = Transfer::new(16, 64);
+    copy.seen.state = State::Limited;
+    copy.run(10.0, |n| (150.0 * n).min(900.0), 0.8, 0.1);
     assert_eq!(copy.tried, [8, 4, 8]);
     assert_eq!(copy.last.unwrap().reason, Reason::Found(Why::Fewest));
 }
@@ -105,14 +108,16 @@ fn on_a_congested_path_more_are_tried_until_they_bring_next_to_nothing() {
 }
 
 #[test]
-fn where_others_leave_fewer_do_again_and_where_they_come_more_are_tried() {
+fn where_others_come_more_are_tried_and_where_a_host_is_the_limit_then_fewer() {
     let mut copy = Transfer::new(4, 16);
     let share = |n: f64| 900.0 * n / (n + 12.0);
+    copy.on_path(State::Limited, 15.0, full);
+    assert_eq!(copy.tuner.streams(), 4);
     copy.on_path(State::Disabled, 15.0, share);
     assert_eq!(copy.tuner.streams(), 16);
-    copy.on_path(State::Limited, 30.0, full);
+    copy.run(30.0, full, 0.9, 0.1);
     assert_eq!(copy.tuner.streams(), 2);
-    copy.on_path(State::Disabled, 30.0, share);
+    copy.on_path(State::Disabled, 40.0, share);
     assert_eq!(copy.tuner.streams(), 16);
 }
 
@@ -120,7 +125,7 @@ fn where_others_leave_fewer_do_again_and_where_they_come_more_are_tried() {
 fn a_path_that_changes_its_kind_again_and_again_is_not_searched_for_ever() {
     let mut copy = Transfer::new(8, 16);
     for _ in 0..60 {
-        copy.on_path(State::Limited, 12.0, full);
+        copy.run(12.0, full, 0.9, 0.1);
         copy.on_path(State::Disabled, 12.0, full);
     }
     assert!(copy.tried.len() < 20, "{:?}", copy.tried);
@@ -131,7 +136,7 @@ fn a_slow_disk_reads_for_fewer_and_one_processor_for_each_is_made_use_of() {
     let mut disk = Transfer::new(8, 64);
     disk.seen.state = State::Limited;
     disk.run(20.0, |n| 120.0 + 400.0 / n, 0.8, 0.1);
-    assert_eq!(disk.tuner.streams(), 1, "{:?}", disk.tried);
+    assert_eq!(disk.tuner.streams(), 2, "{:?}", disk.tried);
     let mut encryption = Transfer::new(2, 64);
     encryption.seen.state = State::Limited;
     encryption.run(20.0, |n| 500.0 * n, 0.8, 0.95);
@@ -140,12 +145,22 @@ fn a_slow_disk_reads_for_fewer_and_one_processor_for_each_is_made_use_of() {
 
 #[test]
 fn while_a_host_holds_it_up_nothing_is_learnt_of_the_path() {
-    let mut copy = Transfer::new(16, 64);
-    copy.on_path(State::Limited, 1.5, full);
+    let mut copy = Transfer::new(4, 64);
+    let share = |n: f64| 900.0 * n / (n + 12.0);
+    copy.on_path(State::Disabled, 2.0, share);
     // The source stands still for a while: what comes then is no sample.
     copy.run(3.0, |_| 1.0, 0.9, 0.1);
-    copy.on_path(State::Limited, 10.0, full);
-    assert!(copy.tuner.streams() <= 4, "{:?}", copy.tried);
+    copy.on_path(State::Disabled, 10.0, share);
+    assert!(copy.tuner.streams() >= 16, "{:?}", copy.tried);
+}
+
+#[test]
+fn where_first_windows_do_not_fit_two_are_taken_at_once() {
+    let mut copy = Transfer::new(16, 64);
+    copy.seen.is_crowded = true;
+    copy.on_path(State::Disabled, 1.0, |n| 10.0 / n);
+    assert_eq!(copy.tried, [2]);
+    assert_eq!(copy.last.unwrap().reason, Reason::Fit(Ground::Crowded));
 }
 
 #[test]

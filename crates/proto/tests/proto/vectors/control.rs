@@ -163,6 +163,7 @@ fn open_overrides() -> Message {
         congestion: Some("bbr".to_owned()),
         probe_ms: None,
         remembered: None,
+        streams_most: Some(64),
     })
 }
 
@@ -297,8 +298,8 @@ fn ends() -> Vec<Vector> {
         message("ping", "Ping.", Message::Ping),
         message(
             "pace",
-            "Pace: 118 MB/s, of all data connections together.",
-            Message::Pace(Pace { bytes_per_sec: Some(118_000_000) }),
+            "Pace: 118 MB/s, of all data connections together, of which two carry data.",
+            Message::Pace(Pace { bytes_per_sec: Some(118_000_000), streams: Some(2) }),
         ),
         message("pace-free", "Pace: as TCP likes.", Message::Pace(Pace::default())),
         message(
@@ -311,6 +312,8 @@ fn ends() -> Vec<Vector> {
                 rtt_us: Some(20_250),
                 window: Some(2_400_000),
                 stage_nanos: Some([1, 2, 3_000_000_000, 0, 5]),
+                processors: Some(8),
+                reach: Some(2_097_152),
             }),
         ),
         message("trains", "Trains: of 176 packets each.", Message::Trains(176)),
@@ -329,6 +332,7 @@ fn ends() -> Vec<Vector> {
                 capacity: Some(120_000_000),
                 probes: 57,
                 probes_lost: 1,
+                streams: Some(2),
             }),
         ),
         message("course-open", "Course: nothing is held.", Message::Course(Course::default())),

@@ -1,0 +1,60 @@
+//! How many data connections carry data: feeds the tuner of their number with what the receiving
+//! side sees.
+
+use super::processors;
+use bankfull_control::sobas::{self, Reason, Sobas, State};
+use bankfull_control::streams::{Decision, Seen, Tuner};
+use bankfull_control::{Bytes, Looks, Rate};
+use bankfull_proto::wire::control::{Sight, stage_times};
+use std::time::Duration;
+
+/// What the receiving side knows when it asks for the number of connections.
+pub(super) struct Known<'k> {
+    pub(super) sobas: &'k Sobas,
+    pub(super) seen: &'k sobas::Observation,
+    /// What is held of window and pacing.
+    pub(super) held: Option<&'k sobas::Decision>,
+    /// What the line carries.
+    pub(super) capacity: Option<Rate>,
+    /// How many connections carry data.
+    pub(super) carrying: u32,
+    pub(super) sight: &'k Sight,
+    /// Looks at the sender's sockets and at ours, since the beginning.
+    pub(super) looks: [Looks; 2],
+    /// Time that our threads have computed.
+    pub(super) compute: Duration,
+    /// The most data that a connection can have in flight here.
+    pub(super) reach: Bytes,
+}
+
+impl Known<'_> {
+    /// How many there are to be from now on, if that changes.
+    pub(super) fn ask(&self, tuner: &mut Tuner) -> Option<Decision> {
+        let why = self.held.filter(|held| held.state == State::Disabled).map(|held| held.reason);
+        let there = self.sight.stage_nanos.map(stage_times).unwrap_or_default();
+        tuner.observe(&Seen {
+            now: self.seen.now,
+            carrying: self.carrying,
+            received: self.seen.received,
+            rtt: self.sobas.rtt_min(),
+            state: self.sobas.state(),
+            is_short: why == Some(Reason::ShortPath),
+            is_crowded: matches!(why, Some(Reason::TooManyStreams(_))),
+            least: self.least(),
+            looks: self.looks,
+            compute: [there.compute, self.compute],
+            processors: self.sight.processors.unwrap_or(u32::MAX).min(processors()),
+        })
+    }
+
+    /// The fewest connections whose windows cover the path.
+    fn least(&self) -> u32 {
+        let reach = self.reach.min(Bytes(self.sight.reach.unwrap_or(u64::MAX)));
+        let held = self.held.map(|held| held.window).filter(|window| window.0 < super::OPEN.0);
+        let fills = self.capacity.map(|rate| {
+            Bytes((rate.bytes_per_sec() as f64 * self.sobas.rtt_min().as_secs_f64()) as u64)
+        });
+        let needed = held.or(fills).unwrap_or_default();
+        u32::try_from(needed.0.div_ceil(reach.0.max(1))).unwrap_or(u32::MAX)
+    }
+}
