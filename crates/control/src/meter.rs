@@ -105,6 +105,8 @@ pub enum Limit {
     Network,
     /// The most that the user allowed.
     RateMax,
+    /// The windows that the user has set.
+    Buffer,
     /// Hashing and decryption on the receiving side.
     ReceiverCpu,
     /// The receiving side waited for its destination files.
@@ -122,6 +124,7 @@ impl Limit {
             Self::SenderCpu => "sender-cpu",
             Self::Network => "network",
             Self::RateMax => "max-rate",
+            Self::Buffer => "buffer",
             Self::ReceiverCpu => "receiver-cpu",
             Self::DestinationWrite => "destination-write",
             Self::Nothing => "nothing",
@@ -137,6 +140,7 @@ impl fmt::Display for Limit {
             Self::SenderCpu => "CPU of the sender (hashing, encryption)",
             Self::Network => "the network",
             Self::RateMax => "the rate that was allowed (--max-rate)",
+            Self::Buffer => "the windows that were set (--buffer)",
             Self::ReceiverCpu => "CPU of the receiver (hashing, decryption)",
             Self::DestinationWrite => "writing the destination",
             Self::Nothing => "nothing in particular",

@@ -200,8 +200,8 @@ impl Drive<'_> {
             self.over.set();
             result
         });
-        let rate_max = self.session.overrides.rate_max;
-        result.map(|ends| self.tally.summary(&ends, rate_max, began.elapsed()))
+        let allowed = self.session.allowed();
+        result.map(|ends| self.tally.summary(&ends, &allowed, began.elapsed()))
     }
 
     /// Ends the session in order, or tells the peer why not.

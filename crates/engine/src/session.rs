@@ -67,6 +67,8 @@ pub(crate) struct Carried {
     pub(crate) acked: u64,
     /// Segments sent again.
     pub(crate) retransmits: u64,
+    /// The shortest round trip.
+    pub(crate) rtt_min: Option<Duration>,
 }
 
 impl Carried {
@@ -75,6 +77,8 @@ impl Carried {
         self.received += info.bytes_received.unwrap_or_default();
         self.acked += info.bytes_acked.unwrap_or_default();
         self.retransmits += u64::from(info.total_retrans);
+        let seen = info.min_rtt.filter(|rtt| !rtt.is_zero());
+        self.rtt_min = self.rtt_min.into_iter().chain(seen).min();
     }
 }
 
@@ -89,6 +93,13 @@ impl Session {
     pub(crate) fn window_share(&self) -> Option<Bytes> {
         let count = self.planned.max(self.stream_count() as u32);
         self.overrides.window.map(|window| pacing::share_window(window, count))
+    }
+
+    /// The most that the user allows: by a rate, and by the windows of connections that were left.
+    pub(crate) fn allowed(&self) -> Allowed {
+        let rtt_min = lock(&self.streams).left.rtt_min;
+        let window = self.overrides.window.zip(rtt_min).map(|(window, rtt)| window.per(rtt));
+        Allowed { rate_max: self.overrides.rate_max, window }
     }
 
     /// Ends the session with an error. The first one counts.
@@ -296,6 +307,14 @@ pub(crate) fn read(counter: &AtomicU64) -> u64 {
 /// network did. (ours: short ones take a while to begin and to end)
 const MAX_SHARE: f64 = 0.5;
 
+/// The most data per second that the user allows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Allowed {
+    rate_max: Option<Rate>,
+    /// By the windows that are set.
+    window: Option<Rate>,
+}
+
 /// What both sides of a transfer report at its end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ends {
@@ -417,25 +436,27 @@ impl<'a> Tally<'a> {
         SideReport::new(&lock(&self.times), read(&c.retransmits), read(&c.files_failed))
     }
 
-    /// What limited the transfer, which had so long for its data, where at most `rate_max` was
-    /// allowed.
-    fn limit(&self, ends: &Ends, rate_max: Option<Rate>, ran: Duration) -> Limit {
+    /// What limited the transfer, which had so long for its data, where so much was allowed.
+    fn limit(&self, ends: &Ends, allowed: &Allowed, ran: Duration) -> Limit {
         // Waiting for nothing is no limit.
         if read(&self.counts.bytes_moved) == 0 {
             return Limit::Nothing;
         }
         let went = Bytes(read(&self.counts.wire_bytes)).per(ran).bits_per_sec() as f64;
-        let is_all = rate_max.is_some_and(|max| went >= max.bits_per_sec() as f64 * MAX_SHARE);
+        let is_all = |most: Option<Rate>| {
+            most.is_some_and(|most| went >= most.bits_per_sec() as f64 * MAX_SHARE)
+        };
         match limited_by(&ends.sender.times(), &ends.receiver.times()) {
-            Limit::Network if is_all => Limit::RateMax,
+            Limit::Network if is_all(allowed.rate_max) => Limit::RateMax,
+            Limit::Network if is_all(allowed.window) => Limit::Buffer,
             limit => limit,
         }
     }
 
     /// The summary, given what both sides report, what was allowed, and how long data could go.
-    pub(crate) fn summary(&self, ends: &Ends, rate_max: Option<Rate>, ran: Duration) -> Summary {
+    pub(crate) fn summary(&self, ends: &Ends, allowed: &Allowed, ran: Duration) -> Summary {
         let c = &self.counts;
-        let limit = self.limit(ends, rate_max, ran);
+        let limit = self.limit(ends, allowed, ran);
         Summary {
             files: read(&c.files_copied),
             dirs: read(&c.dirs),
@@ -543,5 +564,23 @@ mod tests {
             session.want_streams(8);
             assert_eq!(waits.join().unwrap(), 8);
         });
+    }
+    #[test]
+    fn what_the_user_allowed_is_named_where_about_that_came_over_the_network() {
+        let tally = Tally::new(&crate::event::NoEvents, Instant::now());
+        add(&tally.counts.bytes_moved, 1_000_000);
+        add(&tally.counts.wire_bytes, 1_000_000);
+        let network = StageTimes { network: Duration::from_secs(1), ..StageTimes::default() };
+        let report = SideReport::new(&network, 0, 0);
+        let ends = Ends { sender: report, receiver: report };
+        let limit = |rate_max: Option<u64>, window: Option<u64>| {
+            let [rate_max, window] =
+                [rate_max, window].map(|rate| rate.map(Rate::from_bytes_per_sec));
+            tally.limit(&ends, &Allowed { rate_max, window }, Duration::from_secs(1))
+        };
+        assert_eq!(limit(None, None), Limit::Network);
+        assert_eq!(limit(Some(1_100_000), None), Limit::RateMax);
+        assert_eq!(limit(None, Some(1_100_000)), Limit::Buffer);
+        assert_eq!(limit(Some(9_000_000), Some(9_000_000)), Limit::Network);
     }
 }

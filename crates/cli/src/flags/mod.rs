@@ -74,12 +74,12 @@ pub(crate) struct ShowFlags {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Says more: the connection and every copied file; twice, unchanged files too. Default: a
-    /// progress line on a terminal, failed files and a summary.
+    /// Says more: the connection and, of a copy, every copied file; twice, unchanged files too.
+    /// Default: a progress line on a terminal, failed files and a summary.
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// Says nothing but errors. Default: off.
+    /// Says nothing but errors, and what a probe found. Default: off.
     #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
     pub(crate) quiet: bool,
 }

@@ -14,7 +14,7 @@ use crate::net::control::{ControlReader, Outbox};
 use crate::receiver::{Receiver, Target};
 use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
-use crate::session::{Ends, Session, Tally, add};
+use crate::session::{Allowed, Ends, Session, Tally, add};
 use crate::transfer::Transfer;
 use std::io;
 use std::net::Shutdown;
@@ -60,7 +60,9 @@ pub(crate) fn run(
     let (near, far) =
         UnixStream::pair().map_err(|e| Error::local("cannot make a socket pair", &e))?;
     let copy = Copy { drive: &drive, session: &session, threads: transfer.streams_for(None) };
-    copy.run(&items, target, near, far).map(|ends| tally.summary(&ends, None, started.elapsed()))
+    let allowed = Allowed::default();
+    copy.run(&items, target, near, far)
+        .map(|ends| tally.summary(&ends, &allowed, started.elapsed()))
 }
 
 /// A copy of a directory into itself would never end.
