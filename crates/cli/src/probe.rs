@@ -3,7 +3,7 @@
 use crate::cp::{self, Reached};
 use crate::environment::Environment;
 use crate::exit::Exit;
-use crate::flags::ProbeFlags;
+use crate::flags::{ProbeFlags, StreamCount};
 use crate::output::{self, Beginning, Ending, Reporter};
 use bankfull::{Error, ErrorKind, Findings, Location, Probe};
 use std::ffi::{OsStr, OsString};
@@ -40,8 +40,8 @@ fn look(flags: &ProbeFlags, reporter: &Reporter) -> Result<Findings, Error> {
         .ssh(ssh)
         .daemon(daemon);
     let probe = match flags.streams {
-        Some(streams) => probe.streams(streams),
-        None => probe,
+        StreamCount::Fixed(streams) => probe.streams(streams),
+        StreamCount::Auto => probe,
     };
     let result = probe.run(reporter, &cancel);
     result.map_err(|error| match cancel.is_cancelled() {

@@ -207,7 +207,7 @@ pub struct Summary {
     pub wire_bytes: Bytes,
     /// From the start of the command to its end.
     pub elapsed: Duration,
-    /// Data connections used at a time.
+    /// Data connections kept at a time, those that rest included.
     pub streams: u32,
     /// Segments retransmitted on data connections.
     pub retransmits: u64,

@@ -1,7 +1,7 @@
 //! The flags of `bankfull probe`.
 
 use super::cp::{DaemonFlags, SshFlags};
-use super::values::{seconds, streams};
+use super::values::{StreamCount, seconds, stream_count};
 use super::{Example, ShowFlags, after_help};
 use clap::Args;
 use std::ffi::OsString;
@@ -34,9 +34,9 @@ pub(crate) struct ProbeFlags {
     #[arg(long)]
     pub(crate) reverse: bool,
 
-    /// Sets the number of data connections, 1 to 64. Default: as for a copy.
-    #[arg(long, value_name = "N", value_parser = streams)]
-    pub(crate) streams: Option<u32>,
+    /// Sets the number of data connections, 1 to 64; auto is as for a copy.
+    #[arg(long, value_name = "N", value_parser = stream_count, default_value = "auto")]
+    pub(crate) streams: StreamCount,
 
     /// Sends without encryption. Default: encrypted.
     #[arg(long)]

@@ -102,16 +102,13 @@ pub(crate) enum StreamCount {
     Fixed(u32),
 }
 
-/// Reads a number of data connections.
-pub(super) fn streams(text: &str) -> Result<u32, String> {
-    number(text, 1..=64)
-}
-
 /// Reads a number of data connections, or that it is to be found.
 pub(super) fn stream_count(text: &str) -> Result<StreamCount, String> {
     match text {
         "auto" => Ok(StreamCount::Auto),
-        _ => streams(text).map(StreamCount::Fixed).map_err(|wanted| format!("{wanted}, or auto")),
+        _ => number(text, 1..=64)
+            .map(StreamCount::Fixed)
+            .map_err(|wanted| format!("{wanted}, or auto")),
     }
 }
 
@@ -205,9 +202,12 @@ mod tests {
 
     #[test]
     fn what_is_no_number_within_the_limits_is_told_what_is_wanted() {
-        assert_eq!((streams("64"), port("65535"), connections("2")), (Ok(64), Ok(65_535), Ok(2)));
+        assert_eq!((port("65535"), connections("2")), (Ok(65_535), Ok(2)));
+        let streams = ["64", "1", "auto"].map(|text| stream_count(text).unwrap());
+        assert_eq!(streams, [StreamCount::Fixed(64), StreamCount::Fixed(1), StreamCount::Auto]);
         for bad in ["0", "65", "four", "-1", "", "1e9", "99999999999"] {
-            assert_eq!(streams(bad).unwrap_err(), "write a number from 1 to 64", "{bad}");
+            let wanted = "write a number from 1 to 64, or auto";
+            assert_eq!(stream_count(bad).unwrap_err(), wanted, "{bad}");
         }
         assert_eq!(port("abc").unwrap_err(), "write a number from 1 to 65535");
         assert_eq!(connections("1").unwrap_err(), "write a number from 2 to 65535");

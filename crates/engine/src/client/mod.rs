@@ -220,13 +220,8 @@ fn run_greeted(
         true => Steer::With(transfer.overrides.allow_datagrams().then(probing).flatten()),
         false => Steer::Not,
     };
-    let mut session = Session::new(transfer.overrides.clone(), count);
-    session.remembered = request.recall();
-    session.streams_most = match route {
-        Route::SshOnly => None,
-        _ => transfer.streams_most().map(|most| most.min(welcome.streams_max)),
-    };
-    session.spread = transfer.is_tuned().then(|| Spread::new(count));
+    let most = transfer.streams_most().filter(|_| route != Route::SshOnly);
+    let session = request.session(count, most.map(|most| most.min(welcome.streams_max)));
     session.on_stop(wake);
     let drive = Drive {
         session: Arc::new(session),
@@ -304,6 +299,15 @@ fn probing(
 }
 
 impl Request<'_> {
+    /// What the threads of this side will share: of so many connections, and up to `most`.
+    fn session(&self, count: u32, most: Option<u32>) -> Session {
+        let mut session = Session::new(self.transfer.overrides.clone(), count);
+        session.remembered = self.recall();
+        session.streams_most = most;
+        session.spread = self.transfer.is_tuned().then(|| Spread::new(count));
+        session
+    }
+
     /// What an earlier copy saw of the path; nothing where the user has set what goes.
     fn recall(&self) -> Option<Remembered> {
         let uses = self.transfer.is_tuned();

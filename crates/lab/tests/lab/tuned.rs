@@ -151,16 +151,21 @@ fn numbers(network: &Network, program: &Path, bytes: usize) -> Vec<(Vec<u64>, u6
     ways.into_iter().map(of).collect()
 }
 
+/// The same over such a path with CUBIC; `None` where it cannot be tried.
+fn numbers_over(path: &PathConfig, bytes: usize) -> Option<Vec<(Vec<u64>, u64)>> {
+    let program = program()?;
+    let plan = Plan { congestion: Some("cubic".to_owned()), ..Plan::path(path) };
+    let (numbers, _) = believed(&plan, |network| numbers(network, &program, bytes))?;
+    say(&format!("connections asked for, and in all: {numbers:?}"));
+    Some(numbers)
+}
+
 #[test]
 fn connections_are_added_on_a_path_that_loses_at_random_whoever_makes_them() {
-    let Some(program) = program() else { return };
     let rate = Rate::from_bits_per_sec(1e8);
     let mut path = PathConfig::new(rate, Duration::from_millis(30), Bytes(400_000));
     path.forward.loss = Loss::Random { probability: 0.01 };
-    let plan = Plan { congestion: Some("cubic".to_owned()), ..Plan::path(&path) };
-    let measured = believed(&plan, |network| numbers(network, &program, 50_000_000));
-    let Some((numbers, _)) = measured else { return };
-    say(&format!("connections asked for, and in all: {numbers:?}"));
+    let Some(numbers) = numbers_over(&path, 50_000_000) else { return };
     for (asked, had) in numbers {
         // It begins with 8.
         assert!(asked.iter().any(|&count| count > 8) && had > 8, "{asked:?} {had}");
@@ -169,13 +174,9 @@ fn connections_are_added_on_a_path_that_loses_at_random_whoever_makes_them() {
 
 #[test]
 fn connections_rest_where_their_first_windows_are_more_than_the_path_whoever_made_them() {
-    let Some(program) = program() else { return };
     let rate = Rate::from_bits_per_sec(1e7);
     let path = PathConfig::new(rate, Duration::from_millis(30), Bytes(20_000));
-    let plan = Plan { congestion: Some("cubic".to_owned()), ..Plan::path(&path) };
-    let measured = believed(&plan, |network| numbers(network, &program, 12_000_000));
-    let Some((numbers, _)) = measured else { return };
-    say(&format!("connections asked for, and in all: {numbers:?}"));
+    let Some(numbers) = numbers_over(&path, 12_000_000) else { return };
     for (asked, had) in numbers {
         assert_eq!((asked.first(), had), (Some(&2), 8), "{asked:?}");
     }
