@@ -53,8 +53,12 @@ pub(crate) enum Streams {
         ready: Vec<(u32, DataStream)>,
     },
     /// The far side connects; the listener passes on what belongs to this session.
-    Accept(mpsc::Receiver<(u32, DataStream)>),
+    Accept(mpsc::Receiver<Arrival>),
 }
+
+/// What a listener passes on: a connection and its number, or `None` to have it looked whether more
+/// are needed.
+pub(crate) type Arrival = Option<(u32, DataStream)>;
 
 /// Makes data connections.
 pub(crate) trait Connect {
@@ -436,7 +440,7 @@ impl Drive<'_> {
                 scope.spawn(move || {
                     while !self.session.is_stopped() && !is_over() {
                         match accepted.recv_timeout(TICK) {
-                            Ok((number, stream)) => {
+                            Ok(Some((number, stream))) => {
                                 crew.enter();
                                 add(&self.tally.counts.streams, 1);
                                 scope.spawn(move || {
@@ -445,7 +449,7 @@ impl Drive<'_> {
                                     crew.leave();
                                 });
                             }
-                            Err(RecvTimeoutError::Timeout) => {}
+                            Ok(None) | Err(RecvTimeoutError::Timeout) => {}
                             Err(RecvTimeoutError::Disconnected) => return,
                         }
                     }

@@ -4,7 +4,7 @@
 use crate::anchor::{Anchor, ReceiveOptions};
 use crate::cancel::Cancel;
 use crate::client::software;
-use crate::driver::{Channel, Close, Drive, Latch, Part, Streams};
+use crate::driver::{Arrival, Channel, Close, Drive, Latch, Part, Streams};
 use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Summary};
 use crate::net::control::{ControlReader, Outbox, lock, write_now};
@@ -46,7 +46,7 @@ struct Slot {
     nonces: HashSet<[u8; 32]>,
     /// Numbers of its connections so far: each has one of its own.
     numbers: HashSet<u32>,
-    accepted: mpsc::Sender<(u32, DataStream)>,
+    accepted: mpsc::Sender<Arrival>,
     session: Arc<Session>,
 }
 
@@ -307,6 +307,8 @@ impl Host {
         let session = Arc::new(session);
         session.on_stop(std::mem::replace(&mut caller.wake, Box::new(|| {})));
         let (accepted, streams) = mpsc::channel();
+        let maker = accepted.clone();
+        session.on_enough(move || drop(maker.send(None)));
         let outbox = Outbox::default();
         let slot = Slot {
             version: welcome.version,
@@ -396,7 +398,7 @@ impl Host {
         };
         let mut stream = finish_attach(unattached, &attach, &key, self.policy.timeout)?;
         stream.keep(seat);
-        accepted.send((attach.stream, stream)).map_err(|_| late())
+        accepted.send(Some((attach.stream, stream))).map_err(|_| late())
     }
 }
 
@@ -416,7 +418,7 @@ fn finish_attach(
 fn accept_tunnelled(
     near: std::os::unix::net::UnixStream,
     key: &[u8; 32],
-    accepted: &mpsc::Sender<(u32, DataStream)>,
+    accepted: &mpsc::Sender<Arrival>,
 ) {
     let attached = || -> io::Result<()> {
         let mut socket = Socket::Unix(near);
@@ -428,7 +430,9 @@ fn accept_tunnelled(
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let stream = DataStream::accept(unattached, &attach, key)?;
-        accepted.send((attach.stream, stream)).map_err(|_| io::ErrorKind::ConnectionAborted.into())
+        accepted
+            .send(Some((attach.stream, stream)))
+            .map_err(|_| io::ErrorKind::ConnectionAborted.into())
     };
     // The client notices by itself when its tunnel does not answer.
     let _ = attached();

@@ -40,6 +40,8 @@ pub(crate) struct Session {
     /// How many are to carry data, and what tells whoever makes them.
     wanted: Mutex<u32>,
     wanted_changed: Condvar,
+    /// Tells whoever takes connections that the far side makes.
+    takers: Mutex<Vec<Closer>>,
     /// What holds the data connections on the sending side.
     throttle: Option<Arc<Throttle>>,
     /// The longest burst of a data connection on the sending side.
@@ -120,7 +122,7 @@ impl Session {
         if let Some(throttle) = &self.throttle {
             throttle.end();
         }
-        self.wanted_changed.notify_all();
+        self.wake_makers();
     }
 
     /// So many data connections are to carry data from now on; those that came last rest, and what
@@ -148,9 +150,17 @@ impl Session {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Wakes whoever waits for more to be wanted.
+    /// Wakes whoever waits for more to be wanted, or to arrive.
     pub(crate) fn wake_makers(&self) {
         self.wanted_changed.notify_all();
+        for wake in &*lock(&self.takers) {
+            wake();
+        }
+    }
+
+    /// Has `wake` called by [`wake_makers`](Self::wake_makers).
+    pub(crate) fn on_enough(&self, wake: impl Fn() + Send + 'static) {
+        lock(&self.takers).push(Box::new(wake));
     }
 
     /// From this number on data connections are to rest; `None`: none is.

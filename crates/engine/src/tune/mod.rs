@@ -27,7 +27,7 @@ use crate::session::Session;
 use bankfull_control::Bytes;
 use bankfull_proto::wire::control::{Course, Sight};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// The widest window of TCP, 65 535 bytes, scaled by 14 (RFC 7323 §2.3): none is held.
@@ -120,10 +120,13 @@ impl Steered {
     }
 }
 
-/// Processors that this process may use.
+/// Processors that this process may use. Found once: it takes a dozen system calls.
 fn processors() -> u32 {
-    let count = std::thread::available_parallelism();
-    count.map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX))
+    static COUNT: OnceLock<u32> = OnceLock::new();
+    *COUNT.get_or_init(|| {
+        let count = std::thread::available_parallelism();
+        count.map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX))
+    })
 }
 
 /// Holds the windows of a session that receives at what the user has set: again at every look, for

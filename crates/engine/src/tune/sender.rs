@@ -276,8 +276,11 @@ impl<'a> Pacer<'a> {
         self.paces = true;
         let mut largest = Rate::default();
         let (shares, room) = (&self.shares, &mut self.room);
+        // Where turns hold all of them together, what one has let through is not to wait again.
+        let has_turns = rate.is_some() && rate == self.session.overrides.rate_max;
         self.session.each_stream(|number, socket| {
-            let share = rate.map(|rate| shares.rate(number, rate));
+            let own = |rate| if has_turns { rate } else { shares.rate(number, rate) };
+            let share = rate.map(own);
             largest = largest.max(share.unwrap_or_default());
             if let (Some(share), Some(rtt)) = (share, rtt_min) {
                 let fills = Bytes((share.bytes_per_sec() as f64 * rtt.as_secs_f64()) as u64);
@@ -344,5 +347,30 @@ mod tests {
         assert!(paced_after(10, None) > 1_000_000, "left as it is");
         assert!(paced_after(20, Some(1_000_000)) <= 1_000_000);
         assert!(paced_after(30, None) > 1_000_000, "nothing is asked for any more");
+    }
+
+    #[test]
+    fn what_turns_let_through_does_not_wait_again_for_a_share_of_the_rate() {
+        let most = Rate::from_bytes_per_sec(1_000_000);
+        let set = Overrides { rate_max: Some(most), ..Overrides::default() };
+        let session = Session::new(set, 4);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect = |_| TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let near: Vec<Socket> = (0..4).map(connect).map(Socket::Tcp).collect();
+        for (number, socket) in (0..).zip(&near) {
+            session.enter_stream(number, socket).unwrap();
+        }
+        let tally = Tally::new(&Deaf, Instant::now());
+        let mut pacer = Pacer::new(&session, Outbox::default(), Teller::new(&tally, false), None);
+        let mut paced = |pace: Option<u64>| {
+            session.steered.on_pace(pace);
+            pacer.is_asked();
+            let view = pacer.look();
+            pacer.share(&view, Duration::from_millis(10));
+            let rate = |socket: &Socket| socket.info()?.pacing_rate_bytes_per_sec;
+            near.iter().map(rate).collect::<Vec<_>>()
+        };
+        assert_eq!(paced(None), [Some(1_000_000); 4]);
+        assert_eq!(paced(Some(400_000)), [Some(100_000); 4], "the path is slower");
     }
 }
