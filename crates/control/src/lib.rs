@@ -10,6 +10,7 @@
 //! argument; the lint table in this crate's `clippy.toml` refuses the rest.
 
 mod holder;
+mod losses;
 mod meter;
 pub mod pacing;
 mod shares;
@@ -18,6 +19,7 @@ pub mod streams;
 mod units;
 
 pub use holder::{Holder, Looks, holder};
+pub use losses::Losses;
 pub use meter::{Limit, Stage, StageMeter, StageTimes, limited_by};
 pub use shares::Shares;
 pub use streams::streams_for;

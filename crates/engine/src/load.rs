@@ -65,7 +65,7 @@ impl<'a> Load<'a> {
                     return Err(WireError::Unexpected("the receiver is done too early").into());
                 }
                 Message::Pace(pace) => {
-                    self.session.steered.on_pace(pace.bytes_per_sec);
+                    self.session.steered.on_pace(pace);
                     pace.streams.into_iter().for_each(|count| self.session.want_streams(count));
                 }
                 Message::Trains(packets) => self.session.steered.on_trains(packets),

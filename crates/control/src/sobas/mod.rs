@@ -11,6 +11,7 @@ pub mod capacity;
 mod decision;
 mod history;
 mod hold;
+mod lossy;
 mod measure;
 pub mod overflow;
 mod reason;
@@ -22,6 +23,7 @@ pub use measure::{Observation, Window};
 pub use reason::{Reason, State};
 
 use crate::holder::Holder;
+use crate::losses::Losses;
 use crate::units::{Bytes, Rate};
 use history::{DROP_SHARE, FLAT_WINDOWS, History};
 use measure::Measure;
@@ -109,8 +111,12 @@ pub struct Sobas {
     measure: Measure,
     /// How many data connections there are.
     streams: u32,
+    /// What the path loses at random, where they take no loss for congestion.
+    usual: Option<Losses>,
     /// When the first data came.
     began_at: Option<Duration>,
+    /// What the trains told, and the same until more has come.
+    told: Option<Rate>,
     capacity: Option<Rate>,
     /// What the path is taken to carry.
     target: Option<Rate>,
@@ -149,7 +155,9 @@ impl Sobas {
             state: State::Probing,
             measure: Measure::default(),
             streams: 1,
+            usual: None,
             began_at: None,
+            told: None,
             capacity: None,
             target: None,
             history: History::default(),
@@ -185,7 +193,7 @@ impl Sobas {
 
     /// The estimate of the capacity has come: the rate of data, without headers.
     pub fn on_capacity(&mut self, now: Duration, rate: Rate) -> Option<Decision> {
-        self.capacity = Some(rate);
+        (self.told, self.capacity) = (Some(rate), Some(rate));
         self.start_with_estimate(now)
     }
 
@@ -226,6 +234,7 @@ impl Sobas {
         }
         // When nothing at all comes, the path is cut or the source is silent: there is no rate.
         let window = window.filter(|window| window.rate.bits_per_sec() > 0)?;
+        let window = self.without_usual(window);
         self.history.push(window);
         if self.settling > 0 {
             self.settling -= 1;
@@ -487,7 +496,7 @@ impl Sobas {
         self.target = self.target.map(capped);
         // Where the sender is to stay below what the path carries, no queue can grow.
         let is_aside = matches!(state, State::Avoidance | State::Disabled);
-        let is_open = is_aside || self.is_at_max();
+        let is_open = is_aside || self.is_at_max() || self.usual.is_some();
         let target = self.target.filter(|_| state != State::Disabled);
         let window = target.filter(|_| !is_open).map(|rate| self.window_for(rate));
         let window = window.unwrap_or(self.config.window_max).min(self.config.window_max);

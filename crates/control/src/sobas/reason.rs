@@ -80,6 +80,8 @@ pub enum Reason {
     ShortPath,
     /// Loss goes on without a queue of ours.
     CongestedLoss,
+    /// The congestion control takes no loss for congestion.
+    LossProof,
     /// The rate goes up and down: there is none to hold.
     Unsteady,
     /// A queue stands whatever we do.
@@ -117,6 +119,7 @@ impl fmt::Display for Reason {
             Self::NothingToGain(rate) => write!(f, "more than {rate} did not come"),
             Self::TimeToLook => f.write_str("time to look for more"),
             Self::ShortPath => f.write_str("the path is too short to need it"),
+            Self::LossProof => f.write_str("the pace holds the path: losses do not slow BBR down"),
             Self::CongestedLoss => f.write_str("losses go on without a queue of ours"),
             Self::CongestedQueue(queue) => {
                 write!(f, "a queue of {:.1} ms stands whatever we do", ms(*queue))

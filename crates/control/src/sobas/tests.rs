@@ -200,6 +200,31 @@ fn losses_without_a_queue_end_in_standing_aside_and_calm_ends_that() {
 }
 
 #[test]
+fn under_a_control_that_takes_no_loss_for_congestion_the_pace_holds_a_path_that_loses() {
+    let mut script = Script::aside();
+    assert!(script.sobas.loses_without_queue());
+    let usual = Some(Losses { resent: 10, segments: 10_000 });
+    let held = script.sobas.on_loss_proof(script.seen.now, usual).unwrap();
+    assert_eq!((held.state, held.reason), (State::Avoidance, Reason::LossProof));
+    assert_eq!(held.pacing.map(|rate| rate.bits_per_sec() / 100_000), Some(9457));
+    assert_eq!(script.sobas.on_loss_proof(script.seen.now, usual), None);
+    for _ in 0..30 {
+        script.seen.retransmits += 3;
+        script.run(10, 940.0);
+    }
+    assert_eq!(script.state(), State::Limited);
+    assert_eq!(script.last.unwrap().window, Bytes::mib(64), "room for repairs");
+    // A queue of ours makes them losses of ours.
+    script.seen.rtt = Some(28 * MS);
+    script.seen.retransmits += 300;
+    script.run(30, 940.0);
+    let paced = |script: &Script| script.last.unwrap().pacing.unwrap();
+    assert!(paced(&script) < mbit(940.0), "{:?}", script.last);
+    let left = script.sobas.on_loss_proof(script.seen.now, None).unwrap();
+    assert_eq!((left.state, left.reason), (State::Disabled, Reason::CongestedLoss));
+}
+
+#[test]
 fn what_the_trains_told_is_given_up_where_more_comes_while_nothing_is_held() {
     let mut script = Script::aside();
     script.run(40, 1000.0);

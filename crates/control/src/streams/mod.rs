@@ -2,9 +2,10 @@
 //! its throughput tell about the best number (Yildirim, Yin, Kosar 2009).
 //!
 //! What lives here: the three models of throughput over the number of streams ([`model`]), which
-//! numbers to sample ([`ExpSelection`], [`Halving`]), what follows from the samples ([`best`]), and
-//! what takes them while a transfer runs ([`Tuner`]), by the rule between SOBAS and the number of
-//! streams ([`Situation`]). What never lives here: sockets, clocks.
+//! numbers to sample ([`ExpSelection`], [`Halving`]), what follows from the samples ([`best`]),
+//! whether BBR does better ([`Verdict`]), and what takes samples while a transfer runs ([`Tuner`]),
+//! by the rule between SOBAS and the number of streams ([`Situation`]). What never lives here:
+//! sockets, clocks.
 //! `docs/algorithms/streams.md` tells what is not as in the paper and why.
 
 mod best;
@@ -15,12 +16,14 @@ mod rule;
 mod sampler;
 mod select;
 mod start;
+mod trial;
 mod tuner;
 
 pub use best::{Best, Why, best};
 pub use rule::{Course, Ground, Situation};
 pub use select::{ExpSelection, Halving};
 pub use start::streams_for;
+pub use trial::Verdict;
 pub use tuner::{Decision, Reason, Seen, Tuner};
 
 use crate::units::Rate;

@@ -37,6 +37,12 @@ pub struct Situation {
     pub is_short: bool,
     /// Even the first windows of so many do not fit the path.
     pub is_crowded: bool,
+    /// Nearly all comes that the line carries.
+    pub is_full: bool,
+    /// Losses go on without a queue.
+    pub is_lossy: bool,
+    /// The sender's connections may use BBR, and it was not tried yet.
+    pub offers_bbr: bool,
     /// Who holds the transfer up.
     pub holder: Holder,
     /// The share of the time, 0 to 1, for which a connection keeps a processor busy, on the side
@@ -55,6 +61,8 @@ pub enum Course {
     Take(u32),
     /// More may bring more, up to so many.
     More(u32),
+    /// So many under BBR may bring more.
+    Bbr,
     /// Another number would change nothing.
     Stay,
 }
@@ -68,6 +76,8 @@ pub enum Ground {
     Crowded,
     /// Others congest the path, or it loses at random.
     Congested,
+    /// The same, without a queue, and BBR may tell which.
+    Lossy,
     /// Each connection has a processor of its own busy, and there are others.
     OneProcessor,
     /// A host, not the path, is what limits.
@@ -84,8 +94,10 @@ impl Situation {
     /// A path that is full and loses nothing carries no more for more connections, nor for fewer,
     /// and to try them costs: each that stays has to widen its window first. One that others
     /// congest, or that loses at random, gives each connection its part, so that more of them have
-    /// more. Where a host is the limit, more connections help only if each is bound to a processor
-    /// and others are free; a disk reads one file faster than eight at a time.
+    /// more; where it loses without a queue, BBR first, if the sender has it: it does not take such
+    /// losses for congestion, and needs no more connections. Where a host is the limit, more help
+    /// only if each is bound to a processor and others are free; a disk reads one file faster than
+    /// eight at a time.
     #[must_use]
     pub fn course(&self) -> (Course, Ground) {
         let ground = self.ground();
@@ -98,6 +110,7 @@ impl Situation {
             },
             Ground::OneProcessor => self.more(self.processors),
             Ground::Congested => self.more(self.most),
+            Ground::Lossy => Course::Bbr,
             Ground::PathFull | Ground::Short | Ground::Unknown => Course::Stay,
         };
         (course, ground)
@@ -116,6 +129,8 @@ impl Situation {
         }
         match self.state {
             State::Limited | State::Growing | State::Reprobing => Ground::PathFull,
+            State::Avoidance | State::Disabled if self.is_full => Ground::PathFull,
+            State::Avoidance | State::Disabled if self.is_lossy && self.offers_bbr => Ground::Lossy,
             State::Avoidance | State::Disabled => Ground::Congested,
             State::Probing | State::StartBounded | State::StartOpen => Ground::Unknown,
         }
@@ -146,6 +161,7 @@ impl fmt::Display for Ground {
             Self::PathFull => "the path is full",
             Self::Crowded => "even their first windows do not fit the path",
             Self::Congested => "the path is congested by others, or loses at random",
+            Self::Lossy => "losses go on without a queue",
             Self::OneProcessor => "each keeps a processor busy, and there are others",
             Self::Host(Holder::Source) => "the source does not come to send",
             Self::Host(_) => "the receiver does not come to read",
@@ -167,6 +183,9 @@ mod tests {
         state: State::Limited,
         is_short: false,
         is_crowded: false,
+        is_full: false,
+        is_lossy: false,
+        offers_bbr: false,
         holder: Holder::Path,
         busy: 0.2,
         processors: 8,
@@ -181,6 +200,13 @@ mod tests {
         for state in [State::Avoidance, State::Disabled] {
             assert_eq!(of(state), (Course::More(64), Ground::Congested));
         }
+        let lossy = |state| Situation { state, is_lossy: true, ..SIXTEEN };
+        let offers = |state| Situation { offers_bbr: true, ..lossy(state) }.course();
+        assert_eq!(lossy(State::Disabled).course(), (Course::More(64), Ground::Congested));
+        assert_eq!(offers(State::Disabled), (Course::Bbr, Ground::Lossy));
+        let full = Situation { is_full: true, offers_bbr: true, ..lossy(State::Disabled) };
+        assert_eq!(full.course(), (Course::Stay, Ground::PathFull));
+        assert_eq!(offers(State::Limited), (Course::Stay, Ground::PathFull));
         for state in [State::Probing, State::StartBounded, State::StartOpen] {
             assert_eq!(of(state), (Course::Stay, Ground::Unknown));
         }

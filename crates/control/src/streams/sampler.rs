@@ -1,7 +1,8 @@
 //! Takes one sample: what so many connections carry, over a stretch of the real transfer.
 
 use super::Sample;
-use super::tuner::longest;
+use super::tuner::{Seen, longest, rate_between};
+use crate::losses::Losses;
 use crate::units::Bytes;
 use std::time::Duration;
 
@@ -25,8 +26,14 @@ pub(super) struct Sampler {
     asked_at: Duration,
     /// From when on there were so many.
     there_at: Option<Duration>,
-    /// When counting began, and what had come by then.
-    from: Option<(Duration, Bytes)>,
+    /// What was seen when counting began.
+    from: Option<Seen>,
+}
+
+/// What came and was lost since.
+pub(super) fn losses(before: &Seen, seen: &Seen) -> Losses {
+    let came = Bytes(seen.received.0.saturating_sub(before.received.0));
+    Losses::of(seen.retransmits.saturating_sub(before.retransmits), came)
 }
 
 impl Sampler {
@@ -36,8 +43,8 @@ impl Sampler {
     }
 
     /// Of those that there have been for a while.
-    pub(super) fn of_present(streams: u32, now: Duration, received: Bytes) -> Self {
-        Self { streams, asked_at: now, there_at: Some(now), from: Some((now, received)) }
+    pub(super) fn of_present(streams: u32, seen: &Seen) -> Self {
+        Self { streams, asked_at: seen.now, there_at: Some(seen.now), from: Some(*seen) }
     }
 
     /// Something else than these connections told what came: it is counted anew.
@@ -45,29 +52,24 @@ impl Sampler {
         self.from = None;
     }
 
-    /// Takes what has come so far, of so many connections; the sample, when it is whole.
-    pub(super) fn look(
-        &mut self,
-        now: Duration,
-        rtt: Duration,
-        carrying: u32,
-        received: Bytes,
-    ) -> Option<Sample> {
-        let is_there = carrying == self.streams || now >= self.asked_at + PATIENCE;
+    /// Takes what was seen; the sample, and what was lost meanwhile, when it is whole.
+    pub(super) fn look(&mut self, seen: &Seen) -> Option<(Sample, Losses)> {
+        let Seen { now, rtt, .. } = *seen;
+        let is_there = seen.carrying == self.streams || now >= self.asked_at + PATIENCE;
         if self.there_at.is_none() && is_there {
             self.there_at = Some(now);
         }
         let there_at = self.there_at?;
-        let Some((since, before)) = self.from else {
+        let Some(from) = self.from else {
             if now >= there_at + longest(SETTLE, rtt) {
-                self.from = Some((now, received));
+                self.from = Some(*seen);
             }
             return None;
         };
-        if now < since + longest(COUNT, rtt) {
+        if now < from.now + longest(COUNT, rtt) {
             return None;
         }
-        let rate = Bytes(received.0.saturating_sub(before.0)).per(now - since);
-        Some(Sample { streams: self.streams, rate })
+        let sample = Sample { streams: self.streams, rate: rate_between(&from, seen) };
+        Some((sample, losses(&from, seen)))
     }
 }

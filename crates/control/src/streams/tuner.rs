@@ -5,9 +5,11 @@
 
 use super::best::{Best, Why, best, fewest};
 use super::rule::{Course, Ground, Situation};
-use super::sampler::Sampler;
+use super::sampler::{Sampler, losses};
 use super::select::{ExpSelection, Halving};
+use super::trial::{Trial, Verdict};
 use crate::holder::{Looks, holder};
+use crate::losses::Losses;
 use crate::sobas::State;
 use crate::units::{Bytes, Rate};
 use std::fmt;
@@ -15,6 +17,10 @@ use std::time::Duration;
 
 /// What comes has changed when it is so much more or less than was found. [design: ±15 %]
 const CHANGED: f64 = 0.15;
+
+/// A line is full when this share of what it carries comes: more would bring next to nothing more.
+/// (ours: the design's 95 % of the best, and what trains and samples err by)
+const FULL_SHARE: f64 = 0.9;
 
 /// For so long, so that it is worth looking anew. [design: 10 s]
 const LASTING: Duration = Duration::from_secs(10);
@@ -51,6 +57,14 @@ pub struct Seen {
     pub is_short: bool,
     /// It holds nothing because even the first windows of so many do not fit the path.
     pub is_crowded: bool,
+    /// Losses go on without a queue.
+    pub is_lossy: bool,
+    /// The sender's connections may use BBR.
+    pub offers_bbr: bool,
+    /// Segments that were sent again.
+    pub retransmits: u64,
+    /// What the line carries, if that is known.
+    pub capacity: Option<Rate>,
     /// The fewest whose windows cover the path.
     pub least: u32,
     /// Looks at the sender's sockets, and at the receiver's.
@@ -69,6 +83,8 @@ pub struct Decision {
     pub at: Duration,
     /// So many.
     pub streams: u32,
+    /// Under BBR, and not under what they began with.
+    pub bbr: bool,
     /// Why.
     pub reason: Reason,
 }
@@ -86,6 +102,12 @@ pub enum Reason {
     TryMore(Ground),
     /// Of those that were tried.
     Found(Why),
+    /// To see whether they carry more under BBR.
+    TryBbr(Ground),
+    /// What came of it.
+    Bbr(Verdict),
+    /// More is lost since BBR was kept.
+    LossGrew,
     /// The search took too long, or another limit came in between: as before.
     GivenUp,
 }
@@ -95,6 +117,7 @@ pub enum Reason {
 enum Selection {
     Fewer(Halving),
     More(ExpSelection, u32),
+    Bbr(Trial),
 }
 
 /// A search for a better number.
@@ -125,6 +148,11 @@ struct Found {
 pub struct Tuner {
     most: u32,
     streams: u32,
+    /// What the path loses, where the connections are under BBR; it was tried.
+    bbr: Option<Losses>,
+    tried_bbr: bool,
+    /// It was kept; in so many stretches more was lost since.
+    kept: Option<u32>,
     /// What was seen when the stretch began.
     stretch: Option<Seen>,
     /// What limited in the last stretches, since when, and in how many.
@@ -137,8 +165,17 @@ impl Tuner {
     /// For a transfer that begins with so many connections, and may have `most`.
     #[must_use]
     pub fn new(streams: u32, most: u32) -> Self {
-        let (most, ground) = (most.max(streams), (Ground::Unknown, Duration::ZERO, 0));
-        Self { most, streams, stretch: None, ground, search: None, found: None }
+        Self {
+            most: most.max(streams),
+            streams,
+            bbr: None,
+            tried_bbr: false,
+            kept: None,
+            stretch: None,
+            ground: (Ground::Unknown, Duration::ZERO, 0),
+            search: None,
+            found: None,
+        }
     }
 
     /// How many there are to be.
@@ -147,17 +184,27 @@ impl Tuner {
         self.streams
     }
 
+    /// What the path loses at random, where they are to be under BBR for that.
+    #[must_use]
+    pub fn bbr(&self) -> Option<Losses> {
+        self.bbr
+    }
+
     /// Takes what was seen at a look; how many there are to be from now on, if that changes.
     pub fn observe(&mut self, seen: &Seen) -> Option<Decision> {
         let least = seen.least.min(self.most);
         if self.streams < least {
-            self.search = None;
+            (self.search, self.bbr) = (None, self.bbr.filter(|_| self.kept.is_some()));
             return self.decide(least, seen.now, Reason::Windows);
         }
         if seen.received == Bytes(0) {
             return None;
         }
         let course = self.judge(seen);
+        if self.kept.is_some_and(|grown| grown >= AGREED) {
+            (self.kept, self.bbr, self.search) = (None, None, None);
+            return self.decide(self.streams, seen.now, Reason::LossGrew);
+        }
         match self.search.take() {
             Some(search) => self.go_on(search, seen),
             None => course.and_then(|course| self.begin(course, seen)),
@@ -172,6 +219,9 @@ impl Tuner {
             return None;
         }
         self.stretch = Some(*seen);
+        if let (Some(usual), Some(grown)) = (self.bbr, &mut self.kept) {
+            *grown = if losses(&before, seen).exceed(usual) { *grown + 1 } else { 0 };
+        }
         let situation = self.situation(&before, seen);
         let (course, ground) = situation.course();
         if ground == self.ground.0 {
@@ -186,8 +236,7 @@ impl Tuner {
             }
             return None;
         }
-        let rate = Bytes(seen.received.0.saturating_sub(before.received.0)).per(took);
-        self.is_due(seen.now, rate).then_some(course)
+        self.is_due(seen.now, rate_between(&before, seen)).then_some(course)
     }
 
     /// What is known about a stretch.
@@ -206,10 +255,20 @@ impl Tuner {
             state: seen.state,
             is_short: seen.is_short,
             is_crowded: seen.is_crowded,
+            is_full: self.is_full(before, seen),
+            is_lossy: seen.is_lossy,
+            offers_bbr: seen.offers_bbr && !self.tried_bbr,
             holder: holder(sends, reads),
             busy: busy(0).max(busy(1)),
             processors: seen.processors,
         }
+    }
+
+    /// Whether the line is full, and stays so with what is lost.
+    fn is_full(&self, before: &Seen, seen: &Seen) -> bool {
+        let rate = rate_between(before, seen);
+        let sustained = losses(before, seen).sustained(self.streams, seen.rtt);
+        fills(if self.bbr.is_some() { rate } else { rate.min(sustained) }, seen.capacity)
     }
 
     /// Whether it is time to look for a better number, where such a rate comes.
@@ -234,8 +293,9 @@ impl Tuner {
             }
             Course::Fewer(least) => Selection::Fewer(Halving::new(self.streams, least)),
             Course::More(most) => Selection::More(ExpSelection::new(self.streams, most), most),
+            Course::Bbr => Selection::Bbr(Trial::default()),
         };
-        let sampler = Sampler::of_present(self.streams, seen.now, seen.received);
+        let sampler = Sampler::of_present(self.streams, seen);
         let (before, began) = (self.streams, seen.now);
         self.search = Some(Search { selection, ground, began, before, sampler });
         None
@@ -244,31 +304,55 @@ impl Tuner {
     /// Takes the next look of a search.
     fn go_on(&mut self, mut search: Search, seen: &Seen) -> Option<Decision> {
         if seen.now >= search.began + longest(SEARCH_MAX, seen.rtt) {
-            return self.end(&search, seen.now);
+            return self.end(&search, seen);
         }
-        let sample = search.sampler.look(seen.now, seen.rtt, seen.carrying, seen.received);
-        let Some(sample) = sample else {
+        let Some((sample, losses)) = search.sampler.look(seen) else {
             self.search = Some(search);
             return None;
         };
-        search.selection.take(sample);
-        let Some(next) = search.selection.next() else { return self.end(&search, seen.now) };
+        search.selection.take(sample, losses);
+        let Some(next) = search.selection.next(self.streams) else {
+            return self.end(&search, seen);
+        };
         search.sampler = Sampler::new(next, seen.now);
         let reason = match search.selection {
             Selection::Fewer(_) => Reason::TryFewer(search.ground),
             Selection::More(..) => Reason::TryMore(search.ground),
+            Selection::Bbr(_) => Reason::TryBbr(search.ground),
         };
+        if let Selection::Bbr(_) = search.selection {
+            self.bbr = Some(losses);
+        }
         self.search = Some(search);
         self.decide(next, seen.now, reason)
     }
 
     /// Ends a search with what its samples tell.
-    fn end(&mut self, search: &Search, now: Duration) -> Option<Decision> {
+    fn end(&mut self, search: &Search, seen: &Seen) -> Option<Decision> {
+        let now = seen.now;
         self.found = Some(self.found_at(search.ground, now));
+        if let Selection::Bbr(trial) = &search.selection {
+            return self.end_trial(trial, seen);
+        }
         match search.selection.best() {
             Some(best) => self.decide(best.streams, now, Reason::Found(best.why)),
             None => self.decide(search.before, now, Reason::GivenUp),
         }
+    }
+
+    /// Keeps BBR, or goes back to what there was; then the number of connections is next, or BBR
+    /// again, where the line was full before and may not stay so.
+    fn end_trial(&mut self, trial: &Trial, seen: &Seen) -> Option<Decision> {
+        let (verdict, losses) = trial.verdict(seen.capacity);
+        self.kept = matches!(verdict, Verdict::Keeps(..)).then_some(0);
+        let is_later =
+            matches!(verdict, Verdict::NoGain(before, _) if fills(before, seen.capacity));
+        self.tried_bbr = !is_later;
+        if self.kept.is_none() && !is_later {
+            self.found = None;
+        }
+        let was_on = std::mem::replace(&mut self.bbr, self.kept.map(|_| losses)).is_some();
+        if was_on { self.decide(self.streams, seen.now, Reason::Bbr(verdict)) } else { None }
     }
 
     /// What is found now, where this is what limits.
@@ -281,9 +365,17 @@ impl Tuner {
     }
 
     fn decide(&mut self, streams: u32, at: Duration, reason: Reason) -> Option<Decision> {
-        let is_same = self.streams == streams;
+        let is_same = self.streams == streams && !reason.is_of_bbr();
         self.streams = streams;
-        (!is_same).then_some(Decision { at, streams, reason })
+        (!is_same).then_some(Decision { at, streams, bbr: self.bbr.is_some(), reason })
+    }
+}
+
+impl Reason {
+    /// Whether it is told of the congestion control, and not of the number.
+    #[must_use]
+    pub fn is_of_bbr(&self) -> bool {
+        matches!(self, Self::TryBbr(_) | Self::Bbr(_) | Self::LossGrew)
     }
 }
 
@@ -301,23 +393,38 @@ impl Found {
     }
 }
 
+/// What came between two looks.
+pub(super) fn rate_between(before: &Seen, seen: &Seen) -> Rate {
+    let came = Bytes(seen.received.0.saturating_sub(before.received.0));
+    came.per(seen.now.saturating_sub(before.now))
+}
+
+/// Whether a rate is about all that a line carries.
+pub(super) fn fills(rate: Rate, capacity: Option<Rate>) -> bool {
+    let least = |line: Rate| line.bits_per_sec() as f64 * FULL_SHARE;
+    capacity.is_some_and(|line| rate.bits_per_sec() as f64 >= least(line))
+}
+
 /// The time, or so many round trips where that is longer.
 pub(super) fn longest((time, round_trips): (Duration, u32), rtt: Duration) -> Duration {
     time.max(rtt * round_trips)
 }
 
 impl Selection {
-    fn take(&mut self, sample: super::Sample) {
+    fn take(&mut self, sample: super::Sample, losses: Losses) {
         match self {
             Self::Fewer(halving) => halving.take(sample),
             Self::More(selection, _) => selection.take(sample),
+            Self::Bbr(trial) => trial.take(sample.rate, losses),
         }
     }
 
-    fn next(&self) -> Option<u32> {
+    /// How many connections the next sample is of, where there are so many now.
+    fn next(&self, streams: u32) -> Option<u32> {
         match self {
             Self::Fewer(halving) => halving.next(),
             Self::More(selection, _) => selection.next(),
+            Self::Bbr(trial) => trial.is_half().then_some(streams),
         }
     }
 
@@ -326,6 +433,7 @@ impl Selection {
         match self {
             Self::Fewer(halving) => fewest(halving.samples(), halving.first()),
             Self::More(selection, most) => best(selection.samples(), *most),
+            Self::Bbr(_) => None,
         }
     }
 }
@@ -339,6 +447,9 @@ impl fmt::Display for Reason {
             Self::TryFewer(ground) => write!(f, "{ground}: fewer may carry as much"),
             Self::TryMore(ground) => write!(f, "{ground}: more may carry more"),
             Self::Found(why) => why.fmt(f),
+            Self::TryBbr(ground) => write!(f, "{ground}: BBR may carry more"),
+            Self::Bbr(verdict) => verdict.fmt(f),
+            Self::LossGrew => f.write_str("more is lost than when BBR was kept: as before"),
             Self::GivenUp => f.write_str("the search found nothing better"),
         }
     }

@@ -157,7 +157,7 @@ impl<'a> Sender<'a> {
                 self.fail_there(failed.file, &failed.failure);
             }
             Message::Pace(pace) => {
-                self.session.steered.on_pace(pace.bytes_per_sec);
+                self.session.steered.on_pace(pace);
                 if let Some(streams) = pace.streams {
                     self.session.want_streams(streams);
                     self.changed.notify_all();

@@ -181,6 +181,9 @@ pub(super) struct News {
 
 impl News {
     pub(super) fn of(decision: &streams::Decision) -> Self {
+        if decision.reason.is_of_bbr() {
+            return Self { reason: decision.reason.to_string(), streams: None };
+        }
         let connections = if decision.streams == 1 { "connection" } else { "connections" };
         let reason = format!("{} {connections}: {}", decision.streams, decision.reason);
         Self { reason, streams: Some(decision.streams) }

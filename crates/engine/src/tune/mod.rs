@@ -3,6 +3,7 @@
 //!
 //! What is decided, and why, is `bankfull_control::sobas`'s; this looks, asks and sets.
 
+mod congestion;
 mod course;
 mod echoes;
 mod receiver;
@@ -25,7 +26,7 @@ use crate::net::probe::{ProbeLine, ProbePort};
 use crate::net::stream::Socket;
 use crate::session::Session;
 use bankfull_control::Bytes;
-use bankfull_proto::wire::control::{Course, Sight};
+use bankfull_proto::wire::control::{Course, Pace, Sight};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -90,7 +91,7 @@ const COURSES_MAX: usize = 64;
 #[derive(Default)]
 pub(crate) struct Steered {
     sight: Mutex<Option<Sight>>,
-    pace: Mutex<Option<Option<u64>>>,
+    pace: Mutex<Option<Pace>>,
     trains: Mutex<Option<u32>>,
     courses: Mutex<Vec<Course>>,
 }
@@ -101,9 +102,9 @@ impl Steered {
         *lock(&self.sight) = Some(sight);
     }
 
-    /// The receiver asks for a rate in bytes per second.
-    pub(crate) fn on_pace(&self, bytes_per_sec: Option<u64>) {
-        *lock(&self.pace) = Some(bytes_per_sec);
+    /// The receiver asks for a rate, and how the connections are to send.
+    pub(crate) fn on_pace(&self, pace: Pace) {
+        *lock(&self.pace) = Some(pace);
     }
 
     /// The receiver wants more packet trains, of so many packets.

@@ -305,13 +305,17 @@ impl<'a> Steering<'a> {
             compute: self.teller.stages().compute,
             reach: self.room.reach(),
         };
-        if let Some(decision) = known.ask(tuner) {
+        let decision = known.ask(tuner);
+        let usual = tuner.bbr();
+        if let Some(decision) = decision {
             self.session.want_streams(decision.streams);
             self.is_told = false;
             self.teller.counted(&decision, self.held.as_ref(), self.window());
             if !self.teller.is_near() && self.counts.len() < COURSES_MAX {
                 self.counts.push_back(decision);
             }
+            let held = self.sobas.on_loss_proof(seen.now, usual);
+            self.decided(held);
         }
     }
 
@@ -360,6 +364,13 @@ impl<'a> Steering<'a> {
         if self.news.is_empty() && self.counts.is_empty() {
             post(&self.outbox, &seen, self.held.as_ref(), None);
         }
+        while let Some(decision) = self.counts.front() {
+            if !post(&self.outbox, &seen, self.held.as_ref(), Some(News::of(decision))) {
+                return;
+            }
+            self.counts.pop_front();
+            seen.rtts.clear();
+        }
         while let Some(decision) = self.news.front() {
             seen.window = Some(decision.window).filter(|window| *window < OPEN).map(|w| w.0);
             seen.bytes_per_sec = decision.pacing.map(Rate::bytes_per_sec);
@@ -370,22 +381,17 @@ impl<'a> Steering<'a> {
             self.news.pop_front();
             seen.rtts.clear();
         }
-        while let Some(decision) = self.counts.front() {
-            if !post(&self.outbox, &seen, self.held.as_ref(), Some(News::of(decision))) {
-                return;
-            }
-            self.counts.pop_front();
-            seen.rtts.clear();
-        }
     }
 
     /// Asks for the rate, and sets the windows: again at every look, for the kernel raises them by
     /// itself.
     fn hold(&mut self) {
         if !self.is_told {
+            let tuner = self.tuner.as_ref();
             let bytes_per_sec = self.held.and_then(|held| held.pacing).map(Rate::bytes_per_sec);
-            let streams = self.tuner.as_ref().map(Tuner::streams);
-            let pace = Message::Pace(Pace { bytes_per_sec, streams });
+            let streams = tuner.map(Tuner::streams);
+            let bbr = tuner.map(|tuner| tuner.bbr().is_some());
+            let pace = Message::Pace(Pace { bytes_per_sec, streams, bbr });
             self.is_told = self.outbox.post_if_room(&pace);
         }
         let Some(held) = self.held else { return };

@@ -1,6 +1,7 @@
 //! The sending side: paces its connections as it is asked to, sends packet trains when it knows
 //! where to, and tells how its connections do.
 
+use super::congestion::Congestion;
 use super::course::{Seen, Teller};
 use super::room::{Room, Side};
 use super::{
@@ -81,6 +82,7 @@ pub(crate) struct Pacer<'a> {
     /// What each connection has of the rate.
     shares: Shares,
     room: Room,
+    congestion: Congestion,
     /// What the receiver has asked for, of all connections together.
     wanted: Option<u64>,
     /// TCP has been made to pace itself.
@@ -110,6 +112,7 @@ impl<'a> Pacer<'a> {
             looks,
             shares,
             room: Room::new(Side::Send),
+            congestion: Congestion::new(session),
             wanted,
             paces: false,
             rtt_min: Duration::ZERO,
@@ -170,7 +173,8 @@ impl<'a> Pacer<'a> {
     fn is_asked(&mut self) -> bool {
         let pace = lock(&self.session.steered.pace).take();
         if let Some(pace) = pace {
-            self.wanted = self.capped(pace);
+            self.wanted = self.capped(pace.bytes_per_sec);
+            self.congestion.want(pace.bbr.unwrap_or_default());
         }
         pace.is_some()
     }
@@ -200,11 +204,13 @@ impl<'a> Pacer<'a> {
         view
     }
 
-    /// Shares the rate that is wanted, by what each connection takes.
+    /// Shares the rate that is wanted, by what each connection takes, and has them send it as is
+    /// wanted.
     fn share(&mut self, view: &View, now: Duration) {
         let stretch = SHARING_TIME.max(self.rtt_min * 2);
         let rate = self.wanted.map(Rate::from_bytes_per_sec);
         self.shares.look(now, stretch, rate, &view.acked);
+        self.congestion.set(self.session);
         self.pace(rate, view);
     }
 
@@ -219,6 +225,7 @@ impl<'a> Pacer<'a> {
             stage_nanos: Some(stage_nanos(&self.teller.stages())),
             processors: Some(processors()),
             reach: Some(self.room.reach().0),
+            bbr: Some(self.congestion.offers()),
         }
     }
 
@@ -304,6 +311,7 @@ mod tests {
     use crate::event::{Event, EventSink};
     use crate::overrides::Overrides;
     use crate::session::Tally;
+    use bankfull_proto::wire::control::Pace;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
@@ -333,7 +341,7 @@ mod tests {
         let teller = Teller::new(&tally, false);
         let mut pacer = Pacer::new(&session, Outbox::default(), teller, None);
         let mut paced_after = |ms, pace: Option<u64>| {
-            session.steered.on_pace(pace);
+            session.steered.on_pace(Pace { bytes_per_sec: pace, ..Pace::default() });
             pacer.is_asked();
             let view = pacer.look();
             pacer.share(&view, Duration::from_millis(ms));
@@ -363,7 +371,7 @@ mod tests {
         let tally = Tally::new(&Deaf, Instant::now());
         let mut pacer = Pacer::new(&session, Outbox::default(), Teller::new(&tally, false), None);
         let mut paced = |pace: Option<u64>| {
-            session.steered.on_pace(pace);
+            session.steered.on_pace(Pace { bytes_per_sec: pace, ..Pace::default() });
             pacer.is_asked();
             let view = pacer.look();
             pacer.share(&view, Duration::from_millis(10));

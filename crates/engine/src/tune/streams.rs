@@ -40,11 +40,23 @@ impl Known<'_> {
             state: self.sobas.state(),
             is_short: why == Some(Reason::ShortPath),
             is_crowded: matches!(why, Some(Reason::TooManyStreams(_))),
+            is_lossy: self.is_lossy(),
+            offers_bbr: self.sight.bbr.unwrap_or_default(),
+            retransmits: self.seen.retransmits,
+            capacity: self.capacity,
             least: self.least(),
             looks: self.looks,
             compute: [there.compute, self.compute],
             processors: self.sight.processors.unwrap_or(u32::MAX).min(processors()),
         })
+    }
+
+    /// Whether losses go on without a queue.
+    fn is_lossy(&self) -> bool {
+        let is_told = self.held.is_some_and(|held| {
+            matches!(held.reason, Reason::LostWithoutQueue | Reason::CongestedLoss)
+        });
+        is_told || self.sobas.loses_without_queue()
     }
 
     /// The fewest connections whose windows cover the path.

@@ -134,41 +134,73 @@ fn copies(network: &Network, program: &Path) -> ([Vec<u64>; 2], Vec<Value>) {
     (lost, scene.said())
 }
 
-/// The numbers of connections that were asked for while a copy ran, up and down a path, and how
-/// many it had at the end.
-fn numbers(network: &Network, program: &Path, bytes: usize) -> Vec<(Vec<u64>, u64)> {
+/// What a copy tuned of its connections.
+#[derive(Debug)]
+struct Course {
+    /// How many were asked for, one after another.
+    asked: Vec<u64>,
+    /// How many it had in all.
+    had: u64,
+    reasons: Vec<String>,
+}
+
+/// What copies tune, up and down a path.
+fn courses(network: &Network, program: &Path, bytes: usize, flags: &[&str]) -> Vec<Course> {
     let receiver = network.receiver();
     // Data goes the same way both times; whoever connects is on the one side and on the other.
     let ways = [(receiver, 0, true), (0, receiver, false)];
     let of = |(daemon, other, is_push)| {
         let scene = Scene::start(network, program, daemon, bytes);
-        let said = scene.copy(other, "copy", is_push, &[]);
-        let tuned = said.iter().filter(|line| line["event"] == "tuned");
-        let asked = tuned.filter_map(|line| line["streams"].as_u64()).collect();
+        let said = scene.copy(other, "copy", is_push, flags);
+        let tuned = || said.iter().filter(|line| line["event"] == "tuned");
         let summary = said.iter().find(|line| line["event"] == "summary").unwrap();
-        (asked, summary["streams"].as_u64().unwrap())
+        Course {
+            asked: tuned().filter_map(|line| line["streams"].as_u64()).collect(),
+            had: summary["streams"].as_u64().unwrap(),
+            reasons: tuned().map(|line| line["reason"].as_str().unwrap().to_owned()).collect(),
+        }
     };
     ways.into_iter().map(of).collect()
 }
 
 /// The same over such a path with CUBIC; `None` where it cannot be tried.
-fn numbers_over(path: &PathConfig, bytes: usize) -> Option<Vec<(Vec<u64>, u64)>> {
+fn courses_over(path: &PathConfig, bytes: usize, flags: &[&str]) -> Option<Vec<Course>> {
     let program = program()?;
     let plan = Plan { congestion: Some("cubic".to_owned()), ..Plan::path(path) };
-    let (numbers, _) = believed(&plan, |network| numbers(network, &program, bytes))?;
-    say(&format!("connections asked for, and in all: {numbers:?}"));
-    Some(numbers)
+    let (courses, _) = believed(&plan, |network| courses(network, &program, bytes, flags))?;
+    say(&format!("what was tuned: {courses:?}"));
+    Some(courses)
+}
+
+/// 100 Mbit/s and 30 ms, of which one segment in a hundred is lost.
+fn lossy() -> PathConfig {
+    let rate = Rate::from_bits_per_sec(1e8);
+    let mut path = PathConfig::new(rate, Duration::from_millis(30), Bytes(400_000));
+    path.forward.loss = Loss::Random { probability: 0.01 };
+    path
 }
 
 #[test]
 fn connections_are_added_on_a_path_that_loses_at_random_whoever_makes_them() {
-    let rate = Rate::from_bits_per_sec(1e8);
-    let mut path = PathConfig::new(rate, Duration::from_millis(30), Bytes(400_000));
-    path.forward.loss = Loss::Random { probability: 0.01 };
-    let Some(numbers) = numbers_over(&path, 50_000_000) else { return };
-    for (asked, had) in numbers {
+    // What the user chooses stays, so that BBR is not tried.
+    let chosen = ["--congestion", "cubic"];
+    let Some(courses) = courses_over(&lossy(), 50_000_000, &chosen) else { return };
+    for Course { asked, had, .. } in courses {
         // It begins with 8.
         assert!(asked.iter().any(|&count| count > 8) && had > 8, "{asked:?} {had}");
+    }
+}
+
+#[test]
+fn on_a_path_that_loses_at_random_bbr_is_tried_and_kept_whoever_connects() {
+    let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    if !known.is_ok_and(|known| known.split_whitespace().any(|name| name == "bbr")) {
+        return println!("skipped: this host gives no BBR");
+    }
+    let Some(courses) = courses_over(&lossy(), 50_000_000, &[]) else { return };
+    for Course { reasons, .. } in courses {
+        let has = |words: &str| reasons.iter().any(|reason| reason.contains(words));
+        assert!(has("BBR may carry more") && has("BBR carries"), "{reasons:?}");
     }
 }
 
@@ -176,8 +208,8 @@ fn connections_are_added_on_a_path_that_loses_at_random_whoever_makes_them() {
 fn connections_rest_where_their_first_windows_are_more_than_the_path_whoever_made_them() {
     let rate = Rate::from_bits_per_sec(1e7);
     let path = PathConfig::new(rate, Duration::from_millis(30), Bytes(20_000));
-    let Some(numbers) = numbers_over(&path, 12_000_000) else { return };
-    for (asked, had) in numbers {
+    let Some(courses) = courses_over(&path, 12_000_000, &[]) else { return };
+    for Course { asked, had, .. } in courses {
         assert_eq!((asked.first(), had), (Some(&2), 8), "{asked:?}");
     }
 }

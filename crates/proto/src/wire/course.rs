@@ -29,6 +29,9 @@ pub struct Pace {
     /// How many data connections are to carry data from now on; absent: as many as there are.
     #[n(1)]
     pub streams: Option<u32>,
+    /// Whether the data connections are to use BBR; otherwise what they began with. Absent: no.
+    #[n(2)]
+    pub bbr: Option<bool>,
 }
 
 /// What the sender sees of its data connections. Counts are from the beginning of the session.
@@ -59,6 +62,9 @@ pub struct Sight {
     /// The most data in bytes that a connection can have in flight there.
     #[n(7)]
     pub reach: Option<u64>,
+    /// Whether its connections may be asked to use BBR. Absent: no.
+    #[n(8)]
+    pub bbr: Option<bool>,
 }
 
 /// What the receiver holds and sees, of all data connections together.

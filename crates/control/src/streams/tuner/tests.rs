@@ -22,6 +22,10 @@ impl Transfer {
             state: State::StartBounded,
             is_short: false,
             is_crowded: false,
+            is_lossy: false,
+            offers_bbr: false,
+            retransmits: 0,
+            capacity: None,
             least: 1,
             looks: [Looks::default(); 2],
             compute: [Duration::ZERO; 2],
@@ -85,7 +89,7 @@ fn windows_that_are_too_small_ask_for_more_at_once_and_keep_them() {
     let mut copy = Transfer::new(4, 64);
     copy.seen.least = 7;
     copy.on_path(State::Probing, 0.1, |_| 0.0);
-    let windows = Decision { at: TICK, streams: 7, reason: Reason::Windows };
+    let windows = Decision { at: TICK, streams: 7, bbr: false, reason: Reason::Windows };
     assert_eq!((copy.last, copy.tried.len()), (Some(windows), 1));
     copy.on_path(State::Limited, 20.0, full);
     assert_eq!(copy.tuner.streams(), 7);
@@ -169,4 +173,61 @@ fn a_fixed_number_stays() {
     copy.seen.least = 9;
     copy.on_path(State::Disabled, 30.0, |n| n);
     assert_eq!(copy.tried, [0; 0]);
+}
+
+/// A path of 80 ms that loses one of a thousand whatever the rate is; or, where others congest it,
+/// one of twenty as soon as BBR takes more. `mbit` is the rate, without BBR and with it.
+fn lossy(copy: &mut Transfer, seconds: f64, mbit: [f64; 2], others: bool) -> Vec<(bool, Reason)> {
+    let (mut told, mut lost) = (Vec::new(), copy.seen.retransmits as f64);
+    copy.seen.state = State::Disabled;
+    copy.seen.rtt = Duration::from_millis(80);
+    (copy.seen.is_lossy, copy.seen.offers_bbr) = (true, true);
+    for _ in 0..(seconds / TICK.as_secs_f64()) as u64 {
+        copy.seen.now += TICK;
+        copy.seen.carrying = copy.tuner.streams();
+        let is_bbr = copy.tuner.bbr().is_some();
+        let bits = mbit[usize::from(is_bbr)] * 1e6 * TICK.as_secs_f64();
+        copy.bits += bits;
+        copy.seen.received = Bytes((copy.bits / 8.0) as u64);
+        lost += bits / 8.0 / 1448.0 * if is_bbr && others { 0.05 } else { 0.001 };
+        copy.seen.retransmits = lost as u64;
+        copy.seen.looks.iter_mut().for_each(|looks| looks.add(false));
+        if let Some(decision) = copy.tuner.observe(&copy.seen) {
+            assert_eq!(decision.bbr, copy.tuner.bbr().is_some());
+            told.push((decision.bbr, decision.reason));
+        }
+    }
+    told
+}
+
+#[test]
+fn where_losses_are_no_congestion_bbr_is_kept_and_the_number_of_connections_too() {
+    let mut copy = Transfer::new(16, 64);
+    let told = lossy(&mut copy, 9.0, [200.0, 450.0], false);
+    assert!(matches!(told[0], (true, Reason::TryBbr(Ground::Lossy))), "{told:?}");
+    assert!(matches!(told[1], (true, Reason::Bbr(Verdict::Keeps(..)))), "{told:?}");
+    assert_eq!((told.len(), copy.tuner.streams()), (2, 16));
+    // Others come: what BBR loses then is congestion.
+    let told = lossy(&mut copy, 2.0, [200.0, 450.0], true);
+    assert!(matches!(told[..], [(false, Reason::LossGrew)]), "{told:?}");
+}
+
+#[test]
+fn where_others_congest_the_path_bbr_is_given_up_for_good_and_more_connections_are_tried() {
+    let mut copy = Transfer::new(16, 64);
+    let told = lossy(&mut copy, 60.0, [200.0, 450.0], true);
+    assert!(matches!(told[1], (false, Reason::Bbr(Verdict::Loses))), "{told:?}");
+    assert!(told[2..].iter().all(|(bbr, _)| !bbr) && told.len() > 2, "{told:?}");
+}
+
+#[test]
+fn where_the_line_was_full_before_bbr_is_tried_again_when_it_no_longer_is() {
+    let mut copy = Transfer::new(16, 64);
+    copy.seen.capacity = Some(Rate::from_bits_per_sec(200e6));
+    let told = lossy(&mut copy, 6.0, [192.0, 150.0], false);
+    assert!(matches!(told[1], (false, Reason::Bbr(Verdict::NoGain(..)))), "{told:?}");
+    assert_eq!(lossy(&mut copy, 30.0, [192.0, 150.0], false), [], "nothing has changed");
+    let told = lossy(&mut copy, 20.0, [120.0, 190.0], false);
+    assert!(matches!(told[1], (true, Reason::Bbr(Verdict::Keeps(..)))), "{told:?}");
+    assert_eq!((told.len(), copy.tuner.streams()), (2, 16));
 }

@@ -298,8 +298,12 @@ fn ends() -> Vec<Vector> {
         message("ping", "Ping.", Message::Ping),
         message(
             "pace",
-            "Pace: 118 MB/s, of all data connections together, of which two carry data.",
-            Message::Pace(Pace { bytes_per_sec: Some(118_000_000), streams: Some(2) }),
+            "Pace: 118 MB/s, of all data connections together, of which two carry data, with BBR.",
+            Message::Pace(Pace {
+                bytes_per_sec: Some(118_000_000),
+                streams: Some(2),
+                bbr: Some(true),
+            }),
         ),
         message("pace-free", "Pace: as TCP likes.", Message::Pace(Pace::default())),
         message(
@@ -314,6 +318,7 @@ fn ends() -> Vec<Vector> {
                 stage_nanos: Some([1, 2, 3_000_000_000, 0, 5]),
                 processors: Some(8),
                 reach: Some(2_097_152),
+                bbr: Some(true),
             }),
         ),
         message("trains", "Trains: of 176 packets each.", Message::Trains(176)),
