@@ -40,6 +40,6 @@ pub use host::{
 pub use socket::{
     TcpInfo, congestion_control, force_receive_buffer, force_send_buffer, hold_window, open_window,
     peek, send_apart, send_file, send_queue_bytes, set_congestion_control, set_pacing,
-    set_user_timeout, tcp_info, unread_bytes,
+    set_unsent_max, set_user_timeout, tcp_info, unread_bytes,
 };
 pub use stat::{Kind, Stat, Timestamp, stat_file};

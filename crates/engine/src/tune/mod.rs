@@ -12,6 +12,7 @@ mod sender;
 mod spread;
 mod streams;
 mod trains;
+mod unsent;
 mod watch;
 
 pub(crate) use course::Teller;

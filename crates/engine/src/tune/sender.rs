@@ -4,6 +4,7 @@
 use super::congestion::Congestion;
 use super::course::{Seen, Teller};
 use super::room::{Room, Side};
+use super::unsent::Unsent;
 use super::{
     FREE, FREE_RTT, Glances, Knocker, LOOK, Probing, SHARING_TIME, TRAINS_ASKED_MAX, processors,
 };
@@ -82,6 +83,7 @@ pub(crate) struct Pacer<'a> {
     /// What each connection has of the rate.
     shares: Shares,
     room: Room,
+    unsent: Unsent,
     congestion: Congestion,
     /// What the receiver has asked for, of all connections together.
     wanted: Option<u64>,
@@ -112,6 +114,7 @@ impl<'a> Pacer<'a> {
             looks,
             shares,
             room: Room::new(Side::Send),
+            unsent: Unsent::default(),
             congestion: Congestion::new(session),
             wanted,
             paces: false,
@@ -282,13 +285,14 @@ impl<'a> Pacer<'a> {
         }
         self.paces = true;
         let mut largest = Rate::default();
-        let (shares, room) = (&self.shares, &mut self.room);
+        let (shares, room, unsent) = (&self.shares, &mut self.room, &mut self.unsent);
         // Where turns hold all of them together, what one has let through is not to wait again.
         let has_turns = rate.is_some() && rate == self.session.overrides.rate_max;
         self.session.each_stream(|number, socket| {
             let own = |rate| if has_turns { rate } else { shares.rate(number, rate) };
             let share = rate.map(own);
             largest = largest.max(share.unwrap_or_default());
+            unsent.limit(number, socket, share);
             if let (Some(share), Some(rtt)) = (share, rtt_min) {
                 let fills = Bytes((share.bytes_per_sec() as f64 * rtt.as_secs_f64()) as u64);
                 room.give(number, socket, fills.min(view.could_take(number)));
