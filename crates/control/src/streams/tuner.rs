@@ -202,8 +202,9 @@ impl Tuner {
         }
         let course = self.judge(seen);
         if self.kept.is_some_and(|grown| grown >= AGREED) {
-            (self.kept, self.bbr, self.search) = (None, None, None);
-            return self.decide(self.streams, seen.now, Reason::LossGrew);
+            (self.kept, self.bbr) = (None, None);
+            let streams = self.search.take().map_or(self.streams, |search| search.before);
+            return self.decide(streams, seen.now, Reason::LossGrew);
         }
         match self.search.take() {
             Some(search) => self.go_on(search, seen),

@@ -63,9 +63,8 @@ impl<'a> Teller<'a> {
         self.tally.notice(message);
     }
 
-    /// Tells whoever runs the transfer that datagrams no longer get through.
-    pub(super) fn deaf(&self, outbox: &Outbox) {
-        let message = "nothing comes back over UDP any more: the path is judged by TCP alone";
+    /// Tells whoever runs the transfer something of note.
+    pub(super) fn remark(&self, outbox: &Outbox, message: &str) {
         if self.is_near {
             self.tally.notice(message);
         } else {

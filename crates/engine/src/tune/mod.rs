@@ -3,6 +3,7 @@
 //!
 //! What is decided, and why, is `bankfull_control::sobas`'s; this looks, asks and sets.
 
+mod advice;
 mod congestion;
 mod course;
 mod echoes;

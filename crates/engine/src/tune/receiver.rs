@@ -30,6 +30,9 @@ const RTT_MAX: Duration = Duration::from_secs(10);
 /// was on its way)
 const CARRIED_DEAF: Bytes = Bytes::mib(64);
 
+/// What is told then.
+const DEAF: &str = "nothing comes back over UDP any more: the path is judged by TCP alone";
+
 /// The clock was set when it moves by more than this between two ticks, as far as they are read
 /// within so much of each other. (ours: the kernel slews a clock by 5 µs in that time at most)
 const CLOCK_STEP: Duration = Duration::from_millis(1);
@@ -61,6 +64,8 @@ pub(crate) struct Steering<'a> {
     room: Room,
     /// What finds the number of connections, where it may change.
     tuner: Option<Tuner>,
+    /// It was told how fewer would do.
+    is_advised: bool,
     /// Round trips since the last report.
     rtts: Vec<Duration>,
     /// What the trains told.
@@ -110,6 +115,7 @@ impl<'a> Steering<'a> {
             reads_before: Looks::default(),
             shares: Shares::default(),
             tuner: session.streams_most.map(|most| Tuner::new(session.wanted_streams(), most)),
+            is_advised: false,
             room: Room::new(Side::Receive),
             rtts: Vec::new(),
             capacity: None,
@@ -199,7 +205,7 @@ impl<'a> Steering<'a> {
             self.carried_then = Some(seen.received);
         } else if self.echoes.count() > 0 && seen.received.0 > then.0 + CARRIED_DEAF.0 {
             self.carried_then = None;
-            self.teller.deaf(&self.outbox);
+            self.teller.remark(&self.outbox, DEAF);
         }
     }
 
@@ -291,9 +297,8 @@ impl<'a> Steering<'a> {
         }
     }
 
-    /// Asks how many connections are to carry data.
+    /// Asks how many connections are to carry data, and tells once if their windows are too small.
     fn count_streams(&mut self, seen: &Observation) {
-        let Some(tuner) = &mut self.tuner else { return };
         let known = Known {
             sobas: &self.sobas,
             seen,
@@ -305,6 +310,13 @@ impl<'a> Steering<'a> {
             compute: self.teller.stages().compute,
             reach: self.room.reach(),
         };
+        if !self.is_advised
+            && let Some(advice) = known.advice(self.session.wanted_streams())
+        {
+            self.is_advised = true;
+            self.teller.remark(&self.outbox, &advice);
+        }
+        let Some(tuner) = &mut self.tuner else { return };
         let decision = known.ask(tuner);
         let usual = tuner.bbr();
         if let Some(decision) = decision {

@@ -24,6 +24,30 @@ pub(crate) enum Side {
 }
 
 impl Side {
+    /// The setting that bounds the kernel's own tuning.
+    pub(super) fn sysctl(self) -> &'static str {
+        match self {
+            Self::Receive => "net.ipv4.tcp_rmem",
+            Self::Send => "net.ipv4.tcp_wmem",
+        }
+    }
+
+    /// Its values on this host: the least, what connections begin with, and the most.
+    pub(super) fn setting(self) -> Option<[u64; 3]> {
+        let file = format!("/proc/sys/{}", self.sysctl().replace('.', "/"));
+        let values = fs::read_to_string(file).ok()?;
+        let values: Vec<u64> = values.split_whitespace().map_while(|n| n.parse().ok()).collect();
+        values.try_into().ok()
+    }
+
+    /// Its values as Linux has them. (tcp_init, net/ipv4/tcp.c)
+    pub(super) fn linux(self) -> [u64; 3] {
+        match self {
+            Self::Receive => [4096, 131_072, 6 << 20],
+            Self::Send => [4096, 16_384, 4 << 20],
+        }
+    }
+
     /// Gives a connection a buffer for so much data.
     fn force(self, socket: impl AsFd, bytes: u32) -> io::Result<()> {
         match self {
@@ -53,11 +77,8 @@ pub(crate) struct Room {
 
 impl Room {
     pub(crate) fn new(side: Side) -> Self {
-        let name = if side == Side::Receive { "tcp_rmem" } else { "tcp_wmem" };
-        let settings = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default();
-        let most = settings.split_whitespace().nth(2).and_then(|most| most.parse().ok());
         // Where nobody tells, nothing is given.
-        let tuned_max = Bytes(most.map_or(u64::MAX, |most: u64| most / 2));
+        let tuned_max = Bytes(side.setting().map_or(u64::MAX, |[_, _, most]| most / 2));
         Self { side, tuned_max, given: BTreeMap::new(), is_denied: !side.is_allowed() }
     }
 

@@ -1,6 +1,7 @@
 //! How many data connections carry data: feeds the tuner of their number with what the receiving
 //! side sees.
 
+use super::advice::larger_windows;
 use super::processors;
 use bankfull_control::sobas::{self, Reason, Sobas, State};
 use bankfull_control::streams::{Decision, Seen, Tuner};
@@ -59,14 +60,33 @@ impl Known<'_> {
         is_told || self.sobas.loses_without_queue()
     }
 
-    /// The fewest connections whose windows cover the path.
-    fn least(&self) -> u32 {
-        let reach = self.reach.min(Bytes(self.sight.reach.unwrap_or(u64::MAX)));
+    /// What is in flight where the path is full; zero where that is not known.
+    fn holds(&self) -> Bytes {
         let held = self.held.map(|held| held.window).filter(|window| window.0 < super::OPEN.0);
         let fills = self.capacity.map(|rate| {
             Bytes((rate.bytes_per_sec() as f64 * self.sobas.rtt_min().as_secs_f64()) as u64)
         });
-        let needed = held.or(fills).unwrap_or_default();
-        u32::try_from(needed.0.div_ceil(reach.0.max(1))).unwrap_or(u32::MAX)
+        held.or(fills).unwrap_or_default()
+    }
+
+    /// The most that a connection can have in flight at the receiver, and at the sender.
+    fn reach(&self) -> [Bytes; 2] {
+        [self.reach, Bytes(self.sight.reach.unwrap_or(u64::MAX))]
+    }
+
+    /// The fewest connections whose windows cover the path.
+    fn least(&self) -> u32 {
+        let [receiver, sender] = self.reach();
+        let reach = receiver.min(sender).0.max(1);
+        u32::try_from(self.holds().0.div_ceil(reach)).unwrap_or(u32::MAX)
+    }
+
+    /// What would have fewer connections fill the path, where so many do not.
+    pub(super) fn advice(&self, streams: u32) -> Option<String> {
+        let is_known = self.sight.reach.is_some();
+        if !is_known || self.least() <= streams {
+            return None;
+        }
+        larger_windows(self.holds(), self.reach())
     }
 }

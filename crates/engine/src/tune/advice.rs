@@ -1,0 +1,56 @@
+//! What the administrator of a host could set, so that fewer connections would fill a path.
+
+use super::room::Side;
+use bankfull_control::Bytes;
+
+/// What is asked for is a multiple of this. (ours: for people to read)
+const STEP: u64 = 1 << 20;
+
+/// How to have one connection carry as much as the path holds, where the windows that the two hosts
+/// allow it are smaller: `reach` is what they allow at the receiver, which is this host, and at the
+/// sender. `None` where they are large enough, or where nobody knows.
+pub(super) fn larger_windows(holds: Bytes, reach: [Bytes; 2]) -> Option<String> {
+    let [receiver, sender] = reach;
+    let hosts = [
+        (Side::Receive, receiver, "the receiving host", Side::Receive.setting()),
+        // Of the sender's we know the most alone.
+        (Side::Send, sender, "the sending host", None),
+    ];
+    let small = hosts.into_iter().filter(|(_, reach, ..)| *reach < holds);
+    let settings: Vec<String> = small
+        .map(|(side, _, host, now)| {
+            let [least, first, _] = now.unwrap_or(side.linux());
+            let most = (holds.0 * 2).next_multiple_of(STEP);
+            format!("sysctl -w {}='{least} {first} {most}' on {host}", side.sysctl())
+        })
+        .collect();
+    let least = receiver.min(sender);
+    (!settings.is_empty()).then(|| {
+        format!(
+            "the path holds {holds}, and a connection may have {least} in flight: that takes {} of \
+             them, or, as root, {}",
+            holds.0.div_ceil(least.0.max(1)),
+            settings.join(", and ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hosts_that_allow_too_little_are_named_with_what_would_do() {
+        let told = |holds, receiver, sender| {
+            larger_windows(Bytes::mib(holds), [Bytes::mib(receiver), Bytes::mib(sender)])
+        };
+        assert_eq!(told(2, 3, 2), None);
+        let sender = told(12, 64, 2).unwrap();
+        assert!(sender.contains("net.ipv4.tcp_wmem='4096 16384 25165824' on the sending"));
+        assert!(!sender.contains("tcp_rmem"), "{sender}");
+        let both = told(12, 3, 2).unwrap();
+        assert!(both.contains("tcp_rmem='") && both.contains(" on the receiving"), "{both}");
+        assert!(both.contains(", and sysctl -w net.ipv4.tcp_wmem"), "{both}");
+        assert!(both.contains("may have 2.0 MiB in flight: that takes 6 of them"), "{both}");
+    }
+}
