@@ -30,9 +30,6 @@ const RTT_MAX: Duration = Duration::from_secs(10);
 /// was on its way)
 const CARRIED_DEAF: Bytes = Bytes::mib(64);
 
-/// What is told then.
-const DEAF: &str = "nothing comes back over UDP any more: the path is judged by TCP alone";
-
 /// The clock was set when it moves by more than this between two ticks, as far as they are read
 /// within so much of each other. (ours: the kernel slews a clock by 5 µs in that time at most)
 const CLOCK_STEP: Duration = Duration::from_millis(1);
@@ -205,7 +202,8 @@ impl<'a> Steering<'a> {
             self.carried_then = Some(seen.received);
         } else if self.echoes.count() > 0 && seen.received.0 > then.0 + CARRIED_DEAF.0 {
             self.carried_then = None;
-            self.teller.remark(&self.outbox, DEAF);
+            let deaf = "nothing comes back over UDP any more: the path is judged by TCP alone";
+            self.teller.remark(&self.outbox, deaf);
         }
     }
 
