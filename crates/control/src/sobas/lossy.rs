@@ -4,7 +4,6 @@
 use super::start::START_SHARE;
 use super::{Decision, Reason, Sobas, State, Window, scaled};
 use crate::losses::Losses;
-use crate::units::Bytes;
 use std::time::Duration;
 
 impl Sobas {
@@ -23,8 +22,11 @@ impl Sobas {
         if before.is_some() == usual.is_some() {
             return None;
         }
+        if self.is_short() {
+            return None;
+        }
         if usual.is_none() {
-            return Some(self.disable(now, Reason::CongestedLoss));
+            return Some(self.disable(now, Reason::LossCounts));
         }
         // What refuted it may have been a repaired loss, which lets through at once what waited
         // behind it. If it was wrong, the trial will tell.
@@ -35,9 +37,7 @@ impl Sobas {
 
     /// What a window tells, where some losses are no congestion.
     pub(super) fn without_usual(&self, window: Window) -> Window {
-        let time = self.measure.window_length().as_secs_f64();
-        let data = Bytes((window.rate.bytes_per_sec() as f64 * time) as u64);
-        let losses = Losses::of(window.retransmits, data);
+        let losses = Losses::of(window.retransmits, window.data);
         match self.usual.is_some_and(|usual| !losses.exceed(usual)) {
             true => Window { retransmits: 0, probes_lost: 0, ..window },
             false => window,

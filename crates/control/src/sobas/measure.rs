@@ -45,7 +45,9 @@ pub struct Observation {
 pub struct Window {
     /// Its end.
     pub at: Duration,
-    /// Data received per second.
+    /// Data received.
+    pub data: Bytes,
+    /// The same per second.
     pub rate: Rate,
     /// The least round trip in it, and among the last six, beyond the least of all: a queue that
     /// stood all the time.
@@ -168,6 +170,7 @@ impl Measure {
         let mean = if self.count > 0 { beyond(self.sum / self.count) } else { Duration::ZERO };
         let window = Window {
             at: end.now,
+            data: end.received - begin.received,
             rate: (end.received - begin.received).per(end.now.saturating_sub(begin.now)),
             standing: self.standing(STANDING_LOOKS.max(self.count as usize)),
             queue: mean,

@@ -82,6 +82,8 @@ pub enum Reason {
     CongestedLoss,
     /// The congestion control takes no loss for congestion.
     LossProof,
+    /// It does again.
+    LossCounts,
     /// The rate goes up and down: there is none to hold.
     Unsteady,
     /// A queue stands whatever we do.
@@ -120,6 +122,7 @@ impl fmt::Display for Reason {
             Self::TimeToLook => f.write_str("time to look for more"),
             Self::ShortPath => f.write_str("the path is too short to need it"),
             Self::LossProof => f.write_str("the pace holds the path: losses do not slow BBR down"),
+            Self::LossCounts => f.write_str("losses count again: BBR is not used any more"),
             Self::CongestedLoss => f.write_str("losses go on without a queue of ours"),
             Self::CongestedQueue(queue) => {
                 write!(f, "a queue of {:.1} ms stands whatever we do", ms(*queue))

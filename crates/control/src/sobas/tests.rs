@@ -221,7 +221,7 @@ fn under_a_control_that_takes_no_loss_for_congestion_the_pace_holds_a_path_that_
     let paced = |script: &Script| script.last.unwrap().pacing.unwrap();
     assert!(paced(&script) < mbit(940.0), "{:?}", script.last);
     let left = script.sobas.on_loss_proof(script.seen.now, None).unwrap();
-    assert_eq!((left.state, left.reason), (State::Disabled, Reason::CongestedLoss));
+    assert_eq!((left.state, left.reason), (State::Disabled, Reason::LossCounts));
 }
 
 #[test]

@@ -18,9 +18,10 @@ use std::time::Duration;
 /// What comes has changed when it is so much more or less than was found. [design: ±15 %]
 const CHANGED: f64 = 0.15;
 
-/// A line is full when this share of what it carries comes: more would bring next to nothing more.
-/// (ours: the design's 95 % of the best, and what trains and samples err by)
-const FULL_SHARE: f64 = 0.9;
+/// A line is full when this share of what it carries comes, the first at least and less than the
+/// second: more would bring next to nothing more. (ours: the design's 95 % of the best, and what
+/// trains and samples err by)
+const FULL_SHARE: (f64, f64) = (0.9, 1.1);
 
 /// For so long, so that it is worth looking anew. [design: 10 s]
 const LASTING: Duration = Duration::from_secs(10);
@@ -151,6 +152,8 @@ pub struct Tuner {
     /// What the path loses, where the connections are under BBR; it was tried.
     bbr: Option<Losses>,
     tried_bbr: bool,
+    /// Losses have gone on without a queue since the window is not held.
+    was_lossy: bool,
     /// It was kept; in so many stretches more was lost since.
     kept: Option<u32>,
     /// What was seen when the stretch began.
@@ -170,6 +173,7 @@ impl Tuner {
             streams,
             bbr: None,
             tried_bbr: false,
+            was_lossy: false,
             kept: None,
             stretch: None,
             ground: (Ground::Unknown, Duration::ZERO, 0),
@@ -220,6 +224,7 @@ impl Tuner {
             return None;
         }
         self.stretch = Some(*seen);
+        self.was_lossy = is_aside(seen) && (self.was_lossy || seen.is_lossy);
         if let (Some(usual), Some(grown)) = (self.bbr, &mut self.kept) {
             *grown = if losses(&before, seen).exceed(usual) { *grown + 1 } else { 0 };
         }
@@ -257,7 +262,7 @@ impl Tuner {
             is_short: seen.is_short,
             is_crowded: seen.is_crowded,
             is_full: self.is_full(before, seen),
-            is_lossy: seen.is_lossy,
+            is_lossy: self.was_lossy,
             offers_bbr: seen.offers_bbr && !self.tried_bbr,
             holder: holder(sends, reads),
             busy: busy(0).max(busy(1)),
@@ -312,9 +317,9 @@ impl Tuner {
             return None;
         };
         search.selection.take(sample, losses);
-        let Some(next) = search.selection.next(self.streams) else {
-            return self.end(&search, seen);
-        };
+        let is_moot = matches!(search.selection, Selection::Bbr(_)) && !is_aside(seen);
+        let next = search.selection.next(self.streams).filter(|_| !is_moot);
+        let Some(next) = next else { return self.end(&search, seen) };
         search.sampler = Sampler::new(next, seen.now);
         let reason = match search.selection {
             Selection::Fewer(_) => Reason::TryFewer(search.ground),
@@ -346,10 +351,10 @@ impl Tuner {
     fn end_trial(&mut self, trial: &Trial, seen: &Seen) -> Option<Decision> {
         let (verdict, losses) = trial.verdict(seen.capacity);
         self.kept = matches!(verdict, Verdict::Keeps(..)).then_some(0);
-        let is_later =
+        let was_full =
             matches!(verdict, Verdict::NoGain(before, _) if fills(before, seen.capacity));
-        self.tried_bbr = !is_later;
-        if self.kept.is_none() && !is_later {
+        self.tried_bbr = !was_full && verdict != Verdict::Unseen;
+        if self.kept.is_none() && !was_full {
             self.found = None;
         }
         let was_on = std::mem::replace(&mut self.bbr, self.kept.map(|_| losses)).is_some();
@@ -394,16 +399,21 @@ impl Found {
     }
 }
 
+/// Whether no window is held for the path's sake.
+fn is_aside(seen: &Seen) -> bool {
+    matches!(seen.state, State::Avoidance | State::Disabled) && !seen.is_short
+}
+
 /// What came between two looks.
 pub(super) fn rate_between(before: &Seen, seen: &Seen) -> Rate {
     let came = Bytes(seen.received.0.saturating_sub(before.received.0));
     came.per(seen.now.saturating_sub(before.now))
 }
 
-/// Whether a rate is about all that a line carries.
+/// Whether a rate is about all that a line carries. Much more than that refutes what was told of it.
 pub(super) fn fills(rate: Rate, capacity: Option<Rate>) -> bool {
-    let least = |line: Rate| line.bits_per_sec() as f64 * FULL_SHARE;
-    capacity.is_some_and(|line| rate.bits_per_sec() as f64 >= least(line))
+    let share = |line: Rate| rate.bits_per_sec() as f64 / line.bits_per_sec().max(1) as f64;
+    capacity.is_some_and(|line| (FULL_SHARE.0..FULL_SHARE.1).contains(&share(line)))
 }
 
 /// The time, or so many round trips where that is longer.

@@ -4,7 +4,7 @@
 use crate::net::stream::Socket;
 use crate::session::Session;
 use std::collections::BTreeMap;
-use std::io;
+use std::sync::OnceLock;
 
 /// The name that the kernel has for it (net/ipv4/tcp_bbr.c).
 const BBR: &str = "bbr";
@@ -21,7 +21,9 @@ pub(super) struct Congestion {
 
 impl Congestion {
     pub(super) fn new(session: &Session) -> Self {
-        let offers = session.overrides.congestion.is_none() && has_bbr().unwrap_or_default();
+        // Where their number is to stay, nobody asks; the kernel may have to load it first.
+        let is_free = session.overrides.congestion.is_none() && session.streams_most.is_some();
+        let offers = is_free && has_bbr();
         Self { offers, is_wanted: false, given: BTreeMap::new() }
     }
 
@@ -66,11 +68,14 @@ fn restore(socket: &Socket, own: Option<&String>) {
     }
 }
 
-/// Whether this host gives it to us.
-fn has_bbr() -> io::Result<bool> {
-    let socket = |domain| socket2::Socket::new(domain, socket2::Type::STREAM, None);
-    let socket = socket(socket2::Domain::IPV4).or_else(|_| socket(socket2::Domain::IPV6))?;
-    Ok(bankfull_sys::set_congestion_control(&socket, BBR).is_ok())
+/// Whether this host gives it to us. Found once.
+fn has_bbr() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| {
+        let socket = |domain| socket2::Socket::new(domain, socket2::Type::STREAM, None);
+        let socket = socket(socket2::Domain::IPV4).or_else(|_| socket(socket2::Domain::IPV6));
+        socket.is_ok_and(|socket| bankfull_sys::set_congestion_control(&socket, BBR).is_ok())
+    })
 }
 
 #[cfg(test)]
@@ -92,7 +97,9 @@ mod tests {
             Socket::Tcp(tcp) => bankfull_sys::set_congestion_control(tcp, "reno").unwrap(),
             Socket::Unix(_) => unreachable!(),
         };
-        let session = Session::new(Overrides::default(), 1);
+        let mut session = Session::new(Overrides::default(), 1);
+        assert!(!Congestion::new(&session).offers(), "nobody would ask");
+        session.streams_most = Some(2);
         let mut congestion = Congestion::new(&session);
         if !congestion.offers() {
             println!("skipped: this host gives no BBR");

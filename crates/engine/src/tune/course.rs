@@ -181,7 +181,10 @@ pub(super) struct News {
 impl News {
     pub(super) fn of(decision: &streams::Decision) -> Self {
         if decision.reason.is_of_bbr() {
-            return Self { reason: decision.reason.to_string(), streams: None };
+            // Where a search has ended with it, there may be another number, too.
+            let is_other = decision.reason == streams::Reason::LossGrew;
+            let streams = is_other.then_some(decision.streams);
+            return Self { reason: decision.reason.to_string(), streams };
         }
         let connections = if decision.streams == 1 { "connection" } else { "connections" };
         let reason = format!("{} {connections}: {}", decision.streams, decision.reason);

@@ -302,6 +302,7 @@ impl<'a> Steering<'a> {
             seen,
             held: self.held.as_ref(),
             capacity: self.capacity,
+            rate_max: self.session.overrides.rate_max,
             carrying: self.shares.count(),
             sight: &self.sight,
             looks: [looks_of(&self.sight), self.reads],

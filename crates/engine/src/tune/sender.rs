@@ -114,7 +114,7 @@ impl<'a> Pacer<'a> {
             looks,
             shares,
             room: Room::new(Side::Send),
-            unsent: Unsent::default(),
+            unsent: Unsent::new(),
             congestion: Congestion::new(session),
             wanted,
             paces: false,
@@ -287,7 +287,8 @@ impl<'a> Pacer<'a> {
         let mut largest = Rate::default();
         let (shares, room, unsent) = (&self.shares, &mut self.room, &mut self.unsent);
         // Where turns hold all of them together, what one has let through is not to wait again.
-        let has_turns = rate.is_some() && rate == self.session.overrides.rate_max;
+        let most = self.session.overrides.rate_max.map(Rate::bytes_per_sec);
+        let has_turns = most.is_some() && self.wanted == most;
         self.session.each_stream(|number, socket| {
             let own = |rate| if has_turns { rate } else { shares.rate(number, rate) };
             let share = rate.map(own);

@@ -17,6 +17,8 @@ pub(super) struct Known<'k> {
     pub(super) held: Option<&'k sobas::Decision>,
     /// What the line carries.
     pub(super) capacity: Option<Rate>,
+    /// What the user wants at most.
+    pub(super) rate_max: Option<Rate>,
     /// How many connections carry data.
     pub(super) carrying: u32,
     pub(super) sight: &'k Sight,
@@ -44,7 +46,7 @@ impl Known<'_> {
             is_lossy: self.is_lossy(),
             offers_bbr: self.sight.bbr.unwrap_or_default(),
             retransmits: self.seen.retransmits,
-            capacity: self.capacity,
+            capacity: self.capacity.into_iter().chain(self.rate_max).min(),
             least: self.least(),
             looks: self.looks,
             compute: [there.compute, self.compute],
@@ -55,7 +57,10 @@ impl Known<'_> {
     /// Whether losses go on without a queue.
     fn is_lossy(&self) -> bool {
         let is_told = self.held.is_some_and(|held| {
-            matches!(held.reason, Reason::LostWithoutQueue | Reason::CongestedLoss)
+            matches!(
+                held.reason,
+                Reason::LostWithoutQueue | Reason::CongestedLoss | Reason::LossCounts
+            )
         });
         is_told || self.sobas.loses_without_queue()
     }

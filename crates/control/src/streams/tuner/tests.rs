@@ -231,3 +231,20 @@ fn where_the_line_was_full_before_bbr_is_tried_again_when_it_no_longer_is() {
     assert!(matches!(told[1], (true, Reason::Bbr(Verdict::Keeps(..)))), "{told:?}");
     assert_eq!((told.len(), copy.tuner.streams()), (2, 16));
 }
+
+#[test]
+fn a_trial_is_put_off_where_the_path_turns_out_to_be_held() {
+    let mut copy = Transfer::new(16, 64);
+    assert_eq!(lossy(&mut copy, 1.0, [200.0, 450.0], false), [], "the first sample is taken");
+    copy.on_path(State::Limited, 3.0, |_| 200.0);
+    assert_eq!((copy.tried.len(), copy.tuner.bbr()), (0, None));
+    let told = lossy(&mut copy, 9.0, [200.0, 450.0], false);
+    assert!(matches!(told[1], (true, Reason::Bbr(Verdict::Keeps(..)))), "{told:?}");
+}
+
+#[test]
+fn much_more_than_the_line_was_told_to_carry_is_no_full_line() {
+    let mbit = |rate: f64| Rate::from_bits_per_sec(rate * 1e6);
+    let fills = |rate| fills(mbit(rate), Some(mbit(100.0)));
+    assert_eq!([80.0, 95.0, 105.0, 150.0].map(fills), [false, true, true, false]);
+}
