@@ -410,7 +410,7 @@ pub(super) fn rate_between(before: &Seen, seen: &Seen) -> Rate {
     came.per(seen.now.saturating_sub(before.now))
 }
 
-/// Whether a rate is about all that a line carries. Much more than that refutes what was told of it.
+/// Whether a rate is about all that a line carries. Much more than that refutes what was told.
 pub(super) fn fills(rate: Rate, capacity: Option<Rate>) -> bool {
     let share = |line: Rate| rate.bits_per_sec() as f64 / line.bits_per_sec().max(1) as f64;
     capacity.is_some_and(|line| (FULL_SHARE.0..FULL_SHARE.1).contains(&share(line)))
