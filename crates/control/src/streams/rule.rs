@@ -37,7 +37,7 @@ pub struct Situation {
     pub is_short: bool,
     /// Even the first windows of so many do not fit the path.
     pub is_crowded: bool,
-    /// Nearly all comes that the line carries.
+    /// Nearly all comes that the line carries, or that the user wants.
     pub is_full: bool,
     /// Losses go on without a queue.
     pub is_lossy: bool,
@@ -120,6 +120,9 @@ impl Situation {
         if self.is_crowded {
             return Ground::Crowded;
         }
+        if self.is_full && !self.is_short {
+            return Ground::PathFull;
+        }
         if self.holder != Holder::Path {
             let is_bound = self.busy >= BUSY && self.streams < self.processors;
             return if is_bound { Ground::OneProcessor } else { Ground::Host(self.holder) };
@@ -129,7 +132,6 @@ impl Situation {
         }
         match self.state {
             State::Limited | State::Growing | State::Reprobing => Ground::PathFull,
-            State::Avoidance | State::Disabled if self.is_full => Ground::PathFull,
             State::Avoidance | State::Disabled if self.is_lossy && self.offers_bbr => Ground::Lossy,
             State::Avoidance | State::Disabled => Ground::Congested,
             State::Probing | State::StartBounded | State::StartOpen => Ground::Unknown,
@@ -214,6 +216,13 @@ mod tests {
         assert_eq!(crowded.course(), (Course::Take(2), Ground::Crowded));
         let short = Situation { is_short: true, state: State::Disabled, ..SIXTEEN };
         assert_eq!(short.course(), (Course::Stay, Ground::Short));
+    }
+
+    #[test]
+    fn a_full_line_is_left_alone_whoever_seems_to_hold_the_transfer_up() {
+        // As where the user wants no more than comes: turns hold the source.
+        let held = Situation { is_full: true, holder: Holder::Source, ..SIXTEEN };
+        assert_eq!(held.course(), (Course::Stay, Ground::PathFull));
     }
 
     #[test]
