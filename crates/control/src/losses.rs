@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// No more is lost than before as long as it is this multiple of that, and so many segments beside.
 /// (ours: losses that are no congestion follow the number of segments, and few are chance; where
-/// others had congested the path, far more are)
+/// others congest the path, more are)
 const LOSS_GROWTH: f64 = 2.0;
 const LOSS_CHANCE: f64 = 10.0;
 

@@ -250,21 +250,7 @@ pub fn set_pacing(s: impl AsFd, bytes_per_sec: Option<u64>) -> io::Result<()> {
 ///
 /// `EOPNOTSUPP` or `ENOPROTOOPT` if it is not a TCP socket.
 pub fn set_unsent_max(s: impl AsFd, bytes: u32) -> io::Result<()> {
-    // SAFETY: the descriptor is open while `s` is borrowed; the kernel reads four bytes, which
-    // outlive the call.
-    let outcome = unsafe {
-        libc::setsockopt(
-            s.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_NOTSENT_LOWAT,
-            (&raw const bytes).cast(),
-            size_of::<u32>() as libc::socklen_t,
-        )
-    };
-    if outcome != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    set_int(s, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes.cast_signed())
 }
 
 /// Sends bytes that TCP neither joins with those before nor with those after, and so hands down in

@@ -105,6 +105,28 @@ fn a_used_connection_has_plausible_measurements() {
 }
 
 #[test]
+fn no_more_waits_unsent_than_is_set_but_for_one_write() {
+    let unsent = |most: Option<u32>| {
+        let (mut near, far) = connected();
+        if let Some(most) = most {
+            set_unsent_max(&near, most).unwrap();
+        }
+        near.set_nonblocking(true).unwrap();
+        let chunk = vec![0; 16 << 10];
+        // The peer reads nothing: its window closes, and what comes then waits.
+        wait_until("window closed", || {
+            while near.write(&chunk).is_ok() {}
+            tcp_info(&near).unwrap().rwnd_limited.unwrap() > Duration::from_millis(20)
+        });
+        drop(far);
+        tcp_info(&near).unwrap().notsent_bytes.unwrap()
+    };
+    let (free, held) = (unsent(None), unsent(Some(64 << 10)));
+    assert!(held <= (64 + 16) << 10, "{held}");
+    assert!(free > 2 * held, "{free} {held}");
+}
+
+#[test]
 fn a_stalled_peer_shows_as_time_limited_by_its_window() {
     let (mut near, far) = connected();
     near.set_nonblocking(true).unwrap();
