@@ -76,6 +76,14 @@ impl Turns {
     }
 }
 
+/// How many connections can share a rate so that TCP hands down a whole super-packet of each at a
+/// time; one at least. More of them take smaller ones, and more of the processors.
+#[must_use]
+pub fn whole_bursts(rate: Rate) -> u32 {
+    let each = (BURST_MAX.0 * BURSTS_PER_SEC).max(1);
+    u32::try_from(rate.bytes_per_sec() / each).unwrap_or(u32::MAX).max(1)
+}
+
 /// The data that a line of this rate carries in full segments, of so much data each.
 #[must_use]
 pub fn data_rate(line: Rate, segment: Bytes) -> Rate {

@@ -27,6 +27,8 @@ pub struct Situation {
     pub streams: u32,
     /// The fewest whose windows cover the path.
     pub least: u32,
+    /// As many as carry what comes in whole super-packets.
+    pub whole_bursts: u32,
     /// The most that are allowed.
     pub most: u32,
     /// The round trip without a queue.
@@ -102,9 +104,10 @@ impl Situation {
     pub fn course(&self) -> (Course, Ground) {
         let ground = self.ground();
         let course = match ground {
-            Ground::Host(_) if self.rtt <= FEWER_RTT => self.fewer(),
+            // Fewer than these save next to nothing of the processors.
+            Ground::Host(_) if self.rtt <= FEWER_RTT => self.fewer(self.whole_bursts),
             Ground::Host(_) => Course::Stay,
-            Ground::Crowded => match self.fewer() {
+            Ground::Crowded => match self.fewer(1) {
                 Course::Fewer(least) => Course::Take(least),
                 other => other,
             },
@@ -138,8 +141,9 @@ impl Situation {
         }
     }
 
-    fn fewer(&self) -> Course {
-        let least = SPARE.max(self.least).min(self.most);
+    /// Fewer, but so many at least.
+    fn fewer(&self, least: u32) -> Course {
+        let least = least.max(SPARE).max(self.least).min(self.most);
         if self.streams > least { Course::Fewer(least) } else { Course::Stay }
     }
 
@@ -180,6 +184,7 @@ mod tests {
     const SIXTEEN: Situation = Situation {
         streams: 16,
         least: 1,
+        whole_bursts: 1,
         most: 64,
         rtt: Duration::from_millis(20),
         state: State::Limited,
@@ -247,6 +252,8 @@ mod tests {
         assert_eq!(host(Holder::Source, 16, 0.9), (Course::Fewer(2), source));
         assert_eq!(host(Holder::Source, 4, 0.1), (Course::Fewer(2), source));
         assert_eq!(host(Holder::Source, 2, 0.1), (Course::Stay, source));
+        let fast = Situation { whole_bursts: 7, holder: Holder::Source, ..SIXTEEN };
+        assert_eq!(fast.course(), (Course::Fewer(7), source));
         let far = Situation { rtt: Duration::from_millis(150), holder: Holder::Source, ..SIXTEEN };
         assert_eq!(far.course(), (Course::Stay, source));
     }

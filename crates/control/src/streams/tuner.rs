@@ -10,6 +10,7 @@ use super::select::{ExpSelection, Halving};
 use super::trial::{Trial, Verdict};
 use crate::holder::{Looks, holder};
 use crate::losses::Losses;
+use crate::pacing;
 use crate::sobas::State;
 use crate::units::{Bytes, Rate};
 use std::fmt;
@@ -40,6 +41,15 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_sec
 /// A search ends after so long, or so many round trips where that is longer. [issue: 10 s or 40
 /// RTT]
 const SEARCH_MAX: (Duration, u32) = (Duration::from_secs(10), 40);
+
+/// A line is fast where at least so many connections fill it with whole super-packets. (ours: on
+/// slower ones the processors have time)
+const FAST: u32 = 4;
+
+/// There no more of them are kept than do, but so many at least. [measured,
+/// docs/algorithms/sobas-measured.md: over 5 Gbit/s 8 carry a tenth more than 16 and 4; half as
+/// many would start a round trip later]
+const FAST_STREAMS: u32 = 8;
 
 /// What is seen at a look, of all connections together. Counts are from the beginning.
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +107,8 @@ pub enum Reason {
     Windows,
     /// So many fit the path.
     Fit(Ground),
+    /// The line is fast, and more would take more of the processors.
+    Fast,
     /// To see whether fewer carry as much.
     TryFewer(Ground),
     /// To see whether more carry more.
@@ -149,6 +161,8 @@ struct Found {
 pub struct Tuner {
     most: u32,
     streams: u32,
+    /// It was seen whether fewer are enough for the line.
+    is_sized: bool,
     /// What the path loses, where the connections are under BBR; it was tried.
     bbr: Option<Losses>,
     tried_bbr: bool,
@@ -171,6 +185,7 @@ impl Tuner {
         Self {
             most: most.max(streams),
             streams,
+            is_sized: false,
             bbr: None,
             tried_bbr: false,
             was_lossy: false,
@@ -201,6 +216,9 @@ impl Tuner {
             (self.search, self.bbr) = (None, self.bbr.filter(|_| self.kept.is_some()));
             return self.decide(least, seen.now, Reason::Windows);
         }
+        if let Some(enough) = self.enough(seen) {
+            return self.decide(enough.max(least), seen.now, Reason::Fast);
+        }
         if seen.received == Bytes(0) {
             return None;
         }
@@ -214,6 +232,15 @@ impl Tuner {
             Some(search) => self.go_on(search, seen),
             None => course.and_then(|course| self.begin(course, seen)),
         }
+    }
+
+    /// How many are enough to begin with, once it is known that the line is fast.
+    fn enough(&mut self, seen: &Seen) -> Option<u32> {
+        let line = seen.capacity.filter(|_| !self.is_sized)?;
+        self.is_sized = true;
+        let whole = pacing::whole_bursts(line);
+        let is_more = whole >= FAST && self.search.is_none() && self.found.is_none();
+        Some(whole.max(FAST_STREAMS)).filter(|&enough| is_more && enough < self.streams)
     }
 
     /// At the end of a stretch, where to look for a better number, if it is time to look.
@@ -256,6 +283,7 @@ impl Tuner {
         Situation {
             streams: self.streams,
             least: seen.least,
+            whole_bursts: pacing::whole_bursts(rate_between(before, seen)),
             most: self.most,
             rtt: seen.rtt,
             state: seen.state,
@@ -455,6 +483,7 @@ impl fmt::Display for Reason {
         match self {
             Self::Windows => f.write_str("fewer have no windows that cover the path"),
             Self::Fit(ground) => write!(f, "{ground}"),
+            Self::Fast => f.write_str("so many fill so fast a line with less of the processors"),
             Self::TryFewer(ground) => write!(f, "{ground}: fewer may carry as much"),
             Self::TryMore(ground) => write!(f, "{ground}: more may carry more"),
             Self::Found(why) => why.fmt(f),

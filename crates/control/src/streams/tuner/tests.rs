@@ -72,6 +72,23 @@ fn on_a_full_path_nothing_is_tried() {
 }
 
 #[test]
+fn on_a_fast_line_no_more_are_kept_than_fill_it_in_whole_bursts() {
+    let begins = |mbit: f64, least| {
+        let mut copy = Transfer::new(16, 64);
+        (copy.seen.capacity, copy.seen.least) = (Some(Rate::from_bits_per_sec(mbit * 1e6)), least);
+        copy.on_path(State::StartBounded, 1.0, |_| 0.0);
+        copy.tuner.streams()
+    };
+    assert_eq!([1e3, 2e3, 2.5e3, 4.8e3, 8e3].map(|mbit| begins(mbit, 1)), [16, 16, 8, 8, 14]);
+    assert_eq!((begins(4.8e3, 12), begins(2e4, 1)), (12, 16));
+    // Once only: what was found since counts for more.
+    let mut copy = Transfer::new(16, 64);
+    copy.seen.capacity = Some(Rate::from_bits_per_sec(4.8e9));
+    copy.on_path(State::Disabled, 15.0, |n| n * 10.0);
+    assert_eq!((copy.tried[..2].to_vec(), copy.tuner.streams()), (vec![8, 16], 64));
+}
+
+#[test]
 fn where_hosts_have_no_processor_left_fewer_and_fewer_are_tried_until_they_carry_less() {
     let mut copy = Transfer::new(16, 64);
     copy.seen.state = State::Limited;
