@@ -19,10 +19,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// First line of a file.
-const MAGIC: &str = "bankfull path 1";
+const MAGIC: &str = "bankfull path 2";
 
 /// Counts what this process writes.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// What a copy saw of a path.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Seen {
+    /// The rate at which it was held last, and its shortest round trip.
+    pub(crate) held: Option<Remembered>,
+    /// How many connections it took, where these were more than a copy begins with.
+    pub(crate) streams: Option<u32>,
+}
 
 /// What is remembered of the path of a transfer.
 pub(crate) struct PathMemory {
@@ -53,40 +62,45 @@ impl PathMemory {
     }
 
     /// What is remembered.
-    pub(crate) fn recall(&self) -> Option<Remembered> {
+    pub(crate) fn recall(&self) -> Option<Seen> {
         self.recall_at(SystemTime::now())
     }
 
-    fn recall_at(&self, now: SystemTime) -> Option<Remembered> {
+    fn recall_at(&self, now: SystemTime) -> Option<Seen> {
         let text = fs::read_to_string(&self.file).ok()?;
         let mut lines = text.lines();
         if lines.next()? != MAGIC || lines.next()? != self.name {
             return None;
         }
         let figures: Vec<u64> = lines.map_while(|line| line.parse().ok()).collect();
-        let [rate_bps, rtt_us, at] = figures.try_into().ok()?;
+        let [rate_bps, rtt_us, streams, at] = figures.try_into().ok()?;
         let age = now.duration_since(UNIX_EPOCH + Duration::from_secs(at)).ok()?;
-        let is_sensible = rate_bps > 0 && rtt_us > 0 && age <= KEPT;
-        let rtt = Duration::from_micros(rtt_us);
-        is_sensible.then(|| Remembered { rate: Rate::from_bits_per_sec(rate_bps as f64), rtt })
+        let (rate, rtt) = (Rate::from_bits_per_sec(rate_bps as f64), Duration::from_micros(rtt_us));
+        let held = (rate_bps > 0 && rtt_us > 0).then_some(Remembered { rate, rtt });
+        let streams = u32::try_from(streams).ok().filter(|&streams| streams > 0);
+        (age <= KEPT).then_some(Seen { held, streams })
     }
 
-    /// Remembers it. What cannot be written is not missed.
-    pub(crate) fn note(&self, seen: &Remembered) {
-        let _ = self.try_note(seen);
+    /// Remembers it, where there is something to remember. What cannot be written is not missed.
+    pub(crate) fn note(&self, seen: &Seen) {
+        if *seen != Seen::default() {
+            let _ = self.try_note(seen);
+        }
     }
 
-    fn try_note(&self, seen: &Remembered) -> Option<()> {
+    fn try_note(&self, seen: &Seen) -> Option<()> {
         let dir = self.file.parent()?;
         make_private_dir(dir.parent()?).ok()?;
         make_private_dir(dir).ok()?;
         let at = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
-        let (rate, rtt) = (seen.rate.bits_per_sec(), seen.rtt.as_micros());
+        let held = seen.held.map(|held| (held.rate.bits_per_sec(), held.rtt.as_micros()));
+        let (rate, rtt) = held.unwrap_or_default();
+        let streams = seen.streams.unwrap_or_default();
         // A name of its own for each: nobody writes into what another one renames.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let part = self.file.with_extension(format!("{}-{number}", std::process::id()));
         let mut file = fs::File::create(&part).ok()?;
-        let text = format!("{MAGIC}\n{}\n{rate}\n{rtt}\n{at}\n", self.name);
+        let text = format!("{MAGIC}\n{}\n{rate}\n{rtt}\n{streams}\n{at}\n", self.name);
         let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&part, &self.file));
         if written.is_err() {
             let _ = fs::remove_file(&part);
@@ -99,9 +113,10 @@ impl PathMemory {
 mod tests {
     use super::*;
 
-    fn seen(mbit: f64) -> Remembered {
+    fn seen(mbit: f64) -> Seen {
         let rate = Rate::from_bits_per_sec(mbit * 1e6);
-        Remembered { rate, rtt: Duration::from_millis(20) }
+        let held = Some(Remembered { rate, rtt: Duration::from_millis(20) });
+        Seen { held, streams: None }
     }
 
     #[test]
@@ -113,6 +128,10 @@ mod tests {
         path("from a:1").note(&seen(100.0));
         assert_eq!(path("to a:1").recall(), Some(seen(900.0)));
         assert_eq!(path("from a:1").recall(), Some(seen(100.0)));
+        let many = Seen { held: None, streams: Some(48) };
+        path("to a:1").note(&many);
+        path("to a:1").note(&Seen::default());
+        assert_eq!(path("to a:1").recall(), Some(many));
         let later = SystemTime::now() + KEPT + Duration::from_secs(60);
         assert_eq!(path("to a:1").recall_at(later), None);
     }
@@ -122,7 +141,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = PathMemory::at(dir.path().to_owned(), "to a:1");
         path.note(&seen(900.0));
-        for text in ["", "rubbish", &format!("{MAGIC}\nto b:1\n1\n1\n1\n"), "\u{0}\u{1}"] {
+        for text in ["", "rubbish", &format!("{MAGIC}\nto b:1\n1\n1\n1\n1\n"), "\u{0}\u{1}"] {
             fs::write(&path.file, text).unwrap();
             assert_eq!(path.recall(), None, "{text:?}");
         }
@@ -141,6 +160,7 @@ mod tests {
             }
         });
         let found = PathMemory::at(dir.path().to_owned(), "to a:1").recall();
-        assert!(found.is_some_and(|found| found.rtt == seen(1.0).rtt), "{found:?}");
+        let rtt = |seen: Seen| seen.held.map(|held| held.rtt);
+        assert_eq!(found.and_then(rtt), rtt(seen(1.0)));
     }
 }

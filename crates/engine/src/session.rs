@@ -5,6 +5,7 @@ use crate::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::net::control::lock;
 use crate::net::stream::{BurstLimit, DataStream, Socket};
 use crate::overrides::Overrides;
+use crate::paths::Seen;
 use crate::throttle::Throttle;
 use crate::tune::{Spread, Steered};
 use bankfull_control::sobas::Remembered;
@@ -332,6 +333,10 @@ pub(crate) struct Ends {
     pub(crate) receiver: SideReport,
 }
 
+/// A number of connections that was kept for so long is no trial. (docs/algorithms/streams.md: a
+/// sample waits for 4 s and 10 T at most, and takes 4 T; 200 ms each)
+const COUNT_KEPT: Duration = Duration::from_secs(7);
+
 /// Counts, meters and events of a session in one place.
 pub(crate) struct Tally<'a> {
     pub(crate) counts: Counts,
@@ -340,12 +345,16 @@ pub(crate) struct Tally<'a> {
     events: &'a dyn EventSink,
     /// The rate at which the path was held last, and its shortest round trip.
     path: Mutex<Option<Remembered>>,
+    /// How many connections were asked for last, and since when.
+    count: Mutex<Option<(u32, Duration)>>,
+    /// What had been carried at the last look, and when that was more than before.
+    carried: Mutex<(u64, Duration)>,
 }
 
 impl<'a> Tally<'a> {
     pub(crate) fn new(events: &'a dyn EventSink, started: Instant) -> Self {
-        let (counts, times, path) = Default::default();
-        Self { counts, times, started, events, path }
+        let (counts, times, path, count, carried) = Default::default();
+        Self { counts, times, started, events, path, count, carried }
     }
 
     pub(crate) fn event(&self, event: Event) {
@@ -357,9 +366,27 @@ impl<'a> Tally<'a> {
         *lock(&self.path) = Some(Remembered { rate, rtt });
     }
 
-    /// How the path was held last, if it ever was.
-    pub(crate) fn path(&self) -> Option<Remembered> {
-        *lock(&self.path)
+    /// So many connections are to carry data from now on.
+    pub(crate) fn path_counted(&self, streams: u32) {
+        *lock(&self.count) = Some((streams, self.elapsed()));
+    }
+
+    /// So much has been carried so far.
+    pub(crate) fn path_carried(&self, bytes: u64) {
+        let mut carried = lock(&self.carried);
+        if bytes > carried.0 {
+            *carried = (bytes, self.elapsed());
+        }
+    }
+
+    /// How the path was held last, if it ever was, and how many connections it took in the end,
+    /// where these were found while data came, for a time in which no trial ends.
+    pub(crate) fn path(&self) -> Seen {
+        let (_, last) = *lock(&self.carried);
+        let is_kept = |(_, since): &(u32, Duration)| last >= *since + COUNT_KEPT;
+        let streams = lock(&self.count).filter(is_kept).map(|(streams, _)| streams);
+        let held = *lock(&self.path);
+        Seen { held, streams }
     }
 
     /// Time since the transfer began.

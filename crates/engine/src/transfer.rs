@@ -9,6 +9,7 @@ use crate::local;
 use crate::location::Location;
 use crate::options::{DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions, Tune};
 use crate::overrides::Overrides;
+use crate::paths::PathMemory;
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::control::{Direction, PathBytes};
@@ -203,7 +204,9 @@ impl Transfer {
             }
             Direction::Pull => Vec::new(),
         };
-        let request = Request { transfer: self, direction, far_paths, token, items };
+        let memory = PathMemory::of(self, direction).filter(|_| self.is_tuned());
+        let earlier = memory.and_then(|memory| memory.recall()).unwrap_or_default();
+        let request = Request { transfer: self, direction, far_paths, token, items, earlier };
         match far {
             Location::Daemon { host, port, .. } => {
                 client::daemon::transfer(host, *port, request, events, cancel, started)

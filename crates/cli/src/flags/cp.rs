@@ -40,7 +40,8 @@ pub(crate) struct CpFlags {
     pub(crate) destination: OsString,
 
     /// Sets the number of data connections, 1 to 64; auto begins with 4 where a round trip takes up
-    /// to 20 ms, 8 up to 40 ms, 16 above, and then has as many as the path is found to need.
+    /// to 20 ms, 8 up to 40 ms, 16 above, or as many as an earlier copy took, and then has as many
+    /// as the path is found to need.
     #[arg(long, value_name = "N", value_parser = stream_count, default_value = "auto")]
     pub(crate) streams: StreamCount,
 

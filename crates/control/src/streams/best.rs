@@ -64,12 +64,23 @@ impl fmt::Display for Why {
 }
 
 /// A curve through three samples.
-enum Curve {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Curve {
+    /// Of Newton's model.
     Newton(Newton),
+    /// Of the full second order model.
     Full(FullSecondOrder),
 }
 
 impl Curve {
+    /// BestCmb (Yildirim 2009, section 3.2): of the valid curves through each three of the samples,
+    /// the one with the least mean error over all of them.
+    #[must_use]
+    pub fn of(samples: &[Sample]) -> Option<Self> {
+        let curves = curves(samples).map(|curve| (curve.error(samples), curve));
+        curves.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, curve)| curve)
+    }
+
     fn model(&self) -> Model {
         match self {
             Self::Newton(_) => Model::Newton,
@@ -78,7 +89,8 @@ impl Curve {
     }
 
     /// What so many streams carry, in bit/s.
-    fn rate(&self, streams: u32) -> f64 {
+    #[must_use]
+    pub fn rate(&self, streams: u32) -> f64 {
         let n = f64::from(streams);
         let rate = match self {
             Self::Newton(fitted) => fitted.rate(n),
@@ -104,16 +116,13 @@ impl Curve {
     }
 }
 
-/// The best number of streams, `most` at most; `None` without samples.
-///
-/// BestCmb (Yildirim 2009, section 3.2): of the models through each three of the samples, the one
-/// with the least mean error over all of them. Where none is valid, the throughput does not rise
-/// and fall, and the fewest streams do that carry about the most.
+/// The best number of streams, `most` at most; `None` without samples. Where no curve is valid, the
+/// throughput does not rise and fall, and the fewest streams do that carry about the most.
 #[must_use]
 pub fn best(samples: &[Sample], most: u32) -> Option<Best> {
     let most = most.max(1);
-    let curves = curves(samples).map(|curve| (curve.error(samples), curve));
-    if let Some((error, curve)) = curves.min_by(|a, b| a.0.total_cmp(&b.0)) {
+    if let Some(curve) = Curve::of(samples) {
+        let error = curve.error(samples);
         let peak = curve.peak(most);
         let rate = curve.rate(peak);
         let is_near = |&streams: &u32| curve.rate(streams) >= rate * NEAR_BEST;

@@ -120,7 +120,8 @@ impl Situation {
     }
 
     fn ground(&self) -> Ground {
-        if self.is_crowded {
+        // As few as there may be do not crowd it themselves.
+        if self.is_crowded && self.fewer(1) != Course::Stay {
             return Ground::Crowded;
         }
         if self.is_full && !self.is_short {
@@ -219,6 +220,8 @@ mod tests {
         }
         let crowded = Situation { is_crowded: true, state: State::Disabled, ..SIXTEEN };
         assert_eq!(crowded.course(), (Course::Take(2), Ground::Crowded));
+        let others = Situation { streams: 2, ..crowded };
+        assert_eq!(others.course(), (Course::More(64), Ground::Congested));
         let short = Situation { is_short: true, state: State::Disabled, ..SIXTEEN };
         assert_eq!(short.course(), (Course::Stay, Ground::Short));
     }

@@ -15,12 +15,11 @@ use crate::net::control::{ControlReader, Outbox, write_now};
 use crate::net::probe::ProbePort;
 use crate::net::stream::DataStream;
 use crate::options::Fsync;
-use crate::paths::PathMemory;
+use crate::paths::{PathMemory, Seen};
 use crate::sender::walk::SourceItem;
 use crate::session::{Session, Tally};
 use crate::transfer::Transfer;
 use crate::tune::{Probing, Spread, Steer};
-use bankfull_control::sobas::Remembered;
 use bankfull_proto::wire::control::{
     self, Direction, Hello, Message, Open, Opened, PathBytes, Source, Welcome,
 };
@@ -67,6 +66,8 @@ pub(crate) struct Request<'t> {
     pub(crate) token: Option<Vec<u8>>,
     /// The sources, where they are on this side.
     pub(crate) items: Vec<SourceItem>,
+    /// What an earlier copy saw of the path; nothing where the user has set what goes.
+    pub(crate) earlier: Seen,
 }
 
 impl Far {
@@ -237,7 +238,13 @@ fn run_greeted(
     let channel = Channel { reader: far.reader, output: far.output, outbox, close: far.close };
     let streams = Streams::Connect { connector: Arc::new(connector), count, ready };
     let result = drive.run(channel, part, streams);
-    request.note(tally.path());
+    let usual = transfer.streams_for(rtt);
+    let streams = match transfer.streams_most() {
+        Some(_) => tally.path().streams.filter(|&streams| streams > usual),
+        // A number that the user has set says nothing of the path.
+        None => request.earlier.streams,
+    };
+    request.note(&Seen { streams, ..tally.path() });
     result
 }
 
@@ -302,31 +309,26 @@ impl Request<'_> {
     /// What the threads of this side will share: of so many connections, and up to `most`.
     fn session(&self, count: u32, most: Option<u32>) -> Session {
         let mut session = Session::new(self.transfer.overrides.clone(), count);
-        session.remembered = self.recall();
+        session.remembered = self.earlier.held;
         session.streams_most = most;
         session.spread = self.transfer.is_tuned().then(|| Spread::new(count));
         session
     }
 
-    /// What an earlier copy saw of the path; nothing where the user has set what goes.
-    fn recall(&self) -> Option<Remembered> {
-        let uses = self.transfer.is_tuned();
-        PathMemory::of(self.transfer, self.direction).filter(|_| uses)?.recall()
-    }
-
-    /// Remembers how the path was held; a rate that the user has set says nothing of it.
-    fn note(&self, seen: Option<Remembered>) {
-        let memory = || PathMemory::of(self.transfer, self.direction);
-        let seen = seen.filter(|_| self.transfer.overrides.is_empty());
-        if let Some((seen, memory)) = seen.and_then(|seen| Some((seen, memory()?))) {
-            memory.note(&seen);
+    /// Remembers what was seen of the path; what the user has set says nothing of it.
+    fn note(&self, seen: &Seen) {
+        let memory = PathMemory::of(self.transfer, self.direction);
+        if let Some(memory) = memory.filter(|_| self.transfer.overrides.is_empty()) {
+            memory.note(seen);
         }
     }
 
     /// How many data connections to make where a round trip takes so long.
     fn streams(&self) -> impl Fn(Option<Duration>) -> u32 + Send + 'static {
         let transfer = self.transfer.clone();
-        move |rtt| if transfer.dry_run { 0 } else { transfer.streams_for(rtt) }
+        let earlier = self.earlier.streams.zip(transfer.streams_most());
+        let earlier = earlier.map_or(0, |(streams, most)| streams.min(most));
+        move |rtt| if transfer.dry_run { 0 } else { transfer.streams_for(rtt).max(earlier) }
     }
 
     /// The request as it travels.
@@ -353,7 +355,7 @@ impl Request<'_> {
         };
         transfer.overrides.write(&mut open);
         if self.direction == Direction::Push {
-            open.remembered = self.recall().map(|seen| {
+            open.remembered = self.earlier.held.map(|seen| {
                 [seen.rate.bytes_per_sec(), u64::try_from(seen.rtt.as_micros()).unwrap_or(u64::MAX)]
             });
         }

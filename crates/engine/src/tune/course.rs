@@ -97,6 +97,7 @@ impl<'a> Teller<'a> {
         let since = (seen.sends.since(self.told.0), seen.reads.since(self.told.1));
         self.told = (seen.sends, seen.reads);
         self.rtt_min = seen.rtts.iter().copied().chain(self.rtt_min).min();
+        self.tally.path_carried(seen.carried);
         self.tally.event(Event::Sample(Sample {
             at: self.last,
             streams: seen.streams,
@@ -137,6 +138,7 @@ impl<'a> Teller<'a> {
         window: Option<Bytes>,
     ) {
         let News { reason, streams } = News::of(decision);
+        streams.into_iter().for_each(|streams| self.tally.path_counted(streams));
         self.tally.event(Event::Tuned(Tuned {
             at: self.tally.elapsed(),
             state: held.map_or_else(String::new, |held| held.state.name().to_owned()),
@@ -160,6 +162,7 @@ impl<'a> Teller<'a> {
     pub(super) fn decided_there(&self, course: &Course) {
         let Some(reason) = &course.reason else { return };
         self.settle(&course.state, course.bytes_per_sec.map(Rate::from_bytes_per_sec));
+        course.streams.into_iter().for_each(|streams| self.tally.path_counted(streams));
         self.tally.event(Event::Tuned(Tuned {
             at: self.tally.elapsed(),
             state: printable(&course.state),
