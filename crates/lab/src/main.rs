@@ -1,6 +1,6 @@
 //! `bankfull-lab`: emulated networks on this machine, and what runs on them.
 
-use bankfull_lab::commands::{doctor, list, path, run};
+use bankfull_lab::commands::{doctor, list, path, predict, run};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -23,6 +23,8 @@ enum Command {
     Run(run::Flags),
     /// Lists scenarios
     List(list::Flags),
+    /// Tells how well few samples predict throughput over the number of streams
+    Predict(predict::Flags),
     /// Says what this machine lacks, and how to get it
     Doctor,
 }
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         Command::Path(flags) => path::run(flags),
         Command::Run(flags) => run::run(flags),
         Command::List(flags) => list::run(flags),
+        Command::Predict(flags) => predict::run(flags),
         Command::Doctor => Ok(doctor::run()),
     };
     match done {

@@ -6,7 +6,7 @@ use crate::hosts::Hosts;
 use crate::network::Outcome;
 use crate::scenario::Axis;
 use crate::tools::Figures;
-use bankfull_control::{Bytes, Rate};
+use bankfull_control::{Bytes, Rate, pacing};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -135,6 +135,9 @@ pub struct NetworkFigures {
     /// The same between senders, which bring what their flows bring: from 20 s after the last of
     /// them began until the first one ended. Nothing where there is no such time.
     pub sharing: Option<f64>,
+    /// What the senders' flows brought in a second, in bits and as data in full segments, from 10 s
+    /// after the first data until the last. Nothing where that is no second.
+    pub settled_bps: Option<f64>,
     /// How late the emulator was at most, for 99 of 100 packets, to read or to deliver them.
     pub lateness_p99_seconds: f64,
 }
@@ -192,6 +195,11 @@ const DATA_MIN: Bytes = Bytes(10_000);
 /// SOBAS is to reach)
 const SLOW_START: Duration = Duration::from_secs(2);
 const SETTLED: Duration = Duration::from_secs(20);
+
+/// A search for a number of streams may take so long, and what comes afterwards is told where it is
+/// so long at least. (docs/algorithms/streams.md; ours)
+const SEARCHED: Duration = Duration::from_secs(10);
+const SETTLED_MIN: Duration = Duration::from_secs(1);
 
 /// Which flows carry a contender's data.
 #[derive(Debug, Clone, Copy)]
@@ -295,6 +303,7 @@ impl NetworkFigures {
             queue_max_seconds: wait(longest),
             fairness: fairness(recording, carriers),
             sharing: sharing(recording, carriers),
+            settled_bps: settled(recording, carriers),
             lateness_p99_seconds: recording.late(0.99).as_secs_f64(),
         }
     }
@@ -370,6 +379,26 @@ fn sharing(recording: &Recording, carriers: Carriers) -> Option<f64> {
     }
     let shares = |at: usize| during().map(|sample| of_sender(sample, at)).sum::<u64>() as f64;
     Some(jain(&(0..carriers.senders).map(shares).collect::<Vec<f64>>(), carriers.senders))
+}
+
+/// What the senders' flows brought in a second once they have had time to find their rate, as data
+/// in full segments.
+fn settled(recording: &Recording, carriers: Carriers) -> Option<f64> {
+    let samples = recording.ports.last()?;
+    let is_sender = |flow: &usize| {
+        (0..carriers.senders).any(|at| Hosts::address(at) == recording.flows[*flow].source)
+    };
+    let came = |sample: &Sample| -> u64 {
+        sample.flows.iter().filter(|(flow, _)| is_sender(flow)).map(|(_, bytes)| bytes.0).sum()
+    };
+    let mut busy = samples.iter().filter(|sample| came(sample) >= DATA_MIN.0);
+    let from = busy.next()?.at + SEARCHED;
+    let until = busy.next_back()?.at;
+    let seconds = until.checked_sub(from).filter(|time| *time >= SETTLED_MIN)?.as_secs_f64();
+    let during = samples.iter().filter(|sample| sample.at > from && sample.at <= until);
+    let bits = during.map(came).sum::<u64>() as f64 * 8.0;
+    let share = pacing::SEGMENT_DATA.0 as f64 / pacing::SEGMENT_PACKET.0 as f64;
+    recording.has_all_flows().then_some(bits / seconds * share)
 }
 
 /// Jain's index of so many, of which those that are missing got nothing.
@@ -545,6 +574,11 @@ mod tests {
             ports: vec![Vec::new(), samples],
             ..Recording::default()
         };
+        // The two together, from 11 s after the beginning on; of the first alone half.
+        let settled = |senders| settled(&recording, Carriers { senders, flows: None }).unwrap();
+        let line = 8e6 * 1448.0 / 1500.0;
+        assert!((settled(2) - line).abs() < 1.0, "{}", settled(2));
+        assert!((settled(1) / line - 7.5 / 29.0).abs() < 1e-3, "{}", settled(1) / line);
         let of = |senders| sharing(&recording, Carriers { senders, flows: None });
         assert_eq!((of(1), of(2), of(3)), (None, Some(1.0), None));
     }

@@ -12,7 +12,7 @@ use crate::results::{
     Carriers, ConditionResult, ContenderResult, NetworkFigures, Report, RunResult, SCHEMA,
     ScenarioResult, Series,
 };
-use crate::scenario::{Condition, Contender, CrossTcp, Scenario, Settings};
+use crate::scenario::{Condition, Contender, Scenario, Settings};
 use crate::signals::Signals;
 use crate::tools::{self, Figures, Job, Measure, Program, Run, Tool, Way};
 use crate::{machine, say};
@@ -29,7 +29,7 @@ const CONNECT_WAIT: Duration = Duration::from_secs(10);
 
 /// TCP flows beside what is measured have this long to find their rates. (ours: slow start and some
 /// reductions)
-const CROSS_LEAD: Duration = Duration::from_secs(2);
+pub(crate) const CROSS_LEAD: Duration = Duration::from_secs(2);
 
 /// First port of the flows beside. (ours: above those that are counted up with the senders, below
 /// those that the kernel gives away, from 32 768 on)
@@ -288,7 +288,8 @@ fn measure(
     jobs: &[Job<'_>],
     signals: &Signals,
 ) -> Result<Measured> {
-    let _beside = start_cross(network, settings, signals)?;
+    let beside = start_cross(network, settings, signals)?;
+    let came_beside = || beside.iter().map(|flows| flows.received().0).sum::<u64>();
     let mut servers = Servers::default();
     if let Way::Program(program) = &tool.way {
         for job in jobs {
@@ -308,6 +309,7 @@ fn measure(
         // Also when a source panics: the scope would wait for the observer forever.
         let stop = observer.stop_when_dropped();
         let deadline = Deadline::new(signals, settings.run.limit);
+        let (began, before) = (Instant::now(), came_beside());
         let figures = match &tool.way {
             Way::Source(source) => source(network, &jobs[0], &deadline),
             Way::Model(model) => model(&jobs[0], &deadline),
@@ -315,6 +317,9 @@ fn measure(
                 programs::run_clients(network, program, jobs, &mut servers, &deadline)
             }
         };
+        let per_second = (came_beside() - before) as f64 * 8.0 / began.elapsed().as_secs_f64();
+        let beside_bps = (!beside.is_empty()).then_some(per_second);
+        let figures = figures.map(|figures| Figures { beside_bps, ..figures });
         drop(stop);
         (figures, observing.join().unwrap_or_default())
     }))
@@ -322,10 +327,8 @@ fn measure(
 
 fn start_cross(network: &Network, settings: &Settings, signals: &Signals) -> Result<Vec<Flows>> {
     let (from, deadline) = (settings.senders.count, Deadline::new(signals, CONNECT_WAIT));
-    let kinds = settings.cross_tcp.iter().zip(CROSS_PORT..);
-    let connect = |(cross, port): (&CrossTcp, u16)| {
-        let congestion = settings.cross_congestion(cross);
-        let kind = Kind { count: cross.flows, window: cross.window, congestion };
+    let kinds = settings.cross_kinds().zip(CROSS_PORT..);
+    let connect = |(kind, port): (Kind<'_>, u16)| {
         Flows::connect(network, from, port, &kind, &deadline).map_err(|error| match error {
             LabError::Congestion(why) => LabError::Congestion(format!("cross-tcp: {why}")),
             other => other,

@@ -12,13 +12,17 @@ const SLOW_ROUND_SECONDS: f64 = 0.2;
 /// figure.
 type Column = (&'static str, fn(&ConditionResult, &ContenderResult) -> Option<String>);
 
-const COLUMNS: [Column; 14] = [
+const COLUMNS: [Column; 16] = [
     ("goodput", |_, one| {
         spread(one, |run| run.figures.goodput_bps, |bps| Rate::from_bits_per_sec(bps).to_string())
     }),
     ("of capacity", |condition, one| {
         let share = one.spread(|run| run.figures.goodput_bps)?.median / condition.capacity_bps;
         Some(format!("{:.0} %", share * 100.0))
+    }),
+    ("beside it", |_, one| {
+        let beside = |run: &RunResult| run.figures.beside_bps;
+        spread(one, beside, |bps| Rate::from_bits_per_sec(bps).to_string())
     }),
     ("files/s", |_, one| spread(one, |run| run.figures.files_per_second, |n| format!("{n:.0}"))),
     ("round trip", |_, one| {
@@ -45,6 +49,10 @@ const COLUMNS: [Column; 14] = [
     ("sharing", |_, one| {
         let sharing = |run: &RunResult| run.network.as_ref()?.sharing;
         Some(format!("{:.2}", one.spread(sharing)?.median))
+    }),
+    ("after 10 s", |_, one| {
+        let settled = |run: &RunResult| run.network.as_ref()?.settled_bps;
+        spread(one, settled, |bps| Rate::from_bits_per_sec(bps).to_string())
     }),
     ("sent again", |_, one| {
         let again = |run: &RunResult| Some(run.network.as_ref()?.retransmitted? as f64);

@@ -3,4 +3,5 @@
 pub mod doctor;
 pub mod list;
 pub mod path;
+pub mod predict;
 pub mod run;

@@ -5,7 +5,7 @@ use super::path::{RTT_MAX, too_long};
 use super::{Axis, Condition, Runs, Scenario, Settings};
 use crate::error::{LabError, Result};
 use crate::text::{Parsed, short_time};
-use crate::tools;
+use crate::tools::{self, Field};
 use serde::de::DeserializeOwned;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -208,7 +208,12 @@ fn check(settings: &mut Settings) -> Parsed<()> {
         return Err("it has no contender".to_owned());
     }
     for contender in &mut settings.contenders {
-        tools::find(&contender.tool).map_err(|e| e.to_string())?;
+        let tool = tools::find(&contender.tool).map_err(|e| e.to_string())?;
+        let takes = |field| tool.takes.contains(&field);
+        let streams = settings.run.streams.filter(|_| takes(Field::Streams));
+        contender.streams = contender.streams.or(streams);
+        contender.window =
+            contender.window.or(settings.run.window.filter(|_| takes(Field::Window)));
         if contender.name.is_empty() {
             contender.name.clone_from(&contender.tool);
         }
@@ -263,6 +268,7 @@ fn check_counts(settings: &Settings) -> Parsed<()> {
             ("streams", one.streams == Some(0)),
             ("rounds", one.rounds() == 0),
             ("block", one.block().0 == 0),
+            ("window", one.window.is_some_and(|window| window.0 == 0)),
         ];
         if let Some((field, _)) = zeros.iter().find(|(_, is_zero)| *is_zero) {
             return Err(format!("contender {:?}: {field} must be above zero", one.name));
@@ -386,7 +392,7 @@ mod tests {
             ("[[cross-tcp]]\nflows = 1\nwindow = '0B'", "cross-tcp.window"),
             (
                 "[[contender]]\ntool = 'scp'\nstreams = 4",
-                "the tool scp has no use for streams, a field of bankfull, iperf3, nuttcp, gridftp, tcp, model",
+                "the tool scp has no use for streams, a field of bankfull, iperf3, nuttcp, gridftp, tcp, model, ns3",
             ),
             ("[[contender]]\ntool = 'iperf3'\nload = 1.0", "no use for load, a field of udp"),
             ("[[contender]]\ntool = 'tcp'\nrounds = 3", "no use for rounds, a field of incast"),

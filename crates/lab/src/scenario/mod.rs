@@ -8,6 +8,7 @@ pub use file::read;
 pub use path::PathSettings;
 
 use crate::error::Result;
+use crate::flows::Kind;
 use crate::network::Plan;
 use crate::text::field;
 use bankfull_control::{Bytes, Rate};
@@ -111,6 +112,15 @@ impl Settings {
     pub fn cross_congestion<'a>(&'a self, cross: &'a CrossTcp) -> Option<&'a str> {
         let name = cross.congestion.as_deref().unwrap_or(&self.run.congestion);
         (name != ANY).then_some(name)
+    }
+
+    /// The flows beside what is measured.
+    pub fn cross_kinds(&self) -> impl Iterator<Item = Kind<'_>> {
+        self.cross_tcp.iter().map(|cross| Kind {
+            count: cross.flows,
+            window: cross.window,
+            congestion: self.cross_congestion(cross),
+        })
     }
 
     /// The network for a contender's run. Connections of the host of the flows beside are not
@@ -240,6 +250,11 @@ pub struct Runs {
     /// After this a run is given up.
     #[serde(deserialize_with = "field::time")]
     pub limit: Duration,
+    /// Parallel streams of contenders that take and do not say them.
+    pub streams: Option<usize>,
+    /// The window of contenders that take and do not say one.
+    #[serde(deserialize_with = "field::some")]
+    pub window: Option<Bytes>,
 }
 
 impl Default for Runs {
@@ -252,6 +267,8 @@ impl Default for Runs {
             record: Duration::from_millis(10),
             time: Duration::from_secs(8),
             limit: Duration::from_secs(60),
+            streams: None,
+            window: None,
         }
     }
 }
@@ -283,6 +300,10 @@ pub struct Contender {
     /// `incast`: what each one sends when asked.
     #[serde(default, deserialize_with = "field::some")]
     pub block: Option<Bytes>,
+    /// The most that each connection has in flight, for the lab's own flows; without it they are as
+    /// wide as they get.
+    #[serde(default, deserialize_with = "field::some")]
+    pub window: Option<Bytes>,
 }
 
 /// Enough that the queue fills soon, and a fifth is lost. (ours)

@@ -20,11 +20,20 @@ pub enum Field {
     Rounds,
     /// What is sent when asked.
     Block,
+    /// The most that each connection has in flight.
+    Window,
 }
 
 impl Field {
-    const ALL: [Self; 6] =
-        [Self::Streams, Self::Flags, Self::Congestion, Self::Load, Self::Rounds, Self::Block];
+    const ALL: [Self; 7] = [
+        Self::Streams,
+        Self::Flags,
+        Self::Congestion,
+        Self::Load,
+        Self::Rounds,
+        Self::Block,
+        Self::Window,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -34,6 +43,7 @@ impl Field {
             Self::Load => "load",
             Self::Rounds => "rounds",
             Self::Block => "block",
+            Self::Window => "window",
         }
     }
 
@@ -45,6 +55,7 @@ impl Field {
             Self::Load => contender.load.is_some(),
             Self::Rounds => contender.rounds.is_some(),
             Self::Block => contender.block.is_some(),
+            Self::Window => contender.window.is_some(),
         }
     }
 }

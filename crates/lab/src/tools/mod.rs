@@ -2,6 +2,7 @@
 
 mod fields;
 mod model;
+mod ns3;
 mod peers;
 mod sources;
 mod ssh;
@@ -9,6 +10,7 @@ mod udt;
 
 use crate::deadline::Deadline;
 use crate::error::{LabError, Result};
+use crate::flows::Kind;
 use crate::hosts::Hosts;
 use crate::network::Network;
 use crate::scenario::{Contender, Data, Settings};
@@ -109,6 +111,8 @@ pub struct Job<'a> {
     pub congestion: Option<&'a str>,
     /// Seed of the run.
     pub seed: u64,
+    /// TCP flows that run beside it.
+    pub cross: Vec<Kind<'a>>,
     /// TCP flows run beside it, or the path is cut.
     pub is_disturbed: bool,
     /// Each sender has a line of its own that limits it.
@@ -163,6 +167,9 @@ pub struct Figures {
     /// The share that theory says the queue must drop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_lost_share: Option<f64>,
+    /// Payload per second of the flows beside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside_bps: Option<f64>,
     /// Seconds that each round of questions to all senders took.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rounds: Vec<f64>,
@@ -194,6 +201,7 @@ impl Figures {
             rtt_seconds: rtt(),
             lost_share: mean(|one| one.lost_share),
             expected_lost_share: mean(|one| one.expected_lost_share),
+            beside_bps: all.first().and_then(|one| one.beside_bps),
             rounds: all.iter().flat_map(|one| one.rounds.iter().copied()).collect(),
         }
     }
@@ -216,6 +224,7 @@ impl<'a> Job<'a> {
             rate: path.forward.rate.unwrap_or_default(),
             congestion: settings.congestion(contender),
             seed: *seed,
+            cross: settings.cross_kinds().collect(),
             is_disturbed: !settings.cross_tcp.is_empty() || settings.path.cut.is_some(),
             has_access_rate: settings.senders.rate.is_some(),
             sender,
@@ -263,7 +272,7 @@ impl<'a> Job<'a> {
 }
 
 /// All that there is.
-pub static TOOLS: [&Tool; 14] = [
+pub static TOOLS: [&Tool; 15] = [
     &peers::BANKFULL,
     &peers::IPERF3,
     &peers::NUTTCP,
@@ -278,6 +287,7 @@ pub static TOOLS: [&Tool; 14] = [
     &sources::UDP,
     &sources::INCAST,
     &model::MODEL,
+    &ns3::NS3,
 ];
 
 /// The tool of a name.

@@ -52,7 +52,7 @@ pub(super) static TCP: Tool = Tool {
     about: "the lab's own TCP flows, as wide as they get",
     needs: &[],
     version: &[],
-    takes: &[Field::Streams, Field::Congestion],
+    takes: &[Field::Streams, Field::Congestion, Field::Window],
     refuses: |_, _| None,
     way: Way::Source(run_tcp),
 };
@@ -103,7 +103,7 @@ fn for_each_sender<T: Send>(
 /// What arrives within the time, from all senders together. Connecting is not in it.
 fn run_tcp(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Figures> {
     // The hosts pin their congestion control.
-    let kind = Kind { count: job.streams(), window: None, congestion: None };
+    let kind = Kind { count: job.streams(), window: job.contender.window, congestion: None };
     let mut flows = for_each_sender(job.senders, |sender| {
         Flows::connect(network, sender, PORT + sender as u16, &kind, deadline)
     })?;

@@ -100,6 +100,33 @@ fn contenders_run_in_turn_and_are_told_in_tables_json_and_a_page() {
     assert!(ran.page.contains("small &amp; &lt;quick&gt;") && ran.page.contains("<svg"));
 }
 
+/// Flows that only their windows limit, whoever lets them flow: the kernel, our model, or ns-3.
+#[test]
+fn the_kernel_the_model_and_ns3_agree_on_windows_and_what_flows_beside() {
+    let text = "title = 'windows'\n[path]\nrate = '100mbit'\nrtt = '58ms'\nbuffer = '75kB'\n\
+        [run]\ntime = '4s'\nrepetitions = 1\ncongestion = 'reno'\nwindow = '64KiB'\n\
+        [[cross-tcp]]\nflows = 3\nwindow = '16KiB'\n\
+        [[sweep]]\nkey = 'run.streams'\nvalues = [1, 4]\n\
+        [[contender]]\ntool = 'tcp'\n[[contender]]\ntool = 'model'\n[[contender]]\ntool = 'ns3'\n";
+    let Some(ran) = Ran::of(text, &[]) else { return };
+    let window = |kib: f64| kib * 1024.0 * 8.0 / 0.058;
+    for (condition, streams) in [1.0, 4.0].into_iter().enumerate() {
+        for contender in 0..3 {
+            let found = ran.contender(condition, contender);
+            for run in counting(found) {
+                let figure = |name: &str| run["figures"][name].as_f64().unwrap();
+                let shares = [
+                    figure("goodput_bps") / (streams * window(64.0)),
+                    figure("beside_bps") / (3.0 * window(16.0)),
+                ];
+                // Slow start, and windows that are no whole segments.
+                let is_near = shares.iter().all(|share| (0.85..1.1).contains(share));
+                assert!(is_near, "{streams} of {}: {shares:?}", found["tool"]);
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_missing_is_skipped_and_what_fails_is_told_with_its_reason() {
     let text = "title = 'small'\n[path]\nrate = '50mbit'\nrtt = '2ms'\n\

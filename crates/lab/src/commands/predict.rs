@@ -1,0 +1,205 @@
+//! `bankfull-lab predict`: what few samples of throughput over the number of streams tell about the
+//! rest, by each model, beside what was measured.
+
+use crate::error::{LabError, Result};
+use bankfull_control::Rate;
+use bankfull_control::streams::model::Dinda;
+use bankfull_control::streams::{Curve, ExpSelection, Sample, best};
+use clap::Args;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The axis along which curves go.
+const AXIS: &str = "run.streams";
+
+/// Flags of `bankfull-lab predict`.
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// What `run --json` has written, with a sweep of run.streams
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+}
+
+/// Throughput over the number of streams: the median of each number's runs.
+type Measured = BTreeMap<u32, f64>;
+
+/// How well a curve is predicted. Errors are means over all numbers that were measured, of what
+/// these carried; nothing where no model fits.
+#[derive(Debug, PartialEq)]
+struct Prediction {
+    samples: usize,
+    chosen: u32,
+    best: u32,
+    /// What the chosen number carried, of what the best did.
+    share: f64,
+    bestcmb_error: Option<f64>,
+    dinda_error: Option<f64>,
+}
+
+/// Prints a table.
+///
+/// # Errors
+/// When a file cannot be read, or has no such curves.
+pub fn run(flags: &Flags) -> Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    let head = "| curve | samples | chosen, best n | of the best | BestCmb off by | Dinda off by |";
+    // Whoever closed standard output does not want to see it.
+    let _ = writeln!(out, "{head}\n|---|---|---|---|---|---|");
+    for file in &flags.files {
+        let text = fs::read_to_string(file)
+            .map_err(|e| LabError::io(format!("cannot read {}", file.display()), e))?;
+        let report: Value = serde_json::from_str(&text)
+            .map_err(|e| LabError::Usage(format!("{}: {e}", file.display())))?;
+        let curves = curves(&report);
+        if curves.is_empty() {
+            let text = format!("{}: no scenario in it has a sweep of {AXIS}", file.display());
+            return Err(LabError::Usage(text));
+        }
+        for (name, measured) in &curves {
+            if let Some(prediction) = predict(measured) {
+                let _ = writeln!(out, "{}", row(name, &prediction));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(name: &str, prediction: &Prediction) -> String {
+    let percent = |error: Option<f64>| {
+        error.map_or_else(|| "no fit".to_owned(), |error| format!("{:.1} %", error * 100.0))
+    };
+    let Prediction { samples, chosen, best, share, bestcmb_error, dinda_error } = prediction;
+    format!(
+        "| {name} | {samples} | {chosen}, {best} | {share:.2} | {} | {} |",
+        percent(*bestcmb_error),
+        percent(*dinda_error)
+    )
+}
+
+/// The curves of a report, by scenario, contender and what else varies.
+fn curves(report: &Value) -> BTreeMap<String, Measured> {
+    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let mut curves: BTreeMap<String, Measured> = BTreeMap::new();
+    for scenario in list(report, "scenarios") {
+        let axes = list(&scenario, "axes");
+        // In tables an axis is called by the end of its key.
+        let is_axis = |axis: &Value| axis.as_str().is_some_and(|name| AXIS.ends_with(name));
+        let Some(along) = axes.iter().position(is_axis) else { continue };
+        for condition in list(&scenario, "conditions") {
+            let mut values = list(&condition, "values");
+            if along >= values.len() {
+                continue;
+            }
+            let streams = values.remove(along).as_str().and_then(|n| n.parse::<u32>().ok());
+            let others: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
+            for contender in list(&condition, "contenders") {
+                let goodput = |run: &Value| {
+                    let is_void = !run["void"].is_null() || !run["failed"].is_null();
+                    run["figures"]["goodput_bps"].as_f64().filter(|_| !is_void)
+                };
+                let runs: Vec<f64> = list(&contender, "runs").iter().filter_map(goodput).collect();
+                let median = crate::results::Spread::of(runs).map(|spread| spread.median);
+                let words = [scenario["name"].as_str(), contender["name"].as_str()];
+                let name = words.into_iter().flatten().chain(others.iter().copied());
+                let name = name.collect::<Vec<_>>().join(" ");
+                if let (Some(streams), Some(median)) = (streams, median) {
+                    curves.entry(name).or_default().insert(streams, median);
+                }
+            }
+        }
+    }
+    curves
+}
+
+/// What ExpSelection's samples of a curve tell about all of it; `None` of less than three numbers.
+fn predict(measured: &Measured) -> Option<Prediction> {
+    let (&first, _) = measured.first_key_value()?;
+    let (&most, _) = measured.last_key_value()?;
+    let mut selection = ExpSelection::new(first, most);
+    while let Some(streams) = selection.next() {
+        let Some(&bps) = measured.get(&streams) else { break };
+        selection.take(Sample { streams, rate: Rate::from_bits_per_sec(bps) });
+    }
+    let samples = selection.samples();
+    let highest = measured.values().copied().fold(0.0, f64::max);
+    let (&best_n, _) = measured.iter().find(|(_, bps)| **bps >= highest)?;
+    let chosen = best(samples, most).filter(|_| measured.len() > 2)?.streams;
+    let error = |rate: &dyn Fn(f64) -> f64| {
+        let off = |(&n, &bps): (&u32, &f64)| (rate(f64::from(n)) - bps).abs() / bps;
+        measured.iter().map(off).sum::<f64>() / measured.len() as f64
+    };
+    let curve = Curve::of(samples);
+    let dinda = samples.first().zip(samples.last()).and_then(|(a, b)| Dinda::fit([*a, *b]).ok());
+    Some(Prediction {
+        samples: samples.len(),
+        chosen,
+        best: best_n,
+        share: near(measured, chosen) / highest,
+        bestcmb_error: curve.map(|curve| error(&|n| curve.rate(n as u32))),
+        dinda_error: dinda.map(|fitted| error(&|n| fitted.rate(n).bits_per_sec() as f64)),
+    })
+}
+
+/// What a number of streams carried; between two that were measured, on the line between them.
+fn near(measured: &Measured, streams: u32) -> f64 {
+    let below = measured.range(..=streams).next_back();
+    let above = measured.range(streams..).next();
+    match (below, above) {
+        (Some((&n, &a)), Some((&m, &b))) if m > n => {
+            a + (b - a) * f64::from(streams - n) / f64::from(m - n)
+        }
+        (Some((_, &bps)), _) | (None, Some((_, &bps))) => bps,
+        (None, None) => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(carries: impl Fn(f64) -> f64) -> Value {
+        let condition = |n: u32| {
+            let run = |share: f64| {
+                serde_json::json!({
+                    "void": null, "failed": null,
+                    "figures": { "goodput_bps": carries(f64::from(n)) * share },
+                })
+            };
+            let void = serde_json::json!({ "void": "late", "figures": { "goodput_bps": 1.0 } });
+            let runs = vec![run(1.0), run(0.9), run(1.1), void];
+            serde_json::json!({
+                "values": ["16KiB", n.to_string()],
+                "contenders": [{ "name": "tcp", "runs": runs }],
+            })
+        };
+        let conditions: Vec<Value> = [1, 2, 4, 8, 12, 16, 32].map(condition).into();
+        serde_json::json!({ "scenarios": [
+            { "name": "it", "axes": ["window", "streams"], "conditions": conditions },
+            { "name": "other", "axes": ["window"], "conditions": [] },
+        ] })
+    }
+
+    #[test]
+    fn a_curve_that_a_model_describes_is_predicted_from_its_samples() {
+        let law = |n: f64| 1e8 * n / (0.02 * n * n - 0.1 * n + 1.0).sqrt();
+        let curves = curves(&report(law));
+        let (name, measured) = curves.first_key_value().unwrap();
+        assert_eq!((curves.len(), name.as_str(), measured.len()), (1, "it tcp 16KiB", 7));
+        let told = predict(measured).unwrap();
+        assert!(told.bestcmb_error.unwrap() < 0.01, "{told:?}");
+        assert!(told.dinda_error.unwrap() > 0.05 && told.share > 0.95, "{told:?}");
+        assert!((12..=32).contains(&told.best) && told.samples <= 6, "{told:?}");
+        assert!(row(name, &told).contains("| it tcp 16KiB |"));
+    }
+
+    #[test]
+    fn what_lies_between_two_numbers_is_on_their_line() {
+        let measured = Measured::from([(2, 10.0), (4, 30.0)]);
+        assert_eq!([1, 2, 3, 4, 9].map(|n| near(&measured, n)), [10.0, 10.0, 20.0, 30.0, 30.0]);
+        assert_eq!(predict(&measured), None);
+    }
+}
