@@ -17,6 +17,7 @@ use crate::scenario::{Contender, Data, Settings};
 use bankfull_control::{Bytes, Rate};
 use bankfull_sim::PathConfig;
 use serde::Serialize;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -373,6 +374,31 @@ pub fn program_path(name: &str) -> Option<PathBuf> {
 /// A program for a shell: with its whole path where it is known.
 fn program(name: &str) -> String {
     program_path(name).map_or_else(|| name.to_owned(), |path| quoted(&path.to_string_lossy()))
+}
+
+/// Compiles a program of the lab's own from C++, with its flags behind the source. The program is
+/// there whole or not at all.
+fn compile(program: &Path, name: &str, source: &str, flags: &[&str]) -> Result<()> {
+    let failed = |what: &str| {
+        let what = format!("cannot {what} {name}");
+        move |e| LabError::io(what, e)
+    };
+    let (file, part) = (program.with_file_name(name), program.with_extension("part"));
+    fs::write(&file, source).map_err(failed("write"))?;
+    let done = Command::new(program_path("g++").unwrap_or_else(|| "g++".into()))
+        .args(["-O2", "-o"])
+        .args([&part, &file])
+        .args(flags)
+        .output()
+        .map_err(failed("compile"))?;
+    if !done.status.success() {
+        return Err(LabError::Command(format!("g++ {name}"), first_line(&done.stderr)));
+    }
+    fs::rename(&part, program).map_err(failed("place"))
+}
+
+fn first_line(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).lines().next().unwrap_or_default().to_owned()
 }
 
 /// Quoted for a shell.

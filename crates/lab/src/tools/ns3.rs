@@ -1,13 +1,12 @@
 //! The same flows in ns-3, in virtual time: beside `model`, an independent check of our own TCP. It
 //! is a library: the lab brings a small program, and compiles it once.
 
-use super::{Field, Figures, Job, Need, Tool, Way, model};
+use super::{Field, Figures, Job, Need, Tool, Way, first_line, model};
 use crate::deadline::Deadline;
 use crate::error::{LabError, Result};
 use crate::scenario::{Contender, Settings};
 use bankfull_control::Bytes;
 use bankfull_sim::{Cross, LinkConfig, Loss};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -106,35 +105,19 @@ fn output(command: &mut Command, deadline: &Deadline<'_>) -> Result<String> {
 
 /// The program, compiled where the directory of the run is, for all runs.
 fn compiled(run: &Path) -> Result<PathBuf> {
-    let dir = run.parent().unwrap_or(run);
-    let (program, part, source) =
-        (dir.join("ns3-flows"), dir.join("ns3-flows.part"), dir.join("ns3.cc"));
+    let program = run.parent().unwrap_or(run).join("ns3-flows");
     if program.exists() {
         return Ok(program);
     }
-    fs::write(&source, SOURCE).map_err(|e| LabError::io("cannot write ns3.cc", e))?;
-    let flags = Command::new("pkg-config").args(["--cflags", "--libs"]).args(LIBRARIES).output();
-    let flags = flags.map_err(|e| LabError::io("cannot run pkg-config", e))?;
-    if !flags.status.success() {
-        return Err(LabError::Command("pkg-config".to_owned(), first_line(&flags.stderr)));
+    let told = Command::new("pkg-config").args(["--cflags", "--libs"]).args(LIBRARIES).output();
+    let told = told.map_err(|e| LabError::io("cannot run pkg-config", e))?;
+    if !told.status.success() {
+        return Err(LabError::Command("pkg-config".to_owned(), first_line(&told.stderr)));
     }
-    let flags = String::from_utf8_lossy(&flags.stdout).into_owned();
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
     // Debian names libraries that ns-3 finds by itself, and that may not be there to link with.
-    let is_own = |flag: &&str| flag.starts_with('-');
-    let compiler = super::program_path("g++").unwrap_or_else(|| "g++".into());
-    let done = Command::new(compiler)
-        .args(["-O2", "-std=c++17", "-o"])
-        .args([&part, &source])
-        .args(flags.split_whitespace().filter(is_own))
-        .output()
-        .map_err(|e| LabError::io("cannot run g++", e))?;
-    if done.status.success() {
-        fs::rename(&part, &program).map_err(|e| LabError::io("cannot place ns3-flows", e))?;
-        return Ok(program);
-    }
-    Err(LabError::Command("g++ ns3.cc".to_owned(), first_line(&done.stderr)))
-}
-
-fn first_line(text: &[u8]) -> String {
-    String::from_utf8_lossy(text).lines().next().unwrap_or_default().to_owned()
+    let own = told.split_whitespace().filter(|flag| flag.starts_with('-'));
+    let flags: Vec<&str> = std::iter::once("-std=c++17").chain(own).collect();
+    super::compile(&program, "ns3.cc", SOURCE, &flags)?;
+    Ok(program)
 }

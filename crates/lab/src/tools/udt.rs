@@ -1,9 +1,7 @@
 //! UDT is a library: the lab brings a small program that moves one file with it, and compiles it.
 
 use super::{Clients, Job, Measure, Need, Program, Tool, Way, quoted_path};
-use crate::error::{LabError, Result};
-use std::fs;
-use std::process::Command;
+use crate::error::Result;
 
 /// Moves one file, either way.
 const SOURCE: &str = include_str!("../../peers/udt.cpp");
@@ -40,19 +38,6 @@ pub(super) static UDT: Tool = Tool {
 };
 
 fn compile(job: &Job<'_>) -> Result<()> {
-    let program = job.dir.join("udt");
-    let source = job.dir.join("udt.cpp");
-    fs::write(&source, SOURCE).map_err(|e| LabError::io("cannot write udt.cpp", e))?;
-    let compiler = super::program_path("g++").unwrap_or_else(|| "g++".into());
-    let done = Command::new(compiler)
-        .args(["-O2", "-std=c++11", "-o"])
-        .args([&program, &source])
-        .args(["-ludt", "-lpthread"])
-        .output()
-        .map_err(|e| LabError::io("cannot run g++", e))?;
-    if done.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&done.stderr).lines().next().unwrap_or("").to_owned();
-    Err(LabError::Command("g++ udt.cpp".to_owned(), said))
+    let flags = ["-std=c++11", "-ludt", "-lpthread"];
+    super::compile(&job.dir.join("udt"), "udt.cpp", SOURCE, &flags)
 }
