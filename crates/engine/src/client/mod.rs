@@ -238,13 +238,7 @@ fn run_greeted(
     let channel = Channel { reader: far.reader, output: far.output, outbox, close: far.close };
     let streams = Streams::Connect { connector: Arc::new(connector), count, ready };
     let result = drive.run(channel, part, streams);
-    let usual = transfer.streams_for(rtt);
-    let streams = match transfer.streams_most() {
-        Some(_) => tally.path().streams.filter(|&streams| streams > usual),
-        // A number that the user has set says nothing of the path.
-        None => request.earlier.streams,
-    };
-    request.note(&Seen { streams, ..tally.path() });
+    request.note(tally.path(), rtt);
     result
 }
 
@@ -316,10 +310,16 @@ impl Request<'_> {
     }
 
     /// Remembers what was seen of the path; what the user has set says nothing of it.
-    fn note(&self, seen: &Seen) {
+    fn note(&self, seen: Seen, rtt: Option<Duration>) {
+        let usual = self.transfer.streams_for(rtt);
+        let streams = match self.transfer.streams_most() {
+            Some(_) => seen.streams.filter(|&streams| streams > usual),
+            // A number that the user has set says nothing of the path, and confirms nothing.
+            None => self.earlier.streams.filter(|_| seen.held.is_some()),
+        };
         let memory = PathMemory::of(self.transfer, self.direction);
         if let Some(memory) = memory.filter(|_| self.transfer.overrides.is_empty()) {
-            memory.note(seen);
+            memory.note(&Seen { streams, ..seen });
         }
     }
 
