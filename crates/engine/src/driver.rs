@@ -161,6 +161,10 @@ impl Crew {
         *lock(&self.active) += 1;
     }
 
+    fn count(&self) -> u32 {
+        u32::try_from(*lock(&self.active)).unwrap_or(u32::MAX)
+    }
+
     fn leave(&self) {
         *lock(&self.active) -= 1;
         self.changed.notify_all();
@@ -433,7 +437,7 @@ impl Drive<'_> {
                 let mut ready = ready.into_iter();
                 (0..count).for_each(|_| keep(ready.next()));
                 if let Some(most) = self.session.streams_most {
-                    scope.spawn(move || self.keep_more(count, most, keep, is_over));
+                    scope.spawn(move || self.keep_more(crew, most, keep, is_over));
                 }
             }
             Streams::Accept(accepted) => {
@@ -458,20 +462,22 @@ impl Drive<'_> {
         }
     }
 
-    /// Has more streams kept as they are wanted, after the first `made`.
+    /// Has more streams kept whenever more are wanted than before. One that was given up is made
+    /// again then, and not sooner.
     fn keep_more(
         &self,
-        mut made: u32,
+        crew: &Crew,
         most: u32,
         keep: impl Fn(Option<(u32, DataStream)>),
         is_over: &(dyn Fn() -> bool + Sync),
     ) {
+        let mut before = crew.count();
         while !self.session.is_stopped() && !is_over() {
-            let wanted = self.session.wait_wanted(made, TICK).min(most);
-            while made < wanted && !is_over() {
+            let wanted = self.session.wait_wanted(before, TICK).min(most);
+            while wanted > before && crew.count() < wanted && !is_over() {
                 keep(None);
-                made += 1;
             }
+            before = wanted;
         }
     }
 

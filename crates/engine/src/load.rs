@@ -185,7 +185,7 @@ impl<'a> Load<'a> {
         let crypto = stream.take_crypto_time().min(times.network);
         times.network -= crypto;
         times.compute += crypto;
-        self.tally.add_times(&times);
+        self.tally.add_times(&times, meter.take_busy());
         add(&self.tally.counts.wire_bytes, stream.take_wire_bytes());
     }
 }

@@ -74,7 +74,8 @@ impl PathMemory {
         }
         let figures: Vec<u64> = lines.map_while(|line| line.parse().ok()).collect();
         let [rate_bps, rtt_us, streams, at] = figures.try_into().ok()?;
-        let age = now.duration_since(UNIX_EPOCH + Duration::from_secs(at)).ok()?;
+        let at = UNIX_EPOCH.checked_add(Duration::from_secs(at))?;
+        let age = now.duration_since(at).ok()?;
         let (rate, rtt) = (Rate::from_bits_per_sec(rate_bps as f64), Duration::from_micros(rtt_us));
         let held = (rate_bps > 0 && rtt_us > 0).then_some(Remembered { rate, rtt });
         let streams = u32::try_from(streams).ok().filter(|&streams| streams > 0);
@@ -141,7 +142,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = PathMemory::at(dir.path().to_owned(), "to a:1");
         path.note(&seen(900.0));
-        for text in ["", "rubbish", &format!("{MAGIC}\nto b:1\n1\n1\n1\n1\n"), "\u{0}\u{1}"] {
+        let far = format!("{MAGIC}\nto a:1\n1\n1\n1\n{}\n", u64::MAX);
+        let other = format!("{MAGIC}\nto b:1\n1\n1\n1\n1\n");
+        for text in ["", "rubbish", &other, &far, "\u{0}\u{1}"] {
             fs::write(&path.file, text).unwrap();
             assert_eq!(path.recall(), None, "{text:?}");
         }

@@ -248,7 +248,10 @@ impl Findings {
     fn say_loss(&self) -> Option<String> {
         if self.probes == 0 {
             let what = match self.rtt_min {
-                Some(_) => "no probe came back: UDP is blocked, round trips are TCP's",
+                Some(_) => {
+                    "no probe came back, so round trips are TCP's: let UDP through to the port of \
+                     the data, and see that no other program has it there"
+                }
                 None => "data goes through ssh itself: nothing tells the round trip",
             };
             return Some(what.to_owned());

@@ -117,7 +117,8 @@ impl Server {
             if let Some(why) = &self.unprobed {
                 let port = self.address.port();
                 let message = format!(
-                    "UDP port {port} cannot be had ({why}): copies are tuned by what TCP tells alone"
+                    "UDP port {port} cannot be had ({why}): copies are tuned by what TCP tells \
+                     alone; end the program that has it, or serve on another port (--listen)"
                 );
                 events.event(Event::Notice { message });
             }

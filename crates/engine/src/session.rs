@@ -341,6 +341,8 @@ const COUNT_KEPT: Duration = Duration::from_secs(7);
 pub(crate) struct Tally<'a> {
     pub(crate) counts: Counts,
     times: Mutex<StageTimes>,
+    /// For how long data connections have kept processors busy.
+    busy: Mutex<Duration>,
     started: Instant,
     events: &'a dyn EventSink,
     /// The rate at which the path was held last, and its shortest round trip.
@@ -353,8 +355,8 @@ pub(crate) struct Tally<'a> {
 
 impl<'a> Tally<'a> {
     pub(crate) fn new(events: &'a dyn EventSink, started: Instant) -> Self {
-        let (counts, times, path, count, carried) = Default::default();
-        Self { counts, times, started, events, path, count, carried }
+        let (counts, times, busy, path, count, carried) = Default::default();
+        Self { counts, times, busy, started, events, path, count, carried }
     }
 
     pub(crate) fn event(&self, event: Event) {
@@ -458,9 +460,15 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Adds what a worker thread measured.
-    pub(crate) fn add_times(&self, times: &StageTimes) {
+    /// Adds what a worker thread measured, and for how long its connection kept a processor busy.
+    pub(crate) fn add_times(&self, times: &StageTimes, busy: Duration) {
         lock(&self.times).merge(times);
+        *lock(&self.busy) += busy;
+    }
+
+    /// For how long data connections have kept processors busy.
+    pub(crate) fn busy(&self) -> Duration {
+        *lock(&self.busy)
     }
 
     /// What worker threads have measured so far.
@@ -522,11 +530,14 @@ impl<'a> Tally<'a> {
 pub(crate) struct Meter {
     meter: StageMeter,
     origin: Instant,
+    /// What the thread had used of a processor when that was taken last.
+    busy: Duration,
 }
 
 impl Meter {
     pub(crate) fn start() -> Self {
-        Self { meter: StageMeter::new(Duration::ZERO), origin: Instant::now() }
+        let busy = bankfull_sys::thread_cpu_time();
+        Self { meter: StageMeter::new(Duration::ZERO), origin: Instant::now(), busy }
     }
 
     /// Charges the time since the last mark to a stage.
@@ -536,6 +547,12 @@ impl Meter {
 
     pub(crate) fn take(&mut self) -> StageTimes {
         self.meter.take()
+    }
+
+    /// What the thread has used of a processor since this was asked last.
+    pub(crate) fn take_busy(&mut self) -> Duration {
+        let now = bankfull_sys::thread_cpu_time();
+        now.saturating_sub(std::mem::replace(&mut self.busy, now))
     }
 }
 

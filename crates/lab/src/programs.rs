@@ -61,7 +61,9 @@ impl Servers {
         let error = job.dir.join(format!("server{}.err", job.sender));
         let deadline = Deadline::new(signals, LISTEN_WAIT);
         let before = network.hosts().listeners(receiver);
-        let child = network.hosts().spawn(receiver, &mut shell(&line, None, &error)?)?;
+        let child = network
+            .hosts()
+            .spawn(receiver, &mut shell(&line, job.is_unprivileged, None, &error)?)?;
         self.started.push(Server { child, tool: job.contender.tool.clone(), error });
         while network.hosts().listeners(receiver) <= before {
             if let Some(how) = self.ended() {
@@ -96,14 +98,17 @@ impl Drop for Servers {
 
 /// A line for a shell on a host, whose output goes to files. Programs find the limit of open files
 /// that they would find without a lab: some look at each number below it.
-fn shell(line: &str, out: Option<&Path>, error: &Path) -> Result<Command> {
+fn shell(line: &str, unprivileged: bool, out: Option<&Path>, error: &Path) -> Result<Command> {
     let create = |path: &Path| {
         File::create(path)
             .map_err(|e| LabError::io(format!("cannot write to {}", path.display()), e))
     };
     let limit = crate::machine::usual_open_files();
     let line = limit.map_or(line.to_owned(), |files| format!("ulimit -S -n {files}; {line}"));
-    let mut shell = Command::new("sh");
+    let mut shell = Command::new(if unprivileged { "setpriv" } else { "sh" });
+    if unprivileged {
+        shell.args(["--bounding-set", "-net_admin", "--inh-caps", "-net_admin", "--", "sh"]);
+    }
     shell.arg("-c").arg(line).stdin(Stdio::null()).stderr(create(error)?);
     match out {
         Some(out) => shell.stdout(create(out)?),
@@ -125,7 +130,7 @@ pub(crate) fn run_clients(
     let mut children = Vec::new();
     for job in jobs {
         let (out, error) = (file(job, "out"), file(job, "err"));
-        let mut shell = shell(&(program.client)(job), Some(&out), &error)?;
+        let mut shell = shell(&(program.client)(job), job.is_unprivileged, Some(&out), &error)?;
         deadline.sleep_until(began + job.begins, &job.contender.tool)?;
         children.push(network.hosts().spawn(job.sender, &mut shell)?);
     }
@@ -255,7 +260,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = dir.path().join("server.err");
         let start = |line: &str| {
-            let child = shell(line, None, &error).unwrap().spawn().unwrap();
+            let child = shell(line, false, None, &error).unwrap().spawn().unwrap();
             Servers { started: vec![Server { child, tool: "it".to_owned(), error: error.clone() }] }
         };
         let mut servers = start("exec sleep 600");

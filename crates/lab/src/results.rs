@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 /// Version of the shape: it changes when a field goes or changes its meaning.
-pub const SCHEMA: u32 = 3;
+pub const SCHEMA: u32 = 4;
 
 /// Everything of one call of `bankfull-lab run`.
 #[derive(Debug, Clone, Serialize)]
@@ -135,8 +135,10 @@ pub struct NetworkFigures {
     /// The same between senders, which bring what their flows bring: from 20 s after the last of
     /// them began until the first one ended. Nothing where there is no such time.
     pub sharing: Option<f64>,
-    /// What the senders' flows brought in a second, in bits and as data in full segments, from 10 s
+    /// What the senders' flows brought in a second, in bits and as data in full segments, from 5 s
     /// after the first data until the last. Nothing where that is no second.
+    pub started_bps: Option<f64>,
+    /// The same from 10 s after the first data.
     pub settled_bps: Option<f64>,
     /// How late the emulator was at most, for 99 of 100 packets, to read or to deliver them.
     pub lateness_p99_seconds: f64,
@@ -196,8 +198,9 @@ const DATA_MIN: Bytes = Bytes(10_000);
 const SLOW_START: Duration = Duration::from_secs(2);
 const SETTLED: Duration = Duration::from_secs(20);
 
-/// A search for a number of streams may take so long, and what comes afterwards is told where it is
-/// so long at least. (docs/algorithms/streams.md; ours)
+/// A start may take so long, and a search for a number of streams; what comes afterwards is told
+/// where it is so long at least. (docs/algorithms/streams.md; ours)
+const STARTED: Duration = Duration::from_secs(5);
 const SEARCHED: Duration = Duration::from_secs(10);
 const SETTLED_MIN: Duration = Duration::from_secs(1);
 
@@ -303,7 +306,8 @@ impl NetworkFigures {
             queue_max_seconds: wait(longest),
             fairness: fairness(recording, carriers),
             sharing: sharing(recording, carriers),
-            settled_bps: settled(recording, carriers),
+            started_bps: after(STARTED, recording, carriers),
+            settled_bps: after(SEARCHED, recording, carriers),
             lateness_p99_seconds: recording.late(0.99).as_secs_f64(),
         }
     }
@@ -381,9 +385,9 @@ fn sharing(recording: &Recording, carriers: Carriers) -> Option<f64> {
     Some(jain(&(0..carriers.senders).map(shares).collect::<Vec<f64>>(), carriers.senders))
 }
 
-/// What the senders' flows brought in a second once they have had time to find their rate, as data
-/// in full segments.
-fn settled(recording: &Recording, carriers: Carriers) -> Option<f64> {
+/// What the senders' flows brought in a second once they have had some time to find their rate, as
+/// data in full segments.
+fn after(time: Duration, recording: &Recording, carriers: Carriers) -> Option<f64> {
     let samples = recording.ports.last()?;
     let is_sender = |flow: &usize| {
         (0..carriers.senders).any(|at| Hosts::address(at) == recording.flows[*flow].source)
@@ -392,7 +396,7 @@ fn settled(recording: &Recording, carriers: Carriers) -> Option<f64> {
         sample.flows.iter().filter(|(flow, _)| is_sender(flow)).map(|(_, bytes)| bytes.0).sum()
     };
     let mut busy = samples.iter().filter(|sample| came(sample) >= DATA_MIN.0);
-    let from = busy.next()?.at + SEARCHED;
+    let from = busy.next()?.at + time;
     let until = busy.next_back()?.at;
     let seconds = until.checked_sub(from).filter(|time| *time >= SETTLED_MIN)?.as_secs_f64();
     let during = samples.iter().filter(|sample| sample.at > from && sample.at <= until);
@@ -575,8 +579,12 @@ mod tests {
             ..Recording::default()
         };
         // The two together, from 11 s after the beginning on; of the first alone half.
-        let settled = |senders| settled(&recording, Carriers { senders, flows: None }).unwrap();
-        let line = 8e6 * 1448.0 / 1500.0;
+        let from = |time| {
+            let recording = &recording;
+            move |senders| after(time, recording, Carriers { senders, flows: None }).unwrap()
+        };
+        let (settled, line) = (from(SEARCHED), 8e6 * 1448.0 / 1500.0);
+        assert!((from(STARTED)(2) - line).abs() < 1.0, "{}", from(STARTED)(2));
         assert!((settled(2) - line).abs() < 1.0, "{}", settled(2));
         assert!((settled(1) / line - 7.5 / 29.0).abs() < 1e-3, "{}", settled(1) / line);
         let of = |senders| sharing(&recording, Carriers { senders, flows: None });

@@ -12,7 +12,7 @@ const SLOW_ROUND_SECONDS: f64 = 0.2;
 /// figure.
 type Column = (&'static str, fn(&ConditionResult, &ContenderResult) -> Option<String>);
 
-const COLUMNS: [Column; 16] = [
+const COLUMNS: [Column; 17] = [
     ("goodput", |_, one| {
         spread(one, |run| run.figures.goodput_bps, |bps| Rate::from_bits_per_sec(bps).to_string())
     }),
@@ -49,6 +49,10 @@ const COLUMNS: [Column; 16] = [
     ("sharing", |_, one| {
         let sharing = |run: &RunResult| run.network.as_ref()?.sharing;
         Some(format!("{:.2}", one.spread(sharing)?.median))
+    }),
+    ("after 5 s", |_, one| {
+        let started = |run: &RunResult| run.network.as_ref()?.started_bps;
+        spread(one, started, |bps| Rate::from_bits_per_sec(bps).to_string())
     }),
     ("after 10 s", |_, one| {
         let settled = |run: &RunResult| run.network.as_ref()?.settled_bps;

@@ -1,8 +1,7 @@
 //! Losses without a queue: whether they go on, and what they are under a congestion control that
 //! takes no loss for congestion.
 
-use super::start::START_SHARE;
-use super::{Decision, Reason, Sobas, State, Window, scaled};
+use super::{Decision, Reason, Sobas, Window};
 use crate::losses::Losses;
 use std::time::Duration;
 
@@ -31,14 +30,12 @@ impl Sobas {
         // What refuted it may have been a repaired loss, which lets through at once what waited
         // behind it. If it was wrong, the trial will tell.
         self.capacity = self.told;
-        self.target = self.capacity.map(|rate| scaled(rate, START_SHARE));
-        Some(self.enter(State::Avoidance, now, Reason::LossProof))
+        Some(self.avoid(now, Reason::LossProof))
     }
 
     /// What a window tells, where some losses are no congestion.
     pub(super) fn without_usual(&self, window: Window) -> Window {
-        let losses = Losses::of(window.retransmits, window.data);
-        match self.usual.is_some_and(|usual| !losses.exceed(usual)) {
+        match self.usual.is_some_and(|usual| !window.losses().exceed(usual)) {
             true => Window { retransmits: 0, probes_lost: 0, ..window },
             false => window,
         }

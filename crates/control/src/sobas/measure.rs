@@ -1,6 +1,7 @@
 //! What was seen of a transfer, as windows of two round trips: rate, queue, losses.
 
 use crate::holder::Holder;
+use crate::losses::Losses;
 use crate::units::{Bytes, Rate};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -60,6 +61,13 @@ pub struct Window {
     pub probes_lost: u64,
     /// Who held it up at some time in it.
     pub holder: Holder,
+}
+
+impl Window {
+    /// What was sent again in it, of so much.
+    pub(super) fn losses(&self) -> Losses {
+        Losses::of(self.retransmits, self.data)
+    }
 }
 
 /// Collects observations.

@@ -126,6 +126,8 @@ pub struct Sobas {
     /// The rate before the last step, and the target then.
     before: Rate,
     held: Rate,
+    /// What was lost then, where losses went on.
+    lost_before: Option<Losses>,
     /// Windows to let pass until a change can be seen.
     settling: u32,
     /// When the last change could be seen.
@@ -164,6 +166,7 @@ impl Sobas {
             peak: Rate::default(),
             before: Rate::default(),
             held: Rate::default(),
+            lost_before: None,
             settling: 0,
             settled_at: Duration::ZERO,
             drains: 0,
@@ -222,11 +225,13 @@ impl Sobas {
             let has_stood_aside = self.state == State::Disabled;
             return (!has_stood_aside).then(|| self.disable(seen.now, Reason::ShortPath));
         }
+        // A capacity may be known before there is a connection whose round trip goes with it.
+        if let Some(decision) = self.start_with_estimate(seen.now) {
+            return Some(decision);
+        }
         if self.state == State::Probing {
-            if let Some(decision) = self.start_with_estimate(seen.now) {
-                return Some(decision);
-            }
-            let waits = seen.now < self.config.probe_time;
+            let is_early = self.began_at.is_none() && self.rtt_min().is_zero();
+            let waits = is_early || seen.now < self.config.probe_time;
             return (!waits).then(|| self.start_without_estimate(seen.now));
         }
         if let Some(decision) = self.watch_start(seen) {
@@ -259,10 +264,12 @@ impl Sobas {
             if self.history.has_seen_queue(self.queue_allowed()) {
                 return self.judge_overflow(window);
             }
-            let stands_aside =
-                self.history.is_congested(self.queue_allowed()) && !self.is_held_by_us(window);
-            let reason = Reason::CongestedLoss;
-            return stands_aside.then(|| self.disable(window.at, reason));
+            let goes_on = self.history.is_congested(self.queue_allowed());
+            return match goes_on && !self.is_held_by_us(window) {
+                true => Some(self.disable(window.at, Reason::CongestedLoss)),
+                // A congestion control that does not mind: then neither does the search for more.
+                false => goes_on.then(|| self.look_for_more(window)).flatten(),
+            };
         }
         // Where a host is what holds it up, no queue grows: it is the host that answers late.
         if window.standing > self.queue_allowed() && window.holder == Holder::Path {
@@ -274,6 +281,11 @@ impl Sobas {
             self.drained_from = None;
             (self.unsteady, self.newcomers) = (0, 0);
         }
+        self.look_for_more(window)
+    }
+
+    /// Allows more now and then, where all that is allowed is taken.
+    fn look_for_more(&mut self, window: &Window) -> Option<Decision> {
         let looks = window.at >= self.look_at && self.is_all_taken() && !self.is_at_max();
         looks.then(|| self.step(window, Reason::TimeToLook))
     }
@@ -330,8 +342,7 @@ impl Sobas {
             return None;
         }
         self.unsteady = 0;
-        self.target = self.capacity.map(|rate| scaled(rate, START_SHARE));
-        Some(self.enter(State::Avoidance, window.at, Reason::Unsteady))
+        Some(self.avoid(window.at, Reason::Unsteady))
     }
 
     fn judge_growth(&mut self, window: &Window) -> Option<Decision> {
@@ -340,7 +351,8 @@ impl Sobas {
             return Some(self.retreat(window));
         }
         let rate = self.held.max(scaled(window.rate, DRAIN_SHARE));
-        if window.retransmits > 0 {
+        let is_usual = self.lost_before.is_some_and(|before| !window.losses().exceed(before));
+        if window.retransmits > 0 && !is_usual {
             return Some(self.limit(rate, at, Reason::LostWithoutQueue));
         }
         let is_ours = window.holder == Holder::Path;
@@ -406,8 +418,14 @@ impl Sobas {
         if stands {
             self.measure.forget_rtt();
         }
+        Some(self.avoid(window.at, Reason::Calm))
+    }
+
+    /// Nothing is held but the pace, at what the trains told; what came before counts no more.
+    fn avoid(&mut self, now: Duration, reason: Reason) -> Decision {
         self.target = self.capacity.map(|rate| scaled(rate, START_SHARE));
-        Some(self.enter(State::Avoidance, window.at, Reason::Calm))
+        self.peak = Rate::default();
+        self.enter(State::Avoidance, now, reason)
     }
 
     /// A buffer overflowed: to what came before that, and never more than had been allowed. Where a
@@ -468,6 +486,7 @@ impl Sobas {
         }
         let is_start = matches!(self.state, State::StartBounded | State::Growing);
         self.before = rate;
+        self.lost_before = Some(window.losses()).filter(|_| window.retransmits > 0);
         self.held = self.target.unwrap_or(rate).min(scaled(rate, HELD_OVER));
         let is_beyond = self.capacity.is_some_and(|capacity| rate > capacity);
         if self.steps.refutes(is_beyond) {

@@ -398,3 +398,40 @@ fn an_earlier_transfer_tells_where_to_begin_if_no_train_does_and_the_path_is_the
     let told = script.told(mbit(500.0)).unwrap();
     assert_eq!(told.reason, Reason::CapacityKnown(mbit(500.0)), "trains know better");
 }
+
+#[test]
+fn what_is_remembered_waits_for_the_first_connection_and_so_does_a_late_capacity() {
+    let remembered = Some(Remembered { rate: mbit(900.0), rtt: 20 * MS });
+    let mut script = Script::with(None, remembered);
+    script.seen.rtt = None;
+    // The first connection takes longer than the wait for probes.
+    assert_eq!(script.run(50, 0.0), []);
+    script.seen.rtt = Some(20 * MS);
+    assert_eq!(script.run(1, 0.0)[0].reason, Reason::Remembered(mbit(900.0)));
+    let mut script = Script::new();
+    script.seen.rtt = None;
+    // Data that came tells that there is a connection, though its round trip is not known.
+    let decided = script.run(50, 100.0);
+    assert_eq!(decided[0].reason, Reason::CapacityUnknown);
+    assert_eq!(script.sobas.on_capacity(script.seen.now, mbit(965.0)), None);
+    script.seen.rtt = Some(20 * MS);
+    assert_eq!(script.run(1, 100.0)[0].reason, Reason::CapacityKnown(mbit(965.0)));
+}
+
+#[test]
+fn more_is_looked_for_where_losses_go_on_that_the_connections_do_not_mind() {
+    let mut script = Script::held();
+    let lossy = |script: &mut Script, ticks, mbit| {
+        let mut decided = Vec::new();
+        for _ in 0..ticks {
+            script.seen.retransmits += 1;
+            decided.extend(script.run(1, mbit));
+        }
+        decided
+    };
+    script.run(100, 947.0);
+    let decided = lossy(&mut script, 1500, 947.0);
+    let looked = decided.iter().filter(|d| d.reason == Reason::TimeToLook).count();
+    assert!(looked > 0, "{decided:?}");
+    assert!(decided.iter().all(|d| d.reason != Reason::LostWithoutQueue), "{decided:?}");
+}

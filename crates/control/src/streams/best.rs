@@ -77,11 +77,23 @@ impl Curve {
     /// the one with the least mean error over all of them.
     #[must_use]
     pub fn of(samples: &[Sample]) -> Option<Self> {
-        let curves = curves(samples).map(|curve| (curve.error(samples), curve));
+        Self::nearest(samples, |_| true)
+    }
+
+    /// The same of the curves of one model.
+    #[must_use]
+    pub fn of_model(samples: &[Sample], model: Model) -> Option<Self> {
+        Self::nearest(samples, |curve| curve.model() == model)
+    }
+
+    fn nearest(samples: &[Sample], which: impl Fn(&Self) -> bool) -> Option<Self> {
+        let curves = curves(samples).filter(which).map(|curve| (curve.error(samples), curve));
         curves.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, curve)| curve)
     }
 
-    fn model(&self) -> Model {
+    /// The model that it is of.
+    #[must_use]
+    pub fn model(&self) -> Model {
         match self {
             Self::Newton(_) => Model::Newton,
             Self::Full(_) => Model::FullSecondOrder,

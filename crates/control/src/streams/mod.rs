@@ -19,7 +19,7 @@ mod start;
 mod trial;
 mod tuner;
 
-pub use best::{Best, Curve, Why, best};
+pub use best::{Best, Curve, Model, Why, best};
 pub use rule::{Course, Ground, Situation};
 pub use select::{ExpSelection, Halving};
 pub use start::streams_for;

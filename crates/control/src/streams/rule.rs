@@ -41,6 +41,9 @@ pub struct Situation {
     pub is_crowded: bool,
     /// Nearly all comes that the line carries, or that the user wants.
     pub is_full: bool,
+    /// About all that the windows of so many allow is in flight, and nothing else tells what the
+    /// path holds.
+    pub is_window_bound: bool,
     /// Losses go on without a queue.
     pub is_lossy: bool,
     /// The sender's connections may use BBR, and it was not tried yet.
@@ -80,6 +83,8 @@ pub enum Ground {
     Congested,
     /// The same, without a queue, and BBR may tell which.
     Lossy,
+    /// The windows that the hosts allow are full.
+    Windows,
     /// Each connection has a processor of its own busy, and there are others.
     OneProcessor,
     /// A host, not the path, is what limits.
@@ -112,7 +117,7 @@ impl Situation {
                 other => other,
             },
             Ground::OneProcessor => self.more(self.processors),
-            Ground::Congested => self.more(self.most),
+            Ground::Congested | Ground::Windows => self.more(self.most),
             Ground::Lossy => Course::Bbr,
             Ground::PathFull | Ground::Short | Ground::Unknown => Course::Stay,
         };
@@ -126,6 +131,9 @@ impl Situation {
         }
         if self.is_full && !self.is_short {
             return Ground::PathFull;
+        }
+        if self.is_window_bound && !self.is_short {
+            return Ground::Windows;
         }
         if self.holder != Holder::Path {
             let is_bound = self.busy >= BUSY && self.streams < self.processors;
@@ -166,6 +174,7 @@ impl fmt::Display for Ground {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::PathFull => "the path is full",
+            Self::Windows => "the windows that the hosts allow are full",
             Self::Crowded => "even their first windows do not fit the path",
             Self::Congested => "the path is congested by others, or loses at random",
             Self::Lossy => "losses go on without a queue",
@@ -192,6 +201,7 @@ mod tests {
         is_short: false,
         is_crowded: false,
         is_full: false,
+        is_window_bound: false,
         is_lossy: false,
         offers_bbr: false,
         holder: Holder::Path,
@@ -231,6 +241,17 @@ mod tests {
         // As where the user wants no more than comes: turns hold the source.
         let held = Situation { is_full: true, holder: Holder::Source, ..SIXTEEN };
         assert_eq!(held.course(), (Course::Stay, Ground::PathFull));
+    }
+
+    #[test]
+    fn full_windows_ask_for_more_whoever_seems_to_hold_the_transfer_up() {
+        let bound = Situation { is_window_bound: true, state: State::StartOpen, ..SIXTEEN };
+        for holder in [Holder::Path, Holder::Source] {
+            let course = Situation { holder, ..bound }.course();
+            assert_eq!(course, (Course::More(64), Ground::Windows));
+        }
+        let short = Situation { is_short: true, state: State::Disabled, ..bound };
+        assert_eq!(short.course(), (Course::Stay, Ground::Short));
     }
 
     #[test]

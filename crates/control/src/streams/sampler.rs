@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Connections that were added have left slow start after so many round trips. (ours: three to be
 /// made, and seven doublings of ten segments are 1.8 MB)
-const SETTLE: (Duration, u32) = (Duration::from_millis(300), 10);
+pub(super) const SETTLE: (Duration, u32) = (Duration::from_millis(300), 10);
 
 /// And what they carry is counted for so long. [design: 4 RTT or 300 ms at least; ours: 600 ms,
 /// for a window of CUBIC that was cut grows back over seconds]
@@ -58,6 +58,8 @@ impl Sampler {
         let is_there = seen.carrying == self.streams || now >= self.asked_at + PATIENCE;
         if self.there_at.is_none() && is_there {
             self.there_at = Some(now);
+            // Where they do not come to be as many, the sample is of those that are.
+            self.streams = seen.carrying.max(1);
         }
         let there_at = self.there_at?;
         let Some(from) = self.from else {

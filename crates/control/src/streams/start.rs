@@ -9,7 +9,7 @@ const STREAMS_MIN: u32 = 4;
 
 /// Connections on the longest path. (ours: a transfer of 16 streams keeps within the memory that is
 /// promised)
-const STREAMS_MAX: u32 = 16;
+pub(super) const STREAMS_MAX: u32 = 16;
 
 /// Round trip up to which the fewest do. [measured: over 20 ms and less, slow start costs no more
 /// than connecting does]

@@ -5,7 +5,7 @@
 
 use super::best::{Best, Why, best, fewest};
 use super::rule::{Course, Ground, Situation};
-use super::sampler::{Sampler, losses};
+use super::sampler::{SETTLE, Sampler, losses};
 use super::select::{ExpSelection, Halving};
 use super::trial::{Trial, Verdict};
 use crate::holder::{Looks, holder};
@@ -51,6 +51,17 @@ const FAST: u32 = 4;
 /// many would start a round trip later]
 const FAST_STREAMS: u32 = 8;
 
+/// Whoever has begun with more than this remembers it. [start.rs: no path is begun with more]
+const USUAL_MAX: u32 = super::start::STREAMS_MAX;
+
+/// So often is BBR tried where a host holds up the trial. (ours: a trial costs what it takes to
+/// come back)
+const UNSEEN_MAX: u32 = 2;
+
+/// Windows are full when this share of what they allow is in flight. (ours: they are never quite
+/// full while acknowledgements are on their way)
+const BOUND_SHARE: f64 = 0.8;
+
 /// What is seen at a look, of all connections together. Counts are from the beginning.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen {
@@ -78,11 +89,12 @@ pub struct Seen {
     pub capacity: Option<Rate>,
     /// The fewest whose windows cover the path.
     pub least: u32,
+    /// The most data that a connection can have in flight, as the hosts allow it.
+    pub reach: Bytes,
     /// Looks at the sender's sockets, and at the receiver's.
     pub looks: [Looks; 2],
-    /// Time that the threads of the connections were on a processor, at the sender and at the
-    /// receiver.
-    pub compute: [Duration; 2],
+    /// Time that the connections kept processors busy, at the sender and at the receiver.
+    pub busy: [Duration; 2],
     /// Processors of the side that has fewer.
     pub processors: u32,
 }
@@ -148,8 +160,9 @@ struct Search {
 #[derive(Debug, Clone, Copy)]
 struct Found {
     ground: Ground,
-    /// What came then; `None` until it was seen.
+    /// What comes with it; `None` until it was seen, in a stretch that began at this time or later.
     rate: Option<Rate>,
+    settled_at: Duration,
     /// Since when another rate comes.
     changed_at: Option<Duration>,
     /// How long another ground has to last.
@@ -166,6 +179,8 @@ pub struct Tuner {
     /// What the path loses, where the connections are under BBR; it was tried.
     bbr: Option<Losses>,
     tried_bbr: bool,
+    /// How often a trial of it ended without a sample of each.
+    unseen: u32,
     /// Losses have gone on without a queue since the window is not held.
     was_lossy: bool,
     /// It was kept; in so many stretches more was lost since.
@@ -188,6 +203,7 @@ impl Tuner {
             is_sized: false,
             bbr: None,
             tried_bbr: false,
+            unseen: 0,
             was_lossy: false,
             kept: None,
             stretch: None,
@@ -224,7 +240,7 @@ impl Tuner {
         }
         let course = self.judge(seen);
         if self.kept.is_some_and(|grown| grown >= AGREED) {
-            (self.kept, self.bbr) = (None, None);
+            (self.kept, self.bbr, self.found) = (None, None, None);
             let streams = self.search.take().map_or(self.streams, |search| search.before);
             return self.decide(streams, seen.now, Reason::LossGrew);
         }
@@ -240,7 +256,8 @@ impl Tuner {
         self.is_sized = true;
         let whole = pacing::whole_bursts(line);
         let is_more = whole >= FAST && self.search.is_none() && self.found.is_none();
-        Some(whole.max(FAST_STREAMS)).filter(|&enough| is_more && enough < self.streams)
+        let is_usual = self.streams <= USUAL_MAX;
+        Some(whole.max(FAST_STREAMS)).filter(|&n| is_more && is_usual && n < self.streams)
     }
 
     /// At the end of a stretch, where to look for a better number, if it is time to look.
@@ -269,7 +286,7 @@ impl Tuner {
             }
             return None;
         }
-        self.is_due(seen.now, rate_between(&before, seen)).then_some(course)
+        self.is_due(&before, seen).then_some(course)
     }
 
     /// What is known about a stretch.
@@ -277,9 +294,8 @@ impl Tuner {
         let [sends, reads] = [0, 1].map(|side| seen.looks[side].since(before.looks[side]));
         let took = seen.now.saturating_sub(before.now).as_secs_f64();
         let threads = took * f64::from(seen.carrying.max(1));
-        let busy = |side: usize| {
-            seen.compute[side].saturating_sub(before.compute[side]).as_secs_f64() / threads
-        };
+        let busy =
+            |side: usize| seen.busy[side].saturating_sub(before.busy[side]).as_secs_f64() / threads;
         Situation {
             streams: self.streams,
             least: seen.least,
@@ -290,6 +306,7 @@ impl Tuner {
             is_short: seen.is_short,
             is_crowded: seen.is_crowded,
             is_full: self.is_full(before, seen),
+            is_window_bound: is_window_bound(rate_between(before, seen), seen),
             is_lossy: self.was_lossy,
             offers_bbr: seen.offers_bbr && !self.tried_bbr,
             holder: holder(sends, reads),
@@ -305,15 +322,16 @@ impl Tuner {
         fills(if self.bbr.is_some() { rate } else { rate.min(sustained) }, seen.capacity)
     }
 
-    /// Whether it is time to look for a better number, where such a rate comes.
-    fn is_due(&mut self, now: Duration, rate: Rate) -> bool {
+    /// Whether it is time to look for a better number.
+    fn is_due(&mut self, before: &Seen, seen: &Seen) -> bool {
         let (ground, since, stretches) = self.ground;
         if ground == Ground::Unknown || stretches < AGREED {
             return false;
         }
         let Some(found) = &mut self.found else { return true };
-        let is_changed = found.has_changed(now, rate);
-        is_changed || ground != found.ground && now >= since + found.again
+        let is_changed = before.now >= found.settled_at
+            && found.has_changed(seen.now, rate_between(before, seen));
+        is_changed || ground != found.ground && seen.now >= since + found.again
     }
 
     /// Begins a search. The first sample is of what there is.
@@ -322,7 +340,7 @@ impl Tuner {
         let selection = match course {
             Course::Stay => return None,
             Course::Take(streams) => {
-                self.found = Some(self.found_at(ground, seen.now));
+                self.found = Some(self.found_at(ground, seen));
                 return self.decide(streams, seen.now, Reason::Fit(ground));
             }
             Course::Fewer(least) => Selection::Fewer(Halving::new(self.streams, least)),
@@ -364,7 +382,7 @@ impl Tuner {
     /// Ends a search with what its samples tell.
     fn end(&mut self, search: &Search, seen: &Seen) -> Option<Decision> {
         let now = seen.now;
-        self.found = Some(self.found_at(search.ground, now));
+        self.found = Some(self.found_at(search.ground, seen));
         if let Selection::Bbr(trial) = &search.selection {
             return self.end_trial(trial, seen);
         }
@@ -381,7 +399,9 @@ impl Tuner {
         self.kept = matches!(verdict, Verdict::Keeps(..)).then_some(0);
         let was_full =
             matches!(verdict, Verdict::NoGain(before, _) if fills(before, seen.capacity));
-        self.tried_bbr = !was_full && verdict != Verdict::Unseen;
+        self.unseen += u32::from(verdict == Verdict::Unseen);
+        let is_open = was_full || verdict == Verdict::Unseen && self.unseen < UNSEEN_MAX;
+        self.tried_bbr = !is_open;
         if self.kept.is_none() && !was_full {
             self.found = None;
         }
@@ -390,12 +410,13 @@ impl Tuner {
     }
 
     /// What is found now, where this is what limits.
-    fn found_at(&self, ground: Ground, now: Duration) -> Found {
+    fn found_at(&self, ground: Ground, seen: &Seen) -> Found {
         let (first, most) = AGAIN;
         // A rate that changed is reason enough: that was no time in vain.
-        let in_vain = self.found.filter(|found| !found.is_changed(now));
+        let in_vain = self.found.filter(|found| !found.is_changed(seen.now));
         let again = in_vain.map_or(first, |found| (found.again * 2).min(most));
-        Found { ground, rate: None, changed_at: None, again }
+        let settled_at = seen.now + longest(SETTLE, seen.rtt);
+        Found { ground, rate: None, settled_at, changed_at: None, again }
     }
 
     fn decide(&mut self, streams: u32, at: Duration, reason: Reason) -> Option<Decision> {
@@ -430,6 +451,14 @@ impl Found {
 /// Whether no window is held for the path's sake.
 fn is_aside(seen: &Seen) -> bool {
     matches!(seen.state, State::Avoidance | State::Disabled) && !seen.is_short
+}
+
+/// Whether what is in flight at this rate is about all that the windows of the connections allow,
+/// where nobody knows what the path carries.
+fn is_window_bound(rate: Rate, seen: &Seen) -> bool {
+    let in_flight = rate.bytes_per_sec() as f64 * seen.rtt.as_secs_f64();
+    let allowed = seen.reach.0 as f64 * f64::from(seen.carrying.max(1));
+    seen.capacity.is_none() && in_flight >= allowed * BOUND_SHARE
 }
 
 /// What came between two looks.

@@ -313,7 +313,8 @@ impl Request<'_> {
     fn note(&self, seen: Seen, rtt: Option<Duration>) {
         let usual = self.transfer.streams_for(rtt);
         let streams = match self.transfer.streams_most() {
-            Some(_) => seen.streams.filter(|&streams| streams > usual),
+            // Where nothing else was decided for long, what it began with has done.
+            Some(_) => seen.streams.or(self.earlier.streams).filter(|&streams| streams > usual),
             // A number that the user has set says nothing of the path, and confirms nothing.
             None => self.earlier.streams.filter(|_| seen.held.is_some()),
         };

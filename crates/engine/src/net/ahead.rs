@@ -44,6 +44,8 @@ pub(crate) enum Taken {
 pub(crate) struct Figures {
     pub(crate) wire_bytes: u64,
     pub(crate) crypto_time: Duration,
+    /// On a processor.
+    pub(crate) busy: Duration,
 }
 
 /// The consuming end.
@@ -75,8 +77,13 @@ impl ReadAhead {
         let spare = Arc::new(Mutex::new(Vec::new()));
         let figures = Arc::new(Mutex::new(Figures::default()));
         let tagger = stream.tagger();
-        let reader =
-            Reader { stream, sender, spare: Arc::clone(&spare), figures: Arc::clone(&figures) };
+        let reader = Reader {
+            stream,
+            sender,
+            spare: Arc::clone(&spare),
+            figures: Arc::clone(&figures),
+            busy: Duration::ZERO,
+        };
         scope.spawn(move || reader.run());
         Ok(Self { taken, spare, figures, tagger, socket })
     }
@@ -132,10 +139,13 @@ struct Reader {
     sender: SyncSender<io::Result<Taken>>,
     spare: Arc<Mutex<Vec<Vec<u8>>>>,
     figures: Arc<Mutex<Figures>>,
+    /// What it had used of a processor when that was reported last.
+    busy: Duration,
 }
 
 impl Reader {
     fn run(mut self) {
+        self.busy = bankfull_sys::thread_cpu_time();
         loop {
             let step = self.frame();
             let last = match &step {
@@ -188,5 +198,7 @@ impl Reader {
         let mut figures = lock(&self.figures);
         figures.wire_bytes += self.stream.take_wire_bytes();
         figures.crypto_time += self.stream.take_crypto_time();
+        let busy = bankfull_sys::thread_cpu_time();
+        figures.busy += busy.saturating_sub(std::mem::replace(&mut self.busy, busy));
     }
 }

@@ -369,9 +369,9 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Adds what a thread measured.
+    /// Adds what a thread measured that has no connection.
     pub(crate) fn add_times(&self, times: &StageTimes) {
-        self.tally.add_times(times);
+        self.tally.add_times(times, Duration::ZERO);
     }
 
     /// A small file is in place.

@@ -69,7 +69,9 @@ impl<'r, 'a> Worker<'r, 'a> {
         let crypto = figures.crypto_time.min(times.network);
         times.network -= crypto;
         times.compute += crypto;
-        self.receiver.tally.add_times(&times);
+        // The busier of the two threads is what limits a connection.
+        let busy = figures.busy.max(self.meter.take_busy());
+        self.receiver.tally.add_times(&times, busy);
         add(&self.receiver.tally.counts.wire_bytes, figures.wire_bytes);
     }
 

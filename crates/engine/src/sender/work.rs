@@ -69,7 +69,7 @@ impl<'s, 'a> Worker<'s, 'a> {
         let crypto = self.stream.take_crypto_time().min(times.network);
         times.network -= crypto;
         times.compute += crypto;
-        self.sender.tally.add_times(&times);
+        self.sender.tally.add_times(&times, self.meter.take_busy());
     }
 
     /// Hands in the rest, at its end.

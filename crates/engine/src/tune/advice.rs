@@ -13,15 +13,18 @@ pub(super) fn larger_windows(holds: Bytes, reach: [Bytes; 2]) -> Option<String> 
     let [receiver, sender] = reach;
     let hosts = [
         (Side::Receive, receiver, "the receiving host", Side::Receive.setting()),
-        // Of the sender's we know the most alone.
+        // Of the sender's we know the most alone; the other two are to stay as they are.
         (Side::Send, sender, "the sending host", None),
     ];
     let small = hosts.into_iter().filter(|(_, reach, ..)| *reach < holds);
     let settings: Vec<String> = small
         .map(|(side, _, host, now)| {
-            let [least, first, _] = now.unwrap_or(side.linux());
-            let most = (holds.0 * 2).next_multiple_of(STEP);
-            format!("sysctl -w {}='{least} {first} {most}' on {host}", side.sysctl())
+            let (most, name) = ((holds.0 * 2).next_multiple_of(STEP), side.sysctl());
+            let kept = now.map_or_else(
+                || format!("$(sysctl -n {name} | awk '{{print $1, $2}}')"),
+                |[least, first, _]| format!("{least} {first}"),
+            );
+            format!("sysctl -w {name}=\"{kept} {most}\" on {host}")
         })
         .collect();
     let least = receiver.min(sender);
@@ -46,10 +49,11 @@ mod tests {
         };
         assert_eq!(told(2, 3, 2), None);
         let sender = told(12, 64, 2).unwrap();
-        assert!(sender.contains("net.ipv4.tcp_wmem='4096 16384 25165824' on the sending"));
+        let kept = "net.ipv4.tcp_wmem=\"$(sysctl -n net.ipv4.tcp_wmem | awk '{print $1, $2}') ";
+        assert!(sender.contains(&format!("{kept}25165824\" on the sending")), "{sender}");
         assert!(!sender.contains("tcp_rmem"), "{sender}");
         let both = told(12, 3, 2).unwrap();
-        assert!(both.contains("tcp_rmem='") && both.contains(" on the receiving"), "{both}");
+        assert!(both.contains("tcp_rmem=\"") && both.contains(" on the receiving"), "{both}");
         assert!(both.contains(", and sysctl -w net.ipv4.tcp_wmem"), "{both}");
         assert!(both.contains("may have 2.0 MiB in flight: that takes 6 of them"), "{both}");
     }

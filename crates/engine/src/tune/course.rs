@@ -77,6 +77,11 @@ impl<'a> Teller<'a> {
         self.is_near
     }
 
+    /// For how long the data connections have kept processors of this side busy.
+    pub(super) fn busy(&self) -> Duration {
+        self.tally.busy()
+    }
+
     /// What the threads of this side spent their time with.
     pub(super) fn stages(&self) -> StageTimes {
         self.tally.times()

@@ -202,8 +202,13 @@ impl<'a> Steering<'a> {
             self.carried_then = Some(seen.received);
         } else if self.echoes.count() > 0 && seen.received.0 > then.0 + CARRIED_DEAF.0 {
             self.carried_then = None;
-            let deaf = "nothing comes back over UDP any more: the path is judged by TCP alone";
-            self.teller.remark(&self.outbox, deaf);
+            let line = self.probing.as_ref().and_then(|probing| probing.line.address());
+            let from = line.map(|address| format!(" from {address}")).unwrap_or_default();
+            let deaf = format!(
+                "nothing comes back over UDP{from} any more: the path is judged by TCP alone; to \
+                 have it measured, let UDP through for as long as a copy takes"
+            );
+            self.teller.remark(&self.outbox, &deaf);
         }
     }
 
@@ -306,11 +311,12 @@ impl<'a> Steering<'a> {
             carrying: self.shares.count(),
             sight: &self.sight,
             looks: [looks_of(&self.sight), self.reads],
-            compute: self.teller.stages().compute,
+            busy: self.teller.busy(),
             reach: self.room.reach(),
         };
+        let is_new = self.session.remembered.is_none();
         if !self.is_advised
-            && let Some(advice) = known.advice(self.session.wanted_streams())
+            && let Some(advice) = known.advice(self.session.wanted_streams(), is_new)
         {
             self.is_advised = true;
             self.teller.remark(&self.outbox, &advice);

@@ -15,6 +15,7 @@ use crate::session::{Carried, Session};
 use bankfull_control::sobas::SELDOM_RTT;
 use bankfull_control::sobas::capacity::{TRAIN_PACKETS, TRAINS};
 use bankfull_control::{Bytes, Looks, Rate, Shares, StageTimes, pacing};
+use bankfull_proto::limits::ROUND_TRIPS_MAX;
 use bankfull_proto::wire::control::{Course, Message, Sight, stage_nanos, stage_times};
 use bankfull_proto::wire::probe::TRAIN_BYTES;
 use std::collections::BTreeMap;
@@ -229,6 +230,7 @@ impl<'a> Pacer<'a> {
             processors: Some(processors()),
             reach: Some(self.room.reach().0),
             bbr: Some(self.congestion.offers()),
+            busy_nanos: u64::try_from(self.teller.busy().as_nanos()).ok(),
         }
     }
 
@@ -241,7 +243,9 @@ impl<'a> Pacer<'a> {
         for course in courses {
             self.teller.decided_there(&course);
             let rtts = course.rtts_us.iter().map(|&us| Duration::from_micros(us.into()));
-            self.rtts.extend(rtts);
+            // An honest receiver tells about ten for each sample.
+            let room = ROUND_TRIPS_MAX.saturating_sub(self.rtts.len());
+            self.rtts.extend(rtts.take(room));
             self.course = course;
         }
         if self.teller.is_due() {

@@ -6,7 +6,7 @@ use super::processors;
 use bankfull_control::sobas::{self, Reason, Sobas, State};
 use bankfull_control::streams::{Decision, Seen, Tuner};
 use bankfull_control::{Bytes, Looks, Rate};
-use bankfull_proto::wire::control::{Sight, stage_times};
+use bankfull_proto::wire::control::Sight;
 use std::time::Duration;
 
 /// What the receiving side knows when it asks for the number of connections.
@@ -24,8 +24,8 @@ pub(super) struct Known<'k> {
     pub(super) sight: &'k Sight,
     /// Looks at the sender's sockets and at ours, since the beginning.
     pub(super) looks: [Looks; 2],
-    /// Time that our threads have computed.
-    pub(super) compute: Duration,
+    /// Time that our side of the connections has kept processors busy.
+    pub(super) busy: Duration,
     /// The most data that a connection can have in flight here.
     pub(super) reach: Bytes,
 }
@@ -34,7 +34,7 @@ impl Known<'_> {
     /// How many there are to be from now on, if that changes.
     pub(super) fn ask(&self, tuner: &mut Tuner) -> Option<Decision> {
         let why = self.held.filter(|held| held.state == State::Disabled).map(|held| held.reason);
-        let there = self.sight.stage_nanos.map(stage_times).unwrap_or_default();
+        let there = Duration::from_nanos(self.sight.busy_nanos.unwrap_or_default());
         tuner.observe(&Seen {
             now: self.seen.now,
             carrying: self.carrying,
@@ -48,8 +48,9 @@ impl Known<'_> {
             retransmits: self.seen.retransmits,
             capacity: self.capacity.into_iter().chain(self.rate_max).min(),
             least: self.least(),
+            reach: self.reach().into_iter().min().unwrap_or_default(),
             looks: self.looks,
-            compute: [there.compute, self.compute],
+            busy: [there, self.busy],
             processors: self.sight.processors.unwrap_or(u32::MAX).min(processors()),
         })
     }
@@ -86,10 +87,11 @@ impl Known<'_> {
         u32::try_from(self.holds().0.div_ceil(reach)).unwrap_or(u32::MAX)
     }
 
-    /// What would have fewer connections fill the path, where so many do not.
-    pub(super) fn advice(&self, streams: u32) -> Option<String> {
-        let is_known = self.sight.reach.is_some();
-        if !is_known || self.least() <= streams {
+    /// What would have one connection fill the path, where its windows do not cover that: at a path
+    /// that is new to us, or where so many connections are too few.
+    pub(super) fn advice(&self, streams: u32, is_new: bool) -> Option<String> {
+        let enough = if is_new { 1 } else { streams };
+        if self.sight.reach.is_none() || self.least() <= enough {
             return None;
         }
         larger_windows(self.holds(), self.reach())

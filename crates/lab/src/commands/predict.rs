@@ -4,7 +4,7 @@
 use crate::error::{LabError, Result};
 use bankfull_control::Rate;
 use bankfull_control::streams::model::Dinda;
-use bankfull_control::streams::{Curve, ExpSelection, Sample, best};
+use bankfull_control::streams::{Curve, ExpSelection, Model, Sample, best};
 use clap::Args;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -27,28 +27,39 @@ pub struct Flags {
 /// Throughput over the number of streams: the median of each number's runs.
 type Measured = BTreeMap<u32, f64>;
 
+/// A curve falls where its last number carried less than this share of the best. (ours: less is
+/// what runs differ by)
+const FALLEN: f64 = 0.95;
+
 /// How well a curve is predicted. Errors are means over all numbers that were measured, of what
 /// these carried; nothing where no model fits.
 #[derive(Debug, PartialEq)]
 struct Prediction {
     samples: usize,
+    /// ExpSelection would have taken a sample of so many next, which nobody measured.
+    missing: Option<u32>,
     chosen: u32,
     best: u32,
     /// What the chosen number carried, of what the best did.
     share: f64,
-    bestcmb_error: Option<f64>,
-    dinda_error: Option<f64>,
+    falls: bool,
+    dinda: Option<f64>,
+    newton: Option<f64>,
+    full: Option<f64>,
+    bestcmb: Option<f64>,
 }
 
-/// Prints a table.
+/// Prints a table, and what the curves that fall have in common.
 ///
 /// # Errors
 /// When a file cannot be read, or has no such curves.
 pub fn run(flags: &Flags) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    let head = "| curve | samples | chosen, best n | of the best | BestCmb off by | Dinda off by |";
+    let head = "| curve | samples | chosen, best n | of the best | falls | off by: Dinda | Newton | \
+                second order | BestCmb |";
     // Whoever closed standard output does not want to see it.
-    let _ = writeln!(out, "{head}\n|---|---|---|---|---|---|");
+    let _ = writeln!(out, "{head}\n|---|---|---|---|---|---|---|---|---|");
+    let mut told = Vec::new();
     for file in &flags.files {
         let text = fs::read_to_string(file)
             .map_err(|e| LabError::io(format!("cannot read {}", file.display()), e))?;
@@ -60,11 +71,16 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
             return Err(LabError::Usage(text));
         }
         for (name, measured) in &curves {
-            if let Some(prediction) = predict(measured) {
-                let _ = writeln!(out, "{}", row(name, &prediction));
+            let Some(prediction) = predict(measured) else { continue };
+            let _ = writeln!(out, "{}", row(name, &prediction));
+            if let Some(missing) = prediction.missing {
+                let text = "nobody measured the next sample, of so many streams:";
+                let _ = writeln!(std::io::stderr(), "{name}: {text} {missing}");
             }
+            told.push(prediction);
         }
     }
+    let _ = writeln!(out, "\n{}", summary(&told));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -72,11 +88,29 @@ fn row(name: &str, prediction: &Prediction) -> String {
     let percent = |error: Option<f64>| {
         error.map_or_else(|| "no fit".to_owned(), |error| format!("{:.1} %", error * 100.0))
     };
-    let Prediction { samples, chosen, best, share, bestcmb_error, dinda_error } = prediction;
+    let Prediction { samples, chosen, best, share, falls, .. } = prediction;
+    let falls = if *falls { "yes" } else { "" };
+    let errors = [prediction.dinda, prediction.newton, prediction.full, prediction.bestcmb];
+    let errors = errors.map(percent).join(" | ");
+    format!("| {name} | {samples} | {chosen}, {best} | {share:.2} | {falls} | {errors} |")
+}
+
+/// Means over the curves that fall, and that both BestCmb and Dinda have a curve for.
+fn summary(all: &[Prediction]) -> String {
+    let falling = all.iter().filter(|prediction| prediction.falls);
+    let errors: Vec<(f64, f64)> =
+        falling.clone().filter_map(|one| Some((one.bestcmb?, one.dinda?))).collect();
+    let mean = |of: fn(&(f64, f64)) -> f64| {
+        errors.iter().map(of).sum::<f64>() / errors.len().max(1) as f64 * 100.0
+    };
     format!(
-        "| {name} | {samples} | {chosen}, {best} | {share:.2} | {} | {} |",
-        percent(*bestcmb_error),
-        percent(*dinda_error)
+        "{} of {} curves fall; over the {} of them that a model with a peak fits, BestCmb is off by \
+         {:.1} % in the mean, Dinda by {:.1} %.",
+        falling.count(),
+        all.len(),
+        errors.len(),
+        mean(|error| error.0),
+        mean(|error| error.1)
     )
 }
 
@@ -120,27 +154,36 @@ fn predict(measured: &Measured) -> Option<Prediction> {
     let (&first, _) = measured.first_key_value()?;
     let (&most, _) = measured.last_key_value()?;
     let mut selection = ExpSelection::new(first, most);
-    while let Some(streams) = selection.next() {
-        let Some(&bps) = measured.get(&streams) else { break };
-        selection.take(Sample { streams, rate: Rate::from_bits_per_sec(bps) });
+    let mut missing = None;
+    while let (Some(streams), None) = (selection.next(), missing) {
+        match measured.get(&streams) {
+            Some(&bps) => selection.take(Sample { streams, rate: Rate::from_bits_per_sec(bps) }),
+            None => missing = Some(streams),
+        }
     }
     let samples = selection.samples();
     let highest = measured.values().copied().fold(0.0, f64::max);
     let (&best_n, _) = measured.iter().find(|(_, bps)| **bps >= highest)?;
+    let (_, &last) = measured.last_key_value()?;
     let chosen = best(samples, most).filter(|_| measured.len() > 2)?.streams;
-    let error = |rate: &dyn Fn(f64) -> f64| {
-        let off = |(&n, &bps): (&u32, &f64)| (rate(f64::from(n)) - bps).abs() / bps;
+    let error = |rate: &dyn Fn(u32) -> f64| {
+        let off = |(&n, &bps): (&u32, &f64)| (rate(n) - bps).abs() / bps;
         measured.iter().map(off).sum::<f64>() / measured.len() as f64
     };
-    let curve = Curve::of(samples);
+    let of = |curve: Option<Curve>| curve.map(|curve| error(&|n| curve.rate(n)));
     let dinda = samples.first().zip(samples.last()).and_then(|(a, b)| Dinda::fit([*a, *b]).ok());
+    let dinda_rate = |fitted: Dinda, n: u32| fitted.rate(f64::from(n)).bits_per_sec() as f64;
     Some(Prediction {
         samples: samples.len(),
+        missing,
         chosen,
         best: best_n,
         share: near(measured, chosen) / highest,
-        bestcmb_error: curve.map(|curve| error(&|n| curve.rate(n as u32))),
-        dinda_error: dinda.map(|fitted| error(&|n| fitted.rate(n).bits_per_sec() as f64)),
+        falls: last < highest * FALLEN,
+        dinda: dinda.map(|fitted| error(&|n| dinda_rate(fitted, n))),
+        newton: of(Curve::of_model(samples, Model::Newton)),
+        full: of(Curve::of_model(samples, Model::FullSecondOrder)),
+        bestcmb: of(Curve::of(samples)),
     })
 }
 
@@ -190,8 +233,11 @@ mod tests {
         let (name, measured) = curves.first_key_value().unwrap();
         assert_eq!((curves.len(), name.as_str(), measured.len()), (1, "it tcp 16KiB", 7));
         let told = predict(measured).unwrap();
-        assert!(told.bestcmb_error.unwrap() < 0.01, "{told:?}");
-        assert!(told.dinda_error.unwrap() > 0.05 && told.share > 0.95, "{told:?}");
+        assert!(told.bestcmb.unwrap() < 0.01 && told.full.unwrap() < 0.01, "{told:?}");
+        assert!(told.dinda.unwrap() > 0.05 && told.share > 0.95, "{told:?}");
+        assert!(told.falls && told.missing.is_none(), "{told:?}");
+        assert!(summary(&[told]).starts_with("1 of 1 curves fall; over the 1 of them"));
+        let told = predict(measured).unwrap();
         assert!((12..=32).contains(&told.best) && told.samples <= 6, "{told:?}");
         assert!(row(name, &told).contains("| it tcp 16KiB |"));
     }
@@ -201,5 +247,7 @@ mod tests {
         let measured = Measured::from([(2, 10.0), (4, 30.0)]);
         assert_eq!([1, 2, 3, 4, 9].map(|n| near(&measured, n)), [10.0, 10.0, 20.0, 30.0, 30.0]);
         assert_eq!(predict(&measured), None);
+        let gap = Measured::from([(1, 10.0), (2, 20.0), (3, 25.0), (6, 40.0)]);
+        assert_eq!(predict(&gap).unwrap().missing, Some(4));
     }
 }

@@ -255,6 +255,8 @@ pub struct Runs {
     /// The window of contenders that take and do not say one.
     #[serde(deserialize_with = "field::some")]
     pub window: Option<Bytes>,
+    /// Programs may not administer the network, as those of an ordinary user.
+    pub unprivileged: bool,
 }
 
 impl Default for Runs {
@@ -269,6 +271,7 @@ impl Default for Runs {
             limit: Duration::from_secs(60),
             streams: None,
             window: None,
+            unprivileged: false,
         }
     }
 }

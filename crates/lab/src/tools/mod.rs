@@ -114,6 +114,8 @@ pub struct Job<'a> {
     pub seed: u64,
     /// TCP flows that run beside it.
     pub cross: Vec<Kind<'a>>,
+    /// Its programs may not administer the network.
+    pub is_unprivileged: bool,
     /// TCP flows run beside it, or the path is cut.
     pub is_disturbed: bool,
     /// Each sender has a line of its own that limits it.
@@ -226,6 +228,7 @@ impl<'a> Job<'a> {
             congestion: settings.congestion(contender),
             seed: *seed,
             cross: settings.cross_kinds().collect(),
+            is_unprivileged: settings.run.unprivileged,
             is_disturbed: !settings.cross_tcp.is_empty() || settings.path.cut.is_some(),
             has_access_rate: settings.senders.rate.is_some(),
             sender,

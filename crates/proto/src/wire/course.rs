@@ -65,6 +65,9 @@ pub struct Sight {
     /// Whether its connections may be asked to use BBR. Absent: no.
     #[n(8)]
     pub bbr: Option<bool>,
+    /// For how long its connections have kept processors busy, in nanoseconds.
+    #[n(9)]
+    pub busy_nanos: Option<u64>,
 }
 
 /// What the receiver holds and sees, of all data connections together.

@@ -28,7 +28,8 @@ impl Transfer {
             capacity: None,
             least: 1,
             looks: [Looks::default(); 2],
-            compute: [Duration::ZERO; 2],
+            reach: Bytes::mib(64),
+            busy: [Duration::ZERO; 2],
             processors: 8,
         };
         let tuner = Tuner::new(streams, most);
@@ -45,7 +46,7 @@ impl Transfer {
             self.seen.received = Bytes((self.bits / 8.0) as u64);
             self.seen.looks[1].add(false);
             self.seen.looks[0].add((tick as f64 * held).fract() + held >= 1.0);
-            self.seen.compute[0] += TICK.mul_f64(busy * f64::from(self.tuner.streams()));
+            self.seen.busy[0] += TICK.mul_f64(busy * f64::from(self.tuner.streams()));
             if let Some(decision) = self.tuner.observe(&self.seen) {
                 self.tried.push(decision.streams);
                 self.last = Some(decision);
@@ -81,6 +82,11 @@ fn on_a_fast_line_no_more_are_kept_than_fill_it_in_whole_bursts() {
     };
     assert_eq!([1e3, 2e3, 2.5e3, 4.8e3, 8e3].map(|mbit| begins(mbit, 1)), [16, 16, 8, 8, 14]);
     assert_eq!((begins(4.8e3, 12), begins(2e4, 1)), (12, 16));
+    // Whoever begins with more has found them before.
+    let mut copy = Transfer::new(64, 64);
+    copy.seen.capacity = Some(Rate::from_bits_per_sec(4.8e9));
+    copy.on_path(State::StartBounded, 1.0, |_| 0.0);
+    assert_eq!(copy.tried, [0; 0]);
     // Once only: what was found since counts for more.
     let mut copy = Transfer::new(16, 64);
     copy.seen.capacity = Some(Rate::from_bits_per_sec(4.8e9));
@@ -226,7 +232,8 @@ fn where_losses_are_no_congestion_bbr_is_kept_and_the_number_of_connections_too(
     assert_eq!((told.len(), copy.tuner.streams()), (2, 16));
     // Others come: what BBR loses then is congestion.
     let told = lossy(&mut copy, 2.0, [200.0, 450.0], true);
-    assert!(matches!(told[..], [(false, Reason::LossGrew)]), "{told:?}");
+    let [(false, grew), (false, then)] = told[..] else { panic!("{told:?}") };
+    assert_eq!((grew, then), (Reason::LossGrew, Reason::TryMore(Ground::Congested)));
 }
 
 #[test]
@@ -264,4 +271,44 @@ fn much_more_than_the_line_was_told_to_carry_is_no_full_line() {
     let mbit = |rate: f64| Rate::from_bits_per_sec(rate * 1e6);
     let fills = |rate| fills(mbit(rate), Some(mbit(100.0)));
     assert_eq!([80.0, 95.0, 105.0, 150.0].map(fills), [false, true, true, false]);
+}
+
+#[test]
+fn what_was_found_is_kept_while_nothing_changes_whenever_the_search_ended() {
+    for shift in 0..60 {
+        let mut copy = Transfer::new(8, 16);
+        copy.on_path(State::StartBounded, TICK.as_secs_f64() * f64::from(shift), full);
+        copy.seen.state = State::Limited;
+        copy.run(120.0, |n| (150.0 * n).min(900.0), 0.8, 0.1);
+        assert_eq!(copy.tried, [4, 8], "{shift}");
+    }
+}
+
+#[test]
+fn where_windows_are_full_and_nobody_knows_the_path_more_connections_are_tried() {
+    // Four of 1 MiB are 1.7 Gbit/s over 20 ms.
+    let mut copy = Transfer::new(4, 64);
+    copy.seen.reach = Bytes::mib(1);
+    let carries = |n: f64| (n * 410.0).min(2000.0);
+    copy.on_path(State::StartOpen, 15.0, carries);
+    assert!(carries(copy.tuner.streams().into()) > 1900.0, "{:?}", copy.tried);
+    let mut wide = Transfer::new(4, 64);
+    wide.on_path(State::StartOpen, 15.0, carries);
+    assert_eq!(wide.tried, [0; 0]);
+}
+
+#[test]
+fn a_sample_is_of_the_connections_that_there_are() {
+    let seen = |now: u64, carrying| Seen {
+        now: Duration::from_millis(now),
+        carrying,
+        received: Bytes(now * 1000),
+        ..Transfer::new(4, 64).seen
+    };
+    let mut sampler = Sampler::new(16, Duration::ZERO);
+    let taken = (1..600).find_map(|look| sampler.look(&seen(look * 10, 9)));
+    assert_eq!(taken.unwrap().0.streams, 9);
+    let mut sampler = Sampler::new(16, Duration::ZERO);
+    let taken = (1..200).find_map(|look| sampler.look(&seen(look * 10, 16)));
+    assert_eq!(taken.unwrap().0.streams, 16);
 }

@@ -319,6 +319,7 @@ fn ends() -> Vec<Vector> {
                 processors: Some(8),
                 reach: Some(2_097_152),
                 bbr: Some(true),
+                busy_nanos: Some(700_000_000),
             }),
         ),
         message("trains", "Trains: of 176 packets each.", Message::Trains(176)),
