@@ -12,7 +12,7 @@ FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-covera
   -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Ccodegen-units=1
 
-.PHONY: help demo test check bench lab release setup fuzz clean
+.PHONY: help demo test check java bench lab release setup fuzz clean
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
@@ -33,6 +33,13 @@ check: setup ## Format, lints and documentation
 
 test: check ## The checks and every test
 	cargo test --locked --workspace
+	@$(MAKE) --no-print-directory java
+
+java: setup ## The client in Java, tested against the daemon
+	cargo build --locked -p bankfull-cli
+	@if command -v mvn >/dev/null; then \
+	  mvn -q -B -f java/pom.xml verify -Dbankfull.program=$(abspath $(LAB))/debug/bankfull; \
+	else echo "java: skipped, for there is no mvn: apt-get install maven default-jdk-headless" >&2; fi
 
 bench: release ## Compare with scp, rsync and iperf3 on loopback, in one run
 	@scripts/setup bench

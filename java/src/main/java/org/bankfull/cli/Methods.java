@@ -1,0 +1,146 @@
+package org.bankfull.cli;
+
+import java.io.BufferedInputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.io.PrintStream;
+import java.net.InetSocketAddress;
+import java.net.StandardSocketOptions;
+import java.nio.ByteBuffer;
+import java.nio.MappedByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.Locale;
+import org.bankfull.BankfullException;
+import org.bankfull.wire.Failure;
+
+/**
+ * The five ways from a file to a socket that Java has, measured alone, without a protocol around them
+ * (Veluppillai, Ortiz, Hiromoto 2013): byte by byte, blocks through a buffer, a mapped file, the whole
+ * file at once without a copy, and block by block without a copy.
+ */
+final class Methods {
+    /** What the receiving end takes at a time. */
+    private static final int RECEIVE_BYTES = 1 << 20;
+    /** The most that one mapping covers: the rest of a long file is mapped after it. */
+    private static final long MAPPED_MOST = 1L << 30;
+
+    private Methods() {}
+
+    private interface Method {
+        void send(FileChannel file, long size, SocketChannel socket, int block) throws IOException;
+    }
+
+    private static Method named(String name, Path path) throws BankfullException {
+        switch (name) {
+            case "stream": return (file, size, socket, block) -> stream(path, socket);
+            case "nio": return Methods::nio;
+            case "mapped": return Methods::mapped;
+            case "zerocopy": return (file, size, socket, block) -> zeroBuffer(file, size, socket, Long.MAX_VALUE);
+            case "zerobuffer": return (file, size, socket, block) -> zeroBuffer(file, size, socket, block);
+            default: throw new BankfullException(Failure.USAGE,
+                "there is no method \"" + name + "\": stream, nio, mapped, zerocopy or zerobuffer");
+        }
+    }
+
+    /** Sends a file, waits until the other end has taken all of it, and tells how long that took. */
+    static void send(String name, Path path, String host, int port, int block, int socketBytes, PrintStream out)
+        throws IOException {
+        Method method = named(name, path);
+        try (FileChannel file = FileChannel.open(path); SocketChannel socket = SocketChannel.open()) {
+            if (socketBytes > 0) {
+                socket.setOption(StandardSocketOptions.SO_SNDBUF, socketBytes);
+            }
+            socket.connect(new InetSocketAddress(host, port));
+            long size = file.size();
+            long began = System.nanoTime();
+            method.send(file, size, socket, block);
+            socket.shutdownOutput();
+            if (socket.read(ByteBuffer.allocate(1)) >= 0) {
+                throw new IOException("the other end speaks: it is not \"measure receive\"");
+            }
+            double seconds = (System.nanoTime() - began) / 1e9;
+            out.printf(Locale.ROOT, "{\"method\":\"%s\",\"block\":%d,\"bytes\":%d,\"seconds\":%.6f}%n",
+                name, block, size, seconds);
+        }
+    }
+
+    /** Takes one file after the other, into a file or nowhere, until it is ended. */
+    static void receive(int port, Path into, PrintStream out) throws IOException {
+        try (ServerSocketChannel server = ServerSocketChannel.open()) {
+            server.bind(new InetSocketAddress(port));
+            out.println("listening at " + server.socket().getLocalPort());
+            while (true) {
+                try (SocketChannel socket = server.accept()) {
+                    drain(socket, into);
+                }
+            }
+        }
+    }
+
+    private static void drain(SocketChannel socket, Path into) throws IOException {
+        ByteBuffer buffer = ByteBuffer.allocateDirect(RECEIVE_BYTES);
+        FileChannel file = into == null ? null : FileChannel.open(into, StandardOpenOption.CREATE,
+            StandardOpenOption.WRITE, StandardOpenOption.TRUNCATE_EXISTING);
+        try {
+            while (socket.read(buffer) >= 0) {
+                buffer.flip();
+                while (file != null && buffer.hasRemaining()) {
+                    file.write(buffer);
+                }
+                buffer.clear();
+            }
+        } finally {
+            if (file != null) {
+                file.close();
+            }
+        }
+    }
+
+    /** Byte by byte, as the paper's Java IO: the file is buffered, the socket is not. */
+    private static void stream(Path path, SocketChannel socket) throws IOException {
+        OutputStream out = socket.socket().getOutputStream();
+        try (InputStream in = new BufferedInputStream(Files.newInputStream(path))) {
+            for (int octet = in.read(); octet >= 0; octet = in.read()) {
+                out.write(octet);
+            }
+        }
+    }
+
+    private static void nio(FileChannel file, long size, SocketChannel socket, int block) throws IOException {
+        ByteBuffer buffer = ByteBuffer.allocateDirect(block);
+        while (file.read(buffer) >= 0) {
+            buffer.flip();
+            while (buffer.hasRemaining()) {
+                socket.write(buffer);
+            }
+            buffer.clear();
+        }
+    }
+
+    private static void mapped(FileChannel file, long size, SocketChannel socket, int block) throws IOException {
+        for (long at = 0; at < size; at += MAPPED_MOST) {
+            MappedByteBuffer all = file.map(FileChannel.MapMode.READ_ONLY, at, Math.min(MAPPED_MOST, size - at));
+            while (all.position() < all.capacity()) {
+                all.limit(Math.min(all.capacity(), all.position() + block));
+                socket.write(all);
+            }
+        }
+    }
+
+    private static void zeroBuffer(FileChannel file, long size, SocketChannel socket, long block)
+        throws IOException {
+        for (long at = 0; at < size;) {
+            long moved = file.transferTo(at, Math.min(block, size - at), socket);
+            if (moved <= 0) {
+                throw new IOException("the file has become shorter");
+            }
+            at += moved;
+        }
+    }
+}

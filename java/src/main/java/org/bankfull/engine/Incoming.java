@@ -1,0 +1,25 @@
+package org.bankfull.engine;
+
+import java.nio.file.Path;
+import java.util.HashSet;
+import java.util.Set;
+import org.bankfull.wire.Entry;
+
+/** A file that is being received. */
+final class Incoming {
+    final Entry entry;
+    final Path directory;
+    final Path target;
+    /** Of a file of blocks. */
+    Part part;
+    /** Blocks that are arriving. */
+    final Set<Long> arriving = new HashSet<>();
+    /** Given up by either side: what still comes of it is read past. */
+    boolean dead;
+
+    Incoming(Entry entry, Path directory, Path target) {
+        this.entry = entry;
+        this.directory = directory;
+        this.target = target;
+    }
+}

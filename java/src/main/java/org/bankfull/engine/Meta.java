@@ -1,0 +1,180 @@
+package org.bankfull.engine;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.FileSystemException;
+import java.nio.file.Files;
+import java.nio.file.LinkOption;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.nio.file.attribute.BasicFileAttributes;
+import java.nio.file.attribute.FileTime;
+import java.nio.file.attribute.PosixFileAttributeView;
+import java.nio.file.attribute.PosixFilePermission;
+import java.time.Instant;
+import java.util.EnumSet;
+import java.util.Set;
+import org.bankfull.wire.Blake3;
+import org.bankfull.wire.Entry;
+import org.bankfull.wire.Failure;
+import org.bankfull.wire.Layout;
+import org.bankfull.wire.Limits;
+
+/** What is known of a file without reading it, and what is set of it. */
+final class Meta {
+    private static final int DEFAULT_FILE_MODE = 0644;
+    private static final int DEFAULT_DIRECTORY_MODE = 0755;
+    /** In the order of the bits, from 0400 down. */
+    private static final PosixFilePermission[] BITS = {
+        PosixFilePermission.OWNER_READ, PosixFilePermission.OWNER_WRITE, PosixFilePermission.OWNER_EXECUTE,
+        PosixFilePermission.GROUP_READ, PosixFilePermission.GROUP_WRITE, PosixFilePermission.GROUP_EXECUTE,
+        PosixFilePermission.OTHERS_READ, PosixFilePermission.OTHERS_WRITE, PosixFilePermission.OTHERS_EXECUTE,
+    };
+
+    private Meta() {}
+
+    /** A name for the wire. */
+    static byte[] bytes(Path name) {
+        return name.toString().getBytes(StandardCharsets.UTF_8);
+    }
+
+    /** Whether a name is one that Java can tell from all others: UTF-8, and nothing else. */
+    static boolean isWhole(Path name) {
+        return name.toString().indexOf('\uFFFD') < 0;
+    }
+
+    static BasicFileAttributes look(Path path) throws IOException {
+        return Files.readAttributes(path, BasicFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
+    }
+
+    /** An entry for what stands at a path, without its number; null for what is neither file, directory
+     * nor symlink. */
+    static Entry entry(Path path, byte[] name, long parent) throws IOException {
+        BasicFileAttributes found = look(path);
+        if (found.isOther()) {
+            return null;
+        }
+        Entry entry = new Entry();
+        entry.parent = parent;
+        entry.name = name;
+        entry.kind = found.isDirectory() ? Entry.DIRECTORY : found.isSymbolicLink() ? Entry.SYMLINK : Entry.FILE;
+        entry.mode = mode(path, found.isDirectory());
+        setTime(entry, found.lastModifiedTime());
+        entry.version = version(path, found);
+        if (entry.kind == Entry.FILE) {
+            entry.size = found.size();
+            entry.blockBytes = entry.size > Limits.PACKED_FILE_BYTES ? Layout.blockBytesFor(entry.size) : 0;
+        } else if (entry.kind == Entry.SYMLINK) {
+            entry.target = bytes(Files.readSymbolicLink(path));
+        }
+        return entry;
+    }
+
+    /** Whether a path still holds what was announced. */
+    static boolean isUnchanged(Path path, Entry entry) throws IOException {
+        BasicFileAttributes now = look(path);
+        return now.isRegularFile() && now.size() == entry.size && isTime(entry, now.lastModifiedTime())
+            && version(path, now) == entry.version;
+    }
+
+    private static void setTime(Entry entry, FileTime time) {
+        Instant at = time.toInstant();
+        entry.mtimeSecs = at.getEpochSecond();
+        entry.mtimeNanos = at.getNano();
+    }
+
+    private static boolean isTime(Entry entry, FileTime time) {
+        Instant at = time.toInstant();
+        return at.getEpochSecond() == entry.mtimeSecs && at.getNano() == entry.mtimeNanos;
+    }
+
+    /** Whether a file here has the time of an entry, as exactly as this Java could set it. */
+    static boolean hasTime(Entry entry, FileTime time) {
+        Instant at = time.toInstant();
+        int micros = entry.mtimeNanos / 1000 * 1000;
+        return at.getEpochSecond() == entry.mtimeSecs
+            && (at.getNano() == entry.mtimeNanos || at.getNano() == micros);
+    }
+
+    /** Differs when the file was written or replaced, as far as the file system tells. */
+    private static long version(Path path, BasicFileAttributes found) {
+        StringBuilder text = new StringBuilder(String.valueOf(found.fileKey()));
+        try {
+            // The change time cannot be set back; Android and Linux tell it, others may not.
+            text.append(Files.getAttribute(path, "unix:ctime", LinkOption.NOFOLLOW_LINKS));
+        } catch (IOException | UnsupportedOperationException | IllegalArgumentException e) {
+            text.append(found.lastModifiedTime());
+        }
+        return ByteBuffer.wrap(Blake3.hash(text.toString().getBytes(StandardCharsets.UTF_8))).getLong();
+    }
+
+    private static int mode(Path path, boolean directory) {
+        try {
+            Set<PosixFilePermission> set = Files.getPosixFilePermissions(path, LinkOption.NOFOLLOW_LINKS);
+            int mode = 0;
+            for (PosixFilePermission bit : BITS) {
+                mode = mode << 1 | (set.contains(bit) ? 1 : 0);
+            }
+            return mode;
+        } catch (IOException | UnsupportedOperationException e) {
+            return directory ? DEFAULT_DIRECTORY_MODE : DEFAULT_FILE_MODE;
+        }
+    }
+
+    /** Sets permissions, without the bits for set-id and sticky, and the time. */
+    static void apply(Path path, Entry entry) throws IOException {
+        setMode(path, entry.mode);
+        Instant at = Instant.ofEpochSecond(entry.mtimeSecs, entry.mtimeNanos);
+        Files.setLastModifiedTime(path, FileTime.from(at));
+    }
+
+    static void setMode(Path path, int mode) throws IOException {
+        PosixFileAttributeView view = Files.getFileAttributeView(path, PosixFileAttributeView.class);
+        if (view == null) {
+            return;
+        }
+        Set<PosixFilePermission> set = EnumSet.noneOf(PosixFilePermission.class);
+        for (int i = 0; i < BITS.length; i++) {
+            if ((mode >> (BITS.length - 1 - i) & 1) == 1) {
+                set.add(BITS[i]);
+            }
+        }
+        try {
+            view.setPermissions(set);
+        } catch (FileSystemException e) {
+            // FAT, as on memory cards: it has none.
+        }
+    }
+
+    /** What an error of the file system means to the other side. */
+    static Failure failure(String what, IOException e) {
+        String why = e instanceof FileSystemException ? ((FileSystemException) e).getReason() : e.getMessage();
+        int code = Failure.IO;
+        if (e instanceof NoSuchFileException) {
+            why = "it does not exist";
+            code = Failure.NOT_FOUND;
+        } else if (e instanceof java.nio.file.AccessDeniedException) {
+            why = "permission denied";
+            code = Failure.PERMISSION;
+        } else if (why != null && why.contains("No space left")) {
+            code = Failure.NO_SPACE;
+        }
+        return new Failure(code, what + ": " + (why == null ? e.toString() : why));
+    }
+
+    /** The identity of the boot, zeros where nobody tells it. */
+    static byte[] boot() {
+        byte[] boot = new byte[16];
+        try {
+            String text = Files.readString(Path.of("/proc/sys/kernel/random/boot_id")).trim().replace("-", "");
+            for (int i = 0; i < boot.length; i++) {
+                boot[i] = (byte) Integer.parseInt(text.substring(2 * i, 2 * i + 2), 16);
+            }
+        } catch (IOException | RuntimeException e) {
+            return new byte[16];
+        }
+        return boot;
+    }
+
+}
