@@ -212,6 +212,28 @@ pub fn advise_sequential(f: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::fadvise(f, 0, None, Advice::Sequential)?)
 }
 
+/// One piece of advice has the kernel read no more than the longest request of the disk, or its
+/// usual readahead if that is longer; most disks take this much. (mm/readahead.c,
+/// `force_page_cache_ra`; `BLK_DEF_MAX_SECTORS` is 1280 KiB)
+const READ_AHEAD_BYTES: u64 = 1 << 20;
+
+/// Tells the kernel that the `len` bytes at `offset` will be read soon, so that it begins to read
+/// them now, from front to back; where the disk takes less than 1 MiB at a time, a part of them. A
+/// `len` of zero does nothing.
+///
+/// # Errors
+///
+/// `ESPIPE` for a pipe; a hint that cannot be used is no error.
+pub fn advise_will_need(f: impl AsFd, offset: u64, len: u64) -> io::Result<()> {
+    let mut at = 0;
+    // The kernel would take a length of zero for "to the end".
+    while let Some(piece) = NonZeroU64::new((len - at).min(READ_AHEAD_BYTES)) {
+        rustix::fs::fadvise(&f, offset + at, Some(piece), Advice::WillNeed)?;
+        at += piece.get();
+    }
+    Ok(())
+}
+
 /// Tells the kernel that the `len` bytes at `offset` will not be needed again, so that it may drop
 /// them from the page cache. What is not yet written back stays, and so may up to a few MiB at
 /// either end: the cache drops whole units only, and they can be that large. A `len` of zero does

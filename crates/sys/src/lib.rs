@@ -30,8 +30,8 @@ pub use datagram::{
 };
 pub use dir::{Dir, Entry};
 pub use file::{
-    advise_dont_need, advise_sequential, clone_whole, copy_range, data_extent, punch_hole, reserve,
-    set_mode, set_mtime, sync_all, sync_data, try_lock,
+    advise_dont_need, advise_sequential, advise_will_need, clone_whole, copy_range, data_extent,
+    punch_hole, reserve, set_mode, set_mtime, sync_all, sync_data, try_lock,
 };
 pub use host::{
     PIPE_BYTES, boot_id, effective_uid, exit_now, host_name, max_rss_bytes, process_cpu_time,

@@ -247,6 +247,16 @@ fn what_is_not_needed_leaves_the_cache_and_the_rest_stays() {
     advise_dont_need(&file, 0, half).unwrap();
     assert_eq!(cached_pages(&file, 0..half), Some(0));
     assert!(cached_pages(&file, half..whole).unwrap() > 0);
+
+    advise_will_need(&file, 0, 0).unwrap();
+    advise_will_need(&file, 0, half).unwrap();
+    // It is read meanwhile, and nobody waits for it.
+    let has_some = || cached_pages(&file, 0..half) > Some(0);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !has_some() && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(has_some());
 }
 
 #[test]
@@ -256,4 +266,5 @@ fn a_pipe_takes_no_advice() {
     let (pipe, _writer) = io::pipe().unwrap();
     assert_eq!(errno(advise_sequential(&pipe)), libc::ESPIPE);
     assert_eq!(errno(advise_dont_need(&pipe, 0, 1)), libc::ESPIPE);
+    assert_eq!(errno(advise_will_need(&pipe, 0, 1)), libc::ESPIPE);
 }
