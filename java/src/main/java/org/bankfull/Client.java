@@ -142,9 +142,9 @@ public final class Client {
         }
     }
 
-    /** Lists a tree, directories before their contents. */
-    public void list(String path, Consumer<Listed> each) throws IOException {
-        Transfers.list(settings, remote(path), each);
+    /** Lists a tree, directories before their contents. What could not be read is in the summary. */
+    public Summary list(String path, Consumer<Listed> each) throws IOException {
+        return Transfers.list(settings, remote(path), each);
     }
 
     private List<byte[]> remote(List<String> paths) {

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.Paths;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
@@ -99,7 +100,7 @@ public final class Main {
             case "--fsync": fsync = true; break;
             case "--quiet": quiet = true; break;
             case "--fingerprint": fingerprint = value; break;
-            case "--token-file": token = Files.readString(Path.of(value)); break;
+            case "--token-file": token = new String(Files.readAllBytes(Paths.get(value)), java.nio.charset.StandardCharsets.UTF_8); break;
             case "--streams": streams = number(flag, value, 64); break;
             case "--timeout": timeoutMillis = 1000L * number(flag, value, 1_000_000); break;
             case "--block": block = number(flag, value, 1 << 30); break;
@@ -128,7 +129,7 @@ public final class Main {
         switch (name) {
             case "get": return get(err);
             case "put": return put(err);
-            case "list": return list(out);
+            case "list": return list(out, err);
             case "measure": return measure(out);
             default: throw usage("there is no command \"" + name + "\": get, put, list or measure");
         }
@@ -168,18 +169,30 @@ public final class Main {
         return told(client.put(operands.subList(0, operands.size() - 1), daemon.path), err);
     }
 
-    private int list(PrintStream out) throws IOException {
+    private int list(PrintStream out, PrintStream err) throws IOException {
         if (operands.size() != 1) {
             throw usage("list wants one bankfull://HOST/PATH");
         }
         Endpoint daemon = Endpoint.parse(operands.get(0));
-        client(daemon).list(daemon.path, one -> {
+        Summary done = client(daemon).list(daemon.path, one -> {
             String kind = one.directory ? "d" : one.symlink ? "l" : "-";
             String name = new Failure(0, one.path + (one.symlink ? " -> " + one.target : "")).shown();
             out.printf(Locale.ROOT, "%s%04o %14d %s %s%n",
-                kind, one.mode, one.size, Instant.ofEpochSecond(one.modifiedSeconds), name);
+                kind, one.mode, one.size, time(one.modifiedSeconds), name);
         });
-        return DONE;
+        tellProblems(done, err);
+        return done.failed > 0 ? SOME_FAILED : DONE;
+    }
+
+    private static String time(long seconds) {
+        boolean shown = seconds >= Instant.MIN.getEpochSecond() && seconds <= Instant.MAX.getEpochSecond();
+        return shown ? Instant.ofEpochSecond(seconds).toString() : seconds + " s";
+    }
+
+    /** What a daemon or a file name says is made safe for a terminal. */
+    private static void tellProblems(Summary done, PrintStream err) {
+        done.remarks.forEach(remark -> err.println("bankfull: " + new Failure(0, remark).shown()));
+        done.failures.forEach(failure -> err.println("bankfull: " + new Failure(0, failure).shown()));
     }
 
     private org.bankfull.Progress progress(PrintStream err) {
@@ -194,8 +207,7 @@ public final class Main {
         if (!quiet && System.console() != null) {
             err.println();
         }
-        done.remarks.forEach(remark -> err.println("bankfull: " + remark));
-        done.failures.forEach(failure -> err.println("bankfull: " + failure));
+        tellProblems(done, err);
         if (!quiet) {
             err.printf(Locale.ROOT, "%d copied, %d unchanged, %d failed; %s in %.2f s, %.0f Mbit/s%s%n", done.copied,
                 done.skipped, done.failed, size(done.bytes), done.seconds, done.bytes * 8e-6 / done.seconds,
@@ -215,7 +227,7 @@ public final class Main {
     private int measure(PrintStream out) throws IOException {
         if (operands.size() >= 2 && operands.get(0).equals("receive")) {
             int port = number("receive", operands.get(1), 0xFFFF);
-            Methods.receive(port, operands.size() > 2 ? Path.of(operands.get(2)) : null, out);
+            Methods.receive(port, operands.size() > 2 ? Paths.get(operands.get(2)) : null, out);
             return DONE;
         }
         if (operands.size() != 4 || !operands.get(0).equals("send") || operands.get(3).lastIndexOf(':') < 1) {
@@ -224,7 +236,7 @@ public final class Main {
         String place = operands.get(3);
         int colon = place.lastIndexOf(':');
         int port = number("send", place.substring(colon + 1), 0xFFFF);
-        Methods.send(operands.get(1), Path.of(operands.get(2)), place.substring(0, colon), port, block, socket, out);
+        Methods.send(operands.get(1), Paths.get(operands.get(2)), place.substring(0, colon), port, block, socket, out);
         return DONE;
     }
 }

@@ -5,10 +5,10 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.channels.SocketChannel;
-import javax.net.ssl.SSLSocket;
 import org.bankfull.wire.Attach;
 
 /** A data connection that has joined its session: bytes in one direction, tags for them. */
@@ -28,8 +28,9 @@ final class DataConnection implements Closeable {
         this(stream, plain, null, null, plain, streamKey);
     }
 
-    DataConnection(int stream, SSLSocket socket) throws IOException {
-        this(stream, null, socket.getInputStream(), socket.getOutputStream(), socket, null);
+    /** Encrypted, over a socket that is closed below it: closing TLS would wait for whoever writes. */
+    DataConnection(int stream, Socket raw, Socket secure) throws IOException {
+        this(stream, null, secure.getInputStream(), secure.getOutputStream(), raw, null);
     }
 
     private DataConnection(int stream, SocketChannel plain, InputStream in, OutputStream out,

@@ -3,8 +3,10 @@ package org.bankfull.engine;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.bankfull.BankfullException;
 import org.bankfull.wire.Failure;
 import org.bankfull.wire.Message;
@@ -13,17 +15,24 @@ import org.bankfull.wire.Message;
 final class DataConnections {
     private static final long DELAY_LEAST_MILLIS = 100;
     private static final long DELAY_MOST_MILLIS = 5000;
+    /** One that has held for so long was no failed attempt. */
+    private static final long HEALTHY_MILLIS = 1000;
 
-    /** What is done with a connection until it ends in order. */
+    /** What is done with a connection. */
     interface Work {
+        /** Until it ends in order. When this throws, all that came of the connection has been said. */
         void on(DataConnection connection) throws IOException;
+
+        /** It broke: what the other side is to hear. */
+        Message lost(int stream);
     }
 
     private final Session session;
     private final boolean plain;
     private final Work work;
-    private final List<Thread> threads = new ArrayList<>();
     private final Map<Integer, DataConnection> open = new HashMap<>();
+    /** Numbers that one side gave up: such a connection is never used. */
+    private final Set<Integer> ended = new HashSet<>();
     private int alive;
     private boolean ending;
 
@@ -38,47 +47,76 @@ final class DataConnections {
         for (int i = 0; i < count; i++) {
             Thread thread = new Thread(this::keep, "bankfull-data-" + i);
             thread.setDaemon(true);
-            threads.add(thread);
             thread.start();
         }
     }
 
     private void keep() {
-        long delay = DELAY_LEAST_MILLIS;
-        long healthy = System.nanoTime();
-        while (!isEnding()) {
-            try (DataConnection connection = session.attach(plain)) {
-                enter(connection);
-                delay = DELAY_LEAST_MILLIS;
-                healthy = System.nanoTime();
-                work.on(connection);
-                break;
-            } catch (IOException e) {
-                long millis = (System.nanoTime() - healthy) / 1_000_000;
-                boolean passing = !(e instanceof BankfullException)
-                    || ((BankfullException) e).code() != Failure.PROTOCOL;
-                if (isEnding()) {
-                    break;
-                }
-                if (!passing || millis > session.timeoutMillis()) {
-                    session.fail(e);
-                    break;
-                }
-                pause(delay);
-                delay = Math.min(delay * 2, DELAY_MOST_MILLIS);
-            } catch (RuntimeException e) {
-                session.fail(e);
+        try {
+            keepOne();
+        } catch (Throwable e) {
+            // Out of memory, too: nobody may wait for this thread in vain.
+            session.fail(e);
+        } finally {
+            synchronized (this) {
+                alive--;
+                notifyAll();
             }
-        }
-        synchronized (this) {
-            alive--;
-            notifyAll();
         }
     }
 
+    private void keepOne() {
+        long delay = DELAY_LEAST_MILLIS;
+        long healthy = System.nanoTime();
+        while (!isEnding()) {
+            long began = System.nanoTime();
+            IOException why;
+            try (DataConnection connection = session.attach(plain)) {
+                why = use(connection);
+            } catch (IOException e) {
+                why = e;
+            }
+            if (why == null || isEnding()) {
+                return;
+            }
+            if (millisSince(began) > HEALTHY_MILLIS && !(why instanceof BankfullException)) {
+                delay = DELAY_LEAST_MILLIS;
+                healthy = System.nanoTime();
+            }
+            boolean passing = !(why instanceof BankfullException)
+                || ((BankfullException) why).code() != Failure.PROTOCOL;
+            if (!passing || millisSince(healthy) > session.timeoutMillis()) {
+                session.fail(why);
+                return;
+            }
+            pause(delay);
+            delay = Math.min(delay * 2, DELAY_MOST_MILLIS);
+        }
+    }
+
+    /** Why a connection broke; null when it ended in order. */
+    private IOException use(DataConnection connection) {
+        try {
+            enter(connection);
+            work.on(connection);
+            take(connection.stream);
+            return null;
+        } catch (IOException e) {
+            take(connection.stream);
+            if (!isEnding()) {
+                session.post(work.lost(connection.stream));
+            }
+            return e;
+        }
+    }
+
+    private static long millisSince(long nanos) {
+        return (System.nanoTime() - nanos) / 1_000_000;
+    }
+
     private synchronized void enter(DataConnection connection) throws IOException {
-        if (ending) {
-            throw new IOException("it is over");
+        if (ending || ended.contains(connection.stream)) {
+            throw new IOException("it was given up before it began");
         }
         open.put(connection.stream, connection);
     }
@@ -97,9 +135,13 @@ final class DataConnections {
         }
     }
 
-    /** The other side has lost a connection: it is closed here too, and its worker says that it ended. */
+    /** The other side has lost a connection: it is closed here too, and then said to have ended. */
     void lostThere(int stream) {
-        DataConnection connection = take(stream);
+        DataConnection connection;
+        synchronized (this) {
+            ended.add(stream);
+            connection = open.get(stream);
+        }
         if (connection == null) {
             session.post(Message.stream(Message.STREAM_ENDED, stream));
         } else {
@@ -107,9 +149,20 @@ final class DataConnections {
         }
     }
 
-    /** A connection that its worker is done with; null when that was so before. */
-    synchronized DataConnection take(int stream) {
-        return open.remove(stream);
+    /** The other side says that nothing of a connection is taken in any more. */
+    void endedThere(int stream) {
+        DataConnection connection;
+        synchronized (this) {
+            ended.add(stream);
+            connection = open.get(stream);
+        }
+        if (connection != null) {
+            connection.close();
+        }
+    }
+
+    private synchronized void take(int stream) {
+        open.remove(stream);
     }
 
     /** Makes no connection again, and waits until all have ended. */

@@ -58,20 +58,20 @@ final class DataReader implements DataConnections.Work {
         Thread thread = new Thread(writer, "bankfull-write-" + connection.stream);
         thread.setDaemon(true);
         thread.start();
-        boolean ended = false;
         try {
-            read(connection, writer, taken, spare);
-            ended = true;
+            read(connection, taken, spare);
         } catch (InterruptedException e) {
             throw new IOException("interrupted", e);
         } catch (WireException e) {
             throw session.broken(e);
         } finally {
             finish(thread, taken);
-            if (!ended) {
-                session.post(Message.stream(Message.STREAM_ENDED, connection.stream));
-            }
         }
+    }
+
+    @Override
+    public Message lost(int stream) {
+        return Message.stream(Message.STREAM_ENDED, stream);
     }
 
     /** All that arrived is dealt with before anybody is told that the connection ended. */
@@ -85,8 +85,8 @@ final class DataReader implements DataConnections.Work {
         session.check();
     }
 
-    private void read(DataConnection connection, Writer writer, BlockingQueue<Item> taken,
-        BlockingQueue<ByteBuffer> spare) throws IOException, WireException, InterruptedException {
+    private void read(DataConnection connection, BlockingQueue<Item> taken, BlockingQueue<ByteBuffer> spare)
+        throws IOException, WireException, InterruptedException {
         ByteBuffer small = connection.buffer(DataHeader.BYTES);
         while (true) {
             byte[] bytes = take(connection, small);
@@ -118,7 +118,7 @@ final class DataReader implements DataConnections.Work {
         private final DataConnection connection;
         private final BlockingQueue<Item> taken;
         private final BlockingQueue<ByteBuffer> spare;
-        private final AtomicReference<Exception> failed = new AtomicReference<>();
+        private final AtomicReference<Throwable> failed = new AtomicReference<>();
         private Incoming incoming;
         private DataHeader header;
         private byte[] headerBytes;
@@ -141,7 +141,8 @@ final class DataReader implements DataConnections.Work {
                         if (failed.get() == null) {
                             handle(item);
                         }
-                    } catch (WireException | RuntimeException e) {
+                    } catch (Throwable e) {
+                        // Out of memory, too: the other thread must not wait in vain.
                         failed.set(e);
                         session.fail(e);
                         connection.close();

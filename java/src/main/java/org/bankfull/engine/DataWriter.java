@@ -11,6 +11,7 @@ import java.util.concurrent.TimeUnit;
 import org.bankfull.wire.Blake3;
 import org.bankfull.wire.DataHeader;
 import org.bankfull.wire.Failure;
+import org.bankfull.wire.Message;
 
 /**
  * The sending end of a data connection: another thread reads and hashes ahead, this one sends. On a
@@ -68,18 +69,25 @@ final class DataWriter implements DataConnections.Work {
                 }
             }
             session.check();
-            if (sender.isEnded(connection.stream)) {
-                throw new IOException("the other side ended the connection");
+            if (!sender.isDone()) {
+                throw new IOException("the connection was ended before all was sent");
             }
             connection.write(ByteBuffer.wrap(DataHeader.end().write()));
         } catch (InterruptedException e) {
             throw new IOException("interrupted", e);
-        } catch (IOException e) {
-            sender.lost(connection.stream);
-            throw e;
         } finally {
             reader.stop();
         }
+    }
+
+    @Override
+    public Message lost(int stream) {
+        return Message.stream(Message.STREAM_LOST, stream);
+    }
+
+    /** The connection is not used any more: whoever reads ahead for it ends. */
+    private static final class Stopped extends Exception {
+        private static final long serialVersionUID = 1;
     }
 
     private void send(DataConnection connection, Item item) throws IOException {
@@ -131,18 +139,19 @@ final class DataWriter implements DataConnections.Work {
                         block(work.file, work.block);
                     }
                 }
-            } catch (IOException | RuntimeException e) {
+                put(LAST);
+            } catch (Stopped e) {
+                // What was not sent is said to be lost with its connection.
+            } catch (Throwable e) {
+                // Out of memory, too: the other thread must not wait in vain.
                 if (!stopped) {
                     session.fail(e);
+                    connection.close();
+                    stopped = true;
+                    queue.clear();
+                    queue.add(LAST);
                 }
-            } catch (InterruptedException e) {
-                Thread.currentThread().interrupt();
             } finally {
-                try {
-                    put(LAST);
-                } catch (InterruptedException e) {
-                    Thread.currentThread().interrupt();
-                }
                 awaitStop();
                 opened.forEach(Session::quietly);
             }
@@ -159,18 +168,34 @@ final class DataWriter implements DataConnections.Work {
             }
         }
 
-        private void put(Item item) throws InterruptedException {
-            while (!stopped && !queue.offer(item, 100, TimeUnit.MILLISECONDS)) {
-                continue;
+        private void put(Item item) throws Stopped {
+            try {
+                while (!queue.offer(item, 100, TimeUnit.MILLISECONDS)) {
+                    checkStopped();
+                }
+            } catch (InterruptedException e) {
+                throw new Stopped();
             }
         }
 
-        private ByteBuffer spare() throws InterruptedException {
-            ByteBuffer buffer = null;
-            while (buffer == null && !stopped) {
-                buffer = spare.poll(100, TimeUnit.MILLISECONDS);
+        private ByteBuffer spare() throws Stopped {
+            try {
+                for (ByteBuffer buffer = null;;) {
+                    buffer = spare.poll(100, TimeUnit.MILLISECONDS);
+                    if (buffer != null) {
+                        return buffer;
+                    }
+                    checkStopped();
+                }
+            } catch (InterruptedException e) {
+                throw new Stopped();
             }
-            return buffer;
+        }
+
+        private void checkStopped() throws Stopped {
+            if (stopped || session.isOver()) {
+                throw new Stopped();
+            }
         }
 
         private void open(Outgoing wanted) throws IOException {
@@ -185,7 +210,7 @@ final class DataWriter implements DataConnections.Work {
             }
         }
 
-        private void block(Outgoing work, long block) throws IOException, InterruptedException {
+        private void block(Outgoing work, long block) throws IOException, Stopped {
             long offset = work.layout.offset(block);
             int length = work.layout.length(block);
             byte[] header = DataHeader.block(work.entry.id, offset, length).write();
@@ -225,11 +250,8 @@ final class DataWriter implements DataConnections.Work {
 
         /** Hashes a block that will be sent from the file; false when the file ends before it does. */
         private boolean hashAhead(Blake3 hasher, long offset, int length)
-            throws IOException, InterruptedException {
+            throws IOException, Stopped {
             ByteBuffer buffer = spare();
-            if (buffer == null) {
-                return false;
-            }
             try {
                 for (int done = 0; done < length; done += buffer.limit()) {
                     buffer.clear().limit(Math.min(buffer.capacity(), length - done));
@@ -258,14 +280,11 @@ final class DataWriter implements DataConnections.Work {
 
         /** Reads a block, hashes it, and hands it on; false when the file ends before it does. */
         private boolean copy(byte[] header, Blake3 hasher, long offset, int length)
-            throws IOException, InterruptedException {
+            throws IOException, Stopped {
             put(Item.of(header));
             boolean whole = true;
             for (int done = 0; done < length;) {
                 ByteBuffer buffer = spare();
-                if (buffer == null) {
-                    return false;
-                }
                 buffer.clear().limit(Math.min(buffer.capacity(), length - done));
                 whole = whole && readOrNot(buffer, offset + done);
                 // Where it cannot be read, whatever is in the buffer fills the frame, and the tag tells.
@@ -290,7 +309,7 @@ final class DataWriter implements DataConnections.Work {
             }
         }
 
-        private void pack(List<Outgoing> files) throws IOException, InterruptedException {
+        private void pack(List<Outgoing> files) throws IOException, Stopped {
             long bytes = files.stream().mapToLong(one -> one.entry.size + 12 + Blake3.HASH_BYTES).sum();
             ByteBuffer out = ByteBuffer.allocate((int) bytes);
             int count = 0;

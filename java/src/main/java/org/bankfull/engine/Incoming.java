@@ -14,6 +14,8 @@ final class Incoming {
     Part part;
     /** Blocks that are arriving. */
     final Set<Long> arriving = new HashSet<>();
+    /** The other side was asked whether what is here is the same. */
+    boolean compared;
     /** Given up by either side: what still comes of it is read past. */
     boolean dead;
 

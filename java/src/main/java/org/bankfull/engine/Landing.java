@@ -2,7 +2,9 @@ package org.bankfull.engine;
 
 import java.io.IOException;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.nio.file.Paths;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -25,7 +27,7 @@ final class Landing {
 
     static Landing of(String typed, List<Source> sources) throws IOException {
         refuseClashes(sources);
-        Path path = Path.of(typed.isEmpty() ? "." : typed);
+        Path path = Paths.get(typed.isEmpty() ? "." : typed);
         boolean asDirectory = typed.isEmpty() || typed.endsWith("/") || path.getFileName() == null;
         boolean oneFile = sources.size() == 1 && !sources.get(0).directory;
         if (Files.isDirectory(path)) {
@@ -45,9 +47,11 @@ final class Landing {
         }
         try {
             Files.createDirectory(path);
+        } catch (NoSuchFileException e) {
+            throw new BankfullException(Failure.NOT_A_DIRECTORY, "cannot make the directory " + typed
+                + ": the one above it does not exist: create it first", e);
         } catch (IOException e) {
-            throw new BankfullException(Failure.NOT_A_DIRECTORY,
-                Meta.failure("cannot make the directory " + typed, e).text + ": create the one above it first", e);
+            throw new BankfullException(Meta.failure("cannot make the directory " + typed, e));
         }
         return new Landing(path, null);
     }

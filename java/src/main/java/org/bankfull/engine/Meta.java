@@ -2,19 +2,27 @@ package org.bankfull.engine;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
+import java.nio.file.OpenOption;
 import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.BasicFileAttributes;
 import java.nio.file.attribute.FileTime;
 import java.nio.file.attribute.PosixFileAttributeView;
 import java.nio.file.attribute.PosixFilePermission;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.time.DateTimeException;
 import java.time.Instant;
 import java.util.EnumSet;
+import java.util.HashSet;
 import java.util.Set;
+import java.util.concurrent.TimeUnit;
 import org.bankfull.wire.Blake3;
 import org.bankfull.wire.Entry;
 import org.bankfull.wire.Failure;
@@ -66,7 +74,11 @@ final class Meta {
             entry.size = found.size();
             entry.blockBytes = entry.size > Limits.PACKED_FILE_BYTES ? Layout.blockBytesFor(entry.size) : 0;
         } else if (entry.kind == Entry.SYMLINK) {
-            entry.target = bytes(Files.readSymbolicLink(path));
+            Path target = Files.readSymbolicLink(path);
+            if (!isWhole(target)) {
+                throw new IOException("its target is no UTF-8, which Java cannot read");
+            }
+            entry.target = bytes(target);
         }
         return entry;
     }
@@ -91,6 +103,9 @@ final class Meta {
 
     /** Whether a file here has the time of an entry, as exactly as this Java could set it. */
     static boolean hasTime(Entry entry, FileTime time) {
+        if (time(entry).equals(time)) {
+            return true;
+        }
         Instant at = time.toInstant();
         int micros = entry.mtimeNanos / 1000 * 1000;
         return at.getEpochSecond() == entry.mtimeSecs
@@ -122,11 +137,36 @@ final class Meta {
         }
     }
 
-    /** Sets permissions, without the bits for set-id and sticky, and the time. */
+    /** Sets the time, and permissions without the bits for set-id and sticky. A symlink is no target. */
     static void apply(Path path, Entry entry) throws IOException {
+        if (Files.isSymbolicLink(path)) {
+            throw new IOException("a symlink stands in its place");
+        }
+        // The time first: for that the file is opened, which its own mode may forbid.
+        Files.setLastModifiedTime(path, time(entry));
         setMode(path, entry.mode);
-        Instant at = Instant.ofEpochSecond(entry.mtimeSecs, entry.mtimeNanos);
-        Files.setLastModifiedTime(path, FileTime.from(at));
+    }
+
+    private static FileTime time(Entry entry) {
+        try {
+            return FileTime.from(Instant.ofEpochSecond(entry.mtimeSecs, entry.mtimeNanos));
+        } catch (DateTimeException e) {
+            return FileTime.from(entry.mtimeSecs, TimeUnit.SECONDS);
+        }
+    }
+
+    /** Opens a new file that nobody else may read before it is whole. */
+    static FileChannel create(Path path) throws IOException {
+        Set<OpenOption> options = new HashSet<>();
+        options.add(StandardOpenOption.CREATE_NEW);
+        options.add(StandardOpenOption.READ);
+        options.add(StandardOpenOption.WRITE);
+        try {
+            return FileChannel.open(path, options, PosixFilePermissions.asFileAttribute(
+                PosixFilePermissions.fromString("rw-------")));
+        } catch (UnsupportedOperationException e) {
+            return FileChannel.open(path, options);
+        }
     }
 
     static void setMode(Path path, int mode) throws IOException {
@@ -167,7 +207,8 @@ final class Meta {
     static byte[] boot() {
         byte[] boot = new byte[16];
         try {
-            String text = Files.readString(Path.of("/proc/sys/kernel/random/boot_id")).trim().replace("-", "");
+            byte[] read = Files.readAllBytes(Paths.get("/proc/sys/kernel/random/boot_id"));
+            String text = new String(read, StandardCharsets.US_ASCII).trim().replace("-", "");
             for (int i = 0; i < boot.length; i++) {
                 boot[i] = (byte) Integer.parseInt(text.substring(2 * i, 2 * i + 2), 16);
             }

@@ -15,7 +15,7 @@ import org.bankfull.wire.WireException;
 /** A file that is being sent. All is guarded by the sender's lock. */
 final class Outgoing {
     /** Hashes are kept, to tell that of the whole file, of files with so many blocks at most. */
-    private static final long HASHED_BLOCKS_MAX = 1 << 19;
+    private static final long HASHED_BLOCKS_MAX = 1 << 16;
     private static final int TRIES_MAX = 2;
 
     final Entry entry;
@@ -31,18 +31,19 @@ final class Outgoing {
     final Map<Long, Integer> sent = new HashMap<>();
     private final Map<Long, Integer> nacks = new HashMap<>();
     private long next;
+    /** All blocks are read here, and few enough for their hashes to be kept. */
+    private boolean isHashed;
     private byte[] hashes;
     private long hashed;
     boolean wanted;
+    boolean sealed;
 
     Outgoing(Entry entry, Path path, boolean again) throws WireException {
         this.entry = entry;
         this.path = path;
         this.again = again;
         this.layout = entry.blockBytes == 0 ? null : Layout.of(entry.size, entry.blockBytes);
-        if (layout != null && layout.count() <= HASHED_BLOCKS_MAX) {
-            hashes = new byte[(int) layout.count() * Blake3.HASH_BYTES];
-        }
+        this.isHashed = layout != null && layout.count() <= HASHED_BLOCKS_MAX;
     }
 
     void have(Run run) throws WireException {
@@ -51,8 +52,7 @@ final class Outgoing {
             throw new WireException("the receiver has blocks that do not exist");
         }
         done.set((int) run.first, (int) (run.first + run.count));
-        // Not all will have been read here.
-        hashes = null;
+        isHashed = false;
     }
 
     /** The next block to be sent; -1 when there is none now. */
@@ -115,7 +115,10 @@ final class Outgoing {
     }
 
     void keep(long block, byte[] hash) {
-        if (hashes != null) {
+        if (isHashed) {
+            if (hashes == null) {
+                hashes = new byte[(int) layout.count() * Blake3.HASH_BYTES];
+            }
             System.arraycopy(hash, 0, hashes, (int) block * Blake3.HASH_BYTES, Blake3.HASH_BYTES);
             hashed++;
         }
@@ -123,7 +126,7 @@ final class Outgoing {
 
     /** BLAKE3 of the whole, where all of it was read here. */
     byte[] wholeHash() {
-        if (hashes == null || hashed < layout.count()) {
+        if (!isHashed || hashed < layout.count()) {
             return null;
         }
         byte[][] each = new byte[(int) layout.count()][];

@@ -26,32 +26,45 @@ import org.bankfull.wire.Layout;
  */
 final class Part {
     /** Hashes are kept, to compare that of the whole file, of files with so many blocks at most. */
-    private static final long HASHED_BLOCKS_MAX = 1 << 19;
+    private static final long HASHED_BLOCKS_MAX = 1 << 16;
+    /** A longer journal is not looked at: memory is small. */
+    private static final long JOURNAL_BYTES_MAX = 8 << 20;
     private static final int PIECE_BYTES = 256 << 10;
 
     private final Path directory;
     private final Path target;
     private final Entry entry;
     private final Layout layout;
-    private final FileChannel file;
-    private final FileChannel journal;
+    /** Open from the first block on. */
+    private FileChannel file;
+    private FileChannel journal;
+    /** What tells this part from another one under its name. */
+    private Object key;
+    /** Where an earlier run's journal ends, which goes on there; 0: there is none. */
+    private long journalEnd;
     /** Blocks that are verified, or holes. */
-    final BitSet here = new BitSet();
-    /** Of the blocks, one behind the other; null where there are too many. */
-    private final byte[] hashes;
+    private final BitSet here = new BitSet();
+    /** Of the blocks, one behind the other; null where there are too many, or none yet. */
+    private byte[] hashes;
     /** Blocks whose hash is known. */
     private final BitSet hashed = new BitSet();
-    private boolean touched;
 
-    private Part(Path directory, Path target, Entry entry, Layout layout, FileChannel file, FileChannel journal) {
+    private Part(Path directory, Path target, Entry entry) throws IOException {
         this.directory = directory;
         this.target = target;
         this.entry = entry;
-        this.layout = layout;
-        this.file = file;
-        this.journal = journal;
-        boolean few = layout.count() <= HASHED_BLOCKS_MAX;
-        this.hashes = few ? new byte[(int) layout.count() * Blake3.HASH_BYTES] : null;
+        try {
+            this.layout = Layout.of(entry.size, entry.blockBytes);
+        } catch (org.bankfull.wire.WireException e) {
+            throw new BankfullException(Failure.PROTOCOL, e.getMessage(), e);
+        }
+    }
+
+    /** With what an earlier run left. Nothing stays open, and nothing is made yet. */
+    static Part of(Path directory, Path target, Entry entry) throws IOException {
+        Part part = new Part(directory, target, entry);
+        part.resume();
+        return part;
     }
 
     private static Path beside(Path target, String end) {
@@ -75,10 +88,19 @@ final class Part {
         return beside(target, ".journal.new");
     }
 
-    /** Removes what an earlier run left of a file that is not wanted any more. */
+    /** Removes what an earlier run left of a file that is not wanted any more, unless somebody uses it. */
     static void drop(Path target) throws IOException {
-        dropJournal(target);
-        Files.deleteIfExists(partOf(target));
+        Path path = partOf(target);
+        if (Files.isRegularFile(path, LinkOption.NOFOLLOW_LINKS)) {
+            try (FileChannel old = FileChannel.open(path, StandardOpenOption.WRITE)) {
+                hold(old, target);
+                dropJournal(target);
+                Files.deleteIfExists(path);
+            }
+        } else {
+            dropJournal(target);
+            Files.deleteIfExists(path);
+        }
     }
 
     private static void dropJournal(Path target) throws IOException {
@@ -86,42 +108,63 @@ final class Part {
         Files.deleteIfExists(draftOf(target));
     }
 
-    /** Goes on with what an earlier run left, or begins anew. */
-    static Part open(Path directory, Path target, Entry entry) throws IOException {
-        Layout layout;
-        try {
-            layout = Layout.of(entry.size, entry.blockBytes);
-        } catch (org.bankfull.wire.WireException e) {
-            throw new BankfullException(Failure.PROTOCOL, e.getMessage(), e);
+    /** Opens it, as the first block comes. */
+    private void begin() throws IOException {
+        if (file != null) {
+            return;
         }
-        Part resumed = resume(directory, target, entry, layout);
-        return resumed != null ? resumed : create(directory, target, entry, layout);
-    }
-
-    private static Part create(Path directory, Path target, Entry entry, Layout layout) throws IOException {
-        // None may vouch for another part than its own.
-        dropJournal(target);
-        Files.deleteIfExists(partOf(target));
-        FileChannel file = FileChannel.open(partOf(target), StandardOpenOption.CREATE_NEW,
-            StandardOpenOption.READ, StandardOpenOption.WRITE);
+        if (journalEnd == 0) {
+            create();
+            return;
+        }
+        FileChannel part = FileChannel.open(partOf(target), StandardOpenOption.READ, StandardOpenOption.WRITE);
         try {
-            hold(file, target);
-            extend(file, entry.size);
-            FileChannel journal = begin(journalOf(target), entry);
-            return new Part(directory, target, entry, layout, file, journal);
+            hold(part, target);
+            if (!keyOf(partOf(target)).equals(key)) {
+                throw replaced();
+            }
+            journal = FileChannel.open(journalOf(target), StandardOpenOption.WRITE);
+            journal.truncate(journalEnd);
+            journal.position(journalEnd);
+            file = part;
         } catch (IOException e) {
-            Session.quietly(file);
+            Session.quietly(part);
             throw e;
         }
     }
 
-    /** Gives a file its full size; what is not written reads as zeros. */
-    private static void extend(FileChannel file, long size) throws IOException {
-        file.write(ByteBuffer.allocate(1), size - 1);
+    private void create() throws IOException {
+        // None may vouch for another part than its own.
+        drop(target);
+        FileChannel part = Meta.create(partOf(target));
+        try {
+            hold(part, target);
+            key = keyOf(partOf(target));
+            if (entry.size > 0) {
+                // What is not written reads as zeros.
+                part.write(ByteBuffer.allocate(1), entry.size - 1);
+            }
+            journal = startJournal(journalOf(target), entry);
+            file = part;
+        } catch (IOException e) {
+            Session.quietly(part);
+            throw e;
+        }
     }
 
-    private static FileChannel begin(Path path, Entry entry) throws IOException {
-        FileChannel journal = FileChannel.open(path, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
+    private static Object keyOf(Path path) throws IOException {
+        Object key = Meta.look(path).fileKey();
+        // Where the file system tells none, nothing can be compared.
+        return key == null ? "" : key;
+    }
+
+    private BankfullException replaced() {
+        return new BankfullException(
+            Failure.BUSY, "another transfer has taken the place of the part of " + target.getFileName());
+    }
+
+    private static FileChannel startJournal(Path path, Entry entry) throws IOException {
+        FileChannel journal = Meta.create(path);
         writeFully(journal, ByteBuffer.wrap(JournalFormat.header(entry, Meta.boot())));
         return journal;
     }
@@ -141,37 +184,29 @@ final class Part {
             + ": wait until it is done, or end it");
     }
 
-    private static Part resume(Path directory, Path target, Entry entry, Layout layout) throws IOException {
+    private void resume() throws IOException {
         Path partPath = partOf(target);
         Path journalPath = journalOf(target);
         if (!Files.isRegularFile(partPath, LinkOption.NOFOLLOW_LINKS)
-            || !Files.isRegularFile(journalPath, LinkOption.NOFOLLOW_LINKS)) {
-            return null;
+            || !Files.isRegularFile(journalPath, LinkOption.NOFOLLOW_LINKS)
+            || Files.size(partPath) != entry.size || Files.size(journalPath) > JOURNAL_BYTES_MAX) {
+            return;
         }
-        byte[] journal = Files.readAllBytes(journalPath);
-        byte[] header = JournalFormat.header(entry, Meta.boot());
-        if (journal.length < header.length || Files.size(partPath) != entry.size || !isFor(journal, entry)) {
-            return null;
-        }
-        FileChannel file = FileChannel.open(partPath, StandardOpenOption.READ, StandardOpenOption.WRITE);
-        try {
-            hold(file, target);
-            boolean sameBoot = Arrays.equals(header, 0, header.length, journal, 0, header.length)
-                && !Arrays.equals(Meta.boot(), new byte[JournalFormat.BOOT_BYTES]);
-            FileChannel rest = FileChannel.open(journalPath, StandardOpenOption.WRITE);
-            Part part = new Part(directory, target, entry, layout, file, rest);
-            part.touched = true;
-            int end = part.replay(journal, sameBoot);
-            if (!sameBoot) {
-                Session.quietly(rest);
-                return part.rewritten();
+        try (FileChannel part = FileChannel.open(partPath, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
+            hold(part, target);
+            byte[] read = Files.readAllBytes(journalPath);
+            if (read.length < JournalFormat.HEADER_BYTES || !isFor(read, entry)) {
+                return;
             }
-            rest.truncate(end);
-            rest.position(end);
-            return part;
-        } catch (IOException e) {
-            Session.quietly(file);
-            throw e;
+            key = keyOf(partPath);
+            byte[] boot = Meta.boot();
+            byte[] header = JournalFormat.header(entry, boot);
+            boolean sameBoot = Arrays.equals(header, Arrays.copyOf(read, header.length))
+                && !Arrays.equals(boot, new byte[JournalFormat.BOOT_BYTES]);
+            journalEnd = replay(read, sameBoot, part);
+            if (!sameBoot) {
+                journalEnd = rewrite();
+            }
         }
     }
 
@@ -180,18 +215,18 @@ final class Part {
         int bootAt = JournalFormat.HEADER_BYTES - 8 - JournalFormat.BOOT_BYTES;
         byte[] boot = Arrays.copyOfRange(journal, bootAt, bootAt + JournalFormat.BOOT_BYTES);
         byte[] header = JournalFormat.header(entry, boot);
-        return Arrays.equals(header, 0, header.length, journal, 0, header.length);
+        return Arrays.equals(header, Arrays.copyOf(journal, header.length));
     }
 
     /** Believes records up to the first that is not whole; where that is. */
-    private int replay(byte[] journal, boolean sameBoot) throws IOException {
+    private int replay(byte[] journal, boolean sameBoot, FileChannel part) throws IOException {
         int end = JournalFormat.HEADER_BYTES;
         while (end + JournalFormat.RECORD_BYTES <= journal.length && JournalFormat.isWhole(journal, end)) {
             end += JournalFormat.RECORD_BYTES;
         }
         long covered = covered(journal, end);
         for (int at = JournalFormat.HEADER_BYTES, n = 0; at < end; at += JournalFormat.RECORD_BYTES, n++) {
-            believe(ByteBuffer.wrap(journal, at, JournalFormat.RECORD_BYTES), sameBoot || n < covered);
+            believe(ByteBuffer.wrap(journal, at, JournalFormat.RECORD_BYTES), sameBoot || n < covered, part);
         }
         return end;
     }
@@ -207,7 +242,7 @@ final class Part {
         return covered;
     }
 
-    private void believe(ByteBuffer record, boolean surely) throws IOException {
+    private void believe(ByteBuffer record, boolean surely, FileChannel part) throws IOException {
         long number = record.getLong();
         int kind = record.get();
         record.position(record.position() + 3);
@@ -223,21 +258,21 @@ final class Part {
             }
         } else if (kind == JournalFormat.COPIED) {
             here.set((int) number, (int) number + (surely ? 1 : 0));
-        } else if (surely || Arrays.equals(hash, hashOf(number))) {
+        } else if (surely || Arrays.equals(hash, hashOf(number, part))) {
             here.set((int) number);
             keep(number, hash);
         }
     }
 
     /** Reads a block of the part and hashes it. */
-    private byte[] hashOf(long block) throws IOException {
+    private byte[] hashOf(long block, FileChannel part) throws IOException {
         Blake3 hasher = layout.hasher(layout.offset(block));
         ByteBuffer buffer = ByteBuffer.allocate(PIECE_BYTES);
         long at = layout.offset(block);
         long end = at + layout.length(block);
         while (at < end) {
             buffer.clear().limit((int) Math.min(buffer.capacity(), end - at));
-            int read = file.read(buffer, at);
+            int read = part.read(buffer, at);
             if (read <= 0) {
                 return new byte[0];
             }
@@ -247,33 +282,31 @@ final class Part {
         return layout.finish(hasher);
     }
 
-    /** Under another boot: the journal anew, with what is believed. */
-    private Part rewritten() throws IOException {
+    /** Under another boot: the journal anew, with what is believed; how long it is. */
+    private long rewrite() throws IOException {
         Files.deleteIfExists(draftOf(target));
-        FileChannel fresh = begin(draftOf(target), entry);
-        for (int block = here.nextSetBit(0); block >= 0; block = here.nextSetBit(block + 1)) {
-            byte[] hash = hashed.get(block) ? keptHash(block) : null;
-            byte[] record = hash != null
-                ? JournalFormat.record(JournalFormat.BLOCK, block, hash)
-                : JournalFormat.record(JournalFormat.COPIED, block, null);
-            writeFully(fresh, ByteBuffer.wrap(record));
+        try (FileChannel fresh = startJournal(draftOf(target), entry)) {
+            for (int block = here.nextSetBit(0); block >= 0; block = here.nextSetBit(block + 1)) {
+                byte[] hash = hashed.get(block) ? keptHash(block) : null;
+                byte[] record = hash != null
+                    ? JournalFormat.record(JournalFormat.BLOCK, block, hash)
+                    : JournalFormat.record(JournalFormat.COPIED, block, null);
+                writeFully(fresh, ByteBuffer.wrap(record));
+            }
+            Files.move(draftOf(target), journalOf(target), StandardCopyOption.ATOMIC_MOVE);
+            return fresh.position();
         }
-        Files.move(draftOf(target), journalOf(target), StandardCopyOption.ATOMIC_MOVE);
-        Part part = new Part(directory, target, entry, layout, file, fresh);
-        part.touched = true;
-        part.here.or(here);
-        part.hashed.or(hashed);
-        if (hashes != null) {
-            System.arraycopy(hashes, 0, part.hashes, 0, hashes.length);
-        }
-        return part;
     }
 
     private void keep(long block, byte[] hash) {
-        if (hashes != null) {
-            System.arraycopy(hash, 0, hashes, (int) block * Blake3.HASH_BYTES, Blake3.HASH_BYTES);
-            hashed.set((int) block);
+        if (layout.count() > HASHED_BLOCKS_MAX) {
+            return;
         }
+        if (hashes == null) {
+            hashes = new byte[(int) layout.count() * Blake3.HASH_BYTES];
+        }
+        System.arraycopy(hash, 0, hashes, (int) block * Blake3.HASH_BYTES, Blake3.HASH_BYTES);
+        hashed.set((int) block);
     }
 
     private byte[] keptHash(long block) {
@@ -281,11 +314,26 @@ final class Part {
         return Arrays.copyOfRange(hashes, at, at + Blake3.HASH_BYTES);
     }
 
+    /** Whether a block is here. */
+    synchronized boolean has(long block) {
+        return here.get((int) block);
+    }
+
+    /** The blocks that are here. */
+    synchronized BitSet here() {
+        return (BitSet) here.clone();
+    }
+
     /** Writes a piece of a block. */
     void write(ByteBuffer piece, long offset) throws IOException {
+        FileChannel into;
+        synchronized (this) {
+            begin();
+            into = file;
+        }
         long at = offset;
         while (piece.hasRemaining()) {
-            at += file.write(piece, at);
+            at += into.write(piece, at);
         }
     }
 
@@ -298,13 +346,23 @@ final class Part {
 
     /** Blocks of the source are holes: they read as zeros here too. */
     synchronized void holes(long first, long count) throws IOException {
-        long end = Math.min(layout.size, layout.offset(first + count));
-        for (long at = layout.offset(first); touched && at < end;) {
-            ByteBuffer zeros = ByteBuffer.allocate((int) Math.min(PIECE_BYTES, end - at));
-            at += file.write(zeros, at);
+        begin();
+        for (long block = first; block < first + count; block++) {
+            // A block that is here already is a hole of an earlier run, or was read as zeros.
+            if (!here.get((int) block) && journalEnd > 0) {
+                zero(block);
+            }
         }
         writeFully(journal, ByteBuffer.wrap(JournalFormat.holes(first, count)));
         here.set((int) first, (int) (first + count));
+    }
+
+    /** What an earlier run began to write of it is overwritten. */
+    private void zero(long block) throws IOException {
+        long end = layout.offset(block) + layout.length(block);
+        for (long at = layout.offset(block); at < end;) {
+            at += file.write(ByteBuffer.allocate((int) Math.min(PIECE_BYTES, end - at)), at);
+        }
     }
 
     synchronized boolean isWhole() {
@@ -313,7 +371,7 @@ final class Part {
 
     /** BLAKE3 of the whole file, as far as the hashes of all its blocks are known. */
     synchronized byte[] wholeHash() {
-        if (hashes == null || hashed.cardinality() != layout.count()) {
+        if (layout.count() > HASHED_BLOCKS_MAX || hashed.cardinality() != layout.count()) {
             return null;
         }
         byte[][] each = new byte[(int) layout.count()][];
@@ -324,11 +382,15 @@ final class Part {
     }
 
     /** Gives the file its metadata and its name. */
-    void place(boolean durable) throws IOException {
+    synchronized void place(boolean durable) throws IOException {
+        begin();
+        Path part = partOf(target);
+        if (!keyOf(part).equals(key)) {
+            throw replaced();
+        }
         if (durable) {
             file.force(true);
         }
-        Path part = partOf(target);
         Meta.apply(part, entry);
         rename(part, target);
         close();
@@ -348,9 +410,13 @@ final class Part {
         }
     }
 
-    void close() {
-        Session.quietly(file);
-        Session.quietly(journal);
+    synchronized void close() {
+        if (file != null) {
+            Session.quietly(file);
+        }
+        if (journal != null) {
+            Session.quietly(journal);
+        }
     }
 
     private static void writeFully(FileChannel channel, ByteBuffer bytes) throws IOException {

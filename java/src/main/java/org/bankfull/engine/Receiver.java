@@ -10,11 +10,12 @@ import java.nio.file.InvalidPathException;
 import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
+import java.nio.file.Paths;
 import java.nio.file.attribute.BasicFileAttributes;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.BitSet;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.List;
@@ -28,6 +29,7 @@ import org.bankfull.wire.Limits;
 import org.bankfull.wire.Message;
 import org.bankfull.wire.Message.Run;
 import org.bankfull.wire.Message.Runs;
+import org.bankfull.wire.Message.Source;
 import org.bankfull.wire.Message.Want;
 import org.bankfull.wire.WireException;
 
@@ -37,6 +39,7 @@ final class Receiver {
 
     private final Session session;
     private final Landing landing;
+    private final List<Source> sources;
     private final boolean checksum;
     private final boolean durable;
     private final Summary summary;
@@ -65,9 +68,11 @@ final class Receiver {
         }
     }
 
-    Receiver(Session session, Landing landing, boolean checksum, boolean durable, Summary summary, Counts counts) {
+    Receiver(Session session, Landing landing, List<Source> sources, boolean checksum, boolean durable,
+        Summary summary, Counts counts) {
         this.session = session;
         this.landing = landing;
+        this.sources = sources;
         this.checksum = checksum;
         this.durable = durable;
         this.summary = summary;
@@ -116,7 +121,7 @@ final class Receiver {
                 entriesEnded = true;
                 break;
             case Message.PROBLEM:
-                onProblem(message);
+                problem(message.failureInside(), summary);
                 break;
             case Message.HOLES:
                 onHoles(message.runs());
@@ -151,6 +156,9 @@ final class Receiver {
             if (entry.id <= lastId || parent == null) {
                 throw new WireException("entry " + entry.id + " comes out of order");
             }
+            if (entry.parent == 0 && !Sources.hold(sources, entry)) {
+                throw new WireException("entry " + entry.id + " is nothing that was asked for");
+            }
             lastId = entry.id;
             if (entry.kind == Entry.DIRECTORY) {
                 onDirectory(entry, parent);
@@ -183,13 +191,18 @@ final class Receiver {
             return parent.path.resolve(landing.rename);
         }
         try {
-            String name = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(entry.name)).toString();
-            return parent.path.resolve(name);
-        } catch (CharacterCodingException e) {
-            throw new Refused(new Failure(Failure.USAGE, "its name is no UTF-8, which Java cannot write"));
+            return parent.path.resolve(decode(entry.name, "name"));
         } catch (InvalidPathException e) {
             throw new Refused(new Failure(Failure.USAGE,
                 "its name cannot be written under this locale: run with LC_ALL=C.UTF-8"));
+        }
+    }
+
+    private static String decode(byte[] bytes, String what) throws Refused {
+        try {
+            return StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(bytes)).toString();
+        } catch (CharacterCodingException e) {
+            throw new Refused(new Failure(Failure.USAGE, "its " + what + " is no UTF-8, which Java cannot write"));
         }
     }
 
@@ -251,14 +264,14 @@ final class Receiver {
     private void onSymlink(Entry entry, Directory parent, List<Want> wants, List<Long> made) {
         try {
             Path path = place(entry, parent);
-            Path target = Path.of(new String(entry.target, StandardCharsets.UTF_8));
+            Path target = Paths.get(decode(entry.target, "target"));
             if (Files.isSymbolicLink(path) && Files.readSymbolicLink(path).equals(target)) {
                 wants.add(new Want(entry.id, Want.SKIP));
                 return;
             }
             refuseInTheWay(path);
             Path draft = Part.partOf(path);
-            Files.deleteIfExists(draft);
+            Part.drop(path);
             Files.createSymbolicLink(draft, target);
             Part.rename(draft, path);
             summary.symlinks++;
@@ -339,18 +352,17 @@ final class Receiver {
 
     /** Opens the part of a file of blocks, and says what of it is here. */
     private void open(Incoming incoming, Want want) throws IOException {
-        incoming.part = Part.open(incoming.directory, incoming.target, incoming.entry);
+        incoming.part = Part.of(incoming.directory, incoming.target, incoming.entry);
+        BitSet here = incoming.part.here();
         List<Run> have = new ArrayList<>();
-        for (int at = incoming.part.here.nextSetBit(0); at >= 0;) {
-            int end = incoming.part.here.nextClearBit(at);
+        for (int at = here.nextSetBit(0); at >= 0;) {
+            int end = here.nextClearBit(at);
             have.add(new Run(at, end - at));
-            for (int block = at; block < end; block++) {
-                long resumed = Math.min(incoming.entry.blockBytes,
-                    incoming.entry.size - (long) block * incoming.entry.blockBytes);
-                summary.bytesResumed += resumed;
-                counts.arrived(resumed);
-            }
-            at = incoming.part.here.nextSetBit(end);
+            long bytes = Math.min(incoming.entry.size, (long) end * incoming.entry.blockBytes)
+                - (long) at * incoming.entry.blockBytes;
+            summary.bytesResumed += bytes;
+            counts.arrived(bytes);
+            at = here.nextSetBit(end);
         }
         int most = Limits.RUNS_IN_LIST / 16;
         for (int at = 0; have.size() > most && at < have.size(); at += most) {
@@ -372,28 +384,34 @@ final class Receiver {
             // It is gone or cannot be read: then it is replaced.
             return want;
         }
+        incoming.compared = true;
         Want compare = new Want(want.file, Want.IF_DIFFERS);
         compare.have = want.have;
         compare.hash = hasher.finish();
         return compare;
     }
 
-    private void onUnchanged(long file) throws WireException, IOException {
+    private void onUnchanged(long file) throws WireException {
         Incoming incoming = settle(file);
-        if (incoming == null) {
-            throw new WireException("file " + file + " ends that was not asked for");
+        if (incoming == null || !incoming.compared) {
+            throw new WireException("file " + file + " is unchanged, which nobody asked");
         }
         if (incoming.part != null) {
             incoming.part.close();
         }
-        Part.drop(incoming.target);
-        Meta.apply(incoming.target, incoming.entry);
-        summary.skipped++;
-        counts.settled(incoming.entry.size);
+        try {
+            Part.drop(incoming.target);
+            Meta.apply(incoming.target, incoming.entry);
+            summary.skipped++;
+            counts.settled(incoming.entry.size);
+        } catch (IOException e) {
+            summary.fail(incoming.target + ": " + Meta.failure("cannot set its metadata", e).text);
+            counts.settled(0);
+        }
     }
 
-    private void onProblem(Message message) throws WireException {
-        Failure failure = message.failureInside();
+    /** What the other side could not read, or left out. */
+    static void problem(Failure failure, Summary summary) {
         if (failure.code == Failure.REMARK) {
             summary.remark(failure.shown());
         } else {
@@ -401,7 +419,7 @@ final class Receiver {
         }
     }
 
-    private void onHoles(Runs holes) throws WireException, IOException {
+    private void onHoles(Runs holes) throws WireException {
         Incoming incoming = find(holes.file);
         if (incoming == null || incoming.part == null) {
             throw new WireException("holes of a file that was not asked for");
@@ -411,8 +429,12 @@ final class Receiver {
             if (run.count > layout.count() - run.first) {
                 throw new WireException("holes beyond the end of a file");
             }
-            if (!incoming.dead) {
-                incoming.part.holes(run.first, run.count);
+            try {
+                if (!incoming.dead) {
+                    incoming.part.holes(run.first, run.count);
+                }
+            } catch (IOException e) {
+                giveUp(incoming, Meta.failure("cannot write", e));
             }
         }
     }
@@ -464,6 +486,9 @@ final class Receiver {
             }
             incoming.dead = true;
         }
+        if (incoming.part != null) {
+            incoming.part.close();
+        }
         summary.fail(incoming.target + ": " + failure.shown());
         counts.settled(0);
         session.post(Message.failed(incoming.entry.id, failure));
@@ -505,7 +530,7 @@ final class Receiver {
         if (incoming.dead) {
             return null;
         }
-        if (incoming.part.here.get((int) block) || !incoming.arriving.add(block)) {
+        if (incoming.part.has(block) || !incoming.arriving.add(block)) {
             throw new WireException("a block comes twice");
         }
         return incoming;
@@ -572,9 +597,8 @@ final class Receiver {
 
     private void write(Incoming incoming, ByteBuffer content) throws IOException {
         Path draft = Part.partOf(incoming.target);
-        Files.deleteIfExists(draft);
-        try (java.nio.channels.FileChannel out = java.nio.channels.FileChannel.open(
-            draft, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)) {
+        Part.drop(incoming.target);
+        try (java.nio.channels.FileChannel out = Meta.create(draft)) {
             while (content.hasRemaining()) {
                 out.write(content);
             }

@@ -12,6 +12,8 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import org.bankfull.Summary;
 import org.bankfull.wire.Blake3;
 import org.bankfull.wire.Entry;
@@ -35,6 +37,11 @@ final class Sender {
     private final Session session;
     private final Summary summary;
     private final Counts counts;
+    private final ExecutorService comparing = Executors.newSingleThreadExecutor(task -> {
+        Thread thread = new Thread(task, "bankfull-compare");
+        thread.setDaemon(true);
+        return thread;
+    });
     private final Map<Long, Outgoing> files = new HashMap<>();
     private final Map<Long, String> symlinks = new HashMap<>();
     /** Files of blocks with blocks to send, the first announced first. */
@@ -175,9 +182,16 @@ final class Sender {
         return entriesEnded && files.isEmpty() && symlinks.isEmpty() && retrying == 0;
     }
 
-    /** Whether a connection may still be used. */
-    synchronized boolean isEnded(int stream) {
-        return endedStreams.contains(stream);
+    /** Whether nothing is left to be sent. */
+    synchronized boolean isDone() {
+        return over || isSettled();
+    }
+
+    /** The transfer is over, whether all is settled or not: nobody waits any longer. */
+    synchronized void end() {
+        comparing.shutdownNow();
+        over = true;
+        notifyAll();
     }
 
     /** A block was read: its hash. */
@@ -240,7 +254,7 @@ final class Sender {
                 onFailed(message.file(), message.failureInside());
                 break;
             case Message.PROBLEM:
-                onProblem(message.failureInside());
+                Receiver.problem(message.failureInside(), summary);
                 break;
             case Message.STREAM_ENDED:
                 onStreamEnded(message.stream(), connections);
@@ -250,14 +264,6 @@ final class Sender {
                 if (message.number < 25) {
                     throw new WireException("message " + message.number + " from a receiver");
                 }
-        }
-    }
-
-    private void onProblem(Failure failure) {
-        if (failure.code == Failure.REMARK) {
-            summary.remark(failure.shown());
-        } else {
-            summary.fail(failure.shown());
         }
     }
 
@@ -310,11 +316,9 @@ final class Sender {
             }
             file.wanted = true;
         }
-        if (want.verdict == Want.IF_DIFFERS && isSame(file, want.hash)) {
-            settle(file);
-            summary.skipped++;
-            counts.settled(file.entry.size);
-            session.post(Message.files(Message.UNCHANGED, List.of(want.file)));
+        if (want.verdict == Want.IF_DIFFERS) {
+            // On a thread of its own: this one has to read on.
+            comparing.execute(() -> compare(file, want.hash));
         } else if (want.verdict == Want.SKIP) {
             settle(file);
             summary.skipped++;
@@ -331,7 +335,21 @@ final class Sender {
         }
     }
 
-    private void makeReady(Outgoing file) throws IOException {
+    private void compare(Outgoing file, byte[] hash) {
+        if (!isSame(file, hash)) {
+            makeReady(file);
+            return;
+        }
+        synchronized (this) {
+            // Before it is settled, for then the end may come.
+            session.post(Message.files(Message.UNCHANGED, List.of(file.entry.id)));
+            settle(file);
+            summary.skipped++;
+        }
+        counts.settled(file.entry.size);
+    }
+
+    private void makeReady(Outgoing file) {
         synchronized (this) {
             if (file.layout == null) {
                 small.add(file);
@@ -388,6 +406,7 @@ final class Sender {
         }
         try {
             if (Meta.isUnchanged(file.path, file.entry)) {
+                file.sealed = true;
                 session.post(Message.sealed(file.entry.id, hash));
                 return;
             }
@@ -429,6 +448,9 @@ final class Sender {
         if (file == null) {
             return;
         }
+        if (!file.wanted || file.layout != null && !file.sealed) {
+            throw new WireException("file " + id + " is in place before all of it was sent");
+        }
         settle(file);
         summary.copied++;
         if (file.layout == null) {
@@ -462,15 +484,7 @@ final class Sender {
             }
             notifyAll();
         }
-        DataConnection connection = connections.take(stream);
-        if (connection != null) {
-            connection.close();
-        }
-    }
-
-    /** A connection broke under this side's hands. */
-    void lost(int stream) {
-        session.post(Message.stream(Message.STREAM_LOST, stream));
+        connections.endedThere(stream);
     }
 
     private synchronized void settle(Outgoing file) {
@@ -514,20 +528,21 @@ final class Sender {
                 return false;
             }
             retrying += again ? 1 : 0;
+            // Before it is settled, for then the end may come.
+            session.post(Message.aborted(file.entry.id, failure, again));
             settle(file);
         }
         counts.settled(0);
         if (!again) {
             summary.fail(failure.shown());
         }
-        session.post(Message.aborted(file.entry.id, failure, again));
         return true;
     }
 
     /** Waits until all is settled. */
     void awaitSettled() throws IOException {
         synchronized (this) {
-            while (!isSettled()) {
+            while (!isSettled() && !over) {
                 await();
             }
         }

@@ -47,10 +47,12 @@ final class Session implements Closeable {
     private final Endpoint endpoint;
     private final Tls tls;
     private final SSLSocket control;
+    /** Below it: closing the other one would wait for whoever writes. */
+    private final Socket raw;
     private final DataInputStream in;
     private final OutputStream out;
     private final BlockingQueue<Message> outbox = new LinkedBlockingQueue<>();
-    private final AtomicReference<Exception> failed = new AtomicReference<>();
+    private final AtomicReference<Throwable> failed = new AtomicReference<>();
     private final AtomicInteger nextStream = new AtomicInteger();
     private final long timeoutMillis;
     private final SecureRandom random = new SecureRandom();
@@ -58,7 +60,9 @@ final class Session implements Closeable {
     private Message.Welcome welcome;
     private volatile boolean closing;
 
-    private Session(Endpoint endpoint, Tls tls, SSLSocket control, long timeoutMillis) throws IOException {
+    private Session(Endpoint endpoint, Tls tls, Socket raw, SSLSocket control, long timeoutMillis)
+        throws IOException {
+        this.raw = raw;
         this.endpoint = endpoint;
         this.tls = tls;
         this.control = control;
@@ -75,12 +79,13 @@ final class Session implements Closeable {
         try {
             dial(socket, endpoint);
             socket.setSoTimeout((int) Math.min(timeoutMillis, Integer.MAX_VALUE));
-            Session session = new Session(endpoint, tls, tls.over(socket, endpoint.host, endpoint.port), timeoutMillis);
+            SSLSocket control = tls.over(socket, endpoint.host, endpoint.port);
+            Session session = new Session(endpoint, tls, socket, control, timeoutMillis);
             session.greet(token);
             return session;
         } catch (IOException e) {
             quietly(socket);
-            throw named(e, endpoint);
+            throw named(e, endpoint, true);
         }
     }
 
@@ -94,7 +99,7 @@ final class Session implements Closeable {
         socket.setTcpNoDelay(true);
     }
 
-    private static IOException named(IOException e, Endpoint endpoint) {
+    private static IOException named(IOException e, Endpoint endpoint, boolean first) {
         if (e instanceof BankfullException) {
             return e;
         }
@@ -107,7 +112,7 @@ final class Session implements Closeable {
             return new BankfullException(
                 Failure.TIMED_OUT, at + " does not answer: check the address and the firewall", e);
         }
-        if (e instanceof javax.net.ssl.SSLException) {
+        if (first && e instanceof javax.net.ssl.SSLException) {
             return new BankfullException(
                 Failure.OTHER, "no secure connection to " + at + " (is it bankfull serve?): " + e.getMessage(), e);
         }
@@ -175,7 +180,7 @@ final class Session implements Closeable {
             throw first(new BankfullException(Failure.OTHER, endpoint.host
                 + " closed the connection: run the same command again to continue", e));
         } catch (IOException e) {
-            throw first(named(e, endpoint));
+            throw first(named(e, endpoint, false));
         }
     }
 
@@ -192,7 +197,7 @@ final class Session implements Closeable {
 
     /** What failed first is why the rest did. */
     private IOException first(IOException later) {
-        Exception earlier = failed.get();
+        Throwable earlier = failed.get();
         return earlier == null ? later : asIo(earlier);
     }
 
@@ -249,10 +254,12 @@ final class Session implements Closeable {
                 out.write(frames.toByteArray());
                 out.flush();
             }
-        } catch (IOException | InterruptedException e) {
+        } catch (IOException e) {
             if (!closing) {
-                fail(e instanceof IOException ? named((IOException) e, endpoint) : e);
+                fail(named(e, endpoint, false));
             }
+        } catch (Throwable e) {
+            fail(e);
         }
     }
 
@@ -261,30 +268,34 @@ final class Session implements Closeable {
         int stream = nextStream.getAndIncrement();
         byte[] nonce = new byte[Attach.NONCE_BYTES];
         random.nextBytes(nonce);
-        SocketChannel channel = SocketChannel.open();
+        SocketChannel channel = plain ? SocketChannel.open() : null;
+        Socket socket = plain ? channel.socket() : new Socket();
         try {
-            dial(channel.socket(), endpoint);
+            dial(socket, endpoint);
+            socket.setSoTimeout(CONNECT_MILLIS);
+            Socket secure = plain ? socket : tls.over(socket, endpoint.host, endpoint.port);
             byte[] key = welcome.key;
-            DataConnection connection = plain
-                ? new DataConnection(stream, channel, Attach.streamKey(key, nonce))
-                : new DataConnection(stream, tls.over(channel.socket(), endpoint.host, endpoint.port));
-            connection.write(ByteBuffer.wrap(Attach.request(stream, welcome.session, key, nonce)));
-            ByteBuffer reply = ByteBuffer.allocate(Attach.REPLY_BYTES);
-            connection.readFully(reply);
-            if (!MessageDigest.isEqual(reply.array(), Attach.reply(key, nonce))) {
+            secure.getOutputStream().write(Attach.request(stream, welcome.session, key, nonce));
+            byte[] reply = new byte[Attach.REPLY_BYTES];
+            new DataInputStream(secure.getInputStream()).readFully(reply);
+            if (!MessageDigest.isEqual(reply, Attach.reply(key, nonce))) {
                 throw new BankfullException(Failure.PROTOCOL, endpoint.host + " does not know the session");
             }
-            return connection;
+            // Silence on a data connection means nothing.
+            socket.setSoTimeout(0);
+            return plain
+                ? new DataConnection(stream, channel, Attach.streamKey(key, nonce))
+                : new DataConnection(stream, socket, secure);
         } catch (IOException e) {
-            quietly(channel);
-            throw named(e, endpoint);
+            quietly(socket);
+            throw named(e, endpoint, true);
         }
     }
 
     /** Ends the session because of a failure; the first one counts. */
-    void fail(Exception why) {
+    void fail(Throwable why) {
         if (failed.compareAndSet(null, why)) {
-            quietly(control);
+            quietly(raw);
         }
     }
 
@@ -294,25 +305,22 @@ final class Session implements Closeable {
 
     /** Throws what failed, if anything did. */
     void check() throws IOException {
-        Exception why = failed.get();
+        Throwable why = failed.get();
         if (why != null) {
             throw asIo(why);
         }
     }
 
-    private IOException asIo(Exception why) {
+    private IOException asIo(Throwable why) {
         if (why instanceof WireException) {
             return broken((WireException) why);
+        }
+        if (why instanceof OutOfMemoryError) {
+            return new BankfullException(Failure.OTHER, "no memory is left: give Java more (-Xmx), or copy less at once", why);
         }
         return why instanceof IOException
             ? (IOException) why
             : new BankfullException(Failure.OTHER, String.valueOf(why), why);
-    }
-
-    /** Tells the server why this side gives up, if it still listens, and closes. */
-    void abandon(Failure failure) {
-        post(Message.error(failure));
-        close();
     }
 
     /** Writes what is posted, and closes. */
@@ -325,6 +333,7 @@ final class Session implements Closeable {
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }
+        quietly(raw);
         quietly(control);
     }
 

@@ -6,9 +6,11 @@ import java.security.GeneralSecurityException;
 import java.security.MessageDigest;
 import java.security.cert.CertificateException;
 import java.security.cert.X509Certificate;
+import java.util.Collections;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLEngine;
 import javax.net.ssl.SSLException;
+import javax.net.ssl.SSLParameters;
 import javax.net.ssl.SSLSocket;
 import javax.net.ssl.TrustManager;
 import javax.net.ssl.X509ExtendedTrustManager;
@@ -52,6 +54,10 @@ final class Tls {
         SSLSocket socket = (SSLSocket) context.getSocketFactory().createSocket(plain, host, port, true);
         socket.setEnabledProtocols(PROTOCOLS);
         socket.setEnabledCipherSuites(SUITES);
+        SSLParameters parameters = socket.getSSLParameters();
+        // The certificate is pinned: nobody needs to hear a name.
+        parameters.setServerNames(Collections.emptyList());
+        socket.setSSLParameters(parameters);
         try {
             socket.startHandshake();
         } catch (SSLException e) {

@@ -20,8 +20,10 @@ import org.bankfull.wire.WireException;
 /** What a client does, from connecting to the end. */
 public final class Transfers {
     private static final long PROGRESS_MILLIS = 200;
-    /** The file system once, before the end: as bankfull cp does. */
+    /** What a connection may take of the heap: its pieces, and some packs. */
+    private static final long STREAM_BYTES = 12 << 20;
     private static final int FSYNC_EACH = 1;
+    /** The file system once, before the end: as bankfull cp does. */
     private static final int FSYNC_END = 2;
 
     private Transfers() {}
@@ -38,9 +40,10 @@ public final class Transfers {
             open.pull = true;
             open.paths = paths;
             List<Source> sources = session.open(open.write()).openedSources();
+            Sources.check(paths, sources);
             Landing landing = Landing.of(destination, sources);
             Receiver receiver = new Receiver(
-                session, landing, settings.checksum, settings.durable, summary, counts);
+                session, landing, sources, settings.checksum, settings.durable, summary, counts);
             DataConnections connections =
                 new DataConnections(session, settings.plain, new DataReader(session, receiver));
             connections.start(open.streams);
@@ -79,15 +82,16 @@ public final class Transfers {
                 sender.run(connections);
                 sender.awaitFinished();
             } finally {
+                sender.end();
                 connections.closeAll();
             }
         });
     }
 
     /** Lists, by a dry run of a fetch. */
-    public static void list(Client.Settings settings, byte[] path, Consumer<Client.Listed> each)
+    public static Summary list(Client.Settings settings, byte[] path, Consumer<Client.Listed> each)
         throws IOException {
-        during(settings, (session, counts, summary) -> {
+        return during(settings, (session, counts, summary) -> {
             Message.Open open = request(session, settings);
             open.pull = true;
             open.dryRun = true;
@@ -100,7 +104,7 @@ public final class Transfers {
                 if (next.number == Message.ENTRIES) {
                     list(session, next.entries(), names, each);
                 } else if (next.number == Message.PROBLEM) {
-                    summary.remark(next.failureInside().shown());
+                    Receiver.problem(next.failureInside(), summary);
                 }
             }
             session.post(Message.report(Message.DONE, new long[5], 0));
@@ -138,7 +142,8 @@ public final class Transfers {
                     + " --allow-no-encryption");
         }
         Message.Open open = new Message.Open();
-        open.streams = Math.min(settings.streams, session.welcome().streamsMax);
+        int fit = (int) Math.max(1, Runtime.getRuntime().maxMemory() / STREAM_BYTES);
+        open.streams = Math.min(Math.min(settings.streams, fit), session.welcome().streamsMax);
         open.timeoutMillis = settings.timeoutMillis;
         open.plain = settings.plain;
         open.checksum = settings.checksum;
@@ -156,7 +161,8 @@ public final class Transfers {
         Thread thread = new Thread(() -> {
             try {
                 task.run();
-            } catch (IOException | WireException | RuntimeException e) {
+            } catch (Throwable e) {
+                // Out of memory, too: nobody may wait for this thread in vain.
                 session.fail(e);
             }
         }, name);

@@ -7,6 +7,7 @@ import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.nio.file.Paths;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -36,7 +37,7 @@ final class Walk {
         }
 
         static Operand of(String typed) throws IOException {
-            Path path = Path.of(typed);
+            Path path = Paths.get(typed);
             Path name = path.toAbsolutePath().normalize().getFileName();
             String last = path.getFileName() == null ? "" : path.getFileName().toString();
             boolean contents = typed.endsWith("/") || last.isEmpty() || last.equals(".") || last.equals("..");

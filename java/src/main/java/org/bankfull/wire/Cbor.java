@@ -31,6 +31,8 @@ final class Cbor {
     private static final int BREAK = 0xFF;
     /** Ours nest five deep; a peer's unknown keys may hold more. */
     private static final int DEPTH_MAX = 32;
+    /** Items of a message: the most that ours hold, twice. Each takes some dozens of bytes here. */
+    private static final int ITEMS_MAX = 1 << 17;
 
     private Cbor() {}
 
@@ -116,14 +118,15 @@ final class Cbor {
 
     private static final class Reader {
         private final ByteBuffer in;
+        private int items;
 
         Reader(ByteBuffer in) {
             this.in = in;
         }
 
         Object item(int depth) throws WireException {
-            if (depth > DEPTH_MAX) {
-                throw new WireException("a message is nested too deep");
+            if (depth > DEPTH_MAX || ++items > ITEMS_MAX) {
+                throw new WireException("a message is nested too deep, or holds too much");
             }
             int first = octet();
             int major = first >> 5;

@@ -72,7 +72,7 @@ public final class DataHeader {
     }
 
     private static boolean checked(byte[] bytes) {
-        return Arrays.equals(check(bytes), 0, BYTES - CHECKED, bytes, CHECKED, BYTES);
+        return Arrays.equals(Arrays.copyOf(check(bytes), BYTES - CHECKED), Arrays.copyOfRange(bytes, CHECKED, BYTES));
     }
 
     private static byte[] check(byte[] bytes) {

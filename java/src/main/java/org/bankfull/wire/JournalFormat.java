@@ -50,8 +50,8 @@ public final class JournalFormat {
     public static boolean isWhole(byte[] bytes, int at) {
         byte[] check = hash(bytes, at, RECORD_CHECKED);
         int kind = bytes[at + 8];
-        return kind >= BLOCK && kind <= COPIED && Arrays.equals(
-            check, 0, RECORD_BYTES - RECORD_CHECKED, bytes, at + RECORD_CHECKED, at + RECORD_BYTES);
+        byte[] stands = Arrays.copyOfRange(bytes, at + RECORD_CHECKED, at + RECORD_BYTES);
+        return kind >= BLOCK && kind <= COPIED && Arrays.equals(Arrays.copyOf(check, stands.length), stands);
     }
 
     private static byte[] hash(byte[] bytes, int offset, int length) {
