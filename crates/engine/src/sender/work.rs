@@ -93,8 +93,9 @@ impl<'s, 'a> Worker<'s, 'a> {
             return Ok(());
         };
         let len = (range.end - range.start) as u32;
-        // Blocks are handed out in order: so a disk reads them in order, too, a whole block at a time,
-        // and not pieces of as many blocks as there are connections. What cannot be had is not missed.
+        // Blocks are handed out in order: so a disk reads them in order, too, a whole one at a
+        // time, and not pieces of as many as there are connections. Where the kernel does not, it
+        // is not missed.
         let _ = bankfull_sys::advise_will_need(&*opened, range.start, len.into());
         let header = self.stream.begin(&Header::Block { file: id, offset: range.start, len });
         let mut hasher = BlockHasher::new(&layout, range.start);
