@@ -52,9 +52,14 @@ impl Sources {
         Ok(path)
     }
 
+    /// The directory of this name as it is.
+    pub(crate) fn last(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
     /// An empty directory of this name.
     pub(crate) fn fresh(&self, name: &str) -> Result<PathBuf> {
-        let path = self.dir.path().join(name);
+        let path = self.last(name);
         let _ = fs::remove_dir_all(&path);
         let failed = |e| LabError::io(format!("cannot make {}", path.display()), e);
         fs::create_dir_all(&path).map_err(failed)?;

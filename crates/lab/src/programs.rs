@@ -1,10 +1,10 @@
-//! Programs on the hosts of a run: servers at the receiver, and a client at each sender.
+//! Programs on the hosts of a run: servers at one end, and for each sender a client at the other.
 
 use crate::deadline::Deadline;
 use crate::error::{LabError, Result};
 use crate::network::Network;
 use crate::signals::Signals;
-use crate::tools::{self, Clients, Figures, Job, Measure, Program};
+use crate::tools::{self, Begun, Clients, Figures, Job, Measure, Program};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -23,7 +23,7 @@ const SAID_MAX: usize = 200;
 /// A line with one of these says what went wrong; others are usage, or what came of it.
 const ERRORS: [&str; 3] = ["error", "invalid", "unknown"];
 
-/// Servers at the receiver; they end with the value.
+/// Servers; they end with the value.
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
     started: Vec<Server>,
@@ -37,7 +37,7 @@ struct Server {
 }
 
 impl Servers {
-    /// Starts what a program needs at the receiver, and waits until it listens.
+    /// Starts what a program's clients need, and waits until it listens.
     pub(crate) fn start(
         &mut self,
         network: &Network,
@@ -57,15 +57,17 @@ impl Servers {
         signals: &Signals,
     ) -> Result<()> {
         let Some(line) = (program.server)(job) else { return Ok(()) };
-        let receiver = network.receiver();
+        let host = match program.begun {
+            Begun::AtSender => network.receiver(),
+            Begun::AtReceiver => job.sender,
+        };
         let error = job.dir.join(format!("server{}.err", job.sender));
         let deadline = Deadline::new(signals, LISTEN_WAIT);
-        let before = network.hosts().listeners(receiver);
-        let child = network
-            .hosts()
-            .spawn(receiver, &mut shell(&line, job.is_unprivileged, None, &error)?)?;
+        let before = network.hosts().listeners(host);
+        let child =
+            network.hosts().spawn(host, &mut shell(&line, job.is_unprivileged, None, &error)?)?;
         self.started.push(Server { child, tool: job.contender.tool.clone(), error });
-        while network.hosts().listeners(receiver) <= before {
+        while network.hosts().listeners(host) <= before {
             if let Some(how) = self.ended() {
                 return Err(LabError::Command(job.contender.tool.clone(), how));
             }
@@ -132,7 +134,11 @@ pub(crate) fn run_clients(
         let (out, error) = (file(job, "out"), file(job, "err"));
         let mut shell = shell(&(program.client)(job), job.is_unprivileged, Some(&out), &error)?;
         deadline.sleep_until(began + job.begins, &job.contender.tool)?;
-        children.push(network.hosts().spawn(job.sender, &mut shell)?);
+        let host = match program.begun {
+            Begun::AtSender => job.sender,
+            Begun::AtReceiver => network.receiver(),
+        };
+        children.push(network.hosts().spawn(host, &mut shell)?);
     }
     let (ended, why) = wait_for_all(&mut children, deadline);
     let took = began.elapsed();

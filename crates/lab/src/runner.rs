@@ -48,6 +48,8 @@ pub struct Runner<'a> {
     pub repetitions: Option<u32>,
     /// Only contenders of these names; all when empty.
     pub only: Vec<String>,
+    /// Where what programs said is kept, if it is.
+    pub said: Option<PathBuf>,
     sources: Sources,
 }
 
@@ -58,7 +60,7 @@ impl<'a> Runner<'a> {
     /// When nothing can be made there.
     pub fn new(signals: &'a Signals, work: &Path) -> Result<Self> {
         let sources = Sources::new(work)?;
-        Ok(Self { signals, repetitions: None, only: Vec::new(), sources })
+        Ok(Self { signals, repetitions: None, only: Vec::new(), said: None, sources })
     }
 
     /// Runs all of them, or as many as there is time for until a signal comes or a network cannot
@@ -120,6 +122,11 @@ impl<'a> Runner<'a> {
                     continue;
                 }
                 let run = self.believed(settings, contender, repetition)?;
+                if let Some(said) = &self.said {
+                    let under: String = condition.values.iter().map(|v| format!("-{v}")).collect();
+                    let name = format!("{}{under}-{}-{repetition}", scenario.name, contender.name);
+                    keep_said(&self.sources.last("run"), said, &name)?;
+                }
                 if self.signals.count() > 0 {
                     // It was cut short.
                     break;
@@ -183,6 +190,19 @@ impl<'a> Runner<'a> {
         let result = run_result(settings, carriers, &outcome, retransmitted, seen)?;
         Ok(RunResult { figures, failed, ..result })
     }
+}
+
+/// Copies what the clients of a run said, each to a file whose name begins with that of the run.
+fn keep_said(run: &Path, said: &Path, name: &str) -> Result<()> {
+    let failed = |e| LabError::io(format!("cannot keep what was said in {}", said.display()), e);
+    let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    for entry in fs::read_dir(run).map_err(failed)? {
+        let file = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        if let Some(rest) = file.strip_prefix("client").filter(|rest| rest.contains('.')) {
+            fs::copy(run.join(&file), said.join(format!("{name}-{rest}"))).map_err(failed)?;
+        }
+    }
+    Ok(())
 }
 
 fn condition_result(

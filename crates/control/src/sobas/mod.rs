@@ -84,6 +84,10 @@ const FLOOR_SHARE: f64 = 0.8;
 /// trips)
 const DRAIN_SHARE: f64 = 0.98;
 
+/// And so much of what a full path carried is held once its queue is gone. (ours: rates are true to
+/// a percent)
+const FILL_SHARE: f64 = 0.99;
+
 /// A queue that stands after so many reductions in a row, or of so much in all, is not ours: others
 /// take what we leave. (ours)
 const DRAINS_MAX: u32 = 4;
@@ -137,6 +141,10 @@ pub struct Sobas {
     newcomers: u32,
     /// What was held before the first reduction.
     drained_from: Option<Rate>,
+    /// What the path can be held at once its queue is gone, and whether that was done already
+    /// since it was looked for more.
+    refill: Option<Rate>,
+    has_refilled: bool,
     unsteady: u32,
     /// Windows without a queue.
     calm: u32,
@@ -172,6 +180,8 @@ impl Sobas {
             drains: 0,
             newcomers: 0,
             drained_from: None,
+            refill: None,
+            has_refilled: false,
             unsteady: 0,
             calm: 0,
             steps: Steps::default(),
@@ -281,7 +291,28 @@ impl Sobas {
             self.drained_from = None;
             (self.unsteady, self.newcomers) = (0, 0);
         }
-        self.look_for_more(window)
+        self.fill(window).or_else(|| self.look_for_more(window))
+    }
+
+    /// The path carried so much when its queue was there.
+    fn remember_full(&mut self) {
+        let carried = self.history.steady_rate().min(self.rate_now());
+        let carried = self.capacity.map_or(carried, |capacity| carried.min(capacity));
+        self.refill = Some(scaled(carried, FILL_SHARE)).filter(|_| !self.has_refilled);
+    }
+
+    /// What was let go to drain a queue is taken back once it is gone; only once, for the queue may
+    /// be others'.
+    fn fill(&mut self, window: &Window) -> Option<Decision> {
+        if window.queue > self.queue_allowed() / 2 || !self.is_all_taken() {
+            return None;
+        }
+        let rate = self.refill.take().filter(|&rate| self.target.is_some_and(|was| was < rate))?;
+        self.has_refilled = true;
+        self.target = Some(rate);
+        self.peak = Rate::default();
+        self.settling = 1;
+        Some(self.enter(State::Limited, window.at, Reason::Drained(rate)))
     }
 
     /// Allows more now and then, where all that is allowed is taken.
@@ -332,6 +363,7 @@ impl Sobas {
         if in_vain || self.has_small_share(window.rate) {
             return Some(self.disable(window.at, Reason::CongestedQueue(window.standing)));
         }
+        self.remember_full();
         let rate = scaled(self.history.steady_rate().min(target), DRAIN_SHARE);
         Some(self.limit(rate, window.at, Reason::StandingQueue(window.standing)))
     }
@@ -357,6 +389,7 @@ impl Sobas {
         }
         let is_ours = window.holder == Holder::Path;
         if is_ours && window.standing > self.queue_allowed() {
+            self.remember_full();
             return Some(self.limit(rate, at, Reason::QueueGrew(rate, window.standing)));
         }
         if at < self.settled_at + RATE_TIME {
@@ -486,6 +519,7 @@ impl Sobas {
         }
         let is_start = matches!(self.state, State::StartBounded | State::Growing);
         self.before = rate;
+        (self.refill, self.has_refilled) = (None, false);
         self.lost_before = Some(window.losses()).filter(|_| window.retransmits > 0);
         self.held = self.target.unwrap_or(rate).min(scaled(rate, HELD_OVER));
         let is_beyond = self.capacity.is_some_and(|capacity| rate > capacity);
@@ -504,7 +538,7 @@ impl Sobas {
         self.target = None;
         self.calm_since = now;
         self.drains = 0;
-        self.drained_from = None;
+        (self.drained_from, self.refill) = (None, None);
         (self.unsteady, self.newcomers) = (0, 0);
         self.enter(State::Disabled, now, reason)
     }

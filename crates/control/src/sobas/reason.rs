@@ -70,6 +70,8 @@ pub enum Reason {
     StartOverflowed,
     /// A queue stood for two windows.
     StandingQueue(Duration),
+    /// The queue has gone that stood, and this is a little less than what the path carried then.
+    Drained(Rate),
     /// More was allowed, and more came.
     RateRose(Rate),
     /// More was allowed, and no more came.
@@ -117,6 +119,7 @@ impl fmt::Display for Reason {
             Self::StartOverflowed => f.write_str("slow start lost segments"),
             Self::LostWithoutQueue => f.write_str("segments were lost and no queue stood"),
             Self::StandingQueue(queue) => write!(f, "a queue of {:.1} ms stood", ms(*queue)),
+            Self::Drained(rate) => write!(f, "the queue has gone, and the path carries {rate}"),
             Self::RateRose(rate) => write!(f, "more was allowed and came: {rate}"),
             Self::NothingToGain(rate) => write!(f, "more than {rate} did not come"),
             Self::TimeToLook => f.write_str("time to look for more"),

@@ -31,6 +31,11 @@ pub struct Flags {
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
 
+    /// Keeps what each sender's program said in this directory: bankfull its events, iperf3 its
+    /// figures
+    #[arg(long, value_name = "DIR")]
+    said: Option<PathBuf>,
+
     /// Runs of each contender, instead of what the scenario says
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: Option<u32>,
@@ -57,7 +62,7 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     // Before hours of measuring, and not after.
     let json = flags.json.as_deref().map(Out::open).transpose()?;
     let page = flags.report.as_deref().map(Out::open).transpose()?;
-    if let Some(dir) = &flags.svg {
+    for dir in flags.svg.iter().chain(&flags.said) {
         fs::create_dir_all(dir).map_err(|e| cannot_write(dir, e))?;
     }
     machine::raise_open_files()?;
@@ -65,6 +70,7 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     let mut runner = Runner::new(&signals, &flags.work)?;
     runner.repetitions = flags.repeat;
     runner.only.clone_from(&flags.only);
+    runner.said.clone_from(&flags.said);
     let (report, ended) = runner.run(&scenarios);
     if ended.is_err() && runs(&report).next().is_none() {
         // There is nothing to be kept.

@@ -1,5 +1,6 @@
 //! What can be measured: bankfull, its peers as commands for a shell, and sources of the lab's own.
 
+mod aria2;
 mod fields;
 mod model;
 mod ns3;
@@ -69,14 +70,25 @@ pub enum Way {
 pub struct Program {
     /// What is to be made before, in the directory of the run.
     pub prepare: fn(&Job<'_>) -> Result<()>,
+    /// Where its client runs; the server is at the other end.
+    pub begun: Begun,
     /// How many clients its server takes.
     pub clients: Clients,
-    /// What serves at the receiver; nothing: the client alone does the work.
+    /// What serves; nothing: the client alone does the work.
     pub server: fn(&Job<'_>) -> Option<String>,
-    /// What runs at the sender.
+    /// What begins the work, and ends with it.
     pub client: fn(&Job<'_>) -> String,
     /// What is measured.
     pub measure: Measure,
+}
+
+/// Which end begins a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// The sender gives.
+    AtSender,
+    /// The receiver fetches.
+    AtReceiver,
 }
 
 /// How many clients a server takes at a time.
@@ -276,7 +288,7 @@ impl<'a> Job<'a> {
 }
 
 /// All that there is.
-pub static TOOLS: [&Tool; 15] = [
+pub static TOOLS: [&Tool; 16] = [
     &peers::BANKFULL,
     &peers::IPERF3,
     &peers::NUTTCP,
@@ -284,6 +296,7 @@ pub static TOOLS: [&Tool; 15] = [
     &peers::SCP,
     &peers::GRIDFTP,
     &udt::UDT,
+    &aria2::ARIA2,
     &peers::RCLONE,
     &peers::QCP,
     &peers::PING,

@@ -1,8 +1,8 @@
 //! One adapter for each program: what serves, what runs, what is measured.
 
 use super::{
-    Clients, Field, Figures, Job, Measure, Need, Program, Tool, Way, program, quoted, quoted_path,
-    ssh,
+    Begun, Clients, Field, Figures, Job, Measure, Need, Program, Tool, Way, program, quoted,
+    quoted_path, ssh,
 };
 use crate::error::{LabError, Result};
 use crate::hosts::Hosts;
@@ -34,6 +34,7 @@ pub(super) static BANKFULL: Tool = Tool {
     refuses: |_, _| None,
     way: Way::Program(Program {
         prepare: nothing,
+        begun: Begun::AtSender,
         clients: Clients::Many,
         server: |job| {
             let state = quoted_path(&job.dir.join("daemon"));
@@ -43,7 +44,7 @@ pub(super) static BANKFULL: Tool = Tool {
         client: |job| {
             let streams = job.contender.streams.map(|n| format!(" --streams {n}"));
             format!(
-                "exec {} cp -q --accept-new --state-dir {}{}{} {} {}",
+                "exec {} cp --json --accept-new --state-dir {}{}{} {} {}",
                 program("bankfull"),
                 quoted_path(&job.dir.join(format!("client{}", job.sender))),
                 streams.unwrap_or_default(),
@@ -65,6 +66,7 @@ pub(super) static IPERF3: Tool = Tool {
     refuses: whole_seconds,
     way: Way::Program(Program {
         prepare: nothing,
+        begun: Begun::AtSender,
         clients: Clients::One,
         server: |job| Some(format!("exec {} -s -p {}", program("iperf3"), own_port(job))),
         client: |job| {
@@ -85,6 +87,7 @@ pub(super) static NUTTCP: Tool = Tool {
     refuses: whole_seconds,
     way: Way::Program(Program {
         prepare: nothing,
+        begun: Begun::AtSender,
         clients: Clients::One,
         server: |job| Some(format!("exec {} -S --nofork -P{}", program("nuttcp"), own_port(job))),
         client: |job| {
@@ -106,6 +109,7 @@ pub(super) static RSYNC: Tool = Tool {
     refuses: |_, _| None,
     way: Way::Program(Program {
         prepare: prepare_rsync,
+        begun: Begun::AtSender,
         clients: Clients::Many,
         server: |job| {
             let config = quoted_path(&job.dir.join("rsyncd.conf"));
@@ -134,6 +138,7 @@ pub(super) static SCP: Tool = Tool {
     refuses: |_, _| None,
     way: Way::Program(Program {
         prepare: ssh::prepare,
+        begun: Begun::AtSender,
         clients: Clients::Many,
         server: ssh::server,
         client: |job| {
@@ -162,6 +167,7 @@ pub(super) static GRIDFTP: Tool = Tool {
     refuses: |_, _| None,
     way: Way::Program(Program {
         prepare: prepare_gridftp,
+        begun: Begun::AtSender,
         clients: Clients::Many,
         server: |job| {
             let to = &job.receiver;
@@ -190,6 +196,7 @@ pub(super) static RCLONE: Tool = Tool {
     refuses: |_, _| None,
     way: Way::Program(Program {
         prepare: ssh::prepare,
+        begun: Begun::AtSender,
         clients: Clients::Many,
         server: ssh::server,
         client: |job| {
@@ -218,6 +225,7 @@ pub(super) static QCP: Tool = Tool {
     refuses: |_, _| None,
     way: Way::Program(Program {
         prepare: ssh::prepare,
+        begun: Begun::AtSender,
         clients: Clients::Many,
         server: ssh::server,
         client: |job| {
@@ -244,6 +252,7 @@ pub(super) static PING: Tool = Tool {
     refuses: |_, _| None,
     way: Way::Program(Program {
         prepare: nothing,
+        begun: Begun::AtSender,
         clients: Clients::Many,
         server: |_| None,
         client: |job| {

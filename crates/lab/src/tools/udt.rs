@@ -1,6 +1,6 @@
 //! UDT is a library: the lab brings a small program that moves one file with it, and compiles it.
 
-use super::{Clients, Job, Measure, Need, Program, Tool, Way, quoted_path};
+use super::{Begun, Clients, Job, Measure, Need, Program, Tool, Way, quoted_path};
 use crate::error::Result;
 
 /// Moves one file, either way.
@@ -24,6 +24,7 @@ pub(super) static UDT: Tool = Tool {
     },
     way: Way::Program(Program {
         prepare: compile,
+        begun: Begun::AtSender,
         clients: Clients::Many,
         server: |job| {
             let (program, dir) = (quoted_path(&job.dir.join("udt")), quoted_path(&job.place()));

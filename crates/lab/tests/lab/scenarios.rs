@@ -127,6 +127,27 @@ fn the_kernel_the_model_and_ns3_agree_on_windows_and_what_flows_beside() {
     }
 }
 
+/// Whoever begins it: bankfull gives, aria2 fetches.
+#[test]
+fn a_file_is_given_by_its_sender_or_fetched_by_its_receiver() {
+    let text = "title = 'both'\n[path]\nrate = '100mbit'\nrtt = '10ms'\n\
+        [senders]\ncount = 2\n[data]\nsize = '5MB'\n[run]\nrepetitions = 1\n\
+        [[contender]]\ntool = 'bankfull'\n[[contender]]\ntool = 'aria2'\nstreams = 4\n";
+    let said = tempfile::tempdir().unwrap();
+    let said = said.path();
+    let Some(ran) = Ran::of(text, &["--said", said.to_str().unwrap()]) else { return };
+    let events = fs::read_to_string(said.join("small-bankfull-1-1.out")).unwrap();
+    assert!(events.lines().last().unwrap().contains("\"summary\""), "{events}");
+    for contender in [0, 1] {
+        for run in counting(ran.contender(0, contender)) {
+            let goodput = run["figures"]["goodput_bps"].as_f64().unwrap();
+            // Through the line from the senders, not beside it.
+            assert!((1e6..100e6).contains(&goodput), "{run}");
+            assert!(run["series"]["flows"].as_array().is_some_and(|flows| !flows.is_empty()));
+        }
+    }
+}
+
 #[test]
 fn what_is_missing_is_skipped_and_what_fails_is_told_with_its_reason() {
     let text = "title = 'small'\n[path]\nrate = '50mbit'\nrtt = '2ms'\n\
