@@ -18,7 +18,10 @@ const MAY_USE: [(&str, &[&str]); 8] = [
     ("bankfull", &["bankfull-control", "bankfull-proto", "bankfull-sys"]),
     ("bankfull-cli", &["bankfull", "bankfull-chart"]),
     ("bankfull-sim", &["bankfull-control", "bankfull-proto"]),
-    ("bankfull-lab", &["bankfull-chart", "bankfull-control", "bankfull-sim", "bankfull-sys"]),
+    (
+        "bankfull-lab",
+        &["bankfull", "bankfull-chart", "bankfull-control", "bankfull-sim", "bankfull-sys"],
+    ),
     ("bankfull-chart", &[]),
 ];
 

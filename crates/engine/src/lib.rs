@@ -24,6 +24,7 @@
 mod admission;
 mod agent;
 mod anchor;
+pub mod block_io;
 mod cancel;
 mod client;
 mod driver;

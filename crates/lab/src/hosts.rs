@@ -1,4 +1,5 @@
-//! Hosts that live in network namespaces of this machine, each with one TUN interface.
+//! Hosts that live in network namespaces of this machine, each with one interface: TUN, or the end
+//! of a virtual cable.
 //!
 //! They vanish with the value that holds them, processes in them included. What a killed lab has
 //! left is found by its lock file and removed when the next one starts.
@@ -80,20 +81,44 @@ impl Hosts {
     /// [`LabError::NotRoot`], [`LabError::Missing`] without `ip` or TUN, [`LabError::Command`] when
     /// one of its steps fails.
     pub fn create(setup: &Setup) -> Result<(Self, Vec<File>)> {
-        if bankfull_sys::effective_uid() != 0 {
-            return Err(LabError::NotRoot);
-        }
+        let hosts = Self::begin(setup)?;
         if !Path::new("/dev/net/tun").exists() {
             return Err(LabError::Missing("/dev/net/tun", "load the kernel's module `tun`"));
+        }
+        // From here on, dropping it removes what was made.
+        let tuns = (0..setup.count).map(|at| hosts.make(at, setup)).collect::<Result<_>>()?;
+        Ok((hosts, tuns))
+    }
+
+    /// Makes two hosts that a virtual cable joins, with nothing in between: the kernel's own
+    /// Ethernet, as fast as the machine is.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create), and without `veth`.
+    pub fn create_pair(setup: &Setup) -> Result<Self> {
+        let hosts = Self::begin(&Setup { count: 2, ..setup.clone() })?;
+        for host in 0..2 {
+            let namespace = hosts.namespace(host);
+            ip(&["netns", "add", &namespace], "")?;
+            inside(&namespace, || configure(setup))?;
+        }
+        let (near, far) = (hosts.namespace(0), hosts.namespace(1));
+        let cable = ["link", "add", INTERFACE, "type", "veth", "peer", "name", INTERFACE];
+        ip(&[&["-n", &near][..], &cable, &["netns", &far]].concat(), "")?;
+        (0..2).try_for_each(|host| hosts.bring_up(host, setup))?;
+        Ok(hosts)
+    }
+
+    /// What must be there before any host is made.
+    fn begin(setup: &Setup) -> Result<Self> {
+        if bankfull_sys::effective_uid() != 0 {
+            return Err(LabError::NotRoot);
         }
         if !(1..=HOSTS_MAX).contains(&setup.count) {
             return Err(LabError::Usage(format!("{} hosts: 1 to {HOSTS_MAX}", setup.count)));
         }
         remove_stale();
-        let hosts = Self::lock(setup.count)?;
-        // From here on, dropping it removes what was made.
-        let tuns = (0..setup.count).map(|at| hosts.make(at, setup)).collect::<Result<_>>()?;
-        Ok((hosts, tuns))
+        Self::lock(setup.count)
     }
 
     fn lock(count: usize) -> Result<Self> {
@@ -217,10 +242,15 @@ impl Hosts {
         ip(&["netns", "add", &namespace], "")?;
         let tun = inside(&namespace, || {
             let tun = bankfull_sys::tun::open_tun(INTERFACE)?;
-            let set = |(name, value): (&str, String)| set(Path::new(SETTINGS_DIR), name, &value);
-            settings(setup).into_iter().try_for_each(set)?;
+            configure(setup)?;
             Ok(tun)
         })?;
+        self.bring_up(host, setup)?;
+        Ok(tun)
+    }
+
+    /// Gives a host's interface its address, and has packets pass.
+    fn bring_up(&self, host: usize, setup: &Setup) -> Result<()> {
         let address = Self::address(host);
         let pinned = setup.congestion.as_ref().filter(|_| setup.unpinned != Some(host));
         let pinned = pinned.map_or(String::new(), |name| {
@@ -231,11 +261,11 @@ impl Hosts {
              link set {INTERFACE} txqueuelen {INTERFACE_QUEUE} mtu {MTU} up\n\
              addr add {address}/16 dev {INTERFACE}\n{pinned}"
         );
-        match ip(&["-n", &namespace, "-batch", "-"], &steps) {
+        match ip(&["-n", &self.namespace(host), "-batch", "-"], &steps) {
             Err(LabError::Command(_, said)) if said.contains("congestion") => {
                 Err(LabError::no_congestion(setup.congestion.as_deref().unwrap_or_default()))
             }
-            done => done.map(|()| tun),
+            done => done,
         }
     }
 }
@@ -350,6 +380,12 @@ fn set(beneath: &Path, name: &str, value: &str) -> io::Result<()> {
     }
     let failed = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
     fs::write(&path, value).map_err(failed)
+}
+
+/// Sets what a host's network needs, on a thread that is there.
+fn configure(setup: &Setup) -> io::Result<()> {
+    let set = |(name, value): (&str, String)| set(Path::new(SETTINGS_DIR), name, &value);
+    settings(setup).into_iter().try_for_each(set)
 }
 
 /// Settings of a host's network, beneath `/proc/sys/net`.

@@ -3,15 +3,17 @@
 //! What lives here: hosts as network namespaces ([`hosts`]), the live emulator that carries their
 //! packets ([`emulator`]), both together as a network at work ([`network`]); scenarios
 //! ([`scenario`]), the tools that they compare ([`tools`]), their running ([`runner`]) and what
-//! comes of them ([`results`]); and the commands of `bankfull-lab` ([`commands`]).
+//! comes of them ([`results`]); the mover's block engines, measured by themselves ([`engines`]);
+//! and the commands of `bankfull-lab` ([`commands`]).
 //!
-//! What never lives here: the model of a link (that is `bankfull-sim`'s), and anything of the mover
-//! itself: the lab runs it like any other program.
+//! What never lives here: the model of a link (that is `bankfull-sim`'s), and anything else of the
+//! mover itself: the lab runs it like any other program.
 
 pub mod commands;
 mod data;
 pub mod deadline;
 pub mod emulator;
+pub mod engines;
 pub mod error;
 pub mod flows;
 pub mod hosts;

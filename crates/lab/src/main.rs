@@ -1,6 +1,6 @@
 //! `bankfull-lab`: emulated networks on this machine, and what runs on them.
 
-use bankfull_lab::commands::{doctor, list, path, predict, run};
+use bankfull_lab::commands::{doctor, io, list, path, predict, run};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -21,6 +21,8 @@ enum Command {
     Path(Box<path::Flags>),
     /// Runs scenarios: contenders side by side under the same conditions
     Run(run::Flags),
+    /// Measures from file to socket and back, by each block engine
+    Io(io::Flags),
     /// Lists scenarios
     List(list::Flags),
     /// Tells how well few samples predict throughput over the number of streams
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     let done = match &cli.command {
         Command::Path(flags) => path::run(flags),
         Command::Run(flags) => run::run(flags),
+        Command::Io(flags) => io::run(flags),
         Command::List(flags) => list::run(flags),
         Command::Predict(flags) => predict::run(flags),
         Command::Doctor => Ok(doctor::run()),

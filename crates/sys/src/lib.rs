@@ -19,6 +19,8 @@ pub mod datagram;
 pub mod dir;
 pub mod file;
 pub mod host;
+pub mod mapping;
+pub mod pipe;
 pub mod socket;
 pub mod stat;
 #[cfg(test)]
@@ -37,6 +39,8 @@ pub use host::{
     PIPE_BYTES, boot_id, effective_uid, exit_now, host_name, max_rss_bytes, process_cpu_time,
     raise_open_file_limit, random, thread_cpu_time, umask, wait_readable, wait_writable,
 };
+pub use mapping::Mapping;
+pub use pipe::Pipe;
 pub use socket::{
     TcpInfo, congestion_control, force_receive_buffer, force_send_buffer, hold_window, open_window,
     peek, send_apart, send_file, send_queue_bytes, set_congestion_control, set_pacing,

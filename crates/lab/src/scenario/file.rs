@@ -392,7 +392,7 @@ mod tests {
             ("[[cross-tcp]]\nflows = 1\nwindow = '0B'", "cross-tcp.window"),
             (
                 "[[contender]]\ntool = 'scp'\nstreams = 4",
-                "the tool scp has no use for streams, a field of bankfull, iperf3, nuttcp, gridftp, tcp, model, ns3",
+                "the tool scp has no use for streams, a field of bankfull, iperf3, nuttcp, gridftp, aria2, tcp, model, ns3",
             ),
             ("[[contender]]\ntool = 'iperf3'\nload = 1.0", "no use for load, a field of udp"),
             ("[[contender]]\ntool = 'tcp'\nrounds = 3", "no use for rounds, a field of incast"),

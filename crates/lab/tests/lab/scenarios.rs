@@ -170,6 +170,42 @@ fn what_is_missing_is_skipped_and_what_fails_is_told_with_its_reason() {
     }
 }
 
+/// Every engine moves all of a file, in both directions.
+#[test]
+fn block_engines_are_measured_over_a_cable() {
+    let setup = Setup { count: 1, ..Setup::default() };
+    if let Err(error) = Hosts::create(&setup) {
+        assert!(is_forbidden(&error), "{error}");
+        return say_skipped(&error.to_string());
+    }
+    let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().unwrap();
+    for (flag, engines) in [(None, 6), (Some("--receive"), 3)] {
+        let json = dir.path().join("io.json");
+        let done = Command::new(LAB)
+            .args(["io", "--size", "20kB", "--block", "4KiB", "--socket-buffer", "auto"])
+            .args(["--repeat", "2", "--work"])
+            .arg(dir.path())
+            .arg("--json")
+            .arg(&json)
+            .arg("--svg")
+            .arg(dir.path().join("svg"))
+            .args(flag)
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let told: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+        let cells = told["cells"].as_array().unwrap();
+        assert_eq!(cells.len(), engines);
+        for cell in cells {
+            let runs = cell["runs"].as_array().unwrap();
+            assert_eq!(runs.len(), 2, "{cell}");
+            assert!(runs.iter().all(|run| run["seconds"].as_f64().unwrap() > 0.0));
+        }
+        assert_eq!(fs::read_dir(dir.path().join("svg")).unwrap().count(), 1);
+    }
+}
+
 #[test]
 fn a_scenario_that_makes_no_sense_is_refused_before_anything_is_made() {
     let dir = tempfile::tempdir().unwrap();

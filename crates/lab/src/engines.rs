@@ -1,0 +1,232 @@
+//! Block engines measured: a range of a file goes over one TCP connection between two hosts that
+//! a virtual cable joins, by each engine, in turns.
+//!
+//! The other end is the same for all: what an engine sends is thrown away, and what one receives
+//! was sent by `sendfile`. A run begins when both ends are connected and ends when the last byte
+//! is where it belongs. The processors' time is that of the whole machine, so that nothing of the
+//! kernel's work is left out, whoever it is charged to.
+
+use crate::error::{LabError, Result};
+use crate::hosts::Hosts;
+use bankfull::block_io::Engine;
+use bankfull_control::Bytes;
+use serde::Serialize;
+use socket2::{Domain, Socket, Type};
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The receiver's port. (ours)
+const PORT: u16 = 7790;
+
+/// Bytes that are read at once where they are thrown away. (ours: few calls)
+const DISCARD_BYTES: usize = 1 << 20;
+
+/// Blocks of the end that is not measured. (ours: few calls)
+const OTHER_BYTES: usize = 1 << 20;
+
+/// Byte by byte, more than this takes too long. (ours: 2 million calls, some seconds)
+pub const STREAM_BYTES_MAX: Bytes = Bytes(1 << 20);
+
+/// Which end is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// From a file to the socket.
+    Send,
+    /// From the socket to a file.
+    Receive,
+}
+
+/// What is compared: an engine under its conditions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct Cell {
+    /// Which end is measured.
+    pub direction: Direction,
+    /// By which engine.
+    #[serde(serialize_with = "by_name")]
+    pub engine: Engine,
+    /// Bytes that the engine moves at once.
+    #[serde(serialize_with = "number")]
+    pub block: Bytes,
+    /// What both sockets are given, to send and to receive; nothing: the kernel's own tuning.
+    #[serde(serialize_with = "some_number")]
+    pub socket_buffer: Option<Bytes>,
+    /// Bytes of the file.
+    #[serde(serialize_with = "number")]
+    pub size: Bytes,
+}
+
+fn by_name<S: serde::Serializer>(engine: &Engine, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.serialize_str(engine.name())
+}
+
+fn number<S: serde::Serializer>(bytes: &Bytes, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.serialize_u64(bytes.0)
+}
+
+fn some_number<S: serde::Serializer>(
+    bytes: &Option<Bytes>,
+    to: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    bytes.map(|bytes| bytes.0).serialize(to)
+}
+
+impl Cell {
+    /// Why there is nothing to measure; `None` where there is.
+    #[must_use]
+    pub fn refused(&self) -> Option<&'static str> {
+        let is_slow = self.engine == Engine::Stream;
+        if is_slow && self.size > STREAM_BYTES_MAX {
+            return Some("byte by byte, only files of up to 1 MiB are moved");
+        }
+        let can_receive =
+            !matches!(self.engine, Engine::Mmap | Engine::SendFile | Engine::ZeroBuffer);
+        (self.direction == Direction::Receive && !can_receive).then_some("it only sends")
+    }
+}
+
+/// What a run took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Took {
+    /// Time of the transfer.
+    pub seconds: f64,
+    /// Time of all processors meanwhile, to the kernel's clock tick.
+    pub cpu_seconds: f64,
+}
+
+/// Two hosts with a cable between them, and a file to move.
+#[derive(Debug)]
+pub struct Bench<'a> {
+    /// The sender is the first, the receiver the second.
+    pub hosts: &'a Hosts,
+    /// What is moved: from its beginning as much as a cell wants.
+    pub file: &'a File,
+    /// Where the receiver's files are.
+    pub dir: &'a Path,
+}
+
+impl Bench<'_> {
+    /// Runs a cell once.
+    ///
+    /// # Errors
+    /// When a connection or a file fails, or not all has arrived.
+    pub fn run(&self, cell: &Cell) -> Result<Took> {
+        let listener = self.hosts.on(1, || listen(cell.socket_buffer))?;
+        let near = self.hosts.on(0, || connect(cell.socket_buffer))?;
+        let failed = |e| LabError::io(format!("{} failed", cell.engine), e);
+        let far = listener.accept().map_err(failed)?.0;
+        let target = tempfile::tempfile_in(self.dir).map_err(failed)?;
+        let (began, cpu) = (Instant::now(), busy());
+        let arrived = thread::scope(|scope| {
+            let sending = scope.spawn(|| self.send(cell, &near));
+            let arrived = receive(cell, &far, &target);
+            let sent = sending.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")));
+            sent.and(arrived)
+        });
+        let (seconds, cpu_seconds) =
+            (began.elapsed().as_secs_f64(), busy().saturating_sub(cpu).as_secs_f64());
+        match arrived.map_err(failed)? {
+            bytes if bytes == cell.size.0 => Ok(Took { seconds, cpu_seconds }),
+            bytes => {
+                let text = format!("{} of {} arrived", Bytes(bytes), cell.size);
+                Err(failed(io::Error::other(text)))
+            }
+        }
+    }
+
+    fn send(&self, cell: &Cell, socket: &TcpStream) -> io::Result<()> {
+        let (engine, block) = match cell.direction {
+            Direction::Send => (cell.engine, cell.block.0 as usize),
+            Direction::Receive => (Engine::SendFile, OTHER_BYTES),
+        };
+        engine.sender(block)?.send(self.file, 0..cell.size.0, socket)?;
+        socket.shutdown(Shutdown::Write)
+    }
+}
+
+/// How many bytes came.
+fn receive(cell: &Cell, mut socket: &TcpStream, target: &File) -> io::Result<u64> {
+    if cell.direction == Direction::Receive {
+        let mut engine = cell.engine.receiver(cell.block.0 as usize)?;
+        return engine.receive(socket, target, 0..u64::MAX);
+    }
+    let mut buffer = vec![0; DISCARD_BYTES];
+    let mut came = 0;
+    loop {
+        match socket.read(&mut buffer)? {
+            0 => return Ok(came),
+            read => came += read as u64,
+        }
+    }
+}
+
+fn socket(buffer: Option<Bytes>) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    if let Some(Bytes(bytes)) = buffer {
+        socket.set_send_buffer_size(bytes as usize)?;
+        socket.set_recv_buffer_size(bytes as usize)?;
+    }
+    Ok(socket)
+}
+
+fn listen(buffer: Option<Bytes>) -> io::Result<TcpListener> {
+    let socket = socket(buffer)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&SocketAddr::from((Hosts::address(1), PORT)).into())?;
+    socket.listen(1)?;
+    Ok(socket.into())
+}
+
+fn connect(buffer: Option<Bytes>) -> io::Result<TcpStream> {
+    let socket = socket(buffer)?;
+    socket.connect(&SocketAddr::from((Hosts::address(1), PORT)).into())?;
+    socket.set_tcp_nodelay(true)?;
+    Ok(socket.into())
+}
+
+/// What all processors of the machine have worked since it began.
+fn busy() -> Duration {
+    let table = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks = busy_ticks(&table).unwrap_or(0);
+    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
+}
+
+/// Of all processors together: user, nice, system, and behind idle and waiting for disks the two
+/// kinds of interrupts. (proc_stat(5))
+fn busy_ticks(table: &str) -> Option<u64> {
+    let line = table.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<u64> = line.split_whitespace().map_while(|text| text.parse().ok()).collect();
+    Some([0, 1, 2, 5, 6].into_iter().filter_map(|at| ticks.get(at)).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_idles_waits_or_was_stolen_is_no_work() {
+        let table = "cpu  10 20 30 1000 500 5 7 300 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n";
+        assert_eq!(busy_ticks(table), Some(72));
+        assert_eq!(busy_ticks(""), None);
+    }
+
+    #[test]
+    fn what_takes_hours_or_cannot_be_is_refused_with_a_reason() {
+        let cell = Cell {
+            direction: Direction::Send,
+            engine: Engine::Stream,
+            block: Bytes(4096),
+            socket_buffer: None,
+            size: Bytes(1 << 20),
+        };
+        assert_eq!(cell.refused(), None);
+        assert!(Cell { size: Bytes(1 << 21), ..cell }.refused().is_some());
+        let sendfile = Cell { engine: Engine::SendFile, size: Bytes(1 << 32), ..cell };
+        assert_eq!(sendfile.refused(), None);
+        assert!(Cell { direction: Direction::Receive, ..sendfile }.refused().is_some());
+    }
+}
