@@ -28,8 +28,10 @@ pub enum Seal {
     Complete(Option<FileHash>),
     /// The two sides merged different hashes: the file must not be used.
     Mismatch,
-    /// The file was given up meanwhile.
+    /// The file was given up meanwhile, or a seal ahead counts for nothing.
     Ignore,
+    /// Blocks of it are still on their way: it counts when they are here.
+    Later,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,23 @@ struct Blocks {
     verified: BlockSet,
     claimed: HashSet<u64>,
     hashes: HashMap<u64, BlockHash>,
+    /// A seal that came ahead of blocks, with the sender's hash of the file.
+    sealed: Option<Option<FileHash>>,
+    /// A block arrived damaged: a seal ahead counts for nothing.
+    was_damaged: bool,
+}
+
+impl Blocks {
+    /// What a seal leads to when all blocks are here.
+    fn seal(&self, theirs: Option<FileHash>) -> Seal {
+        let hashes: Option<Vec<BlockHash>> =
+            (0..self.layout.count()).map(|i| self.hashes.get(&i).copied()).collect();
+        let ours = hashes.and_then(|hashes| merge(&self.layout, &hashes));
+        match (ours, theirs) {
+            (Some(ours), Some(theirs)) if ours != theirs => Seal::Mismatch,
+            _ => Seal::Complete(ours),
+        }
+    }
 }
 
 /// The receiver's books. See the module's documentation.
@@ -83,7 +102,14 @@ impl ReceiveLedger {
         let verified = here.set(layout.count());
         let hashed = here.blocks.iter().filter_map(|&(index, hash)| Some((index, hash?)));
         let hashes = hashed.collect();
-        let blocks = Blocks { layout, verified, claimed: HashSet::new(), hashes };
+        let blocks = Blocks {
+            layout,
+            verified,
+            claimed: HashSet::new(),
+            hashes,
+            sealed: None,
+            was_damaged: false,
+        };
         self.open.insert(id, File::Blocks(Box::new(blocks)));
     }
 
@@ -219,12 +245,47 @@ impl ReceiveLedger {
         if !blocks.verified.is_full() {
             return Err(WireError::Unexpected("a file was sealed with blocks missing"));
         }
-        let hashes: Option<Vec<BlockHash>> =
-            (0..blocks.layout.count()).map(|i| blocks.hashes.get(&i).copied()).collect();
-        let ours = hashes.and_then(|hashes| merge(&blocks.layout, &hashes));
-        match (ours, theirs) {
-            (Some(ours), Some(theirs)) if ours != theirs => Ok(Seal::Mismatch),
-            _ => Ok(Seal::Complete(ours)),
+        Ok(blocks.seal(theirs))
+    }
+
+    /// Takes in a seal that may come ahead of blocks. Those that are missing have it wait, see
+    /// [`seal_now`](Self::seal_now); where one arrived damaged, it counts for nothing.
+    ///
+    /// # Errors
+    /// [`WireError::BadFileId`].
+    pub fn seal_ahead(&mut self, id: u64, theirs: Option<FileHash>) -> Result<Seal, WireError> {
+        if self.given_up.contains(&id) {
+            return Ok(Seal::Ignore);
+        }
+        let Some(File::Blocks(blocks)) = self.open.get_mut(&id) else {
+            return Err(WireError::BadFileId(id));
+        };
+        if blocks.was_damaged {
+            return Ok(Seal::Ignore);
+        }
+        if blocks.verified.is_full() {
+            return Ok(blocks.seal(theirs));
+        }
+        blocks.sealed = Some(theirs);
+        Ok(Seal::Later)
+    }
+
+    /// Whether a block that was just verified was the last one of a file that is sealed: then what
+    /// that leads to, once.
+    pub fn seal_now(&mut self, id: u64) -> Option<Seal> {
+        let Some(File::Blocks(blocks)) = self.open.get_mut(&id) else { return None };
+        if !blocks.verified.is_full() {
+            return None;
+        }
+        blocks.sealed.take().map(|theirs| blocks.seal(theirs))
+    }
+
+    /// Gives the claim of a block back that arrived damaged: the sender will be told, and seal the
+    /// file when all is here.
+    pub fn damaged(&mut self, id: u64, index: u64) {
+        self.release(id, index);
+        if let Some(File::Blocks(blocks)) = self.open.get_mut(&id) {
+            (blocks.sealed, blocks.was_damaged) = (None, true);
         }
     }
 
@@ -233,19 +294,20 @@ impl ReceiveLedger {
         self.open.remove(&id);
     }
 
-    /// The sender gives a file up. One that is settled on this side already, which the sender may
-    /// not have heard yet, stays what it is.
+    /// The sender gives a file up. False for one that is settled on this side already, which the
+    /// sender may not have heard yet: it stays what it is.
     ///
     /// # Errors
     /// [`WireError::BadFileId`] for a file that was never announced.
-    pub fn aborted(&mut self, id: u64) -> Result<(), WireError> {
+    pub fn aborted(&mut self, id: u64) -> Result<bool, WireError> {
         if id > self.last_id {
             return Err(WireError::BadFileId(id));
         }
-        if self.open.contains_key(&id) {
+        let is_open = self.open.contains_key(&id);
+        if is_open {
             self.give_up(id);
         }
-        Ok(())
+        Ok(is_open)
     }
 
     /// The file is given up; what still comes of it is ignored.

@@ -55,6 +55,9 @@ pub enum Next {
     Work,
     /// Every block is at the receiver: check that the source is unchanged, then seal or abort.
     Seal,
+    /// Every block was read, and the receiver takes a seal now: check the source, then ask
+    /// [`SendLedger::seal_ahead`].
+    SealAhead,
     /// The file is settled.
     Settled,
     /// Give the file up: it failed verification too often.
@@ -77,6 +80,16 @@ struct File {
     body: Body,
     /// How often each block was refused.
     nacks: HashMap<u64, u32>,
+    /// Whether the receiver takes a seal ahead, and whether it was sent.
+    takes_ahead: bool,
+    ahead: bool,
+}
+
+impl File {
+    /// Whether the receiver has a seal that counts once it has all blocks.
+    fn is_sealed_ahead(&self) -> bool {
+        self.ahead && self.nacks.is_empty()
+    }
 }
 
 #[derive(Debug)]
@@ -96,6 +109,8 @@ struct Blocks {
     /// No block before this one is free: handing out a file's blocks in order stays linear.
     cursor: u64,
     hashes: HashMap<u64, BlockHash>,
+    /// Read by this side, or at the receiver before.
+    read: BlockSet,
 }
 
 /// The sender's books. See the module's documentation.
@@ -133,13 +148,21 @@ impl SendLedger {
                 Body::Blocks(Box::new(Blocks {
                     layout,
                     there: empty.clone(),
-                    taken: empty,
+                    taken: empty.clone(),
+                    read: empty,
                     cursor: 0,
                     hashes: HashMap::new(),
                 }))
             }
         };
-        self.files.insert(entry.id, File { state: State::Announced, body, nacks: HashMap::new() });
+        let file = File {
+            state: State::Announced,
+            body,
+            nacks: HashMap::new(),
+            takes_ahead: false,
+            ahead: false,
+        };
+        self.files.insert(entry.id, file);
         Ok(())
     }
 
@@ -175,6 +198,7 @@ impl SendLedger {
         for run in &have.runs {
             blocks.there.insert_run(*run)?;
             blocks.taken.insert_run(*run)?;
+            blocks.read.insert_run(*run)?;
         }
         Ok(())
     }
@@ -188,6 +212,9 @@ impl SendLedger {
         let file = self.files.get(&want.file).ok_or(WireError::BadFileId(want.file))?;
         if file.state != State::Announced {
             return Err(WireError::BadFileId(want.file));
+        }
+        if let Some(file) = self.files.get_mut(&want.file) {
+            file.takes_ahead = want.ahead.unwrap_or_default();
         }
         match want.verdict {
             Verdict::Skip | Verdict::WouldSend | Verdict::Refused => {
@@ -313,11 +340,32 @@ impl SendLedger {
         }
     }
 
-    /// Reports the hash of a block that was sent, so that the whole file's can be merged.
-    pub fn sent_block(&mut self, file: u64, index: u64, hash: BlockHash) {
-        if let Ok(blocks) = self.blocks_mut(file) {
-            blocks.hashes.insert(index, hash);
+    /// Reports the hash of a block that was read and is being sent, so that the whole file's can be
+    /// merged; says whether that was the last one.
+    pub fn sent_block(&mut self, file: u64, index: u64, hash: BlockHash) -> Next {
+        let Some(file) = self.files.get_mut(&file) else { return Next::Nothing };
+        let Body::Blocks(blocks) = &mut file.body else { return Next::Nothing };
+        blocks.hashes.insert(index, hash);
+        let is_last = blocks.read.insert(index) && blocks.read.is_full();
+        match is_last && file.takes_ahead {
+            true => Next::SealAhead,
+            false => Next::Nothing,
         }
+    }
+
+    /// Whether to send a seal ahead, now that the source was found unchanged. Not where a block
+    /// arrived damaged, or all are there by now: that has another one follow.
+    pub fn seal_ahead(&mut self, file: u64) -> bool {
+        let Some(file) = self.files.get_mut(&file) else { return false };
+        file.ahead = file.state == State::Sending && file.nacks.is_empty();
+        file.ahead
+    }
+
+    /// Whether the receiver may use a file as soon as it has all blocks: then one that is sent
+    /// again has to be of the same source.
+    #[must_use]
+    pub fn is_sealed_ahead(&self, file: u64) -> bool {
+        self.files.get(&file).is_some_and(File::is_sealed_ahead)
     }
 
     /// Reports a comparison's outcome: equal settles the file, else it is queued.
@@ -353,7 +401,7 @@ impl SendLedger {
         match self.files.get_mut(&file) {
             Some(entry) if full && entry.state == State::Sending => {
                 entry.state = State::Sealed;
-                Ok(Next::Seal)
+                Ok(if entry.is_sealed_ahead() { Next::Nothing } else { Next::Seal })
             }
             _ => Ok(Next::Nothing),
         }
@@ -379,7 +427,7 @@ impl SendLedger {
         let ready = match file.body {
             Body::Symlink => true,
             Body::Packed { .. } => file.state == State::Sending,
-            Body::Blocks(_) => file.state == State::Sealed,
+            Body::Blocks(_) => file.state == State::Sealed || file.is_sealed_ahead(),
         };
         if !ready {
             return Err(WireError::Unexpected("a file finished before it was sent"));

@@ -149,7 +149,11 @@ impl Guard {
             Message::Unchanged(files) | Message::Differs(files) => {
                 announced.last_words(files.len())
             }
-            Message::Problem(_) | Message::Holes(_) | Message::StreamLost(_) => Ok(()),
+            // It may be taken back: no last word.
+            Message::SealedAhead(_)
+            | Message::Problem(_)
+            | Message::Holes(_)
+            | Message::StreamLost(_) => Ok(()),
             Message::EntriesEnd(_) if !announced.ended => {
                 announced.ended = true;
                 Ok(())

@@ -202,7 +202,14 @@ impl<'a> Receiver<'a> {
             }
             Message::Problem(problem) => self.tally.problem_there(problem),
             Message::Holes(holes) => self.on_holes(&holes)?,
-            Message::Sealed(sealed) => self.on_sealed(&sealed)?,
+            Message::Sealed(Sealed { file, hash }) => {
+                let seal = lock(&self.ledger).seal(file, hash.map(FileHash))?;
+                self.take_seal(file, seal);
+            }
+            Message::SealedAhead(Sealed { file, hash }) => {
+                let seal = lock(&self.ledger).seal_ahead(file, hash.map(FileHash))?;
+                self.take_seal(file, seal);
+            }
             Message::Aborted(aborted) => self.on_aborted(&aborted)?,
             Message::Unchanged(files) => files.into_iter().for_each(|id| self.on_unchanged(id)),
             Message::Differs(files) => files.into_iter().for_each(|id| self.on_differs(id)),
@@ -327,9 +334,18 @@ impl<'a> Receiver<'a> {
 
     /// A block is verified, written and journalled.
     fn block_done(&self, file: u64, index: u64, hash: BlockHash, len: u32) {
-        if lock(&self.ledger).verified(file, index, hash) {
-            self.outbox.ack(file, index);
-            add(&self.tally.counts.bytes_moved, u64::from(len));
+        let mut ledger = lock(&self.ledger);
+        if !ledger.verified(file, index, hash) {
+            return;
+        }
+        // Before the lock is let go: whoever has the last block says next that the file is in
+        // place.
+        self.outbox.ack(file, index);
+        let seal = ledger.seal_now(file);
+        drop(ledger);
+        add(&self.tally.counts.bytes_moved, u64::from(len));
+        if let Some(seal) = seal {
+            self.take_seal(file, seal);
         }
     }
 
@@ -422,22 +438,21 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    fn on_sealed(&self, sealed: &Sealed) -> Result<(), Error> {
-        let id = sealed.file;
-        let seal = lock(&self.ledger).seal(id, sealed.hash.map(FileHash))?;
+    /// What a seal leads to: a complete file is put in place.
+    fn take_seal(&self, id: u64, seal: Seal) {
         let hash = match seal {
             Seal::Complete(hash) => hash,
-            Seal::Ignore => return Ok(()),
+            Seal::Ignore | Seal::Later => return,
             Seal::Mismatch => {
                 let text = "the file's hash differs between the two sides: check their memory";
-                self.fail_file(id, &Failure::new(Cause::Verification, text));
-                return Ok(());
+                return self.fail_file(id, &Failure::new(Cause::Verification, text));
             }
         };
-        let Some(incoming) = self.find(id) else { return Err(WireError::BadFileId(id).into()) };
+        let Some(incoming) = self.find(id) else { return };
+        // From here on it is this side's alone: what the sender still says of it counts no more.
+        lock(&self.ledger).finish(id);
         match self.complete(&incoming) {
             Ok(()) => {
-                lock(&self.ledger).finish(id);
                 lock(&self.incoming).remove(&id);
                 let hash = hash.map(|hash| hash.to_string());
                 self.tally.file_copied(self.path(&incoming), incoming.entry.size, hash);
@@ -446,7 +461,6 @@ impl<'a> Receiver<'a> {
             }
             Err(failure) => self.fail_file(id, &failure),
         }
-        Ok(())
     }
 
     /// Renames a complete part into place, then removes its journal.
@@ -465,7 +479,9 @@ impl<'a> Receiver<'a> {
     }
 
     fn on_aborted(&self, aborted: &Aborted) -> Result<(), Error> {
-        lock(&self.ledger).aborted(aborted.file)?;
+        if !lock(&self.ledger).aborted(aborted.file)? {
+            return Ok(());
+        }
         let Some(incoming) = lock(&self.incoming).remove(&aborted.file) else { return Ok(()) };
         if aborted.again {
             self.tally.counts.files_total.fetch_sub(1, Ordering::Relaxed);

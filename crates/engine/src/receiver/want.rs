@@ -351,7 +351,8 @@ impl Receiver<'_> {
 }
 
 fn answer(file: u64, verdict: Verdict) -> Want {
-    Want { file, verdict, have: Vec::new(), hash: None, failure: None }
+    let ahead = matches!(verdict, Verdict::Send | Verdict::IfDiffers).then_some(true);
+    Want { file, verdict, have: Vec::new(), hash: None, failure: None, ahead }
 }
 
 /// Whether nothing more is said of a file after this answer.

@@ -139,7 +139,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
         let hash = hasher.finish();
         if !self.stream.next_tag(header, &hash.0)? {
-            lock(&self.receiver.ledger).release(file, index);
+            lock(&self.receiver.ledger).damaged(file, index);
             self.receiver.outbox.post(&Message::Nack(Nack { file, index }));
             return Ok(());
         }

@@ -280,6 +280,22 @@ impl<'a> Sender<'a> {
         }
     }
 
+    /// Every block was read: if the source is still what it was, the receiver may use the file as
+    /// soon as all of it is there.
+    fn seal_ahead(&self, file: &SourceFile, opened: &std::fs::File) {
+        let id = file.entry.id;
+        // What has changed is told when all is there, as ever.
+        if self.files.check(file, opened).is_err() {
+            return;
+        }
+        let hash = self.with_ledger(|ledger| {
+            ledger.seal_ahead(id).then(|| ledger.whole_hash(id).map(|hash| hash.0))
+        });
+        if let Some(hash) = hash {
+            self.outbox.post(&Message::SealedAhead(Sealed { file: id, hash }));
+        }
+    }
+
     /// In a dry run there are no streams, but comparisons are still to be made.
     pub(crate) fn run_dry(&self) {
         if !self.dry_run {

@@ -7,9 +7,9 @@ use crate::net::stream::DataStream;
 use crate::session::{Meter, add};
 use bankfull_control::Stage;
 use bankfull_proto::blocks::Layout;
-use bankfull_proto::hash::{BlockHash, BlockHasher, FileHash};
+use bankfull_proto::hash::{BlockHasher, FileHash};
 use bankfull_proto::limits::PACK_BYTES_MAX;
-use bankfull_proto::send::Work;
+use bankfull_proto::send::{Next, Work};
 use bankfull_proto::wire::data::{Header, push_packed};
 use std::fs::File;
 use std::io;
@@ -110,12 +110,21 @@ impl<'s, 'a> Worker<'s, 'a> {
             }
             offset += piece as u64;
         }
-        let hash = if trouble.is_some() { BlockHash([0; 32]) } else { hasher.finish() };
-        self.sender.with_ledger(|ledger| ledger.sent_block(id, index, hash));
+        // One that is sent again must be of the source that the seal was for.
+        if trouble.is_none() && self.sender.with_ledger(|ledger| ledger.is_sealed_ahead(id)) {
+            trouble = self.sender.files.check(&file, &opened).err();
+        }
+        if let Some(trouble) = trouble {
+            self.stream.end(&header, &[0; 32]);
+            self.sender.trouble(id, trouble);
+            return Ok(());
+        }
+        let hash = hasher.finish();
+        let next = self.sender.with_ledger(|ledger| ledger.sent_block(id, index, hash));
         self.stream.end(&header, &hash.0);
         self.meter.mark(Stage::Compute);
-        if let Some(trouble) = trouble {
-            self.sender.trouble(id, trouble);
+        if next == Next::SealAhead {
+            self.sender.seal_ahead(&file, &opened);
         }
         Ok(())
     }

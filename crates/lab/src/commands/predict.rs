@@ -101,13 +101,15 @@ fn summary(all: &[Prediction]) -> String {
     let errors: Vec<(f64, f64)> =
         falling.clone().filter_map(|one| Some((one.bestcmb?, one.dinda?))).collect();
     let mean = |of: fn(&(f64, f64)) -> f64| {
-        errors.iter().map(of).sum::<f64>() / errors.len().max(1) as f64 * 100.0
+        errors.iter().map(of).sum::<f64>() / errors.len() as f64 * 100.0
     };
+    let (falls, all) = (falling.count(), all.len());
+    if errors.is_empty() {
+        return format!("{falls} of {all} curves fall, and no model with a peak fits any of them.");
+    }
     format!(
-        "{} of {} curves fall; over the {} of them that a model with a peak fits, BestCmb is off by \
-         {:.1} % in the mean, Dinda by {:.1} %.",
-        falling.count(),
-        all.len(),
+        "{falls} of {all} curves fall; over the {} of them that a model with a peak fits, BestCmb is \
+         off by {:.1} % in the mean, Dinda by {:.1} %.",
         errors.len(),
         mean(|error| error.0),
         mean(|error| error.1)

@@ -112,6 +112,11 @@ pub enum Message {
     /// Receiver → sender: what it holds, and what it sees of the path.
     #[n(28)]
     Course(#[n(0)] Course),
+    /// Sender → receiver, where [`Want::ahead`] allows it: every block was read and is on its way,
+    /// and the source did not change meanwhile. As good as [`Message::Sealed`] once all of them are
+    /// there, unless one arrives damaged: then `Sealed` follows after all.
+    #[n(29)]
+    SealedAhead(#[n(0)] Sealed),
 }
 
 /// First message of the client.
@@ -448,6 +453,9 @@ pub struct Want {
     /// Why, with [`Verdict::Refused`].
     #[n(4)]
     pub failure: Option<Failure>,
+    /// Whether the file may be sealed before its blocks are acknowledged.
+    #[n(5)]
+    pub ahead: Option<bool>,
 }
 
 /// Runs of blocks of one file.
@@ -640,6 +648,7 @@ mod tests {
             have: Vec::new(),
             hash: None,
             failure: Some(failure.clone()),
+            ahead: None,
         };
         let path = PathBytes(b"p".to_vec());
         let texts = [

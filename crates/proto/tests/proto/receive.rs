@@ -65,6 +65,47 @@ fn a_file_whose_blocks_all_arrived_is_complete_with_its_hash() {
 }
 
 #[test]
+fn a_seal_that_comes_ahead_counts_with_the_last_block_and_only_once() {
+    let mut ledger = books();
+    take(&mut ledger, 0);
+    assert_eq!(ledger.seal_now(1), None);
+    assert_eq!(ledger.seal_ahead(1, Some(whole_hash())), Ok(Seal::Later));
+    take(&mut ledger, 2);
+    assert_eq!(ledger.seal_now(1), None, "one is missing");
+    take(&mut ledger, 1);
+    assert_eq!(ledger.seal_now(1), Some(Seal::Complete(Some(whole_hash()))));
+    assert_eq!(ledger.seal_now(1), None);
+    let mut whole = books();
+    (0..3).for_each(|index| take(&mut whole, index));
+    let other = Some(FileHash([1; 32]));
+    assert_eq!(whole.seal_now(1), None, "nobody has sealed it");
+    assert_eq!(whole.seal_ahead(1, other), Ok(Seal::Mismatch));
+    whole.give_up(1);
+    assert_eq!(whole.seal_ahead(1, other), Ok(Seal::Ignore));
+    assert_eq!(whole.seal_ahead(2, None), Err(WireError::BadFileId(2)), "a packed file");
+}
+
+#[test]
+fn where_a_block_arrived_damaged_a_seal_ahead_counts_for_nothing() {
+    for before in [true, false] {
+        let mut ledger = books();
+        take(&mut ledger, 0);
+        take(&mut ledger, 1);
+        if before {
+            assert_eq!(ledger.seal_ahead(1, Some(whole_hash())), Ok(Seal::Later));
+        }
+        claim(&mut ledger, 2).unwrap();
+        ledger.damaged(1, 2);
+        if !before {
+            assert_eq!(ledger.seal_ahead(1, Some(whole_hash())), Ok(Seal::Ignore));
+        }
+        take(&mut ledger, 2);
+        assert_eq!(ledger.seal_now(1), None);
+        assert_eq!(ledger.seal(1, None), Ok(Seal::Complete(Some(whole_hash()))));
+    }
+}
+
+#[test]
 fn a_block_that_was_verified_or_is_on_its_way_is_refused_the_second_time() {
     let mut ledger = books();
     claim(&mut ledger, 1).unwrap();
@@ -169,9 +210,9 @@ fn a_sender_gives_up_what_is_still_open_and_nothing_that_it_did_not_announce() {
     let mut ledger = books();
     ledger.announce(2).unwrap();
     ledger.finish(2);
-    assert_eq!(ledger.aborted(1), Ok(()));
+    assert_eq!(ledger.aborted(1), Ok(true));
     assert_eq!(claim(&mut ledger, 0), Ok(Claim::Ignore), "what is on its way may still come");
-    assert_eq!(ledger.aborted(2), Ok(()), "it is in place, which the sender has not heard");
+    assert_eq!(ledger.aborted(2), Ok(false), "it is in place, which the sender has not heard");
     assert_eq!(ledger.claim_packed(2, 10), Err(WireError::BadFileId(2)));
     assert_eq!(ledger.aborted(3), Err(WireError::BadFileId(3)));
 }

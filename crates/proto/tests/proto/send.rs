@@ -163,6 +163,54 @@ fn a_file_is_to_be_sealed_exactly_when_its_last_block_is_acknowledged() {
     assert!(ledger.is_settled());
 }
 
+/// Books of a file of two blocks, of which the receiver has the first one, or not, and takes a seal
+/// ahead.
+fn sealable(has_one: bool) -> SendLedger {
+    let mut ledger = announced(&[in_blocks(1, 2)]);
+    let have = if has_one { runs(1, &[(0, 1)]).runs } else { Vec::new() };
+    let want = Want { have, ahead: Some(true), ..want(1, Verdict::Send) };
+    assert_eq!(ledger.on_want(&want), Ok(Next::Work));
+    drain(&mut ledger, 1);
+    ledger
+}
+
+#[test]
+fn a_seal_goes_ahead_with_the_last_block_that_is_read_where_the_receiver_takes_it() {
+    let mut ledger = sealable(false);
+    assert_eq!(ledger.sent_block(1, 1, hash_of(1, 1)), Next::Nothing);
+    assert_eq!(ledger.sent_block(1, 0, hash_of(1, 0)), Next::SealAhead);
+    assert_eq!(ledger.sent_block(1, 0, hash_of(1, 0)), Next::Nothing, "it was sent again");
+    assert!(ledger.seal_ahead(1) && ledger.is_sealed_ahead(1));
+    assert_eq!(ledger.on_acks(&runs(1, &[(0, 2)])), Ok(Next::Nothing), "no other follows");
+    assert_eq!(ledger.on_finished(1), Ok(Next::Settled));
+    let mut ledger = sealable(true);
+    assert_eq!(ledger.sent_block(1, 1, hash_of(1, 1)), Next::SealAhead);
+    // The file may be in place before this side has read that all blocks are there.
+    assert!(ledger.seal_ahead(1));
+    assert_eq!(ledger.on_finished(1), Ok(Next::Settled));
+    let mut ledger = wanted(&[in_blocks(1, 1)]);
+    drain(&mut ledger, 1);
+    assert_eq!(ledger.sent_block(1, 0, hash_of(1, 0)), Next::Nothing, "nobody would take it");
+}
+
+#[test]
+fn a_block_that_arrives_damaged_has_the_file_sealed_at_its_end_after_all() {
+    let mut ledger = sealable(false);
+    ledger.sent_block(1, 0, hash_of(1, 0));
+    assert_eq!(ledger.sent_block(1, 1, hash_of(1, 1)), Next::SealAhead);
+    assert!(ledger.seal_ahead(1));
+    assert_eq!(ledger.on_nack(1, 0), Ok(Next::Work));
+    assert!(!ledger.is_sealed_ahead(1));
+    assert!(!ledger.seal_ahead(1), "nor later");
+    drain(&mut ledger, 1);
+    assert_eq!(ledger.on_acks(&runs(1, &[(0, 2)])), Ok(Next::Seal));
+    // All is there before it could be said.
+    let mut ledger = sealable(true);
+    assert_eq!(ledger.sent_block(1, 1, hash_of(1, 1)), Next::SealAhead);
+    assert_eq!(ledger.on_acks(&runs(1, &[(1, 1)])), Ok(Next::Seal));
+    assert!(!ledger.seal_ahead(1), "another follows already");
+}
+
 #[test]
 fn a_file_that_is_there_as_a_whole_is_sealed_without_sending_anything() {
     let mut ledger = announced(&[in_blocks(1, 3), in_blocks(2, 0)]);

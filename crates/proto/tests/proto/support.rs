@@ -44,7 +44,7 @@ pub(crate) fn dir(id: u64) -> Entry {
 
 /// A verdict and nothing more.
 pub(crate) fn want(file: u64, verdict: Verdict) -> Want {
-    Want { file, verdict, have: Vec::new(), hash: None, failure: None }
+    Want { file, verdict, have: Vec::new(), hash: None, failure: None, ahead: None }
 }
 
 /// Runs given as first block and count.

@@ -3,15 +3,16 @@
 //!
 //! [`operands`]: places that are missing or of the wrong kind. [`files`]: single files that fail
 //! while the others are copied. [`trust`]: tokens, fingerprints, limits. [`strangers`]: far sides
-//! that are no bankfull. [`clients`] and [`servers`]: peers that break the protocol. [`logins`]:
-//! ssh that fails. [`interrupts`]: Ctrl-C while there is no session yet. Interruptions of a running
-//! one are the subject of `resume`.
+//! that are no bankfull. [`clients`] and [`servers`]: peers that break the protocol. [`seals`]:
+//! when a file is put in place. [`logins`]: ssh that fails. [`interrupts`]: Ctrl-C while there is
+//! no session yet. Interruptions of a running one are the subject of `resume`.
 
 mod clients;
 mod files;
 mod interrupts;
 mod logins;
 mod operands;
+mod seals;
 mod servers;
 mod strangers;
 mod trust;

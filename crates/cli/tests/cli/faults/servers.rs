@@ -183,7 +183,8 @@ fn push_to(answer: &'static [Verdict]) -> (Done, bool) {
         peer.send(&Message::Opened(Opened::default()));
         while !matches!(peer.receive(), None | Some(Message::EntriesEnd(_))) {}
         for &verdict in answer {
-            let want = Want { file: 1, verdict, have: Vec::new(), hash: None, failure: None };
+            let have = Vec::new();
+            let want = Want { file: 1, verdict, have, hash: None, failure: None, ahead: None };
             peer.send(&Message::Wants(vec![want]));
         }
         peer.send(&Message::Done(Default::default()));

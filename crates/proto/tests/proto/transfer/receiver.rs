@@ -29,7 +29,15 @@ impl World {
                         .all(|i| !here.contains(&i))
                 );
             }
-            Message::Sealed(sealed) => self.on_sealed(&sealed),
+            Message::Sealed(Sealed { file, hash }) => {
+                let seal = self.receive.seal(file, hash.map(FileHash)).unwrap();
+                assert!(seal != Seal::Ignore || self.given_up.contains(&file));
+                self.take_seal(file, seal);
+            }
+            Message::SealedAhead(Sealed { file, hash }) => {
+                let seal = self.receive.seal_ahead(file, hash.map(FileHash)).unwrap();
+                self.take_seal(file, seal);
+            }
             Message::Aborted(aborted) => {
                 self.receive.aborted(aborted.file).unwrap();
                 self.receiving.remove(&aborted.file);
@@ -77,18 +85,18 @@ impl World {
         }
         self.receiving.insert(id);
         let have = FilePlan::listed(id, &plan.here);
+        let ahead = self.random.percent(80).then_some(true);
         let same = matches!(plan.planned, Planned::Compare { equal: true });
         let hash = (verdict == Verdict::IfDiffers).then_some(if same { SAME } else { [2; 32] });
         if !have.runs.is_empty() && self.random.percent(50) {
             self.outbox.messages.push(Message::Have(have));
-            return Want { hash, ..want(id, verdict) };
+            return Want { hash, ahead, ..want(id, verdict) };
         }
-        Want { have: have.runs, hash, ..want(id, verdict) }
+        Want { have: have.runs, hash, ahead, ..want(id, verdict) }
     }
 
-    fn on_sealed(&mut self, sealed: &Sealed) {
-        let id = sealed.file;
-        match self.receive.seal(id, sealed.hash.map(FileHash)).unwrap() {
+    fn take_seal(&mut self, id: u64, seal: Seal) {
+        match seal {
             Seal::Complete(hash) => {
                 if let (Some(hash), Some(layout)) = (hash, self.plan(id).layout()) {
                     let blocks: Vec<_> = (0..layout.count()).map(|at| hash_of(id, at)).collect();
@@ -96,11 +104,11 @@ impl World {
                 }
                 self.receive.finish(id);
                 self.receiving.remove(&id);
-                self.complete.insert(id);
+                assert!(self.complete.insert(id), "file {id} is put in place twice");
                 self.outbox.finished.push(id);
             }
             Seal::Mismatch => panic!("the hashes of file {id} differ"),
-            Seal::Ignore => assert!(self.given_up.contains(&id)),
+            Seal::Ignore | Seal::Later => {}
         }
     }
 
@@ -163,11 +171,14 @@ impl World {
 
     fn block_arrived(&mut self, file: u64, index: u64, damaged: bool) {
         if damaged {
-            self.receive.release(file, index);
+            self.receive.damaged(file, index);
             self.outbox.messages.push(Message::Nack(Nack { file, index }));
         } else if self.receive.verified(file, index, hash_of(file, index)) {
             assert!(self.verified.insert((file, index)), "block {index} of {file} accepted twice");
             self.outbox.acks.entry(file).or_default().insert(index);
+            if let Some(seal) = self.receive.seal_now(file) {
+                self.take_seal(file, seal);
+            }
         }
     }
 

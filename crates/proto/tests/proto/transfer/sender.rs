@@ -52,8 +52,11 @@ impl World {
                 }
             }
             Message::Nack(nack) => {
-                if self.send.on_nack(nack.file, nack.index).unwrap() == Next::GiveUp {
-                    self.abort(nack.file, Cause::Verification, false);
+                match self.send.on_nack(nack.file, nack.index).unwrap() {
+                    Next::GiveUp => self.abort(nack.file, Cause::Verification, false),
+                    // Not sealed any more, if it was.
+                    Next::Work => drop(self.sending.insert(nack.file)),
+                    _ => {}
                 }
             }
             Message::Finished(files) => {
@@ -168,7 +171,21 @@ impl World {
         let range = plan.layout().unwrap().range(index).unwrap();
         let len = (range.end - range.start) as u32;
         let header = Header::Block { file, offset: range.start, len }.encode();
-        self.send.sent_block(file, index, hash_of(file, index));
+        // A block that is sent again after the seal may find the source changed.
+        let again = self.send.is_sealed_ahead(file);
+        if again && self.give_ups > 0 && self.random.percent(30) {
+            self.give_ups -= 1;
+            self.put(at, Frame::Block { header, damaged: true });
+            return self.abort(file, Cause::Changed, true);
+        }
+        let next = self.send.sent_block(file, index, hash_of(file, index));
+        // Where the source has changed, nothing is said yet.
+        let is_unchanged = next == Next::SealAhead && self.random.percent(90);
+        if is_unchanged && self.send.seal_ahead(file) {
+            self.sending.remove(&file);
+            let hash = self.send.whole_hash(file).map(|hash| hash.0);
+            self.post_to_receiver(&Message::SealedAhead(Sealed { file, hash }));
+        }
         self.blocks_sent += 1;
         self.put(at, Frame::Block { header, damaged: false });
     }

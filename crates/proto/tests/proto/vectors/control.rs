@@ -246,7 +246,14 @@ fn announcements() -> Vec<Vector> {
 }
 
 fn answers() -> Vec<Vector> {
-    let want = |file, verdict| Want { file, verdict, have: Vec::new(), hash: None, failure: None };
+    let want = |file, verdict| Want {
+        file,
+        verdict,
+        have: Vec::new(),
+        hash: None,
+        failure: None,
+        ahead: None,
+    };
     let have = vec![Run { first: 0, count: 3 }, Run { first: 639, count: 1 }];
     let refused = failure(Cause::IsADirectory, "a directory is in the way");
     let wants = vec![
@@ -258,6 +265,11 @@ fn answers() -> Vec<Vector> {
     ];
     vec![
         message("wants", "Wants: every verdict once.", Message::Wants(wants)),
+        message(
+            "wants-ahead",
+            "Wants: a file that may be sealed ahead.",
+            Message::Wants(vec![Want { ahead: Some(true), ..want(8, Verdict::Send) }]),
+        ),
         message("have", "Have.", Message::Have(runs(6, &[(10, 2), (100, 300)]))),
         message("unchanged", "Unchanged.", Message::Unchanged(vec![5])),
         message("differs", "Differs, in a dry run.", Message::Differs(vec![5, 70_000])),
@@ -279,6 +291,11 @@ fn transfer() -> Vec<Vector> {
         message("nack", "Nack.", Message::Nack(Nack { file: 6, index: 4 })),
         message("sealed", "Sealed.", Message::Sealed(Sealed { file: 6, hash: None })),
         message("sealed-hash", "Sealed, with the hash of the file.", Message::Sealed(hashed)),
+        message(
+            "sealed-ahead",
+            "SealedAhead.",
+            Message::SealedAhead(Sealed { file: 8, hash: None }),
+        ),
         message("aborted", "Aborted; the file will be announced again.", Message::Aborted(aborted)),
         message("finished", "Finished.", Message::Finished(vec![3, 4, 8])),
         message("failed", "Failed.", Message::Failed(failed)),
