@@ -173,6 +173,7 @@ fn triples(samples: &[Sample]) -> impl Iterator<Item = [Sample; 3]> + '_ {
 mod tests {
     use super::super::ExpSelection;
     use super::super::dice::Dice;
+    use super::super::model::Dinda;
     use super::*;
 
     fn samples(of: &[(u32, f64)]) -> Vec<Sample> {
@@ -237,6 +238,53 @@ mod tests {
         shares.sort_by(f64::total_cmp);
         let (least, median) = (shares[20], shares[1_000]);
         assert!(least > 0.85 && median > 0.95, "{least} {median}");
+    }
+
+    /// The mean errors of the curve that is chosen, and of Dinda's model, over 1 to 50 streams of
+    /// many curves by chance, sampled with noise; and how many of them no model fits.
+    fn mean_errors(curve_by_chance: impl Fn(&mut Dice) -> Box<dyn Fn(f64) -> f64>) -> [f64; 3] {
+        let mut dice = Dice::new();
+        let (mut errors, mut unfit) = (Vec::new(), 0.0);
+        for _ in 0..1_000 {
+            let carries = curve_by_chance(&mut dice);
+            let mut selection = ExpSelection::new(1, 64);
+            while let Some(streams) = selection.next() {
+                let rate = 1e8 * carries(streams.into()) * dice.real(0.98, 1.02);
+                selection.take(Sample { streams, rate: Rate::from_bits_per_sec(rate) });
+            }
+            let samples = selection.samples();
+            let dinda = Dinda::fit([samples[0], samples[samples.len() - 1]]);
+            let (Some(curve), Ok(dinda)) = (Curve::of(samples), dinda) else {
+                unfit += 1.0;
+                continue;
+            };
+            let off = |of: &dyn Fn(u32) -> f64| {
+                let off = |n: u32| (of(n) / 1e8 / carries(f64::from(n)) - 1.0).abs();
+                (1..=50).map(off).sum::<f64>() / 50.0
+            };
+            let of_dinda = |n: u32| dinda.rate(f64::from(n)).bits_per_sec() as f64;
+            errors.push((off(&|n| curve.rate(n)), off(&of_dinda)));
+        }
+        let mean =
+            |of: fn(&(f64, f64)) -> f64| errors.iter().map(of).sum::<f64>() / errors.len() as f64;
+        [mean(|error| error.0), mean(|error| error.1), unfit / 1_000.0]
+    }
+
+    #[test]
+    fn where_throughput_falls_few_samples_tell_it_and_dindas_model_does_not() {
+        // Losses and round trips that grow with n, as the paper has them: y with its peak at −2c/b.
+        let [ours, dindas, unfit] = mean_errors(|dice| {
+            let (peak, depth) = (dice.real(3.0, 20.0), dice.real(1.05, 3.0));
+            let (a, b) = (depth / (peak * peak), -2.0 / peak);
+            Box::new(move |n| n / (a * n * n + b * n + 1.0).sqrt())
+        });
+        // Streams that share evenly until the path is full: a bend that neither model has.
+        let [bent, dindas_bent, _] = mean_errors(|dice| {
+            let (full_at, fall) = (dice.real(1.5, 12.0), dice.real(0.005, 0.02));
+            Box::new(move |n| n.min(full_at) * (1.0 - fall * (n - full_at).max(0.0)).max(0.2))
+        });
+        assert!(bent < dindas_bent, "{bent} {dindas_bent}");
+        assert!(ours <= 0.08 && ours <= dindas / 2.0 && unfit < 0.1, "{ours} {dindas} {unfit}");
     }
 
     #[test]
