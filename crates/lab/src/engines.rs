@@ -122,10 +122,19 @@ impl Bench<'_> {
         let target = tempfile::tempfile_in(self.dir).map_err(failed)?;
         let (began, cpu) = (Instant::now(), busy());
         let arrived = thread::scope(|scope| {
-            let sending = scope.spawn(|| self.send(cell, &near));
+            let sending = scope.spawn(|| {
+                let sent = self.send(cell, &near);
+                // Whatever came of it: the other end waits for this.
+                let ended = near.shutdown(Shutdown::Write);
+                sent.and(ended)
+            });
             let arrived = receive(cell, &far, &target);
+            if arrived.is_err() {
+                let _ = far.shutdown(Shutdown::Both);
+            }
             let sent = sending.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")));
-            sent.and(arrived)
+            // Where receiving fails, sending does for want of somebody who reads.
+            arrived.and_then(|bytes| sent.map(|()| bytes))
         });
         let (seconds, cpu_seconds) =
             (began.elapsed().as_secs_f64(), busy().saturating_sub(cpu).as_secs_f64());
@@ -143,8 +152,7 @@ impl Bench<'_> {
             Direction::Send => (cell.engine, cell.block.0 as usize),
             Direction::Receive => (Engine::SendFile, OTHER_BYTES),
         };
-        engine.sender(block)?.send(self.file, 0..cell.size.0, socket)?;
-        socket.shutdown(Shutdown::Write)
+        engine.sender(block)?.send(self.file, 0..cell.size.0, socket).map(drop)
     }
 }
 

@@ -122,7 +122,8 @@ impl<'a> Runner<'a> {
                     continue;
                 }
                 let run = self.believed(settings, contender, repetition)?;
-                if let Some(said) = &self.said {
+                // One that came to no network has said nothing.
+                if let Some(said) = self.said.as_ref().filter(|_| run.network.is_some()) {
                     let under: String = condition.values.iter().map(|v| format!("-{v}")).collect();
                     let name = format!("{}{under}-{}-{repetition}", scenario.name, contender.name);
                     keep_said(&self.sources.last("run"), said, &name)?;
@@ -166,8 +167,13 @@ impl<'a> Runner<'a> {
             }
             _ => PathBuf::new(),
         };
-        let run =
-            Run { path: settings.path_config()?, seed, source, dir: self.sources.fresh("run")? };
+        let run = Run {
+            path: settings.path_config()?,
+            seed,
+            source,
+            dir: self.sources.fresh("run")?,
+            is_heard: self.said.is_some(),
+        };
         let job = |sender| Job::new(settings, contender, &run, sender);
         let jobs: Vec<Job<'_>> = (0..settings.senders.count).map(job).collect();
         if let Way::Model(model) = &tool.way {

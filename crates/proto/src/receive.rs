@@ -28,7 +28,7 @@ pub enum Seal {
     Complete(Option<FileHash>),
     /// The two sides merged different hashes: the file must not be used.
     Mismatch,
-    /// The file was given up meanwhile, or a seal ahead counts for nothing.
+    /// The file was given up meanwhile or sealed before, or a seal ahead counts for nothing.
     Ignore,
     /// Blocks of it are still on their way: it counts when they are here.
     Later,
@@ -50,11 +50,16 @@ struct Blocks {
     sealed: Option<Option<FileHash>>,
     /// A block arrived damaged: a seal ahead counts for nothing.
     was_damaged: bool,
+    /// It was sealed and is complete: what the sender still says of it counts no more.
+    is_closing: bool,
 }
 
 impl Blocks {
-    /// What a seal leads to when all blocks are here.
-    fn seal(&self, theirs: Option<FileHash>) -> Seal {
+    /// What a seal leads to when all blocks are here; only the first one counts.
+    fn seal(&mut self, theirs: Option<FileHash>) -> Seal {
+        if std::mem::replace(&mut self.is_closing, true) {
+            return Seal::Ignore;
+        }
         let hashes: Option<Vec<BlockHash>> =
             (0..self.layout.count()).map(|i| self.hashes.get(&i).copied()).collect();
         let ours = hashes.and_then(|hashes| merge(&self.layout, &hashes));
@@ -109,6 +114,7 @@ impl ReceiveLedger {
             hashes,
             sealed: None,
             was_damaged: false,
+            is_closing: false,
         };
         self.open.insert(id, File::Blocks(Box::new(blocks)));
     }
@@ -239,7 +245,7 @@ impl ReceiveLedger {
         if self.given_up.contains(&id) {
             return Ok(Seal::Ignore);
         }
-        let Some(File::Blocks(blocks)) = self.open.get(&id) else {
+        let Some(File::Blocks(blocks)) = self.open.get_mut(&id) else {
             return Err(WireError::BadFileId(id));
         };
         if !blocks.verified.is_full() {
@@ -303,7 +309,8 @@ impl ReceiveLedger {
         if id > self.last_id {
             return Err(WireError::BadFileId(id));
         }
-        let is_open = self.open.contains_key(&id);
+        let is_open = |file: &File| !matches!(file, File::Blocks(blocks) if blocks.is_closing);
+        let is_open = self.open.get(&id).is_some_and(is_open);
         if is_open {
             self.give_up(id);
         }

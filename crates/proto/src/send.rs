@@ -2,7 +2,7 @@
 //!
 //! The rules it keeps: a block is handed out once; it is handed out again only when its connection
 //! ended without an acknowledgement, or when the receiver found it damaged; a file is sealed only
-//! when all its blocks are acknowledged. It reads no file and knows no socket: the engine asks
+//! when all its blocks are acknowledged, or ahead of that when all were read. It reads no file and knows no socket: the engine asks
 //! [`SendLedger::next_work`] and reports what happened.
 
 use crate::blocks::{BlockSet, Layout};
@@ -361,11 +361,14 @@ impl SendLedger {
         file.ahead
     }
 
-    /// Whether the receiver may use a file as soon as it has all blocks: then one that is sent
-    /// again has to be of the same source.
+    /// Whether a block is being sent again of a file that may be sealed by now: then it has to be of
+    /// the same source as before.
     #[must_use]
-    pub fn is_sealed_ahead(&self, file: u64) -> bool {
-        self.files.get(&file).is_some_and(File::is_sealed_ahead)
+    pub fn is_sent_again(&self, file: u64, index: u64) -> bool {
+        self.files.get(&file).is_some_and(|file| match &file.body {
+            Body::Blocks(blocks) => file.takes_ahead && blocks.read.contains(index),
+            _ => false,
+        })
     }
 
     /// Reports a comparison's outcome: equal settles the file, else it is queued.

@@ -55,9 +55,13 @@ impl Slot {
         self.taken.store(false, Ordering::Release);
     }
 
-    fn holds(&self, address: usize) -> bool {
-        let (start, end) = (self.start.load(Ordering::Acquire), self.end.load(Ordering::Acquire));
-        (start..end).contains(&address)
+    /// Where its mapping ends, if an address is in it.
+    fn end_of(&self, address: usize) -> Option<usize> {
+        let start = self.start.load(Ordering::Acquire);
+        let end = self.end.load(Ordering::Acquire);
+        // Else it is another mapping's by now.
+        let is_one = self.start.load(Ordering::Acquire) == start;
+        (is_one && (start..end).contains(&address)).then_some(end)
     }
 }
 
@@ -98,15 +102,20 @@ extern "C" fn on_bus(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
     // SAFETY: the kernel hands over a valid structure, in which SIGBUS has an address.
     let address = unsafe { (*info).si_addr() } as usize;
     let page = page_bytes();
-    if let Some(slot) = SLOTS.iter().find(|slot| slot.holds(address)) {
+    // What a process has sent is no access, and has no address.
+    // SAFETY: as above.
+    let is_access = unsafe { (*info).si_code } > 0;
+    let found = SLOTS.iter().find_map(|slot| Some((slot, slot.end_of(address)?)));
+    if let Some((slot, end)) = found.filter(|_| is_access) {
         let from = address & !(page - 1);
-        let len = slot.end.load(Ordering::Acquire) - from;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        // First, so that nobody reads zeros and finds the mapping whole.
+        slot.torn.store(true, Ordering::Release);
         // SAFETY: the pages from there to the end of the mapping are ours to replace, and are read
         // as plain bytes only; whoever reads them waits in this handler.
-        let placed = unsafe { libc::mmap(from as *mut _, len, libc::PROT_READ, flags, -1, 0) };
+        let placed =
+            unsafe { libc::mmap(from as *mut _, end - from, libc::PROT_READ, flags, -1, 0) };
         if placed != libc::MAP_FAILED {
-            slot.torn.store(true, Ordering::Release);
             return;
         }
     }
@@ -117,6 +126,10 @@ extern "C" fn on_bus(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
     } else {
         // SAFETY: the default ends the process, as it would have without us.
         unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+    }
+    if !is_access {
+        // SAFETY: it is blocked until this handler returns, and comes then.
+        unsafe { libc::raise(libc::SIGBUS) };
     }
 }
 

@@ -350,7 +350,8 @@ impl Sobas {
         }
         self.drains += 1;
         let target = self.target.unwrap_or(window.rate);
-        if self.history.steady_rate() < scaled(target, DROP_SHARE) {
+        let has_newcomer = self.history.steady_rate() < scaled(target, DROP_SHARE);
+        if has_newcomer {
             // Somebody has come: that was no reduction of ours.
             self.drained_from = None;
             self.newcomers += 1;
@@ -364,6 +365,8 @@ impl Sobas {
             return Some(self.disable(window.at, Reason::CongestedQueue(window.standing)));
         }
         self.remember_full();
+        // What was there before they came is not to be taken back.
+        self.refill = self.refill.filter(|_| !has_newcomer);
         let rate = scaled(self.history.steady_rate().min(target), DRAIN_SHARE);
         Some(self.limit(rate, window.at, Reason::StandingQueue(window.standing)))
     }
@@ -457,13 +460,14 @@ impl Sobas {
     /// Nothing is held but the pace, at what the trains told; what came before counts no more.
     fn avoid(&mut self, now: Duration, reason: Reason) -> Decision {
         self.target = self.capacity.map(|rate| scaled(rate, START_SHARE));
-        self.peak = Rate::default();
+        (self.peak, self.refill) = (Rate::default(), None);
         self.enter(State::Avoidance, now, reason)
     }
 
     /// A buffer overflowed: to what came before that, and never more than had been allowed. Where a
     /// queue stands, what comes is what the path carries.
     fn retreat(&mut self, window: &Window) -> Decision {
+        self.refill = None;
         let came = self.peak.max(window.rate);
         let held = self.state == State::Limited && window.standing <= self.queue_allowed();
         let rate = match self.target {

@@ -1,5 +1,5 @@
 //! From a file to a socket, and from a socket to a file: the ways that there are, behind one trait
-//! in each direction. `docs/block-io.md` compares them.
+//! in each direction. `bankfull-lab io` compares them.
 //!
 //! The five ways of the ZeroBuffer paper are [`Engine::Stream`], [`Engine::Buffered`],
 //! [`Engine::Mmap`], [`Engine::SendFile`] and [`Engine::ZeroBuffer`]; [`Engine::Splice`] is what

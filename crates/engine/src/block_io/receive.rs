@@ -48,8 +48,8 @@ struct Spliced {
     block_bytes: usize,
 }
 
-impl ReceiveRange for Spliced {
-    fn receive(&mut self, socket: &TcpStream, file: &File, range: Range<u64>) -> io::Result<u64> {
+impl Spliced {
+    fn pass(&mut self, socket: &TcpStream, file: &File, range: Range<u64>) -> io::Result<u64> {
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(self.block_bytes.max(1) as u64) as usize;
@@ -65,5 +65,16 @@ impl ReceiveRange for Spliced {
             }
         }
         Ok(at - range.start)
+    }
+}
+
+impl ReceiveRange for Spliced {
+    fn receive(&mut self, socket: &TcpStream, file: &File, range: Range<u64>) -> io::Result<u64> {
+        let passed = self.pass(socket, file, range);
+        if passed.is_err() {
+            // What is left in the pipe is nobody's.
+            self.pipe = Pipe::new(self.block_bytes)?;
+        }
+        passed
     }
 }

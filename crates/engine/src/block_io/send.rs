@@ -74,12 +74,16 @@ impl SendRange for Mapped {
         for (at, len) in blocks(range.start..end.max(range.start), window) {
             let mapping = Mapping::new(file, at, len)?;
             for block in mapping.bytes().chunks(self.block_bytes.max(1)) {
-                // The kernel reads from the mapping: of what is gone meanwhile it says so.
-                match socket.write_all(block) {
-                    Err(e) if e.raw_os_error() == Some(EFAULT) => return Ok(sent),
-                    done => done?,
+                let mut rest = block;
+                while !rest.is_empty() {
+                    // The kernel reads from the mapping: of what is gone meanwhile it says so.
+                    match uninterrupted(|| socket.write(rest)) {
+                        Err(e) if e.raw_os_error() == Some(EFAULT) => return Ok(sent),
+                        Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                        Ok(gone) => (sent, rest) = (sent + gone as u64, &rest[gone..]),
+                        Err(e) => return Err(e),
+                    }
                 }
-                sent += block.len() as u64;
             }
         }
         Ok(sent)
@@ -114,8 +118,8 @@ struct Spliced {
     block_bytes: usize,
 }
 
-impl SendRange for Spliced {
-    fn send(&mut self, file: &File, range: Range<u64>, socket: &TcpStream) -> io::Result<u64> {
+impl Spliced {
+    fn pass(&mut self, file: &File, range: Range<u64>, socket: &TcpStream) -> io::Result<u64> {
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(self.block_bytes.max(1) as u64) as usize;
@@ -133,5 +137,16 @@ impl SendRange for Spliced {
             }
         }
         Ok(at - range.start)
+    }
+}
+
+impl SendRange for Spliced {
+    fn send(&mut self, file: &File, range: Range<u64>, socket: &TcpStream) -> io::Result<u64> {
+        let passed = self.pass(file, range, socket);
+        if passed.is_err() {
+            // What is left in the pipe is nobody's.
+            self.pipe = Pipe::new(self.block_bytes)?;
+        }
+        passed
     }
 }

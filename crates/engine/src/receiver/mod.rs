@@ -204,11 +204,11 @@ impl<'a> Receiver<'a> {
             Message::Holes(holes) => self.on_holes(&holes)?,
             Message::Sealed(Sealed { file, hash }) => {
                 let seal = lock(&self.ledger).seal(file, hash.map(FileHash))?;
-                self.take_seal(file, seal);
+                self.ending.said(self.take_seal(file, seal));
             }
             Message::SealedAhead(Sealed { file, hash }) => {
                 let seal = lock(&self.ledger).seal_ahead(file, hash.map(FileHash))?;
-                self.take_seal(file, seal);
+                self.ending.said(self.take_seal(file, seal));
             }
             Message::Aborted(aborted) => self.on_aborted(&aborted)?,
             Message::Unchanged(files) => files.into_iter().for_each(|id| self.on_unchanged(id)),
@@ -333,10 +333,10 @@ impl<'a> Receiver<'a> {
     }
 
     /// A block is verified, written and journalled.
-    fn block_done(&self, file: u64, index: u64, hash: BlockHash, len: u32) {
+    fn block_done(&self, file: u64, index: u64, hash: BlockHash, len: u32) -> usize {
         let mut ledger = lock(&self.ledger);
         if !ledger.verified(file, index, hash) {
-            return;
+            return 0;
         }
         // Before the lock is let go: whoever has the last block says next that the file is in
         // place.
@@ -344,9 +344,7 @@ impl<'a> Receiver<'a> {
         let seal = ledger.seal_now(file);
         drop(ledger);
         add(&self.tally.counts.bytes_moved, u64::from(len));
-        if let Some(seal) = seal {
-            self.take_seal(file, seal);
-        }
+        seal.map_or(0, |seal| self.take_seal(file, seal))
     }
 
     /// Blocks were copied within this host: journals them and enters them in the books.
@@ -438,29 +436,29 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// What a seal leads to: a complete file is put in place.
-    fn take_seal(&self, id: u64, seal: Seal) {
+    /// What a seal leads to: a complete file is put in place. How many are, which the sender is
+    /// told with what is posted.
+    fn take_seal(&self, id: u64, seal: Seal) -> usize {
         let hash = match seal {
             Seal::Complete(hash) => hash,
-            Seal::Ignore | Seal::Later => return,
+            Seal::Ignore | Seal::Later => return 0,
             Seal::Mismatch => {
                 let text = "the file's hash differs between the two sides: check their memory";
-                return self.fail_file(id, &Failure::new(Cause::Verification, text));
+                self.fail_file(id, &Failure::new(Cause::Verification, text));
+                return 0;
             }
         };
-        let Some(incoming) = self.find(id) else { return };
-        // From here on it is this side's alone: what the sender still says of it counts no more.
-        lock(&self.ledger).finish(id);
-        match self.complete(&incoming) {
-            Ok(()) => {
-                lock(&self.incoming).remove(&id);
-                let hash = hash.map(|hash| hash.to_string());
-                self.tally.file_copied(self.path(&incoming), incoming.entry.size, hash);
-                self.outbox.finished(&[id]);
-                self.ending.said(1);
-            }
-            Err(failure) => self.fail_file(id, &failure),
+        let Some(incoming) = self.find(id) else { return 0 };
+        if let Err(failure) = self.complete(&incoming) {
+            self.fail_file(id, &failure);
+            return 0;
         }
+        lock(&self.ledger).finish(id);
+        lock(&self.incoming).remove(&id);
+        let hash = hash.map(|hash| hash.to_string());
+        self.tally.file_copied(self.path(&incoming), incoming.entry.size, hash);
+        self.outbox.finished(&[id]);
+        1
     }
 
     /// Renames a complete part into place, then removes its journal.

@@ -150,7 +150,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
         match trouble {
             Some(failure) => self.receiver.fail_file(file, &failure),
-            None => self.receiver.block_done(file, index, hash, len),
+            None => self.said += self.receiver.block_done(file, index, hash, len),
         }
         self.meter.mark(Stage::Write);
         Ok(())

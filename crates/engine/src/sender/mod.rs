@@ -288,12 +288,13 @@ impl<'a> Sender<'a> {
         if self.files.check(file, opened).is_err() {
             return;
         }
-        let hash = self.with_ledger(|ledger| {
-            ledger.seal_ahead(id).then(|| ledger.whole_hash(id).map(|hash| hash.0))
+        self.with_ledger(|ledger| {
+            if ledger.seal_ahead(id) {
+                let hash = ledger.whole_hash(id).map(|hash| hash.0);
+                // Before the lock is let go: another seal may follow, and must not come first.
+                self.outbox.post(&Message::SealedAhead(Sealed { file: id, hash }));
+            }
         });
-        if let Some(hash) = hash {
-            self.outbox.post(&Message::SealedAhead(Sealed { file: id, hash }));
-        }
     }
 
     /// In a dry run there are no streams, but comparisons are still to be made.

@@ -110,8 +110,8 @@ impl<'s, 'a> Worker<'s, 'a> {
             }
             offset += piece as u64;
         }
-        // One that is sent again must be of the source that the seal was for.
-        if trouble.is_none() && self.sender.with_ledger(|ledger| ledger.is_sealed_ahead(id)) {
+        // One that is sent again must be of the source that a seal may have been for.
+        if trouble.is_none() && self.sender.with_ledger(|ledger| ledger.is_sent_again(id, index)) {
             trouble = self.sender.files.check(&file, &opened).err();
         }
         if let Some(trouble) = trouble {

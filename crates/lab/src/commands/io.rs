@@ -144,6 +144,7 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     let hosts = Hosts::create_pair(&setup)?;
     let bench = Bench { hosts: &hosts, file: &file, dir: &dir };
     let cells = flags.cells();
+    let mut failed = 0;
     let mut measured: Vec<Measured> =
         cells.iter().map(|&cell| Measured { cell, runs: Vec::new() }).collect();
     for turn in 1..=flags.repeat {
@@ -153,7 +154,10 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
             }
             match bench.run(&one.cell) {
                 Ok(took) => one.runs.push(took),
-                Err(error) => say(&error.to_string()),
+                Err(error) => {
+                    failed += 1;
+                    say(&error.to_string());
+                }
             }
         }
         say(&format!("turn {turn} of {} is done", flags.repeat));
@@ -166,7 +170,8 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
         cells: measured,
     };
     write(flags, &report)?;
-    Ok(if signals.count() > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let is_whole = failed == 0 && signals.count() == 0;
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 impl Flags {

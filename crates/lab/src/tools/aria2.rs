@@ -12,6 +12,9 @@ use std::os::unix::fs::symlink;
 /// Port of the server. (ours)
 const PORT: u16 = 7780;
 
+/// Most connections to a server that it makes. (aria2c(1), -x)
+const STREAMS_MAX: usize = 16;
+
 /// The server's configuration. Its paths begin at the directory of the run, so that none must be
 /// quoted; one process is enough for what `sendfile` leaves to do.
 const SERVER: &str = "user root;\ndaemon off;\nmaster_process off;\npid nginx.pid;\n\
@@ -29,8 +32,14 @@ pub(super) static ARIA2: Tool = Tool {
     ],
     version: &["aria2c", "--version"],
     takes: &[Field::Streams, Field::Flags, Field::Congestion],
-    refuses: |settings, _| {
-        (settings.data.files > 1).then(|| "fetches one file, and no tree".to_owned())
+    refuses: |settings, contender| {
+        let is_tree = settings.data.files > 1;
+        let is_many = contender.streams.is_some_and(|streams| streams > STREAMS_MAX);
+        match (is_tree, is_many) {
+            (true, _) => Some("fetches one file, and no tree".to_owned()),
+            (_, true) => Some(format!("has {STREAMS_MAX} streams at most")),
+            _ => None,
+        }
     },
     way: Way::Program(Program {
         prepare,

@@ -128,6 +128,8 @@ pub struct Job<'a> {
     pub cross: Vec<Kind<'a>>,
     /// Its programs may not administer the network.
     pub is_unprivileged: bool,
+    /// What its programs say is kept: they may say all that they know.
+    pub is_heard: bool,
     /// TCP flows run beside it, or the path is cut.
     pub is_disturbed: bool,
     /// Each sender has a line of its own that limits it.
@@ -159,6 +161,8 @@ pub struct Run {
     pub source: PathBuf,
     /// A directory for whatever is needed.
     pub dir: PathBuf,
+    /// What programs say is kept.
+    pub is_heard: bool,
 }
 
 /// What a contender reached.
@@ -231,7 +235,7 @@ impl<'a> Job<'a> {
         run: &'a Run,
         sender: usize,
     ) -> Self {
-        let Run { path, seed, source, dir } = run;
+        let Run { path, seed, source, dir, .. } = run;
         Self {
             contender,
             time: settings.run.time,
@@ -241,6 +245,7 @@ impl<'a> Job<'a> {
             seed: *seed,
             cross: settings.cross_kinds().collect(),
             is_unprivileged: settings.run.unprivileged,
+            is_heard: run.is_heard,
             is_disturbed: !settings.cross_tcp.is_empty() || settings.path.cut.is_some(),
             has_access_rate: settings.senders.rate.is_some(),
             sender,

@@ -43,8 +43,9 @@ pub(super) static BANKFULL: Tool = Tool {
         },
         client: |job| {
             let streams = job.contender.streams.map(|n| format!(" --streams {n}"));
+            let words = if job.is_heard { "--json" } else { "-q" };
             format!(
-                "exec {} cp --json --accept-new --state-dir {}{}{} {} {}",
+                "exec {} cp {words} --accept-new --state-dir {}{}{} {} {}",
                 program("bankfull"),
                 quoted_path(&job.dir.join(format!("client{}", job.sender))),
                 streams.unwrap_or_default(),

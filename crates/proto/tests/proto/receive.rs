@@ -55,11 +55,16 @@ fn numbers_of_entries_ascend_from_one() {
 #[test]
 fn a_file_whose_blocks_all_arrived_is_complete_with_its_hash() {
     let mut ledger = books();
+    ledger.announce(2).unwrap();
     for index in [2, 0, 1] {
         take(&mut ledger, index);
     }
     assert_eq!(ledger.seal(1, Some(whole_hash())), Ok(Seal::Complete(Some(whole_hash()))));
-    assert_eq!(ledger.seal(1, None), Ok(Seal::Complete(Some(whole_hash()))));
+    // From here on it is closed, and what comes of it counts no more.
+    assert_eq!(ledger.seal(1, None), Ok(Seal::Ignore));
+    assert_eq!(ledger.seal_ahead(1, None), Ok(Seal::Ignore));
+    assert_eq!(ledger.aborted(1), Ok(false));
+    assert!(ledger.here(1).is_some_and(|here| here.is_full()), "until it is in place");
     ledger.finish(1);
     assert_eq!(ledger.open_ids().collect::<Vec<_>>(), [2]);
 }
@@ -235,11 +240,14 @@ fn two_hashes_that_differ_are_a_mismatch() {
     let mut ledger = books();
     (0..3).for_each(|index| take(&mut ledger, index));
     assert_eq!(ledger.seal(1, Some(FileHash([1; 32]))), Ok(Seal::Mismatch));
-    let mut empty = ReceiveLedger::new();
-    empty.expect_blocks(1, Layout::new(0, MIB as u32).unwrap(), &Here::default());
+    let empty = |theirs| {
+        let mut empty = ReceiveLedger::new();
+        empty.expect_blocks(1, Layout::new(0, MIB as u32).unwrap(), &Here::default());
+        empty.seal(1, Some(theirs))
+    };
     let hash = FileHash::of(b"");
-    assert_eq!(empty.seal(1, Some(hash)), Ok(Seal::Complete(Some(hash))));
-    assert_eq!(empty.seal(1, Some(FileHash([1; 32]))), Ok(Seal::Mismatch));
+    assert_eq!(empty(hash), Ok(Seal::Complete(Some(hash))));
+    assert_eq!(empty(FileHash([1; 32])), Ok(Seal::Mismatch));
 }
 
 #[test]

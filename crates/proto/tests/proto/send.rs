@@ -178,9 +178,11 @@ fn sealable(has_one: bool) -> SendLedger {
 fn a_seal_goes_ahead_with_the_last_block_that_is_read_where_the_receiver_takes_it() {
     let mut ledger = sealable(false);
     assert_eq!(ledger.sent_block(1, 1, hash_of(1, 1)), Next::Nothing);
+    assert!(!ledger.is_sent_again(1, 0));
     assert_eq!(ledger.sent_block(1, 0, hash_of(1, 0)), Next::SealAhead);
     assert_eq!(ledger.sent_block(1, 0, hash_of(1, 0)), Next::Nothing, "it was sent again");
-    assert!(ledger.seal_ahead(1) && ledger.is_sealed_ahead(1));
+    assert!(ledger.is_sent_again(1, 0) && !ledger.is_sent_again(1, 7));
+    assert!(ledger.seal_ahead(1));
     assert_eq!(ledger.on_acks(&runs(1, &[(0, 2)])), Ok(Next::Nothing), "no other follows");
     assert_eq!(ledger.on_finished(1), Ok(Next::Settled));
     let mut ledger = sealable(true);
@@ -200,7 +202,6 @@ fn a_block_that_arrives_damaged_has_the_file_sealed_at_its_end_after_all() {
     assert_eq!(ledger.sent_block(1, 1, hash_of(1, 1)), Next::SealAhead);
     assert!(ledger.seal_ahead(1));
     assert_eq!(ledger.on_nack(1, 0), Ok(Next::Work));
-    assert!(!ledger.is_sealed_ahead(1));
     assert!(!ledger.seal_ahead(1), "nor later");
     drain(&mut ledger, 1);
     assert_eq!(ledger.on_acks(&runs(1, &[(0, 2)])), Ok(Next::Seal));

@@ -171,8 +171,8 @@ impl World {
         let range = plan.layout().unwrap().range(index).unwrap();
         let len = (range.end - range.start) as u32;
         let header = Header::Block { file, offset: range.start, len }.encode();
-        // A block that is sent again after the seal may find the source changed.
-        let again = self.send.is_sealed_ahead(file);
+        // A block that is sent again may find the source changed.
+        let again = self.send.is_sent_again(file, index);
         if again && self.give_ups > 0 && self.random.percent(30) {
             self.give_ups -= 1;
             self.put(at, Frame::Block { header, damaged: true });
