@@ -28,6 +28,10 @@ const BURST_MAX: Bytes = Bytes::kib(64);
 /// (sk_pacing_shift_init, net/core/sock.c).
 const BURSTS_PER_SEC: u64 = 1024;
 
+/// A line is fast where at least so many connections fill it with whole super-packets. (ours: on
+/// slower ones the processors have time)
+pub(crate) const FAST: u32 = 4;
+
 /// It has two segments at least (tcp_min_tso_segs, ip-sysctl.rst).
 const BURST_SEGMENTS_MIN: u64 = 2;
 
@@ -84,6 +88,18 @@ pub fn whole_bursts(rate: Rate) -> u32 {
     u32::try_from(rate.bytes_per_sec() / each).unwrap_or(u32::MAX).max(1)
 }
 
+/// The pacing rate of `count` connections together whose windows hold them at `rate`. On a fast line,
+/// more connections than fill it with whole super-packets may each send such ones all the same: then
+/// it is the windows alone that hold them, and the processors have less to do.
+#[must_use]
+pub fn held_by_windows(rate: Rate, count: u32) -> Rate {
+    let whole = whole_bursts(rate);
+    if whole < FAST || count <= whole {
+        return rate;
+    }
+    Rate::from_bytes_per_sec(BURST_MAX.0 * BURSTS_PER_SEC * u64::from(count))
+}
+
 /// The data that a line of this rate carries in full segments, of so much data each.
 #[must_use]
 pub fn data_rate(line: Rate, segment: Bytes) -> Rate {
@@ -134,6 +150,17 @@ mod tests {
         assert_eq!(of(0.1), 2896);
         assert_eq!(of(102.4), 12_500);
         assert_eq!(of(10_000.0), 65_536);
+    }
+
+    #[test]
+    fn where_windows_hold_a_fast_line_all_send_whole_super_packets() {
+        let of = |gbit: f64, count| {
+            let held = held_by_windows(Rate::from_bits_per_sec(gbit * 1e9), count);
+            held.bits_per_sec() as f64 / 1e9
+        };
+        assert_eq!((of(1.0, 16), of(4.8, 8)), (1.0, 4.8), "a slow line; few of them");
+        assert!((8.5..8.7).contains(&of(4.8, 16)), "{}", of(4.8, 16));
+        assert_eq!(burst(Rate::from_bits_per_sec(of(4.8, 16) / 16.0 * 1e9)), BURST_MAX);
     }
 
     #[test]

@@ -42,10 +42,6 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_sec
 /// RTT]
 const SEARCH_MAX: (Duration, u32) = (Duration::from_secs(10), 40);
 
-/// A line is fast where at least so many connections fill it with whole super-packets. (ours: on
-/// slower ones the processors have time)
-const FAST: u32 = 4;
-
 /// There no more of them are kept than do, but so many at least. [measured,
 /// docs/algorithms/sobas-measured.md: over 5 Gbit/s 8 carry a tenth more than 16 and 4; half as
 /// many would start a round trip later]
@@ -255,7 +251,7 @@ impl Tuner {
         let line = seen.capacity.filter(|_| !self.is_sized)?;
         self.is_sized = true;
         let whole = pacing::whole_bursts(line);
-        let is_more = whole >= FAST && self.search.is_none() && self.found.is_none();
+        let is_more = whole >= pacing::FAST && self.search.is_none() && self.found.is_none();
         let is_usual = self.streams <= USUAL_MAX;
         Some(whole.max(FAST_STREAMS)).filter(|&n| is_more && is_usual && n < self.streams)
     }

@@ -400,12 +400,21 @@ impl<'a> Steering<'a> {
         }
     }
 
+    /// The rate to ask for. Where windows hold the path, it need not.
+    fn pace(&self) -> Option<Rate> {
+        let rate = self.held?.pacing?;
+        let is_wanted = self.session.overrides.rate_max.is_some();
+        let by_windows = self.window().is_some() && !is_wanted;
+        let count = self.session.wanted_streams();
+        Some(if by_windows { pacing::held_by_windows(rate, count) } else { rate })
+    }
+
     /// Asks for the rate, and sets the windows: again at every look, for the kernel raises them by
     /// itself.
     fn hold(&mut self) {
         if !self.is_told {
             let tuner = self.tuner.as_ref();
-            let bytes_per_sec = self.held.and_then(|held| held.pacing).map(Rate::bytes_per_sec);
+            let bytes_per_sec = self.pace().map(Rate::bytes_per_sec);
             let streams = tuner.map(Tuner::streams);
             let bbr = tuner.map(|tuner| tuner.bbr().is_some());
             let pace = Message::Pace(Pace { bytes_per_sec, streams, bbr });
