@@ -88,9 +88,9 @@ pub fn whole_bursts(rate: Rate) -> u32 {
     u32::try_from(rate.bytes_per_sec() / each).unwrap_or(u32::MAX).max(1)
 }
 
-/// The pacing rate of `count` connections together whose windows hold them at `rate`. On a fast line,
-/// more connections than fill it with whole super-packets may each send such ones all the same: then
-/// it is the windows alone that hold them, and the processors have less to do.
+/// The pacing rate of `count` connections together whose windows hold them at `rate`. On a fast
+/// line, more connections than fill it with whole super-packets may each send such ones all the
+/// same: then it is the windows alone that hold them, and the processors have less to do.
 #[must_use]
 pub fn held_by_windows(rate: Rate, count: u32) -> Rate {
     let whole = whole_bursts(rate);

@@ -2,8 +2,8 @@
 //!
 //! The rules it keeps: a block is handed out once; it is handed out again only when its connection
 //! ended without an acknowledgement, or when the receiver found it damaged; a file is sealed only
-//! when all its blocks are acknowledged, or ahead of that when all were read. It reads no file and knows no socket: the engine asks
-//! [`SendLedger::next_work`] and reports what happened.
+//! when all its blocks are acknowledged, or ahead of that when all were read. It reads no file and
+//! knows no socket: the engine asks [`SendLedger::next_work`] and reports what happened.
 
 use crate::blocks::{BlockSet, Layout};
 use crate::hash::{BlockHash, FileHash, merge};
@@ -361,8 +361,8 @@ impl SendLedger {
         file.ahead
     }
 
-    /// Whether a block is being sent again of a file that may be sealed by now: then it has to be of
-    /// the same source as before.
+    /// Whether a block is being sent again of a file that may be sealed by now: then it has to be
+    /// of the same source as before.
     #[must_use]
     pub fn is_sent_again(&self, file: u64, index: u64) -> bool {
         self.files.get(&file).is_some_and(|file| match &file.body {
