@@ -8,6 +8,7 @@
 
 use crate::error::{LabError, Result};
 use crate::hosts::Hosts;
+use crate::machine;
 use bankfull::block_io::Engine;
 use bankfull_control::Bytes;
 use serde::Serialize;
@@ -17,7 +18,7 @@ use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The receiver's port. (ours)
 const PORT: u16 = 7790;
@@ -120,7 +121,7 @@ impl Bench<'_> {
         let failed = |e| LabError::io(format!("{} failed", cell.engine), e);
         let far = listener.accept().map_err(failed)?.0;
         let target = tempfile::tempfile_in(self.dir).map_err(failed)?;
-        let (began, cpu) = (Instant::now(), busy());
+        let (began, cpu) = (Instant::now(), machine::busy());
         let arrived = thread::scope(|scope| {
             let sending = scope.spawn(|| {
                 let sent = self.send(cell, &near);
@@ -137,7 +138,7 @@ impl Bench<'_> {
             arrived.and_then(|bytes| sent.map(|()| bytes))
         });
         let (seconds, cpu_seconds) =
-            (began.elapsed().as_secs_f64(), busy().saturating_sub(cpu).as_secs_f64());
+            (began.elapsed().as_secs_f64(), machine::busy().saturating_sub(cpu).as_secs_f64());
         match arrived.map_err(failed)? {
             bytes if bytes == cell.size.0 => Ok(Took { seconds, cpu_seconds }),
             bytes => {
@@ -196,31 +197,9 @@ fn connect(buffer: Option<Bytes>) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// What all processors of the machine have worked since it began.
-fn busy() -> Duration {
-    let table = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let ticks = busy_ticks(&table).unwrap_or(0);
-    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
-}
-
-/// Of all processors together: user, nice, system, and behind idle and waiting for disks the two
-/// kinds of interrupts. (proc_stat(5))
-fn busy_ticks(table: &str) -> Option<u64> {
-    let line = table.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let ticks: Vec<u64> = line.split_whitespace().map_while(|text| text.parse().ok()).collect();
-    Some([0, 1, 2, 5, 6].into_iter().filter_map(|at| ticks.get(at)).sum())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_idles_waits_or_was_stolen_is_no_work() {
-        let table = "cpu  10 20 30 1000 500 5 7 300 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n";
-        assert_eq!(busy_ticks(table), Some(72));
-        assert_eq!(busy_ticks(""), None);
-    }
 
     #[test]
     fn what_takes_hours_or_cannot_be_is_refused_with_a_reason() {

@@ -15,15 +15,32 @@ const STOLEN_MIN: Duration = Duration::from_millis(30);
 /// processors together, since the machine began; nothing where the kernel does not tell.
 #[must_use]
 pub fn stolen() -> Duration {
+    processor_time(&STOLEN)
+}
+
+/// What all processors of the machine have worked since it began, in interrupts, too; nothing where
+/// the kernel does not tell.
+#[must_use]
+pub fn busy() -> Duration {
+    processor_time(&BUSY)
+}
+
+/// Columns of the time of processors. (proc_stat(5): user, nice, system, idle, waiting for disks,
+/// two kinds of interrupts, stolen)
+const STOLEN: [usize; 1] = [7];
+const BUSY: [usize; 5] = [0, 1, 2, 5, 6];
+
+fn processor_time(columns: &[usize]) -> Duration {
     let table = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let ticks = stolen_ticks(&table).unwrap_or(0);
+    let ticks = ticks(&table, columns).unwrap_or(0);
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
 }
 
-/// The eighth figure of all processors together. (proc_stat(5))
-fn stolen_ticks(table: &str) -> Option<u64> {
+/// The sum of some columns of all processors together; `None` where one is missing.
+fn ticks(table: &str, columns: &[usize]) -> Option<u64> {
     let line = table.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    line.split_whitespace().nth(7)?.parse().ok()
+    let column = |&at: &usize| line.split_whitespace().nth(at)?.parse::<u64>().ok();
+    columns.iter().map(column).sum()
 }
 
 /// In brackets, behind the reason why a run is void; nothing when it was too little to matter.
@@ -78,9 +95,10 @@ mod tests {
     #[test]
     fn stolen_time_is_that_of_all_processors_and_a_little_is_no_reason() {
         let table = "cpu  10 20 30 40 50 60 70 89 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\nintr 5\n";
-        assert_eq!(stolen_ticks(table), Some(89));
-        assert_eq!(stolen_ticks("cpu  10 20 30 40\n"), None, "an old kernel has no such figure");
-        assert_eq!(stolen_ticks(""), None);
+        assert_eq!(ticks(table, &STOLEN), Some(89));
+        assert_eq!(ticks(table, &BUSY), Some(10 + 20 + 30 + 60 + 70), "neither idle nor waiting");
+        assert_eq!(ticks("cpu  10 20 30 40\n", &STOLEN), None, "an old kernel has no such figure");
+        assert_eq!(ticks("", &BUSY), None);
         let words = stolen_words(Duration::from_millis(90));
         assert_eq!(words, " (the hypervisor took the processors away for 90 ms meanwhile)");
         assert_eq!(stolen_words(Duration::from_millis(30)), "");

@@ -59,7 +59,7 @@ impl Engine {
     }
 
     /// A receiver of this kind, in blocks of so many bytes. Within the kernel there is only one way
-    /// from a socket to a file: [`Engine::SendFile`] and [`Engine::ZeroBuffer`] have none.
+    /// from a socket to a file, [`Engine::Splice`]; [`Engine::Mmap`] only sends, too.
     ///
     /// # Errors
     /// `Unsupported` for those, and when it cannot have what it needs.
