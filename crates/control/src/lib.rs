@@ -3,13 +3,15 @@
 //! What lives here: the unit types ([`Bytes`], [`Rate`]), the stage meter that names what limited a
 //! transfer ([`StageMeter`], [`limited_by`]) and who holds it up right now ([`holder()`]), how many
 //! connections one begins with ([`streams_for`]) and how many are best ([`streams`]), what each has
-//! of a rate ([`Shares`]), how it is sent ([`pacing`]), and the controller of window and pacing
-//! ([`sobas`]). Those of incast and receive buffers join them.
+//! of a rate ([`Shares`]), how it is sent ([`pacing`]), the controller of window and pacing
+//! ([`sobas`]), and that of the windows and turns of many senders ([`ictcp`]). Those of receive
+//! buffers join them.
 //!
 //! What never lives here: a clock, input or output, a thread, a third-party crate. Time is an
 //! argument; the lint table in this crate's `clippy.toml` refuses the rest.
 
 mod holder;
+pub mod ictcp;
 mod losses;
 mod meter;
 pub mod pacing;

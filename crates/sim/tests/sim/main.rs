@@ -1,6 +1,7 @@
 //! The TCP model on links: known results, incast, and that nothing hangs.
 
 mod alone;
+mod ictcp;
 mod incast;
 mod linux;
 mod matrix;

@@ -1,0 +1,151 @@
+//! Who may be asked for more right now. What all of them could have on its way at once, beyond what
+//! the line itself holds, fits in the queue that is allowed; whoever does not fit any more waits
+//! for its turn. A mover owns its requests: where the paper would need windows below a segment, it
+//! does not ask yet.
+
+use super::connection::Connection;
+use super::reason::Reason;
+use super::{Ictcp, Id, Order};
+use crate::units::{Bytes, Rate};
+use std::time::Duration;
+
+/// What is asked for at once: at least so much, at most so much, and what the port carries in this
+/// time. (ours: turns are short beside a second, and a message is little beside what it asks for)
+pub(super) const TURN_MIN: u64 = 256 << 10;
+const TURN_MAX: u64 = 4 << 20;
+const TURN_TIME: Duration = Duration::from_millis(2);
+
+/// A connection is asked again before it has brought this many windows. (ours: the request is there
+/// before the last data has left)
+const AHEAD: u64 = 2;
+
+/// As long as nobody knows what the port carries, windows grow by this part in a slot. (ours: TCP's
+/// slow start doubles, and overflows what it finds by as much)
+const SEARCHED: u64 = 8;
+
+/// What each connection has of the port.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share {
+    rate: Rate,
+    queue: u64,
+}
+
+impl Share {
+    /// What a connection that has its share holds on its way, without a queue.
+    fn on_line(&self, connection: &Connection) -> u64 {
+        let rate = self.rate.bytes_per_sec() as f64;
+        (rate * connection.rtt_least().as_secs_f64()) as u64
+    }
+
+    /// The window of a connection that has its share.
+    pub(super) fn of(&self, connection: &Connection) -> u64 {
+        self.on_line(connection) + self.queue
+    }
+}
+
+impl Ictcp {
+    /// What each has, of those that something is wanted of, or was lately.
+    pub(super) fn share(&self) -> Share {
+        let count = self.demanded.max(1);
+        let capacity = self.capacity.rate().unwrap_or_default().bytes_per_sec();
+        Share {
+            rate: Rate::from_bytes_per_sec(capacity / count),
+            queue: self.queue.bytes.0 / count,
+        }
+    }
+
+    /// What a connection has on its way at most, if it is asked for so much.
+    fn claim(&self, connection: &Connection, asked: u64) -> u64 {
+        if self.config.holds_windows { asked.min(connection.exposure()) } else { asked }
+    }
+
+    /// What is asked for at once.
+    fn turn(&self, connection: &Connection) -> u64 {
+        if !self.config.holds_windows {
+            return self.queue.bytes.0 / 2;
+        }
+        let carried = self.capacity.rate().unwrap_or_default().bytes_per_sec() as f64;
+        let turn = (carried * TURN_TIME.as_secs_f64()) as u64;
+        turn.clamp(TURN_MIN, TURN_MAX).max(connection.window * AHEAD * 2)
+    }
+
+    /// A connection is to be asked again, soon or when its turn comes.
+    pub(super) fn queue_up(&mut self, id: Id) {
+        let is_crowded = !self.waiting.is_empty();
+        let Some(connection) = self.connections.get(&id) else { return };
+        let ahead = match self.config.holds_windows {
+            false => 0,
+            true if is_crowded => connection.window,
+            true => connection.window * AHEAD,
+        };
+        if connection.wanted() > 0 && !connection.is_waiting && connection.outstanding() <= ahead {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.is_waiting = true;
+            }
+            self.waiting.push_back(id);
+        }
+    }
+
+    /// Asks those whose turn it is.
+    pub(super) fn admit(&mut self, now: Duration) {
+        while let Some(&id) = self.waiting.front() {
+            let Some(connection) = self.connections.get(&id) else {
+                self.waiting.pop_front();
+                continue;
+            };
+            let bytes = self.turn(connection).min(connection.wanted());
+            if !self.fits(id, bytes) {
+                return;
+            }
+            self.waiting.pop_front();
+            self.begin(now, id);
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.is_waiting = false;
+                connection.ask(bytes);
+                self.orders.push(Order::Ask(id, Bytes(bytes)));
+            }
+        }
+    }
+
+    /// By how much windows may grow so that all of them still fit on the line and in the queue.
+    pub(super) fn room(&self) -> u64 {
+        let share = self.share();
+        let counted = self.connections.values().filter(|c| c.is_counted());
+        let (all, beyond) = counted.fold((0, 0), |(all, beyond), c| {
+            (all + c.window, beyond + c.window.saturating_sub(share.on_line(c)))
+        });
+        let room = self.queue.bytes.0.saturating_sub(beyond);
+        if self.capacity.is_unknown() { room.max(all / SEARCHED) } else { room }
+    }
+
+    /// Whether a connection may be asked for so much: with it, what could be on its way of all of
+    /// them fits on the line and in the queue.
+    fn fits(&self, id: Id, bytes: u64) -> bool {
+        let others = self.active.iter().filter(|&&other| other != id);
+        let others: Vec<&Connection> = others.filter_map(|id| self.connections.get(id)).collect();
+        let Some(own) = self.connections.get(&id).filter(|_| !others.is_empty()) else {
+            return true;
+        };
+        let rate = self.capacity.rate().unwrap_or_default().bytes_per_sec() as f64;
+        let rate = rate / (others.len() + 1) as f64;
+        let standing = |connection: &Connection, asked: u64| {
+            let on_line = (rate * connection.rtt_least().as_secs_f64()) as u64;
+            self.claim(connection, asked).saturating_sub(on_line)
+        };
+        let asked = own.outstanding().saturating_add(bytes);
+        let all = others.iter().map(|other| standing(other, other.outstanding()));
+        all.sum::<u64>() + standing(own, asked) <= self.queue.bytes.0
+    }
+
+    /// A connection is asked for something, or sends by itself.
+    pub(super) fn begin(&mut self, now: Duration, id: Id) {
+        let share = self.share();
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.begin(now) && self.config.holds_windows {
+            connection.set_window(share.of(connection));
+            self.orders.push(Order::Window(id, Bytes(connection.window), Reason::Began));
+        }
+        self.active.insert(id);
+        self.busy.begin(now + connection.rtt_least(), self.received);
+    }
+}

@@ -1,0 +1,351 @@
+//! ICTCP: the receiver of many senders steers their windows, so that together they fill the port
+//! without overflowing it (Wu, Feng, Guo, Zhang, *ICTCP: Incast Congestion Control for TCP in
+//! Data-Center Networks*, IEEE/ACM Transactions on Networking 21(2), 2013).
+//!
+//! What lives here: what the port has free in slots of time ([`slots`]), the rules of a single
+//! connection ([`connection`]), who may be asked for more right now ([`asking`]), why ([`reason`]),
+//! and [`Ictcp`], which joins them. Beyond the paper: first windows follow from what the port
+//! carries and how many send; senders that would not fit with two segments each are asked in turns;
+//! losses, and queues that stand elsewhere, count. `docs/algorithms/ictcp.md` says why.
+//!
+//! What never lives here: a socket or a clock. Whoever runs it tells what comes and obeys the
+//! [`Order`]s.
+
+mod asking;
+mod busy;
+mod capacity;
+mod connection;
+mod queue;
+mod reason;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+pub use reason::Reason;
+
+#[cfg(test)]
+use crate::pacing::SEGMENT_DATA;
+use crate::units::{Bytes, Rate};
+use busy::Busy;
+use capacity::Capacity;
+use connection::{Connection, Verdict};
+use queue::{KEPT, Queue};
+use slots::{Half, Slots};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// A connection that data comes on.
+pub type Id = u64;
+
+/// "When the available bandwidth is small", those with more than their share give some up: this
+/// part of the capacity. (paper, §IV-D: 0.2)
+const SCARCE: f64 = 0.2;
+
+/// More than its share by this much. (ours: a step or two would go to and fro else)
+const ABOVE: f64 = 1.1;
+
+/// What the port and its senders are like.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Config {
+    /// What the port carries, in data; `None`: what turns out.
+    pub capacity: Option<Rate>,
+    /// The smallest window, in segments: 2, or 1 by choice. (paper, §VII-A)
+    pub segments_min: u64,
+    /// Whether windows of running connections can be steered; else only asking is.
+    pub holds_windows: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { capacity: None, segments_min: 2, holds_windows: true }
+    }
+}
+
+/// A connection, as it joins.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Joining {
+    /// Data in a full segment.
+    pub segment: Bytes,
+    /// Its round trip, as far as it is known.
+    pub rtt: Option<Duration>,
+    /// What its sender has been offered already, and can no longer be taken back.
+    pub offered: Bytes,
+    /// It sends only what it is asked for.
+    pub obeys: bool,
+}
+
+/// What is seen of a connection at a tick.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Seen {
+    /// Which one.
+    pub id: Id,
+    /// Data that has come on it since it joined.
+    pub received: Bytes,
+    /// Its round trip now, if anything has told it.
+    pub rtt: Option<Duration>,
+    /// Segments of it that were lost so far, as far as that shows.
+    pub lost: u64,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Order {
+    /// Its sender may send so many bytes more.
+    Ask(Id, Bytes),
+    /// Its receive window is this now.
+    Window(Id, Bytes, Reason),
+    /// Its sender may send no faster.
+    Pace(Id, Rate),
+}
+
+/// All connections that come in at a port.
+#[derive(Debug)]
+pub struct Ictcp {
+    config: Config,
+    connections: BTreeMap<Id, Connection>,
+    /// Those that have been asked for something that has not come.
+    active: BTreeSet<Id>,
+    /// How many something is wanted of, or was lately.
+    demanded: u64,
+    /// Those that something is wanted of, and that wait for their turn.
+    waiting: VecDeque<Id>,
+    capacity: Capacity,
+    slots: Slots,
+    busy: Busy,
+    received: u64,
+    queue: Queue,
+    orders: Vec<Order>,
+}
+
+impl Ictcp {
+    /// Nobody sends yet.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            connections: BTreeMap::new(),
+            active: BTreeSet::new(),
+            demanded: 0,
+            waiting: VecDeque::new(),
+            capacity: Capacity::new(config.capacity),
+            slots: Slots::default(),
+            busy: Busy::default(),
+            received: 0,
+            queue: Queue::new(),
+            orders: Vec::new(),
+        }
+    }
+
+    /// A connection is there.
+    pub fn join(&mut self, now: Duration, id: Id, joining: &Joining) {
+        let connection = Connection::new(joining, self.config.segments_min);
+        self.connections.insert(id, connection);
+        if !joining.obeys {
+            // It sends what it has.
+            self.begin(now, id);
+        }
+    }
+
+    /// A connection has ended.
+    pub fn leave(&mut self, now: Duration, id: Id) {
+        self.waiting.retain(|&waiting| waiting != id);
+        self.connections.remove(&id);
+        self.rest(now, id);
+    }
+
+    /// So much more is wanted of a connection; `Bytes(u64::MAX)`: all that it will ever have.
+    pub fn want(&mut self, id: Id, bytes: Bytes) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        self.demanded += u64::from(connection.want(bytes));
+        self.queue_up(id);
+    }
+
+    /// Nothing more is wanted of a connection than what it was asked for.
+    pub fn unwant(&mut self, id: Id) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.unwant();
+            self.waiting.retain(|&waiting| waiting != id);
+        }
+    }
+
+    /// So much has come on a connection since it joined.
+    pub fn on_received(&mut self, now: Duration, id: Id, received: Bytes) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        self.received += connection.receive(now, received.0);
+        self.busy.advance(now, self.received);
+        if !connection.is_active() {
+            self.rest(now, id);
+        }
+        self.queue_up(id);
+    }
+
+    /// What is to be done by now, in this order: whoever has told something asks.
+    pub fn take_orders(&mut self, now: Duration) -> impl Iterator<Item = Order> + '_ {
+        self.admit(now);
+        self.pace();
+        self.orders.drain(..)
+    }
+
+    /// The window of a connection.
+    #[must_use]
+    pub fn window(&self, id: Id) -> Option<Bytes> {
+        self.connections.get(&id).map(|connection| Bytes(connection.window))
+    }
+
+    #[cfg(test)]
+    fn received_on(&self, id: Id) -> u64 {
+        self.connections.get(&id).map_or(0, Connection::received)
+    }
+
+    /// How many connections have been asked for something that has not come, and how many wait for
+    /// their turn.
+    #[must_use]
+    pub fn turns(&self) -> (usize, usize) {
+        (self.active.len(), self.waiting.len())
+    }
+
+    /// What the port carries, in data, as far as it is known.
+    #[must_use]
+    pub fn capacity(&self) -> Option<Rate> {
+        self.capacity.rate()
+    }
+
+    /// Looks at all connections, every 10 ms or so, and steers their windows.
+    pub fn tick(&mut self, now: Duration, seen: &[Seen]) {
+        let mut lossy = Vec::new();
+        for seen in seen {
+            self.on_received(now, seen.id, seen.received);
+            let Some(connection) = self.connections.get_mut(&seen.id) else { continue };
+            connection.on_rtt(seen.rtt);
+            if connection.on_lost(seen.lost) {
+                lossy.push(seen.id);
+            }
+        }
+        let is_overflow = lossy.len() > 1 || (lossy.len() == 1 && self.active.len() <= 1);
+        if is_overflow {
+            self.overflowed(now);
+        }
+        let counted = self.connections.values_mut().map(|c| u64::from(c.count(now)));
+        self.demanded = counted.sum();
+        self.advance_slots(now);
+        if self.config.holds_windows {
+            self.steer(now);
+        }
+    }
+
+    /// The halves of the slots, which are those of time in which something comes.
+    fn advance_slots(&mut self, now: Duration) {
+        let length = self.slot();
+        if let Some((half, rate)) = self.slots.advance(&mut self.busy, length) {
+            let is_short = !self.waiting.is_empty() || self.is_held();
+            self.capacity.on_rate(rate, self.slots.half());
+            self.queue.on_rate(now, rate, self.capacity.rate(), is_short);
+            let free = self.capacity.free(rate);
+            self.slots.begin(half, free);
+            let scarce = self.capacity.rate().unwrap_or_default().bits_per_sec() as f64 * SCARCE;
+            if half == Half::Spend && (free.bits_per_sec() as f64) < scarce {
+                self.even_out();
+            }
+        }
+    }
+
+    /// Half a slot: the round trips of the connections, weighed with their share of what comes.
+    /// (paper, §IV-B: T = Σ wᵢ·RTTᵢ)
+    fn slot(&self) -> Duration {
+        let rates = self.connections.values().map(|c| (c.rate().bits_per_sec() as f64, c.rtt()));
+        let (sum, weighed) = rates.fold((0.0, 0.0), |(sum, weighed), (rate, rtt)| {
+            (sum + rate, weighed + rate * rtt.as_secs_f64())
+        });
+        let mean = if sum > 0.0 { weighed / sum } else { 0.0 };
+        Duration::from_secs_f64(mean).max(slots::HALF_MIN)
+    }
+
+    /// Whether windows are what holds those that are asked.
+    fn is_held(&self) -> bool {
+        self.connections.values().any(|c| c.is_active() && c.is_held())
+    }
+
+    /// The port has overflowed.
+    fn overflowed(&mut self, now: Duration) {
+        if !self.queue.on_overflow(now, self.rtt_max() * 4 + slots::HALF_MIN * 2) {
+            return;
+        }
+        self.capacity.on_overflow();
+        for (&id, connection) in self.connections.iter_mut().filter(|(_, c)| c.is_active()) {
+            if connection.shrink_to(KEPT) {
+                self.orders.push(Order::Window(id, Bytes(connection.window), Reason::Overflowed));
+            }
+        }
+    }
+
+    /// Those with more than their share give some up.
+    fn even_out(&mut self) {
+        let share = self.share();
+        for (&id, connection) in self.connections.iter_mut().filter(|(_, c)| c.is_active()) {
+            let own = share.of(connection);
+            if connection.window as f64 > own as f64 * ABOVE && connection.step_down() {
+                self.orders.push(Order::Window(id, Bytes(connection.window), Reason::Fair));
+            }
+        }
+    }
+
+    /// Windows of long round trips would come in bursts that no port's queue takes.
+    fn pace(&mut self) {
+        let mut paces = Vec::new();
+        for order in &self.orders {
+            if let Order::Window(id, ..) = *order
+                && let Some(pace) = self.connections.get_mut(&id).and_then(Connection::pace)
+            {
+                paces.push(Order::Pace(id, pace));
+            }
+        }
+        self.orders.append(&mut paces);
+    }
+
+    /// Steers every connection whose time has come.
+    fn steer(&mut self, now: Duration) {
+        let share = self.share();
+        let may_grow = self.slots.is_spending() && !self.queue.is_calm(now);
+        let mut room = self.room();
+        let each = room / self.demanded.max(1);
+        for (&id, connection) in &mut self.connections {
+            let verdict = connection.judge();
+            let reason = if verdict == Some(Verdict::Shrink) {
+                connection.step_down().then_some(Reason::Unused)
+            } else if let Some(by) = connection.wants_more() {
+                if connection.window + by <= share.of(connection) {
+                    Some(connection.grow(now, by, Reason::BelowShare))
+                } else if may_grow {
+                    let by = by.min(each.max(connection.step()));
+                    let cost = Bytes(by).per(connection.rtt());
+                    let is_paid = by <= room && self.slots.spend(cost);
+                    if is_paid {
+                        room -= by;
+                        self.capacity.on_growth();
+                    }
+                    connection.grow_if(is_paid, now, by)
+                } else {
+                    // In the next second half.
+                    None
+                }
+            } else {
+                None
+            };
+            if let Some(reason) = reason {
+                self.orders.push(Order::Window(id, Bytes(connection.window), reason));
+            }
+        }
+    }
+
+    fn rtt_max(&self) -> Duration {
+        self.connections.values().map(Connection::rtt).max().unwrap_or_default()
+    }
+
+    /// A connection has brought all that it was asked for. When all have, no time passes in which
+    /// anything could come.
+    fn rest(&mut self, now: Duration, id: Id) {
+        if self.active.remove(&id) && self.active.is_empty() {
+            self.busy.pause(now, self.received);
+        }
+    }
+}

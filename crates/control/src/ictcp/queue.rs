@@ -1,0 +1,110 @@
+//! How long the queue of the port may become: as it was chosen, longer where somebody waits, the
+//! port has room and a longer one has brought more, and shorter after it has overflowed.
+
+use super::asking::TURN_MIN;
+use crate::pacing::SEGMENT_DATA;
+use crate::units::{Bytes, Rate};
+use std::time::Duration;
+
+/// What may stand in the queue of the port, more than what is on the way, to begin with. (ours: of
+/// the smallest buffer that we mean to be right for, 64 kB, what is left when headers are counted
+/// and what should be on the way is in the queue, too)
+const QUEUE: Bytes = Bytes(40_000);
+
+/// The least, however much was lost: whole windows of some senders. (ours)
+const QUEUE_MIN: Bytes = Bytes(8 * SEGMENT_DATA.0);
+
+/// After an overflow, this part of windows and queue is kept. (CUBIC's, RFC 9438 §4.6)
+pub(super) const KEPT: f64 = 0.7;
+
+/// Nothing is allowed to grow for so long after an overflow, and twice as long after another one,
+/// up to the second. (ours)
+const CALM: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(32));
+
+/// A longer queue is tried where less than this part of the capacity comes. (ours: what a round's
+/// first and last moments leave empty is no lack of windows)
+const SHORT: f64 = 0.8;
+
+/// It is longer by this factor then, and stays so where that brings more by this one. (ours)
+const LONGER: f64 = 1.25;
+const GAIN: f64 = 1.03;
+
+/// It is looked at for so many half slots. (ours: rounds differ)
+const TRIAL: u32 = 8;
+
+/// What may stand in the port's queue.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) bytes: Bytes,
+    calm_until: Duration,
+    calm: Duration,
+    trial: Option<Trial>,
+    /// What came in the last half slots: their number and the sum.
+    seen: (u32, f64),
+}
+
+/// A longer queue, tried.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    before: Bytes,
+    rate: f64,
+}
+
+impl Queue {
+    pub(super) fn new() -> Self {
+        Self { bytes: QUEUE, calm_until: Duration::ZERO, calm: CALM.0, trial: None, seen: (0, 0.0) }
+    }
+
+    /// Whether windows may grow.
+    pub(super) fn is_calm(&self, now: Duration) -> bool {
+        now < self.calm_until
+    }
+
+    /// So much came in a half slot; `is_short`: and more would have, had it been allowed.
+    pub(super) fn on_rate(
+        &mut self,
+        now: Duration,
+        rate: Rate,
+        capacity: Option<Rate>,
+        is_short: bool,
+    ) {
+        self.seen = (self.seen.0 + 1, self.seen.1 + rate.bits_per_sec() as f64);
+        if self.seen.0 < TRIAL {
+            return;
+        }
+        let mean = self.seen.1 / f64::from(self.seen.0);
+        self.seen = (0, 0.0);
+        if let Some(trial) = self.trial.take()
+            && mean < trial.rate * GAIN
+        {
+            self.bytes = trial.before;
+            self.hold(now);
+        }
+        let full = capacity.unwrap_or_default().bits_per_sec() as f64 * SHORT;
+        if is_short && !self.is_calm(now) && mean < full {
+            self.trial = Some(Trial { before: self.bytes, rate: mean });
+            let longer = Bytes((self.bytes.0 as f64 * LONGER) as u64);
+            self.bytes = longer.max(self.bytes + Bytes(2 * SEGMENT_DATA.0)).min(Bytes(TURN_MIN));
+        }
+    }
+
+    /// The port has overflowed: whether that is news.
+    pub(super) fn on_overflow(&mut self, now: Duration, settle: Duration) -> bool {
+        let since = now.saturating_sub(self.calm_until.saturating_sub(self.calm));
+        if self.calm_until > Duration::ZERO && since < settle {
+            // The same one still.
+            return false;
+        }
+        self.trial = None;
+        self.hold(now);
+        self.bytes = Bytes((self.bytes.0 as f64 * KEPT) as u64).max(QUEUE_MIN);
+        true
+    }
+
+    /// Nothing grows for a while, and for longer when that was so lately.
+    fn hold(&mut self, now: Duration) {
+        let is_again = self.calm_until > Duration::ZERO && now < self.calm_until + self.calm * 2;
+        self.calm = if is_again { (self.calm * 2).min(CALM.1) } else { CALM.0 };
+        self.calm_until = now + self.calm;
+    }
+}

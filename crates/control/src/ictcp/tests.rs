@@ -1,0 +1,208 @@
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+const RTT: Duration = Duration::from_micros(100);
+const MSS: u64 = SEGMENT_DATA.0;
+
+fn gigabit() -> Config {
+    Config { capacity: Some(Rate::from_bits_per_sec(965e6)), ..Config::default() }
+}
+
+fn joining() -> Joining {
+    Joining { segment: SEGMENT_DATA, rtt: Some(RTT), offered: Bytes(10 * MSS), obeys: true }
+}
+
+/// So many connections that obey.
+fn joined(config: Config, count: u64) -> Ictcp {
+    let mut control = Ictcp::new(config);
+    (0..count).for_each(|id| control.join(Duration::ZERO, id, &joining()));
+    control
+}
+
+fn orders(control: &mut Ictcp, now: Duration) -> Vec<Order> {
+    control.take_orders(now).collect()
+}
+
+fn asked(orders: &[Order]) -> Vec<(Id, u64)> {
+    let asks = orders.iter().filter_map(|order| match order {
+        Order::Ask(id, bytes) => Some((*id, bytes.0)),
+        _ => None,
+    });
+    asks.collect()
+}
+
+fn windows(orders: &[Order]) -> Vec<(Id, u64, Reason)> {
+    let windows = orders.iter().filter_map(|order| match order {
+        Order::Window(id, window, reason) => Some((*id, window.0 / MSS, *reason)),
+        _ => None,
+    });
+    windows.collect()
+}
+
+/// Connections bring so many Mbit/s for so many milliseconds, with ticks in between; what was
+/// ordered meanwhile.
+fn bring(
+    control: &mut Ictcp,
+    from: Duration,
+    time: u32,
+    rates: &[(Id, f64)],
+    rtt: Duration,
+) -> Vec<Order> {
+    let mut told = Vec::new();
+    let mut had: Vec<u64> = rates.iter().map(|(id, _)| control.received_on(*id)).collect();
+    for ms in 1..=time {
+        let now = from + MS * ms;
+        for ((id, mbit), had) in rates.iter().zip(&mut had) {
+            *had += (mbit * 1e6 / 8.0 / 1e3) as u64;
+            control.on_received(now, *id, Bytes(*had));
+        }
+        if ms % 10 == 0 {
+            let seen = rates
+                .iter()
+                .zip(&had)
+                .map(|(&(id, _), &had)| Seen { rtt: Some(rtt), ..Seen::new(id, Bytes(had)) });
+            let seen: Vec<Seen> = seen.collect();
+            control.tick(now, &seen);
+        }
+        told.extend(control.take_orders(now));
+    }
+    told
+}
+
+#[test]
+fn few_senders_are_asked_at_once_and_begin_with_their_share_of_the_line_and_the_queue() {
+    let mut control = joined(gigabit(), 4);
+    (0..4).for_each(|id| control.want(id, Bytes::kib(64)));
+    let told = orders(&mut control, MS);
+    // 40 kB and 12 kB among four, in whole segments.
+    assert!(windows(&told).iter().all(|w| (w.1, w.2) == (8, Reason::Began)), "{told:?}");
+    // What was offered in the beginning is still open: the last one waits for that.
+    assert_eq!(asked(&told), [0, 1, 2].map(|id| (id, 64 << 10)));
+    assert_eq!(control.turns(), (3, 1));
+    control.on_received(MS * 2, 0, Bytes::kib(64));
+    assert_eq!(asked(&orders(&mut control, MS * 2)), [(3, 64 << 10)]);
+}
+
+#[test]
+fn more_senders_than_windows_take_turns_and_each_comes_to_its_own() {
+    let mut control = joined(gigabit(), 200);
+    (0..200).for_each(|id| control.want(id, Bytes::kib(16)));
+    let mut came = vec![0; 200];
+    let (mut now, mut most) = (MS, 0);
+    while came.iter().any(|&bytes| bytes < 16 << 10) {
+        for (id, bytes) in asked(&orders(&mut control, now)) {
+            came[id as usize] += bytes;
+        }
+        most = most.max(control.turns().0);
+        now += MS;
+        // Those that are active bring all they were asked for.
+        for (id, &bytes) in came.iter().enumerate() {
+            control.on_received(now, id as u64, Bytes(bytes));
+        }
+        assert!(now < MS * 1000, "somebody is never asked");
+    }
+    assert!((2..=30).contains(&most), "{most} at once");
+    assert_eq!(control.turns(), (0, 0));
+}
+
+#[test]
+fn a_window_that_is_used_up_grows_only_where_the_port_has_room() {
+    for (mbit, grows) in [(400.0, true), (960.0, false)] {
+        let mut control = joined(gigabit(), 1);
+        control.want(0, Bytes(u64::MAX));
+        orders(&mut control, Duration::ZERO);
+        let window = control.window(0).unwrap().0;
+        // A round trip in which all of the window comes.
+        let rtt = Duration::from_secs_f64(window as f64 * 8.0 / (mbit * 1e6));
+        bring(&mut control, MS, 400, &[(0, mbit)], rtt);
+        assert_eq!(control.window(0).unwrap().0 > window, grows, "at {mbit} Mbit/s");
+    }
+}
+
+#[test]
+fn a_window_that_is_not_needed_shrinks_by_a_segment_and_not_below_the_least() {
+    let mut control = joined(gigabit(), 2);
+    (0..2).for_each(|id| control.want(id, Bytes(u64::MAX)));
+    orders(&mut control, Duration::ZERO);
+    let told = bring(&mut control, MS, 2000, &[(0, 10.0), (1, 940.0)], RTT);
+    assert_eq!(control.window(0), Some(Bytes(2 * MSS)));
+    assert!(control.window(1).unwrap().0 > 2 * MSS);
+    let shrunk = windows(&told).into_iter().filter(|w| w.0 == 0 && w.2 == Reason::Unused);
+    let shrunk: Vec<u64> = shrunk.map(|w| w.1).collect();
+    assert!(shrunk.len() > 5 && shrunk.windows(2).all(|w| w[1] + 1 == w[0]), "{shrunk:?}");
+}
+
+#[test]
+fn losses_of_one_are_its_own_and_losses_of_many_are_the_ports() {
+    let lossy = |who: &[Id]| {
+        let mut control = joined(gigabit(), 4);
+        (0..4).for_each(|id| control.want(id, Bytes(u64::MAX)));
+        orders(&mut control, Duration::ZERO);
+        bring(&mut control, MS, 20, &[(0, 50.0), (1, 50.0), (2, 50.0), (3, 50.0)], RTT);
+        let seen = |id| Seen {
+            lost: u64::from(who.contains(&id)),
+            ..Seen::new(id, Bytes(control.received_on(id)))
+        };
+        let seen: Vec<Seen> = (0..4).map(seen).collect();
+        control.tick(MS * 30, &seen);
+        let told = orders(&mut control, MS * 30);
+        windows(&told).into_iter().filter(|w| w.2 == Reason::Overflowed).count()
+    };
+    assert_eq!((lossy(&[]), lossy(&[2])), (0, 0));
+    assert_eq!(lossy(&[1, 2]), 4);
+}
+
+#[test]
+fn far_senders_are_paced_and_near_ones_are_not() {
+    let mut control = Ictcp::new(gigabit());
+    let far = Joining { rtt: Some(MS * 100), ..joining() };
+    control.join(Duration::ZERO, 0, &far);
+    control.join(Duration::ZERO, 1, &joining());
+    (0..2).for_each(|id| control.want(id, Bytes(u64::MAX)));
+    let told = orders(&mut control, Duration::ZERO);
+    let paced: Vec<(Id, Rate)> = told
+        .iter()
+        .filter_map(|order| match order {
+            Order::Pace(id, rate) => Some((*id, *rate)),
+            _ => None,
+        })
+        .collect();
+    let [(0, rate)] = paced[..] else { panic!("{told:?}") };
+    // A fifth above its half of the port.
+    assert!((570.0..590.0).contains(&(rate.bits_per_sec() as f64 / 1e6)), "{rate}");
+}
+
+#[test]
+fn who_sends_unasked_is_steered_by_its_window_alone() {
+    let mut control = Ictcp::new(gigabit());
+    control.join(Duration::ZERO, 0, &Joining { obeys: false, ..joining() });
+    control.want(0, Bytes::kib(64));
+    let told = orders(&mut control, Duration::ZERO);
+    assert_eq!((asked(&told), windows(&told).len()), (Vec::new(), 1));
+    assert_eq!(control.turns().0, 1);
+    control.leave(MS, 0);
+    assert_eq!(control.turns().0, 0);
+}
+
+#[test]
+fn without_windows_less_is_asked_for_at_once() {
+    let mut control = joined(Config { holds_windows: false, ..gigabit() }, 3);
+    (0..3).for_each(|id| control.want(id, Bytes::kib(64)));
+    let told = orders(&mut control, Duration::ZERO);
+    assert!(windows(&told).is_empty());
+    let all: u64 = asked(&told).iter().map(|(_, bytes)| bytes).sum();
+    assert!((20_000..=64 << 10).contains(&all), "{told:?}");
+}
+
+#[test]
+fn one_that_leaves_makes_room_for_others() {
+    let mut control = joined(Config { holds_windows: false, ..gigabit() }, 2);
+    (0..2).for_each(|id| control.want(id, Bytes::kib(256)));
+    orders(&mut control, Duration::ZERO);
+    control.leave(MS, 0);
+    control.unwant(1);
+    assert!(orders(&mut control, MS).is_empty(), "nothing more is wanted");
+    control.want(1, Bytes(1));
+    control.on_received(MS, 1, Bytes::kib(64));
+    assert_eq!(asked(&orders(&mut control, MS)), [(1, 1)]);
+}
