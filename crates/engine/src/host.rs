@@ -251,7 +251,7 @@ impl Host {
                 let items = self.anchor.find_sources(&open.paths)?;
                 let sources = items.iter().map(|item| item.to_source()).collect();
                 let part = Part::Send { items, dry_run: open.dry_run };
-                (Opened { sources, landing: Vec::new() }, part)
+                (Opened { sources, asks: open.asks, ..Opened::default() }, part)
             }
             Direction::Push if self.policy.read_only => {
                 let text = "this server is read-only: it was started with --read-only";
@@ -271,7 +271,7 @@ impl Host {
                 };
                 let (target, landing) =
                     self.anchor.open_destination(&path, &open.sources, options)?;
-                (Opened { sources: Vec::new(), landing }, Part::Receive(target))
+                (Opened { landing, ..Opened::default() }, Part::Receive(target))
             }
         };
         Ok(Agreed { open, opened, part })
@@ -304,6 +304,8 @@ impl Host {
         session.spread = is_steered.then(|| Spread::new(streams));
         session.streams_most = agreed.open.streams_most.filter(|_| is_steered && !tunnelled);
         session.streams_most = session.streams_most.map(|most| most.min(welcome.streams_max));
+        let is_asked = agreed.open.direction == Direction::Pull && agreed.opened.asks == Some(true);
+        session.asked = is_asked.then(Arc::default);
         let session = Arc::new(session);
         session.on_stop(std::mem::replace(&mut caller.wake, Box::new(|| {})));
         let (accepted, streams) = mpsc::channel();

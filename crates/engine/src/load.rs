@@ -106,7 +106,7 @@ impl<'a> Load<'a> {
 
     /// A connection of the sending side.
     pub(crate) fn send(&self, number: u32, mut stream: DataStream) -> io::Result<()> {
-        if !self.session.ready_to_send(&mut stream) {
+        if !self.session.ready_to_send(number, &mut stream) {
             return Ok(());
         }
         self.session.enter_stream(number, stream.socket())?;

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::event::{Event, EventSink, Outcome, Progress, Summary};
+use crate::net::asked::{Asked, Gate};
 use crate::net::control::lock;
 use crate::net::stream::{BurstLimit, DataStream, Socket};
 use crate::overrides::Overrides;
@@ -49,6 +50,8 @@ pub(crate) struct Session {
     pub(crate) burst_limit: Arc<BurstLimit>,
     /// What has the data connections begin in turns on the sending side, where they are steered.
     pub(crate) spread: Option<Spread>,
+    /// What the data connections were asked for, where they send nothing unasked.
+    pub(crate) asked: Option<Arc<Asked>>,
     /// What an earlier copy saw of the path.
     pub(crate) remembered: Option<Remembered>,
 }
@@ -123,6 +126,9 @@ impl Session {
         if let Some(throttle) = &self.throttle {
             throttle.end();
         }
+        if let Some(asked) = &self.asked {
+            asked.end();
+        }
         self.wake_makers();
     }
 
@@ -182,8 +188,9 @@ impl Session {
 
     /// Readies a connection to send as the user wants it, and waits for its turn to begin. False
     /// when the session ends instead.
-    pub(crate) fn ready_to_send(&self, stream: &mut DataStream) -> bool {
+    pub(crate) fn ready_to_send(&self, number: u32, stream: &mut DataStream) -> bool {
         stream.set_throttle(self.throttle());
+        stream.set_gate(self.asked.as_ref().map(|asked| Gate::new(Arc::clone(asked), number)));
         stream.set_burst_limit(Arc::clone(&self.burst_limit));
         let ready = self.overrides.ready_sender(stream.socket());
         let is_ready = ready.map_err(|failure| self.fail(failure.into())).is_ok();

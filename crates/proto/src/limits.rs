@@ -51,6 +51,9 @@ pub const PACK_FILES_MAX: usize = 1024;
 /// Most data connections of one session.
 pub const STREAMS_MAX: u32 = 64;
 
+/// Most data connections that one message asks for something. (as many as there may be)
+pub const ASKS_MAX: usize = STREAMS_MAX as usize;
+
 /// Longest probe of a path in milliseconds: an hour.
 pub const PROBE_MS_MAX: u32 = 3_600_000;
 

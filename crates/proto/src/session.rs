@@ -173,6 +173,8 @@ impl Guard {
                 self.phase = Phase::Over;
                 Ok(())
             }
+            // Asked for in advance, where the sender had no more.
+            (Message::Asks(_), Phase::Running | Phase::Finishing) => Ok(()),
             (Message::Wants(_) | Message::Have(_), Phase::Running) => Ok(()),
             // Blocks of a file that the sender gave up may still be on their way when it finishes,
             // and the receiver may speak of them until it reads that.

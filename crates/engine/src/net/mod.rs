@@ -2,6 +2,7 @@
 //! transferred.
 
 pub(crate) mod ahead;
+pub(crate) mod asked;
 pub(crate) mod control;
 pub(crate) mod identity;
 pub(crate) mod known_hosts;

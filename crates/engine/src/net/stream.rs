@@ -5,6 +5,7 @@
 //! receives.
 
 use crate::error::{Error, ErrorKind};
+use crate::net::asked::Gate;
 use crate::throttle::Throttle;
 use bankfull_control::Bytes;
 use bankfull_proto::wire::attach::{self, Attach, REPLY_BYTES, REQUEST_BYTES};
@@ -212,6 +213,8 @@ pub(crate) struct DataStream {
     crypto_time: Duration,
     /// What this side has to wait for before it sends.
     throttle: Option<Arc<Throttle>>,
+    /// What it has to be asked for.
+    gate: Option<Gate>,
     /// The most that TCP is to send at once.
     burst: Arc<BurstLimit>,
     /// Bytes that were sent and not waited for: headers, tags, and what TLS adds.
@@ -241,6 +244,7 @@ impl DataStream {
             wire_bytes: 0,
             crypto_time: Duration::ZERO,
             throttle: None,
+            gate: None,
             burst: Arc::default(),
             unpaid: 0,
             seat: None,
@@ -298,6 +302,11 @@ impl DataStream {
         self.throttle = throttle;
     }
 
+    /// Sends payload only as it is asked for from now on.
+    pub(crate) fn set_gate(&mut self, gate: Option<Gate>) {
+        self.gate = gate;
+    }
+
     /// Keeps to a limit of bursts from now on.
     pub(crate) fn set_burst_limit(&mut self, limit: Arc<BurstLimit>) {
         self.burst = limit;
@@ -329,6 +338,16 @@ impl DataStream {
         std::mem::take(&mut self.crypto_time)
     }
 
+    /// Waits, with nothing held back, until some payload may be sent: so no frame begins whose
+    /// payload nobody has asked for.
+    pub(crate) fn wait_until_asked(&mut self) -> io::Result<()> {
+        if self.gate.as_ref().is_none_or(Gate::is_open) {
+            return Ok(());
+        }
+        self.flush()?;
+        self.gate.as_ref().map_or(Ok(()), Gate::wait)
+    }
+
     /// Starts a frame. Its header travels with the first bytes of the payload.
     pub(crate) fn begin(&mut self, header: &Header) -> [u8; HEADER_BYTES] {
         let bytes = header.encode();
@@ -355,9 +374,12 @@ impl DataStream {
 
     /// Waits until some of so many bytes may be sent, and returns how many.
     fn wait_for_turn(&mut self, len: usize) -> io::Result<usize> {
-        let Some(throttle) = &self.throttle else { return Ok(len) };
-        let turn = len.min(throttle.turn_bytes());
-        throttle.wait(turn + std::mem::take(&mut self.unpaid))?;
+        let most = self.throttle.as_ref().map_or(usize::MAX, |throttle| throttle.turn_bytes());
+        let turn = len.min(most);
+        let turn = self.gate.as_mut().map_or(Ok(turn), |gate| gate.take(turn))?;
+        if let Some(throttle) = &self.throttle {
+            throttle.wait(turn + std::mem::take(&mut self.unpaid))?;
+        }
         Ok(turn)
     }
 
@@ -405,6 +427,9 @@ impl DataStream {
             }
             sent += n;
             turn -= n;
+        }
+        if let Some(gate) = &mut self.gate {
+            gate.give_back(turn);
         }
         self.wire_bytes += sent as u64;
         Ok(sent)

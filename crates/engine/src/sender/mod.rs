@@ -163,6 +163,11 @@ impl<'a> Sender<'a> {
                     self.changed.notify_all();
                 }
             }
+            Message::Asks(asks) => {
+                if let Some(asked) = &self.session.asked {
+                    asked.ask(&asks);
+                }
+            }
             Message::Trains(packets) => self.session.steered.on_trains(packets),
             Message::Course(course) => self.session.steered.on_course(course),
             Message::StreamEnded(number) => {
@@ -507,7 +512,7 @@ impl<'a> Sender<'a> {
     /// which
     /// should be made again.
     pub(crate) fn run_stream(&self, number: u32, mut stream: DataStream) -> std::io::Result<()> {
-        if !self.session.ready_to_send(&mut stream) {
+        if !self.session.ready_to_send(number, &mut stream) {
             return Ok(());
         }
         self.session.enter_stream(number, stream.socket())?;

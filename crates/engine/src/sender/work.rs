@@ -47,6 +47,9 @@ impl<'s, 'a> Worker<'s, 'a> {
         loop {
             let stream = &mut self.stream;
             let work = self.sender.next_work(self.number, || stream.flush())?;
+            if matches!(work, Some(Work::Block { .. } | Work::Pack(_))) {
+                self.stream.wait_until_asked()?;
+            }
             self.meter.mark(Stage::Idle);
             match work {
                 None if self.sender.session.is_stopped() => return Ok(()),

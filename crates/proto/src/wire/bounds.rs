@@ -5,8 +5,8 @@ use super::WireError;
 use super::control::{Entry, EntryKind, Failure, Message, Open, Source};
 use crate::blocks::Run;
 use crate::limits::{
-    CONGESTION_BYTES_MAX, ENTRY_BATCH_COUNT_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PROBE_MS_MAX,
-    ROUND_TRIPS_MAX, RUNS_MAX, STREAMS_MAX, TEXT_BYTES_MAX, TRAIN_PACKETS_MAX,
+    ASKS_MAX, CONGESTION_BYTES_MAX, ENTRY_BATCH_COUNT_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX,
+    PROBE_MS_MAX, ROUND_TRIPS_MAX, RUNS_MAX, STREAMS_MAX, TEXT_BYTES_MAX, TRAIN_PACKETS_MAX,
 };
 
 /// Checks the fields of a message.
@@ -40,6 +40,7 @@ pub(super) fn check(message: &Message) -> Result<(), WireError> {
         Message::Trains(packets) => {
             at_most("the packets of a train", *packets as usize, TRAIN_PACKETS_MAX as usize)
         }
+        Message::Asks(asks) => at_most("the number of asks", asks.len(), ASKS_MAX),
         Message::Course(course) => {
             at_most("the name of a state", course.state.len(), TEXT_BYTES_MAX)?;
             at_most("the round trips of a report", course.rtts_us.len(), ROUND_TRIPS_MAX)?;

@@ -11,7 +11,7 @@ use bankfull_control::StageTimes;
 use minicbor::{Decode, Encode};
 
 pub use super::bounds::{check_congestion, check_name};
-pub use super::course::{Course, Pace, Sight, stage_nanos, stage_times};
+pub use super::course::{Ask, Course, Pace, Sight, stage_nanos, stage_times};
 pub use super::failure::{Cause, Failure};
 
 /// What each side writes first on a control connection.
@@ -117,6 +117,9 @@ pub enum Message {
     /// there, unless one arrives damaged: then `Sealed` follows after all.
     #[n(29)]
     SealedAhead(#[n(0)] Sealed),
+    /// Receiver → sender, where [`Opened::asks`] says so: up to where data connections may send.
+    #[n(30)]
+    Asks(#[n(0)] Vec<Ask>),
 }
 
 /// First message of the client.
@@ -265,6 +268,10 @@ pub struct Open {
     /// as many as it begins with.
     #[n(15)]
     pub streams_most: Option<u32>,
+    /// Pull: the client will ask for what is to be sent, see [`Message::Asks`]. Push: the client
+    /// sends only what it is asked for, if the server likes.
+    #[n(16)]
+    pub asks: Option<bool>,
 }
 
 /// Answer to [`Open`].
@@ -277,6 +284,10 @@ pub struct Opened {
     /// Push: where each source lands.
     #[n(1)]
     pub landing: Vec<PathBytes>,
+    /// Nothing of a file is sent but what [`Message::Asks`] asks for. Only where [`Open::asks`] was
+    /// there.
+    #[n(2)]
+    pub asks: Option<bool>,
 }
 
 /// A path as bytes.

@@ -1,5 +1,5 @@
 //! How a transfer goes: what the two sides tell each other of the path and of their threads.
-//! Nothing in a session depends on it.
+//! Nothing in a session depends on it, but for what is asked for ([`Ask`]).
 
 use bankfull_control::StageTimes;
 use minicbor::{Decode, Encode};
@@ -17,6 +17,18 @@ pub fn stage_nanos(times: &StageTimes) -> [u64; 5] {
 pub fn stage_times(nanos: [u64; 5]) -> StageTimes {
     let [read, compute, network, write, idle] = nanos.map(Duration::from_nanos);
     StageTimes { read, compute, network, write, idle }
+}
+
+/// What a data connection is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Ask {
+    /// Number of the data connection.
+    #[n(0)]
+    pub stream: u32,
+    /// So many bytes of payload may be sent on it, counted from its beginning.
+    #[n(1)]
+    pub bytes: u64,
 }
 
 /// The rate of data that the receiver asks for.

@@ -7,6 +7,7 @@
 //! when a file is put in place. [`logins`]: ssh that fails. [`interrupts`]: Ctrl-C while there is
 //! no session yet. Interruptions of a running one are the subject of `resume`.
 
+mod asks;
 mod clients;
 mod files;
 mod interrupts;

@@ -51,7 +51,7 @@ fn fetch_entries(entries: Vec<Entry>) -> Done {
 
 fn opened() -> Message {
     let source = Source { name: Vec::new(), is_dir: true, contents: true };
-    Message::Opened(Opened { sources: vec![source], landing: Vec::new() })
+    Message::Opened(Opened { sources: vec![source], ..Opened::default() })
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn names_that_are_no_names_are_refused() {
     }
     let evil = Source { name: b"../evil".to_vec(), is_dir: false, contents: false };
     let done = fetch_from(move |peer| {
-        let opened = Opened { sources: vec![evil.clone()], landing: Vec::new() };
+        let opened = Opened { sources: vec![evil.clone()], ..Opened::default() };
         peer.send(&Message::Opened(opened));
     });
     done.expect(12).says(&["the name", "is not allowed"]);
@@ -143,7 +143,7 @@ fn a_reason_that_comes_just_before_a_reset_is_told() {
         peer.send(&welcome(1));
         peer.receive();
         let source = Source { name: b"tree".to_vec(), is_dir: true, contents: false };
-        peer.send(&Message::Opened(Opened { sources: vec![source], landing: Vec::new() }));
+        peer.send(&Message::Opened(Opened { sources: vec![source], ..Opened::default() }));
         peer.wait_for_streams(1);
         // Until nothing more fits.
         thread::sleep(Duration::from_secs(1));

@@ -6,7 +6,7 @@ use crate::support::runs;
 use bankfull_proto::blocks::Run;
 use bankfull_proto::limits::CONTROL_FRAME_BYTES_MAX;
 use bankfull_proto::wire::control::{
-    self, Aborted, Bytes, Cause, Course, Direction, Entry, EntryKind, Failed, Failure, Fsync,
+    self, Aborted, Ask, Bytes, Cause, Course, Direction, Entry, EntryKind, Failed, Failure, Fsync,
     Hello, Message, Nack, Open, Opened, Pace, PathBytes, Problem, Sealed, SideReport, Sight,
     Source, Totals, Verdict, Want, Welcome,
 };
@@ -86,8 +86,10 @@ fn handshake() -> Vec<Vector> {
         message("open-push", "Open: a file and a directory go to the server.", open_push()),
         message("open-pull", "Open: two sources come from the server.", open_pull()),
         message("open-overrides", OVERRIDES, open_overrides()),
+        message("open-asks", "Open: the client will ask for what is to come.", open_asks()),
         message("opened-push", "Opened, to open-push.", opened_push()),
         message("opened-pull", "Opened, to open-pull.", opened_pull()),
+        message("opened-asks", "Opened: what is asked for will come.", opened_asks()),
     ]
 }
 
@@ -164,12 +166,23 @@ fn open_overrides() -> Message {
         probe_ms: None,
         remembered: None,
         streams_most: Some(64),
+        asks: None,
+    })
+}
+
+fn open_asks() -> Message {
+    Message::Open(Open {
+        direction: Direction::Pull,
+        paths: vec![path(b"logs")],
+        streams: 1,
+        asks: Some(true),
+        ..Open::default()
     })
 }
 
 fn opened_push() -> Message {
     let landing = vec![path(b"incoming/notes.txt"), path(b"incoming/tree")];
-    Message::Opened(Opened { sources: Vec::new(), landing })
+    Message::Opened(Opened { landing, ..Opened::default() })
 }
 
 fn opened_pull() -> Message {
@@ -177,7 +190,12 @@ fn opened_pull() -> Message {
         Source { name: Vec::new(), is_dir: true, contents: true },
         Source { name: b"caf\xe9".to_vec(), is_dir: false, contents: false },
     ];
-    Message::Opened(Opened { sources, landing: Vec::new() })
+    Message::Opened(Opened { sources, ..Opened::default() })
+}
+
+fn opened_asks() -> Message {
+    let source = Source { name: b"logs".to_vec(), is_dir: true, contents: false };
+    Message::Opened(Opened { sources: vec![source], asks: Some(true), ..Opened::default() })
 }
 
 fn file(id: u64, parent: u64, name: &[u8]) -> Entry {
@@ -269,6 +287,14 @@ fn answers() -> Vec<Vector> {
             "wants-ahead",
             "Wants: a file that may be sealed ahead.",
             Message::Wants(vec![Want { ahead: Some(true), ..want(8, Verdict::Send) }]),
+        ),
+        message(
+            "asks",
+            "Asks: two data connections may send.",
+            Message::Asks(vec![
+                Ask { stream: 0, bytes: 65_536 },
+                Ask { stream: 7, bytes: 1 << 33 },
+            ]),
         ),
         message("have", "Have.", Message::Have(runs(6, &[(10, 2), (100, 300)]))),
         message("unchanged", "Unchanged.", Message::Unchanged(vec![5])),

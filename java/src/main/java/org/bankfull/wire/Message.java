@@ -33,7 +33,7 @@ public final class Message {
     public static final int DONE = 21;
     public static final int PING = 22;
     public static final int DIFFERS = 24;
-    private static final int LAST = 29;
+    private static final int LAST = 30;
 
     public final int number;
     private final Object body;

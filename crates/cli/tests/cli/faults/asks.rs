@@ -1,0 +1,106 @@
+//! Asks: a daemon sends no more than its client has asked for, where they have agreed on that.
+
+use super::super::harness::{Peer, write_file};
+use super::clients::Scene;
+use bankfull_proto::blocks::Run;
+use bankfull_proto::hash::FileHash;
+use bankfull_proto::wire::control::{
+    Ask, Direction, FileRuns, Message, Open, PathBytes, Verdict, Want,
+};
+use bankfull_proto::wire::data::{HEADER_BYTES, TAG_BYTES};
+use std::io::Read;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+const MIB: usize = 1 << 20;
+
+/// Long enough for what is sent unasked to be here.
+const WAIT: Duration = Duration::from_millis(300);
+
+/// A client that wants a file of two blocks, and will ask for it or not.
+fn wanting(scene: &Scene, asks: Option<bool>) -> Peer {
+    write_file(&scene.scratch.join("root/f"), vec![7; 2 * MIB]);
+    let mut peer = Peer::welcomed(scene.daemon.port);
+    peer.send(&Message::Open(Open {
+        direction: Direction::Pull,
+        paths: vec![PathBytes(b"f".to_vec())],
+        streams: 1,
+        timeout_ms: 60_000,
+        asks,
+        ..Open::default()
+    }));
+    let Some(Message::Opened(opened)) = peer.receive() else { panic!("not opened") };
+    assert_eq!(opened.asks, asks);
+    assert!(matches!(peer.receive(), Some(Message::Entries(e)) if e[0].id == 1));
+    assert!(matches!(peer.receive(), Some(Message::EntriesEnd(_))));
+    let (have, verdict) = (Vec::new(), Verdict::Send);
+    let want = Want { file: 1, verdict, have, hash: None, failure: None, ahead: None };
+    peer.send(&Message::Wants(vec![want]));
+    peer
+}
+
+fn ask(peer: &mut Peer, bytes: usize) {
+    peer.send(&Message::Asks(vec![Ask { stream: 0, bytes: bytes as u64 }]));
+}
+
+#[test]
+fn no_payload_comes_that_was_not_asked_for_and_all_that_was() {
+    let scene = Scene::new(&[]);
+    let mut peer = wanting(&scene, Some(true));
+    // An ask that comes before its connection counts.
+    ask(&mut peer, 100_000);
+    let mut stream = peer.attach(0);
+    let (told, came) = mpsc::channel();
+    let reading = thread::spawn(move || {
+        let mut bytes = vec![0; MIB];
+        while let Ok(n @ 1..) = stream.read(&mut bytes) {
+            told.send(n).unwrap();
+        }
+    });
+    let mut total = 0;
+    let mut until_quiet = || {
+        while let Ok(n) = came.recv_timeout(WAIT) {
+            total += n;
+        }
+        total
+    };
+    assert_eq!(until_quiet(), HEADER_BYTES + 100_000);
+    // Less than before takes nothing back; a block's tag needs no ask, nor begins another block.
+    ask(&mut peer, 5);
+    ask(&mut peer, MIB);
+    let block = HEADER_BYTES + MIB + TAG_BYTES;
+    assert_eq!(until_quiet(), block);
+    ask(&mut peer, 2 * MIB);
+    assert_eq!(until_quiet(), 2 * block);
+    peer.send(&Message::Acks(vec![FileRuns { file: 1, runs: vec![Run { first: 0, count: 2 }] }]));
+    let hash = Some(FileHash::of(&[7; 2 * MIB]).0);
+    assert!(matches!(peer.receive(), Some(Message::Sealed(sealed)) if sealed.hash == hash));
+    peer.send(&Message::Finished(vec![1]));
+    assert!(matches!(peer.receive(), Some(Message::Finish(_))));
+    peer.send(&Message::Done(Default::default()));
+    reading.join().unwrap();
+    assert_eq!(came.iter().sum::<usize>(), HEADER_BYTES, "the connection ends unasked");
+}
+
+#[test]
+fn whoever_does_not_agree_on_asks_gets_all_at_once() {
+    let scene = Scene::new(&[]);
+    let peer = wanting(&scene, None);
+    let mut stream = peer.attach(0);
+    let mut frames = vec![0; 2 * (HEADER_BYTES + MIB + TAG_BYTES)];
+    stream.read_exact(&mut frames).unwrap();
+}
+
+#[test]
+fn a_client_that_goes_away_without_asking_leaves_nothing_behind() {
+    let scene = Scene::new(&[]);
+    let peer = wanting(&scene, Some(true));
+    let stream = peer.attach(0);
+    thread::sleep(WAIT);
+    drop((peer, stream));
+    // The daemon goes on serving others, and ends when it is told to.
+    let other = wanting(&scene, None);
+    let mut stream = other.attach(0);
+    stream.read_exact(&mut [0; HEADER_BYTES]).unwrap();
+}
