@@ -66,7 +66,8 @@ impl Ictcp {
         }
         let carried = self.capacity.rate().unwrap_or_default().bytes_per_sec() as f64;
         let turn = (carried * TURN_TIME.as_secs_f64()) as u64;
-        turn.clamp(TURN_MIN, TURN_MAX).max(connection.window * AHEAD * 2)
+        let turn = turn.clamp(TURN_MIN, TURN_MAX).max(connection.window * AHEAD * 2);
+        turn.min(connection.ask_max())
     }
 
     /// A connection is to be asked again, soon or when its turn comes.

@@ -155,6 +155,13 @@ impl Connection {
         self.window.max(self.edge.saturating_sub(self.received))
     }
 
+    /// The most to ask for at once, as far as that depends on the connection: little of one that
+    /// has brought nothing yet. Linux widens a window by itself when the first full segment comes,
+    /// and it can be held only then.
+    pub(super) fn ask_max(&self) -> u64 {
+        if self.received == 0 { self.least } else { u64::MAX }
+    }
+
     /// Asks for so much more.
     pub(super) fn ask(&mut self, bytes: u64) {
         self.asked += bytes;
@@ -174,6 +181,10 @@ impl Connection {
     /// So much has come in all; how much that is more.
     pub(super) fn receive(&mut self, now: Duration, received: u64) -> u64 {
         let more = received.saturating_sub(self.received);
+        if self.received == 0 {
+            // What it was offered meanwhile is not known; a little more than in the beginning.
+            self.edge += more;
+        }
         self.received += more;
         self.edge = self.edge.max(self.received + self.window);
         self.busy.advance(now, self.received);

@@ -76,11 +76,15 @@ fn few_senders_are_asked_at_once_and_begin_with_their_share_of_the_line_and_the_
     let told = orders(&mut control, MS);
     // 40 kB and 12 kB among four, in whole segments.
     assert!(windows(&told).iter().all(|w| (w.1, w.2) == (8, Reason::Began)), "{told:?}");
+    // Two segments of each, so that its window can be held.
+    assert_eq!(asked(&told), [0, 1, 2, 3].map(|id| (id, 2 * MSS)));
+    (0..4).for_each(|id| control.on_received(MS * 2, id, Bytes(2 * MSS)));
     // What was offered in the beginning is still open: the last one waits for that.
-    assert_eq!(asked(&told), [0, 1, 2].map(|id| (id, 64 << 10)));
+    let rest = (64 << 10) - 2 * MSS;
+    assert_eq!(asked(&orders(&mut control, MS * 2)), [0, 1, 2].map(|id| (id, rest)));
     assert_eq!(control.turns(), (3, 1));
-    control.on_received(MS * 2, 0, Bytes::kib(64));
-    assert_eq!(asked(&orders(&mut control, MS * 2)), [(3, 64 << 10)]);
+    control.on_received(MS * 3, 0, Bytes::kib(64));
+    assert_eq!(asked(&orders(&mut control, MS * 3)), [(3, rest)]);
 }
 
 #[test]

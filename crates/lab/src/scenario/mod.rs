@@ -307,6 +307,21 @@ pub struct Contender {
     /// wide as they get.
     #[serde(default, deserialize_with = "field::some")]
     pub window: Option<Bytes>,
+    /// `incast`: who decides when and how much each sends; without it all are asked at once.
+    #[serde(default)]
+    pub steer: Option<Steer>,
+}
+
+/// How the receiver of many keeps them from overflowing its port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Steer {
+    /// By windows and turns, with windows of two segments at least.
+    Ictcp,
+    /// The same, with windows of one segment at least.
+    IctcpOne,
+    /// By turns alone.
+    Asking,
 }
 
 /// Enough that the queue fills soon, and a fifth is lost. (ours)

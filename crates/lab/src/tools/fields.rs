@@ -22,10 +22,12 @@ pub enum Field {
     Block,
     /// The most that each connection has in flight.
     Window,
+    /// Who decides when and how much each sends.
+    Steer,
 }
 
 impl Field {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Streams,
         Self::Flags,
         Self::Congestion,
@@ -33,6 +35,7 @@ impl Field {
         Self::Rounds,
         Self::Block,
         Self::Window,
+        Self::Steer,
     ];
 
     fn name(self) -> &'static str {
@@ -44,6 +47,7 @@ impl Field {
             Self::Rounds => "rounds",
             Self::Block => "block",
             Self::Window => "window",
+            Self::Steer => "steer",
         }
     }
 
@@ -56,6 +60,7 @@ impl Field {
             Self::Rounds => contender.rounds.is_some(),
             Self::Block => contender.block.is_some(),
             Self::Window => contender.window.is_some(),
+            Self::Steer => contender.steer.is_some(),
         }
     }
 }

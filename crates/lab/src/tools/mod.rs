@@ -2,6 +2,7 @@
 
 mod aria2;
 mod fields;
+mod incast;
 mod model;
 mod ns3;
 mod peers;
@@ -307,7 +308,7 @@ pub static TOOLS: [&Tool; 16] = [
     &peers::PING,
     &sources::TCP,
     &sources::UDP,
-    &sources::INCAST,
+    &incast::INCAST,
     &model::MODEL,
     &ns3::NS3,
 ];
@@ -328,7 +329,7 @@ pub fn find(name: &str) -> Result<&'static Tool> {
 static ONE_UNLESS_SAID: [&Tool; 7] = [
     &sources::TCP,
     &sources::UDP,
-    &sources::INCAST,
+    &incast::INCAST,
     &peers::IPERF3,
     &peers::NUTTCP,
     &peers::RSYNC,

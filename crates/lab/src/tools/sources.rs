@@ -3,20 +3,20 @@
 use super::{Field, Figures, Job, Tool, Way};
 use crate::deadline::Deadline;
 use crate::error::{LabError, Result};
-use crate::flows::{self, Flows, Kind};
+use crate::flows::{Flows, Kind};
 use crate::hosts::Hosts;
 use crate::network::Network;
 use bankfull_control::{Bytes, Rate};
 use bankfull_sim::Cross;
 use socket2::{Domain, Socket, Type};
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// First port of the receiver; flows have one for each sender. (ours)
-const PORT: u16 = 7701;
+pub(super) const PORT: u16 = 7701;
 
 /// The largest packet of Ethernet, and the data in it: 20 bytes are IP's, 8 are UDP's. (RFC 894,
 /// RFC 791, RFC 768)
@@ -67,17 +67,7 @@ pub(super) static UDP: Tool = Tool {
     way: Way::Source(run_udp),
 };
 
-pub(super) static INCAST: Tool = Tool {
-    name: "incast",
-    about: "rounds: the receiver asks all senders at once, each answers with a block",
-    needs: &[],
-    version: &[],
-    takes: &[Field::Rounds, Field::Block, Field::Congestion],
-    refuses: |_, _| None,
-    way: Way::Source(run_incast),
-};
-
-fn failed(source: io::Error) -> LabError {
+pub(super) fn failed(source: io::Error) -> LabError {
     LabError::io("a source of the lab failed", source)
 }
 
@@ -86,7 +76,7 @@ fn panicked<T>() -> Result<T> {
 }
 
 /// The same for each sender, at the same time.
-fn for_each_sender<T: Send>(
+pub(super) fn for_each_sender<T: Send>(
     senders: usize,
     work: impl Fn(usize) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
@@ -188,7 +178,7 @@ fn count(
 }
 
 /// Whether a socket only has nothing to give or to take for the moment.
-fn is_pause(error: &io::Error) -> bool {
+pub(super) fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
@@ -265,98 +255,10 @@ fn send_evenly(
     Ok(sent)
 }
 
-/// Connections that stay; the receiver asks with one byte each, and waits for all blocks.
-fn run_incast(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Figures> {
-    let receiver = network.receiver();
-    let to = SocketAddr::from((Hosts::address(receiver), PORT));
-    let listener = network.hosts().on(receiver, || flows::listen(to, job.senders, None))?;
-    let senders = for_each_sender(job.senders, |sender| {
-        flows::connect(network, sender, to, (1, None), deadline)
-    })?;
-    let senders: Vec<TcpStream> = senders.into_iter().flatten().collect();
-    let asked = flows::accept(&listener, senders.len(), deadline)?;
-    for socket in senders.iter().chain(&asked) {
-        socket.set_nodelay(true).map_err(failed)?;
-    }
-    for socket in &asked {
-        socket.set_read_timeout(Some(LOOK)).map_err(failed)?;
-    }
-    let (block, rounds) = (job.contender.block().0 as usize, job.contender.rounds());
-    thread::scope(|scope| {
-        for sender in &senders {
-            scope.spawn(move || {
-                // It ends when the connection does.
-                let _ = answer(sender, block);
-            });
-        }
-        let figures = ask(&asked, block, rounds, deadline);
-        for sender in &senders {
-            let _ = sender.shutdown(Shutdown::Both);
-        }
-        figures
-    })
-}
-
-fn answer(mut stream: &TcpStream, block: usize) -> io::Result<()> {
-    let block = vec![0x55; block];
-    loop {
-        stream.read_exact(&mut [0])?;
-        stream.write_all(&block)?;
-    }
-}
-
-fn ask(
-    streams: &[TcpStream],
-    block: usize,
-    count: u32,
-    deadline: &Deadline<'_>,
-) -> Result<Figures> {
-    let mut buffer = vec![0; block];
-    let mut rounds = Vec::new();
-    let began = Instant::now();
-    for _ in 0..count {
-        let asked = Instant::now();
-        for mut stream in streams {
-            stream.write_all(&[1]).map_err(failed)?;
-        }
-        for stream in streams {
-            read_all(stream, &mut buffer, deadline)?;
-        }
-        rounds.push(asked.elapsed().as_secs_f64());
-    }
-    let bytes = Bytes((streams.len() * block) as u64 * u64::from(count));
-    Ok(Figures { rounds, ..super::goodput(bytes, began.elapsed()) })
-}
-
-/// Fills the buffer, unless the deadline comes before.
-fn read_all(mut stream: &TcpStream, buffer: &mut [u8], deadline: &Deadline<'_>) -> Result<()> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match stream.read(&mut buffer[filled..]) {
-            Ok(0) => return Err(failed(ErrorKind::UnexpectedEof.into())),
-            Ok(n) => filled += n,
-            Err(e) if is_pause(&e) => {}
-            Err(e) => return Err(failed(e)),
-        }
-        deadline.check(INCAST.name)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::signals::Signals;
-    use std::net::TcpListener;
-
-    /// Two ends of a connection over loopback.
-    fn connected() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let far = listener.accept().unwrap().0;
-        far.set_read_timeout(Some(LOOK)).unwrap();
-        (near, far)
-    }
 
     #[test]
     fn what_must_be_lost_is_what_does_not_fit_and_a_share_of_the_rest() {
@@ -402,22 +304,5 @@ mod tests {
             counting.join().unwrap()
         });
         assert_eq!(received.unwrap(), 2);
-    }
-
-    #[test]
-    fn rounds_are_counted_and_a_sender_that_does_not_answer_is_given_up_at_the_limit() {
-        let signals = Signals::none();
-        let long = Deadline::new(&signals, Duration::from_secs(60));
-        let (sender, asked) = connected();
-        thread::scope(|scope| {
-            scope.spawn(|| answer(&sender, 5000));
-            let figures = ask(std::slice::from_ref(&asked), 5000, 3, &long).unwrap();
-            assert_eq!(figures.rounds.len(), 3);
-            sender.shutdown(Shutdown::Both).unwrap();
-        });
-        let (_mute, asked) = connected();
-        let short = Deadline::new(&signals, Duration::from_millis(50));
-        let error = ask(&[asked], 5000, 3, &short).unwrap_err().to_string();
-        assert!(error.contains("given up after 50ms"), "{error}");
     }
 }
