@@ -2,8 +2,8 @@
 //! without overflowing it (Wu, Feng, Guo, Zhang, *ICTCP: Incast Congestion Control for TCP in
 //! Data-Center Networks*, IEEE/ACM Transactions on Networking 21(2), 2013).
 //!
-//! What lives here: what the port has free in slots of time ([`slots`]), the rules of a single
-//! connection ([`connection`]), who may be asked for more right now ([`asking`]), why ([`reason`]),
+//! What lives here: what the port has free in slots of time (`slots`), the rules of a single
+//! connection (`connection`), who may be asked for more right now (`asking`), why (`reason`),
 //! and [`Ictcp`], which joins them. Beyond the paper: first windows follow from what the port
 //! carries and how many send; senders that would not fit with two segments each are asked in turns;
 //! losses, and queues that stand elsewhere, count. `docs/algorithms/ictcp.md` says why.
