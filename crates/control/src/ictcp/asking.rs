@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// What is asked for at once: at least so much, at most so much, and what the port carries in this
 /// time. (ours: turns are short beside a second, and a message is little beside what it asks for)
-pub(super) const TURN_MIN: u64 = 256 << 10;
+const TURN_MIN: u64 = 256 << 10;
 const TURN_MAX: u64 = 4 << 20;
 const TURN_TIME: Duration = Duration::from_millis(2);
 
@@ -134,8 +134,11 @@ impl Ictcp {
             self.claim(connection, asked).saturating_sub(on_line)
         };
         let asked = own.outstanding().saturating_add(bytes);
-        let all = others.iter().map(|other| standing(other, other.outstanding()));
-        all.sum::<u64>() + standing(own, asked) <= self.queue.bytes.0
+        // One that sends by itself may have any amount on its way.
+        let all = others.iter().fold(standing(own, asked), |all, other| {
+            all.saturating_add(standing(other, other.outstanding()))
+        });
+        all <= self.queue.bytes.0
     }
 
     /// A connection is asked for something, or sends by itself.

@@ -60,7 +60,7 @@ pub(super) struct Connection {
     pub(super) window: u64,
     segment: u64,
     least: u64,
-    pub(super) obeys: bool,
+    obeys: bool,
     /// Its sender may have sent up to here, by what it was offered.
     edge: u64,
     asked: u64,

@@ -305,7 +305,7 @@ impl Ictcp {
     /// Steers every connection whose time has come.
     fn steer(&mut self, now: Duration) {
         let share = self.share();
-        let may_grow = self.slots.is_spending() && !self.queue.is_calm(now);
+        let may_grow = self.slots.is_spending() && !self.queue.is_on_hold(now);
         let mut room = self.room();
         let each = room / self.demanded.max(1);
         for (&id, connection) in &mut self.connections {

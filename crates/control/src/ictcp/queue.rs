@@ -1,7 +1,6 @@
 //! How long the queue of the port may become: as it was chosen, longer where somebody waits, the
 //! port has room and a longer one has brought more, and shorter after it has overflowed.
 
-use super::asking::TURN_MIN;
 use crate::pacing::SEGMENT_DATA;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
@@ -13,6 +12,9 @@ const QUEUE: Bytes = Bytes(40_000);
 
 /// The least, however much was lost: whole windows of some senders. (ours)
 const QUEUE_MIN: Bytes = Bytes(8 * SEGMENT_DATA.0);
+
+/// And the most, however much more it would bring. (ours: what the ports of shallow switches have)
+const QUEUE_MAX: Bytes = Bytes::kib(256);
 
 /// After an overflow, this part of windows and queue is kept. (CUBIC's, RFC 9438 §4.6)
 pub(super) const KEPT: f64 = 0.7;
@@ -55,8 +57,8 @@ impl Queue {
         Self { bytes: QUEUE, calm_until: Duration::ZERO, calm: CALM.0, trial: None, seen: (0, 0.0) }
     }
 
-    /// Whether windows may grow.
-    pub(super) fn is_calm(&self, now: Duration) -> bool {
+    /// Whether nothing may grow beyond its share for now.
+    pub(super) fn is_on_hold(&self, now: Duration) -> bool {
         now < self.calm_until
     }
 
@@ -81,10 +83,10 @@ impl Queue {
             self.hold(now);
         }
         let full = capacity.unwrap_or_default().bits_per_sec() as f64 * SHORT;
-        if is_short && !self.is_calm(now) && mean < full {
+        if is_short && !self.is_on_hold(now) && mean < full {
             self.trial = Some(Trial { before: self.bytes, rate: mean });
             let longer = Bytes((self.bytes.0 as f64 * LONGER) as u64);
-            self.bytes = longer.max(self.bytes + Bytes(2 * SEGMENT_DATA.0)).min(Bytes(TURN_MIN));
+            self.bytes = longer.min(QUEUE_MAX);
         }
     }
 

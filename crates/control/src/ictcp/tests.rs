@@ -199,6 +199,18 @@ fn without_windows_less_is_asked_for_at_once() {
 }
 
 #[test]
+fn beside_those_that_send_unasked_whoever_obeys_waits_where_windows_cannot_be_held() {
+    let mut control = joined(Config { holds_windows: false, ..gigabit() }, 1);
+    (1..4).for_each(|id| {
+        control.join(Duration::ZERO, id, &Joining { obeys: false, ..joining() });
+    });
+    control.want(0, Bytes::kib(64));
+    assert!(orders(&mut control, Duration::ZERO).is_empty());
+    (1..4).for_each(|id| control.leave(MS, id));
+    assert_eq!(asked(&orders(&mut control, MS)).len(), 1);
+}
+
+#[test]
 fn one_that_leaves_makes_room_for_others() {
     let mut control = joined(Config { holds_windows: false, ..gigabit() }, 2);
     (0..2).for_each(|id| control.want(id, Bytes::kib(256)));

@@ -45,7 +45,7 @@ pub(super) static INCAST: Tool = Tool {
 fn run(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Figures> {
     let receiver = network.receiver();
     let to = SocketAddr::from((Hosts::address(receiver), PORT));
-    let window = job.contender.window.map(|window| window.0 as u32);
+    let window = job.contender.window.map(|window| u32::try_from(window.0).unwrap_or(u32::MAX));
     let offered = window.or(job.contender.steer.map(|_| OFFERED));
     let listener = network.hosts().on(receiver, || flows::listen(to, job.senders, offered))?;
     let senders = for_each_sender(job.senders, |sender| {

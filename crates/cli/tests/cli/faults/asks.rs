@@ -93,7 +93,7 @@ fn whoever_does_not_agree_on_asks_gets_all_at_once() {
 }
 
 #[test]
-fn a_client_that_goes_away_without_asking_leaves_nothing_behind() {
+fn a_client_that_goes_away_without_asking_does_not_keep_others_waiting() {
     let scene = Scene::new(&[]);
     let peer = wanting(&scene, Some(true));
     let stream = peer.attach(0);
