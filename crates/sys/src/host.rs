@@ -88,6 +88,16 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// The kernel's version, its first two numbers; `None` where its name does not begin with them.
+pub fn kernel_version() -> Option<(u32, u32)> {
+    parse_version(&rustix::system::uname().release().to_string_lossy())
+}
+
+fn parse_version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
 /// Processor time used by the calling thread.
 pub fn thread_cpu_time() -> Duration {
     clock(ClockId::ThreadCPUTime)
@@ -219,6 +229,14 @@ mod tests {
         dir.create_new("f".as_ref(), 0o777).unwrap();
         let mode = std::fs::metadata(root.path().join("f")).unwrap().permissions().mode() & 0o777;
         assert_eq!(umask(), 0o777 & !mode);
+    }
+
+    #[test]
+    fn a_kernel_is_known_by_its_first_two_numbers() {
+        assert!(kernel_version().is_some_and(|version| version >= (4, 20)));
+        assert_eq!(parse_version("5.15.0-91-generic"), Some((5, 15)));
+        assert_eq!(parse_version("6.8-rc1"), Some((6, 8)));
+        assert_eq!((parse_version("six"), parse_version("6")), (None, None));
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub mod datagram;
 pub mod dir;
 pub mod file;
 pub mod host;
+pub mod interface;
 pub mod mapping;
 pub mod pipe;
 pub mod socket;
@@ -36,9 +37,11 @@ pub use file::{
     punch_hole, reserve, set_mode, set_mtime, sync_all, sync_data, try_lock,
 };
 pub use host::{
-    PIPE_BYTES, boot_id, effective_uid, exit_now, host_name, max_rss_bytes, process_cpu_time,
-    raise_open_file_limit, random, thread_cpu_time, umask, wait_readable, wait_writable,
+    PIPE_BYTES, boot_id, effective_uid, exit_now, host_name, kernel_version, max_rss_bytes,
+    process_cpu_time, raise_open_file_limit, random, thread_cpu_time, umask, wait_readable,
+    wait_writable,
 };
+pub use interface::{Interface, interface_of, link_speed};
 pub use mapping::Mapping;
 pub use pipe::Pipe;
 pub use socket::{

@@ -49,6 +49,9 @@ pub struct TcpInfo {
     pub rcv_rtt: Option<Duration>,
     /// Bytes that the application reads in a round trip, as the receive buffer's tuning sees it.
     pub rcv_space: u32,
+    /// Receive window that we advertise, in bytes; not where the C library is musl, whose structure
+    /// ends before it.
+    pub rcv_wnd: Option<u32>,
     /// Receive window that the peer advertises, in bytes.
     pub snd_wnd: Option<u32>,
     /// Bytes in the send queue that have not been sent yet.
@@ -121,6 +124,10 @@ impl TcpInfo {
             busy_time: reported!(raw, len, tcpi_busy_time).map(micros),
             rcv_rtt: (raw.tcpi_rcv_rtt != 0).then(|| micros(raw.tcpi_rcv_rtt.into())),
             rcv_space: raw.tcpi_rcv_space,
+            #[cfg(target_env = "gnu")]
+            rcv_wnd: reported!(raw, len, tcpi_rcv_wnd),
+            #[cfg(not(target_env = "gnu"))]
+            rcv_wnd: None,
             snd_wnd: reported!(raw, len, tcpi_snd_wnd),
             notsent_bytes: reported!(raw, len, tcpi_notsent_bytes),
         }

@@ -46,6 +46,11 @@ impl Busy {
         self.counted = None;
     }
 
+    /// Whether nothing is asked for.
+    pub(super) fn is_paused(&self) -> bool {
+        self.counted.is_none()
+    }
+
     /// Time in which something could come.
     pub(super) fn time(&self) -> Duration {
         self.time

@@ -33,6 +33,11 @@ const IDLE: Duration = Duration::from_secs(1);
 /// second in which shares are to be even, and longer than a pause between rounds)
 const LATELY: Duration = Duration::from_millis(200);
 
+/// Whoever brings nothing for so long, and for so many round trips, although it was asked, has
+/// nothing to send, or lost it all: its turn is the others' meanwhile. (ours: two looks, and a
+/// sender that waits for its disk is soon there again)
+const SILENT: (Duration, u32) = (Duration::from_millis(20), 4);
+
 /// As long as no round trip is known. (ours: a local network with its hosts)
 const RTT_UNKNOWN: Duration = Duration::from_millis(1);
 
@@ -74,6 +79,8 @@ pub(super) struct Connection {
     rtt_least: Option<Duration>,
     lost: u64,
     is_lossy: bool,
+    /// When it brought something last, or was asked after a pause.
+    heard: Duration,
     busy: Busy,
     measured: Rate,
     is_slow_start: bool,
@@ -104,6 +111,7 @@ impl Connection {
             rtt_least: joining.rtt,
             lost: 0,
             is_lossy: false,
+            heard: Duration::ZERO,
             busy: Busy::default(),
             measured: Rate::default(),
             is_slow_start: true,
@@ -140,9 +148,22 @@ impl Connection {
 
     /// Whether something is wanted of it, or was lately.
     pub(super) fn count(&mut self, now: Duration) -> bool {
-        let lately = self.rests_since.is_some_and(|at| now < at + LATELY);
-        self.is_counted = self.is_active() || self.is_waiting || lately;
+        self.is_counted = match self.rests_since {
+            Some(since) => self.is_waiting || now < since + LATELY,
+            None => self.is_waiting || self.is_active(),
+        };
         self.is_counted
+    }
+
+    /// It was asked for something, and has brought nothing for long.
+    pub(super) fn is_silent(&self, now: Duration) -> bool {
+        now >= self.heard + SILENT.0.max(self.rtt() * SILENT.1)
+    }
+
+    /// It has brought nothing for long: that is no time in which anything could come.
+    pub(super) fn fall_silent(&mut self, now: Duration) {
+        self.busy.pause(now, self.received);
+        self.rests_since = Some(now);
     }
 
     /// Whether it was counted as one that something is wanted of.
@@ -172,6 +193,9 @@ impl Connection {
 
     /// Something is asked for again. Whether that is the first time, or the first for long.
     pub(super) fn begin(&mut self, now: Duration) -> bool {
+        if self.busy.is_paused() {
+            self.heard = now;
+        }
         self.busy.begin(now + self.rtt(), self.received);
         let rested = self.rests_since.take().is_some_and(|since| now >= since + IDLE);
         self.is_slow_start |= rested;
@@ -181,6 +205,9 @@ impl Connection {
     /// So much has come in all; how much that is more.
     pub(super) fn receive(&mut self, now: Duration, received: u64) -> u64 {
         let more = received.saturating_sub(self.received);
+        if more > 0 {
+            self.heard = now;
+        }
         if self.received == 0 {
             // What it was offered meanwhile is not known; a little more than in the beginning.
             self.edge += more;

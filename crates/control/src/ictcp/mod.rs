@@ -171,10 +171,14 @@ impl Ictcp {
     /// So much has come on a connection since it joined.
     pub fn on_received(&mut self, now: Duration, id: Id, received: Bytes) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        self.received += connection.receive(now, received.0);
+        let more = connection.receive(now, received.0);
+        self.received += more;
         self.busy.advance(now, self.received);
         if !connection.is_active() {
             self.rest(now, id);
+        } else if more > 0 && !self.active.contains(&id) {
+            // It had fallen silent.
+            self.begin(now, id);
         }
         self.queue_up(id);
     }
@@ -221,6 +225,7 @@ impl Ictcp {
                 lossy.push(seen.id);
             }
         }
+        self.let_silent_rest(now);
         let is_overflow = lossy.len() > 1 || (lossy.len() == 1 && self.active.len() <= 1);
         if is_overflow {
             self.overflowed(now);
@@ -230,6 +235,18 @@ impl Ictcp {
         self.advance_slots(now);
         if self.config.holds_windows {
             self.steer(now);
+        }
+    }
+
+    /// Those that bring nothing although they were asked hold nobody up.
+    fn let_silent_rest(&mut self, now: Duration) {
+        let is_silent = |id: &Id| self.connections.get(id).is_some_and(|c| c.is_silent(now));
+        let silent: Vec<Id> = self.active.iter().copied().filter(is_silent).collect();
+        for id in silent {
+            self.rest(now, id);
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.fall_silent(now);
+            }
         }
     }
 

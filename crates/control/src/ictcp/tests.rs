@@ -222,3 +222,22 @@ fn one_that_leaves_makes_room_for_others() {
     control.on_received(MS, 1, Bytes::kib(64));
     assert_eq!(asked(&orders(&mut control, MS)), [(1, 1)]);
 }
+
+#[test]
+fn senders_that_have_nothing_to_send_keep_nobody_waiting() {
+    let mut control = joined(gigabit(), 100);
+    (0..100).for_each(|id| control.want(id, Bytes(u64::MAX)));
+    let first = asked(&orders(&mut control, MS)).len();
+    assert!(first < 50, "{first} at once");
+    // Nobody brings anything: all others are asked in time, and nobody twice.
+    let mut told = first;
+    for ms in (10..=200).step_by(10) {
+        control.tick(MS * ms, &[]);
+        told += asked(&orders(&mut control, MS * ms)).len();
+    }
+    assert_eq!((told, control.turns().1), (100, 0));
+    // One that brings something after all is on its way again, and is asked for more.
+    control.on_received(MS * 300, 7, Bytes(2 * MSS));
+    assert_eq!(asked(&orders(&mut control, MS * 300))[0].0, 7);
+    assert_eq!(control.turns().0, 1);
+}
