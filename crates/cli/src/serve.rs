@@ -76,6 +76,7 @@ fn options(
     options.state_dir = flags.state_dir.clone().or_else(|| environment.state_dir.clone());
     options.connections_max = flags.max_connections;
     options.timeout = flags.timeout;
+    options.link_rate = flags.link_rate;
     Ok((options, token.warning))
 }
 

@@ -48,8 +48,13 @@ pub fn run_agent() -> Result<Option<ErrorKind>, Error> {
     let door = Door::new(listener).map_err(unusable)?;
     let _ = bankfull_sys::raise_open_file_limit();
     // Who may log in may do as they like here, encryption of data included: ssh vouches for them.
-    let policy =
-        Policy { token: None, read_only: false, plain_allowed: true, timeout: DEFAULT_TIMEOUT };
+    let policy = Policy {
+        token: None,
+        read_only: false,
+        plain_allowed: true,
+        timeout: DEFAULT_TIMEOUT,
+        link_rate: None,
+    };
     // ssh vouches for the client, wherever its datagrams come from.
     let probes = ProbePort::bind(address).ok();
     let host = Arc::new(Host::new(Anchor::Host, policy, probes));

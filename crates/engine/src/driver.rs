@@ -12,7 +12,7 @@ use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
 use crate::session::{Ends, Session, Tally, add};
 use crate::transfer::Transfer;
-use crate::tune::{Pacer, Steer, Steering, Teller, hold_windows, watch};
+use crate::tune::{Pacer, Receiving, Steer, Steering, Teller, hold_windows, watch};
 use bankfull_proto::session::Role;
 use bankfull_proto::wire::control::{Message, PathBytes};
 use std::ffi::OsString;
@@ -193,6 +193,7 @@ impl Drive<'_> {
             });
             scope.spawn(|| self.tick(outbox));
             let receives = matches!(part, Part::Receive(_) | Part::ReceiveLoad(_));
+            let receiving = matches!(part, Part::Receive(_)).then(Receiving::new);
             scope.spawn(move || self.steer(outbox, receives));
             let result = match part {
                 Part::Send { items, dry_run } => {
@@ -206,6 +207,7 @@ impl Drive<'_> {
             let result = self.conclude(result, &mut reader, outbox, receives);
             close();
             self.over.set();
+            drop(receiving);
             result
         });
         let allowed = self.session.allowed();

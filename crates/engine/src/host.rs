@@ -13,7 +13,7 @@ use crate::net::stream::{DataStream, Seat, Socket, Unattached, read_attach};
 use crate::options::Fsync;
 use crate::overrides::Overrides;
 use crate::session::{Session, Tally};
-use crate::tune::{Probing, Spread, Steer};
+use crate::tune::{Probing, Sharing, Spread, Steer, is_receiving};
 use bankfull_control::Rate;
 use bankfull_control::sobas::Remembered;
 use bankfull_proto::wire::attach::{self, Attach};
@@ -35,6 +35,8 @@ pub(crate) struct Policy {
     pub(crate) read_only: bool,
     pub(crate) plain_allowed: bool,
     pub(crate) timeout: Duration,
+    /// What the link carries by which clients send, where that is known.
+    pub(crate) link_rate: Option<Rate>,
 }
 
 /// A session that data connections may join.
@@ -271,7 +273,9 @@ impl Host {
                 };
                 let (target, landing) =
                     self.anchor.open_destination(&path, &open.sources, options)?;
-                (Opened { landing, ..Opened::default() }, Part::Receive(target))
+                // Where others send here, too, they take turns.
+                let asks = open.asks.filter(|&asks| asks && is_receiving() && !open.dry_run);
+                (Opened { landing, asks, ..Opened::default() }, Part::Receive(target))
             }
         };
         Ok(Agreed { open, opened, part })
@@ -304,8 +308,14 @@ impl Host {
         session.spread = is_steered.then(|| Spread::new(streams));
         session.streams_most = agreed.open.streams_most.filter(|_| is_steered && !tunnelled);
         session.streams_most = session.streams_most.map(|most| most.min(welcome.streams_max));
-        let is_asked = agreed.open.direction == Direction::Pull && agreed.opened.asks == Some(true);
-        session.asked = is_asked.then(Arc::default);
+        let asks = agreed.opened.asks == Some(true);
+        match agreed.open.direction {
+            Direction::Pull => session.asked = asks.then(Arc::default),
+            Direction::Push => {
+                let takes_part = is_steered && agreed.open.probe_ms.is_none();
+                session.sharing = Sharing::new(takes_part, asks, self.policy.link_rate, None);
+            }
+        }
         let session = Arc::new(session);
         session.on_stop(std::mem::replace(&mut caller.wake, Box::new(|| {})));
         let (accepted, streams) = mpsc::channel();

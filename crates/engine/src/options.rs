@@ -1,6 +1,7 @@
 //! What a caller may set, with the defaults and where they come from.
 
 use crate::error::{Error, ErrorKind};
+use bankfull_control::Rate;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
@@ -131,6 +132,9 @@ pub struct ServeOptions {
     pub connections_max: usize,
     /// Silence after which a client is given up.
     pub timeout: Duration,
+    /// What the link carries by which clients send, in packets: while several do, their windows and
+    /// turns fit it together. `None`: what the interface tells, else what turns out.
+    pub link_rate: Option<Rate>,
 }
 
 impl ServeOptions {
@@ -149,6 +153,7 @@ impl ServeOptions {
             state_dir: None,
             connections_max: Self::CONNECTIONS_MAX,
             timeout: DEFAULT_TIMEOUT,
+            link_rate: None,
         }
     }
 }

@@ -76,6 +76,7 @@ impl Server {
             read_only: options.read_only,
             plain_allowed: options.allow_plain,
             timeout: options.timeout,
+            link_rate: options.link_rate,
         };
         let (probes, unprobed) = match ProbePort::bind(address) {
             Ok(probes) => (Some(probes), None),

@@ -8,7 +8,7 @@ use crate::net::stream::{BurstLimit, DataStream, Socket};
 use crate::overrides::Overrides;
 use crate::paths::Seen;
 use crate::throttle::Throttle;
-use crate::tune::{Spread, Steered};
+use crate::tune::{Sharing, Spread, Steered};
 use bankfull_control::sobas::Remembered;
 use bankfull_control::{Bytes, Limit, Rate, Stage, StageMeter, StageTimes, limited_by, pacing};
 use bankfull_proto::wire::control::{Cause, Failure, Message, PathBytes, Problem, SideReport};
@@ -52,6 +52,8 @@ pub(crate) struct Session {
     pub(crate) spread: Option<Spread>,
     /// What the data connections were asked for, where they send nothing unasked.
     pub(crate) asked: Option<Arc<Asked>>,
+    /// How the data connections share an interface with others, on the receiving side.
+    pub(crate) sharing: Sharing,
     /// What an earlier copy saw of the path.
     pub(crate) remembered: Option<Remembered>,
 }

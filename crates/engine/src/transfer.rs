@@ -10,9 +10,12 @@ use crate::location::Location;
 use crate::options::{DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions, Tune};
 use crate::overrides::Overrides;
 use crate::paths::PathMemory;
+use crate::tune::{Sharing, is_receiving};
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::control::{Direction, PathBytes};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 /// A copy to be made. Build it, then [`run`](Self::run) it.
@@ -31,6 +34,10 @@ pub struct Transfer {
     pub(crate) overrides: Overrides,
     /// Nothing is copied: filler goes over the path for so long.
     pub(crate) probe: Option<Duration>,
+    /// What the link carries by which this host receives.
+    pub(crate) link_rate: Option<Rate>,
+    /// How many transfers, this one included, are to receive at the same time.
+    pub(crate) company: Option<Arc<AtomicUsize>>,
     pub(crate) ssh: SshOptions,
     pub(crate) daemon: DaemonOptions,
 }
@@ -53,6 +60,8 @@ impl Transfer {
             tune: Tune::default(),
             overrides: Overrides::default(),
             probe: None,
+            link_rate: None,
+            company: None,
             ssh: SshOptions::default(),
             daemon: DaemonOptions::default(),
         }
@@ -145,6 +154,16 @@ impl Transfer {
         self
     }
 
+    /// What the link carries by which this host receives, in packets. It counts while several
+    /// transfers of this process receive by the same interface: their senders then take turns, and
+    /// their windows fit that link together. Without this call: what the interface tells, else
+    /// what turns out.
+    #[must_use]
+    pub fn link_rate(mut self, rate: Rate) -> Self {
+        self.link_rate = Some(rate);
+        self
+    }
+
     /// How the far side is started over ssh.
     #[must_use]
     pub fn ssh(mut self, ssh: SshOptions) -> Self {
@@ -233,6 +252,19 @@ impl Transfer {
     /// Whether windows and pacing follow the path.
     pub(crate) fn is_tuned(&self) -> bool {
         self.tune != Tune::Off && self.overrides.window.is_none()
+    }
+
+    /// How the connections share their port, as the side that receives, where the sender obeys
+    /// what it is asked for, or not.
+    pub(crate) fn sharing(&self, obeys: bool) -> Sharing {
+        Sharing::new(self.is_tuned(), obeys, self.link_rate, self.company.clone())
+    }
+
+    /// Whether the sender is to send what it is asked for, and no more: where others receive in
+    /// this process, or are about to.
+    pub(crate) fn wants_to_ask(&self) -> bool {
+        let has_company = self.company.is_some() || is_receiving();
+        has_company && self.is_tuned() && self.probe.is_none() && !self.dry_run
     }
 
     /// Whether the operands fit each other.

@@ -1,8 +1,8 @@
 //! The flags of `bankfull serve`.
 
-use super::values::{Listen, connections, listen, seconds};
+use super::values::{Listen, connections, listen, rate, seconds};
 use super::{Example, ShowFlags, after_help};
-use bankfull::ServeOptions;
+use bankfull::{Rate, ServeOptions};
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -62,6 +62,12 @@ pub(crate) struct ServeFlags {
     /// allowed.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) timeout: Duration,
+
+    /// Says what the link carries by which clients send, such as 1gbit or 10gbit: while several
+    /// do, they take turns, and their windows fit that link together. Default: what the interface
+    /// tells, else what turns out.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub(crate) link_rate: Option<Rate>,
 
     /// What is shown.
     #[command(flatten)]
@@ -140,6 +146,9 @@ mod tests {
         assert!(serve(&["--max-connections", "1"]).is_err());
         assert_eq!(serve(&["--timeout", "0.5"]).unwrap().timeout, Duration::from_millis(500));
         assert!(serve(&["--timeout", "0"]).is_err());
+        let gigabit = Some(Rate::from_bits_per_sec(1e9));
+        assert_eq!(serve(&["--link-rate", "1gbit"]).unwrap().link_rate, gigabit);
+        assert!(serve(&["--link-rate", "1kbit"]).is_err());
     }
 
     #[test]

@@ -191,6 +191,7 @@ fn run_greeted(
     let open = (!asked).then(|| request.open(streams(rtt)));
     let items = std::mem::take(&mut request.items);
     let (mut far, opened) = far.attend(cancel, |far| far.agree(open))?;
+    let asks = opened.asks == Some(true);
     let part = part_of(&request, items, &opened, events)?;
     let tally = Tally::new(events, started);
     let outbox = Outbox::default();
@@ -222,7 +223,7 @@ fn run_greeted(
         false => Steer::Not,
     };
     let most = transfer.streams_most().filter(|_| route != Route::SshOnly);
-    let session = request.session(count, most.map(|most| most.min(welcome.streams_max)));
+    let session = request.session(count, most.map(|most| most.min(welcome.streams_max)), asks);
     session.on_stop(wake);
     let drive = Drive {
         session: Arc::new(session),
@@ -300,11 +301,16 @@ fn probing(
 }
 
 impl Request<'_> {
-    /// What the threads of this side will share: of so many connections, and up to `most`.
-    fn session(&self, count: u32, most: Option<u32>) -> Session {
+    /// What the threads of this side will share: of so many connections, and up to `most`; `asks`:
+    /// the sender sends what it is asked for.
+    fn session(&self, count: u32, most: Option<u32>, asks: bool) -> Session {
         let mut session = Session::new(self.transfer.overrides.clone(), count);
         session.remembered = self.earlier.held;
         session.streams_most = most;
+        match self.direction {
+            Direction::Push => session.asked = asks.then(Arc::default),
+            Direction::Pull => session.sharing = self.transfer.sharing(asks),
+        }
         session.spread = self.transfer.is_tuned().then(|| Spread::new(count));
         session
     }
@@ -332,6 +338,14 @@ impl Request<'_> {
         move |rtt| if transfer.dry_run { 0 } else { transfer.streams_for(rtt).max(earlier) }
     }
 
+    /// Whether the receiver may ask for each byte: a daemon does where it has other clients, too.
+    fn may_ask(&self) -> bool {
+        match self.direction {
+            Direction::Push => self.transfer.is_tuned() && self.transfer.probe.is_none(),
+            Direction::Pull => self.transfer.wants_to_ask(),
+        }
+    }
+
     /// The request as it travels.
     fn open(&self, streams: u32) -> Open {
         let transfer = self.transfer;
@@ -352,6 +366,7 @@ impl Request<'_> {
             untuned: (!transfer.is_tuned()).then_some(true),
             probe_ms: transfer.probe.map(|time| time.as_millis() as u32),
             streams_most: transfer.streams_most(),
+            asks: self.may_ask().then_some(true),
             ..Open::default()
         };
         transfer.overrides.write(&mut open);

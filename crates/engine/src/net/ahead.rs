@@ -3,7 +3,7 @@
 
 use super::control::lock;
 use super::stream::{DataStream, Socket};
-use crate::tune::hold_window;
+use crate::tune::{Lane, hold_window};
 use bankfull_control::Bytes;
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, TAG_BYTES, Tagger};
 use std::io;
@@ -58,14 +58,20 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Starts the reading thread. The receive window is what the user has set, else the kernel's.
+    /// Starts the reading thread. The receive window is what the user has set, or what is held of
+    /// it with others, else the kernel's.
     pub(crate) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
-        stream: DataStream,
+        mut stream: DataStream,
         window: Option<Bytes>,
+        lane: Option<Lane>,
     ) -> io::Result<Self> {
         let socket = stream.socket().try_clone()?;
-        if let Socket::Tcp(tcp) = &socket {
+        let is_held = lane.as_ref().is_some_and(Lane::is_held);
+        stream.set_lane(lane);
+        if let Socket::Tcp(tcp) = &socket
+            && !is_held
+        {
             let bytes = window.map(|window| u32::try_from(window.0).unwrap_or(u32::MAX));
             // Where it cannot be opened, the kernel's own pace does.
             let _ = bankfull_sys::open_window(tcp, bytes.unwrap_or(WINDOW_BYTES));
@@ -179,7 +185,7 @@ impl Reader {
         while left > 0 {
             let mut piece = lock(&self.spare).pop().unwrap_or_default();
             piece.resize(left.min(PIECE_BYTES), 0);
-            self.stream.receive(&mut piece)?;
+            self.stream.receive_payload(&mut piece)?;
             left -= piece.len();
             self.report();
             self.pass(Taken::Piece(piece))?;

@@ -8,8 +8,8 @@
 //! does, the reading thread too ([`Outbox::wait_when_full`]).
 
 use crate::error::{Error, ErrorKind, is_timeout};
-use bankfull_proto::limits::{CONTROL_FRAME_BYTES_MAX, HELLO_FRAME_BYTES_MAX, RUNS_MAX};
-use bankfull_proto::wire::control::{self, FileRuns, Message};
+use bankfull_proto::limits::{ASKS_MAX, CONTROL_FRAME_BYTES_MAX, HELLO_FRAME_BYTES_MAX, RUNS_MAX};
+use bankfull_proto::wire::control::{self, Ask, FileRuns, Message};
 use bankfull_proto::wire::frame::FrameReader;
 use bankfull_proto::{blocks::Run, wire::WireError};
 use rustls::Connection;
@@ -203,6 +203,8 @@ struct Pending {
     waits_when_full: bool,
     acks: BTreeMap<u64, Vec<u64>>,
     finished: Vec<u64>,
+    /// What data connections are asked for, by their numbers.
+    asks: BTreeMap<u32, u64>,
     closed: bool,
     /// The writer thread has ended, one way or the other.
     gone: bool,
@@ -215,7 +217,10 @@ struct Pending {
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        self.messages.is_empty() && self.acks.is_empty() && self.finished.is_empty()
+        self.messages.is_empty()
+            && self.acks.is_empty()
+            && self.finished.is_empty()
+            && self.asks.is_empty()
     }
 
     /// Whether somebody who can wait has to.
@@ -319,6 +324,13 @@ impl Outbox {
         });
     }
 
+    /// Asks a data connection for payload up to so many bytes from its beginning. Gathered into few
+    /// messages; never waits, for there is one for each connection at most.
+    pub(crate) fn ask(&self, stream: u32, bytes: u64) {
+        lock(&self.0.pending).asks.insert(stream, bytes);
+        self.0.changed.notify_all();
+    }
+
     /// A tunnel begins to carry data.
     pub(crate) fn pump_began(&self) {
         lock(&self.0.pending).pumps += 1;
@@ -406,7 +418,10 @@ impl Outbox {
 const GATHERED_MAX: usize = 4096;
 
 fn gathered(pending: &mut Pending) -> Vec<Message> {
-    let mut messages = Vec::new();
+    let asks = std::mem::take(&mut pending.asks).into_iter();
+    let asks: Vec<Ask> = asks.map(|(stream, bytes)| Ask { stream, bytes }).collect();
+    let mut messages: Vec<Message> =
+        asks.chunks(ASKS_MAX).map(|asks| Message::Asks(asks.to_vec())).collect();
     let mut acks = Vec::new();
     for (file, mut indices) in std::mem::take(&mut pending.acks) {
         indices.sort_unstable();

@@ -7,6 +7,7 @@
 use crate::error::{Error, ErrorKind};
 use crate::net::asked::Gate;
 use crate::throttle::Throttle;
+use crate::tune::Lane;
 use bankfull_control::Bytes;
 use bankfull_proto::wire::attach::{self, Attach, REPLY_BYTES, REQUEST_BYTES};
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, Tagger};
@@ -215,6 +216,8 @@ pub(crate) struct DataStream {
     throttle: Option<Arc<Throttle>>,
     /// What it has to be asked for.
     gate: Option<Gate>,
+    /// What it tells whoever steers it with others, as the side that receives.
+    lane: Option<Lane>,
     /// The most that TCP is to send at once.
     burst: Arc<BurstLimit>,
     /// Bytes that were sent and not waited for: headers, tags, and what TLS adds.
@@ -245,6 +248,7 @@ impl DataStream {
             crypto_time: Duration::ZERO,
             throttle: None,
             gate: None,
+            lane: None,
             burst: Arc::default(),
             unpaid: 0,
             seat: None,
@@ -300,6 +304,11 @@ impl DataStream {
     /// Sends in turn with others from now on.
     pub(crate) fn set_throttle(&mut self, throttle: Option<Arc<Throttle>>) {
         self.throttle = throttle;
+    }
+
+    /// Shares its port with others from now on, as the side that receives.
+    pub(crate) fn set_lane(&mut self, lane: Option<Lane>) {
+        self.lane = lane;
     }
 
     /// Sends payload only as it is asked for from now on.
@@ -470,9 +479,32 @@ impl DataStream {
         }
     }
 
-    /// Reads a piece of payload that fills `out`.
+    /// Reads what belongs to a frame and is no payload, and fills `out`.
     pub(crate) fn receive(&mut self, out: &mut [u8]) -> io::Result<()> {
         self.read_exact(out)
+    }
+
+    /// Reads a piece of payload that fills `out`. While its sender was not asked for more it may
+    /// take any time.
+    pub(crate) fn receive_payload(&mut self, mut out: &mut [u8]) -> io::Result<()> {
+        while !out.is_empty() {
+            let n = match self.read(out) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && !self.is_owed() => continue,
+                read => read.map_err(in_frame)?,
+            };
+            if n == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some(lane) = &self.lane {
+                lane.on_payload(n);
+            }
+            out = &mut out[n..];
+        }
+        Ok(())
+    }
+
+    fn is_owed(&self) -> bool {
+        self.lane.as_ref().is_none_or(Lane::is_owed)
     }
 
     /// What computes the tags of this stream's frames.
@@ -482,10 +514,7 @@ impl DataStream {
 
     fn read_exact(&mut self, mut out: &mut [u8]) -> io::Result<()> {
         while !out.is_empty() {
-            let n = self.read(out).map_err(|e| match e.kind() {
-                io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-                _ => e,
-            })?;
+            let n = self.read(out).map_err(in_frame)?;
             if n == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -498,6 +527,9 @@ impl DataStream {
         let Some(tls) = &mut self.tls else {
             let n = retry_interrupted(|| self.socket.read(out))?;
             self.wire_bytes += n as u64;
+            if let Some(lane) = &mut self.lane {
+                lane.on_read(&self.socket);
+            }
             return Ok(n);
         };
         loop {
@@ -513,6 +545,9 @@ impl DataStream {
                 self.raw_len = 0;
                 self.raw_len = retry_interrupted(|| self.socket.read(&mut self.raw))?;
                 self.wire_bytes += self.raw_len as u64;
+                if let Some(lane) = &mut self.lane {
+                    lane.on_read(&self.socket);
+                }
                 if self.raw_len == 0 {
                     tls.read_tls(&mut io::empty())?;
                     continue;
@@ -525,6 +560,14 @@ impl DataStream {
             tls.process_new_packets().map_err(io::Error::other)?;
             self.crypto_time += started.elapsed();
         }
+    }
+}
+
+/// Within a frame nothing may take long.
+fn in_frame(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
     }
 }
 
@@ -600,7 +643,7 @@ mod tests {
         a.begin(&Header::End);
         a.flush().unwrap();
         std::thread::scope(|scope| {
-            let mut b = ReadAhead::start(scope, b, None).unwrap();
+            let mut b = ReadAhead::start(scope, b, None, None).unwrap();
             for expected in [true, false] {
                 let Taken::Header(bytes, got) = b.next().unwrap() else { panic!("no header") };
                 assert_eq!(got, header);
@@ -637,7 +680,7 @@ mod tests {
     #[test]
     fn a_reader_that_is_dropped_does_not_leave_its_thread_waiting() {
         let (_a, b) = pair();
-        std::thread::scope(|scope| drop(ReadAhead::start(scope, b, None).unwrap()));
+        std::thread::scope(|scope| drop(ReadAhead::start(scope, b, None, None).unwrap()));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::options::Fsync;
 use crate::part_names::PartNames;
 use crate::session::{Session, Tally, add, problem};
 use crate::tree::DirTable;
+use crate::tune::Lane;
 use bankfull_control::StageTimes;
 use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::{BlockHash, FileHash};
@@ -544,7 +545,8 @@ impl<'a> Receiver<'a> {
     pub(crate) fn run_stream(&self, number: u32, stream: DataStream) -> io::Result<()> {
         let result = self.session.enter_stream(number, stream.socket()).and_then(|()| {
             let result = std::thread::scope(|scope| {
-                let stream = ReadAhead::start(scope, stream, self.session.window_share())?;
+                let lane = Lane::enter(&self.session, &self.outbox, number, stream.socket());
+                let stream = ReadAhead::start(scope, stream, self.session.window_share(), lane)?;
                 let mut worker = work::Worker::new(self, stream);
                 let result = worker.run();
                 worker.account();

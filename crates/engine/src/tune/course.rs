@@ -15,6 +15,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Where a session's own controller stands while its connections are steered with others.
+pub(super) const SHARED: &str = "shared";
+
 /// What is seen of the data connections at a moment, of all together. Counts are from the
 /// beginning.
 #[derive(Debug, Clone, Default)]
@@ -135,6 +138,18 @@ impl<'a> Teller<'a> {
         }));
     }
 
+    /// Tells here that the connections are steered with those of other sessions.
+    pub(super) fn shared(&self, reason: String, window: Option<Bytes>) {
+        self.tally.event(Event::Tuned(Tuned {
+            at: self.tally.elapsed(),
+            state: SHARED.to_owned(),
+            window,
+            pacing: None,
+            streams: None,
+            reason,
+        }));
+    }
+
     /// Tells here how many connections are to carry data.
     pub(super) fn counted(
         &self,
@@ -201,15 +216,10 @@ impl News {
 }
 
 /// Tells the client, where there is room for it: what is seen, and what has been decided.
-pub(super) fn post(
-    outbox: &Outbox,
-    seen: &Seen,
-    held: Option<&Decision>,
-    news: Option<News>,
-) -> bool {
+pub(super) fn post(outbox: &Outbox, seen: &Seen, state: &str, news: Option<News>) -> bool {
     let micros = |time: &Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
     outbox.post_if_room(&Message::Course(Course {
-        state: held.map_or_else(String::new, |held| held.state.name().to_owned()),
+        state: state.to_owned(),
         window: seen.window,
         bytes_per_sec: seen.bytes_per_sec,
         rtts_us: seen.rtts.iter().take(ROUND_TRIPS_MAX).map(micros).collect(),

@@ -7,6 +7,7 @@ mod advice;
 mod congestion;
 mod course;
 mod echoes;
+mod incast;
 mod receiver;
 mod room;
 mod sender;
@@ -17,6 +18,7 @@ mod unsent;
 mod watch;
 
 pub(crate) use course::Teller;
+pub(crate) use incast::{Lane, Receiving, Sharing, is_receiving};
 pub(crate) use receiver::Steering;
 pub(crate) use sender::Pacer;
 pub(crate) use spread::Spread;
@@ -93,6 +95,8 @@ const COURSES_MAX: usize = 64;
 #[derive(Default)]
 pub(crate) struct Steered {
     sight: Mutex<Option<Sight>>,
+    /// The last one, whoever has taken it since.
+    last_sight: Mutex<Sight>,
     pace: Mutex<Option<Pace>>,
     trains: Mutex<Option<u32>>,
     courses: Mutex<Vec<Course>>,
@@ -101,7 +105,13 @@ pub(crate) struct Steered {
 impl Steered {
     /// The sender has told how its connections do.
     pub(crate) fn on_sight(&self, sight: Sight) {
+        *lock(&self.last_sight) = sight;
         *lock(&self.sight) = Some(sight);
+    }
+
+    /// What the sender has told last.
+    fn last_sight(&self) -> Sight {
+        *lock(&self.last_sight)
     }
 
     /// The receiver asks for a rate, and how the connections are to send.

@@ -1,12 +1,15 @@
 //! The receiving side: looks at what comes, has the controller decide, holds the windows and asks
 //! the sender for a rate.
 
-use super::course::{News, Seen, Teller, post};
+use super::course::{News, SHARED, Seen, Teller, post};
 use super::echoes::Echoes;
+use super::incast::holds_windows;
 use super::room::{Room, Side};
 use super::streams::Known;
 use super::trains::{Told, Trains};
-use super::{COURSES_MAX, Glances, Knocker, LOOK, OPEN, Probing, SHARING_TIME, set_window};
+use super::{
+    COURSES_MAX, Glances, Knocker, LOOK, OPEN, Probing, SHARING_TIME, TELL_COURSE, set_window,
+};
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::probe::{Arrived, clock};
@@ -34,6 +37,10 @@ const CARRIED_DEAF: Bytes = Bytes::mib(64);
 /// within so much of each other. (ours: the kernel slews a clock by 5 µs in that time at most)
 const CLOCK_STEP: Duration = Duration::from_millis(1);
 const CLOCK_READING: Duration = Duration::from_micros(500);
+
+/// Where windows of running connections cannot be changed.
+const OLD_KERNEL: &str = "this host's kernel, older than Linux 5.15, does not change the windows of \
+                          running connections: many senders only take turns";
 
 /// Steers the connections of a session that receives.
 pub(crate) struct Steering<'a> {
@@ -76,6 +83,10 @@ pub(crate) struct Steering<'a> {
     counts: VecDeque<streams::Decision>,
     /// Windows are not held, nor were they since.
     is_open: bool,
+    /// They are steered with those of other sessions for now.
+    is_aside: bool,
+    /// Whoever runs the transfer on the far side has not been told.
+    aside_news: Option<News>,
     /// The largest segment of a connection.
     segment: u32,
     /// What the sender has told last.
@@ -121,6 +132,8 @@ impl<'a> Steering<'a> {
             news: VecDeque::new(),
             counts: VecDeque::new(),
             is_open: true,
+            is_aside: false,
+            aside_news: None,
             segment: 0,
             sight: Sight::default(),
         }
@@ -130,8 +143,11 @@ impl<'a> Steering<'a> {
     pub(crate) fn run(mut self, over: &Latch) {
         let mut knocker = Knocker::new(self.probing.as_ref().and_then(|probing| probing.door));
         let mut glances = Glances::default();
-        while !over.wait(LOOK) {
+        while !over.wait(if self.is_aside { TELL_COURSE } else { LOOK }) {
             let now = self.began.elapsed();
+            if self.stands_aside(now) {
+                continue;
+            }
             self.watch_clock(now);
             let rtt = self.listen(&mut knocker, now);
             if let Some(told) = self.trains.told(now, self.segment_data()) {
@@ -153,6 +169,49 @@ impl<'a> Steering<'a> {
             self.hold();
             self.rtts.extend(seen.rtt);
             self.tell(&seen);
+        }
+    }
+
+    /// Whether the connections are steered with those of other sessions. Then nothing is decided
+    /// here, but told how they do.
+    fn stands_aside(&mut self, now: Duration) -> bool {
+        let held = self.session.sharing.held();
+        if held.is_some() != self.is_aside {
+            self.is_aside = held.is_some();
+            self.turn_aside(held.map(|(_, connections)| connections));
+        }
+        if self.is_aside {
+            let seen = self.look(now, None);
+            self.tell(&seen);
+        }
+        self.is_aside
+    }
+
+    /// Stands aside for so many connections together, or begins anew after that.
+    fn turn_aside(&mut self, connections: Option<usize>) {
+        self.held = None;
+        self.news.clear();
+        self.counts.clear();
+        self.is_told = true;
+        match connections {
+            Some(connections) => {
+                let reason =
+                    format!("{connections} connections of several copies share the interface");
+                if self.teller.is_near() {
+                    self.teller.shared(reason, self.window());
+                } else {
+                    self.aside_news = Some(News { reason, streams: None });
+                }
+                if !holds_windows() {
+                    self.teller.remark(&self.outbox, OLD_KERNEL);
+                }
+            }
+            None => {
+                let rate_max = self.session.overrides.rate_max;
+                let (window_max, probe_time) = (OPEN, Duration::ZERO);
+                self.sobas =
+                    Sobas::new(Config { window_max, probe_time, rate_max, remembered: None });
+            }
         }
     }
 
@@ -348,7 +407,14 @@ impl<'a> Steering<'a> {
 
     /// The window that is held, if any is.
     fn window(&self) -> Option<Bytes> {
-        self.held.map(|held| held.window).filter(|window| *window < OPEN)
+        let shared = self.session.sharing.held().map(|(window, _)| Bytes(window));
+        shared.or(self.held.map(|held| held.window).filter(|window| *window < OPEN))
+    }
+
+    /// Where the controller stands.
+    fn state(&self) -> &'static str {
+        let own = self.held.map_or("", |held| held.state.name());
+        if self.is_aside { SHARED } else { own }
     }
 
     /// Tells how it goes, now and then, and decisions at once.
@@ -379,10 +445,10 @@ impl<'a> Steering<'a> {
             return self.teller.sample(&seen);
         }
         if self.news.is_empty() && self.counts.is_empty() {
-            post(&self.outbox, &seen, self.held.as_ref(), None);
+            post(&self.outbox, &seen, self.state(), self.aside_news.take());
         }
         while let Some(decision) = self.counts.front() {
-            if !post(&self.outbox, &seen, self.held.as_ref(), Some(News::of(decision))) {
+            if !post(&self.outbox, &seen, self.state(), Some(News::of(decision))) {
                 return;
             }
             self.counts.pop_front();
@@ -392,7 +458,7 @@ impl<'a> Steering<'a> {
             seen.window = Some(decision.window).filter(|window| *window < OPEN).map(|w| w.0);
             seen.bytes_per_sec = decision.pacing.map(Rate::bytes_per_sec);
             let why = News { reason: decision.reason.to_string(), streams: None };
-            if !post(&self.outbox, &seen, Some(decision), Some(why)) {
+            if !post(&self.outbox, &seen, decision.state.name(), Some(why)) {
                 return;
             }
             self.news.pop_front();
