@@ -75,6 +75,8 @@ pub(crate) struct Carried {
     pub(crate) acked: u64,
     /// Segments sent again.
     pub(crate) retransmits: u64,
+    /// How many of those had arrived before.
+    pub(crate) needless: u64,
     /// The shortest round trip.
     pub(crate) rtt_min: Option<Duration>,
 }
@@ -85,6 +87,7 @@ impl Carried {
         self.received += info.bytes_received.unwrap_or_default();
         self.acked += info.bytes_acked.unwrap_or_default();
         self.retransmits += u64::from(info.total_retrans);
+        self.needless += u64::from(info.dsack_dups.unwrap_or_default());
         let seen = info.min_rtt.filter(|rtt| !rtt.is_zero());
         self.rtt_min = self.rtt_min.into_iter().chain(seen).min();
     }

@@ -21,6 +21,8 @@ pub struct TcpInfo {
     pub min_rtt: Option<Duration>,
     /// Segments sent again, over the life of the connection.
     pub total_retrans: u32,
+    /// Segments sent again that had arrived before, as the peer has told (DSACK, RFC 2883).
+    pub dsack_dups: Option<u32>,
     /// Bytes that the peer has acknowledged.
     pub bytes_acked: Option<u64>,
     /// Bytes received in order.
@@ -108,6 +110,7 @@ impl TcpInfo {
                 .filter(|&us| us != u32::MAX)
                 .map(|us| micros(us.into())),
             total_retrans: raw.tcpi_total_retrans,
+            dsack_dups: reported!(raw, len, tcpi_dsack_dups),
             bytes_acked: reported!(raw, len, tcpi_bytes_acked),
             bytes_received: reported!(raw, len, tcpi_bytes_received),
             bytes_sent: reported!(raw, len, tcpi_bytes_sent),

@@ -38,6 +38,10 @@ const LATELY: Duration = Duration::from_millis(200);
 /// sender that waits for its disk is soon there again)
 const SILENT: (Duration, u32) = (Duration::from_millis(20), 4);
 
+/// What a connection that was sending before it joined is found to have lost within so long, it had
+/// lost before. (ours: TCP's least retransmission time-out on Linux, 0.2 s, and some looks)
+const LOST_BEFORE: Duration = Duration::from_millis(250);
+
 /// As long as no round trip is known. (ours: a local network with its hosts)
 const RTT_UNKNOWN: Duration = Duration::from_millis(1);
 
@@ -79,6 +83,8 @@ pub(super) struct Connection {
     rtt_least: Option<Duration>,
     lost: u64,
     is_lossy: bool,
+    /// What it is found to have lost until then was lost before it joined.
+    lost_before: Duration,
     /// When it brought something last, or was asked after a pause.
     heard: Duration,
     busy: Busy,
@@ -92,7 +98,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(joining: &Joining, segments_min: u64) -> Self {
+    pub(super) fn new(now: Duration, joining: &Joining, segments_min: u64) -> Self {
         let segment = joining.segment.0.max(1);
         let least = segment * segments_min.max(1);
         Self {
@@ -109,8 +115,9 @@ impl Connection {
             paced: Rate::default(),
             rtt: joining.rtt,
             rtt_least: joining.rtt,
-            lost: 0,
+            lost: joining.lost,
             is_lossy: false,
+            lost_before: if joining.obeys { now } else { now + LOST_BEFORE },
             heard: Duration::ZERO,
             busy: Busy::default(),
             measured: Rate::default(),
@@ -229,8 +236,8 @@ impl Connection {
     }
 
     /// So many segments were lost so far. Whether that is more.
-    pub(super) fn on_lost(&mut self, lost: u64) -> bool {
-        let is_more = lost > self.lost;
+    pub(super) fn on_lost(&mut self, now: Duration, lost: u64) -> bool {
+        let is_more = lost > self.lost && now >= self.lost_before;
         self.lost = self.lost.max(lost);
         self.is_lossy |= is_more;
         is_more

@@ -72,6 +72,8 @@ pub struct Joining {
     pub offered: Bytes,
     /// It sends only what it is asked for.
     pub obeys: bool,
+    /// Segments of it that were lost so far, as far as that shows.
+    pub lost: u64,
 }
 
 /// What is seen of a connection at a tick.
@@ -138,7 +140,7 @@ impl Ictcp {
 
     /// A connection is there.
     pub fn join(&mut self, now: Duration, id: Id, joining: &Joining) {
-        let connection = Connection::new(joining, self.config.segments_min);
+        let connection = Connection::new(now, joining, self.config.segments_min);
         self.connections.insert(id, connection);
         if !joining.obeys {
             // It sends what it has.
@@ -221,7 +223,7 @@ impl Ictcp {
             self.on_received(now, seen.id, seen.received);
             let Some(connection) = self.connections.get_mut(&seen.id) else { continue };
             connection.on_rtt(seen.rtt);
-            if connection.on_lost(seen.lost) {
+            if connection.on_lost(now, seen.lost) {
                 lossy.push(seen.id);
             }
         }

@@ -9,7 +9,13 @@ fn gigabit() -> Config {
 }
 
 fn joining() -> Joining {
-    Joining { segment: SEGMENT_DATA, rtt: Some(RTT), offered: Bytes(10 * MSS), obeys: true }
+    Joining {
+        segment: SEGMENT_DATA,
+        rtt: Some(RTT),
+        offered: Bytes(10 * MSS),
+        obeys: true,
+        lost: 0,
+    }
 }
 
 /// So many connections that obey.

@@ -230,6 +230,7 @@ impl<'a> Pacer<'a> {
             processors: Some(processors()),
             reach: Some(self.room.reach().0),
             bbr: Some(self.congestion.offers()),
+            needless: Some(view.carried.needless),
             busy_nanos: u64::try_from(self.teller.busy().as_nanos()).ok(),
         }
     }

@@ -145,6 +145,7 @@ impl<'s> Port<'s> {
                         rtt: info.min_rtt,
                         offered: Bytes(OFFERED.into()),
                         obeys: true,
+                        lost: 0,
                     },
                 );
             }
@@ -251,7 +252,9 @@ impl<'s> Port<'s> {
         for (at, sender) in self.senders.iter().enumerate() {
             let info = bankfull_sys::tcp_info(sender)?;
             let (id, received) = (at as u64, Bytes(self.received[at]));
-            let lost = u64::from(info.total_retrans);
+            // A tail that is sent again in doubt is no loss.
+            let needless = info.dsack_dups.unwrap_or_default();
+            let lost = u64::from(info.total_retrans.saturating_sub(needless));
             seen.push(Seen { id, received, rtt: Some(info.rtt), lost });
         }
         control.tick(now, &seen);

@@ -80,6 +80,9 @@ pub struct Sight {
     /// For how long its connections have kept processors busy, in nanoseconds.
     #[n(9)]
     pub busy_nanos: Option<u64>,
+    /// Segments sent again although they had arrived, as the receiver's TCP has told (DSACK).
+    #[n(10)]
+    pub needless: Option<u64>,
 }
 
 /// What the receiver holds and sees, of all data connections together.

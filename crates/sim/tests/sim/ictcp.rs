@@ -97,7 +97,8 @@ impl Port {
         let mut control = Ictcp::new(Config { capacity: known, segments_min, holds_windows });
         for (id, &line) in (0..).zip(lines) {
             let rtt = Some(path.rtt() + line);
-            let joining = Joining { segment: Bytes(MSS), rtt, offered: OFFERED, obeys: true };
+            let joining =
+                Joining { segment: Bytes(MSS), rtt, offered: OFFERED, obeys: true, lost: 0 };
             control.join(Duration::ZERO, id, &joining);
         }
         let (requests, asked) = (Vec::new(), vec![0; lines.len()]);

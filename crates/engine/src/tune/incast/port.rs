@@ -10,7 +10,7 @@ use crate::tune::{LOOK, OPEN, hold_window};
 use bankfull_control::ictcp::{Config, Ictcp, Id, Joining, Order, Seen};
 use bankfull_control::pacing::{SEGMENT_DATA, SEGMENT_PACKET};
 use bankfull_control::{Bytes, Rate};
-use bankfull_proto::wire::control::{Message, Pace};
+use bankfull_proto::wire::control::{Message, Pace, Sight};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -100,8 +100,8 @@ impl Member {
         self.base = self.received();
         let segment = Bytes(if info.snd_mss > 0 { info.snd_mss.into() } else { SEGMENT_DATA.0 });
         let offered = Bytes(info.rcv_wnd.unwrap_or(OFFERED).into());
-        let obeys = self.obeys();
-        control.join(now, id, &Joining { segment, rtt: info.min_rtt, offered, obeys });
+        let (obeys, lost) = (self.obeys(), lost(&self.session.steered.last_sight()));
+        control.join(now, id, &Joining { segment, rtt: info.min_rtt, offered, obeys, lost });
         if obeys {
             control.want(id, Bytes(u64::MAX));
         } else if self.base > 0 {
@@ -131,6 +131,11 @@ impl Member {
         let next = at.into_iter().filter(|&at| at > received).fold(received + TOLD, u64::min);
         self.flow.next_at.store(next, Ordering::Relaxed);
     }
+}
+
+/// Segments that were lost, as far as the sender tells: a tail that is sent again in doubt is none.
+fn lost(sight: &Sight) -> u64 {
+    sight.retransmits.saturating_sub(sight.needless.unwrap_or_default())
 }
 
 impl Port {
@@ -281,7 +286,7 @@ impl State {
                 id,
                 received: Bytes(member.received() - member.base),
                 rtt: sight.rtt_us.map(Duration::from_micros),
-                lost: if is_first { sight.retransmits } else { 0 },
+                lost: if is_first { lost(&sight) } else { 0 },
             }
         });
         let seen: Vec<Seen> = seen.collect();

@@ -351,7 +351,7 @@ fn ends() -> Vec<Vector> {
         message("pace-free", "Pace: as TCP likes.", Message::Pace(Pace::default())),
         message(
             "sight",
-            "Sight: 17 segments sent again, idle in 3 of 400 looks, a round trip of 20.25 ms.",
+            "Sight: 17 segments sent again, 2 of them needlessly, idle in 3 of 400 looks, a round trip of 20.25 ms.",
             Message::Sight(Sight {
                 retransmits: 17,
                 looks: 400,
@@ -363,6 +363,7 @@ fn ends() -> Vec<Vector> {
                 reach: Some(2_097_152),
                 bbr: Some(true),
                 busy_nanos: Some(700_000_000),
+                needless: Some(2),
             }),
         ),
         message("trains", "Trains: of 176 packets each.", Message::Trains(176)),
