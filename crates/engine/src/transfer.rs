@@ -31,6 +31,8 @@ pub struct Transfer {
     pub(crate) overrides: Overrides,
     /// Nothing is copied: filler goes over the path for so long.
     pub(crate) probe: Option<Duration>,
+    /// The directory of the destination will be there, though a dry run may not find it yet.
+    pub(crate) parent_is_planned: bool,
     pub(crate) ssh: SshOptions,
     pub(crate) daemon: DaemonOptions,
 }
@@ -53,6 +55,7 @@ impl Transfer {
             tune: Tune::default(),
             overrides: Overrides::default(),
             probe: None,
+            parent_is_planned: false,
             ssh: SshOptions::default(),
             daemon: DaemonOptions::default(),
         }
@@ -262,7 +265,7 @@ impl Transfer {
 }
 
 /// The path as the far side is to take it. An agent starts in the user's home, so that `~/` may go.
-fn far_path(place: &Location) -> PathBytes {
+pub(crate) fn far_path(place: &Location) -> PathBytes {
     let mut path = path_bytes(place.path());
     if matches!(place, Location::Ssh { .. }) {
         match path.0.as_slice() {

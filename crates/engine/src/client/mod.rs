@@ -373,6 +373,7 @@ fn receive_target(
         fsync: transfer.fsync,
         checksum: transfer.checksum,
         dry_run: transfer.dry_run,
+        parent_is_planned: transfer.parent_is_planned,
         set_id: !matches!(transfer.sources.first(), Some(Location::Daemon { .. })),
     };
     let typed = path_bytes(transfer.destination.path());
