@@ -280,7 +280,7 @@ impl Run<'_> {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(transfer) = self.transfers.get(number) else { return };
-            let result = self.run_one(number, transfer);
+            let result = self.run_one(number, transfer).map_err(|error| self.cause(error));
             if let (Err(error), [source]) = (&result, &transfer.sources[..]) {
                 self.count_failure(source, error);
             }
@@ -303,10 +303,18 @@ impl Run<'_> {
         transfer.clone().run(&sink, &self.stop)
     }
 
+    /// What an error comes from: whatever breaks after all were stopped is a consequence of that.
+    fn cause(&self, error: Error) -> Error {
+        if error.kind() == ErrorKind::Interrupted || !self.stop.is_cancelled() {
+            return error;
+        }
+        Error::new(ErrorKind::Interrupted, format!("interrupted: {error}"))
+    }
+
     /// Counts a source that has failed, and stops the others where that is one too many. What was
     /// stopped has not failed.
     fn count_failure(&self, source: &Location, error: &Error) {
-        if error.kind() == ErrorKind::Interrupted && self.stop.is_cancelled() {
+        if error.kind() == ErrorKind::Interrupted {
             return;
         }
         let mut failures = lock(&self.failures);
