@@ -122,6 +122,11 @@ pub(super) fn connections(text: &str) -> Result<usize, String> {
     number(text, 2..=65_535)
 }
 
+/// Reads how many sources may fail.
+pub(super) fn failures(text: &str) -> Result<u32, String> {
+    number(text, 0..=u32::MAX)
+}
+
 /// Reads a whole number within limits, and says what is wanted where it is none.
 fn number<N: FromStr + PartialOrd + Display>(
     text: &str,

@@ -12,6 +12,7 @@
 )]
 
 mod faults;
+mod gather;
 mod generated;
 mod harness;
 mod help;
