@@ -5,7 +5,7 @@ use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::GatherFlags;
 use crate::output::{self, Beginning, Ending, Reporter};
-use bankfull::{Error, ErrorKind, Gather, GatherSummary, Location};
+use bankfull::{Error, ErrorKind, Gather, GatherSummary, Layout, Location};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -74,7 +74,9 @@ fn gathering(
         cp::refuse_idle(&flags.daemon, &flags.ssh, sources.iter())?;
     }
     let Reached { daemon, ssh, warning } = cp::reached(&flags.daemon, &flags.ssh, environment)?;
+    let layout = flags.merge.map_or(Layout::ByHost, |rule| Layout::Merged(rule.into()));
     let gather = Gather::new(sources, destination)
+        .layout(layout)
         .max_failed(flags.max_failed)
         .encryption(!flags.no_encryption)
         .fsync(flags.fsync.into())
@@ -131,11 +133,12 @@ mod tests {
     fn flags_reach_the_gathering() {
         let shown = made(
             "--max-failed 3 --no-encryption --fsync file -c -n --timeout 2.5 --tune off -P 22 \
-             --accept-new h:a bankfull://i/b in",
+             --accept-new --merge newest h:a bankfull://i/b in",
         );
         let shown = shown.unwrap();
         for part in [
             "failed_max: Some(3)",
+            "layout: Merged(Newest)",
             "encryption: false",
             "fsync: File",
             "checksum: true",

@@ -164,7 +164,9 @@ impl Anchor {
         let landing = sources.iter().map(|s| landing_of(s, &shown, rename.as_deref())).collect();
         let base = base.map(Arc::new);
         let ReceiveOptions { fsync, checksum, dry_run, set_id, .. } = options;
-        Ok((Target { base, shown, rename, fsync, checksum, dry_run, set_id }, landing))
+        let target =
+            Target { base, shown, rename, fsync, checksum, dry_run, set_id, claimant: None };
+        Ok((target, landing))
     }
 
     fn parent_of(&self, parts: &Cut<'_>, shown: &Path) -> Result<Dir, Error> {

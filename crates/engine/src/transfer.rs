@@ -5,6 +5,7 @@ use crate::cancel::Cancel;
 use crate::client::{self, Request, path_bytes};
 use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Summary};
+use crate::gather::claims::Claimant;
 use crate::local;
 use crate::location::Location;
 use crate::options::{DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions, Tune};
@@ -33,6 +34,8 @@ pub struct Transfer {
     pub(crate) probe: Option<Duration>,
     /// The directory of the destination will be there, though a dry run may not find it yet.
     pub(crate) parent_is_planned: bool,
+    /// What says what it may put in place, where it is merged with others.
+    pub(crate) claimant: Option<Claimant>,
     pub(crate) ssh: SshOptions,
     pub(crate) daemon: DaemonOptions,
 }
@@ -56,6 +59,7 @@ impl Transfer {
             overrides: Overrides::default(),
             probe: None,
             parent_is_planned: false,
+            claimant: None,
             ssh: SshOptions::default(),
             daemon: DaemonOptions::default(),
         }

@@ -1,7 +1,7 @@
 //! The flags of `bankfull gather`.
 
 use super::cp::{DaemonFlags, SshFlags};
-use super::values::{FsyncWhen, TuneHow, failures, seconds};
+use super::values::{FsyncWhen, MergeRule, TuneHow, failures, seconds};
 use super::{Example, ShowFlags, after_help};
 use clap::Args;
 use std::ffi::OsString;
@@ -26,8 +26,8 @@ pub(super) const EXAMPLES: &[Example] = &[
 /// Fetches from many hosts at once.
 ///
 /// A source is `[user@]host:path` over your own ssh, or `bankfull://host[:port]/path` at a daemon.
-/// Each lands in DST under the name of its host, as `cp SRC DST/HOST/` would put it; sources that
-/// would land on each other are refused. Up to 256 are fetched at a time, each over one data
+/// Each lands in DST under the name of its host, as `cp SRC DST/HOST/` would put it, and sources
+/// that would land on each other are refused; or all are merged (`--merge`). Up to 256 are fetched at a time, each over one data
 /// connection. A source that fails does not keep the others; it is named, and not tried again.
 /// Interrupted or failed, the same command continues.
 #[derive(Debug, Args)]
@@ -51,6 +51,12 @@ pub(crate) struct GatherFlags {
     /// Stops when more sources than this have failed. Default: the others go on, however many fail.
     #[arg(long, value_name = "N", value_parser = failures)]
     pub(crate) max_failed: Option<u32>,
+
+    /// Merges all sources into one tree under DST, each as `cp SRC DST/` would put it, and says
+    /// which file counts where several have one of the same path. Nothing is copied before all are
+    /// listed; up to 256 sources. Default: each lands under its host's name.
+    #[arg(long, value_name = "RULE", value_enum)]
+    pub(crate) merge: Option<MergeRule>,
 
     /// Has data sent without encryption. It stays authenticated and verified, and a far side that
     /// does not allow it refuses. Default: encrypted.
@@ -131,7 +137,17 @@ mod tests {
         let flags = gather("a:x in").unwrap();
         assert_eq!((flags.timeout, flags.fsync), (DEFAULT_TIMEOUT, FsyncWhen::End));
         assert_eq!((flags.max_failed, flags.tune), (None, TuneHow::Auto));
+        assert_eq!(flags.merge, None);
         assert!(!flags.no_encryption && !flags.checksum && !flags.dry_run);
+    }
+
+    #[test]
+    fn a_rule_to_merge_by_is_refuse_first_or_newest() {
+        let rule = |text| gather(&format!("--merge {text} a:x in")).map(|flags| flags.merge);
+        assert_eq!(rule("refuse"), Ok(Some(MergeRule::Refuse)));
+        assert_eq!(rule("first"), Ok(Some(MergeRule::First)));
+        assert_eq!(rule("newest"), Ok(Some(MergeRule::Newest)));
+        assert!(rule("oldest").is_err());
     }
 
     #[test]

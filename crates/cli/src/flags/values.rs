@@ -1,7 +1,8 @@
 //! Values of flags that need a check of their own: times, rates, addresses, commands, fingerprints.
 
 use bankfull::{
-    BUFFER_LEAST, Bytes, DEFAULT_PORT, Fingerprint, Fsync, RATE_MAX_LEAST, Rate, Tune, UnitError,
+    BUFFER_LEAST, Bytes, DEFAULT_PORT, Fingerprint, Fsync, Merge, RATE_MAX_LEAST, Rate, Tune,
+    UnitError,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -50,6 +51,27 @@ impl From<TuneHow> for Tune {
             TuneHow::Auto => Self::Auto,
             TuneHow::Off => Self::Off,
             TuneHow::Sobas => Self::Sobas,
+        }
+    }
+}
+
+/// `--merge`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MergeRule {
+    /// That of the source named first; the others are failed files.
+    Refuse,
+    /// That of the source named first; the others are left out.
+    First,
+    /// The one that was modified last; the others are left out.
+    Newest,
+}
+
+impl From<MergeRule> for Merge {
+    fn from(rule: MergeRule) -> Self {
+        match rule {
+            MergeRule::Refuse => Self::Refuse,
+            MergeRule::First => Self::First,
+            MergeRule::Newest => Self::Newest,
         }
     }
 }

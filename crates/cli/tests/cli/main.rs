@@ -17,6 +17,7 @@ mod generated;
 mod harness;
 mod help;
 mod memory;
+mod merge;
 mod output;
 mod probe;
 mod report;

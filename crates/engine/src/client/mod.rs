@@ -377,7 +377,8 @@ fn receive_target(
         set_id: !matches!(transfer.sources.first(), Some(Location::Daemon { .. })),
     };
     let typed = path_bytes(transfer.destination.path());
-    let (target, landing) = Anchor::Host.open_destination(&typed.0, sources, options)?;
+    let (mut target, landing) = Anchor::Host.open_destination(&typed.0, sources, options)?;
+    target.claimant.clone_from(&transfer.claimant);
     tell_landing(events, transfer, &landing);
     Ok(target)
 }

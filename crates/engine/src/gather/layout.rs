@@ -1,5 +1,6 @@
 //! Where the sources of a gathering land: names alone, nothing is looked at.
 
+use super::claims::Merge;
 use crate::anchor::cut;
 use crate::error::{Error, ErrorKind, printable};
 use crate::location::{DEFAULT_PORT, Location};
@@ -18,6 +19,9 @@ pub enum Layout {
     /// that would land on each other there are refused.
     #[default]
     ByHost,
+    /// All sources land in one tree, each as a copy of it alone into the destination would. Nothing
+    /// is copied before every source is listed or has failed; up to 256 sources.
+    Merged(Merge),
 }
 
 /// The directory that each source lands in, as it is typed for a copy: it ends with a slash.
@@ -28,6 +32,7 @@ pub(super) fn directories(
 ) -> Result<Vec<PathBuf>, Error> {
     match layout {
         Layout::ByHost => by_host(sources, destination),
+        Layout::Merged(_) => Ok(vec![as_directory(destination); sources.len()]),
     }
 }
 

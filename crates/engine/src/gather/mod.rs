@@ -4,9 +4,11 @@
 //! What does not: how one is copied. Each source is a [`Transfer`] of its own, with one data
 //! connection.
 
+pub(crate) mod claims;
 mod layout;
 mod starts;
 
+pub use claims::Merge;
 pub use layout::Layout;
 
 use crate::anchor::{Anchor, ReceiveOptions};
@@ -19,9 +21,11 @@ use crate::net::control::lock;
 use crate::options::{DaemonOptions, Fsync, SshOptions, Tune};
 use crate::transfer::Transfer;
 use bankfull_control::Rate;
-use bankfull_proto::wire::control::Source;
+use bankfull_proto::wire::control::{Failure, Source};
 use bankfull_sys::Dir;
+use claims::{Claims, SharedDir};
 use starts::{Start, Starts};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -169,13 +173,15 @@ impl Gather {
     /// all sources have failed is none of these: the summary says so.
     pub fn run(self, events: &dyn GatherSink, cancel: &Cancel) -> Result<GatherSummary, Error> {
         let started = Instant::now();
-        let transfers = self.transfers()?;
+        let claims = self.claims();
+        let transfers = self.transfers(claims.as_ref())?;
         let base = self.open_destination()?;
         let run = Run {
             next: AtomicUsize::new(0),
             results: Mutex::new(vec![None; transfers.len()]),
             transfers,
             starts: Starts::default(),
+            claims,
             failures: Mutex::default(),
             failed_max: self.failed_max,
             stop: cancel.beneath(),
@@ -186,11 +192,18 @@ impl Gather {
                 scope.spawn(|| run.work());
             }
         });
+        let Run { results, failures, claims, .. } = run;
+        if let (Some(base), Some(claims)) = (&base, claims) {
+            for dir in claims.take_shared() {
+                if let Err(Failure { text: message, .. }) = settle(base, &dir) {
+                    events.event(dir.source, Event::Notice { message });
+                }
+            }
+        }
         if cancel.is_cancelled() {
             return Err(Error::interrupted());
         }
         self.flush(base)?;
-        let Run { results, failures, .. } = run;
         if let Some(error) = lock(&failures).last_straw.take() {
             return Err(error);
         }
@@ -200,8 +213,18 @@ impl Gather {
         Ok(GatherSummary::new(self.sources.into_iter().zip(results).collect(), started.elapsed()))
     }
 
+    /// What says which source counts where, if they are merged.
+    fn claims(&self) -> Option<Arc<Claims>> {
+        match self.layout {
+            Layout::ByHost => None,
+            Layout::Merged(rule) => {
+                Some(Claims::new(rule, self.sources.iter().map(ToString::to_string).collect()))
+            }
+        }
+    }
+
     /// The transfer of each source.
-    fn transfers(&self) -> Result<Vec<Transfer>, Error> {
+    fn transfers(&self, claims: Option<&Arc<Claims>>) -> Result<Vec<Transfer>, Error> {
         let usage = |text: String| Err(Error::new(ErrorKind::Usage, text));
         if let Some(near) = self.sources.iter().find(|source| source.is_local()) {
             return usage(format!(
@@ -212,13 +235,21 @@ impl Gather {
         if self.sources.is_empty() {
             return usage("no source given".to_owned());
         }
+        if claims.is_some() && self.sources.len() > RUNNING_MAX {
+            // One that waits for its turn would be waited for by all that have theirs.
+            return usage(format!(
+                "{} sources: up to {RUNNING_MAX} can be merged; gather them in several commands",
+                self.sources.len()
+            ));
+        }
         let directories = layout::directories(&self.sources, &self.destination, self.layout)?;
         let mut transfers = Vec::with_capacity(directories.len());
-        for (source, directory) in self.sources.iter().zip(directories) {
+        for (number, (source, directory)) in self.sources.iter().zip(directories).enumerate() {
             let mut transfer = self.each.clone();
             transfer.sources = vec![source.clone()];
             transfer.destination = Location::Local(directory);
             transfer.parent_is_planned = true;
+            transfer.claimant = claims.map(|claims| claims.claimant(number));
             // Once at the end is once, not once for each source.
             if transfer.fsync == Fsync::End {
                 transfer.fsync = Fsync::None;
@@ -253,6 +284,20 @@ impl Gather {
     }
 }
 
+/// Gives a directory into which several sources have put something its metadata.
+fn settle(base: &Dir, shared: &SharedDir) -> Result<(), Failure> {
+    let found = match shared.path.as_os_str().is_empty() {
+        true => base.try_clone(),
+        false => base.open_beneath(shared.path.as_os_str().as_bytes()),
+    };
+    let set = |dir: Dir| {
+        dir.set_own_mode(shared.mode)?;
+        dir.set_own_mtime(shared.mtime)
+    };
+    let what = || format!("cannot set mode and time of {}", shared.path.display());
+    found.and_then(set).map_err(|e| failure(what(), &e))
+}
+
 /// What the threads of a gathering share.
 struct Run<'a> {
     transfers: Vec<Transfer>,
@@ -260,6 +305,7 @@ struct Run<'a> {
     next: AtomicUsize,
     results: Mutex<Vec<Option<Result<Summary, Error>>>>,
     starts: Starts,
+    claims: Option<Arc<Claims>>,
     failures: Mutex<Failures>,
     failed_max: Option<u32>,
     /// Stops all sources.
@@ -281,6 +327,9 @@ impl Run<'_> {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(transfer) = self.transfers.get(number) else { return };
             let result = self.run_one(number, transfer).map_err(|error| self.cause(error));
+            if let Some(claims) = &self.claims {
+                claims.ended(number);
+            }
             if let (Err(error), [source]) = (&result, &transfer.sources[..]) {
                 self.count_failure(source, error);
             }
