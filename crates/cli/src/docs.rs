@@ -128,7 +128,8 @@ fn json_section() -> String {
     let text = format!(
         "With --json, each line of standard output is one object, written as it happens. Its first \
          field, event, says what it is. cp begins with start, goes on with landing, connected, \
-         progress, tuned, file, file_failed and notice, and ends with summary or error. probe \
+         progress, tuned, file, file_failed and notice, and ends with summary or error. gather \
+         has the same events, with the source that each is about, and source_done. probe \
          begins with start, goes on with connected, progress, tuned and notice, and ends with \
          findings or error. serve begins with listening, goes on with client_connected, \
          client_done, tuned, file, file_failed and notice, and ends with stopped or error. \
@@ -232,7 +233,7 @@ mod tests {
         for name in ["agent", "mv"] {
             let error = man(Some(name)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Usage);
-            assert!(error.to_string().contains("cp, probe, serve"), "{error}");
+            assert!(error.to_string().contains("cp, gather, probe, serve"), "{error}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Exit codes: one table, from which the help text, the manual and the kinds in JSON are made.
 //! Where rsync has a code of the same meaning, ours is the same.
 
-use bankfull::{ErrorKind, Summary};
+use bankfull::{ErrorKind, GatherSummary, Summary};
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -69,6 +69,17 @@ impl Exit {
         }
     }
 
+    /// The exit code of a gathering that came to its end: where all sources have failed, that of the
+    /// first of them.
+    pub(crate) fn of_gathering(summary: &GatherSummary) -> Self {
+        let mut failed = summary.failed();
+        match failed.next() {
+            None => Self::of_summary(&summary.total),
+            Some((_, first)) if failed.count() + 1 == summary.sources.len() => first.kind().into(),
+            Some(_) => Self::FailedFiles,
+        }
+    }
+
     /// The number a shell sees.
     pub(crate) fn code(self) -> u8 {
         self as u8
@@ -130,6 +141,25 @@ mod tests {
         assert_eq!(Exit::of_summary(&summary(2, 2)), Exit::Vanished);
         assert_eq!(Exit::of_summary(&summary(2, 1)), Exit::FailedFiles);
         assert_eq!(Exit::of_summary(&summary(1, 0)), Exit::FailedFiles);
+    }
+
+    #[test]
+    fn a_gathering_fails_as_its_first_source_only_where_all_have_failed() {
+        let gathering = |kinds: &[Option<ErrorKind>], failed_files| {
+            let mut done = GatherSummary::default();
+            done.total = summary(failed_files, 0);
+            for kind in kinds {
+                let place = bankfull::Location::parse("h:x".as_ref()).unwrap();
+                let failed = kind.map(|kind| bankfull::Error::new(kind, "gone"));
+                done.sources.push((place, failed.map_or(Ok(Summary::default()), Err)));
+            }
+            Exit::of_gathering(&done)
+        };
+        let (refused, timeout) = (Some(ErrorKind::Refused), Some(ErrorKind::Timeout));
+        assert_eq!(gathering(&[None, None], 0), Exit::Done);
+        assert_eq!(gathering(&[None, None], 1), Exit::FailedFiles);
+        assert_eq!(gathering(&[None, refused], 0), Exit::FailedFiles);
+        assert_eq!(gathering(&[timeout, refused], 0), Exit::Timeout);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod docs;
 mod environment;
 mod exit;
 mod flags;
+mod gather;
 mod output;
 mod probe;
 mod report;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Exit {
     match command {
         Command::Cp(flags) => cp::run(&flags),
+        Command::Gather(flags) => gather::run(&flags),
         Command::Probe(flags) => probe::run(&flags),
         Command::Serve(flags) => serve::run(&flags),
         Command::Agent => agent::run(),

@@ -28,19 +28,22 @@ pub(crate) struct ReceiveOptions {
     pub(crate) fsync: crate::options::Fsync,
     pub(crate) checksum: bool,
     pub(crate) dry_run: bool,
+    /// Whether a dry run takes the destination's parent for granted.
+    pub(crate) parent_is_planned: bool,
     /// Whether the far side is trusted with set-id bits.
     pub(crate) set_id: bool,
 }
 
 /// A path cut up: the directory part, the last name (none for `/`, `.` and `..`), and whether it
 /// was written as a directory.
-struct Cut<'p> {
+pub(crate) struct Cut<'p> {
     dir: &'p [u8],
-    name: Option<&'p OsStr>,
-    as_dir: bool,
+    pub(crate) name: Option<&'p OsStr>,
+    pub(crate) as_dir: bool,
 }
 
-fn cut(path: &[u8]) -> Cut<'_> {
+/// Cuts a path up.
+pub(crate) fn cut(path: &[u8]) -> Cut<'_> {
     let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
     let as_dir = end < path.len();
     let bare = &path[..end];
@@ -141,7 +144,7 @@ impl Anchor {
         let (base, rename) = match (landing, opened, parts.name) {
             (Landing::Inside, Ok(dir), _) => (Some(dir), None),
             (Landing::Inside, Err(_), Some(name)) => {
-                (self.make_destination(&parts, name, &shown, options.dry_run)?, None)
+                (self.make_destination(&parts, name, &shown, options)?, None)
             }
             (Landing::Renamed, _, Some(name)) => {
                 (Some(self.parent_of(&parts, &shown)?), Some(name.to_owned()))
@@ -160,8 +163,10 @@ impl Anchor {
         };
         let landing = sources.iter().map(|s| landing_of(s, &shown, rename.as_deref())).collect();
         let base = base.map(Arc::new);
-        let ReceiveOptions { fsync, checksum, dry_run, set_id } = options;
-        Ok((Target { base, shown, rename, fsync, checksum, dry_run, set_id }, landing))
+        let ReceiveOptions { fsync, checksum, dry_run, set_id, .. } = options;
+        let target =
+            Target { base, shown, rename, fsync, checksum, dry_run, set_id, claimant: None };
+        Ok((target, landing))
     }
 
     fn parent_of(&self, parts: &Cut<'_>, shown: &Path) -> Result<Dir, Error> {
@@ -183,10 +188,13 @@ impl Anchor {
         parts: &Cut<'_>,
         name: &OsStr,
         shown: &Path,
-        dry_run: bool,
+        options: ReceiveOptions,
     ) -> Result<Option<Dir>, Error> {
+        if options.dry_run && options.parent_is_planned {
+            return Ok(None);
+        }
         let parent = self.parent_of(parts, shown)?;
-        if dry_run {
+        if options.dry_run {
             return Ok(None);
         }
         // As mkdir(1) makes it: the umask decides, and a source's own mode may follow.

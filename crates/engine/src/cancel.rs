@@ -11,7 +11,11 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Asks a running transfer or server to stop. Clones share the same request.
 #[derive(Debug, Clone, Default)]
-pub struct Cancel(Arc<AtomicBool>);
+pub struct Cancel {
+    own: Arc<AtomicBool>,
+    /// Counts as well.
+    above: Option<Arc<AtomicBool>>,
+}
 
 impl Cancel {
     /// A request not made yet.
@@ -24,13 +28,20 @@ impl Cancel {
     /// far side must be told or an ssh does not end by itself. It keeps what is verified, and can
     /// be continued by the same call.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.own.store(true, Ordering::Relaxed);
     }
 
     /// Whether the request was made.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        let is_made = |request: &Arc<AtomicBool>| request.load(Ordering::Relaxed);
+        is_made(&self.own) || self.above.as_ref().is_some_and(is_made)
+    }
+
+    /// A request of its own, which counts as made when this one is. One that stands beneath another
+    /// has none beneath itself.
+    pub(crate) fn beneath(&self) -> Self {
+        Self { own: Arc::default(), above: Some(Arc::clone(&self.own)) }
     }
 
     /// Does something that may wait long for others, such as connecting, and gives up waiting as
@@ -74,6 +85,16 @@ mod tests {
         let error = failed.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Local);
         assert!(error.to_string().contains("panicked"), "{error}");
+    }
+
+    #[test]
+    fn a_request_reaches_those_beneath_it_and_none_above() {
+        let cancel = Cancel::new();
+        let [one, other] = [cancel.beneath(), cancel.beneath()];
+        one.cancel();
+        assert!(one.is_cancelled() && !other.is_cancelled() && !cancel.is_cancelled());
+        cancel.cancel();
+        assert!(other.clone().is_cancelled());
     }
 
     #[test]

@@ -308,6 +308,7 @@ impl Drive<'_> {
         thread::scope(|scope| {
             scope.spawn(|| receiver.run_compare(queue));
             scope.spawn(|| receiver.finish_unasked());
+            scope.spawn(|| receiver.run_merge());
             self.man_streams(scope, &crew, streams, &run, &is_over);
             let sender = receiver.run_control(reader).inspect_err(|_| self.session.stop())?;
             self.session.wake_makers();

@@ -234,6 +234,26 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Adds the counts of another transfer; times and limits stay.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.files += other.files;
+        self.dirs += other.dirs;
+        self.symlinks += other.symlinks;
+        self.links_made += other.links_made;
+        self.bytes += other.bytes;
+        self.wire_bytes += other.wire_bytes;
+        self.streams += other.streams;
+        self.retransmits += other.retransmits;
+        self.resumed_bytes += other.resumed_bytes;
+        self.skipped_files += other.skipped_files;
+        self.skipped_bytes += other.skipped_bytes;
+        self.would_copy_entries += other.would_copy_entries;
+        self.would_copy_bytes += other.would_copy_bytes;
+        self.failed_files += other.failed_files;
+        self.vanished_files += other.vanished_files;
+        self.specials += other.specials;
+    }
+
     /// Content bits per second over the whole command.
     #[must_use]
     pub fn goodput(&self) -> Rate {

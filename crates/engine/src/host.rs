@@ -269,6 +269,7 @@ impl Host {
                     },
                     checksum: open.checksum,
                     dry_run: open.dry_run,
+                    parent_is_planned: false,
                     set_id: matches!(self.anchor, Anchor::Host),
                 };
                 let (target, landing) =

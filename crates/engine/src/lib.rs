@@ -13,7 +13,7 @@
 //! # Ok::<(), bankfull::Error>(())
 //! ```
 //!
-//! [`Transfer`] copies, [`Server`] is the daemon, [`run_agent`] is the far side of an ssh session.
+//! [`Transfer`] copies, [`Gather`] copies from many hosts at once, [`Server`] is the daemon, [`run_agent`] is the far side of an ssh session.
 //! All tell what happens through an [`EventSink`] and stop at a [`Cancel`]. No third-party type is
 //! part of this interface.
 //!
@@ -30,6 +30,7 @@ mod client;
 mod driver;
 mod error;
 mod event;
+mod gather;
 mod host;
 mod load;
 mod local;
@@ -59,6 +60,7 @@ pub use bankfull_control::{Bytes, Rate, StageTimes, UnitError};
 pub use cancel::Cancel;
 pub use error::{Error, ErrorKind};
 pub use event::{Event, EventSink, NoEvents, Outcome, Progress, Route, Sample, Summary, Tuned};
+pub use gather::{Gather, GatherSink, GatherSummary, Layout, Merge};
 pub use location::{DEFAULT_PORT, Location};
 pub use options::{
     DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fingerprint, Fsync, ServeOptions, SshOptions,

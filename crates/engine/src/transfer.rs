@@ -5,6 +5,7 @@ use crate::cancel::Cancel;
 use crate::client::{self, Request, path_bytes};
 use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Summary};
+use crate::gather::claims::Claimant;
 use crate::local;
 use crate::location::Location;
 use crate::options::{DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions, Tune};
@@ -15,7 +16,7 @@ use bankfull_control::{Bytes, Rate};
 use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::control::{Direction, PathBytes};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// A copy to be made. Build it, then [`run`](Self::run) it.
@@ -38,6 +39,10 @@ pub struct Transfer {
     pub(crate) link_rate: Option<Rate>,
     /// How many transfers, this one included, are to receive at the same time.
     pub(crate) company: Option<Arc<AtomicUsize>>,
+    /// The directory of the destination will be there, though a dry run may not find it yet.
+    pub(crate) parent_is_planned: bool,
+    /// What says what it may put in place, where it is merged with others.
+    pub(crate) claimant: Option<Claimant>,
     pub(crate) ssh: SshOptions,
     pub(crate) daemon: DaemonOptions,
 }
@@ -62,6 +67,8 @@ impl Transfer {
             probe: None,
             link_rate: None,
             company: None,
+            parent_is_planned: false,
+            claimant: None,
             ssh: SshOptions::default(),
             daemon: DaemonOptions::default(),
         }
@@ -254,6 +261,17 @@ impl Transfer {
         self.tune != Tune::Off && self.overrides.window.is_none()
     }
 
+    /// It is one of so many that receive at the same time, as long as there are as many.
+    pub(crate) fn in_company(mut self, company: Arc<AtomicUsize>) -> Self {
+        self.company = Some(company);
+        self
+    }
+
+    /// Whether others are to receive at the same time.
+    pub(crate) fn has_company(&self) -> bool {
+        self.company.as_ref().is_some_and(|company| company.load(Ordering::Relaxed) > 1)
+    }
+
     /// How the connections share their port, as the side that receives, where the sender obeys
     /// what it is asked for, or not.
     pub(crate) fn sharing(&self, obeys: bool) -> Sharing {
@@ -263,8 +281,10 @@ impl Transfer {
     /// Whether the sender is to send what it is asked for, and no more: where others receive in
     /// this process, or are about to.
     pub(crate) fn wants_to_ask(&self) -> bool {
-        let has_company = self.company.is_some() || is_receiving();
-        has_company && self.is_tuned() && self.probe.is_none() && !self.dry_run
+        (self.has_company() || is_receiving())
+            && self.is_tuned()
+            && self.probe.is_none()
+            && !self.dry_run
     }
 
     /// Whether the operands fit each other.
@@ -294,7 +314,7 @@ impl Transfer {
 }
 
 /// The path as the far side is to take it. An agent starts in the user's home, so that `~/` may go.
-fn far_path(place: &Location) -> PathBytes {
+pub(crate) fn far_path(place: &Location) -> PathBytes {
     let mut path = path_bytes(place.path());
     if matches!(place, Location::Ssh { .. }) {
         match path.0.as_slice() {

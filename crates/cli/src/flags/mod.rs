@@ -5,11 +5,13 @@
 //! hold `docs/cli.md` against them.
 
 mod cp;
+mod gather;
 mod probe;
 mod serve;
 mod values;
 
 pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
+pub(crate) use gather::GatherFlags;
 pub(crate) use probe::ProbeFlags;
 pub(crate) use serve::ServeFlags;
 pub(crate) use values::{Listen, SshCommand, StreamCount, TuneHow};
@@ -42,6 +44,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Cp(Box<CpFlags>),
+    Gather(Box<GatherFlags>),
     Probe(Box<ProbeFlags>),
     Serve(ServeFlags),
     /// Speaks the protocol on standard input and output. `bankfull cp` starts this over ssh.
@@ -102,6 +105,7 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
     match command {
         "" => EXAMPLES,
         "cp" => cp::EXAMPLES,
+        "gather" => gather::EXAMPLES,
         "probe" => probe::EXAMPLES,
         "serve" => serve::EXAMPLES,
         "completions" => COMPLETIONS_EXAMPLES,
@@ -113,6 +117,7 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
 const EXAMPLES: &[Example] = &[
     ("bankfull cp ./data host:/incoming/", "Copy a tree to another host over ssh."),
     ("bankfull cp host:results.tar .", "Fetch a file from your home there."),
+    ("bankfull gather one:/var/log two:/var/log /srv/logs", "Fetch from many hosts at once."),
     ("bankfull serve /srv/data --token-file token", "Serve a directory to many clients."),
     ("bankfull man cp | man -l -", "Read the manual of one subcommand."),
 ];

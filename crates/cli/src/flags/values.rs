@@ -1,7 +1,8 @@
 //! Values of flags that need a check of their own: times, rates, addresses, commands, fingerprints.
 
 use bankfull::{
-    BUFFER_LEAST, Bytes, DEFAULT_PORT, Fingerprint, Fsync, RATE_MAX_LEAST, Rate, Tune, UnitError,
+    BUFFER_LEAST, Bytes, DEFAULT_PORT, Fingerprint, Fsync, Merge, RATE_MAX_LEAST, Rate, Tune,
+    UnitError,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -50,6 +51,27 @@ impl From<TuneHow> for Tune {
             TuneHow::Auto => Self::Auto,
             TuneHow::Off => Self::Off,
             TuneHow::Sobas => Self::Sobas,
+        }
+    }
+}
+
+/// `--merge`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MergeRule {
+    /// That of the source named first; the others are failed files.
+    Refuse,
+    /// That of the source named first; the others are left out.
+    First,
+    /// The one that was modified last; the others are left out.
+    Newest,
+}
+
+impl From<MergeRule> for Merge {
+    fn from(rule: MergeRule) -> Self {
+        match rule {
+            MergeRule::Refuse => Self::Refuse,
+            MergeRule::First => Self::First,
+            MergeRule::Newest => Self::Newest,
         }
     }
 }
@@ -120,6 +142,11 @@ pub(super) fn port(text: &str) -> Result<u16, String> {
 /// Reads a number of connections that a daemon takes.
 pub(super) fn connections(text: &str) -> Result<usize, String> {
     number(text, 2..=65_535)
+}
+
+/// Reads how many sources may fail.
+pub(super) fn failures(text: &str) -> Result<u32, String> {
+    number(text, 0..=u32::MAX)
 }
 
 /// Reads a whole number within limits, and says what is wanted where it is none.

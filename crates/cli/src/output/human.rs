@@ -2,13 +2,15 @@
 //! standard error, but for the plan of a dry run, which is the data that was asked for.
 
 use super::progress::{self, Rates};
-use super::quiet::{failed_line, serving_line};
-use super::text::{duration, printable, printable_text};
+use super::quiet::{failed_line, serving_line, source_failed_line};
+use super::sources::Sources;
+use super::text::{self, duration, printable, printable_text};
 use super::{
     Beginning, Ending, FAILED_SHOWN, FailedFiles, Output, Render, Serving, findings, summary,
 };
-use bankfull::{Bytes, Error, ErrorKind, Event, Outcome, Progress, Route, Summary};
+use bankfull::{Bytes, Error, ErrorKind, Event, GatherSummary, Outcome, Progress, Route, Summary};
 use indicatif::ProgressBar;
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,7 +27,18 @@ pub(super) struct Human {
     serving: bool,
     /// How long a path is filled, where that is all that is done.
     probing: Option<Duration>,
+    gathering: Option<Gathering>,
     stopping: bool,
+}
+
+/// A gathering.
+struct Gathering {
+    sources: Sources,
+    /// What is about to happen, until it was said: with the first thing that happens, so that it
+    /// does not come before an error about the command line.
+    plan: Option<String>,
+    /// Notices that were shown: most are the same for many sources.
+    noticed: HashSet<String>,
 }
 
 impl Human {
@@ -42,6 +55,7 @@ impl Human {
             local: false,
             serving: false,
             probing: None,
+            gathering: None,
             stopping: false,
         }
     }
@@ -63,7 +77,8 @@ impl Human {
         self.say(&format!("clients copy with: {}", serving.example));
     }
 
-    fn connected(&mut self, route: Route, software: &str, encrypted: bool) {
+    /// Tells of a connection; `who` is the source, where there are several.
+    fn connected(&mut self, who: &str, route: Route, software: &str, encrypted: bool) {
         self.local = route == Route::Local;
         let how = match route {
             Route::Local => return,
@@ -74,7 +89,8 @@ impl Human {
         };
         let secrecy = if encrypted { "encrypted" } else { "not encrypted" };
         let software = printable_text(software);
-        self.say_if_verbose(&format!("connected {how}, {secrecy}; the far side is {software}"));
+        let line = format!("{who}connected {how}, {secrecy}; the far side is {software}");
+        self.say_if_verbose(&line);
     }
 
     fn landing(&mut self, source: &Path, destination: &Path) {
@@ -113,6 +129,36 @@ impl Human {
         self.say(&format!("client {}: {how}", printable_text(peer)));
     }
 
+    fn say_plan(&mut self) {
+        if let Some(plan) = self.gathering.as_mut().and_then(|gathering| gathering.plan.take()) {
+            self.say(&plan);
+        }
+    }
+
+    /// The name of one of several sources.
+    fn source_name(&self, source: usize) -> String {
+        let gathering = self.gathering.as_ref();
+        gathering.map_or("", |gathering| gathering.sources.name(source)).to_owned()
+    }
+
+    fn source_notice(&mut self, source: usize, message: &str) {
+        let noticed = self.gathering.as_mut().map(|gathering| &mut gathering.noticed);
+        if noticed.is_some_and(|all| all.insert(message.to_owned())) || self.verbosity > 0 {
+            let (name, message) = (self.source_name(source), printable_text(message));
+            self.say(&format!("note: {name}: {message}"));
+        }
+    }
+
+    fn gathered(&mut self, done: &GatherSummary) {
+        summary::gathered_lines(done, self.dry_run).iter().for_each(|line| self.say(line));
+        for (number, (_, result)) in done.sources.iter().enumerate() {
+            if let Err(error) = result {
+                let (name, why) = (self.source_name(number), printable_text(&error.to_string()));
+                self.say(&format!("  {name}: {why}"));
+            }
+        }
+    }
+
     fn copied(&mut self, done: &Summary) {
         let lines =
             if self.dry_run { summary::plan_lines(done) } else { summary::lines(done, self.local) };
@@ -130,6 +176,16 @@ impl Render for Human {
                 duration(*time)
             ));
         }
+        if let Beginning::Gather { sources, destination, .. } = beginning {
+            let names = sources.iter().map(|source| printable(source.as_ref()));
+            let count = text::count(sources.len() as u64, "source", "sources");
+            let into = printable(destination.as_ref());
+            self.gathering = Some(Gathering {
+                sources: Sources::new(names),
+                plan: Some(format!("gathering from {count} into {into}")),
+                noticed: HashSet::new(),
+            });
+        }
         if let Beginning::Serve(serving) = beginning {
             // A daemon's log never ends, so there is no end to list the others at.
             self.failed_shown_max = u64::MAX;
@@ -141,7 +197,7 @@ impl Render for Human {
     fn event(&mut self, event: &Event) {
         match event {
             Event::Connected { route, software, encrypted } => {
-                self.connected(*route, software, *encrypted);
+                self.connected("", *route, software, *encrypted);
             }
             Event::Landing { source, destination } => self.landing(source, destination),
             Event::Settled { path, outcome, bytes, .. } => self.settled(path, *outcome, *bytes),
@@ -166,6 +222,42 @@ impl Render for Human {
         }
     }
 
+    fn source_event(&mut self, source: usize, event: &Event) {
+        self.say_plan();
+        match event {
+            Event::Connected { route, software, encrypted } => {
+                let who = format!("{}: ", self.source_name(source));
+                self.connected(&who, *route, software, *encrypted);
+            }
+            Event::Notice { message } => self.source_notice(source, message),
+            // Their paths say where they come from.
+            event => self.event(event),
+        }
+    }
+
+    fn source_done(&mut self, source: usize, result: &Result<Summary, Error>) {
+        self.say_plan();
+        let name = self.source_name(source);
+        if let Some(gathering) = &mut self.gathering {
+            gathering.sources.ended(source, result);
+        }
+        if let Some(line) = source_failed_line(&name, result) {
+            self.say(&line);
+        }
+        if let Ok(done) = result {
+            self.say_if_verbose(&format!("{name}: {}", summary::session_line(done)));
+        }
+    }
+
+    fn tick_sources(&mut self, sources: &[Option<Progress>], now: Duration) {
+        self.say_plan();
+        let Some(gathering) = &mut self.gathering else { return };
+        let total = gathering.sources.observe(sources, now);
+        if !self.stopping && !self.bar.is_hidden() {
+            self.bar.set_message(gathering.sources.line(&total, now));
+        }
+    }
+
     fn stopping(&mut self) {
         // From here on a second signal may end the program at any time: leave the terminal clean.
         self.bar.finish_and_clear();
@@ -184,6 +276,7 @@ impl Render for Human {
         }
         match ending {
             Ending::Copied(done) => self.copied(done),
+            Ending::Gathered(done) => self.gathered(done),
             Ending::Probed(found) => {
                 findings::lines(found).iter().for_each(|line| self.output.data_line(line));
             }

@@ -2,10 +2,13 @@
 //! `docs/cli.md`; [`SCHEMA`] is its version. Errors stand on standard error too, for people.
 
 use super::progress::{Rates, average};
+use super::quiet::source_failed_line;
+use super::sources::Sources;
+use super::text::printable_text;
 use super::{Beginning, Ending, Output, Render, SCHEMA, Serving};
 use crate::exit::Exit;
-use bankfull::{Event, Findings, Outcome, Progress, Rate, Route, Summary};
-use serde_json::Value;
+use bankfull::{Error, Event, Findings, GatherSummary, Outcome, Progress, Rate, Route, Summary};
+use serde_json::{Value, json};
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -20,12 +23,20 @@ pub(super) struct Json {
     settled: bool,
     rates: Rates,
     progress_due: Duration,
+    /// Those of a gathering.
+    sources: Sources,
 }
 
 impl Json {
     /// `settled` asks for a line per settled file.
     pub(super) fn new(output: Output, settled: bool) -> Self {
-        Self { output, settled, rates: Rates::new(), progress_due: Duration::ZERO }
+        let sources = Sources::new(std::iter::empty());
+        Self { output, settled, rates: Rates::new(), progress_due: Duration::ZERO, sources }
+    }
+
+    /// What says which source a line is about.
+    fn of_source(&self, line: Line, source: usize) -> Line {
+        line.field("source_index", source).field("source", self.sources.name(source))
     }
 
     fn put(&mut self, line: Line) {
@@ -35,8 +46,12 @@ impl Json {
 
 impl Render for Json {
     fn begin(&mut self, beginning: &Beginning) {
+        if let Beginning::Gather { sources, .. } = beginning {
+            self.sources = Sources::new(sources.iter().map(|s| s.to_string_lossy().into_owned()));
+        }
         self.put(match beginning {
-            Beginning::Copy { sources, destination, dry_run } => {
+            Beginning::Copy { sources, destination, dry_run }
+            | Beginning::Gather { sources, destination, dry_run } => {
                 let sources: Vec<_> = sources.iter().map(|s| s.to_string_lossy()).collect();
                 Line::new("start")
                     .field("schema", SCHEMA)
@@ -69,6 +84,45 @@ impl Render for Json {
         }
     }
 
+    fn source_event(&mut self, source: usize, event: &Event) {
+        let Some(line) = event_line(event) else { return };
+        self.put(match event {
+            // It names the source itself.
+            Event::Landing { .. } => line.field("source_index", source),
+            _ => self.of_source(line, source),
+        });
+    }
+
+    fn source_done(&mut self, source: usize, result: &Result<Summary, Error>) {
+        self.sources.ended(source, result);
+        if let Some(line) = source_failed_line(&printable_text(self.sources.name(source)), result) {
+            self.output.message(&line);
+        }
+        self.put(result_fields(self.of_source(Line::new("source_done"), source), result));
+    }
+
+    fn tick_sources(&mut self, sources: &[Option<Progress>], now: Duration) {
+        let total = self.sources.observe(sources, now);
+        if self.sources.count() == 0 || now < self.progress_due {
+            return;
+        }
+        self.progress_due = now + PROGRESS_EVERY;
+        let slowest = self.sources.slowest(now).map(|(number, rate)| {
+            json!({
+                "source_index": number,
+                "source": self.sources.name(number),
+                "rate_bps": rate.bits_per_sec(),
+            })
+        });
+        self.put(
+            progress_line(&total, &self.sources.rates)
+                .field("sources_done", self.sources.done)
+                .field("sources_failed", self.sources.failed)
+                .field("sources_total", self.sources.count())
+                .field("slowest", slowest),
+        );
+    }
+
     fn stopping(&mut self) {}
 
     fn end(&mut self, ending: &Ending<'_>) {
@@ -76,6 +130,9 @@ impl Render for Json {
         self.put(match ending {
             Ending::Copied(summary) => {
                 summary_fields(Line::new("summary"), summary).field("exit_code", exit.code())
+            }
+            Ending::Gathered(done) => {
+                gathered_line(done, &self.sources).field("exit_code", exit.code())
             }
             Ending::Probed(found) => findings_line(found).field("exit_code", exit.code()),
             Ending::Stopped => Line::new("stopped"),
@@ -200,6 +257,41 @@ fn summary_fields(line: Line, summary: &Summary) -> Line {
         .field("vanished_files", summary.vanished_files)
         .field("specials", summary.specials)
         .field("limited_by", limited_by)
+}
+
+/// How one of several sources ended.
+fn result_fields(line: Line, result: &Result<Summary, Error>) -> Line {
+    match result {
+        Ok(summary) => summary_fields(line.field("ok", true), summary),
+        Err(error) => line
+            .field("ok", false)
+            .field("kind", Exit::from(error.kind()).name())
+            .field("message", error.to_string()),
+    }
+}
+
+fn gathered_line(done: &GatherSummary, sources: &Sources) -> Line {
+    let each = done.sources.iter().enumerate().map(|(number, (_, result))| match result {
+        Ok(summary) => json!({
+            "source": sources.name(number),
+            "ok": true,
+            "files": summary.files,
+            "bytes": summary.bytes.0,
+            "seconds": seconds(summary.elapsed),
+            "failed_files": summary.failed_files,
+        }),
+        Err(error) => json!({
+            "source": sources.name(number),
+            "ok": false,
+            "kind": Exit::from(error.kind()).name(),
+            "message": error.to_string(),
+        }),
+    });
+    let each: Vec<Value> = each.collect();
+    summary_fields(Line::new("summary"), &done.total)
+        .field("sources_total", done.sources.len())
+        .field("sources_failed", done.failed().count())
+        .field("sources", each)
 }
 
 fn error_line(exit: Exit, message: &str) -> Line {

@@ -12,6 +12,7 @@ mod meter;
 mod progress;
 mod quiet;
 mod reporter;
+mod sources;
 mod summary;
 mod text;
 
@@ -21,7 +22,7 @@ pub(crate) use text::{printable, printable_text};
 
 use crate::exit::Exit;
 use crate::flags::ShowFlags;
-use bankfull::{Error, Event, Findings, Fingerprint, Progress, Summary};
+use bankfull::{Error, Event, Findings, Fingerprint, GatherSummary, Progress, Summary};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -41,6 +42,15 @@ pub(crate) enum Beginning {
     /// A copy.
     Copy {
         /// Operands as typed.
+        sources: Vec<OsString>,
+        /// The last operand as typed.
+        destination: OsString,
+        /// Whether nothing will be changed.
+        dry_run: bool,
+    },
+    /// A gathering.
+    Gather {
+        /// Operands as typed, and those of a list as they stand there.
         sources: Vec<OsString>,
         /// The last operand as typed.
         destination: OsString,
@@ -78,6 +88,8 @@ pub(crate) struct Serving {
 pub(crate) enum Ending<'a> {
     /// The copy came to its end, with or without failed files.
     Copied(&'a Summary),
+    /// The gathering came to its end, with or without failed sources.
+    Gathered(&'a GatherSummary),
     /// A path was looked at.
     Probed(&'a Findings),
     /// The daemon served its last client.
@@ -91,6 +103,7 @@ impl Ending<'_> {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Copied(summary) => Exit::of_summary(summary),
+            Self::Gathered(summary) => Exit::of_gathering(summary),
             Self::Probed(_) | Self::Stopped => Exit::Done,
             Self::Failed(error) => error.kind().into(),
         }
@@ -108,6 +121,16 @@ pub(crate) trait Render: Send {
 
     /// Shows progress; called ten times a second with the time since the first call was due.
     fn tick(&mut self, progress: &Progress, now: Duration);
+
+    /// Shows an event of one of several sources that is no progress.
+    fn source_event(&mut self, _source: usize, _event: &Event) {}
+
+    /// Shows how one of several sources ended.
+    fn source_done(&mut self, _source: usize, _result: &Result<Summary, Error>) {}
+
+    /// Shows the progress of several sources, as far as they have any; otherwise as
+    /// [`tick`](Self::tick).
+    fn tick_sources(&mut self, _sources: &[Option<Progress>], _now: Duration) {}
 
     /// Shows that a signal asked us to stop.
     fn stopping(&mut self);

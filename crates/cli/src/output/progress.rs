@@ -10,8 +10,8 @@ use std::time::Duration;
 /// Drawings per second.
 pub(super) const DRAW_HZ: u8 = 10;
 
-/// Memory of the rate that is shown as the present one.
-const NOW_MEMORY: Duration = Duration::from_secs(1);
+/// Memory of the rate that is shown as the present one. (ours)
+pub(super) const NOW_MEMORY: Duration = Duration::from_secs(1);
 
 /// Memory of the rate that the time to go is made of: long enough not to jump. (ours)
 const ETA_MEMORY: Duration = Duration::from_secs(15);

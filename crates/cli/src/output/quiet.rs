@@ -2,7 +2,7 @@
 
 use super::text::{printable, printable_text};
 use super::{Beginning, Ending, FAILED_SHOWN, FailedFiles, Output, Render, Serving, findings};
-use bankfull::{Event, Progress};
+use bankfull::{Error, ErrorKind, Event, Progress, Summary};
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,11 +10,13 @@ use std::time::Duration;
 pub(super) struct Quiet {
     output: Output,
     failed: FailedFiles,
+    /// The sources of a gathering, as typed.
+    sources: Vec<String>,
 }
 
 impl Quiet {
     pub(super) fn new(output: Output) -> Self {
-        Self { output, failed: FailedFiles::default() }
+        Self { output, failed: FailedFiles::default(), sources: Vec::new() }
     }
 }
 
@@ -24,6 +26,9 @@ impl Render for Quiet {
             // Nobody could reach a daemon on a port that it took by itself and never tells.
             self.output.message(&serving_line(serving));
         }
+        if let Beginning::Gather { sources, .. } = beginning {
+            self.sources = sources.iter().map(|s| printable(s.as_ref())).collect();
+        }
     }
 
     fn event(&mut self, event: &Event) {
@@ -31,6 +36,17 @@ impl Render for Quiet {
             && self.failed.show_next(FAILED_SHOWN)
         {
             self.output.message(&failed_line(path, message));
+        }
+    }
+
+    fn source_event(&mut self, _source: usize, event: &Event) {
+        self.event(event);
+    }
+
+    fn source_done(&mut self, source: usize, result: &Result<Summary, Error>) {
+        let name = self.sources.get(source).map_or("", String::as_str);
+        if let Some(line) = source_failed_line(name, result) {
+            self.output.message(&line);
         }
     }
 
@@ -48,7 +64,7 @@ impl Render for Quiet {
             Ending::Probed(found) => {
                 findings::lines(found).iter().for_each(|line| self.output.data_line(line));
             }
-            Ending::Copied(_) | Ending::Stopped => {}
+            Ending::Copied(_) | Ending::Gathered(_) | Ending::Stopped => {}
         }
     }
 
@@ -59,6 +75,12 @@ impl Render for Quiet {
     fn output(&mut self) -> &mut Output {
         &mut self.output
     }
+}
+
+/// The line of a source that has failed; none for one that was stopped, which the end tells.
+pub(super) fn source_failed_line(name: &str, result: &Result<Summary, Error>) -> Option<String> {
+    let error = result.as_ref().err().filter(|error| error.kind() != ErrorKind::Interrupted)?;
+    Some(format!("bankfull: {name}: {}", printable_text(&error.to_string())))
 }
 
 /// Where a daemon listens.

@@ -2,9 +2,9 @@
 
 use super::Render;
 use super::progress::DRAW_HZ;
-use bankfull::{Event, EventSink, Progress};
+use bankfull::{Error, Event, EventSink, GatherSink, Progress, Summary};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -16,14 +16,23 @@ const TICK: Duration = Duration::from_millis(1000 / DRAW_HZ as u64);
 
 enum Message {
     Event(Box<Event>),
+    SourceEvent(usize, Box<Event>),
+    SourceDone(usize, Box<Result<Summary, Error>>),
     Stopping,
     Finish,
+}
+
+/// The latest progress: of the one transfer, or of each source by its number.
+#[derive(Debug, Default)]
+struct Latest {
+    one: Option<Progress>,
+    sources: Vec<Option<Progress>>,
 }
 
 /// Takes events and has them shown on a thread of its own.
 pub(crate) struct Reporter {
     queue: SyncSender<Message>,
-    latest: Arc<Mutex<Option<Progress>>>,
+    latest: Arc<Mutex<Latest>>,
     wants_settled: bool,
     thread: JoinHandle<Box<dyn Render>>,
 }
@@ -32,7 +41,7 @@ impl Reporter {
     /// Starts the thread.
     pub(crate) fn start(render: Box<dyn Render>) -> Self {
         let (queue, waiting) = sync_channel(QUEUE_MAX);
-        let latest = Arc::new(Mutex::new(None));
+        let latest = Arc::<Mutex<Latest>>::default();
         let wants_settled = render.wants_settled();
         let thread = thread::spawn({
             let latest = Arc::clone(&latest);
@@ -43,7 +52,7 @@ impl Reporter {
 
     /// Shows one line worth knowing.
     pub(crate) fn notice(&self, message: String) {
-        self.event(Event::Notice { message });
+        EventSink::event(self, Event::Notice { message });
     }
 
     /// What a signal handler calls to have it shown that we are stopping. Never waits.
@@ -64,6 +73,15 @@ impl Reporter {
         }
     }
 
+    /// Whether an event that is no progress is shown.
+    fn is_wanted(&self, event: &Event) -> bool {
+        match event {
+            Event::Settled { .. } => self.wants_settled,
+            Event::Sample(_) => false,
+            _ => true,
+        }
+    }
+
     fn send(&self, message: Message) {
         // The other end is gone only after `finish`, or after a panic that `finish` passes on.
         let _ = self.queue.send(message);
@@ -73,36 +91,60 @@ impl Reporter {
 impl EventSink for Reporter {
     fn event(&self, event: Event) {
         match event {
-            Event::Progress(progress) => {
-                *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
-            }
-            Event::Settled { .. } if !self.wants_settled => {}
-            Event::Sample(_) => {}
-            event => self.send(Message::Event(Box::new(event))),
+            Event::Progress(progress) => lock(&self.latest).one = Some(progress),
+            event if self.is_wanted(&event) => self.send(Message::Event(Box::new(event))),
+            _ => {}
         }
     }
+}
+
+impl GatherSink for Reporter {
+    fn event(&self, source: usize, event: Event) {
+        match event {
+            Event::Progress(progress) => {
+                let sources = &mut lock(&self.latest).sources;
+                sources.resize(sources.len().max(source + 1), None);
+                sources[source] = Some(progress);
+            }
+            event if self.is_wanted(&event) => {
+                self.send(Message::SourceEvent(source, Box::new(event)));
+            }
+            _ => {}
+        }
+    }
+
+    fn source_done(&self, source: usize, result: &Result<Summary, Error>) {
+        self.send(Message::SourceDone(source, Box::new(result.clone())));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The thread: shows messages as they come, and the latest progress at every tick.
 fn show(
     mut render: Box<dyn Render>,
     waiting: &Receiver<Message>,
-    latest: &Mutex<Option<Progress>>,
+    latest: &Mutex<Latest>,
 ) -> Box<dyn Render> {
     let start = Instant::now();
     let mut next_tick = TICK;
     loop {
         match waiting.recv_timeout(next_tick.saturating_sub(start.elapsed())) {
             Ok(Message::Event(event)) => render.event(&event),
+            Ok(Message::SourceEvent(source, event)) => render.source_event(source, &event),
+            Ok(Message::SourceDone(source, result)) => render.source_done(source, &result),
             Ok(Message::Stopping) => render.stopping(),
             Ok(Message::Finish) | Err(RecvTimeoutError::Disconnected) => return render,
             Err(RecvTimeoutError::Timeout) => {}
         }
         let now = start.elapsed();
         if now >= next_tick {
-            let progress = *latest.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(progress) = progress {
-                render.tick(&progress, now);
+            let Latest { one, sources } = &*lock(latest);
+            match one {
+                Some(progress) => render.tick(progress, now),
+                None => render.tick_sources(sources, now),
             }
             next_tick = now + TICK;
         }
@@ -133,7 +175,7 @@ mod tests {
         let (output, out, _) = buffers();
         let reporter = Reporter::start(Box::new(Json::new(output, false)));
         for _ in 0..1000 {
-            reporter.event(Event::Progress(Progress::default()));
+            EventSink::event(&reporter, Event::Progress(Progress::default()));
         }
         while out.text().is_empty() {
             thread::sleep(Duration::from_millis(10));

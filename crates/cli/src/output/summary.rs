@@ -2,7 +2,7 @@
 //! network was crossed, and in byte/s within a host.
 
 use super::text::{byte_rate, count, duration, entries, files, grouped};
-use bankfull::{Bytes, Summary};
+use bankfull::{Bytes, GatherSummary, Summary};
 
 /// The lines of a transfer that came to its end. `local` says that no network was crossed.
 pub(super) fn lines(summary: &Summary, local: bool) -> Vec<String> {
@@ -23,6 +23,37 @@ pub(super) fn plan_lines(summary: &Summary) -> Vec<String> {
         (n, _) => format!("would copy {}, {}", entries(n), summary.would_copy_bytes),
     }];
     lines.extend(rest(summary));
+    lines
+}
+
+/// The lines of a gathering, the last one of which heads the list of the sources that have failed,
+/// if any.
+pub(super) fn gathered_lines(done: &GatherSummary, dry_run: bool) -> Vec<String> {
+    let sources = |number: usize| count(number as u64, "source", "sources");
+    let (all, failed) = (done.sources.len(), done.failed().count());
+    let total = &done.total;
+    let of =
+        if failed == 0 { String::new() } else { format!("{} of ", grouped((all - failed) as u64)) };
+    let (made, of) = (made(total), format!("{of}{}", sources(all)));
+    let mut lines = match (dry_run, total.files) {
+        _ if failed == all => vec!["nothing gathered".to_owned()],
+        (true, _) => plan_lines(total),
+        (false, 0) if made.is_empty() => vec![format!("gathered nothing new from {of}")],
+        (false, 0) => vec![format!("gathered {made} from {of}")],
+        (false, _) => vec![format!(
+            "gathered {made} from {of}, {} in {}: {} goodput, {}",
+            moved(total),
+            duration(total.elapsed),
+            total.goodput(),
+            count(total.retransmits, "retransmit", "retransmits")
+        )],
+    };
+    if !dry_run {
+        lines.extend(rest(total));
+    }
+    if failed > 0 {
+        lines.push(format!("{} failed:", sources(failed)));
+    }
     lines
 }
 
@@ -194,6 +225,33 @@ mod tests {
             "1 file and 1 symlink, 1000 B with those of failed files in 1.0 s (8.0 kbit/s), \
              2 entries failed"
         );
+    }
+
+    /// A gathering from three sources, so many of which have failed.
+    fn gathering(failed: usize, total: Summary) -> GatherSummary {
+        let gone = bankfull::Error::new(bankfull::ErrorKind::Network, "gone");
+        let mut done = GatherSummary::default();
+        for number in 0..3 {
+            let place = bankfull::Location::parse("h:x".as_ref()).unwrap();
+            let result = if number < failed { Err(gone.clone()) } else { Ok(Summary::default()) };
+            done.sources.push((place, result));
+        }
+        done.total = total;
+        done
+    }
+
+    #[test]
+    fn a_gathering_says_from_how_many_sources_it_came() {
+        let lines = |failed, total| gathered_lines(&gathering(failed, total), false);
+        let copied = "gathered 53 363 files from 3 sources, 664.1 MiB in 3.2 s: 1.74 Gbit/s \
+                      goodput, 0 retransmits";
+        assert_eq!(lines(0, summary()), [copied]);
+        let two = copied.replace("from 3", "from 2 of 3");
+        assert_eq!(lines(1, summary()), [two.as_str(), "1 source failed:"]);
+        assert_eq!(lines(0, Summary::default()), ["gathered nothing new from 3 sources"]);
+        assert_eq!(lines(3, Summary::default()), ["nothing gathered", "3 sources failed:"]);
+        let plan = gathered_lines(&gathering(1, Summary::default()), true);
+        assert_eq!(plan, ["nothing to copy", "1 source failed:"]);
     }
 
     #[test]

@@ -12,10 +12,12 @@
 )]
 
 mod faults;
+mod gather;
 mod generated;
 mod harness;
 mod help;
 mod memory;
+mod merge;
 mod output;
 mod probe;
 mod report;

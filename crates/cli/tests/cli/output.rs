@@ -31,7 +31,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The fields of an event as `docs/cli.md` lists them.
-fn documented(event: &str) -> BTreeSet<String> {
+pub(crate) fn documented(event: &str) -> BTreeSet<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
     let text = fs::read_to_string(path).unwrap();
     let start = format!("| `{event}` | ");
@@ -53,7 +53,7 @@ fn documented(event: &str) -> BTreeSet<String> {
     names.chain(["event".to_owned()]).collect()
 }
 
-fn fields(event: &Value) -> BTreeSet<String> {
+pub(crate) fn fields(event: &Value) -> BTreeSet<String> {
     event.as_object().unwrap().keys().cloned().collect()
 }
 

@@ -218,8 +218,10 @@ fn run_greeted(
     }
     connector.keep(count.saturating_sub(ready.len() as u32));
     let probing = || probing(&ready, &connector, route, (&welcome.session, &key), &tally);
+    // Of many at a time, probes alone would be a load.
+    let probes = transfer.overrides.allow_datagrams() && !transfer.has_company();
     let steering = match transfer.is_tuned() {
-        true => Steer::With(transfer.overrides.allow_datagrams().then(probing).flatten()),
+        true => Steer::With(probes.then(probing).flatten()),
         false => Steer::Not,
     };
     let most = transfer.streams_most().filter(|_| route != Route::SshOnly);
@@ -388,10 +390,12 @@ fn receive_target(
         fsync: transfer.fsync,
         checksum: transfer.checksum,
         dry_run: transfer.dry_run,
+        parent_is_planned: transfer.parent_is_planned,
         set_id: !matches!(transfer.sources.first(), Some(Location::Daemon { .. })),
     };
     let typed = path_bytes(transfer.destination.path());
-    let (target, landing) = Anchor::Host.open_destination(&typed.0, sources, options)?;
+    let (mut target, landing) = Anchor::Host.open_destination(&typed.0, sources, options)?;
+    target.claimant.clone_from(&transfer.claimant);
     tell_landing(events, transfer, &landing);
     Ok(target)
 }

@@ -38,6 +38,7 @@ pub(crate) fn run(
         fsync: transfer.fsync,
         checksum: transfer.checksum,
         dry_run: transfer.dry_run,
+        parent_is_planned: false,
         set_id: true,
     };
     let destination = path_bytes(transfer.destination.path());

@@ -111,6 +111,9 @@ impl Receiver<'_> {
             return;
         }
         for entry in announced.iter().rev() {
+            if self.defers(entry) {
+                continue;
+            }
             let id = if entry.name.is_empty() { 0 } else { entry.id };
             let set = self.dirs.open(id).and_then(|dir| {
                 let now = dir.stat_self()?;

@@ -3,12 +3,14 @@
 //! `bankfull_proto::receive`'s; this drives them with real files and sockets.
 
 mod ending;
+mod merge;
 mod part;
 mod place;
 mod want;
 mod work;
 
 use crate::error::Error;
+use crate::gather::claims::Claimant;
 use crate::net::ahead::ReadAhead;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
@@ -29,6 +31,7 @@ use bankfull_proto::wire::control::{
 };
 use bankfull_sys::Dir;
 use ending::Ending;
+use merge::Merging;
 use part::{Holder, Part};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -60,6 +63,8 @@ pub(crate) struct Target {
     pub(crate) dry_run: bool,
     /// Whether the far side is trusted with set-id bits: over ssh and within a host.
     pub(crate) set_id: bool,
+    /// What says what it may put in place, where it is merged with others.
+    pub(crate) claimant: Option<Claimant>,
 }
 
 /// A file on its way in.
@@ -123,6 +128,7 @@ pub(crate) struct Receiver<'a> {
     compare: Mutex<Option<mpsc::Sender<Arc<Incoming>>>>,
     finished: AtomicBool,
     ending: Arc<Ending>,
+    merging: Option<Merging>,
     /// Whether the sender was told that all is done.
     done: Mutex<bool>,
 }
@@ -165,6 +171,7 @@ impl<'a> Receiver<'a> {
             compare: Mutex::new(Some(compare)),
             finished: AtomicBool::new(false),
             ending,
+            merging: target.claimant.map(Merging::new),
             done: Mutex::default(),
         };
         (receiver, queue)
@@ -185,6 +192,7 @@ impl<'a> Receiver<'a> {
                     }
                     self.finished.store(true, Ordering::Relaxed);
                     lock(&self.compare).take();
+                    self.merging.iter().for_each(Merging::close);
                     self.ending.release();
                     return Ok(report);
                 }
@@ -194,13 +202,19 @@ impl<'a> Receiver<'a> {
     }
 
     fn on_message(&self, message: Message) -> Result<(), Error> {
+        match (message, &self.merging) {
+            (message @ (Message::Entries(_) | Message::EntriesEnd(_)), Some(merging)) => {
+                merging.put(message);
+                Ok(())
+            }
+            (message, _) => self.act_on(message),
+        }
+    }
+
+    fn act_on(&self, message: Message) -> Result<(), Error> {
         match message {
             Message::Entries(entries) => self.on_entries(entries)?,
-            Message::EntriesEnd(totals) => {
-                add(&self.tally.counts.specials, totals.specials);
-                self.tally.counts.total_is_final.store(true, Ordering::Relaxed);
-                self.ending.all_announced();
-            }
+            Message::EntriesEnd(totals) => self.on_entries_end(&totals),
             Message::Problem(problem) => self.tally.problem_there(problem),
             Message::Holes(holes) => self.on_holes(&holes)?,
             Message::Sealed(Sealed { file, hash }) => {

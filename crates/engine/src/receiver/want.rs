@@ -45,6 +45,7 @@ impl Receiver<'_> {
                 return Err(WireError::BadFileId(entry.parent).into());
             }
             match entry.kind {
+                _ if self.is_lost(&entry, &mut wants) => {}
                 EntryKind::Dir => self.on_dir(entry),
                 EntryKind::Symlink => self.on_symlink(&entry, &mut wants, &mut made),
                 EntryKind::File => wants.extend(self.on_file(entry)),
@@ -70,7 +71,7 @@ impl Receiver<'_> {
     }
 
     /// Whether an entry's directory could not be made; then neither can the entry.
-    fn parent_failed(&self, entry: &Entry) -> bool {
+    pub(super) fn parent_failed(&self, entry: &Entry) -> bool {
         lock(&self.seen).failed.contains(&entry.parent)
     }
 
@@ -350,7 +351,7 @@ impl Receiver<'_> {
     }
 }
 
-fn answer(file: u64, verdict: Verdict) -> Want {
+pub(super) fn answer(file: u64, verdict: Verdict) -> Want {
     let ahead = matches!(verdict, Verdict::Send | Verdict::IfDiffers).then_some(true);
     Want { file, verdict, have: Vec::new(), hash: None, failure: None, ahead }
 }
@@ -360,7 +361,7 @@ fn settles(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Skip | Verdict::Refused | Verdict::WouldSend)
 }
 
-fn refused(file: u64, failure: Failure) -> Want {
+pub(super) fn refused(file: u64, failure: Failure) -> Want {
     Want { failure: Some(failure), ..answer(file, Verdict::Refused) }
 }
 

@@ -7,6 +7,7 @@ mod compare;
 mod daemon;
 mod far;
 mod journals;
+mod many;
 mod peer;
 mod proxy;
 mod rng;
@@ -17,12 +18,15 @@ mod tree;
 
 pub(crate) use compare::{assert_same, differences, snapshot};
 pub(crate) use daemon::Daemon;
-pub(crate) use far::{connect_far, far_address, far_host, is_over_path};
+pub(crate) use far::{connect_far, far_address, far_host, far_url, is_over_path};
 pub(crate) use journals::{journals, litter};
+pub(crate) use many::Many;
 pub(crate) use peer::{FakeServer, Peer, Wire, entry, hello, open_push, welcome};
 pub(crate) use proxy::Proxy;
 pub(crate) use rng::{Rng, seed};
-pub(crate) use run::{Done, Running, cp, probe, run, run_for, run_there, unprivileged, wait_until};
+pub(crate) use run::{
+    Done, Running, cp, gather, probe, run, run_for, run_there, unprivileged, wait_until,
+};
 pub(crate) use scratch::{Mount, Scratch, is_root};
 pub(crate) use ssh::SshServer;
 pub(crate) use tree::{Tree, fill, set_mode, set_mtime, write_file};

@@ -28,6 +28,13 @@ pub(crate) fn cp() -> Command {
     command
 }
 
+/// `bankfull gather --json`, to be called with more arguments.
+pub(crate) fn gather() -> Command {
+    let mut command = command();
+    command.args(["gather", "--json"]);
+    command
+}
+
 /// `bankfull probe --json`, to be called with more arguments.
 pub(crate) fn probe() -> Command {
     let mut command = command();

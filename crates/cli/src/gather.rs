@@ -1,0 +1,178 @@
+//! `bankfull gather`: makes a gathering of the flags and lists, runs it, and shows how it goes.
+
+use crate::cp::{self, Reached};
+use crate::environment::Environment;
+use crate::exit::Exit;
+use crate::flags::GatherFlags;
+use crate::output::{self, Beginning, Ending, Reporter};
+use bankfull::{Error, ErrorKind, Gather, GatherSummary, Layout, Location};
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Longest list of sources, in bytes: what is longer is no list. (ours: some 200 000 sources)
+const LIST_BYTES_MAX: u64 = 16 << 20;
+
+/// Gathers what the flags ask for.
+pub(crate) fn run(flags: &GatherFlags) -> Exit {
+    let (typed, destination) = flags.operands();
+    let listed = flags.from_file.as_deref().map_or(Ok(Vec::new()), read_list);
+    let mut sources = typed.to_vec();
+    sources.extend(listed.iter().flatten().cloned());
+    let mut render = output::render(&flags.show, flags.dry_run);
+    render.begin(&Beginning::Gather {
+        sources: sources.clone(),
+        destination: destination.clone(),
+        dry_run: flags.dry_run,
+    });
+    let reporter = Reporter::start(render);
+    let result = listed.and_then(|_| gather(flags, &sources, &destination, &reporter));
+    let render = reporter.finish();
+    match &result {
+        Ok(summary) => output::end(render, &Ending::Gathered(summary)),
+        Err(error) => output::end(render, &Ending::Failed(error)),
+    }
+}
+
+fn gather(
+    flags: &GatherFlags,
+    sources: &[OsString],
+    destination: &OsStr,
+    reporter: &Reporter,
+) -> Result<GatherSummary, Error> {
+    let cancel = cp::cancel_on_signals(reporter)?;
+    let sources = sources.iter().map(|s| Location::parse(s)).collect::<Result<Vec<_>, _>>()?;
+    let (gather, warning) = gathering(flags, sources, destination, &Environment::read())?;
+    warning.into_iter().for_each(|message| reporter.notice(message));
+    gather.run(reporter, &cancel).map_err(|error| cp::cause(error, &cancel))
+}
+
+/// The gathering that the flags ask for, and a warning for the user.
+fn gathering(
+    flags: &GatherFlags,
+    sources: Vec<Location>,
+    destination: &OsStr,
+    environment: &Environment,
+) -> Result<(Gather, Option<String>), Error> {
+    let usage = |text: String| Err(Error::new(ErrorKind::Usage, text));
+    let Location::Local(destination) = Location::parse(destination)? else {
+        let place = output::printable(destination.as_ref());
+        return usage(format!(
+            "{place} is on another host, and gather fetches to this one: name a directory here \
+             after the sources"
+        ));
+    };
+    if sources.is_empty() {
+        let text = match &flags.from_file {
+            None => "no source given: write gather SRC... DST, or --from-file LIST DST".to_owned(),
+            Some(list) => format!("{} names no source", output::printable(list)),
+        };
+        return usage(text);
+    }
+    if sources.iter().all(|source| !source.is_local()) {
+        cp::refuse_idle(&flags.daemon, &flags.ssh, sources.iter())?;
+    }
+    let Reached { daemon, ssh, warning } = cp::reached(&flags.daemon, &flags.ssh, environment)?;
+    let layout = flags.merge.map_or(Layout::ByHost, |rule| Layout::Merged(rule.into()));
+    let gather = Gather::new(sources, destination)
+        .layout(layout)
+        .max_failed(flags.max_failed)
+        .encryption(!flags.no_encryption)
+        .fsync(flags.fsync.into())
+        .checksum(flags.checksum)
+        .dry_run(flags.dry_run)
+        .timeout(flags.timeout)
+        .tune(flags.tune.into())
+        .ssh(ssh)
+        .daemon(daemon);
+    let gather = match flags.link_rate {
+        Some(rate) => gather.link_rate(rate),
+        None => gather,
+    };
+    Ok((gather, warning))
+}
+
+/// Reads a list of sources; `-` is the standard input.
+fn read_list(list: &Path) -> Result<Vec<OsString>, Error> {
+    let mut text = Vec::new();
+    let read = match list == Path::new("-") {
+        true => std::io::stdin().take(LIST_BYTES_MAX + 1).read_to_end(&mut text),
+        false => std::fs::File::open(list)
+            .and_then(|file| file.take(LIST_BYTES_MAX + 1).read_to_end(&mut text)),
+    };
+    let shown = output::printable(list);
+    read.map_err(|e| Error::local(format!("cannot read the list of sources {shown}"), &e))?;
+    if text.len() as u64 > LIST_BYTES_MAX {
+        let text = format!("{shown} is too long for a list of sources: 16 MiB at most");
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
+    Ok(sources_in(&text))
+}
+
+/// The sources of a list: one a line, but for empty lines and remarks. Blanks around one are none
+/// of it.
+fn sources_in(text: &[u8]) -> Vec<OsString> {
+    let lines = text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
+    let named = lines.filter(|line| !line.is_empty() && !line.starts_with(b"#"));
+    named.map(|line| OsStr::from_bytes(line).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::{Cli, Command};
+    use clap::Parser;
+
+    fn made(line: &str) -> Result<String, String> {
+        let words = ["bankfull", "gather"].into_iter().chain(line.split(' '));
+        let Command::Gather(flags) = Cli::try_parse_from(words).unwrap().command else { panic!() };
+        let (typed, destination) = flags.operands();
+        let sources = typed.iter().map(|s| Location::parse(s).unwrap()).collect();
+        let made = gathering(&flags, sources, &destination, &Environment::default());
+        made.map(|(gather, _)| format!("{gather:?}")).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn flags_reach_the_gathering() {
+        let shown = made(
+            "--max-failed 3 --no-encryption --fsync file -c -n --timeout 2.5 --tune off -P 22 \
+             --accept-new --link-rate 1gbit --merge newest h:a bankfull://i/b in",
+        );
+        let shown = shown.unwrap();
+        for part in [
+            "failed_max: Some(3)",
+            "layout: Merged(Newest)",
+            "encryption: false",
+            "fsync: File",
+            "checksum: true",
+            "dry_run: true",
+            "timeout: 2.5s",
+            "tune: Off",
+            "link_rate: Some(",
+            "port: Some(22)",
+            "accept_new: true",
+            "streams: Some(1)",
+            "destination: \"in\"",
+        ] {
+            assert!(shown.contains(part), "{part} is missing in {shown}");
+        }
+    }
+
+    #[test]
+    fn a_destination_elsewhere_and_flags_of_no_source_are_refused() {
+        assert!(made("h:a i:b").unwrap_err().starts_with("i:b is on another host"));
+        assert!(made("in").unwrap_err().starts_with("no source given"));
+        assert!(made("--from-file /nonexistent in").unwrap_err().ends_with("names no source"));
+        assert!(made("-P 1 bankfull://h/a in").unwrap_err().starts_with("-P is for host:path"));
+        assert!(made("--accept-new h:a in").unwrap_err().starts_with("--accept-new is for"));
+    }
+
+    #[test]
+    fn a_list_has_one_source_a_line() {
+        let text = b"# those of today\n\n one:/a b \r\n\tbankfull://two/#1\n  # none\nthree:\xff";
+        let three = OsStr::from_bytes(b"three:\xff");
+        assert_eq!(sources_in(text), [OsStr::new("one:/a b"), "bankfull://two/#1".as_ref(), three]);
+        assert!(sources_in(b"").is_empty());
+    }
+}

@@ -1,0 +1,57 @@
+//! Many daemons, to be gathered from.
+
+use super::run::gather;
+use super::{Daemon, Rng, Scratch, fill, write_file};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Daemons with a tree `data` each, a directory to gather into, and what the client remembers.
+pub(crate) struct Many {
+    pub(crate) daemons: Vec<Daemon>,
+    roots: Vec<Scratch>,
+    pub(crate) here: Scratch,
+}
+
+impl Many {
+    /// So many daemons, whose trees have a large file of so many bytes each and some small ones.
+    #[track_caller]
+    pub(crate) fn start(count: usize, bytes: u64) -> Self {
+        let roots: Vec<Scratch> = (0..count).map(|_| Scratch::new()).collect();
+        for (number, root) in roots.iter().enumerate() {
+            for name in ["a", "b", "sub/c"] {
+                write_file(&root.join("data").join(name), format!("{name} of {number}"));
+            }
+            fill(&root.join("data/large"), bytes, &mut Rng::new(number as u64 + 1));
+        }
+        let daemons = roots.iter().map(|root| Daemon::start(root.path(), &[])).collect();
+        Self { daemons, roots, here: Scratch::new() }
+    }
+
+    /// What a daemon serves.
+    pub(crate) fn tree(&self, number: usize) -> PathBuf {
+        self.roots[number].join("data")
+    }
+
+    /// Where it lands.
+    pub(crate) fn landed(&self, number: usize) -> PathBuf {
+        self.landed_from(self.daemons[number].port)
+    }
+
+    /// Where the tree of a daemon lands that is reached at another port.
+    pub(crate) fn landed_from(&self, port: u16) -> PathBuf {
+        self.here.join(format!("in/{}_{port}/data", super::far_host()))
+    }
+
+    /// The source of each daemon.
+    pub(crate) fn sources(&self) -> Vec<String> {
+        self.daemons.iter().map(|daemon| daemon.url("data")).collect()
+    }
+
+    /// `bankfull gather --json` of these sources into the directory, trusting every daemon.
+    pub(crate) fn gather(&self, flags: &[&str], sources: &[String]) -> Command {
+        let mut command = gather();
+        command.args(flags).arg("--accept-new").arg("--state-dir").arg(self.here.join("state"));
+        command.args(sources).arg(self.here.join("in"));
+        command
+    }
+}

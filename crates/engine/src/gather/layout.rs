@@ -1,0 +1,124 @@
+//! Where the sources of a gathering land: names alone, nothing is looked at.
+
+use super::claims::Merge;
+use crate::anchor::cut;
+use crate::error::{Error, ErrorKind, printable};
+use crate::location::{DEFAULT_PORT, Location};
+use crate::transfer::far_path;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// How what comes from several sources is laid out at the destination.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Layout {
+    /// Each source lands in a directory that is named after its host, as a copy of this source
+    /// alone into that directory would. A daemon on another port than [`DEFAULT_PORT`] is
+    /// `host_port`; hosts that are reached over ssh as several users are `user@host` each. Sources
+    /// that would land on each other there are refused.
+    #[default]
+    ByHost,
+    /// All sources land in one tree, each as a copy of it alone into the destination would. Nothing
+    /// is copied before every source is listed or has failed; up to 256 sources.
+    Merged(Merge),
+}
+
+/// The directory that each source lands in, as it is typed for a copy: it ends with a slash.
+pub(super) fn directories(
+    sources: &[Location],
+    destination: &Path,
+    layout: Layout,
+) -> Result<Vec<PathBuf>, Error> {
+    match layout {
+        Layout::ByHost => by_host(sources, destination),
+        Layout::Merged(_) => Ok(vec![as_directory(destination); sources.len()]),
+    }
+}
+
+fn by_host(sources: &[Location], destination: &Path) -> Result<Vec<PathBuf>, Error> {
+    let names = host_names(sources);
+    refuse_clashes(sources, &names, destination)?;
+    Ok(names.into_iter().map(|name| as_directory(&destination.join(name))).collect())
+}
+
+/// A path written as a directory.
+fn as_directory(path: &Path) -> PathBuf {
+    let mut typed = path.as_os_str().to_owned();
+    typed.push("/");
+    typed.into()
+}
+
+/// The name of each source's host as a directory.
+fn host_names(sources: &[Location]) -> Vec<String> {
+    let mut users: HashMap<&str, HashSet<Option<&str>>> = HashMap::new();
+    for source in sources {
+        if let Location::Ssh { user, host, .. } = source {
+            users.entry(host).or_default().insert(user.as_deref());
+        }
+    }
+    let name = |source: &Location| match source {
+        Location::Local(_) => String::new(),
+        Location::Daemon { host, port: DEFAULT_PORT, .. } => component(host),
+        Location::Daemon { host, port, .. } => component(&format!("{host}_{port}")),
+        Location::Ssh { user: Some(user), host, .. } if users[host.as_str()].len() > 1 => {
+            component(&format!("{user}@{host}"))
+        }
+        Location::Ssh { host, .. } => component(host),
+    };
+    sources.iter().map(name).collect()
+}
+
+/// A name that is one component of a path, whatever it is made of.
+fn component(name: &str) -> String {
+    match name {
+        "." | ".." => name.replace('.', "_"),
+        _ => name.replace(|c: char| c == '/' || c.is_control(), "_"),
+    }
+}
+
+/// The name that a source has where it lands; `None` where its contents do.
+fn own_name(source: &Location) -> Option<OsString> {
+    let path = far_path(source);
+    let parts = cut(&path.0);
+    parts.name.filter(|_| !parts.as_dir).map(ToOwned::to_owned)
+}
+
+/// Refuses sources that would land on each other.
+fn refuse_clashes(
+    sources: &[Location],
+    directories: &[String],
+    destination: &Path,
+) -> Result<(), Error> {
+    let mut first_in: HashMap<&str, (&Location, bool)> = HashMap::new();
+    let mut taken: HashMap<(&str, OsString), &Location> = HashMap::new();
+    for (source, directory) in sources.iter().zip(directories) {
+        let name = own_name(source);
+        let is_whole = name.is_none();
+        let (first, first_is_whole) = *first_in.entry(directory).or_insert((source, is_whole));
+        let is_second = !std::ptr::eq(first, source);
+        if is_second && (is_whole || first_is_whole) {
+            let place = destination.join(directory);
+            let (whole, other) = if is_whole { (source, first) } else { (first, source) };
+            return Err(clash(&format!(
+                "the contents of {whole} would mix with {other} in {}: name a directory without \
+                 its trailing slash, or gather them in two commands",
+                place.display()
+            )));
+        }
+        let Some(name) = name else { continue };
+        let place = destination.join(directory).join(&name);
+        if let Some(other) = taken.insert((directory, name), source) {
+            return Err(clash(&format!(
+                "{other} and {source} would land on each other as {}: gather them in two commands, \
+                 to two places",
+                place.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn clash(text: &str) -> Error {
+    Error::new(ErrorKind::Usage, printable(text))
+}
