@@ -315,6 +315,11 @@ impl Connection {
         Some(Verdict::Grow)
     }
 
+    /// By how much its round trip is longer than the shortest one.
+    pub(super) fn waits(&self) -> Option<Duration> {
+        Some(self.rtt?.saturating_sub(self.rtt_least?))
+    }
+
     /// Whether a queue stands that is not the port's.
     fn queues_elsewhere(&self) -> bool {
         let least = self.rtt_least();

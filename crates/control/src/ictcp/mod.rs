@@ -258,7 +258,8 @@ impl Ictcp {
         if let Some((half, rate)) = self.slots.advance(&mut self.busy, length) {
             let is_short = !self.waiting.is_empty() || self.is_held();
             self.capacity.on_rate(rate, self.slots.half());
-            self.queue.on_rate(now, rate, self.capacity.rate(), is_short);
+            let standing = self.standing();
+            self.queue.on_rate(now, rate, self.capacity.rate(), is_short, standing);
             let free = self.capacity.free(rate);
             self.slots.begin(half, free);
             let scarce = self.capacity.rate().unwrap_or_default().bits_per_sec() as f64 * SCARCE;
@@ -266,6 +267,16 @@ impl Ictcp {
                 self.even_out();
             }
         }
+    }
+
+    /// What stands in the port's queue, by the round trips of those that are asked.
+    fn standing(&self) -> Option<Bytes> {
+        let active = self.active.iter().filter_map(|id| self.connections.get(id));
+        let waits = active.filter_map(Connection::waits);
+        let (count, sum) = waits.fold((0, Duration::ZERO), |(n, sum), waits| (n + 1, sum + waits));
+        let mean = sum.checked_div(count)?;
+        let rate = self.capacity.rate()?.bytes_per_sec() as f64;
+        Some(Bytes((rate * mean.as_secs_f64()) as u64))
     }
 
     /// Half a slot: the round trips of the connections, weighed with their share of what comes.

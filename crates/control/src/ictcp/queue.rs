@@ -34,6 +34,14 @@ const GAIN: f64 = 1.03;
 /// It is looked at for so many half slots. (ours: rounds differ)
 const TRIAL: u32 = 8;
 
+/// Where not even half of the capacity comes, and round trips show that no more than this part of
+/// it stands, hosts are slower than the line, and it is longer by this factor, after so many half
+/// slots. (ours: what does not stand does not overflow)
+const EMPTY: f64 = 0.25;
+const FAR: f64 = 0.5;
+const LONGER_FAR: f64 = 1.5;
+const TRIAL_FAR: u32 = 3;
+
 /// What may stand in the port's queue.
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -62,19 +70,25 @@ impl Queue {
         now < self.calm_until
     }
 
-    /// So much came in a half slot; `is_short`: and more would have, had it been allowed.
+    /// So much came in a half slot; `is_short`: and more would have, had it been allowed;
+    /// `standing`: what stands in it, as far as round trips tell.
     pub(super) fn on_rate(
         &mut self,
         now: Duration,
         rate: Rate,
         capacity: Option<Rate>,
         is_short: bool,
+        standing: Option<Bytes>,
     ) {
         self.seen = (self.seen.0 + 1, self.seen.1 + rate.bits_per_sec() as f64);
-        if self.seen.0 < TRIAL {
+        let mean = self.seen.1 / f64::from(self.seen.0);
+        let limit = self.bytes.0 as f64 * EMPTY;
+        let half = capacity.unwrap_or_default().bits_per_sec() as f64 * FAR;
+        let is_far = standing.is_some_and(|standing| (standing.0 as f64) < limit) && mean < half;
+        let (trial, factor) = if is_far { (TRIAL_FAR, LONGER_FAR) } else { (TRIAL, LONGER) };
+        if self.seen.0 < trial {
             return;
         }
-        let mean = self.seen.1 / f64::from(self.seen.0);
         self.seen = (0, 0.0);
         if let Some(trial) = self.trial.take()
             && mean < trial.rate * GAIN
@@ -85,7 +99,7 @@ impl Queue {
         let full = capacity.unwrap_or_default().bits_per_sec() as f64 * SHORT;
         if is_short && !self.is_on_hold(now) && mean < full {
             self.trial = Some(Trial { before: self.bytes, rate: mean });
-            let longer = Bytes((self.bytes.0 as f64 * LONGER) as u64);
+            let longer = Bytes((self.bytes.0 as f64 * factor) as u64);
             self.bytes = longer.min(QUEUE_MAX);
         }
     }

@@ -294,8 +294,9 @@ impl<'a> Job<'a> {
 }
 
 /// All that there is.
-pub static TOOLS: [&Tool; 16] = [
+pub static TOOLS: [&Tool; 17] = [
     &peers::BANKFULL,
+    &peers::GATHER,
     &peers::IPERF3,
     &peers::NUTTCP,
     &peers::RSYNC,

@@ -58,6 +58,28 @@ pub(super) static BANKFULL: Tool = Tool {
     }),
 };
 
+pub(super) static GATHER: Tool = Tool {
+    name: "gather",
+    about: "bankfull gather at the receiver, from a bankfull serve at each sender, encrypted",
+    needs: BANKFULL.needs,
+    version: BANKFULL.version,
+    takes: FLAGS,
+    refuses: |_, _| None,
+    way: Way::Program(Program {
+        prepare: nothing,
+        begun: Begun::AtReceiver,
+        clients: Clients::One,
+        server: |job| {
+            let state = quoted_path(&job.dir.join(format!("daemon{}", job.sender)));
+            let root = quoted_path(job.source.parent().unwrap_or(job.source));
+            let bankfull = program("bankfull");
+            Some(format!("exec {bankfull} serve {root} --listen :{PORT} --state-dir {state}"))
+        },
+        client: gather_client,
+        measure: Measure::Files,
+    }),
+};
+
 pub(super) static IPERF3: Tool = Tool {
     name: "iperf3",
     about: "TCP from memory to memory",
@@ -264,6 +286,32 @@ pub(super) static PING: Tool = Tool {
         measure: Measure::Told(told_by_ping),
     }),
 };
+
+/// One gathers for all, and each sender's files then go where they are looked for.
+fn gather_client(job: &Job<'_>) -> String {
+    if job.sender > 0 {
+        return "exec true".to_owned();
+    }
+    let name = job.source.file_name().unwrap_or_default().to_string_lossy();
+    let from = |sender| format!("bankfull://{}:{PORT}/{name}", Hosts::address(sender));
+    let sources: Vec<String> = (0..job.senders).map(|sender| quoted(&from(sender))).collect();
+    let words = if job.is_heard { "--json" } else { "-q" };
+    let (state, gathered) = (job.dir.join("client"), job.dir.join("gathered"));
+    let mut line = format!(
+        "{} gather {words} --accept-new --state-dir {}{} {} {}",
+        program("bankfull"),
+        quoted_path(&state),
+        job.flags(),
+        sources.join(" "),
+        quoted_path(&gathered),
+    );
+    for sender in 0..job.senders {
+        let from = gathered.join(format!("{}_{PORT}", Hosts::address(sender)));
+        let to = job.target().join(sender.to_string());
+        line += &format!(" && mv {}/* {}/", quoted_path(&from), quoted_path(&to));
+    }
+    line
+}
 
 /// The port of a sender's own server.
 fn own_port(job: &Job<'_>) -> u16 {
