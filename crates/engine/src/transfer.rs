@@ -21,10 +21,6 @@ use std::time::{Duration, Instant};
 pub struct Transfer {
     pub(crate) sources: Vec<Location>,
     pub(crate) destination: Location,
-    /// The directory of the destination will be there, though a dry run may not find it yet.
-    pub(crate) parent_is_planned: bool,
-    /// What says what it may put in place, where it is merged with others.
-    pub(crate) claimant: Option<Claimant>,
     /// `None`: as the path asks for.
     pub(crate) streams: Option<u32>,
     pub(crate) encryption: bool,
@@ -36,6 +32,10 @@ pub struct Transfer {
     pub(crate) overrides: Overrides,
     /// Nothing is copied: filler goes over the path for so long.
     pub(crate) probe: Option<Duration>,
+    /// The directory of the destination will be there, though a dry run may not find it yet.
+    pub(crate) parent_is_planned: bool,
+    /// What says what it may put in place, where it is merged with others.
+    pub(crate) claimant: Option<Claimant>,
     pub(crate) ssh: SshOptions,
     pub(crate) daemon: DaemonOptions,
 }
@@ -49,8 +49,6 @@ impl Transfer {
         Self {
             sources,
             destination,
-            parent_is_planned: false,
-            claimant: None,
             streams: None,
             encryption: true,
             fsync: Fsync::default(),
@@ -60,6 +58,8 @@ impl Transfer {
             tune: Tune::default(),
             overrides: Overrides::default(),
             probe: None,
+            parent_is_planned: false,
+            claimant: None,
             ssh: SshOptions::default(),
             daemon: DaemonOptions::default(),
         }
