@@ -69,8 +69,8 @@ impl Exit {
         }
     }
 
-    /// The exit code of a gathering that came to its end: where all sources have failed, that of the
-    /// first of them.
+    /// The exit code of a gathering that came to its end: where all sources have failed, that of
+    /// the first of them.
     pub(crate) fn of_gathering(summary: &GatherSummary) -> Self {
         let mut failed = summary.failed();
         match failed.next() {

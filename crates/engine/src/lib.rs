@@ -13,9 +13,9 @@
 //! # Ok::<(), bankfull::Error>(())
 //! ```
 //!
-//! [`Transfer`] copies, [`Gather`] copies from many hosts at once, [`Server`] is the daemon, [`run_agent`] is the far side of an ssh session.
-//! All tell what happens through an [`EventSink`] and stop at a [`Cancel`]. No third-party type is
-//! part of this interface.
+//! [`Transfer`] copies, [`Gather`] copies from many hosts at once, [`Server`] is the daemon,
+//! [`run_agent`] is the far side of an ssh session. All tell what happens through an [`EventSink`]
+//! (or [`GatherSink`]) and stop at a [`Cancel`]. No third-party type is part of this interface.
 //!
 //! What lives here: real sockets and files, driven by the state machines of `bankfull-proto` and
 //! `bankfull-control`. What does not: flags and terminals (the command's), system calls

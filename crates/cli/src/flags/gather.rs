@@ -28,9 +28,9 @@ pub(super) const EXAMPLES: &[Example] = &[
 ///
 /// A source is `[user@]host:path` over your own ssh, or `bankfull://host[:port]/path` at a daemon.
 /// Each lands in DST under the name of its host, as `cp SRC DST/HOST/` would put it, and sources
-/// that would land on each other are refused; or all are merged (`--merge`). Up to 256 are fetched at a time, each over one data
-/// connection. A source that fails does not keep the others; it is named, and not tried again.
-/// Interrupted or failed, the same command continues.
+/// that would land on each other are refused; or all are merged (`--merge`). Up to 256 are fetched
+/// at a time, each over one data connection. A source that fails does not keep the others; it is
+/// named, and not tried again. Interrupted or failed, the same command continues.
 #[derive(Debug, Args)]
 #[command(
     args_override_self = true,
@@ -39,9 +39,9 @@ pub(super) const EXAMPLES: &[Example] = &[
     after_long_help = after_help(EXAMPLES),
 )]
 pub(crate) struct GatherFlags {
-    /// Files and directories on other hosts, then the directory on this one that they go to, which
-    /// is made where it is missing.
-    #[arg(required = true, value_name = "SRC... DST")]
+    /// Files and directories on other hosts (SRC), and last the directory on this one that they go
+    /// to (DST), which is made where it is missing.
+    #[arg(required = true, value_name = "PLACE")]
     pub(crate) places: Vec<OsString>,
 
     /// Takes further sources from this file, one a line, after those on the command line; empty

@@ -44,7 +44,8 @@ pub trait GatherSink: Send + Sync {
     fn event(&self, source: usize, event: Event);
 
     /// A source came to its end. Once for each, also for those that were stopped before their turn
-    /// came, which end as [`ErrorKind::Interrupted`]; nothing more comes of it.
+    /// came, which end as [`ErrorKind::Interrupted`]; nothing more comes of it but, where sources
+    /// are merged, notices about directories that it shares with others.
     fn source_done(&self, source: usize, result: &Result<Summary, Error>) {
         let _ = (source, result);
     }

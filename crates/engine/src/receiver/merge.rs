@@ -1,6 +1,6 @@
-//! A session whose files are merged with those of others: nothing is wanted before every one of them
-//! has listed what it has, and then only what this one may put in place. The choice is made in
-//! `gather/claims.rs`.
+//! A session whose files are merged with those of others: nothing is wanted before every one of
+//! them has listed what it has, and then only what this one may put in place. The choice is made
+//! in `gather/claims.rs`.
 
 use super::want::{answer, refused};
 use super::{Receiver, place};
