@@ -37,8 +37,26 @@ struct Gathering {
     /// What is about to happen, until it was said: with the first thing that happens, so that it
     /// does not come before an error about the command line.
     plan: Option<String>,
-    /// Notices that were shown: most are the same for many sources.
+    /// Notices that were shown: many are the same for many sources.
     noticed: HashSet<String>,
+    /// How many others were not.
+    notices_hidden: u64,
+}
+
+impl Gathering {
+    /// Whether to show a notice: those that are told of many sources once, and of the others as
+    /// many as of failed files.
+    fn shows(&mut self, message: &str) -> bool {
+        if self.noticed.contains(message) {
+            return false;
+        }
+        let has_room = (self.noticed.len() as u64) < FAILED_SHOWN;
+        match has_room {
+            true => drop(self.noticed.insert(message.to_owned())),
+            false => self.notices_hidden += 1,
+        }
+        has_room
+    }
 }
 
 impl Human {
@@ -142,8 +160,8 @@ impl Human {
     }
 
     fn source_notice(&mut self, source: usize, message: &str) {
-        let noticed = self.gathering.as_mut().map(|gathering| &mut gathering.noticed);
-        if noticed.is_some_and(|all| all.insert(message.to_owned())) || self.verbosity > 0 {
+        let is_new = self.gathering.as_mut().is_some_and(|gathering| gathering.shows(message));
+        if is_new || self.verbosity > 0 {
             let (name, message) = (self.source_name(source), printable_text(message));
             self.say(&format!("note: {name}: {message}"));
         }
@@ -184,6 +202,7 @@ impl Render for Human {
                 sources: Sources::new(names),
                 plan: Some(format!("gathering from {count} into {into}")),
                 noticed: HashSet::new(),
+                notices_hidden: 0,
             });
         }
         if let Beginning::Serve(serving) = beginning {
@@ -274,6 +293,10 @@ impl Render for Human {
         if let Some(rest) = self.failed.rest() {
             self.say(&rest);
         }
+        let hidden = self.gathering.as_ref().map_or(0, |gathering| gathering.notices_hidden);
+        if hidden > 0 && self.verbosity == 0 {
+            self.say(&format!("and {}; -v shows all", text::count(hidden, "note", "notes")));
+        }
         match ending {
             Ending::Copied(done) => self.copied(done),
             Ending::Gathered(done) => self.gathered(done),
@@ -347,6 +370,61 @@ mod tests {
                  0 retransmits",
             ]
         );
+    }
+
+    fn gathering(verbosity: u8, count: usize) -> (Human, Buffer) {
+        let (mut human, _, err) = human(verbosity, false);
+        human.begin(&Beginning::Gather {
+            sources: (0..count).map(|n| format!("h{n}:x").into()).collect(),
+            destination: "in".into(),
+            dry_run: false,
+        });
+        (human, err)
+    }
+
+    #[test]
+    fn a_gathering_begins_with_its_plan_and_ends_with_the_sources_that_failed() {
+        let (mut human, err) = gathering(0, 2);
+        assert_eq!(err.text(), "", "an error in the command line comes first");
+        let gone = Err(Error::new(ErrorKind::Network, "gone\n"));
+        human.source_event(0, &failure("in/h0/a".to_owned()));
+        human.source_done(1, &gone);
+        human.source_done(0, &Ok(copied()));
+        let mut done = GatherSummary::default();
+        let place = || bankfull::Location::Local("x".into());
+        done.sources = vec![(place(), Ok(copied())), (place(), gone)];
+        done.total = copied();
+        human.end(&Ending::Gathered(&done));
+        assert_eq!(
+            err.lines(),
+            [
+                "gathering from 2 sources into in",
+                "bankfull: in/h0/a: permission denied",
+                "bankfull: h1:x: gone\\n",
+                "gathered 2 files from 1 of 2 sources, 976.6 KiB in 1.0 s: 8.0 Mbit/s goodput, \
+                 0 retransmits",
+                "1 source failed:",
+                "  h1:x: gone\\n",
+            ]
+        );
+    }
+
+    #[test]
+    fn notices_of_many_sources_do_not_flood_the_terminal() {
+        let same = |_| Event::Notice { message: "the clock is off".to_owned() };
+        let own = |n| Event::Notice { message: format!("nothing comes from h{n}") };
+        let shown = |verbosity, notice: &dyn Fn(usize) -> Event| {
+            let (mut human, err) = gathering(verbosity, 30);
+            (0..30).for_each(|n| human.source_event(n, &notice(n)));
+            human.end(&Ending::Failed(&Error::new(ErrorKind::Network, "gone")));
+            err.lines()
+        };
+        let lines = shown(0, &same);
+        assert_eq!(lines[1..], ["note: h0:x: the clock is off", "bankfull: gone"]);
+        let lines = shown(0, &own);
+        assert_eq!(lines.len(), 1 + 20 + 2);
+        assert_eq!(lines[21], "and 10 notes; -v shows all");
+        assert_eq!((shown(1, &same).len(), shown(1, &own).len()), (32, 32));
     }
 
     #[test]
