@@ -45,7 +45,15 @@ fn gather(
     let sources = sources.iter().map(|s| Location::parse(s)).collect::<Result<Vec<_>, _>>()?;
     let (gather, warning) = gathering(flags, sources, destination, &Environment::read())?;
     warning.into_iter().for_each(|message| reporter.notice(message));
-    gather.run(reporter, &cancel).map_err(|error| cp::cause(error, &cancel))
+    let result = match flags.rounds {
+        None => gather.run(reporter, &cancel),
+        Some(piece) => gather.run_in_rounds(reporter, &cancel, |rounds| {
+            while let Some(round) = rounds.next(piece) {
+                reporter.round(round);
+            }
+        }),
+    };
+    result.map_err(|error| cp::cause(error, &cancel))
 }
 
 /// The gathering that the flags ask for, and a warning for the user.

@@ -157,20 +157,20 @@ fn links_of_documents_lead_somewhere() -> Fallible<()> {
 
 #[test]
 fn every_constant_of_the_controller_is_in_its_document() -> Fallible<()> {
-    const HOMES: [&str; 5] = [
-        "crates/control/src/sobas/",
-        "crates/control/src/shares.rs",
-        "crates/control/src/holder.rs",
-        "crates/control/src/pacing.rs",
-        "crates/engine/src/tune/",
+    const HOMES: [(&str, &str); 7] = [
+        ("crates/control/src/ictcp/", "ictcp"),
+        ("crates/engine/src/tune/incast/", "ictcp"),
+        ("crates/control/src/sobas/", "sobas"),
+        ("crates/control/src/shares.rs", "sobas"),
+        ("crates/control/src/holder.rs", "sobas"),
+        ("crates/control/src/pacing.rs", "sobas"),
+        ("crates/engine/src/tune/", "sobas"),
     ];
-    let document = read("docs/algorithms/sobas.md")?;
     let mut findings = Vec::new();
     for TextFile { name, text } in rust_files()? {
-        let is_meant = HOMES.iter().any(|home| name.starts_with(home));
-        if !is_meant || name.ends_with("tests.rs") {
-            continue;
-        }
+        let home = HOMES.iter().find(|(home, _)| name.starts_with(home));
+        let Some((_, document)) = home.filter(|_| !name.ends_with("tests.rs")) else { continue };
+        let document = read(&format!("docs/algorithms/{document}.md"))?;
         let own = text.split("mod tests {").next().unwrap_or_default();
         for (number, line) in own.lines().enumerate().filter(|(_, line)| line.contains("const ")) {
             let named = line.split_once("const ").and_then(|(_, rest)| rest.split_once(':'));

@@ -4,7 +4,7 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::net::control::lock;
-use crate::net::stream::configure;
+use crate::net::socket::configure;
 use crate::net::tls;
 use bankfull_proto::wire::attach::{CONTROL_MAGIC, DATA_MAGIC};
 use rustls::{Connection, ServerConfig};

@@ -11,7 +11,7 @@ use crate::net::control::ControlReader;
 use crate::net::identity::Identity;
 use crate::net::pipe::{PipeReader, PipeWriter};
 use crate::net::probe::ProbePort;
-use crate::net::stream::Socket;
+use crate::net::socket::Socket;
 use crate::net::tls;
 use crate::options::DEFAULT_TIMEOUT;
 use bankfull_proto::limits::STREAMS_MAX;

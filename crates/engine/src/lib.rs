@@ -60,7 +60,7 @@ pub use bankfull_control::{Bytes, Rate, StageTimes, UnitError};
 pub use cancel::Cancel;
 pub use error::{Error, ErrorKind};
 pub use event::{Event, EventSink, NoEvents, Outcome, Progress, Route, Sample, Summary, Tuned};
-pub use gather::{Gather, GatherSink, GatherSummary, Layout, Merge};
+pub use gather::{Gather, GatherSink, GatherSummary, Layout, Merge, Round, Rounds};
 pub use location::{DEFAULT_PORT, Location};
 pub use options::{
     DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fingerprint, Fsync, ServeOptions, SshOptions,

@@ -3,7 +3,7 @@
 //!
 //! Both sides of a session know it: the client from its caller, the server from the request.
 
-use crate::net::stream::Socket;
+use crate::net::socket::Socket;
 use crate::throttle::Throttle;
 use bankfull_control::pacing::SEGMENT_DATA;
 use bankfull_control::{Bytes, Rate};

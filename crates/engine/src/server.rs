@@ -9,7 +9,7 @@ use crate::host::{Caller, Host, Policy};
 use crate::net::control::{ControlReader, close_when_heard, split_tls};
 use crate::net::identity::Identity;
 use crate::net::probe::ProbePort;
-use crate::net::stream::Socket;
+use crate::net::socket::Socket;
 use crate::net::tls;
 use crate::options::{Fingerprint, ServeOptions, default_state_dir};
 use bankfull_proto::limits::STREAMS_MAX;

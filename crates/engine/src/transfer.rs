@@ -11,7 +11,7 @@ use crate::location::Location;
 use crate::options::{DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions, Tune};
 use crate::overrides::Overrides;
 use crate::paths::PathMemory;
-use crate::tune::{Sharing, is_receiving};
+use crate::tune::{BarrierSeat, Sharing, is_receiving};
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::control::{Direction, PathBytes};
@@ -39,6 +39,8 @@ pub struct Transfer {
     pub(crate) link_rate: Option<Rate>,
     /// How many transfers, this one included, are to receive at the same time.
     pub(crate) company: Option<Arc<AtomicUsize>>,
+    /// Its place among those that send in rounds.
+    pub(crate) seat: Option<BarrierSeat>,
     /// The directory of the destination will be there, though a dry run may not find it yet.
     pub(crate) parent_is_planned: bool,
     /// What says what it may put in place, where it is merged with others.
@@ -67,6 +69,7 @@ impl Transfer {
             probe: None,
             link_rate: None,
             company: None,
+            seat: None,
             parent_is_planned: false,
             claimant: None,
             ssh: SshOptions::default(),
@@ -275,16 +278,17 @@ impl Transfer {
     /// How the connections share their port, as the side that receives, where the sender obeys
     /// what it is asked for, or not.
     pub(crate) fn sharing(&self, obeys: bool) -> Sharing {
-        Sharing::new(self.is_tuned(), obeys, self.link_rate, self.company.clone())
+        let company = self.company.clone();
+        let mut sharing = Sharing::new(self.is_tuned(), obeys, self.link_rate, company);
+        sharing.seat.clone_from(&self.seat);
+        sharing
     }
 
     /// Whether the sender is to send what it is asked for, and no more: where others receive in
     /// this process, or are about to.
     pub(crate) fn wants_to_ask(&self) -> bool {
-        (self.has_company() || is_receiving())
-            && self.is_tuned()
-            && self.probe.is_none()
-            && !self.dry_run
+        let wants = self.seat.is_some() || self.has_company() || is_receiving();
+        wants && self.is_tuned() && self.probe.is_none() && !self.dry_run
     }
 
     /// Whether the operands fit each other.

@@ -1,9 +1,9 @@
 //! The flags of `bankfull gather`.
 
 use super::cp::{DaemonFlags, SshFlags};
-use super::values::{FsyncWhen, MergeRule, TuneHow, failures, rate, seconds};
+use super::values::{FsyncWhen, MergeRule, TuneHow, failures, piece, rate, seconds};
 use super::{Example, ShowFlags, after_help};
-use bankfull::Rate;
+use bankfull::{Bytes, Rate};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -85,6 +85,12 @@ pub(crate) struct GatherFlags {
     /// else what turns out.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) link_rate: Option<Rate>,
+
+    /// Asks every source for a piece of this size, such as 1MiB, and for the next one only when all
+    /// are there; a source sends whole blocks, and in the next round so much less. Says how long
+    /// the rounds took. Up to 256 sources. Default: all sources send as they can.
+    #[arg(long, value_name = "SIZE", value_parser = piece, conflicts_with = "dry_run")]
+    pub(crate) rounds: Option<Bytes>,
 
     /// Gives a source up when nothing was heard from its far side for this long, in seconds;
     /// fractions are allowed.

@@ -149,6 +149,12 @@ pub(super) fn failures(text: &str) -> Result<u32, String> {
     number(text, 0..=u32::MAX)
 }
 
+/// Reads the size of a piece, such as `4MiB`.
+pub(super) fn piece(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
+    if bytes.0 == 0 { Err("a piece has a byte at least".to_owned()) } else { Ok(bytes) }
+}
+
 /// Reads a whole number within limits, and says what is wanted where it is none.
 fn number<N: FromStr + PartialOrd + Display>(
     text: &str,

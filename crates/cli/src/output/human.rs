@@ -8,7 +8,9 @@ use super::text::{self, duration, printable, printable_text};
 use super::{
     Beginning, Ending, FAILED_SHOWN, FailedFiles, Output, Render, Serving, findings, summary,
 };
-use bankfull::{Bytes, Error, ErrorKind, Event, GatherSummary, Outcome, Progress, Route, Summary};
+use bankfull::{
+    Bytes, Error, ErrorKind, Event, GatherSummary, Outcome, Progress, Round, Route, Summary,
+};
 use indicatif::ProgressBar;
 use std::collections::HashSet;
 use std::path::Path;
@@ -28,6 +30,8 @@ pub(super) struct Human {
     /// How long a path is filled, where that is all that is done.
     probing: Option<Duration>,
     gathering: Option<Gathering>,
+    /// How long each round of a gathering took.
+    rounds: Vec<Duration>,
     stopping: bool,
 }
 
@@ -74,6 +78,7 @@ impl Human {
             serving: false,
             probing: None,
             gathering: None,
+            rounds: Vec::new(),
             stopping: false,
         }
     }
@@ -168,7 +173,8 @@ impl Human {
     }
 
     fn gathered(&mut self, done: &GatherSummary) {
-        summary::gathered_lines(done, self.dry_run).iter().for_each(|line| self.say(line));
+        let lines = summary::gathered_lines(done, &self.rounds, self.dry_run);
+        lines.iter().for_each(|line| self.say(line));
         for (number, (_, result)) in done.sources.iter().enumerate() {
             if let Err(error) = result {
                 let (name, why) = (self.source_name(number), printable_text(&error.to_string()));
@@ -252,6 +258,12 @@ impl Render for Human {
             // Their paths say where they come from.
             event => self.event(event),
         }
+    }
+
+    fn round(&mut self, round: &Round) {
+        self.rounds.push(round.elapsed);
+        let took = text::short_duration(round.elapsed);
+        self.say_if_verbose(&format!("round {}: {} in {took}", round.number, round.bytes));
     }
 
     fn source_done(&mut self, source: usize, result: &Result<Summary, Error>) {

@@ -7,7 +7,9 @@ use super::sources::Sources;
 use super::text::printable_text;
 use super::{Beginning, Ending, Output, Render, SCHEMA, Serving};
 use crate::exit::Exit;
-use bankfull::{Error, Event, Findings, GatherSummary, Outcome, Progress, Rate, Route, Summary};
+use bankfull::{
+    Error, Event, Findings, GatherSummary, Outcome, Progress, Rate, Round, Route, Summary,
+};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -99,6 +101,16 @@ impl Render for Json {
             self.output.message(&line);
         }
         self.put(result_fields(self.of_source(Line::new("source_done"), source), result));
+    }
+
+    fn round(&mut self, round: &Round) {
+        self.put(
+            Line::new("round")
+                .field("number", round.number)
+                .field("bytes", round.bytes.0)
+                .field("seconds", seconds(round.elapsed))
+                .field("sources_left", round.sources_left),
+        );
     }
 
     fn tick_sources(&mut self, sources: &[Option<Progress>], now: Duration) {

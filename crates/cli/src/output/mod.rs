@@ -22,7 +22,7 @@ pub(crate) use text::{printable, printable_text};
 
 use crate::exit::Exit;
 use crate::flags::ShowFlags;
-use bankfull::{Error, Event, Findings, Fingerprint, GatherSummary, Progress, Summary};
+use bankfull::{Error, Event, Findings, Fingerprint, GatherSummary, Progress, Round, Summary};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -127,6 +127,9 @@ pub(crate) trait Render: Send {
 
     /// Shows how one of several sources ended.
     fn source_done(&mut self, _source: usize, _result: &Result<Summary, Error>) {}
+
+    /// Shows a round of all sources that is over.
+    fn round(&mut self, _round: &Round) {}
 
     /// Shows the progress of several sources, as far as they have any; otherwise as
     /// [`tick`](Self::tick).

@@ -2,7 +2,7 @@
 
 use super::Render;
 use super::progress::DRAW_HZ;
-use bankfull::{Error, Event, EventSink, GatherSink, Progress, Summary};
+use bankfull::{Error, Event, EventSink, GatherSink, Progress, Round, Summary};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -18,6 +18,7 @@ enum Message {
     Event(Box<Event>),
     SourceEvent(usize, Box<Event>),
     SourceDone(usize, Box<Result<Summary, Error>>),
+    Round(Round),
     Stopping,
     Finish,
 }
@@ -53,6 +54,11 @@ impl Reporter {
     /// Shows one line worth knowing.
     pub(crate) fn notice(&self, message: String) {
         EventSink::event(self, Event::Notice { message });
+    }
+
+    /// Shows a round of all sources that is over.
+    pub(crate) fn round(&self, round: Round) {
+        self.send(Message::Round(round));
     }
 
     /// What a signal handler calls to have it shown that we are stopping. Never waits.
@@ -135,6 +141,7 @@ fn show(
             Ok(Message::Event(event)) => render.event(&event),
             Ok(Message::SourceEvent(source, event)) => render.source_event(source, &event),
             Ok(Message::SourceDone(source, result)) => render.source_done(source, &result),
+            Ok(Message::Round(round)) => render.round(&round),
             Ok(Message::Stopping) => render.stopping(),
             Ok(Message::Finish) | Err(RecvTimeoutError::Disconnected) => return render,
             Err(RecvTimeoutError::Timeout) => {}

@@ -1,8 +1,9 @@
 //! The summary for people: only lines that have something to say. Rates are in bit/s where a
 //! network was crossed, and in byte/s within a host.
 
-use super::text::{byte_rate, count, duration, entries, files, grouped};
+use super::text::{byte_rate, count, duration, entries, files, grouped, short_duration};
 use bankfull::{Bytes, GatherSummary, Summary};
+use std::time::Duration;
 
 /// The lines of a transfer that came to its end. `local` says that no network was crossed.
 pub(super) fn lines(summary: &Summary, local: bool) -> Vec<String> {
@@ -28,7 +29,11 @@ pub(super) fn plan_lines(summary: &Summary) -> Vec<String> {
 
 /// The lines of a gathering, the last one of which heads the list of the sources that have failed,
 /// if any.
-pub(super) fn gathered_lines(done: &GatherSummary, dry_run: bool) -> Vec<String> {
+pub(super) fn gathered_lines(
+    done: &GatherSummary,
+    rounds: &[Duration],
+    dry_run: bool,
+) -> Vec<String> {
     let sources = |number: usize| count(number as u64, "source", "sources");
     let (all, failed) = (done.sources.len(), done.failed().count());
     let total = &done.total;
@@ -51,10 +56,24 @@ pub(super) fn gathered_lines(done: &GatherSummary, dry_run: bool) -> Vec<String>
     if !dry_run {
         lines.extend(rest(total));
     }
+    lines.extend(rounds_line(rounds));
     if failed > 0 {
         lines.push(format!("{} failed:", sources(failed)));
     }
     lines
+}
+
+/// How long rounds took, if there were any.
+fn rounds_line(rounds: &[Duration]) -> Option<String> {
+    let mut sorted = rounds.to_vec();
+    sorted.sort_unstable();
+    let (median, longest) = (sorted.get(sorted.len() / 2)?, sorted.last()?);
+    let number = count(rounds.len() as u64, "round", "rounds");
+    Some(format!(
+        "{number}: median {}, longest {}",
+        short_duration(*median),
+        short_duration(*longest)
+    ))
 }
 
 /// What a client's session did, in one line for the daemon's log.
@@ -242,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_gathering_says_from_how_many_sources_it_came() {
-        let lines = |failed, total| gathered_lines(&gathering(failed, total), false);
+        let lines = |failed, total| gathered_lines(&gathering(failed, total), &[], false);
         let copied = "gathered 53 363 files from 3 sources, 664.1 MiB in 3.2 s: 1.74 Gbit/s \
                       goodput, 0 retransmits";
         assert_eq!(lines(0, summary()), [copied]);
@@ -250,7 +269,7 @@ mod tests {
         assert_eq!(lines(1, summary()), [two.as_str(), "1 source failed:"]);
         assert_eq!(lines(0, Summary::default()), ["gathered nothing new from 3 sources"]);
         assert_eq!(lines(3, Summary::default()), ["nothing gathered", "3 sources failed:"]);
-        let plan = gathered_lines(&gathering(1, Summary::default()), true);
+        let plan = gathered_lines(&gathering(1, Summary::default()), &[], true);
         assert_eq!(plan, ["nothing to copy", "1 source failed:"]);
     }
 

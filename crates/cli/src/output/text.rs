@@ -57,6 +57,14 @@ pub(super) fn entries(number: u64) -> String {
     count(number, "entry", "entries")
 }
 
+/// How long something took that may be short: `12 ms`, else as [`duration`].
+pub(super) fn short_duration(time: Duration) -> String {
+    match time.as_millis() {
+        ms @ 0..1000 => format!("{ms} ms"),
+        _ => duration(time),
+    }
+}
+
 /// How long something took: `3.2 s`, `4 min 05 s`, `2 h 03 min`.
 pub(super) fn duration(time: Duration) -> String {
     let seconds = time.as_secs();

@@ -198,6 +198,51 @@ fn a_dry_run_says_where_all_lands_and_makes_nothing() {
     assert_eq!(fs::read_dir(many.here.path()).unwrap().count(), before + 1);
 }
 
+#[test]
+fn in_rounds_every_source_sends_a_piece_before_any_sends_the_next() {
+    let many = Many::start(3, 9 * MIB);
+    // One more that is at its end soon, and one that nobody reaches.
+    write_file(&many.tree(0).join("../short/f"), vec![7; 3 << 20]);
+    let mut sources = many.sources();
+    sources.extend([many.daemons[0].url("short"), dead()]);
+    let done = run(&mut many.gather(&["--rounds", "2MiB"], &sources)).expect(23);
+    for number in 0..3 {
+        assert_same(&many.tree(number), &many.landed(number));
+    }
+    let rounds: Vec<_> =
+        done.events().into_iter().filter(|event| event["event"] == "round").collect();
+    let bytes: Vec<u64> = rounds.iter().map(|round| round["bytes"].as_u64().unwrap()).collect();
+    let content = 3 * 9 * MIB + 3 * MIB;
+    let all: u64 = bytes.iter().sum();
+    assert!((content..content + 1000).contains(&all), "{bytes:?}");
+    // Five pieces of the longest, and one more round where an end comes a little late.
+    assert!((5..=6).contains(&rounds.len()), "{bytes:?}");
+    // A piece ends with its block: no round has more than a piece and a block of each.
+    assert!(bytes.iter().all(|&bytes| bytes <= 4 * (2 + 4) * MIB), "{bytes:?}");
+    assert_eq!(fields(&rounds[0]), documented("round"));
+    assert_eq!(rounds.last().unwrap()["sources_left"], 0);
+}
+
+#[test]
+fn who_asks_for_rounds_is_told_how_long_they_took_and_where_there_are_none() {
+    let many = Many::start(2, 3 * MIB);
+    let people = |flags: &[&str]| {
+        let mut command = command();
+        command.arg("gather").args(flags).arg("--accept-new").arg("--state-dir");
+        command.arg(many.here.join("state")).args(many.sources()).arg(many.here.join("in"));
+        run(&mut command)
+    };
+    let done = people(&["--rounds", "1MiB"]).expect(0);
+    assert!(done.err.contains(" rounds: median ") && done.err.contains("longest"), "{}", done.err);
+    people(&["--rounds", "1MiB", "--tune", "off"]).expect(1).says(&["rounds need tuning"]);
+    for (flags, why) in
+        [(["--rounds=1MiB", "-n"], "with '--dry-run'"), (["--rounds=0", "-q"], "a byte at least")]
+    {
+        let done = people(&flags).expect(1);
+        assert!(done.err.contains(why), "{}", done.err);
+    }
+}
+
 /// The fields that an event of a gathering has.
 fn expected(event: &Value) -> BTreeSet<String> {
     let name = event["event"].as_str().unwrap();

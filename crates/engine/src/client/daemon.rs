@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Route, Summary};
 use crate::net::control::{ControlReader, RUN_AGAIN, close_when_heard, split_tls};
 use crate::net::known_hosts::KnownHosts;
-use crate::net::stream::{configure, rtt_of};
+use crate::net::socket::{configure, rtt_of};
 use crate::net::tls;
 use crate::options::{DaemonOptions, Fingerprint, default_state_dir};
 use std::io;

@@ -6,7 +6,7 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::net::control::lock;
-use crate::net::stream::configure;
+use crate::net::socket::configure;
 use crate::net::tls;
 use crate::options::Fingerprint;
 use rustls::{ClientConfig, Connection};

@@ -192,6 +192,10 @@ fn run_greeted(
     let items = std::mem::take(&mut request.items);
     let (mut far, opened) = far.attend(cancel, |far| far.agree(open))?;
     let asks = opened.asks == Some(true);
+    if transfer.seat.is_some() && !asks {
+        let text = format!("{} cannot send in rounds: install a newer bankfull there", far.peer);
+        return Err(Error::new(ErrorKind::Version, text));
+    }
     let part = part_of(&request, items, &opened, events)?;
     let tally = Tally::new(events, started);
     let outbox = Outbox::default();

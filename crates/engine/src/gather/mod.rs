@@ -6,10 +6,12 @@
 
 pub(crate) mod claims;
 mod layout;
+mod rounds;
 mod starts;
 
 pub use claims::Merge;
 pub use layout::Layout;
+pub use rounds::{Round, Rounds};
 
 use crate::anchor::{Anchor, ReceiveOptions};
 use crate::cancel::Cancel;
@@ -20,6 +22,7 @@ use crate::location::Location;
 use crate::net::control::lock;
 use crate::options::{DaemonOptions, Fsync, SshOptions, Tune};
 use crate::transfer::Transfer;
+use crate::tune::Barrier;
 use bankfull_control::Rate;
 use bankfull_proto::wire::control::{Failure, Source};
 use bankfull_sys::Dir;
@@ -180,9 +183,22 @@ impl Gather {
     /// [`max_failed`](Self::max_failed) allows, the kind of the failure that was one too many. That
     /// all sources have failed is none of these: the summary says so.
     pub fn run(self, events: &dyn GatherSink, cancel: &Cancel) -> Result<GatherSummary, Error> {
+        self.run_with(events, cancel, None)
+    }
+
+    /// Copies, in rounds where there is a barrier.
+    fn run_with(
+        self,
+        events: &dyn GatherSink,
+        cancel: &Cancel,
+        barrier: Option<Arc<Barrier>>,
+    ) -> Result<GatherSummary, Error> {
         let started = Instant::now();
         let claims = self.claims();
-        let transfers = self.transfers(claims.as_ref())?;
+        let mut transfers = self.transfers(claims.as_ref())?;
+        for (number, transfer) in transfers.iter_mut().enumerate() {
+            transfer.seat = barrier.as_ref().map(|barrier| barrier.seat(number));
+        }
         let base = self.open_destination()?;
         let run = Run {
             next: AtomicUsize::new(0),
@@ -190,6 +206,7 @@ impl Gather {
             transfers,
             starts: Starts::default(),
             claims,
+            barrier,
             failures: Mutex::default(),
             failed_max: self.failed_max,
             stop: cancel.beneath(),
@@ -315,6 +332,8 @@ struct Run<'a> {
     results: Mutex<Vec<Option<Result<Summary, Error>>>>,
     starts: Starts,
     claims: Option<Arc<Claims>>,
+    /// Where they send in rounds.
+    barrier: Option<Arc<Barrier>>,
     failures: Mutex<Failures>,
     failed_max: Option<u32>,
     /// Stops all sources.
@@ -341,6 +360,9 @@ impl Run<'_> {
             self.unfinished.fetch_sub(1, Ordering::Relaxed);
             if let Some(claims) = &self.claims {
                 claims.ended(number);
+            }
+            if let Some(barrier) = &self.barrier {
+                barrier.ended(number);
             }
             if let (Err(error), [source]) = (&result, &transfer.sources[..]) {
                 self.count_failure(source, error);

@@ -2,8 +2,9 @@
 //! while another hashes and writes the ones before. The buffers between them are few and reused.
 
 use super::control::lock;
-use super::stream::{DataStream, Socket};
-use crate::tune::{Lane, hold_window};
+use super::socket::Socket;
+use super::stream::DataStream;
+use crate::tune::{BarrierSeat, Lane, hold_window};
 use bankfull_control::Bytes;
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, TAG_BYTES, Tagger};
 use std::io;
@@ -55,6 +56,8 @@ pub(crate) struct ReadAhead {
     figures: Arc<Mutex<Figures>>,
     tagger: Tagger,
     socket: Socket,
+    /// Whom to tell what is verified and written, where that is waited for.
+    seat: Option<BarrierSeat>,
 }
 
 impl ReadAhead {
@@ -67,6 +70,7 @@ impl ReadAhead {
         lane: Option<Lane>,
     ) -> io::Result<Self> {
         let socket = stream.socket().try_clone()?;
+        let seat = lane.as_ref().and_then(Lane::seat);
         let is_held = lane.as_ref().is_some_and(Lane::is_held);
         stream.set_lane(lane);
         if let Socket::Tcp(tcp) = &socket
@@ -91,7 +95,7 @@ impl ReadAhead {
             busy: Duration::ZERO,
         };
         scope.spawn(move || reader.run());
-        Ok(Self { taken, spare, figures, tagger, socket })
+        Ok(Self { taken, spare, figures, tagger, socket, seat })
     }
 
     /// The next thing off the connection; waits for it.
@@ -118,6 +122,13 @@ impl ReadAhead {
         let expected = self.tagger.next(header, payload_hash);
         // In constant time: on a plain stream the tag is a secret's proof.
         Ok(blake3::Hash::from_bytes(expected) == blake3::Hash::from_bytes(tag))
+    }
+
+    /// A frame with so much payload is dealt with: all that it brought is verified and written.
+    pub(crate) fn frame_done(&self, bytes: u64) {
+        if let Some(seat) = &self.seat {
+            seat.done(bytes);
+        }
     }
 
     /// Gives a piece's buffer back.
@@ -180,6 +191,7 @@ impl Reader {
             // A copy takes no filler: whoever reads this frame ends the connection.
             Header::End | Header::Filler { .. } => 0,
         };
+        self.stream.frame_begins(len as u64);
         self.pass(Taken::Header(bytes, header))?;
         let mut left = len;
         while left > 0 {

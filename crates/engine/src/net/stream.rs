@@ -6,21 +6,16 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::net::asked::Gate;
+use crate::net::socket::{BurstLimit, Bursts, Socket};
 use crate::throttle::Throttle;
 use crate::tune::Lane;
-use bankfull_control::Bytes;
 use bankfull_proto::wire::attach::{self, Attach, REPLY_BYTES, REQUEST_BYTES};
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, Tagger};
-use bankfull_sys::TcpInfo;
 use rustls::Connection;
 use std::any::Any;
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Raw bytes read from a socket at once when they must be decrypted: a few full records, and small
@@ -32,172 +27,6 @@ const RAW_BYTES: usize = 256 << 10;
 /// comes again page by page. [measured: 2 GB in such parts of 256 KiB take 240 000 page faults and
 /// 2.1 s of a processor, in parts of 64 KiB 800 and 1.4 s]
 const CIPHER_BYTES: usize = 64 << 10;
-
-/// What carries a stream.
-#[derive(Debug)]
-pub(crate) enum Socket {
-    /// A TCP connection.
-    Tcp(TcpStream),
-    /// One end of a socket pair, whose other end is pumped through an ssh session.
-    Unix(UnixStream),
-}
-
-impl Socket {
-    /// A second handle on the same connection, to shut it down from another thread.
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        match self {
-            Self::Tcp(s) => s.try_clone().map(Self::Tcp),
-            Self::Unix(s) => s.try_clone().map(Self::Unix),
-        }
-    }
-
-    /// Ends both directions; whoever waits on it is woken.
-    pub(crate) fn shutdown(&self) {
-        let _ = match self {
-            Self::Tcp(s) => s.shutdown(Shutdown::Both),
-            Self::Unix(s) => s.shutdown(Shutdown::Both),
-        };
-    }
-
-    /// Round trip of the path; `None` where there is no path, or nobody measured it yet.
-    pub(crate) fn rtt(&self) -> Option<Duration> {
-        match self {
-            Self::Tcp(s) => rtt_of(s),
-            Self::Unix(_) => None,
-        }
-    }
-
-    /// Where it leads.
-    pub(crate) fn peer(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Tcp(s) => s.peer_addr().ok(),
-            Self::Unix(_) => None,
-        }
-    }
-
-    /// What TCP says about this connection.
-    pub(crate) fn info(&self) -> Option<TcpInfo> {
-        match self {
-            Self::Tcp(s) => bankfull_sys::tcp_info(s).ok(),
-            Self::Unix(_) => None,
-        }
-    }
-
-    /// Bytes that have come and were not read.
-    pub(crate) fn unread(&self) -> u64 {
-        bankfull_sys::unread_bytes(self).unwrap_or_default()
-    }
-
-    /// Segments that TCP sent again on this connection.
-    pub(crate) fn retransmits(&self) -> u64 {
-        self.info().map_or(0, |info| u64::from(info.total_retrans))
-    }
-
-    pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Tcp(s) => s.set_read_timeout(timeout),
-            Self::Unix(s) => s.set_read_timeout(timeout),
-        }
-    }
-}
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(s) => s.as_fd(),
-            Self::Unix(s) => s.as_fd(),
-        }
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(s) => s.read(out),
-            Self::Unix(s) => s.read(out),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(s) => s.write(bytes),
-            Self::Unix(s) => s.write(bytes),
-        }
-    }
-
-    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(s) => s.write_vectored(parts),
-            Self::Unix(s) => s.write_vectored(parts),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The most that TCP is to send at once, of every connection of a session; zero: no limit.
-#[derive(Debug, Default)]
-pub(crate) struct BurstLimit(AtomicUsize);
-
-impl BurstLimit {
-    pub(crate) fn set(&self, limit: Option<Bytes>) {
-        self.0.store(limit.map_or(0, |bytes| bytes.0 as usize), Ordering::Relaxed);
-    }
-
-    fn get(&self) -> Option<usize> {
-        Some(self.0.load(Ordering::Relaxed)).filter(|&bytes| bytes > 0)
-    }
-}
-
-/// Hands a TCP connection its bytes in bursts of a limited length.
-struct Bursts<'a> {
-    socket: &'a mut Socket,
-    limit: Option<usize>,
-}
-
-impl Write for Bursts<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(bytes)])
-    }
-
-    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let (Some(limit), Socket::Tcp(tcp)) = (self.limit, &*self.socket) else {
-            return self.socket.write_vectored(parts);
-        };
-        let mut left = limit;
-        let first = |part| {
-            let part: &[u8] = part;
-            let taken = &part[..part.len().min(left)];
-            left -= taken.len();
-            IoSlice::new(taken)
-        };
-        let burst: Vec<_> = parts.iter().map(|part| &**part).map(first).collect();
-        bankfull_sys::send_apart(tcp, &burst)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Round trip of a connection, as the kernel measured it last.
-pub(crate) fn rtt_of(socket: &TcpStream) -> Option<Duration> {
-    bankfull_sys::tcp_info(socket).ok().map(|i| i.rtt).filter(|rtt| !rtt.is_zero())
-}
-
-/// Settings that every TCP connection of ours gets.
-pub(crate) fn configure(socket: &TcpStream, timeout: Duration) -> io::Result<()> {
-    socket.set_nodelay(true)?;
-    let keepalive = socket2::TcpKeepalive::new()
-        .with_time((timeout / 4).max(Duration::from_secs(1)))
-        .with_interval((timeout / 4).max(Duration::from_secs(1)));
-    socket2::SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
-    bankfull_sys::set_user_timeout(socket, timeout)
-}
 
 /// A data connection that belongs to a session.
 pub(crate) struct DataStream {
@@ -503,6 +332,13 @@ impl DataStream {
         Ok(())
     }
 
+    /// A frame with so much payload begins.
+    pub(crate) fn frame_begins(&mut self, bytes: u64) {
+        if let Some(lane) = &mut self.lane {
+            lane.on_frame(bytes);
+        }
+    }
+
     fn is_owed(&self) -> bool {
         self.lane.as_ref().is_none_or(Lane::is_owed)
     }
@@ -613,6 +449,9 @@ pub(crate) fn read_attach(
 mod tests {
     use super::*;
     use crate::net::ahead::{ReadAhead, Taken};
+    use bankfull_control::Bytes;
+    use std::net::TcpStream;
+    use std::os::unix::net::UnixStream;
 
     fn pair() -> (DataStream, DataStream) {
         let (a, b) = UnixStream::pair().unwrap();

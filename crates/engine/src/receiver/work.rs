@@ -44,9 +44,11 @@ impl<'r, 'a> Worker<'r, 'a> {
                 Taken::End | Taken::Header(_, Header::End) => return Ok(()),
                 Taken::Header(bytes, Header::Block { file, offset, len }) => {
                     self.receive_block(&bytes, file, offset, len)?;
+                    self.stream.frame_done(len.into());
                 }
                 Taken::Header(bytes, Header::Pack { count, len }) => {
                     self.receive_pack(&bytes, count, len as usize)?;
+                    self.stream.frame_done(len.into());
                 }
                 // Nothing to receive for a while; the control connection tells whether that is bad.
                 Taken::Idle if self.receiver.session.is_stopped() => return Ok(()),

@@ -1,7 +1,7 @@
 //! The congestion control of the connections that this side sends on, where the receiver may ask
 //! for BBR: whether this host gives it, and who has it. What the user chose stays.
 
-use crate::net::stream::Socket;
+use crate::net::socket::Socket;
 use crate::session::Session;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

@@ -18,7 +18,7 @@ mod unsent;
 mod watch;
 
 pub(crate) use course::Teller;
-pub(crate) use incast::{Lane, Receiving, Sharing, is_receiving};
+pub(crate) use incast::{Barrier, BarrierSeat, Lane, Receiving, Sharing, is_receiving};
 pub(crate) use receiver::Steering;
 pub(crate) use sender::Pacer;
 pub(crate) use spread::Spread;
@@ -27,7 +27,7 @@ pub(crate) use watch::watch;
 use crate::driver::Latch;
 use crate::net::control::lock;
 use crate::net::probe::{ProbeLine, ProbePort};
-use crate::net::stream::Socket;
+use crate::net::socket::Socket;
 use crate::session::Session;
 use bankfull_control::Bytes;
 use bankfull_proto::wire::control::{Course, Pace, Sight};

@@ -2,7 +2,7 @@
 //! what the kernel's own tuning reaches gets a buffer that fits, where we are privileged
 //! (CAP_NET_ADMIN).
 
-use crate::net::stream::Socket;
+use crate::net::socket::Socket;
 use bankfull_control::Bytes;
 use std::collections::BTreeMap;
 use std::fs;

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
-use crate::net::stream::Socket;
+use crate::net::socket::Socket;
 use crate::session::{Carried, Session};
 use bankfull_control::sobas::SELDOM_RTT;
 use bankfull_control::sobas::capacity::{TRAIN_PACKETS, TRAINS};

@@ -5,7 +5,7 @@
 
 use super::{FREE, FREE_RTT};
 use crate::net::control::lock;
-use crate::net::stream::Socket;
+use crate::net::socket::Socket;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! What waits in the kernel to be sent: little, so that each block goes to the connection that is
 //! the next to be free, and all of them end at about the same time.
 
-use crate::net::stream::Socket;
+use crate::net::socket::Socket;
 use bankfull_control::Rate;
 use std::collections::BTreeMap;
 use std::fs;

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use crate::event::{Event, EventSink};
     use crate::net::control::lock;
-    use crate::net::stream::Socket;
+    use crate::net::socket::Socket;
     use crate::session::Tally;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};

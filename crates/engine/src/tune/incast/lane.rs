@@ -3,9 +3,9 @@
 //! chosen.
 
 use super::port::Port;
-use super::port_of;
+use super::{BarrierSeat, port_of};
 use crate::net::control::Outbox;
-use crate::net::stream::Socket;
+use crate::net::socket::Socket;
 use crate::session::Session;
 use bankfull_control::ictcp::Id;
 use std::sync::Arc;
@@ -46,6 +46,9 @@ pub(crate) struct Lane {
     port: Arc<Port>,
     id: Id,
     flow: Arc<Flow>,
+    seat: Option<BarrierSeat>,
+    /// Payload of the frames so far, whether it has come or not.
+    frames: u64,
     reads: u32,
     held_at: Instant,
 }
@@ -60,7 +63,7 @@ impl Lane {
         socket: &Socket,
     ) -> Option<Self> {
         let sharing = &session.sharing;
-        let port = sharing.takes_part.then(|| port_of(socket, sharing.link_rate)).flatten();
+        let port = sharing.takes_part.then(|| port_of(socket, sharing)).flatten();
         let own = port.as_ref().and_then(|_| socket.try_clone().ok());
         let Some((port, own)) = port.zip(own) else {
             if sharing.obeys {
@@ -70,7 +73,13 @@ impl Lane {
         };
         let flow = Arc::new(Flow::default());
         let id = port.enter(Arc::clone(session), outbox.clone(), number, own, Arc::clone(&flow));
-        Some(Self { port, id, flow, reads: 0, held_at: Instant::now() })
+        let seat = sharing.seat.clone();
+        Some(Self { port, id, flow, seat, frames: 0, reads: 0, held_at: Instant::now() })
+    }
+
+    /// Its place in rounds.
+    pub(crate) fn seat(&self) -> Option<BarrierSeat> {
+        self.seat.clone()
     }
 
     /// Whether its window is held now.
@@ -81,6 +90,14 @@ impl Lane {
     /// Whether its sender has been asked for something that has not come.
     pub(crate) fn is_owed(&self) -> bool {
         self.flow.asked.load(Ordering::Relaxed) > self.flow.received.load(Ordering::Relaxed)
+    }
+
+    /// A frame with so much payload begins: in a round it may be sent to its end.
+    pub(crate) fn on_frame(&mut self, bytes: u64) {
+        self.frames += bytes;
+        if self.seat.is_some() {
+            self.port.extend(self.id, self.frames);
+        }
     }
 
     /// Something was read from the socket.

@@ -6,17 +6,20 @@
 //! What lives here: which sessions share an interface (`port`), and what the thread that reads a
 //! connection tells and holds (`lane`). What does not: the rules.
 
+mod barrier;
 mod lane;
 mod port;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use barrier::{Barrier, BarrierSeat};
 pub(crate) use lane::Lane;
 
 use crate::net::control::lock;
-use crate::net::stream::Socket;
+use crate::net::socket::Socket;
 use bankfull_control::Rate;
 use bankfull_control::pacing::SEGMENT_PACKET;
+use bankfull_sys::Interface;
 use port::Port;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -71,6 +74,8 @@ pub(crate) struct Sharing {
     pub(crate) obeys: bool,
     /// How many sessions are to share it in all, those included that are still to come.
     company: Option<Arc<AtomicUsize>>,
+    /// Its sender sends in rounds.
+    pub(crate) seat: Option<BarrierSeat>,
     /// What the link carries, where the user has told.
     link_rate: Option<Rate>,
     /// The windows of its connections together, as they are held; 0: they are not.
@@ -90,9 +95,11 @@ impl Sharing {
         Self { takes_part, obeys, link_rate, company, ..Self::default() }
     }
 
-    /// Whether others are about to come, or are there.
-    fn expects_others(&self) -> bool {
-        self.company.as_ref().is_some_and(|count| count.load(Ordering::Relaxed) > 1)
+    /// Whether the port is needed even if there is no other session: others are about to come, or
+    /// it asks for each piece.
+    fn needs_port(&self) -> bool {
+        let is_many = |count: &Arc<AtomicUsize>| count.load(Ordering::Relaxed) > 1;
+        self.seat.is_some() || self.company.as_ref().is_some_and(is_many)
     }
 
     /// The windows of the session's connections together, and how many connections share the
@@ -109,23 +116,32 @@ impl Sharing {
 }
 
 /// The port that a connection comes in by; `None` where nothing can overflow, or nothing can be
-/// done about it. The loopback has no port, unless the user says what it carries.
-fn port_of(socket: &Socket, link_rate: Option<Rate>) -> Option<Arc<Port>> {
-    let Socket::Tcp(tcp) = socket else { return None };
-    let address = tcp.local_addr().ok()?.ip();
-    let interface = bankfull_sys::interface_of(address).ok().flatten()?;
-    if interface.is_loopback && link_rate.is_none() {
-        return None;
-    }
+/// done about it, and nobody needs one.
+fn port_of(socket: &Socket, sharing: &Sharing) -> Option<Arc<Port>> {
+    let found = interface_of(socket);
+    // The loopback overflows only if the user says what it carries.
+    let overflows = |found: &Interface| !found.is_loopback || sharing.link_rate.is_some();
+    let nowhere = || Interface { name: String::new(), is_loopback: true };
+    let interface = match sharing.seat.is_some() {
+        true => found.unwrap_or_else(nowhere),
+        false => found.filter(overflows)?,
+    };
     let mut ports = lock(&PORTS);
     ports.retain(|(_, port)| port.strong_count() > 0);
     let known = ports.iter().find(|(name, _)| *name == interface.name);
     if let Some(port) = known.and_then(|(_, port)| port.upgrade()) {
         return Some(port);
     }
-    let port = Arc::new(Port::new(link_rate.or_else(|| speed_of(&interface.name))));
+    let port = Arc::new(Port::new(sharing.link_rate.or_else(|| speed_of(&interface.name))));
     ports.push((interface.name, Arc::downgrade(&port)));
     Some(port)
+}
+
+/// The interface that a connection comes in by.
+fn interface_of(socket: &Socket) -> Option<Interface> {
+    let Socket::Tcp(tcp) = socket else { return None };
+    let address = tcp.local_addr().ok()?.ip();
+    bankfull_sys::interface_of(address).ok().flatten()
 }
 
 /// What the link of an interface carries in packets, if it tells.

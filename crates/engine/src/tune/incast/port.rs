@@ -4,7 +4,7 @@
 use super::holds_windows;
 use super::lane::Flow;
 use crate::net::control::{Outbox, lock};
-use crate::net::stream::Socket;
+use crate::net::socket::Socket;
 use crate::session::Session;
 use crate::tune::{LOOK, OPEN, hold_window};
 use bankfull_control::ictcp::{Config, Ictcp, Id, Joining, Order, Seen};
@@ -58,6 +58,9 @@ struct Member {
     /// What had come when it joined the control.
     base: u64,
     pace: Option<Rate>,
+    /// In rounds: how far its source had come when it joined, and what was wanted of it since.
+    began_at: u64,
+    wanted: u64,
 }
 
 impl std::fmt::Debug for Member {
@@ -102,11 +105,24 @@ impl Member {
         let offered = Bytes(info.rcv_wnd.unwrap_or(OFFERED).into());
         let (obeys, lost) = (self.obeys(), lost(&self.session.steered.last_sight()));
         control.join(now, id, &Joining { segment, rtt: info.min_rtt, offered, obeys, lost });
-        if obeys {
+        if let Some(seat) = &self.session.sharing.seat {
+            self.began_at = seat.course().1;
+            self.want_more(control, id);
+        } else if obeys {
             control.want(id, Bytes(u64::MAX));
         } else if self.base > 0 {
             // It may have been paced, which would not be its share.
             self.pace(None);
+        }
+    }
+
+    /// In rounds: more may be wanted by now.
+    fn want_more(&mut self, control: &mut Ictcp, id: Id) {
+        let Some(seat) = &self.session.sharing.seat else { return };
+        let wanted = seat.course().0.saturating_sub(self.began_at);
+        if wanted > self.wanted {
+            control.want(id, Bytes(wanted - self.wanted));
+            self.wanted = wanted;
         }
     }
 
@@ -165,7 +181,8 @@ impl Port {
         let id = state.next;
         state.next += 1;
         state.link_rate = session.sharing.link_rate.or(state.link_rate);
-        let member = Member { session, outbox, number, socket, flow, base: 0, pace: None };
+        let (base, pace, began_at, wanted) = (0, None, 0, 0);
+        let member = Member { session, outbox, number, socket, flow, base, pace, began_at, wanted };
         state.members.insert(id, member);
         if state.control.is_some() {
             state.join(now, id);
@@ -207,6 +224,28 @@ impl Port {
         state.obey(now);
     }
 
+    /// In rounds: a frame of a connection has begun that ends there, counted from its beginning.
+    pub(super) fn extend(&self, id: Id, end: u64) {
+        let now = self.began.elapsed();
+        let mut state = lock(&self.state);
+        let State { control: Some(control), members, .. } = &mut *state else { return };
+        let Some(member) = members.get_mut(&id) else { return };
+        if let Some(seat) = &member.session.sharing.seat {
+            seat.extend(member.began_at + end);
+        }
+        member.want_more(control, id);
+        state.obey(now);
+    }
+
+    /// In rounds: another one has begun.
+    pub(super) fn ask_more(&self) {
+        let now = self.began.elapsed();
+        let mut state = lock(&self.state);
+        let State { control: Some(control), members, .. } = &mut *state else { return };
+        members.iter_mut().for_each(|(&id, member)| member.want_more(control, id));
+        state.obey(now);
+    }
+
     /// Looks at all of them now and then, until nobody shares it any more.
     fn watch(&self) {
         loop {
@@ -227,7 +266,7 @@ impl Port {
 impl State {
     /// Whether several sessions are there, or are about to be.
     fn is_shared(&self) -> bool {
-        self.has_several() || self.members.values().any(|m| m.session.sharing.expects_others())
+        self.has_several() || self.members.values().any(|m| m.session.sharing.needs_port())
     }
 
     fn has_several(&self) -> bool {
