@@ -15,6 +15,12 @@ const TURN_MIN: u64 = 256 << 10;
 const TURN_MAX: u64 = 4 << 20;
 const TURN_TIME: Duration = Duration::from_millis(2);
 
+/// So many take their turns at the same time at least, and more only where each has a window of so
+/// many segments. (ours: one may be slow; and what is lost of fewer than four segments, RFC 5681
+/// §3.2, is not noticed before a time-out)
+const AT_ONCE: u64 = 4;
+const WINDOW_GOOD: u64 = 4;
+
 /// A connection is asked again before it has brought this many windows. (ours: the request is there
 /// before the last data has left)
 const AHEAD: u64 = 2;
@@ -44,9 +50,29 @@ impl Share {
 }
 
 impl Ictcp {
+    /// How many share the line and the queue at a time: those that send by themselves, and a few
+    /// of those that take turns.
+    fn at_once(&self) -> u64 {
+        let counted = self.connections.values().filter(|c| c.is_counted());
+        let (mut willful, mut round_trips, mut good) = (0, 0.0, 0);
+        for connection in counted {
+            willful += u64::from(!connection.obeys());
+            round_trips += connection.rtt_least().as_secs_f64();
+            good += connection.segment() * WINDOW_GOOD;
+        }
+        let count = self.demanded.max(1);
+        if self.capacity.is_unknown() {
+            return count;
+        }
+        let carried = self.capacity.rate().unwrap_or_default().bytes_per_sec() as f64;
+        let all = (carried * round_trips / count as f64) as u64 + self.queue.bytes.0;
+        let at_once = (all * count).checked_div(good).unwrap_or(count);
+        count.min(at_once.max(AT_ONCE).max(willful))
+    }
+
     /// What each has, of those that something is wanted of, or was lately.
     pub(super) fn share(&self) -> Share {
-        let count = self.demanded.max(1);
+        let count = self.at_once();
         let capacity = self.capacity.rate().unwrap_or_default().bytes_per_sec();
         Share {
             rate: Rate::from_bytes_per_sec(capacity / count),

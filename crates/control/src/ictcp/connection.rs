@@ -149,6 +149,16 @@ impl Connection {
         if self.obeys { self.asked.saturating_sub(self.received) } else { u64::MAX }
     }
 
+    /// Data in a full segment of it.
+    pub(super) fn segment(&self) -> u64 {
+        self.segment
+    }
+
+    /// Whether it sends what it is asked for, and no more.
+    pub(super) fn obeys(&self) -> bool {
+        self.obeys
+    }
+
     pub(super) fn is_active(&self) -> bool {
         self.outstanding() > 0
     }

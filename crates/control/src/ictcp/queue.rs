@@ -34,6 +34,9 @@ const GAIN: f64 = 1.03;
 /// It is looked at for so many half slots. (ours: rounds differ)
 const TRIAL: u32 = 8;
 
+/// Where it brought no more, it is tried again after so long. (ours: hosts are slow for moments)
+const AGAIN: Duration = Duration::from_millis(500);
+
 /// Where not even half of the capacity comes, and round trips show that no more than this part of
 /// it stands, hosts are slower than the line, and it is longer by this factor, after so many half
 /// slots. (ours: what does not stand does not overflow)
@@ -49,6 +52,8 @@ pub(super) struct Queue {
     calm_until: Duration,
     calm: Duration,
     trial: Option<Trial>,
+    /// Where a longer one has brought no more, another is not tried before.
+    trial_after: Duration,
     /// What came in the last half slots: their number and the sum.
     seen: (u32, f64),
 }
@@ -62,7 +67,14 @@ struct Trial {
 
 impl Queue {
     pub(super) fn new() -> Self {
-        Self { bytes: QUEUE, calm_until: Duration::ZERO, calm: CALM.0, trial: None, seen: (0, 0.0) }
+        Self {
+            bytes: QUEUE,
+            calm_until: Duration::ZERO,
+            calm: CALM.0,
+            trial: None,
+            trial_after: Duration::ZERO,
+            seen: (0, 0.0),
+        }
     }
 
     /// Whether nothing may grow beyond its share for now.
@@ -94,10 +106,10 @@ impl Queue {
             && mean < trial.rate * GAIN
         {
             self.bytes = trial.before;
-            self.hold(now);
+            self.trial_after = now + AGAIN;
         }
         let full = capacity.unwrap_or_default().bits_per_sec() as f64 * SHORT;
-        if is_short && !self.is_on_hold(now) && mean < full {
+        if is_short && !self.is_on_hold(now) && now >= self.trial_after && mean < full {
             self.trial = Some(Trial { before: self.bytes, rate: mean });
             let longer = Bytes((self.bytes.0 as f64 * factor) as u64);
             self.bytes = longer.min(QUEUE_MAX);
