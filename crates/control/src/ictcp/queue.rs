@@ -27,6 +27,10 @@ const CALM: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(
 /// first and last moments leave empty is no lack of windows)
 const SHORT: f64 = 0.8;
 
+/// The same where round trips show that hardly anything stands in it. (ours: what is left then is
+/// the hosts' own slowness)
+const SHORT_EMPTY: f64 = 0.93;
+
 /// It is longer by this factor then, and stays so where that brings more by this one. (ours)
 const LONGER: f64 = 1.25;
 const GAIN: f64 = 1.03;
@@ -94,9 +98,10 @@ impl Queue {
     ) {
         self.seen = (self.seen.0 + 1, self.seen.1 + rate.bits_per_sec() as f64);
         let mean = self.seen.1 / f64::from(self.seen.0);
+        let capacity = capacity.unwrap_or_default().bits_per_sec() as f64;
         let limit = self.bytes.0 as f64 * EMPTY;
-        let half = capacity.unwrap_or_default().bits_per_sec() as f64 * FAR;
-        let is_far = standing.is_some_and(|standing| (standing.0 as f64) < limit) && mean < half;
+        let is_empty = standing.is_some_and(|standing| (standing.0 as f64) < limit);
+        let is_far = is_empty && mean < capacity * FAR;
         let (trial, factor) = if is_far { (TRIAL_FAR, LONGER_FAR) } else { (TRIAL, LONGER) };
         if self.seen.0 < trial {
             return;
@@ -104,11 +109,12 @@ impl Queue {
         self.seen = (0, 0.0);
         if let Some(trial) = self.trial.take()
             && mean < trial.rate * GAIN
+            && !is_empty
         {
             self.bytes = trial.before;
             self.trial_after = now + AGAIN;
         }
-        let full = capacity.unwrap_or_default().bits_per_sec() as f64 * SHORT;
+        let full = capacity * if is_empty { SHORT_EMPTY } else { SHORT };
         if is_short && !self.is_on_hold(now) && now >= self.trial_after && mean < full {
             self.trial = Some(Trial { before: self.bytes, rate: mean });
             let longer = Bytes((self.bytes.0 as f64 * factor) as u64);

@@ -382,7 +382,7 @@ fn a_port_of_unknown_capacity_is_filled_too() {
         for second in 1..=4 {
             let (jain, row) = port.row(&format!("second {second}"), SEC, 0..8);
             table += &row;
-            assert!(jain > 0.95 || second < 3, "{table}");
+            assert!(jain > 0.90 || second < 3, "{table}");
         }
     }
     let committed = include_str!("../snapshots/ictcp-unknown.txt");
