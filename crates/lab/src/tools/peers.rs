@@ -60,7 +60,7 @@ pub(super) static BANKFULL: Tool = Tool {
 
 pub(super) static GATHER: Tool = Tool {
     name: "gather",
-    about: "bankfull gather at the receiver, from a bankfull serve at each sender, encrypted",
+    about: "bankfull gather at the receiver, from a bankfull serve at each sender",
     needs: BANKFULL.needs,
     version: BANKFULL.version,
     takes: FLAGS,
@@ -73,7 +73,10 @@ pub(super) static GATHER: Tool = Tool {
             let state = quoted_path(&job.dir.join(format!("daemon{}", job.sender)));
             let root = quoted_path(job.source.parent().unwrap_or(job.source));
             let bankfull = program("bankfull");
-            Some(format!("exec {bankfull} serve {root} --listen :{PORT} --state-dir {state}"))
+            Some(format!(
+                "exec {bankfull} serve {root} --listen :{PORT} --state-dir {state} \
+                 --allow-no-encryption"
+            ))
         },
         client: gather_client,
         measure: Measure::Files,
