@@ -12,7 +12,7 @@ use crate::throttle::Throttle;
 use crate::tune::{Sharing, Spread, Steered};
 use bankfull_control::sobas::Remembered;
 use bankfull_control::{Bytes, Limit, Rate, Stage, StageMeter, StageTimes, limited_by, pacing};
-use bankfull_proto::wire::control::{Cause, Failure, Message, PathBytes, Problem, SideReport};
+use bankfull_proto::wire::control::{Ask, Cause, Failure, Message, PathBytes, Problem, SideReport};
 use bankfull_sys::TcpInfo;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -280,6 +280,10 @@ impl Session {
 
     /// Ends one data connection for good. True when there was such a connection.
     pub(crate) fn close_stream(&self, number: u32) -> bool {
+        if let Some(asked) = &self.asked {
+            // Whoever waits there to be asked finds the connection ended.
+            asked.ask(&[Ask { stream: number, bytes: u64::MAX }]);
+        }
         let mut streams = lock(&self.streams);
         streams.ended.insert(number);
         match streams.open.get(&number) {

@@ -149,12 +149,17 @@ impl Ictcp {
     /// them fits on the line and in the queue.
     fn fits(&self, id: Id, bytes: u64) -> bool {
         let others = self.active.iter().filter(|&&other| other != id);
-        let others: Vec<&Connection> = others.filter_map(|id| self.connections.get(id)).collect();
+        let mut others: Vec<&Connection> =
+            others.filter_map(|id| self.connections.get(id)).collect();
+        let count = others.len() + 1;
+        // Those that send by themselves have no turns, and others would wait for theirs for ever:
+        // they are held by their windows.
+        others.retain(|other| other.obeys());
         let Some(own) = self.connections.get(&id).filter(|_| !others.is_empty()) else {
             return true;
         };
         let rate = self.capacity.rate().unwrap_or_default().bytes_per_sec() as f64;
-        let rate = rate / (others.len() + 1) as f64;
+        let rate = rate / count as f64;
         let standing = |connection: &Connection, asked: u64| {
             let on_line = (rate * connection.rtt_least().as_secs_f64()) as u64;
             self.claim(connection, asked).saturating_sub(on_line)

@@ -205,15 +205,31 @@ fn without_windows_less_is_asked_for_at_once() {
 }
 
 #[test]
-fn beside_those_that_send_unasked_whoever_obeys_waits_where_windows_cannot_be_held() {
-    let mut control = joined(Config { holds_windows: false, ..gigabit() }, 1);
-    (1..4).for_each(|id| {
-        control.join(Duration::ZERO, id, &Joining { obeys: false, ..joining() });
-    });
-    control.want(0, Bytes::kib(64));
-    assert!(orders(&mut control, Duration::ZERO).is_empty());
-    (1..4).for_each(|id| control.leave(MS, id));
-    assert_eq!(asked(&orders(&mut control, MS)).len(), 1);
+fn those_that_send_unasked_keep_nobody_from_taking_turns() {
+    for holds_windows in [true, false] {
+        let mut control = Ictcp::new(Config { holds_windows, ..gigabit() });
+        let offered = Bytes::kib(64);
+        control.join(Duration::ZERO, 0, &Joining { obeys: false, offered, ..joining() });
+        (1..4).for_each(|id| control.join(Duration::ZERO, id, &Joining { offered, ..joining() }));
+        (1..4).for_each(|id| control.want(id, Bytes(u64::MAX)));
+        // One sends all the time, the others bring what they are asked for.
+        let (mut came, mut due) = ([0; 4], [0; 4]);
+        for ms in 1..=2000 {
+            let now = MS * ms;
+            for (id, bytes) in asked(&orders(&mut control, now)) {
+                due[id as usize] += bytes;
+            }
+            due[0] += 60_000;
+            for id in 0..4 {
+                came[id] = due[id].min(came[id] + 60_000);
+                control.on_received(now, id as u64, Bytes(came[id]));
+            }
+            if ms % 10 == 0 {
+                control.tick(now, &[]);
+            }
+        }
+        assert!(came[1..].iter().all(|&bytes| bytes > 10 << 20), "{came:?}");
+    }
 }
 
 #[test]

@@ -87,10 +87,13 @@ impl Gather {
                 is_over.store(true, Ordering::Relaxed);
                 result
             });
+            // Also where it panics: whoever waits to be asked would wait for ever.
+            let mut stop = Stop(Some(rounds.cancel.clone()));
             work(&mut rounds);
-            if rounds.left > 0 {
-                rounds.cancel.cancel();
+            if rounds.left == 0 {
+                stop.0 = None;
             }
+            drop(stop);
             let panicked = |_| Error::new(ErrorKind::Local, "a thread of this program panicked");
             running.join().map_err(panicked)?
         })
@@ -111,6 +114,17 @@ impl Gather {
             return usage(format!("{count} sources: up to {RUNNING_MAX} can send in rounds"));
         }
         Ok(())
+    }
+}
+
+/// Cancels when it is dropped.
+struct Stop(Option<Cancel>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        if let Some(cancel) = &self.0 {
+            cancel.cancel();
+        }
     }
 }
 

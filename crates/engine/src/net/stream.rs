@@ -317,8 +317,10 @@ impl DataStream {
     /// take any time.
     pub(crate) fn receive_payload(&mut self, mut out: &mut [u8]) -> io::Result<()> {
         while !out.is_empty() {
+            // What it was asked for a moment ago is not late.
+            let was_owed = self.is_owed();
             let n = match self.read(out) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock && !self.is_owed() => continue,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && !was_owed => continue,
                 read => read.map_err(in_frame)?,
             };
             if n == 0 {

@@ -104,3 +104,27 @@ fn a_client_that_goes_away_without_asking_does_not_keep_others_waiting() {
     let mut stream = other.attach(0);
     stream.read_exact(&mut [0; HEADER_BYTES]).unwrap();
 }
+
+#[test]
+fn a_connection_that_is_given_up_before_it_was_asked_does_not_hold_the_session_up() {
+    let scene = Scene::new(&[]);
+    let mut peer = wanting(&scene, Some(true));
+    let lost = peer.attach(0);
+    // The daemon's thread waits to be asked, and for ever now.
+    thread::sleep(WAIT);
+    peer.send(&Message::StreamEnded(0));
+    drop(lost);
+    let mut stream = peer.attach(1);
+    peer.send(&Message::Asks(vec![Ask { stream: 1, bytes: u64::MAX }]));
+    let mut frames = vec![0; 2 * (HEADER_BYTES + MIB + TAG_BYTES)];
+    stream.read_exact(&mut frames).unwrap();
+    peer.send(&Message::Acks(vec![FileRuns { file: 1, runs: vec![Run { first: 0, count: 2 }] }]));
+    // It says as well that it has lost the first connection.
+    let mut told = std::iter::from_fn(|| peer.receive());
+    assert!(told.any(|message| matches!(message, Message::Sealed(_))));
+    peer.send(&Message::Finished(vec![1]));
+    // All of its threads have ended.
+    let mut told = std::iter::from_fn(|| peer.receive());
+    assert!(told.any(|message| matches!(message, Message::Finish(_))));
+    peer.send(&Message::Done(Default::default()));
+}

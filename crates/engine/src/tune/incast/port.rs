@@ -196,7 +196,8 @@ impl Port {
         if state.control.is_some() && !std::mem::replace(&mut state.is_watched, true) {
             let port = Arc::clone(self);
             // Without it windows stay what they are at first; turns go on.
-            let _ = thread::Builder::new().name("incast".into()).spawn(move || port.watch());
+            let watching = thread::Builder::new().name("incast".into()).spawn(move || port.watch());
+            state.is_watched = watching.is_ok();
         }
         id
     }
@@ -205,7 +206,9 @@ impl Port {
     pub(super) fn leave(&self, id: Id) {
         let now = self.began.elapsed();
         let mut state = lock(&self.state);
-        state.members.remove(&id);
+        if let Some(left) = state.members.remove(&id) {
+            state.let_go(&left);
+        }
         if let Some(control) = &mut state.control {
             control.leave(now, id);
         }
@@ -264,6 +267,18 @@ impl Port {
 }
 
 impl State {
+    /// A connection has left. Where its session has none here any more, that is steered by itself
+    /// when it has one again.
+    fn let_go(&self, left: &Member) {
+        let is_same = |member: &Member| Arc::ptr_eq(&member.session, &left.session);
+        if !self.members.values().any(is_same) {
+            left.session.sharing.hold(0, 0);
+            if left.pace.is_some() {
+                left.pace(None);
+            }
+        }
+    }
+
     /// Whether several sessions are there, or are about to be.
     fn is_shared(&self) -> bool {
         self.has_several() || self.members.values().any(|m| m.session.sharing.needs_port())
