@@ -227,9 +227,13 @@ impl Drive<'_> {
             Err(error) => {
                 self.session.stop();
                 // What ended the session comes first; what the control thread saw may only follow.
-                // But where a connection broke, the peer's last word is why.
-                let first = self.session.take_error();
-                Err(first.filter(|first| !first.is_loss() || error.is_loss()).unwrap_or(error))
+                // But where a connection broke, the peer's last word is why, or its silence: the
+                // kernel tells one thread of that, and others of a broken pipe.
+                let is_cause = |first: &Error| {
+                    let was_silent = first.is_loss() && error.kind() == ErrorKind::Timeout;
+                    !was_silent && (!first.is_loss() || error.is_loss())
+                };
+                Err(self.session.take_error().filter(is_cause).unwrap_or(error))
             }
         };
         if let Err(error) = &result

@@ -356,14 +356,9 @@ impl Run<'_> {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(transfer) = self.transfers.get(number) else { return };
+            let end = End { run: self, number };
             let result = self.run_one(number, transfer).map_err(|error| self.cause(error));
-            self.unfinished.fetch_sub(1, Ordering::Relaxed);
-            if let Some(claims) = &self.claims {
-                claims.ended(number);
-            }
-            if let Some(barrier) = &self.barrier {
-                barrier.ended(number);
-            }
+            drop(end);
             if let (Err(error), [source]) = (&result, &transfer.sources[..]) {
                 self.count_failure(source, error);
             }
@@ -411,6 +406,25 @@ impl Run<'_> {
         };
         failures.last_straw = Some(Error::new(error.kind(), text));
         self.stop.cancel();
+    }
+}
+
+/// A source comes to its end when this is dropped, also where its thread panics: others wait for
+/// it.
+struct End<'r, 'a> {
+    run: &'r Run<'a>,
+    number: usize,
+}
+
+impl Drop for End<'_, '_> {
+    fn drop(&mut self) {
+        self.run.unfinished.fetch_sub(1, Ordering::Relaxed);
+        if let Some(claims) = &self.run.claims {
+            claims.ended(self.number);
+        }
+        if let Some(barrier) = &self.run.barrier {
+            barrier.ended(self.number);
+        }
     }
 }
 

@@ -478,6 +478,10 @@ impl<'a> Steering<'a> {
     /// Asks for the rate, and sets the windows: again at every look, for the kernel raises them by
     /// itself.
     fn hold(&mut self) {
+        if self.session.sharing.held().is_some() {
+            // Since this look began.
+            return;
+        }
         if !self.is_told {
             let tuner = self.tuner.as_ref();
             let bytes_per_sec = self.pace().map(Rate::bytes_per_sec);

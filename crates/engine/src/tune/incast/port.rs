@@ -99,6 +99,8 @@ impl Member {
 
     /// Is steered with others from now on.
     fn join(&mut self, control: &mut Ictcp, now: Duration, id: Id) {
+        // Before anything is asked of the sender here: its session asks for nothing any more.
+        self.session.sharing.hold(1, 1);
         let info = self.socket.info().unwrap_or_default();
         self.base = self.received();
         let segment = Bytes(if info.snd_mss > 0 { info.snd_mss.into() } else { SEGMENT_DATA.0 });
