@@ -83,14 +83,14 @@ fn remove_stale(work: &Path) {
 fn make(path: &Path, data: &Data) -> io::Result<()> {
     let mut random = fastrand::Rng::with_seed(data.files ^ data.size.0);
     if data.files == 1 {
-        return write(path, data.size, &mut random);
+        return write(path, data.bytes(), &mut random);
     }
     for number in 0..data.files {
         let dir = path.join(format!("{:04}", number / FILES_PER_DIRECTORY));
         if number % FILES_PER_DIRECTORY == 0 {
             fs::create_dir_all(&dir)?;
         }
-        write(&dir.join(format!("{number:08}")), data.size, &mut random)?;
+        write(&dir.join(format!("{number:08}")), data.size_of(number), &mut random)?;
     }
     Ok(())
 }
@@ -143,12 +143,12 @@ mod tests {
     #[test]
     fn data_is_made_once_as_asked_for_and_cannot_be_compressed() {
         let mut sources = Sources::new(&std::env::temp_dir()).unwrap();
-        let tree = Data { files: 2500, size: Bytes(10) };
+        let tree = Data { files: 2500, size: Bytes(10), mixed: false };
         let path = sources.of(&tree).unwrap();
         assert_eq!(count(&path), (2500, Bytes(25_000)));
         assert_eq!(fs::read_dir(&path).unwrap().count(), 3);
         assert_eq!(sources.of(&tree).unwrap(), path);
-        let file = sources.of(&Data { files: 1, size: Bytes((1 << 20) + 5) }).unwrap();
+        let file = sources.of(&Data { size: Bytes((1 << 20) + 5), ..Data::default() }).unwrap();
         let content = fs::read(file).unwrap();
         assert_eq!(content.len(), (1 << 20) + 5);
         let zeros = content.iter().filter(|byte| **byte == 0).count();

@@ -3,7 +3,7 @@
 //! for its turn. A mover owns its requests: where the paper would need windows below a segment, it
 //! does not ask yet.
 
-use super::connection::Connection;
+use super::connection::{AHEAD, Connection};
 use super::reason::Reason;
 use super::{Ictcp, Id, Order};
 use crate::units::{Bytes, Rate};
@@ -20,10 +20,6 @@ const TURN_TIME: Duration = Duration::from_millis(2);
 /// §3.2, is not noticed before a time-out)
 const AT_ONCE: u64 = 4;
 const WINDOW_GOOD: u64 = 4;
-
-/// A connection is asked again before it has brought this many windows. (ours: the request is there
-/// before the last data has left)
-const AHEAD: u64 = 2;
 
 /// As long as nobody knows what the port carries, windows grow by this part in a slot. (ours: TCP's
 /// slow start doubles, and overflows what it finds by as much)
@@ -72,7 +68,10 @@ impl Ictcp {
 
     /// What each has, of those that something is wanted of, or was lately.
     pub(super) fn share(&self) -> Share {
-        let count = self.at_once();
+        self.share_of(self.at_once())
+    }
+
+    fn share_of(&self, count: u64) -> Share {
         let capacity = self.capacity.rate().unwrap_or_default().bytes_per_sec();
         Share {
             rate: Rate::from_bytes_per_sec(capacity / count),
@@ -125,12 +124,44 @@ impl Ictcp {
                 return;
             }
             self.waiting.pop_front();
+            self.take_back(now, id);
             self.begin(now, id);
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.is_waiting = false;
                 connection.ask(bytes);
                 self.orders.push(Order::Ask(id, Bytes(bytes)));
             }
+        }
+        self.lend(now);
+    }
+
+    /// When nobody waits, those that are still asked have what the others have left.
+    fn lend(&mut self, now: Duration) {
+        let count = self.active.len() as u64;
+        let is_crowded = count == 0 || !self.waiting.is_empty() || count >= self.at_once();
+        if is_crowded || !self.config.holds_windows || self.capacity.is_unknown() {
+            return;
+        }
+        let share = self.share_of(count);
+        for &id in &self.active {
+            if let Some(connection) = self.connections.get_mut(&id)
+                && connection.borrow(now, share.of(connection))
+            {
+                self.orders.push(Order::Window(id, Bytes(connection.window), Reason::BelowShare));
+            }
+        }
+    }
+
+    /// Before a connection is asked again, what was lent to it is the others' that wait.
+    fn take_back(&mut self, now: Duration, id: Id) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let share = self.share();
+        if let Some(connection) = self.connections.get_mut(&id)
+            && connection.give_back(now, share.of(connection))
+        {
+            self.orders.push(Order::Window(id, Bytes(connection.window), Reason::Fair));
         }
     }
 
@@ -169,7 +200,11 @@ impl Ictcp {
         let all = others.iter().fold(standing(own, asked), |all, other| {
             all.saturating_add(standing(other, other.outstanding()))
         });
-        all <= self.queue.bytes.0
+        let searched = match self.capacity.is_unknown() {
+            true => others.iter().fold(own.window, |sum, other| sum + other.window) / SEARCHED,
+            false => 0,
+        };
+        all <= self.queue.bytes.0 + searched
     }
 
     /// A connection is asked for something, or sends by itself.

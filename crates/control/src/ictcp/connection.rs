@@ -45,6 +45,10 @@ const LOST_BEFORE: Duration = Duration::from_millis(250);
 /// As long as no round trip is known. (ours: a local network with its hosts)
 const RTT_UNKNOWN: Duration = Duration::from_millis(1);
 
+/// A connection is asked again before it has brought this many windows. (ours: the request is there
+/// before the last data has left)
+pub(super) const AHEAD: u64 = 2;
+
 /// A queue stands elsewhere when a round trip is longer than the least one by so much, and by this
 /// part of it. (ours: ten times what hosts delay, and what no port's queue of ours is)
 const ELSEWHERE: (Duration, f64) = (Duration::from_millis(5), 0.25);
@@ -95,6 +99,8 @@ pub(super) struct Connection {
     /// It has not been asked for anything, or not for long: since then.
     rests_since: Option<Duration>,
     is_new: bool,
+    /// It has more than its own window, as long as nobody else wants it: that is this.
+    own: Option<u64>,
 }
 
 impl Connection {
@@ -126,6 +132,7 @@ impl Connection {
             is_used: false,
             rests_since: None,
             is_new: true,
+            own: None,
         }
     }
 
@@ -157,6 +164,13 @@ impl Connection {
     /// Whether it sends what it is asked for, and no more.
     pub(super) fn obeys(&self) -> bool {
         self.obeys
+    }
+
+    /// Where it might be asked again, has brought all, or has no more on its way than its window.
+    pub(super) fn next_look(&self) -> Option<u64> {
+        let again = [AHEAD * self.window, self.window, 0].map(|left| self.asked.checked_sub(left));
+        let ahead = again.into_iter().flatten().chain([self.edge.saturating_sub(self.window)]);
+        ahead.filter(|&at| at > self.received).min()
     }
 
     pub(super) fn is_active(&self) -> bool {
@@ -378,6 +392,26 @@ impl Connection {
         let reason = if self.is_slow_start { Reason::Doubled } else { Reason::Grew };
         self.is_slow_start &= may;
         may.then(|| self.grow(now, by, reason))
+    }
+
+    /// Its window is that large for as long as nobody else wants it, if that is more and of use;
+    /// whether it is another now.
+    pub(super) fn borrow(&mut self, now: Duration, window: u64) -> bool {
+        let is_of_use = self.outstanding() > self.window && window >= self.window + self.segment;
+        if is_of_use {
+            self.own.get_or_insert(self.window);
+            self.set_window(window);
+            self.busy.restart(now + self.rtt(), self.received);
+        }
+        is_of_use
+    }
+
+    /// Its window is its own again, or its share if that is more; whether it is another now.
+    pub(super) fn give_back(&mut self, now: Duration, share: u64) -> bool {
+        let Some(own) = self.own.take() else { return false };
+        let is_other = self.set_window(self.window.min(own.max(share)));
+        self.busy.restart(now + self.rtt(), self.received);
+        is_other
     }
 
     /// Its window shrinks by a step; whether it did.

@@ -198,6 +198,13 @@ impl Ictcp {
         self.connections.get(&id).map(|connection| Bytes(connection.window))
     }
 
+    /// When the control wants to know of a connection next, by what has come on it since it joined:
+    /// then it, or others, may be asked for more.
+    #[must_use]
+    pub fn next_look(&self, id: Id) -> Option<Bytes> {
+        self.connections.get(&id).and_then(Connection::next_look).map(Bytes)
+    }
+
     #[cfg(test)]
     fn received_on(&self, id: Id) -> u64 {
         self.connections.get(&id).map_or(0, Connection::received)

@@ -101,7 +101,7 @@ impl Queue {
         let capacity = capacity.unwrap_or_default().bits_per_sec() as f64;
         let limit = self.bytes.0 as f64 * EMPTY;
         let is_empty = standing.is_some_and(|standing| (standing.0 as f64) < limit);
-        let is_far = is_empty && mean < capacity * FAR;
+        let is_far = mean < capacity * FAR;
         let (trial, factor) = if is_far { (TRIAL_FAR, LONGER_FAR) } else { (TRIAL, LONGER) };
         if self.seen.0 < trial {
             return;

@@ -137,7 +137,7 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     let signals = Signals::watch()?;
     let mut sources = Sources::new(&flags.work)?;
     let largest = flags.size.iter().copied().max().unwrap_or_default();
-    let path = sources.of(&Data { files: 1, size: largest })?;
+    let path = sources.of(&Data { size: largest, ..Data::default() })?;
     let file = File::open(path).map_err(|e| LabError::io("cannot open what is to be moved", e))?;
     let dir = sources.fresh("run")?;
     let setup = Setup { count: 2, congestion: Some("cubic".to_owned()), ..Setup::default() };

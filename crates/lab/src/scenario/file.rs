@@ -267,7 +267,8 @@ fn check_counts(settings: &Settings) -> Parsed<()> {
             ("load", !is_load),
             ("streams", one.streams == Some(0)),
             ("rounds", one.rounds() == 0),
-            ("block", one.block().0 == 0),
+            ("block", one.block(1).0 == 0),
+            ("each sender's part of the total", one.block(senders.count).0 == 0),
             ("window", one.window.is_some_and(|window| window.0 == 0)),
         ];
         if let Some((field, _)) = zeros.iter().find(|(_, is_zero)| *is_zero) {
@@ -397,6 +398,14 @@ mod tests {
             ("[[contender]]\ntool = 'iperf3'\nload = 1.0", "no use for load, a field of udp"),
             ("[[contender]]\ntool = 'tcp'\nrounds = 3", "no use for rounds, a field of incast"),
             ("[[contender]]\ntool = 'tcp'\nblock = '1kB'", "no use for block"),
+            (
+                "[[contender]]\ntool = 'incast'\ntotal = '2MB'\nblock = '1kB'",
+                "a block of each or a total of all",
+            ),
+            (
+                "[senders]\ncount = 3\n[[contender]]\ntool = 'incast'\ntotal = '2B'",
+                "part of the total must be above zero",
+            ),
             ("[[contender]]\ntool = 'tcp'\nflags = ['-x']", "no use for flags"),
             ("[[contender]]\ntool = 'udp'\ncongestion = 'bbr'", "no use for congestion"),
             ("[run]\ntime = '1.5s'\n[[contender]]\ntool = 'iperf3'", "iperf3 takes whole seconds"),

@@ -203,7 +203,7 @@ pub struct CrossTcp {
     pub congestion: Option<String>,
 }
 
-/// Files that are moved: of equal size, and of content that cannot be compressed.
+/// Files that are moved, of content that cannot be compressed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Data {
@@ -212,11 +212,16 @@ pub struct Data {
     /// Size of each.
     #[serde(deserialize_with = "field::of")]
     pub size: Bytes,
+    /// That is a mean: of eight files, seven have 1/64, 1/32, up to all of it, and one the rest.
+    pub mixed: bool,
 }
+
+/// So many sizes follow one another where they are mixed.
+const MIXED: u64 = 8;
 
 impl Default for Data {
     fn default() -> Self {
-        Self { files: 1, size: Bytes(100_000_000) }
+        Self { files: 1, size: Bytes(100_000_000), mixed: false }
     }
 }
 
@@ -224,7 +229,23 @@ impl Data {
     /// Bytes of all files together.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
-        Bytes(self.files.saturating_mul(self.size.0))
+        // Eight in a row have eight times the mean together.
+        let even = self.files - self.files % MIXED;
+        let rest = (even..self.files).map(|number| self.size_of(number).0);
+        Bytes(rest.fold(even.saturating_mul(self.size.0), u64::saturating_add))
+    }
+
+    /// Size of one of them.
+    #[must_use]
+    pub fn size_of(&self, number: u64) -> Bytes {
+        let part = |at: u64| self.size.0 >> (MIXED - 2 - at);
+        match number % MIXED {
+            _ if !self.mixed => self.size,
+            last if last == MIXED - 1 => {
+                Bytes((self.size.0.saturating_mul(MIXED)) - (0..last).map(part).sum::<u64>())
+            }
+            at => Bytes(part(at)),
+        }
     }
 }
 
@@ -303,6 +324,9 @@ pub struct Contender {
     /// `incast`: what each one sends when asked.
     #[serde(default, deserialize_with = "field::some")]
     pub block: Option<Bytes>,
+    /// `incast`: what all send together when asked, each the same part of it, instead of a block.
+    #[serde(default, deserialize_with = "field::some")]
+    pub total: Option<Bytes>,
     /// The most that each connection has in flight, for the lab's own flows; without it they are as
     /// wide as they get.
     #[serde(default, deserialize_with = "field::some")]
@@ -344,10 +368,11 @@ impl Contender {
         self.rounds.unwrap_or(ROUNDS)
     }
 
-    /// What each one sends when asked.
+    /// What each of so many sends when asked.
     #[must_use]
-    pub fn block(&self) -> Bytes {
-        self.block.unwrap_or(BLOCK)
+    pub fn block(&self, senders: usize) -> Bytes {
+        let part = |total: Bytes| Bytes(total.0 / senders.max(1) as u64);
+        self.block.or(self.total.map(part)).unwrap_or(BLOCK)
     }
 }
 

@@ -20,6 +20,8 @@ pub enum Field {
     Rounds,
     /// What is sent when asked.
     Block,
+    /// What all send together when asked.
+    Total,
     /// The most that each connection has in flight.
     Window,
     /// Who decides when and how much each sends.
@@ -27,13 +29,14 @@ pub enum Field {
 }
 
 impl Field {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Streams,
         Self::Flags,
         Self::Congestion,
         Self::Load,
         Self::Rounds,
         Self::Block,
+        Self::Total,
         Self::Window,
         Self::Steer,
     ];
@@ -46,6 +49,7 @@ impl Field {
             Self::Load => "load",
             Self::Rounds => "rounds",
             Self::Block => "block",
+            Self::Total => "total",
             Self::Window => "window",
             Self::Steer => "steer",
         }
@@ -59,6 +63,7 @@ impl Field {
             Self::Load => contender.load.is_some(),
             Self::Rounds => contender.rounds.is_some(),
             Self::Block => contender.block.is_some(),
+            Self::Total => contender.total.is_some(),
             Self::Window => contender.window.is_some(),
             Self::Steer => contender.steer.is_some(),
         }

@@ -14,6 +14,7 @@ use bankfull_control::pacing::{SEGMENT_DATA, SEGMENT_PACKET};
 use bankfull_control::{Bytes, Rate};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
@@ -33,10 +34,22 @@ pub(super) static INCAST: Tool = Tool {
     about: "rounds: the receiver asks all senders, each answers with a block",
     needs: &[],
     version: &[],
-    takes: &[Field::Rounds, Field::Block, Field::Congestion, Field::Window, Field::Steer],
+    takes: &[
+        Field::Rounds,
+        Field::Block,
+        Field::Total,
+        Field::Congestion,
+        Field::Window,
+        Field::Steer,
+    ],
     refuses: |_, contender| {
-        let both = contender.window.is_some() && contender.steer.is_some();
-        both.then(|| "holds windows or steers them, not both".to_owned())
+        let both = [
+            (contender.window.is_some() && contender.steer.is_some())
+                .then_some("holds windows or steers them, not both"),
+            (contender.block.is_some() && contender.total.is_some())
+                .then_some("asks for a block of each or a total of all, not both"),
+        ];
+        both.into_iter().flatten().next().map(str::to_owned)
     },
     way: Way::Source(run),
 };
@@ -59,7 +72,7 @@ fn run(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Figu
     for socket in &asked {
         socket.set_nonblocking(true).map_err(failed)?;
     }
-    let (block, rounds) = (job.contender.block(), job.contender.rounds());
+    let (block, rounds) = (job.contender.block(job.senders), job.contender.rounds());
     thread::scope(|scope| {
         for sender in &senders {
             scope.spawn(move || {
@@ -217,7 +230,10 @@ impl<'s> Port<'s> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         let left = (self.ticked + TICK).saturating_sub(self.began.elapsed());
         let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
-        epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout))?;
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
         for event in events {
             self.read(event.data.u64() as usize)?;
         }

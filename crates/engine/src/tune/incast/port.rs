@@ -142,11 +142,10 @@ impl Member {
         self.session.sharing.hold(0, 0);
     }
 
-    /// When the port wants to know of it next: when it might ask it, or others, for more.
-    fn note_next(&self, window: u64) {
-        let (received, asked) = (self.received(), self.asked());
-        let at = [asked.saturating_sub(window * 2), asked.saturating_sub(window), asked];
-        let next = at.into_iter().filter(|&at| at > received).fold(received + TOLD, u64::min);
+    /// When the port wants to know of it next.
+    fn note_next(&self, next: Option<Bytes>) {
+        let told = self.received() + TOLD;
+        let next = next.map_or(told, |next| told.min(self.base + next.0));
         self.flow.next_at.store(next, Ordering::Relaxed);
     }
 }
@@ -225,7 +224,7 @@ impl Port {
         let State { control: Some(control), members, .. } = &mut *state else { return };
         let Some(member) = members.get(&id) else { return };
         control.on_received(now, id, Bytes(member.received() - member.base));
-        member.note_next(control.window(id).unwrap_or_default().0);
+        member.note_next(control.next_look(id));
         state.obey(now);
     }
 
@@ -358,7 +357,7 @@ impl State {
                 Order::Ask(id, bytes) => {
                     let Some(member) = self.members.get(&id) else { continue };
                     member.ask(member.asked().saturating_add(bytes.0));
-                    member.note_next(control.window(id).unwrap_or_default().0);
+                    member.note_next(control.next_look(id));
                 }
                 Order::Window(id, window, _) => {
                     let Some(member) = self.members.get(&id) else { continue };
