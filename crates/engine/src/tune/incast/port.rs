@@ -58,6 +58,9 @@ struct Member {
     /// What had come when it joined the control.
     base: u64,
     pace: Option<Rate>,
+    /// Segments lost on its way, and what its session had lost in all when that was counted last.
+    lost: u64,
+    session_lost: u64,
     /// In rounds: how far its source had come when it joined, and what was wanted of it since.
     began_at: u64,
     wanted: u64,
@@ -70,6 +73,29 @@ impl std::fmt::Debug for Member {
 }
 
 impl Member {
+    fn new(
+        session: Arc<Session>,
+        outbox: Outbox,
+        number: u32,
+        socket: Socket,
+        flow: Arc<Flow>,
+    ) -> Self {
+        let (base, pace, lost, session_lost, began_at, wanted) = (0, None, 0, 0, 0, 0);
+        Self {
+            session,
+            outbox,
+            number,
+            socket,
+            flow,
+            base,
+            pace,
+            lost,
+            session_lost,
+            began_at,
+            wanted,
+        }
+    }
+
     fn received(&self) -> u64 {
         self.flow.received.load(Ordering::Relaxed)
     }
@@ -105,7 +131,9 @@ impl Member {
         self.base = self.received();
         let segment = Bytes(if info.snd_mss > 0 { info.snd_mss.into() } else { SEGMENT_DATA.0 });
         let offered = Bytes(info.rcv_wnd.unwrap_or(OFFERED).into());
-        let (obeys, lost) = (self.obeys(), lost(&self.session.steered.last_sight()));
+        let obeys = self.obeys();
+        self.session_lost = lost(&self.session.steered.last_sight());
+        let lost = self.lost;
         control.join(now, id, &Joining { segment, rtt: info.min_rtt, offered, obeys, lost });
         if let Some(seat) = &self.session.sharing.seat {
             self.began_at = seat.course().1;
@@ -116,6 +144,14 @@ impl Member {
             // It may have been paced, which would not be its share.
             self.pace(None);
         }
+    }
+
+    /// Its session has lost so much by now; what of it counts for this connection, with what did
+    /// before.
+    fn count_lost(&mut self, session: u64, is_own: bool) -> u64 {
+        self.lost += if is_own { session.saturating_sub(self.session_lost) } else { 0 };
+        self.session_lost = self.session_lost.max(session);
+        self.lost
     }
 
     /// In rounds: more may be wanted by now.
@@ -182,9 +218,7 @@ impl Port {
         let id = state.next;
         state.next += 1;
         state.link_rate = session.sharing.link_rate.or(state.link_rate);
-        let (base, pace, began_at, wanted) = (0, None, 0, 0);
-        let member = Member { session, outbox, number, socket, flow, base, pace, began_at, wanted };
-        state.members.insert(id, member);
+        state.members.insert(id, Member::new(session, outbox, number, socket, flow));
         if state.control.is_some() {
             state.join(now, id);
         } else if state.is_shared() {
@@ -333,7 +367,7 @@ impl State {
     fn tick(&mut self, now: Duration) {
         let Some(control) = &mut self.control else { return };
         let mut told = BTreeSet::new();
-        let seen = self.members.iter().map(|(&id, member)| {
+        let seen = self.members.iter_mut().map(|(&id, member)| {
             let sight = member.session.steered.last_sight();
             // The sender tells of all its connections together: that counts for the first.
             let is_first = told.insert(Arc::as_ptr(&member.session));
@@ -341,7 +375,7 @@ impl State {
                 id,
                 received: Bytes(member.received() - member.base),
                 rtt: sight.rtt_us.map(Duration::from_micros),
-                lost: if is_first { lost(&sight) } else { 0 },
+                lost: member.count_lost(lost(&sight), is_first),
             }
         });
         let seen: Vec<Seen> = seen.collect();
