@@ -101,8 +101,7 @@ impl Ictcp {
         let Some(connection) = self.connections.get(&id) else { return };
         let ahead = match self.config.holds_windows {
             false => 0,
-            true if is_crowded => connection.window,
-            true => connection.window * AHEAD,
+            true => connection.ahead(is_crowded),
         };
         if connection.wanted() > 0 && !connection.is_waiting && connection.outstanding() <= ahead {
             if let Some(connection) = self.connections.get_mut(&id) {

@@ -209,9 +209,28 @@ impl Connection {
 
     /// The most to ask for at once, as far as that depends on the connection: little of one that
     /// has brought nothing yet. Linux widens a window by itself when the first full segment comes,
-    /// and it can be held only then.
+    /// and it can be held only then. Until what was offered at first has come, requests are what
+    /// holds the sender.
     pub(super) fn ask_max(&self) -> u64 {
-        if self.received == 0 { self.least } else { u64::MAX }
+        match self.received {
+            0 => self.least,
+            _ if self.has_offered_more() => self.window.saturating_sub(self.outstanding()),
+            _ => u64::MAX,
+        }
+    }
+
+    /// Its sender was offered more than its window, and has not sent all of that.
+    fn has_offered_more(&self) -> bool {
+        self.edge.saturating_sub(self.received) > self.window
+    }
+
+    /// It is to be asked again when no more than this of what it was asked for is missing.
+    pub(super) fn ahead(&self, is_crowded: bool) -> u64 {
+        match is_crowded {
+            _ if self.has_offered_more() => self.window / 2,
+            true => self.window,
+            false => self.window * AHEAD,
+        }
     }
 
     /// Asks for so much more.

@@ -85,12 +85,14 @@ fn few_senders_are_asked_at_once_and_begin_with_their_share_of_the_line_and_the_
     // Two segments of each, so that its window can be held.
     assert_eq!(asked(&told), [0, 1, 2, 3].map(|id| (id, 2 * MSS)));
     (0..4).for_each(|id| control.on_received(MS * 2, id, Bytes(2 * MSS)));
-    // What was offered in the beginning is still open: the last one waits for that.
-    let rest = (64 << 10) - 2 * MSS;
-    assert_eq!(asked(&orders(&mut control, MS * 2)), [0, 1, 2].map(|id| (id, rest)));
-    assert_eq!(control.turns(), (3, 1));
+    // What was offered in the beginning is more than the window: as long as it is, no more than
+    // that is asked for.
+    assert_eq!(asked(&orders(&mut control, MS * 2)), [0, 1, 2, 3].map(|id| (id, 8 * MSS)));
+    control.on_received(MS * 3, 0, Bytes(10 * MSS));
+    assert_eq!(asked(&orders(&mut control, MS * 3)), [(0, (64 << 10) - 10 * MSS)]);
+    assert_eq!(control.turns(), (4, 0));
     control.on_received(MS * 3, 0, Bytes::kib(64));
-    assert_eq!(asked(&orders(&mut control, MS * 3)), [(3, rest)]);
+    assert_eq!((asked(&orders(&mut control, MS * 3)), control.turns()), (vec![], (3, 0)));
 }
 
 #[test]

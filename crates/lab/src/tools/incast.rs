@@ -26,8 +26,9 @@ const TICK: Duration = Duration::from_millis(10);
 /// Read at once. (ours: what arrives in half a millisecond at 1 Gbit/s)
 const READ_BYTES: usize = 64 << 10;
 
-/// What a connection offers before its window is steered. (RFC 6928: what its sender begins with)
-const OFFERED: u32 = 10 * SEGMENT_DATA.0 as u32;
+/// What a connection offers its sender at first, where the kernel does not tell. (tcp_rmem's
+/// default of 128 KiB gives 64 KiB)
+const OFFERED: u32 = 64 << 10;
 
 pub(super) static INCAST: Tool = Tool {
     name: "incast",
@@ -59,8 +60,7 @@ fn run(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Figu
     let receiver = network.receiver();
     let to = SocketAddr::from((Hosts::address(receiver), PORT));
     let window = job.contender.window.map(|window| u32::try_from(window.0).unwrap_or(u32::MAX));
-    let offered = window.or(job.contender.steer.map(|_| OFFERED));
-    let listener = network.hosts().on(receiver, || flows::listen(to, job.senders, offered))?;
+    let listener = network.hosts().on(receiver, || flows::listen(to, job.senders, window))?;
     let senders = for_each_sender(job.senders, |sender| {
         flows::connect(network, sender, to, (1, None), deadline)
     })?;
@@ -156,7 +156,7 @@ impl<'s> Port<'s> {
                     &Joining {
                         segment: Bytes(info.snd_mss.into()),
                         rtt: info.min_rtt,
-                        offered: Bytes(OFFERED.into()),
+                        offered: Bytes(info.rcv_wnd.unwrap_or(OFFERED).into()),
                         obeys: true,
                         lost: 0,
                     },

@@ -23,8 +23,8 @@ const TICK: Duration = Duration::from_millis(10);
 /// What a host needs from a request's arrival until it sends. (ours: a thread wakes up)
 const WAKE_US: u64 = 40;
 
-/// What a connection offers before anything is steered.
-const OFFERED: Bytes = Bytes(10 * MSS);
+/// What a connection offers before anything is steered: what Linux does.
+const OFFERED: Bytes = Bytes::kib(64);
 
 /// How the receiver goes about it.
 #[derive(Debug, Clone, Copy, PartialEq)]
