@@ -36,7 +36,8 @@ const OVERHEAD: u64 = 100;
 const OVERHEAD_MIN: u64 = 64 << 10;
 
 /// Variables that would change what the program does.
-const OUR_VARIABLES: [&str; 3] = ["BANKFULL_TOKEN", "BANKFULL_STATE_DIR", "BANKFULL_SSH"];
+pub(crate) const OUR_VARIABLES: [&str; 3] =
+    ["BANKFULL_TOKEN", "BANKFULL_STATE_DIR", "BANKFULL_SSH"];
 
 /// A daemon on the receiver's host, which serves a directory with a tree in it.
 struct Scene {
@@ -115,9 +116,7 @@ impl Scene {
 
     /// Starts a program on a host, with what it writes in files of this name.
     fn spawn(&self, host: usize, command: &mut Command, name: &str) -> Running {
-        let (out, err) = (self.path(&format!("{name}.out")), self.path(&format!("{name}.err")));
-        command.stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());
-        Running { child: self.network.hosts().spawn(host, command).unwrap(), out, err }
+        Running::start(self.network.hosts(), host, command, &self.path(name))
     }
 
     fn url(&self, path: &str) -> String {
@@ -199,7 +198,7 @@ fn network(rtt: Duration, loss: Loss) -> Option<(Network, bool)> {
 }
 
 /// Makes a tree with one large file and many small ones. Returns how many bytes there are.
-fn plant(dir: &Path, large_mib: usize) -> u64 {
+pub(crate) fn plant(dir: &Path, large_mib: usize) -> u64 {
     let mut random = fastrand::Rng::with_seed(7);
     let mut write = |path: PathBuf, bytes: usize| {
         let mut content = vec![0; bytes];
@@ -257,7 +256,7 @@ fn litter(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Blocks that are verified and written, as the journals in a directory have it.
-fn blocks_in(dir: &Path) -> usize {
+pub(crate) fn blocks_in(dir: &Path) -> usize {
     let journals = litter(dir).into_iter().filter(|path| path.extension().unwrap() == "journal");
     let records = |path: PathBuf| {
         let bytes = fs::metadata(path).map_or(0, |metadata| metadata.len() as usize);
@@ -267,24 +266,31 @@ fn blocks_in(dir: &Path) -> usize {
 }
 
 /// A program on a host.
-struct Running {
-    child: Child,
-    out: PathBuf,
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) out: PathBuf,
     err: PathBuf,
 }
 
 impl Running {
-    fn out(&self) -> String {
+    /// Starts it, with what it writes in files of this name.
+    pub(crate) fn start(hosts: &Hosts, host: usize, command: &mut Command, name: &Path) -> Self {
+        let (out, err) = (name.with_extension("out"), name.with_extension("err"));
+        command.stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());
+        Self { child: hosts.spawn(host, command).unwrap(), out, err }
+    }
+
+    pub(crate) fn out(&self) -> String {
         fs::read_to_string(&self.out).unwrap()
     }
 
-    fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         format!("{}\n{}", self.out(), fs::read_to_string(&self.err).unwrap())
     }
 
     /// Its last line, once it has ended with this exit code.
     #[track_caller]
-    fn ends_with(mut self, code: i32) -> Value {
+    pub(crate) fn ends_with(mut self, code: i32) -> Value {
         let mut status = None;
         wait_until("the copy ends", || {
             status = self.child.try_wait().unwrap();
@@ -295,12 +301,12 @@ impl Running {
     }
 }
 
-fn figure(done: &Value, name: &str) -> u64 {
+pub(crate) fn figure(done: &Value, name: &str) -> u64 {
     done[name].as_u64().unwrap_or_else(|| panic!("no number {name} in {done}"))
 }
 
 #[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !holds() {
         assert!(Instant::now() < deadline, "waited too long until {what}");

@@ -13,6 +13,7 @@
 mod cleanup;
 mod conformance;
 mod copies;
+mod gathering;
 mod scenarios;
 mod tuned;
 
