@@ -49,6 +49,12 @@ impl Ictcp {
     /// How many share the line and the queue at a time: those that send by themselves, and a few
     /// of those that take turns.
     fn at_once(&self) -> u64 {
+        let at_once = self.at_once.get().unwrap_or_else(|| self.count_at_once());
+        self.at_once.set(Some(at_once));
+        at_once
+    }
+
+    fn count_at_once(&self) -> u64 {
         let counted = self.connections.values().filter(|c| c.is_counted());
         let (mut willful, mut round_trips, mut good) = (0, 0.0, 0);
         for connection in counted {

@@ -31,6 +31,7 @@ use capacity::Capacity;
 use connection::{Connection, Verdict};
 use queue::{KEPT, Queue};
 use slots::{Half, Slots};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -111,6 +112,8 @@ pub struct Ictcp {
     demanded: u64,
     /// Those that something is wanted of, and that wait for their turn.
     waiting: VecDeque<Id>,
+    /// How many share the port at a time, as long as nothing has changed that.
+    at_once: Cell<Option<u64>>,
     capacity: Capacity,
     slots: Slots,
     busy: Busy,
@@ -129,6 +132,7 @@ impl Ictcp {
             active: BTreeSet::new(),
             demanded: 0,
             waiting: VecDeque::new(),
+            at_once: Cell::new(None),
             capacity: Capacity::new(config.capacity),
             slots: Slots::default(),
             busy: Busy::default(),
@@ -142,6 +146,7 @@ impl Ictcp {
     pub fn join(&mut self, now: Duration, id: Id, joining: &Joining) {
         let connection = Connection::new(now, joining, self.config.segments_min);
         self.connections.insert(id, connection);
+        self.at_once.take();
         if !joining.obeys {
             // It sends what it has.
             self.begin(now, id);
@@ -152,13 +157,17 @@ impl Ictcp {
     pub fn leave(&mut self, now: Duration, id: Id) {
         self.waiting.retain(|&waiting| waiting != id);
         self.connections.remove(&id);
+        self.at_once.take();
         self.rest(now, id);
     }
 
     /// So much more is wanted of a connection; `Bytes(u64::MAX)`: all that it will ever have.
     pub fn want(&mut self, id: Id, bytes: Bytes) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        self.demanded += u64::from(connection.want(bytes));
+        if connection.want(bytes) {
+            self.demanded += 1;
+            self.at_once.take();
+        }
         self.queue_up(id);
     }
 
@@ -241,6 +250,7 @@ impl Ictcp {
         }
         let counted = self.connections.values_mut().map(|c| u64::from(c.count(now)));
         self.demanded = counted.sum();
+        self.at_once.take();
         self.advance_slots(now);
         if self.config.holds_windows {
             self.steer(now);
@@ -267,6 +277,7 @@ impl Ictcp {
             self.capacity.on_rate(rate, self.slots.half());
             let standing = self.standing();
             self.queue.on_rate(now, rate, self.capacity.rate(), is_short, standing);
+            self.at_once.take();
             let free = self.capacity.free(rate);
             self.slots.begin(half, free);
             let scarce = self.capacity.rate().unwrap_or_default().bits_per_sec() as f64 * SCARCE;

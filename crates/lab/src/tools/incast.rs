@@ -26,6 +26,9 @@ const TICK: Duration = Duration::from_millis(10);
 /// Read at once. (ours: what arrives in half a millisecond at 1 Gbit/s)
 const READ_BYTES: usize = 64 << 10;
 
+/// At least as often the control is told what has come. (as bankfull does)
+const TOLD: u64 = 64 << 10;
+
 /// What a connection offers its sender at first, where the kernel does not tell. (tcp_rmem's
 /// default of 128 KiB gives 64 KiB)
 const OFFERED: u32 = 64 << 10;
@@ -128,6 +131,8 @@ struct Port<'s> {
     /// Windows to be held.
     windows: Vec<Option<u32>>,
     control: Option<Ictcp>,
+    /// What is to have come on each before the control looks at it.
+    looks: Vec<u64>,
     epoll: std::os::fd::OwnedFd,
     began: Instant,
     ticked: Duration,
@@ -169,6 +174,7 @@ impl<'s> Port<'s> {
             received: vec![0; asked.len()],
             windows: vec![window; asked.len()],
             control,
+            looks: vec![0; asked.len()],
             epoll,
             began: Instant::now(),
             ticked: Duration::ZERO,
@@ -207,10 +213,12 @@ impl<'s> Port<'s> {
 
     fn obey(&mut self) -> io::Result<()> {
         let Some(control) = &mut self.control else { return Ok(()) };
-        for order in control.take_orders(self.began.elapsed()) {
+        let orders: Vec<Order> = control.take_orders(self.began.elapsed()).collect();
+        for order in orders {
             match order {
                 Order::Ask(id, bytes) => {
                     (&self.asked[id as usize]).write_all(&bytes.0.to_le_bytes())?;
+                    self.note_look(id as usize);
                 }
                 Order::Window(id, window, _) => {
                     self.windows[id as usize] = Some(window.0 as u32);
@@ -256,10 +264,21 @@ impl<'s> Port<'s> {
             // The kernel raises it by itself, when the first full segment comes and later.
             bankfull_sys::hold_window(&self.asked[at], window)?;
         }
-        if let Some(control) = &mut self.control {
-            control.on_received(self.began.elapsed(), at as u64, Bytes(self.received[at]));
+        match &mut self.control {
+            Some(control) if self.received[at] >= self.looks[at] => {
+                control.on_received(self.began.elapsed(), at as u64, Bytes(self.received[at]));
+                self.note_look(at);
+                self.obey()
+            }
+            _ => Ok(()),
         }
-        self.obey()
+    }
+
+    /// When the control wants to know of a sender next.
+    fn note_look(&mut self, at: usize) {
+        let look = self.control.as_ref().and_then(|control| control.next_look(at as u64));
+        let told = self.received[at] + TOLD;
+        self.looks[at] = look.map_or(told, |look| told.min(look.0));
     }
 
     fn tick(&mut self, now: Duration) -> io::Result<()> {
