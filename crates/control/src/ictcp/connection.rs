@@ -168,7 +168,8 @@ impl Connection {
 
     /// Where it might be asked again, has brought all, or has no more on its way than its window.
     pub(super) fn next_look(&self) -> Option<u64> {
-        let again = [AHEAD * self.window, self.window, 0].map(|left| self.asked.checked_sub(left));
+        let again = [self.ahead(false), self.ahead(true), 0];
+        let again = again.map(|left| self.asked.checked_sub(left));
         let ahead = again.into_iter().flatten().chain([self.edge.saturating_sub(self.window)]);
         ahead.filter(|&at| at > self.received).min()
     }
