@@ -3,7 +3,7 @@
 use crate::cp::{self, Reached};
 use crate::environment::Environment;
 use crate::exit::Exit;
-use crate::flags::GatherFlags;
+use crate::flags::{GatherFlags, TuneHow};
 use crate::output::{self, Beginning, Ending, Reporter};
 use bankfull::{Error, ErrorKind, Gather, GatherSummary, Layout, Location};
 use std::ffi::{OsStr, OsString};
@@ -77,6 +77,11 @@ fn gathering(
             Some(list) => format!("{} names no source", output::printable(list)),
         };
         return usage(text);
+    }
+    if flags.link_rate.is_some() && flags.tune == TuneHow::Off {
+        let text = "--link-rate is for tuning, and --tune off leaves it to the kernel: leave one \
+                    of them out";
+        return usage(text.to_owned());
     }
     if sources.iter().all(|source| !source.is_local()) {
         cp::refuse_idle(&flags.daemon, &flags.ssh, sources.iter())?;

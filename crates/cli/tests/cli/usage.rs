@@ -77,6 +77,10 @@ fn a_flag_that_would_have_no_effect_is_refused_by_name() {
         let text = format!("bankfull: {} is for {kind} places, and none is given", flag[0]);
         assert!(err(&output).starts_with(&text), "{}", err(&output));
     }
+    let untuned = ["gather", "--tune", "off", "--link-rate", "1gbit", "bankfull://h/a", "b"];
+    let output = bankfull(&untuned).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).starts_with("bankfull: --link-rate is for tuning"), "{}", err(&output));
 }
 
 #[test]

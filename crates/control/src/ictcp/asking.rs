@@ -23,7 +23,7 @@ const WINDOW_GOOD: u64 = 4;
 
 /// As long as nobody knows what the port carries, windows grow by this part in a slot. (ours: TCP's
 /// slow start doubles, and overflows what it finds by as much)
-const SEARCHED: u64 = 8;
+pub(super) const SEARCHED: u64 = 8;
 
 /// What each connection has of the port.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +93,8 @@ impl Ictcp {
     /// What is asked for at once.
     fn turn(&self, connection: &Connection) -> u64 {
         if !self.config.holds_windows {
-            return self.queue.bytes.0 / 2;
+            let held = self.share().on_line(connection) + self.queue.bytes.0 / 2;
+            return held.saturating_sub(connection.outstanding());
         }
         let carried = self.capacity.rate().unwrap_or_default().bytes_per_sec() as f64;
         let turn = (carried * TURN_TIME.as_secs_f64()) as u64;
@@ -101,15 +102,35 @@ impl Ictcp {
         turn.min(connection.ask_max())
     }
 
+    /// A connection is to be asked again when no more than this of what it was asked for is
+    /// missing.
+    fn ahead(&self, connection: &Connection, is_crowded: bool) -> u64 {
+        match self.config.holds_windows {
+            false => self.share().on_line(connection),
+            true => connection.ahead(is_crowded),
+        }
+    }
+
+    /// Whether it is time to ask a connection again.
+    fn is_time(&self, connection: &Connection, is_crowded: bool) -> bool {
+        connection.outstanding() <= self.ahead(connection, is_crowded) && self.turn(connection) > 0
+    }
+
+    /// When the control wants to know of a connection next, by what has come on it since it joined:
+    /// then it, or others, may be asked for more.
+    #[must_use]
+    pub fn next_look(&self, id: Id) -> Option<Bytes> {
+        let connection = self.connections.get(&id)?;
+        let ahead = [false, true].map(|is_crowded| self.ahead(connection, is_crowded));
+        connection.next_look(ahead).map(Bytes)
+    }
+
     /// A connection is to be asked again, soon or when its turn comes.
     pub(super) fn queue_up(&mut self, id: Id) {
         let is_crowded = !self.waiting.is_empty();
         let Some(connection) = self.connections.get(&id) else { return };
-        let ahead = match self.config.holds_windows {
-            false => 0,
-            true => connection.ahead(is_crowded),
-        };
-        if connection.wanted() > 0 && !connection.is_waiting && connection.outstanding() <= ahead {
+        let is_time = !connection.is_waiting && self.is_time(connection, is_crowded);
+        if is_time && connection.wanted() > 0 {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.is_waiting = true;
             }
@@ -120,21 +141,27 @@ impl Ictcp {
     /// Asks those whose turn it is.
     pub(super) fn admit(&mut self, now: Duration) {
         while let Some(&id) = self.waiting.front() {
+            self.take_back(now, id);
             let Some(connection) = self.connections.get(&id) else {
                 self.waiting.pop_front();
                 continue;
             };
+            // Its window may have become smaller while it waited.
+            let is_time = self.is_time(connection, false);
             let bytes = self.turn(connection).min(connection.wanted());
-            if !self.fits(id, bytes) {
+            if is_time && !self.fits(id, bytes) {
                 return;
             }
             self.waiting.pop_front();
-            self.take_back(now, id);
-            self.begin(now, id);
+            if is_time {
+                self.begin(now, id);
+            }
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.is_waiting = false;
-                connection.ask(bytes);
-                self.orders.push(Order::Ask(id, Bytes(bytes)));
+                if is_time {
+                    connection.ask(bytes);
+                    self.orders.push(Order::Ask(id, Bytes(bytes)));
+                }
             }
         }
         self.lend(now);
@@ -150,6 +177,7 @@ impl Ictcp {
         let share = self.share_of(count);
         for &id in &self.active {
             if let Some(connection) = self.connections.get_mut(&id)
+                && connection.obeys()
                 && connection.borrow(now, share.of(connection))
             {
                 self.orders.push(Order::Window(id, Bytes(connection.window), Reason::BelowShare));
@@ -157,9 +185,10 @@ impl Ictcp {
         }
     }
 
-    /// Before a connection is asked again, what was lent to it is the others' that wait.
+    /// Before a connection is asked again, what was lent to it is the others', if there are any.
     fn take_back(&mut self, now: Duration, id: Id) {
-        if self.waiting.is_empty() {
+        let is_alone = self.waiting.len() <= 1 && self.active.iter().all(|&active| active == id);
+        if is_alone {
             return;
         }
         let share = self.share();
@@ -216,9 +245,12 @@ impl Ictcp {
     pub(super) fn begin(&mut self, now: Duration, id: Id) {
         let share = self.share();
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.begin(now) && self.config.holds_windows {
+        if connection.begin(now) {
             connection.set_window(share.of(connection));
-            self.orders.push(Order::Window(id, Bytes(connection.window), Reason::Began));
+            if self.config.holds_windows {
+                let window = Bytes(connection.window);
+                self.orders.push(Order::Window(id, window, Reason::Began));
+            }
         }
         self.active.insert(id);
         self.busy.begin(now + connection.rtt_least(), self.received);

@@ -167,11 +167,10 @@ impl Connection {
     }
 
     /// Where it might be asked again, has brought all, or has no more on its way than its window.
-    pub(super) fn next_look(&self) -> Option<u64> {
-        let again = [self.ahead(false), self.ahead(true), 0];
-        let again = again.map(|left| self.asked.checked_sub(left));
-        let ahead = again.into_iter().flatten().chain([self.edge.saturating_sub(self.window)]);
-        ahead.filter(|&at| at > self.received).min()
+    pub(super) fn next_look(&self, ahead: [u64; 2]) -> Option<u64> {
+        let again = ahead.into_iter().chain([0]).filter_map(|left| self.asked.checked_sub(left));
+        let looks = again.chain([self.edge.saturating_sub(self.window)]);
+        looks.filter(|&at| at > self.received).min()
     }
 
     pub(super) fn is_active(&self) -> bool {
@@ -214,7 +213,7 @@ impl Connection {
     /// holds the sender.
     pub(super) fn ask_max(&self) -> u64 {
         match self.received {
-            0 => self.least,
+            0 => self.least.saturating_sub(self.outstanding()),
             _ if self.has_offered_more() => self.window.saturating_sub(self.outstanding()),
             _ => u64::MAX,
         }

@@ -26,12 +26,14 @@ pub use reason::Reason;
 #[cfg(test)]
 use crate::pacing::SEGMENT_DATA;
 use crate::units::{Bytes, Rate};
+use asking::Share;
 use busy::Busy;
 use capacity::Capacity;
 use connection::{Connection, Verdict};
 use queue::{KEPT, Queue};
 use slots::{Half, Slots};
 use std::cell::Cell;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -114,6 +116,8 @@ pub struct Ictcp {
     waiting: VecDeque<Id>,
     /// How many share the port at a time, as long as nothing has changed that.
     at_once: Cell<Option<u64>>,
+    /// Those that have joined since and send without being asked.
+    unasked: Vec<Id>,
     capacity: Capacity,
     slots: Slots,
     busy: Busy,
@@ -133,6 +137,7 @@ impl Ictcp {
             demanded: 0,
             waiting: VecDeque::new(),
             at_once: Cell::new(None),
+            unasked: Vec::new(),
             capacity: Capacity::new(config.capacity),
             slots: Slots::default(),
             busy: Busy::default(),
@@ -144,12 +149,33 @@ impl Ictcp {
 
     /// A connection is there.
     pub fn join(&mut self, now: Duration, id: Id, joining: &Joining) {
-        let connection = Connection::new(now, joining, self.config.segments_min);
-        self.connections.insert(id, connection);
-        self.at_once.take();
+        let mut connection = Connection::new(now, joining, self.config.segments_min);
         if !joining.obeys {
             // It sends what it has.
+            self.demanded += u64::from(connection.count(now));
+            self.unasked.push(id);
+        }
+        self.connections.insert(id, connection);
+        self.at_once.take();
+    }
+
+    /// Those that send without being asked have their share as soon as all are known that joined
+    /// together, and nobody has more than that any more.
+    fn begin_unasked(&mut self, now: Duration) {
+        for id in std::mem::take(&mut self.unasked) {
             self.begin(now, id);
+            self.make_room();
+        }
+    }
+
+    /// Nobody has more than a fair share, since one more begins.
+    fn make_room(&mut self) {
+        let share = self.share();
+        for (&id, connection) in &mut self.connections {
+            let own = share.of(connection);
+            if connection.window as f64 > own as f64 * ABOVE && connection.set_window(own) {
+                self.orders.push(Order::Window(id, Bytes(connection.window), Reason::Fair));
+            }
         }
     }
 
@@ -196,6 +222,7 @@ impl Ictcp {
 
     /// What is to be done by now, in this order: whoever has told something asks.
     pub fn take_orders(&mut self, now: Duration) -> impl Iterator<Item = Order> + '_ {
+        self.begin_unasked(now);
         self.admit(now);
         self.pace();
         self.orders.drain(..)
@@ -205,13 +232,6 @@ impl Ictcp {
     #[must_use]
     pub fn window(&self, id: Id) -> Option<Bytes> {
         self.connections.get(&id).map(|connection| Bytes(connection.window))
-    }
-
-    /// When the control wants to know of a connection next, by what has come on it since it joined:
-    /// then it, or others, may be asked for more.
-    #[must_use]
-    pub fn next_look(&self, id: Id) -> Option<Bytes> {
-        self.connections.get(&id).and_then(Connection::next_look).map(Bytes)
     }
 
     #[cfg(test)]
@@ -252,8 +272,9 @@ impl Ictcp {
         self.demanded = counted.sum();
         self.at_once.take();
         self.advance_slots(now);
-        if self.config.holds_windows {
-            self.steer(now);
+        match self.config.holds_windows {
+            true => self.steer(now),
+            false => self.follow_shares(),
         }
     }
 
@@ -308,6 +329,14 @@ impl Ictcp {
         Duration::from_secs_f64(mean).max(slots::HALF_MIN)
     }
 
+    /// Where windows cannot be held, what each should have on its way tells how it is paced.
+    fn follow_shares(&mut self) {
+        let share = self.share();
+        for connection in self.connections.values_mut() {
+            connection.set_window(share.of(connection));
+        }
+    }
+
     /// Whether windows are what holds those that are asked.
     fn is_held(&self) -> bool {
         self.connections.values().any(|c| c.is_active() && c.is_held())
@@ -341,7 +370,7 @@ impl Ictcp {
     fn pace(&mut self) {
         let mut paces = Vec::new();
         for order in &self.orders {
-            if let Order::Window(id, ..) = *order
+            if let Order::Window(id, ..) | Order::Ask(id, _) = *order
                 && let Some(pace) = self.connections.get_mut(&id).and_then(Connection::pace)
             {
                 paces.push(Order::Pace(id, pace));
@@ -356,11 +385,17 @@ impl Ictcp {
         let may_grow = self.slots.is_spending() && !self.queue.is_on_hold(now);
         let mut room = self.room();
         let each = room / self.demanded.max(1);
-        for (&id, connection) in &mut self.connections {
+        let is_unknown = self.capacity.is_unknown();
+        for id in self.poorest_first(&share) {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
             let verdict = connection.judge();
             let reason = if verdict == Some(Verdict::Shrink) {
                 connection.step_down().then_some(Reason::Unused)
-            } else if let Some(by) = connection.wants_more() {
+            } else if let Some(mut by) = connection.wants_more() {
+                if is_unknown {
+                    // Whoever does not double any more looks for the capacity, too.
+                    by = by.max(connection.window / asking::SEARCHED);
+                }
                 if connection.window + by <= share.of(connection) {
                     Some(connection.grow(now, by, Reason::BelowShare))
                 } else if may_grow {
@@ -383,6 +418,15 @@ impl Ictcp {
                 self.orders.push(Order::Window(id, Bytes(connection.window), reason));
             }
         }
+    }
+
+    /// What the port has free goes to those first who have least of their share.
+    fn poorest_first(&self, share: &Share) -> Vec<Id> {
+        let part = |c: &Connection| c.window as f64 / share.of(c).max(1) as f64;
+        let mut ids: Vec<(f64, Id)> =
+            self.connections.iter().map(|(&id, c)| (part(c), id)).collect();
+        ids.sort_unstable_by(|one, other| one.partial_cmp(other).unwrap_or(Ordering::Equal));
+        ids.into_iter().map(|(_, id)| id).collect()
     }
 
     fn rtt_max(&self) -> Duration {

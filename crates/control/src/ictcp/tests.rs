@@ -96,6 +96,44 @@ fn few_senders_are_asked_at_once_and_begin_with_their_share_of_the_line_and_the_
 }
 
 #[test]
+fn the_last_of_a_round_has_what_the_others_leave_and_gives_it_back_in_the_next() {
+    let mut control = joined(gigabit(), 4);
+    let bring = |control: &mut Ictcp, now, who: std::ops::Range<u64>, bytes| {
+        who.for_each(|id| control.on_received(now, id, Bytes(bytes)));
+        orders(control, now)
+    };
+    (0..4).for_each(|id| control.want(id, Bytes::kib(64)));
+    orders(&mut control, MS);
+    bring(&mut control, MS * 2, 0..4, 2 * MSS);
+    bring(&mut control, MS * 3, 0..4, 10 * MSS);
+    // All but one are done: the line and the queue are its own.
+    let told = bring(&mut control, MS * 4, 0..3, 64 << 10);
+    assert_eq!(windows(&told), [(3, 35, Reason::BelowShare)]);
+    assert_eq!(bring(&mut control, MS * 5, 3..4, 64 << 10), []);
+    for last in [true, false] {
+        (0..4).for_each(|id| control.want(id, Bytes::kib(64)));
+        let told = orders(&mut control, MS * 6);
+        assert_eq!(asked(&told).len(), 4, "nobody waits for another: {told:?}");
+        let back = if last { vec![(3, 8, Reason::Fair)] } else { vec![] };
+        assert_eq!(windows(&told), back);
+        bring(&mut control, MS * 7, 0..4, 128 << 10);
+    }
+}
+
+#[test]
+fn those_that_send_unasked_have_a_share_each_from_the_beginning() {
+    let mut control = Ictcp::new(gigabit());
+    (0..4).for_each(|id| control.join(MS, id, &Joining { obeys: false, ..joining() }));
+    let told = orders(&mut control, MS);
+    assert!(windows(&told).iter().all(|w| w.1 == 8), "{told:?}");
+    // When more come, they make room.
+    (4..8).for_each(|id| control.join(MS, id, &Joining { obeys: false, ..joining() }));
+    orders(&mut control, MS * 2);
+    let held: Vec<u64> = (0..8).map(|id| control.window(id).unwrap().0 / MSS).collect();
+    assert_eq!(held, [4; 8]);
+}
+
+#[test]
 fn more_senders_than_windows_take_turns_and_each_comes_to_its_own() {
     let mut control = joined(gigabit(), 200);
     (0..200).for_each(|id| control.want(id, Bytes::kib(16)));
@@ -256,7 +294,8 @@ fn senders_that_have_nothing_to_send_keep_nobody_waiting() {
     // Nobody brings anything: all others are asked in time, and nobody twice.
     let mut told = first;
     for ms in (10..=200).step_by(10) {
-        control.tick(MS * ms, &[]);
+        let seen: Vec<Seen> = (0..100).map(|id| Seen::new(id, Bytes(0))).collect();
+        control.tick(MS * ms, &seen);
         told += asked(&orders(&mut control, MS * ms)).len();
     }
     assert_eq!((told, control.turns().1), (100, 0));

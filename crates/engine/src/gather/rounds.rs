@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 pub struct Round {
     /// Its number, from 1 on.
     pub number: u64,
-    /// What came in it from all sources: content, verified and written.
+    /// What came in it from all sources, verified and written: content, and what is
+    /// told of small files (spec/wire.md, Pack).
     pub bytes: Bytes,
     /// From the question to the last answer.
     pub elapsed: Duration,

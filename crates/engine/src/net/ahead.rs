@@ -131,6 +131,13 @@ impl ReadAhead {
         }
     }
 
+    /// So much of a frame's payload was damaged on its way, and is sent again in the same round.
+    pub(crate) fn comes_again(&self, bytes: u64) {
+        if let Some(seat) = &self.seat {
+            seat.again(bytes);
+        }
+    }
+
     /// Gives a piece's buffer back.
     pub(crate) fn give_back(&self, piece: Vec<u8>) {
         lock(&self.spare).push(piece);

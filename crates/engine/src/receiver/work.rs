@@ -143,6 +143,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         if !self.stream.next_tag(header, &hash.0)? {
             lock(&self.receiver.ledger).damaged(file, index);
             self.receiver.outbox.post(&Message::Nack(Nack { file, index }));
+            self.stream.comes_again(len.into());
             return Ok(());
         }
         if let (Some(part), None) = (&part, &trouble)
@@ -217,6 +218,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         if hash.0 != packed.hash {
             lock(&self.receiver.ledger).release(id, 0);
             self.receiver.outbox.post(&Message::Nack(Nack { file: id, index: 0 }));
+            self.stream.comes_again(packed.content.len() as u64);
             return Ok(());
         }
         self.meter.mark(Stage::Compute);

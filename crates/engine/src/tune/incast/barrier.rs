@@ -30,6 +30,8 @@ struct Source {
     allowed: u64,
     /// So much has been verified and written.
     done: u64,
+    /// That much of it was damaged, and came again.
+    again: u64,
     is_over: bool,
 }
 
@@ -42,7 +44,7 @@ impl Source {
 /// What has come by the end of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Came {
-    /// From all sources since the beginning.
+    /// From all sources since the beginning, what was damaged and came again counted once.
     pub(crate) bytes: u64,
     /// How many have more to send.
     pub(crate) left: usize,
@@ -78,9 +80,7 @@ impl Barrier {
             source.allowed = source.allowed.max(open_to);
         }
         drop(state);
-        let ports: Vec<Arc<Port>> =
-            lock(&PORTS).iter().filter_map(|(_, port)| port.upgrade()).collect();
-        ports.into_iter().for_each(|port| port.ask_more());
+        ask_more();
     }
 
     /// Waits until all that was let through is there. What has come then; `None` where it is of no
@@ -94,10 +94,18 @@ impl Barrier {
             let waited = self.changed.wait_timeout(state, LOOK);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let bytes = state.sources.iter().map(|source| source.done).sum();
+        let bytes =
+            state.sources.iter().map(|source| source.done.saturating_sub(source.again)).sum();
         let left = state.sources.iter().filter(|source| !source.is_over).count();
         Some(Came { bytes, left })
     }
+}
+
+/// More may be wanted of the sources than before.
+fn ask_more() {
+    let ports: Vec<Arc<Port>> =
+        lock(&PORTS).iter().filter_map(|(_, port)| port.upgrade()).collect();
+    ports.into_iter().for_each(|port| port.ask_more());
 }
 
 /// The place of one source at a barrier.
@@ -120,6 +128,15 @@ impl BarrierSeat {
     /// A frame has begun that ends there: it may be sent as a whole.
     pub(super) fn extend(&self, end: u64) {
         self.with(|source| source.allowed = source.allowed.max(end));
+    }
+
+    /// So much of a frame's payload was damaged: it may be sent again.
+    pub(crate) fn again(&self, bytes: u64) {
+        self.with(|source| {
+            source.allowed += bytes;
+            source.again += bytes;
+        });
+        ask_more();
     }
 
     /// So much of a frame's payload is verified and written.
@@ -148,8 +165,12 @@ mod tests {
         assert_eq!(is_over(), None);
         barrier.ended(2);
         assert_eq!(is_over(), Some(Came { bytes: 240, left: 2 }));
+        // What was damaged is waited for again, and counts once.
+        seats[0].again(30);
+        seats[0].done(30);
+        assert_eq!(is_over().map(|came| came.bytes), Some(240));
         // What it sent beyond one round it need not in the next.
         barrier.open(100);
-        assert_eq!([seats[0].course(), seats[1].course()], [(200, 100), (200, 140)]);
+        assert_eq!([seats[0].course(), seats[1].course()], [(200, 130), (200, 140)]);
     }
 }

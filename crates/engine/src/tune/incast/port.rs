@@ -230,9 +230,11 @@ impl Port {
         state.tell();
         if state.control.is_some() && !std::mem::replace(&mut state.is_watched, true) {
             let port = Arc::clone(self);
-            // Without it windows stay what they are at first; turns go on.
+            // Without it nobody would see who is silent: then each is left to its session.
             let watching = thread::Builder::new().name("incast".into()).spawn(move || port.watch());
-            state.is_watched = watching.is_ok();
+            if watching.is_err() {
+                state.disengage();
+            }
         }
         id
     }
@@ -395,6 +397,7 @@ impl State {
                 }
                 Order::Window(id, window, _) => {
                     let Some(member) = self.members.get(&id) else { continue };
+                    member.note_next(control.next_look(id));
                     let bytes = u32::try_from(window.0).unwrap_or(u32::MAX);
                     member.flow.window.store(bytes, Ordering::Relaxed);
                     if let Socket::Tcp(tcp) = &member.socket {
