@@ -130,11 +130,16 @@ impl Ictcp {
         let is_crowded = !self.waiting.is_empty();
         let Some(connection) = self.connections.get(&id) else { return };
         let is_time = !connection.is_waiting && self.is_time(connection, is_crowded);
-        if is_time && connection.wanted() > 0 {
-            if let Some(connection) = self.connections.get_mut(&id) {
-                connection.is_waiting = true;
-            }
-            self.waiting.push_back(id);
+        if !is_time || connection.wanted() == 0 {
+            return;
+        }
+        // Whoever can be asked for little only would wait for a round of all others each time.
+        match connection.received() > 0 && connection.has_offered_more() {
+            true => self.waiting.push_front(id),
+            false => self.waiting.push_back(id),
+        }
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.is_waiting = true;
         }
     }
 

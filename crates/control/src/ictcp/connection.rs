@@ -220,7 +220,7 @@ impl Connection {
     }
 
     /// Its sender was offered more than its window, and has not sent all of that.
-    fn has_offered_more(&self) -> bool {
+    pub(super) fn has_offered_more(&self) -> bool {
         self.edge.saturating_sub(self.received) > self.window
     }
 
@@ -296,7 +296,6 @@ impl Connection {
         self.rtt_least.unwrap_or(RTT_UNKNOWN)
     }
 
-    #[cfg(test)]
     pub(super) fn received(&self) -> u64 {
         self.received
     }

@@ -41,10 +41,12 @@ const TRIAL: u32 = 8;
 /// Where it brought no more, it is tried again after so long. (ours: hosts are slow for moments)
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Where not even half of the capacity comes, and round trips show that no more than this part of
-/// it stands, hosts are slower than the line, and it is longer by this factor, after so many half
-/// slots. (ours: what does not stand does not overflow)
+/// Where round trips show that no more than this part of it stands, hosts are slower than the line.
+/// (ours: what does not stand does not overflow)
 const EMPTY: f64 = 0.25;
+
+/// Where not even this part of the capacity comes, nothing stands, and it is longer by this factor,
+/// after so many half slots. (ours: a ramp is to be short)
 const FAR: f64 = 0.5;
 const LONGER_FAR: f64 = 1.5;
 const TRIAL_FAR: u32 = 3;

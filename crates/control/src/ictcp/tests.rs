@@ -87,7 +87,7 @@ fn few_senders_are_asked_at_once_and_begin_with_their_share_of_the_line_and_the_
     (0..4).for_each(|id| control.on_received(MS * 2, id, Bytes(2 * MSS)));
     // What was offered in the beginning is more than the window: as long as it is, no more than
     // that is asked for.
-    assert_eq!(asked(&orders(&mut control, MS * 2)), [0, 1, 2, 3].map(|id| (id, 8 * MSS)));
+    assert_eq!(asked(&orders(&mut control, MS * 2)), [3, 2, 1, 0].map(|id| (id, 8 * MSS)));
     control.on_received(MS * 3, 0, Bytes(10 * MSS));
     assert_eq!(asked(&orders(&mut control, MS * 3)), [(0, (64 << 10) - 10 * MSS)]);
     assert_eq!(control.turns(), (4, 0));
