@@ -74,7 +74,7 @@ fn gathering(
     if sources.is_empty() {
         let text = match &flags.from_file {
             None => "no source given: write gather SRC... DST, or --from-file LIST DST".to_owned(),
-            Some(list) => format!("{} names no source", output::printable(list)),
+            Some(list) => format!("the list {} names no source", output::printable(list)),
         };
         return usage(text);
     }
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn flags_reach_the_gathering() {
         let shown = made(
-            "--max-failed 3 --no-encryption --fsync file -c -n --timeout 2.5 --tune off -P 22 \
+            "--max-failed 3 --no-encryption --fsync file -c -n --timeout 2.5 --tune sobas -P 22 \
              --accept-new --link-rate 1gbit --merge newest h:a bankfull://i/b in",
         );
         let shown = shown.unwrap();
@@ -161,7 +161,7 @@ mod tests {
             "checksum: true",
             "dry_run: true",
             "timeout: 2.5s",
-            "tune: Off",
+            "tune: Sobas",
             "link_rate: Some(",
             "port: Some(22)",
             "accept_new: true",

@@ -196,7 +196,10 @@ impl Claimant {
         let kind = |is_dir| if is_dir { "a directory" } else { "a file" };
         let (first, own, shown) = (name(winner.source), name(self.source), shown.display());
         let text = match winner.is_dir == is_dir {
-            true => format!("{shown} comes from {first}, and from {own}: rename one of them"),
+            true => format!(
+                "{shown} comes from {first}, and from {own}: rename one of them, or \
+                             have a rule choose (--merge first, --merge newest)"
+            ),
             false => format!(
                 "{shown} is {} from {first}, and {} from {own}: rename one of them",
                 kind(winner.is_dir),

@@ -402,7 +402,9 @@ impl Run<'_> {
         let others = "the others were stopped; run the same command again to continue";
         let text = match most {
             0 => format!("{source}: {error}; no source may fail, so {others}"),
-            _ => format!("{source}: {error}; more than {most} sources have failed, so {others}"),
+            _ => format!(
+                "{source}: {error}; more sources have failed than may ({most}), so {others}"
+            ),
         };
         failures.last_straw = Some(Error::new(error.kind(), text));
         self.stop.cancel();

@@ -196,7 +196,7 @@ impl<'a> Steering<'a> {
         match connections {
             Some(connections) => {
                 let reason =
-                    format!("{connections} connections of several copies share the interface");
+                    format!("several copies share the interface: {connections} connections in all");
                 if self.teller.is_near() {
                     self.teller.shared(reason, self.window());
                 } else {
