@@ -116,19 +116,40 @@ impl Sources {
         if self.failed > 0 {
             line.push_str(&format!("{} failed, ", self.failed));
         }
-        line.push_str(&format!("{rate} ({}), ", text::byte_rate(rate)));
+        line.push_str(&format!("{rate}, "));
         if total.total_is_final {
             let eta = self.rates.eta(total).map_or_else(|| "-:--".to_owned(), text::clock);
-            line.push_str(&format!("ETA {eta}, {}/{}", total.bytes_done, total.bytes_total));
-        } else {
-            let (done, least) = (total.bytes_done, total.bytes_total);
-            line.push_str(&format!("{done} of at least {least}"));
+            line.push_str(&format!("ETA {eta}, "));
         }
         if let Some((number, rate)) = self.slowest(now) {
-            line.push_str(&format!(", slowest {} at {rate}", self.name(number)));
+            line.push_str(&format!("slowest {} at {rate}, ", self.short_name(number)));
         }
+        let (done, all) = (total.bytes_done, total.bytes_total);
+        line.push_str(&match total.total_is_final {
+            true => format!("{done}/{all}"),
+            false => format!("{done} of at least {all}"),
+        });
         line
     }
+
+    /// The host of a source, or all of its name where another source is of that host, too.
+    fn short_name(&self, number: usize) -> &str {
+        let name = self.name(number);
+        let host = host_of(name);
+        let is_its_only =
+            self.all.iter().filter(|source| host_of(&source.name) == host).count() < 2;
+        if is_its_only { host } else { name }
+    }
+}
+
+/// The host in a name such as `bankfull://host:port/path` or `user@host:path`.
+fn host_of(name: &str) -> &str {
+    if let Some(place) = name.strip_prefix("bankfull://") {
+        return place.split('/').next().unwrap_or(place);
+    }
+    // An IPv6 address stands in brackets.
+    let end = name.find("]:").map(|at| at + 1).or_else(|| name.find(':'));
+    &name[..end.unwrap_or(name.len())]
 }
 
 /// What a source came to.
@@ -204,9 +225,18 @@ mod tests {
         let total = observed(&mut sources, 3);
         assert_eq!(
             sources.line(&total, Duration::from_secs(3)),
-            "0/3 sources, 1 failed, 33.6 Mbit/s (4.2 MB/s), ETA 0:47, 12.0 MiB/200.0 MiB, \
-             slowest a:x at 8.4 Mbit/s"
+            "0/3 sources, 1 failed, 33.6 Mbit/s, ETA 0:47, slowest a at 8.4 Mbit/s, \
+             12.0 MiB/200.0 MiB"
         );
+    }
+
+    #[test]
+    fn a_source_is_called_by_its_host_where_that_says_which() {
+        let names =
+            ["bankfull://h:7440/a", "bankfull://h:7440/b", "bankfull://i/a", "me@[::1]:/x/y"];
+        let sources = Sources::new(names.map(str::to_owned).into_iter());
+        let short = [0, 1, 2, 3].map(|number| sources.short_name(number));
+        assert_eq!(short, [names[0], names[1], "i", "me@[::1]"]);
     }
 
     #[test]
