@@ -252,10 +252,7 @@ impl Ictcp {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.begin(now) {
             connection.set_window(share.of(connection));
-            if self.config.holds_windows {
-                let window = Bytes(connection.window);
-                self.orders.push(Order::Window(id, window, Reason::Began));
-            }
+            self.orders.push(Order::Window(id, Bytes(connection.window), Reason::Began));
         }
         self.active.insert(id);
         self.busy.begin(now + connection.rtt_least(), self.received);

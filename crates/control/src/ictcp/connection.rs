@@ -56,7 +56,7 @@ const ELSEWHERE: (Duration, f64) = (Duration::from_millis(5), 0.25);
 /// A sender with such a round trip is paced, at its window in each round trip and so much more.
 /// (TCP's own ratio in congestion avoidance, tcp_pacing_ca_ratio: 1.2; below, a window is too small
 /// to be a burst) It is told again when that changes by this part.
-const PACED: (Duration, f64) = (Duration::from_millis(2), 1.2);
+pub(super) const PACED: (Duration, f64) = (Duration::from_millis(2), 1.2);
 const PACED_ANEW: f64 = 0.1;
 
 /// What a connection's window should do.
@@ -369,9 +369,9 @@ impl Connection {
     }
 
     /// The rate at which its sender is to be paced, when that is news.
-    pub(super) fn pace(&mut self) -> Option<Rate> {
+    pub(super) fn pace(&mut self, ratio: f64) -> Option<Rate> {
         let rtt = self.rtt_least.filter(|&rtt| rtt >= PACED.0)?;
-        let pace = Bytes(self.window).per(rtt).bits_per_sec() as f64 * PACED.1;
+        let pace = Bytes(self.window).per(rtt).bits_per_sec() as f64 * ratio;
         let change = (pace - self.paced.bits_per_sec() as f64).abs();
         let is_news = change > self.paced.bits_per_sec() as f64 * PACED_ANEW;
         is_news.then(|| {

@@ -29,7 +29,7 @@ use crate::units::{Bytes, Rate};
 use asking::Share;
 use busy::Busy;
 use capacity::Capacity;
-use connection::{Connection, Verdict};
+use connection::{Connection, PACED, Verdict};
 use queue::{KEPT, Queue};
 use slots::{Half, Slots};
 use std::cell::Cell;
@@ -162,10 +162,12 @@ impl Ictcp {
     /// Those that send without being asked have their share as soon as all are known that joined
     /// together, and nobody has more than that any more.
     fn begin_unasked(&mut self, now: Duration) {
-        for id in std::mem::take(&mut self.unasked) {
-            self.begin(now, id);
-            self.make_room();
+        let unasked = std::mem::take(&mut self.unasked);
+        if unasked.is_empty() {
+            return;
         }
+        unasked.into_iter().for_each(|id| self.begin(now, id));
+        self.make_room();
     }
 
     /// Nobody has more than a fair share, since one more begins.
@@ -224,6 +226,10 @@ impl Ictcp {
     pub fn take_orders(&mut self, now: Duration) -> impl Iterator<Item = Order> + '_ {
         self.begin_unasked(now);
         self.admit(now);
+        if !self.config.holds_windows {
+            // There they only say what a request is paced at.
+            self.orders.retain(|order| !matches!(order, Order::Window(..)));
+        }
         self.pace();
         self.orders.drain(..)
     }
@@ -368,10 +374,12 @@ impl Ictcp {
 
     /// Windows of long round trips would come in bursts that no port's queue takes.
     fn pace(&mut self) {
+        // Where nothing else holds them, no more than their share.
+        let ratio = if self.config.holds_windows { PACED.1 } else { 1.0 };
         let mut paces = Vec::new();
         for order in &self.orders {
             if let Order::Window(id, ..) | Order::Ask(id, _) = *order
-                && let Some(pace) = self.connections.get_mut(&id).and_then(Connection::pace)
+                && let Some(pace) = self.connections.get_mut(&id).and_then(|c| c.pace(ratio))
             {
                 paces.push(Order::Pace(id, pace));
             }

@@ -134,6 +134,24 @@ fn those_that_send_unasked_have_a_share_each_from_the_beginning() {
 }
 
 #[test]
+fn windows_that_cannot_be_held_are_left_alone_whatever_happens() {
+    let mut control = Ictcp::new(Config { holds_windows: false, ..gigabit() });
+    let far = Joining { rtt: Some(MS * 20), ..joining() };
+    (0..4).for_each(|id| control.join(MS, id, &far));
+    (4..6).for_each(|id| control.join(MS, id, &Joining { obeys: false, ..far }));
+    (0..4).for_each(|id| control.want(id, Bytes(u64::MAX)));
+    let mut told = orders(&mut control, MS);
+    for tick in 1..50 {
+        let seen = |id| Seen { lost: tick, ..Seen::new(id, Bytes(tick * 100_000)) };
+        let seen: Vec<Seen> = (0..6).map(seen).collect();
+        control.tick(MS * 10 * tick as u32, &seen);
+        told.extend(orders(&mut control, MS * 10 * tick as u32));
+    }
+    assert_eq!(windows(&told), []);
+    assert!(told.iter().any(|order| matches!(order, Order::Pace(..))), "{told:?}");
+}
+
+#[test]
 fn more_senders_than_windows_take_turns_and_each_comes_to_its_own() {
     let mut control = joined(gigabit(), 200);
     (0..200).for_each(|id| control.want(id, Bytes::kib(16)));
