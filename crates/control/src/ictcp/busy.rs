@@ -31,7 +31,7 @@ impl Busy {
             && received > *before
         {
             // What comes sooner than was thought takes no time, and is not counted.
-            if now > *from {
+            if now >= *from {
                 self.time += now - *from;
                 self.bytes += received - *before;
                 *from = now;
@@ -82,6 +82,14 @@ mod tests {
         assert_eq!(busy.time(), MS * 20);
         assert_eq!(busy.take(), Rate::from_bytes_per_sec(500_000));
         assert_eq!((busy.time(), busy.take()), (Duration::ZERO, Rate::default()));
+    }
+
+    #[test]
+    fn what_comes_at_the_same_instant_counts() {
+        let mut busy = Busy::default();
+        busy.begin(MS, 0);
+        [100, 300, 500].into_iter().for_each(|received| busy.advance(MS * 2, received));
+        assert_eq!(busy.take(), Rate::from_bytes_per_sec(500_000));
     }
 
     #[test]

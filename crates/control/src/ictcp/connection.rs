@@ -259,7 +259,7 @@ impl Connection {
             self.heard = now;
         }
         if self.received == 0 {
-            // What it was offered meanwhile is not known; a little more than in the beginning.
+            // As much as in the beginning, as long as nobody knows better.
             self.edge += more;
         }
         self.received += more;
@@ -270,6 +270,11 @@ impl Connection {
             self.rests_since = Some(now);
         }
         more
+    }
+
+    /// So much is offered to its sender now.
+    pub(super) fn on_offered(&mut self, window: u64) {
+        self.edge = self.edge.max(self.received + window);
     }
 
     pub(super) fn on_rtt(&mut self, rtt: Option<Duration>) {

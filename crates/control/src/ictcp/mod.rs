@@ -30,7 +30,7 @@ use asking::Share;
 use busy::Busy;
 use capacity::Capacity;
 use connection::{Connection, PACED, Verdict};
-use queue::{KEPT, Queue};
+use queue::{KEPT, Look, Queue};
 use slots::{Half, Slots};
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -222,6 +222,14 @@ impl Ictcp {
         self.queue_up(id);
     }
 
+    /// So much is offered to a sender, as its kernel tells. Linux widens a window by itself when the
+    /// first full segment comes, by an eighth or so, and that cannot be taken back.
+    pub fn on_offered(&mut self, id: Id, window: Bytes) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.on_offered(window.0);
+        }
+    }
+
     /// What is to be done by now, in this order: whoever has told something asks.
     pub fn take_orders(&mut self, now: Duration) -> impl Iterator<Item = Order> + '_ {
         self.begin_unasked(now);
@@ -271,7 +279,7 @@ impl Ictcp {
         }
         self.let_silent_rest(now);
         let is_overflow = lossy.len() > 1 || (lossy.len() == 1 && self.active.len() <= 1);
-        if is_overflow {
+        if is_overflow && !self.queue.is_others() {
             self.overflowed(now);
         }
         let counted = self.connections.values_mut().map(|c| u64::from(c.count(now)));
@@ -303,7 +311,9 @@ impl Ictcp {
             let is_short = !self.waiting.is_empty() || self.is_held();
             self.capacity.on_rate(rate, self.slots.half());
             let standing = self.standing();
-            self.queue.on_rate(now, rate, self.capacity.rate(), is_short, standing);
+            let capacity = self.capacity.rate().unwrap_or_default();
+            let windows = self.windows();
+            self.queue.on_rate(&Look { now, rate, capacity, is_short, standing, windows });
             self.at_once.take();
             let free = self.capacity.free(rate);
             self.slots.begin(half, free);
@@ -322,6 +332,12 @@ impl Ictcp {
         let mean = sum.checked_div(count)?;
         let rate = self.capacity.rate()?.bytes_per_sec() as f64;
         Some(Bytes((rate * mean.as_secs_f64()) as u64))
+    }
+
+    /// All windows of those that are asked together.
+    fn windows(&self) -> Bytes {
+        let active = self.active.iter().filter_map(|id| self.connections.get(id));
+        Bytes(active.map(|connection| connection.window).sum())
     }
 
     /// Half a slot: the round trips of the connections, weighed with their share of what comes.

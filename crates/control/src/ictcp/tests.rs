@@ -202,22 +202,59 @@ fn a_window_that_is_not_needed_shrinks_by_a_segment_and_not_below_the_least() {
 
 #[test]
 fn losses_of_one_are_its_own_and_losses_of_many_are_the_ports() {
-    let lossy = |who: &[Id]| {
+    let lossy = |who: &[Id], mbit: f64| {
         let mut control = joined(gigabit(), 4);
         (0..4).for_each(|id| control.want(id, Bytes(u64::MAX)));
         orders(&mut control, Duration::ZERO);
-        bring(&mut control, MS, 20, &[(0, 50.0), (1, 50.0), (2, 50.0), (3, 50.0)], RTT);
+        bring(&mut control, MS, 20, &[0, 1, 2, 3].map(|id| (id, 50.0)), RTT);
+        bring(&mut control, MS * 21, 50, &[0, 1, 2, 3].map(|id| (id, mbit)), RTT);
         let seen = |id| Seen {
             lost: u64::from(who.contains(&id)),
             ..Seen::new(id, Bytes(control.received_on(id)))
         };
         let seen: Vec<Seen> = (0..4).map(seen).collect();
-        control.tick(MS * 30, &seen);
-        let told = orders(&mut control, MS * 30);
+        control.tick(MS * 72, &seen);
+        let told = orders(&mut control, MS * 72);
         windows(&told).into_iter().filter(|w| w.2 == Reason::Overflowed).count()
     };
-    assert_eq!((lossy(&[]), lossy(&[2])), (0, 0));
-    assert_eq!(lossy(&[1, 2]), 4);
+    assert_eq!((lossy(&[], 200.0), lossy(&[2], 200.0)), (0, 0));
+    assert_eq!(lossy(&[1, 2], 200.0), 4);
+    // Where it is not they who fill it, it is not they who overflow it.
+    assert_eq!(lossy(&[1, 2], 50.0), 0);
+}
+
+/// What of the queue is allowed, in kilobytes, after so many half slots in which what comes is a
+/// part of the port that follows from the windows, and which overflows each fifth time.
+fn allowed_beside_losses(slots: u32, part: impl Fn(f64) -> f64) -> u64 {
+    let capacity = Rate::from_bits_per_sec(1e9);
+    let mut queue = Queue::new();
+    let mut windows = 0.0;
+    for slot in 1..=slots {
+        let now = slots::HALF_MIN * slot;
+        // They follow.
+        windows += (queue.bytes.0 as f64 - windows) / 2.0;
+        let rate = Rate::from_bits_per_sec(part(windows / 1e3) * 1e9);
+        let windows = Bytes(windows as u64);
+        let standing = Some(Bytes(150_000));
+        queue.on_rate(&Look { now, rate, capacity, is_short: true, standing, windows });
+        if slot % 5 == 0 && !queue.is_others() {
+            queue.on_overflow(now, slots::HALF_MIN * 2);
+        }
+    }
+    queue.bytes.0 / 1000
+}
+
+#[test]
+fn beside_others_that_fill_the_queue_windows_grow_to_half_of_it() {
+    let allowed = allowed_beside_losses(100, |own| own / (own + 150.0));
+    assert!((90..=230).contains(&allowed), "{allowed} kB");
+}
+
+#[test]
+fn where_longer_windows_bring_no_more_the_queue_is_ones_own() {
+    // A line elsewhere carries a third.
+    let allowed = allowed_beside_losses(100, |_| 0.33);
+    assert!(allowed < 40, "{allowed} kB");
 }
 
 #[test]

@@ -29,9 +29,9 @@ const READ_BYTES: usize = 64 << 10;
 /// At least as often the control is told what has come. (as bankfull does)
 const TOLD: u64 = 64 << 10;
 
-/// What a connection offers its sender at first, where the kernel does not tell. (tcp_rmem's
-/// default of 128 KiB gives 64 KiB)
-const OFFERED: u32 = 64 << 10;
+/// What a connection offers its sender at first, where the kernel does not tell. (as bankfull
+/// assumes)
+const OFFERED: u32 = 72 << 10;
 
 pub(super) static INCAST: Tool = Tool {
     name: "incast",
@@ -254,19 +254,26 @@ impl<'s> Port<'s> {
     }
 
     fn read(&mut self, at: usize) -> io::Result<()> {
-        match (&self.asked[at]).read(&mut self.buffer) {
+        let n = match (&self.asked[at]).read(&mut self.buffer) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(n) => self.received[at] += n as u64,
+            Ok(n) => n as u64,
             Err(e) if is_pause(&e) => return Ok(()),
             Err(e) => return Err(e),
-        }
+        };
+        self.received[at] += n;
         if let Some(window) = self.windows[at] {
             // The kernel raises it by itself, when the first full segment comes and later.
             bankfull_sys::hold_window(&self.asked[at], window)?;
         }
         match &mut self.control {
             Some(control) if self.received[at] >= self.looks[at] => {
-                control.on_received(self.began.elapsed(), at as u64, Bytes(self.received[at]));
+                let (id, received) = (at as u64, self.received[at]);
+                control.on_received(self.began.elapsed(), id, Bytes(received));
+                if received == n
+                    && let Some(window) = bankfull_sys::tcp_info(&self.asked[at])?.rcv_wnd
+                {
+                    control.on_offered(id, Bytes(window.into()));
+                }
                 self.note_look(at);
                 self.obey()
             }

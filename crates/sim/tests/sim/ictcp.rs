@@ -7,7 +7,7 @@ use bankfull_control::ictcp::{Config, Ictcp, Joining, Order, Seen};
 use bankfull_control::{Bytes, Rate};
 use bankfull_sim::PathConfig;
 use bankfull_sim::tcp::MSS;
-use bankfull_sim::world::{FlowConfig, FlowId, World};
+use bankfull_sim::world::{FlowConfig, FlowId, Route, World};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -44,6 +44,7 @@ enum Way {
 /// Senders behind one port.
 struct Port {
     world: World,
+    shared: Route,
     flows: Vec<FlowId>,
     way: Way,
     control: Ictcp,
@@ -111,6 +112,7 @@ impl Port {
         let delay = path.reverse.delay;
         Self {
             world,
+            shared,
             flows,
             way,
             control,
@@ -212,6 +214,16 @@ impl Port {
         let told = self.world.stats(self.flows[id]).delivered.0 + TOLD;
         let look = self.control.next_look(id as u64);
         self.looks[id] = look.map_or(told, |look| told.min(look.0));
+    }
+
+    /// Another flow into the port, of so much, that nobody holds.
+    fn add_other(&mut self, bytes: Bytes) -> FlowId {
+        let mut uplink = port(self.capacity / 1e6, 1 << 24, Duration::ZERO);
+        uplink.quantum = QUANTUM;
+        let uplink = self.world.add_link(uplink);
+        let mut config = FlowConfig::new(&self.shared.behind(uplink));
+        config.bytes = Some(bytes);
+        self.world.add_flow(config)
     }
 
     fn delivered(&self) -> u64 {
@@ -389,6 +401,33 @@ fn long_flows_have_equal_shares_soon_after_others_come_and_go() {
     }
     let committed = include_str!("../snapshots/ictcp-long.txt");
     same_as_committed(&table, committed, "ictcp-long.txt");
+}
+
+#[test]
+fn beside_a_flow_that_nobody_holds_senders_have_about_half() {
+    let mut table = String::from("beside one   Jain  sum    lost  each\n");
+    for (senders, way) in
+        [4, 16].into_iter().flat_map(|n| [(n, Way::Untouched), (n, Way::Ictcp(2))])
+    {
+        let mut port = Port::new(&switch(1000.0, 256), senders, way);
+        table += &format!("{senders}, {way:?}\n");
+        let other = port.add_other(Bytes(400_000_000));
+        port.run(SEC / 2);
+        port.endless(0..senders);
+        for second in 1..=4 {
+            let before = port.delivered();
+            let (jain, row) = port.row(&format!("second {second}"), SEC, 0..senders);
+            table += &row;
+            let part = Bytes(port.delivered() - before).per(SEC).bits_per_sec() as f64;
+            let is_fair = (0.4..0.7).contains(&(part / port.capacity)) && jain > 0.98;
+            assert!(is_fair || way == Way::Untouched, "{table}");
+        }
+        assert!(port.world.stats(other).delivered < Bytes(400_000_000), "it is there still");
+        port.run(SEC * 8);
+        table += &port.row("alone", SEC, 0..senders).1;
+    }
+    let committed = include_str!("../snapshots/ictcp-beside.txt");
+    same_as_committed(&table, committed, "ictcp-beside.txt");
 }
 
 #[test]

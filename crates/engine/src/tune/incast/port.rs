@@ -18,8 +18,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// What a connection offers its sender as long as nobody has changed that, where the kernel does
-/// not tell. (tcp_rmem's default of 128 KiB gives 64 KiB)
-const OFFERED: u32 = 64 << 10;
+/// not tell. (tcp_rmem's default of 128 KiB gives 64 KiB, and 70 KiB when the first segment has come)
+const OFFERED: u32 = 72 << 10;
 
 /// At least as often the port is told what comes. (ours: half a millisecond of 1 Gbit/s)
 const TOLD: u64 = 64 << 10;
@@ -57,6 +57,8 @@ struct Member {
     flow: Arc<Flow>,
     /// What had come when it joined the control.
     base: u64,
+    /// Something has come since.
+    is_heard: bool,
     pace: Option<Rate>,
     /// Segments lost on its way, and what its session had lost in all when that was counted last.
     lost: u64,
@@ -80,7 +82,7 @@ impl Member {
         socket: Socket,
         flow: Arc<Flow>,
     ) -> Self {
-        let (base, pace, lost, session_lost, began_at, wanted) = (0, None, 0, 0, 0, 0);
+        let (base, lost, session_lost, began_at, wanted) = (0, 0, 0, 0, 0);
         Self {
             session,
             outbox,
@@ -88,7 +90,8 @@ impl Member {
             socket,
             flow,
             base,
-            pace,
+            is_heard: false,
+            pace: None,
             lost,
             session_lost,
             began_at,
@@ -129,6 +132,7 @@ impl Member {
         self.session.sharing.hold(1, 1);
         let info = self.socket.info().unwrap_or_default();
         self.base = self.received();
+        self.is_heard = false;
         let segment = Bytes(if info.snd_mss > 0 { info.snd_mss.into() } else { SEGMENT_DATA.0 });
         let offered = Bytes(info.rcv_wnd.unwrap_or(OFFERED).into());
         let obeys = self.obeys();
@@ -258,8 +262,13 @@ impl Port {
         let now = self.began.elapsed();
         let mut state = lock(&self.state);
         let State { control: Some(control), members, .. } = &mut *state else { return };
-        let Some(member) = members.get(&id) else { return };
+        let Some(member) = members.get_mut(&id) else { return };
         control.on_received(now, id, Bytes(member.received() - member.base));
+        if !std::mem::replace(&mut member.is_heard, true)
+            && let Some(window) = member.socket.info().and_then(|info| info.rcv_wnd)
+        {
+            control.on_offered(id, Bytes(window.into()));
+        }
         member.note_next(control.next_look(id));
         state.obey(now);
     }
