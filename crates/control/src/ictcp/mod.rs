@@ -222,7 +222,7 @@ impl Ictcp {
         self.queue_up(id);
     }
 
-    /// So much is offered to a sender, as its kernel tells. Linux widens a window by itself when the
+    /// What is to be done by now, in this order: whoever has told something asks.
     /// first full segment comes, by an eighth or so, and that cannot be taken back.
     pub fn on_offered(&mut self, id: Id, window: Bytes) {
         if let Some(connection) = self.connections.get_mut(&id) {

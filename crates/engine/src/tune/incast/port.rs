@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// What a connection offers its sender as long as nobody has changed that, where the kernel does
-/// not tell. (tcp_rmem's default of 128 KiB gives 64 KiB, and 70 KiB when the first segment has come)
+/// not tell. (tcp_rmem's default of 128 KiB gives 64 KiB, and 70 when the first segment has come)
 const OFFERED: u32 = 72 << 10;
 
 /// At least as often the port is told what comes. (ours: half a millisecond of 1 Gbit/s)
