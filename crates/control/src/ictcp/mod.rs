@@ -222,8 +222,8 @@ impl Ictcp {
         self.queue_up(id);
     }
 
-    /// What is to be done by now, in this order: whoever has told something asks.
-    /// first full segment comes, by an eighth or so, and that cannot be taken back.
+    /// So much is offered to a sender, as its kernel tells. Linux widens a window by itself when
+    /// the first full segment comes, by an eighth or so, and that cannot be taken back.
     pub fn on_offered(&mut self, id: Id, window: Bytes) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.on_offered(window.0);
