@@ -148,6 +148,13 @@ mod tests {
         assert_eq!(count(&path), (2500, Bytes(25_000)));
         assert_eq!(fs::read_dir(&path).unwrap().count(), 3);
         assert_eq!(sources.of(&tree).unwrap(), path);
+        // Two times eight, of 12 800 bytes in the mean, and one of the smallest.
+        let mixed = Data { files: 17, size: Bytes(12_800), mixed: true };
+        let path = sources.of(&mixed).unwrap();
+        assert_eq!(count(&path), (17, Bytes(16 * 12_800 + 200)));
+        assert_eq!(mixed.bytes(), Bytes(16 * 12_800 + 200));
+        let sizes: Vec<u64> = (0..8).map(|number| mixed.size_of(number).0).collect();
+        assert_eq!(sizes, [200, 400, 800, 1600, 3200, 6400, 12_800, 77_000]);
         let file = sources.of(&Data { size: Bytes((1 << 20) + 5), ..Data::default() }).unwrap();
         let content = fs::read(file).unwrap();
         assert_eq!(content.len(), (1 << 20) + 5);

@@ -50,11 +50,18 @@ const LAST_WORDS_LOOK: Duration = Duration::from_millis(5);
 /// end is not sent again where it was lost on its way.
 pub(crate) fn close_when_heard(socket: &TcpStream) {
     let until = Instant::now() + LAST_WORDS;
-    let waits = || bankfull_sys::send_queue_bytes(socket).is_ok_and(|bytes| bytes > 0);
-    while waits() && Instant::now() < until {
+    while is_underway(socket) && Instant::now() < until {
         thread::sleep(LAST_WORDS_LOOK);
     }
     let _ = socket.shutdown(Shutdown::Both);
+}
+
+/// Whether something that was written has not arrived, and still may.
+fn is_underway(socket: &TcpStream) -> bool {
+    let waits = bankfull_sys::send_queue_bytes(socket).is_ok_and(|bytes| bytes > 0);
+    // What was written to a peer that had closed is counted for ever: such a connection is reset,
+    // and has no peer any more.
+    waits && socket.peer_addr().is_ok()
 }
 
 /// Writes to the peer at once: before a session runs there is no outbox.
@@ -552,6 +559,20 @@ mod tests {
             messages.push(control::decode(frame).unwrap());
         }
         messages
+    }
+
+    #[test]
+    fn nobody_waits_for_last_words_to_reach_a_peer_that_has_closed() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        drop(listener.accept().unwrap());
+        near.write_all(b"last words").unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        while is_underway(&near) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(bankfull_sys::send_queue_bytes(&near).unwrap(), 10, "counted for ever");
+        assert!(!is_underway(&near));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! both.
 
 use super::path::{RTT_MAX, too_long};
-use super::{Axis, Condition, Runs, Scenario, Settings};
+use super::{Axis, Condition, MIXED, Runs, Scenario, Settings};
 use crate::error::{LabError, Result};
 use crate::text::{Parsed, short_time};
 use crate::tools::{self, Field};
@@ -260,6 +260,10 @@ fn check_counts(settings: &Settings) -> Parsed<()> {
     if let Some((name, _)) = zeros.iter().find(|(_, is_zero)| *is_zero) {
         return Err(format!("{name} must be above zero"));
     }
+    if settings.data.mixed && settings.data.files < MIXED {
+        let files = settings.data.files;
+        return Err(format!("data.mixed needs {MIXED} files at least, and data.files is {files}"));
+    }
     check_record(run)?;
     for one in &settings.contenders {
         let is_load = one.load().is_finite() && one.load() > 0.0;
@@ -389,6 +393,7 @@ mod tests {
             ("[run]\nrecord = '10s'", "run.record is 10 s: 1 ms to 1 s"),
             ("[run]\nrecord = '500ms'\ntime = '500ms'", "must be shorter than run.time, 500 ms"),
             ("[data]\nsize = '0B'", "data.size must be above zero"),
+            ("[data]\nfiles = 7\nmixed = true", "data.mixed needs 8 files at least"),
             ("[senders]\ncount = 70000", "70000 connections"),
             ("[[cross-tcp]]\nflows = 1\nwindow = '0B'", "cross-tcp.window"),
             (

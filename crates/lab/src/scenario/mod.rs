@@ -217,7 +217,7 @@ pub struct Data {
 }
 
 /// So many sizes follow one another where they are mixed.
-const MIXED: u64 = 8;
+pub(super) const MIXED: u64 = 8;
 
 impl Default for Data {
     fn default() -> Self {
