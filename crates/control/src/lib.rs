@@ -4,8 +4,8 @@
 //! transfer ([`StageMeter`], [`limited_by`]) and who holds it up right now ([`holder()`]), how many
 //! connections one begins with ([`streams_for`]) and how many are best ([`streams`]), what each has
 //! of a rate ([`Shares`]), how it is sent ([`pacing`]), the controller of window and pacing
-//! ([`sobas`]), and that of the windows and turns of many senders ([`ictcp`]). Those of receive
-//! buffers join them.
+//! ([`sobas`]), that of the windows and turns of many senders ([`ictcp`]), and that of buffers
+//! between what arrives and what processes it ([`rrda`]).
 //!
 //! What never lives here: a clock, input or output, a thread, a third-party crate. Time is an
 //! argument; the lint table in this crate's `clippy.toml` refuses the rest.
@@ -15,6 +15,7 @@ pub mod ictcp;
 mod losses;
 mod meter;
 pub mod pacing;
+pub mod rrda;
 mod shares;
 pub mod sobas;
 pub mod streams;

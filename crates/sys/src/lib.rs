@@ -21,7 +21,9 @@ pub mod file;
 pub mod host;
 pub mod interface;
 pub mod mapping;
+pub mod memory;
 pub mod pipe;
+pub mod receive_buffer;
 pub mod socket;
 pub mod stat;
 #[cfg(test)]
@@ -43,7 +45,9 @@ pub use host::{
 };
 pub use interface::{Interface, interface_of, link_speed};
 pub use mapping::Mapping;
+pub use memory::{Memory, memory};
 pub use pipe::Pipe;
+pub use receive_buffer::{ReceiveBuffer, receive_buffer, set_receive_buffer};
 pub use socket::{
     TcpInfo, congestion_control, force_receive_buffer, force_send_buffer, hold_window, open_window,
     peek, send_apart, send_file, send_queue_bytes, set_congestion_control, set_pacing,

@@ -7,6 +7,7 @@ mod linux;
 mod matrix;
 mod nothing_hangs;
 mod overflow;
+mod rrda;
 mod sobas;
 mod sobas_matrix;
 mod steered;

@@ -1,0 +1,75 @@
+use super::*;
+
+const BOUNDS: Bounds = Bounds { min: Bytes(100_000), max: Bytes(10_000_000) };
+
+/// An epoch in which so much arrived and was processed, and so much stood in the buffer.
+fn epoch(arrived: u64, processed: u64, used: u64) -> Epoch {
+    Epoch {
+        arrived: Bytes(arrived),
+        processed: Bytes(processed),
+        discarded: Bytes(0),
+        used: Bytes(used),
+        memory: 0.5,
+    }
+}
+
+fn sizes(control: &mut Rrda, epochs: &[Epoch]) -> Vec<(u64, Reason)> {
+    epochs.iter().map(|epoch| control.on_epoch(epoch)).map(|(size, why)| (size.0, why)).collect()
+}
+
+#[test]
+fn three_epochs_of_surplus_make_room_for_sixteen_more() {
+    let mut control = Rrda::new(BOUNDS, None);
+    let epochs = [epoch(50_000, 10_000, 40_000), epoch(50_000, 10_000, 80_000)];
+    assert_eq!(sizes(&mut control, &epochs), [(100_000, Reason::Kept); 2]);
+    // 40 kB smoothed are 35 kB by now; half of the memory is free.
+    let grown = sizes(&mut control, &[epoch(50_000, 10_000, 90_000)]);
+    assert_eq!(grown, [(90_000 + 8 * 35_000, Reason::Surplus)]);
+}
+
+#[test]
+fn what_is_discarded_needs_no_trend() {
+    let mut control = Rrda::new(BOUNDS, None);
+    let full = Epoch { discarded: Bytes(20_000), ..epoch(120_000, 100_000, 100_000) };
+    assert_eq!(sizes(&mut control, &[full]), [(100_000 + 8 * 20_000, Reason::Discarded)]);
+    // Nothing is taken from a host that has nothing left.
+    let mut control = Rrda::new(BOUNDS, None);
+    let short = Epoch { memory: 1.0, ..full };
+    assert_eq!(sizes(&mut control, &[short]), [(100_000, Reason::Kept)]);
+}
+
+#[test]
+fn draining_gives_back_the_more_the_less_memory_is_free() {
+    let after = |memory: f64| {
+        let mut control = Rrda::new(BOUNDS, Some(Bytes(1_000_000)));
+        let draining = Epoch { memory, ..epoch(10_000, 30_000, 200_000) };
+        sizes(&mut control, &[draining; 3])[2]
+    };
+    // 20 kB smoothed are 17.5 kB by the third epoch.
+    assert_eq!(after(0.25), (1_000_000 - 4 * 17_500, Reason::Draining));
+    assert_eq!(after(0.75), (1_000_000 - 12 * 17_500, Reason::Draining));
+    assert_eq!(after(0.0), (1_000_000, Reason::Kept));
+}
+
+#[test]
+fn what_was_not_used_for_seconds_is_given_back() {
+    let mut control = Rrda::new(BOUNDS, Some(Bytes(8_000_000)));
+    let burst = epoch(500_000, 500_000, 1_000_000);
+    let quiet = epoch(10_000, 10_000, 0);
+    assert_eq!(sizes(&mut control, &[burst])[0], (8_000_000, Reason::Kept));
+    let told = sizes(&mut control, &[quiet; REMEMBERED]);
+    // The burst is remembered up to the last, and then forgotten.
+    assert_eq!(told[REMEMBERED - 2], (2_000_000, Reason::Unused));
+    assert_eq!(told[REMEMBERED - 1], (100_000, Reason::Unused));
+}
+
+#[test]
+fn a_buffer_is_not_cut_below_what_is_in_it_and_takes_what_was_granted() {
+    let mut control = Rrda::new(BOUNDS, Some(Bytes(400_000)));
+    let draining = Epoch { memory: 1.0, ..epoch(0, 100_000, 350_000) };
+    assert_eq!(sizes(&mut control, &[draining; 3])[2], (350_000, Reason::Draining));
+    control.on_granted(Bytes(212_992));
+    assert_eq!(control.size(), Bytes(212_992));
+    control.set_bounds(Bounds { min: Bytes(50_000), max: Bytes(10_000) });
+    assert_eq!(sizes(&mut control, &[epoch(0, 0, 0)]), [(50_000, Reason::Draining)]);
+}
