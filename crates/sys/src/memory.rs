@@ -97,8 +97,10 @@ fn group_dirs(groups: &str, mounts: &str) -> Vec<(Version, Vec<PathBuf>)> {
             _ if controllers.split(',').any(|name| name == "memory") => Version::One,
             _ => continue,
         };
-        if let Some((root, point)) = mounts.lines().find_map(|mount| mount_of(version, mount)) {
-            let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
+        // Others' groups may be mounted somewhere, too.
+        let mounts = mounts.lines().filter_map(|mount| mount_of(version, mount));
+        let below = |(root, point)| Some((Path::new(path).strip_prefix(root).ok()?, point));
+        if let Some((below, point)) = mounts.filter_map(below).next() {
             let dirs = below.ancestors().map(|part| point.join(part)).collect();
             all.push((version, dirs));
         }
@@ -143,7 +145,8 @@ mod tests {
     #[test]
     fn groups_are_found_from_the_own_one_upwards() {
         let groups = "4:cpu,memory:/a/b\n3:cpu:/x\n0::/c\n";
-        let mounts = "30 23 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+        let mounts = "29 23 0:26 /other /mnt/other rw - cgroup cgroup rw,memory\n\
+            30 23 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
             31 23 0:27 /c /sys/fs/cgroup/unified rw,nosuid shared:9 - cgroup2 cgroup2 rw\n";
         let found = group_dirs(groups, mounts);
         let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();

@@ -2,7 +2,8 @@
 //! it, and what was dropped for want of room.
 //!
 //! The kernel counts the memory that datagrams take, with what it keeps beside them. Here, as in
-//! `SO_RCVBUF`, half of that counts as data.
+//! `SO_RCVBUF`, half of that counts as data, which is about right for packets that fill an
+//! Ethernet frame; small ones take much more than twice their data.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,7 +19,8 @@ const DOUBLED: u64 = 2;
 pub struct ReceiveBuffer {
     /// Its size, in bytes of data.
     pub size: u64,
-    /// What stands in it.
+    /// What stands in it. The kernel gives back what was read of a UDP socket by and by: it may be
+    /// up to a quarter of the size more than that.
     pub used: u64,
     /// Datagrams that were dropped since the socket was made. It counts up to `u32::MAX`, and
     /// begins anew.

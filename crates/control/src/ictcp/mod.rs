@@ -3,7 +3,8 @@
 //! Data-Center Networks*, IEEE/ACM Transactions on Networking 21(2), 2013).
 //!
 //! What lives here: what the port has free in slots of time (`slots`), the rules of a single
-//! connection (`connection`), who may be asked for more right now (`asking`), why (`reason`),
+//! connection (`connection`), who may be asked for more right now (`asking`), how long the port's
+//! queue may become (`queue`), what of it is ours beside others (`crowd`), why (`reason`),
 //! and [`Ictcp`], which joins them. Beyond the paper: first windows follow from what the port
 //! carries and how many send; senders that would not fit with two segments each are asked in turns;
 //! losses, and queues that stand elsewhere, count. `docs/algorithms/ictcp.md` says why.
@@ -15,6 +16,7 @@ mod asking;
 mod busy;
 mod capacity;
 mod connection;
+mod crowd;
 mod queue;
 mod reason;
 mod slots;
@@ -30,7 +32,8 @@ use asking::Share;
 use busy::Busy;
 use capacity::Capacity;
 use connection::{Connection, PACED, Verdict};
-use queue::{KEPT, Look, Queue};
+use crowd::{Crowd, Finding, Whose};
+use queue::{KEPT, Queue};
 use slots::{Half, Slots};
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -123,6 +126,7 @@ pub struct Ictcp {
     busy: Busy,
     received: u64,
     queue: Queue,
+    crowd: Crowd,
     orders: Vec<Order>,
 }
 
@@ -143,6 +147,7 @@ impl Ictcp {
             busy: Busy::default(),
             received: 0,
             queue: Queue::new(),
+            crowd: Crowd::new(config.capacity),
             orders: Vec::new(),
         }
     }
@@ -222,8 +227,8 @@ impl Ictcp {
         self.queue_up(id);
     }
 
-    /// So much is offered to a sender, as its kernel tells. Linux widens a window by itself when
-    /// the first full segment comes, by an eighth or so, and that cannot be taken back.
+    /// So much is offered to a sender beyond what was told to have come. Linux widens a window by
+    /// itself when the first full segment comes, by an eighth or so, and that cannot be taken back.
     pub fn on_offered(&mut self, id: Id, window: Bytes) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.on_offered(window.0);
@@ -279,7 +284,7 @@ impl Ictcp {
         }
         self.let_silent_rest(now);
         let is_overflow = lossy.len() > 1 || (lossy.len() == 1 && self.active.len() <= 1);
-        if is_overflow && !self.queue.is_others() {
+        if is_overflow {
             self.overflowed(now);
         }
         let counted = self.connections.values_mut().map(|c| u64::from(c.count(now)));
@@ -310,10 +315,22 @@ impl Ictcp {
         if let Some((half, rate)) = self.slots.advance(&mut self.busy, length) {
             let is_short = !self.waiting.is_empty() || self.is_held();
             self.capacity.on_rate(rate, self.slots.half());
-            let standing = self.standing();
-            let capacity = self.capacity.rate().unwrap_or_default();
-            let windows = self.windows();
-            self.queue.on_rate(&Look { now, rate, capacity, is_short, standing, windows });
+            match self.crowd.on_rate(rate, self.queue.bytes, is_short) {
+                Some(Finding::Others(bytes) | Finding::Beside(bytes)) => {
+                    self.queue.share(now, bytes);
+                }
+                Some(Finding::None) => {
+                    self.queue.have_alone();
+                    self.capacity.on_overflow();
+                }
+                Some(Finding::Gone) => self.queue.have_alone(),
+                Some(Finding::Overflowed) => self.overflowed(now),
+                None if self.crowd.is_there() => {}
+                None => {
+                    let (capacity, standing) = (self.capacity.rate(), self.standing());
+                    self.queue.on_rate(now, rate, capacity, is_short, standing);
+                }
+            }
             self.at_once.take();
             let free = self.capacity.free(rate);
             self.slots.begin(half, free);
@@ -332,12 +349,6 @@ impl Ictcp {
         let mean = sum.checked_div(count)?;
         let rate = self.capacity.rate()?.bytes_per_sec() as f64;
         Some(Bytes((rate * mean.as_secs_f64()) as u64))
-    }
-
-    /// All windows of those that are asked together.
-    fn windows(&self) -> Bytes {
-        let active = self.active.iter().filter_map(|id| self.connections.get(id));
-        Bytes(active.map(|connection| connection.window).sum())
     }
 
     /// Half a slot: the round trips of the connections, weighed with their share of what comes.
@@ -366,10 +377,16 @@ impl Ictcp {
 
     /// The port has overflowed.
     fn overflowed(&mut self, now: Duration) {
-        if !self.queue.on_overflow(now, self.rtt_max() * 4 + slots::HALF_MIN * 2) {
+        // What was sent before it was noticed comes in a round trip, or some. (ours)
+        if self.queue.has_overflowed(now, self.rtt_max() * 4 + slots::HALF_MIN * 2) {
             return;
         }
-        self.capacity.on_overflow();
+        match self.crowd.on_overflow(self.queue.bytes) {
+            Whose::Own => self.capacity.on_overflow(),
+            Whose::Unclear => {}
+            Whose::Others => return,
+        }
+        self.queue.on_overflow(now);
         for (&id, connection) in self.connections.iter_mut().filter(|(_, c)| c.is_active()) {
             if connection.shrink_to(KEPT) {
                 self.orders.push(Order::Window(id, Bytes(connection.window), Reason::Overflowed));

@@ -1,5 +1,6 @@
 //! How long the queue of the port may become: as it was chosen, longer where somebody waits, the
-//! port has room and a longer one has brought more, and shorter after it has overflowed.
+//! port has room and a longer one has brought more, and shorter after it has overflowed. What of a
+//! queue that others fill is ours is found elsewhere.
 
 use crate::pacing::SEGMENT_DATA;
 use crate::units::{Bytes, Rate};
@@ -45,32 +46,11 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// (ours: what does not stand does not overflow)
 const EMPTY: f64 = 0.25;
 
-/// Where not even this part of the capacity comes, senders are far, or others have the port: it is
-/// longer by this factor, after so many half slots, and tried again after so long. (ours: a ramp
-/// is to be short, and half of a port is a fair share of it)
+/// Where not even this part of the capacity comes, nothing stands, and it is longer by this factor,
+/// after so many half slots. (ours: a ramp is to be short)
 const FAR: f64 = 0.5;
 const LONGER_FAR: f64 = 1.5;
 const TRIAL_FAR: u32 = 3;
-const AGAIN_FAR: Duration = Duration::from_millis(100);
-
-/// Beside others it is shorter again where more than this part comes. (ours: half, and what it may
-/// be wrong by)
-const MORE_THAN_HALF: f64 = 0.6;
-
-/// There a longer one is looked at when windows have grown by this part, or after so many times
-/// that half slots. It has brought more if it has brought this part of what windows have grown by.
-/// (ours: whoever has a part of a full queue has that part of the port)
-const FOLLOWED: f64 = 0.25;
-const FOLLOWED_TIMES: u32 = 8;
-const BROUGHT: f64 = 0.3;
-
-/// What came is forgotten by this factor in a half slot. (ours: that little came of those that had
-/// lost all is seen some slots after the overflow)
-const LATELY: f64 = 0.9;
-
-/// So often in a row it may have brought no more before the port is taken for smaller than it is
-/// said to be. (ours: others come and go)
-const STUCK: u32 = 3;
 
 /// What may stand in the port's queue.
 #[derive(Debug)]
@@ -83,12 +63,6 @@ pub(super) struct Queue {
     trial_after: Duration,
     /// What came in the last half slots: their number and the sum.
     seen: (u32, f64),
-    /// The most that came lately, as part of the capacity, and how often in a row a longer one has
-    /// brought no more where that is little.
-    lately: f64,
-    stuck: u32,
-    /// Others fill it, and have not gone since.
-    is_crowded: bool,
 }
 
 /// A longer queue, tried.
@@ -96,25 +70,6 @@ pub(super) struct Queue {
 struct Trial {
     before: Bytes,
     rate: f64,
-    windows: Bytes,
-    /// So often it was found that windows have not grown.
-    looks: u32,
-}
-
-/// What a half slot was like.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
-    pub(super) now: Duration,
-    /// What came.
-    pub(super) rate: Rate,
-    /// What the port carries, as far as that is known.
-    pub(super) capacity: Rate,
-    /// More would have come, had it been allowed.
-    pub(super) is_short: bool,
-    /// What stands in the queue, as far as round trips tell.
-    pub(super) standing: Option<Bytes>,
-    /// All windows together.
-    pub(super) windows: Bytes,
 }
 
 impl Queue {
@@ -126,9 +81,6 @@ impl Queue {
             trial: None,
             trial_after: Duration::ZERO,
             seen: (0, 0.0),
-            lately: 0.0,
-            stuck: 0,
-            is_crowded: false,
         }
     }
 
@@ -137,79 +89,68 @@ impl Queue {
         now < self.calm_until
     }
 
-    /// A half slot is over.
-    pub(super) fn on_rate(&mut self, look: &Look) {
-        let rate = look.rate.bits_per_sec() as f64;
-        let capacity = look.capacity.bits_per_sec() as f64;
-        self.lately = (rate / capacity.max(1.0)).max(self.lately * LATELY);
-        self.seen = (self.seen.0 + 1, self.seen.1 + rate);
+    /// So much came in a half slot; `is_short`: and more would have, had it been allowed;
+    /// `standing`: what stands in it, as far as round trips tell.
+    pub(super) fn on_rate(
+        &mut self,
+        now: Duration,
+        rate: Rate,
+        capacity: Option<Rate>,
+        is_short: bool,
+        standing: Option<Bytes>,
+    ) {
+        self.seen = (self.seen.0 + 1, self.seen.1 + rate.bits_per_sec() as f64);
         let mean = self.seen.1 / f64::from(self.seen.0);
+        let capacity = capacity.unwrap_or_default().bits_per_sec() as f64;
         let limit = self.bytes.0 as f64 * EMPTY;
-        let is_empty = look.standing.is_some_and(|standing| (standing.0 as f64) < limit);
+        let is_empty = standing.is_some_and(|standing| (standing.0 as f64) < limit);
         let is_far = mean < capacity * FAR;
-        let factor = if is_far { LONGER_FAR } else { LONGER };
-        if self.seen.0 < if is_far || self.is_crowded { TRIAL_FAR } else { TRIAL } {
+        let (trial, factor) = if is_far { (TRIAL_FAR, LONGER_FAR) } else { (TRIAL, LONGER) };
+        if self.seen.0 < trial {
             return;
         }
         self.seen = (0, 0.0);
-        self.is_crowded &= mean < capacity * SHORT && self.stuck < STUCK;
-        if self.is_crowded && mean > capacity * MORE_THAN_HALF {
-            // They are to have some, too.
-            self.bytes = Bytes((self.bytes.0 as f64 / LONGER) as u64).max(QUEUE);
-            self.trial = None;
+        if let Some(trial) = self.trial.take()
+            && mean < trial.rate * GAIN
+            && !is_empty
+        {
+            self.bytes = trial.before;
+            self.trial_after = now + AGAIN;
         }
-        if let Some(trial) = self.trial.take() {
-            self.judge(trial, look, mean, is_far, is_empty);
-        }
-        let full = match (self.is_crowded, is_empty) {
-            (true, _) => FAR,
-            (false, true) => SHORT_EMPTY,
-            (false, false) => SHORT,
-        };
-        let may =
-            self.trial.is_none() && !self.is_on_hold(look.now) && look.now >= self.trial_after;
-        if look.is_short && may && mean < capacity * full && self.bytes < QUEUE_MAX {
-            let windows = look.windows;
-            self.trial = Some(Trial { before: self.bytes, rate: mean, windows, looks: 0 });
+        let full = capacity * if is_empty { SHORT_EMPTY } else { SHORT };
+        if is_short && !self.is_on_hold(now) && now >= self.trial_after && mean < full {
+            self.trial = Some(Trial { before: self.bytes, rate: mean });
             let longer = Bytes((self.bytes.0 as f64 * factor) as u64);
             self.bytes = longer.min(QUEUE_MAX);
         }
     }
 
-    /// Keeps a longer one, or does not.
-    fn judge(&mut self, trial: Trial, look: &Look, rate: f64, is_far: bool, is_empty: bool) {
-        let grown = look.windows.0 as f64 / trial.windows.0.max(1) as f64 - 1.0;
-        if is_far && grown < FOLLOWED && !is_empty && trial.looks < FOLLOWED_TIMES {
-            self.trial = Some(Trial { looks: trial.looks + 1, ..trial });
-            return;
-        }
-        let gain = if is_far { 1.0 + grown.max(FOLLOWED) * BROUGHT } else { GAIN };
-        let has_brought = is_empty || rate >= trial.rate * gain;
-        if !has_brought {
-            self.bytes = trial.before;
-            self.trial_after = look.now + if is_far { AGAIN_FAR } else { AGAIN };
-        }
-        self.stuck = if is_far && !has_brought { self.stuck + 1 } else { 0 };
-    }
-
-    /// Whether others have filled the queue, when it has overflowed: it is full, and yet less than
-    /// half of what the port carries comes, and more the longer ours is.
-    pub(super) fn is_others(&mut self) -> bool {
-        self.is_crowded |= self.lately < FAR && self.stuck < STUCK;
-        self.is_crowded
-    }
-
-    /// The port has overflowed: whether that is news.
-    pub(super) fn on_overflow(&mut self, now: Duration, settle: Duration) -> bool {
+    /// Whether what overflows now has overflowed already, so lately that nothing that was done
+    /// about it shows yet.
+    pub(super) fn has_overflowed(&self, now: Duration, settle: Duration) -> bool {
         let since = now.saturating_sub(self.calm_until.saturating_sub(self.calm));
-        if self.calm_until > Duration::ZERO && since < settle {
-            // The same one still.
-            return false;
-        }
+        self.calm_until > Duration::ZERO && since < settle
+    }
+
+    /// The port has overflowed.
+    pub(super) fn on_overflow(&mut self, now: Duration) {
         self.trial = None;
         self.hold(now);
         self.bytes = Bytes((self.bytes.0 as f64 * KEPT) as u64).max(QUEUE_MIN);
-        true
+    }
+
+    /// So much of a queue that others fill is ours: nothing is tried, and nothing on hold.
+    pub(super) fn share(&mut self, now: Duration, bytes: Bytes) {
+        self.trial = None;
+        self.calm = CALM.0;
+        self.calm_until = self.calm_until.min(now);
+        let least = QUEUE.min(self.bytes);
+        self.bytes = bytes.max(least).min(QUEUE_MAX);
+    }
+
+    /// Nobody else fills it: no more than what every port takes.
+    pub(super) fn have_alone(&mut self) {
+        self.bytes = self.bytes.min(QUEUE);
     }
 
     /// Nothing grows for a while, and for longer when that was so lately.

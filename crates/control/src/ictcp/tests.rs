@@ -96,6 +96,25 @@ fn few_senders_are_asked_at_once_and_begin_with_their_share_of_the_line_and_the_
 }
 
 #[test]
+fn what_is_offered_is_held_by_requests_until_it_has_come() {
+    let asked_next = |offered: Option<Bytes>| {
+        let mut control = joined(gigabit(), 4);
+        (0..4).for_each(|id| control.want(id, Bytes::kib(64)));
+        orders(&mut control, MS);
+        control.on_received(MS * 2, 0, Bytes(2 * MSS));
+        if let Some(offered) = offered {
+            control.on_offered(0, offered);
+        }
+        orders(&mut control, MS * 2);
+        control.on_received(MS * 3, 0, Bytes(10 * MSS));
+        asked(&orders(&mut control, MS * 3))
+    };
+    // Ten segments were at first; more when the first had come.
+    assert_eq!(asked_next(None), [(0, (64 << 10) - 10 * MSS)]);
+    assert_eq!(asked_next(Some(Bytes(30 * MSS))), [(0, 8 * MSS)]);
+}
+
+#[test]
 fn the_last_of_a_round_has_what_the_others_leave_and_gives_it_back_in_the_next() {
     let mut control = joined(gigabit(), 4);
     let bring = |control: &mut Ictcp, now, who: std::ops::Range<u64>, bytes| {
@@ -219,42 +238,56 @@ fn losses_of_one_are_its_own_and_losses_of_many_are_the_ports() {
     };
     assert_eq!((lossy(&[], 200.0), lossy(&[2], 200.0)), (0, 0));
     assert_eq!(lossy(&[1, 2], 200.0), 4);
-    // Where it is not they who fill it, it is not they who overflow it.
-    assert_eq!(lossy(&[1, 2], 50.0), 0);
+    // Where it may be others who fill it, giving way is what tells.
+    assert_eq!(lossy(&[1, 2], 50.0), 4);
 }
 
-/// What of the queue is allowed, in kilobytes, after so many half slots in which what comes is a
-/// part of the port that follows from the windows, and which overflows each fifth time.
-fn allowed_beside_losses(slots: u32, part: impl Fn(f64) -> f64) -> u64 {
-    let capacity = Rate::from_bits_per_sec(1e9);
+/// What of the queue is ours, in kilobytes, after so many half slots in which what comes is a part
+/// of the port that follows from it, and which overflows each fifth time; and whether others are
+/// believed to be there.
+fn ours_beside_losses(slots: u32, part: impl Fn(f64) -> f64) -> (u64, bool) {
     let mut queue = Queue::new();
+    let mut crowd = Crowd::new(Some(Rate::from_bits_per_sec(1e9)));
     let mut windows = 0.0;
     for slot in 1..=slots {
         let now = slots::HALF_MIN * slot;
         // They follow.
         windows += (queue.bytes.0 as f64 - windows) / 2.0;
         let rate = Rate::from_bits_per_sec(part(windows / 1e3) * 1e9);
-        let windows = Bytes(windows as u64);
-        let standing = Some(Bytes(150_000));
-        queue.on_rate(&Look { now, rate, capacity, is_short: true, standing, windows });
-        if slot % 5 == 0 && !queue.is_others() {
-            queue.on_overflow(now, slots::HALF_MIN * 2);
+        match crowd.on_rate(rate, queue.bytes, true) {
+            Some(Finding::Others(bytes) | Finding::Beside(bytes)) => queue.share(now, bytes),
+            Some(_) => queue.have_alone(),
+            None => {}
+        }
+        if slot % 5 == 0 && crowd.on_overflow(queue.bytes) != Whose::Others {
+            queue.on_overflow(now);
         }
     }
-    queue.bytes.0 / 1000
+    (queue.bytes.0 / 1000, crowd.is_there())
 }
 
 #[test]
-fn beside_others_that_fill_the_queue_windows_grow_to_half_of_it() {
-    let allowed = allowed_beside_losses(100, |own| own / (own + 150.0));
-    assert!((90..=230).contains(&allowed), "{allowed} kB");
+fn beside_others_that_fill_the_queue_ours_is_half_of_it() {
+    let (ours, is_crowded) = ours_beside_losses(200, |own| own / (own + 150.0));
+    assert!(is_crowded && (120..=230).contains(&ours), "{ours} kB");
 }
 
 #[test]
-fn where_longer_windows_bring_no_more_the_queue_is_ones_own() {
+fn where_giving_way_costs_nothing_there_are_no_others() {
     // A line elsewhere carries a third.
-    let allowed = allowed_beside_losses(100, |_| 0.33);
-    assert!(allowed < 40, "{allowed} kB");
+    let (ours, is_crowded) = ours_beside_losses(200, |_| 0.33);
+    assert!(!is_crowded && ours < 40, "{ours} kB");
+}
+
+#[test]
+fn others_that_have_gone_are_forgotten() {
+    // They do after two seconds.
+    let slots = Cell::new(0);
+    let (ours, is_crowded) = ours_beside_losses(400, |own| {
+        slots.set(slots.get() + 1);
+        if slots.get() < 200 { own / (own + 150.0) } else { 0.9 }
+    });
+    assert!(!is_crowded && ours <= 40, "{ours} kB");
 }
 
 #[test]

@@ -14,6 +14,7 @@
 mod tests;
 
 use crate::units::Bytes;
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -34,8 +35,8 @@ const AHEAD: f64 = 16.0;
 /// between two pauses of a disk that flushes, and short enough that a buffer is back within 5 s)
 const REMEMBERED: usize = 40;
 
-/// Memory is short where more than this part of it is in use. (ours: a buffer that was needed is not
-/// given back sooner for the sake of memory that nobody wants)
+/// Memory is short where more than this part of it is in use. (ours: a buffer that was needed is
+/// not given back sooner for the sake of memory that nobody wants)
 const SCARCE: f64 = 0.5;
 
 /// There is room for so many times what was in use. (ours: the next burst may be longer)
@@ -78,9 +79,15 @@ pub enum Reason {
     Draining,
     /// Less was in use for seconds.
     Unused,
+    /// Its bounds have changed, or more stands in it than it was granted.
+    Bound,
 }
 
 impl Reason {
+    fn is_growth(self) -> bool {
+        matches!(self, Self::Discarded | Self::Surplus)
+    }
+
     /// A word for it, as events and tables have it.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -90,6 +97,7 @@ impl Reason {
             Self::Discarded => "discarded",
             Self::Draining => "draining",
             Self::Unused => "unused",
+            Self::Bound => "bound",
         }
     }
 }
@@ -101,7 +109,7 @@ pub struct Rrda {
     size: u64,
     /// What arrived beyond what was processed, smoothed: of the last epochs. (paper, §III-A: v'_b)
     surplus: VecDeque<f64>,
-    /// The most in use in each of the last epochs.
+    /// The most that was needed in each of the last epochs.
     used: VecDeque<u64>,
 }
 
@@ -133,8 +141,11 @@ impl Rrda {
     /// An epoch is over. The size that the buffer is to have now.
     pub fn on_epoch(&mut self, epoch: &Epoch) -> (Bytes, Reason) {
         let surplus = self.smooth(epoch);
-        remember(&mut self.used, epoch.used.0, REMEMBERED);
-        let memory = epoch.memory.clamp(0.0, 1.0);
+        // What was discarded needed room as well.
+        let needed = epoch.used.0.saturating_add(epoch.discarded.0);
+        remember(&mut self.used, needed, REMEMBERED);
+        // What is no number tells nothing of a lack.
+        let memory = if epoch.memory.is_nan() { 0.0 } else { epoch.memory.clamp(0.0, 1.0) };
         let most_used = self.used.iter().copied().max().unwrap_or_default();
         // Discarding proves what a trend only shows.
         let lacks_room = epoch.discarded > Bytes(0);
@@ -143,8 +154,11 @@ impl Rrda {
             let surplus = surplus.max(epoch.discarded.0 as f64);
             let ahead = ((1.0 - memory) * AHEAD * surplus) as u64;
             let needed = epoch.used.0.saturating_add(ahead);
-            let reason = if lacks_room { Reason::Discarded } else { Reason::Surplus };
-            (needed.max(self.size), reason)
+            match needed > self.size {
+                true if lacks_room => (needed, Reason::Discarded),
+                true => (needed, Reason::Surplus),
+                false => (self.size, Reason::Kept),
+            }
         } else if self.is_trend(|surplus| surplus < 0.0) {
             let behind = (memory * AHEAD * -surplus) as u64;
             // What was needed a moment ago may be again, and is kept unless memory is short.
@@ -156,7 +170,7 @@ impl Rrda {
         };
         let is_remembered = self.used.len() == REMEMBERED;
         let enough = most_used.saturating_mul(SPARE);
-        let (wanted, reason) = match is_remembered && enough < wanted && !lacks_room {
+        let (wanted, reason) = match is_remembered && enough < wanted && !reason.is_growth() {
             true => (enough, Reason::Unused),
             false => (wanted, reason),
         };
@@ -166,7 +180,12 @@ impl Rrda {
     /// Within its bounds, and never below what is in use.
     fn resize(&mut self, wanted: u64, used: u64, reason: Reason) -> (Bytes, Reason) {
         let size = wanted.clamp(self.bounds.min.0, self.bounds.max.0).max(used);
-        let reason = if size == self.size { Reason::Kept } else { reason };
+        let reason = match size.cmp(&self.size) {
+            Ordering::Equal => Reason::Kept,
+            Ordering::Greater if reason.is_growth() => reason,
+            Ordering::Less if matches!(reason, Reason::Draining | Reason::Unused) => reason,
+            _ => Reason::Bound,
+        };
         self.size = size;
         (Bytes(size), reason)
     }

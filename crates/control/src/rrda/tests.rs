@@ -64,12 +64,36 @@ fn what_was_not_used_for_seconds_is_given_back() {
 }
 
 #[test]
+fn a_burst_after_a_long_rest_has_its_room_in_the_next_epoch_still() {
+    let mut control = Rrda::new(BOUNDS, None);
+    sizes(&mut control, &[epoch(0, 0, 0); 2 * REMEMBERED]);
+    let burst = Epoch { discarded: Bytes(900_000), ..epoch(1_100_000, 100_000, 100_000) };
+    let grown = 100_000 + 8 * 900_000;
+    assert_eq!(sizes(&mut control, &[burst]), [(grown, Reason::Discarded)]);
+    // Twice of what the burst needed.
+    assert_eq!(sizes(&mut control, &[epoch(0, 0, 0)]), [(2_000_000, Reason::Unused)]);
+    assert_eq!(sizes(&mut control, &[epoch(0, 0, 0)]), [(2_000_000, Reason::Kept)]);
+}
+
+#[test]
+fn memory_that_is_no_number_is_no_lack() {
+    let mut control = Rrda::new(BOUNDS, None);
+    let full = Epoch { discarded: Bytes(1000), memory: f64::NAN, ..epoch(1000, 0, 0) };
+    assert_eq!(sizes(&mut control, &[full])[0].0, 100_000);
+    let full = Epoch { used: Bytes(100_000), ..full };
+    assert_eq!(sizes(&mut control, &[full])[0], (116_000, Reason::Discarded));
+}
+
+#[test]
 fn a_buffer_is_not_cut_below_what_is_in_it_and_takes_what_was_granted() {
     let mut control = Rrda::new(BOUNDS, Some(Bytes(400_000)));
     let draining = Epoch { memory: 1.0, ..epoch(0, 100_000, 350_000) };
     assert_eq!(sizes(&mut control, &[draining; 3])[2], (350_000, Reason::Draining));
     control.on_granted(Bytes(212_992));
     assert_eq!(control.size(), Bytes(212_992));
+    let more = epoch(0, 0, 300_000);
+    assert_eq!(sizes(&mut control, &[more]), [(300_000, Reason::Bound)]);
+    control.on_granted(Bytes(212_992));
     control.set_bounds(Bounds { min: Bytes(50_000), max: Bytes(10_000) });
     assert_eq!(sizes(&mut control, &[epoch(0, 0, 0)]), [(50_000, Reason::Draining)]);
 }

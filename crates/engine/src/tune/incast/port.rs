@@ -267,7 +267,7 @@ impl Port {
         if !std::mem::replace(&mut member.is_heard, true)
             && let Some(window) = member.socket.info().and_then(|info| info.rcv_wnd)
         {
-            control.on_offered(id, Bytes(window.into()));
+            control.on_offered(id, Bytes(member.socket.unread() + u64::from(window)));
         }
         member.note_next(control.next_look(id));
         state.obey(now);
