@@ -56,9 +56,14 @@ impl Busy {
         self.time
     }
 
+    /// The rate so far.
+    pub(super) fn rate(&self) -> Rate {
+        Bytes(self.bytes).per(self.time)
+    }
+
     /// The rate, and begins anew.
     pub(super) fn take(&mut self) -> Rate {
-        let rate = Bytes(self.bytes).per(self.time);
+        let rate = self.rate();
         (self.time, self.bytes) = Default::default();
         rate
     }

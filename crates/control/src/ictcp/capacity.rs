@@ -17,6 +17,10 @@ const TRIES: u32 = 6;
 /// It overflows at less than this part of what it is known to carry: others fill the line. (ours)
 const LESS: f64 = 0.8;
 
+/// What came in so many half slots tells, at its most, and nothing before so many. (ours: rounds
+/// begin and end slowly, and so do hosts)
+const RECENT: usize = 8;
+
 /// It carries so much more each time that what it carried came again. (ours: 50 steps a second)
 const REGAINED: f64 = 1.02;
 
@@ -33,8 +37,9 @@ pub(super) struct Capacity {
     /// Slots in which windows grew and no more came after it; whether any has grown in this one.
     tries: u32,
     has_grown: bool,
-    /// What came in the last one.
-    last: Rate,
+    /// What came in the last half slots, and how many there have been.
+    recent: [Rate; RECENT],
+    seen: usize,
     /// It overflowed at less than it is known to carry: it shares a line with others somewhere.
     below: Option<Rate>,
 }
@@ -46,7 +51,8 @@ impl Capacity {
             peak: Rate::default(),
             tries: 0,
             has_grown: false,
-            last: Rate::default(),
+            recent: [Rate::default(); RECENT],
+            seen: 0,
             below: None,
         }
     }
@@ -64,7 +70,8 @@ impl Capacity {
             self.tries = self.tries.saturating_add(1);
         }
         self.peak = self.peak.max(rate);
-        self.last = rate;
+        self.recent[self.seen % RECENT] = rate;
+        self.seen += 1;
         let known = self.known.unwrap_or_default().bits_per_sec() as f64;
         if let Some(below) =
             self.below.filter(|below| rate.bits_per_sec() as f64 > part(*below, FILLED))
@@ -76,9 +83,16 @@ impl Capacity {
 
     /// The port has overflowed, although less came than it is known to carry.
     pub(super) fn on_overflow(&mut self) {
-        if self.known.is_some_and(|known| (self.last.bits_per_sec() as f64) < part(known, LESS)) {
-            self.below = Some(self.last).filter(|last| last.bits_per_sec() > 0);
+        let most = self.recent.into_iter().max().unwrap_or_default();
+        let is_less = |known| (most.bits_per_sec() as f64) < part(known, LESS);
+        if self.seen >= RECENT && self.known.is_some_and(is_less) {
+            self.below = Some(most).filter(|most| most.bits_per_sec() > 0);
         }
+    }
+
+    /// It overflowed because of others that are at the port itself.
+    pub(super) fn be_as_known(&mut self) {
+        self.below = None;
     }
 
     pub(super) fn rate(&self) -> Option<Rate> {

@@ -33,26 +33,14 @@ const GROWN: (f64, f64) = (2.0, 1.2);
 /// What came is smoothed: a half slot has this weight. (ours: others' windows go to and fro)
 const WEIGHT: f64 = 0.25;
 
-/// Whose an overflow is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
-    Own,
-    /// Giving way will tell.
-    Unclear,
-    /// Others', or it is too early to say: nothing is to be done now.
-    Others,
-}
-
 /// What turned out, and what of the queue is ours then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// It has overflowed in the first half slot, and now it can be said whose that is.
-    Overflowed,
     /// There are others: as much as before, and no more giving way.
     Others(Bytes),
     /// Beside them: so much.
     Beside(Bytes),
-    /// There are none: the port carries less than it is known to.
+    /// There are none.
     None,
     /// They have gone.
     Gone,
@@ -63,16 +51,15 @@ pub(super) enum Finding {
 pub(super) struct Crowd {
     /// What the port is known to carry; nothing can be said without it.
     known: Option<Rate>,
-    /// What comes, smoothed.
+    /// What comes, smoothed, and of how many half slots.
     rate: f64,
+    seen: u32,
     state: State,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum State {
     Alone,
-    /// It has overflowed before anything was measured.
-    Early,
     /// Ours was so long, and so much came; what has come since, in how many half slots.
     Tested {
         before: Bytes,
@@ -92,7 +79,7 @@ enum State {
 
 impl Crowd {
     pub(super) fn new(known: Option<Rate>) -> Self {
-        Self { known, rate: 0.0, state: State::Alone }
+        Self { known, rate: 0.0, seen: 0, state: State::Alone }
     }
 
     /// What comes, as part of the port.
@@ -101,42 +88,37 @@ impl Crowd {
         Some(self.rate / known.bits_per_sec() as f64)
     }
 
-    /// It has overflowed, while so much of the queue was ours.
-    pub(super) fn on_overflow(&mut self, bytes: Bytes) -> Whose {
+    /// It has overflowed, while so much of the queue was ours; `so_far`: what has come in this half
+    /// slot. Whether ours is to give way.
+    pub(super) fn on_overflow(&mut self, bytes: Bytes, so_far: Rate) -> bool {
+        if self.seen == 0 {
+            self.rate = so_far.bits_per_sec() as f64;
+        }
         match &mut self.state {
             State::Crowded { quiet, .. } => {
                 *quiet = 0;
-                Whose::Others
+                return false;
             }
-            State::Early => Whose::Others,
-            State::Tested { .. } => Whose::Unclear,
+            State::Tested { .. } => {}
             State::Alone => {
-                match self.part() {
-                    Some(0.0) => {
-                        self.state = State::Early;
-                        return Whose::Others;
-                    }
-                    Some(part) if part < HALF => {}
-                    _ => return Whose::Own,
+                if self.part().is_some_and(|part| part < HALF) {
+                    let rate = self.rate;
+                    self.state = State::Tested { before: bytes, rate, since: 0.0, slots: 0 };
                 }
-                self.state = State::Tested { before: bytes, rate: self.rate, since: 0.0, slots: 0 };
-                Whose::Unclear
             }
         }
+        true
     }
 
     /// So much came in a half slot, while so much of the queue was ours; `is_short`: and more would
     /// have, had it been allowed.
     pub(super) fn on_rate(&mut self, rate: Rate, bytes: Bytes, is_short: bool) -> Option<Finding> {
         let rate = rate.bits_per_sec() as f64;
-        let weight = if self.rate > 0.0 { WEIGHT } else { 1.0 };
+        let weight = if self.seen > 0 { WEIGHT } else { 1.0 };
+        self.seen = self.seen.saturating_add(1);
         self.rate += weight * (rate - self.rate);
         match self.state {
             State::Alone => None,
-            State::Early => {
-                self.state = State::Alone;
-                Some(Finding::Overflowed)
-            }
             State::Tested { before, rate: then, since, slots } => {
                 self.test(before, then, since + rate, slots + 1)
             }

@@ -32,7 +32,7 @@ use asking::Share;
 use busy::Busy;
 use capacity::Capacity;
 use connection::{Connection, PACED, Verdict};
-use crowd::{Crowd, Finding, Whose};
+use crowd::{Crowd, Finding};
 use queue::{KEPT, Queue};
 use slots::{Half, Slots};
 use std::cell::Cell;
@@ -316,15 +316,12 @@ impl Ictcp {
             let is_short = !self.waiting.is_empty() || self.is_held();
             self.capacity.on_rate(rate, self.slots.half());
             match self.crowd.on_rate(rate, self.queue.bytes, is_short) {
-                Some(Finding::Others(bytes) | Finding::Beside(bytes)) => {
+                Some(Finding::Others(bytes)) => {
+                    self.capacity.be_as_known();
                     self.queue.share(now, bytes);
                 }
-                Some(Finding::None) => {
-                    self.queue.have_alone();
-                    self.capacity.on_overflow();
-                }
-                Some(Finding::Gone) => self.queue.have_alone(),
-                Some(Finding::Overflowed) => self.overflowed(now),
+                Some(Finding::Beside(bytes)) => self.queue.share(now, bytes),
+                Some(Finding::None | Finding::Gone) => self.queue.have_alone(),
                 None if self.crowd.is_there() => {}
                 None => {
                     let (capacity, standing) = (self.capacity.rate(), self.standing());
@@ -381,11 +378,10 @@ impl Ictcp {
         if self.queue.has_overflowed(now, self.rtt_max() * 4 + slots::HALF_MIN * 2) {
             return;
         }
-        match self.crowd.on_overflow(self.queue.bytes) {
-            Whose::Own => self.capacity.on_overflow(),
-            Whose::Unclear => {}
-            Whose::Others => return,
+        if !self.crowd.on_overflow(self.queue.bytes, self.busy.rate()) {
+            return;
         }
+        self.capacity.on_overflow();
         self.queue.on_overflow(now);
         for (&id, connection) in self.connections.iter_mut().filter(|(_, c)| c.is_active()) {
             if connection.shrink_to(KEPT) {

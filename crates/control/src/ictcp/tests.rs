@@ -259,7 +259,7 @@ fn ours_beside_losses(slots: u32, part: impl Fn(f64) -> f64) -> (u64, bool) {
             Some(_) => queue.have_alone(),
             None => {}
         }
-        if slot % 5 == 0 && crowd.on_overflow(queue.bytes) != Whose::Others {
+        if slot % 5 == 0 && crowd.on_overflow(queue.bytes, Rate::default()) {
             queue.on_overflow(now);
         }
     }

@@ -243,7 +243,7 @@ fn plant_small(dir: &Path) -> u64 {
 }
 
 /// Finished files of a directory: those that have their names.
-fn finished_in(dir: &Path) -> usize {
+pub(crate) fn finished_in(dir: &Path) -> usize {
     let all = fs::read_dir(dir).into_iter().flatten().flatten().count();
     all - litter(dir).len()
 }

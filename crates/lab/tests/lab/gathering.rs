@@ -1,35 +1,37 @@
 //! Many hosts send to one at the same time, through the shallow queue of its port: `bankfull
 //! gather`, with a source that dies in the middle and one that has nothing to give.
 
-use super::copies::{OUR_VARIABLES, Running, blocks_in, figure, plant, program, wait_until};
+use super::copies::{
+    OUR_VARIABLES, Running, blocks_in, figure, finished_in, plant, program, wait_until,
+};
 use super::{MACHINE, start};
 use bankfull_control::{Bytes, Rate};
 use bankfull_lab::hosts::Hosts;
 use bankfull_lab::network::{Network, Plan};
+use bankfull_lab::scenario::Data;
 use bankfull_sim::{LinkConfig, PathConfig};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::PoisonError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const SOURCES: usize = 8;
 const PORT: u16 = 7700;
 
 /// The one that is killed, and the one whose tree is not there.
 const KILLED: usize = 3;
 const EMPTY: usize = 5;
 
-/// Of each source's large file: at 1 Gbit/s, all of them take a second.
+/// Of each source's large file: at 1 Gbit/s, all of eight take a second.
 const LARGE_MIB: usize = 16;
 
 /// Hosts with 1 Gbit/s each, behind a port of as much that queues 256 kB.
-fn network() -> Option<Network> {
+fn network(sources: usize) -> Option<Network> {
     let gigabit = Rate::from_bits_per_sec(1e9);
     let path = PathConfig::new(gigabit, Duration::from_micros(100), Bytes(256_000));
     let line = LinkConfig { rate: Some(gigabit), ..LinkConfig::default() };
-    let mut plan = Plan::fan_in(&vec![line; SOURCES], &path);
+    let mut plan = Plan::fan_in(&vec![line; sources], &path);
     plan.congestion = Some("cubic".to_owned());
     start(&plan)
 }
@@ -44,7 +46,7 @@ fn bankfull(program: &Path, sub: &str, home: &Path) -> Command {
 }
 
 /// Starts a daemon at each source, and waits until all listen.
-fn serve(network: &Network, program: &Path, dir: &Path) -> Vec<Running> {
+fn serve(network: &Network, program: &Path, dir: &Path, sources: usize) -> Vec<Running> {
     let start = |source: usize| {
         let name = dir.join(format!("daemon{source}"));
         let mut command = bankfull(program, "serve", &name.join("home"));
@@ -53,7 +55,7 @@ fn serve(network: &Network, program: &Path, dir: &Path) -> Vec<Running> {
         command.arg(name.join("root")).args(["--json", "--listen", &listen]);
         Running::start(network.hosts(), source, &mut command, &name)
     };
-    let daemons: Vec<Running> = (0..SOURCES).map(start).collect();
+    let daemons: Vec<Running> = (0..sources).map(start).collect();
     for daemon in &daemons {
         wait_until("a daemon listens", || daemon.out().contains('\n'));
     }
@@ -64,44 +66,73 @@ fn same(one: &Path, other: &Path) -> bool {
     Command::new("diff").arg("-rq").args([one, other]).status().unwrap().success()
 }
 
-#[test]
-fn sources_that_die_or_have_nothing_keep_nobody_from_arriving_whole() {
+/// Gathers from daemons that have the tree each, but for one, and kills one in the middle: all
+/// others arrive whole. Says how fast they did. `is_underway`: what has landed of that one is enough.
+fn gather(sources: usize, plant: impl Fn(&Path) -> u64, is_underway: impl Fn(&Path) -> bool) {
     let Some(program) = program() else { return };
     let _busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
-    let Some(network) = network() else { return };
+    let Some(network) = network(sources) else { return };
     let scratch = TempDir::with_prefix("bankfull-lab-").unwrap();
     let dir = scratch.path();
     let tree = |source: usize| dir.join(format!("daemon{source}/root/tree"));
-    let bytes = plant(&dir.join("tree"), LARGE_MIB);
-    let mut daemons = serve(&network, &program, dir);
-    for source in (0..SOURCES).filter(|&source| source != EMPTY) {
+    let bytes = plant(&dir.join("tree"));
+    let mut daemons = serve(&network, &program, dir, sources);
+    for source in (0..sources).filter(|&source| source != EMPTY) {
         let copied = Command::new("cp").arg("-r").arg(dir.join("tree")).arg(tree(source)).status();
         assert!(copied.unwrap().success());
     }
     let landed = |source| dir.join(format!("to/{}_{PORT}/tree", Hosts::address(source)));
     let from = |source| format!("bankfull://{}:{PORT}/tree", Hosts::address(source));
     let mut command = bankfull(&program, "gather", &dir.join("home"));
-    command.args(["--json", "--accept-new", "--link-rate", "1gbit"]).args((0..SOURCES).map(from));
+    command.args(["--json", "--accept-new", "--link-rate", "1gbit"]).args((0..sources).map(from));
+    let start = Instant::now();
     let mut gather =
-        Running::start(network.hosts(), SOURCES, command.arg(dir.join("to")), &dir.join("gather"));
-    wait_until("a block of it has arrived", || {
+        Running::start(network.hosts(), sources, command.arg(dir.join("to")), &dir.join("gather"));
+    wait_until("some of it has arrived", || {
         assert!(gather.child.try_wait().unwrap().is_none(), "{}", gather.said());
-        blocks_in(&landed(KILLED)) > 0
+        is_underway(&landed(KILLED))
     });
     daemons[KILLED].child.kill().unwrap();
     daemons[KILLED].child.wait().unwrap();
 
     let out = gather.out.clone();
     let done = gather.ends_with(23);
+    let goodput = Bytes(figure(&done, "bytes")).per(start.elapsed());
     let out = fs::read_to_string(out).unwrap();
     assert_eq!(figure(&done, "sources_failed"), 2, "{out}");
-    for source in (0..SOURCES).filter(|source| ![KILLED, EMPTY].contains(source)) {
+    for source in (0..sources).filter(|source| ![KILLED, EMPTY].contains(source)) {
         assert!(same(&dir.join("tree"), &landed(source)), "{source}\n{out}");
     }
-    let whole = (SOURCES - 2) as u64 * bytes;
+    let whole = (sources - 2) as u64 * bytes;
     assert!((whole..whole + bytes).contains(&figure(&done, "bytes")), "{out}");
+    println!("{} of {sources} sources whole, {goodput} in all", sources - 2);
     for mut daemon in daemons {
         let _ = daemon.child.kill();
         let _ = daemon.child.wait();
     }
+}
+
+#[test]
+fn sources_that_die_or_have_nothing_keep_nobody_from_arriving_whole() {
+    gather(8, |dir| plant(dir, LARGE_MIB), |landed| blocks_in(landed) > 0);
+}
+
+/// For a rate that says something: `cargo test --release -p bankfull-lab --test lab -- --ignored
+/// --nocapture thirty_two`, with the program built for release, too.
+#[test]
+#[ignore = "4 GB of files"]
+fn thirty_two_trees_of_a_thousand_files_arrive_whole_but_for_two() {
+    let data = Data { files: 1000, size: Bytes::kib(64), mixed: true };
+    let plant = |dir: &Path| {
+        let mut random = fastrand::Rng::with_seed(7);
+        for number in 0..data.files {
+            let mut content = vec![0; data.size_of(number).0 as usize];
+            random.fill(&mut content);
+            fs::create_dir_all(dir.join(format!("{}", number % 7))).unwrap();
+            fs::write(dir.join(format!("{}/{number}", number % 7)), content).unwrap();
+        }
+        data.bytes().0
+    };
+    // In one of its directories, half of what is there.
+    gather(32, plant, |landed| finished_in(&landed.join("0")) > 70);
 }

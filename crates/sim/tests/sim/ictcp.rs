@@ -428,7 +428,7 @@ fn beside_a_flow_that_nobody_holds_senders_have_about_half() {
             let (jain, row) = port.row(&format!("second {second}"), SEC, 0..senders);
             table += &row;
             let part = Bytes(port.delivered() - before).per(SEC).bits_per_sec() as f64;
-            let least = if second == 1 { 0.25 } else { 0.4 };
+            let least = if second == 1 { 0.2 } else { 0.4 };
             let is_fair = (least..0.7).contains(&(part / port.capacity)) && jain > 0.98;
             assert!(is_fair || way == Way::Untouched, "{table}");
         }
