@@ -201,6 +201,7 @@ fn daemon_options(
     let mut options = DaemonOptions::default();
     options.token = token.bytes;
     options.fingerprint = flags.fingerprint;
+    options.transport = flags.transport.into();
     options.accept_new = flags.accept_new;
     options.state_dir = flags.state_dir.clone().or_else(|| environment.state_dir.clone());
     Ok((options, token.warning))

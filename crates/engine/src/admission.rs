@@ -4,13 +4,14 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::net::control::lock;
-use crate::net::socket::configure;
+use crate::net::quic::QuicStream;
+use crate::net::socket::{Socket, configure};
 use crate::net::tls;
 use bankfull_proto::wire::attach::{CONTROL_MAGIC, DATA_MAGIC};
 use rustls::{Connection, ServerConfig};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -37,12 +38,12 @@ pub(crate) struct Door {
     talking: AtomicUsize,
     /// Connections that have not asked for anything yet, and until when they may; the first has
     /// waited longest.
-    waiting: Mutex<BTreeMap<u64, (Instant, TcpStream)>>,
+    waiting: Mutex<BTreeMap<u64, (Instant, Socket)>>,
 }
 
 /// A connection that has said nothing yet.
 pub(crate) struct Newcomer {
-    pub(crate) socket: TcpStream,
+    pub(crate) socket: Socket,
     pub(crate) peer: SocketAddr,
     /// How many connections there are with this one.
     pub(crate) count: usize,
@@ -85,8 +86,8 @@ pub(crate) enum Opening {
     /// It ended without a word: port scanners and health checks connect and go, and so do clients
     /// that find that they will not need all the connections they have begun.
     Nothing,
-    /// A control connection.
-    Control(Box<Connection>),
+    /// A control connection; by TCP, with what encrypts it.
+    Control(Option<Box<Connection>>),
     /// A data connection, encrypted or plain.
     Data(Option<Box<Connection>>),
     /// Something else than bankfull, whose bytes are still to be read.
@@ -116,7 +117,7 @@ impl Door {
         let accepted = self.listener.accept().and_then(|(socket, peer)| {
             // Without a handle to end it, a connection would have no clock: then it is closed.
             let handle = socket.try_clone()?;
-            Ok((socket, peer, handle))
+            Ok((Socket::Tcp(socket), peer, Socket::Tcp(handle)))
         });
         match accepted {
             Ok((socket, peer, handle)) => Ok(Some(self.seat(socket, peer, handle))),
@@ -128,8 +129,14 @@ impl Door {
         }
     }
 
+    /// Admits a stream that a client has opened on a QUIC connection.
+    pub(crate) fn admit_stream(self: &Arc<Self>, stream: QuicStream, peer: SocketAddr) -> Newcomer {
+        let handle = stream.clone();
+        self.seat(Socket::Quic(stream), peer, Socket::Quic(handle))
+    }
+
     /// Counts a connection and starts its clock.
-    fn seat(self: &Arc<Self>, socket: TcpStream, peer: SocketAddr, handle: TcpStream) -> Newcomer {
+    fn seat(self: &Arc<Self>, socket: Socket, peer: SocketAddr, handle: Socket) -> Newcomer {
         let id = self.came.fetch_add(1, Ordering::SeqCst);
         let count = self.connections.fetch_add(1, Ordering::SeqCst) + 1;
         self.talking.fetch_add(1, Ordering::SeqCst);
@@ -145,7 +152,7 @@ impl Door {
         lock(&self.waiting).retain(|_, (until, socket)| {
             let keep = *until > now;
             if !keep {
-                let _ = socket.shutdown(Shutdown::Both);
+                socket.shutdown();
             }
             keep
         });
@@ -159,7 +166,7 @@ impl Door {
             return false;
         };
         let (_, socket) = longest.remove();
-        let _ = socket.shutdown(Shutdown::Both);
+        socket.shutdown();
         true
     }
 
@@ -167,7 +174,7 @@ impl Door {
     /// they read, and may still answer.
     pub(crate) fn hear_no_more(&self) {
         for (_, socket) in lock(&self.waiting).values() {
-            let _ = socket.shutdown(Shutdown::Read);
+            socket.stop_reading();
         }
     }
 
@@ -187,14 +194,26 @@ impl Newcomer {
     ) -> Result<Opening, Error> {
         let Self { socket, peer, .. } = self;
         let failed = |e: io::Error| Error::network(format!("the connection of {peer} failed"), &e);
+        let unknown = || Error::new(ErrorKind::Protocol, format!("{peer} speaks no bankfull"));
+        socket.set_read_timeout(Some(timeout.min(GREETING_MAX))).map_err(failed)?;
+        let mut magic = [0; DATA_MAGIC.len()];
+        let Socket::Tcp(socket) = socket else {
+            return match socket.read_exact(&mut magic) {
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(Opening::Nothing),
+                Err(e) => Err(failed(e)),
+                Ok(()) => match magic {
+                    DATA_MAGIC => Ok(Opening::Data(None)),
+                    CONTROL_MAGIC => Ok(Opening::Control(None)),
+                    _ => Err(unknown()),
+                },
+            };
+        };
         socket.set_nonblocking(false).map_err(failed)?;
         configure(socket, timeout).map_err(failed)?;
-        socket.set_read_timeout(Some(timeout.min(GREETING_MAX))).map_err(failed)?;
         let mut first = [0];
         if bankfull_sys::peek(&*socket, &mut first).map_err(failed)? == 0 {
             return Ok(Opening::Nothing);
         }
-        let mut magic = [0; DATA_MAGIC.len()];
         let connection = match first[0] {
             tls::HANDSHAKE_BYTE => {
                 let Some((connection, inside)) = tls::accept_magic(config, socket)? else {
@@ -211,8 +230,8 @@ impl Newcomer {
         };
         match (magic, connection) {
             (DATA_MAGIC, connection) => Ok(Opening::Data(connection)),
-            (CONTROL_MAGIC, Some(connection)) => Ok(Opening::Control(connection)),
-            _ => Err(Error::new(ErrorKind::Protocol, format!("{peer} speaks no bankfull"))),
+            (CONTROL_MAGIC, Some(connection)) => Ok(Opening::Control(Some(connection))),
+            _ => Err(unknown()),
         }
     }
 }
@@ -230,6 +249,7 @@ fn is_passing(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpStream;
 
     fn door() -> (Arc<Door>, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -284,7 +304,8 @@ mod tests {
         let (door, address) = door();
         let (mut client, mut newcomer) = come(&door, address);
         door.hear_no_more();
-        newcomer.socket.set_nonblocking(false).unwrap();
+        let Socket::Tcp(tcp) = &newcomer.socket else { unreachable!() };
+        tcp.set_nonblocking(false).unwrap();
         assert_eq!(newcomer.socket.read(&mut [0]).unwrap(), 0);
         newcomer.socket.write_all(b"no").unwrap();
         let mut answer = [0; 2];

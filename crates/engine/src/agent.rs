@@ -11,7 +11,6 @@ use crate::net::control::ControlReader;
 use crate::net::identity::Identity;
 use crate::net::pipe::{PipeReader, PipeWriter};
 use crate::net::probe::ProbePort;
-use crate::net::socket::Socket;
 use crate::net::tls;
 use crate::options::DEFAULT_TIMEOUT;
 use bankfull_proto::limits::STREAMS_MAX;
@@ -127,6 +126,6 @@ fn attach(mut newcomer: Newcomer, host: &Host, config: &Arc<ServerConfig>) -> Re
         return Err(Error::new(ErrorKind::Protocol, "a stranger on the data port"));
     };
     let Newcomer { socket, seat, visit: _visit, .. } = newcomer;
-    host.attach(Socket::Tcp(socket), connection.map(|tls| *tls), &DATA_MAGIC, Box::new(seat))
+    host.attach(socket, connection.map(|tls| *tls), &DATA_MAGIC, Box::new(seat))
         .map_err(|e| Error::network("a data connection failed", &e))
 }

@@ -27,8 +27,10 @@ impl EventSink for NoEvents {
 pub enum Route {
     /// Within this host.
     Local,
-    /// To a daemon.
+    /// To a daemon, by TCP.
     Daemon,
+    /// To a daemon, by QUIC.
+    Quic,
     /// Control over ssh, data over connections of their own.
     Ssh,
     /// Control and data over ssh, because the data port could not be reached.

@@ -388,7 +388,7 @@ impl Host {
         magic: &[u8; 8],
         seat: Seat,
     ) -> io::Result<()> {
-        let encrypted = tls.is_some();
+        let encrypted = tls.is_some() || socket.is_encrypted();
         let (unattached, bytes) = read_attach(socket, tls, magic)?;
         let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
         let late = || io::Error::from(io::ErrorKind::NotFound);

@@ -98,6 +98,17 @@ impl FromStr for Fingerprint {
     }
 }
 
+/// What carries a copy to or from a daemon.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Transport {
+    /// TCP connections.
+    #[default]
+    Tcp,
+    /// Streams of a QUIC connection, by UDP: always encrypted.
+    Quic,
+}
+
 /// How a daemon is trusted and told who we are.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -110,6 +121,8 @@ pub struct DaemonOptions {
     pub accept_new: bool,
     /// Where met daemons are remembered, in place of [`default_state_dir`].
     pub state_dir: Option<PathBuf>,
+    /// What carries control and data.
+    pub transport: Transport,
 }
 
 /// How a daemon serves.

@@ -6,24 +6,31 @@ use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink};
 use crate::host::{Caller, Host, Policy};
-use crate::net::control::{ControlReader, close_when_heard, split_tls};
+use crate::net::control::{ControlReader, close_when_heard, lock, split};
 use crate::net::identity::Identity;
 use crate::net::probe::ProbePort;
+use crate::net::quic::{QuicPort, QuicServer, Streams};
 use crate::net::socket::Socket;
 use crate::net::tls;
 use crate::options::{Fingerprint, ServeOptions, default_state_dir};
 use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::attach::DATA_MAGIC;
 use bankfull_proto::wire::control::{Cause, Failure};
-use bankfull_sys::Dir;
+use bankfull_proto::wire::probe::PROBE_MAGIC;
+use bankfull_sys::{Dir, SharedPort};
 use rustls::{Connection, ServerConfig};
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// Connections over the limit that are still told so before they are closed.
 const BUSY_MAX: usize = 16;
+
+/// How often the thread that waits for streams sees whether all is over.
+const TICK: Duration = Duration::from_millis(100);
 
 /// A daemon that is bound to its port. [`run`](Self::run) serves.
 pub struct Server {
@@ -33,8 +40,10 @@ pub struct Server {
     config: Arc<ServerConfig>,
     connections_max: usize,
     host: Host,
+    /// Where QUIC connections come in, until it serves.
+    quic: Option<Mutex<(QuicPort, Streams)>>,
     /// Why there is no port for datagrams.
-    unprobed: Option<String>,
+    unheard: Option<String>,
 }
 
 impl std::fmt::Debug for Server {
@@ -78,18 +87,25 @@ impl Server {
             timeout: options.timeout,
             link_rate: options.link_rate,
         };
-        let (probes, unprobed) = match ProbePort::bind(address) {
-            Ok(probes) => (Some(probes), None),
-            Err(e) => (None, Some(crate::error::plain(&e))),
+        let config = tls::server_config(&identity)?;
+        let quic = QuicServer {
+            tls: Arc::clone(&config),
+            timeout: policy.timeout,
+            connections_max: options.connections_max,
+        };
+        let (probes, quic, unheard) = match by_datagrams(address, quic) {
+            Ok((probes, quic)) => (Some(probes), Some(quic), None),
+            Err(e) => (None, None, Some(crate::error::plain(&e))),
         };
         Ok(Self {
             door,
             address,
             fingerprint: identity.fingerprint(),
-            config: tls::server_config(&identity)?,
+            config,
             connections_max: options.connections_max,
             host: Host::new(Anchor::Root(Arc::new(root)), policy, probes),
-            unprobed,
+            quic: quic.map(Mutex::new),
+            unheard,
         })
     }
 
@@ -115,15 +131,22 @@ impl Server {
             if let Some(probes) = &self.host.probes {
                 scope.spawn(|| probes.run());
             }
-            if let Some(why) = &self.unprobed {
+            if let Some(why) = &self.unheard {
                 let port = self.address.port();
                 let message = format!(
-                    "UDP port {port} cannot be had ({why}): copies are tuned by what TCP tells \
-                     alone; end the program that has it, or serve on another port (--listen)"
+                    "UDP port {port} cannot be had ({why}): there is no QUIC, and copies are tuned by \
+                     what TCP tells alone; end the program that has it, or serve on another port \
+                     (--listen)"
                 );
                 events.event(Event::Notice { message });
             }
+            let over = Arc::new(AtomicBool::new(false));
+            if let Some(quic) = &self.quic {
+                let over = Arc::clone(&over);
+                scope.spawn(move || self.admit_streams(scope, events, &lock(quic).1, &over));
+            }
             let result = self.admit(scope, events, drain, abort);
+            over.store(true, Ordering::SeqCst);
             if let Some(probes) = &self.host.probes {
                 probes.stop();
             }
@@ -153,13 +176,37 @@ impl Server {
                 }
             }
             let failed = |e| Error::network(format!("the port {} failed", self.address), &e);
-            // One that finds no room to be told so, or no thread, is closed.
-            if let Some(newcomer) = self.door.admit().map_err(failed)?
-                && newcomer.count <= self.connections_max + BUSY_MAX
-            {
-                let greet = move || self.greet(newcomer, events);
-                let _ = thread::Builder::new().spawn_scoped(scope, greet);
+            if let Some(newcomer) = self.door.admit().map_err(failed)? {
+                self.receive(scope, newcomer, events);
             }
+        }
+    }
+
+    /// Takes in what clients open on QUIC connections, until all is over.
+    fn admit_streams<'scope>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, '_>,
+        events: &'scope dyn EventSink,
+        streams: &Streams,
+        over: &AtomicBool,
+    ) {
+        while !over.load(Ordering::SeqCst) {
+            if let Ok((stream, peer)) = streams.recv_timeout(TICK) {
+                self.receive(scope, self.door.admit_stream(stream, peer), events);
+            }
+        }
+    }
+
+    /// Starts a newcomer's thread. One that finds no room to be told so, or no thread, is closed.
+    fn receive<'scope>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, '_>,
+        newcomer: Newcomer,
+        events: &'scope dyn EventSink,
+    ) {
+        if newcomer.count <= self.connections_max + BUSY_MAX {
+            let greet = move || self.greet(newcomer, events);
+            let _ = thread::Builder::new().spawn_scoped(scope, greet);
         }
     }
 
@@ -183,7 +230,8 @@ impl Server {
             Opening::Nothing => {}
             Opening::Control(connection) => {
                 let room = self.connections_max.saturating_sub(count);
-                return self.control(&visit, *connection, socket, peer, room, events);
+                let tls = connection.map(|tls| *tls);
+                return self.control(&visit, tls, socket, peer, room, events);
             }
             // A session that came first has taken the room that was promised to this one.
             Opening::Data(_) if count > self.connections_max => {}
@@ -197,13 +245,12 @@ impl Server {
 
     fn attach(
         &self,
-        socket: TcpStream,
+        socket: Socket,
         connection: Option<Connection>,
         seat: Seated,
         peer: &str,
         events: &dyn EventSink,
     ) {
-        let socket = Socket::Tcp(socket);
         let attached = self.host.attach(socket, connection, &DATA_MAGIC, Box::new(seat));
         // One that comes too late for its session is no news.
         if attached.is_err_and(|e| !is_late(&e)) {
@@ -215,8 +262,8 @@ impl Server {
     fn control(
         &self,
         visit: &Visit,
-        connection: Connection,
-        socket: TcpStream,
+        tls: Option<Connection>,
+        socket: Socket,
         peer: &str,
         room: usize,
         events: &dyn EventSink,
@@ -225,13 +272,13 @@ impl Server {
         let wake = socket.try_clone().map_err(failed)?;
         let close = socket.try_clone().map_err(failed)?;
         let asked = socket.try_clone().map_err(failed)?;
-        let (input, output) = split_tls(connection, socket).map_err(failed)?;
+        let (input, output) = split(tls, socket).map_err(failed)?;
         let on_asked = visit.on_asked();
-        let address = asked.peer_addr().map_err(failed)?;
+        let address = asked.peer().ok_or_else(|| failed(io::ErrorKind::NotConnected.into()))?;
         let caller = Caller {
             reader: ControlReader::new(input, peer.to_owned(), ""),
             output,
-            wake: Box::new(move || drop(wake.shutdown(Shutdown::Read))),
+            wake: Box::new(move || wake.stop_reading()),
             close: Arc::new(move || close_when_heard(&close)),
             streams_max: u32::try_from(room).unwrap_or(u32::MAX).min(STREAMS_MAX),
             data_port: None,
@@ -256,13 +303,22 @@ impl Server {
     }
 }
 
+/// Datagrams come in at the same port number: probes of sessions, and QUIC.
+fn by_datagrams(
+    address: SocketAddr,
+    quic: QuicServer,
+) -> io::Result<(Arc<ProbePort>, (QuicPort, Streams))> {
+    let SharedPort { marked, other } = bankfull_sys::share_udp_port(address, PROBE_MAGIC)?;
+    Ok((ProbePort::on(marked)?, QuicPort::server(other, quic)?))
+}
+
 /// Whether a data connection only came after its session, or its client, had ended.
 fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof)
 }
 
 /// Answers whoever speaks something else; a browser or curl deserves words.
-fn turn_away(socket: &mut TcpStream, peer: &str) -> Error {
+fn turn_away(socket: &mut Socket, peer: &str) -> Error {
     const WORDS: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
         Connection: close\r\n\r\nThis is a bankfull port. Use `bankfull cp`.\n";
     let mut start = [0; 8];

@@ -8,7 +8,9 @@ use crate::event::{EventSink, Summary};
 use crate::gather::claims::Claimant;
 use crate::local;
 use crate::location::Location;
-use crate::options::{DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions, Tune};
+use crate::options::{
+    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions, Transport, Tune,
+};
 use crate::overrides::Overrides;
 use crate::paths::PathMemory;
 use crate::tune::{BarrierSeat, Sharing, is_receiving};
@@ -261,7 +263,15 @@ impl Transfer {
 
     /// Whether windows and pacing follow the path.
     pub(crate) fn is_tuned(&self) -> bool {
-        self.tune != Tune::Off && self.overrides.window.is_none()
+        // What QUIC sends has a controller of its own.
+        !self.is_by_quic() && self.tune != Tune::Off && self.overrides.window.is_none()
+    }
+
+    /// Whether QUIC carries it.
+    pub(crate) fn is_by_quic(&self) -> bool {
+        let mut places = self.sources.iter().chain([&self.destination]);
+        let is_daemon = |place: &Location| matches!(place, Location::Daemon { .. });
+        self.daemon.transport == Transport::Quic && places.any(is_daemon)
     }
 
     /// It is one of so many that receive at the same time, as long as there are as many.

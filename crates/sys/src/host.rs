@@ -166,7 +166,30 @@ pub fn wait_writable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
 /// What a pipe takes at once when it is writable: PIPE_BUF of Linux. (pipe(7))
 pub const PIPE_BYTES: usize = 4096;
 
+/// Waits until `alarm` or `socket` can be read, or the socket be written where that `is_full`.
+/// Whether it was the alarm.
+///
+/// # Errors
+///
+/// Whatever `poll` reports.
+pub fn wait_either(
+    alarm: impl AsFd,
+    socket: impl AsFd,
+    is_full: bool,
+    timeout: Duration,
+) -> io::Result<bool> {
+    let wanted = if is_full { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    let mut fds = [PollFd::new(&alarm, PollFlags::IN), PollFd::new(&socket, wanted)];
+    poll_until(&mut fds, timeout)?;
+    Ok(!fds[0].revents().is_empty())
+}
+
 fn wait_for(event: PollFlags, fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
+    poll_until(&mut [PollFd::new(&fd, event)], timeout)
+}
+
+/// Whether anything happened in time.
+fn poll_until(fds: &mut [PollFd<'_>], timeout: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -174,8 +197,7 @@ fn wait_for(event: PollFlags, fd: impl AsFd, timeout: Duration) -> io::Result<bo
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
         };
-        let mut fds = [PollFd::new(&fd, event)];
-        match rustix::event::poll(&mut fds, Some(&limit)) {
+        match rustix::event::poll(fds, Some(&limit)) {
             Ok(ready) => return Ok(ready > 0),
             Err(Errno::INTR) => {}
             Err(err) => return Err(err.into()),
@@ -186,6 +208,20 @@ fn wait_for(event: PollFlags, fd: impl AsFd, timeout: Duration) -> io::Result<bo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_two_it_is_told_which_one_woke() {
+        use std::io::Write;
+        let (reader, mut writer) = io::pipe().unwrap();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let wait = |is_full, ms| wait_either(&reader, &socket, is_full, Duration::from_millis(ms));
+        assert!(!wait(false, 1).unwrap());
+        assert!(!wait(true, 60_000).unwrap(), "it has room");
+        socket.send_to(&[1], socket.local_addr().unwrap()).unwrap();
+        assert!(!wait(false, 60_000).unwrap());
+        writer.write_all(&[0]).unwrap();
+        assert!(wait(false, 60_000).unwrap());
+    }
 
     #[test]
     fn the_boot_id_is_the_same_twice_and_not_zero() {

@@ -24,6 +24,7 @@ pub mod mapping;
 pub mod memory;
 pub mod pipe;
 pub mod receive_buffer;
+pub mod shared_port;
 pub mod socket;
 pub mod stat;
 #[cfg(test)]
@@ -40,14 +41,15 @@ pub use file::{
 };
 pub use host::{
     PIPE_BYTES, boot_id, effective_uid, exit_now, host_name, kernel_version, max_rss_bytes,
-    process_cpu_time, raise_open_file_limit, random, thread_cpu_time, umask, wait_readable,
-    wait_writable,
+    process_cpu_time, raise_open_file_limit, random, thread_cpu_time, umask, wait_either,
+    wait_readable, wait_writable,
 };
 pub use interface::{Interface, interface_of, link_speed};
 pub use mapping::Mapping;
 pub use memory::{Memory, memory};
 pub use pipe::Pipe;
 pub use receive_buffer::{ReceiveBuffer, receive_buffer, set_receive_buffer};
+pub use shared_port::{SharedPort, share_udp_port};
 pub use socket::{
     TcpInfo, congestion_control, force_receive_buffer, force_send_buffer, hold_window, open_window,
     peek, send_apart, send_file, send_queue_bytes, set_congestion_control, set_pacing,

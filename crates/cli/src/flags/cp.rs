@@ -1,8 +1,8 @@
 //! The flags of `bankfull cp`.
 
 use super::values::{
-    FsyncWhen, SshCommand, StreamCount, TuneHow, buffer, fingerprint, page, port, rate, seconds,
-    ssh_command, stream_count,
+    FsyncWhen, SshCommand, StreamCount, TransportHow, TuneHow, buffer, fingerprint, page, port,
+    rate, seconds, ssh_command, stream_count,
 };
 use super::{Example, ShowFlags, after_help};
 use bankfull::{Bytes, Fingerprint, Rate};
@@ -142,6 +142,10 @@ pub(crate) struct DaemonFlags {
     #[arg(long)]
     pub(crate) accept_new: bool,
 
+    /// Sets what carries control and data.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = TransportHow::Tcp)]
+    pub(crate) transport: TransportHow,
+
     /// Sets the directory where fingerprints of daemons, and what copies to any host found paths to
     /// carry, are remembered. Default: the environment variable BANKFULL_STATE_DIR, else
     /// $XDG_STATE_HOME/bankfull, else ~/.local/state/bankfull.
@@ -156,6 +160,7 @@ impl DaemonFlags {
             (self.token_file.is_some(), "--token-file"),
             (self.fingerprint.is_some(), "--fingerprint"),
             (self.accept_new, "--accept-new"),
+            (self.transport != TransportHow::Tcp, "--transport"),
         ])
     }
 }

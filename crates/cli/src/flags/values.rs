@@ -1,8 +1,8 @@
 //! Values of flags that need a check of their own: times, rates, addresses, commands, fingerprints.
 
 use bankfull::{
-    BUFFER_LEAST, Bytes, DEFAULT_PORT, Fingerprint, Fsync, Merge, RATE_MAX_LEAST, Rate, Tune,
-    UnitError,
+    BUFFER_LEAST, Bytes, DEFAULT_PORT, Fingerprint, Fsync, Merge, RATE_MAX_LEAST, Rate, Transport,
+    Tune, UnitError,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -51,6 +51,25 @@ impl From<TuneHow> for Tune {
             TuneHow::Auto => Self::Auto,
             TuneHow::Off => Self::Off,
             TuneHow::Sobas => Self::Sobas,
+        }
+    }
+}
+
+/// `--transport`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TransportHow {
+    /// TCP connections.
+    #[default]
+    Tcp,
+    /// QUIC, by UDP at the same port number.
+    Quic,
+}
+
+impl From<TransportHow> for Transport {
+    fn from(how: TransportHow) -> Self {
+        match how {
+            TransportHow::Tcp => Self::Tcp,
+            TransportHow::Quic => Self::Quic,
         }
     }
 }

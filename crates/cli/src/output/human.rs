@@ -106,6 +106,7 @@ impl Human {
         let how = match route {
             Route::Local => return,
             Route::Daemon => "to a daemon",
+            Route::Quic => "to a daemon, by QUIC",
             Route::Ssh => "over ssh, data on connections of its own",
             Route::SshOnly => "over ssh, data too because its own connections do not get through",
             _ => "by a route of its own",

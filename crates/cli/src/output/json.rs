@@ -327,6 +327,7 @@ fn route_name(route: Route) -> &'static str {
     match route {
         Route::Local => "local",
         Route::Daemon => "daemon",
+        Route::Quic => "quic",
         Route::Ssh => "ssh",
         Route::SshOnly => "ssh-only",
         _ => "other",

@@ -98,6 +98,7 @@ fn route_name(route: Route) -> &'static str {
     match route {
         Route::Local => "within this host",
         Route::Daemon => "to a daemon",
+        Route::Quic => "to a daemon, by QUIC",
         Route::Ssh => "started over ssh, data over connections of its own",
         Route::SshOnly => "through ssh",
         _ => "another",

@@ -114,15 +114,14 @@ impl Connector {
     fn join(&self, dialled: Dialled) -> Result<(u32, DataStream), Error> {
         let peer = &self.dialler.peer;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (tls, shown) = dialled.tls.unzip();
-        if shown != self.fingerprint {
+        if dialled.shown != self.fingerprint {
             return Err(Error::new(
                 ErrorKind::Protocol,
                 format!("the data port of {peer} belongs to somebody else"),
             ));
         }
         let attach = self.attach(number)?;
-        let socket = Socket::Tcp(dialled.socket);
+        let Dialled { socket, tls, .. } = dialled;
         let stream = DataStream::attach(socket, tls, &attach, &self.session_key, peer)?;
         Ok((number, stream))
     }

@@ -1,21 +1,44 @@
 //! Reaching a daemon: connect, check its fingerprint, show the token.
 
 use super::connector::Connector;
-use super::dial::Dialler;
+use super::dial::{Begun, Dialler, QuicDialler};
 use super::{Far, Greeted, Request, run};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Route, Summary};
-use crate::net::control::{ControlReader, RUN_AGAIN, close_when_heard, split_tls};
+use crate::net::control::{ControlReader, RUN_AGAIN, close_when_heard, split};
 use crate::net::known_hosts::KnownHosts;
-use crate::net::socket::{configure, rtt_of};
+use crate::net::quic::QuicPort;
+use crate::net::socket::{Socket, configure, rtt_of};
 use crate::net::tls;
-use crate::options::{DaemonOptions, Fingerprint, default_state_dir};
+use crate::options::{DaemonOptions, Fingerprint, Transport, default_state_dir};
+use rustls::Connection;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Where a daemon is, and how long it may be silent.
+#[derive(Clone)]
+struct Place {
+    host: String,
+    port: u16,
+    /// As it is named in messages.
+    name: String,
+    timeout: Duration,
+}
+
+/// A connection to a daemon that has shown its certificate, and the data connections that follow.
+struct Reached {
+    socket: Socket,
+    /// What encrypts it, where the socket does not.
+    tls: Option<Connection>,
+    shown: Fingerprint,
+    rtt: Option<Duration>,
+    dialler: Dialler,
+    begun: Begun,
+}
 
 /// Runs a transfer with the daemon at `host:port`.
 pub(crate) fn transfer(
@@ -26,62 +49,105 @@ pub(crate) fn transfer(
     cancel: &Cancel,
     started: Instant,
 ) -> Result<Summary, Error> {
-    let timeout = request.transfer.timeout;
     let name =
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    let config = tls::client_config()?;
-    let (owned_host, owned_name, tls) = (host.to_owned(), name.clone(), Arc::clone(&config));
+    let timeout = request.transfer.timeout;
+    let place = Place { host: host.to_owned(), port, name: name.clone(), timeout };
     let encryption = request.transfer.encryption;
+    let transport = request.transfer.daemon.transport;
     let streams = request.streams();
-    let (socket, rtt, dialler, begun, connection, shown) = cancel.attend(move || {
-        let (mut socket, address) = connect(&owned_host, port, &owned_name, timeout)?;
-        // The data connections follow this one, and are there when the two sides have agreed.
-        let dialler = Dialler {
-            addresses: vec![address],
-            tls: encryption.then(|| Arc::clone(&tls)),
-            timeout,
-            peer: owned_name.clone(),
-        };
-        let rtt = rtt_of(&socket);
-        let begun = dialler.begin(streams(rtt));
-        let (connection, shown) = tls::connect(&tls, &mut socket, &owned_name)?;
-        Ok((socket, rtt, dialler, begun, connection, shown))
-    })?;
+    let reach = move || match transport {
+        Transport::Tcp => by_tcp(&place, encryption, streams),
+        Transport::Quic => by_quic(&place, streams),
+    };
+    let Reached { socket, tls, shown, rtt, dialler, begun } = cancel.attend(reach)?;
     if let Some(file) = trust(&name, shown, &request.transfer.daemon)? {
         let file = file.display();
         let message = format!("trusting {name} with fingerprint {shown} from now on ({file})");
         events.event(Event::Notice { message });
     }
     let lost = |e: io::Error| Error::network(format!("the connection to {name} failed"), &e);
+    let is_encrypted = encryption || socket.is_encrypted();
+    let route = if tls.is_some() { Route::Daemon } else { Route::Quic };
     let wake = socket.try_clone().map_err(lost)?;
     let close = socket.try_clone().map_err(lost)?;
-    let (input, output) = split_tls(connection, socket).map_err(lost)?;
+    let (input, output) = split(tls, socket).map_err(lost)?;
     let far = Far {
         reader: ControlReader::new(input, name.clone(), RUN_AGAIN),
         output,
-        wake: Box::new(move || drop(wake.shutdown(Shutdown::Read))),
+        wake: Box::new(move || wake.stop_reading()),
         close: Arc::new(move || close_when_heard(&close)),
         peer: name.clone(),
-        route: Route::Daemon,
+        route,
         noise_bytes_max: 0,
     };
     let (token, open) = (request.token.clone(), request.open(request.streams()(rtt)));
     let (far, (welcome, asked)) = far.attend(cancel, move |far| far.greet_and_ask(token, &open))?;
-    let connector = Connector::new(dialler, begun, encryption.then_some(shown), &welcome);
+    let connector = Connector::new(dialler, begun, is_encrypted.then_some(shown), &welcome);
     run(Greeted { far, welcome, rtt, asked }, connector, request, events, cancel, started)
 }
 
-fn connect(
-    host: &str,
-    port: u16,
-    name: &str,
-    timeout: Duration,
-) -> Result<(TcpStream, SocketAddr), Error> {
-    let addresses = (host, port).to_socket_addrs().map_err(|e| {
+/// Connects by TCP.
+fn by_tcp(
+    place: &Place,
+    encryption: bool,
+    streams: impl Fn(Option<Duration>) -> u32,
+) -> Result<Reached, Error> {
+    let tls = tls::client_config()?;
+    let (mut socket, address) = connect(place)?;
+    // The data connections follow this one, and are there when the two sides have agreed.
+    let dialler = Dialler {
+        addresses: vec![address],
+        tls: encryption.then(|| Arc::clone(&tls)),
+        quic: None,
+        timeout: place.timeout,
+        peer: place.name.clone(),
+    };
+    let rtt = rtt_of(&socket);
+    let begun = dialler.begin(streams(rtt));
+    let (connection, shown) = tls::connect(&tls, &mut socket, &place.name)?;
+    Ok(Reached { socket: Socket::Tcp(socket), tls: Some(connection), shown, rtt, dialler, begun })
+}
+
+/// Connects by QUIC. Data has a connection of its own, so that what waits there to be written to a
+/// disk holds up no word.
+fn by_quic(place: &Place, streams: impl Fn(Option<Duration>) -> u32) -> Result<Reached, Error> {
+    let tls = tls::client_config()?;
+    let address = addresses(place)?
+        .next()
+        .ok_or_else(|| Error::new(ErrorKind::Network, format!("{} has no address", place.host)))?;
+    let port =
+        QuicPort::client(address).map_err(|e| Error::network("no UDP port can be had here", &e))?;
+    let lost =
+        |e: io::Error| Error::network(format!("the connection to {} failed", place.name), &e);
+    let quic = QuicDialler::new(Arc::clone(&port), Arc::clone(&tls));
+    let dialler = Dialler {
+        addresses: vec![address],
+        tls: None,
+        quic: Some(Arc::new(quic)),
+        timeout: place.timeout,
+        peer: place.name.clone(),
+    };
+    let (connection, shown) = port.connect(address, &tls, place.timeout, &place.name)?;
+    let stream = connection.open(place.timeout).map_err(lost)?;
+    stream.set_read_timeout(Some(place.timeout));
+    let rtt = Some(stream.rtt());
+    let begun = dialler.begin(streams(rtt));
+    Ok(Reached { socket: Socket::Quic(stream), tls: None, shown, rtt, dialler, begun })
+}
+
+fn addresses(place: &Place) -> Result<impl Iterator<Item = SocketAddr>, Error> {
+    let Place { host, port, .. } = place;
+    (host.as_str(), *port).to_socket_addrs().map_err(|e| {
         Error::new(ErrorKind::Network, format!("cannot find the address of {host}: {e}"))
-    })?;
+    })
+}
+
+fn connect(place: &Place) -> Result<(TcpStream, SocketAddr), Error> {
+    let Place { name, timeout, .. } = place;
+    let timeout = *timeout;
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in addresses {
+    for address in addresses(place)? {
         match TcpStream::connect_timeout(&address, timeout) {
             Ok(socket) => {
                 configure(&socket, timeout)

@@ -6,7 +6,8 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::net::control::lock;
-use crate::net::socket::configure;
+use crate::net::quic::{QuicConnection, QuicPort, QuicStream};
+use crate::net::socket::{Socket, configure};
 use crate::net::tls;
 use crate::options::Fingerprint;
 use rustls::{ClientConfig, Connection};
@@ -26,6 +27,8 @@ pub(crate) struct Dialler {
     pub(crate) addresses: Vec<SocketAddr>,
     /// `None` for plain connections.
     pub(crate) tls: Option<Arc<ClientConfig>>,
+    /// In place of TCP, streams of one QUIC connection.
+    pub(crate) quic: Option<Arc<QuicDialler>>,
     pub(crate) timeout: Duration,
     /// Name of the far side, for messages.
     pub(crate) peer: String,
@@ -33,26 +36,71 @@ pub(crate) struct Dialler {
 
 /// A connection that belongs to no session yet.
 pub(crate) struct Dialled {
-    pub(crate) socket: TcpStream,
-    /// For an encrypted one, with the fingerprint that was shown.
-    pub(crate) tls: Option<(Connection, Fingerprint)>,
+    pub(crate) socket: Socket,
+    /// What encrypts it, where the socket does not.
+    pub(crate) tls: Option<Connection>,
+    /// For an encrypted one, the fingerprint that was shown.
+    pub(crate) shown: Option<Fingerprint>,
+}
+
+/// Makes streams of one QUIC connection, and another one when that is lost.
+pub(crate) struct QuicDialler {
+    port: Arc<QuicPort>,
+    tls: Arc<ClientConfig>,
+    connected: Mutex<Option<(QuicConnection, Fingerprint)>>,
+}
+
+impl QuicDialler {
+    pub(crate) fn new(port: Arc<QuicPort>, tls: Arc<ClientConfig>) -> Self {
+        Self { port, tls, connected: Mutex::default() }
+    }
+
+    fn dial(&self, dialler: &Dialler) -> Result<Dialled, Error> {
+        // Whoever comes while the handshake is made waits for it.
+        let mut connected = lock(&self.connected);
+        if let Some((connection, shown)) = &*connected
+            && let Ok(stream) = connection.open(dialler.timeout)
+        {
+            return dialled(stream, *shown, dialler.timeout);
+        }
+        *connected = None;
+        let address = *dialler.addresses.first().ok_or_else(|| dialler.no_address())?;
+        let (connection, shown) =
+            self.port.connect(address, &self.tls, dialler.timeout, &dialler.peer)?;
+        let stream = connection.open(dialler.timeout).map_err(|e| {
+            Error::network(format!("a data connection to {} failed", dialler.peer), &e)
+        })?;
+        *connected = Some((connection, shown));
+        dialled(stream, shown, dialler.timeout)
+    }
+}
+
+fn dialled(stream: QuicStream, shown: Fingerprint, timeout: Duration) -> Result<Dialled, Error> {
+    stream.set_read_timeout(Some(timeout));
+    Ok(Dialled { socket: Socket::Quic(stream), tls: None, shown: Some(shown) })
 }
 
 impl Dialler {
     /// Connects, and makes the TLS handshake.
     pub(crate) fn dial(&self) -> Result<Dialled, Error> {
+        if let Some(quic) = &self.quic {
+            return quic.dial(self);
+        }
         let mut socket = self.reach()?;
         let lost = |e| Error::network(format!("a data connection to {} failed", self.peer), &e);
         configure(&socket, self.timeout).map_err(lost)?;
         socket.set_read_timeout(Some(self.timeout)).map_err(lost)?;
-        let tls = match &self.tls {
-            None => None,
-            Some(config) => Some(
-                tls::connect(config, &mut socket, &self.peer)
-                    .map_err(|e| Error::new(ErrorKind::Network, e.to_string()))?,
-            ),
+        let connect = |config| {
+            tls::connect(config, &mut socket, &self.peer)
+                .map_err(|e| Error::new(ErrorKind::Network, e.to_string()))
         };
-        Ok(Dialled { socket, tls })
+        let (tls, shown) = self.tls.as_ref().map(connect).transpose()?.unzip();
+        Ok(Dialled { socket: Socket::Tcp(socket), tls, shown })
+    }
+
+    fn no_address(&self) -> Error {
+        let text = format!("{} named no address for data connections", self.peer);
+        Error::new(ErrorKind::Network, text)
     }
 
     fn reach(&self) -> Result<TcpStream, Error> {
@@ -68,10 +116,7 @@ impl Dialler {
             Some((address, e)) => {
                 Err(Error::network(format!("cannot open a data connection to {address}"), &e))
             }
-            None => Err(Error::new(
-                ErrorKind::Network,
-                format!("{} named no address for data connections", self.peer),
-            )),
+            None => Err(self.no_address()),
         }
     }
 
@@ -133,6 +178,7 @@ mod tests {
         Dialler {
             addresses: vec![listener.local_addr().unwrap()],
             tls: None,
+            quic: None,
             timeout: Duration::from_secs(5),
             peer: "there".to_owned(),
         }
@@ -148,7 +194,11 @@ mod tests {
         assert_eq!(taken.len(), 2);
         let ours = |socket: &TcpStream| {
             let from = socket.peer_addr().unwrap();
-            taken.iter().any(|d| d.socket.local_addr().unwrap() == from)
+            let local = |d: &Dialled| match &d.socket {
+                Socket::Tcp(tcp) => tcp.local_addr().unwrap(),
+                _ => unreachable!(),
+            };
+            taken.iter().any(|d| local(d) == from)
         };
         accepted.retain(|socket| !ours(socket));
         assert_eq!(accepted.len(), 1);

@@ -184,7 +184,7 @@ fn run_greeted(
     let Greeted { mut far, welcome, rtt, asked } = greeted;
     let transfer = request.transfer;
     let wake = std::mem::replace(&mut far.wake, Box::new(|| {}));
-    if !transfer.encryption && !welcome.plain_allowed {
+    if !transfer.encryption && far.route != Route::Quic && !welcome.plain_allowed {
         return Err(plain_refused(&far.peer));
     }
     let streams = request.streams();
@@ -199,7 +199,8 @@ fn run_greeted(
     let part = part_of(&request, items, &opened, events)?;
     let tally = Tally::new(events, started);
     let outbox = Outbox::default();
-    let (ready, route) = if transfer.dry_run || far.route == Route::Daemon {
+    let is_daemon = matches!(far.route, Route::Daemon | Route::Quic);
+    let (ready, route) = if transfer.dry_run || is_daemon {
         (Vec::new(), far.route)
     } else {
         let (made, back) = cancel.attend(move || Ok((connector.connect(), connector)))?;
@@ -210,15 +211,16 @@ fn run_greeted(
     events.event(Event::Connected {
         route,
         software: welcome.software,
-        encrypted: transfer.encryption || route == Route::SshOnly,
+        encrypted: transfer.encryption || matches!(route, Route::SshOnly | Route::Quic),
     });
     let rtt = rtt.or_else(|| ready.first().and_then(|(_, stream)| stream.socket().rtt()));
     let count = match route {
         Route::SshOnly => 1,
         _ => streams(rtt).min(welcome.streams_max),
     };
-    if route == Route::SshOnly && transfer.overrides.need_tcp() {
-        tally.notice("through ssh, a buffer and a congestion control have no effect");
+    if transfer.overrides.need_tcp() && matches!(route, Route::SshOnly | Route::Quic) {
+        let by = if route == Route::Quic { "by QUIC" } else { "through ssh" };
+        tally.notice(format!("{by}, a buffer and a congestion control have no effect"));
     }
     connector.keep(count.saturating_sub(ready.len() as u32));
     let probing = || probing(&ready, &connector, route, (&welcome.session, &key), &tally);
@@ -366,7 +368,7 @@ impl Request<'_> {
             },
             checksum: transfer.checksum,
             dry_run: transfer.dry_run,
-            plain: !transfer.encryption,
+            plain: !transfer.encryption && !transfer.is_by_quic(),
             streams,
             timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
             untuned: (!transfer.is_tuned()).then_some(true),

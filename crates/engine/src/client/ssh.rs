@@ -62,7 +62,7 @@ pub(crate) fn transfer(
         (false, _) => None,
     };
     let tls = fingerprint.map(|_| tls::client_config()).transpose()?;
-    let dialler = Dialler { addresses, tls, timeout, peer: host.to_owned() };
+    let dialler = Dialler { addresses, tls, quic: None, timeout, peer: host.to_owned() };
     // They are made while the two sides agree on the transfer.
     let begun = dialler.begin(request.streams()(None).min(welcome.streams_max));
     let connector = Connector::new(dialler, begun, fingerprint, &welcome);

@@ -8,6 +8,7 @@
 //! does, the reading thread too ([`Outbox::wait_when_full`]).
 
 use crate::error::{Error, ErrorKind, is_timeout};
+use crate::net::socket::Socket;
 use bankfull_proto::limits::{ASKS_MAX, CONTROL_FRAME_BYTES_MAX, HELLO_FRAME_BYTES_MAX, RUNS_MAX};
 use bankfull_proto::wire::control::{self, Ask, FileRuns, Message};
 use bankfull_proto::wire::frame::FrameReader;
@@ -15,7 +16,7 @@ use bankfull_proto::{blocks::Run, wire::WireError};
 use rustls::Connection;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -48,12 +49,18 @@ const LAST_WORDS_LOOK: Duration = Duration::from_millis(5);
 /// Ends a control connection once the peer's host has what was written. A socket that is closed
 /// while something in it is unread, or still comes, resets the connection; then the reason for the
 /// end is not sent again where it was lost on its way.
-pub(crate) fn close_when_heard(socket: &TcpStream) {
+pub(crate) fn close_when_heard(socket: &Socket) {
     let until = Instant::now() + LAST_WORDS;
-    while is_underway(socket) && Instant::now() < until {
-        thread::sleep(LAST_WORDS_LOOK);
+    match socket {
+        Socket::Tcp(tcp) => {
+            while is_underway(tcp) && Instant::now() < until {
+                thread::sleep(LAST_WORDS_LOOK);
+            }
+        }
+        Socket::Quic(stream) => stream.wait_until_heard(LAST_WORDS),
+        Socket::Unix(_) => {}
     }
-    let _ = socket.shutdown(Shutdown::Both);
+    socket.shutdown();
 }
 
 /// Whether something that was written has not arrived, and still may.
@@ -467,11 +474,15 @@ pub(crate) fn runs_of(indices: &[u64]) -> Vec<Run> {
     runs
 }
 
-/// Cuts a TLS connection in two halves that work at the same time.
-pub(crate) fn split_tls(
-    connection: Connection,
-    socket: TcpStream,
+/// Cuts a connection in two halves that work at the same time; `tls` is what encrypts it, where
+/// the socket does not.
+pub(crate) fn split(
+    tls: Option<Connection>,
+    socket: Socket,
 ) -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)> {
+    let Some(connection) = tls else {
+        return Ok((Box::new(socket.try_clone()?), Box::new(socket)));
+    };
     let shared = Arc::new(Mutex::new(connection));
     let reader = TlsReader {
         connection: Arc::clone(&shared),
@@ -485,7 +496,7 @@ pub(crate) fn split_tls(
 
 struct TlsReader {
     connection: Arc<Mutex<Connection>>,
-    socket: TcpStream,
+    socket: Socket,
     raw: Vec<u8>,
     taken: usize,
     len: usize,
@@ -520,7 +531,7 @@ impl Read for TlsReader {
 
 struct TlsWriter {
     connection: Arc<Mutex<Connection>>,
-    socket: TcpStream,
+    socket: Socket,
 }
 
 impl Write for TlsWriter {

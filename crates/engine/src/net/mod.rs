@@ -8,6 +8,7 @@ pub(crate) mod identity;
 pub(crate) mod known_hosts;
 pub(crate) mod pipe;
 pub(crate) mod probe;
+pub(crate) mod quic;
 pub(crate) mod socket;
 pub(crate) mod stream;
 pub(crate) mod tls;

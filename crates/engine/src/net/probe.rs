@@ -77,7 +77,11 @@ fn micros(time: Duration) -> u64 {
 impl ProbePort {
     /// Binds to an address.
     pub(crate) fn bind(address: SocketAddr) -> io::Result<Arc<Self>> {
-        let socket = UdpSocket::bind(address)?;
+        Self::on(UdpSocket::bind(address)?)
+    }
+
+    /// Takes what comes to a socket.
+    pub(crate) fn on(socket: UdpSocket) -> io::Result<Arc<Self>> {
         socket.set_read_timeout(Some(TICK))?;
         bankfull_sys::note_arrivals(&socket)?;
         // With less room, long trains may lose some.

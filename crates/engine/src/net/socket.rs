@@ -1,11 +1,12 @@
-//! What carries a stream: a TCP connection, or a pipe through an ssh session. How it is set up, and
-//! what the kernel tells of it; not what is said on it.
+//! What carries a stream: a TCP connection, a stream of a QUIC connection, or a pipe through an ssh
+//! session. How it is set up, and what is told of it; not what is said on it.
 
+use crate::net::quic::QuicStream;
 use bankfull_control::Bytes;
 use bankfull_sys::TcpInfo;
+use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,6 +18,8 @@ pub(crate) enum Socket {
     Tcp(TcpStream),
     /// One end of a socket pair, whose other end is pumped through an ssh session.
     Unix(UnixStream),
+    /// A stream of a QUIC connection, which is encrypted.
+    Quic(QuicStream),
 }
 
 impl Socket {
@@ -25,6 +28,7 @@ impl Socket {
         match self {
             Self::Tcp(s) => s.try_clone().map(Self::Tcp),
             Self::Unix(s) => s.try_clone().map(Self::Unix),
+            Self::Quic(s) => Ok(Self::Quic(s.clone())),
         }
     }
 
@@ -33,6 +37,10 @@ impl Socket {
         let _ = match self {
             Self::Tcp(s) => s.shutdown(Shutdown::Both),
             Self::Unix(s) => s.shutdown(Shutdown::Both),
+            Self::Quic(s) => {
+                s.shutdown();
+                Ok(())
+            }
         };
     }
 
@@ -41,6 +49,7 @@ impl Socket {
         match self {
             Self::Tcp(s) => rtt_of(s),
             Self::Unix(_) => None,
+            Self::Quic(s) => Some(s.rtt()),
         }
     }
 
@@ -49,6 +58,7 @@ impl Socket {
         match self {
             Self::Tcp(s) => s.peer_addr().ok(),
             Self::Unix(_) => None,
+            Self::Quic(s) => Some(s.peer()),
         }
     }
 
@@ -56,34 +66,63 @@ impl Socket {
     pub(crate) fn info(&self) -> Option<TcpInfo> {
         match self {
             Self::Tcp(s) => bankfull_sys::tcp_info(s).ok(),
-            Self::Unix(_) => None,
+            Self::Unix(_) | Self::Quic(_) => None,
         }
     }
 
     /// Bytes that have come and were not read.
     pub(crate) fn unread(&self) -> u64 {
-        bankfull_sys::unread_bytes(self).unwrap_or_default()
+        let unread = match self {
+            Self::Tcp(s) => bankfull_sys::unread_bytes(s),
+            Self::Unix(s) => bankfull_sys::unread_bytes(s),
+            Self::Quic(_) => return 0,
+        };
+        unread.unwrap_or_default()
     }
 
-    /// Segments that TCP sent again on this connection.
+    /// Segments that TCP sent again on this connection, or packets that QUIC has lost.
     pub(crate) fn retransmits(&self) -> u64 {
-        self.info().map_or(0, |info| u64::from(info.total_retrans))
+        match self {
+            Self::Quic(s) => s.lost_packets(),
+            _ => self.info().map_or(0, |info| u64::from(info.total_retrans)),
+        }
+    }
+
+    /// Whether it is encrypted without anything on top.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        matches!(self, Self::Quic(_))
+    }
+
+    /// Sends a piece of a file without copying it through user space.
+    pub(crate) fn send_file(&self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
+        match self {
+            Self::Tcp(s) => bankfull_sys::send_file(s, file, offset, len),
+            Self::Unix(s) => bankfull_sys::send_file(s, file, offset, len),
+            Self::Quic(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Tcp(s) => s.set_read_timeout(timeout),
             Self::Unix(s) => s.set_read_timeout(timeout),
+            Self::Quic(s) => {
+                s.set_read_timeout(timeout);
+                Ok(())
+            }
         }
     }
-}
 
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(s) => s.as_fd(),
-            Self::Unix(s) => s.as_fd(),
-        }
+    /// Ends what is read, and still writes.
+    pub(crate) fn stop_reading(&self) {
+        let _ = match self {
+            Self::Tcp(s) => s.shutdown(Shutdown::Read),
+            Self::Unix(s) => s.shutdown(Shutdown::Read),
+            Self::Quic(s) => {
+                s.stop_reading();
+                Ok(())
+            }
+        };
     }
 }
 
@@ -92,6 +131,7 @@ impl Read for Socket {
         match self {
             Self::Tcp(s) => s.read(out),
             Self::Unix(s) => s.read(out),
+            Self::Quic(s) => s.read(out),
         }
     }
 }
@@ -101,6 +141,7 @@ impl Write for Socket {
         match self {
             Self::Tcp(s) => s.write(bytes),
             Self::Unix(s) => s.write(bytes),
+            Self::Quic(s) => s.write(bytes),
         }
     }
 
@@ -108,6 +149,7 @@ impl Write for Socket {
         match self {
             Self::Tcp(s) => s.write_vectored(parts),
             Self::Unix(s) => s.write_vectored(parts),
+            Self::Quic(s) => s.write_vectored(parts),
         }
     }
 

@@ -120,7 +120,7 @@ impl DataStream {
     }
 
     fn use_key(&mut self, session_key: &[u8; 32], nonce: &[u8; 32]) {
-        if self.tls.is_none() {
+        if !self.is_encrypted() {
             self.tagger = Tagger::keyed(attach::stream_key(session_key, nonce));
         }
     }
@@ -158,7 +158,7 @@ impl DataStream {
 
     /// Whether bytes are encrypted by this stream.
     pub(crate) fn is_encrypted(&self) -> bool {
-        self.tls.is_some()
+        self.tls.is_some() || self.socket.is_encrypted()
     }
 
     /// The connection itself, to watch or end it.
@@ -259,7 +259,7 @@ impl DataStream {
             if turn == 0 {
                 turn = self.wait_for_turn(len - sent)?;
             }
-            let n = bankfull_sys::send_file(&self.socket, file, offset + sent as u64, turn)?;
+            let n = self.socket.send_file(file, offset + sent as u64, turn)?;
             if n == 0 {
                 break;
             }

@@ -91,11 +91,11 @@ mod tests {
         let near = [connect(), connect()];
         let has = |socket: &Socket| match socket {
             Socket::Tcp(tcp) => bankfull_sys::congestion_control(tcp).unwrap(),
-            Socket::Unix(_) => unreachable!(),
+            _ => unreachable!(),
         };
         let reno = |socket: &Socket| match socket {
             Socket::Tcp(tcp) => bankfull_sys::set_congestion_control(tcp, "reno").unwrap(),
-            Socket::Unix(_) => unreachable!(),
+            _ => unreachable!(),
         };
         let mut session = Session::new(Overrides::default(), 1);
         assert!(!Congestion::new(&session).offers(), "nobody would ask");

@@ -8,6 +8,7 @@ use super::{MACHINE, start};
 use bankfull_control::{Bytes, Rate};
 use bankfull_lab::hosts::Hosts;
 use bankfull_lab::network::{Network, Plan};
+use bankfull_lab::say;
 use bankfull_lab::scenario::Data;
 use bankfull_sim::{LinkConfig, PathConfig};
 use std::fs;
@@ -67,7 +68,8 @@ fn same(one: &Path, other: &Path) -> bool {
 }
 
 /// Gathers from daemons that have the tree each, but for one, and kills one in the middle: all
-/// others arrive whole. Says how fast they did. `is_underway`: what has landed of that one is enough.
+/// others arrive whole. Says how fast they did. `is_underway`: what has landed of that one is
+/// enough.
 fn gather(sources: usize, plant: impl Fn(&Path) -> u64, is_underway: impl Fn(&Path) -> bool) {
     let Some(program) = program() else { return };
     let _busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +107,7 @@ fn gather(sources: usize, plant: impl Fn(&Path) -> u64, is_underway: impl Fn(&Pa
     }
     let whole = (sources - 2) as u64 * bytes;
     assert!((whole..whole + bytes).contains(&figure(&done, "bytes")), "{out}");
-    println!("{} of {sources} sources whole, {goodput} in all", sources - 2);
+    say(&format!("{} of {sources} sources whole, {goodput} in all", sources - 2));
     for mut daemon in daemons {
         let _ = daemon.child.kill();
         let _ = daemon.child.wait();

@@ -1,0 +1,382 @@
+//! The thread of a UDP socket: it takes what comes, hands it to the connections, and sends what
+//! they have to send, in batches.
+
+use super::link::{Link, QuicStream, State};
+use super::waker::{Alarm, Waker};
+use crate::net::control::lock;
+use bytes::BytesMut;
+use quinn_proto::{
+    ClientConfig, ConnectError, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, Event,
+    Incoming, ServerConfig, Transmit,
+};
+use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What a UDP datagram holds at most. (RFC 768; over IPv6 a little more)
+const DATAGRAM_BYTES: usize = 65_507;
+
+/// Batches that one connection sends before others, and what has come, have their turn. (ours: half
+/// a megabyte at most)
+const BATCHES: usize = 8;
+
+/// A connection without a stream is ended after so long. (as long as one may take to say what it
+/// wants)
+const UNUSED_MAX: Duration = Duration::from_secs(30);
+
+/// No longer than this does the thread sleep. (ours: how late unused connections may be seen)
+const SLEEP_MAX: Duration = Duration::from_secs(5);
+
+/// The serving side of a socket.
+pub(super) struct Serving {
+    /// As it is for whoever comes from there.
+    pub(super) config: Box<dyn Fn(SocketAddr) -> Arc<ServerConfig> + Send>,
+    /// So many connections are taken.
+    pub(super) connections_max: usize,
+    /// Where streams go that others have opened.
+    pub(super) streams: Sender<(QuicStream, SocketAddr)>,
+}
+
+/// What belongs to a socket.
+pub(super) struct Driver {
+    /// Shared with those who connect.
+    pub(super) endpoint: Arc<Mutex<Endpoint>>,
+    pub(super) socket: UdpSocket,
+    pub(super) udp: UdpSocketState,
+    pub(super) waker: Arc<Waker>,
+    pub(super) alarm: Alarm,
+    /// Connections that were begun on this side.
+    pub(super) begun: Arc<Mutex<Vec<Arc<Link>>>>,
+    pub(super) serving: Option<Serving>,
+}
+
+/// A connection, and when it wants to be looked at without anything having happened.
+struct Held {
+    link: Arc<Link>,
+    until: Option<Instant>,
+    is_ready: bool,
+}
+
+/// The state of its loop.
+struct Work {
+    driver: Driver,
+    links: HashMap<ConnectionHandle, Held>,
+    /// Connections to look at.
+    ready: VecDeque<ConnectionHandle>,
+    /// What was to be sent when the socket had no room.
+    unsent: Option<Transmit>,
+    outgoing: Vec<u8>,
+    incoming: Vec<u8>,
+}
+
+impl Driver {
+    /// Runs until it is stopped; then all connections are ended.
+    pub(super) fn run(self) {
+        let incoming = vec![0; BATCH_SIZE * DATAGRAM_BYTES.next_power_of_two()];
+        let mut work = Work {
+            driver: self,
+            links: HashMap::new(),
+            ready: VecDeque::new(),
+            unsent: None,
+            outgoing: Vec::with_capacity(DATAGRAM_BYTES),
+            incoming,
+        };
+        while !work.driver.waker.is_stopped() {
+            let has_come = work.receive();
+            work.look();
+            let has_sent = work.send();
+            if !has_come && !has_sent {
+                work.sleep();
+            }
+        }
+        work.end();
+    }
+}
+
+/// Begins a connection; the driver takes it over.
+pub(super) fn connect(
+    endpoint: &Mutex<Endpoint>,
+    begun: &Mutex<Vec<Arc<Link>>>,
+    waker: &Arc<Waker>,
+    config: ClientConfig,
+    address: SocketAddr,
+) -> Result<Arc<Link>, ConnectError> {
+    let (handle, connection) =
+        lock(endpoint).connect(Instant::now(), config, address, super::NAME)?;
+    let link = Link::new(handle, connection, Arc::clone(waker));
+    lock(begun).push(Arc::clone(&link));
+    waker.tell(handle);
+    Ok(link)
+}
+
+impl Work {
+    /// Takes what has come. Whether anything has.
+    fn receive(&mut self) -> bool {
+        let mut metas = [RecvMeta::default(); BATCH_SIZE];
+        let mut incoming = std::mem::take(&mut self.incoming);
+        let part = incoming.len() / BATCH_SIZE;
+        let mut parts: Vec<IoSliceMut<'_>> =
+            incoming.chunks_mut(part).map(IoSliceMut::new).collect();
+        let socket = UdpSockRef::from(&self.driver.socket);
+        let count = self.driver.udp.recv(socket, &mut parts, &mut metas).unwrap_or(0);
+        let now = Instant::now();
+        for (meta, part) in metas.iter().zip(&parts).take(count) {
+            let mut rest = &part[..meta.len];
+            while !rest.is_empty() {
+                let datagram;
+                (datagram, rest) = rest.split_at(meta.stride.min(rest.len()));
+                self.take(now, meta, datagram);
+            }
+        }
+        self.incoming = incoming;
+        count > 0
+    }
+
+    fn take(&mut self, now: Instant, meta: &RecvMeta, datagram: &[u8]) {
+        let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
+        let mut answer = Vec::new();
+        let event = lock(&self.driver.endpoint).handle(
+            now,
+            meta.addr,
+            meta.dst_ip,
+            ecn,
+            BytesMut::from(datagram),
+            &mut answer,
+        );
+        match event {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(held) = self.links.get(&handle) {
+                    held.link.state().connection.handle_event(event);
+                    self.make_ready(handle);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.admit(now, incoming),
+            // What cannot be sent is lost, as any datagram may be.
+            Some(DatagramEvent::Response(transmit)) => {
+                let _ = self.transmit(&transmit, &answer);
+            }
+            None => {}
+        }
+    }
+
+    /// Takes a connection in, where there is room.
+    fn admit(&mut self, now: Instant, incoming: Incoming) {
+        let mut answer = Vec::new();
+        let mut endpoint = lock(&self.driver.endpoint);
+        let Some(serving) = &self.driver.serving else {
+            endpoint.ignore(incoming);
+            return;
+        };
+        let accepted = if self.links.len() >= serving.connections_max {
+            Err(Some(endpoint.refuse(incoming, &mut answer)))
+        } else {
+            let config = (serving.config)(incoming.remote_address());
+            endpoint.accept(incoming, now, &mut answer, Some(config)).map_err(|e| e.response)
+        };
+        drop(endpoint);
+        match accepted {
+            Ok((handle, connection)) => {
+                let link = Link::new(handle, connection, Arc::clone(&self.driver.waker));
+                self.hold(link);
+            }
+            Err(Some(transmit)) => drop(self.transmit(&transmit, &answer)),
+            Err(None) => {}
+        }
+    }
+
+    fn hold(&mut self, link: Arc<Link>) {
+        let handle = link.handle();
+        self.links.insert(handle, Held { link, until: None, is_ready: false });
+        self.make_ready(handle);
+    }
+
+    fn make_ready(&mut self, handle: ConnectionHandle) {
+        if let Some(held) = self.links.get_mut(&handle)
+            && !std::mem::replace(&mut held.is_ready, true)
+        {
+            self.ready.push_back(handle);
+        }
+    }
+
+    /// Finds the connections that have something to do.
+    fn look(&mut self) {
+        let begun = std::mem::take(&mut *lock(&self.driver.begun));
+        begun.into_iter().for_each(|link| self.hold(link));
+        for handle in self.driver.waker.take() {
+            self.make_ready(handle);
+        }
+        let now = Instant::now();
+        let is_due = |held: &Held| held.until.is_some_and(|until| until <= now);
+        let due: Vec<_> =
+            self.links.iter().filter(|(_, held)| is_due(held)).map(|(&handle, _)| handle).collect();
+        due.into_iter().for_each(|handle| self.make_ready(handle));
+    }
+
+    /// Lets each connection that is ready have its turn. Whether there is more to do at once.
+    fn send(&mut self) -> bool {
+        if let Some(transmit) = self.unsent.take() {
+            let outgoing = std::mem::take(&mut self.outgoing);
+            let sent = self.transmit(&transmit, &outgoing);
+            self.outgoing = outgoing;
+            if is_full(&sent) {
+                self.unsent = Some(transmit);
+                return false;
+            }
+        }
+        for _ in 0..self.ready.len() {
+            let Some(handle) = self.ready.pop_front() else { break };
+            let Some(held) = self.links.get_mut(&handle) else { continue };
+            held.is_ready = false;
+            let link = Arc::clone(&held.link);
+            if self.turn(&link) {
+                self.make_ready(handle);
+            }
+            if self.unsent.is_some() {
+                return false;
+            }
+        }
+        !self.ready.is_empty()
+    }
+
+    /// What a connection has to do: timers, packets, news. Whether it has more to send.
+    fn turn(&mut self, link: &Arc<Link>) -> bool {
+        link.begin();
+        let mut has_more = true;
+        for _ in 0..BATCHES {
+            let now = Instant::now();
+            let mut state = link.state();
+            if state.connection.poll_timeout().is_some_and(|until| until <= now) {
+                state.connection.handle_timeout(now);
+            }
+            self.pass_on(link, &mut state);
+            self.outgoing.clear();
+            let mtu = usize::from(state.connection.current_mtu());
+            let most = (DATAGRAM_BYTES / mtu).clamp(1, self.driver.udp.max_gso_segments());
+            let transmit = state.connection.poll_transmit(now, most, &mut self.outgoing);
+            drop(state);
+            let Some(transmit) = transmit else {
+                has_more = false;
+                break;
+            };
+            let outgoing = std::mem::take(&mut self.outgoing);
+            let sent = self.transmit(&transmit, &outgoing);
+            self.outgoing = outgoing;
+            if is_full(&sent) {
+                self.unsent = Some(transmit);
+                break;
+            }
+        }
+        self.settle(link);
+        has_more
+    }
+
+    /// Passes on what a connection has to tell: to the socket's table of connections, and to the
+    /// threads that use it.
+    fn pass_on(&self, link: &Arc<Link>, state: &mut State) {
+        while let Some(event) = state.connection.poll_endpoint_events() {
+            let answer = lock(&self.driver.endpoint).handle_event(link.handle(), event);
+            if let Some(event) = answer {
+                state.connection.handle_event(event);
+            }
+        }
+        while let Some(event) = state.connection.poll() {
+            match event {
+                Event::Connected => link.on_connected(state),
+                Event::ConnectionLost { reason } => link.on_over(state, reason),
+                Event::Stream(event) => {
+                    let opened = link.on_stream(state, event);
+                    let peer = state.connection.remote_address();
+                    for id in opened {
+                        let stream = QuicStream::new(link, state, id, None);
+                        self.give_out(stream, peer);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn give_out(&self, stream: QuicStream, peer: SocketAddr) {
+        if let Some(serving) = &self.driver.serving {
+            // Where nobody waits for it any more, it ends.
+            if let Err(unwanted) = serving.streams.send((stream, peer)) {
+                // Not here, where its connection is locked.
+                std::thread::spawn(move || drop(unwanted));
+            }
+        }
+    }
+
+    /// When a connection is to be looked at again; lets go of one that is over.
+    fn settle(&mut self, link: &Arc<Link>) {
+        let mut state = link.state();
+        if self.driver.serving.is_some()
+            && state.unused.is_some_and(|since| since.elapsed() > UNUSED_MAX)
+        {
+            drop(state);
+            link.close();
+            state = link.state();
+        }
+        self.pass_on(link, &mut state);
+        let until = state.connection.poll_timeout();
+        let is_over = state.connection.is_drained();
+        drop(state);
+        if is_over {
+            self.links.remove(&link.handle());
+        } else if let Some(held) = self.links.get_mut(&link.handle()) {
+            held.until = until;
+        }
+    }
+
+    fn transmit(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
+        let ecn = transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8));
+        self.driver.udp.try_send(
+            UdpSockRef::from(&self.driver.socket),
+            &quinn_udp::Transmit {
+                destination: transmit.destination,
+                ecn,
+                contents: &bytes[..transmit.size],
+                segment_size: transmit.segment_size,
+                src_ip: transmit.src_ip,
+            },
+        )
+    }
+
+    /// Sleeps until something comes, somebody has something to send, or a timer is due.
+    fn sleep(&mut self) {
+        if !self.driver.waker.may_sleep() {
+            return;
+        }
+        let now = Instant::now();
+        let due = self.links.values().filter_map(|held| held.until).min();
+        let due = due.map_or(SLEEP_MAX, |due| due.saturating_duration_since(now).min(SLEEP_MAX));
+        let Driver { socket, alarm, .. } = &mut self.driver;
+        let woken = bankfull_sys::wait_either(&alarm.0, &*socket, self.unsent.is_some(), due);
+        self.driver.waker.on_awake();
+        if woken.is_ok_and(|woken| woken) {
+            self.driver.alarm.clear();
+        }
+        if due == SLEEP_MAX {
+            let handles: Vec<_> = self.links.keys().copied().collect();
+            handles.into_iter().for_each(|handle| self.make_ready(handle));
+        }
+    }
+
+    /// Ends all connections, and tells the other sides once.
+    fn end(&mut self) {
+        self.look();
+        let links: Vec<_> = self.links.values().map(|held| Arc::clone(&held.link)).collect();
+        for link in links {
+            link.close();
+            self.turn(&link);
+        }
+    }
+}
+
+/// Whether the socket had no room for something.
+fn is_full(sent: &io::Result<()>) -> bool {
+    sent.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
+}

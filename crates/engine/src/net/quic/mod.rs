@@ -1,0 +1,241 @@
+//! QUIC: streams over a UDP socket, for paths that TCP does not do well on. A connection and its
+//! streams are used as sockets are (`link.rs`); one thread for each UDP socket moves the packets
+//! (`driver.rs`), and threads that use a stream wake it (`waker.rs`).
+//!
+//! The protocol itself, its cryptography and its congestion control are the crate's
+//! `quinn-proto`; datagrams go in batches by `quinn-udp`. Nothing here knows what is transferred.
+
+mod driver;
+mod link;
+#[cfg(test)]
+mod tests;
+mod waker;
+
+use crate::error::{Error, ErrorKind};
+use crate::net::identity::fingerprint_of;
+use crate::options::Fingerprint;
+use driver::{Driver, Serving};
+use link::Link;
+pub(crate) use link::QuicStream;
+use quinn_proto::congestion::BbrConfig;
+use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn_proto::{
+    ClientConfig, Endpoint, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
+    TransportConfig, VarInt,
+};
+use quinn_udp::{UdpSockRef, UdpSocketState};
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use waker::Waker;
+
+/// Whom the client greets; a certificate is known by its fingerprint.
+const NAME: &str = "bankfull";
+
+/// What the two sides say they speak. (ALPN, RFC 7301)
+const PROTOCOL: &[u8] = b"bankfull";
+
+/// Headers of IP and UDP. (RFC 8200, RFC 791, RFC 768)
+const HEADERS_V6: u32 = 48;
+const HEADERS_V4: u32 = 28;
+
+/// What every path carries. (RFC 9000, §14)
+const DATAGRAM_MIN: u16 = 1200;
+
+/// No window of a stream is a limit: the connection's is.
+const STREAM_WINDOW: u32 = 1 << 30;
+
+/// What a connection may have on its way to whoever reads, and unread. (ours: 1 Gbit/s over 250 ms,
+/// twice)
+const RECEIVE_WINDOW: u32 = 64 << 20;
+
+/// What it keeps until it has arrived, and what waits to be sent.
+const SEND_WINDOW: u64 = 64 << 20;
+
+/// Room for what comes in while the thread does something else: as much as the kernel grants of it.
+/// (ours: 1 Gbit/s for 30 ms)
+const BUFFER_BYTES: usize = 4 << 20;
+
+/// A UDP socket, and the thread that serves it.
+pub(crate) struct QuicPort {
+    endpoint: Arc<Mutex<Endpoint>>,
+    begun: Arc<Mutex<Vec<Arc<Link>>>>,
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a server takes in.
+pub(crate) struct QuicServer {
+    /// Its TLS configuration.
+    pub(crate) tls: Arc<rustls::ServerConfig>,
+    /// How long a connection may be silent.
+    pub(crate) timeout: Duration,
+    /// So many connections at a time.
+    pub(crate) connections_max: usize,
+}
+
+/// Streams that clients have opened, and where they come from.
+pub(crate) type Streams = Receiver<(QuicStream, SocketAddr)>;
+
+/// A connection that was begun on this side. It ends with its last stream, when nothing else holds
+/// it either.
+#[derive(Clone)]
+pub(crate) struct QuicConnection {
+    link: Arc<Link>,
+    owner: Arc<Owner>,
+}
+
+/// Ends a connection that nobody has any more.
+struct Owner {
+    link: Arc<Link>,
+    /// Whose thread still sends what there is to say.
+    _port: Arc<QuicPort>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.link.close();
+    }
+}
+
+impl QuicPort {
+    /// Connections to others, from any port.
+    pub(crate) fn client(peer: SocketAddr) -> io::Result<Arc<Self>> {
+        let any: IpAddr = match peer {
+            SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        };
+        Self::start(UdpSocket::bind((any, 0))?, None).map(Arc::new)
+    }
+
+    /// Takes in what comes to a socket.
+    pub(crate) fn server(socket: UdpSocket, server: QuicServer) -> io::Result<(Self, Streams)> {
+        let (sender, streams) = mpsc::channel();
+        let mut tls = (*server.tls).clone();
+        tls.alpn_protocols = vec![PROTOCOL.to_vec()];
+        let tls = Arc::new(QuicServerConfig::try_from(tls).map_err(io::Error::other)?);
+        let config = move |peer| {
+            let mut config = ServerConfig::with_crypto(tls.clone());
+            config.transport_config(Arc::new(transport(peer, server.timeout)));
+            Arc::new(config)
+        };
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let usual = config(any);
+        let serving = Serving {
+            config: Box::new(config),
+            connections_max: server.connections_max,
+            streams: sender,
+        };
+        Ok((Self::start(socket, Some((serving, usual)))?, streams))
+    }
+
+    fn start(socket: UdpSocket, serving: Option<(Serving, Arc<ServerConfig>)>) -> io::Result<Self> {
+        let udp = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        // As much as there is: the kernel grants what it likes.
+        let buffers = socket2::SockRef::from(&socket);
+        let _ = buffers.set_send_buffer_size(BUFFER_BYTES);
+        let _ = bankfull_sys::set_receive_buffer(&socket, BUFFER_BYTES as u64);
+        let (serving, usual) = serving.unzip();
+        let mut config = EndpointConfig::default();
+        config.max_udp_payload_size(u16::MAX - 8).map_err(io::Error::other)?;
+        let endpoint = Endpoint::new(Arc::new(config), usual, !udp.may_fragment(), None);
+        let endpoint = Arc::new(Mutex::new(endpoint));
+        let (waker, alarm) = Waker::new()?;
+        let (waker, begun) = (Arc::new(waker), Arc::default());
+        let driver = Driver {
+            endpoint: Arc::clone(&endpoint),
+            socket,
+            udp,
+            waker: Arc::clone(&waker),
+            alarm,
+            begun: Arc::clone(&begun),
+            serving,
+        };
+        let thread = thread::Builder::new().name("quic".to_owned()).spawn(|| driver.run())?;
+        Ok(Self { endpoint, begun, waker, thread: Some(thread) })
+    }
+
+    /// Connects, and makes the handshake; returns the connection and the fingerprint shown.
+    pub(crate) fn connect(
+        self: &Arc<Self>,
+        address: SocketAddr,
+        tls: &Arc<rustls::ClientConfig>,
+        timeout: Duration,
+        peer: &str,
+    ) -> Result<(QuicConnection, Fingerprint), Error> {
+        let unusable = |e: String| Error::new(ErrorKind::Local, format!("QUIC is unusable: {e}"));
+        let mut tls = (**tls).clone();
+        tls.alpn_protocols = vec![PROTOCOL.to_vec()];
+        let tls = QuicClientConfig::try_from(tls).map_err(|e| unusable(e.to_string()))?;
+        let mut config = ClientConfig::new(Arc::new(tls));
+        config.transport_config(Arc::new(transport(address, timeout)));
+        let link = driver::connect(&self.endpoint, &self.begun, &self.waker, config, address)
+            .map_err(|e| unusable(e.to_string()))?;
+        let owner = Arc::new(Owner { link: Arc::clone(&link), _port: Arc::clone(self) });
+        link.wait_connected(timeout).map_err(|e| explain(peer, &e))?;
+        let shown = link.certificate().as_ref().map(fingerprint_of);
+        let shown = shown.ok_or_else(|| {
+            Error::new(ErrorKind::Protocol, format!("{peer} showed no certificate"))
+        })?;
+        Ok((QuicConnection { link, owner }, shown))
+    }
+}
+
+impl Drop for QuicPort {
+    fn drop(&mut self) {
+        self.waker.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl QuicConnection {
+    /// Opens a stream.
+    pub(crate) fn open(&self, timeout: Duration) -> io::Result<QuicStream> {
+        let id = self.link.open(timeout)?;
+        let owner: Arc<dyn Send + Sync> = Arc::clone(&self.owner) as _;
+        Ok(QuicStream::new(&self.link, &mut self.link.state(), id, Some(owner)))
+    }
+}
+
+/// How connections with `peer` work.
+fn transport(peer: SocketAddr, timeout: Duration) -> TransportConfig {
+    let mut config = TransportConfig::default();
+    let mut mtu = MtuDiscoveryConfig::default();
+    mtu.upper_bound(datagram_most(peer));
+    config
+        .max_idle_timeout(IdleTimeout::try_from(timeout).ok())
+        .keep_alive_interval(Some(timeout / 4))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
+        .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
+        .send_window(SEND_WINDOW)
+        .mtu_discovery_config(Some(mtu))
+        .congestion_controller_factory(Arc::new(BbrConfig::default()))
+        .datagram_receive_buffer_size(None);
+    config
+}
+
+/// What a datagram to `peer` may hold: what the way out takes.
+fn datagram_most(peer: SocketAddr) -> u16 {
+    let headers = if peer.ip().to_canonical().is_ipv4() { HEADERS_V4 } else { HEADERS_V6 };
+    let mtu = bankfull_sys::path_mtu(peer).unwrap_or(u32::from(DATAGRAM_MIN) + headers);
+    u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX - 8).max(DATAGRAM_MIN)
+}
+
+fn explain(peer: &str, error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::new(
+            ErrorKind::Timeout,
+            format!(
+                "{peer} does not answer by QUIC: is `bankfull serve` running there, and does UDP \
+                 pass? (--transport tcp does without)"
+            ),
+        ),
+        _ => Error::network(format!("cannot connect to {peer} by QUIC"), error),
+    }
+}

@@ -1,0 +1,154 @@
+use super::*;
+use crate::net::identity::Identity;
+use crate::net::tls;
+use std::io::{Read, Write};
+use std::time::Instant;
+use tempfile::TempDir;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+struct Pair {
+    _port: QuicPort,
+    streams: Streams,
+    address: SocketAddr,
+    fingerprint: Fingerprint,
+    connection: QuicConnection,
+    shown: Fingerprint,
+}
+
+fn pair() -> Pair {
+    let state = TempDir::new().unwrap();
+    let identity = Identity::load_or_generate(state.path()).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let server = QuicServer {
+        tls: tls::server_config(&identity).unwrap(),
+        timeout: TIMEOUT,
+        connections_max: 2,
+    };
+    let (port, streams) = QuicPort::server(socket, server).unwrap();
+    let client = QuicPort::client(address).unwrap();
+    let config = tls::client_config().unwrap();
+    let (connection, shown) = client.connect(address, &config, TIMEOUT, "there").unwrap();
+    let fingerprint = identity.fingerprint();
+    Pair { _port: port, streams, address, fingerprint, connection, shown }
+}
+
+#[test]
+fn a_stream_carries_bytes_both_ways_to_whoever_has_the_certificate() {
+    let pair = pair();
+    assert_eq!(pair.shown, pair.fingerprint);
+    let mut near = pair.connection.open(TIMEOUT).unwrap();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7) as u8).collect();
+    let sent = bytes.clone();
+    let sender = thread::spawn(move || {
+        near.write_all(&sent).unwrap();
+        let mut answer = [0; 5];
+        near.read_exact(&mut answer).unwrap();
+        (near, answer)
+    });
+    let (mut far, from) = pair.streams.recv_timeout(TIMEOUT).unwrap();
+    assert!(from.ip().is_loopback() && from != pair.address);
+    let mut came = vec![0; bytes.len()];
+    far.read_exact(&mut came).unwrap();
+    assert!(came == bytes);
+    far.write_all(b"hello").unwrap();
+    let (near, answer) = sender.join().unwrap();
+    assert_eq!(&answer, b"hello");
+    far.shutdown();
+    drop(near);
+    assert_eq!(far.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn whoever_reads_waits_no_longer_than_its_time_out_and_is_woken_by_a_shutdown() {
+    let pair = pair();
+    let mut near = pair.connection.open(TIMEOUT).unwrap();
+    near.write_all(b"x").unwrap();
+    let (mut far, _) = pair.streams.recv_timeout(TIMEOUT).unwrap();
+    far.read_exact(&mut [0]).unwrap();
+    far.set_read_timeout(Some(Duration::from_millis(30)));
+    assert_eq!(far.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    far.set_read_timeout(None);
+    let other = far.clone();
+    let reader = thread::spawn(move || far.read(&mut [0]));
+    thread::sleep(Duration::from_millis(30));
+    other.shutdown();
+    assert_eq!(reader.join().unwrap().unwrap(), 0);
+}
+
+#[test]
+fn the_last_words_arrive_and_then_the_end() {
+    let pair = pair();
+    let mut near = pair.connection.open(TIMEOUT).unwrap();
+    near.write_all(b"last words").unwrap();
+    let (mut far, _) = pair.streams.recv_timeout(TIMEOUT).unwrap();
+    near.wait_until_heard(TIMEOUT);
+    drop(near);
+    let mut words = String::new();
+    far.read_to_string(&mut words).unwrap();
+    assert_eq!(words, "last words");
+}
+
+#[test]
+fn a_connection_that_is_gone_ends_what_others_wait_for() {
+    let pair = pair();
+    let mut near = pair.connection.open(TIMEOUT).unwrap();
+    near.write_all(b"x").unwrap();
+    let (mut far, _) = pair.streams.recv_timeout(TIMEOUT).unwrap();
+    far.read_exact(&mut [0]).unwrap();
+    let Pair { connection, .. } = pair;
+    drop((near, connection));
+    let start = Instant::now();
+    // Its end has come in order, or the end of all.
+    let end = far.read(&mut [0]);
+    assert!(end.as_ref().map_or_else(|e| e.kind() == io::ErrorKind::ConnectionReset, |n| *n == 0));
+    assert!(start.elapsed() < TIMEOUT, "not by the time-out");
+}
+
+#[test]
+fn nobody_there_is_said_in_time() {
+    let unused = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = unused.local_addr().unwrap();
+    let client = QuicPort::client(address).unwrap();
+    let config = tls::client_config().unwrap();
+    let timeout = Duration::from_millis(200);
+    let error = client.connect(address, &config, timeout, "there:1").err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(error.to_string().contains("there:1 does not answer by QUIC"), "{error}");
+}
+
+#[test]
+fn more_connections_than_allowed_are_refused() {
+    let pair = pair();
+    let client = QuicPort::client(pair.address).unwrap();
+    let config = tls::client_config().unwrap();
+    let connect = || client.connect(pair.address, &config, TIMEOUT, "there");
+    let _second = connect().unwrap();
+    assert_eq!(connect().err().unwrap().kind(), ErrorKind::Network);
+}
+
+#[test]
+fn many_streams_share_a_connection() {
+    let pair = pair();
+    let senders: Vec<_> = (0..16_u8)
+        .map(|n| {
+            let mut near = pair.connection.open(TIMEOUT).unwrap();
+            thread::spawn(move || {
+                near.write_all(&vec![n; 300_000]).unwrap();
+                near.wait_until_heard(TIMEOUT);
+            })
+        })
+        .collect();
+    let mut sums = Vec::new();
+    for _ in 0..16 {
+        let (mut far, _) = pair.streams.recv_timeout(TIMEOUT).unwrap();
+        let mut came = Vec::new();
+        far.read_to_end(&mut came).unwrap();
+        assert!(came.len() == 300_000 && came.iter().all(|&b| b == came[0]));
+        sums.push(came[0]);
+    }
+    sums.sort_unstable();
+    assert_eq!(sums, (0..16).collect::<Vec<_>>());
+    senders.into_iter().for_each(|sender| sender.join().unwrap());
+}
