@@ -163,6 +163,80 @@ pub fn receive_datagram(s: impl AsFd, buf: &mut [u8]) -> io::Result<Datagram> {
     Ok(Datagram { len, from: address_in(&name), at: time_in(&message) })
 }
 
+/// Lets the kernel keep what hosts answer that did not take a datagram, for [`refused_by`]. The next
+/// call on the socket fails with the same, and does nothing else.
+///
+/// # Errors
+///
+/// What `setsockopt` answers.
+pub fn note_refusals(s: impl AsFd, address: SocketAddr) -> io::Result<()> {
+    let s = s.as_fd();
+    if address.is_ipv6() {
+        set_int(s, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
+    }
+    // An IPv6 socket may speak IPv4, too.
+    let over_v4 = set_int(s, libc::IPPROTO_IP, libc::IP_RECVERR, 1);
+    if address.is_ipv6() { Ok(()) } else { over_v4 }
+}
+
+/// Where a datagram was sent that the host there did not take, since nobody has the port; in the
+/// order in which that was answered. `None`: no more is known.
+///
+/// # Errors
+///
+/// As receiving, but for `WouldBlock`.
+pub fn refused_by(s: impl AsFd) -> io::Result<Option<SocketAddr>> {
+    loop {
+        let mut control = [0_u64; ERROR_WORDS];
+        // SAFETY: both are made of integers and pointers, for which all bytes zero is a value.
+        let (mut message, mut name): (libc::msghdr, libc::sockaddr_storage) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        message.msg_name = (&raw mut name).cast();
+        message.msg_namelen = size_of_val(&name) as libc::socklen_t;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control);
+        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+        // SAFETY: the descriptor is open while `s` is borrowed; `message` points to `control` and
+        // to `name` with their lengths, and to no part, and all outlive the call.
+        let len = unsafe { libc::recvmsg(s.as_fd().as_raw_fd(), &raw mut message, flags) };
+        if len < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
+        }
+        // The name is that of the datagram's destination. (ip(7), IP_RECVERR)
+        if error_in(&message) == Some(libc::ECONNREFUSED)
+            && let Some(to) = address_in(&name)
+        {
+            return Ok(Some(to));
+        }
+    }
+}
+
+/// Room for one control message with an error and the address of who has told it.
+const ERROR_WORDS: usize = 16;
+
+/// The error in the control messages that came from the error queue.
+fn error_in(message: &libc::msghdr) -> Option<i32> {
+    // SAFETY: the kernel has filled in the control messages and their length; the macro returns
+    // the first that lies within, or null.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    // SAFETY: it is null, or points to a header within the control messages.
+    while let Some(found) = unsafe { header.as_ref() } {
+        let kind = (found.cmsg_level, found.cmsg_type);
+        let is_error = kind == (libc::IPPROTO_IP, libc::IP_RECVERR)
+            || kind == (libc::IPPROTO_IPV6, libc::IPV6_RECVERR);
+        if is_error {
+            let data = libc::CMSG_DATA;
+            // SAFETY: a message of this type holds an error; it need not be aligned for one.
+            let error = unsafe { data(header).cast::<libc::sock_extended_err>().read_unaligned() };
+            return i32::try_from(error.ee_errno).ok();
+        }
+        // SAFETY: `header` is one of those in `message`.
+        header = unsafe { libc::CMSG_NXTHDR(message, header) };
+    }
+    None
+}
+
 fn address_in(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let place: *const libc::sockaddr_storage = name;
     match i32::from(name.ss_family) {
@@ -244,6 +318,23 @@ mod tests {
         let (first, second) = (first.at.unwrap(), second.at.unwrap());
         assert!(first >= before && second <= between, "{before:?} {first:?} {second:?}");
         assert!(second - first >= Duration::from_millis(30));
+    }
+
+    #[test]
+    fn whoever_does_not_take_a_datagram_is_named() {
+        for here in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(socket) = UdpSocket::bind(here) else { continue };
+            note_refusals(&socket, socket.local_addr().unwrap()).unwrap();
+            assert_eq!(refused_by(&socket).unwrap(), None);
+            let nobody = UdpSocket::bind(here).unwrap().local_addr().unwrap();
+            socket.send_to(&[1; 100], nobody).unwrap();
+            let told = (0..1000).find_map(|_| {
+                thread::sleep(Duration::from_millis(2));
+                refused_by(&socket).unwrap()
+            });
+            assert_eq!(told, Some(nobody));
+            assert_eq!(refused_by(&socket).unwrap(), None);
+        }
     }
 
     #[test]

@@ -32,7 +32,8 @@ mod testing;
 pub mod tun;
 
 pub use datagram::{
-    Datagram, cut_datagrams, join_datagrams, note_arrivals, path_mtu, receive_datagram, send_cut,
+    Datagram, cut_datagrams, join_datagrams, note_arrivals, note_refusals, path_mtu,
+    receive_datagram, refused_by, send_cut,
 };
 pub use dir::{Dir, Entry};
 pub use file::{

@@ -86,6 +86,17 @@ fn a_rich_tree_arrives_from_a_daemon_without_encryption() {
 }
 
 #[test]
+fn a_rich_tree_arrives_at_a_daemon_by_quic() {
+    assert_eq!(push_to_daemon(&[], &["--transport", "quic", "--streams", "8"]), 8);
+}
+
+#[test]
+fn a_rich_tree_arrives_from_a_daemon_by_quic_encrypted_in_any_case() {
+    // A daemon that refuses plain data has nothing against it.
+    pull_from_daemon(&["--read-only"], &["--transport", "quic", "--no-encryption"]);
+}
+
+#[test]
 fn a_rich_tree_arrives_over_ssh() {
     let Some(ssh) = SshServer::start() else { return };
     let (tree, there) = (Tree::rich(), Scratch::new());

@@ -1,7 +1,7 @@
 //! The thread of a UDP socket: it takes what comes, hands it to the connections, and sends what
 //! they have to send, in batches.
 
-use super::link::{Link, QuicStream, State};
+use super::link::{Link, QuicStream, State, kind_of};
 use super::waker::{Alarm, Waker};
 use crate::net::control::lock;
 use bytes::BytesMut;
@@ -27,6 +27,10 @@ const BATCHES: usize = 8;
 /// A connection without a stream is ended after so long. (as long as one may take to say what it
 /// wants)
 const UNUSED_MAX: Duration = Duration::from_secs(30);
+
+/// A host that says that nobody has the port is believed of a connection from which nothing has come
+/// for so long. (ours: whoever would forge that cannot keep it silent)
+const SILENT: Duration = Duration::from_secs(2);
 
 /// No longer than this does the thread sleep. (ours: how late unused connections may be seen)
 const SLEEP_MAX: Duration = Duration::from_secs(5);
@@ -59,6 +63,8 @@ struct Held {
     link: Arc<Link>,
     until: Option<Instant>,
     is_ready: bool,
+    /// When something came from there last.
+    heard: Instant,
 }
 
 /// The state of its loop.
@@ -122,8 +128,12 @@ impl Work {
         let mut parts: Vec<IoSliceMut<'_>> =
             incoming.chunks_mut(part).map(IoSliceMut::new).collect();
         let socket = UdpSockRef::from(&self.driver.socket);
-        let count = self.driver.udp.recv(socket, &mut parts, &mut metas).unwrap_or(0);
+        let received = self.driver.udp.recv(socket, &mut parts, &mut metas);
         let now = Instant::now();
+        if let Err(error) = &received {
+            self.on_error(error);
+        }
+        let count = received.unwrap_or(0);
         for (meta, part) in metas.iter().zip(&parts).take(count) {
             let mut rest = &part[..meta.len];
             while !rest.is_empty() {
@@ -134,6 +144,22 @@ impl Work {
         }
         self.incoming = incoming;
         count > 0
+    }
+
+    /// Where the other host says that nobody has the port, whoever waits for it is told.
+    fn on_error(&self, error: &io::Error) {
+        if error.kind() != io::ErrorKind::ConnectionRefused {
+            return;
+        }
+        while let Ok(Some(peer)) = bankfull_sys::refused_by(&self.driver.socket) {
+            for held in self.links.values() {
+                let mut state = held.link.state();
+                let is_meant = state.connection.remote_address() == peer;
+                if is_meant && (!state.is_connected || held.heard.elapsed() > SILENT) {
+                    held.link.on_over(&mut state, error.kind(), crate::error::plain(error));
+                }
+            }
+        }
     }
 
     fn take(&mut self, now: Instant, meta: &RecvMeta, datagram: &[u8]) {
@@ -149,7 +175,8 @@ impl Work {
         );
         match event {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                if let Some(held) = self.links.get(&handle) {
+                if let Some(held) = self.links.get_mut(&handle) {
+                    held.heard = now;
                     held.link.state().connection.handle_event(event);
                     self.make_ready(handle);
                 }
@@ -190,7 +217,8 @@ impl Work {
 
     fn hold(&mut self, link: Arc<Link>) {
         let handle = link.handle();
-        self.links.insert(handle, Held { link, until: None, is_ready: false });
+        self.links
+            .insert(handle, Held { link, until: None, is_ready: false, heard: Instant::now() });
         self.make_ready(handle);
     }
 
@@ -286,7 +314,9 @@ impl Work {
         while let Some(event) = state.connection.poll() {
             match event {
                 Event::Connected => link.on_connected(state),
-                Event::ConnectionLost { reason } => link.on_over(state, reason),
+                Event::ConnectionLost { reason } => {
+                    link.on_over(state, kind_of(&reason), reason.to_string());
+                }
                 Event::Stream(event) => {
                     let opened = link.on_stream(state, event);
                     let peer = state.connection.remote_address();
@@ -333,7 +363,7 @@ impl Work {
 
     fn transmit(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
         let ecn = transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8));
-        self.driver.udp.try_send(
+        let sent = self.driver.udp.try_send(
             UdpSockRef::from(&self.driver.socket),
             &quinn_udp::Transmit {
                 destination: transmit.destination,
@@ -342,7 +372,8 @@ impl Work {
                 segment_size: transmit.segment_size,
                 src_ip: transmit.src_ip,
             },
-        )
+        );
+        sent.inspect_err(|error| self.on_error(error))
     }
 
     /// Sleeps until something comes, somebody has something to send, or a timer is due.

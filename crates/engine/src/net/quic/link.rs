@@ -36,8 +36,8 @@ pub(super) struct Link {
 pub(super) struct State {
     pub(super) connection: Connection,
     streams: HashMap<StreamId, Arc<Signals>>,
-    is_connected: bool,
-    over: Option<ConnectionError>,
+    pub(super) is_connected: bool,
+    over: Option<(io::ErrorKind, String)>,
     /// Since when there has been no stream.
     pub(super) unused: Option<Instant>,
 }
@@ -129,8 +129,8 @@ impl Link {
     }
 
     /// Everything is over: whoever waits is woken.
-    pub(super) fn on_over(&self, state: &mut State, why: ConnectionError) {
-        state.over.get_or_insert(why);
+    pub(super) fn on_over(&self, state: &mut State, kind: io::ErrorKind, why: String) {
+        state.over.get_or_insert((kind, why));
         self.changed.notify_all();
         for signals in state.streams.values() {
             signals.is_heard.store(true, Ordering::SeqCst);
@@ -144,9 +144,7 @@ impl Link {
         let until = Instant::now() + timeout;
         let mut state = self.state();
         loop {
-            if let Some(why) = &state.over {
-                return Err(error_of(why));
-            }
+            state.check()?;
             if state.is_connected {
                 return Ok(());
             }
@@ -166,9 +164,7 @@ impl Link {
         let until = Instant::now() + timeout;
         let mut state = self.state();
         loop {
-            if let Some(why) = &state.over {
-                return Err(error_of(why));
-            }
+            state.check()?;
             if let Some(id) = state.connection.streams().open(Dir::Bi) {
                 return Ok(id);
             }
@@ -180,7 +176,7 @@ impl Link {
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.connection.close(Instant::now(), VarInt::from_u32(0), Bytes::new());
-        self.on_over(&mut state, ConnectionError::LocallyClosed);
+        self.on_over(&mut state, io::ErrorKind::NotConnected, "it was closed here".to_owned());
         drop(state);
         self.tell();
     }
@@ -202,17 +198,24 @@ fn wait<'a>(
     Ok(signal.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0)
 }
 
+impl State {
+    /// An error where everything is over.
+    fn check(&self) -> io::Result<()> {
+        let error = |(kind, why): &(io::ErrorKind, String)| io::Error::new(*kind, why.clone());
+        self.over.as_ref().map(error).map_or(Ok(()), Err)
+    }
+}
+
 /// What an end of the connection is called elsewhere.
-fn error_of(why: &ConnectionError) -> io::Error {
-    let kind = match why {
+pub(super) fn kind_of(why: &ConnectionError) -> io::ErrorKind {
+    match why {
         ConnectionError::TimedOut => io::ErrorKind::TimedOut,
         ConnectionError::LocallyClosed => io::ErrorKind::NotConnected,
         ConnectionError::ConnectionClosed(_)
         | ConnectionError::ApplicationClosed(_)
         | ConnectionError::Reset => io::ErrorKind::ConnectionReset,
         _ => io::ErrorKind::Other,
-    };
-    io::Error::new(kind, why.to_string())
+    }
 }
 
 /// A stream in both directions, used like a socket.
@@ -357,9 +360,7 @@ impl Inner {
             if self.is_shut.load(Ordering::SeqCst) {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            if let Some(why) = &state.over {
-                return Err(error_of(why));
-            }
+            state.check()?;
             match state.connection.send_stream(self.id).write_chunks(chunk) {
                 Ok(_) => self.link.tell(),
                 Err(WriteError::Blocked) => state = wait(&self.signals.writable, state, None)?,
@@ -399,9 +400,7 @@ impl Read for QuicStream {
             if let Some(taken) = self.0.take(&mut state, out.len())? {
                 break taken;
             }
-            if let Some(why) = &state.over {
-                return Err(error_of(why));
-            }
+            state.check()?;
             state = wait(&self.0.signals.readable, state, timeout)?;
         };
         drop(state);

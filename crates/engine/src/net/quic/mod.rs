@@ -59,6 +59,10 @@ const SEND_WINDOW: u64 = 64 << 20;
 /// (ours: 1 Gbit/s for 30 ms)
 const BUFFER_BYTES: usize = 4 << 20;
 
+/// After so long a silence it is asked whether the other side is still there. (ours: how soon one is
+/// missed that has died; its host answers that nobody has the port)
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
 /// A UDP socket, and the thread that serves it.
 pub(crate) struct QuicPort {
     endpoint: Arc<Mutex<Endpoint>>,
@@ -138,6 +142,8 @@ impl QuicPort {
         let buffers = socket2::SockRef::from(&socket);
         let _ = buffers.set_send_buffer_size(BUFFER_BYTES);
         let _ = bankfull_sys::set_receive_buffer(&socket, BUFFER_BYTES as u64);
+        // Without that, whoever is gone is missed after a time-out.
+        let _ = bankfull_sys::note_refusals(&socket, socket.local_addr()?);
         let (serving, usual) = serving.unzip();
         let mut config = EndpointConfig::default();
         config.max_udp_payload_size(u16::MAX - 8).map_err(io::Error::other)?;
@@ -209,7 +215,7 @@ fn transport(peer: SocketAddr, timeout: Duration) -> TransportConfig {
     mtu.upper_bound(datagram_most(peer));
     config
         .max_idle_timeout(IdleTimeout::try_from(timeout).ok())
-        .keep_alive_interval(Some(timeout / 4))
+        .keep_alive_interval(Some(KEEP_ALIVE.min(timeout / 4)))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
@@ -236,6 +242,11 @@ fn explain(peer: &str, error: &io::Error) -> Error {
                  pass? (--transport tcp does without)"
             ),
         ),
+        io::ErrorKind::ConnectionRefused => {
+            let error = Error::network(format!("cannot connect to {peer} by QUIC"), error);
+            let text = format!("{error} (is `bankfull serve` running there?)");
+            Error::new(error.kind(), text)
+        }
         _ => Error::network(format!("cannot connect to {peer} by QUIC"), error),
     }
 }

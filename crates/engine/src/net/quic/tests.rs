@@ -119,6 +119,17 @@ fn nobody_there_is_said_in_time() {
 }
 
 #[test]
+fn a_port_that_nobody_has_is_said_at_once() {
+    let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let client = QuicPort::client(address).unwrap();
+    let config = tls::client_config().unwrap();
+    let start = Instant::now();
+    let error = client.connect(address, &config, TIMEOUT * 10, "there:1").err().unwrap();
+    assert!(start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
+    assert!(error.to_string().contains("is `bankfull serve` running there?"), "{error}");
+}
+
+#[test]
 fn more_connections_than_allowed_are_refused() {
     let pair = pair();
     let client = QuicPort::client(pair.address).unwrap();
