@@ -5,6 +5,7 @@
 //! The protocol itself, its cryptography and its congestion control are the crate's
 //! `quinn-proto`; datagrams go in batches by `quinn-udp`. Nothing here knows what is transferred.
 
+mod congestion;
 mod driver;
 mod link;
 #[cfg(test)]
@@ -14,10 +15,10 @@ mod waker;
 use crate::error::{Error, ErrorKind};
 use crate::net::identity::fingerprint_of;
 use crate::options::Fingerprint;
+use congestion::Deliveries;
 use driver::{Driver, Serving};
 use link::Link;
 pub(crate) use link::QuicStream;
-use quinn_proto::congestion::BbrConfig;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ClientConfig, Endpoint, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
@@ -221,7 +222,7 @@ fn transport(peer: SocketAddr, timeout: Duration) -> TransportConfig {
         .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
         .send_window(SEND_WINDOW)
         .mtu_discovery_config(Some(mtu))
-        .congestion_controller_factory(Arc::new(BbrConfig::default()))
+        .congestion_controller_factory(Arc::new(Deliveries))
         .datagram_receive_buffer_size(None);
     config
 }
