@@ -107,6 +107,8 @@ pub enum Transport {
     Tcp,
     /// Streams of a QUIC connection, by UDP: always encrypted.
     Quic,
+    /// TCP connections; QUIC where none can be made.
+    Auto,
 }
 
 /// How a daemon is trusted and told who we are.

@@ -92,6 +92,7 @@ impl Server {
             tls: Arc::clone(&config),
             timeout: policy.timeout,
             connections_max: options.connections_max,
+            sibling: None,
         };
         let (probes, quic, unheard) = match by_datagrams(address, quic) {
             Ok((probes, quic)) => (Some(probes), Some(quic), None),
@@ -143,7 +144,7 @@ impl Server {
             let over = Arc::new(AtomicBool::new(false));
             if let Some(quic) = &self.quic {
                 let over = Arc::clone(&over);
-                scope.spawn(move || self.admit_streams(scope, events, &lock(quic).1, &over));
+                scope.spawn(move || self.admit_streams(scope, events, &lock(quic), &over));
             }
             let result = self.admit(scope, events, drain, abort);
             over.store(true, Ordering::SeqCst);
@@ -187,10 +188,13 @@ impl Server {
         &'scope self,
         scope: &'scope thread::Scope<'scope, '_>,
         events: &'scope dyn EventSink,
-        streams: &Streams,
+        (port, streams): &(QuicPort, Streams),
         over: &AtomicBool,
     ) {
         while !over.load(Ordering::SeqCst) {
+            if let Some(message) = port.advice() {
+                events.event(Event::Notice { message });
+            }
             if let Ok((stream, peer)) = streams.recv_timeout(TICK) {
                 self.receive(scope, self.door.admit_stream(stream, peer), events);
             }
@@ -306,9 +310,10 @@ impl Server {
 /// Datagrams come in at the same port number: probes of sessions, and QUIC.
 fn by_datagrams(
     address: SocketAddr,
-    quic: QuicServer,
+    mut quic: QuicServer,
 ) -> io::Result<(Arc<ProbePort>, (QuicPort, Streams))> {
     let SharedPort { marked, other } = bankfull_sys::share_udp_port(address, PROBE_MAGIC)?;
+    quic.sibling = Some(marked.try_clone()?);
     Ok((ProbePort::on(marked)?, QuicPort::server(other, quic)?))
 }
 

@@ -163,8 +163,8 @@ pub fn receive_datagram(s: impl AsFd, buf: &mut [u8]) -> io::Result<Datagram> {
     Ok(Datagram { len, from: address_in(&name), at: time_in(&message) })
 }
 
-/// Lets the kernel keep what hosts answer that did not take a datagram, for [`refused_by`]. The next
-/// call on the socket fails with the same, and does nothing else.
+/// Lets the kernel keep what hosts answer that did not take a datagram, for [`refused_by`]. The
+/// next call on the socket fails with the same, and does nothing else.
 ///
 /// # Errors
 ///

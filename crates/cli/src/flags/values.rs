@@ -63,6 +63,8 @@ pub(crate) enum TransportHow {
     Tcp,
     /// QUIC, by UDP at the same port number.
     Quic,
+    /// TCP connections, or QUIC where none can be made.
+    Auto,
 }
 
 impl From<TransportHow> for Transport {
@@ -70,6 +72,7 @@ impl From<TransportHow> for Transport {
         match how {
             TransportHow::Tcp => Self::Tcp,
             TransportHow::Quic => Self::Quic,
+            TransportHow::Auto => Self::Auto,
         }
     }
 }

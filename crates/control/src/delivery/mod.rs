@@ -14,20 +14,20 @@ use crate::units::{Bytes, Rate};
 use samples::{Most, Sent};
 use std::time::Duration;
 
-/// A window is no smaller than so many datagrams. (RFC 9002, §7.2: 2; ours, as BBR: so that one that
-/// is lost is noticed by others)
+/// A window is no smaller than so many datagrams. (RFC 9002, §7.2: 2; ours, as BBR: so that one
+/// that is lost is noticed by others)
 const LEAST: u64 = 4;
 
-/// And begins with so many. (RFC 9002, §7.2)
-const FIRST: u64 = 10;
+/// And begins with so many. (RFC 9002, §7.2: 10; ours: as many as three connections of TCP, paced)
+const FIRST: u64 = 32;
 
 /// The path is full where more in flight has not brought more by this factor, for so many rounds.
 /// (BBR, draft-ietf-ccwg-bbr §5.3.1.2)
 const GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
 
-/// Until then no more than this multiple of what is delivered in a round trip is in flight. (twice as
-/// much in each round needs that, and a queue of one round trip takes it)
+/// Until then no more than this multiple of what is delivered in a round trip is in flight. (twice
+/// as much in each round needs that, and a queue of one round trip takes it)
 const STARTUP: f64 = 2.0;
 
 /// A queue stands where the shortest round trip of a round is longer than the shortest of all by
@@ -50,8 +50,8 @@ const RTT_LOOK: f64 = 0.5;
 const MORE: f64 = 1.25;
 const CYCLE: [f64; 8] = [MORE, 0.9, 1.05, 1.05, 1.05, 1.05, 1.05, 1.05];
 
-/// Where more in flight has lost more than twice the usual part and this beside, half as much more is
-/// tried the next time, and this at least; else by this factor more again. (ours)
+/// Where more in flight has lost more than twice the usual part and this beside, half as much more
+/// is tried the next time, and this at least; else by this factor more again. (ours)
 const MORE_LOST: f64 = 0.01;
 const MORE_LEAST: f64 = 0.06;
 const MORE_AGAIN: f64 = 1.5;
@@ -59,8 +59,8 @@ const MORE_AGAIN: f64 = 1.5;
 /// The usual part is smoothed: a round has this weight. (ours)
 const USUAL_WEIGHT: f64 = 0.1;
 
-/// Losses count where a queue stands and more than this part was lost in a round; and without, where
-/// more than the second was. (BBR: 2 %; ours: more than a fifth is no chance anywhere)
+/// Losses count where a queue stands and more than this part was lost in a round; and without,
+/// where more than the second was. (BBR: 2 %; ours: more than a fifth is no chance anywhere)
 const LOST_QUEUED: f64 = 0.02;
 const LOST: f64 = 0.2;
 

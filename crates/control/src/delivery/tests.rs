@@ -109,7 +109,8 @@ fn paths_are_filled_and_hardly_anything_waits_or_overflows() {
         assert!(part > 0.95, "{mbit} Mbit/s, {ms} ms: {part}");
         let most = (MS * ms).mul_f64(0.35) + MS * 5;
         assert!(path.waits < most, "{mbit} Mbit/s, {ms} ms: {:?}", path.waits);
-        assert!(path.dropped < 10, "{mbit} Mbit/s, {ms} ms: {}", path.dropped);
+        // The first window may be too much for the queue of a narrow path.
+        assert!(path.dropped < FIRST, "{mbit} Mbit/s, {ms} ms: {}", path.dropped);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reaching a daemon: connect, check its fingerprint, show the token.
 
 use super::connector::Connector;
-use super::dial::{Begun, Dialler, QuicDialler};
+use super::dial::{Begun, CONNECT_TIMEOUT, Dialler, QuicDialler};
 use super::{Far, Greeted, Request, run};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
@@ -38,6 +38,7 @@ struct Reached {
     rtt: Option<Duration>,
     dialler: Dialler,
     begun: Begun,
+    port: Option<Arc<QuicPort>>,
 }
 
 /// Runs a transfer with the daemon at `host:port`.
@@ -57,10 +58,14 @@ pub(crate) fn transfer(
     let transport = request.transfer.daemon.transport;
     let streams = request.streams();
     let reach = move || match transport {
-        Transport::Tcp => by_tcp(&place, encryption, streams),
-        Transport::Quic => by_quic(&place, streams),
+        Transport::Tcp => by_tcp(&place, place.timeout, encryption, streams),
+        Transport::Quic => by_quic(&place, &streams),
+        Transport::Auto => by_either(&place, encryption, streams),
     };
-    let Reached { socket, tls, shown, rtt, dialler, begun } = cancel.attend(reach)?;
+    let Reached { socket, tls, shown, rtt, dialler, begun, port } = cancel.attend(reach)?;
+    let mut transfer = request.transfer.clone();
+    transfer.daemon.transport = if tls.is_some() { Transport::Tcp } else { Transport::Quic };
+    let request = Request { transfer: &transfer, ..request };
     if let Some(file) = trust(&name, shown, &request.transfer.daemon)? {
         let file = file.display();
         let message = format!("trusting {name} with fingerprint {shown} from now on ({file})");
@@ -84,17 +89,39 @@ pub(crate) fn transfer(
     let (token, open) = (request.token.clone(), request.open(request.streams()(rtt)));
     let (far, (welcome, asked)) = far.attend(cancel, move |far| far.greet_and_ask(token, &open))?;
     let connector = Connector::new(dialler, begun, is_encrypted.then_some(shown), &welcome);
-    run(Greeted { far, welcome, rtt, asked }, connector, request, events, cancel, started)
+    let greeted = Greeted { far, welcome, rtt, asked };
+    let result = run(greeted, connector, request, events, cancel, started);
+    if let Some(message) = port.and_then(|port| port.advice()) {
+        events.event(Event::Notice { message });
+    }
+    result
 }
 
-/// Connects by TCP.
-fn by_tcp(
+/// Connects by TCP, or by QUIC where that does not reach anybody.
+fn by_either(
     place: &Place,
     encryption: bool,
     streams: impl Fn(Option<Duration>) -> u32,
 ) -> Result<Reached, Error> {
+    let limit = CONNECT_TIMEOUT.min(place.timeout);
+    let has_failed =
+        |error: &Error| matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout);
+    match by_tcp(place, limit, encryption, &streams) {
+        // Why there is no TCP is what a user knows how to mend.
+        Err(error) if has_failed(&error) => by_quic(place, &streams).map_err(|_| error),
+        reached => reached,
+    }
+}
+
+/// Connects by TCP, within `limit`.
+fn by_tcp(
+    place: &Place,
+    limit: Duration,
+    encryption: bool,
+    streams: impl Fn(Option<Duration>) -> u32,
+) -> Result<Reached, Error> {
     let tls = tls::client_config()?;
-    let (mut socket, address) = connect(place)?;
+    let (mut socket, address) = connect(place, limit)?;
     // The data connections follow this one, and are there when the two sides have agreed.
     let dialler = Dialler {
         addresses: vec![address],
@@ -106,12 +133,13 @@ fn by_tcp(
     let rtt = rtt_of(&socket);
     let begun = dialler.begin(streams(rtt));
     let (connection, shown) = tls::connect(&tls, &mut socket, &place.name)?;
-    Ok(Reached { socket: Socket::Tcp(socket), tls: Some(connection), shown, rtt, dialler, begun })
+    let (socket, tls) = (Socket::Tcp(socket), Some(connection));
+    Ok(Reached { socket, tls, shown, rtt, dialler, begun, port: None })
 }
 
 /// Connects by QUIC. Data has a connection of its own, so that what waits there to be written to a
 /// disk holds up no word.
-fn by_quic(place: &Place, streams: impl Fn(Option<Duration>) -> u32) -> Result<Reached, Error> {
+fn by_quic(place: &Place, streams: &impl Fn(Option<Duration>) -> u32) -> Result<Reached, Error> {
     let tls = tls::client_config()?;
     let address = addresses(place)?
         .next()
@@ -133,7 +161,8 @@ fn by_quic(place: &Place, streams: impl Fn(Option<Duration>) -> u32) -> Result<R
     stream.set_read_timeout(Some(place.timeout));
     let rtt = Some(stream.rtt());
     let begun = dialler.begin(streams(rtt));
-    Ok(Reached { socket: Socket::Quic(stream), tls: None, shown, rtt, dialler, begun })
+    let socket = Socket::Quic(stream);
+    Ok(Reached { socket, tls: None, shown, rtt, dialler, begun, port: Some(port) })
 }
 
 fn addresses(place: &Place) -> Result<impl Iterator<Item = SocketAddr>, Error> {
@@ -143,12 +172,12 @@ fn addresses(place: &Place) -> Result<impl Iterator<Item = SocketAddr>, Error> {
     })
 }
 
-fn connect(place: &Place) -> Result<(TcpStream, SocketAddr), Error> {
+fn connect(place: &Place, limit: Duration) -> Result<(TcpStream, SocketAddr), Error> {
     let Place { name, timeout, .. } = place;
     let timeout = *timeout;
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses(place)? {
-        match TcpStream::connect_timeout(&address, timeout) {
+        match TcpStream::connect_timeout(&address, limit) {
             Ok(socket) => {
                 configure(&socket, timeout)
                     .and_then(|()| socket.set_read_timeout(Some(timeout)))

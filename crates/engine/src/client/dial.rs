@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// How long one address of the data port may take to answer: twice the first retransmission of a
 /// SYN (1 s and 2 s, RFC 6298) fits, and a firewall that drops does not hold the user up for long.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Where data connections go, and how they are made.
 #[derive(Clone)]

@@ -2,10 +2,9 @@
 //! verified, and ends with identical content and no leftovers.
 //!
 //! [`kills`] kills either side at random moments, [`network`] breaks connections, [`leftovers`]
-//! interrupts in order or tampers with what an interruption left, [`quic`] does some of that to copies
-//! by QUIC, [`rivals`] lets others use the
-//! same destination at the same time. No tree here has holes: they are
-//! neither moved nor resumed, and the sums would not come out.
+//! interrupts in order or tampers with what an interruption left, [`quic`] does some of that to
+//! copies by QUIC, [`rivals`] lets others use the same destination at the same time. No tree here
+//! has holes: they are neither moved nor resumed, and the sums would not come out.
 
 mod kills;
 mod leftovers;

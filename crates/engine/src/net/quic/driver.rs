@@ -2,8 +2,10 @@
 //! they have to send, in batches.
 
 use super::link::{Link, QuicStream, State, kind_of};
+use super::room::Room;
 use super::waker::{Alarm, Waker};
 use crate::net::control::lock;
+use bankfull_control::rrda::EPOCH;
 use bytes::BytesMut;
 use quinn_proto::{
     ClientConfig, ConnectError, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, Event,
@@ -28,8 +30,8 @@ const BATCHES: usize = 8;
 /// wants)
 const UNUSED_MAX: Duration = Duration::from_secs(30);
 
-/// A host that says that nobody has the port is believed of a connection from which nothing has come
-/// for so long. (ours: whoever would forge that cannot keep it silent)
+/// A host that says that nobody has the port is believed of a connection from which nothing has
+/// come for so long. (ours: whoever would forge that cannot keep it silent)
 const SILENT: Duration = Duration::from_secs(2);
 
 /// No longer than this does the thread sleep. (ours: how late unused connections may be seen)
@@ -56,6 +58,10 @@ pub(super) struct Driver {
     /// Connections that were begun on this side.
     pub(super) begun: Arc<Mutex<Vec<Arc<Link>>>>,
     pub(super) serving: Option<Serving>,
+    /// The socket's receive buffer, where the kernel tells how full it is.
+    pub(super) room: Option<Room>,
+    /// Another socket at the same port, which may be told of what this one has sent.
+    pub(super) sibling: Option<UdpSocket>,
 }
 
 /// A connection, and when it wants to be looked at without anything having happened.
@@ -122,6 +128,10 @@ pub(super) fn connect(
 impl Work {
     /// Takes what has come. Whether anything has.
     fn receive(&mut self) -> bool {
+        if let Some(room) = &mut self.driver.room {
+            room.look(&self.driver.socket);
+            room.advance(&self.driver.socket, Instant::now());
+        }
         let mut metas = [RecvMeta::default(); BATCH_SIZE];
         let mut incoming = std::mem::take(&mut self.incoming);
         let part = incoming.len() / BATCH_SIZE;
@@ -148,15 +158,19 @@ impl Work {
 
     /// Where the other host says that nobody has the port, whoever waits for it is told.
     fn on_error(&self, error: &io::Error) {
-        if error.kind() != io::ErrorKind::ConnectionRefused {
-            return;
+        if error.kind() == io::ErrorKind::ConnectionRefused {
+            self.hear_refusals(&self.driver.socket);
         }
-        while let Ok(Some(peer)) = bankfull_sys::refused_by(&self.driver.socket) {
+    }
+
+    fn hear_refusals(&self, socket: &UdpSocket) {
+        while let Ok(Some(peer)) = bankfull_sys::refused_by(socket) {
             for held in self.links.values() {
                 let mut state = held.link.state();
                 let is_meant = state.connection.remote_address() == peer;
                 if is_meant && (!state.is_connected || held.heard.elapsed() > SILENT) {
-                    held.link.on_over(&mut state, error.kind(), crate::error::plain(error));
+                    let kind = io::ErrorKind::ConnectionRefused;
+                    held.link.on_over(&mut state, kind, kind.to_string());
                 }
             }
         }
@@ -165,6 +179,9 @@ impl Work {
     fn take(&mut self, now: Instant, meta: &RecvMeta, datagram: &[u8]) {
         let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
         let mut answer = Vec::new();
+        if let Some(room) = &mut self.driver.room {
+            room.on_taken(datagram.len());
+        }
         let event = lock(&self.driver.endpoint).handle(
             now,
             meta.addr,
@@ -378,12 +395,17 @@ impl Work {
 
     /// Sleeps until something comes, somebody has something to send, or a timer is due.
     fn sleep(&mut self) {
+        if let Some(sibling) = &self.driver.sibling {
+            self.hear_refusals(sibling);
+        }
         if !self.driver.waker.may_sleep() {
             return;
         }
         let now = Instant::now();
         let due = self.links.values().filter_map(|held| held.until).min();
-        let due = due.map_or(SLEEP_MAX, |due| due.saturating_duration_since(now).min(SLEEP_MAX));
+        let is_large = self.driver.room.as_ref().is_some_and(Room::is_large);
+        let most = if is_large { EPOCH } else { SLEEP_MAX };
+        let due = due.map_or(most, |due| due.saturating_duration_since(now).min(most));
         let Driver { socket, alarm, .. } = &mut self.driver;
         let woken = bankfull_sys::wait_either(&alarm.0, &*socket, self.unsent.is_some(), due);
         self.driver.waker.on_awake();

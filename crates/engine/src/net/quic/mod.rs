@@ -8,6 +8,7 @@
 mod congestion;
 mod driver;
 mod link;
+mod room;
 #[cfg(test)]
 mod tests;
 mod waker;
@@ -25,6 +26,7 @@ use quinn_proto::{
     TransportConfig, VarInt,
 };
 use quinn_udp::{UdpSockRef, UdpSocketState};
+use room::{Room, Shortage};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{self, Receiver};
@@ -56,12 +58,11 @@ const RECEIVE_WINDOW: u32 = 64 << 20;
 /// What it keeps until it has arrived, and what waits to be sent.
 const SEND_WINDOW: u64 = 64 << 20;
 
-/// Room for what comes in while the thread does something else: as much as the kernel grants of it.
-/// (ours: 1 Gbit/s for 30 ms)
+/// What the kernel may keep of what is sent, as far as it grants that. (ours: 1 Gbit/s for 30 ms)
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// After so long a silence it is asked whether the other side is still there. (ours: how soon one is
-/// missed that has died; its host answers that nobody has the port)
+/// After so long a silence it is asked whether the other side is still there. (ours: how soon one
+/// is missed that has died; its host answers that nobody has the port)
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// A UDP socket, and the thread that serves it.
@@ -69,6 +70,7 @@ pub(crate) struct QuicPort {
     endpoint: Arc<Mutex<Endpoint>>,
     begun: Arc<Mutex<Vec<Arc<Link>>>>,
     waker: Arc<Waker>,
+    shortage: Shortage,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -80,6 +82,9 @@ pub(crate) struct QuicServer {
     pub(crate) timeout: Duration,
     /// So many connections at a time.
     pub(crate) connections_max: usize,
+    /// Another socket at the same port: the kernel tells either of the two that nobody has the
+    /// port where something was sent, by a hash of the addresses.
+    pub(crate) sibling: Option<UdpSocket>,
 }
 
 /// Streams that clients have opened, and where they come from.
@@ -113,7 +118,7 @@ impl QuicPort {
             SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
         };
-        Self::start(UdpSocket::bind((any, 0))?, None).map(Arc::new)
+        Self::start(UdpSocket::bind((any, 0))?, None, None).map(Arc::new)
     }
 
     /// Takes in what comes to a socket.
@@ -127,6 +132,7 @@ impl QuicPort {
             config.transport_config(Arc::new(transport(peer, server.timeout)));
             Arc::new(config)
         };
+        let sibling = server.sibling;
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let usual = config(any);
         let serving = Serving {
@@ -134,17 +140,22 @@ impl QuicPort {
             connections_max: server.connections_max,
             streams: sender,
         };
-        Ok((Self::start(socket, Some((serving, usual)))?, streams))
+        Ok((Self::start(socket, Some((serving, usual)), sibling)?, streams))
     }
 
-    fn start(socket: UdpSocket, serving: Option<(Serving, Arc<ServerConfig>)>) -> io::Result<Self> {
+    fn start(
+        socket: UdpSocket,
+        serving: Option<(Serving, Arc<ServerConfig>)>,
+        sibling: Option<UdpSocket>,
+    ) -> io::Result<Self> {
         let udp = UdpSocketState::new(UdpSockRef::from(&socket))?;
         // As much as there is: the kernel grants what it likes.
         let buffers = socket2::SockRef::from(&socket);
         let _ = buffers.set_send_buffer_size(BUFFER_BYTES);
-        let _ = bankfull_sys::set_receive_buffer(&socket, BUFFER_BYTES as u64);
         // Without that, whoever is gone is missed after a time-out.
-        let _ = bankfull_sys::note_refusals(&socket, socket.local_addr()?);
+        for socket in [Some(&socket), sibling.as_ref()].into_iter().flatten() {
+            let _ = bankfull_sys::note_refusals(socket, socket.local_addr()?);
+        }
         let (serving, usual) = serving.unzip();
         let mut config = EndpointConfig::default();
         config.max_udp_payload_size(u16::MAX - 8).map_err(io::Error::other)?;
@@ -152,6 +163,8 @@ impl QuicPort {
         let endpoint = Arc::new(Mutex::new(endpoint));
         let (waker, alarm) = Waker::new()?;
         let (waker, begun) = (Arc::new(waker), Arc::default());
+        let shortage = Shortage::default();
+        let room = Room::new(&socket, shortage.clone());
         let driver = Driver {
             endpoint: Arc::clone(&endpoint),
             socket,
@@ -160,9 +173,16 @@ impl QuicPort {
             alarm,
             begun: Arc::clone(&begun),
             serving,
+            room,
+            sibling,
         };
         let thread = thread::Builder::new().name("quic".to_owned()).spawn(|| driver.run())?;
-        Ok(Self { endpoint, begun, waker, thread: Some(thread) })
+        Ok(Self { endpoint, begun, waker, shortage, thread: Some(thread) })
+    }
+
+    /// What an administrator could set for this socket, where something has been discarded; once.
+    pub(crate) fn advice(&self) -> Option<String> {
+        self.shortage.advice()
     }
 
     /// Connects, and makes the handshake; returns the connection and the fingerprint shown.

@@ -25,6 +25,7 @@ fn pair() -> Pair {
         tls: tls::server_config(&identity).unwrap(),
         timeout: TIMEOUT,
         connections_max: 2,
+        sibling: None,
     };
     let (port, streams) = QuicPort::server(socket, server).unwrap();
     let client = QuicPort::client(address).unwrap();

@@ -1,0 +1,175 @@
+//! Room for the datagrams that come while the thread of a socket does something else: its receive
+//! buffer, as large as the load asks for and memory allows.
+
+use crate::net::control::lock;
+use bankfull_control::Bytes;
+use bankfull_control::rrda::{Bounds, EPOCH, Epoch, Rrda};
+use std::net::UdpSocket;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// It is never smaller. (ours: 1 Gbit/s for 4 ms, a time slice of the scheduler)
+const LEAST: Bytes = Bytes::kib(512);
+
+/// And at most this part of all memory, and so much. (ours: 10 Gbit/s for 0.2 s)
+const MEMORY_PART: u64 = 16;
+const MOST: Bytes = Bytes::mib(256);
+
+/// How often the memory in use is read.
+const MEMORY_LOOK: Duration = Duration::from_secs(1);
+
+/// A datagram, as long as none has come. (RFC 9000, §14)
+const DATAGRAM: u64 = 1200;
+
+/// What is told of it: the size that was wanted and the one that was granted, where that discarded
+/// something.
+#[derive(Clone, Default)]
+pub(super) struct Shortage(Arc<Mutex<Option<(Bytes, Bytes)>>>);
+
+impl Shortage {
+    /// What an administrator could set; once.
+    pub(super) fn advice(&self) -> Option<String> {
+        let (wanted, granted) = lock(&self.0).take()?;
+        Some(format!(
+            "datagrams were discarded here, since net.core.rmem_max holds their buffer to {granted}: \
+             `sysctl -w net.core.rmem_max={}` lets it grow to what was needed",
+            wanted.0
+        ))
+    }
+}
+
+/// The receive buffer of a socket.
+pub(super) struct Room {
+    rrda: Rrda,
+    epoch: Instant,
+    /// In this epoch: bytes and datagrams that were taken out, and the most that stood.
+    taken: u64,
+    datagrams: u64,
+    used: u64,
+    /// Dropped by the kernel, of all time.
+    dropped: u32,
+    /// Memory in use, and when that was read.
+    memory: (Instant, f64),
+    shortage: Shortage,
+}
+
+impl Room {
+    /// `None` where the kernel does not tell how full it is.
+    pub(super) fn new(socket: &UdpSocket, shortage: Shortage) -> Option<Self> {
+        let dropped = bankfull_sys::receive_buffer(socket).ok()?.dropped;
+        let memory = bankfull_sys::memory().ok();
+        let max = memory.map_or(MOST, |memory| MOST.min(Bytes(memory.total / MEMORY_PART)));
+        let mut rrda = Rrda::new(Bounds { min: LEAST, max }, None);
+        if let Ok(granted) = bankfull_sys::set_receive_buffer(socket, LEAST.0) {
+            rrda.on_granted(Bytes(granted));
+        }
+        let now = Instant::now();
+        Some(Self {
+            rrda,
+            epoch: now,
+            taken: 0,
+            datagrams: 0,
+            used: 0,
+            dropped,
+            memory: (now, memory.map_or(0.0, |memory| memory.used_part())),
+            shortage,
+        })
+    }
+
+    /// Something is about to be taken out.
+    pub(super) fn look(&mut self, socket: &UdpSocket) {
+        if let Ok(buffer) = bankfull_sys::receive_buffer(socket) {
+            self.used = self.used.max(buffer.used);
+        }
+    }
+
+    /// A datagram was taken out.
+    pub(super) fn on_taken(&mut self, bytes: usize) {
+        self.taken += bytes as u64;
+        self.datagrams += 1;
+    }
+
+    /// Whether it is to be looked at again soon, although nothing comes.
+    pub(super) fn is_large(&self) -> bool {
+        self.rrda.size() > LEAST
+    }
+
+    /// Sets its size, where an epoch is over.
+    pub(super) fn advance(&mut self, socket: &UdpSocket, now: Instant) {
+        if now.saturating_duration_since(self.epoch) < EPOCH {
+            return;
+        }
+        self.epoch = now;
+        let Ok(buffer) = bankfull_sys::receive_buffer(socket) else { return };
+        let dropped = u64::from(buffer.dropped.wrapping_sub(self.dropped));
+        self.dropped = buffer.dropped;
+        let each = self.taken.checked_div(self.datagrams).unwrap_or(DATAGRAM);
+        let discarded = dropped * each;
+        let epoch = Epoch {
+            arrived: Bytes(self.taken + discarded),
+            processed: Bytes(self.taken),
+            discarded: Bytes(discarded),
+            used: Bytes(self.used.max(buffer.used)),
+            memory: self.memory(now),
+        };
+        (self.taken, self.datagrams, self.used) = (0, 0, 0);
+        let before = self.rrda.size();
+        let (wanted, _) = self.rrda.on_epoch(&epoch);
+        if wanted == before {
+            return;
+        }
+        let Ok(granted) = bankfull_sys::set_receive_buffer(socket, wanted.0) else { return };
+        let granted = Bytes(granted);
+        self.rrda.on_granted(granted);
+        if granted < wanted && discarded > 0 {
+            *lock(&self.shortage.0) = Some((wanted, granted));
+        }
+    }
+
+    /// The part of memory that is in use.
+    fn memory(&mut self, now: Instant) -> f64 {
+        if now.saturating_duration_since(self.memory.0) > MEMORY_LOOK
+            && let Ok(memory) = bankfull_sys::memory()
+        {
+            self.memory = (now, memory.used_part());
+        }
+        self.memory.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_grows_when_something_is_discarded_and_shrinks_when_the_load_is_over() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let shortage = Shortage::default();
+        let Some(mut room) = Room::new(&socket, shortage.clone()) else { return };
+        let (least, mut most) = (room.rrda.size(), Bytes(0));
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(socket.local_addr().unwrap()).unwrap();
+        let mut now = room.epoch;
+        for epoch in 0..100 {
+            // A burst of 4 MB each second, for three.
+            if epoch % 10 == 0 && epoch < 30 {
+                (0..4000).for_each(|_| drop(client.send(&[0; 1000])));
+            }
+            room.look(&socket);
+            let mut buf = [0; 2000];
+            while let Ok(bytes) = socket.recv(&mut buf) {
+                room.on_taken(bytes);
+            }
+            now += EPOCH;
+            room.advance(&socket, now);
+            most = most.max(room.rrda.size());
+        }
+        match shortage.advice() {
+            // The kernel grants no more.
+            Some(advice) => assert!(advice.contains("sysctl -w net.core.rmem_max="), "{advice}"),
+            None => assert!(most.0 >= least.0 * 4, "{most} after {least}"),
+        }
+        assert!(!room.is_large() && shortage.advice().is_none(), "{}", room.rrda.size());
+    }
+}
