@@ -252,7 +252,7 @@ impl Findings {
                     "no probe came back, so round trips are TCP's: let UDP through to the port of \
                      the data, and see that no other program has it there"
                 }
-                None => "data goes through ssh itself: nothing tells the round trip",
+                None => "data goes through ssh itself, or by QUIC: nothing tells the round trip",
             };
             return Some(what.to_owned());
         }

@@ -56,7 +56,8 @@ impl Scene {
     /// no network can be made or the program is not built.
     fn new(serve: &[&str]) -> Option<Self> {
         // Without BBR, a stream gets about 1 Mbit/s through this loss. (Mathis et al. 1997)
-        let plant = |dir: &Path, has_bbr: bool| plant(dir, if has_bbr { 40 } else { 8 });
+        // One direction may begin seconds before the other, and is not to be over by then.
+        let plant = |dir: &Path, has_bbr: bool| plant(dir, if has_bbr { 80 } else { 8 });
         Self::across(RTT, Loss::Random { probability: LOSS }, plant, serve)
     }
 
