@@ -6,16 +6,28 @@ use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Makes the controllers of paths.
+/// Opened, it lets out what is to be sent whatever has arrived. The protocol would keep back the
+/// word that a connection is over while its window is full, and no window opens after the end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gate(Arc<AtomicBool>);
+
+impl Gate {
+    pub(super) fn open(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Makes the controllers of a connection's paths.
 #[derive(Debug)]
-pub(super) struct Deliveries;
+pub(super) struct Deliveries(pub(super) Gate);
 
 impl ControllerFactory for Deliveries {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
         let delivery = Delivery::new(Duration::ZERO, Bytes(mtu.into()));
-        Box::new(Control { first: delivery.window().0, delivery, since: now })
+        Box::new(Control { first: delivery.window().0, delivery, since: now, gate: self.0.clone() })
     }
 }
 
@@ -25,6 +37,7 @@ struct Control {
     delivery: Delivery,
     since: Instant,
     first: u64,
+    gate: Gate,
 }
 
 impl Control {
@@ -65,7 +78,7 @@ impl Controller for Control {
     }
 
     fn window(&self) -> u64 {
-        self.delivery.window().0
+        if self.gate.0.load(Ordering::SeqCst) { u64::MAX } else { self.delivery.window().0 }
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {

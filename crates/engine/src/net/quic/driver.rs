@@ -1,6 +1,7 @@
 //! The thread of a UDP socket: it takes what comes, hands it to the connections, and sends what
 //! they have to send, in batches.
 
+use super::congestion::Gate;
 use super::link::{Link, QuicStream, State, kind_of};
 use super::room::Room;
 use super::waker::{Alarm, Waker};
@@ -39,8 +40,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(5);
 
 /// The serving side of a socket.
 pub(super) struct Serving {
-    /// As it is for whoever comes from there.
-    pub(super) config: Box<dyn Fn(SocketAddr) -> Arc<ServerConfig> + Send>,
+    /// As it is for whoever comes from there, and what lets out the connection's end.
+    pub(super) config: Box<dyn Fn(SocketAddr) -> (Arc<ServerConfig>, Gate) + Send>,
     /// So many connections are taken.
     pub(super) connections_max: usize,
     /// Where streams go that others have opened.
@@ -114,12 +115,12 @@ pub(super) fn connect(
     endpoint: &Mutex<Endpoint>,
     begun: &Mutex<Vec<Arc<Link>>>,
     waker: &Arc<Waker>,
-    config: ClientConfig,
+    (config, gate): (ClientConfig, Gate),
     address: SocketAddr,
 ) -> Result<Arc<Link>, ConnectError> {
     let (handle, connection) =
         lock(endpoint).connect(Instant::now(), config, address, super::NAME)?;
-    let link = Link::new(handle, connection, Arc::clone(waker));
+    let link = Link::new(handle, connection, Arc::clone(waker), gate);
     lock(begun).push(Arc::clone(&link));
     waker.tell(handle);
     Ok(link)
@@ -218,13 +219,14 @@ impl Work {
         let accepted = if self.links.len() >= serving.connections_max {
             Err(Some(endpoint.refuse(incoming, &mut answer)))
         } else {
-            let config = (serving.config)(incoming.remote_address());
-            endpoint.accept(incoming, now, &mut answer, Some(config)).map_err(|e| e.response)
+            let (config, gate) = (serving.config)(incoming.remote_address());
+            let accepted = endpoint.accept(incoming, now, &mut answer, Some(config));
+            accepted.map(|new| (new, gate)).map_err(|e| e.response)
         };
         drop(endpoint);
         match accepted {
-            Ok((handle, connection)) => {
-                let link = Link::new(handle, connection, Arc::clone(&self.driver.waker));
+            Ok(((handle, connection), gate)) => {
+                let link = Link::new(handle, connection, Arc::clone(&self.driver.waker), gate);
                 self.hold(link);
             }
             Err(Some(transmit)) => drop(self.transmit(&transmit, &answer)),

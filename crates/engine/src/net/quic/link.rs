@@ -2,6 +2,7 @@
 //! wait as on a socket. What comes and goes is the driver's business; whoever changes something
 //! tells it.
 
+use super::congestion::Gate;
 use super::waker::Waker;
 use crate::net::control::lock;
 use bytes::Bytes;
@@ -30,6 +31,7 @@ pub(super) struct Link {
     changed: Condvar,
     /// Whether the driver was told that there is something to do.
     is_told: AtomicBool,
+    gate: Gate,
 }
 
 /// What the threads of a connection share.
@@ -56,6 +58,7 @@ impl Link {
         handle: ConnectionHandle,
         connection: Connection,
         waker: Arc<Waker>,
+        gate: Gate,
     ) -> Arc<Self> {
         let state = State {
             connection,
@@ -70,6 +73,7 @@ impl Link {
             state: Mutex::new(state),
             changed: Condvar::new(),
             is_told: AtomicBool::new(false),
+            gate,
         })
     }
 
@@ -175,6 +179,7 @@ impl Link {
     /// Ends the connection; the other side is told.
     pub(super) fn close(&self) {
         let mut state = self.state();
+        self.gate.open();
         state.connection.close(Instant::now(), VarInt::from_u32(0), Bytes::new());
         self.on_over(&mut state, io::ErrorKind::NotConnected, "it was closed here".to_owned());
         drop(state);

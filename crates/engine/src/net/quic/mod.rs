@@ -16,7 +16,7 @@ mod waker;
 use crate::error::{Error, ErrorKind};
 use crate::net::identity::fingerprint_of;
 use crate::options::Fingerprint;
-use congestion::Deliveries;
+use congestion::{Deliveries, Gate};
 use driver::{Driver, Serving};
 use link::Link;
 pub(crate) use link::QuicStream;
@@ -129,12 +129,13 @@ impl QuicPort {
         let tls = Arc::new(QuicServerConfig::try_from(tls).map_err(io::Error::other)?);
         let config = move |peer| {
             let mut config = ServerConfig::with_crypto(tls.clone());
-            config.transport_config(Arc::new(transport(peer, server.timeout)));
-            Arc::new(config)
+            let gate = Gate::default();
+            config.transport_config(Arc::new(transport(peer, server.timeout, &gate)));
+            (Arc::new(config), gate)
         };
         let sibling = server.sibling;
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let usual = config(any);
+        let (usual, _) = config(any);
         let serving = Serving {
             config: Box::new(config),
             connections_max: server.connections_max,
@@ -198,8 +199,10 @@ impl QuicPort {
         tls.alpn_protocols = vec![PROTOCOL.to_vec()];
         let tls = QuicClientConfig::try_from(tls).map_err(|e| unusable(e.to_string()))?;
         let mut config = ClientConfig::new(Arc::new(tls));
-        config.transport_config(Arc::new(transport(address, timeout)));
-        let link = driver::connect(&self.endpoint, &self.begun, &self.waker, config, address)
+        let gate = Gate::default();
+        config.transport_config(Arc::new(transport(address, timeout, &gate)));
+        let (endpoint, begun, waker) = (&self.endpoint, &self.begun, &self.waker);
+        let link = driver::connect(endpoint, begun, waker, (config, gate), address)
             .map_err(|e| unusable(e.to_string()))?;
         let owner = Arc::new(Owner { link: Arc::clone(&link), _port: Arc::clone(self) });
         link.wait_connected(timeout).map_err(|e| explain(peer, &e))?;
@@ -230,7 +233,7 @@ impl QuicConnection {
 }
 
 /// How connections with `peer` work.
-fn transport(peer: SocketAddr, timeout: Duration) -> TransportConfig {
+fn transport(peer: SocketAddr, timeout: Duration, gate: &Gate) -> TransportConfig {
     let mut config = TransportConfig::default();
     let mut mtu = MtuDiscoveryConfig::default();
     mtu.upper_bound(datagram_most(peer));
@@ -242,7 +245,7 @@ fn transport(peer: SocketAddr, timeout: Duration) -> TransportConfig {
         .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
         .send_window(SEND_WINDOW)
         .mtu_discovery_config(Some(mtu))
-        .congestion_controller_factory(Arc::new(Deliveries))
+        .congestion_controller_factory(Arc::new(Deliveries(gate.clone())))
         .datagram_receive_buffer_size(None);
     config
 }

@@ -103,8 +103,25 @@ fn a_connection_that_is_gone_ends_what_others_wait_for() {
     let start = Instant::now();
     // Its end has come in order, or the end of all.
     let end = far.read(&mut [0]);
-    assert!(end.as_ref().map_or_else(|e| e.kind() == io::ErrorKind::ConnectionReset, |n| *n == 0));
+    let is_end =
+        end.as_ref().map_or_else(|e| e.kind() == io::ErrorKind::ConnectionReset, |n| *n == 0);
+    assert!(is_end, "{end:?} after {:?}", start.elapsed());
     assert!(start.elapsed() < TIMEOUT, "not by the time-out");
+}
+
+#[test]
+fn the_end_is_told_while_the_window_is_full() {
+    let pair = pair();
+    let mut near = pair.connection.open(TIMEOUT).unwrap();
+    near.write_all(&[0; 8 << 20]).unwrap();
+    let (mut far, _) = pair.streams.recv_timeout(TIMEOUT).unwrap();
+    let Pair { connection, .. } = pair;
+    drop((near, connection));
+    let start = Instant::now();
+    let mut came = Vec::new();
+    assert_eq!(far.read_to_end(&mut came).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    assert!(came.len() < 8 << 20, "some was still on its way");
+    assert!(start.elapsed() < TIMEOUT / 2, "{:?}", start.elapsed());
 }
 
 #[test]
