@@ -181,3 +181,14 @@ fn many_streams_share_a_connection() {
     assert_eq!(sums, (0..16).collect::<Vec<_>>());
     senders.into_iter().for_each(|sender| sender.join().unwrap());
 }
+
+#[test]
+fn an_open_gate_holds_nothing_back() {
+    use quinn_proto::congestion::ControllerFactory;
+    let gate = congestion::Gate::default();
+    let control = Arc::new(Deliveries(gate.clone())).build(Instant::now(), DATAGRAM_MIN);
+    assert!(control.window() < 1 << 20);
+    gate.open();
+    assert_eq!(control.window(), u64::MAX);
+    assert_eq!(control.clone_box().window(), u64::MAX);
+}
