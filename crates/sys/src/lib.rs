@@ -22,6 +22,7 @@ pub mod host;
 pub mod interface;
 pub mod mapping;
 pub mod memory;
+pub mod pages;
 pub mod pipe;
 pub mod receive_buffer;
 pub mod shared_port;
@@ -48,6 +49,7 @@ pub use host::{
 pub use interface::{Interface, interface_of, link_speed};
 pub use mapping::Mapping;
 pub use memory::{Memory, memory};
+pub use pages::Pages;
 pub use pipe::Pipe;
 pub use receive_buffer::{ReceiveBuffer, receive_buffer, set_receive_buffer};
 pub use shared_port::{SharedPort, share_udp_port};
