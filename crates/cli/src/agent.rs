@@ -4,10 +4,11 @@
 
 use crate::exit::Exit;
 use crate::output::Output;
+use bankfull::Bytes;
 
 /// Serves the session to its end.
-pub(crate) fn run() -> Exit {
-    match bankfull::run_agent() {
+pub(crate) fn run(memory_max: Option<Bytes>) -> Exit {
+    match bankfull::run_agent(memory_max) {
         Ok(ended_by) => ended_by.map_or(Exit::Done, Exit::from),
         Err(error) => {
             Output::standard().error(&error.to_string());

@@ -101,6 +101,10 @@ fn transfer(
         Some(window) => transfer.buffer(window),
         None => transfer,
     };
+    let transfer = match flags.max_memory {
+        Some(most) => transfer.memory_max(most),
+        None => transfer,
+    };
     let transfer = match &flags.congestion {
         Some(name) => transfer.congestion(name),
         None => transfer,

@@ -103,6 +103,10 @@ fn gathering(
         Some(rate) => gather.link_rate(rate),
         None => gather,
     };
+    let gather = match flags.max_memory {
+        Some(most) => gather.memory_max(most),
+        None => gather,
+    };
     Ok((gather, warning))
 }
 

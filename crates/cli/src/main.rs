@@ -48,7 +48,7 @@ fn run(command: Command) -> Exit {
         Command::Gather(flags) => gather::run(&flags),
         Command::Probe(flags) => probe::run(&flags),
         Command::Serve(flags) => serve::run(&flags),
-        Command::Agent => agent::run(),
+        Command::Agent { max_memory } => agent::run(max_memory),
         Command::Completions { shell } => docs::show(Ok(docs::completions(shell))),
         Command::Man { command } => docs::show(docs::man(command.as_deref())),
     }

@@ -77,6 +77,7 @@ fn options(
     options.connections_max = flags.max_connections;
     options.timeout = flags.timeout;
     options.link_rate = flags.link_rate;
+    options.memory_max = flags.max_memory;
     Ok((options, token.warning))
 }
 

@@ -13,6 +13,7 @@ use crate::net::pipe::{PipeReader, PipeWriter};
 use crate::net::probe::ProbePort;
 use crate::net::tls;
 use crate::options::DEFAULT_TIMEOUT;
+use bankfull_control::Bytes;
 use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::attach::DATA_MAGIC;
 use rustls::ServerConfig;
@@ -30,12 +31,15 @@ const CONNECTIONS_MAX: usize = STREAMS_MAX as usize + 16;
 /// The far side of an ssh session: speaks the protocol on standard input and output until the
 /// client is done. This is what `bankfull agent` runs.
 ///
+/// `memory_max` is what may wait in memory until it is written, as in
+/// [`ServeOptions::memory_max`](crate::ServeOptions::memory_max).
+///
 /// Returns the kind of what ended the session early: the client was told of it on the channel, as
 /// far as it was still there, and would read it twice if it stood on standard error too.
 ///
 /// # Errors
 /// What kept the two from talking to each other at all.
-pub fn run_agent() -> Result<Option<ErrorKind>, Error> {
+pub fn run_agent(memory_max: Option<Bytes>) -> Result<Option<ErrorKind>, Error> {
     let unusable = |e: io::Error| Error::local("standard input or output is unusable", &e);
     let input = File::from(duplicate(io::stdin()).map_err(unusable)?);
     let output = File::from(duplicate(io::stdout()).map_err(unusable)?);
@@ -53,6 +57,7 @@ pub fn run_agent() -> Result<Option<ErrorKind>, Error> {
         plain_allowed: true,
         timeout: DEFAULT_TIMEOUT,
         link_rate: None,
+        memory_max,
     };
     // ssh vouches for the client, wherever its datagrams come from.
     let probes = ProbePort::bind(address).ok();

@@ -10,13 +10,14 @@ use crate::event::{EventSink, Summary};
 use crate::net::control::{ControlReader, Outbox, lock, write_now};
 use crate::net::probe::ProbePort;
 use crate::net::socket::Socket;
+use crate::net::staging::Staging;
 use crate::net::stream::{DataStream, Seat, Unattached, read_attach};
 use crate::options::Fsync;
 use crate::overrides::Overrides;
 use crate::session::{Session, Tally};
 use crate::tune::{Probing, Sharing, Spread, Steer, is_receiving};
-use bankfull_control::Rate;
 use bankfull_control::sobas::Remembered;
+use bankfull_control::{Bytes, Rate};
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
     self, Cause, Direction, Failure, Hello, Message, Open, Opened, Welcome,
@@ -38,6 +39,8 @@ pub(crate) struct Policy {
     pub(crate) timeout: Duration,
     /// What the link carries by which clients send, where that is known.
     pub(crate) link_rate: Option<Rate>,
+    /// What may wait in memory until it is written, of all clients together.
+    pub(crate) memory_max: Option<Bytes>,
 }
 
 /// A session that data connections may join.
@@ -61,6 +64,7 @@ pub(crate) struct Host {
     pub(crate) probes: Option<Arc<ProbePort>>,
     /// Once requested, running sessions go on and no other begins.
     pub(crate) draining: Cancel,
+    staging: Arc<Staging>,
     sessions: Mutex<HashMap<[u8; 16], Slot>>,
     /// Sessions that ended lately: some of their data connections come late.
     ended: Mutex<VecDeque<[u8; 16]>>,
@@ -123,6 +127,7 @@ impl Host {
     pub(crate) fn new(anchor: Anchor, policy: Policy, probes: Option<Arc<ProbePort>>) -> Self {
         Self {
             anchor,
+            staging: Staging::new(policy.memory_max),
             policy,
             probes,
             draining: Cancel::new(),
@@ -307,6 +312,7 @@ impl Host {
             rtt: Duration::from_micros(rtt_us),
         });
         let is_steered = agreed.open.untuned != Some(true) && agreed.open.window.is_none();
+        session.staging = Arc::clone(&self.staging);
         session.spread = is_steered.then(|| Spread::new(streams));
         session.streams_most = agreed.open.streams_most.filter(|_| is_steered && !tunnelled);
         session.streams_most = session.streams_most.map(|most| most.min(welcome.streams_max));

@@ -63,8 +63,8 @@ pub use event::{Event, EventSink, NoEvents, Outcome, Progress, Route, Sample, Su
 pub use gather::{Gather, GatherSink, GatherSummary, Layout, Merge, Round, Rounds};
 pub use location::{DEFAULT_PORT, Location};
 pub use options::{
-    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fingerprint, Fsync, ServeOptions, SshOptions,
-    Transport, Tune, default_state_dir,
+    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fingerprint, Fsync, MEMORY_LEAST,
+    ServeOptions, SshOptions, Transport, Tune, default_state_dir,
 };
 pub use overrides::{BUFFER_LEAST, RATE_MAX_LEAST};
 pub use probe::{DEFAULT_PROBE_TIME, Findings, Probe};

@@ -1,7 +1,7 @@
 //! What a caller may set, with the defaults and where they come from.
 
 use crate::error::{Error, ErrorKind};
-use bankfull_control::Rate;
+use bankfull_control::{Bytes, Rate};
 use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,6 +15,10 @@ pub const DEFAULT_STREAMS: u32 = 4;
 
 /// Silence after which the far side is given up. [as long as rsync users set `--timeout`]
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The least limit of memory for what is received and not written yet. (ours: some pieces; less
+/// would have connections wait for each other)
+pub const MEMORY_LEAST: Bytes = Bytes::mib(1);
 
 /// When received files are flushed to the disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -150,6 +154,9 @@ pub struct ServeOptions {
     /// What the link carries by which clients send, in packets: while several do, their windows and
     /// turns fit it together. `None`: what the interface tells, else what turns out.
     pub link_rate: Option<Rate>,
+    /// What may wait in memory until it is written, of all clients together. `None`: a quarter of
+    /// the memory that is free, and no more than 1 GiB.
+    pub memory_max: Option<Bytes>,
 }
 
 impl ServeOptions {
@@ -169,6 +176,7 @@ impl ServeOptions {
             connections_max: Self::CONNECTIONS_MAX,
             timeout: DEFAULT_TIMEOUT,
             link_rate: None,
+            memory_max: None,
         }
     }
 }

@@ -86,6 +86,7 @@ impl Server {
             plain_allowed: options.allow_plain,
             timeout: options.timeout,
             link_rate: options.link_rate,
+            memory_max: options.memory_max,
         };
         let config = tls::server_config(&identity)?;
         let quic = QuicServer {

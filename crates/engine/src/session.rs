@@ -5,6 +5,7 @@ use crate::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::net::asked::{Asked, Gate};
 use crate::net::control::lock;
 use crate::net::socket::{BurstLimit, Socket};
+use crate::net::staging::Staging;
 use crate::net::stream::DataStream;
 use crate::overrides::Overrides;
 use crate::paths::Seen;
@@ -55,6 +56,8 @@ pub(crate) struct Session {
     pub(crate) asked: Option<Arc<Asked>>,
     /// How the data connections share an interface with others, on the receiving side.
     pub(crate) sharing: Sharing,
+    /// Where what is received waits until it is written.
+    pub(crate) staging: Arc<Staging>,
     /// What an earlier copy saw of the path.
     pub(crate) remembered: Option<Remembered>,
 }

@@ -8,8 +8,10 @@ use crate::event::{EventSink, Summary};
 use crate::gather::claims::Claimant;
 use crate::local;
 use crate::location::Location;
+use crate::net::staging::Staging;
 use crate::options::{
-    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions, Transport, Tune,
+    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, MEMORY_LEAST, SshOptions, Transport,
+    Tune,
 };
 use crate::overrides::Overrides;
 use crate::paths::PathMemory;
@@ -39,6 +41,9 @@ pub struct Transfer {
     pub(crate) probe: Option<Duration>,
     /// What the link carries by which this host receives.
     pub(crate) link_rate: Option<Rate>,
+    /// Where what is received waits until it is written, and its limit.
+    pub(crate) staging: Arc<Staging>,
+    pub(crate) memory_max: Option<Bytes>,
     /// How many transfers, this one included, are to receive at the same time.
     pub(crate) company: Option<Arc<AtomicUsize>>,
     /// Its place among those that send in rounds.
@@ -70,6 +75,8 @@ impl Transfer {
             overrides: Overrides::default(),
             probe: None,
             link_rate: None,
+            staging: Arc::default(),
+            memory_max: None,
             company: None,
             seat: None,
             parent_is_planned: false,
@@ -173,6 +180,17 @@ impl Transfer {
     #[must_use]
     pub fn link_rate(mut self, rate: Rate) -> Self {
         self.link_rate = Some(rate);
+        self
+    }
+
+    /// How much of what was received may wait in memory until it is written, on the side that
+    /// receives: on this host, or on one that is reached over ssh. 1 MiB at least; without this
+    /// call a quarter of the memory that is free there, and no more than 1 GiB. How much of that is
+    /// used follows the load: next to nothing while the disk keeps up.
+    #[must_use]
+    pub fn memory_max(mut self, most: Bytes) -> Self {
+        self.staging = Staging::new(Some(most));
+        self.memory_max = Some(most);
         self
     }
 
@@ -309,6 +327,14 @@ impl Transfer {
         }
         if self.timeout < TIMEOUT_MIN {
             return usage("the timeout must be at least 0.1 seconds");
+        }
+        if self.memory_max.is_some_and(|most| most < MEMORY_LEAST) {
+            return usage(&format!("the memory for what is received is {MEMORY_LEAST} at least"));
+        }
+        if self.memory_max.is_some() && matches!(self.destination, Location::Daemon { .. }) {
+            let text = "a daemon has a limit of memory of its own: give `bankfull serve` there \
+                        --max-memory";
+            return usage(text);
         }
         self.overrides.check()?;
         let mut hosts = self.sources.iter().map(host_of);

@@ -1,8 +1,8 @@
 //! The flags of `bankfull cp`.
 
 use super::values::{
-    FsyncWhen, SshCommand, StreamCount, TransportHow, TuneHow, buffer, fingerprint, page, port,
-    rate, seconds, ssh_command, stream_count,
+    FsyncWhen, SshCommand, StreamCount, TransportHow, TuneHow, buffer, fingerprint, memory, page,
+    port, rate, seconds, ssh_command, stream_count,
 };
 use super::{Example, ShowFlags, after_help};
 use bankfull::{Bytes, Fingerprint, Rate};
@@ -82,6 +82,12 @@ pub(crate) struct CpFlags {
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
 
+    /// Lets no more than this wait in memory on the side that receives until it is written, such as
+    /// 256MiB, 1MiB at least; a daemon has a limit of its own. How much is used follows the load.
+    /// Default: a quarter of the memory that is free there, 1GiB at most.
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) max_memory: Option<Bytes>,
+
     /// Gives up when nothing was heard from the far side for this long, in seconds; fractions are
     /// allowed.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
@@ -117,6 +123,7 @@ impl CpFlags {
             (self.max_rate.is_some(), "--max-rate"),
             (self.buffer.is_some(), "--buffer"),
             (self.congestion.is_some(), "--congestion"),
+            (self.max_memory.is_some(), "--max-memory"),
             (self.tune != TuneHow::Auto, "--tune"),
             (self.daemon.state_dir.is_some(), "--state-dir"),
         ])

@@ -1,7 +1,7 @@
 //! The flags of `bankfull gather`.
 
 use super::cp::{DaemonFlags, SshFlags};
-use super::values::{FsyncWhen, MergeRule, TuneHow, failures, piece, rate, seconds};
+use super::values::{FsyncWhen, MergeRule, TuneHow, failures, memory, piece, rate, seconds};
 use super::{Example, ShowFlags, after_help};
 use bankfull::{Bytes, Rate};
 use clap::Args;
@@ -85,6 +85,12 @@ pub(crate) struct GatherFlags {
     /// else what turns out.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) link_rate: Option<Rate>,
+
+    /// Lets no more than this wait in memory until it is written, of all sources together, such as
+    /// 256MiB, 1MiB at least. How much is used follows the load. Default: a quarter of the memory
+    /// that is free, 1GiB at most.
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) max_memory: Option<Bytes>,
 
     /// Asks every source for a piece of this size, such as 1MiB, and for the next one only when all
     /// are there; a source sends whole blocks, and in the next round so much less. Says how long

@@ -16,6 +16,7 @@ pub(crate) use probe::ProbeFlags;
 pub(crate) use serve::ServeFlags;
 pub(crate) use values::{Listen, SshCommand, StreamCount, TuneHow};
 
+use bankfull::Bytes;
 use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -49,7 +50,11 @@ pub(crate) enum Command {
     Serve(ServeFlags),
     /// Speaks the protocol on standard input and output. `bankfull cp` starts this over ssh.
     #[command(hide = true)]
-    Agent,
+    Agent {
+        /// What may wait in memory until it is written.
+        #[arg(long, value_name = "SIZE", value_parser = values::memory)]
+        max_memory: Option<Bytes>,
+    },
     /// Writes the completion script of a shell to standard output.
     #[command(after_long_help = after_help(COMPLETIONS_EXAMPLES))]
     Completions {
@@ -175,7 +180,7 @@ mod tests {
 
     #[test]
     fn agent_takes_nothing_and_is_hidden() {
-        assert!(matches!(parse(&["agent"]), Ok(Command::Agent)));
+        assert!(matches!(parse(&["agent"]), Ok(Command::Agent { max_memory: None })));
         assert!(parse(&["agent", "x"]).is_err());
         assert!(!Cli::command().render_long_help().to_string().contains("agent"));
     }

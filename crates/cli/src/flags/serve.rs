@@ -1,8 +1,8 @@
 //! The flags of `bankfull serve`.
 
-use super::values::{Listen, connections, listen, rate, seconds};
+use super::values::{Listen, connections, listen, memory, rate, seconds};
 use super::{Example, ShowFlags, after_help};
-use bankfull::{Rate, ServeOptions};
+use bankfull::{Bytes, Rate, ServeOptions};
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -68,6 +68,12 @@ pub(crate) struct ServeFlags {
     /// tells, else what turns out.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) link_rate: Option<Rate>,
+
+    /// Lets no more than this wait in memory until it is written, of all clients together, such as
+    /// 256MiB, 1MiB at least. How much is used follows the load. Default: a quarter of the memory
+    /// that is free, 1GiB at most.
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) max_memory: Option<Bytes>,
 
     /// What is shown.
     #[command(flatten)]

@@ -1,8 +1,8 @@
 //! Values of flags that need a check of their own: times, rates, addresses, commands, fingerprints.
 
 use bankfull::{
-    BUFFER_LEAST, Bytes, DEFAULT_PORT, Fingerprint, Fsync, Merge, RATE_MAX_LEAST, Rate, Transport,
-    Tune, UnitError,
+    BUFFER_LEAST, Bytes, DEFAULT_PORT, Fingerprint, Fsync, MEMORY_LEAST, Merge, RATE_MAX_LEAST,
+    Rate, Transport, Tune, UnitError,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -135,6 +135,12 @@ pub(super) fn buffer(text: &str) -> Result<Bytes, String> {
         return Err(format!("a buffer has two segments at least, {} bytes", BUFFER_LEAST.0));
     }
     Ok(bytes)
+}
+
+/// Reads how much memory may be used, such as `256MiB`.
+pub(super) fn memory(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
+    if bytes < MEMORY_LEAST { Err(format!("it is {MEMORY_LEAST} at least")) } else { Ok(bytes) }
 }
 
 /// `--streams`: how many data connections.

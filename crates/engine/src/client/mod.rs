@@ -314,6 +314,7 @@ impl Request<'_> {
     fn session(&self, count: u32, most: Option<u32>, asks: bool) -> Session {
         let mut session = Session::new(self.transfer.overrides.clone(), count);
         session.remembered = self.earlier.held;
+        session.staging = Arc::clone(&self.transfer.staging);
         session.streams_most = most;
         match self.direction {
             Direction::Push => session.asked = asks.then(Arc::default),

@@ -43,7 +43,7 @@ pub(crate) fn transfer(
     started: Instant,
 ) -> Result<Summary, Error> {
     let options = &request.transfer.ssh;
-    let login = Login { user, host, options };
+    let login = Login { user, host, options, memory_max: request.transfer.memory_max };
     let timeout = request.transfer.timeout;
     let (far, welcome) = match start(&login, timeout, cancel) {
         Err(Unstarted::NoProgram) if options.deploy => {
@@ -130,7 +130,7 @@ fn start(
     timeout: Duration,
     cancel: &Cancel,
 ) -> Result<(Far, Welcome), Unstarted> {
-    let mut command = login.command(&agent_script(login.options));
+    let mut command = login.command(&agent_script(login));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let spawned = command.spawn().map_err(|e| {
         let program = command.get_program().to_string_lossy().into_owned();

@@ -23,7 +23,7 @@ use crate::net::control::lock;
 use crate::options::{DaemonOptions, Fsync, SshOptions, Tune};
 use crate::transfer::Transfer;
 use crate::tune::Barrier;
-use bankfull_control::Rate;
+use bankfull_control::{Bytes, Rate};
 use bankfull_proto::wire::control::{Failure, Source};
 use bankfull_sys::Dir;
 use claims::{Claims, SharedDir};
@@ -155,6 +155,13 @@ impl Gather {
     #[must_use]
     pub fn link_rate(mut self, rate: Rate) -> Self {
         self.each = self.each.link_rate(rate);
+        self
+    }
+
+    /// See [`Transfer::memory_max`]: of all sources together.
+    #[must_use]
+    pub fn memory_max(mut self, most: Bytes) -> Self {
+        self.each = self.each.memory_max(most);
         self
     }
 

@@ -1,24 +1,18 @@
 //! Reading ahead on a data connection: one thread takes bytes off the socket and decrypts them
-//! while another hashes and writes the ones before. The buffers between them are few and reused.
+//! while another hashes and writes the ones before. What is between them is staged (`staging.rs`).
 
 use super::control::lock;
 use super::socket::Socket;
+use super::staging::{PIECE_BYTES, Piece, Share, Staging};
 use super::stream::DataStream;
 use crate::tune::{BarrierSeat, Lane, hold_window};
 use bankfull_control::Bytes;
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, TAG_BYTES, Tagger};
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
 use std::time::Duration;
-
-/// Bytes received, hashed and written at a time: fits a core's second-level cache.
-pub(crate) const PIECE_BYTES: usize = 256 << 10;
-
-/// Pieces between the two threads: enough to bridge a stall of either, few enough to stay in the
-/// third-level cache and within the memory promised (16 streams × 4 × 256 KiB = 16 MiB).
-const PIECES: usize = 4;
 
 /// Receive window to begin with. Linux begins with 64 KiB, which a slow start passes in its third
 /// round trip, before the kernel has seen that it should grow. [measured over 1 Gbit/s, 100 ms, 16
@@ -31,7 +25,7 @@ pub(crate) enum Taken {
     /// A header; its payload and tag follow.
     Header([u8; HEADER_BYTES], Header),
     /// The next bytes of the payload.
-    Piece(Vec<u8>),
+    Piece(Piece),
     /// The end of a frame.
     Tag([u8; TAG_BYTES]),
     /// Nothing came for a while.
@@ -52,7 +46,7 @@ pub(crate) struct Figures {
 /// The consuming end.
 pub(crate) struct ReadAhead {
     taken: Receiver<io::Result<Taken>>,
-    spare: Arc<Mutex<Vec<Vec<u8>>>>,
+    share: Arc<Share>,
     figures: Arc<Mutex<Figures>>,
     tagger: Tagger,
     socket: Socket,
@@ -66,6 +60,7 @@ impl ReadAhead {
     pub(crate) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         mut stream: DataStream,
+        staging: &Arc<Staging>,
         window: Option<Bytes>,
         lane: Option<Lane>,
     ) -> io::Result<Self> {
@@ -83,29 +78,35 @@ impl ReadAhead {
         if let Some(window) = window {
             hold_window(&socket, window);
         }
-        let (sender, taken) = sync_channel(PIECES);
-        let spare = Arc::new(Mutex::new(Vec::new()));
+        // Bounded by the pieces: each frame has one.
+        let (sender, taken) = channel();
+        let share = staging.share();
         let figures = Arc::new(Mutex::new(Figures::default()));
         let tagger = stream.tagger();
         let reader = Reader {
             stream,
             sender,
-            spare: Arc::clone(&spare),
+            share: Arc::clone(&share),
             figures: Arc::clone(&figures),
             busy: Duration::ZERO,
         };
         scope.spawn(move || reader.run());
-        Ok(Self { taken, spare, figures, tagger, socket, seat })
+        Ok(Self { taken, share, figures, tagger, socket, seat })
     }
 
     /// The next thing off the connection; waits for it.
     pub(crate) fn next(&mut self) -> io::Result<Taken> {
+        match self.taken.try_recv() {
+            Err(TryRecvError::Empty) => self.share.on_starved(),
+            Err(TryRecvError::Disconnected) => {}
+            Ok(taken) => return taken,
+        }
         // A reader that is gone said why before.
         self.taken.recv().unwrap_or_else(|_| Err(io::ErrorKind::UnexpectedEof.into()))
     }
 
     /// The next thing, which must be a piece of payload.
-    pub(crate) fn next_piece(&mut self) -> io::Result<Vec<u8>> {
+    pub(crate) fn next_piece(&mut self) -> io::Result<Piece> {
         match self.next()? {
             Taken::Piece(piece) => Ok(piece),
             _ => Err(io::ErrorKind::InvalidData.into()),
@@ -138,11 +139,6 @@ impl ReadAhead {
         }
     }
 
-    /// Gives a piece's buffer back.
-    pub(crate) fn give_back(&self, piece: Vec<u8>) {
-        lock(&self.spare).push(piece);
-    }
-
     /// What the reading thread measured since the last call.
     pub(crate) fn take_figures(&self) -> Figures {
         std::mem::take(&mut lock(&self.figures))
@@ -160,8 +156,8 @@ impl Drop for ReadAhead {
 /// The reading thread.
 struct Reader {
     stream: DataStream,
-    sender: SyncSender<io::Result<Taken>>,
-    spare: Arc<Mutex<Vec<Vec<u8>>>>,
+    sender: Sender<io::Result<Taken>>,
+    share: Arc<Share>,
     figures: Arc<Mutex<Figures>>,
     /// What it had used of a processor when that was reported last.
     busy: Duration,
@@ -200,10 +196,13 @@ impl Reader {
         };
         self.stream.frame_begins(len as u64);
         self.pass(Taken::Header(bytes, header))?;
+        if len == 0 && header != Header::End {
+            // Nobody sends that, and whoever takes it knows why it is wrong.
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         let mut left = len;
         while left > 0 {
-            let mut piece = lock(&self.spare).pop().unwrap_or_default();
-            piece.resize(left.min(PIECE_BYTES), 0);
+            let mut piece = self.share.take(left.min(PIECE_BYTES))?;
             self.stream.receive_payload(&mut piece)?;
             left -= piece.len();
             self.report();

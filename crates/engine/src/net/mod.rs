@@ -10,5 +10,6 @@ pub(crate) mod pipe;
 pub(crate) mod probe;
 pub(crate) mod quic;
 pub(crate) mod socket;
+pub(crate) mod staging;
 pub(crate) mod stream;
 pub(crate) mod tls;

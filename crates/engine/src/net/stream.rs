@@ -484,7 +484,7 @@ mod tests {
         a.begin(&Header::End);
         a.flush().unwrap();
         std::thread::scope(|scope| {
-            let mut b = ReadAhead::start(scope, b, None, None).unwrap();
+            let mut b = ReadAhead::start(scope, b, &Arc::default(), None, None).unwrap();
             for expected in [true, false] {
                 let Taken::Header(bytes, got) = b.next().unwrap() else { panic!("no header") };
                 assert_eq!(got, header);
@@ -521,7 +521,9 @@ mod tests {
     #[test]
     fn a_reader_that_is_dropped_does_not_leave_its_thread_waiting() {
         let (_a, b) = pair();
-        std::thread::scope(|scope| drop(ReadAhead::start(scope, b, None, None).unwrap()));
+        std::thread::scope(|scope| {
+            drop(ReadAhead::start(scope, b, &Arc::default(), None, None).unwrap())
+        });
     }
 
     #[test]

@@ -560,7 +560,8 @@ impl<'a> Receiver<'a> {
         let result = self.session.enter_stream(number, stream.socket()).and_then(|()| {
             let result = std::thread::scope(|scope| {
                 let lane = Lane::enter(&self.session, &self.outbox, number, stream.socket());
-                let stream = ReadAhead::start(scope, stream, self.session.window_share(), lane)?;
+                let (staging, window) = (&self.session.staging, self.session.window_share());
+                let stream = ReadAhead::start(scope, stream, staging, window, lane)?;
                 let mut worker = work::Worker::new(self, stream);
                 let result = worker.run();
                 worker.account();

@@ -137,7 +137,6 @@ impl<'r, 'a> Worker<'r, 'a> {
                 self.meter.mark(Stage::Write);
             }
             at += piece.len() as u64;
-            self.stream.give_back(piece);
         }
         let hash = hasher.finish();
         if !self.stream.next_tag(header, &hash.0)? {
@@ -165,7 +164,6 @@ impl<'r, 'a> Worker<'r, 'a> {
         while left > 0 {
             let piece = self.stream.next_piece()?;
             left -= piece.len().min(left);
-            self.stream.give_back(piece);
         }
         self.stream.next_tag(header, &[0; 32]).map(|_| ())
     }
@@ -181,7 +179,6 @@ impl<'r, 'a> Worker<'r, 'a> {
         while pack.len() < len {
             let piece = self.stream.next_piece()?;
             pack.extend_from_slice(&piece);
-            self.stream.give_back(piece);
         }
         self.meter.mark(Stage::Network);
         let hash = blake3::hash(&pack);

@@ -3,6 +3,7 @@
 use crate::cancel::Cancel;
 use crate::error::{Error, printable};
 use crate::options::SshOptions;
+use bankfull_control::Bytes;
 use std::ffi::OsString;
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -12,6 +13,8 @@ pub(super) struct Login<'l> {
     pub(super) user: Option<&'l str>,
     pub(super) host: &'l str,
     pub(super) options: &'l SshOptions,
+    /// What the agent may have in memory until it is written.
+    pub(super) memory_max: Option<Bytes>,
 }
 
 impl Login<'_> {
@@ -100,15 +103,17 @@ pub(super) fn cache_path() -> String {
 }
 
 /// Starts the agent: the named program, or the one on the PATH, or one deployed earlier.
-pub(super) fn agent_script(options: &SshOptions) -> String {
-    match &options.remote_program {
+pub(super) fn agent_script(login: &Login<'_>) -> String {
+    let limit = login.memory_max.map(|most| format!(" --max-memory {}", most.0));
+    let limit = limit.unwrap_or_default();
+    match &login.options.remote_program {
         Some(program) => {
             let program = quote(program);
-            format!("command -v {program} >/dev/null 2>&1 || exit 127; exec {program} agent")
+            format!("command -v {program} >/dev/null 2>&1 || exit 127; exec {program} agent{limit}")
         }
         None => format!(
             "p=bankfull; command -v $p >/dev/null 2>&1 || p={}; \
-             command -v \"$p\" >/dev/null 2>&1 || exit 127; exec \"$p\" agent",
+             command -v \"$p\" >/dev/null 2>&1 || exit 127; exec \"$p\" agent{limit}",
             cache_path()
         ),
     }
@@ -143,7 +148,7 @@ mod tests {
             options: vec!["BatchMode=yes".into()],
             ..SshOptions::default()
         };
-        let login = Login { user: Some("me"), host: "far", options: &options };
+        let login = Login { user: Some("me"), host: "far", options: &options, memory_max: None };
         let words = words(&login.command("true"));
         let expected = [
             "-p",
@@ -179,12 +184,12 @@ mod tests {
             options: vec!["BatchMode=yes".into()],
             ..SshOptions::default()
         };
-        let login = Login { user: Some("me"), host: "far", options: &options };
+        let login = Login { user: Some("me"), host: "far", options: &options, memory_max: None };
         let line = "ssh -p 2222 -i 'my key' -F cfg -J a,b -o BatchMode=yes me@far true";
         assert_eq!(login.check_line(), line);
         let options =
             SshOptions { command: vec!["/opt/ssh".into(), "-4".into()], ..SshOptions::default() };
-        let login = Login { user: None, host: "far", options: &options };
+        let login = Login { user: None, host: "far", options: &options, memory_max: None };
         assert_eq!(login.check_line(), "/opt/ssh -4 far true");
     }
 
@@ -206,7 +211,8 @@ mod tests {
             remote_program: Some("/no/such/bankfull".into()),
             ..SshOptions::default()
         };
-        let status = Command::new("sh").arg("-c").arg(agent_script(&options)).status();
+        let login = Login { user: None, host: "far", options: &options, memory_max: None };
+        let status = Command::new("sh").arg("-c").arg(agent_script(&login)).status();
         assert_eq!(status.unwrap().code(), Some(127));
     }
 }

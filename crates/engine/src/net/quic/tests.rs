@@ -185,7 +185,7 @@ fn many_streams_share_a_connection() {
 #[test]
 fn an_open_gate_holds_nothing_back() {
     use quinn_proto::congestion::ControllerFactory;
-    let gate = congestion::Gate::default();
+    let gate = Gate::default();
     let control = Arc::new(Deliveries(gate.clone())).build(Instant::now(), DATAGRAM_MIN);
     assert!(control.window() < 1 << 20);
     gate.open();

@@ -1,0 +1,375 @@
+//! Staging: the memory in which what came off the network waits until it is written. All that a
+//! process receives shares it, so that its limit is one. How much there may be follows the load by
+//! RRDA (`control::rrda::staging`); what is not in use is the host's.
+
+use crate::net::control::lock;
+use bankfull_control::Bytes;
+use bankfull_control::rrda::staging::{Interval, Staging as Rule};
+use bankfull_control::rrda::{Bounds, EPOCH};
+use bankfull_sys::Pages;
+use std::collections::VecDeque;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes received, hashed and written at a time: fits a core's second-level cache.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+
+/// Pieces that each connection may have in any case: enough to bridge a short stall of either
+/// thread, few enough to stay in the third-level cache, and 16 MiB for 16 streams.
+const PIECES: u64 = 4;
+
+/// Unless it is said, no more than this part of the memory that is free, and no more than so much:
+/// what is not written yet is sent again where a copy is interrupted. (ours: 10 Gbit/s for 0.8 s)
+const FREE_PART: u64 = 4;
+const MOST: Bytes = Bytes::mib(1024);
+
+/// This part of the limit is left to connections that have less than their [`PIECES`]: a disk that
+/// stalls must not hold up what goes to another. (ours)
+const RESERVED_PART: u64 = 4;
+
+/// How often it is read how much memory is free.
+const MEMORY_LOOK: Duration = Duration::from_secs(1);
+
+/// The memory that connections share.
+#[derive(Default)]
+pub(crate) struct Staging {
+    /// As the user has said.
+    limit: Option<Bytes>,
+    state: Mutex<Option<State>>,
+    /// Whether somebody has waited for something to write in this epoch.
+    was_starved: AtomicBool,
+}
+
+struct State {
+    rule: Rule,
+    /// The most there may be, and the memory in use on this host, as they were read last.
+    limit: u64,
+    memory: f64,
+    looked: Instant,
+    /// Bytes of pieces that are in use, and pieces that are kept for the next.
+    held: u64,
+    spare: Vec<Pages>,
+    /// Connections.
+    shares: u64,
+    /// Those that wait for room, and since when there has been one.
+    waiting: VecDeque<Arc<Share>>,
+    full_since: Option<Instant>,
+    /// When the epoch began, and what it has been like.
+    began: Instant,
+    epoch: Interval,
+}
+
+/// A connection's part in it.
+pub(crate) struct Share {
+    staging: Arc<Staging>,
+    /// Bytes of pieces in use; changed under the lock of all.
+    used: AtomicU64,
+    room: Condvar,
+}
+
+/// Memory for a piece of what is received. Dropped, it goes back.
+pub(crate) struct Piece {
+    pages: Option<Pages>,
+    len: usize,
+    share: Arc<Share>,
+}
+
+impl std::fmt::Debug for Staging {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Staging").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+impl Staging {
+    /// No more than so many bytes, where that is said.
+    pub(crate) fn new(limit: Option<Bytes>) -> Arc<Self> {
+        Arc::new(Self { limit, ..Self::default() })
+    }
+
+    /// A connection's part.
+    pub(crate) fn share(self: &Arc<Self>) -> Arc<Share> {
+        let mut state = lock(&self.state);
+        let state = state.get_or_insert_with(|| State::new(self.limit));
+        state.shares += 1;
+        state.set_bounds();
+        let staging = Arc::clone(self);
+        Arc::new(Share { staging, used: AtomicU64::new(0), room: Condvar::new() })
+    }
+
+    /// How much there is room for.
+    #[cfg(test)]
+    fn size(&self) -> Bytes {
+        lock(&self.state).as_ref().map_or(Bytes(0), |state| state.rule.size())
+    }
+}
+
+impl State {
+    fn new(limit: Option<Bytes>) -> Self {
+        let now = Instant::now();
+        let mut state = Self {
+            rule: Rule::new(Bounds { min: Bytes(0), max: Bytes(0) }),
+            limit: 0,
+            memory: 0.0,
+            looked: now,
+            held: 0,
+            spare: Vec::new(),
+            shares: 0,
+            waiting: VecDeque::new(),
+            full_since: None,
+            began: now,
+            epoch: nothing(0, 0.0),
+        };
+        state.look(limit, now);
+        state
+    }
+
+    /// Reads how much memory there is.
+    fn look(&mut self, limit: Option<Bytes>, now: Instant) {
+        self.looked = now;
+        let memory = bankfull_sys::memory().ok();
+        self.memory = memory.map_or(0.0, |memory| memory.used_part());
+        // What is held here is not free, and yet ours to have.
+        let usual = memory.map_or(MOST.0, |memory| (memory.free + self.held) / FREE_PART);
+        self.limit = limit.map_or(usual.min(MOST.0), |limit| limit.0);
+        self.set_bounds();
+    }
+
+    fn set_bounds(&mut self) {
+        let max = self.limit - self.limit / RESERVED_PART;
+        let min = (self.shares * PIECES * PIECE_BYTES as u64).min(max);
+        self.rule.set_bounds(Bounds { min: Bytes(min), max: Bytes(max) });
+    }
+
+    /// Whether a connection may have another piece.
+    fn has_room(&self, share: &Share) -> bool {
+        let then = self.held + PIECE_BYTES as u64;
+        let has_little = share.used.load(Ordering::Relaxed) < PIECES * PIECE_BYTES as u64;
+        // One for all of them together is enough to go on.
+        then <= self.rule.size().0 || has_little && then <= self.limit || self.held == 0
+    }
+
+    /// Sets the size, where an epoch is over.
+    fn advance(&mut self, staging: &Staging, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.began);
+        if elapsed < EPOCH {
+            return;
+        }
+        self.count_full(now);
+        self.epoch.elapsed = elapsed;
+        self.epoch.was_starved = staging.was_starved.swap(false, Ordering::Relaxed);
+        if now.saturating_duration_since(self.looked) >= MEMORY_LOOK {
+            self.look(staging.limit, now);
+        }
+        let before = self.rule.size();
+        let (size, _) = self.rule.on_epoch(&self.epoch);
+        if size > before {
+            self.waiting.iter().for_each(|share| share.room.notify_one());
+        }
+        self.began = now;
+        self.epoch = nothing(self.held, self.memory);
+    }
+
+    /// Counts the time in which somebody waited.
+    fn count_full(&mut self, now: Instant) {
+        if let Some(since) = self.full_since {
+            self.epoch.kept_out += now.saturating_duration_since(since.max(self.began));
+            self.full_since = (!self.waiting.is_empty()).then_some(now);
+        }
+    }
+
+    fn take(&mut self, share: &Share) -> io::Result<Pages> {
+        let pages = self.spare.pop().map_or_else(|| Pages::new(PIECE_BYTES), Ok)?;
+        self.held += PIECE_BYTES as u64;
+        share.used.fetch_add(PIECE_BYTES as u64, Ordering::Relaxed);
+        self.epoch.most = self.epoch.most.max(Bytes(self.held));
+        self.epoch.arrived += Bytes(PIECE_BYTES as u64);
+        Ok(pages)
+    }
+
+    /// A piece is not needed any more; its memory is kept where connections usually need that much.
+    fn give_back(&mut self, pages: Pages, share: &Share) {
+        self.held -= PIECE_BYTES as u64;
+        let used = share.used.fetch_sub(PIECE_BYTES as u64, Ordering::Relaxed);
+        self.epoch.least = self.epoch.least.min(Bytes(self.held));
+        self.epoch.processed += Bytes(PIECE_BYTES as u64);
+        let kept = self.held + (self.spare.len() * PIECE_BYTES) as u64;
+        if kept < (self.shares * PIECES * PIECE_BYTES as u64).min(self.limit) {
+            self.spare.push(pages);
+        }
+        // Whoever has little comes first, for it may be let in where others are not.
+        let is_own = |waiting: &&Arc<Share>| std::ptr::eq(Arc::as_ptr(waiting), share);
+        let own = self.waiting.iter().find(is_own);
+        let own = own.filter(|_| used <= PIECES * PIECE_BYTES as u64);
+        if let Some(next) = own.or_else(|| self.waiting.front()) {
+            next.room.notify_one();
+        }
+    }
+}
+
+/// An epoch in which nothing has happened yet.
+fn nothing(held: u64, memory: f64) -> Interval {
+    Interval {
+        elapsed: Duration::ZERO,
+        arrived: Bytes(0),
+        processed: Bytes(0),
+        most: Bytes(held),
+        least: Bytes(held),
+        kept_out: Duration::ZERO,
+        was_starved: false,
+        memory,
+    }
+}
+
+impl Share {
+    /// Memory for a piece of so many bytes, [`PIECE_BYTES`] at most; waits until there is room.
+    pub(crate) fn take(self: &Arc<Self>, len: usize) -> io::Result<Piece> {
+        let mut guard = lock(&self.staging.state);
+        let mut has_queued = false;
+        let pages = loop {
+            let now = Instant::now();
+            let state = guard.get_or_insert_with(|| State::new(self.staging.limit));
+            state.advance(&self.staging, now);
+            if state.has_room(self) {
+                if has_queued {
+                    state.waiting.retain(|share| !Arc::ptr_eq(share, self));
+                    state.count_full(now);
+                }
+                break state.take(self)?;
+            }
+            if !std::mem::replace(&mut has_queued, true) {
+                state.waiting.push_back(Arc::clone(self));
+                state.full_since.get_or_insert(now);
+            }
+            // Nobody else may look at the clock meanwhile.
+            let left = EPOCH.saturating_sub(now.saturating_duration_since(state.began));
+            guard = self.room.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
+        };
+        Ok(Piece { pages: Some(pages), len: len.min(PIECE_BYTES), share: Arc::clone(self) })
+    }
+
+    /// Whoever writes has nothing to do.
+    pub(crate) fn on_starved(&self) {
+        self.staging.was_starved.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if let Some(state) = &mut *lock(&self.staging.state) {
+            state.shares -= 1;
+            let most = state.shares * PIECES;
+            state.spare.truncate(most as usize);
+            state.set_bounds();
+        }
+    }
+}
+
+impl Deref for Piece {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.pages.as_ref().map_or(&[], |pages| &pages[..self.len])
+    }
+}
+
+impl DerefMut for Piece {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.pages.as_mut().map_or(&mut [], |pages| &mut pages[..self.len])
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let mut state = lock(&self.share.staging.state);
+        if let (Some(state), Some(pages)) = (&mut *state, self.pages.take()) {
+            state.give_back(pages, &self.share);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+
+    const PIECE: u64 = PIECE_BYTES as u64;
+
+    #[test]
+    fn a_connection_has_its_pieces_and_waits_for_more() {
+        let staging = Staging::new(Some(Bytes::mib(64)));
+        let share = staging.share();
+        assert_eq!(staging.size(), Bytes(PIECES * PIECE));
+        let mut pieces: Vec<_> = (0..PIECES).map(|_| share.take(PIECE_BYTES).unwrap()).collect();
+        let (sender, taken) = mpsc::channel();
+        let other = Arc::clone(&share);
+        let waiting = thread::spawn(move || sender.send(other.take(5).unwrap()).unwrap());
+        assert!(taken.recv_timeout(Duration::from_millis(30)).is_err());
+        pieces.pop();
+        assert_eq!(taken.recv_timeout(Duration::from_secs(5)).unwrap().len(), 5);
+        waiting.join().unwrap();
+    }
+
+    #[test]
+    fn while_the_disk_stalls_there_is_room_and_all_of_it_is_given_back() {
+        let staging = Staging::new(Some(Bytes::mib(64)));
+        let share = staging.share();
+        share.on_starved();
+        let (sender, queue) = mpsc::channel();
+        let reader = Arc::clone(&share);
+        let began = Instant::now();
+        // A disk that takes a piece as it comes, until it stalls.
+        let disk = thread::spawn(move || {
+            while began.elapsed() < 3 * EPOCH {
+                drop(queue.recv().unwrap());
+            }
+            thread::sleep(6 * EPOCH);
+            drop(queue);
+        });
+        let mut most = Bytes(0);
+        while let Ok(piece) = reader.take(PIECE_BYTES) {
+            most = most.max(staging.size());
+            if sender.send(piece).is_err() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        disk.join().unwrap();
+        assert!(most > Bytes(4 * PIECES * PIECE), "{most}");
+        assert!(most <= Bytes::mib(48), "the rest is for others: {most}");
+        drop((reader, share));
+        let state = lock(&staging.state);
+        let state = state.as_ref().unwrap();
+        assert_eq!((state.held, state.spare.len()), (0, 0));
+    }
+
+    #[test]
+    fn the_limit_holds_and_whoever_has_nothing_gets_something() {
+        let staging = Staging::new(Some(Bytes(8 * PIECE)));
+        let shares: Vec<_> = (0..10).map(|_| staging.share()).collect();
+        let many: Vec<_> = (0..6).map(|_| shares[0].take(1)).collect();
+        assert!(many.iter().all(Result::is_ok));
+        // What is left is for those that have less.
+        let _others = [shares[1].take(1).unwrap(), shares[2].take(1).unwrap()];
+        let (sender, taken) = mpsc::channel();
+        let last = Arc::clone(&shares[9]);
+        let waiting = thread::spawn(move || sender.send(last.take(1).unwrap()).unwrap());
+        assert!(taken.recv_timeout(Duration::from_millis(30)).is_err());
+        drop(many);
+        taken.recv_timeout(Duration::from_secs(5)).unwrap();
+        waiting.join().unwrap();
+    }
+
+    #[test]
+    fn a_limit_of_next_to_nothing_is_no_deadlock() {
+        let staging = Staging::new(Some(Bytes(1)));
+        let shares = [staging.share(), staging.share()];
+        let threads = shares.map(|share| {
+            thread::spawn(move || (0..1000).for_each(|_| drop(share.take(1).unwrap())))
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
