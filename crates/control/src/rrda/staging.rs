@@ -11,9 +11,9 @@ use crate::units::Bytes;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Processing has come to a halt where less than this part of its most is done. (ours: it is meant
-/// to be seen within the epoch in which it begins)
-const HALT: f64 = 0.5;
+/// Processing has come to a halt where less than this part of its most is done. (ours: what is busy
+/// with other things for a while does half as much, and needs no more room)
+const HALT: f64 = 0.25;
 
 /// What is left of the most that was done in an epoch, an epoch later. (ours: forgotten within two
 /// seconds or so)
@@ -89,7 +89,8 @@ impl Staging {
         let missed = if has_halted && was_starved { kept_out * self.arrival } else { 0.0 };
         // What was never needed in all that time is in the buffer for nothing.
         let standing = self.last.iter().map(|&(least, _)| least).min().unwrap_or_default();
-        let used = interval.most.0.saturating_sub(standing);
+        // What others were let in with beyond the size asks for no more.
+        let used = interval.most.0.saturating_sub(standing).min(self.rrda.size().0);
         let epoch = Epoch {
             // Nor is a trend of its own that more comes than is processed: it ends when it is full.
             arrived: Bytes((arrived.min(processed) + missed) as u64),
