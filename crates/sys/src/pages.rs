@@ -24,7 +24,7 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for none; `OutOfMemory` where the host or a limit of this process has no more.
+    /// `InvalidInput` for none; `OutOfMemory` where the host or a limit of this process has none.
     pub fn new(len: usize) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
