@@ -16,8 +16,8 @@ use crate::options::Fsync;
 use crate::overrides::Overrides;
 use crate::session::{Session, Tally};
 use crate::tune::{Probing, Sharing, Spread, Steer, is_receiving};
+use bankfull_control::Rate;
 use bankfull_control::sobas::Remembered;
-use bankfull_control::{Bytes, Rate};
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
     self, Cause, Direction, Failure, Hello, Message, Open, Opened, Welcome,
@@ -40,7 +40,7 @@ pub(crate) struct Policy {
     /// What the link carries by which clients send, where that is known.
     pub(crate) link_rate: Option<Rate>,
     /// What may wait in memory until it is written, of all clients together.
-    pub(crate) memory_max: Option<Bytes>,
+    pub(crate) staging: Arc<Staging>,
 }
 
 /// A session that data connections may join.
@@ -64,7 +64,6 @@ pub(crate) struct Host {
     pub(crate) probes: Option<Arc<ProbePort>>,
     /// Once requested, running sessions go on and no other begins.
     pub(crate) draining: Cancel,
-    staging: Arc<Staging>,
     sessions: Mutex<HashMap<[u8; 16], Slot>>,
     /// Sessions that ended lately: some of their data connections come late.
     ended: Mutex<VecDeque<[u8; 16]>>,
@@ -127,7 +126,6 @@ impl Host {
     pub(crate) fn new(anchor: Anchor, policy: Policy, probes: Option<Arc<ProbePort>>) -> Self {
         Self {
             anchor,
-            staging: Staging::new(policy.memory_max),
             policy,
             probes,
             draining: Cancel::new(),
@@ -312,7 +310,7 @@ impl Host {
             rtt: Duration::from_micros(rtt_us),
         });
         let is_steered = agreed.open.untuned != Some(true) && agreed.open.window.is_none();
-        session.staging = Arc::clone(&self.staging);
+        session.staging = Arc::clone(&self.policy.staging);
         session.spread = is_steered.then(|| Spread::new(streams));
         session.streams_most = agreed.open.streams_most.filter(|_| is_steered && !tunnelled);
         session.streams_most = session.streams_most.map(|most| most.min(welcome.streams_max));

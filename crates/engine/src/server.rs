@@ -11,6 +11,7 @@ use crate::net::identity::Identity;
 use crate::net::probe::ProbePort;
 use crate::net::quic::{QuicPort, QuicServer, Streams};
 use crate::net::socket::Socket;
+use crate::net::staging::Staging;
 use crate::net::tls;
 use crate::options::{Fingerprint, ServeOptions, default_state_dir};
 use bankfull_proto::limits::STREAMS_MAX;
@@ -86,13 +87,14 @@ impl Server {
             plain_allowed: options.allow_plain,
             timeout: options.timeout,
             link_rate: options.link_rate,
-            memory_max: options.memory_max,
+            staging: Staging::new(options.memory_max),
         };
         let config = tls::server_config(&identity)?;
         let quic = QuicServer {
             tls: Arc::clone(&config),
             timeout: policy.timeout,
             connections_max: options.connections_max,
+            staging: Arc::clone(&policy.staging),
             sibling: None,
         };
         let (probes, quic, unheard) = match by_datagrams(address, quic) {

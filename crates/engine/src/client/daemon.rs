@@ -10,6 +10,7 @@ use crate::net::control::{ControlReader, RUN_AGAIN, close_when_heard, split};
 use crate::net::known_hosts::KnownHosts;
 use crate::net::quic::QuicPort;
 use crate::net::socket::{Socket, configure, rtt_of};
+use crate::net::staging::Staging;
 use crate::net::tls;
 use crate::options::{DaemonOptions, Fingerprint, Transport, default_state_dir};
 use rustls::Connection;
@@ -19,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where a daemon is, and how long it may be silent.
+/// Where a daemon is, and what is to hold for connections to it.
 #[derive(Clone)]
 struct Place {
     host: String,
@@ -27,6 +28,8 @@ struct Place {
     /// As it is named in messages.
     name: String,
     timeout: Duration,
+    /// What may wait in memory.
+    staging: Arc<Staging>,
 }
 
 /// A connection to a daemon that has shown its certificate, and the data connections that follow.
@@ -53,7 +56,8 @@ pub(crate) fn transfer(
     let name =
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let timeout = request.transfer.timeout;
-    let place = Place { host: host.to_owned(), port, name: name.clone(), timeout };
+    let staging = Arc::clone(&request.transfer.staging);
+    let place = Place { host: host.to_owned(), port, name: name.clone(), timeout, staging };
     let encryption = request.transfer.encryption;
     let transport = request.transfer.daemon.transport;
     let streams = request.streams();
@@ -144,8 +148,8 @@ fn by_quic(place: &Place, streams: &impl Fn(Option<Duration>) -> u32) -> Result<
     let address = addresses(place)?
         .next()
         .ok_or_else(|| Error::new(ErrorKind::Network, format!("{} has no address", place.host)))?;
-    let port =
-        QuicPort::client(address).map_err(|e| Error::network("no UDP port can be had here", &e))?;
+    let port = QuicPort::client(address, Arc::clone(&place.staging))
+        .map_err(|e| Error::network("no UDP port can be had here", &e))?;
     let lost =
         |e: io::Error| Error::network(format!("the connection to {} failed", place.name), &e);
     let quic = QuicDialler::new(Arc::clone(&port), Arc::clone(&tls));

@@ -6,7 +6,7 @@ use crate::net::control::lock;
 use bankfull_control::Bytes;
 use bankfull_control::rrda::staging::{Interval, Staging as Rule};
 use bankfull_control::rrda::{Bounds, EPOCH};
-use bankfull_sys::Pages;
+use bankfull_sys::{Memory, Pages};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -32,6 +32,10 @@ const MOST: Bytes = Bytes::mib(1024);
 /// stalls must not hold up what goes to another. (ours)
 const RESERVED_PART: u64 = 4;
 
+/// Where unread data is not kept by the kernel, connections may have this part of the limit for it,
+/// beyond the limit. (ours)
+const UNREAD_PART: u64 = 4;
+
 /// How often it is read how much memory is free.
 const MEMORY_LOOK: Duration = Duration::from_secs(1);
 
@@ -43,7 +47,13 @@ pub(crate) struct Staging {
     state: Mutex<Option<State>>,
     /// Whether somebody has waited for something to write in this epoch.
     was_starved: AtomicBool,
+    /// Connections whose unread data is not kept by the kernel, and what all may have.
+    unread: AtomicU64,
+    unread_most: AtomicU64,
 }
+
+/// A connection whose unread data is kept in this process.
+pub(crate) struct Unread(Arc<Staging>);
 
 struct State {
     rule: Rule,
@@ -103,6 +113,14 @@ impl Staging {
         Arc::new(Share { staging, used: AtomicU64::new(0), room: Condvar::new() })
     }
 
+    /// Of a connection whose unread data is kept in this process.
+    pub(crate) fn unread(self: &Arc<Self>) -> Unread {
+        let limit = self.limit.unwrap_or_else(|| usual(bankfull_sys::memory().ok(), 0));
+        self.unread_most.store(limit.0 / UNREAD_PART, Ordering::Relaxed);
+        self.unread.fetch_add(1, Ordering::Relaxed);
+        Unread(Arc::clone(self))
+    }
+
     /// How much there is room for.
     #[cfg(test)]
     fn size(&self) -> Bytes {
@@ -137,8 +155,7 @@ impl State {
         let memory = bankfull_sys::memory().ok();
         self.memory = memory.map_or(0.0, |memory| memory.used_part());
         // What is held here is not free, and yet ours to have.
-        let usual = memory.map_or(MOST.0, |memory| (memory.free + self.held) / FREE_PART);
-        self.limit = limit.map_or(usual.min(MOST.0), |limit| limit.0);
+        self.limit = limit.unwrap_or_else(|| usual(memory, self.held)).0;
         self.set_bounds();
     }
 
@@ -226,6 +243,10 @@ impl State {
     }
 }
 
+fn usual(memory: Option<Memory>, held: u64) -> Bytes {
+    memory.map_or(MOST, |memory| MOST.min(Bytes((memory.free + held) / FREE_PART)))
+}
+
 /// An epoch in which nothing has happened yet.
 fn nothing(held: u64, memory: f64) -> Interval {
     Interval {
@@ -286,6 +307,20 @@ impl Drop for Share {
         let most = state.least() / PIECE_BYTES as u64;
         state.spare.truncate(most as usize);
         state.set_bounds();
+    }
+}
+
+impl Unread {
+    /// How much that may be now.
+    pub(crate) fn most(&self) -> Bytes {
+        let connections = self.0.unread.load(Ordering::Relaxed).max(1);
+        Bytes(self.0.unread_most.load(Ordering::Relaxed) / connections)
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        self.0.unread.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

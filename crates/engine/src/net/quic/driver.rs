@@ -6,6 +6,7 @@ use super::link::{Link, QuicStream, State, kind_of};
 use super::room::Room;
 use super::waker::{Alarm, Waker};
 use crate::net::control::lock;
+use crate::net::staging::{Staging, Unread};
 use bankfull_control::rrda::EPOCH;
 use bytes::BytesMut;
 use quinn_proto::{
@@ -61,6 +62,8 @@ pub(super) struct Driver {
     pub(super) serving: Option<Serving>,
     /// The socket's receive buffer, where the kernel tells how full it is.
     pub(super) room: Option<Room>,
+    /// What may wait in memory.
+    pub(super) staging: Arc<Staging>,
     /// Another socket at the same port, which may be told of what this one has sent.
     pub(super) sibling: Option<UdpSocket>,
 }
@@ -68,6 +71,7 @@ pub(super) struct Driver {
 /// A connection, and when it wants to be looked at without anything having happened.
 struct Held {
     link: Arc<Link>,
+    unread: Unread,
     until: Option<Instant>,
     is_ready: bool,
     /// When something came from there last.
@@ -236,8 +240,9 @@ impl Work {
 
     fn hold(&mut self, link: Arc<Link>) {
         let handle = link.handle();
-        self.links
-            .insert(handle, Held { link, until: None, is_ready: false, heard: Instant::now() });
+        let unread = self.driver.staging.unread();
+        let heard = Instant::now();
+        self.links.insert(handle, Held { link, unread, until: None, is_ready: false, heard });
         self.make_ready(handle);
     }
 
@@ -368,6 +373,9 @@ impl Work {
             drop(state);
             link.close();
             state = link.state();
+        }
+        if let Some(held) = self.links.get(&link.handle()) {
+            state.set_windows(held.unread.most());
         }
         self.pass_on(link, &mut state);
         let until = state.connection.poll_timeout();

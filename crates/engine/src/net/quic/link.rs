@@ -4,6 +4,7 @@
 
 use super::congestion::Gate;
 use super::waker::Waker;
+use super::windows::Windows;
 use crate::net::control::lock;
 use bytes::Bytes;
 use quinn_proto::{
@@ -38,6 +39,7 @@ pub(super) struct Link {
 pub(super) struct State {
     pub(super) connection: Connection,
     streams: HashMap<StreamId, Arc<Signals>>,
+    windows: Windows,
     pub(super) is_connected: bool,
     over: Option<(io::ErrorKind, String)>,
     /// Since when there has been no stream.
@@ -63,6 +65,7 @@ impl Link {
         let state = State {
             connection,
             streams: HashMap::new(),
+            windows: Windows::new(Instant::now()),
             is_connected: false,
             over: None,
             unused: Some(Instant::now()),
@@ -204,6 +207,11 @@ fn wait<'a>(
 }
 
 impl State {
+    /// Sets the windows as the load asks for, to `most` at most.
+    pub(super) fn set_windows(&mut self, most: bankfull_control::Bytes) {
+        self.windows.advance(&mut self.connection, most, Instant::now());
+    }
+
     /// An error where everything is over.
     fn check(&self) -> io::Result<()> {
         let error = |(kind, why): &(io::ErrorKind, String)| io::Error::new(*kind, why.clone());
@@ -352,6 +360,7 @@ impl Inner {
         if chunks.finalize().should_transmit() {
             self.link.tell();
         }
+        state.windows.on_read(most - left);
         match (taken.is_empty(), ended) {
             (true, Err(e)) => Err(e),
             (true, Ok(false)) => Ok(None),

@@ -12,9 +12,11 @@ mod room;
 #[cfg(test)]
 mod tests;
 mod waker;
+mod windows;
 
 use crate::error::{Error, ErrorKind};
 use crate::net::identity::fingerprint_of;
+use crate::net::staging::Staging;
 use crate::options::Fingerprint;
 use congestion::{Deliveries, Gate};
 use driver::{Driver, Serving};
@@ -51,13 +53,6 @@ const DATAGRAM_MIN: u16 = 1200;
 /// No window of a stream is a limit: the connection's is.
 const STREAM_WINDOW: u32 = 1 << 30;
 
-/// What a connection may have on its way to whoever reads, and unread. (ours: 1 Gbit/s over 250 ms,
-/// twice)
-const RECEIVE_WINDOW: u32 = 64 << 20;
-
-/// What it keeps until it has arrived, and what waits to be sent.
-const SEND_WINDOW: u64 = 64 << 20;
-
 /// What the kernel may keep of what is sent, as far as it grants that. (ours: 1 Gbit/s for 30 ms)
 const BUFFER_BYTES: usize = 4 << 20;
 
@@ -82,6 +77,8 @@ pub(crate) struct QuicServer {
     pub(crate) timeout: Duration,
     /// So many connections at a time.
     pub(crate) connections_max: usize,
+    /// What may wait in memory.
+    pub(crate) staging: Arc<Staging>,
     /// Another socket at the same port: the kernel tells either of the two that nobody has the
     /// port where something was sent, by a hash of the addresses.
     pub(crate) sibling: Option<UdpSocket>,
@@ -112,13 +109,13 @@ impl Drop for Owner {
 }
 
 impl QuicPort {
-    /// Connections to others, from any port.
-    pub(crate) fn client(peer: SocketAddr) -> io::Result<Arc<Self>> {
+    /// Connections to others, from any port, with what may wait in memory.
+    pub(crate) fn client(peer: SocketAddr, staging: Arc<Staging>) -> io::Result<Arc<Self>> {
         let any: IpAddr = match peer {
             SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
         };
-        Self::start(UdpSocket::bind((any, 0))?, None, None).map(Arc::new)
+        Self::start(UdpSocket::bind((any, 0))?, staging, None, None).map(Arc::new)
     }
 
     /// Takes in what comes to a socket.
@@ -141,11 +138,12 @@ impl QuicPort {
             connections_max: server.connections_max,
             streams: sender,
         };
-        Ok((Self::start(socket, Some((serving, usual)), sibling)?, streams))
+        Ok((Self::start(socket, server.staging, Some((serving, usual)), sibling)?, streams))
     }
 
     fn start(
         socket: UdpSocket,
+        staging: Arc<Staging>,
         serving: Option<(Serving, Arc<ServerConfig>)>,
         sibling: Option<UdpSocket>,
     ) -> io::Result<Self> {
@@ -175,6 +173,7 @@ impl QuicPort {
             begun: Arc::clone(&begun),
             serving,
             room,
+            staging,
             sibling,
         };
         let thread = thread::Builder::new().name("quic".to_owned()).spawn(|| driver.run())?;
@@ -242,8 +241,8 @@ fn transport(peer: SocketAddr, timeout: Duration, gate: &Gate) -> TransportConfi
         .keep_alive_interval(Some(KEEP_ALIVE.min(timeout / 4)))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
-        .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
-        .send_window(SEND_WINDOW)
+        .receive_window(VarInt::from_u64(windows::LEAST.0).unwrap_or(VarInt::MAX))
+        .send_window(windows::LEAST.0)
         .mtu_discovery_config(Some(mtu))
         .congestion_controller_factory(Arc::new(Deliveries(gate.clone())))
         .datagram_receive_buffer_size(None);
