@@ -27,7 +27,9 @@ impl Losses {
         Self { resent, segments: data.0 / SEGMENT_DATA.0 }
     }
 
-    fn share(self) -> f64 {
+    /// The part that was sent again.
+    #[must_use]
+    pub fn share(self) -> f64 {
         self.resent as f64 / self.segments.max(1) as f64
     }
 

@@ -6,8 +6,8 @@ use crate::location::Location;
 use crate::net::identity::make_private_dir;
 use crate::options::default_state_dir;
 use crate::transfer::Transfer;
-use bankfull_control::Rate;
 use bankfull_control::sobas::Remembered;
+use bankfull_control::{Losses, Rate};
 use bankfull_proto::wire::control::Direction;
 use std::fs;
 use std::io::Write;
@@ -18,8 +18,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Older than this it tells nothing. (ours: lines are changed within weeks)
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// A path is one for QUIC where so much is lost without a queue (measured: docs/algorithms/quic.md: at
+/// 0.1 % TCP is as good, at 1 % it is not), and so many segments (ours: fewer are chance).
+const LOST_SHARE: f64 = 0.005;
+const LOST_LEAST: u64 = 20;
+
 /// First line of a file.
-const MAGIC: &str = "bankfull path 2";
+const MAGIC: &str = "bankfull path 3";
 
 /// Counts what this process writes.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -31,6 +36,47 @@ pub(crate) struct Seen {
     pub(crate) held: Option<Remembered>,
     /// How many connections it took, where these were more than a copy begins with.
     pub(crate) streams: Option<u32>,
+    /// What copies came to, where it loses segments at random.
+    pub(crate) lossy: Option<Lossy>,
+}
+
+/// What copies came to over a path that loses segments while no queue stands.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Lossy {
+    /// The last by TCP, and the last by QUIC.
+    tcp: Rate,
+    quic: Option<Rate>,
+}
+
+/// What a copy tells of the transport that carried it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Carried {
+    pub(crate) by_quic: bool,
+    pub(crate) goodput: Rate,
+    pub(crate) losses: Losses,
+    /// A queue stood most of the time.
+    pub(crate) is_queued: bool,
+}
+
+impl Lossy {
+    /// Whether QUIC is the better road, as far as is known.
+    pub(crate) fn is_for_quic(self) -> bool {
+        self.quic.is_none_or(|quic| quic > self.tcp)
+    }
+
+    /// What is known after another copy that the path limited.
+    pub(crate) fn after(before: Option<Self>, copy: &Carried) -> Option<Self> {
+        if copy.by_quic {
+            return before.map(|known| Self { quic: Some(copy.goodput), ..known });
+        }
+        let Losses { resent, segments } = copy.losses;
+        if (segments as f64) < LOST_LEAST as f64 / LOST_SHARE {
+            return before;
+        }
+        let is_lossy = resent >= LOST_LEAST && copy.losses.share() >= LOST_SHARE && !copy.is_queued;
+        let quic = before.and_then(|known| known.quic);
+        is_lossy.then_some(Self { tcp: copy.goodput, quic })
+    }
 }
 
 /// What is remembered of the path of a transfer.
@@ -73,18 +119,21 @@ impl PathMemory {
             return None;
         }
         let figures: Vec<u64> = lines.map_while(|line| line.parse().ok()).collect();
-        let [rate_bps, rtt_us, streams, at] = figures.try_into().ok()?;
+        let [rate_bps, rtt_us, streams, tcp_bps, quic_bps, at] = figures.try_into().ok()?;
         let at = UNIX_EPOCH.checked_add(Duration::from_secs(at))?;
         let age = now.duration_since(at).ok()?;
-        let (rate, rtt) = (Rate::from_bits_per_sec(rate_bps as f64), Duration::from_micros(rtt_us));
-        let held = (rate_bps > 0 && rtt_us > 0).then_some(Remembered { rate, rtt });
+        let rate = |bps: u64| (bps > 0).then(|| Rate::from_bits_per_sec(bps as f64));
+        let rtt = Duration::from_micros(rtt_us);
+        let held = rate(rate_bps).filter(|_| rtt_us > 0).map(|rate| Remembered { rate, rtt });
+        let lossy = rate(tcp_bps).map(|tcp| Lossy { tcp, quic: rate(quic_bps) });
         let streams = u32::try_from(streams).ok().filter(|&streams| streams > 0);
-        (age <= KEPT).then_some(Seen { held, streams })
+        (age <= KEPT).then_some(Seen { held, streams, lossy })
     }
 
-    /// Remembers it, where there is something to remember. What cannot be written is not missed.
-    pub(crate) fn note(&self, seen: &Seen) {
-        if *seen != Seen::default() {
+    /// Remembers it, where there is something to remember, or to forget. What cannot be written is
+    /// not missed.
+    pub(crate) fn note(&self, seen: &Seen, earlier: &Seen) {
+        if *seen != Seen::default() || earlier.lossy.is_some() {
             let _ = self.try_note(seen);
         }
     }
@@ -97,11 +146,15 @@ impl PathMemory {
         let held = seen.held.map(|held| (held.rate.bits_per_sec(), held.rtt.as_micros()));
         let (rate, rtt) = held.unwrap_or_default();
         let streams = seen.streams.unwrap_or_default();
+        let bps = |rate: Option<Rate>| rate.map_or(0, Rate::bits_per_sec);
+        let (tcp, quic) =
+            (bps(seen.lossy.map(|known| known.tcp)), bps(seen.lossy.and_then(|known| known.quic)));
         // A name of its own for each: nobody writes into what another one renames.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let part = self.file.with_extension(format!("{}-{number}", std::process::id()));
         let mut file = fs::File::create(&part).ok()?;
-        let text = format!("{MAGIC}\n{}\n{rate}\n{rtt}\n{streams}\n{at}\n", self.name);
+        let figures = format!("{rate}\n{rtt}\n{streams}\n{tcp}\n{quic}\n{at}\n");
+        let text = format!("{MAGIC}\n{}\n{figures}", self.name);
         let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&part, &self.file));
         if written.is_err() {
             let _ = fs::remove_file(&part);
@@ -117,7 +170,7 @@ mod tests {
     fn seen(mbit: f64) -> Seen {
         let rate = Rate::from_bits_per_sec(mbit * 1e6);
         let held = Some(Remembered { rate, rtt: Duration::from_millis(20) });
-        Seen { held, streams: None }
+        Seen { held, ..Seen::default() }
     }
 
     #[test]
@@ -125,13 +178,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| PathMemory::at(dir.path().to_owned(), name);
         assert_eq!(path("to a:1").recall(), None);
-        path("to a:1").note(&seen(900.0));
-        path("from a:1").note(&seen(100.0));
+        path("to a:1").note(&seen(900.0), &Seen::default());
+        path("from a:1").note(&seen(100.0), &Seen::default());
         assert_eq!(path("to a:1").recall(), Some(seen(900.0)));
         assert_eq!(path("from a:1").recall(), Some(seen(100.0)));
-        let many = Seen { held: None, streams: Some(48) };
-        path("to a:1").note(&many);
-        path("to a:1").note(&Seen::default());
+        let many = Seen { streams: Some(48), ..Seen::default() };
+        path("to a:1").note(&many, &Seen::default());
+        path("to a:1").note(&Seen::default(), &Seen::default());
         assert_eq!(path("to a:1").recall(), Some(many));
         let later = SystemTime::now() + KEPT + Duration::from_secs(60);
         assert_eq!(path("to a:1").recall_at(later), None);
@@ -141,14 +194,14 @@ mod tests {
     fn what_is_damaged_tells_nothing_and_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = PathMemory::at(dir.path().to_owned(), "to a:1");
-        path.note(&seen(900.0));
-        let far = format!("{MAGIC}\nto a:1\n1\n1\n1\n{}\n", u64::MAX);
-        let other = format!("{MAGIC}\nto b:1\n1\n1\n1\n1\n");
+        path.note(&seen(900.0), &Seen::default());
+        let far = format!("{MAGIC}\nto a:1\n1\n1\n1\n1\n1\n{}\n", u64::MAX);
+        let other = format!("{MAGIC}\nto b:1\n1\n1\n1\n1\n1\n1\n");
         for text in ["", "rubbish", &other, &far, "\u{0}\u{1}"] {
             fs::write(&path.file, text).unwrap();
             assert_eq!(path.recall(), None, "{text:?}");
         }
-        path.note(&seen(800.0));
+        path.note(&seen(800.0), &Seen::default());
         assert_eq!(path.recall(), Some(seen(800.0)));
         assert_eq!(fs::read_dir(path.file.parent().unwrap()).unwrap().count(), 1);
     }
@@ -159,11 +212,64 @@ mod tests {
         std::thread::scope(|scope| {
             for n in 1..=8u32 {
                 let path = PathMemory::at(dir.path().to_owned(), "to a:1");
-                scope.spawn(move || (0..50).for_each(|_| path.note(&seen(f64::from(n)))));
+                scope.spawn(move || {
+                    let seen = seen(f64::from(n));
+                    (0..50).for_each(|_| path.note(&seen, &Seen::default()));
+                });
             }
         });
         let found = PathMemory::at(dir.path().to_owned(), "to a:1").recall();
         let rtt = |seen: Seen| seen.held.map(|held| held.rtt);
         assert_eq!(found.and_then(rtt), rtt(seen(1.0)));
+    }
+
+    const MANY: Losses = Losses { resent: 700, segments: 70_000 };
+
+    fn carried(by_quic: bool, mbit: f64) -> Carried {
+        let goodput = Rate::from_bits_per_sec(mbit * 1e6);
+        Carried { by_quic, goodput, losses: MANY, is_queued: false }
+    }
+
+    #[test]
+    fn a_path_that_loses_at_random_is_for_quic_unless_tcp_has_proved_better() {
+        let lossy = Lossy::after(None, &carried(false, 100.0));
+        assert!(lossy.unwrap().is_for_quic(), "it has not been tried");
+        let tried = Lossy::after(lossy, &carried(true, 130.0));
+        assert!(tried.unwrap().is_for_quic());
+        let slower = Lossy::after(tried, &carried(true, 90.0));
+        assert!(!slower.unwrap().is_for_quic());
+        // The next goes by TCP, and what QUIC came to is not forgotten.
+        let again = Lossy::after(slower, &carried(false, 80.0));
+        assert!(again.unwrap().is_for_quic());
+        assert_eq!(Lossy::after(None, &carried(true, 100.0)), None, "nobody knows what TCP does");
+    }
+
+    #[test]
+    fn a_queue_few_losses_or_little_data_are_no_reason_for_quic() {
+        let known = Lossy::after(None, &carried(false, 100.0));
+        let after = |before, losses, is_queued| {
+            Lossy::after(before, &Carried { losses, is_queued, ..carried(false, 100.0) })
+        };
+        for before in [None, known] {
+            assert_eq!(after(before, MANY, true), None);
+            assert_eq!(after(before, Losses { resent: 70, segments: 70_000 }, false), None);
+            let little = Losses { resent: 30, segments: 1_000 };
+            assert_eq!(after(before, little, false), before, "it tells nothing");
+        }
+    }
+
+    #[test]
+    fn what_transports_came_to_is_remembered_and_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = PathMemory::at(dir.path().to_owned(), "to a:1");
+        let lossy = Lossy::after(None, &carried(false, 100.0));
+        let tried = Lossy::after(lossy, &carried(true, 130.0));
+        for lossy in [lossy, tried] {
+            let seen = Seen { lossy, ..seen(100.0) };
+            path.note(&seen, &Seen::default());
+            assert_eq!(path.recall(), Some(seen));
+        }
+        path.note(&Seen::default(), &Seen { lossy, ..Seen::default() });
+        assert_eq!(path.recall(), Some(Seen::default()));
     }
 }

@@ -371,12 +371,14 @@ pub(crate) struct Tally<'a> {
     count: Mutex<Option<(u32, Duration)>>,
     /// What had been carried at the last look, and when that was more than before.
     carried: Mutex<(u64, Duration)>,
+    /// Looks at the path at which a queue stood, and all.
+    queued: Mutex<(u32, u32)>,
 }
 
 impl<'a> Tally<'a> {
     pub(crate) fn new(events: &'a dyn EventSink, started: Instant) -> Self {
-        let (counts, times, busy, path, count, carried) = Default::default();
-        Self { counts, times, busy, started, events, path, count, carried }
+        let (counts, times, busy, path, count, carried, queued) = Default::default();
+        Self { counts, times, busy, started, events, path, count, carried, queued }
     }
 
     pub(crate) fn event(&self, event: Event) {
@@ -401,6 +403,18 @@ impl<'a> Tally<'a> {
         }
     }
 
+    /// Somebody has looked whether a queue stands.
+    pub(crate) fn path_queued(&self, is_standing: bool) {
+        let mut queued = lock(&self.queued);
+        *queued = (queued.0 + u32::from(is_standing), queued.1 + 1);
+    }
+
+    /// Whether a queue stood most of the time.
+    pub(crate) fn is_queued(&self) -> bool {
+        let (standing, all) = *lock(&self.queued);
+        2 * standing > all
+    }
+
     /// How the path was held last, if it ever was, and how many connections it took in the end,
     /// where these were found while data came, for a time in which no trial ends.
     pub(crate) fn path(&self) -> Seen {
@@ -408,7 +422,7 @@ impl<'a> Tally<'a> {
         let is_kept = |(_, since): &(u32, Duration)| last >= *since + COUNT_KEPT;
         let streams = lock(&self.count).filter(is_kept).map(|(streams, _)| streams);
         let held = *lock(&self.path);
-        Seen { held, streams }
+        Seen { held, streams, lossy: None }
     }
 
     /// Time since the transfer began.

@@ -71,6 +71,7 @@ fn a_flag_that_would_have_no_effect_is_refused_by_name() {
         (&["--max-rate", "1gbit"], ["a", "b"], "bankfull:// or host:path"),
         (&["--buffer", "4MB"], ["a", "b"], "bankfull:// or host:path"),
         (&["--congestion", "reno"], ["a", "b"], "bankfull:// or host:path"),
+        (&["--max-memory", "1GiB"], ["a", "b"], "bankfull:// or host:path"),
     ] {
         let output = bankfull(&[&["cp"], flag, &places].concat()).unwrap();
         assert_eq!(output.status.code(), Some(1), "{flag:?}");

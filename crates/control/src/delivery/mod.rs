@@ -112,6 +112,12 @@ struct Round {
     is_idle: bool,
 }
 
+/// Whether a queue stands, where a round trip takes so long and the shortest took so long.
+#[must_use]
+pub fn is_queued(rtt: Duration, least: Duration) -> bool {
+    rtt > least + STANDING_LEAST.max(least.mul_f64(STANDING))
+}
+
 impl Delivery {
     /// Begins, with datagrams of so many bytes.
     #[must_use]
@@ -242,7 +248,7 @@ impl Delivery {
     /// Whether a queue stands, by the shortest round trip of a round.
     fn stands(&self, round: &Round) -> bool {
         let (Some(rtt), Some((least, _))) = (round.rtt, self.rtt) else { return false };
-        rtt > least + STANDING_LEAST.max(least.mul_f64(STANDING))
+        is_queued(rtt, least)
     }
 
     fn see_whether_full(&mut self, round: &Round, stands: bool) {

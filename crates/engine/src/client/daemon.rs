@@ -13,6 +13,7 @@ use crate::net::socket::{Socket, configure, rtt_of};
 use crate::net::staging::Staging;
 use crate::net::tls;
 use crate::options::{DaemonOptions, Fingerprint, Transport, default_state_dir};
+use crate::paths::Lossy;
 use rustls::Connection;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -61,10 +62,11 @@ pub(crate) fn transfer(
     let encryption = request.transfer.encryption;
     let transport = request.transfer.daemon.transport;
     let streams = request.streams();
+    let is_for_quic = request.earlier.lossy.is_some_and(Lossy::is_for_quic);
     let reach = move || match transport {
         Transport::Tcp => by_tcp(&place, place.timeout, encryption, streams),
-        Transport::Quic => by_quic(&place, &streams),
-        Transport::Auto => by_either(&place, encryption, streams),
+        Transport::Quic => by_quic(&place, place.timeout, &streams),
+        Transport::Auto => by_either(&place, encryption, is_for_quic, streams),
     };
     let Reached { socket, tls, shown, rtt, dialler, begun, port } = cancel.attend(reach)?;
     let mut transfer = request.transfer.clone();
@@ -101,18 +103,27 @@ pub(crate) fn transfer(
     result
 }
 
-/// Connects by TCP, or by QUIC where that does not reach anybody.
+/// Connects by TCP, or by QUIC where that does not reach anybody; or the other way round.
 fn by_either(
     place: &Place,
     encryption: bool,
+    is_for_quic: bool,
     streams: impl Fn(Option<Duration>) -> u32,
 ) -> Result<Reached, Error> {
     let limit = CONNECT_TIMEOUT.min(place.timeout);
     let has_failed =
         |error: &Error| matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout);
+    if is_for_quic {
+        return match by_quic(place, limit, &streams) {
+            Err(error) if has_failed(&error) => by_tcp(place, place.timeout, encryption, streams),
+            reached => reached,
+        };
+    }
     match by_tcp(place, limit, encryption, &streams) {
         // Why there is no TCP is what a user knows how to mend.
-        Err(error) if has_failed(&error) => by_quic(place, &streams).map_err(|_| error),
+        Err(error) if has_failed(&error) => {
+            by_quic(place, place.timeout, &streams).map_err(|_| error)
+        }
         reached => reached,
     }
 }
@@ -143,7 +154,11 @@ fn by_tcp(
 
 /// Connects by QUIC. Data has a connection of its own, so that what waits there to be written to a
 /// disk holds up no word.
-fn by_quic(place: &Place, streams: &impl Fn(Option<Duration>) -> u32) -> Result<Reached, Error> {
+fn by_quic(
+    place: &Place,
+    limit: Duration,
+    streams: &impl Fn(Option<Duration>) -> u32,
+) -> Result<Reached, Error> {
     let tls = tls::client_config()?;
     let address = addresses(place)?
         .next()
@@ -160,7 +175,7 @@ fn by_quic(place: &Place, streams: &impl Fn(Option<Duration>) -> u32) -> Result<
         timeout: place.timeout,
         peer: place.name.clone(),
     };
-    let (connection, shown) = port.connect(address, &tls, place.timeout, &place.name)?;
+    let (connection, shown) = port.connect(address, &tls, (limit, place.timeout), &place.name)?;
     let stream = connection.open(place.timeout).map_err(lost)?;
     stream.set_read_timeout(Some(place.timeout));
     let rtt = Some(stream.rtt());

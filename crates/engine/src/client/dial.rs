@@ -65,8 +65,12 @@ impl QuicDialler {
         }
         *connected = None;
         let address = *dialler.addresses.first().ok_or_else(|| dialler.no_address())?;
-        let (connection, shown) =
-            self.port.connect(address, &self.tls, dialler.timeout, &dialler.peer)?;
+        let (connection, shown) = self.port.connect(
+            address,
+            &self.tls,
+            (dialler.timeout, dialler.timeout),
+            &dialler.peer,
+        )?;
         let stream = connection.open(dialler.timeout).map_err(|e| {
             Error::network(format!("a data connection to {} failed", dialler.peer), &e)
         })?;

@@ -15,11 +15,12 @@ use crate::net::control::{ControlReader, Outbox, write_now};
 use crate::net::probe::ProbePort;
 use crate::net::stream::DataStream;
 use crate::options::Fsync;
-use crate::paths::{PathMemory, Seen};
+use crate::paths::{Carried, Lossy, PathMemory, Seen};
 use crate::sender::walk::SourceItem;
 use crate::session::{Session, Tally};
 use crate::transfer::Transfer;
 use crate::tune::{Probing, Spread, Steer};
+use bankfull_control::{Limit, Losses};
 use bankfull_proto::wire::control::{
     self, Direction, Hello, Message, Open, Opened, PathBytes, Source, Welcome,
 };
@@ -247,7 +248,7 @@ fn run_greeted(
     let channel = Channel { reader: far.reader, output: far.output, outbox, close: far.close };
     let streams = Streams::Connect { connector: Arc::new(connector), count, ready };
     let result = drive.run(channel, part, streams);
-    request.note(tally.path(), rtt);
+    request.note(tally.path(), rtt, result.as_ref().ok(), tally.is_queued());
     result
 }
 
@@ -325,7 +326,20 @@ impl Request<'_> {
     }
 
     /// Remembers what was seen of the path; what the user has set says nothing of it.
-    fn note(&self, seen: Seen, rtt: Option<Duration>) {
+    fn note(&self, seen: Seen, rtt: Option<Duration>, done: Option<&Summary>, is_queued: bool) {
+        let earlier = self.earlier;
+        let by_quic = self.transfer.is_by_quic();
+        let limited = done.filter(|done| done.limited_by == Limit::Network.name());
+        let lossy = limited.map_or(earlier.lossy, |done| {
+            let losses = Losses::of(done.retransmits, done.wire_bytes);
+            let goodput = done.goodput();
+            Lossy::after(earlier.lossy, &Carried { by_quic, goodput, losses, is_queued })
+        });
+        if by_quic {
+            // It tells nothing of what TCP needs.
+            self.remember(&Seen { lossy, ..earlier });
+            return;
+        }
         let usual = self.transfer.streams_for(rtt);
         let streams = match self.transfer.streams_most() {
             // Where nothing else was decided for long, what it began with has done.
@@ -333,9 +347,13 @@ impl Request<'_> {
             // A number that the user has set says nothing of the path, and confirms nothing.
             None => self.earlier.streams.filter(|_| seen.held.is_some()),
         };
+        self.remember(&Seen { streams, lossy, ..seen });
+    }
+
+    fn remember(&self, seen: &Seen) {
         let memory = PathMemory::of(self.transfer, self.direction);
         if let Some(memory) = memory.filter(|_| self.transfer.overrides.is_empty()) {
-            memory.note(&Seen { streams, ..seen });
+            memory.note(seen, &self.earlier);
         }
     }
 

@@ -6,6 +6,7 @@ use crate::error::printable;
 use crate::event::{Event, Sample, Tuned};
 use crate::net::control::Outbox;
 use crate::session::{Tally, problem};
+use bankfull_control::delivery::is_queued;
 use bankfull_control::sobas::{Decision, State};
 use bankfull_control::streams;
 use bankfull_control::{Bytes, Looks, Rate, StageTimes};
@@ -106,6 +107,11 @@ impl<'a> Teller<'a> {
         self.told = (seen.sends, seen.reads);
         self.rtt_min = seen.rtts.iter().copied().chain(self.rtt_min).min();
         self.tally.path_carried(seen.carried);
+        if let Some(least) = self.rtt_min {
+            // Those of single connections may tell of their own repairs.
+            let usual = median(&seen.rtts).unwrap_or(least);
+            self.tally.path_queued(is_queued(usual, least));
+        }
         self.tally.event(Event::Sample(Sample {
             at: self.last,
             streams: seen.streams,
@@ -232,6 +238,12 @@ pub(super) fn post(outbox: &Outbox, seen: &Seen, state: &str, news: Option<News>
         streams: news.as_ref().and_then(|news| news.streams),
         reason: news.map(|news| news.reason),
     }))
+}
+
+fn median(times: &[Duration]) -> Option<Duration> {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied()
 }
 
 fn rate(bytes_per_sec: u64) -> Rate {

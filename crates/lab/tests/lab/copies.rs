@@ -373,6 +373,33 @@ fn a_cut_beyond_the_timeout_ends_copies_and_the_same_command_continues() {
     }
 }
 
+/// By which way a copy went.
+fn route(out: &Path) -> String {
+    let out = fs::read_to_string(out).unwrap();
+    let events = out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let connected = events.into_iter().find(|event| event["event"] == "connected").unwrap();
+    connected["route"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn where_tcp_loses_at_random_the_next_copy_goes_by_quic_if_it_may() {
+    let Some(scene) = Scene::new(&[]) else { return };
+    let flags = ["--transport", "auto"];
+    let source = scene.path("tree/large");
+    for (to, expected) in [("first", "daemon"), ("second", "quic")] {
+        let copy = scene.cp(to, &flags, source.to_str().unwrap(), &scene.url(to));
+        let out = copy.out.clone();
+        let done = copy.ends_with(0);
+        assert_eq!(route(&out), expected, "{done}");
+        assert_eq!(fs::read(&source).unwrap(), fs::read(scene.path(to)).unwrap());
+    }
+    // Whoever asks for TCP has it.
+    let other = scene.cp("other", &[], source.to_str().unwrap(), &scene.url("other"));
+    let out = other.out.clone();
+    other.ends_with(0);
+    assert_eq!(route(&out), "daemon");
+}
+
 /// Files are finished while others are not even found: the walk, the sending and the writing
 /// overlap. One after another, nothing would be at the target before the walk ends.
 #[test]

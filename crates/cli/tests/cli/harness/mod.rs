@@ -10,6 +10,7 @@ mod journals;
 mod many;
 mod peer;
 mod proxy;
+mod relay;
 mod rng;
 mod run;
 mod scratch;
@@ -23,6 +24,7 @@ pub(crate) use journals::{journals, litter};
 pub(crate) use many::Many;
 pub(crate) use peer::{FakeServer, Peer, Wire, entry, hello, open_push, welcome};
 pub(crate) use proxy::Proxy;
+pub(crate) use relay::Relay;
 pub(crate) use rng::{Rng, seed};
 pub(crate) use run::{
     Done, Running, cp, gather, probe, run, run_for, run_there, unprivileged, wait_until,

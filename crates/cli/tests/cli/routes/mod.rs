@@ -9,7 +9,7 @@ mod flags;
 mod landing;
 mod overrides;
 
-use crate::harness::{Daemon, Scratch, SshServer, Tree, assert_same, cp, run};
+use crate::harness::{Daemon, Relay, Scratch, SshServer, Tree, assert_same, cp, run};
 use std::path::Path;
 use std::process::Command;
 
@@ -94,6 +94,45 @@ fn a_rich_tree_arrives_at_a_daemon_by_quic() {
 fn a_rich_tree_arrives_from_a_daemon_by_quic_encrypted_in_any_case() {
     // A daemon that refuses plain data has nothing against it.
     pull_from_daemon(&["--read-only"], &["--transport", "quic", "--no-encryption"]);
+}
+
+#[test]
+fn where_tcp_does_not_get_through_auto_goes_by_quic_and_else_by_tcp() {
+    let (tree, root) = (Tree::rich(), Scratch::new());
+    let daemon = Daemon::start(root.path(), &[]);
+    let relay = Relay::start(daemon.port);
+    let cp = |url: &str| {
+        let mut command = daemon.cp();
+        command.args(["--transport", "auto"]).arg(&tree.path).arg(url);
+        command
+    };
+    check(&tree, &root.join("relayed/rich"), || cp(&relay.url("relayed")));
+    for (url, route) in [(relay.url("relayed"), "quic"), (daemon.url("direct"), "daemon")] {
+        let events = run(&mut cp(&url)).expect(0).events();
+        let connected = events.iter().find(|event| event["event"] == "connected").unwrap();
+        assert_eq!(connected["route"], route);
+    }
+}
+
+#[test]
+fn next_to_no_memory_is_enough_for_a_rich_tree_by_every_transport() {
+    let limit = ["--max-memory", "1MiB"];
+    push_to_daemon(&limit, &[]);
+    push_to_daemon(&limit, &["--transport", "quic"]);
+    pull_from_daemon(&[], &[limit, ["--streams", "16"]].concat());
+    pull_from_daemon(&[], &[limit, ["--transport", "quic"]].concat());
+}
+
+#[test]
+fn next_to_no_memory_is_enough_for_a_rich_tree_over_ssh() {
+    let Some(ssh) = SshServer::start() else { return };
+    let (tree, there) = (Tree::rich(), Scratch::new());
+    check(&tree, &there.join("in/rich"), || {
+        let mut command = ssh.cp();
+        command.args(["--max-memory", "1MiB"]).arg(&tree.path);
+        command.arg(SshServer::place(&there.join("in")));
+        command
+    });
 }
 
 #[test]

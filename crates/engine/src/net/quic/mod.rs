@@ -185,12 +185,13 @@ impl QuicPort {
         self.shortage.advice()
     }
 
-    /// Connects, and makes the handshake; returns the connection and the fingerprint shown.
+    /// Connects, and makes the handshake within `limit`; returns the connection, which may then be
+    /// silent for `timeout`, and the fingerprint shown.
     pub(crate) fn connect(
         self: &Arc<Self>,
         address: SocketAddr,
         tls: &Arc<rustls::ClientConfig>,
-        timeout: Duration,
+        (limit, timeout): (Duration, Duration),
         peer: &str,
     ) -> Result<(QuicConnection, Fingerprint), Error> {
         let unusable = |e: String| Error::new(ErrorKind::Local, format!("QUIC is unusable: {e}"));
@@ -204,7 +205,7 @@ impl QuicPort {
         let link = driver::connect(endpoint, begun, waker, (config, gate), address)
             .map_err(|e| unusable(e.to_string()))?;
         let owner = Arc::new(Owner { link: Arc::clone(&link), _port: Arc::clone(self) });
-        link.wait_connected(timeout).map_err(|e| explain(peer, &e))?;
+        link.wait_connected(limit).map_err(|e| explain(peer, &e))?;
         let shown = link.certificate().as_ref().map(fingerprint_of);
         let shown = shown.ok_or_else(|| {
             Error::new(ErrorKind::Protocol, format!("{peer} showed no certificate"))

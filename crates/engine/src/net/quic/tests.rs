@@ -31,7 +31,8 @@ fn pair() -> Pair {
     let (port, streams) = QuicPort::server(socket, server).unwrap();
     let client = QuicPort::client(address, Arc::default()).unwrap();
     let config = tls::client_config().unwrap();
-    let (connection, shown) = client.connect(address, &config, TIMEOUT, "there").unwrap();
+    let (connection, shown) =
+        client.connect(address, &config, (TIMEOUT, TIMEOUT), "there").unwrap();
     let fingerprint = identity.fingerprint();
     Pair { _port: port, streams, address, fingerprint, connection, shown }
 }
@@ -132,7 +133,7 @@ fn nobody_there_is_said_in_time() {
     let client = QuicPort::client(address, Arc::default()).unwrap();
     let config = tls::client_config().unwrap();
     let timeout = Duration::from_millis(200);
-    let error = client.connect(address, &config, timeout, "there:1").err().unwrap();
+    let error = client.connect(address, &config, (timeout, TIMEOUT), "there:1").err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Timeout);
     assert!(error.to_string().contains("there:1 does not answer by QUIC"), "{error}");
 }
@@ -143,7 +144,8 @@ fn a_port_that_nobody_has_is_said_at_once() {
     let client = QuicPort::client(address, Arc::default()).unwrap();
     let config = tls::client_config().unwrap();
     let start = Instant::now();
-    let error = client.connect(address, &config, TIMEOUT * 10, "there:1").err().unwrap();
+    let error =
+        client.connect(address, &config, (TIMEOUT * 10, TIMEOUT * 10), "there:1").err().unwrap();
     assert!(start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
     assert!(error.to_string().contains("is `bankfull serve` running there?"), "{error}");
 }
@@ -153,7 +155,7 @@ fn more_connections_than_allowed_are_refused() {
     let pair = pair();
     let client = QuicPort::client(pair.address, Arc::default()).unwrap();
     let config = tls::client_config().unwrap();
-    let connect = || client.connect(pair.address, &config, TIMEOUT, "there");
+    let connect = || client.connect(pair.address, &config, (TIMEOUT, TIMEOUT), "there");
     let _second = connect().unwrap();
     assert_eq!(connect().err().unwrap().kind(), ErrorKind::Network);
 }
