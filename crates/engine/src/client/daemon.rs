@@ -69,6 +69,13 @@ pub(crate) fn transfer(
         Transport::Auto => by_either(&place, encryption, is_for_quic, streams),
     };
     let Reached { socket, tls, shown, rtt, dialler, begun, port } = cancel.attend(reach)?;
+    if transport == Transport::Auto && tls.is_none() {
+        let why = match is_for_quic {
+            true => "an earlier copy by TCP lost segments at random on this path",
+            false => "no TCP connection could be made",
+        };
+        events.event(Event::Notice { message: format!("the data goes by QUIC: {why}") });
+    }
     let mut transfer = request.transfer.clone();
     transfer.daemon.transport = if tls.is_some() { Transport::Tcp } else { Transport::Quic };
     let request = Request { transfer: &transfer, ..request };
