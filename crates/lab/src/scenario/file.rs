@@ -214,6 +214,7 @@ fn check(settings: &mut Settings) -> Parsed<()> {
         contender.streams = contender.streams.or(streams);
         contender.window =
             contender.window.or(settings.run.window.filter(|_| takes(Field::Window)));
+        contender.cpu = contender.cpu.or(settings.run.cpu.filter(|_| takes(Field::Cpu)));
         if contender.name.is_empty() {
             contender.name.clone_from(&contender.tool);
         }
@@ -274,6 +275,7 @@ fn check_counts(settings: &Settings) -> Parsed<()> {
             ("block", one.block(1).0 == 0),
             ("each sender's part of the total", one.block(senders.count).0 == 0),
             ("window", one.window.is_some_and(|window| window.0 == 0)),
+            ("receive-buffer", one.receive_buffer.is_some_and(|buffer| buffer.0 == 0)),
         ];
         if let Some((field, _)) = zeros.iter().find(|(_, is_zero)| *is_zero) {
             return Err(format!("contender {:?}: {field} must be above zero", one.name));

@@ -1,5 +1,8 @@
 //! Room for the datagrams that come while the thread of a socket does something else: its receive
-//! buffer, as large as the load asks for and memory allows.
+//! buffer, as large as the load asks for and memory allows. Sockets that carry QUIC have it, and the
+//! lab's service of datagrams, which measures what it is worth.
+//!
+//! What never lives here: the rule (`bankfull_control::rrda`), and reading from the socket.
 
 use crate::net::control::lock;
 use bankfull_control::Bytes;
@@ -9,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// It is never smaller. (ours: 1 Gbit/s for 4 ms, a time slice of the scheduler)
-const LEAST: Bytes = Bytes::kib(512);
+pub const LEAST: Bytes = Bytes::kib(512);
 
 /// And at most this part of all memory, and so much. (ours: 10 Gbit/s for 0.2 s)
 const MEMORY_PART: u64 = 16;
@@ -23,12 +26,13 @@ const DATAGRAM: u64 = 1200;
 
 /// What is told of it: the size that was wanted and the one that was granted, where that discarded
 /// something.
-#[derive(Clone, Default)]
-pub(super) struct Shortage(Arc<Mutex<Option<(Bytes, Bytes)>>>);
+#[derive(Clone, Debug, Default)]
+pub struct Shortage(Arc<Mutex<Option<(Bytes, Bytes)>>>);
 
 impl Shortage {
     /// What an administrator could set; once.
-    pub(super) fn advice(&self) -> Option<String> {
+    #[must_use]
+    pub fn advice(&self) -> Option<String> {
         let (wanted, granted) = lock(&self.0).take()?;
         Some(format!(
             "datagrams were discarded here, since net.core.rmem_max holds their buffer to {granted}: \
@@ -38,8 +42,9 @@ impl Shortage {
     }
 }
 
-/// The receive buffer of a socket.
-pub(super) struct Room {
+/// The receive buffer of a socket, as long as it is looked after.
+#[derive(Debug)]
+pub struct DatagramRoom {
     rrda: Rrda,
     epoch: Instant,
     /// In this epoch: bytes and datagrams that were taken out, and the most that stood.
@@ -53,9 +58,10 @@ pub(super) struct Room {
     shortage: Shortage,
 }
 
-impl Room {
-    /// `None` where the kernel does not tell how full it is.
-    pub(super) fn new(socket: &UdpSocket, shortage: Shortage) -> Option<Self> {
+impl DatagramRoom {
+    /// Gives a socket the least that there is. `None` where the kernel does not tell how full it is.
+    #[must_use]
+    pub fn new(socket: &UdpSocket, shortage: Shortage) -> Option<Self> {
         let dropped = bankfull_sys::receive_buffer(socket).ok()?.dropped;
         let memory = bankfull_sys::memory().ok();
         let max = memory.map_or(MOST, |memory| MOST.min(Bytes(memory.total / MEMORY_PART)));
@@ -76,26 +82,34 @@ impl Room {
         })
     }
 
+    /// Its size, in bytes of data.
+    #[must_use]
+    pub fn size(&self) -> Bytes {
+        self.rrda.size()
+    }
+
     /// Something is about to be taken out.
-    pub(super) fn look(&mut self, socket: &UdpSocket) {
+    pub fn look(&mut self, socket: &UdpSocket) {
         if let Ok(buffer) = bankfull_sys::receive_buffer(socket) {
             self.used = self.used.max(buffer.used);
         }
     }
 
-    /// A datagram was taken out.
-    pub(super) fn on_taken(&mut self, bytes: usize) {
+    /// A datagram of so many bytes was taken out.
+    pub fn on_taken(&mut self, bytes: usize) {
         self.taken += bytes as u64;
         self.datagrams += 1;
     }
 
-    /// Whether it is to be looked at again soon, although nothing comes.
-    pub(super) fn is_large(&self) -> bool {
+    /// Whether it is larger than the least, and so is to be looked at again soon, although nothing
+    /// comes.
+    #[must_use]
+    pub fn is_large(&self) -> bool {
         self.rrda.size() > LEAST
     }
 
     /// Sets its size, where an epoch is over.
-    pub(super) fn advance(&mut self, socket: &UdpSocket, now: Instant) {
+    pub fn advance(&mut self, socket: &UdpSocket, now: Instant) {
         if now.saturating_duration_since(self.epoch) < EPOCH {
             return;
         }
@@ -146,7 +160,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let shortage = Shortage::default();
-        let Some(mut room) = Room::new(&socket, shortage.clone()) else { return };
+        let Some(mut room) = DatagramRoom::new(&socket, shortage.clone()) else { return };
         let (least, mut most) = (room.rrda.size(), Bytes(0));
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(socket.local_addr().unwrap()).unwrap();
