@@ -5,8 +5,8 @@
 //! What never lives here: the rule that the buffer follows.
 
 mod client;
+mod duty;
 mod message;
-mod quota;
 mod service;
 
 use super::sources::{PORT, for_each_sender};

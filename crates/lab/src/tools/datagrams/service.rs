@@ -5,8 +5,8 @@
 //! is told (`bankfull::datagram_room`).
 
 use super::NAME;
+use super::duty::Duty;
 use super::message::{self, Heading};
-use super::quota::Quota;
 use crate::deadline::Deadline;
 use crate::error::{LabError, Result};
 use crate::tools::sources::{failed, is_pause};
@@ -113,11 +113,9 @@ impl Service {
         let mut buffer = vec![0; message::BYTES_MAX];
         // The last that was processed of each client.
         let mut last = vec![0; clients];
-        let mut quota = Quota::new(self.cpu, Instant::now(), bankfull_sys::thread_cpu_time());
+        let duty = Duty::new(self.cpu, Instant::now());
         while !self.is_over()? {
-            let used = bankfull_sys::thread_cpu_time();
-            lock(&self.books).handler = used;
-            if let Some(until) = quota.used_up_until(Instant::now(), used) {
+            if let Some(until) = duty.still_until(Instant::now()) {
                 deadline.sleep_until(until, NAME)?;
                 continue;
             }
@@ -147,6 +145,7 @@ impl Service {
         let is_new = heading.number > *last;
         let is_whole = !is_new || message::is_whole(message);
         let mut books = lock(&self.books);
+        books.handler = bankfull_sys::thread_cpu_time();
         books.taken += 1;
         match (is_new, is_whole) {
             (false, _) => books.repeated += 1,
