@@ -331,6 +331,18 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_a_processor_is_that_of_contenders_that_say_none() {
+        let text = "extends = 'base.toml'\n[run]\ncpu = 0.25\n\
+                    [[contender]]\ntool = 'datagrams'\n\
+                    [[contender]]\nname = 'more'\ntool = 'datagrams'\ncpu = 0.5\n\
+                    [[contender]]\ntool = 'tcp'";
+        let found = read_texts(&[("mine.toml", text), BASE]).unwrap();
+        let parts: Vec<_> =
+            found.conditions[0].settings.contenders.iter().map(|one| one.cpu).collect();
+        assert_eq!(parts, [Some(0.25), Some(0.5), None]);
+    }
+
+    #[test]
     fn senders_may_have_lines_of_their_own_delays() {
         let text = "extends = 'base.toml'\n[senders]\ncount = 3\ndelay = ['0ms', '30ms']";
         let found = read_texts(&[("mine.toml", text), BASE]).unwrap();
@@ -412,6 +424,25 @@ mod tests {
             (
                 "[senders]\ncount = 3\n[[contender]]\ntool = 'incast'\ntotal = '2B'",
                 "part of the total must be above zero",
+            ),
+            ("[[contender]]\ntool = 'tcp'\ncpu = 0.5", "no use for cpu, a field of datagrams"),
+            ("[[contender]]\ntool = 'datagrams'\ncpu = 0.0", "not cpu = 0: write 0.01 to 1"),
+            (
+                "[run]\ncpu = 50.0\n[[contender]]\ntool = 'datagrams'",
+                "not cpu = 50: write 0.01 to 1",
+            ),
+            (
+                "[[contender]]\ntool = 'datagrams'\nmessage = '64KiB'",
+                "sends messages of 64 to 65507 bytes, and not message = \"65536B\"",
+            ),
+            (
+                "[[contender]]\ntool = 'datagrams'\nreceive-buffer = '0B'",
+                "receive-buffer must be above zero",
+            ),
+            ("[[contender]]\ntool = 'datagrams'\nreceive-buffer = 'rrda'", "rrda"),
+            (
+                "[path]\nloss = '1%'\n[[contender]]\ntool = 'datagrams'",
+                "counts what its socket discards: leave out path.loss",
             ),
             ("[[contender]]\ntool = 'tcp'\nflags = ['-x']", "no use for flags"),
             ("[[contender]]\ntool = 'udp'\ncongestion = 'bbr'", "no use for congestion"),
