@@ -7,6 +7,7 @@
 use crate::net::control::lock;
 use bankfull_control::Bytes;
 use bankfull_control::rrda::{Bounds, EPOCH, Epoch, Rrda};
+use bankfull_sys::ReceiveBuffer;
 use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -51,6 +52,10 @@ pub struct DatagramRoom {
     taken: u64,
     datagrams: u64,
     used: u64,
+    /// What was discarded in it, as far as it was seen.
+    seen: Bytes,
+    /// Mean size of the datagrams of the last epoch in which some were taken out.
+    each: u64,
     /// Dropped by the kernel, of all time.
     dropped: u32,
     /// Memory in use, and when that was read.
@@ -76,6 +81,8 @@ impl DatagramRoom {
             taken: 0,
             datagrams: 0,
             used: 0,
+            seen: Bytes(0),
+            each: DATAGRAM,
             dropped,
             memory: (now, memory.map_or(0.0, |memory| memory.used_part())),
             shortage,
@@ -88,10 +95,35 @@ impl DatagramRoom {
         self.rrda.size()
     }
 
-    /// Something is about to be taken out.
+    /// Looks how full it is: when something is about to be taken out, and as often as is worth it
+    /// while nobody does. Where something was discarded, there is more room at once.
     pub fn look(&mut self, socket: &UdpSocket) {
-        if let Ok(buffer) = bankfull_sys::receive_buffer(socket) {
-            self.used = self.used.max(buffer.used);
+        let Ok(buffer) = bankfull_sys::receive_buffer(socket) else { return };
+        self.used = self.used.max(buffer.used);
+        let discarded = self.discarded(buffer);
+        if discarded > self.seen {
+            self.seen = discarded;
+            let before = self.rrda.size();
+            let (wanted, _) = self.rrda.on_discarded(discarded, Bytes(buffer.used), self.memory.1);
+            self.set(socket, (before, wanted), discarded);
+        }
+    }
+
+    /// Bytes that were discarded in this epoch.
+    fn discarded(&self, buffer: ReceiveBuffer) -> Bytes {
+        let each = self.taken.checked_div(self.datagrams).unwrap_or(self.each);
+        Bytes(u64::from(buffer.dropped.wrapping_sub(self.dropped)) * each)
+    }
+
+    fn set(&mut self, socket: &UdpSocket, (before, wanted): (Bytes, Bytes), discarded: Bytes) {
+        if wanted == before {
+            return;
+        }
+        let Ok(granted) = bankfull_sys::set_receive_buffer(socket, wanted.0) else { return };
+        let granted = Bytes(granted);
+        self.rrda.on_granted(granted);
+        if granted < wanted && discarded > Bytes(0) {
+            *lock(&self.shortage.0) = Some((wanted, granted));
         }
     }
 
@@ -115,29 +147,20 @@ impl DatagramRoom {
         }
         self.epoch = now;
         let Ok(buffer) = bankfull_sys::receive_buffer(socket) else { return };
-        let dropped = u64::from(buffer.dropped.wrapping_sub(self.dropped));
+        let discarded = self.discarded(buffer);
         self.dropped = buffer.dropped;
-        let each = self.taken.checked_div(self.datagrams).unwrap_or(DATAGRAM);
-        let discarded = dropped * each;
+        self.each = self.taken.checked_div(self.datagrams).unwrap_or(self.each);
         let epoch = Epoch {
-            arrived: Bytes(self.taken + discarded),
+            arrived: Bytes(self.taken) + discarded,
             processed: Bytes(self.taken),
-            discarded: Bytes(discarded),
+            discarded,
             used: Bytes(self.used.max(buffer.used)),
             memory: self.memory(now),
         };
-        (self.taken, self.datagrams, self.used) = (0, 0, 0);
+        (self.taken, self.datagrams, self.used, self.seen) = (0, 0, 0, Bytes(0));
         let before = self.rrda.size();
         let (wanted, _) = self.rrda.on_epoch(&epoch);
-        if wanted == before {
-            return;
-        }
-        let Ok(granted) = bankfull_sys::set_receive_buffer(socket, wanted.0) else { return };
-        let granted = Bytes(granted);
-        self.rrda.on_granted(granted);
-        if granted < wanted && discarded > 0 {
-            *lock(&self.shortage.0) = Some((wanted, granted));
-        }
+        self.set(socket, (before, wanted), discarded);
     }
 
     /// The part of memory that is in use.
@@ -154,6 +177,24 @@ impl DatagramRoom {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_discarded_has_room_at_once_and_not_at_the_end_of_the_epoch() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let shortage = Shortage::default();
+        let Some(mut room) = DatagramRoom::new(&socket, shortage.clone()) else { return };
+        let least = room.size();
+        room.look(&socket);
+        assert_eq!(room.size(), least);
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(socket.local_addr().unwrap()).unwrap();
+        (0..4000).for_each(|_| drop(client.send(&[0; 1000])));
+        room.look(&socket);
+        let grown = room.size();
+        assert!(grown > least || shortage.advice().is_some(), "{grown}");
+        room.look(&socket);
+        assert_eq!(room.size(), grown, "no more was discarded since");
+    }
 
     #[test]
     fn it_grows_when_something_is_discarded_and_shrinks_when_the_load_is_over() {

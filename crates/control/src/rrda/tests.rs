@@ -39,6 +39,23 @@ fn what_is_discarded_needs_no_trend() {
 }
 
 #[test]
+fn what_is_discarded_within_an_epoch_has_room_at_once() {
+    let mut control = Rrda::new(BOUNDS, None);
+    let mut lack = |discarded, memory| {
+        let (size, why) = control.on_discarded(Bytes(discarded), Bytes(100_000), memory);
+        (size.0, why)
+    };
+    assert_eq!(lack(0, 0.5), (100_000, Reason::Kept));
+    assert_eq!(lack(20_000, 1.0), (100_000, Reason::Kept), "nothing is left of the memory");
+    assert_eq!(lack(20_000, 0.5), (100_000 + 8 * 20_000, Reason::Discarded));
+    assert_eq!(lack(20_000, 0.5), (100_000 + 8 * 20_000, Reason::Kept), "it has room for that");
+    assert_eq!(lack(u64::MAX, f64::NAN), (10_000_000, Reason::Discarded), "its bounds hold");
+    // The end of the epoch counts the same, and not once more on top.
+    let full = Epoch { discarded: Bytes(20_000), ..epoch(120_000, 100_000, 100_000) };
+    assert_eq!(control.on_epoch(&full).0, Bytes(10_000_000));
+}
+
+#[test]
 fn draining_gives_back_the_more_the_less_memory_is_free() {
     let after = |memory: f64| {
         let mut control = Rrda::new(BOUNDS, Some(Bytes(1_000_000)));
