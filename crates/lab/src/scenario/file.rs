@@ -331,6 +331,35 @@ mod tests {
     }
 
     #[test]
+    fn a_service_that_makes_no_sense_is_refused_with_the_field_and_the_way_out() {
+        for (more, words) in [
+            ("[[contender]]\ntool = 'tcp'\ncpu = 0.5", "no use for cpu, a field of datagrams"),
+            ("[[contender]]\ntool = 'datagrams'\ncpu = 0.0", "not cpu = 0: write 0.01 to 1"),
+            (
+                "[run]\ncpu = 50.0\n[[contender]]\ntool = 'datagrams'",
+                "not cpu = 50: write 0.01 to 1",
+            ),
+            (
+                "[[contender]]\ntool = 'datagrams'\nmessage = '64KiB'",
+                "sends messages of 64 to 65507 bytes, and not message = \"65536B\"",
+            ),
+            (
+                "[[contender]]\ntool = 'datagrams'\nreceive-buffer = '0B'",
+                "receive-buffer must be above zero",
+            ),
+            ("[[contender]]\ntool = 'datagrams'\nreceive-buffer = 'rrda'", "rrda"),
+            (
+                "[path]\nloss = '1%'\n[[contender]]\ntool = 'datagrams'",
+                "counts what its socket discards: leave out path.loss",
+            ),
+        ] {
+            let text = format!("extends = 'base.toml'\n{more}");
+            let error = read_texts(&[("mine.toml", &text), BASE]).unwrap_err().to_string();
+            assert!(error.contains("mine.toml") && error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
     fn a_part_of_a_processor_is_that_of_contenders_that_say_none() {
         let text = "extends = 'base.toml'\n[run]\ncpu = 0.25\n\
                     [[contender]]\ntool = 'datagrams'\n\
@@ -424,25 +453,6 @@ mod tests {
             (
                 "[senders]\ncount = 3\n[[contender]]\ntool = 'incast'\ntotal = '2B'",
                 "part of the total must be above zero",
-            ),
-            ("[[contender]]\ntool = 'tcp'\ncpu = 0.5", "no use for cpu, a field of datagrams"),
-            ("[[contender]]\ntool = 'datagrams'\ncpu = 0.0", "not cpu = 0: write 0.01 to 1"),
-            (
-                "[run]\ncpu = 50.0\n[[contender]]\ntool = 'datagrams'",
-                "not cpu = 50: write 0.01 to 1",
-            ),
-            (
-                "[[contender]]\ntool = 'datagrams'\nmessage = '64KiB'",
-                "sends messages of 64 to 65507 bytes, and not message = \"65536B\"",
-            ),
-            (
-                "[[contender]]\ntool = 'datagrams'\nreceive-buffer = '0B'",
-                "receive-buffer must be above zero",
-            ),
-            ("[[contender]]\ntool = 'datagrams'\nreceive-buffer = 'rrda'", "rrda"),
-            (
-                "[path]\nloss = '1%'\n[[contender]]\ntool = 'datagrams'",
-                "counts what its socket discards: leave out path.loss",
             ),
             ("[[contender]]\ntool = 'tcp'\nflags = ['-x']", "no use for flags"),
             ("[[contender]]\ntool = 'udp'\ncongestion = 'bbr'", "no use for congestion"),
