@@ -97,17 +97,17 @@ impl DatagramRoom {
     }
 
     /// Looks how full it is: when something is about to be taken out, and as often as is worth it
-    /// while nobody does. Where something was discarded, there is more room at once.
+    /// while nobody does. Where it is too full, there is more room at once.
     pub fn look(&mut self, socket: &UdpSocket) {
         let Ok(buffer) = bankfull_sys::receive_buffer(socket) else { return };
-        self.used = self.used.max(buffer.used);
         let discarded = self.discarded(buffer);
-        if discarded > self.seen {
-            self.seen = discarded;
-            let before = self.rrda.size();
-            let (wanted, _) = self.rrda.on_discarded(discarded, Bytes(buffer.used), self.memory.1);
-            self.set(socket, (before, wanted), discarded);
+        if buffer.used <= self.used && discarded <= self.seen {
+            return;
         }
+        (self.used, self.seen) = (self.used.max(buffer.used), self.seen.max(discarded));
+        let before = self.rrda.size();
+        let (wanted, _) = self.rrda.on_look(Bytes(buffer.used), discarded, self.memory.1);
+        self.set(socket, (before, wanted), discarded);
     }
 
     /// Bytes that were discarded in this epoch.

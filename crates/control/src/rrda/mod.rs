@@ -139,14 +139,19 @@ impl Rrda {
         self.size = size.0;
     }
 
-    /// So much was discarded since this epoch began, while so much stood in it. The size that it is
-    /// to have at once: what has no room now is not helped by the end of the epoch, which counts
-    /// the same once more, with what stands there then.
-    pub fn on_discarded(&mut self, discarded: Bytes, used: Bytes, memory: f64) -> (Bytes, Reason) {
-        let wanted = used.0.saturating_add(ahead(discarded.0 as f64, memory));
-        match discarded > Bytes(0) && wanted > self.size {
-            true => self.resize(wanted, used.0, Reason::Discarded),
-            false => (Bytes(self.size), Reason::Kept),
+    /// In the midst of an epoch so much stands in it, and so much was discarded since the epoch
+    /// began. The size that it is to have at once: it may only grow, since what has no room now is
+    /// not helped by the end of the epoch, which counts the same once more.
+    pub fn on_look(&mut self, used: Bytes, discarded: Bytes, memory: f64) -> (Bytes, Reason) {
+        // As much again as stands there, so that it is there before something is discarded.
+        let spare = (1.0 - part(memory)) * used.0 as f64 * (SPARE - 1) as f64;
+        let (more, reason) = match ahead(discarded.0 as f64, memory) {
+            lacking if lacking as f64 > spare => (lacking, Reason::Discarded),
+            _ => (spare as u64, Reason::Surplus),
+        };
+        match used.0.saturating_add(more) {
+            wanted if wanted > self.size => self.resize(wanted, used.0, reason),
+            _ => (Bytes(self.size), Reason::Kept),
         }
     }
 
