@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 /// A wait for a message looks so often whether it must end. (ours: as short as nobody notices)
 const LOOK: Duration = Duration::from_millis(20);
 
+/// The handler's niceness: before all threads but those of real time. (setpriority(2): the least)
+const NICE: i32 = -20;
+
 /// A buffer of the least size is looked at so often, in the midst of an epoch: there the first burst
 /// of a load finds it. (ours: at 1 Gbit/s it is not full sooner; later it has room for what comes)
 const FIRST_LOOK: Duration = Duration::from_millis(5);
@@ -116,8 +119,9 @@ impl Service {
 
     /// Takes messages out, until all that were sent have been or nothing comes any more.
     pub(super) fn handle(&self, clients: usize, deadline: &Deadline<'_>) -> Result<()> {
-        // Its part of a processor is its own: neither clients nor the network take of it.
-        bankfull_sys::tun::run_promptly().map_err(failed)?;
+        // Its part of a processor is its own, before all clients; where it may not, they take some of
+        // it. (Only this thread's. The emulator goes before it, or runs would be void.)
+        let _ = rustix::process::setpriority_process(None, NICE);
         let mut buffer = vec![0; message::BYTES_MAX];
         // The last that was processed of each client.
         let mut last = vec![0; clients];
