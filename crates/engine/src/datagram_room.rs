@@ -1,6 +1,6 @@
 //! Room for the datagrams that come while the thread of a socket does something else: its receive
-//! buffer, as large as the load asks for and memory allows. Sockets that carry QUIC have it, and the
-//! lab's service of datagrams, which measures what it is worth.
+//! buffer, as large as the load asks for and memory allows. Sockets that carry QUIC have it, and
+//! the lab's service of datagrams, which measures what it is worth.
 //!
 //! What never lives here: the rule (`bankfull_control::rrda`), and reading from the socket.
 
@@ -12,8 +12,8 @@ use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// It is never smaller. (paper, §V-A: 1 MB, the size of the static scheme, so that it never has less
-/// than that; 1 Gbit/s for 8 ms, two time slices of the scheduler)
+/// It is never smaller. (paper, §V-A: 1 MB, the size of the static scheme, so that it never has
+/// less than that; 1 Gbit/s for 8 ms, two time slices of the scheduler)
 pub const LEAST: Bytes = Bytes::mib(1);
 
 /// And at most this part of all memory, and so much. (ours: 10 Gbit/s for 0.2 s)
@@ -65,7 +65,8 @@ pub struct DatagramRoom {
 }
 
 impl DatagramRoom {
-    /// Gives a socket the least that there is. `None` where the kernel does not tell how full it is.
+    /// Gives a socket the least that there is. `None` where the kernel does not tell how full it
+    /// is.
     #[must_use]
     pub fn new(socket: &UdpSocket, shortage: Shortage) -> Option<Self> {
         let dropped = bankfull_sys::receive_buffer(socket).ok()?.dropped;

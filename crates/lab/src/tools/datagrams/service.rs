@@ -24,8 +24,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The handler's niceness: before all threads but those of real time. (setpriority(2): the least)
 const NICE: i32 = -20;
 
-/// A buffer of the least size is looked at so often, in the midst of an epoch: there the first burst
-/// of a load finds it. (ours: at 1 Gbit/s it is not full sooner; later it has room for what comes)
+/// A buffer of the least size is looked at so often, in the midst of an epoch: there the first
+/// burst of a load finds it. (ours: at 1 Gbit/s it is not full sooner; later it has room for what comes)
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 
 /// So long after the clients have ended what they sent may be on its way. (ours: several times what
@@ -119,8 +119,8 @@ impl Service {
 
     /// Takes messages out, until all that were sent have been or nothing comes any more.
     pub(super) fn handle(&self, clients: usize, deadline: &Deadline<'_>) -> Result<()> {
-        // Its part of a processor is its own, before all clients; where it may not, they take some of
-        // it. (Only this thread's. The emulator goes before it, or runs would be void.)
+        // Its part of a processor is its own, before all clients; where it may not, they take some
+        // of it. (Only this thread's. The emulator goes before it, or runs would be void.)
         let _ = rustix::process::setpriority_process(None, NICE);
         let mut buffer = vec![0; message::BYTES_MAX];
         // The last that was processed of each client.
@@ -187,8 +187,8 @@ impl Service {
         Ok(at.elapsed() > LAST_WAIT && !self.has_unread()?)
     }
 
-    /// Sets the buffer's size in each epoch, until it is back after the clients have ended. A buffer
-    /// of one size needs nobody.
+    /// Sets the buffer's size in each epoch, until it is back after the clients have ended. A
+    /// buffer of one size needs nobody.
     pub(super) fn keep(&self, deadline: &Deadline<'_>) -> Result<Course> {
         let now = Instant::now();
         let Some(room) = &self.room else {
