@@ -25,7 +25,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const NICE: i32 = -20;
 
 /// A buffer of the least size is looked at so often, in the midst of an epoch: there the first
-/// burst of a load finds it. (ours: at 1 Gbit/s it is not full sooner; later it has room for what comes)
+/// burst of a load finds it. (ours: at 1 Gbit/s it is not full sooner; later it has room for what
+/// comes)
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 
 /// So long after the clients have ended what they sent may be on its way. (ours: several times what
