@@ -12,7 +12,7 @@ const SLOW_ROUND_SECONDS: f64 = 0.2;
 /// figure.
 type Column = (&'static str, fn(&ConditionResult, &ContenderResult) -> Option<String>);
 
-const COLUMNS: [Column; 23] = [
+const COLUMNS: [Column; 24] = [
     ("goodput", |_, one| {
         spread(one, |run| run.figures.goodput_bps, |bps| Rate::from_bits_per_sec(bps).to_string())
     }),
@@ -45,6 +45,10 @@ const COLUMNS: [Column; 23] = [
     ("discarded", |_, one| {
         let share = |run: &RunResult| Some(run.figures.service.as_ref()?.discarded_share);
         spread(one, share, |share| format!("{:.2} %", share * 100.0))
+    }),
+    ("later", |_, one| {
+        let later = |run: &RunResult| Some(run.figures.service.as_ref()?.discarded_later as f64);
+        spread(one, later, |n| format!("{n:.0}"))
     }),
     ("CPU s/Gbit", |_, one| {
         let cpu = |run: &RunResult| run.figures.service.as_ref()?.cpu_seconds_per_gbit;

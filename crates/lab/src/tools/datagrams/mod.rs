@@ -88,6 +88,8 @@ pub struct ServiceFigures {
     pub repeated: u64,
     /// Those that the socket discarded for want of room, as the kernel counts them.
     pub discarded: u64,
+    /// Those of them that were discarded later than 2 s after the service had begun.
+    pub discarded_later: u64,
     /// Those as a share of all that arrived.
     pub discarded_share: f64,
     /// Processor time of the service for each Gbit that it processed, while clients sent: of the
@@ -148,9 +150,11 @@ fn run(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Figu
         discarded: service.discarded()?,
         ..figures(sent, seen, service.books(), &course, (begin, end))
     };
+    let first = service.books().discarded_first.unwrap_or(figures.discarded);
+    let discarded_later = figures.discarded.saturating_sub(first);
     let arrived = figures.taken + figures.discarded;
     let share = figures.discarded as f64 / arrived.max(1) as f64;
-    let service = Some(ServiceFigures { discarded_share: share, ..figures });
+    let service = Some(ServiceFigures { discarded_share: share, discarded_later, ..figures });
     Ok(Figures { service, ..super::goodput(seen.processed, job.time) })
 }
 

@@ -21,7 +21,11 @@ use std::time::{Duration, Instant};
 /// A wait for a message looks so often whether it must end. (ours: as short as nobody notices)
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The handler's niceness: before all threads but those of real time. (setpriority(2): the least)
+/// So long after its begin a service has its load, and what it discards is no beginning's. (ours:
+/// twenty epochs)
+const BEGINNING: Duration = Duration::from_secs(2);
+
+/// The service's niceness: before all threads but those of real time. (setpriority(2): the least)
 const NICE: i32 = -20;
 
 /// A buffer of the least size is looked at so often, in the midst of an epoch: there the first
@@ -51,6 +55,8 @@ pub(super) struct Books {
     pub(super) processed: Bytes,
     /// Those whose content was not what its sum says.
     pub(super) damaged: u64,
+    /// Those that were discarded in the beginning, once it is over.
+    pub(super) discarded_first: Option<u64>,
     /// Processor time of the handler, and of whoever looks after the buffer.
     pub(super) handler: Duration,
     pub(super) keeper: Duration,
@@ -120,14 +126,16 @@ impl Service {
 
     /// Takes messages out, until all that were sent have been or nothing comes any more.
     pub(super) fn handle(&self, clients: usize, deadline: &Deadline<'_>) -> Result<()> {
-        // Its part of a processor is its own, before all clients; where it may not, they take some
-        // of it. (Only this thread's. The emulator goes before it, or runs would be void.)
-        let _ = rustix::process::setpriority_process(None, NICE);
+        go_before_clients();
         let mut buffer = vec![0; message::BYTES_MAX];
         // The last that was processed of each client.
         let mut last = vec![0; clients];
-        let duty = Duty::new(self.cpu, Instant::now());
+        let begun = Instant::now();
+        let duty = Duty::new(self.cpu, begun);
         while !self.is_over()? {
+            if begun.elapsed() >= BEGINNING && self.books().discarded_first.is_none() {
+                lock(&self.books).discarded_first = Some(self.discarded()?);
+            }
             if let Some(until) = duty.still_until(Instant::now()) {
                 deadline.sleep_until(until, NAME)?;
                 continue;
@@ -196,6 +204,7 @@ impl Service {
             let size = bankfull_sys::receive_buffer(&self.socket).map_err(failed)?.size;
             return Ok(Course { sizes: vec![(now, Bytes(size))], back: None });
         };
+        go_before_clients();
         let mut course = Course { sizes: vec![(now, lock(room).size())], back: None };
         loop {
             let is_large = lock(room).is_large();
@@ -222,6 +231,12 @@ impl Service {
             }
         }
     }
+}
+
+/// A part of a processor is the service's own, before all clients; where it may not, they take some
+/// of it. (For the calling thread alone. The emulator still goes before it, or runs would be void.)
+fn go_before_clients() {
+    let _ = rustix::process::setpriority_process(None, NICE);
 }
 
 /// Gives a socket a buffer of a size, and fails where the kernel grants less.
