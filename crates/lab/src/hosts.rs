@@ -198,7 +198,14 @@ impl Hosts {
     /// TCP segments that a host has sent again; `None` when it does not tell.
     #[must_use]
     pub fn retransmitted(&self, host: usize) -> Option<u64> {
-        sent_again(&self.table(host, "snmp")?)
+        counter(&self.table(host, "snmp")?, "Tcp:", "RetransSegs")
+    }
+
+    /// Datagrams that a host could not put together of their fragments; `None` when it does not
+    /// tell.
+    #[must_use]
+    pub fn not_reassembled(&self, host: usize) -> Option<u64> {
+        counter(&self.table(host, "snmp")?, "Ip:", "ReasmFails")
     }
 
     /// Datagrams that arrived at a port of a host, and were dropped by its sockets since nobody
@@ -270,10 +277,10 @@ impl Hosts {
     }
 }
 
-/// Segments sent again, of a table `snmp`: a line of names, and one of figures below it.
-fn sent_again(table: &str) -> Option<u64> {
-    let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp:"));
-    let at = lines.next()?.split_whitespace().position(|name| name == "RetransSegs")?;
+/// A figure of a protocol, of a table `snmp`: a line of names, and one of figures below it.
+fn counter(table: &str, protocol: &str, name: &str) -> Option<u64> {
+    let mut lines = table.lines().filter_map(|line| line.strip_prefix(protocol));
+    let at = lines.next()?.split_whitespace().position(|one| one == name)?;
     lines.next()?.split_whitespace().nth(at)?.parse().ok()
 }
 
@@ -476,7 +483,9 @@ mod tests {
     #[test]
     fn a_count_that_is_not_told_is_none_and_not_zero() {
         let table = "Tcp: RtoMin ActiveOpens RetransSegs\nTcp: 200 3 17\nUdp: In\nUdp: 4\n";
+        let sent_again = |table: &str| counter(table, "Tcp:", "RetransSegs");
         assert_eq!(sent_again(table), Some(17));
+        assert_eq!(counter(table, "Udp:", "In"), Some(4));
         assert_eq!(sent_again("Tcp: RtoMin\nTcp: 200\n"), None);
         assert_eq!(sent_again("Tcp: RetransSegs\n"), None);
         assert_eq!(sent_again(""), None);

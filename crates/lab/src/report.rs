@@ -21,6 +21,16 @@ const COMPARED: [Figure; 4] = [
     ("Lost", Unit::Percent, |run| run.figures.lost_share),
 ];
 
+/// And each of these that it has, in a picture of its own.
+const COMPARED_BESIDE: [Figure; 2] = [
+    ("Discarded by the socket", Unit::Percent, |run| {
+        Some(run.figures.service.as_ref()?.discarded_share)
+    }),
+    ("Processor time for each Gbit", Unit::Seconds, |run| {
+        run.figures.service.as_ref()?.cpu_seconds_per_gbit
+    }),
+];
+
 /// Intervals of the link are joined to this length for pictures. (ours: round trips are shorter,
 /// runs are a hundred times longer)
 const JOINED_SECONDS: f64 = 0.1;
@@ -82,7 +92,7 @@ fn overview(result: &ScenarioResult) -> Section {
     if let Some(first) = paths.first().filter(|first| paths.iter().all(|path| path == *first)) {
         section.text.push(first.clone());
     }
-    section.charts.extend(comparison(result));
+    section.charts.extend(comparisons(result));
     let (head, rows) = tables::scenario(result);
     let caption = "Medians of the runs that count, with the smallest and the largest".to_owned();
     section.tables.push(Table { head, rows, caption });
@@ -119,15 +129,18 @@ fn left_out(result: &ScenarioResult) -> Vec<String> {
 }
 
 /// Bars for single conditions, lines where a number varies.
-fn comparison(result: &ScenarioResult) -> Option<Chart> {
+fn comparisons(result: &ScenarioResult) -> Vec<Chart> {
     let runs = || result.conditions.iter().flat_map(|c| &c.contenders).flat_map(|one| &one.runs);
-    let figure = COMPARED.iter().find(|figure| runs().any(|run| (figure.2)(run).is_some()))?;
+    let has = |figure: &&Figure| runs().any(|run| (figure.2)(run).is_some());
+    let figures = COMPARED.iter().find(has).into_iter().chain(COMPARED_BESIDE.iter().filter(has));
     let texts: Option<Vec<&str>> =
         result.conditions.iter().map(|c| c.values.first().map(String::as_str)).collect();
-    Some(match texts.and_then(|texts| scale(&texts)) {
-        Some(scale) if !result.axes.is_empty() => lines(result, figure, &scale),
-        _ => bars(result, figure),
-    })
+    let scale = texts.and_then(|texts| scale(&texts)).filter(|_| !result.axes.is_empty());
+    let chart = |figure| match &scale {
+        Some(scale) => lines(result, figure, scale),
+        None => bars(result, figure),
+    };
+    figures.map(chart).collect()
 }
 
 fn bars(result: &ScenarioResult, (name, unit, of): &Figure) -> Chart {
@@ -251,6 +264,7 @@ fn courses(result: &ScenarioResult, condition: &ConditionResult) -> Option<Secti
         [
             course("Arriving at the receiver, mean of 100 ms", Unit::BitsPerSec, &arrived),
             course("Queue, largest in 100 ms", Unit::Bytes, &queue),
+            course("Receive buffer of the service", Unit::Bytes, &room),
             course("Round trip as TCP sees it", Unit::Seconds, &|run| {
                 pairs(&run.series.sampled, &run.series.rtt_seconds)
             }),
@@ -263,6 +277,19 @@ fn courses(result: &ScenarioResult, condition: &ConditionResult) -> Option<Secti
         .flatten(),
     );
     Some(section)
+}
+
+/// A size holds until the next one.
+fn room(run: &RunResult) -> Vec<(f64, f64)> {
+    let sizes = run.figures.service.iter().flat_map(|service| &service.buffer);
+    let mut steps: Vec<(f64, f64)> = Vec::new();
+    for (at, size) in sizes.map(|(at, bytes)| (*at, *bytes as f64)) {
+        steps.extend(steps.last().map(|(_, before)| (at, *before)));
+        steps.push((at, size));
+    }
+    let end = run.series.time.last().zip(steps.last().copied());
+    steps.extend(end.map(|(end, (at, size))| (end.max(at), size)));
+    steps
 }
 
 fn pairs(x: &[f64], y: &[f64]) -> Vec<(f64, f64)> {
@@ -379,8 +406,41 @@ mod tests {
     }
 
     #[test]
+    fn a_service_has_pictures_of_what_it_discards_and_costs_and_of_its_buffer() {
+        let mut result = swept("cpu", &["0.1", "1"]);
+        for (at, condition) in result.conditions.iter_mut().enumerate() {
+            let run = &mut condition.contenders[0].runs[0];
+            run.figures.service = Some(crate::tools::ServiceFigures {
+                discarded_share: 0.25 * at as f64,
+                cpu_seconds_per_gbit: Some(0.5),
+                buffer: vec![(0.0, 500), (0.3, 900)],
+                ..Default::default()
+            });
+            run.series.time = vec![1.0];
+        }
+        let charts = comparisons(&result);
+        let names: Vec<&str> = charts.iter().map(title).collect();
+        let beside = ["Discarded by the socket by cpu", "Processor time for each Gbit by cpu"];
+        assert_eq!(names, ["Goodput by cpu", beside[0], beside[1]]);
+        let Chart::Line(discarded) = &charts[1] else { panic!("{charts:?}") };
+        assert_eq!(discarded.series[0].points, [(0.1, 0.0), (1.0, 0.25)]);
+        let run = &result.conditions[0].contenders[0].runs[0];
+        assert_eq!(room(run), [(0.0, 500.0), (0.3, 500.0), (0.3, 900.0), (1.0, 900.0)]);
+        let course = courses(&result, &result.conditions[0]).unwrap();
+        assert!(course.charts.iter().any(|one| title(one) == "Receive buffer of the service"));
+    }
+
+    fn title(chart: &Chart) -> &str {
+        match chart {
+            Chart::Line(chart) => &chart.title,
+            Chart::Bars(chart) => &chart.title,
+        }
+    }
+
+    #[test]
     fn a_zero_has_a_place_in_the_picture() {
-        let chart = |axis: &str, values: &[&str]| match comparison(&swept(axis, values)).unwrap() {
+        let chart = |axis: &str, values: &[&str]| match comparisons(&swept(axis, values)).remove(0)
+        {
             Chart::Line(chart) => chart,
             other => panic!("{other:?}"),
         };

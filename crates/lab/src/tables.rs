@@ -3,7 +3,7 @@
 
 use crate::results::{ConditionResult, ContenderResult, RunResult, ScenarioResult, Spread};
 use crate::tools::Figures;
-use bankfull_control::Rate;
+use bankfull_control::{Bytes, Rate};
 
 /// A round that takes longer waited for a time-out: TCP's shortest (TCP_RTO_MIN, net/tcp.h).
 const SLOW_ROUND_SECONDS: f64 = 0.2;
@@ -12,7 +12,7 @@ const SLOW_ROUND_SECONDS: f64 = 0.2;
 /// figure.
 type Column = (&'static str, fn(&ConditionResult, &ContenderResult) -> Option<String>);
 
-const COLUMNS: [Column; 17] = [
+const COLUMNS: [Column; 24] = [
     ("goodput", |_, one| {
         spread(one, |run| run.figures.goodput_bps, |bps| Rate::from_bits_per_sec(bps).to_string())
     }),
@@ -41,6 +41,34 @@ const COLUMNS: [Column; 17] = [
     ("slow rounds", |_, one| {
         let slow = |run: &RunResult| (!run.figures.rounds.is_empty()).then(|| slow(&run.figures));
         spread(one, slow, |n| format!("{n:.0}"))
+    }),
+    ("discarded", |_, one| {
+        let share = |run: &RunResult| Some(run.figures.service.as_ref()?.discarded_share);
+        spread(one, share, |share| format!("{:.2} %", share * 100.0))
+    }),
+    ("later", |_, one| {
+        let later = |run: &RunResult| Some(run.figures.service.as_ref()?.discarded_later as f64);
+        spread(one, later, |n| format!("{n:.0}"))
+    }),
+    ("CPU s/Gbit", |_, one| {
+        let cpu = |run: &RunResult| run.figures.service.as_ref()?.cpu_seconds_per_gbit;
+        spread(one, cpu, |seconds| format!("{seconds:.3}"))
+    }),
+    ("room, mean", |_, one| {
+        let mean = |run: &RunResult| Some(run.figures.service.as_ref()?.buffer_mean_bytes);
+        spread(one, mean, |bytes| Bytes(bytes as u64).to_string())
+    }),
+    ("room, most", |_, one| {
+        let most = |run: &RunResult| Some(run.figures.service.as_ref()?.buffer_max_bytes as f64);
+        spread(one, most, |bytes| Bytes(bytes as u64).to_string())
+    }),
+    ("room, end", |_, one| {
+        let end = |run: &RunResult| Some(run.figures.service.as_ref()?.buffer_end_bytes as f64);
+        spread(one, end, |bytes| Bytes(bytes as u64).to_string())
+    }),
+    ("back after", |_, one| {
+        let back = |run: &RunResult| run.figures.service.as_ref()?.back_seconds;
+        spread(one, back, |seconds| format!("{seconds:.1} s"))
     }),
     ("fairness", |_, one| {
         let fairness = |run: &RunResult| run.network.as_ref()?.fairness;
@@ -174,6 +202,10 @@ pub fn words(figures: &Figures) -> String {
     if !figures.rounds.is_empty() {
         let (slow, all) = (slow(figures), figures.rounds.len());
         words.push(format!("{slow} of {all} rounds over {SLOW_ROUND_SECONDS} s"));
+    }
+    if let Some(service) = &figures.service {
+        let share = service.discarded_share * 100.0;
+        words.push(format!("{share:.2} % of {} discarded", service.taken + service.discarded));
     }
     words.join(", ")
 }

@@ -139,22 +139,36 @@ impl Rrda {
         self.size = size.0;
     }
 
+    /// In the midst of an epoch so much stands in it, and so much was discarded since the epoch
+    /// began. The size that it is to have at once: it may only grow, since what has no room now is
+    /// not helped by the end of the epoch, which counts the same once more.
+    pub fn on_look(&mut self, used: Bytes, discarded: Bytes, memory: f64) -> (Bytes, Reason) {
+        // As much again as stands there, so that it is there before something is discarded.
+        let spare = (1.0 - part(memory)) * used.0 as f64 * (SPARE - 1) as f64;
+        let (more, reason) = match ahead(discarded.0 as f64, memory) {
+            lacking if lacking as f64 > spare => (lacking, Reason::Discarded),
+            _ => (spare as u64, Reason::Surplus),
+        };
+        match used.0.saturating_add(more) {
+            wanted if wanted > self.size => self.resize(wanted, used.0, reason),
+            _ => (Bytes(self.size), Reason::Kept),
+        }
+    }
+
     /// An epoch is over. The size that the buffer is to have now.
     pub fn on_epoch(&mut self, epoch: &Epoch) -> (Bytes, Reason) {
         let surplus = self.smooth(epoch);
         // What was discarded needed room as well.
         let needed = epoch.used.0.saturating_add(epoch.discarded.0);
         remember(&mut self.used, needed, REMEMBERED);
-        // What is no number tells nothing of a lack.
-        let memory = if epoch.memory.is_nan() { 0.0 } else { epoch.memory.clamp(0.0, 1.0) };
+        let memory = part(epoch.memory);
         let most_used = self.used.iter().copied().max().unwrap_or_default();
         // Discarding proves what a trend only shows.
         let lacks_room = epoch.discarded > Bytes(0);
         let (wanted, reason) = if lacks_room || self.is_trend(|surplus| surplus > 0.0) {
             // One burst within an epoch is no trend, and yet too much.
             let surplus = surplus.max(epoch.discarded.0 as f64);
-            let ahead = ((1.0 - memory) * AHEAD * surplus) as u64;
-            let needed = epoch.used.0.saturating_add(ahead);
+            let needed = epoch.used.0.saturating_add(ahead(surplus, memory));
             match needed > self.size {
                 true if lacks_room => (needed, Reason::Discarded),
                 true => (needed, Reason::Surplus),
@@ -204,6 +218,17 @@ impl Rrda {
     fn is_trend(&self, is_so: impl Fn(f64) -> bool) -> bool {
         self.surplus.len() == TREND && self.surplus.iter().all(|&surplus| is_so(surplus))
     }
+}
+
+/// What is provided for where so much more comes in an epoch than is processed. (paper, §III-B,
+/// equation 4)
+fn ahead(surplus: f64, memory: f64) -> u64 {
+    ((1.0 - part(memory)) * AHEAD * surplus) as u64
+}
+
+/// A part of all: what is no number tells nothing of a lack.
+fn part(memory: f64) -> f64 {
+    if memory.is_nan() { 0.0 } else { memory.clamp(0.0, 1.0) }
 }
 
 fn remember<T>(all: &mut VecDeque<T>, one: T, most: usize) {

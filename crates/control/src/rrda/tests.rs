@@ -39,6 +39,38 @@ fn what_is_discarded_needs_no_trend() {
 }
 
 #[test]
+fn what_is_discarded_within_an_epoch_has_room_at_once() {
+    let mut control = Rrda::new(BOUNDS, None);
+    let mut look = |used, discarded, memory| {
+        let (size, why) = control.on_look(Bytes(used), Bytes(discarded), memory);
+        (size.0, why)
+    };
+    assert_eq!(look(50_000, 0, 0.5), (100_000, Reason::Kept));
+    assert_eq!(look(100_000, 20_000, 1.0), (100_000, Reason::Kept), "no memory is left");
+    assert_eq!(look(100_000, 20_000, 0.5), (100_000 + 8 * 20_000, Reason::Discarded));
+    assert_eq!(look(100_000, 20_000, 0.5), (260_000, Reason::Kept), "it has room for that");
+    // The end of the epoch counts the same, and not once more on top.
+    let full = Epoch { discarded: Bytes(20_000), ..epoch(120_000, 100_000, 100_000) };
+    assert_eq!(control.on_epoch(&full), (Bytes(260_000), Reason::Kept));
+    let most = control.on_look(Bytes(100_000), Bytes(u64::MAX), f64::NAN);
+    assert_eq!(most, (Bytes(10_000_000), Reason::Discarded), "its bounds hold");
+}
+
+#[test]
+fn what_is_more_than_half_full_has_room_for_as_much_again() {
+    let mut control = Rrda::new(BOUNDS, None);
+    let mut look = |used, memory| control.on_look(Bytes(used), Bytes(0), memory);
+    assert_eq!(look(90_000, 1.0), (Bytes(100_000), Reason::Kept), "no memory is left");
+    assert_eq!(look(90_000, 0.0), (Bytes(180_000), Reason::Surplus));
+    assert_eq!(look(90_000, 0.0), (Bytes(180_000), Reason::Kept));
+    assert_eq!(look(150_000, 0.5), (Bytes(225_000), Reason::Surplus));
+    // What the rule has made room for it does not take back as too much.
+    let steady = epoch(10_000, 10_000, 150_000);
+    let told = sizes(&mut control, &[steady; REMEMBERED + 1]);
+    assert!(told.iter().all(|one| *one == (225_000, Reason::Kept)), "{told:?}");
+}
+
+#[test]
 fn draining_gives_back_the_more_the_less_memory_is_free() {
     let after = |memory: f64| {
         let mut control = Rrda::new(BOUNDS, Some(Bytes(1_000_000)));

@@ -214,6 +214,7 @@ fn check(settings: &mut Settings) -> Parsed<()> {
         contender.streams = contender.streams.or(streams);
         contender.window =
             contender.window.or(settings.run.window.filter(|_| takes(Field::Window)));
+        contender.cpu = contender.cpu.or(settings.run.cpu.filter(|_| takes(Field::Cpu)));
         if contender.name.is_empty() {
             contender.name.clone_from(&contender.tool);
         }
@@ -274,6 +275,7 @@ fn check_counts(settings: &Settings) -> Parsed<()> {
             ("block", one.block(1).0 == 0),
             ("each sender's part of the total", one.block(senders.count).0 == 0),
             ("window", one.window.is_some_and(|window| window.0 == 0)),
+            ("receive-buffer", one.receive_buffer.is_some_and(|buffer| buffer.0 == 0)),
         ];
         if let Some((field, _)) = zeros.iter().find(|(_, is_zero)| *is_zero) {
             return Err(format!("contender {:?}: {field} must be above zero", one.name));
@@ -326,6 +328,47 @@ mod tests {
         assert_eq!(last.settings.path.buffer, Some(Buffer::Bdp(1.0)));
         assert_eq!(last.settings.path_config().unwrap().forward.buffer, Bytes(5_000_000));
         assert_eq!(found.conditions[1].values, ["0.5bdp", "2"]);
+    }
+
+    #[test]
+    fn a_service_that_makes_no_sense_is_refused_with_the_field_and_the_way_out() {
+        for (more, words) in [
+            ("[[contender]]\ntool = 'tcp'\ncpu = 0.5", "no use for cpu, a field of datagrams"),
+            ("[[contender]]\ntool = 'datagrams'\ncpu = 0.0", "not cpu = 0: write 0.01 to 1"),
+            (
+                "[run]\ncpu = 50.0\n[[contender]]\ntool = 'datagrams'",
+                "not cpu = 50: write 0.01 to 1",
+            ),
+            (
+                "[[contender]]\ntool = 'datagrams'\nmessage = '64KiB'",
+                "sends messages of 64 to 65507 bytes, and not message = \"65536B\"",
+            ),
+            (
+                "[[contender]]\ntool = 'datagrams'\nreceive-buffer = '0B'",
+                "receive-buffer must be above zero",
+            ),
+            ("[[contender]]\ntool = 'datagrams'\nreceive-buffer = 'rrda'", "rrda"),
+            (
+                "[path]\nloss = '1%'\n[[contender]]\ntool = 'datagrams'",
+                "counts what its socket discards: leave out path.loss",
+            ),
+        ] {
+            let text = format!("extends = 'base.toml'\n{more}");
+            let error = read_texts(&[("mine.toml", &text), BASE]).unwrap_err().to_string();
+            assert!(error.contains("mine.toml") && error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_processor_is_that_of_contenders_that_say_none() {
+        let text = "extends = 'base.toml'\n[run]\ncpu = 0.25\n\
+                    [[contender]]\ntool = 'datagrams'\n\
+                    [[contender]]\nname = 'more'\ntool = 'datagrams'\ncpu = 0.5\n\
+                    [[contender]]\ntool = 'tcp'";
+        let found = read_texts(&[("mine.toml", text), BASE]).unwrap();
+        let parts: Vec<_> =
+            found.conditions[0].settings.contenders.iter().map(|one| one.cpu).collect();
+        assert_eq!(parts, [Some(0.25), Some(0.5), None]);
     }
 
     #[test]

@@ -276,6 +276,8 @@ pub struct Runs {
     /// The window of contenders that take and do not say one.
     #[serde(deserialize_with = "field::some")]
     pub window: Option<Bytes>,
+    /// The part of a processor of contenders that take and do not say one.
+    pub cpu: Option<f64>,
     /// Programs may not administer the network, as those of an ordinary user.
     pub unprivileged: bool,
 }
@@ -292,6 +294,7 @@ impl Default for Runs {
             limit: Duration::from_secs(60),
             streams: None,
             window: None,
+            cpu: None,
             unprivileged: false,
         }
     }
@@ -315,7 +318,8 @@ pub struct Contender {
     /// Congestion control, instead of the scenario's.
     #[serde(default)]
     pub congestion: Option<String>,
-    /// `udp`: what is sent, as a share of the path's rate.
+    /// `udp`, `datagrams`: what is sent, as a share of the path's rate. Without it clients of
+    /// `datagrams` send the next message when the one before is answered.
     #[serde(default)]
     pub load: Option<f64>,
     /// `incast`: how often all senders are asked.
@@ -334,6 +338,15 @@ pub struct Contender {
     /// `incast`: who decides when and how much each sends; without it all are asked at once.
     #[serde(default)]
     pub steer: Option<Steer>,
+    /// `datagrams`: size of each message.
+    #[serde(default, deserialize_with = "field::some")]
+    pub message: Option<Bytes>,
+    /// `datagrams`: the receive buffer of the service; without it, it follows the load.
+    #[serde(default, deserialize_with = "field::some")]
+    pub receive_buffer: Option<Bytes>,
+    /// `datagrams`: the part of a processor that the service has.
+    #[serde(default)]
+    pub cpu: Option<f64>,
 }
 
 /// How the receiver of many keeps them from overflowing its port.
@@ -355,11 +368,27 @@ const LOAD: f64 = 1.25;
 const ROUNDS: u32 = 57;
 const BLOCK: Bytes = Bytes::kib(64);
 
+/// A message in one datagram, near the most that those may have: so one that is dropped is one
+/// message. (ours: 35 of them are twice what a buffer of 1 MB takes)
+const MESSAGE: Bytes = Bytes(60_000);
+
 impl Contender {
     /// What is sent, as a share of the path's rate.
     #[must_use]
     pub fn load(&self) -> f64 {
         self.load.unwrap_or(LOAD)
+    }
+
+    /// Size of each message.
+    #[must_use]
+    pub fn message(&self) -> Bytes {
+        self.message.unwrap_or(MESSAGE)
+    }
+
+    /// The part of a processor that a service has.
+    #[must_use]
+    pub fn cpu(&self) -> f64 {
+        self.cpu.unwrap_or(1.0)
     }
 
     /// How often all senders are asked.

@@ -26,10 +26,16 @@ pub enum Field {
     Window,
     /// Who decides when and how much each sends.
     Steer,
+    /// Size of each message.
+    Message,
+    /// Size of a socket's receive buffer.
+    ReceiveBuffer,
+    /// Part of a processor.
+    Cpu,
 }
 
 impl Field {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 12] = [
         Self::Streams,
         Self::Flags,
         Self::Congestion,
@@ -39,6 +45,9 @@ impl Field {
         Self::Total,
         Self::Window,
         Self::Steer,
+        Self::Message,
+        Self::ReceiveBuffer,
+        Self::Cpu,
     ];
 
     fn name(self) -> &'static str {
@@ -52,6 +61,9 @@ impl Field {
             Self::Total => "total",
             Self::Window => "window",
             Self::Steer => "steer",
+            Self::Message => "message",
+            Self::ReceiveBuffer => "receive-buffer",
+            Self::Cpu => "cpu",
         }
     }
 
@@ -66,6 +78,9 @@ impl Field {
             Self::Total => contender.total.is_some(),
             Self::Window => contender.window.is_some(),
             Self::Steer => contender.steer.is_some(),
+            Self::Message => contender.message.is_some(),
+            Self::ReceiveBuffer => contender.receive_buffer.is_some(),
+            Self::Cpu => contender.cpu.is_some(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What can be measured: bankfull, its peers as commands for a shell, and sources of the lab's own.
 
 mod aria2;
+mod datagrams;
 mod fields;
 mod incast;
 mod model;
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+pub use datagrams::ServiceFigures;
 pub use fields::Field;
 pub(crate) use fields::check;
 
@@ -193,6 +195,9 @@ pub struct Figures {
     /// Seconds that each round of questions to all senders took.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rounds: Vec<f64>,
+    /// Of a service of datagrams.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceFigures>,
 }
 
 impl Figures {
@@ -223,6 +228,8 @@ impl Figures {
             expected_lost_share: mean(|one| one.expected_lost_share),
             beside_bps: all.first().and_then(|one| one.beside_bps),
             rounds: all.iter().flat_map(|one| one.rounds.iter().copied()).collect(),
+            // One serves all senders.
+            service: all.first().and_then(|one| one.service.clone()),
         }
     }
 }
@@ -294,7 +301,7 @@ impl<'a> Job<'a> {
 }
 
 /// All that there is.
-pub static TOOLS: [&Tool; 17] = [
+pub static TOOLS: [&Tool; 18] = [
     &peers::BANKFULL,
     &peers::GATHER,
     &peers::IPERF3,
@@ -310,6 +317,7 @@ pub static TOOLS: [&Tool; 17] = [
     &sources::TCP,
     &sources::UDP,
     &incast::INCAST,
+    &datagrams::DATAGRAMS,
     &model::MODEL,
     &ns3::NS3,
 ];

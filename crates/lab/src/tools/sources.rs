@@ -71,7 +71,7 @@ pub(super) fn failed(source: io::Error) -> LabError {
     LabError::io("a source of the lab failed", source)
 }
 
-fn panicked<T>() -> Result<T> {
+pub(super) fn panicked<T>() -> Result<T> {
     Err(failed(io::Error::other("a thread has panicked")))
 }
 

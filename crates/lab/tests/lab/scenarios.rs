@@ -430,6 +430,46 @@ fn datagrams_behind_a_cut_are_counted_and_what_must_be_lost_is_told() {
     }
 }
 
+/// What a handler that stands still for most of the time misses: with little room, with as much as
+/// it asks for, and of clients that wait for their answers.
+#[test]
+fn a_service_discards_what_finds_no_room_and_its_buffer_grows_with_the_load_and_comes_back() {
+    let text = "title = 'small'\n[path]\nrate = '200mbit'\nrtt = '2ms'\nbuffer = '4MB'\n\
+        [senders]\ncount = 4\n\
+        [run]\ntime = '1500ms'\nrepetitions = 1\ncpu = 0.2\n\
+        [[contender]]\nname = 'small'\ntool = 'datagrams'\nload = 0.8\nreceive-buffer = '100kB'\n\
+        [[contender]]\nname = 'follows'\ntool = 'datagrams'\nload = 0.8\n\
+        [[contender]]\nname = 'waits'\ntool = 'datagrams'\nreceive-buffer = '100kB'\nmessage = '20kB'\n";
+    let Some(ran) = Ran::of(text, &[]) else { return };
+    let figure = |run: &Value, name: &str| run["figures"]["service"][name].as_f64().unwrap();
+    for contender in 0..3 {
+        for run in counting(ran.contender(0, contender)) {
+            let of = |name| figure(run, name);
+            assert!(of("taken") > 0.0 && of("taken") + of("discarded") == of("sent"), "{run}");
+            let share = of("discarded") / of("sent");
+            assert!((of("discarded_share") - share).abs() < 1e-9, "{run}");
+            assert!(of("cpu_seconds_per_gbit") > 0.0, "{run}");
+            assert!(run["figures"]["goodput_bps"].as_f64().unwrap() > 1e6, "{run}");
+        }
+    }
+    for run in counting(ran.contender(0, 0)) {
+        assert!(figure(run, "discarded_share") > 0.2, "{run}");
+        assert!(figure(run, "again") == 0.0 && figure(run, "repeated") == 0.0, "{run}");
+        assert!(run["figures"]["service"]["back_seconds"].is_null(), "it has one size: {run}");
+    }
+    for run in counting(ran.contender(0, 1)) {
+        let least = 1024.0 * 1024.0;
+        assert!(figure(run, "buffer_max_bytes") > 2.0 * least, "{run}");
+        assert!(figure(run, "buffer_end_bytes") <= 2.0 * least, "{run}");
+        assert!(figure(run, "back_seconds") < 10.0, "{run}");
+    }
+    for run in counting(ran.contender(0, 2)) {
+        assert!(figure(run, "sent") >= figure(run, "again") + 4.0, "{run}");
+    }
+    assert!(ran.out().contains("| discarded |"), "{}", ran.out());
+    assert!(ran.page.contains("Receive buffer of the service"));
+}
+
 #[test]
 fn a_list_goes_on_past_a_broken_file_and_fails_at_its_end() {
     let dir = tempfile::tempdir().unwrap();

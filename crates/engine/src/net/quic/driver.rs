@@ -3,8 +3,8 @@
 
 use super::congestion::Gate;
 use super::link::{Link, QuicStream, State, kind_of};
-use super::room::Room;
 use super::waker::{Alarm, Waker};
+use crate::datagram_room::DatagramRoom;
 use crate::net::control::lock;
 use crate::net::staging::{Staging, Unread};
 use bankfull_control::rrda::EPOCH;
@@ -61,7 +61,7 @@ pub(super) struct Driver {
     pub(super) begun: Arc<Mutex<Vec<Arc<Link>>>>,
     pub(super) serving: Option<Serving>,
     /// The socket's receive buffer, where the kernel tells how full it is.
-    pub(super) room: Option<Room>,
+    pub(super) room: Option<DatagramRoom>,
     /// What may wait in memory.
     pub(super) staging: Arc<Staging>,
     /// Another socket at the same port, which may be told of what this one has sent.
@@ -413,7 +413,7 @@ impl Work {
         }
         let now = Instant::now();
         let due = self.links.values().filter_map(|held| held.until).min();
-        let is_large = self.driver.room.as_ref().is_some_and(Room::is_large);
+        let is_large = self.driver.room.as_ref().is_some_and(DatagramRoom::is_large);
         let most = if is_large { EPOCH } else { SLEEP_MAX };
         let due = due.map_or(most, |due| due.saturating_duration_since(now).min(most));
         let Driver { socket, alarm, .. } = &mut self.driver;

@@ -8,12 +8,12 @@
 mod congestion;
 mod driver;
 mod link;
-mod room;
 #[cfg(test)]
 mod tests;
 mod waker;
 mod windows;
 
+use crate::datagram_room::{DatagramRoom, Shortage};
 use crate::error::{Error, ErrorKind};
 use crate::net::identity::fingerprint_of;
 use crate::net::staging::Staging;
@@ -28,7 +28,6 @@ use quinn_proto::{
     TransportConfig, VarInt,
 };
 use quinn_udp::{UdpSockRef, UdpSocketState};
-use room::{Room, Shortage};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{self, Receiver};
@@ -163,7 +162,7 @@ impl QuicPort {
         let (waker, alarm) = Waker::new()?;
         let (waker, begun) = (Arc::new(waker), Arc::default());
         let shortage = Shortage::default();
-        let room = Room::new(&socket, shortage.clone());
+        let room = DatagramRoom::new(&socket, shortage.clone());
         let driver = Driver {
             endpoint: Arc::clone(&endpoint),
             socket,

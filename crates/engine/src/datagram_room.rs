@@ -1,15 +1,20 @@
 //! Room for the datagrams that come while the thread of a socket does something else: its receive
-//! buffer, as large as the load asks for and memory allows.
+//! buffer, as large as the load asks for and memory allows. Sockets that carry QUIC have it, and
+//! the lab's service of datagrams, which measures what it is worth.
+//!
+//! What never lives here: the rule (`bankfull_control::rrda`), and reading from the socket.
 
 use crate::net::control::lock;
 use bankfull_control::Bytes;
 use bankfull_control::rrda::{Bounds, EPOCH, Epoch, Rrda};
+use bankfull_sys::ReceiveBuffer;
 use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// It is never smaller. (ours: 1 Gbit/s for 4 ms, a time slice of the scheduler)
-const LEAST: Bytes = Bytes::kib(512);
+/// It is never smaller. (paper, §V-A: 1 MB, the size of the static scheme, so that it never has
+/// less than that; 1 Gbit/s for 8 ms, two time slices of the scheduler)
+pub const LEAST: Bytes = Bytes::mib(1);
 
 /// And at most this part of all memory, and so much. (ours: 10 Gbit/s for 0.2 s)
 const MEMORY_PART: u64 = 16;
@@ -23,12 +28,13 @@ const DATAGRAM: u64 = 1200;
 
 /// What is told of it: the size that was wanted and the one that was granted, where that discarded
 /// something.
-#[derive(Clone, Default)]
-pub(super) struct Shortage(Arc<Mutex<Option<(Bytes, Bytes)>>>);
+#[derive(Clone, Debug, Default)]
+pub struct Shortage(Arc<Mutex<Option<(Bytes, Bytes)>>>);
 
 impl Shortage {
     /// What an administrator could set; once.
-    pub(super) fn advice(&self) -> Option<String> {
+    #[must_use]
+    pub fn advice(&self) -> Option<String> {
         let (wanted, granted) = lock(&self.0).take()?;
         Some(format!(
             "datagrams were discarded here, since net.core.rmem_max holds their buffer to {granted}: \
@@ -38,14 +44,19 @@ impl Shortage {
     }
 }
 
-/// The receive buffer of a socket.
-pub(super) struct Room {
+/// The receive buffer of a socket, as long as it is looked after.
+#[derive(Debug)]
+pub struct DatagramRoom {
     rrda: Rrda,
     epoch: Instant,
     /// In this epoch: bytes and datagrams that were taken out, and the most that stood.
     taken: u64,
     datagrams: u64,
     used: u64,
+    /// What was discarded in it, as far as it was seen.
+    seen: Bytes,
+    /// Mean size of the datagrams of the last epoch in which some were taken out.
+    each: u64,
     /// Dropped by the kernel, of all time.
     dropped: u32,
     /// Memory in use, and when that was read.
@@ -53,9 +64,11 @@ pub(super) struct Room {
     shortage: Shortage,
 }
 
-impl Room {
-    /// `None` where the kernel does not tell how full it is.
-    pub(super) fn new(socket: &UdpSocket, shortage: Shortage) -> Option<Self> {
+impl DatagramRoom {
+    /// Gives a socket the least that there is. `None` where the kernel does not tell how full it
+    /// is.
+    #[must_use]
+    pub fn new(socket: &UdpSocket, shortage: Shortage) -> Option<Self> {
         let dropped = bankfull_sys::receive_buffer(socket).ok()?.dropped;
         let memory = bankfull_sys::memory().ok();
         let max = memory.map_or(MOST, |memory| MOST.min(Bytes(memory.total / MEMORY_PART)));
@@ -70,60 +83,86 @@ impl Room {
             taken: 0,
             datagrams: 0,
             used: 0,
+            seen: Bytes(0),
+            each: DATAGRAM,
             dropped,
             memory: (now, memory.map_or(0.0, |memory| memory.used_part())),
             shortage,
         })
     }
 
-    /// Something is about to be taken out.
-    pub(super) fn look(&mut self, socket: &UdpSocket) {
-        if let Ok(buffer) = bankfull_sys::receive_buffer(socket) {
-            self.used = self.used.max(buffer.used);
-        }
+    /// Its size, in bytes of data.
+    #[must_use]
+    pub fn size(&self) -> Bytes {
+        self.rrda.size()
     }
 
-    /// A datagram was taken out.
-    pub(super) fn on_taken(&mut self, bytes: usize) {
-        self.taken += bytes as u64;
-        self.datagrams += 1;
-    }
-
-    /// Whether it is to be looked at again soon, although nothing comes.
-    pub(super) fn is_large(&self) -> bool {
-        self.rrda.size() > LEAST
-    }
-
-    /// Sets its size, where an epoch is over.
-    pub(super) fn advance(&mut self, socket: &UdpSocket, now: Instant) {
-        if now.saturating_duration_since(self.epoch) < EPOCH {
+    /// Looks how full it is: when something is about to be taken out, and as often as is worth it
+    /// while nobody does. Where it is too full, there is more room at once.
+    pub fn look(&mut self, socket: &UdpSocket) {
+        let Ok(buffer) = bankfull_sys::receive_buffer(socket) else { return };
+        let discarded = self.discarded(buffer);
+        if buffer.used <= self.used && discarded <= self.seen {
             return;
         }
-        self.epoch = now;
-        let Ok(buffer) = bankfull_sys::receive_buffer(socket) else { return };
-        let dropped = u64::from(buffer.dropped.wrapping_sub(self.dropped));
-        self.dropped = buffer.dropped;
-        let each = self.taken.checked_div(self.datagrams).unwrap_or(DATAGRAM);
-        let discarded = dropped * each;
-        let epoch = Epoch {
-            arrived: Bytes(self.taken + discarded),
-            processed: Bytes(self.taken),
-            discarded: Bytes(discarded),
-            used: Bytes(self.used.max(buffer.used)),
-            memory: self.memory(now),
-        };
-        (self.taken, self.datagrams, self.used) = (0, 0, 0);
+        (self.used, self.seen) = (self.used.max(buffer.used), self.seen.max(discarded));
         let before = self.rrda.size();
-        let (wanted, _) = self.rrda.on_epoch(&epoch);
+        let (wanted, _) = self.rrda.on_look(Bytes(buffer.used), discarded, self.memory.1);
+        self.set(socket, (before, wanted), discarded);
+    }
+
+    /// Bytes that were discarded in this epoch.
+    fn discarded(&self, buffer: ReceiveBuffer) -> Bytes {
+        let each = self.taken.checked_div(self.datagrams).unwrap_or(self.each);
+        Bytes(u64::from(buffer.dropped.wrapping_sub(self.dropped)) * each)
+    }
+
+    fn set(&mut self, socket: &UdpSocket, (before, wanted): (Bytes, Bytes), discarded: Bytes) {
         if wanted == before {
             return;
         }
         let Ok(granted) = bankfull_sys::set_receive_buffer(socket, wanted.0) else { return };
         let granted = Bytes(granted);
         self.rrda.on_granted(granted);
-        if granted < wanted && discarded > 0 {
+        if granted < wanted && discarded > Bytes(0) {
             *lock(&self.shortage.0) = Some((wanted, granted));
         }
+    }
+
+    /// A datagram of so many bytes was taken out.
+    pub fn on_taken(&mut self, bytes: usize) {
+        self.taken += bytes as u64;
+        self.datagrams += 1;
+    }
+
+    /// Whether it is larger than the least, and so is to be looked at again soon, although nothing
+    /// comes.
+    #[must_use]
+    pub fn is_large(&self) -> bool {
+        self.rrda.size() > LEAST
+    }
+
+    /// Sets its size, where an epoch is over.
+    pub fn advance(&mut self, socket: &UdpSocket, now: Instant) {
+        if now.saturating_duration_since(self.epoch) < EPOCH {
+            return;
+        }
+        self.epoch = now;
+        let Ok(buffer) = bankfull_sys::receive_buffer(socket) else { return };
+        let discarded = self.discarded(buffer);
+        self.dropped = buffer.dropped;
+        self.each = self.taken.checked_div(self.datagrams).unwrap_or(self.each);
+        let epoch = Epoch {
+            arrived: Bytes(self.taken) + discarded,
+            processed: Bytes(self.taken),
+            discarded,
+            used: Bytes(self.used.max(buffer.used)),
+            memory: self.memory(now),
+        };
+        (self.taken, self.datagrams, self.used, self.seen) = (0, 0, 0, Bytes(0));
+        let before = self.rrda.size();
+        let (wanted, _) = self.rrda.on_epoch(&epoch);
+        self.set(socket, (before, wanted), discarded);
     }
 
     /// The part of memory that is in use.
@@ -142,11 +181,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_was_discarded_has_room_at_once_and_not_at_the_end_of_the_epoch() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let shortage = Shortage::default();
+        let Some(mut room) = DatagramRoom::new(&socket, shortage.clone()) else { return };
+        let least = room.size();
+        room.look(&socket);
+        assert_eq!(room.size(), least);
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(socket.local_addr().unwrap()).unwrap();
+        (0..4000).for_each(|_| drop(client.send(&[0; 1000])));
+        room.look(&socket);
+        let grown = room.size();
+        assert!(grown > least || shortage.advice().is_some(), "{grown}");
+        room.look(&socket);
+        assert_eq!(room.size(), grown, "no more was discarded since");
+    }
+
+    #[test]
     fn it_grows_when_something_is_discarded_and_shrinks_when_the_load_is_over() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let shortage = Shortage::default();
-        let Some(mut room) = Room::new(&socket, shortage.clone()) else { return };
+        let Some(mut room) = DatagramRoom::new(&socket, shortage.clone()) else { return };
         let (least, mut most) = (room.rrda.size(), Bytes(0));
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(socket.local_addr().unwrap()).unwrap();
