@@ -18,10 +18,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Older than this it tells nothing. (ours: lines are changed within weeks)
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// A path is one for QUIC where so much is lost without a queue (measured: docs/algorithms/quic.md: at
-/// 0.1 % TCP is as good, at 1 % it is not), and so many segments (ours: fewer are chance).
+/// A path is one for QUIC where so much is lost without a queue (measured:
+/// docs/algorithms/quic.md: at 0.1 % TCP is as good, at 1 % it is not), and so many segments (ours:
+/// fewer are chance).
 const LOST_SHARE: f64 = 0.005;
 const LOST_LEAST: u64 = 20;
+
+/// A number of connections that was kept for so long is no trial. (docs/algorithms/streams.md: a
+/// sample waits for 4 s and 10 T at most, and takes 4 T; 200 ms each)
+const COUNT_KEPT: Duration = Duration::from_secs(7);
 
 /// First line of a file.
 const MAGIC: &str = "bankfull path 3";
@@ -76,6 +81,56 @@ impl Lossy {
         let is_lossy = resent >= LOST_LEAST && copy.losses.share() >= LOST_SHARE && !copy.is_queued;
         let quic = before.and_then(|known| known.quic);
         is_lossy.then_some(Self { tcp: copy.goodput, quic })
+    }
+}
+
+/// What is seen of a path while a copy runs; moments are times since it began.
+#[derive(Debug, Default)]
+pub(crate) struct Sight {
+    held: Option<Remembered>,
+    /// How many connections were asked for last, and since when.
+    count: Option<(u32, Duration)>,
+    /// What had been carried at the last look, and when that was more than before.
+    carried: (u64, Duration),
+    /// Looks at which a queue stood, and all.
+    queued: (u32, u32),
+}
+
+impl Sight {
+    /// The path is held at a rate; its shortest round trip.
+    pub(crate) fn on_held(&mut self, rate: Rate, rtt: Duration) {
+        self.held = Some(Remembered { rate, rtt });
+    }
+
+    /// So many connections are to carry data from now on.
+    pub(crate) fn on_count(&mut self, streams: u32, now: Duration) {
+        self.count = Some((streams, now));
+    }
+
+    /// So much has been carried so far.
+    pub(crate) fn on_carried(&mut self, bytes: u64, now: Duration) {
+        if bytes > self.carried.0 {
+            self.carried = (bytes, now);
+        }
+    }
+
+    /// Somebody has looked whether a queue stands.
+    pub(crate) fn on_queue(&mut self, is_standing: bool) {
+        self.queued = (self.queued.0 + u32::from(is_standing), self.queued.1 + 1);
+    }
+
+    /// Whether a queue stood most of the time.
+    pub(crate) fn is_queued(&self) -> bool {
+        let (standing, all) = self.queued;
+        2 * standing > all
+    }
+
+    /// How the path was held last, if it ever was, and how many connections it took in the end,
+    /// where these were found while data came, for a time in which no trial ends.
+    pub(crate) fn seen(&self) -> Seen {
+        let is_kept = |(_, since): &(u32, Duration)| self.carried.1 >= *since + COUNT_KEPT;
+        let streams = self.count.filter(is_kept).map(|(streams, _)| streams);
+        Seen { held: self.held, streams, lossy: None }
     }
 }
 

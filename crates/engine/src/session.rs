@@ -8,7 +8,7 @@ use crate::net::socket::{BurstLimit, Socket};
 use crate::net::staging::Staging;
 use crate::net::stream::DataStream;
 use crate::overrides::Overrides;
-use crate::paths::Seen;
+use crate::paths::Sight;
 use crate::throttle::Throttle;
 use crate::tune::{Sharing, Spread, Steered};
 use bankfull_control::sobas::Remembered;
@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 type Closer = Box<dyn Fn() + Send>;
@@ -353,10 +353,6 @@ pub(crate) struct Ends {
     pub(crate) receiver: SideReport,
 }
 
-/// A number of connections that was kept for so long is no trial. (docs/algorithms/streams.md: a
-/// sample waits for 4 s and 10 T at most, and takes 4 T; 200 ms each)
-const COUNT_KEPT: Duration = Duration::from_secs(7);
-
 /// Counts, meters and events of a session in one place.
 pub(crate) struct Tally<'a> {
     pub(crate) counts: Counts,
@@ -365,64 +361,22 @@ pub(crate) struct Tally<'a> {
     busy: Mutex<Duration>,
     started: Instant,
     events: &'a dyn EventSink,
-    /// The rate at which the path was held last, and its shortest round trip.
-    path: Mutex<Option<Remembered>>,
-    /// How many connections were asked for last, and since when.
-    count: Mutex<Option<(u32, Duration)>>,
-    /// What had been carried at the last look, and when that was more than before.
-    carried: Mutex<(u64, Duration)>,
-    /// Looks at the path at which a queue stood, and all.
-    queued: Mutex<(u32, u32)>,
+    sight: Mutex<Sight>,
 }
 
 impl<'a> Tally<'a> {
     pub(crate) fn new(events: &'a dyn EventSink, started: Instant) -> Self {
-        let (counts, times, busy, path, count, carried, queued) = Default::default();
-        Self { counts, times, busy, started, events, path, count, carried, queued }
+        let (counts, times, busy, sight) = Default::default();
+        Self { counts, times, busy, started, events, sight }
     }
 
     pub(crate) fn event(&self, event: Event) {
         self.events.event(event);
     }
 
-    /// The path is held at a rate.
-    pub(crate) fn path_held(&self, rate: Rate, rtt: Duration) {
-        *lock(&self.path) = Some(Remembered { rate, rtt });
-    }
-
-    /// So many connections are to carry data from now on.
-    pub(crate) fn path_counted(&self, streams: u32) {
-        *lock(&self.count) = Some((streams, self.elapsed()));
-    }
-
-    /// So much has been carried so far.
-    pub(crate) fn path_carried(&self, bytes: u64) {
-        let mut carried = lock(&self.carried);
-        if bytes > carried.0 {
-            *carried = (bytes, self.elapsed());
-        }
-    }
-
-    /// Somebody has looked whether a queue stands.
-    pub(crate) fn path_queued(&self, is_standing: bool) {
-        let mut queued = lock(&self.queued);
-        *queued = (queued.0 + u32::from(is_standing), queued.1 + 1);
-    }
-
-    /// Whether a queue stood most of the time.
-    pub(crate) fn is_queued(&self) -> bool {
-        let (standing, all) = *lock(&self.queued);
-        2 * standing > all
-    }
-
-    /// How the path was held last, if it ever was, and how many connections it took in the end,
-    /// where these were found while data came, for a time in which no trial ends.
-    pub(crate) fn path(&self) -> Seen {
-        let (_, last) = *lock(&self.carried);
-        let is_kept = |(_, since): &(u32, Duration)| last >= *since + COUNT_KEPT;
-        let streams = lock(&self.count).filter(is_kept).map(|(streams, _)| streams);
-        let held = *lock(&self.path);
-        Seen { held, streams, lossy: None }
+    /// What is seen of the path.
+    pub(crate) fn sight(&self) -> MutexGuard<'_, Sight> {
+        lock(&self.sight)
     }
 
     /// Time since the transfer began.

@@ -248,7 +248,9 @@ fn run_greeted(
     let channel = Channel { reader: far.reader, output: far.output, outbox, close: far.close };
     let streams = Streams::Connect { connector: Arc::new(connector), count, ready };
     let result = drive.run(channel, part, streams);
-    request.note(tally.path(), rtt, result.as_ref().ok(), tally.is_queued());
+    let sight = tally.sight();
+    request.note(sight.seen(), rtt, result.as_ref().ok(), sight.is_queued());
+    drop(sight);
     result
 }
 

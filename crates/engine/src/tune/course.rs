@@ -106,11 +106,11 @@ impl<'a> Teller<'a> {
         let since = (seen.sends.since(self.told.0), seen.reads.since(self.told.1));
         self.told = (seen.sends, seen.reads);
         self.rtt_min = seen.rtts.iter().copied().chain(self.rtt_min).min();
-        self.tally.path_carried(seen.carried);
+        self.tally.sight().on_carried(seen.carried, self.tally.elapsed());
         if let Some(least) = self.rtt_min {
             // Those of single connections may tell of their own repairs.
             let usual = median(&seen.rtts).unwrap_or(least);
-            self.tally.path_queued(is_queued(usual, least));
+            self.tally.sight().on_queue(is_queued(usual, least));
         }
         self.tally.event(Event::Sample(Sample {
             at: self.last,
@@ -164,7 +164,7 @@ impl<'a> Teller<'a> {
         window: Option<Bytes>,
     ) {
         let News { reason, streams } = News::of(decision);
-        streams.into_iter().for_each(|streams| self.tally.path_counted(streams));
+        self.count(streams);
         self.tally.event(Event::Tuned(Tuned {
             at: self.tally.elapsed(),
             state: held.map_or_else(String::new, |held| held.state.name().to_owned()),
@@ -180,7 +180,14 @@ impl<'a> Teller<'a> {
         if state == State::Limited.name()
             && let (Some(rate), Some(rtt)) = (pacing, self.rtt_min)
         {
-            self.tally.path_held(rate, rtt);
+            self.tally.sight().on_held(rate, rtt);
+        }
+    }
+
+    /// Notes how many connections are to carry data, where that is said.
+    fn count(&self, streams: Option<u32>) {
+        if let Some(streams) = streams {
+            self.tally.sight().on_count(streams, self.tally.elapsed());
         }
     }
 
@@ -188,7 +195,7 @@ impl<'a> Teller<'a> {
     pub(super) fn decided_there(&self, course: &Course) {
         let Some(reason) = &course.reason else { return };
         self.settle(&course.state, course.bytes_per_sec.map(Rate::from_bytes_per_sec));
-        course.streams.into_iter().for_each(|streams| self.tally.path_counted(streams));
+        self.count(course.streams);
         self.tally.event(Event::Tuned(Tuned {
             at: self.tally.elapsed(),
             state: printable(&course.state),
