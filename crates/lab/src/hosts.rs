@@ -201,6 +201,12 @@ impl Hosts {
         counter(&self.table(host, "snmp")?, "Tcp:", "RetransSegs")
     }
 
+    /// Datagrams that sockets of a host dropped for want of room; `None` when it does not tell.
+    #[must_use]
+    pub fn socket_drops(&self, host: usize) -> Option<u64> {
+        counter(&self.table(host, "snmp")?, "Udp:", "RcvbufErrors")
+    }
+
     /// Datagrams that a host could not put together of their fragments; `None` when it does not
     /// tell.
     #[must_use]

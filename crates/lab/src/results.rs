@@ -108,11 +108,23 @@ pub struct RunResult {
     pub series: Series,
 }
 
+/// What hosts told of a run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HostFigures {
+    /// See [`NetworkFigures::retransmitted`].
+    pub retransmitted: Option<u64>,
+    /// See [`NetworkFigures::socket_drops`].
+    pub socket_drops: Option<u64>,
+}
+
 /// What the network saw of a run, at the port towards the receiver.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct NetworkFigures {
     /// TCP segments that senders sent again; nothing when a host does not tell.
     pub retransmitted: Option<u64>,
+    /// Datagrams that the receiver's sockets dropped for want of room; nothing when it does not
+    /// tell.
+    pub socket_drops: Option<u64>,
     /// Segments of the hosts that were dropped for want of room in the queue.
     pub dropped: u64,
     /// Those of them that were dropped more than 2 s after the first data had come: when slow start
@@ -279,12 +291,7 @@ impl NetworkFigures {
     /// count for the queue and for what was dropped, but not for fairness; cross traffic that is
     /// no host's counts for the queue only.
     #[must_use]
-    pub fn of(
-        outcome: &Outcome,
-        rate: Rate,
-        carriers: Carriers,
-        retransmitted: Option<u64>,
-    ) -> Self {
+    pub fn of(outcome: &Outcome, rate: Rate, carriers: Carriers, told: HostFigures) -> Self {
         let recording = &outcome.recording;
         let Some((totals, samples)) = recording.totals.last().zip(recording.ports.last()) else {
             return Self::default();
@@ -297,7 +304,8 @@ impl NetworkFigures {
             .collect();
         let longest = samples.iter().map(|sample| sample.backlog_max).max().unwrap_or_default();
         Self {
-            retransmitted,
+            retransmitted: told.retransmitted,
+            socket_drops: told.socket_drops,
             dropped: totals.overflowed,
             dropped_later: dropped_later(samples),
             lost: totals.lost,

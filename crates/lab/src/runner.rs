@@ -9,8 +9,8 @@ use crate::network::{Network, Outcome};
 use crate::observer::{Observer, Seen};
 use crate::programs::{self, Servers};
 use crate::results::{
-    Carriers, ConditionResult, ContenderResult, NetworkFigures, Report, RunResult, SCHEMA,
-    ScenarioResult, Series,
+    Carriers, ConditionResult, ContenderResult, HostFigures, NetworkFigures, Report, RunResult,
+    SCHEMA, ScenarioResult, Series,
 };
 use crate::scenario::{Condition, Contender, Scenario, Settings};
 use crate::signals::Signals;
@@ -184,7 +184,10 @@ impl<'a> Runner<'a> {
             .map_err(|error| of_contender(error, contender))?;
         let measured = measure(&network, settings, tool, &jobs, self.signals);
         let senders = 0..settings.senders.count;
-        let retransmitted = senders.map(|host| network.hosts().retransmitted(host)).sum();
+        let told = HostFigures {
+            retransmitted: senders.map(|host| network.hosts().retransmitted(host)).sum(),
+            socket_drops: network.hosts().socket_drops(network.receiver()),
+        };
         let outcome = network.stop()?;
         let (figures, seen) = measured?;
         let (figures, failed) = match figures {
@@ -193,7 +196,7 @@ impl<'a> Runner<'a> {
         };
         let senders = settings.senders.count;
         let carriers = Carriers { senders, flows: tool.carriers(contender, senders) };
-        let result = run_result(settings, carriers, &outcome, retransmitted, seen)?;
+        let result = run_result(settings, carriers, &outcome, told, seen)?;
         Ok(RunResult { figures, failed, ..result })
     }
 }
@@ -268,7 +271,7 @@ fn run_result(
     settings: &Settings,
     carriers: Carriers,
     outcome: &Outcome,
-    retransmitted: Option<u64>,
+    told: HostFigures,
     seen: Seen,
 ) -> Result<RunResult> {
     let rate = settings.path_config()?.forward.rate.unwrap_or_default();
@@ -276,7 +279,7 @@ fn run_result(
     series.sampled = seen.at;
     series.rtt_seconds = seen.rtt_seconds;
     series.window_bytes = seen.window_bytes;
-    let network = NetworkFigures::of(outcome, rate, carriers, retransmitted);
+    let network = NetworkFigures::of(outcome, rate, carriers, told);
     Ok(RunResult { void: outcome.void(), network: Some(network), series, ..RunResult::default() })
 }
 

@@ -12,7 +12,7 @@ const SLOW_ROUND_SECONDS: f64 = 0.2;
 /// figure.
 type Column = (&'static str, fn(&ConditionResult, &ContenderResult) -> Option<String>);
 
-const COLUMNS: [Column; 24] = [
+const COLUMNS: [Column; 25] = [
     ("goodput", |_, one| {
         spread(one, |run| run.figures.goodput_bps, |bps| Rate::from_bits_per_sec(bps).to_string())
     }),
@@ -89,6 +89,12 @@ const COLUMNS: [Column; 24] = [
     ("sent again", |_, one| {
         let again = |run: &RunResult| Some(run.network.as_ref()?.retransmitted? as f64);
         spread(one, again, |n| format!("{n:.0}"))
+    }),
+    ("no room", |_, one| {
+        // Where datagrams were lost at the receiver's sockets, which is told only then.
+        let socket_drops = |run: &RunResult| Some(run.network.as_ref()?.socket_drops? as f64);
+        let is_any = one.runs.iter().any(|run| socket_drops(run).is_some_and(|count| count > 0.0));
+        is_any.then(|| spread(one, socket_drops, |n| format!("{n:.0}")))?
     }),
     ("dropped", |_, one| {
         spread(one, |run| Some(run.network.as_ref()?.dropped as f64), |n| format!("{n:.0}"))

@@ -449,6 +449,7 @@ fn a_service_discards_what_finds_no_room_and_its_buffer_grows_with_the_load_and_
             let share = of("discarded") / of("sent");
             assert!((of("discarded_share") - share).abs() < 1e-9, "{run}");
             assert!(of("cpu_seconds_per_gbit") > 0.0, "{run}");
+            assert_eq!(run["network"]["socket_drops"].as_f64(), Some(of("discarded")), "{run}");
             assert!(run["figures"]["goodput_bps"].as_f64().unwrap() > 1e6, "{run}");
         }
     }
