@@ -29,13 +29,24 @@ const DATAGRAM: u64 = 1200;
 /// What is told of it: the size that was wanted and the one that was granted, where that discarded
 /// something.
 #[derive(Clone, Debug, Default)]
-pub struct Shortage(Arc<Mutex<Option<(Bytes, Bytes)>>>);
+pub struct Shortage(Arc<Mutex<Lack>>);
+
+#[derive(Debug, Default)]
+struct Lack {
+    /// The size that was wanted and the one that was granted.
+    found: Option<(Bytes, Bytes)>,
+    /// The largest that was told.
+    told: Bytes,
+}
 
 impl Shortage {
-    /// What an administrator could set; once.
+    /// What an administrator could set: once, and again where twice as much was wanted.
     #[must_use]
     pub fn advice(&self) -> Option<String> {
-        let (wanted, granted) = lock(&self.0).take()?;
+        let mut lack = lock(&self.0);
+        let told = lack.told;
+        let (wanted, granted) = lack.found.take().filter(|(wanted, _)| wanted.0 >= 2 * told.0)?;
+        lack.told = wanted;
         Some(format!(
             "datagrams were discarded here, since net.core.rmem_max holds their buffer to {granted}: \
              `sysctl -w net.core.rmem_max={}` lets it grow to what was needed",
@@ -125,7 +136,7 @@ impl DatagramRoom {
         let granted = Bytes(granted);
         self.rrda.on_granted(granted);
         if granted < wanted && discarded > Bytes(0) {
-            *lock(&self.shortage.0) = Some((wanted, granted));
+            lock(&self.shortage.0).found = Some((wanted, granted));
         }
     }
 

@@ -111,7 +111,8 @@ pub enum Transport {
     Tcp,
     /// Streams of a QUIC connection, by UDP: always encrypted.
     Quic,
-    /// TCP connections; QUIC where none can be made.
+    /// TCP connections; QUIC where none can be made, or where an earlier copy by TCP lost much
+    /// without a queue and none by QUIC was slower.
     Auto,
 }
 

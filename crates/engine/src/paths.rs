@@ -24,6 +24,9 @@ const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 const LOST_SHARE: f64 = 0.005;
 const LOST_LEAST: u64 = 20;
 
+/// So many looks tell whether a queue stands. (ours: two seconds)
+const LOOKS_LEAST: u32 = 10;
+
 /// A number of connections that was kept for so long is no trial. (docs/algorithms/streams.md: a
 /// sample waits for 4 s and 10 T at most, and takes 4 T; 200 ms each)
 const COUNT_KEPT: Duration = Duration::from_secs(7);
@@ -59,8 +62,8 @@ pub(crate) struct Carried {
     pub(crate) by_quic: bool,
     pub(crate) goodput: Rate,
     pub(crate) losses: Losses,
-    /// A queue stood most of the time.
-    pub(crate) is_queued: bool,
+    /// A queue stood most of the time, where somebody has looked.
+    pub(crate) is_queued: Option<bool>,
 }
 
 impl Lossy {
@@ -69,16 +72,25 @@ impl Lossy {
         self.quic.is_none_or(|quic| quic > self.tcp)
     }
 
+    /// QUIC has not got through.
+    pub(crate) fn without_quic(self) -> Self {
+        Self { quic: Some(Rate::from_bits_per_sec(1.0)), ..self }
+    }
+
     /// What is known after another copy that the path limited.
     pub(crate) fn after(before: Option<Self>, copy: &Carried) -> Option<Self> {
-        if copy.by_quic {
-            return before.map(|known| Self { quic: Some(copy.goodput), ..known });
-        }
         let Losses { resent, segments } = copy.losses;
         if (segments as f64) < LOST_LEAST as f64 / LOST_SHARE {
             return before;
         }
-        let is_lossy = resent >= LOST_LEAST && copy.losses.share() >= LOST_SHARE && !copy.is_queued;
+        let loses = resent >= LOST_LEAST && copy.losses.share() >= LOST_SHARE;
+        if copy.by_quic {
+            // Where it loses no more, what TCP came to when it did tells nothing.
+            let known = before.filter(|_| loses);
+            return known.map(|known| Self { quic: Some(copy.goodput), ..known });
+        }
+        let Some(is_queued) = copy.is_queued else { return before };
+        let is_lossy = loses && !is_queued;
         let quic = before.and_then(|known| known.quic);
         is_lossy.then_some(Self { tcp: copy.goodput, quic })
     }
@@ -119,10 +131,10 @@ impl Sight {
         self.queued = (self.queued.0 + u32::from(is_standing), self.queued.1 + 1);
     }
 
-    /// Whether a queue stood most of the time.
-    pub(crate) fn is_queued(&self) -> bool {
+    /// Whether a queue stood most of the time; `None` where nobody has looked often enough.
+    pub(crate) fn is_queued(&self) -> Option<bool> {
         let (standing, all) = self.queued;
-        2 * standing > all
+        (all >= LOOKS_LEAST).then_some(2 * standing > all)
     }
 
     /// How the path was held last, if it ever was, and how many connections it took in the end,
@@ -282,7 +294,7 @@ mod tests {
 
     fn carried(by_quic: bool, mbit: f64) -> Carried {
         let goodput = Rate::from_bits_per_sec(mbit * 1e6);
-        Carried { by_quic, goodput, losses: MANY, is_queued: false }
+        Carried { by_quic, goodput, losses: MANY, is_queued: Some(false) }
     }
 
     #[test]
@@ -297,12 +309,22 @@ mod tests {
         let again = Lossy::after(slower, &carried(false, 80.0));
         assert!(again.unwrap().is_for_quic());
         assert_eq!(Lossy::after(None, &carried(true, 100.0)), None, "nobody knows what TCP does");
+        let failed = lossy.unwrap().without_quic();
+        assert!(!failed.is_for_quic());
+        assert!(!Lossy::after(Some(failed), &carried(false, 80.0)).unwrap().is_for_quic());
+        // A short copy tells nothing, and one that loses no more that the path has changed.
+        let little = Losses { resent: 0, segments: 80 };
+        let short = Carried { losses: little, ..carried(true, 1.0) };
+        assert_eq!(Lossy::after(tried, &short), tried);
+        let healed = Carried { losses: Losses { resent: 0, ..MANY }, ..carried(true, 130.0) };
+        assert_eq!(Lossy::after(tried, &healed), None);
     }
 
     #[test]
     fn a_queue_few_losses_or_little_data_are_no_reason_for_quic() {
         let known = Lossy::after(None, &carried(false, 100.0));
         let after = |before, losses, is_queued| {
+            let is_queued = Some(is_queued);
             Lossy::after(before, &Carried { losses, is_queued, ..carried(false, 100.0) })
         };
         for before in [None, known] {
@@ -310,6 +332,8 @@ mod tests {
             assert_eq!(after(before, Losses { resent: 70, segments: 70_000 }, false), None);
             let little = Losses { resent: 30, segments: 1_000 };
             assert_eq!(after(before, little, false), before, "it tells nothing");
+            let unseen = Carried { is_queued: None, ..carried(false, 100.0) };
+            assert_eq!(Lossy::after(before, &unseen), before, "nobody has looked");
         }
     }
 

@@ -63,7 +63,7 @@ pub(crate) enum TransportHow {
     Tcp,
     /// QUIC, by UDP at the same port number.
     Quic,
-    /// TCP connections, or QUIC where none can be made.
+    /// TCP connections, or QUIC where none can be made or where TCP has lost much at random.
     Auto,
 }
 

@@ -76,6 +76,12 @@ pub(crate) fn transfer(
         };
         events.event(Event::Notice { message: format!("the data goes by QUIC: {why}") });
     }
+    let mut request = request;
+    if transport == Transport::Auto && tls.is_some() && is_for_quic {
+        request.earlier.lossy = request.earlier.lossy.map(Lossy::without_quic);
+        let message = "no QUIC connection could be made: the data goes by TCP".to_owned();
+        events.event(Event::Notice { message });
+    }
     let mut transfer = request.transfer.clone();
     transfer.daemon.transport = if tls.is_some() { Transport::Tcp } else { Transport::Quic };
     let request = Request { transfer: &transfer, ..request };
@@ -166,10 +172,25 @@ fn by_quic(
     limit: Duration,
     streams: &impl Fn(Option<Duration>) -> u32,
 ) -> Result<Reached, Error> {
+    let all: Vec<SocketAddr> = addresses(place)?.collect();
+    let mut last = Error::new(ErrorKind::Network, format!("{} has no address", place.host));
+    // As by TCP, the next one where nobody answers at the first.
+    for address in &all {
+        match by_quic_to(place, *address, limit / all.len() as u32, streams) {
+            Err(e) if matches!(e.kind(), ErrorKind::Network | ErrorKind::Timeout) => last = e,
+            reached => return reached,
+        }
+    }
+    Err(last)
+}
+
+fn by_quic_to(
+    place: &Place,
+    address: SocketAddr,
+    limit: Duration,
+    streams: &impl Fn(Option<Duration>) -> u32,
+) -> Result<Reached, Error> {
     let tls = tls::client_config()?;
-    let address = addresses(place)?
-        .next()
-        .ok_or_else(|| Error::new(ErrorKind::Network, format!("{} has no address", place.host)))?;
     let port = QuicPort::client(address, Arc::clone(&place.staging))
         .map_err(|e| Error::network("no UDP port can be had here", &e))?;
     let lost =

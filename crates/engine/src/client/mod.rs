@@ -249,7 +249,7 @@ fn run_greeted(
     let streams = Streams::Connect { connector: Arc::new(connector), count, ready };
     let result = drive.run(channel, part, streams);
     let sight = tally.sight();
-    request.note(sight.seen(), rtt, result.as_ref().ok(), sight.is_queued());
+    request.note(sight.seen(), rtt, &result, sight.is_queued());
     drop(sight);
     result
 }
@@ -328,15 +328,26 @@ impl Request<'_> {
     }
 
     /// Remembers what was seen of the path; what the user has set says nothing of it.
-    fn note(&self, seen: Seen, rtt: Option<Duration>, done: Option<&Summary>, is_queued: bool) {
+    fn note(
+        &self,
+        seen: Seen,
+        rtt: Option<Duration>,
+        result: &Result<Summary, Error>,
+        is_queued: Option<bool>,
+    ) {
         let earlier = self.earlier;
         let by_quic = self.transfer.is_by_quic();
-        let limited = done.filter(|done| done.limited_by == Limit::Network.name());
-        let lossy = limited.map_or(earlier.lossy, |done| {
-            let losses = Losses::of(done.retransmits, done.wire_bytes);
-            let goodput = done.goodput();
-            Lossy::after(earlier.lossy, &Carried { by_quic, goodput, losses, is_queued })
-        });
+        let lossy = match result {
+            Ok(done) if done.limited_by == Limit::Network.name() => {
+                let losses = Losses::of(done.retransmits, done.wire_bytes);
+                let goodput = done.goodput();
+                Lossy::after(earlier.lossy, &Carried { by_quic, goodput, losses, is_queued })
+            }
+            Err(e) if by_quic && matches!(e.kind(), ErrorKind::Network | ErrorKind::Timeout) => {
+                earlier.lossy.map(Lossy::without_quic)
+            }
+            _ => earlier.lossy,
+        };
         if by_quic {
             // It tells nothing of what TCP needs.
             self.remember(&Seen { lossy, ..earlier });
@@ -354,7 +365,9 @@ impl Request<'_> {
 
     fn remember(&self, seen: &Seen) {
         let memory = PathMemory::of(self.transfer, self.direction);
-        if let Some(memory) = memory.filter(|_| self.transfer.overrides.is_empty()) {
+        let is_usual = self.transfer.overrides.is_empty()
+            && (self.transfer.is_tuned() || self.transfer.is_by_quic());
+        if let Some(memory) = memory.filter(|_| is_usual) {
             memory.note(seen, &self.earlier);
         }
     }

@@ -176,8 +176,8 @@ impl State {
         let fits = self.held + piece <= self.limit;
         let is_own = share.used.load(Ordering::Relaxed) < OWN_BYTES;
         let is_let = self.extra + piece <= self.rule.size().0.saturating_sub(self.least());
-        // One for all of them together is enough to go on.
-        fits && (is_own || is_let) || self.held == 0
+        // Each has one in any case: what it does not read may keep others from what they wait for.
+        fits && (is_own || is_let) || share.used.load(Ordering::Relaxed) == 0
     }
 
     /// Sets the size, where an epoch is over.
@@ -409,6 +409,8 @@ mod tests {
         assert!(many.iter().all(Result::is_ok));
         // What is left is for those that have less.
         let _others = [shares[1].take(1).unwrap(), shares[2].take(1).unwrap()];
+        // It is full, and yet each has one in any case, and no more.
+        let _one = shares[9].take(1).unwrap();
         let (sender, taken) = mpsc::channel();
         let last = Arc::clone(&shares[9]);
         let waiting = thread::spawn(move || sender.send(last.take(1).unwrap()).unwrap());

@@ -118,9 +118,9 @@ fn where_tcp_does_not_get_through_auto_goes_by_quic_and_else_by_tcp() {
 fn next_to_no_memory_is_enough_for_a_rich_tree_by_every_transport() {
     let limit = ["--max-memory", "1MiB"];
     push_to_daemon(&limit, &[]);
-    push_to_daemon(&limit, &["--transport", "quic"]);
+    push_to_daemon(&limit, &["--transport", "quic", "--streams", "32"]);
     pull_from_daemon(&[], &[limit, ["--streams", "16"]].concat());
-    pull_from_daemon(&[], &[limit, ["--transport", "quic"]].concat());
+    pull_from_daemon(&[], &[&limit[..], &["--transport", "quic", "--streams", "32"]].concat());
 }
 
 #[test]

@@ -150,6 +150,10 @@ impl Work {
         }
         let count = received.unwrap_or(0);
         for (meta, part) in metas.iter().zip(&parts).take(count) {
+            // The kernel counts what it has joined as one.
+            if let Some(room) = &mut self.driver.room {
+                room.on_taken(meta.len);
+            }
             let mut rest = &part[..meta.len];
             while !rest.is_empty() {
                 let datagram;
@@ -161,13 +165,15 @@ impl Work {
         count > 0
     }
 
-    /// Where the other host says that nobody has the port, whoever waits for it is told.
+    /// A network has said something of what was sent.
     fn on_error(&self, error: &io::Error) {
-        if error.kind() == io::ErrorKind::ConnectionRefused {
+        if error.kind() != io::ErrorKind::WouldBlock {
             self.hear_refusals(&self.driver.socket);
         }
     }
 
+    /// Takes all that networks have said of what was sent. Where the other host says that nobody
+    /// has the port, whoever waits for it is told.
     fn hear_refusals(&self, socket: &UdpSocket) {
         while let Ok(Some(peer)) = bankfull_sys::refused_by(socket) {
             for held in self.links.values() {
@@ -184,9 +190,6 @@ impl Work {
     fn take(&mut self, now: Instant, meta: &RecvMeta, datagram: &[u8]) {
         let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
         let mut answer = Vec::new();
-        if let Some(room) = &mut self.driver.room {
-            room.on_taken(datagram.len());
-        }
         let event = lock(&self.driver.endpoint).handle(
             now,
             meta.addr,
@@ -405,6 +408,8 @@ impl Work {
 
     /// Sleeps until something comes, somebody has something to send, or a timer is due.
     fn sleep(&mut self) {
+        // What nobody takes would wake the thread again and again, and has room that is data's.
+        self.hear_refusals(&self.driver.socket);
         if let Some(sibling) = &self.driver.sibling {
             self.hear_refusals(sibling);
         }

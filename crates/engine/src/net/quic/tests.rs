@@ -200,3 +200,31 @@ fn an_open_gate_holds_nothing_back() {
     assert_eq!(control.window(), u64::MAX);
     assert_eq!(control.clone_box().window(), u64::MAX);
 }
+
+#[test]
+fn what_networks_say_of_datagrams_is_taken_at_once() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    bankfull_sys::note_refusals(&socket, address).unwrap();
+    let other = socket.try_clone().unwrap();
+    // No datagram is as large, and the socket is told, too: nothing else stands in it.
+    UdpSocketState::new(UdpSockRef::from(&socket)).unwrap();
+    assert!(other.send_to(&[0; 65_515], address).is_err());
+    let used = |socket: &UdpSocket| bankfull_sys::receive_buffer(socket).map_or(0, |b| b.used);
+    let state = TempDir::new().unwrap();
+    let identity = Identity::load_or_generate(state.path()).unwrap();
+    let server = QuicServer {
+        tls: tls::server_config(&identity).unwrap(),
+        timeout: TIMEOUT,
+        connections_max: 2,
+        staging: Arc::default(),
+        sibling: None,
+    };
+    assert!(used(&other) > 0);
+    let _serving = QuicPort::server(socket, server).unwrap();
+    let start = Instant::now();
+    while used(&other) > 0 {
+        assert!(start.elapsed() < TIMEOUT, "{} bytes stand there", used(&other));
+        thread::sleep(Duration::from_millis(5));
+    }
+}
