@@ -392,12 +392,12 @@ impl Work {
     }
 
     fn transmit(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
-        let ecn = transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8));
         let sent = self.driver.udp.try_send(
             UdpSockRef::from(&self.driver.socket),
             &quinn_udp::Transmit {
                 destination: transmit.destination,
-                ecn,
+                // The window heeds no marks, so none are asked for.
+                ecn: None,
                 contents: &bytes[..transmit.size],
                 segment_size: transmit.segment_size,
                 src_ip: transmit.src_ip,
