@@ -156,7 +156,8 @@ pub struct ServeOptions {
     /// turns fit it together. `None`: what the interface tells, else what turns out.
     pub link_rate: Option<Rate>,
     /// What may wait in memory until it is written, of all clients together. `None`: a quarter of
-    /// the memory that is free, and no more than 1 GiB.
+    /// the memory that is free, and no more than 1 GiB. What is beside it is told with
+    /// [`Transfer::memory_max`](crate::Transfer::memory_max).
     pub memory_max: Option<Bytes>,
 }
 

@@ -186,7 +186,9 @@ impl Transfer {
     /// How much of what was received may wait in memory until it is written, on the side that
     /// receives: on this host, or on one that is reached over ssh. 1 MiB at least; without this
     /// call a quarter of the memory that is free there, and no more than 1 GiB. How much of that is
-    /// used follows the load: next to nothing while the disk keeps up.
+    /// used follows the load: next to nothing while the disk keeps up. Each data connection has
+    /// 256 KiB in any case, and QUIC has windows beside it: 4 MiB at least for each of its two
+    /// connections and directions, a quarter of the limit at most where that is more.
     #[must_use]
     pub fn memory_max(mut self, most: Bytes) -> Self {
         self.staging = Staging::new(Some(most));

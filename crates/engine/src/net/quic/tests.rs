@@ -16,19 +16,22 @@ struct Pair {
     shown: Fingerprint,
 }
 
+fn server(identity: &Identity) -> QuicServer {
+    QuicServer {
+        tls: tls::server_config(identity).unwrap(),
+        timeout: TIMEOUT,
+        connections_max: 2,
+        staging: Arc::default(),
+        sibling: None,
+    }
+}
+
 fn pair() -> Pair {
     let state = TempDir::new().unwrap();
     let identity = Identity::load_or_generate(state.path()).unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
-    let server = QuicServer {
-        tls: tls::server_config(&identity).unwrap(),
-        timeout: TIMEOUT,
-        connections_max: 2,
-        staging: Arc::default(),
-        sibling: None,
-    };
-    let (port, streams) = QuicPort::server(socket, server).unwrap();
+    let (port, streams) = QuicPort::server(socket, server(&identity)).unwrap();
     let client = QuicPort::client(address, Arc::default()).unwrap();
     let config = tls::client_config().unwrap();
     let (connection, shown) =
@@ -213,15 +216,8 @@ fn what_networks_say_of_datagrams_is_taken_at_once() {
     let used = |socket: &UdpSocket| bankfull_sys::receive_buffer(socket).map_or(0, |b| b.used);
     let state = TempDir::new().unwrap();
     let identity = Identity::load_or_generate(state.path()).unwrap();
-    let server = QuicServer {
-        tls: tls::server_config(&identity).unwrap(),
-        timeout: TIMEOUT,
-        connections_max: 2,
-        staging: Arc::default(),
-        sibling: None,
-    };
     assert!(used(&other) > 0);
-    let _serving = QuicPort::server(socket, server).unwrap();
+    let _serving = QuicPort::server(socket, server(&identity)).unwrap();
     let start = Instant::now();
     while used(&other) > 0 {
         assert!(start.elapsed() < TIMEOUT, "{} bytes stand there", used(&other));
