@@ -149,8 +149,12 @@ fn content_survives_loss_and_cuts_in_the_middle_of_super_packets() {
     path.forward.loss = Loss::Random { probability: 0.01 };
     path.reverse.loss = Loss::Random { probability: 0.01 };
     let _busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
-    let Some(network) = start(&Plan::path(&path)) else { return };
-    transfer(&network, &content(8_000_000));
+    let plan = Plan { congestion: Some("cubic".to_owned()), ..Plan::path(&path) };
+    let Some(network) = start(&plan) else { return };
+    // Slow start is what overflows it, whatever the machine is busy with: so there are many of them.
+    for _ in 0..12 {
+        transfer(&network, &content(1_000_000));
+    }
     let recording = network.stop().unwrap().recording;
     let totals = recording.totals[1];
     assert!(totals.overflowed > 20 && totals.lost > 20, "{totals:?}");
