@@ -2,7 +2,9 @@
 
 use crate::environment::Environment;
 use crate::exit::Exit;
-use crate::flags::{CpFlags, DaemonFlags, SshCommand, SshFlags, StreamCount, TuneHow};
+use crate::flags::{
+    CpFlags, DaemonFlags, SshCommand, SshFlags, StreamCount, TransportHow, TuneHow,
+};
 use crate::output::{self, Beginning, Ending, Reporter};
 use crate::report::Recorder;
 use crate::{shellsplit, signals, token};
@@ -109,7 +111,16 @@ fn transfer(
         Some(name) => transfer.congestion(name),
         None => transfer,
     };
+    let transfer = match flags.io.engine() {
+        Some(engine) => transfer.engine(engine),
+        None => transfer,
+    };
+    let transfer = match flags.block_size {
+        Some(block) => transfer.block(block),
+        None => transfer,
+    };
     let transfer = transfer
+        .direct(flags.direct.into())
         .encryption(!flags.no_encryption)
         .fsync(flags.fsync.into())
         .checksum(flags.checksum)
@@ -151,11 +162,32 @@ fn refuse_idle_flags<'p>(
         let text = "--buffer holds the windows that --tune sobas would tune: leave one of them out";
         return Err(Error::new(ErrorKind::Usage, text));
     }
+    refuse_by_quic(
+        &flags.daemon,
+        &[
+            (flags.no_encryption, "--no-encryption"),
+            (flags.buffer.is_some(), "--buffer"),
+            (flags.congestion.is_some(), "--congestion"),
+            (flags.tune != TuneHow::Auto, "--tune"),
+        ],
+    )?;
     let is_near = |place: &Location| matches!(place, Location::Local(_));
     if let Some(flag) = flags.first_for_paths().filter(|_| places.clone().all(is_near)) {
         return idle(flag, "bankfull:// or host:path");
     }
     refuse_idle(&flags.daemon, &flags.ssh, places)
+}
+
+/// Refuses flags of which QUIC knows nothing, where nothing else is to carry the data.
+pub(crate) fn refuse_by_quic(daemon: &DaemonFlags, flags: &[(bool, &str)]) -> Result<(), Error> {
+    let is_by_quic = daemon.transport == TransportHow::Quic;
+    match flags.iter().find(|(is_given, _)| *is_given && is_by_quic) {
+        None => Ok(()),
+        Some((_, flag)) => {
+            let text = format!("{flag} has no effect on what goes by QUIC: leave one of them out");
+            Err(Error::new(ErrorKind::Usage, text))
+        }
+    }
 }
 
 /// Refuses a report in the place of a file to copy.
@@ -253,7 +285,8 @@ mod tests {
     fn flags_reach_the_transfer() {
         let flags = flags(
             "--streams 7 --no-encryption --fsync end -c -n --timeout 2.5 --tune off \
-             --max-rate 100mbit --buffer 4MB --congestion bbr host:a bankfull://h/b",
+             --max-rate 100mbit --buffer 4MB --congestion bbr --io mmap --block-size 2MiB \
+             --direct off host:a bankfull://h/b",
         );
         let (transfer, warning) = transfer(&flags, &Environment::default()).unwrap();
         let shown = format!("{transfer:?}");
@@ -268,6 +301,9 @@ mod tests {
             "rate_max: Some(Rate(100000000))",
             "window: Some(Bytes(4000000))",
             "congestion: Some(\"bbr\")",
+            "engine: Some(Mmap)",
+            "block: Some(Bytes(2097152))",
+            "direct: Off",
             "host: \"host\"",
             "port: 7440",
         ] {
@@ -302,6 +338,9 @@ mod tests {
             "--max-rate 1mbit",
             "--buffer 4MB",
             "--congestion reno",
+            "--io mmap",
+            "--block-size 1MiB",
+            "--direct off",
             "--tune off",
             "--state-dir s",
         ];
@@ -323,10 +362,15 @@ mod tests {
 
     #[test]
     fn windows_that_are_set_cannot_be_tuned_as_well() {
-        let refused = |line| transfer(&flags(line), &environment()).unwrap_err().to_string();
+        let refused = |line: &str| transfer(&flags(line), &environment()).unwrap_err().to_string();
         let text = "--buffer holds the windows that --tune sobas would tune: leave one of them out";
         assert_eq!(refused("--tune sobas --buffer 4MB host:a b"), text);
         assert!(transfer(&flags("--tune off --buffer 4MB host:a b"), &environment()).is_ok());
+        for flag in ["--buffer 4MB", "--congestion bbr", "--no-encryption", "--tune off"] {
+            let name = flag.split(' ').next().unwrap();
+            let text = format!("{name} has no effect on what goes by QUIC: leave one of them out");
+            assert_eq!(refused(&format!("--transport quic {flag} a bankfull://h/b")), text);
+        }
     }
 
     #[test]

@@ -83,6 +83,15 @@ fn gathering(
                     of them out";
         return usage(text.to_owned());
     }
+    cp::refuse_by_quic(
+        &flags.daemon,
+        &[
+            (flags.no_encryption, "--no-encryption"),
+            (flags.link_rate.is_some(), "--link-rate"),
+            (flags.rounds.is_some(), "--rounds"),
+            (flags.tune != TuneHow::Auto, "--tune"),
+        ],
+    )?;
     if sources.iter().all(|source| !source.is_local()) {
         cp::refuse_idle(&flags.daemon, &flags.ssh, sources.iter())?;
     }

@@ -12,11 +12,12 @@ use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// It is never smaller. (paper, §V-A: 1 MB, the size of the static scheme, so that it never has
-/// less than that; 1 Gbit/s for 8 ms, two time slices of the scheduler)
+/// The least size of a service's buffer. (paper, §V-A: 1 MB, the size of the static scheme, so that
+/// it never has less than that; 1 Gbit/s for 8 ms, two time slices of the scheduler)
 pub const LEAST: Bytes = Bytes::mib(1);
 
-/// And at most this part of all memory, and so much. (ours: 10 Gbit/s for 0.2 s)
+/// And at most this part of all memory, and so much, unless less is said. (ours: 10 Gbit/s for
+/// 0.2 s)
 const MEMORY_PART: u64 = 16;
 const MOST: Bytes = Bytes::mib(256);
 
@@ -59,6 +60,7 @@ impl Shortage {
 #[derive(Debug)]
 pub struct DatagramRoom {
     rrda: Rrda,
+    least: Bytes,
     epoch: Instant,
     /// In this epoch: bytes and datagrams that were taken out, and the most that stood.
     taken: u64,
@@ -66,6 +68,8 @@ pub struct DatagramRoom {
     used: u64,
     /// What was discarded in it, as far as it was seen.
     seen: Bytes,
+    /// How often it was looked at, of all time.
+    looks: u64,
     /// Mean size of the datagrams of the last epoch in which some were taken out.
     each: u64,
     /// Dropped by the kernel, of all time.
@@ -76,25 +80,33 @@ pub struct DatagramRoom {
 }
 
 impl DatagramRoom {
-    /// Gives a socket the least that there is. `None` where the kernel does not tell how full it
-    /// is.
+    /// Gives a socket room for `least`, in bytes of data; it will not have more than `limit`, but
+    /// for that. `None` where the kernel does not tell how full it is.
     #[must_use]
-    pub fn new(socket: &UdpSocket, shortage: Shortage) -> Option<Self> {
+    pub fn new(
+        socket: &UdpSocket,
+        shortage: Shortage,
+        least: Bytes,
+        limit: Option<Bytes>,
+    ) -> Option<Self> {
         let dropped = bankfull_sys::receive_buffer(socket).ok()?.dropped;
         let memory = bankfull_sys::memory().ok();
         let max = memory.map_or(MOST, |memory| MOST.min(Bytes(memory.total / MEMORY_PART)));
-        let mut rrda = Rrda::new(Bounds { min: LEAST, max }, None);
-        if let Ok(granted) = bankfull_sys::set_receive_buffer(socket, LEAST.0) {
+        let max = limit.map_or(max, |limit| max.min(limit));
+        let mut rrda = Rrda::new(Bounds { min: least, max }, None);
+        if let Ok(granted) = bankfull_sys::set_receive_buffer(socket, least.0) {
             rrda.on_granted(Bytes(granted));
         }
         let now = Instant::now();
         Some(Self {
             rrda,
+            least,
             epoch: now,
             taken: 0,
             datagrams: 0,
             used: 0,
             seen: Bytes(0),
+            looks: 0,
             each: DATAGRAM,
             dropped,
             memory: (now, memory.map_or(0.0, |memory| memory.used_part())),
@@ -109,17 +121,27 @@ impl DatagramRoom {
     }
 
     /// Looks how full it is: when something is about to be taken out, and as often as is worth it
-    /// while nobody does. Where it is too full, there is more room at once.
-    pub fn look(&mut self, socket: &UdpSocket) {
-        let Ok(buffer) = bankfull_sys::receive_buffer(socket) else { return };
+    /// while nobody does. Where it is too full, there is more room at once. Answers with what
+    /// stands in it.
+    pub fn look(&mut self, socket: &UdpSocket) -> Bytes {
+        self.looks += 1;
+        let Ok(buffer) = bankfull_sys::receive_buffer(socket) else { return Bytes(0) };
+        let standing = Bytes(buffer.used);
         let discarded = self.discarded(buffer);
         if buffer.used <= self.used && discarded <= self.seen {
-            return;
+            return standing;
         }
         (self.used, self.seen) = (self.used.max(buffer.used), self.seen.max(discarded));
         let before = self.rrda.size();
         let (wanted, _) = self.rrda.on_look(Bytes(buffer.used), discarded, self.memory.1);
         self.set(socket, (before, wanted), discarded);
+        standing
+    }
+
+    /// How often anybody has looked at it.
+    #[must_use]
+    pub fn looks(&self) -> u64 {
+        self.looks
     }
 
     /// Bytes that were discarded in this epoch.
@@ -150,7 +172,7 @@ impl DatagramRoom {
     /// comes.
     #[must_use]
     pub fn is_large(&self) -> bool {
-        self.rrda.size() > LEAST
+        self.rrda.size() > self.least
     }
 
     /// Sets its size, where an epoch is over.
@@ -195,7 +217,7 @@ mod tests {
     fn what_was_discarded_has_room_at_once_and_not_at_the_end_of_the_epoch() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let shortage = Shortage::default();
-        let Some(mut room) = DatagramRoom::new(&socket, shortage.clone()) else { return };
+        let mut room = DatagramRoom::new(&socket, shortage.clone(), LEAST, None).unwrap();
         let least = room.size();
         room.look(&socket);
         assert_eq!(room.size(), least);
@@ -210,11 +232,27 @@ mod tests {
     }
 
     #[test]
+    fn it_stays_within_what_it_is_given() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(socket.local_addr().unwrap()).unwrap();
+        for (limit, most) in [(Bytes(1), LEAST), (Bytes::mib(2), Bytes::mib(2))] {
+            let limit = Some(limit);
+            let mut room = DatagramRoom::new(&socket, Shortage::default(), LEAST, limit).unwrap();
+            for _ in 0..4 {
+                (0..4000).for_each(|_| drop(client.send(&[0; 1000])));
+                room.look(&socket);
+            }
+            assert!(room.size() <= most, "{} of {most}", room.size());
+        }
+    }
+
+    #[test]
     fn it_grows_when_something_is_discarded_and_shrinks_when_the_load_is_over() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let shortage = Shortage::default();
-        let Some(mut room) = DatagramRoom::new(&socket, shortage.clone()) else { return };
+        let mut room = DatagramRoom::new(&socket, shortage.clone(), LEAST, None).unwrap();
         let (least, mut most) = (room.rrda.size(), Bytes(0));
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(socket.local_addr().unwrap()).unwrap();

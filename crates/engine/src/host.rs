@@ -239,8 +239,9 @@ impl Host {
             let text = "data without encryption is not allowed here";
             return Err(Failure::new(Cause::PlainRefused, text).into());
         }
-        let overrides = Overrides::of(&open);
+        let overrides = Overrides::of(&open)?;
         overrides.check()?;
+        overrides.check_encryption(!open.plain)?;
         if open.direction == Direction::Pull {
             overrides.check_sender()?;
         }
@@ -304,7 +305,7 @@ impl Host {
         started: Instant,
     ) -> Result<Summary, Error> {
         let streams = agreed.open.streams.min(welcome.streams_max);
-        let mut session = Session::new(Overrides::of(&agreed.open), streams);
+        let mut session = Session::new(Overrides::of(&agreed.open)?, streams);
         session.remembered = agreed.open.remembered.map(|[bytes_per_sec, rtt_us]| Remembered {
             rate: Rate::from_bytes_per_sec(bytes_per_sec),
             rtt: Duration::from_micros(rtt_us),
@@ -427,6 +428,7 @@ fn finish_attach(
     timeout: Duration,
 ) -> io::Result<DataStream> {
     let stream = DataStream::accept(unattached, attach, key)?;
+    stream.socket().trust();
     stream.socket().set_read_timeout(Some(timeout))?;
     Ok(stream)
 }

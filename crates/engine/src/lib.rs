@@ -58,16 +58,17 @@ pub use bankfull_sys::exit_now;
 
 pub use agent::run_agent;
 pub use bankfull_control::{Bytes, Rate, StageTimes, UnitError};
+pub use block_io::Engine;
 pub use cancel::Cancel;
 pub use error::{Error, ErrorKind};
 pub use event::{Event, EventSink, NoEvents, Outcome, Progress, Route, Sample, Summary, Tuned};
 pub use gather::{Gather, GatherSink, GatherSummary, Layout, Merge, Round, Rounds};
 pub use location::{DEFAULT_PORT, Location};
 pub use options::{
-    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fingerprint, Fsync, MEMORY_LEAST,
+    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Direct, Fingerprint, Fsync, MEMORY_LEAST,
     ServeOptions, SshOptions, Transport, Tune, default_state_dir,
 };
-pub use overrides::{BUFFER_LEAST, RATE_MAX_LEAST};
+pub use overrides::{BUFFER_LEAST, RATE_MAX_LEAST, is_block};
 pub use probe::{DEFAULT_PROBE_TIME, Findings, Probe};
 pub use server::Server;
 pub use transfer::Transfer;

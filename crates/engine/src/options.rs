@@ -45,6 +45,19 @@ pub enum Tune {
     Sobas,
 }
 
+/// Whether files are read and written past the page cache (`O_DIRECT`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Direct {
+    /// Files of 16 MiB and more on disks that do not rotate; to read those that are in the cache
+    /// for the most part, through it.
+    #[default]
+    Auto,
+    /// Wherever the file system can.
+    On,
+    /// Nowhere.
+    Off,
+}
+
 /// How the far side is started over ssh. The user's own ssh, with its configuration, agent and
 /// known hosts.
 #[derive(Debug, Clone, Default)]

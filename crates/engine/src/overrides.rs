@@ -1,13 +1,17 @@
 //! What a user has set that the path or the system would else decide: the most data per second,
-//! windows, the congestion control.
+//! windows, the congestion control, how files are read and sent.
 //!
 //! Both sides of a session know it: the client from its caller, the server from the request.
 
+use crate::block_io::Engine;
 use crate::net::socket::Socket;
+use crate::options::Direct;
 use crate::throttle::Throttle;
 use bankfull_control::pacing::SEGMENT_DATA;
 use bankfull_control::{Bytes, Rate};
-use bankfull_proto::wire::control::{self, Cause, Failure, Open};
+use bankfull_proto::blocks::Layout;
+use bankfull_proto::limits::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+use bankfull_proto::wire::control::{self, Cause, Direction, Failure, Open};
 use std::fs;
 use std::io;
 use std::sync::Arc;
@@ -33,16 +37,34 @@ pub(crate) struct Overrides {
     pub(crate) window: Option<Bytes>,
     /// The congestion control of the data connections, on the side that sends.
     pub(crate) congestion: Option<String>,
+    /// The engine that takes bytes from files to connections, on the side that sends.
+    pub(crate) engine: Option<Engine>,
+    /// The blocks into which that side cuts files.
+    pub(crate) block: Option<Bytes>,
+    /// Whether both sides pass their page caches by.
+    pub(crate) direct: Direct,
 }
 
 impl Overrides {
     /// What a client asks for.
-    pub(crate) fn of(open: &Open) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// [`Cause::Usage`] for an engine that is not known here, with those that are.
+    pub(crate) fn of(open: &Open) -> Result<Self, Failure> {
+        let is_sender = open.direction == Direction::Pull;
+        let engine = open.engine.as_deref().filter(|_| is_sender).map(str::parse).transpose();
+        Ok(Self {
             rate_max: open.rate_max.map(Rate::from_bytes_per_sec),
             window: open.window.map(Bytes),
             congestion: open.congestion.clone(),
-        }
+            engine: engine.map_err(|text: String| Failure::new(Cause::Usage, text))?,
+            block: open.block_bytes.map(|bytes| Bytes(bytes.into())),
+            direct: match open.direct {
+                None => Direct::Auto,
+                Some(true) => Direct::On,
+                Some(false) => Direct::Off,
+            },
+        })
     }
 
     /// Writes it into a request.
@@ -50,6 +72,13 @@ impl Overrides {
         open.rate_max = self.rate_max.map(Rate::bytes_per_sec);
         open.window = self.window.map(|window| window.0);
         open.congestion.clone_from(&self.congestion);
+        open.engine = self.engine.map(|engine| engine.name().to_owned());
+        open.block_bytes = self.block.and_then(|block| u32::try_from(block.0).ok());
+        open.direct = match self.direct {
+            Direct::Auto => None,
+            Direct::On => Some(true),
+            Direct::Off => Some(false),
+        };
     }
 
     /// Whether all is left to the path.
@@ -60,6 +89,24 @@ impl Overrides {
     /// Whether something of it is lost where data has no TCP connections of its own.
     pub(crate) fn need_tcp(&self) -> bool {
         self.window.is_some() || self.congestion.is_some()
+    }
+
+    /// The engine, where it has no effect on data connections that are encrypted.
+    pub(crate) fn need_plain(&self) -> Option<Engine> {
+        self.engine.filter(|engine| engine.stays_in_kernel())
+    }
+
+    /// Whether it can be done where data is encrypted, or not.
+    ///
+    /// # Errors
+    /// [`Cause::Usage`], with what can be done about it.
+    pub(crate) fn check_encryption(&self, is_encrypted: bool) -> Result<(), Failure> {
+        let Some(engine) = self.need_plain().filter(|_| is_encrypted) else { return Ok(()) };
+        let text = format!(
+            "engine {engine} sends bytes as they are in the file: add --no-encryption, or choose \
+             buffered, mmap or io_uring"
+        );
+        Err(Failure::new(Cause::Usage, text))
     }
 
     /// Whether there is room for datagrams beside the data.
@@ -80,6 +127,22 @@ impl Overrides {
             let text = format!("a buffer of {window}: choose two segments or more, {BUFFER_LEAST}");
             return Err(Failure::new(Cause::Usage, text));
         }
+        if let Some(engine) = self.engine.filter(|engine| !engine.is_for_copies()) {
+            let text = format!("engine {engine} is only to be measured, with bankfull-lab io");
+            return Err(Failure::new(Cause::Usage, text));
+        }
+        if let Some(engine) = self.need_plain().filter(|_| self.direct == Direct::On) {
+            let text = format!(
+                "engine {engine} sends from the page cache, which is not to be used: leave one of \
+                 them out"
+            );
+            return Err(Failure::new(Cause::Usage, text));
+        }
+        if let Some(block) = self.block.filter(|&block| !is_block(block)) {
+            let (least, most) = (Bytes(BLOCK_BYTES_MIN.into()), Bytes(BLOCK_BYTES_MAX.into()));
+            let text = format!("blocks of {block}: choose a power of two, {least} to {most}");
+            return Err(Failure::new(Cause::Usage, text));
+        }
         let name = self.congestion.as_deref();
         let checked = name.map_or(Ok(()), control::check_congestion);
         checked.map_err(|bad| Failure::new(Cause::Usage, bad.to_string()))
@@ -90,6 +153,12 @@ impl Overrides {
     /// # Errors
     /// [`Cause::Usage`], with what can be chosen and how to have more.
     pub(crate) fn check_sender(&self) -> Result<(), Failure> {
+        if self.engine.is_some_and(|engine| !engine.is_available()) {
+            let text = "the sending host does not let us have io_uring (see there sysctl \
+                        kernel.io_uring_disabled, what its container forbids, and whether bankfull \
+                        was built with it): choose another engine";
+            return Err(Failure::new(Cause::Usage, text));
+        }
         let Some(name) = &self.congestion else { return Ok(()) };
         let socket = |domain| socket2::Socket::new(domain, socket2::Type::STREAM, None);
         let socket = socket(socket2::Domain::IPV4).or_else(|_| socket(socket2::Domain::IPV6));
@@ -108,6 +177,12 @@ impl Overrides {
     pub(crate) fn throttle(&self) -> Option<Arc<Throttle>> {
         self.rate_max.map(|rate| Arc::new(Throttle::new(rate)))
     }
+}
+
+/// Whether files can be cut into blocks of this size.
+#[must_use]
+pub fn is_block(size: Bytes) -> bool {
+    u32::try_from(size.0).is_ok_and(|bytes| Layout::new(0, bytes).is_ok())
 }
 
 /// The congestion controls that this host has, or allows to everybody.
@@ -140,7 +215,7 @@ fn unusable(name: &str, error: &io::Error, available: &str, allowed: &str) -> Fa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bankfull_proto::wire::control::{Direction, Fsync};
+    use bankfull_proto::wire::control::Fsync;
 
     fn open() -> Open {
         Open {
@@ -184,11 +259,38 @@ mod tests {
             rate_max: Some(Rate::from_bits_per_sec(1e9)),
             window: Some(Bytes(4_000_000)),
             congestion: Some("reno".to_owned()),
+            engine: Some(Engine::IoUring),
+            block: Some(Bytes::mib(4)),
+            direct: Direct::Off,
         };
         let mut open = open();
-        assert!(Overrides::of(&open).is_empty());
+        assert!(Overrides::of(&open).unwrap().is_empty());
         set.write(&mut open);
-        assert_eq!(Overrides::of(&open), set);
+        assert_eq!(Overrides::of(&open), Ok(set));
+        open.engine = Some("floppy".to_owned());
+        assert!(Overrides::of(&open).unwrap_err().text.contains("choose"));
+    }
+
+    #[test]
+    fn blocks_and_engines_that_cannot_be_are_refused_with_those_that_can() {
+        let of = |bytes| Overrides { block: Some(Bytes(bytes)), ..Overrides::default() }.check();
+        assert_eq!(of(4 << 20), Ok(()));
+        for bad in [0, 1000, 3 << 20, 1 << 33] {
+            let text = of(bad).unwrap_err().text;
+            assert!(text.contains("a power of two, 1.0 MiB to 16.0 MiB"), "{text}");
+        }
+        let by = |engine| Overrides { engine: Some(engine), ..Overrides::default() }.check();
+        assert_eq!(by(Engine::Mmap), Ok(()));
+        let text = by(Engine::Stream).unwrap_err().text;
+        assert!(text.contains("only to be measured"), "{text}");
+        let both = Overrides { engine: Some(Engine::Splice), direct: Direct::On, ..by_nothing() };
+        assert!(both.check().unwrap_err().text.contains("leave one of them out"));
+        let mmap = Overrides { engine: Some(Engine::Mmap), ..both };
+        assert_eq!(mmap.check(), Ok(()));
+    }
+
+    fn by_nothing() -> Overrides {
+        Overrides::default()
     }
 
     fn by(name: &str) -> Overrides {

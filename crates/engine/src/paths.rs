@@ -24,6 +24,10 @@ const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 const LOST_SHARE: f64 = 0.005;
 const LOST_LEAST: u64 = 20;
 
+/// What QUIC came to is a reason for so long; then it is tried again. (ours: what does not get
+/// through may be mended, and a copy may have failed for another reason)
+const TRIED: Duration = Duration::from_secs(24 * 3600);
+
 /// So many looks tell whether a queue stands. (ours: two seconds)
 const LOOKS_LEAST: u32 = 10;
 
@@ -32,7 +36,7 @@ const LOOKS_LEAST: u32 = 10;
 const COUNT_KEPT: Duration = Duration::from_secs(7);
 
 /// First line of a file.
-const MAGIC: &str = "bankfull path 3";
+const MAGIC: &str = "bankfull path 4";
 
 /// Counts what this process writes.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -52,8 +56,32 @@ pub(crate) struct Seen {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Lossy {
     /// The last by TCP, and the last by QUIC.
-    tcp: Rate,
-    quic: Option<Rate>,
+    tcp: Figure,
+    quic: Option<Figure>,
+}
+
+/// What a copy came to, and when.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Figure {
+    goodput: Rate,
+    /// Seconds since 1970.
+    at: u64,
+}
+
+impl Figure {
+    fn now(goodput: Rate) -> Self {
+        Self { goodput, at: seconds(SystemTime::now()) }
+    }
+
+    /// Where it is not older than that.
+    fn within(self, kept: Duration, now: SystemTime) -> Option<Self> {
+        let age = seconds(now).checked_sub(self.at)?;
+        (age <= kept.as_secs()).then_some(self)
+    }
+}
+
+fn seconds(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// What a copy tells of the transport that carried it.
@@ -69,12 +97,12 @@ pub(crate) struct Carried {
 impl Lossy {
     /// Whether QUIC is the better road, as far as is known.
     pub(crate) fn is_for_quic(self) -> bool {
-        self.quic.is_none_or(|quic| quic > self.tcp)
+        self.quic.is_none_or(|quic| quic.goodput > self.tcp.goodput)
     }
 
     /// QUIC has not got through.
     pub(crate) fn without_quic(self) -> Self {
-        Self { quic: Some(Rate::from_bits_per_sec(1.0)), ..self }
+        Self { quic: Some(Figure::now(Rate::from_bits_per_sec(1.0))), ..self }
     }
 
     /// What is known after another copy that the path limited.
@@ -87,12 +115,12 @@ impl Lossy {
         if copy.by_quic {
             // Where it loses no more, what TCP came to when it did tells nothing.
             let known = before.filter(|_| loses);
-            return known.map(|known| Self { quic: Some(copy.goodput), ..known });
+            return known.map(|known| Self { quic: Some(Figure::now(copy.goodput)), ..known });
         }
         let Some(is_queued) = copy.is_queued else { return before };
         let is_lossy = loses && !is_queued;
         let quic = before.and_then(|known| known.quic);
-        is_lossy.then_some(Self { tcp: copy.goodput, quic })
+        is_lossy.then_some(Self { tcp: Figure::now(copy.goodput), quic })
     }
 }
 
@@ -186,13 +214,17 @@ impl PathMemory {
             return None;
         }
         let figures: Vec<u64> = lines.map_while(|line| line.parse().ok()).collect();
-        let [rate_bps, rtt_us, streams, tcp_bps, quic_bps, at] = figures.try_into().ok()?;
+        let [rate_bps, rtt_us, streams, tcp_bps, tcp_at, quic_bps, quic_at, at] =
+            figures.try_into().ok()?;
         let at = UNIX_EPOCH.checked_add(Duration::from_secs(at))?;
         let age = now.duration_since(at).ok()?;
         let rate = |bps: u64| (bps > 0).then(|| Rate::from_bits_per_sec(bps as f64));
         let rtt = Duration::from_micros(rtt_us);
         let held = rate(rate_bps).filter(|_| rtt_us > 0).map(|rate| Remembered { rate, rtt });
-        let lossy = rate(tcp_bps).map(|tcp| Lossy { tcp, quic: rate(quic_bps) });
+        let figure =
+            |bps, at, kept| rate(bps).and_then(|goodput| Figure { goodput, at }.within(kept, now));
+        let lossy = figure(tcp_bps, tcp_at, KEPT)
+            .map(|tcp| Lossy { tcp, quic: figure(quic_bps, quic_at, TRIED) });
         let streams = u32::try_from(streams).ok().filter(|&streams| streams > 0);
         (age <= KEPT).then_some(Seen { held, streams, lossy })
     }
@@ -209,13 +241,16 @@ impl PathMemory {
         let dir = self.file.parent()?;
         make_private_dir(dir.parent()?).ok()?;
         make_private_dir(dir).ok()?;
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+        let at = seconds(SystemTime::now());
         let held = seen.held.map(|held| (held.rate.bits_per_sec(), held.rtt.as_micros()));
         let (rate, rtt) = held.unwrap_or_default();
         let streams = seen.streams.unwrap_or_default();
-        let bps = |rate: Option<Rate>| rate.map_or(0, Rate::bits_per_sec);
-        let (tcp, quic) =
-            (bps(seen.lossy.map(|known| known.tcp)), bps(seen.lossy.and_then(|known| known.quic)));
+        let lines = |figure: Option<Figure>| {
+            let (bps, at) = figure.map_or((0, 0), |f| (f.goodput.bits_per_sec(), f.at));
+            format!("{bps}\n{at}")
+        };
+        let tcp = lines(seen.lossy.map(|known| known.tcp));
+        let quic = lines(seen.lossy.and_then(|known| known.quic));
         // A name of its own for each: nobody writes into what another one renames.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let part = self.file.with_extension(format!("{}-{number}", std::process::id()));
@@ -262,8 +297,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = PathMemory::at(dir.path().to_owned(), "to a:1");
         path.note(&seen(900.0), &Seen::default());
-        let far = format!("{MAGIC}\nto a:1\n1\n1\n1\n1\n1\n{}\n", u64::MAX);
-        let other = format!("{MAGIC}\nto b:1\n1\n1\n1\n1\n1\n1\n");
+        let far = format!("{MAGIC}\nto a:1\n1\n1\n1\n1\n1\n1\n1\n{}\n", u64::MAX);
+        let other = format!("{MAGIC}\nto b:1\n1\n1\n1\n1\n1\n1\n1\n1\n");
         for text in ["", "rubbish", &other, &far, "\u{0}\u{1}"] {
             fs::write(&path.file, text).unwrap();
             assert_eq!(path.recall(), None, "{text:?}");
@@ -348,6 +383,18 @@ mod tests {
             path.note(&seen, &Seen::default());
             assert_eq!(path.recall(), Some(seen));
         }
+        // QUIC that was slower, or did not get through, is tried again after a day; what TCP came
+        // to is forgotten after a week, however often QUIC was taken meanwhile.
+        let failed = tried.map(Lossy::without_quic);
+        path.note(&Seen { lossy: failed, ..Seen::default() }, &Seen::default());
+        let at = |age| path.recall_at(SystemTime::now() + age).and_then(|seen| seen.lossy);
+        assert!(!at(TRIED / 2).unwrap().is_for_quic());
+        assert!(at(2 * TRIED).unwrap().is_for_quic());
+        let tcp = tried.unwrap().tcp;
+        let old = Figure { at: tcp.at - KEPT.as_secs() - 60, ..tcp };
+        let lossy = tried.map(|known| Lossy { tcp: old, ..known });
+        path.note(&Seen { lossy, ..Seen::default() }, &Seen::default());
+        assert_eq!(at(Duration::ZERO), None);
         path.note(&Seen::default(), &Seen { lossy, ..Seen::default() });
         assert_eq!(path.recall(), Some(Seen::default()));
     }

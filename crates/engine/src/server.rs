@@ -294,6 +294,7 @@ impl Server {
             peer: Some(address.ip()),
             on_asked: Box::new(move |timeout| {
                 on_asked();
+                asked.trust();
                 let _ = asked.set_read_timeout(Some(timeout));
             }),
         };

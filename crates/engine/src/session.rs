@@ -1,5 +1,6 @@
 //! What the threads of one session share: the first error, the way to stop, and the counts.
 
+use crate::block_io::{Engine, PIECE_BYTES};
 use crate::error::Error;
 use crate::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::net::asked::{Asked, Gate};
@@ -14,7 +15,7 @@ use crate::tune::{Sharing, Spread, Steered};
 use bankfull_control::sobas::Remembered;
 use bankfull_control::{Bytes, Limit, Rate, Stage, StageMeter, StageTimes, limited_by, pacing};
 use bankfull_proto::wire::control::{Ask, Cause, Failure, Message, PathBytes, Problem, SideReport};
-use bankfull_sys::TcpInfo;
+use bankfull_sys::{Pipe, TcpInfo};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -201,6 +202,10 @@ impl Session {
         stream.set_throttle(self.throttle());
         stream.set_gate(self.asked.as_ref().map(|asked| Gate::new(Arc::clone(asked), number)));
         stream.set_burst_limit(Arc::clone(&self.burst_limit));
+        if self.overrides.engine == Some(Engine::Splice) {
+            // Where there is none, `sendfile` does as well.
+            stream.set_pipe(Pipe::new(PIECE_BYTES).ok());
+        }
         let ready = self.overrides.ready_sender(stream.socket());
         let is_ready = ready.map_err(|failure| self.fail(failure.into())).is_ok();
         if let Some(spread) = self.spread.as_ref().filter(|_| is_ready) {

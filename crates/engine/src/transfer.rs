@@ -1,6 +1,7 @@
 //! The public entry: what to copy, how, and run.
 
 use crate::anchor::Anchor;
+use crate::block_io::Engine;
 use crate::cancel::Cancel;
 use crate::client::{self, Request, path_bytes};
 use crate::error::{Error, ErrorKind};
@@ -10,8 +11,8 @@ use crate::local;
 use crate::location::Location;
 use crate::net::staging::Staging;
 use crate::options::{
-    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, MEMORY_LEAST, SshOptions, Transport,
-    Tune,
+    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Direct, Fsync, MEMORY_LEAST, SshOptions,
+    Transport, Tune,
 };
 use crate::overrides::Overrides;
 use crate::paths::PathMemory;
@@ -170,6 +171,38 @@ impl Transfer {
     #[must_use]
     pub fn congestion(mut self, name: impl Into<String>) -> Self {
         self.overrides.congestion = Some(name.into());
+        self
+    }
+
+    /// The engine that takes bytes from files to data connections, on the side that sends. Without
+    /// this call: what suits the file and the connection.
+    ///
+    /// One that is only to be measured, one that stays in the kernel where data is encrypted, one
+    /// that the sending host's kernel does not have, and a copy within a host, are refused as
+    /// [`ErrorKind::Usage`].
+    #[must_use]
+    pub fn engine(mut self, engine: Engine) -> Self {
+        self.overrides.engine = Some(engine);
+        self
+    }
+
+    /// The blocks into which files are cut that are sent anew: what is verified, acknowledged and
+    /// continued as a whole. Files that would have too many of them have larger ones. Without this
+    /// call: 1 to 16 MiB, by the file's size.
+    ///
+    /// What is no power of two from 1 to 16 MiB, and a copy within a host, are refused as
+    /// [`ErrorKind::Usage`].
+    #[must_use]
+    pub fn block(mut self, block: Bytes) -> Self {
+        self.overrides.block = Some(block);
+        self
+    }
+
+    /// Whether both sides pass their page caches by. [`Direct::On`] does so wherever a file system
+    /// can; a copy within a host is refused then as [`ErrorKind::Usage`].
+    #[must_use]
+    pub fn direct(mut self, direct: Direct) -> Self {
+        self.overrides.direct = direct;
         self
     }
 
@@ -339,6 +372,7 @@ impl Transfer {
             return usage(text);
         }
         self.overrides.check()?;
+        self.overrides.check_encryption(self.encryption)?;
         let mut hosts = self.sources.iter().map(host_of);
         let first = hosts.next().unwrap_or_default();
         if hosts.any(|host| host != first) {
@@ -348,7 +382,8 @@ impl Transfer {
             return usage("source and destination are both remote: run bankfull on one of them");
         }
         if first.is_none() && self.destination.is_local() && !self.overrides.is_empty() {
-            let text = "rate, buffer and congestion control are for copies with another host";
+            let text = "rate, buffer, congestion control, engine, blocks and direct input and \
+                        output are for copies with another host";
             return usage(text);
         }
         Ok(())
@@ -394,6 +429,9 @@ mod tests {
             local.clone().max_rate(rate),
             local.clone().buffer(Bytes::mib(4)),
             local.clone().congestion("reno"),
+            local.clone().engine(Engine::Mmap),
+            local.clone().block(Bytes::mib(4)),
+            local.clone().direct(Direct::On),
         ] {
             let error = set.run(&NoEvents, &Cancel::new()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Usage);

@@ -17,6 +17,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::str::FromStr;
 use std::thread;
 use std::time::Instant;
 
@@ -42,6 +43,53 @@ pub enum Direction {
     Receive,
 }
 
+/// Which way is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// The engine and the block that copies have by themselves, whatever the cell's block is.
+    Auto,
+    /// This one.
+    Fixed(Engine),
+}
+
+impl Way {
+    /// All that this host has: the engines, and what is chosen of them.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let engines = Engine::ALL.into_iter().filter(|engine| engine.is_available());
+        engines.map(Self::Fixed).chain([Self::Auto]).collect()
+    }
+
+    /// What users call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Fixed(engine) => engine.name(),
+        }
+    }
+
+    /// The engine, and bytes that it moves at once.
+    fn engine(self, cell: &Cell) -> (Engine, usize) {
+        match (self, cell.direction) {
+            (Self::Fixed(engine), _) => (engine, cell.block.0 as usize),
+            (Self::Auto, Direction::Send) => Engine::SENDER,
+            (Self::Auto, Direction::Receive) => Engine::RECEIVER,
+        }
+    }
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            _ => text.parse().map(Self::Fixed).map_err(|e| format!("{e}, or auto")),
+        }
+    }
+}
+
 /// What is compared: an engine under its conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Cell {
@@ -49,7 +97,7 @@ pub struct Cell {
     pub direction: Direction,
     /// By which engine.
     #[serde(serialize_with = "by_name")]
-    pub engine: Engine,
+    pub engine: Way,
     /// Bytes that the engine moves at once.
     #[serde(serialize_with = "number")]
     pub block: Bytes,
@@ -61,7 +109,7 @@ pub struct Cell {
     pub size: Bytes,
 }
 
-fn by_name<S: serde::Serializer>(engine: &Engine, to: S) -> std::result::Result<S::Ok, S::Error> {
+fn by_name<S: serde::Serializer>(engine: &Way, to: S) -> std::result::Result<S::Ok, S::Error> {
     to.serialize_str(engine.name())
 }
 
@@ -80,12 +128,14 @@ impl Cell {
     /// Why there is nothing to measure; `None` where there is.
     #[must_use]
     pub fn refused(&self) -> Option<&'static str> {
-        let is_slow = self.engine == Engine::Stream;
+        let is_slow = self.engine == Way::Fixed(Engine::Stream);
         if is_slow && self.size > STREAM_BYTES_MAX {
             return Some("byte by byte, only files of up to 1 MiB are moved");
         }
-        let can_receive =
-            !matches!(self.engine, Engine::Mmap | Engine::SendFile | Engine::ZeroBuffer);
+        let can_receive = matches!(
+            self.engine.engine(self).0,
+            Engine::Stream | Engine::Buffered | Engine::Splice
+        );
         (self.direction == Direction::Receive && !can_receive).then_some("it only sends")
     }
 }
@@ -118,7 +168,7 @@ impl Bench<'_> {
     pub fn run(&self, cell: &Cell) -> Result<Took> {
         let listener = self.hosts.on(1, || listen(cell.socket_buffer))?;
         let near = self.hosts.on(0, || connect(cell.socket_buffer))?;
-        let failed = |e| LabError::io(format!("{} failed", cell.engine), e);
+        let failed = |e| LabError::io(format!("{} failed", cell.engine.name()), e);
         let far = listener.accept().map_err(failed)?.0;
         let target = tempfile::tempfile_in(self.dir).map_err(failed)?;
         let (began, cpu) = (Instant::now(), machine::busy());
@@ -150,7 +200,7 @@ impl Bench<'_> {
 
     fn send(&self, cell: &Cell, socket: &TcpStream) -> io::Result<()> {
         let (engine, block) = match cell.direction {
-            Direction::Send => (cell.engine, cell.block.0 as usize),
+            Direction::Send => cell.engine.engine(cell),
             Direction::Receive => (Engine::SendFile, OTHER_BYTES),
         };
         engine.sender(block)?.send(self.file, 0..cell.size.0, socket).map(drop)
@@ -160,7 +210,8 @@ impl Bench<'_> {
 /// How many bytes came.
 fn receive(cell: &Cell, mut socket: &TcpStream, target: &File) -> io::Result<u64> {
     if cell.direction == Direction::Receive {
-        let mut engine = cell.engine.receiver(cell.block.0 as usize)?;
+        let (engine, block) = cell.engine.engine(cell);
+        let mut engine = engine.receiver(block)?;
         return engine.receive(socket, target, 0..u64::MAX);
     }
     let mut buffer = vec![0; DISCARD_BYTES];
@@ -205,15 +256,18 @@ mod tests {
     fn what_takes_hours_or_cannot_be_is_refused_with_a_reason() {
         let cell = Cell {
             direction: Direction::Send,
-            engine: Engine::Stream,
+            engine: Way::Fixed(Engine::Stream),
             block: Bytes(4096),
             socket_buffer: None,
             size: Bytes(1 << 20),
         };
         assert_eq!(cell.refused(), None);
         assert!(Cell { size: Bytes(1 << 21), ..cell }.refused().is_some());
-        let sendfile = Cell { engine: Engine::SendFile, size: Bytes(1 << 32), ..cell };
+        let sendfile = Cell { engine: Way::Fixed(Engine::SendFile), size: Bytes(1 << 32), ..cell };
         assert_eq!(sendfile.refused(), None);
         assert!(Cell { direction: Direction::Receive, ..sendfile }.refused().is_some());
+        let auto = Cell { engine: Way::Auto, ..sendfile };
+        assert_eq!((auto.refused(), "auto".parse()), (None, Ok(Way::Auto)));
+        assert_eq!(Cell { direction: Direction::Receive, ..auto }.refused(), None);
     }
 }

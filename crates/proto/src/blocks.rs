@@ -29,6 +29,14 @@ impl Layout {
         Self { size, block_bytes: aimed as u32 }
     }
 
+    /// One whose blocks have so many bytes, where they may, and a file of that size may have so
+    /// many of them; else the one that a sender picks.
+    #[must_use]
+    pub fn in_blocks_of(size: u64, block_bytes: u64) -> Self {
+        let chosen = u32::try_from(block_bytes).ok().and_then(|bytes| Self::new(size, bytes).ok());
+        chosen.unwrap_or_else(|| Self::for_size(size))
+    }
+
     /// A layout announced by a peer or read from a journal.
     ///
     /// # Errors

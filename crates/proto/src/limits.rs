@@ -73,5 +73,8 @@ pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// (TCP_CA_NAME_MAX, include/net/tcp.h).
 pub const CONGESTION_BYTES_MAX: usize = 15;
 
+/// Longest name of a block engine, in bytes. (ours: twice the longest there is)
+pub const ENGINE_BYTES_MAX: usize = 20;
+
 /// Longest text (reasons, software names) in a message, in bytes.
 pub const TEXT_BYTES_MAX: usize = 4096;

@@ -297,7 +297,7 @@ impl Sink {
     }
 
     fn mapping(&mut self, socket: &mut TcpStream, pages: Pages) -> io::Result<()> {
-        if pages == Pages::Allocated && !reserve(&self.file, self.size)? {
+        if pages == Pages::Allocated && !reserve(&self.file, 0, self.size)? {
             return Err(io::Error::other("this file system cannot allocate in advance"));
         }
         for offset in (0..self.size).step_by(WINDOW_BYTES) {

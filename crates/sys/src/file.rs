@@ -93,17 +93,17 @@ fn rest_of_file(f: &File, offset: u64) -> io::Result<Option<Range<u64>>> {
     Ok((offset < size).then_some(offset..size))
 }
 
-/// Reserves space for the first `len` bytes without changing the size of the file; `false` if the
-/// filesystem cannot reserve. Nothing is reserved for a `len` of zero.
+/// Reserves space for `len` bytes from `offset` on without changing the size of the file; `false`
+/// if the filesystem cannot reserve. Nothing is reserved for a `len` of zero.
 ///
 /// # Errors
 ///
 /// `StorageFull` if there is no room, `FileTooLarge`, `QuotaExceeded`.
-pub fn reserve(f: impl AsFd, len: u64) -> io::Result<bool> {
+pub fn reserve(f: impl AsFd, offset: u64, len: u64) -> io::Result<bool> {
     if len == 0 {
         return Ok(true);
     }
-    match retry_on_intr(|| rustix::fs::fallocate(&f, FallocateFlags::KEEP_SIZE, 0, len)) {
+    match retry_on_intr(|| rustix::fs::fallocate(&f, FallocateFlags::KEEP_SIZE, offset, len)) {
         Ok(()) => Ok(true),
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
         Err(err) => Err(err.into()),

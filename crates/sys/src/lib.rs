@@ -17,6 +17,8 @@
 mod beneath;
 pub mod datagram;
 pub mod dir;
+pub mod direct;
+pub mod disk;
 pub mod file;
 pub mod host;
 pub mod interface;
@@ -31,12 +33,19 @@ pub mod stat;
 #[cfg(test)]
 mod testing;
 pub mod tun;
+#[cfg(feature = "io-uring")]
+pub mod uring;
+#[cfg(not(feature = "io-uring"))]
+#[path = "no_uring.rs"]
+pub mod uring;
 
 pub use datagram::{
     Datagram, cut_datagrams, join_datagrams, note_arrivals, note_refusals, path_mtu,
     receive_datagram, refused_by, send_cut,
 };
 pub use dir::{Dir, Entry};
+pub use direct::{DirectAlign, cached_bytes, open_direct};
+pub use disk::rotates;
 pub use file::{
     advise_dont_need, advise_sequential, advise_will_need, clone_whole, copy_range, data_extent,
     punch_hole, reserve, set_mode, set_mtime, sync_all, sync_data, try_lock,
@@ -47,15 +56,17 @@ pub use host::{
     wait_readable, wait_writable,
 };
 pub use interface::{Interface, interface_of, link_speed};
-pub use mapping::Mapping;
+pub use mapping::{Mapping, is_gone};
 pub use memory::{Memory, memory};
 pub use pages::Pages;
 pub use pipe::Pipe;
 pub use receive_buffer::{ReceiveBuffer, receive_buffer, set_receive_buffer};
 pub use shared_port::{SharedPort, share_udp_port};
 pub use socket::{
-    TcpInfo, congestion_control, force_receive_buffer, force_send_buffer, hold_window, open_window,
-    peek, send_apart, send_file, send_queue_bytes, set_congestion_control, set_pacing,
-    set_unsent_max, set_user_timeout, tcp_info, unread_bytes,
+    TcpInfo, allow_uncopied, congestion_control, force_receive_buffer, force_send_buffer,
+    hold_window, open_window, peek, send_apart, send_file, send_queue_bytes, send_uncopied,
+    set_congestion_control, set_pacing, set_unsent_max, set_user_timeout, take_uncopied, tcp_info,
+    unread_bytes,
 };
 pub use stat::{Kind, Stat, Timestamp, stat_file};
+pub use uring::Reads;

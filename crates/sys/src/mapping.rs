@@ -10,6 +10,7 @@
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -138,6 +139,13 @@ fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
+/// Whether the kernel could not read from a mapping since its file was cut. It can, once this
+/// process has read there: then zeros stand for what is gone.
+#[must_use]
+pub fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EFAULT)
+}
+
 /// A range of a file in memory. Its bytes are the file's own: they change when somebody writes to
 /// it, so that nothing may rest on reading the same twice.
 #[derive(Debug)]
@@ -162,8 +170,8 @@ impl std::fmt::Debug for Slot {
 }
 
 impl Mapping {
-    /// Maps `len` bytes of a file from `offset` on. The kernel is asked to have all of them in
-    /// memory at once.
+    /// Maps `len` bytes of a file from `offset` on. They come to memory when they are read, or with
+    /// [`fetch`](Self::fetch).
     ///
     /// # Errors
     ///
@@ -190,10 +198,22 @@ impl Mapping {
             return Err(error);
         };
         slot.set(base.as_ptr() as usize, mapped);
-        // SAFETY: the range is the one just mapped. What the kernel cannot do of it (before 5.14,
-        // or behind the end of the file) comes when it is read.
-        unsafe { libc::madvise(base.as_ptr().cast(), mapped, libc::MADV_POPULATE_READ) };
         Ok(Self { base, mapped, lead, len, slot })
+    }
+
+    /// Has the kernel bring bytes of the range to memory in one call, not page by page as they are
+    /// read. What it cannot do of it (before 5.14, or behind the end of the file) comes then.
+    pub fn fetch(&self, range: Range<usize>) {
+        let page = page_bytes();
+        let start = (self.lead + range.start.min(self.len)) / page * page;
+        let end = self.lead + range.end.min(self.len);
+        if start < end {
+            // SAFETY: the range lies in what is mapped as long as `self` lives, at a page's begin.
+            unsafe {
+                let from = self.base.as_ptr().add(start);
+                libc::madvise(from.cast(), end - start, libc::MADV_POPULATE_READ);
+            }
+        }
     }
 
     /// The bytes; zeros in the place of what the file does not have any more, see
@@ -243,6 +263,7 @@ mod tests {
         let (file, content) = file_of(5 * page_bytes() + 7);
         for (offset, len) in [(0, content.len()), (1, 10), (page_bytes() - 1, page_bytes() + 2)] {
             let mapping = Mapping::new(&file, offset as u64, len).unwrap();
+            mapping.fetch(len / 2..len + 5);
             assert_eq!(mapping.bytes(), &content[offset..offset + len]);
             assert!(mapping.is_whole());
         }

@@ -9,7 +9,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use libc::tcp_info as RawInfo;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg, sockopt};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recv, recvmsg, send, sendmsg,
+    sockopt,
+};
 
 /// What TCP says about a connection. An absent value is one that this kernel does not report or
 /// has not measured yet.
@@ -272,6 +276,46 @@ pub fn set_unsent_max(s: impl AsFd, bytes: u32) -> io::Result<()> {
 pub fn send_apart(s: impl AsFd, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
     let mut nothing = SendAncillaryBuffer::default();
     Ok(sendmsg(s, parts, &mut nothing, SendFlags::EOR | SendFlags::NOSIGNAL)?)
+}
+
+/// Lets [`send_uncopied`] send from where the bytes are; false where the kernel cannot (before
+/// 4.14).
+///
+/// # Errors
+///
+/// What goes wrong otherwise.
+pub fn allow_uncopied(s: impl AsFd) -> io::Result<bool> {
+    match set_int(s, libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1) {
+        Err(e) if e.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(false),
+        set => set.map(|()| true),
+    }
+}
+
+/// Sends bytes from where they are, as far as the way out can (`MSG_ZEROCOPY`): what is changed
+/// there before it has arrived may arrive changed. Returns how many were taken.
+///
+/// # Errors
+///
+/// `ENOBUFS` where too much was not taken off with [`take_uncopied`]; else as writing.
+pub fn send_uncopied(s: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    let flags = SendFlags::from_bits_retain(libc::MSG_ZEROCOPY as u32) | SendFlags::NOSIGNAL;
+    Ok(send(s, bytes, flags)?)
+}
+
+/// Takes in that bytes of [`send_uncopied`] are not needed any more, as far as that is so.
+///
+/// # Errors
+///
+/// What the connection has met.
+pub fn take_uncopied(s: impl AsFd) -> io::Result<()> {
+    loop {
+        let mut nothing = RecvAncillaryBuffer::default();
+        match recvmsg(&s, &mut [], &mut nothing, RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT) {
+            Ok(_) => {}
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        }
+    }
 }
 
 /// Bytes that have come on a socket and were not read.

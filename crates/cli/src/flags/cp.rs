@@ -1,8 +1,8 @@
 //! The flags of `bankfull cp`.
 
 use super::values::{
-    FsyncWhen, SshCommand, StreamCount, TransportHow, TuneHow, buffer, fingerprint, memory, page,
-    port, rate, seconds, ssh_command, stream_count,
+    DirectWhen, FsyncWhen, IoHow, SshCommand, StreamCount, TransportHow, TuneHow, block, buffer,
+    fingerprint, memory, page, port, rate, seconds, ssh_command, stream_count,
 };
 use super::{Example, ShowFlags, after_help};
 use bankfull::{Bytes, Fingerprint, Rate};
@@ -82,6 +82,21 @@ pub(crate) struct CpFlags {
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
 
+    /// Has the side that sends take bytes from files to connections by this engine. Default: what
+    /// suits the file and the connection.
+    #[arg(long, value_name = "ENGINE", value_enum, default_value_t = IoHow::Auto)]
+    pub(crate) io: IoHow,
+
+    /// Cuts files that are sent anew into blocks of this size, which are verified and continued as
+    /// a whole: a power of two, 1MiB to 16MiB. Default: by the file's size, the larger the more.
+    #[arg(long, value_name = "SIZE", value_parser = block)]
+    pub(crate) block_size: Option<Bytes>,
+
+    /// Says whether both sides read and write files past their page caches: by themselves, files of
+    /// 16MiB and more on disks that do not rotate, and to read those that are not in the cache.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = DirectWhen::Auto)]
+    pub(crate) direct: DirectWhen,
+
     /// Lets no more than this wait in memory on the side that receives until it is written, such as
     /// 256MiB, 1MiB at least; a daemon has a limit of its own. How much is used follows the load.
     /// Default: a quarter of the memory that is free there, 1GiB at most.
@@ -123,6 +138,9 @@ impl CpFlags {
             (self.max_rate.is_some(), "--max-rate"),
             (self.buffer.is_some(), "--buffer"),
             (self.congestion.is_some(), "--congestion"),
+            (self.io != IoHow::Auto, "--io"),
+            (self.block_size.is_some(), "--block-size"),
+            (self.direct != DirectWhen::Auto, "--direct"),
             (self.max_memory.is_some(), "--max-memory"),
             (self.tune != TuneHow::Auto, "--tune"),
             (self.daemon.state_dir.is_some(), "--state-dir"),
@@ -365,6 +383,16 @@ mod tests {
     fn a_buffer_is_in_bytes() {
         assert_eq!(cp(&["--buffer", "4MB"]).unwrap().buffer, Some(Bytes(4_000_000)));
         assert!(cp(&["--buffer", "1000"]).unwrap_err().contains("two segments"));
+    }
+
+    #[test]
+    fn an_engine_blocks_and_direct_are_named() {
+        let flags = cp(&["--io", "zerobuffer", "--block-size", "4MiB", "--direct", "on"]).unwrap();
+        assert_eq!((flags.io, flags.direct), (IoHow::Zerobuffer, DirectWhen::On));
+        assert_eq!(flags.block_size, Some(Bytes::mib(4)));
+        assert!(cp(&["--io", "stream"]).unwrap_err().contains("possible values: auto, buffered"));
+        assert!(cp(&["--block-size", "3MiB"]).unwrap_err().contains("a power of two"));
+        assert!(cp(&["--block-size", "32MiB"]).is_err());
     }
 
     #[test]

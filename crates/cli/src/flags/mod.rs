@@ -14,7 +14,7 @@ pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
 pub(crate) use gather::GatherFlags;
 pub(crate) use probe::ProbeFlags;
 pub(crate) use serve::ServeFlags;
-pub(crate) use values::{Listen, SshCommand, StreamCount, TuneHow};
+pub(crate) use values::{Listen, SshCommand, StreamCount, TransportHow, TuneHow};
 
 use bankfull::Bytes;
 use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, Subcommand};

@@ -1,8 +1,8 @@
 //! Values of flags that need a check of their own: times, rates, addresses, commands, fingerprints.
 
 use bankfull::{
-    BUFFER_LEAST, Bytes, DEFAULT_PORT, Fingerprint, Fsync, MEMORY_LEAST, Merge, RATE_MAX_LEAST,
-    Rate, Transport, Tune, UnitError,
+    BUFFER_LEAST, Bytes, DEFAULT_PORT, Direct, Engine, Fingerprint, Fsync, MEMORY_LEAST, Merge,
+    RATE_MAX_LEAST, Rate, Transport, Tune, UnitError, is_block,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -51,6 +51,62 @@ impl From<TuneHow> for Tune {
             TuneHow::Auto => Self::Auto,
             TuneHow::Off => Self::Off,
             TuneHow::Sobas => Self::Sobas,
+        }
+    }
+}
+
+/// `--io`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IoHow {
+    /// What suits the file and the connection.
+    Auto,
+    /// Read into memory, and written from there.
+    Buffered,
+    /// Mapped into memory, and written from there.
+    Mmap,
+    /// Handed to the connection by the kernel, a block at a time (without encryption).
+    Sendfile,
+    /// The same in pieces of 256 KiB (without encryption).
+    Zerobuffer,
+    /// The same through a pipe (without encryption).
+    Splice,
+    /// Read into memory ahead by `io_uring`, and written from there.
+    #[value(name = "io_uring")]
+    IoUring,
+}
+
+impl IoHow {
+    /// The engine that was chosen.
+    pub(crate) fn engine(self) -> Option<Engine> {
+        match self {
+            Self::Auto => None,
+            Self::Buffered => Some(Engine::Buffered),
+            Self::Mmap => Some(Engine::Mmap),
+            Self::Sendfile => Some(Engine::SendFile),
+            Self::Zerobuffer => Some(Engine::ZeroBuffer),
+            Self::Splice => Some(Engine::Splice),
+            Self::IoUring => Some(Engine::IoUring),
+        }
+    }
+}
+
+/// `--direct`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DirectWhen {
+    /// Where it is of use.
+    Auto,
+    /// Wherever a file system can.
+    On,
+    /// Nowhere.
+    Off,
+}
+
+impl From<DirectWhen> for Direct {
+    fn from(when: DirectWhen) -> Self {
+        match when {
+            DirectWhen::Auto => Self::Auto,
+            DirectWhen::On => Self::On,
+            DirectWhen::Off => Self::Off,
         }
     }
 }
@@ -135,6 +191,12 @@ pub(super) fn buffer(text: &str) -> Result<Bytes, String> {
         return Err(format!("a buffer has two segments at least, {} bytes", BUFFER_LEAST.0));
     }
     Ok(bytes)
+}
+
+/// Reads the size of blocks, such as `4MiB`.
+pub(super) fn block(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
+    if is_block(bytes) { Ok(bytes) } else { Err("a power of two, 1MiB to 16MiB".to_owned()) }
 }
 
 /// Reads how much memory may be used, such as `256MiB`.

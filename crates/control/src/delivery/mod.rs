@@ -1,6 +1,6 @@
 //! The window of a sender that sees each acknowledgement: rate × round trip, where the rate is what
 //! is delivered, and losses count only where a queue stands. So it fills a path that loses at
-//! random, and leaves a queue to others.
+//! random.
 //!
 //! It knows no packets and no timers; whoever uses it tells what was sent, acknowledged and lost,
 //! and sends at a rate of about 1.25 windows in a round trip. How it works is told in
@@ -119,7 +119,8 @@ pub fn is_queued(rtt: Duration, least: Duration) -> bool {
 }
 
 impl Delivery {
-    /// Begins, with datagrams of so many bytes.
+    /// Begins, with datagrams of so many bytes. Every moment told to it, here and below, is the
+    /// time since one and the same beginning, and none is earlier than one that was told before.
     #[must_use]
     pub fn new(now: Duration, datagram: Bytes) -> Self {
         Self {
@@ -156,13 +157,15 @@ impl Delivery {
         self.window = self.window.max(self.least());
     }
 
-    /// Something was sent.
+    /// Something was sent, now: told of each moment of sending before what was sent in it is
+    /// acknowledged.
     pub fn on_sent(&mut self, now: Duration) {
         self.sent.on_sent(now, self.delivered);
     }
 
-    /// So much was acknowledged, sent at `sent`. `is_idle`: more could have been in flight, had
-    /// there been more to send.
+    /// So much was acknowledged, sent at `sent`, which [`on_sent`](Self::on_sent) was told of; what
+    /// it was not told of counts as delivered and gives no rate. `is_idle`: more could have been in
+    /// flight, had there been more to send.
     pub fn on_ack(&mut self, now: Duration, sent: Duration, bytes: Bytes, is_idle: bool) {
         self.delivered += bytes.0;
         self.round.acked += bytes.0;

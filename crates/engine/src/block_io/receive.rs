@@ -13,7 +13,11 @@ pub(super) fn receiver(engine: Engine, block_bytes: usize) -> io::Result<Box<dyn
         Engine::Stream => Box::new(Buffered(vec![0; 1])),
         Engine::Buffered => Box::new(Buffered(vec![0; block_bytes.max(1)])),
         Engine::Splice => Box::new(Spliced { pipe: Pipe::new(block_bytes)?, block_bytes }),
-        Engine::Mmap | Engine::SendFile | Engine::ZeroBuffer => {
+        Engine::Mmap
+        | Engine::SendFile
+        | Engine::ZeroBuffer
+        | Engine::IoUring
+        | Engine::ZeroCopy => {
             let text = format!("{engine} does not receive: choose stream, buffered or splice");
             return Err(io::Error::new(ErrorKind::Unsupported, text));
         }

@@ -1,27 +1,27 @@
 //! From a file to a socket.
 
-use super::{Engine, SendRange, blocks, uninterrupted};
-use bankfull_sys::{Mapping, Pipe, send_file};
+use super::read::{Ahead, Buffered, Mapped, ReadRange};
+use super::{Engine, SendRange, uninterrupted};
+use bankfull_sys::{Pipe, allow_uncopied, is_gone, send_file, send_uncopied, take_uncopied};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::net::TcpStream;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 /// Most bytes that one `sendfile` is asked for. (ours: Linux takes 2 GiB less a page at most)
 const CALL_BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes that are mapped at a time, where blocks are smaller. (ours: few calls, and few tables of
-/// pages)
-const MAPPED_BYTES: u64 = 4 << 20;
-
 pub(super) fn sender(engine: Engine, block_bytes: usize) -> io::Result<Box<dyn SendRange>> {
     Ok(match engine {
         Engine::Stream => Box::new(Stream),
-        Engine::Buffered => Box::new(Buffered(vec![0; block_bytes.max(1)])),
-        Engine::Mmap => Box::new(Mapped { block_bytes }),
+        Engine::Buffered => Box::new(FromMemory(Buffered::new(block_bytes))),
+        Engine::Mmap => Box::new(FromMemory(Mapped::new(block_bytes))),
         Engine::SendFile => Box::new(InKernel { block_bytes: None }),
         Engine::ZeroBuffer => Box::new(InKernel { block_bytes: Some(block_bytes) }),
+        Engine::IoUring => Box::new(FromMemory(ahead(block_bytes)?)),
+        Engine::ZeroCopy => Box::new(Uncopied(Mapped::new(block_bytes))),
         Engine::Splice => Box::new(Spliced { pipe: Pipe::new(block_bytes)?, block_bytes }),
     })
 }
@@ -43,55 +43,69 @@ impl SendRange for Stream {
     }
 }
 
-struct Buffered(Vec<u8>);
+fn ahead(block_bytes: usize) -> io::Result<Ahead> {
+    Ahead::new(block_bytes, false)?.ok_or_else(|| {
+        io::Error::new(ErrorKind::Unsupported, "this kernel does not let us have io_uring")
+    })
+}
 
-impl SendRange for Buffered {
+/// What is in memory is written to the socket.
+struct FromMemory<R>(R);
+
+impl<R: ReadRange> SendRange for FromMemory<R> {
     fn send(&mut self, file: &File, range: Range<u64>, mut socket: &TcpStream) -> io::Result<u64> {
-        let mut at = range.start;
-        while at < range.end {
-            let len = (range.end - at).min(self.0.len() as u64) as usize;
-            let read = uninterrupted(|| file.read_at(&mut self.0[..len], at))?;
-            if read == 0 {
-                break;
-            }
-            socket.write_all(&self.0[..read])?;
-            at += read as u64;
-        }
-        Ok(at - range.start)
+        send_pieces(&mut self.0, file, range, |rest| socket.write(rest))
     }
 }
 
-struct Mapped {
-    block_bytes: usize,
-}
-
-impl SendRange for Mapped {
-    fn send(&mut self, file: &File, range: Range<u64>, mut socket: &TcpStream) -> io::Result<u64> {
-        // What is behind the end of the file cannot be read, and nobody would miss it.
-        let end = range.end.min(file.metadata()?.len());
-        let mut sent = 0;
-        let window = MAPPED_BYTES.max(self.block_bytes as u64) as usize;
-        for (at, len) in blocks(range.start..end.max(range.start), window) {
-            let mapping = Mapping::new(file, at, len)?;
-            for block in mapping.bytes().chunks(self.block_bytes.max(1)) {
-                let mut rest = block;
-                while !rest.is_empty() {
-                    // The kernel reads from the mapping: of what is gone meanwhile it says so.
-                    match uninterrupted(|| socket.write(rest)) {
-                        Err(e) if e.raw_os_error() == Some(EFAULT) => return Ok(sent),
-                        Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                        Ok(gone) => (sent, rest) = (sent + gone as u64, &rest[gone..]),
-                        Err(e) => return Err(e),
-                    }
-                }
+/// Sends the pieces of a range; how many bytes have gone.
+fn send_pieces(
+    pieces: &mut impl ReadRange,
+    file: &File,
+    range: Range<u64>,
+    mut send: impl FnMut(&[u8]) -> io::Result<usize>,
+) -> io::Result<u64> {
+    pieces.start(file, range)?;
+    let mut sent = 0;
+    loop {
+        let mut rest = pieces.next(file)?;
+        if rest.is_empty() {
+            pieces.finish();
+            return Ok(sent);
+        }
+        while !rest.is_empty() {
+            // The kernel reads from a mapping: of what is gone meanwhile it says so.
+            match uninterrupted(|| send(rest)) {
+                Err(e) if is_gone(&e) => return Ok(sent),
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(gone) => (sent, rest) = (sent + gone as u64, &rest[gone..]),
+                Err(e) => return Err(e),
             }
         }
-        Ok(sent)
     }
 }
 
-/// "Bad address": of a mapping whose file was cut. (errno(3))
-const EFAULT: i32 = 14;
+/// The network takes the file's pages themselves, where it can.
+struct Uncopied(Mapped);
+
+impl SendRange for Uncopied {
+    fn send(&mut self, file: &File, range: Range<u64>, mut socket: &TcpStream) -> io::Result<u64> {
+        if !allow_uncopied(socket)? {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        send_pieces(&mut self.0, file, range, |rest| {
+            take_uncopied(socket)?;
+            match send_uncopied(socket, rest) {
+                // As much is on its way as may be.
+                Err(e) if e.raw_os_error() == Some(ENOBUFS) => socket.write(rest),
+                sent => sent,
+            }
+        })
+    }
+}
+
+/// "No buffer space available". (errno(3))
+const ENOBUFS: i32 = 105;
 
 struct InKernel {
     /// The whole range at once where there is none.
@@ -123,21 +137,35 @@ impl Spliced {
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(self.block_bytes.max(1) as u64) as usize;
-            let mut left = uninterrupted(|| self.pipe.take_from_file(file, at, len))?;
-            if left == 0 {
-                break;
-            }
-            at += left as u64;
-            while left > 0 {
-                let more = at < range.end;
-                match uninterrupted(|| self.pipe.hand_to_socket(socket, left, more))? {
-                    0 => return Err(ErrorKind::WriteZero.into()),
-                    handed => left -= handed,
-                }
+            match splice_once(&self.pipe, file, at, len, socket)? {
+                0 => break,
+                gone => at += gone as u64,
             }
         }
         Ok(at - range.start)
     }
+}
+
+/// Has some of a file's bytes go through an empty pipe to a socket, `len` at most; how many. None:
+/// the file has ended. After an error some may be left in the pipe.
+pub(crate) fn splice_once(
+    pipe: &Pipe,
+    file: &File,
+    offset: u64,
+    len: usize,
+    socket: impl AsFd,
+) -> io::Result<usize> {
+    let came = uninterrupted(|| pipe.take_from_file(file, offset, len))?;
+    let mut left = came;
+    while left > 0 {
+        // More of the same follows, unless this is all.
+        let more = came < len;
+        match uninterrupted(|| pipe.hand_to_socket(&socket, left, more))? {
+            0 => return Err(ErrorKind::WriteZero.into()),
+            handed => left -= handed,
+        }
+    }
+    Ok(came)
 }
 
 impl SendRange for Spliced {

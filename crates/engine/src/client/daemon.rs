@@ -43,6 +43,8 @@ struct Reached {
     dialler: Dialler,
     begun: Begun,
     port: Option<Arc<QuicPort>>,
+    /// Why QUIC does not get through, where it was to be taken.
+    unreached: Option<Error>,
 }
 
 /// Runs a transfer with the daemon at `host:port`.
@@ -60,7 +62,11 @@ pub(crate) fn transfer(
     let staging = Arc::clone(&request.transfer.staging);
     let place = Place { host: host.to_owned(), port, name: name.clone(), timeout, staging };
     let encryption = request.transfer.encryption;
-    let transport = request.transfer.daemon.transport;
+    let transport = match request.transfer.daemon.transport {
+        // Whoever sends in rounds is asked, which those who send by QUIC are not.
+        Transport::Auto if request.transfer.seat.is_some() => Transport::Tcp,
+        transport => transport,
+    };
     let streams = request.streams();
     let is_for_quic = request.earlier.lossy.is_some_and(Lossy::is_for_quic);
     let reach = move || match transport {
@@ -68,7 +74,8 @@ pub(crate) fn transfer(
         Transport::Quic => by_quic(&place, place.timeout, &streams),
         Transport::Auto => by_either(&place, encryption, is_for_quic, streams),
     };
-    let Reached { socket, tls, shown, rtt, dialler, begun, port } = cancel.attend(reach)?;
+    let Reached { socket, tls, shown, rtt, dialler, begun, port, unreached } =
+        cancel.attend(reach)?;
     if transport == Transport::Auto && tls.is_none() {
         let why = match is_for_quic {
             true => "an earlier copy by TCP lost segments at random on this path",
@@ -77,9 +84,9 @@ pub(crate) fn transfer(
         events.event(Event::Notice { message: format!("the data goes by QUIC: {why}") });
     }
     let mut request = request;
-    if transport == Transport::Auto && tls.is_some() && is_for_quic {
+    if let Some(why) = unreached {
         request.earlier.lossy = request.earlier.lossy.map(Lossy::without_quic);
-        let message = "no QUIC connection could be made: the data goes by TCP".to_owned();
+        let message = format!("the data goes by TCP: {why}");
         events.event(Event::Notice { message });
     }
     let mut transfer = request.transfer.clone();
@@ -128,14 +135,18 @@ fn by_either(
         |error: &Error| matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout);
     if is_for_quic {
         return match by_quic(place, limit, &streams) {
-            Err(error) if has_failed(&error) => by_tcp(place, place.timeout, encryption, streams),
+            Err(error) if has_failed(&error) => by_tcp(place, place.timeout, encryption, streams)
+                .map(|reached| Reached { unreached: Some(error), ..reached }),
             reached => reached,
         };
     }
     match by_tcp(place, limit, encryption, &streams) {
         // Why there is no TCP is what a user knows how to mend.
         Err(error) if has_failed(&error) => {
-            by_quic(place, place.timeout, &streams).map_err(|_| error)
+            by_quic(place, place.timeout, &streams).map_err(|quic| match has_failed(&quic) {
+                true => error,
+                false => Error::new(error.kind(), format!("{error}; nor by QUIC: {quic}")),
+            })
         }
         reached => reached,
     }
@@ -162,7 +173,7 @@ fn by_tcp(
     let begun = dialler.begin(streams(rtt));
     let (connection, shown) = tls::connect(&tls, &mut socket, &place.name)?;
     let (socket, tls) = (Socket::Tcp(socket), Some(connection));
-    Ok(Reached { socket, tls, shown, rtt, dialler, begun, port: None })
+    Ok(Reached { socket, tls, shown, rtt, dialler, begun, port: None, unreached: None })
 }
 
 /// Connects by QUIC. Data has a connection of its own, so that what waits there to be written to a
@@ -209,7 +220,8 @@ fn by_quic_to(
     let rtt = Some(stream.rtt());
     let begun = dialler.begin(streams(rtt));
     let socket = Socket::Quic(stream);
-    Ok(Reached { socket, tls: None, shown, rtt, dialler, begun, port: Some(port) })
+    let port = Some(port);
+    Ok(Reached { socket, tls: None, shown, rtt, dialler, begun, port, unreached: None })
 }
 
 fn addresses(place: &Place) -> Result<impl Iterator<Item = SocketAddr>, Error> {

@@ -219,10 +219,7 @@ fn run_greeted(
         Route::SshOnly => 1,
         _ => streams(rtt).min(welcome.streams_max),
     };
-    if transfer.overrides.need_tcp() && matches!(route, Route::SshOnly | Route::Quic) {
-        let by = if route == Route::Quic { "by QUIC" } else { "through ssh" };
-        tally.notice(format!("{by}, a buffer and a congestion control have no effect"));
-    }
+    tell_idle(transfer, route, &tally);
     connector.keep(count.saturating_sub(ready.len() as u32));
     let probing = || probing(&ready, &connector, route, (&welcome.session, &key), &tally);
     // Of many at a time, probes alone would be a load.
@@ -252,6 +249,18 @@ fn run_greeted(
     request.note(sight.seen(), rtt, &result, sight.is_queued());
     drop(sight);
     result
+}
+
+/// Says what of a user's settings has no effect on this route.
+fn tell_idle(transfer: &Transfer, route: Route, tally: &Tally<'_>) {
+    let overrides = &transfer.overrides;
+    if overrides.need_tcp() && matches!(route, Route::SshOnly | Route::Quic) {
+        let by = if route == Route::Quic { "by QUIC" } else { "through ssh" };
+        tally.notice(format!("{by}, a buffer and a congestion control have no effect"));
+    }
+    if let Some(engine) = overrides.need_plain().filter(|_| route == Route::Quic) {
+        tally.notice(format!("by QUIC all is encrypted, and engine {engine} has no effect"));
+    }
 }
 
 /// What this side does.
@@ -338,7 +347,8 @@ impl Request<'_> {
         let earlier = self.earlier;
         let by_quic = self.transfer.is_by_quic();
         let lossy = match result {
-            Ok(done) if done.limited_by == Limit::Network.name() => {
+            // A number of connections that the user has set tells of that number alone.
+            Ok(done) if done.limited_by == Limit::Network.name() && self.may_choose() => {
                 let losses = Losses::of(done.retransmits, done.wire_bytes);
                 let goodput = done.goodput();
                 Lossy::after(earlier.lossy, &Carried { by_quic, goodput, losses, is_queued })
@@ -361,6 +371,11 @@ impl Request<'_> {
             None => self.earlier.streams.filter(|_| seen.held.is_some()),
         };
         self.remember(&Seen { streams, lossy, ..seen });
+    }
+
+    /// Whether the number of connections is not the user's.
+    fn may_choose(&self) -> bool {
+        self.transfer.is_by_quic() || self.transfer.streams_most().is_some()
     }
 
     fn remember(&self, seen: &Seen) {

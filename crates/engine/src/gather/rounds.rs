@@ -4,6 +4,7 @@
 use super::{Gather, GatherSink, GatherSummary, RUNNING_MAX};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
+use crate::options::Transport;
 use crate::tune::Barrier;
 use bankfull_control::Bytes;
 use std::sync::Arc;
@@ -105,6 +106,10 @@ impl Gather {
         let count = self.sources.len();
         if self.each.dry_run {
             return usage("a dry run has no rounds: nothing is sent".to_owned());
+        }
+        if self.each.daemon.transport == Transport::Quic {
+            let text = "rounds are for sources that are asked by TCP: leave out --transport quic";
+            return usage(text.to_owned());
         }
         if !self.each.is_tuned() {
             return usage(

@@ -11,6 +11,8 @@ use crate::driver::{Drive, Latch, tell_landing};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, NoEvents, Route, Summary};
 use crate::net::control::{ControlReader, Outbox};
+use crate::options::Direct;
+use crate::overrides::Overrides;
 use crate::receiver::{Receiver, Target};
 use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
@@ -47,7 +49,9 @@ pub(crate) fn run(
     tell_landing(events, transfer, &landing);
     let software = crate::client::software();
     events.event(Event::Connected { route: Route::Local, software, encrypted: false });
-    let session = Arc::new(Session::default());
+    // What is shared, or copied by the kernel, is not written here.
+    let overrides = Overrides { direct: Direct::Off, ..Overrides::default() };
+    let session = Arc::new(Session::new(overrides, 0));
     let tally = Tally::new(events, started);
     let drive = Drive {
         session: Arc::clone(&session),

@@ -1,9 +1,10 @@
 //! What carries a stream: a TCP connection, a stream of a QUIC connection, or a pipe through an ssh
 //! session. How it is set up, and what is told of it; not what is said on it.
 
+use crate::block_io::send::splice_once;
 use crate::net::quic::QuicStream;
 use bankfull_control::Bytes;
-use bankfull_sys::TcpInfo;
+use bankfull_sys::{Pipe, TcpInfo};
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -80,10 +81,11 @@ impl Socket {
         unread.unwrap_or_default()
     }
 
-    /// Segments that TCP sent again on this connection, or packets that QUIC has lost.
+    /// Segments that TCP sent again on this connection; or packets that QUIC has lost of which no
+    /// other stream of the connection has told, nor this one before.
     pub(crate) fn retransmits(&self) -> u64 {
         match self {
-            Self::Quic(s) => s.lost_packets(),
+            Self::Quic(s) => s.newly_lost_packets(),
             _ => self.info().map_or(0, |info| u64::from(info.total_retrans)),
         }
     }
@@ -99,6 +101,28 @@ impl Socket {
             Self::Tcp(s) => bankfull_sys::send_file(s, file, offset, len),
             Self::Unix(s) => bankfull_sys::send_file(s, file, offset, len),
             Self::Quic(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// The same through a pipe.
+    pub(crate) fn splice_file(
+        &self,
+        pipe: &Pipe,
+        file: &File,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<usize> {
+        match self {
+            Self::Tcp(s) => splice_once(pipe, file, offset, len, s),
+            Self::Unix(s) => splice_once(pipe, file, offset, len, s),
+            Self::Quic(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// The other side has shown that it may be here.
+    pub(crate) fn trust(&self) {
+        if let Self::Quic(s) = self {
+            s.trust();
         }
     }
 

@@ -49,7 +49,7 @@ pub(crate) struct Staging {
     was_starved: AtomicBool,
     /// Connections whose unread data is not kept by the kernel, and what all may have.
     unread: AtomicU64,
-    unread_most: AtomicU64,
+    unread_most: Mutex<Option<(Instant, Bytes)>>,
 }
 
 /// A connection whose unread data is kept in this process.
@@ -115,10 +115,26 @@ impl Staging {
 
     /// Of a connection whose unread data is kept in this process.
     pub(crate) fn unread(self: &Arc<Self>) -> Unread {
-        let limit = self.limit.unwrap_or_else(|| usual(bankfull_sys::memory().ok(), 0));
-        self.unread_most.store(limit.0 / UNREAD_PART, Ordering::Relaxed);
         self.unread.fetch_add(1, Ordering::Relaxed);
         Unread(Arc::clone(self))
+    }
+
+    /// What of the memory may be had by what the kernel, or a library, keeps for connections.
+    fn unread_most(&self) -> Bytes {
+        let mut most = lock(&self.unread_most);
+        let now = Instant::now();
+        let known = most.filter(|(at, _)| now.saturating_duration_since(*at) < MEMORY_LOOK);
+        let read = || {
+            let held = lock(&self.state).as_ref().map_or(0, |state| state.held);
+            let limit = self.limit.unwrap_or_else(|| usual(bankfull_sys::memory().ok(), held));
+            (now, Bytes(limit.0 / UNREAD_PART))
+        };
+        most.insert(known.unwrap_or_else(read)).1
+    }
+
+    /// What the receive buffer of a socket may have, where a limit is said.
+    pub(crate) fn socket_most(&self) -> Option<Bytes> {
+        self.limit.map(|limit| Bytes(limit.0 / UNREAD_PART))
     }
 
     /// How much there is room for.
@@ -314,7 +330,7 @@ impl Unread {
     /// How much that may be now.
     pub(crate) fn most(&self) -> Bytes {
         let connections = self.0.unread.load(Ordering::Relaxed).max(1);
-        Bytes(self.0.unread_most.load(Ordering::Relaxed) / connections)
+        Bytes(self.0.unread_most().0 / connections)
     }
 }
 

@@ -11,6 +11,7 @@ use crate::throttle::Throttle;
 use crate::tune::Lane;
 use bankfull_proto::wire::attach::{self, Attach, REPLY_BYTES, REQUEST_BYTES};
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, Tagger};
+use bankfull_sys::Pipe;
 use rustls::Connection;
 use std::any::Any;
 use std::fs::File;
@@ -49,6 +50,8 @@ pub(crate) struct DataStream {
     lane: Option<Lane>,
     /// The most that TCP is to send at once.
     burst: Arc<BurstLimit>,
+    /// Through which bytes of files go, where they are to be spliced.
+    pipe: Option<Pipe>,
     /// Bytes that were sent and not waited for: headers, tags, and what TLS adds.
     unpaid: usize,
     /// Given back when the connection is gone.
@@ -79,6 +82,7 @@ impl DataStream {
             gate: None,
             lane: None,
             burst: Arc::default(),
+            pipe: None,
             unpaid: 0,
             seat: None,
         }
@@ -148,6 +152,11 @@ impl DataStream {
     /// Keeps to a limit of bursts from now on.
     pub(crate) fn set_burst_limit(&mut self, limit: Arc<BurstLimit>) {
         self.burst = limit;
+    }
+
+    /// Sends files through a pipe from now on, where they go straight to the socket.
+    pub(crate) fn set_pipe(&mut self, pipe: Option<Pipe>) {
+        self.pipe = pipe;
     }
 
     /// Whether bytes of a file may go straight to the socket: not where they are encrypted, nor
@@ -259,7 +268,11 @@ impl DataStream {
             if turn == 0 {
                 turn = self.wait_for_turn(len - sent)?;
             }
-            let n = self.socket.send_file(file, offset + sent as u64, turn)?;
+            let at = offset + sent as u64;
+            let n = match &self.pipe {
+                Some(pipe) => self.socket.splice_file(pipe, file, at, turn)?,
+                None => self.socket.send_file(file, at, turn)?,
+            };
             if n == 0 {
                 break;
             }
@@ -418,17 +431,30 @@ fn retry_interrupted(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<
     }
 }
 
-fn write_both(output: &mut impl Write, first: &[u8], second: &[u8]) -> io::Result<()> {
-    let total = first.len() + second.len();
-    let mut done = 0;
-    while done < first.len() {
-        let parts = [IoSlice::new(&first[done..]), IoSlice::new(second)];
-        done += retry_interrupted(|| output.write_vectored(&parts))?;
-        if done == 0 && total > 0 {
-            return Err(io::ErrorKind::WriteZero.into());
+/// Writes one behind the other. The second may be in a mapping of a file.
+fn write_both(output: &mut impl Write, mut first: &[u8], mut second: &[u8]) -> io::Result<()> {
+    while !(first.is_empty() && second.is_empty()) {
+        match output.write_vectored(&[IoSlice::new(first), IoSlice::new(second)]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(done) => {
+                let of_first = done.min(first.len());
+                (first, second) = (&first[of_first..], &second[done - of_first..]);
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            // The file was cut: what is gone reads as zeros as soon as this process reads it.
+            Err(e) if bankfull_sys::is_gone(&e) => touch(second),
+            Err(e) => return Err(e),
         }
     }
-    output.write_all(&second[done - first.len()..])
+    Ok(())
+}
+
+/// Reads something of each page.
+fn touch(bytes: &[u8]) {
+    const PAGE_BYTES_LEAST: usize = 4096;
+    bytes.iter().step_by(PAGE_BYTES_LEAST).chain(bytes.last()).for_each(|byte| {
+        std::hint::black_box(*byte);
+    });
 }
 
 /// A connection that asked to join a session and was not answered yet.

@@ -46,8 +46,8 @@ use std::time::Duration;
 /// closing it.
 const OWN_WAIT: Duration = Duration::from_secs(5);
 
-/// Most parts kept open at a time, two descriptors each. (ours: a quarter of the usual soft limit
-/// of 1024, as for directories)
+/// Most parts kept open at a time, two descriptors each, or three past the page cache. (ours: a
+/// third of the usual soft limit of 1024 at most)
 const PARTS_OPEN_MAX: usize = 128;
 
 /// Where a transfer lands, and how it is received.
@@ -296,14 +296,16 @@ impl<'a> Receiver<'a> {
         let dir = self.dirs.open(incoming.dir).map_err(|e| self.write_failure(incoming, &e))?;
         let names = PartNames::of(&incoming.name);
         let entry = &incoming.entry;
-        if exists {
+        let part = if exists {
             let resume = |holder: &Holder<'_>| Part::resume(&dir, &names, entry, self.boot, holder);
             let found = self.held(OWN_WAIT, resume)?;
-            return self.still_whole(incoming, found);
-        }
-        let create =
-            |holder: &Holder<'_>| Part::create(&dir, &names, entry, layout, self.boot, holder);
-        self.held(Duration::ZERO, create)
+            self.still_whole(incoming, found)?
+        } else {
+            let create =
+                |holder: &Holder<'_>| Part::create(&dir, &names, entry, layout, self.boot, holder);
+            self.held(Duration::ZERO, create)?
+        };
+        Ok(part.readied(entry, self.session.overrides.direct))
     }
 
     /// Opens a part for this session.

@@ -6,16 +6,17 @@
 //! the truth, or one of the two alone, which counts for nothing, or the finished file. What a
 //! power loss may leave is told apart by the boot's identity; see `bankfull_proto::journal`.
 
+use crate::block_io::direct::PassBy;
 use crate::error::failure;
 use crate::net::control::lock;
-use crate::options::DEFAULT_TIMEOUT;
+use crate::options::{DEFAULT_TIMEOUT, Direct};
 use crate::part_names::PartNames;
 use crate::session::Session;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHash, BlockHasher};
 use bankfull_proto::journal::{self, HEADER_BYTES, Header, Here, RECORD_BYTES, Record};
 use bankfull_proto::wire::control::{Cause, Entry, Failure};
-use bankfull_sys::Dir;
+use bankfull_sys::{Dir, DirectAlign};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -76,9 +77,20 @@ pub(crate) struct Holder<'a> {
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) file: File,
+    direct: Option<PastCache>,
     journal: Mutex<Journal>,
     /// Bytes may stand in the part that no record vouches for.
     pub(crate) touched: bool,
+}
+
+/// A part as it is written past the page cache.
+#[derive(Debug)]
+struct PastCache {
+    file: File,
+    align: DirectAlign,
+    size: u64,
+    /// Up to here space is taken.
+    reserved: Mutex<u64>,
 }
 
 #[derive(Debug)]
@@ -131,7 +143,7 @@ impl Part {
             let header = Header::for_entry(entry, layout, boot).encode();
             journal.write_all(&header).map_err(failed)?;
             let journal = Journal { file: journal, bytes: header.len() as u64, doubtful: 0 };
-            return Ok(Self { file, journal: Mutex::new(journal), touched: false });
+            return Ok(Self { file, direct: None, journal: Mutex::new(journal), touched: false });
         }
         Err(busy(&shown))
     }
@@ -207,7 +219,41 @@ impl Part {
         };
         let journal =
             journal.map_err(|e| failure("cannot continue the journal of an earlier run", &e))?;
-        Ok(Some((Self { file, journal: Mutex::new(journal), touched: true }, here)))
+        let journal = Mutex::new(journal);
+        Ok(Some((Self { file, direct: None, journal, touched: true }, here)))
+    }
+
+    /// A part without a name.
+    #[cfg(test)]
+    pub(super) fn of(file: File) -> Self {
+        let journal = Journal { file: tempfile::tempfile().unwrap(), bytes: 0, doubtful: 0 };
+        Self { file, direct: None, journal: Mutex::new(journal), touched: false }
+    }
+
+    /// The part as a session writes to it. What has holes is written page by page where there is
+    /// something, which the page cache joins.
+    pub(crate) fn readied(mut self, entry: &Entry, direct: Direct) -> Self {
+        if !entry.sparse && PassBy::new(direct).writes(&self.file) {
+            self.pass_cache();
+        }
+        self
+    }
+
+    /// Writes past the page cache from now on, where the file system can.
+    fn pass_cache(&mut self) {
+        // What cannot be is done as ever.
+        let opened = bankfull_sys::open_direct(&self.file, true).ok().flatten();
+        let size = bankfull_sys::stat_file(&self.file).map_or(0, |stat| stat.size);
+        let past = |(file, align)| PastCache { file, align, size, reserved: Mutex::new(0) };
+        self.direct = opened.map(past);
+    }
+
+    /// Writes a piece of content.
+    pub(crate) fn write(&self, piece: &[u8], offset: u64) -> io::Result<()> {
+        match self.direct.as_ref().filter(|past| past.takes(piece, offset)) {
+            Some(past) => past.write(piece, offset, &self.file),
+            None => self.file.write_all_at(piece, offset),
+        }
     }
 
     /// Appends a record: the block's data is in the part already. With `durable`, the part is
@@ -256,6 +302,40 @@ impl Part {
             at += piece as u64;
         }
         Ok(())
+    }
+}
+
+/// So much space is taken ahead of what is written: where it is given as it is written to, a file
+/// system lets one write do so at a time. (measured: docs/block-io.md; ours: few calls, and what an
+/// interrupted copy may leave)
+const RESERVED_BYTES: u64 = 256 << 20;
+
+impl PastCache {
+    /// Whether a piece lies as the disk needs it: the last one of a file often does not.
+    fn takes(&self, piece: &[u8], offset: u64) -> bool {
+        let (memory, unit) = (self.align.memory as usize, u64::from(self.align.offset));
+        (piece.as_ptr() as usize).is_multiple_of(memory)
+            && offset.is_multiple_of(unit)
+            && (piece.len() as u64).is_multiple_of(unit)
+    }
+
+    fn write(&self, piece: &[u8], offset: u64, cached: &File) -> io::Result<()> {
+        self.reserve(offset + piece.len() as u64);
+        match self.file.write_all_at(piece, offset) {
+            // The disk wants something else than the kernel has told.
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => cached.write_all_at(piece, offset),
+            written => written,
+        }
+    }
+
+    /// Takes space for what comes next.
+    fn reserve(&self, end: u64) {
+        let mut reserved = lock(&self.reserved);
+        if end > *reserved {
+            let from = std::mem::replace(&mut *reserved, self.size.min(end + RESERVED_BYTES));
+            // Where there is too little, the write that finds it full says so.
+            let _ = bankfull_sys::reserve(&self.file, from, reserved.saturating_sub(from));
+        }
     }
 }
 
@@ -583,5 +663,29 @@ mod tests {
             assert_eq!(newer.join().unwrap(), Some(Here::default()));
         });
         assert_eq!(old.take_error().unwrap().to_failure().cause(), Cause::Busy);
+    }
+
+    #[test]
+    fn what_is_written_past_the_cache_is_in_the_file_wherever_it_lies() {
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let size = (1 << 20) + 100;
+        file.set_len(size).unwrap();
+        let mut part = Part::of(file);
+        part.pass_cache();
+        let mut piece = bankfull_sys::Pages::new(1 << 18).unwrap();
+        piece.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at % 249) as u8 + 1);
+        // As the disk needs it, out of order; then the end of the file; then out of step.
+        part.write(&piece, 1 << 19).unwrap();
+        part.write(&piece, 0).unwrap();
+        part.write(&piece[..100], 1 << 20).unwrap();
+        part.write(&piece[1..1000], 300_001).unwrap();
+        let mut back = vec![0; size as usize];
+        part.file.read_exact_at(&mut back, 0).unwrap();
+        assert!(back[..1 << 18] == piece[..] && back[1 << 19..3 << 18] == piece[..]);
+        assert!(back[1 << 20..] == piece[..100] && back[300_001..301_000] == piece[1..1000]);
+        assert_eq!(part.file.metadata().unwrap().len(), size);
+        if let Some(past) = &part.direct {
+            assert_eq!(*lock(&past.reserved), size, "space is taken, and not beyond the end");
+        }
     }
 }

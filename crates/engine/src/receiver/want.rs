@@ -307,7 +307,7 @@ impl Receiver<'_> {
         // Held from here on, as long as there are not too many others, so that nobody changes what
         // the books count on.
         let mut slot = lock(&incoming.part);
-        slot.open = Some(Arc::new(part));
+        slot.open = Some(Arc::new(part.readied(entry, self.session.overrides.direct)));
         slot.exists = true;
         drop(slot);
         self.close_excess(incoming.entry.id);

@@ -1,6 +1,7 @@
 //! One stream's thread of the receiving side: takes frames off its connection, verifies them,
 //! writes them, and acknowledges.
 
+use super::part::Part;
 use super::{Incoming, Receiver};
 use crate::error::failure;
 use crate::net::ahead::{ReadAhead, Taken};
@@ -13,7 +14,6 @@ use bankfull_proto::receive::Claim;
 use bankfull_proto::wire::control::{Failure, Message, Nack};
 use bankfull_proto::wire::data::{self, HEADER_BYTES, Header, Packed};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// Granularity in which zeros of a sparse file are left out: a page. [Linux file systems allocate
@@ -131,7 +131,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             hasher.update(&piece);
             self.meter.mark(Stage::Compute);
             if let (Some(part), None) = (&part, &trouble) {
-                if let Err(e) = write_piece(&part.file, &piece, offset + at, skip_zeros) {
+                if let Err(e) = write_piece(part, &piece, offset + at, skip_zeros) {
                     trouble = Some(self.receiver.write_failure(incoming, &e));
                 }
                 self.meter.mark(Stage::Write);
@@ -243,14 +243,9 @@ fn punch(file: &std::fs::File, offset: u64, len: u32) -> bool {
 }
 
 /// Writes a piece; of a sparse file only the pages that hold something.
-fn write_piece(
-    file: &std::fs::File,
-    piece: &[u8],
-    offset: u64,
-    skip_zeros: bool,
-) -> io::Result<()> {
+fn write_piece(part: &Part, piece: &[u8], offset: u64, skip_zeros: bool) -> io::Result<()> {
     if !skip_zeros {
-        return file.write_all_at(piece, offset);
+        return part.write(piece, offset);
     }
     let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
     let mut at = 0;
@@ -260,7 +255,7 @@ fn write_piece(
         at += zeros;
         let held: usize =
             piece[at..].chunks(HOLE_BYTES).take_while(|p| !is_zero(p)).map(<[u8]>::len).sum();
-        file.write_all_at(&piece[at..at + held], offset + at as u64)?;
+        part.write(&piece[at..at + held], offset + at as u64)?;
         at += held;
     }
     Ok(())
@@ -275,6 +270,7 @@ pub(super) fn path_failure(path: &std::path::Path, error: &io::Error) -> Failure
 mod tests {
     use super::*;
     use std::fs::File;
+    use std::os::unix::fs::FileExt;
 
     #[test]
     fn zeros_of_a_sparse_file_are_left_out_and_all_else_is_written() {
@@ -287,11 +283,13 @@ mod tests {
         let file = File::options().create(true).truncate(true).read(true).write(true).open(&path);
         let file = file.unwrap();
         file.set_len(1 << 20).unwrap();
-        write_piece(&file, &piece, 8192, true).unwrap();
+        let part = Part::of(file);
+        write_piece(&part, &piece, 8192, true).unwrap();
         let mut back = vec![9; piece.len()];
+        let file = &part.file;
         file.read_exact_at(&mut back, 8192).unwrap();
         assert!(back == piece);
-        let allocated = bankfull_sys::stat_file(&file).unwrap().allocated;
+        let allocated = bankfull_sys::stat_file(file).unwrap().allocated;
         assert!(allocated <= 4 * HOLE_BYTES as u64, "{allocated}");
     }
 }

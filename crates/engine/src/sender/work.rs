@@ -3,6 +3,8 @@
 
 use super::Sender;
 use super::files::{SourceFile, Trouble};
+use crate::block_io::read::Reader;
+use crate::block_io::{Engine, PIECE_BYTES};
 use crate::net::stream::DataStream;
 use crate::session::{Meter, add};
 use bankfull_control::Stage;
@@ -13,12 +15,7 @@ use bankfull_proto::send::{Next, Work};
 use bankfull_proto::wire::data::{Header, push_packed};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
-
-/// Bytes read, hashed and sent at a time: fits a core's second-level cache, so the hash and the
-/// cipher find them there. [measured: reading and hashing 1 GiB takes 0.18 s in pieces of 64 KiB to
-/// 1 MiB alike; 256 KiB has few calls and fits beside the cipher's output]
-const PIECE_BYTES: usize = 256 << 10;
+use std::ops::Range;
 
 /// The state of a stream's thread.
 pub(super) struct Worker<'s, 'a> {
@@ -26,17 +23,20 @@ pub(super) struct Worker<'s, 'a> {
     number: u32,
     stream: DataStream,
     meter: Meter,
+    reader: Reader,
     buffer: Vec<u8>,
     pack: Vec<u8>,
 }
 
 impl<'s, 'a> Worker<'s, 'a> {
     pub(super) fn new(sender: &'s Sender<'a>, number: u32, stream: DataStream) -> Self {
+        let overrides = &sender.session.overrides;
         Self {
             sender,
             number,
             stream,
             meter: Meter::start(),
+            reader: Reader::new(overrides.engine, overrides.direct),
             buffer: vec![0; PIECE_BYTES],
             pack: Vec::new(),
         }
@@ -96,23 +96,10 @@ impl<'s, 'a> Worker<'s, 'a> {
             return Ok(());
         };
         let len = (range.end - range.start) as u32;
-        // Blocks are handed out in order: so a disk reads them in order, too, a whole one at a
-        // time, and not pieces of as many as there are connections. Where the kernel does not, it
-        // is not missed.
-        let _ = bankfull_sys::advise_will_need(&*opened, range.start, len.into());
         let header = self.stream.begin(&Header::Block { file: id, offset: range.start, len });
         let mut hasher = BlockHasher::new(&layout, range.start);
-        let mut trouble = None;
-        let mut offset = range.start;
-        while offset < range.end {
-            let piece = (range.end - offset).min(PIECE_BYTES as u64) as usize;
-            if let Err(t) = self.send_piece(&file, &opened, offset, piece, &mut hasher)? {
-                // The frame must be filled all the same; its tag will not fit, and the receiver
-                // will hear that the file is given up.
-                trouble.get_or_insert(t);
-            }
-            offset += piece as u64;
-        }
+        let sent = self.send_range(&file, &opened, range, &mut hasher)?;
+        let mut trouble = sent.err();
         // One that is sent again must be of the source that a seal may have been for.
         if trouble.is_none() && self.sender.with_ledger(|ledger| ledger.is_sent_again(id, index)) {
             trouble = self.sender.files.check(&file, &opened).err();
@@ -132,38 +119,69 @@ impl<'s, 'a> Worker<'s, 'a> {
         Ok(())
     }
 
-    /// Sends one piece of a block. The outer error is the connection's, the inner one the file's.
-    fn send_piece(
+    /// Sends a range of a file, and hashes it. The outer error is the connection's, the inner one
+    /// the file's: then the frame is filled all the same; its tag will not fit, and the receiver
+    /// will hear that the file is given up.
+    fn send_range(
         &mut self,
         file: &SourceFile,
         opened: &File,
-        offset: u64,
-        len: usize,
+        range: Range<u64>,
         hasher: &mut BlockHasher,
     ) -> io::Result<Result<(), Trouble>> {
-        let piece = &mut self.buffer[..len];
-        let read = opened.read_exact_at(piece, offset);
-        self.meter.mark(Stage::Read);
-        if let Err(e) = read {
-            piece.fill(0);
-            self.stream.send(piece)?;
-            let ended = e.kind() == io::ErrorKind::UnexpectedEof;
-            let trouble = if ended { Trouble::Changed } else { self.sender.files.failed(file, &e) };
-            return Ok(Err(trouble));
-        }
-        hasher.update(piece);
-        self.meter.mark(Stage::Compute);
-        if self.stream.can_send_file() {
-            let sent = self.stream.send_file(opened, offset, len)?;
-            if sent < len {
-                self.stream.send(&vec![0; len - sent])?;
-                return Ok(Err(Trouble::Changed));
+        let engine = self.sender.session.overrides.engine;
+        let may_stay = engine.unwrap_or(Engine::SENDER.0).stays_in_kernel();
+        // Either all of it goes at once when it is hashed, or each piece by itself.
+        let (mut at, mut hashed) = (range.start, range.start);
+        let mut trouble = None;
+        let pieces = self.reader.start(opened, range.clone());
+        let may_stay = may_stay && !pieces.is_direct();
+        let is_whole = may_stay && engine == Some(Engine::SendFile) && self.stream.can_send_file();
+        while at < range.end && trouble.is_none() {
+            let piece = match pieces.next(opened) {
+                Ok(piece) => piece,
+                Err(e) => {
+                    trouble = Some(self.sender.files.failed(file, &e));
+                    break;
+                }
+            };
+            self.meter.mark(Stage::Read);
+            hasher.update(piece);
+            hashed += piece.len() as u64;
+            self.meter.mark(Stage::Compute);
+            if is_whole && hashed < range.end && !piece.is_empty() {
+                continue;
             }
-        } else {
-            self.stream.send(piece)?;
+            if is_whole || may_stay && self.stream.can_send_file() {
+                at += self.stream.send_file(opened, at, (hashed - at) as usize)? as u64;
+            } else {
+                self.stream.send(piece)?;
+                at += piece.len() as u64;
+            }
+            if piece.is_empty() || at < hashed {
+                trouble = Some(Trouble::Changed);
+            }
+            self.meter.mark(Stage::Network);
         }
-        self.meter.mark(Stage::Network);
-        Ok(Ok(()))
+        if !pieces.finish() {
+            trouble.get_or_insert(Trouble::Changed);
+        }
+        self.fill(range.end - at)?;
+        Ok(trouble.map_or(Ok(()), Err))
+    }
+
+    /// Sends zeros in the place of what there is not.
+    fn fill(&mut self, mut left: u64) -> io::Result<()> {
+        let zeros = &mut self.buffer[..];
+        if left > 0 {
+            zeros.fill(0);
+        }
+        while left > 0 {
+            let len = left.min(zeros.len() as u64) as usize;
+            self.stream.send(&zeros[..len])?;
+            left -= len as u64;
+        }
+        Ok(())
     }
 
     fn send_pack(&mut self, ids: &[u64]) -> io::Result<()> {

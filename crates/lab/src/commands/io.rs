@@ -1,14 +1,13 @@
 //! `bankfull-lab io`: from file to socket and back, by each block engine.
 
 use crate::data::Sources;
-use crate::engines::{Bench, Cell, Direction, Took};
+use crate::engines::{Bench, Cell, Direction, Took, Way};
 use crate::error::{LabError, Result};
 use crate::hosts::{Hosts, Setup};
 use crate::results::Spread;
 use crate::scenario::Data;
 use crate::signals::Signals;
 use crate::{machine, say, tables};
-use bankfull::block_io::Engine;
 use bankfull_chart::{Axis, LineChart, Series, Unit};
 use bankfull_control::{Bytes, Rate};
 use clap::Args;
@@ -27,9 +26,10 @@ const CPU_SECONDS_MIN: f64 = 0.1;
 /// Flags of `bankfull-lab io`.
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// Engines: stream, buffered, mmap, sendfile, zerobuffer, splice
+    /// Engines: stream, buffered, mmap, sendfile, zerobuffer, splice, io_uring, zerocopy; auto: the
+    /// engine and the block that copies have by themselves, without encryption
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    engine: Vec<Engine>,
+    engine: Vec<Way>,
 
     /// Bytes that an engine moves at once
     #[arg(
@@ -175,8 +175,8 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
 }
 
 impl Flags {
-    fn engines(&self) -> Vec<Engine> {
-        if self.engine.is_empty() { Engine::ALL.to_vec() } else { self.engine.clone() }
+    fn engines(&self) -> Vec<Way> {
+        if self.engine.is_empty() { Way::all() } else { self.engine.clone() }
     }
 
     fn direction(&self) -> Direction {
@@ -215,7 +215,7 @@ fn print(flags: &Flags, measured: &[Measured]) {
                 .chain(engines.iter().map(|engine| engine.name().to_owned()))
                 .collect();
             let row = |&block: &Bytes| {
-                let cell = |engine: &Engine| {
+                let cell = |engine: &Way| {
                     let is_it = |one: &&Measured| {
                         let Cell { engine: of, block: by, socket_buffer, size: moved, .. } =
                             one.cell;
@@ -263,7 +263,7 @@ fn pictures(flags: &Flags, measured: &[Measured]) -> Vec<(String, LineChart)> {
     let mut all = Vec::new();
     for &SocketBuffer(buffer) in &flags.socket_buffer {
         for &size in &flags.size {
-            let of = |engine: Engine| {
+            let of = |engine: Way| {
                 let mine = measured.iter().filter(|one| {
                     (one.cell.engine, one.cell.socket_buffer, one.cell.size)
                         == (engine, buffer, size)
@@ -290,6 +290,7 @@ fn pictures(flags: &Flags, measured: &[Measured]) -> Vec<(String, LineChart)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bankfull::block_io::Engine;
     use clap::Parser;
 
     #[derive(Parser)]
@@ -307,10 +308,14 @@ mod tests {
         let flags = flags_of("io --block 4KiB,1MiB --socket-buffer auto --size 1MiB,64MiB");
         let cells = flags.cells();
         // Byte by byte only the small one.
-        assert_eq!(cells.len(), 2 * 6 + 2 * 5);
+        let all = Way::all().len();
+        assert_eq!(cells.len(), 2 * all + 2 * (all - 1));
         assert!(cells.iter().all(|cell| cell.refused().is_none()));
         let received = flags_of("io --receive --engine splice,mmap --size 1MiB").cells();
-        assert!(received.iter().all(|cell| cell.engine == Engine::Splice), "{received:?}");
+        assert!(
+            received.iter().all(|cell| cell.engine == Way::Fixed(Engine::Splice)),
+            "{received:?}"
+        );
         let wrong = Cli::try_parse_from(["io", "--engine", "floppy"]).err().unwrap().to_string();
         assert!(wrong.contains("zerobuffer"), "{wrong}");
     }

@@ -5,8 +5,9 @@ use super::WireError;
 use super::control::{Entry, EntryKind, Failure, Message, Open, Source};
 use crate::blocks::Run;
 use crate::limits::{
-    ASKS_MAX, CONGESTION_BYTES_MAX, ENTRY_BATCH_COUNT_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX,
-    PROBE_MS_MAX, ROUND_TRIPS_MAX, RUNS_MAX, STREAMS_MAX, TEXT_BYTES_MAX, TRAIN_PACKETS_MAX,
+    ASKS_MAX, CONGESTION_BYTES_MAX, ENGINE_BYTES_MAX, ENTRY_BATCH_COUNT_MAX, NAME_BYTES_MAX,
+    PATH_BYTES_MAX, PROBE_MS_MAX, ROUND_TRIPS_MAX, RUNS_MAX, STREAMS_MAX, TEXT_BYTES_MAX,
+    TRAIN_PACKETS_MAX,
 };
 
 /// Checks the fields of a message.
@@ -71,6 +72,8 @@ fn check_open(open: &Open) -> Result<(), WireError> {
         at_most("a path", path.0.len(), PATH_BYTES_MAX)?;
     }
     open.congestion.as_deref().map_or(Ok(()), check_congestion)?;
+    let engine = open.engine.as_deref().unwrap_or_default();
+    at_most("the name of a block engine", engine.len(), ENGINE_BYTES_MAX)?;
     open.sources.iter().try_for_each(check_source)
 }
 

@@ -272,6 +272,15 @@ pub struct Open {
     /// sends only what it is asked for, if the server likes.
     #[n(16)]
     pub asks: Option<bool>,
+    /// Pull: by which block engine the server reads and sends; absent: as it finds best.
+    #[n(17)]
+    pub engine: Option<String>,
+    /// Pull: bytes of the blocks into which the server cuts files; absent: as it finds best.
+    #[n(18)]
+    pub block_bytes: Option<u32>,
+    /// Whether the server passes its page cache by; absent: as it finds best.
+    #[n(19)]
+    pub direct: Option<bool>,
 }
 
 /// Answer to [`Open`].

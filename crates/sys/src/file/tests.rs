@@ -87,9 +87,9 @@ fn a_pipe_has_no_extents() {
 fn reserving_allocates_but_leaves_the_size() {
     let (_root, dir) = scratch();
     let file = dir.create_new(name(b"f"), 0o600).unwrap();
-    assert!(reserve(&file, 0).unwrap());
+    assert!(reserve(&file, 0, 0).unwrap());
     assert_eq!(stat_file(&file).unwrap().allocated, 0);
-    assert!(reserve(&file, 4 << 20).unwrap());
+    assert!(reserve(&file, 0, 4 << 20).unwrap());
     let stat = stat_file(&file).unwrap();
     assert_eq!(stat.size, 0);
     assert!(stat.allocated >= 4 << 20, "{stat:?}");
@@ -98,10 +98,10 @@ fn reserving_allocates_but_leaves_the_size() {
 #[test]
 fn reserving_says_no_where_it_is_unsupported_and_fails_where_it_cannot_fit() {
     let (_root, dir) = scratch();
-    assert!(!reserve(primitive(), 4096).unwrap());
+    assert!(!reserve(primitive(), 0, 4096).unwrap());
     let file = dir.create_new(name(b"f"), 0o600).unwrap();
-    assert!(reserve(&file, 1 << 62).is_err());
-    assert_eq!(errno(reserve(dir.open_file(name(b"f")).unwrap(), 4096)), libc::EBADF);
+    assert!(reserve(&file, 0, 1 << 62).is_err());
+    assert_eq!(errno(reserve(dir.open_file(name(b"f")).unwrap(), 0, 4096)), libc::EBADF);
 }
 
 #[test]

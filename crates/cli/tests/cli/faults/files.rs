@@ -243,6 +243,26 @@ fn a_file_that_changes_once_is_sent_again_and_arrives_as_it_is_then() {
 }
 
 #[test]
+fn a_file_that_is_cut_once_is_sent_again_and_arrives_as_it_is_then() {
+    for flags in [&["--io", "buffered"][..], &["--io", "mmap"], &["--transport", "quic"]] {
+        let tree = Tree::bulk(&[300 * MIB], 3);
+        let root = tree.path.parent().unwrap();
+        let landed = root.join("landed/bulk");
+        let daemon = Daemon::start(root, &[]);
+        let mut command = daemon.cp();
+        command.args(["--max-rate", "400mbit"]).args(flags);
+        let client = Running::start(command.arg(&tree.path).arg(daemon.url("landed")));
+        wait_until("some of it is there", || journals(&landed).iter().any(|j| j.bytes() > 0));
+        let file = File::options().write(true).open(tree.path.join("big-0")).unwrap();
+        file.set_len(MIB).unwrap();
+        let done = client.wait().expect(0);
+        assert_same(&tree.path, &landed);
+        assert_eq!(done.figures(["files", "failed_files"]), [tree.files, 0], "{flags:?}");
+        assert!(litter(&landed).is_empty());
+    }
+}
+
+#[test]
 fn a_file_that_shrinks_on_its_way_through_ssh_arrives_as_it_is_then() {
     let tree = Tree::bulk(&[400 * MIB], 3);
     let root = tree.path.parent().unwrap();

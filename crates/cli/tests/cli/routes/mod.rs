@@ -9,7 +9,8 @@ mod flags;
 mod landing;
 mod overrides;
 
-use crate::harness::{Daemon, Relay, Scratch, SshServer, Tree, assert_same, cp, run};
+use crate::harness::{Daemon, Relay, Rng, Scratch, SshServer, Tree, assert_same, cp, fill, run};
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -86,14 +87,78 @@ fn a_rich_tree_arrives_from_a_daemon_without_encryption() {
 }
 
 #[test]
+fn a_rich_tree_arrives_by_every_engine_encrypted_or_not() {
+    let plain = ["zerobuffer", "sendfile", "splice"];
+    for engine in ["buffered", "mmap", "io_uring"].iter().chain(&plain) {
+        let flags = ["--no-encryption", "--io", engine, "--block-size", "2MiB"];
+        push_to_daemon(&["--allow-no-encryption"], &flags);
+        pull_from_daemon(&["--allow-no-encryption"], &flags);
+        if plain.contains(engine) {
+            continue;
+        }
+        pull_from_daemon(&[], &["--io", engine]);
+    }
+}
+
+#[test]
+fn a_rich_tree_arrives_whatever_is_said_of_the_page_cache() {
+    for how in ["on", "off"] {
+        push_to_daemon(&[], &["--direct", how]);
+        pull_from_daemon(&[], &["--direct", how]);
+    }
+}
+
+/// The trees of other tests are in memory, where there is no cache to pass by.
+#[test]
+fn a_file_on_a_disk_arrives_past_the_page_cache_which_has_nothing_of_it_then() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let source = dir.path().join("source");
+    fill(&source, (20 << 20) + 777, &mut Rng::new(5));
+    let file = fs::File::open(&source).unwrap();
+    let can_be = bankfull_sys::open_direct(&file, false).unwrap().is_some();
+    if !can_be || !bankfull::Engine::IoUring.is_available() {
+        return println!("skipped: this file system, or this kernel, has nothing beside the cache");
+    }
+    bankfull_sys::sync_all(&file).unwrap();
+    bankfull_sys::advise_dont_need(&file, 0, 21 << 20).unwrap();
+    let daemon = Daemon::start(dir.path(), &[]);
+    let (pushed, pulled) = (dir.path().join("pushed"), dir.path().join("pulled"));
+    let cp = || {
+        let mut command = daemon.cp();
+        command.args(["--direct", "on"]);
+        command
+    };
+    run(cp().arg(&source).arg(daemon.url("pushed"))).expect(0);
+    run(cp().arg(daemon.url("source")).arg(&pulled)).expect(0);
+    for path in [&source, &pushed, &pulled] {
+        let file = fs::File::open(path).unwrap();
+        let cached = bankfull_sys::cached_bytes(&file, 0, 21 << 20);
+        // The end of a file, which is no whole unit, goes through it.
+        assert!(cached.is_none_or(|bytes| bytes < 4 << 20), "{path:?}: {cached:?}");
+    }
+    let content = fs::read(&source).unwrap();
+    assert!(content == fs::read(&pushed).unwrap() && content == fs::read(&pulled).unwrap());
+}
+
+#[test]
+fn an_engine_that_stays_in_the_kernel_is_refused_where_data_is_encrypted() {
+    let (scratch, root) = (Scratch::new(), Scratch::new());
+    let daemon = Daemon::start(root.path(), &[]);
+    let mut command = daemon.cp();
+    command.args(["--io", "splice"]).arg(scratch.path()).arg(daemon.url("x"));
+    run(&mut command)
+        .expect(1)
+        .says(&["engine splice", "add --no-encryption, or choose buffered, mmap or io_uring"]);
+}
+
+#[test]
 fn a_rich_tree_arrives_at_a_daemon_by_quic() {
     assert_eq!(push_to_daemon(&[], &["--transport", "quic", "--streams", "8"]), 8);
 }
 
 #[test]
-fn a_rich_tree_arrives_from_a_daemon_by_quic_encrypted_in_any_case() {
-    // A daemon that refuses plain data has nothing against it.
-    pull_from_daemon(&["--read-only"], &["--transport", "quic", "--no-encryption"]);
+fn a_rich_tree_arrives_from_a_daemon_by_quic() {
+    pull_from_daemon(&["--read-only"], &["--transport", "quic"]);
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! The thread of a UDP socket: it takes what comes, hands it to the connections, and sends what
 //! they have to send, in batches.
 
-use super::congestion::Gate;
-use super::link::{Link, QuicStream, State, kind_of};
+use super::link::{Link, QuicStream, State, Terms, kind_of};
 use super::waker::{Alarm, Waker};
 use crate::datagram_room::DatagramRoom;
 use crate::net::control::lock;
@@ -28,12 +27,17 @@ const DATAGRAM_BYTES: usize = 65_507;
 /// a megabyte at most)
 const BATCHES: usize = 8;
 
+/// From so many connections on whose handshake is not over, others have to show first that what is
+/// sent to where they say they are reaches them. (RFC 9000, §8.1.2; ours: a session has two)
+const UNPROVED_MAX: usize = 8;
+
 /// A connection without a stream is ended after so long. (as long as one may take to say what it
 /// wants)
 const UNUSED_MAX: Duration = Duration::from_secs(30);
 
-/// A host that says that nobody has the port is believed of a connection from which nothing has
-/// come for so long. (ours: whoever would forge that cannot keep it silent)
+/// A host that says that nobody has the port is believed of a connection that was asked for a sign
+/// of life then, if none has come for so long and it is said again. (ours: whoever would forge that
+/// cannot keep the other side from answering)
 const SILENT: Duration = Duration::from_secs(2);
 
 /// No longer than this does the thread sleep. (ours: how late unused connections may be seen)
@@ -41,8 +45,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(5);
 
 /// The serving side of a socket.
 pub(super) struct Serving {
-    /// As it is for whoever comes from there, and what lets out the connection's end.
-    pub(super) config: Box<dyn Fn(SocketAddr) -> (Arc<ServerConfig>, Gate) + Send>,
+    /// As it is for whoever comes from there, and how that connection is treated.
+    pub(super) config: Box<dyn Fn(SocketAddr) -> (Arc<ServerConfig>, Terms) + Send>,
     /// So many connections are taken.
     pub(super) connections_max: usize,
     /// Where streams go that others have opened.
@@ -71,11 +75,12 @@ pub(super) struct Driver {
 /// A connection, and when it wants to be looked at without anything having happened.
 struct Held {
     link: Arc<Link>,
-    unread: Unread,
+    /// Its part of the memory, once the other side has shown that it may be here.
+    unread: Option<Unread>,
     until: Option<Instant>,
     is_ready: bool,
-    /// When something came from there last.
-    heard: Instant,
+    /// When its host said that nobody has the port, if nothing has come from there since.
+    refused: Option<Instant>,
 }
 
 /// The state of its loop.
@@ -88,6 +93,8 @@ struct Work {
     unsent: Option<Transmit>,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
+    /// Streams that nobody waits for any more, until no connection is locked.
+    unwanted: Vec<QuicStream>,
 }
 
 impl Driver {
@@ -101,11 +108,13 @@ impl Driver {
             unsent: None,
             outgoing: Vec::with_capacity(DATAGRAM_BYTES),
             incoming,
+            unwanted: Vec::new(),
         };
         while !work.driver.waker.is_stopped() {
             let has_come = work.receive();
             work.look();
             let has_sent = work.send();
+            work.unwanted.clear();
             if !has_come && !has_sent {
                 work.sleep();
             }
@@ -119,15 +128,31 @@ pub(super) fn connect(
     endpoint: &Mutex<Endpoint>,
     begun: &Mutex<Vec<Arc<Link>>>,
     waker: &Arc<Waker>,
-    (config, gate): (ClientConfig, Gate),
+    (config, terms): (ClientConfig, Terms),
     address: SocketAddr,
 ) -> Result<Arc<Link>, ConnectError> {
     let (handle, connection) =
         lock(endpoint).connect(Instant::now(), config, address, super::NAME)?;
-    let link = Link::new(handle, connection, Arc::clone(waker), gate);
+    let link = Link::new(handle, connection, Arc::clone(waker), terms);
     lock(begun).push(Arc::clone(&link));
     waker.tell(handle);
     Ok(link)
+}
+
+impl Held {
+    /// Its host says that nobody has the port. Whether it is asked for a sign of life.
+    fn on_refusal(&mut self) -> bool {
+        let mut state = self.link.state();
+        let is_asked = state.is_connected && self.refused.is_none();
+        if is_asked {
+            self.refused = Some(Instant::now());
+            state.connection.ping();
+        } else if self.refused.is_none_or(|since| since.elapsed() > SILENT) {
+            let kind = io::ErrorKind::ConnectionRefused;
+            self.link.on_over(&mut state, kind, kind.to_string());
+        }
+        is_asked
+    }
 }
 
 impl Work {
@@ -166,24 +191,27 @@ impl Work {
     }
 
     /// A network has said something of what was sent.
-    fn on_error(&self, error: &io::Error) {
+    fn on_error(&mut self, error: &io::Error) {
         if error.kind() != io::ErrorKind::WouldBlock {
-            self.hear_refusals(&self.driver.socket);
+            self.hear_refusals();
         }
     }
 
-    /// Takes all that networks have said of what was sent. Where the other host says that nobody
-    /// has the port, whoever waits for it is told.
-    fn hear_refusals(&self, socket: &UdpSocket) {
-        while let Ok(Some(peer)) = bankfull_sys::refused_by(socket) {
-            for held in self.links.values() {
-                let mut state = held.link.state();
-                let is_meant = state.connection.remote_address() == peer;
-                if is_meant && (!state.is_connected || held.heard.elapsed() > SILENT) {
-                    let kind = io::ErrorKind::ConnectionRefused;
-                    held.link.on_over(&mut state, kind, kind.to_string());
+    /// Takes all that networks have said of what was sent, by this socket or its sibling. Where the
+    /// other host says that nobody has the port, whoever waits for it is told.
+    fn hear_refusals(&mut self) {
+        let Driver { socket, sibling, .. } = &self.driver;
+        let sockets = [Some(socket), sibling.as_ref()].into_iter().flatten();
+        let refused = |socket| bankfull_sys::refused_by(socket).ok().flatten();
+        let heard = sockets.flat_map(|socket| std::iter::from_fn(move || refused(socket)));
+        for peer in heard.collect::<Vec<_>>() {
+            let mut asked = Vec::new();
+            for (&handle, held) in &mut self.links {
+                if held.link.state().connection.remote_address() == peer && held.on_refusal() {
+                    asked.push(handle);
                 }
             }
+            asked.into_iter().for_each(|handle| self.make_ready(handle));
         }
     }
 
@@ -201,7 +229,7 @@ impl Work {
         match event {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(held) = self.links.get_mut(&handle) {
-                    held.heard = now;
+                    held.refused = None;
                     held.link.state().connection.handle_event(event);
                     self.make_ready(handle);
                 }
@@ -225,15 +253,17 @@ impl Work {
         };
         let accepted = if self.links.len() >= serving.connections_max {
             Err(Some(endpoint.refuse(incoming, &mut answer)))
+        } else if !incoming.remote_address_validated() && self.unproved() >= UNPROVED_MAX {
+            Err(endpoint.retry(incoming, &mut answer).ok())
         } else {
-            let (config, gate) = (serving.config)(incoming.remote_address());
+            let (config, terms) = (serving.config)(incoming.remote_address());
             let accepted = endpoint.accept(incoming, now, &mut answer, Some(config));
-            accepted.map(|new| (new, gate)).map_err(|e| e.response)
+            accepted.map(|new| (new, terms)).map_err(|e| e.response)
         };
         drop(endpoint);
         match accepted {
-            Ok(((handle, connection), gate)) => {
-                let link = Link::new(handle, connection, Arc::clone(&self.driver.waker), gate);
+            Ok(((handle, connection), terms)) => {
+                let link = Link::new(handle, connection, Arc::clone(&self.driver.waker), terms);
                 self.hold(link);
             }
             Err(Some(transmit)) => drop(self.transmit(&transmit, &answer)),
@@ -241,11 +271,15 @@ impl Work {
         }
     }
 
+    /// Connections of which nobody knows yet that they come from where they say.
+    fn unproved(&self) -> usize {
+        self.links.values().filter(|held| !held.link.state().is_connected).count()
+    }
+
     fn hold(&mut self, link: Arc<Link>) {
         let handle = link.handle();
-        let unread = self.driver.staging.unread();
-        let heard = Instant::now();
-        self.links.insert(handle, Held { link, unread, until: None, is_ready: false, heard });
+        let held = Held { link, unread: None, until: None, is_ready: false, refused: None };
+        self.links.insert(handle, held);
         self.make_ready(handle);
     }
 
@@ -331,7 +365,7 @@ impl Work {
 
     /// Passes on what a connection has to tell: to the socket's table of connections, and to the
     /// threads that use it.
-    fn pass_on(&self, link: &Arc<Link>, state: &mut State) {
+    fn pass_on(&mut self, link: &Arc<Link>, state: &mut State) {
         while let Some(event) = state.connection.poll_endpoint_events() {
             let answer = lock(&self.driver.endpoint).handle_event(link.handle(), event);
             if let Some(event) = answer {
@@ -357,14 +391,13 @@ impl Work {
         }
     }
 
-    fn give_out(&self, stream: QuicStream, peer: SocketAddr) {
-        if let Some(serving) = &self.driver.serving {
-            // Where nobody waits for it any more, it ends.
-            if let Err(unwanted) = serving.streams.send((stream, peer)) {
-                // Not here, where its connection is locked.
-                std::thread::spawn(move || drop(unwanted));
-            }
-        }
+    fn give_out(&mut self, stream: QuicStream, peer: SocketAddr) {
+        let unwanted = match &self.driver.serving {
+            Some(serving) => serving.streams.send((stream, peer)).err().map(|unsent| unsent.0.0),
+            None => Some(stream),
+        };
+        // It ends, but not here, where its connection is locked.
+        self.unwanted.extend(unwanted);
     }
 
     /// When a connection is to be looked at again; lets go of one that is over.
@@ -377,8 +410,9 @@ impl Work {
             link.close();
             state = link.state();
         }
-        if let Some(held) = self.links.get(&link.handle()) {
-            state.set_windows(held.unread.most());
+        if let Some(held) = self.links.get_mut(&link.handle()).filter(|_| state.is_trusted()) {
+            let unread = held.unread.get_or_insert_with(|| self.driver.staging.unread());
+            state.set_windows(unread.most());
         }
         self.pass_on(link, &mut state);
         let until = state.connection.poll_timeout();
@@ -391,7 +425,7 @@ impl Work {
         }
     }
 
-    fn transmit(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
+    fn transmit(&mut self, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
         let sent = self.driver.udp.try_send(
             UdpSockRef::from(&self.driver.socket),
             &quinn_udp::Transmit {
@@ -403,16 +437,16 @@ impl Work {
                 src_ip: transmit.src_ip,
             },
         );
-        sent.inspect_err(|error| self.on_error(error))
+        if let Err(error) = &sent {
+            self.on_error(error);
+        }
+        sent
     }
 
     /// Sleeps until something comes, somebody has something to send, or a timer is due.
     fn sleep(&mut self) {
         // What nobody takes would wake the thread again and again, and has room that is data's.
-        self.hear_refusals(&self.driver.socket);
-        if let Some(sibling) = &self.driver.sibling {
-            self.hear_refusals(sibling);
-        }
+        self.hear_refusals();
         if !self.driver.waker.may_sleep() {
             return;
         }
@@ -440,6 +474,18 @@ impl Work {
         for link in links {
             link.close();
             self.turn(&link);
+        }
+    }
+}
+
+impl Drop for Work {
+    /// Whatever it is that ends it, nobody waits for it any more.
+    fn drop(&mut self) {
+        self.driver.waker.stop();
+        let begun = std::mem::take(&mut *lock(&self.driver.begun));
+        for link in begun.iter().chain(self.links.values().map(|held| &held.link)) {
+            let why = "the thread of its socket has ended".to_owned();
+            link.on_over(&mut link.state(), io::ErrorKind::NotConnected, why);
         }
     }
 }

@@ -32,7 +32,17 @@ pub(super) struct Link {
     changed: Condvar,
     /// Whether the driver was told that there is something to do.
     is_told: AtomicBool,
-    gate: Gate,
+    terms: Terms,
+}
+
+/// How a connection is treated.
+pub(super) struct Terms {
+    /// What lets out the connection's end.
+    pub(super) gate: Gate,
+    /// Whoever writes waits no longer than this while the other side takes nothing of any stream.
+    pub(super) timeout: Duration,
+    /// Whether it was begun here, and so is trusted from the beginning.
+    pub(super) is_own: bool,
 }
 
 /// What the threads of a connection share.
@@ -42,6 +52,10 @@ pub(super) struct State {
     windows: Windows,
     pub(super) is_connected: bool,
     over: Option<(io::ErrorKind, String)>,
+    /// When it last took something that a stream has written.
+    took: Instant,
+    /// Packets that were lost, as far as some stream has told of them.
+    told_lost: u64,
     /// Since when there has been no stream.
     pub(super) unused: Option<Instant>,
 }
@@ -60,14 +74,16 @@ impl Link {
         handle: ConnectionHandle,
         connection: Connection,
         waker: Arc<Waker>,
-        gate: Gate,
+        terms: Terms,
     ) -> Arc<Self> {
         let state = State {
             connection,
             streams: HashMap::new(),
-            windows: Windows::new(Instant::now()),
+            windows: Windows::new(Instant::now(), terms.is_own),
             is_connected: false,
             over: None,
+            took: Instant::now(),
+            told_lost: 0,
             unused: Some(Instant::now()),
         };
         Arc::new(Self {
@@ -76,7 +92,7 @@ impl Link {
             state: Mutex::new(state),
             changed: Condvar::new(),
             is_told: AtomicBool::new(false),
-            gate,
+            terms,
         })
     }
 
@@ -182,7 +198,7 @@ impl Link {
     /// Ends the connection; the other side is told.
     pub(super) fn close(&self) {
         let mut state = self.state();
-        self.gate.open();
+        self.terms.gate.open();
         state.connection.close(Instant::now(), VarInt::from_u32(0), Bytes::new());
         self.on_over(&mut state, io::ErrorKind::NotConnected, "it was closed here".to_owned());
         drop(state);
@@ -210,6 +226,11 @@ impl State {
     /// Sets the windows as the load asks for, to `most` at most.
     pub(super) fn set_windows(&mut self, most: bankfull_control::Bytes) {
         self.windows.advance(&mut self.connection, most, Instant::now());
+    }
+
+    /// Whether the other side has shown that it may be here.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.windows.is_trusted()
     }
 
     /// An error where everything is over.
@@ -314,12 +335,22 @@ impl QuicStream {
         self.0.link.state().connection.remote_address()
     }
 
-    /// Packets of the whole connection that were lost, told by one of its streams for all.
-    pub(crate) fn lost_packets(&self) -> u64 {
-        if self.0.id.index() > 0 {
-            return 0;
-        }
-        self.0.link.state().connection.stats().path.lost_packets
+    /// Packets of the whole connection that were lost since one of its streams was asked last: all
+    /// of its streams together have told of each once.
+    pub(crate) fn newly_lost_packets(&self) -> u64 {
+        let mut state = self.0.link.state();
+        let lost = state.connection.stats().path.lost_packets;
+        lost - std::mem::replace(&mut state.told_lost, lost)
+    }
+
+    /// The other side has shown that it may be here: as much of what it sends may wait here as of
+    /// anybody else.
+    pub(crate) fn trust(&self) {
+        let mut state = self.0.link.state();
+        let State { windows, connection, .. } = &mut *state;
+        windows.trust(connection);
+        drop(state);
+        self.0.link.tell();
     }
 }
 
@@ -370,14 +401,28 @@ impl Inner {
 
     fn put(&self, chunk: &mut [Bytes; 1]) -> io::Result<()> {
         let mut state = self.link.state();
+        let began = Instant::now();
         while !chunk[0].is_empty() {
             if self.is_shut.load(Ordering::SeqCst) {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             state.check()?;
             match state.connection.send_stream(self.id).write_chunks(chunk) {
-                Ok(_) => self.link.tell(),
-                Err(WriteError::Blocked) => state = wait(&self.signals.writable, state, None)?,
+                Ok(_) => {
+                    state.took = Instant::now();
+                    self.link.tell();
+                }
+                Err(WriteError::Blocked) => {
+                    // Streams share what a connection may have on its way: as long as it takes
+                    // something of one, the others have their turn.
+                    let since = state.took.max(began).elapsed();
+                    let left = self.link.terms.timeout.saturating_sub(since);
+                    if left.is_zero() {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    let waited = self.signals.writable.wait_timeout(state, left);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
                 Err(WriteError::Stopped(_)) => return Err(io::ErrorKind::ConnectionReset.into()),
                 Err(WriteError::ClosedStream) => return Err(io::ErrorKind::BrokenPipe.into()),
             }

@@ -18,10 +18,11 @@ use crate::error::{Error, ErrorKind};
 use crate::net::identity::fingerprint_of;
 use crate::net::staging::Staging;
 use crate::options::Fingerprint;
+use bankfull_proto::limits::STREAMS_MAX;
 use congestion::{Deliveries, Gate};
 use driver::{Driver, Serving};
-use link::Link;
 pub(crate) use link::QuicStream;
+use link::{Link, Terms};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ClientConfig, Endpoint, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
@@ -125,9 +126,9 @@ impl QuicPort {
         let tls = Arc::new(QuicServerConfig::try_from(tls).map_err(io::Error::other)?);
         let config = move |peer| {
             let mut config = ServerConfig::with_crypto(tls.clone());
-            let gate = Gate::default();
-            config.transport_config(Arc::new(transport(peer, server.timeout, &gate)));
-            (Arc::new(config), gate)
+            let terms = Terms { gate: Gate::default(), timeout: server.timeout, is_own: false };
+            config.transport_config(Arc::new(transport(peer, &terms)));
+            (Arc::new(config), terms)
         };
         let sibling = server.sibling;
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -162,7 +163,8 @@ impl QuicPort {
         let (waker, alarm) = Waker::new()?;
         let (waker, begun) = (Arc::new(waker), Arc::default());
         let shortage = Shortage::default();
-        let room = DatagramRoom::new(&socket, shortage.clone());
+        let room =
+            DatagramRoom::new(&socket, shortage.clone(), windows::LEAST, staging.socket_most());
         let driver = Driver {
             endpoint: Arc::clone(&endpoint),
             socket,
@@ -198,10 +200,10 @@ impl QuicPort {
         tls.alpn_protocols = vec![PROTOCOL.to_vec()];
         let tls = QuicClientConfig::try_from(tls).map_err(|e| unusable(e.to_string()))?;
         let mut config = ClientConfig::new(Arc::new(tls));
-        let gate = Gate::default();
-        config.transport_config(Arc::new(transport(address, timeout, &gate)));
+        let terms = Terms { gate: Gate::default(), timeout, is_own: true };
+        config.transport_config(Arc::new(transport(address, &terms)));
         let (endpoint, begun, waker) = (&self.endpoint, &self.begun, &self.waker);
-        let link = driver::connect(endpoint, begun, waker, (config, gate), address)
+        let link = driver::connect(endpoint, begun, waker, (config, terms), address)
             .map_err(|e| unusable(e.to_string()))?;
         let owner = Arc::new(Owner { link: Arc::clone(&link), _port: Arc::clone(self) });
         link.wait_connected(limit).map_err(|e| explain(peer, &e))?;
@@ -232,7 +234,9 @@ impl QuicConnection {
 }
 
 /// How connections with `peer` work.
-fn transport(peer: SocketAddr, timeout: Duration, gate: &Gate) -> TransportConfig {
+fn transport(peer: SocketAddr, terms: &Terms) -> TransportConfig {
+    let timeout = terms.timeout;
+    let window = windows::receive_at_first(terms.is_own).0;
     let mut config = TransportConfig::default();
     let mut mtu = MtuDiscoveryConfig::default();
     mtu.upper_bound(datagram_most(peer));
@@ -240,11 +244,12 @@ fn transport(peer: SocketAddr, timeout: Duration, gate: &Gate) -> TransportConfi
         .max_idle_timeout(IdleTimeout::try_from(timeout).ok())
         .keep_alive_interval(Some(KEEP_ALIVE.min(timeout / 4)))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
-        .receive_window(VarInt::from_u64(windows::LEAST.0).unwrap_or(VarInt::MAX))
+        .receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX))
         .send_window(windows::LEAST.0)
         .mtu_discovery_config(Some(mtu))
-        .congestion_controller_factory(Arc::new(Deliveries(gate.clone())))
+        .congestion_controller_factory(Arc::new(Deliveries(terms.gate.clone())))
         .datagram_receive_buffer_size(None);
     config
 }

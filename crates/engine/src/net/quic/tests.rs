@@ -118,9 +118,11 @@ fn a_connection_that_is_gone_ends_what_others_wait_for() {
 fn the_end_is_told_while_the_window_is_full() {
     let pair = pair();
     let mut near = pair.connection.open(TIMEOUT).unwrap();
-    // As much as may be on its way while nobody reads.
-    near.write_all(&[0; windows::LEAST.0 as usize]).unwrap();
+    near.write_all(b"x").unwrap();
     let (mut far, _) = pair.streams.recv_timeout(TIMEOUT).unwrap();
+    far.trust();
+    // As much as may be on its way while nobody reads.
+    near.write_all(&[0; windows::LEAST.0 as usize - 1]).unwrap();
     let Pair { connection, .. } = pair;
     drop((near, connection));
     let start = Instant::now();
@@ -194,6 +196,46 @@ fn many_streams_share_a_connection() {
 }
 
 #[test]
+fn whoever_writes_waits_for_its_turn_while_others_of_the_connection_have_theirs() {
+    const STREAMS: u8 = 16;
+    const EACH: usize = 400_000;
+    let state = TempDir::new().unwrap();
+    let identity = Identity::load_or_generate(state.path()).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let (_port, streams) = QuicPort::server(socket, server(&identity)).unwrap();
+    let client = QuicPort::client(address, Arc::default()).unwrap();
+    let (config, patience) = (tls::client_config().unwrap(), Duration::from_millis(500));
+    let (connection, _) = client.connect(address, &config, (TIMEOUT, patience), "there").unwrap();
+    // Together they write more than is kept here for what the other side takes.
+    assert!(usize::from(STREAMS) * EACH > windows::LEAST.0 as usize * 3 / 2);
+    let writers: Vec<_> = (0..STREAMS)
+        .map(|n| {
+            let mut near = connection.open(TIMEOUT).unwrap();
+            thread::spawn(move || near.write_all(&vec![n; EACH]).map(|()| near))
+        })
+        .collect();
+    // A stranger takes 64 KiB at a time: 16 streams of as much wait some seconds for each other.
+    let (mut fars, mut came, mut piece) = (Vec::new(), 0, vec![0; 8 << 10]);
+    while came < usize::from(STREAMS) * EACH {
+        for (far, _) in streams.try_iter() {
+            far.set_read_timeout(Some(Duration::from_millis(1)));
+            fars.push(far);
+        }
+        for far in &mut fars {
+            let read = far.read(&mut piece).unwrap_or(0);
+            came += read;
+            // Slow at first, until all that did not fit has been taken.
+            if read > 0 && came < 2_400_000 {
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+    let nears: Vec<_> = writers.into_iter().map(|w| w.join().unwrap().unwrap()).collect();
+    drop(nears);
+}
+
+#[test]
 fn an_open_gate_holds_nothing_back() {
     use quinn_proto::congestion::ControllerFactory;
     let gate = Gate::default();
@@ -223,4 +265,69 @@ fn what_networks_say_of_datagrams_is_taken_at_once() {
         assert!(start.elapsed() < TIMEOUT, "{} bytes stand there", used(&other));
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Sends the first datagram of a connection, and answers with the first that comes back.
+fn first_answer(server: SocketAddr) -> Vec<u8> {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut tls = (*tls::client_config().unwrap()).clone();
+    tls.alpn_protocols = vec![PROTOCOL.to_vec()];
+    let config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+    let mut endpoint = Endpoint::new(Arc::default(), None, true, None);
+    let (_, mut begun) = endpoint.connect(Instant::now(), config, server, NAME).unwrap();
+    let mut first = Vec::new();
+    assert!(begun.poll_transmit(Instant::now(), 1, &mut first).is_some());
+    socket.send_to(&first, server).unwrap();
+    let mut answer = vec![0; 2000];
+    let len = socket.recv(&mut answer).unwrap();
+    answer.truncate(len);
+    answer
+}
+
+#[test]
+fn where_many_have_not_shown_where_they_are_others_have_to_and_may_connect() {
+    /// A long header of the type Retry. (RFC 9000, §17.2.5)
+    const RETRY: u8 = 0xf0;
+    let state = TempDir::new().unwrap();
+    let identity = Identity::load_or_generate(state.path()).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let server = QuicServer { connections_max: 20, ..server(&identity) };
+    let (_port, streams) = QuicPort::server(socket, server).unwrap();
+    let kinds: Vec<_> = (0..12).map(|_| first_answer(address)[0] & 0xf0).collect();
+    assert!(kinds[..8].iter().all(|&kind| kind != RETRY), "{kinds:x?}");
+    assert!(kinds[8..].iter().all(|&kind| kind == RETRY), "{kinds:x?}");
+    let client = QuicPort::client(address, Arc::default()).unwrap();
+    let config = tls::client_config().unwrap();
+    let (connection, _) = client.connect(address, &config, (TIMEOUT, TIMEOUT), "there").unwrap();
+    connection.open(TIMEOUT).unwrap().write_all(b"x").unwrap();
+    streams.recv_timeout(TIMEOUT).unwrap();
+}
+
+#[test]
+fn a_stranger_may_send_little_until_it_is_trusted_and_nobody_waits_for_ever_to_write() {
+    let pair = pair();
+    let mut near = pair.connection.open(TIMEOUT).unwrap();
+    let (sender, written) = mpsc::channel();
+    let writer = thread::spawn(move || {
+        loop {
+            match near.write(&[0; 16 << 10]) {
+                Ok(bytes) => sender.send(bytes).unwrap(),
+                Err(error) => return (near, error.kind()),
+            }
+        }
+    });
+    let (far, _) = pair.streams.recv_timeout(TIMEOUT).unwrap();
+    let pause = Duration::from_millis(300);
+    let all = || std::iter::from_fn(|| written.recv_timeout(pause).ok()).sum::<usize>() as u64;
+    let (least, strange) = (windows::LEAST.0, windows::STRANGE.0);
+    let before = all();
+    // What is not sent yet is kept here.
+    assert!(before <= least + strange, "{before}");
+    far.trust();
+    let after = before + all();
+    assert!(after > before + least - 2 * strange && after <= 2 * least + strange, "{after}");
+    let (_near, why) = writer.join().unwrap();
+    assert_eq!(why, io::ErrorKind::TimedOut);
 }

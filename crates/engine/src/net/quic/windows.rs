@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 /// Never less. (ours: seven rounds ahead of a sender that begins)
 pub(super) const LEAST: Bytes = Bytes::mib(4);
 
+/// The receive window for whoever has not shown yet that it may be here. (ours: a greeting and a
+/// request are a tenth of it; all strangers that a daemon takes have 10 MiB)
+pub(super) const STRANGE: Bytes = Bytes::kib(64);
+
 /// What is received is given so many times what was read in a round trip: twice as much may come in
 /// the next, word of it takes a round trip, and what follows a loss waits for its repair, another
 /// one or two. (ours; measured at 5 % of loss: docs/algorithms/quic.md)
@@ -36,12 +40,26 @@ pub(super) struct Windows {
     most: f64,
     receive: u64,
     send: u64,
+    is_trusted: bool,
 }
 
 impl Windows {
-    /// As a connection begins: with [`LEAST`].
-    pub(super) fn new(now: Instant) -> Self {
-        Self { read: 0, began: now, most: 0.0, receive: LEAST.0, send: LEAST.0 }
+    /// As a connection begins: with [`LEAST`], or with [`STRANGE`] to receive.
+    pub(super) fn new(now: Instant, is_trusted: bool) -> Self {
+        let (receive, send) = (receive_at_first(is_trusted).0, LEAST.0);
+        Self { read: 0, began: now, most: 0.0, receive, send, is_trusted }
+    }
+
+    /// The other side is no stranger any more.
+    pub(super) fn trust(&mut self, connection: &mut Connection) {
+        if !std::mem::replace(&mut self.is_trusted, true) {
+            self.receive = LEAST.0;
+            set_receive(connection, self.receive);
+        }
+    }
+
+    pub(super) fn is_trusted(&self) -> bool {
+        self.is_trusted
     }
 
     /// Something was read.
@@ -49,14 +67,15 @@ impl Windows {
         self.read += bytes as u64;
     }
 
-    /// Sets them, where a round is over; neither is ever more than `limit`.
+    /// Sets them, where a round is over; together they are never more than `limit`, but for what
+    /// each has at least.
     pub(super) fn advance(&mut self, connection: &mut Connection, limit: Bytes, now: Instant) {
         let round = connection.rtt().max(ROUND_LEAST);
         if let Some(receive) = self.on_round(round, limit, now) {
-            connection.set_receive_window(VarInt::from_u64(receive).unwrap_or(VarInt::MAX));
+            set_receive(connection, receive);
         }
         let congestion = connection.congestion_state().window();
-        let send = within(congestion.saturating_mul(SENT), limit);
+        let send = within(congestion.saturating_mul(SENT), limit, self.receive);
         if is_worth(self.send, send) {
             self.send = send;
             connection.set_send_window(send);
@@ -73,16 +92,26 @@ impl Windows {
         let faded = self.most * (-elapsed.as_secs_f64() / HALF_LIFE_S).exp2();
         self.most = in_a_round.max(faded);
         (self.read, self.began) = (0, now);
-        let receive = within((self.most * RECEIVED) as u64, limit);
-        is_worth(self.receive, receive).then(|| {
+        let receive = within((self.most * RECEIVED) as u64, limit, self.send);
+        (self.is_trusted && is_worth(self.receive, receive)).then(|| {
             self.receive = receive;
             receive
         })
     }
 }
 
-fn within(bytes: u64, limit: Bytes) -> u64 {
-    bytes.clamp(LEAST.0, limit.0.max(LEAST.0))
+/// The receive window of a connection that begins.
+pub(super) fn receive_at_first(is_trusted: bool) -> Bytes {
+    if is_trusted { LEAST } else { STRANGE }
+}
+
+fn set_receive(connection: &mut Connection, bytes: u64) {
+    connection.set_receive_window(VarInt::from_u64(bytes).unwrap_or(VarInt::MAX));
+}
+
+/// As much as the limit leaves beside the other window.
+fn within(bytes: u64, limit: Bytes, other: u64) -> u64 {
+    bytes.clamp(LEAST.0, limit.0.saturating_sub(other).max(LEAST.0))
 }
 
 fn is_worth(before: u64, after: u64) -> bool {
@@ -98,7 +127,7 @@ mod tests {
     #[test]
     fn the_receive_window_is_ahead_of_what_is_read_and_goes_back() {
         let mut now = Instant::now();
-        let mut windows = Windows::new(now);
+        let mut windows = Windows::new(now, true);
         // 1 Gbit/s over 100 ms, from a sender that doubles what it sends in each round.
         let mut bytes = 64 << 10;
         for _ in 0..20 {
@@ -121,23 +150,32 @@ mod tests {
     #[test]
     fn it_stays_within_its_limit_and_changes_only_when_a_round_is_over() {
         let began = Instant::now();
-        let mut windows = Windows::new(began);
+        let mut windows = Windows::new(began, true);
         windows.on_read(1 << 30);
         assert_eq!(windows.on_round(ROUND, Bytes::mib(64), began + ROUND / 2), None);
         let receive = windows.on_round(ROUND, Bytes::mib(64), began + ROUND);
-        assert_eq!(receive, Some(64 << 20));
+        assert_eq!(receive, Some(60 << 20), "the rest is the send window's");
         // Where others come, it is less.
         let receive = windows.on_round(ROUND, Bytes::mib(16), began + 2 * ROUND);
-        assert_eq!(receive, Some(16 << 20));
+        assert_eq!(receive, Some(12 << 20));
         // A limit of next to nothing leaves what a connection needs.
         let receive = windows.on_round(ROUND, Bytes(1), began + 3 * ROUND);
         assert_eq!(receive, Some(LEAST.0));
     }
 
     #[test]
+    fn whoever_is_not_known_yet_gets_little_however_much_it_sends() {
+        let began = Instant::now();
+        let mut windows = Windows::new(began, false);
+        windows.on_read(1 << 30);
+        assert_eq!(windows.on_round(ROUND, Bytes::gib(1), began + ROUND), None);
+        assert_eq!(windows.receive, STRANGE.0);
+    }
+
+    #[test]
     fn a_round_that_was_looked_at_late_counts_for_its_length() {
         let began = Instant::now();
-        let mut windows = Windows::new(began);
+        let mut windows = Windows::new(began, true);
         windows.on_read(100_000_000);
         let receive = windows.on_round(ROUND, Bytes::gib(1), began + 10 * ROUND);
         assert_eq!(receive, Some(60_000_000));

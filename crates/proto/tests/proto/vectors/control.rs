@@ -146,7 +146,8 @@ fn open_pull() -> Message {
     })
 }
 
-const OVERRIDES: &str = "Open: a file comes from the server, by bbr, at 12.5 MB/s at most, into windows of 4 MB in all.";
+const OVERRIDES: &str = "Open: a file comes from the server, by bbr, at 12.5 MB/s at most, into windows of 4 MB in all, \
+                         read past the cache in blocks of 4 MiB, by the engine zerobuffer.";
 
 fn open_overrides() -> Message {
     Message::Open(Open {
@@ -167,6 +168,9 @@ fn open_overrides() -> Message {
         remembered: None,
         streams_most: Some(64),
         asks: None,
+        engine: Some("zerobuffer".to_owned()),
+        block_bytes: Some(4 << 20),
+        direct: Some(true),
     })
 }
 
