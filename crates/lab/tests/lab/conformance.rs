@@ -151,7 +151,7 @@ fn content_survives_loss_and_cuts_in_the_middle_of_super_packets() {
     let _busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
     let plan = Plan { congestion: Some("cubic".to_owned()), ..Plan::path(&path) };
     let Some(network) = start(&plan) else { return };
-    // Slow start is what overflows it, whatever the machine is busy with: so there are many of them.
+    // Slow start is what overflows it, whatever the machine is busy with: so there are many.
     for _ in 0..12 {
         transfer(&network, &content(1_000_000));
     }
