@@ -2,6 +2,7 @@
 //! of the control channel, heartbeats and progress, and an orderly end.
 
 use crate::cancel::{Cancel, attend};
+use crate::counts::add;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Summary};
 use crate::load::Load;
@@ -10,7 +11,7 @@ use crate::net::stream::DataStream;
 use crate::receiver::{Receiver, Target};
 use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
-use crate::session::{Ends, Session, Tally, add};
+use crate::session::{Ends, Session, Tally};
 use crate::transfer::Transfer;
 use crate::tune::{Pacer, Receiving, Steer, Steering, Teller, hold_windows, watch};
 use bankfull_proto::session::Role;

@@ -27,6 +27,7 @@ mod anchor;
 pub mod block_io;
 mod cancel;
 mod client;
+mod counts;
 pub mod datagram_room;
 mod driver;
 mod error;

@@ -2,10 +2,11 @@
 //! carries. Everything around the data is as in a copy: connections, encryption, windows, pacing,
 //! and what both sides tell of them.
 
+use crate::counts::add;
 use crate::error::Error;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
-use crate::session::{Meter, Session, Tally, add};
+use crate::session::{Meter, Session, Tally};
 use bankfull_control::Stage;
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;

@@ -131,10 +131,11 @@ impl Overrides {
             let text = format!("engine {engine} is only to be measured, with bankfull-lab io");
             return Err(Failure::new(Cause::Usage, text));
         }
-        if let Some(engine) = self.need_plain().filter(|_| self.direct == Direct::On) {
+        let through_cache = self.engine.filter(|&engine| engine != Engine::IoUring);
+        if let Some(engine) = through_cache.filter(|_| self.direct == Direct::On) {
             let text = format!(
-                "engine {engine} sends from the page cache, which is not to be used: leave one of \
-                 them out"
+                "engine {engine} reads through the page cache, which is not to be used: leave one \
+                 of them out, or choose io_uring"
             );
             return Err(Failure::new(Cause::Usage, text));
         }
@@ -153,10 +154,18 @@ impl Overrides {
     /// # Errors
     /// [`Cause::Usage`], with what can be chosen and how to have more.
     pub(crate) fn check_sender(&self) -> Result<(), Failure> {
-        if self.engine.is_some_and(|engine| !engine.is_available()) {
-            let text = "the sending host does not let us have io_uring (see there sysctl \
-                        kernel.io_uring_disabled, what its container forbids, and whether bankfull \
-                        was built with it): choose another engine";
+        let needs_uring = match self.engine {
+            Some(engine) => (engine == Engine::IoUring).then_some("choose another engine"),
+            None => (self.direct == Direct::On).then_some(
+                "nothing can be read past the page cache without it: leave that to bankfull",
+            ),
+        };
+        if let Some(way_out) = needs_uring.filter(|_| !Engine::IoUring.is_available()) {
+            let text = format!(
+                "the sending host does not let us have io_uring (see there sysctl \
+                 kernel.io_uring_disabled, what its container forbids, and whether bankfull was \
+                 built with it): {way_out}"
+            );
             return Err(Failure::new(Cause::Usage, text));
         }
         let Some(name) = &self.congestion else { return Ok(()) };
@@ -285,8 +294,8 @@ mod tests {
         assert!(text.contains("only to be measured"), "{text}");
         let both = Overrides { engine: Some(Engine::Splice), direct: Direct::On, ..by_nothing() };
         assert!(both.check().unwrap_err().text.contains("leave one of them out"));
-        let mmap = Overrides { engine: Some(Engine::Mmap), ..both };
-        assert_eq!(mmap.check(), Ok(()));
+        let by = |engine| Overrides { engine: Some(engine), ..both.clone() }.check();
+        assert!(by(Engine::Mmap).is_err() && by(Engine::IoUring).is_ok());
     }
 
     fn by_nothing() -> Overrides {

@@ -3,7 +3,7 @@
 
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
-use crate::event::{Event, EventSink, Sample, Summary};
+use crate::event::{Event, EventSink, Route, Sample, Summary};
 use crate::location::Location;
 use crate::net::control::lock;
 use crate::options::{DaemonOptions, SshOptions};
@@ -104,24 +104,28 @@ impl Probe {
         self.transfer.check()?;
         self.transfer.probe = Some(self.time);
         let direction = if self.reverse { Direction::Pull } else { Direction::Push };
-        let watch = Watch { next: events, samples: Mutex::default() };
+        let watch = Watch { next: events, samples: Mutex::default(), route: Mutex::default() };
         let far = self.transfer.destination.clone();
         let summary = self.transfer.run_with(&far, direction, &watch, cancel, started)?;
         let samples = watch.samples.into_inner().unwrap_or_default();
-        Ok(Findings::new(&samples, summary, self.reverse))
+        let route = watch.route.into_inner().unwrap_or_default();
+        Ok(Findings::new(&samples, summary, self.reverse, route))
     }
 }
 
-/// Keeps the samples, and passes all on.
+/// Keeps the samples and how bytes travel, and passes all on.
 struct Watch<'a> {
     next: &'a dyn EventSink,
     samples: Mutex<Vec<Sample>>,
+    route: Mutex<Option<Route>>,
 }
 
 impl EventSink for Watch<'_> {
     fn event(&self, event: Event) {
-        if let Event::Sample(sample) = &event {
-            lock(&self.samples).push(sample.clone());
+        match &event {
+            Event::Sample(sample) => lock(&self.samples).push(sample.clone()),
+            Event::Connected { route, .. } => *lock(&self.route) = Some(*route),
+            _ => {}
         }
         self.next.event(event);
     }
@@ -166,7 +170,7 @@ const QUEUE_SHARE: f64 = 0.1;
 const TRUSTED_SHARE: f64 = 1.05;
 
 impl Findings {
-    fn new(samples: &[Sample], summary: Summary, reverse: bool) -> Self {
+    fn new(samples: &[Sample], summary: Summary, reverse: bool, route: Option<Route>) -> Self {
         let mut rtts: Vec<Duration> = samples.iter().flat_map(|s| s.rtts.clone()).collect();
         rtts.sort_unstable();
         let last = samples.last().cloned().unwrap_or_default();
@@ -199,7 +203,7 @@ impl Findings {
         findings.words = [
             findings.say_rate(),
             findings.say_round_trip(),
-            findings.say_loss(),
+            findings.say_loss(route),
             findings.say_window(reverse),
         ]
         .into_iter()
@@ -245,14 +249,17 @@ impl Findings {
         ))
     }
 
-    fn say_loss(&self) -> Option<String> {
+    fn say_loss(&self, route: Option<Route>) -> Option<String> {
         if self.probes == 0 {
             let what = match self.rtt_min {
                 Some(_) => {
                     "no probe came back, so round trips are TCP's: let UDP through to the port of \
                      the data, and see that no other program has it there"
                 }
-                None => "data goes through ssh itself, or by QUIC: nothing tells the round trip",
+                None if route == Some(Route::Quic) => {
+                    "data goes by QUIC, where no probe tells the round trip"
+                }
+                None => "data goes through ssh itself: nothing tells the round trip",
             };
             return Some(what.to_owned());
         }
@@ -343,6 +350,7 @@ mod tests {
             &samples(&[10, 100, 400, 940, 940, 940, 900, 940]),
             Summary::default(),
             false,
+            None,
         );
         assert_eq!(found.rate.bits_per_sec() / 1_000_000, 940);
         assert_eq!(found.window, Some(Bytes(2_350_000)));
@@ -355,7 +363,7 @@ mod tests {
 
     #[test]
     fn trains_that_told_too_little_are_not_taken_for_the_line() {
-        let found = Findings::new(&samples(&[1200; 6]), Summary::default(), false);
+        let found = Findings::new(&samples(&[1200; 6]), Summary::default(), false, None);
         assert!(found.words[0].contains("told less than the line carries"), "{:?}", found.words);
     }
 
@@ -363,15 +371,19 @@ mod tests {
     fn through_ssh_itself_the_rate_is_that_of_the_whole() {
         let elapsed = Duration::from_secs(10);
         let summary = Summary { bytes: Bytes(1_250_000_000), elapsed, ..Summary::default() };
-        let found = Findings::new(&samples(&[0; 5]), summary, false);
+        let found = Findings::new(&samples(&[0; 5]), summary, false, None);
         assert_eq!(found.rate.bits_per_sec(), 1_000_000_000);
     }
 
     #[test]
     fn nothing_seen_is_told_without_figures() {
-        let found = Findings::new(&[], Summary::default(), true);
-        assert_eq!((found.rate, found.window, found.streams), (Rate::default(), None, 1));
-        assert!(found.words.iter().any(|words| words.contains("nothing tells the round trip")));
+        for (route, by) in [(Route::SshOnly, "through ssh itself"), (Route::Quic, "by QUIC")] {
+            let found = Findings::new(&[], Summary::default(), true, Some(route));
+            assert_eq!((found.rate, found.window, found.streams), (Rate::default(), None, 1));
+            let says =
+                |words: &String| words.contains("tells the round trip") && words.contains(by);
+            assert!(found.words.iter().any(says), "{:?}", found.words);
+        }
     }
 
     #[test]

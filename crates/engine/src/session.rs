@@ -1,6 +1,7 @@
-//! What the threads of one session share: the first error, the way to stop, and the counts.
+//! What the threads of one session share: the first error, the way to stop, and what is told of it.
 
 use crate::block_io::{Engine, PIECE_BYTES};
+use crate::counts::{Account, Counts, add, read};
 use crate::error::Error;
 use crate::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::net::asked::{Asked, Gate};
@@ -20,7 +21,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -304,41 +305,6 @@ impl Session {
     }
 }
 
-/// Counts of a session, for progress and summary.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) files_total: AtomicU64,
-    pub(crate) bytes_total: AtomicU64,
-    pub(crate) total_is_final: AtomicBool,
-    pub(crate) dirs: AtomicU64,
-    pub(crate) symlinks: AtomicU64,
-    pub(crate) links_made: AtomicU64,
-    pub(crate) specials: AtomicU64,
-    pub(crate) files_copied: AtomicU64,
-    pub(crate) bytes_moved: AtomicU64,
-    pub(crate) bytes_resumed: AtomicU64,
-    pub(crate) bytes_holes: AtomicU64,
-    pub(crate) files_skipped: AtomicU64,
-    pub(crate) bytes_skipped: AtomicU64,
-    pub(crate) planned: AtomicU64,
-    pub(crate) bytes_planned: AtomicU64,
-    pub(crate) files_failed: AtomicU64,
-    pub(crate) files_vanished: AtomicU64,
-    pub(crate) wire_bytes: AtomicU64,
-    pub(crate) retransmits: AtomicU64,
-    pub(crate) streams: AtomicU64,
-}
-
-/// Adds to a counter.
-pub(crate) fn add(counter: &AtomicU64, n: u64) {
-    counter.fetch_add(n, Ordering::Relaxed);
-}
-
-/// Reads a counter.
-pub(crate) fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
-}
-
 /// A transfer that had this share of the rate that was allowed was limited by that where the
 /// network did. (ours: short ones take a while to begin and to end)
 const MAX_SHARE: f64 = 0.5;
@@ -418,6 +384,12 @@ impl<'a> Tally<'a> {
         self.settled(path, Outcome::Unchanged, bytes, None);
     }
 
+    /// A file has changed while it was read: what has come of it is nothing.
+    pub(crate) fn changed(&self, path: &Path, account: &Account) {
+        self.counts.take_back(account);
+        self.notice(format!("{} changed while it was read: it is read again", path.display()));
+    }
+
     /// A file that is in place now.
     pub(crate) fn file_copied(&self, path: PathBuf, bytes: u64, blake3: Option<String>) {
         add(&self.counts.files_copied, 1);
@@ -441,13 +413,14 @@ impl<'a> Tally<'a> {
     pub(crate) fn progress(&self) -> Progress {
         let c = &self.counts;
         let settled = [&c.bytes_moved, &c.bytes_resumed, &c.bytes_skipped, &c.bytes_holes];
-        let settled = settled.into_iter().map(read).sum();
+        let settled: u64 = settled.into_iter().map(read).sum();
+        let void = read(&c.bytes_void);
         Progress {
             files_total: read(&c.files_total),
             bytes_total: Bytes(read(&c.bytes_total)),
             total_is_final: c.total_is_final.load(Ordering::Relaxed),
             files_done: read(&c.files_copied) + read(&c.files_skipped) + read(&c.files_failed),
-            bytes_done: Bytes(settled),
+            bytes_done: Bytes(settled.saturating_sub(void)),
             bytes_moved: Bytes(read(&c.bytes_moved)),
             elapsed: self.started.elapsed(),
         }
@@ -500,7 +473,7 @@ impl<'a> Tally<'a> {
             dirs: read(&c.dirs),
             symlinks: read(&c.symlinks),
             links_made: read(&c.links_made),
-            bytes: Bytes(read(&c.bytes_moved)),
+            bytes: Bytes(read(&c.bytes_moved).saturating_sub(read(&c.bytes_void))),
             wire_bytes: Bytes(read(&c.wire_bytes)),
             elapsed: self.started.elapsed(),
             streams: read(&c.streams) as u32,

@@ -125,6 +125,12 @@ fn some_number<S: serde::Serializer>(
 }
 
 impl Cell {
+    /// Whether all but the engine is the same.
+    #[must_use]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        Self { engine: other.engine, ..*self } == *other
+    }
+
     /// Why there is nothing to measure; `None` where there is.
     #[must_use]
     pub fn refused(&self) -> Option<&'static str> {

@@ -98,8 +98,9 @@ pub(crate) struct CpFlags {
     pub(crate) direct: DirectWhen,
 
     /// Lets no more than this wait in memory on the side that receives until it is written, such as
-    /// 256MiB, 1MiB at least; a daemon has a limit of its own. How much is used follows the load.
-    /// Default: a quarter of the memory that is free there, 1GiB at most.
+    /// 256MiB, 1MiB at least; in copies to a daemon, which has a limit of its own, it is an error.
+    /// How much is used follows the load. Default: a quarter of the memory that is free there, 1GiB
+    /// at most.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) max_memory: Option<Bytes>,
 
@@ -135,6 +136,7 @@ impl CpFlags {
     /// One of the flags for copies with another host that were given, as it is typed.
     pub(crate) fn first_for_paths(&self) -> Option<&'static str> {
         first_given(&[
+            (self.no_encryption, "--no-encryption"),
             (self.max_rate.is_some(), "--max-rate"),
             (self.buffer.is_some(), "--buffer"),
             (self.congestion.is_some(), "--congestion"),

@@ -196,7 +196,9 @@ pub(super) fn buffer(text: &str) -> Result<Bytes, String> {
 /// Reads the size of blocks, such as `4MiB`.
 pub(super) fn block(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
-    if is_block(bytes) { Ok(bytes) } else { Err("a power of two, 1MiB to 16MiB".to_owned()) }
+    let Bytes(count) = bytes;
+    let bad = || format!("it is {count} bytes: choose a power of two, 1MiB to 16MiB, such as 4MiB");
+    if is_block(bytes) { Ok(bytes) } else { Err(bad()) }
 }
 
 /// Reads how much memory may be used, such as `256MiB`.

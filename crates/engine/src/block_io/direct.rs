@@ -22,11 +22,10 @@ impl PassBy {
         Self { direct, disk: None }
     }
 
-    /// Whether a range of a file is to be read past the cache: not what is in it for the most part,
-    /// and where an engine is chosen only if that is said.
-    pub(crate) fn reads(&mut self, file: &File, range: &Range<u64>, is_chosen: bool) -> bool {
-        if self.direct == Direct::On || is_chosen {
-            return self.direct == Direct::On;
+    /// Whether a range of a file is to be read past the cache: not what is in it for the most part.
+    pub(crate) fn reads(&mut self, file: &File, range: &Range<u64>) -> bool {
+        if self.direct == Direct::On {
+            return true;
         }
         let len = range.end.saturating_sub(range.start);
         let is_cold = || bankfull_sys::cached_bytes(file, range.start, len);
@@ -70,11 +69,11 @@ mod tests {
         small.set_len(LEAST_BYTES - 1).unwrap();
         for file in [&memory, &small] {
             let mut auto = PassBy::new(Direct::Auto);
-            assert!(!auto.reads(file, &(0..1), false) && !auto.writes(file));
+            assert!(!auto.reads(file, &(0..1)) && !auto.writes(file));
             let mut on = PassBy::new(Direct::On);
-            assert!(on.reads(file, &(0..1), true) && on.writes(file));
+            assert!(on.reads(file, &(0..1)) && on.writes(file));
             let mut off = PassBy::new(Direct::Off);
-            assert!(!off.reads(file, &(0..1), false) && !off.writes(file));
+            assert!(!off.reads(file, &(0..1)) && !off.writes(file));
         }
     }
 }

@@ -308,8 +308,10 @@ impl Reader {
 
     /// What has the range of a file in memory.
     pub(crate) fn start(&mut self, file: &File, range: Range<u64>) -> &mut dyn ReadRange {
-        let is_chosen = self.engine.is_some_and(|engine| engine != Engine::IoUring);
-        if self.pass_by.reads(file, &range, is_chosen)
+        // Another engine that was chosen reads through the cache.
+        let may_pass = self.engine.is_none_or(|engine| engine == Engine::IoUring);
+        if may_pass
+            && self.pass_by.reads(file, &range)
             && start(&mut self.direct, true, file, &range)
         {
             return self.direct.as_mut().map_or(&mut self.buffered, |way| way);

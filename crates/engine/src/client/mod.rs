@@ -258,8 +258,11 @@ fn tell_idle(transfer: &Transfer, route: Route, tally: &Tally<'_>) {
         let by = if route == Route::Quic { "by QUIC" } else { "through ssh" };
         tally.notice(format!("{by}, a buffer and a congestion control have no effect"));
     }
-    if let Some(engine) = overrides.need_plain().filter(|_| route == Route::Quic) {
-        tally.notice(format!("by QUIC all is encrypted, and engine {engine} has no effect"));
+    if route == Route::Quic && !transfer.encryption {
+        let idle = overrides.need_plain();
+        let idle =
+            idle.map_or(String::new(), |engine| format!(", and engine {engine} has no effect"));
+        tally.notice(format!("by QUIC all is encrypted, though that was not asked for{idle}"));
     }
 }
 

@@ -4,10 +4,10 @@
 
 use super::want::{answer, refused};
 use super::{Receiver, place};
+use crate::counts::add;
 use crate::error::Error;
 use crate::gather::claims::{Claimant, Lost, SharedDir, TOP};
 use crate::net::control::lock;
-use crate::session::add;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Entry, EntryKind, Message, Totals, Verdict, Want};
 use std::collections::HashMap;

@@ -9,6 +9,7 @@ mod place;
 mod want;
 mod work;
 
+use crate::counts::{Account, Came, add};
 use crate::error::Error;
 use crate::gather::claims::Claimant;
 use crate::net::ahead::ReadAhead;
@@ -16,7 +17,7 @@ use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
 use crate::options::Fsync;
 use crate::part_names::PartNames;
-use crate::session::{Session, Tally, add, problem};
+use crate::session::{Session, Tally, problem};
 use crate::tree::DirTable;
 use crate::tune::Lane;
 use bankfull_control::StageTimes;
@@ -75,6 +76,7 @@ pub(crate) struct Incoming {
     pub(crate) dir: u64,
     /// Its name there.
     pub(crate) name: OsString,
+    account: Account,
     part: Mutex<PartSlot>,
 }
 
@@ -350,7 +352,8 @@ impl<'a> Receiver<'a> {
     }
 
     /// A block is verified, written and journalled.
-    fn block_done(&self, file: u64, index: u64, hash: BlockHash, len: u32) -> usize {
+    fn block_done(&self, incoming: &Incoming, index: u64, hash: BlockHash, len: u32) -> usize {
+        let file = incoming.entry.id;
         let mut ledger = lock(&self.ledger);
         if !ledger.verified(file, index, hash) {
             return 0;
@@ -360,7 +363,7 @@ impl<'a> Receiver<'a> {
         self.outbox.ack(file, index);
         let seal = ledger.seal_now(file);
         drop(ledger);
-        add(&self.tally.counts.bytes_moved, u64::from(len));
+        self.tally.counts.book(&incoming.account, Came::Moved, len.into());
         seal.map_or(0, |seal| self.take_seal(file, seal))
     }
 
@@ -378,7 +381,7 @@ impl<'a> Receiver<'a> {
             }
             if lock(&self.ledger).copied(id, index) {
                 self.outbox.ack(id, index);
-                add(&self.tally.counts.bytes_moved, layout.len_of(index));
+                self.tally.counts.book(&incoming.account, Came::Moved, layout.len_of(index));
             }
         }
     }
@@ -435,7 +438,7 @@ impl<'a> Receiver<'a> {
         let Some(layout) = incoming.layout() else { return Ok(()) };
         let range = |run: &Run| layout.range_of(*run);
         let bytes = holes.runs.iter().map(range).map(|range| range.end - range.start).sum();
-        add(&self.tally.counts.bytes_holes, bytes);
+        self.tally.counts.book(&incoming.account, Came::AsHoles, bytes);
         let recorded = part.and_then(|part| {
             let goes_on = || !self.session.is_stopped();
             fresh
@@ -501,6 +504,7 @@ impl<'a> Receiver<'a> {
         if aborted.again {
             self.tally.counts.files_total.fetch_sub(1, Ordering::Relaxed);
             self.tally.counts.bytes_total.fetch_sub(incoming.entry.size, Ordering::Relaxed);
+            self.tally.changed(&self.path(&incoming), &incoming.account);
         } else {
             if aborted.failure.cause() == Cause::Vanished
                 && let Ok(dir) = self.dirs.open(incoming.dir)

@@ -2,10 +2,10 @@
 
 use super::part::{Holder, Part};
 use super::{Incoming, Receiver, drop_part};
+use crate::counts::{Account, Came, add};
 use crate::error::{Error, failure};
 use crate::net::control::lock;
 use crate::part_names::{self, PartNames};
-use crate::session::add;
 use bankfull_proto::blocks::{BlockSet, Run};
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::journal::Here;
@@ -187,6 +187,7 @@ impl Receiver<'_> {
             dir: entry.parent,
             name: self.local_name(&entry),
             entry,
+            account: Account::default(),
             part: Mutex::default(),
         };
         match self.plan_file(&incoming) {
@@ -256,7 +257,7 @@ impl Receiver<'_> {
         match incoming.layout() {
             Some(layout) => {
                 let resumed = here.blocks.iter().map(|(index, _)| layout.len_of(*index)).sum();
-                add(&self.tally.counts.bytes_resumed, resumed);
+                self.tally.counts.book(&incoming.account, Came::Resumed, resumed);
                 want.have = self.post_have(id, &here.set(layout.count()));
                 lock(&self.ledger).expect_blocks(id, layout, &here);
             }

@@ -3,10 +3,11 @@
 
 use super::part::Part;
 use super::{Incoming, Receiver};
+use crate::counts::add;
 use crate::error::failure;
 use crate::net::ahead::{ReadAhead, Taken};
 use crate::net::control::lock;
-use crate::session::{Meter, add};
+use crate::session::Meter;
 use bankfull_control::Stage;
 use bankfull_proto::hash::{BlockHasher, FileHash};
 use bankfull_proto::journal::Record;
@@ -152,7 +153,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
         match trouble {
             Some(failure) => self.receiver.fail_file(file, &failure),
-            None => self.said += self.receiver.block_done(file, index, hash, len),
+            None => self.said += self.receiver.block_done(incoming, index, hash, len),
         }
         self.meter.mark(Stage::Write);
         Ok(())

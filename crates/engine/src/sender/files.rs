@@ -1,5 +1,6 @@
 //! The source's side of files: their numbers, how they are opened, and whether they changed.
 
+use crate::counts::Account;
 use crate::error;
 use crate::net::control::lock;
 use crate::tree::DirTable;
@@ -27,6 +28,7 @@ pub(crate) struct SourceFile {
     pub(crate) name: OsString,
     /// How often it changed under our hands.
     pub(crate) attempt: u32,
+    pub(crate) account: Account,
     open: Mutex<Option<Arc<File>>>,
 }
 
@@ -49,7 +51,8 @@ pub(crate) struct SourceFiles {
 impl SourceFiles {
     pub(crate) fn insert(&self, entry: Entry, dir: u64, name: &OsStr, attempt: u32) {
         let name = name.to_owned();
-        let file = SourceFile { entry, dir, name, attempt, open: Mutex::default() };
+        let (account, open) = Default::default();
+        let file = SourceFile { entry, dir, name, attempt, account, open };
         lock(&self.files).insert(file.entry.id, Arc::new(file));
     }
 

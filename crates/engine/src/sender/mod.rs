@@ -6,11 +6,12 @@ pub(crate) mod files;
 pub(crate) mod walk;
 mod work;
 
+use crate::counts::{Came, add, read};
 use crate::error::Error;
 use crate::event::Outcome;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
-use crate::session::{Session, Tally, add, read};
+use crate::session::{Session, Tally};
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::{ENTRY_BATCH_BYTES, ENTRY_BATCH_COUNT_MAX, RUNS_MAX};
 use bankfull_proto::send::{Next, SendLedger, Work};
@@ -22,6 +23,7 @@ use bankfull_proto::wire::control::{
 };
 use files::{SourceFile, SourceFiles, Trouble, entry_of};
 use std::ffi::OsStr;
+use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -202,8 +204,8 @@ impl<'a> Sender<'a> {
         let next = self.with_ledger(|ledger| ledger.on_want(want))?;
         let Some(file) = file else { return Ok(false) };
         if let Some(there) = self.with_ledger(|ledger| ledger.bytes_there(want.file)) {
-            add(&self.tally.counts.bytes_resumed, there.saturating_sub(holes));
-            add(&self.tally.counts.bytes_holes, holes);
+            self.tally.counts.book(&file.account, Came::Resumed, there.saturating_sub(holes));
+            self.tally.counts.book(&file.account, Came::AsHoles, holes);
         }
         match next {
             Next::Seal => self.seal(&file),
@@ -253,7 +255,7 @@ impl<'a> Sender<'a> {
     fn on_ack(&self, ack: &FileRuns) -> Result<(), Error> {
         let next = self.with_ledger(|ledger| ledger.on_acks(ack))?;
         if let Some(file) = self.files.find(ack.file) {
-            add(&self.tally.counts.bytes_moved, bytes_in(&file.entry, ack));
+            self.tally.counts.book(&file.account, Came::Moved, bytes_in(&file.entry, ack));
             if next == Next::Seal {
                 self.seal(&file);
             }
@@ -386,6 +388,10 @@ impl<'a> Sender<'a> {
         self.outbox.post(&Message::Aborted(aborted));
         match entry {
             Some(entry) => {
+                self.tally.changed(&self.files.path(&file), &file.account);
+                let total = &self.tally.counts.bytes_total;
+                total.fetch_sub(file.entry.size, Ordering::Relaxed);
+                add(total, entry.size);
                 self.announce(entry, file.dir, &file.name, file.attempt + 1);
                 self.flush_announced();
             }

@@ -2,9 +2,10 @@
 
 use super::Sender;
 use super::files::entry_of;
+use crate::counts::add;
 use crate::error;
 use crate::part_names;
-use crate::session::{add, join, problem};
+use crate::session::{join, problem};
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::DEPTH_MAX;
 use bankfull_proto::wire::control::{Cause, EntryKind, Failure, Message, Source};

@@ -1,5 +1,7 @@
 //! `bankfull-lab io`: from file to socket and back, by each block engine.
 
+mod beside;
+
 use crate::data::Sources;
 use crate::engines::{Bench, Cell, Direction, Took, Way};
 use crate::error::{LabError, Result};
@@ -13,6 +15,7 @@ use bankfull_control::{Bytes, Rate};
 use clap::Args;
 use serde::Serialize;
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -148,7 +151,7 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     let mut measured: Vec<Measured> =
         cells.iter().map(|&cell| Measured { cell, runs: Vec::new() }).collect();
     for turn in 1..=flags.repeat {
-        for one in &mut measured {
+        for one in in_turn(&mut measured, turn as usize) {
             if signals.count() > 0 {
                 break;
             }
@@ -163,6 +166,9 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
         say(&format!("turn {turn} of {} is done", flags.repeat));
     }
     print(flags, &measured);
+    if let Some(text) = beside::say(&measured) {
+        let _ = writeln!(std::io::stdout(), "\n{text}");
+    }
     let report = Report {
         schema: 1,
         version: env!("CARGO_PKG_VERSION"),
@@ -200,13 +206,21 @@ impl Flags {
     }
 }
 
+/// Those under the same conditions begin with another one in each turn: what one leaves behind, in
+/// caches and queues, meets each of the others.
+fn in_turn(measured: &mut [Measured], turn: usize) -> impl Iterator<Item = &mut Measured> {
+    measured.chunk_by_mut(|a, b| a.cell.is_beside(&b.cell)).flat_map(move |group| {
+        let (before, first) = group.split_at_mut(turn % group.len());
+        first.iter_mut().chain(before)
+    })
+}
+
 fn words(buffer: Option<Bytes>) -> String {
     buffer.map_or_else(|| TUNED.to_owned(), |bytes| bytes.to_string())
 }
 
 /// A table for each socket buffer and size: blocks down, engines across.
 fn print(flags: &Flags, measured: &[Measured]) {
-    use std::io::Write;
     let mut out = std::io::stdout().lock();
     let engines = flags.engines();
     for &SocketBuffer(buffer) in &flags.socket_buffer {

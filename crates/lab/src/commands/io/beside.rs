@@ -1,0 +1,153 @@
+//! What is chosen by itself (`auto`) beside each other engine, under the same conditions.
+//!
+//! Runs of the same turn are compared, since a machine that is slow for a while is so for all. A
+//! median of few ratios is uncertain: it has an interval, and only where all of that is below the
+//! aim is the aim missed.
+
+use super::{Measured, words};
+use crate::engines::{Cell, Way};
+use crate::tables;
+
+/// Of the best engine's throughput, so much is aimed at. (`docs/block-io.md`)
+const AIM: f64 = 0.97;
+
+/// The interval holds the median so often as not less. (ours: what is usual)
+const CONFIDENCE: f64 = 0.95;
+
+/// A median of ratios, and where it lies at all probability.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Ratio {
+    median: f64,
+    least: f64,
+    most: f64,
+}
+
+/// What is chosen by itself, beside the engine that is the best under these conditions.
+#[derive(Debug)]
+struct Beside<'m> {
+    chosen: &'m Cell,
+    best: Way,
+    ratio: Ratio,
+}
+
+/// As a table and some sentences; nothing where nothing was chosen by itself, or nothing else ran.
+pub(super) fn say(measured: &[Measured]) -> Option<String> {
+    let all: Vec<Beside> = measured.iter().filter_map(|one| beside(one, measured)).collect();
+    let count = |is: fn(&Ratio) -> bool| all.iter().filter(|one| is(&one.ratio)).count();
+    let (held, missed) = (count(|ratio| ratio.least >= AIM), count(|ratio| ratio.most < AIM));
+    let mut medians: Vec<f64> = all.iter().map(|one| one.ratio.median).collect();
+    medians.sort_by(f64::total_cmp);
+    let least = medians.first()?;
+    let rows: Vec<Vec<String>> = all.iter().map(Beside::row).collect();
+    Some(format!(
+        "auto beside the best engine: at least {AIM} for certain in {held} of {} cells, less for \
+         certain in {missed}; {:.3} in the middle, {least:.3} at the least\n\n{}",
+        all.len(),
+        medians[medians.len() / 2],
+        tables::markdown(&HEAD.map(str::to_owned), &rows)
+    ))
+}
+
+const HEAD: [&str; 6] = ["size", "socket buffers", "block", "best", "auto of it", "interval"];
+
+impl Beside<'_> {
+    fn row(&self) -> Vec<String> {
+        let Cell { size, socket_buffer, block, .. } = self.chosen;
+        let Ratio { median, least, most } = self.ratio;
+        let best = self.best.name().to_owned();
+        let interval = format!("{least:.3}–{most:.3}");
+        let place = [size.to_string(), words(*socket_buffer), block.to_string()];
+        place.into_iter().chain([best, format!("{median:.3}"), interval]).collect()
+    }
+}
+
+fn beside<'m>(chosen: &'m Measured, measured: &[Measured]) -> Option<Beside<'m>> {
+    if chosen.cell.engine != Way::Auto {
+        return None;
+    }
+    let is_other = |one: &&Measured| one.cell.engine != Way::Auto;
+    let others = measured.iter().filter(is_other).filter(|one| one.cell.is_beside(&chosen.cell));
+    let ratios = others.filter_map(|one| {
+        let pairs = one.runs.iter().zip(&chosen.runs);
+        let ratio = Ratio::of(pairs.map(|(other, mine)| other.seconds / mine.seconds).collect())?;
+        Some((one.cell.engine, ratio))
+    });
+    let (best, ratio) = ratios.min_by(|(_, a), (_, b)| a.median.total_cmp(&b.median))?;
+    Some(Beside { chosen: &chosen.cell, best, ratio })
+}
+
+impl Ratio {
+    /// The median of figures, and between which of them it lies with [`CONFIDENCE`]; of few, all.
+    fn of(mut figures: Vec<f64>) -> Option<Self> {
+        figures.sort_by(f64::total_cmp);
+        let count = figures.len();
+        let (&least, &most) = (figures.first()?, figures.last()?);
+        let median = f64::midpoint(figures[(count - 1) / 2], figures[count / 2]);
+        // So many of the figures are below the median as heads come of so many throws.
+        let mut below = 0.5_f64.powi(count as i32);
+        let (mut term, mut outside) = (below, 0);
+        while 2.0 * below <= 1.0 - CONFIDENCE {
+            outside += 1;
+            term *= (count + 1 - outside) as f64 / outside as f64;
+            below += term;
+        }
+        match outside.checked_sub(1) {
+            None => Some(Self { median, least, most }),
+            Some(last) => {
+                Some(Self { median, least: figures[last], most: figures[count - 1 - last] })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engines::{Direction, Took};
+    use bankfull::block_io::Engine;
+    use bankfull_control::Bytes;
+
+    #[test]
+    fn the_interval_is_that_of_the_sign_test() {
+        let figures = |count: u32| (1..=count).map(f64::from).rev().collect();
+        // Of 5 all; of 6 all, for the first time with confidence; from tables of the sign test.
+        for (count, least, most) in
+            [(1, 1.0, 1.0), (5, 1.0, 5.0), (6, 1.0, 6.0), (10, 2.0, 9.0), (20, 6.0, 15.0)]
+        {
+            let ratio = Ratio::of(figures(count)).unwrap();
+            assert_eq!((ratio.least, ratio.most), (least, most), "{count}");
+            assert_eq!(ratio.median, f64::from(count + 1) / 2.0);
+        }
+        assert_eq!(Ratio::of(Vec::new()), None);
+        let many = Ratio::of(figures(100)).unwrap();
+        assert_eq!((many.least, many.most), (40.0, 61.0));
+    }
+
+    #[test]
+    fn what_is_chosen_is_compared_with_the_best_under_the_same_conditions_turn_by_turn() {
+        let one = |engine, block, seconds: [f64; 3]| Measured {
+            cell: Cell {
+                direction: Direction::Send,
+                engine,
+                block: Bytes(block),
+                socket_buffer: None,
+                size: Bytes(1 << 20),
+            },
+            runs: seconds.map(|seconds| Took { seconds, cpu_seconds: 0.0 }).to_vec(),
+        };
+        let measured = [
+            one(Way::Auto, 1, [1.0, 10.0, 1.0]),
+            one(Way::Fixed(Engine::Mmap), 1, [2.0, 20.0, 2.0]),
+            one(Way::Fixed(Engine::SendFile), 1, [0.9, 9.0, 0.9]),
+            // Of other conditions.
+            one(Way::Fixed(Engine::Splice), 2, [0.1, 0.1, 0.1]),
+        ];
+        let found = beside(&measured[0], &measured).unwrap();
+        assert_eq!(found.best, Way::Fixed(Engine::SendFile));
+        assert!((found.ratio.median - 0.9).abs() < 1e-9 && found.ratio.most < 0.91);
+        assert!(beside(&measured[1], &measured).is_none());
+        let said = say(&measured).unwrap();
+        assert!(said.contains("in 0 of 1 cells, less for certain in 1; 0.900"), "{said}");
+        assert_eq!(say(&measured[1..]), None);
+    }
+}
