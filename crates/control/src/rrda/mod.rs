@@ -10,6 +10,7 @@
 //! What never lives here: a buffer, a socket or a clock. Whoever runs it tells what an epoch was
 //! like, and sets the size.
 
+pub mod backlog;
 pub mod staging;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@
 
 use crate::net::control::lock;
 use bankfull_control::Bytes;
+use bankfull_control::rrda::backlog::Backlog;
 use bankfull_control::rrda::staging::{Interval, Staging as Rule};
 use bankfull_control::rrda::{Bounds, EPOCH};
 use bankfull_sys::{Memory, Pages};
@@ -32,6 +33,10 @@ const MOST: Bytes = Bytes::mib(1024);
 /// stalls must not hold up what goes to another. (ours)
 const RESERVED_PART: u64 = 4;
 
+/// Of what was in use within an epoch and is not, so much is kept at most, since it may be needed
+/// again: a new page is emptied by the kernel first. (ours: 1 Gbit/s for 64 ms)
+const KEPT_BYTES: u64 = 8 << 20;
+
 /// Where unread data is not kept by the kernel, connections may have this part of the limit for it,
 /// beyond the limit. (ours)
 const UNREAD_PART: u64 = 4;
@@ -56,6 +61,8 @@ pub(crate) struct Staging {
 pub(crate) struct Unread(Arc<Staging>);
 
 struct State {
+    /// Times of backlogs count from here.
+    origin: Instant,
     rule: Rule,
     /// The most there may be, and the memory in use on this host, as they were read last.
     limit: u64,
@@ -81,6 +88,8 @@ pub(crate) struct Share {
     staging: Arc<Staging>,
     /// Bytes of pieces in use; changed under the lock of all.
     used: AtomicU64,
+    /// When more may be in use than connections have in any case.
+    backlog: Mutex<Backlog>,
     room: Condvar,
 }
 
@@ -109,8 +118,12 @@ impl Staging {
         let state = state.get_or_insert_with(|| State::new(self.limit));
         state.shares += 1;
         state.set_bounds();
-        let staging = Arc::clone(self);
-        Arc::new(Share { staging, used: AtomicU64::new(0), room: Condvar::new() })
+        Arc::new(Share {
+            staging: Arc::clone(self),
+            used: AtomicU64::new(0),
+            backlog: Mutex::new(Backlog::new(state.origin.elapsed())),
+            room: Condvar::new(),
+        })
     }
 
     /// Of a connection whose unread data is kept in this process.
@@ -148,6 +161,7 @@ impl State {
     fn new(limit: Option<Bytes>) -> Self {
         let now = Instant::now();
         let mut state = Self {
+            origin: now,
             rule: Rule::new(Bounds { min: Bytes(0), max: Bytes(0) }),
             limit: 0,
             memory: 0.0,
@@ -187,13 +201,17 @@ impl State {
     }
 
     /// Whether a connection may have another piece.
-    fn has_room(&self, share: &Share) -> bool {
+    fn has_room(&self, share: &Share, now: Instant) -> bool {
         let piece = PIECE_BYTES as u64;
+        let used = share.used.load(Ordering::Relaxed);
         let fits = self.held + piece <= self.limit;
-        let is_own = share.used.load(Ordering::Relaxed) < OWN_BYTES;
-        let is_let = self.extra + piece <= self.rule.size().0.saturating_sub(self.least());
+        let beyond = Bytes((used + piece).saturating_sub(OWN_BYTES));
+        let is_let = || {
+            self.extra + piece <= self.rule.size().0.saturating_sub(self.least())
+                && lock(&share.backlog).admits(now.duration_since(self.origin), beyond)
+        };
         // Each has one in any case: what it does not read may keep others from what they wait for.
-        fits && (is_own || is_let) || share.used.load(Ordering::Relaxed) == 0
+        fits && (beyond == Bytes(0) || is_let()) || used == 0
     }
 
     /// Sets the size, where an epoch is over.
@@ -213,6 +231,8 @@ impl State {
         if size > before {
             self.waiting.iter().for_each(|share| share.room.notify_one());
         }
+        let spare = self.kept_most().saturating_sub(self.held) / PIECE_BYTES as u64;
+        self.spare.truncate(spare as usize);
         self.began = now;
         self.epoch = nothing(self.held, self.memory);
     }
@@ -225,37 +245,46 @@ impl State {
         }
     }
 
-    fn take(&mut self, share: &Share) -> io::Result<Pages> {
+    fn take(&mut self, share: &Share, now: Instant) -> io::Result<Pages> {
         let pages = self.spare.pop().map_or_else(|| Pages::new(PIECE_BYTES), Ok)?;
         self.held += PIECE_BYTES as u64;
-        if share.used.fetch_add(PIECE_BYTES as u64, Ordering::Relaxed) >= OWN_BYTES {
-            self.extra += PIECE_BYTES as u64;
+        match share.used.fetch_add(PIECE_BYTES as u64, Ordering::Relaxed) {
+            0 => lock(&share.backlog).on_first(now.duration_since(self.origin)),
+            used if used >= OWN_BYTES => self.extra += PIECE_BYTES as u64,
+            _ => {}
         }
         self.epoch.most = self.epoch.most.max(Bytes(self.held));
         self.epoch.arrived += Bytes(PIECE_BYTES as u64);
         Ok(pages)
     }
 
-    /// A piece is not needed any more; its memory is kept where connections usually need that much.
+    /// How much is kept for the next piece, in use or not: what connections have in any case, and
+    /// what was in use in this epoch, up to [`KEPT_BYTES`] more.
+    fn kept_most(&self) -> u64 {
+        let least = self.least();
+        self.epoch.most.0.clamp(least, least + KEPT_BYTES)
+    }
+
+    /// A piece is not needed any more; its memory is kept where connections need that much.
     fn give_back(&mut self, pages: Pages, share: &Share) {
         self.held -= PIECE_BYTES as u64;
         let used = share.used.fetch_sub(PIECE_BYTES as u64, Ordering::Relaxed);
         if used > OWN_BYTES {
             self.extra -= PIECE_BYTES as u64;
         }
+        let beyond = Bytes(used.saturating_sub(OWN_BYTES + PIECE_BYTES as u64));
+        lock(&share.backlog).on_done(self.origin.elapsed(), beyond);
         self.epoch.least = self.epoch.least.min(Bytes(self.held));
         self.epoch.processed += Bytes(PIECE_BYTES as u64);
         let kept = self.held + (self.spare.len() * PIECE_BYTES) as u64;
-        if kept < self.least() {
+        if kept < self.kept_most() {
             self.spare.push(pages);
         }
-        // Whoever has little comes first, for it may be let in where others are not.
+        // It may have another one in its place, and somebody else the room, where that is short.
         let is_own = |waiting: &&Arc<Share>| std::ptr::eq(Arc::as_ptr(waiting), share);
         let own = self.waiting.iter().find(is_own);
-        let own = own.filter(|_| used <= OWN_BYTES);
-        if let Some(next) = own.or_else(|| self.waiting.front()) {
-            next.room.notify_one();
-        }
+        let first = self.waiting.front().filter(|first| used > OWN_BYTES && !is_own(first));
+        own.into_iter().chain(first).for_each(|waiting| waiting.room.notify_one());
     }
 }
 
@@ -286,12 +315,12 @@ impl Share {
             let now = Instant::now();
             let state = guard.get_or_insert_with(|| State::new(self.staging.limit));
             state.advance(&self.staging, now);
-            if state.has_room(self) {
+            if state.has_room(self, now) {
                 if has_queued {
                     state.waiting.retain(|share| !Arc::ptr_eq(share, self));
                     state.count_full(now);
                 }
-                break state.take(self)?;
+                break state.take(self, now)?;
             }
             if !std::mem::replace(&mut has_queued, true) {
                 state.waiting.push_back(Arc::clone(self));
@@ -299,6 +328,8 @@ impl Share {
             }
             // Nobody else may look at the clock meanwhile.
             let left = EPOCH.saturating_sub(now.saturating_duration_since(state.began));
+            let halts = lock(&self.backlog).halts_in(now.duration_since(state.origin));
+            let left = if halts.is_zero() { left } else { left.min(halts) };
             guard = self.room.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
         };
         Ok(Piece { pages: Some(pages), len: len.min(PIECE_BYTES), share: Arc::clone(self) })
