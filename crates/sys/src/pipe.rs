@@ -34,6 +34,15 @@ impl Pipe {
         self.size
     }
 
+    /// How many times something can be taken in before it is full, where each time is so many bytes
+    /// at most, wherever they begin.
+    #[must_use]
+    pub fn room_for(&self, len: usize) -> usize {
+        let page = rustix::param::page_size();
+        // Parts of pages count as whole ones, and begin and end may be such.
+        self.size / page / (len / page + 2)
+    }
+
     /// Takes up to `len` bytes of a file from `offset` on; how many, zero at its end.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ pub enum Engine {
     Mmap,
     /// The whole range at once, within the kernel (`sendfile`).
     SendFile,
-    /// The same block by block.
+    /// The same block by block; blocks below 64 KiB are joined in a pipe before they are sent.
     ZeroBuffer,
     /// Through a pipe, within the kernel (`splice`).
     Splice,

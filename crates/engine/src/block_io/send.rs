@@ -19,10 +19,12 @@ pub(super) fn sender(engine: Engine, block_bytes: usize) -> io::Result<Box<dyn S
         Engine::Buffered => Box::new(FromMemory(Buffered::new(block_bytes))),
         Engine::Mmap => Box::new(FromMemory(Mapped::new(block_bytes))),
         Engine::SendFile => Box::new(InKernel { block_bytes: None }),
+        // One by one, each small block would be a packet.
+        Engine::ZeroBuffer if block_bytes < JOINED_BYTES => Box::new(Spliced::new(block_bytes)?),
         Engine::ZeroBuffer => Box::new(InKernel { block_bytes: Some(block_bytes) }),
         Engine::IoUring => Box::new(FromMemory(ahead(block_bytes)?)),
         Engine::ZeroCopy => Box::new(Uncopied(Mapped::new(block_bytes))),
-        Engine::Splice => Box::new(Spliced { pipe: Pipe::new(block_bytes)?, block_bytes }),
+        Engine::Splice => Box::new(Spliced::new(block_bytes)?),
     })
 }
 
@@ -132,17 +134,49 @@ struct Spliced {
     block_bytes: usize,
 }
 
+/// What a pipe holds at least: as many small blocks as are joined. (Linux gives no more to users,
+/// pipe-max-size)
+const PIPE_BYTES: usize = 1 << 20;
+
+/// Blocks are joined up to so many bytes before the network has them: whatever it is given it sends
+/// on at once, at the cost of a packet. (the largest that TCP makes: GSO_LEGACY_MAX_SIZE)
+const JOINED_BYTES: usize = 64 << 10;
+
 impl Spliced {
+    fn new(block_bytes: usize) -> io::Result<Self> {
+        let block_bytes = block_bytes.max(1);
+        let pipe = Pipe::new(block_bytes.max(PIPE_BYTES))?;
+        Ok(Self { pipe, block_bytes })
+    }
+
     fn pass(&mut self, file: &File, range: Range<u64>, socket: &TcpStream) -> io::Result<u64> {
         let mut at = range.start;
         while at < range.end {
-            let len = (range.end - at).min(self.block_bytes.max(1) as u64) as usize;
-            match splice_once(&self.pipe, file, at, len, socket)? {
-                0 => break,
-                gone => at += gone as u64,
+            let held = self.gather(file, at..range.end)?;
+            if held == 0 {
+                break;
             }
+            at += held as u64;
+            hand_out(&self.pipe, held, at < range.end, socket)?;
         }
         Ok(at - range.start)
+    }
+
+    /// Takes blocks into the empty pipe, until there are enough of them; how many bytes.
+    fn gather(&mut self, file: &File, range: Range<u64>) -> io::Result<usize> {
+        let mut held = 0;
+        for _ in 0..self.pipe.room_for(self.block_bytes).max(1) {
+            let at = range.start + held as u64;
+            let len = (range.end - at).min(self.block_bytes as u64) as usize;
+            if len == 0 || held >= JOINED_BYTES {
+                break;
+            }
+            match uninterrupted(|| self.pipe.take_from_file(file, at, len))? {
+                0 => break,
+                came => held += came,
+            }
+        }
+        Ok(held)
     }
 }
 
@@ -156,16 +190,21 @@ pub(crate) fn splice_once(
     socket: impl AsFd,
 ) -> io::Result<usize> {
     let came = uninterrupted(|| pipe.take_from_file(file, offset, len))?;
-    let mut left = came;
+    // More of the same follows, unless this is all.
+    hand_out(pipe, came, came < len, socket)?;
+    Ok(came)
+}
+
+/// Hands out all that is in a pipe.
+fn hand_out(pipe: &Pipe, held: usize, more: bool, socket: impl AsFd) -> io::Result<()> {
+    let mut left = held;
     while left > 0 {
-        // More of the same follows, unless this is all.
-        let more = came < len;
         match uninterrupted(|| pipe.hand_to_socket(&socket, left, more))? {
             0 => return Err(ErrorKind::WriteZero.into()),
             handed => left -= handed,
         }
     }
-    Ok(came)
+    Ok(())
 }
 
 impl SendRange for Spliced {
@@ -173,7 +212,7 @@ impl SendRange for Spliced {
         let passed = self.pass(file, range, socket);
         if passed.is_err() {
             // What is left in the pipe is nobody's.
-            self.pipe = Pipe::new(self.block_bytes)?;
+            *self = Self::new(self.block_bytes)?;
         }
         passed
     }

@@ -23,6 +23,8 @@ struct Ratio {
     median: f64,
     least: f64,
     most: f64,
+    /// There were enough figures for that.
+    is_certain: bool,
 }
 
 /// What is chosen by itself, beside the engine that is the best under these conditions.
@@ -66,7 +68,7 @@ const HEAD: [&str; 7] =
 impl Beside<'_> {
     fn row(&self) -> Vec<String> {
         let Cell { size, socket_buffer, block, .. } = self.chosen;
-        let Ratio { median, least, most } = self.ratio;
+        let Ratio { median, least, most, .. } = self.ratio;
         let best = self.best.name().to_owned();
         let interval = format!("{least:.3}–{most:.3}");
         let place = [size.to_string(), words(*socket_buffer), block.to_string()];
@@ -96,9 +98,9 @@ fn beside<'m>(chosen: &'m Measured, measured: &[Measured]) -> Option<Beside<'m>>
         Some((one.cell.engine, Ratio::of(figures, DOUBT / others.len() as f64)?))
     };
     let ratios: Vec<(Way, Ratio)> = others.iter().filter_map(ratio).collect();
-    let verdict = if ratios.iter().any(|(_, ratio)| ratio.most < AIM) {
+    let verdict = if ratios.iter().any(|(_, ratio)| ratio.is_certain && ratio.most < AIM) {
         Verdict::Missed
-    } else if ratios.iter().all(|(_, ratio)| ratio.least >= AIM) {
+    } else if ratios.iter().all(|(_, ratio)| ratio.is_certain && ratio.least >= AIM) {
         Verdict::Held
     } else {
         Verdict::Unknown
@@ -123,10 +125,13 @@ impl Ratio {
             below += term;
         }
         match outside.checked_sub(1) {
-            None => Some(Self { median, least, most }),
-            Some(last) => {
-                Some(Self { median, least: figures[last], most: figures[count - 1 - last] })
-            }
+            None => Some(Self { median, least, most, is_certain: false }),
+            Some(last) => Some(Self {
+                median,
+                least: figures[last],
+                most: figures[count - 1 - last],
+                is_certain: true,
+            }),
         }
     }
 }
@@ -147,6 +152,7 @@ mod tests {
         {
             let ratio = Ratio::of(figures(count), 0.05).unwrap();
             assert_eq!((ratio.least, ratio.most), (least, most), "{count}");
+            assert_eq!(ratio.is_certain, count > 5);
             assert_eq!(ratio.median, f64::from(count + 1) / 2.0);
         }
         assert_eq!(Ratio::of(Vec::new(), 0.05), None);
@@ -156,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_is_chosen_is_compared_with_the_best_under_the_same_conditions_turn_by_turn() {
-        let one = |engine, block, seconds: [f64; 3]| Measured {
+        let one = |engine, block, seconds: [f64; 2]| Measured {
             cell: Cell {
                 direction: Direction::Send,
                 engine,
@@ -164,14 +170,14 @@ mod tests {
                 socket_buffer: None,
                 size: Bytes(1 << 20),
             },
-            runs: seconds.map(|seconds| Took { seconds, cpu_seconds: 0.0 }).to_vec(),
+            runs: seconds.map(|seconds| Took { seconds, cpu_seconds: 0.0 }).repeat(5),
         };
         let measured = [
-            one(Way::Auto, 1, [1.0, 10.0, 1.0]),
-            one(Way::Fixed(Engine::Mmap), 1, [2.0, 20.0, 2.0]),
-            one(Way::Fixed(Engine::SendFile), 1, [0.9, 9.0, 0.9]),
+            one(Way::Auto, 1, [1.0, 10.0]),
+            one(Way::Fixed(Engine::Mmap), 1, [2.0, 20.0]),
+            one(Way::Fixed(Engine::SendFile), 1, [0.9, 9.0]),
             // Of other conditions.
-            one(Way::Fixed(Engine::Splice), 2, [0.1, 0.1, 0.1]),
+            one(Way::Fixed(Engine::Splice), 2, [0.1, 0.1]),
         ];
         let found = beside(&measured[0], &measured).unwrap();
         assert_eq!(found.best, Way::Fixed(Engine::SendFile));
@@ -179,8 +185,8 @@ mod tests {
         assert_eq!(found.verdict, Verdict::Missed);
         let verdict = |of: &[Measured]| beside(&of[0], of).unwrap().verdict;
         assert_eq!(verdict(&measured[..2]), Verdict::Held);
-        let unsteady = one(Way::Fixed(Engine::Mmap), 1, [0.9, 20.0, 2.0]);
-        assert_eq!(verdict(&[one(Way::Auto, 1, [1.0; 3]), unsteady]), Verdict::Unknown);
+        let unsteady = one(Way::Fixed(Engine::Mmap), 1, [0.9, 20.0]);
+        assert_eq!(verdict(&[one(Way::Auto, 1, [1.0; 2]), unsteady]), Verdict::Unknown);
         assert!(beside(&measured[1], &measured).is_none());
         let said = say(&measured).unwrap();
         assert!(
