@@ -8,9 +8,7 @@ use crate::flags::{
 use crate::output::{self, Beginning, Ending, Reporter};
 use crate::report::Recorder;
 use crate::{shellsplit, signals, token};
-use bankfull::{
-    Cancel, DaemonOptions, Engine, Error, ErrorKind, Location, SshOptions, Summary, Transfer,
-};
+use bankfull::{Cancel, DaemonOptions, Error, ErrorKind, Location, SshOptions, Summary, Transfer};
 use std::path::Path;
 
 /// Copies what the flags ask for.
@@ -164,6 +162,8 @@ fn refuse_idle_flags<'p>(
         let text = "--buffer holds the windows that --tune sobas would tune: leave one of them out";
         return Err(Error::new(ErrorKind::Usage, text));
     }
+    let in_kernel = flags.io.engine().filter(|engine| engine.stays_in_kernel());
+    let io = in_kernel.map(|engine| format!("--io {engine}"));
     refuse_by_quic(
         &flags.daemon,
         &[
@@ -171,7 +171,7 @@ fn refuse_idle_flags<'p>(
             (flags.buffer.is_some(), "--buffer"),
             (flags.congestion.is_some(), "--congestion"),
             (flags.tune != TuneHow::Auto, "--tune"),
-            (flags.io.engine().is_some_and(Engine::stays_in_kernel), "--io in the kernel"),
+            (io.is_some(), io.as_deref().unwrap_or_default()),
         ],
     )?;
     let is_near = |place: &Location| matches!(place, Location::Local(_));
@@ -370,7 +370,7 @@ mod tests {
         let text = "--buffer holds the windows that --tune sobas would tune: leave one of them out";
         assert_eq!(refused("--tune sobas --buffer 4MB host:a b"), text);
         assert!(transfer(&flags("--tune off --buffer 4MB host:a b"), &environment()).is_ok());
-        let text = "--io in the kernel has no effect on what goes by QUIC: leave one of them out";
+        let text = "--io splice has no effect on what goes by QUIC: leave one of them out";
         assert_eq!(refused("--transport quic --io splice a bankfull://h/b"), text);
         for flag in ["--buffer 4MB", "--congestion bbr", "--no-encryption", "--tune off"] {
             let name = flag.split(' ').next().unwrap();

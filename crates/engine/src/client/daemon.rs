@@ -143,7 +143,7 @@ fn by_either(
     match by_tcp(place, limit, encryption, &streams) {
         // Why there is no TCP is what a user knows how to mend.
         Err(error) if has_failed(&error) => by_quic(place, place.timeout, &streams)
-            .map_err(|quic| Error::new(error.kind(), format!("{error}; nor by QUIC: {quic}"))),
+            .map_err(|quic| Error::new(error.kind(), format!("{error}; and {quic}"))),
         reached => reached,
     }
 }
