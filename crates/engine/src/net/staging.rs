@@ -280,10 +280,12 @@ impl State {
         if kept < self.kept_most() {
             self.spare.push(pages);
         }
-        // It may have another one in its place, and somebody else the room, where that is short.
+        // It may have another one in its place; somebody else the room, where that is short, unless
+        // this one has little and needs it.
         let is_own = |waiting: &&Arc<Share>| std::ptr::eq(Arc::as_ptr(waiting), share);
         let own = self.waiting.iter().find(is_own);
-        let first = self.waiting.front().filter(|first| used > OWN_BYTES && !is_own(first));
+        let needs_it = own.is_some() && used <= OWN_BYTES;
+        let first = self.waiting.front().filter(|first| !needs_it && !is_own(first));
         own.into_iter().chain(first).for_each(|waiting| waiting.room.notify_one());
     }
 }
