@@ -280,13 +280,16 @@ impl State {
         if kept < self.kept_most() {
             self.spare.push(pages);
         }
-        // It may have another one in its place; somebody else the room, where that is short, unless
-        // this one has little and needs it.
-        let is_own = |waiting: &&Arc<Share>| std::ptr::eq(Arc::as_ptr(waiting), share);
-        let own = self.waiting.iter().find(is_own);
-        let needs_it = own.is_some() && used <= OWN_BYTES;
-        let first = self.waiting.front().filter(|first| !needs_it && !is_own(first));
-        own.into_iter().chain(first).for_each(|waiting| waiting.room.notify_one());
+        self.woken_by(share, Instant::now()).for_each(|waiting| waiting.room.notify_one());
+    }
+
+    /// Whose wait may be over when a connection has given a piece back: its own, where it may have
+    /// another one in its place, and that of the first of the others for whom there is room.
+    fn woken_by(&self, share: &Share, now: Instant) -> impl Iterator<Item = &Arc<Share>> {
+        let is_own = move |waiting: &&Arc<Share>| std::ptr::eq(Arc::as_ptr(waiting), share);
+        let own = self.waiting.iter().find(is_own).filter(move |own| self.has_room(own, now));
+        let mut others = self.waiting.iter().filter(move |waiting| !is_own(waiting));
+        own.into_iter().chain(others.find(move |other| self.has_room(other, now)))
     }
 }
 
@@ -467,6 +470,38 @@ mod tests {
         drop(many);
         taken.recv_timeout(Duration::from_secs(5)).unwrap();
         waiting.join().unwrap();
+    }
+
+    #[test]
+    fn what_comes_back_wakes_whoever_has_room_by_it() {
+        let staging = Staging::new(Some(Bytes(9 * PIECE)));
+        let [own, other, third] = [staging.share(), staging.share(), staging.share()];
+        let woken = |waiting: &[&Arc<Share>]| {
+            let mut guard = lock(&staging.state);
+            let state = guard.as_mut().unwrap();
+            state.waiting = waiting.iter().map(|&share| Arc::clone(share)).collect();
+            // At a moment at which nobody's processing stands still.
+            let woken: Vec<_> = state.woken_by(&own, state.origin).map(Arc::as_ptr).collect();
+            state.waiting.clear();
+            woken
+        };
+        let [of_own, of_other] = [&own, &other].map(Arc::as_ptr);
+        let take = |share: &Arc<Share>, pieces| -> Vec<_> {
+            (0..pieces).map(|_| share.take(1).unwrap()).collect()
+        };
+        let mut others = take(&other, 4);
+        others.extend(take(&third, 2));
+        let mut pieces = take(&own, 3);
+        assert!(woken(&[&other, &third, &own]).is_empty(), "it is full");
+        pieces.pop();
+        assert_eq!(woken(&[&third, &other]), [Arc::as_ptr(&third)]);
+        assert_eq!(woken(&[&other, &own]), [of_own, of_other]);
+        // One that has its part, and whose writer runs, is not in the way of others.
+        others.truncate(5);
+        others.extend(take(&other, 2));
+        pieces.pop();
+        assert_eq!(woken(&[&other, &third]), [Arc::as_ptr(&third)]);
+        assert_eq!(woken(&[&other, &own]), [of_own]);
     }
 
     #[test]
