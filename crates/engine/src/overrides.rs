@@ -154,18 +154,10 @@ impl Overrides {
     /// # Errors
     /// [`Cause::Usage`], with what can be chosen and how to have more.
     pub(crate) fn check_sender(&self) -> Result<(), Failure> {
-        let needs_uring = match self.engine {
-            Some(engine) => (engine == Engine::IoUring).then_some("choose another engine"),
-            None => (self.direct == Direct::On).then_some(
-                "nothing can be read past the page cache without it: leave that to bankfull",
-            ),
-        };
-        if let Some(way_out) = needs_uring.filter(|_| !Engine::IoUring.is_available()) {
-            let text = format!(
-                "the sending host does not let us have io_uring (see there sysctl \
-                 kernel.io_uring_disabled, what its container forbids, and whether bankfull was \
-                 built with it): {way_out}"
-            );
+        if self.engine == Some(Engine::IoUring) && !Engine::IoUring.is_available() {
+            let text = "the sending host does not let us have io_uring (see there sysctl \
+                        kernel.io_uring_disabled, what its container forbids, and whether bankfull \
+                        was built with it): choose another engine";
             return Err(Failure::new(Cause::Usage, text));
         }
         let Some(name) = &self.congestion else { return Ok(()) };

@@ -5,10 +5,12 @@
 //! [`Engine::Mmap`], [`Engine::SendFile`] and [`Engine::ZeroBuffer`]; [`Engine::Splice`] is what
 //! Linux has beside them.
 
+mod ahead;
 pub(crate) mod direct;
 pub(crate) mod read;
 mod receive;
 pub(crate) mod send;
+mod workers;
 
 use std::fmt;
 use std::fs::File;

@@ -1,9 +1,10 @@
 //! Ranges of files in memory, piece by piece: for whoever hashes, encrypts or sends from there.
 
+use super::ahead::Ahead;
 use super::direct::PassBy;
 use super::{Engine, PIECE_BYTES, uninterrupted};
 use crate::options::Direct;
-use bankfull_sys::{DirectAlign, Mapping, Reads};
+use bankfull_sys::Mapping;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -141,147 +142,6 @@ impl ReadRange for Mapped {
     }
 }
 
-/// Pieces that are on their way from the disk while earlier ones are used. (measured: see
-/// docs/block-io.md)
-const AHEAD: usize = 4;
-
-/// Through buffers that the kernel fills ahead of whoever uses them (`io_uring`), past the page
-/// cache where that is asked for and can be.
-pub(crate) struct Ahead {
-    reads: Reads,
-    piece_bytes: usize,
-    is_direct: bool,
-    /// What is read from, where it is not the caller's own file.
-    direct: Option<(File, DirectAlign)>,
-    range: Range<u64>,
-    /// Pieces that were begun and handed out.
-    begun: u64,
-    used: u64,
-}
-
-impl Ahead {
-    /// `None` where the kernel does not let this process have it.
-    pub(crate) fn new(piece_bytes: usize, is_direct: bool) -> io::Result<Option<Self>> {
-        let piece_bytes = piece_bytes.max(1);
-        // A piece of its own is handed out while the others are read.
-        let reads = Reads::new(AHEAD + 1, piece_bytes)?;
-        Ok(reads.map(|reads| Self {
-            reads,
-            piece_bytes,
-            is_direct,
-            direct: None,
-            range: 0..0,
-            begun: 0,
-            used: 0,
-        }))
-    }
-
-    /// Where a piece begins.
-    fn offset_of(&self, piece: u64) -> u64 {
-        self.range.start + piece * self.piece_bytes as u64
-    }
-
-    fn slot_of(piece: u64) -> usize {
-        (piece % (AHEAD as u64 + 1)) as usize
-    }
-
-    /// Begins all that there is room for.
-    fn begin(&mut self, file: &File) -> io::Result<()> {
-        while self.begun <= self.used + AHEAD as u64 && self.offset_of(self.begun) < self.range.end
-        {
-            let (index, at) = (Self::slot_of(self.begun), self.offset_of(self.begun));
-            let len = (self.range.end - at).min(self.piece_bytes as u64);
-            match &self.direct {
-                Some((direct, align)) => {
-                    // Whole units; behind the end of the file nothing comes.
-                    let len = len.next_multiple_of(u64::from(align.offset)) as usize;
-                    self.reads.begin(index, direct, at, len)?;
-                }
-                None => self.reads.begin(index, file, at, len as usize)?,
-            }
-            self.begun += 1;
-        }
-        Ok(())
-    }
-
-    /// Goes on through the page cache from where the next piece begins.
-    fn go_through(&mut self, file: &File, at: u64) -> io::Result<&[u8]> {
-        let left = at..self.range.end;
-        self.settle();
-        (self.direct, self.range) = (None, left);
-        self.next(file)
-    }
-
-    /// Waits for what was begun and is not wanted any more.
-    fn settle(&mut self) {
-        for piece in self.used..self.begun {
-            let _ = self.reads.bytes(Self::slot_of(piece));
-        }
-        (self.begun, self.used, self.range) = (0, 0, 0..0);
-    }
-}
-
-/// Whether a file ends where less of it came than was asked for; else why no more came.
-fn check_end(file: &File, at: u64) -> io::Result<()> {
-    match uninterrupted(|| file.read_at(&mut [0], at))? {
-        0 => Ok(()),
-        _ => Err(io::Error::other("the disk gave a part of what was asked for")),
-    }
-}
-
-impl ReadRange for Ahead {
-    fn start(&mut self, file: &File, range: Range<u64>) -> io::Result<()> {
-        self.settle();
-        if self.is_direct {
-            let opened = bankfull_sys::open_direct(file, false)?;
-            let fits = |align: &DirectAlign| {
-                let unit = u64::from(align.offset.max(align.memory));
-                range.start.is_multiple_of(unit) && (self.piece_bytes as u64).is_multiple_of(unit)
-            };
-            self.direct = opened.filter(|(_, align)| fits(align));
-            if self.direct.is_none() {
-                return Err(io::ErrorKind::Unsupported.into());
-            }
-        }
-        self.range = range;
-        self.begin(file)
-    }
-
-    fn next(&mut self, file: &File) -> io::Result<&[u8]> {
-        // What was handed out last is not needed any more: its buffer is the next to be filled.
-        self.begin(file)?;
-        let (index, at) = (Self::slot_of(self.used), self.offset_of(self.used));
-        if self.used == self.begun || at >= self.range.end {
-            return Ok(&[]);
-        }
-        let len = (self.range.end - at).min(self.piece_bytes as u64) as usize;
-        let came = match self.reads.bytes(index) {
-            Ok(came) => came.len().min(len),
-            // The disk wants something else than the kernel has told.
-            Err(e) if e.kind() == io::ErrorKind::InvalidInput && self.direct.is_some() => {
-                return self.go_through(file, at);
-            }
-            Err(e) => return Err(e),
-        };
-        self.used += 1;
-        if came < len {
-            self.range.end = at;
-            check_end(file, at + came as u64)?;
-        }
-        Ok(&self.reads.bytes(index)?[..came])
-    }
-
-    fn is_direct(&self) -> bool {
-        self.is_direct
-    }
-
-    fn finish(&mut self) -> bool {
-        self.settle();
-        self.direct = None;
-        true
-    }
-}
-
 /// Whichever way suits a file, or was chosen.
 pub(crate) struct Reader {
     engine: Option<Engine>,
@@ -312,11 +172,13 @@ impl Reader {
         let may_pass = self.engine.is_none_or(|engine| engine == Engine::IoUring);
         if may_pass
             && self.pass_by.reads(file, &range)
-            && start(&mut self.direct, true, file, &range)
+            && start(&mut self.direct, |bytes| Ahead::past_cache(bytes).map(Some), file, &range)
         {
             return self.direct.as_mut().map_or(&mut self.buffered, |way| way);
         }
-        if self.engine == Some(Engine::IoUring) && start(&mut self.ahead, false, file, &range) {
+        if self.engine == Some(Engine::IoUring)
+            && start(&mut self.ahead, Ahead::by_ring, file, &range)
+        {
             return self.ahead.as_mut().map_or(&mut self.buffered, |way| way);
         }
         // Some file systems map nothing; there are only so many mappings. By itself a sender maps
@@ -334,10 +196,15 @@ impl Reader {
     }
 }
 
-/// Whether reads ahead of a range have begun: past the cache, or through it.
-fn start(way: &mut Option<Ahead>, is_direct: bool, file: &File, range: &Range<u64>) -> bool {
+/// Whether reads ahead of a range have begun; made first, where that is not done yet.
+fn start(
+    way: &mut Option<Ahead>,
+    make: impl Fn(usize) -> io::Result<Option<Ahead>>,
+    file: &File,
+    range: &Range<u64>,
+) -> bool {
     if way.is_none() {
-        *way = Ahead::new(PIECE_BYTES, is_direct).ok().flatten();
+        *way = make(PIECE_BYTES).ok().flatten();
     }
     way.as_mut().is_some_and(|ahead| ahead.start(file, range.clone()).is_ok())
 }
@@ -373,10 +240,12 @@ mod tests {
     fn ways(file: &File) -> Vec<(Box<dyn ReadRange>, bool)> {
         let mut ways: Vec<(Box<dyn ReadRange>, bool)> =
             vec![(Box::new(Buffered::new(PIECE)), false), (Box::new(Mapped::new(PIECE)), false)];
-        for is_direct in [false, true] {
-            let can_be = !is_direct || bankfull_sys::open_direct(file, false).unwrap().is_some();
-            let way = Ahead::new(PIECE, is_direct).unwrap().filter(|_| can_be);
-            ways.extend(way.map(|way| (Box::new(way) as Box<dyn ReadRange>, is_direct)));
+        let ahead = Ahead::by_ring(PIECE).unwrap();
+        ways.extend(ahead.map(|way| (Box::new(way) as Box<dyn ReadRange>, false)));
+        if bankfull_sys::open_direct(file, false).unwrap().is_some() {
+            let both = [Ahead::past_cache(PIECE), Ahead::past_cache_by_threads(PIECE)];
+            let both = both.into_iter().map(Result::unwrap);
+            ways.extend(both.map(|way| (Box::new(way) as Box<dyn ReadRange>, true)));
         }
         ways
     }
@@ -411,7 +280,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_off_meanwhile_does_not_come_or_is_known_not_to_be_the_files() {
-        for index in 0..4 {
+        for index in 0..5 {
             let (file, content) = cold_file(8 << 20);
             let Some((mut way, _)) = ways(&file).into_iter().nth(index) else { break };
             way.start(&file, 0..8 << 20).unwrap();

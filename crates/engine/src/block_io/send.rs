@@ -1,6 +1,7 @@
 //! From a file to a socket.
 
-use super::read::{Ahead, Buffered, Mapped, ReadRange};
+use super::ahead::Ahead;
+use super::read::{Buffered, Mapped, ReadRange};
 use super::{Engine, SendRange, uninterrupted};
 use bankfull_sys::{Pipe, allow_uncopied, is_gone, send_file, send_uncopied, take_uncopied};
 use std::fs::File;
@@ -46,7 +47,7 @@ impl SendRange for Stream {
 }
 
 fn ahead(block_bytes: usize) -> io::Result<Ahead> {
-    Ahead::new(block_bytes, false)?.ok_or_else(|| {
+    Ahead::by_ring(block_bytes)?.ok_or_else(|| {
         io::Error::new(ErrorKind::Unsupported, "this kernel does not let us have io_uring")
     })
 }
