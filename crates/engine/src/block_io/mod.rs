@@ -35,7 +35,7 @@ pub enum Engine {
     Mmap,
     /// The whole range at once, within the kernel (`sendfile`).
     SendFile,
-    /// The same block by block; blocks below 64 KiB are joined in a pipe before they are sent.
+    /// The same block by block; small blocks go several to a call, up to 64 KiB.
     ZeroBuffer,
     /// Through a pipe, within the kernel (`splice`).
     Splice,

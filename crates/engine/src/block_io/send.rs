@@ -20,9 +20,7 @@ pub(super) fn sender(engine: Engine, block_bytes: usize) -> io::Result<Box<dyn S
         Engine::Buffered => Box::new(FromMemory(Buffered::new(block_bytes))),
         Engine::Mmap => Box::new(FromMemory(Mapped::new(block_bytes))),
         Engine::SendFile => Box::new(InKernel { block_bytes: None }),
-        // One by one, each small block would be a packet.
-        Engine::ZeroBuffer if block_bytes < JOINED_BYTES => Box::new(Spliced::new(block_bytes)?),
-        Engine::ZeroBuffer => Box::new(InKernel { block_bytes: Some(block_bytes) }),
+        Engine::ZeroBuffer => Box::new(InKernel { block_bytes: Some(joined(block_bytes)) }),
         Engine::IoUring => Box::new(FromMemory(ahead(block_bytes)?)),
         Engine::ZeroCopy => Box::new(Uncopied(Mapped::new(block_bytes))),
         Engine::Splice => Box::new(Spliced::new(block_bytes)?),
@@ -110,6 +108,12 @@ impl SendRange for Uncopied {
 /// "No buffer space available". (errno(3))
 const ENOBUFS: i32 = 105;
 
+/// As many whole blocks as are handed over by one call: what it returns tells how many have gone.
+fn joined(block_bytes: usize) -> usize {
+    let block_bytes = block_bytes.max(1);
+    block_bytes * (JOINED_BYTES / block_bytes).max(1)
+}
+
 struct InKernel {
     /// The whole range at once where there is none.
     block_bytes: Option<usize>,
@@ -117,7 +121,7 @@ struct InKernel {
 
 impl SendRange for InKernel {
     fn send(&mut self, file: &File, range: Range<u64>, socket: &TcpStream) -> io::Result<u64> {
-        let most = self.block_bytes.map_or(CALL_BYTES_MAX, |bytes| bytes.max(1) as u64);
+        let most = self.block_bytes.map_or(CALL_BYTES_MAX, |bytes| bytes as u64);
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(most) as usize;

@@ -117,12 +117,13 @@ impl Ratio {
         let count = figures.len();
         let Spread { median, min: least, max: most, .. } = Spread::of(figures.clone())?;
         // So many of the figures are below the median as heads come of so many throws.
-        let mut below = 0.5_f64.powi(count as i32);
-        let (mut term, mut outside) = (below, 0);
+        // By its logarithm: of many throws, the chance of none is no number any more.
+        let mut term = count as f64 * 0.5_f64.ln();
+        let (mut below, mut outside) = (term.exp(), 0);
         while 2.0 * below <= doubt {
             outside += 1;
-            term *= (count + 1 - outside) as f64 / outside as f64;
-            below += term;
+            term += ((count + 1 - outside) as f64 / outside as f64).ln();
+            below += term.exp();
         }
         match outside.checked_sub(1) {
             None => Some(Self { median, least, most, is_certain: false }),
@@ -158,6 +159,9 @@ mod tests {
         assert_eq!(Ratio::of(Vec::new(), 0.05), None);
         let many = Ratio::of(figures(100), 0.05).unwrap();
         assert_eq!((many.least, many.most), (40.0, 61.0));
+        // The middle and 1.96 deviations of 35.4.
+        let more = Ratio::of(figures(5000), 0.05).unwrap();
+        assert_eq!((more.least, more.most), (2431.0, 2570.0));
     }
 
     #[test]
