@@ -10,6 +10,7 @@
 //! What never lives here: a clock, input or output, a thread, a third-party crate. Time is an
 //! argument; the lint table in this crate's `clippy.toml` refuses the rest.
 
+pub mod cubic;
 pub mod delivery;
 mod holder;
 pub mod ictcp;

@@ -1,16 +1,19 @@
 //! The window of a sender that sees each acknowledgement: rate × round trip, where the rate is what
 //! is delivered, and losses count only where a queue stands. So it fills a path that loses at
-//! random.
+//! random. Beside others who keep a queue full it has CUBIC's window, if that is more, or it would
+//! make room for them until it has nothing.
 //!
 //! It knows no packets and no timers; whoever uses it tells what was sent, acknowledged and lost,
 //! and sends at a rate of about 1.25 windows in a round trip. How it works is told in
 //! [quic.md](../../../../docs/algorithms/quic.md).
 
+mod rival;
 mod samples;
 #[cfg(test)]
 mod tests;
 
 use crate::units::{Bytes, Rate};
+use rival::Rival;
 use samples::{Most, Sent};
 use std::time::Duration;
 
@@ -67,6 +70,15 @@ const LOST: f64 = 0.2;
 /// Then so much of the window and of the rate is kept. (CUBIC's, RFC 9438 §4.6)
 const KEPT: f64 = 0.7;
 
+/// Others keep a queue full that stands in so many of the last eight rounds: alone it does so in
+/// those in which more is tried. (ours)
+const OTHERS_ROUNDS: u32 = 4;
+
+/// And they do not, where the round trip of a look is the shortest but for this part, and so much.
+/// (ours: half a window less empties a queue that nobody else fills)
+const EMPTY: f64 = 0.05;
+const EMPTY_LEAST: Duration = Duration::from_millis(1);
+
 /// What it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -91,6 +103,12 @@ pub struct Delivery {
     /// The shortest round trip, and when it was seen.
     rtt: Option<(Duration, Duration)>,
     round: Round,
+    /// In which of the last rounds a queue stood, the last one first.
+    stood: u8,
+    /// The window beside others, while there are others.
+    rival: Option<Rival>,
+    /// The round in which losses were heeded last: what the next one loses was sent before.
+    heeded: u64,
     /// How much more is tried; what was lost of it, and of how much; and the part that is lost
     /// usually.
     more: f64,
@@ -131,7 +149,11 @@ impl Delivery {
             sent: Sent::new(now),
             rate: Most::default(),
             rtt: None,
-            round: Round { since: now, ..Round::default() },
+            // The first has a number that the round of no losses is not beside.
+            round: Round { number: 2, since: now, ..Round::default() },
+            stood: 0,
+            rival: None,
+            heeded: 0,
             more: MORE - 1.0,
             tried: (0, 0),
             usual: 0.0,
@@ -142,7 +164,10 @@ impl Delivery {
     /// How many bytes may be in flight.
     #[must_use]
     pub fn window(&self) -> Bytes {
-        Bytes(self.window)
+        match (&self.rival, self.phase) {
+            (Some(rival), Phase::Cruise(_)) => Bytes(rival.window(self.datagram).max(self.window)),
+            _ => Bytes(self.window),
+        }
     }
 
     /// What the path is believed to deliver, once something has been.
@@ -177,8 +202,12 @@ impl Delivery {
             self.rtt = Some((rtt, now));
         }
         let least = self.rtt.map_or(rtt, |(least, _)| least);
-        if let Some(rate) = self.sent.rate(now, sent, self.delivered, least) {
-            self.rate.add(self.round.number, rate, is_idle);
+        if let Some((rate, was_idle)) = self.sent.rate(now, sent, self.delivered, least) {
+            self.round.is_idle |= was_idle;
+            self.rate.add(self.round.number, rate, is_idle || was_idle);
+        }
+        if let Some(rival) = self.rival.as_mut().filter(|_| !is_idle) {
+            rival.grow(bytes.0 as f64 / self.datagram as f64, now, least);
         }
         if self.phase == Phase::Startup && !is_idle {
             let most =
@@ -191,6 +220,11 @@ impl Delivery {
         }
     }
 
+    /// Of what has come at once, all was told: so much is in flight still. `is_idle`: as above.
+    pub fn on_acks_end(&mut self, in_flight: Bytes, is_idle: bool) {
+        self.sent.on_acks_end(in_flight.0 == 0, is_idle);
+    }
+
     /// So much was lost; `is_all`: everything, for as long as that tells that the path is gone.
     pub fn on_lost(&mut self, bytes: Bytes, is_all: bool) {
         self.round.lost += bytes.0;
@@ -199,6 +233,7 @@ impl Delivery {
             self.phase = Phase::Startup;
             self.full = (0.0, 0);
             self.rate = Most::default();
+            (self.rival, self.stood) = (None, 0);
         }
     }
 
@@ -212,8 +247,9 @@ impl Delivery {
         self.rate.forget(round.number.saturating_sub(ROUNDS));
         let lost = round.lost as f64 / (round.lost + round.acked).max(1) as f64;
         let stands = self.stands(&round);
-        if lost > LOST || (stands && lost > LOST_QUEUED) {
-            self.give_way();
+        self.look_for_others(&round, stands, lost);
+        if self.rival.is_none() && (lost > LOST || (stands && lost > LOST_QUEUED)) {
+            self.give_way(round.number);
             return;
         }
         match self.phase {
@@ -225,11 +261,41 @@ impl Delivery {
                     if is_old { Phase::Look } else { Phase::Cruise((at + 1) % CYCLE.len()) };
             }
             Phase::Look => {
+                self.look_whether_alone(&round);
                 self.rtt = round.rtt.map(|rtt| (rtt, now)).or(self.rtt);
                 self.phase = Phase::Cruise(0);
             }
         }
         self.set_window();
+    }
+
+    /// Whether others keep a queue full, and what of it is ours then.
+    fn look_for_others(&mut self, round: &Round, stands: bool, lost: f64) {
+        self.stood = self.stood << 1 | u8::from(stands);
+        let is_cruising = matches!(self.phase, Phase::Cruise(_));
+        let are_there = self.stood.count_ones() >= OTHERS_ROUNDS && is_cruising && !round.is_idle;
+        match &mut self.rival {
+            None if are_there && stands => {
+                // As much as it had when the queue began to stand.
+                let (Some(rate), Some(rtt)) = (self.rate.get(), round.rtt) else { return };
+                let window = rate * rtt.as_secs_f64() / self.datagram as f64;
+                self.rival = Some(Rival::new(window));
+            }
+            None => {}
+            Some(rival) if lost > self.usual * 2.0 && round.number > self.heeded + 1 => {
+                rival.on_lost();
+                self.heeded = round.number;
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The queue that stood was ours, where it is gone as soon as there is less of ours.
+    fn look_whether_alone(&mut self, round: &Round) {
+        let (Some(rtt), Some((least, _))) = (round.rtt, self.rtt) else { return };
+        if rtt <= least + EMPTY_LEAST.max(least.mul_f64(EMPTY)) {
+            (self.rival, self.stood) = (None, 0);
+        }
     }
 
     /// What was lost of more than usual, and usually. What is lost of a round is known in the next.
@@ -268,8 +334,11 @@ impl Delivery {
     }
 
     /// Others fill the path, too, or it has become narrower.
-    fn give_way(&mut self) {
-        self.rate.shrink(KEPT);
+    fn give_way(&mut self, round: u64) {
+        if round > self.heeded + 1 {
+            self.rate.shrink(KEPT);
+            self.heeded = round;
+        }
         if self.phase == Phase::Startup {
             self.phase = Phase::Cruise(1);
         } else {

@@ -6,15 +6,26 @@ use std::time::Duration;
 /// What had been delivered when something was sent.
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
-    /// When it was sent, and what had been delivered by then, when for the last time.
-    points: VecDeque<(Duration, u64, Duration)>,
+    points: VecDeque<Point>,
     /// When something was delivered last.
     last: Duration,
+    /// More could have been in flight by then, had there been more to send.
+    is_idle: bool,
+}
+
+/// A moment in which something was sent.
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    at: Duration,
+    /// What had been delivered by then, and when for the last time.
+    delivered: u64,
+    last: Duration,
+    is_idle: bool,
 }
 
 impl Sent {
     pub(super) fn new(now: Duration) -> Self {
-        Self { points: VecDeque::new(), last: now }
+        Self { points: VecDeque::new(), last: now, is_idle: false }
     }
 
     pub(super) fn on_sent(&mut self, now: Duration, delivered: u64) {
@@ -22,28 +33,39 @@ impl Sent {
             // What was delivered before a pause says nothing of the time of the pause.
             self.last = now;
         }
-        if self.points.back().is_none_or(|&(sent, ..)| sent < now) {
-            self.points.push_back((now, delivered, self.last));
+        if self.points.back().is_none_or(|point| point.at < now) {
+            let (last, is_idle) = (self.last, self.is_idle);
+            self.points.push_back(Point { at: now, delivered, last, is_idle });
+        }
+    }
+
+    /// All that is delivered now was told; nothing is on its way any more, or something is.
+    pub(super) fn on_acks_end(&mut self, is_all: bool, is_idle: bool) {
+        self.is_idle = is_idle;
+        if is_all {
+            self.points.clear();
         }
     }
 
     /// The rate, in bytes per second, at which things were delivered from the moment in which
-    /// something was sent to the one in which that was delivered, which is now.
+    /// something was sent to the one in which that was delivered, which is now; and whether more
+    /// could have been sent then.
     pub(super) fn rate(
         &mut self,
         now: Duration,
         sent: Duration,
         delivered: u64,
         rtt: Duration,
-    ) -> Option<f64> {
-        while self.points.front().is_some_and(|&(at, ..)| at < sent) {
+    ) -> Option<(f64, bool)> {
+        while self.points.front().is_some_and(|point| point.at < sent) {
             self.points.pop_front();
         }
         self.last = now;
-        let &(_, before, since) = self.points.front().filter(|&&(at, ..)| at == sent)?;
+        let point = self.points.front().filter(|point| point.at == sent)?;
         // Acknowledgements that come together would tell of a time that is too short.
-        let time = now.saturating_sub(since).max(rtt);
-        (!time.is_zero()).then(|| (delivered - before) as f64 / time.as_secs_f64())
+        let time = now.saturating_sub(point.last).max(rtt).as_secs_f64();
+        let bytes = (delivered - point.delivered) as f64;
+        (time > 0.0).then_some((bytes / time, point.is_idle))
     }
 }
 

@@ -60,44 +60,164 @@ impl Path {
 
     /// Runs a transfer, and returns the part of the line that was filled in the second half.
     fn run(&mut self, time: Duration) -> f64 {
-        let mut control = Delivery::new(Duration::ZERO, Bytes(MTU));
-        let (mut now, mut in_flight, mut srtt) = (Duration::ZERO, 0_u64, self.rtt);
-        let mut events: BTreeMap<(Duration, u64), (Duration, bool)> = BTreeMap::new();
-        let (mut number, mut next_send, mut half) = (0, Duration::ZERO, None);
-        while now < time {
+        self.run_all(self.flows(1, 0, Duration::ZERO), time)[0]
+    }
+
+    /// Runs as many of ours, and so many of CUBIC that have the line for a tenth of the time before
+    /// them; the parts of the line that each of ours had in the second half.
+    fn run_beside(&mut self, ours: usize, cubic: usize, time: Duration) -> Vec<f64> {
+        let flows = self.flows(ours, cubic, time / 10);
+        self.run_all(flows, time).split_off(cubic)
+    }
+
+    /// So many of CUBIC, and then ours, which begin when it is said.
+    fn flows(&self, ours: usize, cubic: usize, begin: Duration) -> Vec<Flow> {
+        let cubic = (0..cubic).map(|_| Flow::new(Way::Cubic(Rival::new(10.0)), self.rtt));
+        let ours = (0..ours).map(|_| {
+            let way = Way::Ours(Box::new(Delivery::new(begin, Bytes(MTU))));
+            Flow { next_send: begin, ..Flow::new(way, self.rtt) }
+        });
+        cubic.chain(ours).collect()
+    }
+
+    /// The parts of the line that flows had in the second half.
+    fn run_all(&mut self, mut flows: Vec<Flow>, time: Duration) -> Vec<f64> {
+        let mut half: Option<Vec<u64>> = None;
+        self.run_until(&mut flows, time, |now, flows| {
             if half.is_none() && now >= time / 2 {
-                half = Some(self.delivered);
+                half = Some(flows.iter().map(|flow| flow.delivered).collect());
             }
-            let may_send = in_flight + MTU <= control.window().0;
+        });
+        self.delivered = flows.iter().map(|flow| flow.delivered).sum();
+        let share = |(flow, half): (&Flow, u64)| {
+            (flow.delivered - half) as f64 / (time / 2).as_secs_f64() / self.rate
+        };
+        flows.iter().zip(half.unwrap()).map(share).collect()
+    }
+
+    fn run_until(
+        &mut self,
+        flows: &mut [Flow],
+        time: Duration,
+        mut look: impl FnMut(Duration, &[Flow]),
+    ) {
+        let (mut now, mut number) = (Duration::ZERO, 0_u64);
+        let mut events: BTreeMap<(Duration, u64), (usize, Duration, bool)> = BTreeMap::new();
+        while now < time {
+            look(now, flows);
             let due = events.keys().next().map(|&(at, _)| at);
-            if may_send && due.is_none_or(|due| next_send <= due) {
-                now = now.max(next_send);
-                control.on_sent(now);
-                in_flight += MTU;
+            let ready = (0..flows.len()).filter(|&at| flows[at].may_send());
+            let next = ready.min_by_key(|&at| flows[at].next_send);
+            if let Some(at) = next
+                && due.is_none_or(|due| flows[at].next_send <= due)
+            {
+                now = now.max(flows[at].next_send);
                 number += 1;
                 let acked = self.pass(now);
-                if half.is_some() {
+                if now >= time / 2 {
                     self.waits = self.waits.max(self.queue_until.saturating_sub(now));
                 }
-                let at = acked.unwrap_or(now + srtt.mul_f64(1.125));
-                events.insert((at, number), (now, acked.is_some()));
-                let pace = control.window().0 as f64 * 1.25 / srtt.as_secs_f64();
-                next_send = now + Duration::from_secs_f64(MTU as f64 / pace);
+                flows[at].send(now);
+                // What is lost is missed an eighth of a round trip later.
+                let noticed = acked.unwrap_or(now + flows[at].srtt.mul_f64(1.125));
+                events.insert((noticed, number), (at, now, acked.is_some()));
                 continue;
             }
-            let Some(((at, _), (sent, is_acked))) = events.pop_first() else { break };
+            let Some(((at, _), (flow, sent, is_acked))) = events.pop_first() else { break };
             now = now.max(at);
-            in_flight -= MTU;
-            if is_acked {
-                self.delivered += MTU;
-                srtt = srtt.mul_f64(0.875) + (now - sent).mul_f64(0.125);
-                control.on_ack(now, sent, Bytes(MTU), false);
-            } else {
-                control.on_lost(Bytes(MTU), false);
+            flows[flow].hear(now, sent, is_acked);
+        }
+    }
+}
+
+/// Who decides on a window.
+enum Way {
+    Ours(Box<Delivery>),
+    Cubic(Rival),
+}
+
+/// A sender.
+struct Flow {
+    way: Way,
+    in_flight: u64,
+    srtt: Duration,
+    next_send: Duration,
+    delivered: u64,
+    /// CUBIC's slow start, until something is lost; and until when losses are of the same round.
+    is_new: bool,
+    recovers_until: Duration,
+    /// It has nothing more to send from then on; and between these only one as often as that.
+    ends: Duration,
+    rests: Option<(Duration, Duration, Duration)>,
+}
+
+impl Flow {
+    fn new(way: Way, rtt: Duration) -> Self {
+        Self {
+            way,
+            in_flight: 0,
+            srtt: rtt,
+            next_send: Duration::ZERO,
+            delivered: 0,
+            is_new: true,
+            recovers_until: Duration::ZERO,
+            ends: Duration::MAX,
+            rests: None,
+        }
+    }
+
+    fn window(&self) -> u64 {
+        match &self.way {
+            Way::Ours(control) => control.window().0,
+            Way::Cubic(rival) => rival.window(MTU),
+        }
+    }
+
+    fn may_send(&self) -> bool {
+        self.in_flight + MTU <= self.window() && self.next_send < self.ends
+    }
+
+    /// Whether it has little to send now.
+    fn rests(&self, now: Duration) -> bool {
+        self.rests.is_some_and(|(from, until, _)| (from..until).contains(&now))
+    }
+
+    fn send(&mut self, now: Duration) {
+        if let Way::Ours(control) = &mut self.way {
+            control.on_sent(now);
+        }
+        self.in_flight += MTU;
+        let pace = self.window() as f64 * 1.25 / self.srtt.as_secs_f64();
+        self.next_send = now + Duration::from_secs_f64(MTU as f64 / pace);
+        if let Some((_, until, every)) = self.rests.filter(|_| self.rests(now)) {
+            self.next_send = until.min(now + every);
+        }
+    }
+
+    fn hear(&mut self, now: Duration, sent: Duration, is_acked: bool) {
+        self.in_flight -= MTU;
+        // What the window kept back is not sent in the past.
+        self.next_send = self.next_send.max(now);
+        if is_acked {
+            self.delivered += MTU;
+            self.srtt = self.srtt.mul_f64(0.875) + (now - sent).mul_f64(0.125);
+        }
+        let is_idle = self.rests(now);
+        match (&mut self.way, is_acked) {
+            (Way::Ours(control), true) => {
+                control.on_ack(now, sent, Bytes(MTU), is_idle);
+                control.on_acks_end(Bytes(self.in_flight), is_idle);
+            }
+            (Way::Ours(control), false) => control.on_lost(Bytes(MTU), false),
+            (Way::Cubic(rival), true) if self.is_new => rival.window += 1.0,
+            (Way::Cubic(rival), true) => rival.grow(1.0, now, self.srtt),
+            (Way::Cubic(rival), false) => {
+                if sent >= self.recovers_until {
+                    rival.on_lost();
+                    (self.recovers_until, self.is_new) = (now, false);
+                }
             }
         }
-        let bytes = (self.delivered - half.unwrap()) as f64;
-        bytes / (time / 2).as_secs_f64() / self.rate
     }
 }
 
@@ -131,6 +251,61 @@ fn a_short_queue_is_not_overflowed_for_long() {
     assert!(part > 0.85, "{part}");
     let share = path.dropped as f64 / (path.delivered / MTU) as f64;
     assert!(share < 0.02, "{share}");
+}
+
+#[test]
+fn beside_cubic_it_has_its_share() {
+    for (mbit, ms) in [(100.0, 20), (100.0, 80)] {
+        for buffer in [0.5, 1.0, 2.0] {
+            for cubic in [1, 4] {
+                let mut path = Path::new(mbit, MS * ms, buffer, 0.0);
+                let part = path.run_beside(1, cubic, Duration::from_secs(40))[0];
+                let share = part * (cubic + 1) as f64;
+                // Another of CUBIC that comes later has no equal part after so long either.
+                let of = format!("{ms} ms, a buffer of {buffer}, beside {cubic}: {share}");
+                assert!((0.4..2.5).contains(&share), "{of}");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_share_a_path() {
+    let mut path = Path::new(100.0, MS * 20, 1.0, 0.0);
+    let parts = path.run_beside(2, 0, Duration::from_secs(40));
+    assert!(parts.iter().all(|part| (0.3..0.7).contains(part)), "{parts:?}");
+    assert!(parts.iter().sum::<f64>() > 0.95, "{parts:?}");
+}
+
+#[test]
+fn when_others_have_left_the_line_is_filled_and_the_queue_empty_again() {
+    let mut path = Path::new(100.0, MS * 20, 2.0, 0.0);
+    let mut flows = path.flows(1, 2, Duration::from_secs(2));
+    flows[..2].iter_mut().for_each(|flow| flow.ends = Duration::from_secs(15));
+    let part = path.run_all(flows, Duration::from_secs(60))[2];
+    assert!(part > 0.95, "{part}");
+    assert!(path.waits < MS * 15, "{:?}", path.waits);
+}
+
+#[test]
+fn a_pause_does_not_count_and_neither_does_a_trickle() {
+    // One in flight when there is more to send again; and what is delivered after a pause.
+    for every in [MS * 40, MS * 1010] {
+        let mut path = Path::new(100.0, MS * 50, 1.0, 0.0);
+        let mut flows = path.flows(1, 0, Duration::ZERO);
+        flows[0].rests = Some((Duration::from_secs(5), Duration::from_secs(30), every));
+        let (mut before, mut least) = (None, u64::MAX);
+        path.run_until(&mut flows, Duration::from_millis(30_500), |now, flows| {
+            if now >= Duration::from_secs(30) {
+                before.get_or_insert(flows[0].delivered);
+                least = least.min(flows[0].window());
+            }
+        });
+        // Of ten round trips the first brings nothing.
+        let part = (flows[0].delivered - before.unwrap()) as f64 / (path.rate * 0.45);
+        assert!(part > 0.85, "{part} after {every:?}");
+        assert!(least as f64 > path.rate * 0.05 * 0.8, "{least} after {every:?}");
+    }
 }
 
 #[test]

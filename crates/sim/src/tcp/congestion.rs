@@ -4,6 +4,7 @@
 //! (net/ipv4/tcp_cubic.c: exit by delay and by the length of the ACK train). What is lost, and how
 //! many segments leave during a recovery, is decided by the sender.
 
+use bankfull_control::cubic::{self, Cubic};
 use std::time::Duration;
 
 /// Segments that may be sent at first (RFC 6928; TCP_INIT_CWND, include/net/tcp.h).
@@ -14,15 +15,6 @@ const SSTHRESH_MIN: f64 = 2.0;
 
 /// What NewReno keeps of its window after a loss (RFC 5681 §3.1).
 const RENO_BETA: f64 = 0.5;
-
-/// What CUBIC keeps of its window after a loss (RFC 9438 §4.6).
-const CUBIC_BETA: f64 = 0.7;
-
-/// How fast CUBIC grows, in segments per cubic second (RFC 9438 §5.1).
-const CUBIC_C: f64 = 0.4;
-
-/// The target is at most this multiple of the window (RFC 9438 §4.2).
-const CUBIC_TARGET_MAX: f64 = 1.5;
 
 /// What of the window is kept as threshold after an idle time: 3/4 (RFC 2861;
 /// tcp_current_ssthresh, include/net/tcp.h).
@@ -107,7 +99,9 @@ impl Congestion {
         if segments > 0.0 {
             self.window = match self.algorithm {
                 Algorithm::NewReno => self.window + segments / self.window,
-                Algorithm::Cubic => self.cubic.grown(self.window, segments, progress),
+                Algorithm::Cubic => {
+                    self.cubic.grown(self.window, segments, progress.now, progress.min_rtt)
+                }
             };
         }
     }
@@ -118,7 +112,7 @@ impl Congestion {
             Algorithm::NewReno => RENO_BETA,
             Algorithm::Cubic => {
                 self.cubic.on_loss(self.window);
-                CUBIC_BETA
+                cubic::KEPT
             }
         };
         self.threshold = (self.window * kept).max(SSTHRESH_MIN);
@@ -145,60 +139,6 @@ impl Congestion {
             let least = self.window.min(INITIAL_WINDOW as f64);
             self.window = (self.window / 2_f64.powi(halvings)).max(least);
         }
-    }
-}
-
-/// The state of CUBIC (RFC 9438 §4).
-#[derive(Debug, Clone, Default)]
-struct Cubic {
-    /// Window before the last reduction, lowered by fast convergence.
-    window_max: f64,
-    epoch: Option<Epoch>,
-}
-
-/// Growth since the last reduction.
-#[derive(Debug, Clone)]
-struct Epoch {
-    began: Duration,
-    /// Seconds until the window is at its origin again.
-    k: f64,
-    origin: f64,
-    /// The window that NewReno would have.
-    reno: f64,
-}
-
-impl Cubic {
-    fn on_loss(&mut self, window: f64) {
-        self.epoch = None;
-        // Fast convergence (RFC 9438 §4.7).
-        let is_shrinking = window < self.window_max;
-        self.window_max = if is_shrinking { window * (1.0 + CUBIC_BETA) / 2.0 } else { window };
-    }
-
-    /// Idle time is no time to grow in (RFC 9438 §5.8; cubictcp_cwnd_event, tcp_cubic.c).
-    fn shift(&mut self, idle: Duration) {
-        if let Some(epoch) = &mut self.epoch {
-            epoch.began += idle;
-        }
-    }
-
-    /// The window after `segments` more were delivered.
-    fn grown(&mut self, window: f64, segments: f64, progress: &Progress) -> f64 {
-        let window_max = self.window_max;
-        let epoch = self.epoch.get_or_insert_with(|| Epoch {
-            began: progress.now,
-            k: ((window_max - window).max(0.0) / CUBIC_C).cbrt(),
-            origin: window_max.max(window),
-            reno: window,
-        });
-        // NewReno's growth with CUBIC's reduction. RFC 9438 §4.3 has the slope of 1 above the last
-        // window; Linux does not (bictcp_update, tcp_cubic.c).
-        const SLOPE: f64 = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA);
-        epoch.reno += SLOPE * segments / window;
-        let ahead = progress.now.saturating_sub(epoch.began) + progress.min_rtt;
-        let curve = epoch.origin + CUBIC_C * (ahead.as_secs_f64() - epoch.k).powi(3);
-        let target = curve.clamp(window, CUBIC_TARGET_MAX * window);
-        (window + (target - window) * (segments / window).min(1.0)).max(epoch.reno)
     }
 }
 
@@ -343,16 +283,6 @@ mod tests {
         // From 14 to 20 at 0.53 segments a round takes 11 rounds; K alone would be 2.5 s.
         rounds(&mut control, 0, 13);
         assert!(control.window() >= 20, "{}", control.window());
-    }
-
-    #[test]
-    fn a_second_loss_below_the_old_maximum_releases_more() {
-        let mut control = Congestion::new(Algorithm::Cubic);
-        control.window = 1000.0;
-        control.on_loss();
-        control.window = 800.0;
-        control.on_loss();
-        assert!((control.cubic.window_max - 680.0).abs() < 1e-9);
     }
 
     #[test]

@@ -63,6 +63,16 @@ impl Controller for Control {
         self.delivery.on_ack(now, sent, Bytes(bytes), app_limited);
     }
 
+    fn on_end_acks(
+        &mut self,
+        _now: Instant,
+        in_flight: u64,
+        app_limited: bool,
+        _largest_packet_num_acked: Option<u64>,
+    ) {
+        self.delivery.on_acks_end(Bytes(in_flight), app_limited);
+    }
+
     fn on_congestion_event(
         &mut self,
         _now: Instant,
