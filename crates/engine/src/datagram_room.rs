@@ -6,7 +6,7 @@
 
 use crate::net::control::lock;
 use bankfull_control::Bytes;
-use bankfull_control::rrda::{Bounds, EPOCH, Epoch, Rrda};
+use bankfull_control::rrda::{Bounds, EPOCH, Epoch, Reason, Rrda};
 use bankfull_sys::ReceiveBuffer;
 use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
@@ -66,6 +66,8 @@ pub struct DatagramRoom {
     taken: u64,
     datagrams: u64,
     used: u64,
+    /// What stood in it when the epoch began.
+    standing: u64,
     /// What was discarded in it, as far as it was seen.
     seen: Bytes,
     /// How often it was looked at, of all time.
@@ -77,6 +79,7 @@ pub struct DatagramRoom {
     /// Memory in use, and when that was read.
     memory: (Instant, f64),
     shortage: Shortage,
+    reason: Reason,
 }
 
 impl DatagramRoom {
@@ -104,6 +107,7 @@ impl DatagramRoom {
             epoch: now,
             taken: 0,
             datagrams: 0,
+            standing: 0,
             used: 0,
             seen: Bytes(0),
             looks: 0,
@@ -111,6 +115,7 @@ impl DatagramRoom {
             dropped,
             memory: (now, memory.map_or(0.0, |memory| memory.used_part())),
             shortage,
+            reason: Reason::Kept,
         })
     }
 
@@ -133,9 +138,16 @@ impl DatagramRoom {
         }
         (self.used, self.seen) = (self.used.max(buffer.used), self.seen.max(discarded));
         let before = self.rrda.size();
-        let (wanted, _) = self.rrda.on_look(Bytes(buffer.used), discarded, self.memory.1);
+        let (wanted, reason) = self.rrda.on_look(Bytes(buffer.used), discarded, self.memory.1);
+        self.reason = reason;
         self.set(socket, (before, wanted), discarded);
         standing
+    }
+
+    /// Why it has that size, by the last epoch or look.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        self.reason
     }
 
     /// How often anybody has looked at it.
@@ -177,7 +189,8 @@ impl DatagramRoom {
 
     /// Sets its size, where an epoch is over.
     pub fn advance(&mut self, socket: &UdpSocket, now: Instant) {
-        if now.saturating_duration_since(self.epoch) < EPOCH {
+        let elapsed = now.saturating_duration_since(self.epoch);
+        if elapsed < EPOCH {
             return;
         }
         self.epoch = now;
@@ -185,16 +198,21 @@ impl DatagramRoom {
         let discarded = self.discarded(buffer);
         self.dropped = buffer.dropped;
         self.each = self.taken.checked_div(self.datagrams).unwrap_or(self.each);
+        // What stands there now has arrived since, or stood there before and was not taken out.
+        let part = EPOCH.as_secs_f64() / elapsed.as_secs_f64();
+        let in_an_epoch = |bytes: u64| Bytes((bytes as f64 * part) as u64);
         let epoch = Epoch {
-            arrived: Bytes(self.taken) + discarded,
-            processed: Bytes(self.taken),
+            arrived: in_an_epoch(self.taken + discarded.0 + buffer.used),
+            processed: in_an_epoch(self.taken + self.standing),
             discarded,
             used: Bytes(self.used.max(buffer.used)),
             memory: self.memory(now),
         };
         (self.taken, self.datagrams, self.used, self.seen) = (0, 0, 0, Bytes(0));
+        self.standing = buffer.used;
         let before = self.rrda.size();
-        let (wanted, _) = self.rrda.on_epoch(&epoch);
+        let (wanted, reason) = self.rrda.on_epoch(&epoch);
+        self.reason = reason;
         self.set(socket, (before, wanted), discarded);
     }
 
@@ -229,6 +247,37 @@ mod tests {
         assert!(grown > least || shortage.advice().is_some(), "{grown}");
         room.look(&socket);
         assert_eq!(room.size(), grown, "no more was discarded since");
+    }
+
+    #[test]
+    fn a_queue_that_grows_is_a_surplus_before_anything_is_lost_and_one_that_drains_is_not() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut room = DatagramRoom::new(&socket, Shortage::default(), LEAST, None).unwrap();
+        if room.size() < LEAST {
+            eprintln!("skipped: net.core.rmem_max grants a buffer of {} only", room.size());
+            return;
+        }
+        room.memory.1 = 0.4;
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(socket.local_addr().unwrap()).unwrap();
+        let (mut now, mut reasons) = (room.epoch, Vec::new());
+        for _ in 0..3 {
+            (0..200).for_each(|_| assert_eq!(client.send(&[0; 1000]).unwrap(), 1000));
+            now += EPOCH;
+            room.advance(&socket, now);
+            reasons.push(room.reason());
+        }
+        assert_eq!(reasons, [Reason::Kept, Reason::Kept, Reason::Surplus]);
+        let grown = room.size();
+        assert!(grown > LEAST, "{grown}");
+        // The kernel counts what was taken out only when that is much, or all.
+        (0..600).for_each(|_| room.on_taken(socket.recv(&mut [0; 2000]).unwrap()));
+        for _ in 0..3 {
+            now += EPOCH;
+            room.advance(&socket, now);
+        }
+        assert_eq!(room.reason(), Reason::Draining);
+        assert!(room.size() < grown, "{} of {grown}", room.size());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// Memory, as far as this process may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +34,21 @@ impl Memory {
 pub fn memory() -> io::Result<Memory> {
     let host = of_host(&fs::read_to_string("/proc/meminfo")?)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/meminfo is unclear"))?;
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let limits = group_dirs(&groups, &mounts).into_iter().flat_map(|(version, dirs)| {
-        dirs.into_iter().filter_map(move |dir| of_group(version, &dir))
-    });
+    let limits = own_group_dirs()
+        .iter()
+        .flat_map(|(version, dirs)| dirs.iter().filter_map(move |dir| of_group(*version, dir)));
     Ok(limits.fold(host, |least, limit| if limit.free < least.free { limit } else { least }))
+}
+
+/// The directories of this process's groups. They are looked for once: a host may have thousands of
+/// mounts, and processes are put into a group before they run.
+fn own_group_dirs() -> &'static [(Version, Vec<PathBuf>)] {
+    static DIRS: OnceLock<Vec<(Version, Vec<PathBuf>)>> = OnceLock::new();
+    DIRS.get_or_init(|| {
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        group_dirs(&groups, &mounts)
+    })
 }
 
 fn of_host(meminfo: &str) -> Option<Memory> {

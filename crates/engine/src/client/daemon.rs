@@ -69,10 +69,13 @@ pub(crate) fn transfer(
     };
     let streams = request.streams();
     let is_for_quic = request.earlier.lossy.is_some_and(Lossy::is_for_quic);
-    let reach = move || match transport {
-        Transport::Tcp => by_tcp(&place, place.timeout, encryption, streams),
-        Transport::Quic => by_quic(&place, place.timeout, &streams),
-        Transport::Auto => by_either(&place, encryption, is_for_quic, streams),
+    let reach = move || {
+        let all = addresses(&place)?;
+        match transport {
+            Transport::Tcp => by_tcp(&place, &all, place.timeout, encryption, streams),
+            Transport::Quic => by_quic(&place, &all, place.timeout, &streams),
+            Transport::Auto => by_either(&place, &all, encryption, is_for_quic, streams),
+        }
     };
     let Reached { socket, tls, shown, rtt, dialler, begun, port, unreached } =
         cancel.attend(reach)?;
@@ -126,6 +129,7 @@ pub(crate) fn transfer(
 /// Connects by TCP, or by QUIC where that does not reach anybody; or the other way round.
 fn by_either(
     place: &Place,
+    all: &[SocketAddr],
     encryption: bool,
     is_for_quic: bool,
     streams: impl Fn(Option<Duration>) -> u32,
@@ -134,15 +138,21 @@ fn by_either(
     let has_failed =
         |error: &Error| matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout);
     if is_for_quic {
-        return match by_quic(place, limit, &streams) {
-            Err(error) if has_failed(&error) => by_tcp(place, place.timeout, encryption, streams)
-                .map(|reached| Reached { unreached: Some(error), ..reached }),
+        // Whatever is the matter with QUIC here, TCP has done before.
+        let is_quics = |error: &Error| {
+            has_failed(error) || matches!(error.kind(), ErrorKind::Local | ErrorKind::Protocol)
+        };
+        return match by_quic(place, all, limit, &streams) {
+            Err(error) if is_quics(&error) => {
+                by_tcp(place, all, place.timeout, encryption, streams)
+                    .map(|reached| Reached { unreached: Some(error), ..reached })
+            }
             reached => reached,
         };
     }
-    match by_tcp(place, limit, encryption, &streams) {
+    match by_tcp(place, all, limit, encryption, &streams) {
         // Why there is no TCP is what a user knows how to mend.
-        Err(error) if has_failed(&error) => by_quic(place, place.timeout, &streams)
+        Err(error) if has_failed(&error) => by_quic(place, all, limit, &streams)
             .map_err(|quic| Error::new(error.kind(), format!("{error}; and {quic}"))),
         reached => reached,
     }
@@ -151,12 +161,13 @@ fn by_either(
 /// Connects by TCP, within `limit`.
 fn by_tcp(
     place: &Place,
+    all: &[SocketAddr],
     limit: Duration,
     encryption: bool,
     streams: impl Fn(Option<Duration>) -> u32,
 ) -> Result<Reached, Error> {
     let tls = tls::client_config()?;
-    let (mut socket, address) = connect(place, limit)?;
+    let (mut socket, address) = connect(place, all, limit)?;
     // The data connections follow this one, and are there when the two sides have agreed.
     let dialler = Dialler {
         addresses: vec![address],
@@ -176,13 +187,13 @@ fn by_tcp(
 /// disk holds up no word.
 fn by_quic(
     place: &Place,
+    all: &[SocketAddr],
     limit: Duration,
     streams: &impl Fn(Option<Duration>) -> u32,
 ) -> Result<Reached, Error> {
-    let all: Vec<SocketAddr> = addresses(place)?.collect();
     let mut last = Error::new(ErrorKind::Network, format!("{} has no address", place.host));
     // As by TCP, the next one where nobody answers at the first.
-    for address in &all {
+    for address in all {
         match by_quic_to(place, *address, limit / all.len() as u32, streams) {
             Err(e) if matches!(e.kind(), ErrorKind::Network | ErrorKind::Timeout) => last = e,
             reached => return reached,
@@ -220,19 +231,24 @@ fn by_quic_to(
     Ok(Reached { socket, tls: None, shown, rtt, dialler, begun, port, unreached: None })
 }
 
-fn addresses(place: &Place) -> Result<impl Iterator<Item = SocketAddr>, Error> {
+fn addresses(place: &Place) -> Result<Vec<SocketAddr>, Error> {
     let Place { host, port, .. } = place;
-    (host.as_str(), *port).to_socket_addrs().map_err(|e| {
+    let all = (host.as_str(), *port).to_socket_addrs().map_err(|e| {
         Error::new(ErrorKind::Network, format!("cannot find the address of {host}: {e}"))
-    })
+    })?;
+    Ok(all.collect())
 }
 
-fn connect(place: &Place, limit: Duration) -> Result<(TcpStream, SocketAddr), Error> {
+fn connect(
+    place: &Place,
+    all: &[SocketAddr],
+    limit: Duration,
+) -> Result<(TcpStream, SocketAddr), Error> {
     let Place { name, timeout, .. } = place;
     let timeout = *timeout;
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in addresses(place)? {
-        match TcpStream::connect_timeout(&address, limit) {
+    for &address in all {
+        match TcpStream::connect_timeout(&address, limit / all.len() as u32) {
             Ok(socket) => {
                 configure(&socket, timeout)
                     .and_then(|()| socket.set_read_timeout(Some(timeout)))

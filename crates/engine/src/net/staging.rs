@@ -283,6 +283,11 @@ impl State {
         self.woken_by(share, Instant::now()).for_each(|waiting| waiting.room.notify_one());
     }
 
+    /// The first of those who wait for whom there is room.
+    fn next_waiting(&self, now: Instant) -> Option<&Arc<Share>> {
+        self.waiting.iter().find(|waiting| self.has_room(waiting, now))
+    }
+
     /// Whose wait may be over when a connection has given a piece back: its own, where it may have
     /// another one in its place, and that of the first of the others for whom there is room.
     fn woken_by(&self, share: &Share, now: Instant) -> impl Iterator<Item = &Arc<Share>> {
@@ -325,7 +330,12 @@ impl Share {
                     state.waiting.retain(|share| !Arc::ptr_eq(share, self));
                     state.count_full(now);
                 }
-                break state.take(self, now)?;
+                let pages = state.take(self, now)?;
+                // What two have given back may have woken this one twice, and nobody else.
+                if has_queued && let Some(next) = state.next_waiting(now) {
+                    next.room.notify_one();
+                }
+                break pages;
             }
             if !std::mem::replace(&mut has_queued, true) {
                 state.waiting.push_back(Arc::clone(self));
@@ -394,6 +404,8 @@ impl Drop for Piece {
     fn drop(&mut self) {
         let mut state = lock(&self.share.staging.state);
         if let (Some(state), Some(pages)) = (&mut *state, self.pages.take()) {
+            // Where nothing more is taken, nobody else gives back what is not needed.
+            state.advance(&self.share.staging, Instant::now());
             state.give_back(pages, &self.share);
         }
     }

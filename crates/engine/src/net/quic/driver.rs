@@ -9,8 +9,8 @@ use crate::net::staging::{Staging, Unread};
 use bankfull_control::rrda::EPOCH;
 use bytes::BytesMut;
 use quinn_proto::{
-    ClientConfig, ConnectError, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, Event,
-    Incoming, ServerConfig, Transmit,
+    ClientConfig, ConnectError, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint,
+    EndpointEvent, Event, Incoming, ServerConfig, Transmit,
 };
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
 use std::collections::{HashMap, VecDeque};
@@ -75,6 +75,7 @@ pub(super) struct Driver {
 /// A connection, and when it wants to be looked at without anything having happened.
 struct Held {
     link: Arc<Link>,
+    since: Instant,
     /// Its part of the memory, once the other side has shown that it may be here.
     unread: Option<Unread>,
     until: Option<Instant>,
@@ -245,6 +246,10 @@ impl Work {
 
     /// Takes a connection in, where there is room.
     fn admit(&mut self, now: Instant, incoming: Incoming) {
+        let most = self.driver.serving.as_ref().map_or(0, |serving| serving.connections_max);
+        if most > 0 && self.links.len() >= most {
+            self.make_room();
+        }
         let mut answer = Vec::new();
         let mut endpoint = lock(&self.driver.endpoint);
         let Some(serving) = &self.driver.serving else {
@@ -271,6 +276,21 @@ impl Work {
         }
     }
 
+    /// Lets go of the stranger that has been there for longest: connections of those who have not
+    /// shown that they may be here keep nobody out.
+    fn make_room(&mut self) {
+        let strangers = self.links.values().filter(|held| !held.link.state().is_trusted());
+        let Some(link) = strangers.min_by_key(|held| held.since).map(|held| Arc::clone(&held.link))
+        else {
+            return;
+        };
+        link.close();
+        self.turn(&link);
+        if self.links.remove(&link.handle()).is_some() {
+            lock(&self.driver.endpoint).handle_event(link.handle(), EndpointEvent::drained());
+        }
+    }
+
     /// Connections of which nobody knows yet that they come from where they say.
     fn unproved(&self) -> usize {
         self.links.values().filter(|held| !held.link.state().is_connected).count()
@@ -278,7 +298,8 @@ impl Work {
 
     fn hold(&mut self, link: Arc<Link>) {
         let handle = link.handle();
-        let held = Held { link, unread: None, until: None, is_ready: false, refused: None };
+        let (since, unread, until) = (Instant::now(), None, None);
+        let held = Held { link, since, unread, until, is_ready: false, refused: None };
         self.links.insert(handle, held);
         self.make_ready(handle);
     }
@@ -293,11 +314,11 @@ impl Work {
 
     /// Finds the connections that have something to do.
     fn look(&mut self) {
+        // In this order: one that was told of was begun before, or it would be nobody's.
+        let told = self.driver.waker.take();
         let begun = std::mem::take(&mut *lock(&self.driver.begun));
         begun.into_iter().for_each(|link| self.hold(link));
-        for handle in self.driver.waker.take() {
-            self.make_ready(handle);
-        }
+        told.into_iter().for_each(|handle| self.make_ready(handle));
         let now = Instant::now();
         let is_due = |held: &Held| held.until.is_some_and(|until| until <= now);
         let due: Vec<_> =
@@ -334,6 +355,7 @@ impl Work {
     /// What a connection has to do: timers, packets, news. Whether it has more to send.
     fn turn(&mut self, link: &Arc<Link>) -> bool {
         link.begin();
+        self.set_windows(link);
         let mut has_more = true;
         for _ in 0..BATCHES {
             let now = Instant::now();
@@ -358,9 +380,21 @@ impl Work {
                 self.unsent = Some(transmit);
                 break;
             }
+            if let Err(error) = sent {
+                self.on_unsent(link, &error);
+            }
         }
         self.settle(link);
         has_more
+    }
+
+    /// Something could not be sent. Where the other side has never been reached, and this socket
+    /// has no other, it never will be: it need not be waited for.
+    fn on_unsent(&self, link: &Link, error: &io::Error) {
+        let mut state = link.state();
+        if self.driver.serving.is_none() && !state.is_connected && is_no_way(error) {
+            link.on_over(&mut state, error.kind(), error.to_string());
+        }
     }
 
     /// Passes on what a connection has to tell: to the socket's table of connections, and to the
@@ -400,6 +434,16 @@ impl Work {
         self.unwanted.extend(unwanted);
     }
 
+    /// Gives a connection its part of the memory, where the other side may be here; before it
+    /// sends, so that its word of that goes at once.
+    fn set_windows(&mut self, link: &Link) {
+        let mut state = link.state();
+        if let Some(held) = self.links.get_mut(&link.handle()).filter(|_| state.is_trusted()) {
+            let unread = held.unread.get_or_insert_with(|| self.driver.staging.unread());
+            state.set_windows(unread.most());
+        }
+    }
+
     /// When a connection is to be looked at again; lets go of one that is over.
     fn settle(&mut self, link: &Arc<Link>) {
         let mut state = link.state();
@@ -409,10 +453,6 @@ impl Work {
             drop(state);
             link.close();
             state = link.state();
-        }
-        if let Some(held) = self.links.get_mut(&link.handle()).filter(|_| state.is_trusted()) {
-            let unread = held.unread.get_or_insert_with(|| self.driver.staging.unread());
-            state.set_windows(unread.most());
         }
         self.pass_on(link, &mut state);
         let until = state.connection.poll_timeout();
@@ -488,6 +528,12 @@ impl Drop for Work {
             link.on_over(&mut link.state(), io::ErrorKind::NotConnected, why);
         }
     }
+}
+
+/// Whether nothing can be sent there from here.
+fn is_no_way(error: &io::Error) -> bool {
+    use io::ErrorKind::{HostUnreachable, NetworkUnreachable, PermissionDenied};
+    matches!(error.kind(), HostUnreachable | NetworkUnreachable | PermissionDenied)
 }
 
 /// Whether the socket had no room for something.

@@ -8,8 +8,8 @@ use super::windows::Windows;
 use crate::net::control::lock;
 use bytes::Bytes;
 use quinn_proto::{
-    Connection, ConnectionError, ConnectionHandle, Dir, ReadError, StreamEvent, StreamId, VarInt,
-    WriteError,
+    Connection, ConnectionError, ConnectionHandle, Dir, ReadError, StreamEvent, StreamId,
+    TransportErrorCode, VarInt, WriteError,
 };
 use rustls::pki_types::CertificateDer;
 use std::collections::HashMap;
@@ -43,6 +43,8 @@ pub(super) struct Terms {
     pub(super) timeout: Duration,
     /// Whether it was begun here, and so is trusted from the beginning.
     pub(super) is_own: bool,
+    /// What it has to receive and to send at first.
+    pub(super) windows: (bankfull_control::Bytes, bankfull_control::Bytes),
 }
 
 /// What the threads of a connection share.
@@ -79,7 +81,7 @@ impl Link {
         let state = State {
             connection,
             streams: HashMap::new(),
-            windows: Windows::new(Instant::now(), terms.is_own),
+            windows: Windows::new(Instant::now(), terms.windows, terms.is_own),
             is_connected: false,
             over: None,
             took: Instant::now(),
@@ -245,6 +247,11 @@ pub(super) fn kind_of(why: &ConnectionError) -> io::ErrorKind {
     match why {
         ConnectionError::TimedOut => io::ErrorKind::TimedOut,
         ConnectionError::LocallyClosed => io::ErrorKind::NotConnected,
+        ConnectionError::ConnectionClosed(close)
+            if close.error_code == TransportErrorCode::CONNECTION_REFUSED =>
+        {
+            io::ErrorKind::ResourceBusy
+        }
         ConnectionError::ConnectionClosed(_)
         | ConnectionError::ApplicationClosed(_)
         | ConnectionError::Reset => io::ErrorKind::ConnectionReset,
@@ -346,10 +353,7 @@ impl QuicStream {
     /// The other side has shown that it may be here: as much of what it sends may wait here as of
     /// anybody else.
     pub(crate) fn trust(&self) {
-        let mut state = self.0.link.state();
-        let State { windows, connection, .. } = &mut *state;
-        windows.trust(connection);
-        drop(state);
+        self.0.link.state().windows.trust();
         self.0.link.tell();
     }
 }

@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind};
 use crate::net::identity::fingerprint_of;
 use crate::net::staging::Staging;
 use crate::options::Fingerprint;
+use bankfull_control::Bytes;
 use bankfull_proto::limits::STREAMS_MAX;
 use congestion::{Deliveries, Gate};
 use driver::{Driver, Serving};
@@ -56,6 +57,10 @@ const STREAM_WINDOW: u32 = 1 << 30;
 /// What the kernel may keep of what is sent, as far as it grants that. (ours: 1 Gbit/s for 30 ms)
 const BUFFER_BYTES: usize = 4 << 20;
 
+/// The receive buffer of a socket is no smaller, however little memory there may be. (ours: what
+/// Linux gives to any socket, rounded up)
+const SOCKET_LEAST: Bytes = Bytes::kib(256);
+
 /// After so long a silence it is asked whether the other side is still there. (ours: how soon one
 /// is missed that has died; its host answers that nobody has the port)
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
@@ -66,6 +71,8 @@ pub(crate) struct QuicPort {
     begun: Arc<Mutex<Vec<Arc<Link>>>>,
     waker: Arc<Waker>,
     shortage: Shortage,
+    /// What the windows of a connection have at first.
+    first_windows: Bytes,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -124,9 +131,12 @@ impl QuicPort {
         let mut tls = (*server.tls).clone();
         tls.alpn_protocols = vec![PROTOCOL.to_vec()];
         let tls = Arc::new(QuicServerConfig::try_from(tls).map_err(io::Error::other)?);
+        let least = first_windows(&server.staging);
         let config = move |peer| {
             let mut config = ServerConfig::with_crypto(tls.clone());
-            let terms = Terms { gate: Gate::default(), timeout: server.timeout, is_own: false };
+            let windows = (windows::STRANGE, least);
+            let (gate, timeout) = (Gate::default(), server.timeout);
+            let terms = Terms { gate, timeout, is_own: false, windows };
             config.transport_config(Arc::new(transport(peer, &terms)));
             (Arc::new(config), terms)
         };
@@ -163,8 +173,10 @@ impl QuicPort {
         let (waker, alarm) = Waker::new()?;
         let (waker, begun) = (Arc::new(waker), Arc::default());
         let shortage = Shortage::default();
-        let room =
-            DatagramRoom::new(&socket, shortage.clone(), windows::LEAST, staging.socket_most());
+        let first_windows = first_windows(&staging);
+        let most = staging.socket_most();
+        let least = most.map_or(windows::LEAST, |most| most.clamp(SOCKET_LEAST, windows::LEAST));
+        let room = DatagramRoom::new(&socket, shortage.clone(), least, most);
         let driver = Driver {
             endpoint: Arc::clone(&endpoint),
             socket,
@@ -178,7 +190,7 @@ impl QuicPort {
             sibling,
         };
         let thread = thread::Builder::new().name("quic".to_owned()).spawn(|| driver.run())?;
-        Ok(Self { endpoint, begun, waker, shortage, thread: Some(thread) })
+        Ok(Self { endpoint, begun, waker, shortage, first_windows, thread: Some(thread) })
     }
 
     /// What an administrator could set for this socket, where something has been discarded; once.
@@ -200,7 +212,8 @@ impl QuicPort {
         tls.alpn_protocols = vec![PROTOCOL.to_vec()];
         let tls = QuicClientConfig::try_from(tls).map_err(|e| unusable(e.to_string()))?;
         let mut config = ClientConfig::new(Arc::new(tls));
-        let terms = Terms { gate: Gate::default(), timeout, is_own: true };
+        let windows = (self.first_windows, self.first_windows);
+        let terms = Terms { gate: Gate::default(), timeout, is_own: true, windows };
         config.transport_config(Arc::new(transport(address, &terms)));
         let (endpoint, begun, waker) = (&self.endpoint, &self.begun, &self.waker);
         let link = driver::connect(endpoint, begun, waker, (config, terms), address)
@@ -233,10 +246,15 @@ impl QuicConnection {
     }
 }
 
+/// What each window of a connection has at first: of a session's two, where memory is limited.
+fn first_windows(staging: &Staging) -> Bytes {
+    staging.socket_most().map_or(windows::LEAST, |most| windows::least(Bytes(most.0 / 2)))
+}
+
 /// How connections with `peer` work.
 fn transport(peer: SocketAddr, terms: &Terms) -> TransportConfig {
     let timeout = terms.timeout;
-    let window = windows::receive_at_first(terms.is_own).0;
+    let (receive, send) = terms.windows;
     let mut config = TransportConfig::default();
     let mut mtu = MtuDiscoveryConfig::default();
     mtu.upper_bound(datagram_most(peer));
@@ -246,8 +264,8 @@ fn transport(peer: SocketAddr, terms: &Terms) -> TransportConfig {
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
-        .receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX))
-        .send_window(windows::LEAST.0)
+        .receive_window(VarInt::from_u64(receive.0).unwrap_or(VarInt::MAX))
+        .send_window(send.0)
         .mtu_discovery_config(Some(mtu))
         .congestion_controller_factory(Arc::new(Deliveries(terms.gate.clone())))
         .datagram_receive_buffer_size(None);
@@ -274,6 +292,10 @@ fn explain(peer: &str, error: &io::Error) -> Error {
             let error = Error::network(format!("cannot connect to {peer} by QUIC"), error);
             let text = format!("{error} (is `bankfull serve` running there?)");
             Error::new(error.kind(), text)
+        }
+        io::ErrorKind::ResourceBusy => {
+            let text = format!("{peer} has no room for more connections: try again later");
+            Error::new(ErrorKind::Network, text)
         }
         _ => Error::network(format!("cannot connect to {peer} by QUIC"), error),
     }

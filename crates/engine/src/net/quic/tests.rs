@@ -156,13 +156,45 @@ fn a_port_that_nobody_has_is_said_at_once() {
 }
 
 #[test]
-fn more_connections_than_allowed_are_refused() {
+fn where_there_is_no_room_the_oldest_stranger_goes_and_nobody_who_is_trusted() {
     let pair = pair();
     let client = QuicPort::client(pair.address, Arc::default()).unwrap();
     let config = tls::client_config().unwrap();
     let connect = || client.connect(pair.address, &config, (TIMEOUT, TIMEOUT), "there");
-    let _second = connect().unwrap();
-    assert_eq!(connect().err().unwrap().kind(), ErrorKind::Network);
+    let trusted = |connection: &QuicConnection| {
+        let mut near = connection.open(TIMEOUT).unwrap();
+        near.write_all(b"x").unwrap();
+        let (far, _) = pair.streams.recv_timeout(TIMEOUT).unwrap();
+        far.trust();
+        (near, far)
+    };
+    let (first, mut far) = trusted(&pair.connection);
+    let (stranger, _) = connect().unwrap();
+    let mut lost = stranger.open(TIMEOUT).unwrap();
+    lost.set_read_timeout(Some(TIMEOUT));
+    let (third, _) = connect().unwrap();
+    assert_eq!(lost.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    let _kept = trusted(&third);
+    let error = connect().err().unwrap();
+    assert!(
+        error.to_string().ends_with("no room for more connections: try again later"),
+        "{error}"
+    );
+    assert_eq!(error.kind(), ErrorKind::Network);
+    drop(first);
+    assert_eq!(far.read(&mut [0; 2]).unwrap(), 1);
+}
+
+#[test]
+fn a_host_that_cannot_be_sent_to_is_not_waited_for() {
+    // To all at once, which the socket has not asked for.
+    let address = "255.255.255.255:9".parse().unwrap();
+    let client = QuicPort::client(address, Arc::default()).unwrap();
+    let config = tls::client_config().unwrap();
+    let limits = (TIMEOUT, TIMEOUT);
+    let error = client.connect(address, &config, limits, "there").err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Network, "{error}");
+    assert!(error.to_string().contains("permission denied"), "{error}");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use bankfull_control::Bytes;
 use quinn_proto::{Connection, VarInt};
 use std::time::{Duration, Instant};
 
-/// Never less. (ours: seven rounds ahead of a sender that begins)
+/// Never less, unless its part of the memory is less than two of that. (ours: seven rounds ahead of
+/// a sender that begins)
 pub(super) const LEAST: Bytes = Bytes::mib(4);
 
 /// The receive window for whoever has not shown yet that it may be here. (ours: a greeting and a
@@ -41,21 +42,21 @@ pub(super) struct Windows {
     receive: u64,
     send: u64,
     is_trusted: bool,
+    /// It has what it is given as one who may be here.
+    is_open: bool,
 }
 
 impl Windows {
-    /// As a connection begins: with [`LEAST`], or with [`STRANGE`] to receive.
-    pub(super) fn new(now: Instant, is_trusted: bool) -> Self {
-        let (receive, send) = (receive_at_first(is_trusted).0, LEAST.0);
-        Self { read: 0, began: now, most: 0.0, receive, send, is_trusted }
+    /// As a connection begins: with what it was promised to receive, and may keep to send.
+    pub(super) fn new(now: Instant, (receive, send): (Bytes, Bytes), is_trusted: bool) -> Self {
+        let (receive, send) = (receive.0, send.0);
+        Self { read: 0, began: now, most: 0.0, receive, send, is_trusted, is_open: is_trusted }
     }
 
-    /// The other side is no stranger any more.
-    pub(super) fn trust(&mut self, connection: &mut Connection) {
-        if !std::mem::replace(&mut self.is_trusted, true) {
-            self.receive = LEAST.0;
-            set_receive(connection, self.receive);
-        }
+    /// The other side is no stranger any more: it is given more with the next
+    /// [`advance`](Self::advance).
+    pub(super) fn trust(&mut self) {
+        self.is_trusted = true;
     }
 
     pub(super) fn is_trusted(&self) -> bool {
@@ -67,9 +68,13 @@ impl Windows {
         self.read += bytes as u64;
     }
 
-    /// Sets them, where a round is over; together they are never more than `limit`, but for what
-    /// each has at least.
+    /// Sets them, where a round is over; together they are never more than `limit`, but for twice
+    /// [`STRANGE`].
     pub(super) fn advance(&mut self, connection: &mut Connection, limit: Bytes, now: Instant) {
+        if self.is_trusted && !std::mem::replace(&mut self.is_open, true) {
+            self.receive = least(limit).0;
+            set_receive(connection, self.receive);
+        }
         let round = connection.rtt().max(ROUND_LEAST);
         if let Some(receive) = self.on_round(round, limit, now) {
             set_receive(connection, receive);
@@ -100,9 +105,9 @@ impl Windows {
     }
 }
 
-/// The receive window of a connection that begins.
-pub(super) fn receive_at_first(is_trusted: bool) -> Bytes {
-    if is_trusted { LEAST } else { STRANGE }
+/// What each window has at least, where both may have so much together.
+pub(super) fn least(limit: Bytes) -> Bytes {
+    Bytes((limit.0 / 2).clamp(STRANGE.0, LEAST.0))
 }
 
 fn set_receive(connection: &mut Connection, bytes: u64) {
@@ -111,7 +116,8 @@ fn set_receive(connection: &mut Connection, bytes: u64) {
 
 /// As much as the limit leaves beside the other window.
 fn within(bytes: u64, limit: Bytes, other: u64) -> u64 {
-    bytes.clamp(LEAST.0, limit.0.saturating_sub(other).max(LEAST.0))
+    let least = least(limit).0;
+    bytes.clamp(least, limit.0.saturating_sub(other).max(least))
 }
 
 fn is_worth(before: u64, after: u64) -> bool {
@@ -127,7 +133,7 @@ mod tests {
     #[test]
     fn the_receive_window_is_ahead_of_what_is_read_and_goes_back() {
         let mut now = Instant::now();
-        let mut windows = Windows::new(now, true);
+        let mut windows = Windows::new(now, (LEAST, LEAST), true);
         // 1 Gbit/s over 100 ms, from a sender that doubles what it sends in each round.
         let mut bytes = 64 << 10;
         for _ in 0..20 {
@@ -150,7 +156,7 @@ mod tests {
     #[test]
     fn it_stays_within_its_limit_and_changes_only_when_a_round_is_over() {
         let began = Instant::now();
-        let mut windows = Windows::new(began, true);
+        let mut windows = Windows::new(began, (LEAST, LEAST), true);
         windows.on_read(1 << 30);
         assert_eq!(windows.on_round(ROUND, Bytes::mib(64), began + ROUND / 2), None);
         let receive = windows.on_round(ROUND, Bytes::mib(64), began + ROUND);
@@ -158,15 +164,17 @@ mod tests {
         // Where others come, it is less.
         let receive = windows.on_round(ROUND, Bytes::mib(16), began + 2 * ROUND);
         assert_eq!(receive, Some(12 << 20));
-        // A limit of next to nothing leaves what a connection needs.
-        let receive = windows.on_round(ROUND, Bytes(1), began + 3 * ROUND);
-        assert_eq!(receive, Some(LEAST.0));
+        // A limit of little is shared by both, and one of nothing leaves what a stranger has.
+        let receive = windows.on_round(ROUND, Bytes::mib(2), began + 3 * ROUND);
+        assert_eq!(receive, Some(1 << 20));
+        let receive = windows.on_round(ROUND, Bytes(1), began + 4 * ROUND);
+        assert_eq!(receive, Some(STRANGE.0));
     }
 
     #[test]
     fn whoever_is_not_known_yet_gets_little_however_much_it_sends() {
         let began = Instant::now();
-        let mut windows = Windows::new(began, false);
+        let mut windows = Windows::new(began, (STRANGE, LEAST), false);
         windows.on_read(1 << 30);
         assert_eq!(windows.on_round(ROUND, Bytes::gib(1), began + ROUND), None);
         assert_eq!(windows.receive, STRANGE.0);
@@ -175,7 +183,7 @@ mod tests {
     #[test]
     fn a_round_that_was_looked_at_late_counts_for_its_length() {
         let began = Instant::now();
-        let mut windows = Windows::new(began, true);
+        let mut windows = Windows::new(began, (LEAST, LEAST), true);
         windows.on_read(100_000_000);
         let receive = windows.on_round(ROUND, Bytes::gib(1), began + 10 * ROUND);
         assert_eq!(receive, Some(60_000_000));
