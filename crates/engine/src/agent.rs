@@ -82,6 +82,7 @@ pub fn run_agent(memory_max: Option<Bytes>) -> Result<Option<ErrorKind>, Error> 
         data_hosts: own_addresses(),
         fingerprint: Some(identity.fingerprint().0),
         peer: None,
+        advice: None,
         on_asked: Box::new(move |timeout| clock.set_timeout(timeout)),
     };
     caller.reader.expect_magic(0)?;

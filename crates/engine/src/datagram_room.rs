@@ -27,27 +27,46 @@ const MEMORY_LOOK: Duration = Duration::from_secs(1);
 /// A datagram, as long as none has come. (RFC 9000, §14)
 const DATAGRAM: u64 = 1200;
 
-/// What is told of it: the size that was wanted and the one that was granted, where that discarded
-/// something.
+/// What is told of it, where less was granted than was wanted and that discarded something.
 #[derive(Clone, Debug, Default)]
 pub struct Shortage(Arc<Mutex<Lack>>);
 
 #[derive(Debug, Default)]
 struct Lack {
-    /// The size that was wanted and the one that was granted.
-    found: Option<(Bytes, Bytes)>,
-    /// The largest that was told.
+    /// How often that was so.
+    count: u64,
+    /// The size that was wanted last, and the one that was granted.
+    sizes: (Bytes, Bytes),
+}
+
+/// What an administrator could set, for one who is to be told of it.
+#[derive(Debug)]
+pub struct Advice {
+    shortage: Shortage,
+    /// How often there had been a shortage when it was looked at last, and the largest size told.
+    seen: u64,
     told: Bytes,
 }
 
 impl Shortage {
-    /// What an administrator could set: once, and again where twice as much was wanted.
+    /// For one who is told of what happens from now on.
     #[must_use]
-    pub fn advice(&self) -> Option<String> {
-        let mut lack = lock(&self.0);
-        let told = lack.told;
-        let (wanted, granted) = lack.found.take().filter(|(wanted, _)| wanted.0 >= 2 * told.0)?;
-        lack.told = wanted;
+    pub fn advice(&self) -> Advice {
+        let seen = lock(&self.0).count;
+        Advice { shortage: self.clone(), seen, told: Bytes(0) }
+    }
+}
+
+impl Advice {
+    /// Something to tell: once, and again where twice as much was wanted.
+    pub fn news(&mut self) -> Option<String> {
+        let lack = lock(&self.shortage.0);
+        let is_new = std::mem::replace(&mut self.seen, lack.count) < lack.count;
+        let (wanted, granted) = lack.sizes;
+        if !is_new || wanted.0 < 2 * self.told.0 {
+            return None;
+        }
+        self.told = wanted;
         Some(format!(
             "datagrams were discarded here, since net.core.rmem_max holds their buffer to {granted}: \
              `sysctl -w net.core.rmem_max={}` lets it grow to what was needed",
@@ -170,7 +189,9 @@ impl DatagramRoom {
         let granted = Bytes(granted);
         self.rrda.on_granted(granted);
         if granted < wanted && discarded > Bytes(0) {
-            lock(&self.shortage.0).found = Some((wanted, granted));
+            let mut lack = lock(&self.shortage.0);
+            lack.count += 1;
+            lack.sizes = (wanted, granted);
         }
     }
 
@@ -235,6 +256,7 @@ mod tests {
     fn what_was_discarded_has_room_at_once_and_not_at_the_end_of_the_epoch() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let shortage = Shortage::default();
+        let mut advice = shortage.advice();
         let mut room = DatagramRoom::new(&socket, shortage.clone(), LEAST, None).unwrap();
         let least = room.size();
         room.look(&socket);
@@ -244,7 +266,7 @@ mod tests {
         (0..4000).for_each(|_| drop(client.send(&[0; 1000])));
         room.look(&socket);
         let grown = room.size();
-        assert!(grown > least || shortage.advice().is_some(), "{grown}");
+        assert!(grown > least || advice.news().is_some(), "{grown}");
         room.look(&socket);
         assert_eq!(room.size(), grown, "no more was discarded since");
     }
@@ -301,6 +323,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let shortage = Shortage::default();
+        let mut advice = shortage.advice();
         let mut room = DatagramRoom::new(&socket, shortage.clone(), LEAST, None).unwrap();
         let (least, mut most) = (room.rrda.size(), Bytes(0));
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -320,11 +343,11 @@ mod tests {
             room.advance(&socket, now);
             most = most.max(room.rrda.size());
         }
-        match shortage.advice() {
+        match advice.news() {
             // The kernel grants no more.
             Some(advice) => assert!(advice.contains("sysctl -w net.core.rmem_max="), "{advice}"),
             None => assert!(most.0 >= least.0 * 4, "{most} after {least}"),
         }
-        assert!(!room.is_large() && shortage.advice().is_none(), "{}", room.rrda.size());
+        assert!(!room.is_large() && advice.news().is_none(), "{}", room.rrda.size());
     }
 }

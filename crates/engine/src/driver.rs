@@ -13,7 +13,7 @@ use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
 use crate::session::{Ends, Session, Tally};
 use crate::transfer::Transfer;
-use crate::tune::{Pacer, Receiving, Steer, Steering, Teller, hold_windows, watch};
+use crate::tune::{Pacer, Receiving, Steer, Steering, Teller, hold_windows, watch, watch_room};
 use bankfull_proto::session::Role;
 use bankfull_proto::wire::control::{Message, PathBytes};
 use std::ffi::OsString;
@@ -392,7 +392,7 @@ impl Drive<'_> {
             Steer::With(probing) => probing.map(|probing| *probing),
             // Whoever sends keeps below a rate all the same.
             Steer::Not if !receives && self.session.overrides.rate_max.is_some() => None,
-            Steer::Not => return self.leave_to_kernel(receives),
+            Steer::Not => return self.leave_to_kernel(outbox, receives),
         };
         let outbox = outbox.clone();
         let own = probing.as_ref().and_then(|probing| probing.own.clone());
@@ -412,9 +412,14 @@ impl Drive<'_> {
     }
 
     /// Steers nothing: windows are as the user has set them, if at all.
-    fn leave_to_kernel(&self, receives: bool) {
+    fn leave_to_kernel(&self, outbox: &Outbox, receives: bool) {
         let teller = Teller::new(self.tally, self.progress);
+        let advice = lock(&self.session.advice).take().filter(|_| receives);
         thread::scope(|scope| {
+            if let Some(mut advice) = advice {
+                let teller = Teller::new(self.tally, self.progress);
+                scope.spawn(move || watch_room(&mut advice, &teller, outbox, &self.over));
+            }
             scope.spawn(|| watch(&self.session, teller, receives, &self.over));
             if receives {
                 hold_windows(&self.session, &self.over);

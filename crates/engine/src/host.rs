@@ -4,6 +4,7 @@
 use crate::anchor::{Anchor, ReceiveOptions};
 use crate::cancel::Cancel;
 use crate::client::software;
+use crate::datagram_room::Advice;
 use crate::driver::{Arrival, Channel, Close, Drive, Latch, Part, Streams};
 use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Summary};
@@ -93,6 +94,8 @@ pub(crate) struct Caller {
     pub(crate) fingerprint: Option<[u8; 32]>,
     /// Where it comes from, if its datagrams have to come from there too.
     pub(crate) peer: Option<IpAddr>,
+    /// What could be set here for the socket by which it comes.
+    pub(crate) advice: Option<Advice>,
     /// Called once the client is authenticated and has asked for something, with the time-out that
     /// holds from then on.
     pub(crate) on_asked: Box<dyn FnOnce(Duration) + Send>,
@@ -312,6 +315,7 @@ impl Host {
         });
         let is_steered = agreed.open.untuned != Some(true) && agreed.open.window.is_none();
         session.staging = Arc::clone(&self.policy.staging);
+        session.advice = Mutex::new(caller.advice.take());
         session.spread = is_steered.then(|| Spread::new(streams));
         session.streams_most = agreed.open.streams_most.filter(|_| is_steered && !tunnelled);
         session.streams_most = session.streams_most.map(|most| most.min(welcome.streams_max));

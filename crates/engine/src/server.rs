@@ -194,8 +194,9 @@ impl Server {
         (port, streams): &(QuicPort, Streams),
         over: &AtomicBool,
     ) {
+        let mut advice = port.advice();
         while !over.load(Ordering::SeqCst) {
-            if let Some(message) = port.advice() {
+            if let Some(message) = advice.news() {
                 events.event(Event::Notice { message });
             }
             if let Ok((stream, peer)) = streams.recv_timeout(TICK) {
@@ -292,6 +293,7 @@ impl Server {
             data_hosts: Vec::new(),
             fingerprint: None,
             peer: Some(address.ip()),
+            advice: asked.advice(),
             on_asked: Box::new(move |timeout| {
                 on_asked();
                 asked.trust();

@@ -2,6 +2,7 @@
 
 use crate::block_io::{Engine, PIECE_BYTES};
 use crate::counts::{Account, Counts, add, read};
+use crate::datagram_room::Advice;
 use crate::error::Error;
 use crate::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::net::asked::{Asked, Gate};
@@ -60,6 +61,8 @@ pub(crate) struct Session {
     pub(crate) sharing: Sharing,
     /// Where what is received waits until it is written.
     pub(crate) staging: Arc<Staging>,
+    /// What could be set here for the socket of the data connections, until somebody watches that.
+    pub(crate) advice: Mutex<Option<Advice>>,
     /// What an earlier copy saw of the path.
     pub(crate) remembered: Option<Remembered>,
 }

@@ -79,6 +79,7 @@ pub(crate) fn transfer(
     };
     let Reached { socket, tls, shown, rtt, dialler, begun, port, unreached } =
         cancel.attend(reach)?;
+    let advice = port.as_ref().map(|port| port.advice());
     if transport == Transport::Auto && tls.is_none() {
         let why = match is_for_quic {
             true => "an earlier copy by TCP lost segments at random on this path",
@@ -120,7 +121,7 @@ pub(crate) fn transfer(
     let connector = Connector::new(dialler, begun, is_encrypted.then_some(shown), &welcome);
     let greeted = Greeted { far, welcome, rtt, asked };
     let result = run(greeted, connector, request, events, cancel, started);
-    if let Some(message) = port.and_then(|port| port.advice()) {
+    if let Some(message) = advice.and_then(|mut advice| advice.news()) {
         events.event(Event::Notice { message });
     }
     result

@@ -2,6 +2,7 @@
 //! session. How it is set up, and what is told of it; not what is said on it.
 
 use crate::block_io::send::splice_once;
+use crate::datagram_room::Advice;
 use crate::net::quic::QuicStream;
 use bankfull_control::Bytes;
 use bankfull_sys::{Pipe, TcpInfo};
@@ -87,6 +88,14 @@ impl Socket {
         match self {
             Self::Quic(s) => s.newly_lost_packets(),
             _ => self.info().map_or(0, |info| u64::from(info.total_retrans)),
+        }
+    }
+
+    /// What an administrator could set for it, where datagrams are discarded from now on.
+    pub(crate) fn advice(&self) -> Option<Advice> {
+        match self {
+            Self::Quic(s) => Some(s.advice()),
+            Self::Tcp(_) | Self::Unix(_) => None,
         }
     }
 

@@ -22,7 +22,7 @@ pub(crate) use incast::{Barrier, BarrierSeat, Lane, Receiving, Sharing, is_recei
 pub(crate) use receiver::Steering;
 pub(crate) use sender::Pacer;
 pub(crate) use spread::Spread;
-pub(crate) use watch::watch;
+pub(crate) use watch::{watch, watch_room};
 
 use crate::driver::Latch;
 use crate::net::control::lock;

@@ -3,7 +3,9 @@
 
 use super::LOOK;
 use super::course::{Seen, Teller};
+use crate::datagram_room::Advice;
 use crate::driver::Latch;
+use crate::net::control::Outbox;
 use crate::session::Session;
 use bankfull_control::Looks;
 use std::time::Duration;
@@ -35,6 +37,16 @@ pub(crate) fn watch(session: &Session, mut teller: Teller<'_>, receives: bool, o
             seen.stages[own] = teller.stages();
             *(if receives { &mut seen.reads } else { &mut seen.sends }) = looks;
             teller.sample(&seen);
+        }
+    }
+}
+
+/// Tells whoever runs the transfer, where that is not done on this side, what could be set here for
+/// the socket, as soon as something is discarded for want of it.
+pub(crate) fn watch_room(advice: &mut Advice, teller: &Teller<'_>, outbox: &Outbox, over: &Latch) {
+    while !teller.is_near() && !over.wait(LOOK) {
+        if let Some(message) = advice.news() {
+            teller.remark(outbox, &message);
         }
     }
 }

@@ -5,6 +5,7 @@
 use super::congestion::Gate;
 use super::waker::Waker;
 use super::windows::Windows;
+use crate::datagram_room::{Advice, Shortage};
 use crate::net::control::lock;
 use bytes::Bytes;
 use quinn_proto::{
@@ -45,6 +46,8 @@ pub(super) struct Terms {
     pub(super) is_own: bool,
     /// What it has to receive and to send at first.
     pub(super) windows: (bankfull_control::Bytes, bankfull_control::Bytes),
+    /// What is told of its socket's receive buffer.
+    pub(super) shortage: Shortage,
 }
 
 /// What the threads of a connection share.
@@ -340,6 +343,11 @@ impl QuicStream {
 
     pub(crate) fn peer(&self) -> SocketAddr {
         self.0.link.state().connection.remote_address()
+    }
+
+    /// What an administrator could set for its socket, where something is discarded from now on.
+    pub(crate) fn advice(&self) -> Advice {
+        self.0.link.terms.shortage.advice()
     }
 
     /// Packets of the whole connection that were lost since one of its streams was asked last: all

@@ -13,7 +13,7 @@ mod tests;
 mod waker;
 mod windows;
 
-use crate::datagram_room::{DatagramRoom, Shortage};
+use crate::datagram_room::{Advice, DatagramRoom, Shortage};
 use crate::error::{Error, ErrorKind};
 use crate::net::identity::fingerprint_of;
 use crate::net::staging::Staging;
@@ -122,7 +122,8 @@ impl QuicPort {
             SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
         };
-        Self::start(UdpSocket::bind((any, 0))?, staging, None, None).map(Arc::new)
+        let socket = UdpSocket::bind((any, 0))?;
+        Self::start(socket, staging, None, (None, Shortage::default())).map(Arc::new)
     }
 
     /// Takes in what comes to a socket.
@@ -131,12 +132,15 @@ impl QuicPort {
         let mut tls = (*server.tls).clone();
         tls.alpn_protocols = vec![PROTOCOL.to_vec()];
         let tls = Arc::new(QuicServerConfig::try_from(tls).map_err(io::Error::other)?);
+        let shortage = Shortage::default();
+        let told = shortage.clone();
         let least = first_windows(&server.staging);
         let config = move |peer| {
             let mut config = ServerConfig::with_crypto(tls.clone());
             let windows = (windows::STRANGE, least);
             let (gate, timeout) = (Gate::default(), server.timeout);
-            let terms = Terms { gate, timeout, is_own: false, windows };
+            let shortage = told.clone();
+            let terms = Terms { gate, timeout, is_own: false, windows, shortage };
             config.transport_config(Arc::new(transport(peer, &terms)));
             (Arc::new(config), terms)
         };
@@ -148,14 +152,15 @@ impl QuicPort {
             connections_max: server.connections_max,
             streams: sender,
         };
-        Ok((Self::start(socket, server.staging, Some((serving, usual)), sibling)?, streams))
+        let serving = Some((serving, usual));
+        Ok((Self::start(socket, server.staging, serving, (sibling, shortage))?, streams))
     }
 
     fn start(
         socket: UdpSocket,
         staging: Arc<Staging>,
         serving: Option<(Serving, Arc<ServerConfig>)>,
-        sibling: Option<UdpSocket>,
+        (sibling, shortage): (Option<UdpSocket>, Shortage),
     ) -> io::Result<Self> {
         let udp = UdpSocketState::new(UdpSockRef::from(&socket))?;
         // As much as there is: the kernel grants what it likes.
@@ -172,7 +177,6 @@ impl QuicPort {
         let endpoint = Arc::new(Mutex::new(endpoint));
         let (waker, alarm) = Waker::new()?;
         let (waker, begun) = (Arc::new(waker), Arc::default());
-        let shortage = Shortage::default();
         let first_windows = first_windows(&staging);
         let most = staging.socket_most();
         let least = most.map_or(windows::LEAST, |most| most.clamp(SOCKET_LEAST, windows::LEAST));
@@ -193,8 +197,8 @@ impl QuicPort {
         Ok(Self { endpoint, begun, waker, shortage, first_windows, thread: Some(thread) })
     }
 
-    /// What an administrator could set for this socket, where something has been discarded; once.
-    pub(crate) fn advice(&self) -> Option<String> {
+    /// What an administrator could set for this socket, where something is discarded from now on.
+    pub(crate) fn advice(&self) -> Advice {
         self.shortage.advice()
     }
 
@@ -213,7 +217,8 @@ impl QuicPort {
         let tls = QuicClientConfig::try_from(tls).map_err(|e| unusable(e.to_string()))?;
         let mut config = ClientConfig::new(Arc::new(tls));
         let windows = (self.first_windows, self.first_windows);
-        let terms = Terms { gate: Gate::default(), timeout, is_own: true, windows };
+        let (gate, shortage) = (Gate::default(), self.shortage.clone());
+        let terms = Terms { gate, timeout, is_own: true, windows, shortage };
         config.transport_config(Arc::new(transport(address, &terms)));
         let (endpoint, begun, waker) = (&self.endpoint, &self.begun, &self.waker);
         let link = driver::connect(endpoint, begun, waker, (config, terms), address)

@@ -121,8 +121,21 @@ impl Service {
     }
 
     /// Whether messages stand in the socket.
-    pub(super) fn has_unread(&self) -> Result<bool> {
+    fn has_unread(&self) -> Result<bool> {
         bankfull_sys::receive_buffer(&self.socket).map(|b| b.used > 0).map_err(failed)
+    }
+
+    /// How many messages stand in the socket, which are taken out and not processed.
+    pub(super) fn count_unread(&self) -> Result<u64> {
+        self.socket.set_nonblocking(true).map_err(failed)?;
+        let mut count = 0;
+        loop {
+            match self.socket.recv(&mut [0]) {
+                Ok(_) => count += 1,
+                Err(e) if is_pause(&e) => return Ok(count),
+                Err(e) => return Err(failed(e)),
+            }
+        }
     }
 
     /// Takes messages out, until all that were sent have been or nothing comes any more.
