@@ -180,6 +180,11 @@ pub struct Sample {
     pub pacing: Option<Rate>,
     /// Segments sent again; `None` where only the other side knows.
     pub retransmits: Option<u64>,
+    /// The most that had come and waited to be written since the last sample, of all that the
+    /// receiving process takes in; `None` where it does not tell.
+    pub staged: Option<Bytes>,
+    /// How much may wait there.
+    pub staging: Option<Bytes>,
     /// What the sender's threads have spent their time with, summed.
     pub sender: StageTimes,
     /// What the receiver's threads have.

@@ -146,6 +146,10 @@ fn course(record: &Record) -> Option<Section> {
     let granted = curve(samples, |sample| Some(sample.granted?.0 as f64));
     let windows = vec![("asked for", held), ("granted", granted)];
     section.charts.extend(chart("Receive windows, sum", Unit::Bytes, windows));
+    let waited = curve(samples, |sample| Some(sample.staged?.0 as f64));
+    let may_wait = curve(samples, |sample| Some(sample.staging?.0 as f64));
+    let staging = vec![("waited, at most", waited), ("may wait", may_wait)];
+    section.charts.extend(chart("Arrived and not written yet", Unit::Bytes, staging));
     let again = curve(samples, |sample| Some(sample.retransmits? as f64));
     section.charts.extend(chart("Segments sent again so far", Unit::Count, vec![("", again)]));
     section.charts.extend(chart(

@@ -57,6 +57,15 @@ pub(crate) struct Staging {
     unread_most: Mutex<Option<(Instant, Bytes)>>,
 }
 
+/// What has come and waits to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Staged {
+    /// The most since it was asked last.
+    pub(crate) most: Bytes,
+    /// How much may wait.
+    pub(crate) size: Bytes,
+}
+
 /// A connection whose unread data is kept in this process.
 pub(crate) struct Unread(Arc<Staging>);
 
@@ -70,6 +79,8 @@ struct State {
     looked: Instant,
     /// Bytes of pieces that are in use, and pieces that are kept for the next.
     held: u64,
+    /// The most of them since somebody asked for it.
+    most: u64,
     /// Of those, what connections have beyond their [`PIECES`].
     extra: u64,
     spare: Vec<Pages>,
@@ -150,6 +161,14 @@ impl Staging {
         self.limit.map(|limit| Bytes(limit.0 / UNREAD_PART))
     }
 
+    /// What waits in it; `None` where nothing is received.
+    pub(crate) fn staged(&self) -> Option<Staged> {
+        let mut state = lock(&self.state);
+        let state = state.as_mut()?;
+        let most = std::mem::replace(&mut state.most, state.held).max(state.held);
+        Some(Staged { most: Bytes(most), size: state.rule.size() })
+    }
+
     /// How much there is room for.
     #[cfg(test)]
     fn size(&self) -> Bytes {
@@ -167,6 +186,7 @@ impl State {
             memory: 0.0,
             looked: now,
             held: 0,
+            most: 0,
             extra: 0,
             spare: Vec::new(),
             shares: 0,
@@ -254,6 +274,7 @@ impl State {
             _ => {}
         }
         self.epoch.most = self.epoch.most.max(Bytes(self.held));
+        self.most = self.most.max(self.held);
         self.epoch.arrived += Bytes(PIECE_BYTES as u64);
         Ok(pages)
     }

@@ -5,6 +5,7 @@ use super::TELL_COURSE;
 use crate::error::printable;
 use crate::event::{Event, Sample, Tuned};
 use crate::net::control::Outbox;
+use crate::net::staging::Staged;
 use crate::session::{Tally, problem};
 use bankfull_control::delivery::is_queued;
 use bankfull_control::sobas::{Decision, State};
@@ -34,6 +35,8 @@ pub(super) struct Seen {
     pub(super) granted: Option<u64>,
     pub(super) bytes_per_sec: Option<u64>,
     pub(super) retransmits: Option<u64>,
+    /// What waited to be written on the receiving side.
+    pub(super) staged: Option<Staged>,
     /// What the threads of the sender and of the receiver spent their time with.
     pub(super) stages: [StageTimes; 2],
     /// Looks at which the source had nothing to send.
@@ -124,6 +127,8 @@ impl<'a> Teller<'a> {
             granted: seen.granted.map(Bytes),
             pacing: seen.bytes_per_sec.map(rate),
             retransmits: seen.retransmits,
+            staged: seen.staged.map(|staged| staged.most),
+            staging: seen.staged.map(|staged| staged.size),
             sender: seen.stages[0],
             receiver: seen.stages[1],
             source_share: since.0.share(),
@@ -244,6 +249,8 @@ pub(super) fn post(outbox: &Outbox, seen: &Seen, state: &str, news: Option<News>
         stage_nanos: Some(stage_nanos(&seen.stages[1])),
         streams: news.as_ref().and_then(|news| news.streams),
         reason: news.map(|news| news.reason),
+        staged: seen.staged.map(|staged| staged.most.0),
+        staging: seen.staged.map(|staged| staged.size.0),
     }))
 }
 

@@ -434,6 +434,7 @@ impl<'a> Steering<'a> {
             granted: self.sight.window,
             bytes_per_sec: self.held.and_then(|held| held.pacing).map(Rate::bytes_per_sec),
             retransmits: Some(self.sight.retransmits),
+            staged: self.session.staging.staged(),
             stages: [
                 self.sight.stage_nanos.map_or_else(StageTimes::default, stage_times),
                 self.teller.stages(),

@@ -11,6 +11,7 @@ use super::{
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::socket::Socket;
+use crate::net::staging::Staged;
 use crate::session::{Carried, Session};
 use bankfull_control::sobas::SELDOM_RTT;
 use bankfull_control::sobas::capacity::{TRAIN_PACKETS, TRAINS};
@@ -267,6 +268,10 @@ impl<'a> Pacer<'a> {
                 granted: sight.window,
                 bytes_per_sec: self.wanted,
                 retransmits: Some(sight.retransmits),
+                staged: course
+                    .staged
+                    .zip(course.staging)
+                    .map(|(most, size)| Staged { most: Bytes(most), size: Bytes(size) }),
                 stages: [self.teller.stages(), there],
                 sends: self.looks,
                 reads: Looks { count: course.looks, held: course.unread },

@@ -33,6 +33,7 @@ pub(crate) fn watch(session: &Session, mut teller: Teller<'_>, receives: bool, o
             seen.rtts.extend(rtt);
             seen.carried = if receives { carried.received } else { carried.acked };
             seen.retransmits = (!receives).then_some(carried.retransmits);
+            seen.staged = receives.then(|| session.staging.staged()).flatten();
             let own = usize::from(receives);
             seen.stages[own] = teller.stages();
             *(if receives { &mut seen.reads } else { &mut seen.sends }) = looks;

@@ -126,4 +126,11 @@ pub struct Course {
     /// How many data connections are to carry data, where that has just been decided.
     #[n(11)]
     pub streams: Option<u32>,
+    /// The most bytes that had come and waited to be written since the last report, of all that the
+    /// receiver's process takes in.
+    #[n(12)]
+    pub staged: Option<u64>,
+    /// How many bytes may wait there.
+    #[n(13)]
+    pub staging: Option<u64>,
 }

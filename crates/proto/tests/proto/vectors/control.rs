@@ -387,6 +387,8 @@ fn ends() -> Vec<Vector> {
                 probes: 57,
                 probes_lost: 1,
                 streams: Some(2),
+                staged: Some(1_572_864),
+                staging: Some(6_291_456),
             }),
         ),
         message("course-open", "Course: nothing is held.", Message::Course(Course::default())),
