@@ -70,11 +70,15 @@ const LOST: f64 = 0.2;
 /// Then so much of the window and of the rate is kept. (CUBIC's, RFC 9438 §4.6)
 const KEPT: f64 = 0.7;
 
-/// Others keep a queue full that stands in so many of the last eight rounds: alone it does so in
-/// those in which more is tried. (ours)
+/// Others may keep a queue full that stands in so many of the last eight rounds: alone it does so
+/// in those in which more is tried. (ours)
 const OTHERS_ROUNDS: u32 = 4;
 
-/// And they do not, where the round trip of a look is the shortest but for this part, and so much.
+/// That is looked into, as the shortest round trip is, and again after so many rounds as long as it
+/// is so. (ours: a look costs half a round)
+const OTHERS_KEPT: u64 = 32;
+
+/// They do not, where the round trip of a look is the shortest but for this part, and so much.
 /// (ours: half a window less empties a queue that nobody else fills)
 const EMPTY: f64 = 0.05;
 const EMPTY_LEAST: Duration = Duration::from_millis(1);
@@ -105,8 +109,11 @@ pub struct Delivery {
     round: Round,
     /// In which of the last rounds a queue stood, the last one first.
     stood: u8,
-    /// The window beside others, while there are others.
+    /// The window beside others, while there are others; or the one with which that would begin, if a
+    /// look showed that there are; and the round of that look.
     rival: Option<Rival>,
+    doubt: Option<Rival>,
+    looked: Option<u64>,
     /// The round in which losses were heeded last: what the next one loses was sent before.
     heeded: u64,
     /// How much more is tried; what was lost of it, and of how much; and the part that is lost
@@ -153,6 +160,8 @@ impl Delivery {
             round: Round { number: 2, since: now, ..Round::default() },
             stood: 0,
             rival: None,
+            doubt: None,
+            looked: None,
             heeded: 0,
             more: MORE - 1.0,
             tried: (0, 0),
@@ -233,7 +242,7 @@ impl Delivery {
             self.phase = Phase::Startup;
             self.full = (0.0, 0);
             self.rate = Most::default();
-            (self.rival, self.stood) = (None, 0);
+            (self.rival, self.doubt, self.stood) = (None, None, 0);
         }
     }
 
@@ -256,13 +265,16 @@ impl Delivery {
             Phase::Startup => self.see_whether_full(&round, stands),
             Phase::Cruise(at) => {
                 self.learn(at, &round);
-                let is_old = self.rtt.is_some_and(|(_, seen)| now.saturating_sub(seen) > RTT_KEPT);
+                let is_again = self.rival.is_some() && self.has_not_looked(round.number);
+                let looks = self.doubt.is_some() || is_again || self.is_old(now);
                 self.phase =
-                    if is_old { Phase::Look } else { Phase::Cruise((at + 1) % CYCLE.len()) };
+                    if looks { Phase::Look } else { Phase::Cruise((at + 1) % CYCLE.len()) };
             }
             Phase::Look => {
                 self.look_whether_alone(&round);
-                self.rtt = round.rtt.map(|rtt| (rtt, now)).or(self.rtt);
+                if self.is_old(now) {
+                    self.rtt = round.rtt.map(|rtt| (rtt, now)).or(self.rtt);
+                }
                 self.phase = Phase::Cruise(0);
             }
         }
@@ -273,13 +285,14 @@ impl Delivery {
     fn look_for_others(&mut self, round: &Round, stands: bool, lost: f64) {
         self.stood = self.stood << 1 | u8::from(stands);
         let is_cruising = matches!(self.phase, Phase::Cruise(_));
-        let are_there = self.stood.count_ones() >= OTHERS_ROUNDS && is_cruising && !round.is_idle;
+        let is_likely = self.stood.count_ones() >= OTHERS_ROUNDS && is_cruising && !round.is_idle;
+        let is_unknown = self.has_not_looked(round.number);
         match &mut self.rival {
-            None if are_there && stands => {
+            None if stands && is_likely && is_unknown => {
                 // As much as it had when the queue began to stand.
                 let (Some(rate), Some(rtt)) = (self.rate.get(), round.rtt) else { return };
                 let window = rate * rtt.as_secs_f64() / self.datagram as f64;
-                self.rival = Some(Rival::new(window));
+                self.doubt = Some(Rival::new(window));
             }
             None => {}
             Some(rival) if lost > self.usual * 2.0 && round.number > self.heeded + 1 => {
@@ -293,9 +306,23 @@ impl Delivery {
     /// The queue that stood was ours, where it is gone as soon as there is less of ours.
     fn look_whether_alone(&mut self, round: &Round) {
         let (Some(rtt), Some((least, _))) = (round.rtt, self.rtt) else { return };
+        self.looked = Some(round.number);
+        let doubt = self.doubt.take();
         if rtt <= least + EMPTY_LEAST.max(least.mul_f64(EMPTY)) {
             (self.rival, self.stood) = (None, 0);
+        } else if self.rival.is_none() {
+            self.rival = doubt;
         }
+    }
+
+    /// Whether there has been no look for long.
+    fn has_not_looked(&self, round: u64) -> bool {
+        self.looked.is_none_or(|looked| round >= looked + OTHERS_KEPT)
+    }
+
+    /// Whether the shortest round trip was seen too long ago.
+    fn is_old(&self, now: Duration) -> bool {
+        self.rtt.is_some_and(|(_, seen)| now.saturating_sub(seen) > RTT_KEPT)
     }
 
     /// What was lost of more than usual, and usually. What is lost of a round is known in the next.
