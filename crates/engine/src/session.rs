@@ -23,6 +23,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 type Closer = Box<dyn Fn() + Send>;
@@ -220,6 +221,17 @@ impl Session {
         self.throttle.clone()
     }
 
+    /// Starts a thread of this session. Where the system gives none, the session ends, and says so.
+    pub(crate) fn spawn<'scope, 'env: 'scope>(
+        &self,
+        scope: &'scope Scope<'scope, 'env>,
+        work: impl FnOnce() + Send + 'scope,
+    ) {
+        if let Err(e) = try_spawn(scope, work) {
+            self.fail(e);
+        }
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }
@@ -303,6 +315,16 @@ impl Session {
             None => false,
         }
     }
+}
+
+/// Starts a thread, or says why there is none.
+pub(crate) fn try_spawn<'scope, 'env: 'scope>(
+    scope: &'scope Scope<'scope, 'env>,
+    work: impl FnOnce() + Send + 'scope,
+) -> Result<(), Error> {
+    let started = thread::Builder::new().spawn_scoped(scope, work);
+    let text = "cannot start a thread (see ulimit -u, and pids.max of the container)";
+    started.map(drop).map_err(|e| Error::local(text, &e))
 }
 
 /// A transfer that had this share of the rate that was allowed was limited by that where the
@@ -579,7 +601,7 @@ mod tests {
     fn who_makes_connections_is_woken_when_more_are_wanted() {
         let session = may_change(4);
         assert_eq!(session.wait_wanted(4, Duration::from_millis(1)), 4);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let waits = scope.spawn(|| session.wait_wanted(4, Duration::from_secs(20)));
             session.want_streams(8);
             assert_eq!(waits.join().unwrap(), 8);
