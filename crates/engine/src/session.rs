@@ -205,8 +205,14 @@ impl Session {
         stream.set_gate(self.asked.as_ref().map(|asked| Gate::new(Arc::clone(asked), number)));
         stream.set_burst_limit(Arc::clone(&self.burst_limit));
         if self.overrides.engine == Some(Engine::Splice) {
-            // Where there is none, `sendfile` does as well.
-            stream.set_pipe(Pipe::new(PIECE_BYTES).ok());
+            // It was chosen: nothing else does in its place.
+            match Pipe::new(PIECE_BYTES) {
+                Ok(pipe) => stream.set_pipe(Some(pipe)),
+                Err(e) => {
+                    self.fail(Error::local("cannot make a pipe for engine splice", &e));
+                    return false;
+                }
+            }
         }
         let ready = self.overrides.ready_sender(stream.socket());
         let is_ready = ready.map_err(|failure| self.fail(failure.into())).is_ok();
