@@ -27,6 +27,8 @@ pub(super) struct Worker<'s, 'a> {
     reader: Reader,
     buffer: Vec<u8>,
     pack: Vec<u8>,
+    /// File and number of the block that is this stream's next one, and is read ahead.
+    ahead: Option<(u64, u64)>,
 }
 
 impl<'s, 'a> Worker<'s, 'a> {
@@ -40,14 +42,27 @@ impl<'s, 'a> Worker<'s, 'a> {
             reader: Reader::new(overrides.engine, overrides.direct),
             buffer: vec![0; PIECE_BYTES],
             pack: Vec::new(),
+            ahead: None,
         }
+    }
+
+    /// What to do next: `None` when everything is settled or the session stopped.
+    fn next_work(&mut self) -> io::Result<Option<Work>> {
+        if let Some((file, index)) = self.ahead.take()
+            && !self.sender.session.is_stopped()
+        {
+            return Ok(Some(Work::Block { file, index }));
+        }
+        // What was read ahead may have been another version of the file.
+        self.reader.forget();
+        let stream = &mut self.stream;
+        self.sender.next_work(self.number, || stream.flush())
     }
 
     /// Works until everything is settled. An error is the connection's.
     pub(super) fn run(&mut self) -> io::Result<()> {
         loop {
-            let stream = &mut self.stream;
-            let work = self.sender.next_work(self.number, || stream.flush())?;
+            let work = self.next_work()?;
             if matches!(work, Some(Work::Block { .. } | Work::Pack(_))) {
                 self.stream.wait_until_asked()?;
             }
@@ -96,10 +111,12 @@ impl<'s, 'a> Worker<'s, 'a> {
         let Some((layout, range)) = layout.ok().and_then(|l| Some((l, l.range(index)?))) else {
             return Ok(());
         };
+        self.ahead = self.sender.block_ahead(self.number, id).map(|index| (id, index));
+        let next = self.ahead.and_then(|(_, index)| layout.range(index));
         let len = (range.end - range.start) as u32;
         let header = self.stream.begin(&Header::Block { file: id, offset: range.start, len });
         let mut hasher = BlockHasher::new(&layout, range.start);
-        let sent = self.send_range(&file, &opened, range, &mut hasher)?;
+        let sent = self.send_range(&file, &opened, range, next, &mut hasher)?;
         let mut trouble = sent.err();
         // One that is sent again must be of the source that a seal may have been for.
         if trouble.is_none() && self.sender.with_ledger(|ledger| ledger.is_sent_again(id, index)) {
@@ -128,6 +145,7 @@ impl<'s, 'a> Worker<'s, 'a> {
         file: &SourceFile,
         opened: &File,
         range: Range<u64>,
+        next: Option<Range<u64>>,
         hasher: &mut BlockHasher,
     ) -> io::Result<Result<(), Trouble>> {
         let engine = self.sender.session.overrides.engine;
@@ -135,7 +153,7 @@ impl<'s, 'a> Worker<'s, 'a> {
         // Either all of it goes at once when it is hashed, or each piece by itself.
         let (mut at, mut hashed) = (range.start, range.start);
         let mut trouble = None;
-        let pieces = self.reader.start(opened, range.clone());
+        let pieces = self.reader.start(opened, range.clone(), next);
         let may_stay = may_stay && !pieces.is_direct();
         let is_whole = may_stay && engine == Some(Engine::SendFile) && self.stream.can_send_file();
         while at < range.end && trouble.is_none() {
