@@ -1,6 +1,6 @@
 //! Ranges of files in memory whose pieces are read ahead of whoever uses them, several at a time:
-//! what keeps a disk busy that nobody reads ahead for, since the page cache is passed by. Where it is
-//! known what comes next, reading goes on into that while the present range is used.
+//! what keeps a disk busy that nobody reads ahead for, since the page cache is passed by. Where
+//! it is known what comes next, reading goes on into that while the present range is used.
 
 use super::read::{Buffered, ReadRange};
 use super::workers::Workers;
@@ -222,8 +222,8 @@ impl ReadRange for Ahead {
         let Some(piece) = self.begun.pop_front_if(|piece| piece.at == at) else {
             return self.go_through(file);
         };
-        // Less than was asked for: the file has ended, or the disk gives no more, or wants something
-        // else than the kernel has told. Whoever reads it again finds out.
+        // Less than was asked for: the file has ended, or the disk gives no more, or wants
+        // something else than the kernel has told. Whoever reads it again finds out.
         let is_whole = self.requests.bytes(piece.slot).is_ok_and(|came| came.len() >= piece.len);
         if !is_whole {
             return self.go_through(file);

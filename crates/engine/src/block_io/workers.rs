@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-/// Threads that read in this process, at most, whatever it has of connections: who comes later reads
-/// through the page cache. (ours: those of 16 connections, as many as a copy begins with on a long
-/// path)
+/// Threads that read in this process, at most, whatever it has of connections: who comes later
+/// reads through the page cache. (ours: those of 16 connections, as many as a copy begins with
+/// on a long path)
 static THREADS: Budget = Budget::new(80);
 
 /// Buffers of one size, each with a thread that fills it.

@@ -539,7 +539,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// The block of a file that a stream will send next, if that is known: it is this stream's then.
+    /// The block of a file that a stream will send next, if that is known: it is the stream's then.
     pub(crate) fn block_ahead(&self, stream: u32, file: u64) -> Option<u64> {
         if self.session.is_resting(stream) {
             return None;

@@ -261,8 +261,8 @@ impl<'s, 'a> Worker<'s, 'a> {
     }
 }
 
-/// Sends a range of a file by way of a buffer, up to where the file ends; how many bytes, and why no
-/// more could be read. An error is the connection's.
+/// Sends a range of a file by way of a buffer, up to where the file ends; how many bytes, and why
+/// no more could be read. An error is the connection's.
 fn send_copied(
     stream: &mut DataStream,
     buffer: &mut [u8],
