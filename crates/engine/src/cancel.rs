@@ -61,7 +61,8 @@ pub(crate) fn attend<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let (sent, done) = mpsc::channel();
-    std::thread::spawn(move || drop(sent.send(work())));
+    let started = std::thread::Builder::new().spawn(move || drop(sent.send(work())));
+    started.map_err(|e| Error::local("cannot start a thread", &e))?;
     loop {
         match done.recv_timeout(LOOK) {
             Ok(result) => return result,

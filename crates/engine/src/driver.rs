@@ -11,7 +11,7 @@ use crate::net::stream::DataStream;
 use crate::receiver::{Receiver, Target};
 use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
-use crate::session::{Ends, Session, Tally};
+use crate::session::{Ends, Session, Tally, try_spawn};
 use crate::transfer::Transfer;
 use crate::tune::{Pacer, Receiving, Steer, Steering, Teller, hold_windows, watch, watch_room};
 use bankfull_proto::session::Role;
@@ -187,15 +187,15 @@ impl Drive<'_> {
         let result = thread::scope(|scope| {
             let loss = reader.loss();
             let outbox = &outbox;
-            scope.spawn(move || {
+            self.session.spawn(scope, move || {
                 if let Err(e) = outbox.run_writer(output, &loss) {
                     self.session.fail(e);
                 }
             });
-            scope.spawn(|| self.tick(outbox));
+            self.session.spawn(scope, || self.tick(outbox));
             let receives = matches!(part, Part::Receive(_) | Part::ReceiveLoad(_));
             let receiving = matches!(part, Part::Receive(_)).then(Receiving::new);
-            scope.spawn(move || self.steer(outbox, receives));
+            self.session.spawn(scope, move || self.steer(outbox, receives));
             let result = match part {
                 Part::Send { items, dry_run } => {
                     let sender = Sender::new(&self.session, outbox.clone(), self.tally, dry_run);
@@ -281,10 +281,10 @@ impl Drive<'_> {
         let run = |number, stream| sender.run_stream(number, stream);
         let is_over = || sender.is_settled();
         let result = thread::scope(|scope| {
-            scope.spawn(|| sender.walk(items));
-            scope.spawn(|| sender.run_dry());
+            self.session.spawn(scope, || sender.walk(items));
+            self.session.spawn(scope, || sender.run_dry());
             self.man_streams(scope, &crew, streams, &run, &is_over);
-            scope.spawn(|| {
+            self.session.spawn(scope, || {
                 sender.finish(|| {
                     crew.join(&self.session, FOREVER);
                 });
@@ -311,9 +311,9 @@ impl Drive<'_> {
         let run = |number, stream| receiver.run_stream(number, stream);
         let is_over = || receiver.is_finished();
         thread::scope(|scope| {
-            scope.spawn(|| receiver.run_compare(queue));
-            scope.spawn(|| receiver.finish_unasked());
-            scope.spawn(|| receiver.run_merge());
+            self.session.spawn(scope, || receiver.run_compare(queue));
+            self.session.spawn(scope, || receiver.finish_unasked());
+            self.session.spawn(scope, || receiver.run_merge());
             self.man_streams(scope, &crew, streams, &run, &is_over);
             let sender = receiver.run_control(reader).inspect_err(|_| self.session.stop())?;
             self.session.wake_makers();
@@ -348,7 +348,7 @@ impl Drive<'_> {
         let is_over = || load.is_over();
         let result = thread::scope(|scope| {
             self.man_streams(scope, &crew, streams, &run, &is_over);
-            scope.spawn(|| {
+            self.session.spawn(scope, || {
                 load.finish(|| {
                     // Where the far side connects, there is nobody to join at first.
                     while !load.is_over() && !self.session.is_stopped() {
@@ -398,7 +398,7 @@ impl Drive<'_> {
         let own = probing.as_ref().and_then(|probing| probing.own.clone());
         thread::scope(|scope| {
             if let Some(port) = &own {
-                scope.spawn(|| port.run());
+                self.session.spawn(scope, || port.run());
             }
             let teller = Teller::new(self.tally, self.progress);
             match receives {
@@ -418,9 +418,10 @@ impl Drive<'_> {
         thread::scope(|scope| {
             if let Some(mut advice) = advice {
                 let teller = Teller::new(self.tally, self.progress);
-                scope.spawn(move || watch_room(&mut advice, &teller, outbox, &self.over));
+                let told = move || watch_room(&mut advice, &teller, outbox, &self.over);
+                self.session.spawn(scope, told);
             }
-            scope.spawn(|| watch(&self.session, teller, receives, &self.over));
+            self.session.spawn(scope, || watch(&self.session, teller, receives, &self.over));
             if receives {
                 hold_windows(&self.session, &self.over);
             }
@@ -442,29 +443,37 @@ impl Drive<'_> {
                     let connector = Arc::clone(&connector);
                     crew.enter();
                     add(&self.tally.counts.streams, 1);
-                    scope.spawn(move || {
+                    let started = try_spawn(scope, move || {
                         self.keep_stream(&connector, first, run, is_over);
                         crew.leave();
                     });
+                    if let Err(error) = started {
+                        crew.leave();
+                        self.carry_on_without(crew, error);
+                    }
                 };
                 let mut ready = ready.into_iter();
                 (0..count).for_each(|_| keep(ready.next()));
                 if let Some(most) = self.session.streams_most {
-                    scope.spawn(move || self.keep_more(crew, most, keep, is_over));
+                    self.session.spawn(scope, move || self.keep_more(crew, most, keep, is_over));
                 }
             }
             Streams::Accept(accepted) => {
-                scope.spawn(move || {
+                self.session.spawn(scope, move || {
                     while !self.session.is_stopped() && !is_over() {
                         match accepted.recv_timeout(TICK) {
                             Ok(Some((number, stream))) => {
                                 crew.enter();
                                 add(&self.tally.counts.streams, 1);
-                                scope.spawn(move || {
+                                let started = try_spawn(scope, move || {
                                     // The far side makes a lost one again, or notices its end.
                                     let _ = run(number, stream);
                                     crew.leave();
                                 });
+                                if let Err(error) = started {
+                                    crew.leave();
+                                    self.carry_on_without(crew, error);
+                                }
                             }
                             Ok(None) | Err(RecvTimeoutError::Timeout) => {}
                             Err(RecvTimeoutError::Disconnected) => return,
@@ -473,6 +482,14 @@ impl Drive<'_> {
                 });
             }
         }
+    }
+
+    /// There is no thread for a data connection: others do without it, if there are any.
+    fn carry_on_without(&self, crew: &Crew, error: Error) {
+        if crew.count() == 0 {
+            return self.session.fail(error);
+        }
+        self.tally.notice(format!("one data connection fewer: {error}"));
     }
 
     /// Has more streams kept whenever more are wanted than before. One that was given up is made

@@ -49,7 +49,8 @@ pub enum Tune {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Direct {
     /// Files of 16 MiB and more on disks that do not rotate; to read those that are in the cache
-    /// for the most part, through it.
+    /// for the most part, through it. Only where the kernel tells all that: to write from Linux 6.1
+    /// on, to read from 6.5 on, and of file systems on one disk.
     #[default]
     Auto,
     /// Wherever the file system can.

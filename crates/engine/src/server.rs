@@ -14,6 +14,7 @@ use crate::net::socket::Socket;
 use crate::net::staging::Staging;
 use crate::net::tls;
 use crate::options::{Fingerprint, ServeOptions, default_state_dir};
+use crate::session::try_spawn;
 use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::attach::DATA_MAGIC;
 use bankfull_proto::wire::control::{Cause, Failure};
@@ -129,11 +130,12 @@ impl Server {
     /// running sessions to end; a request on `abort` ends those too.
     ///
     /// # Errors
-    /// [`ErrorKind::Network`] when the port fails.
+    /// [`ErrorKind::Network`] when the port fails, [`ErrorKind::Local`] when there are no threads.
     pub fn run(&self, events: &dyn EventSink, drain: &Cancel, abort: &Cancel) -> Result<(), Error> {
         thread::scope(|scope| {
+            let mut started = Ok(());
             if let Some(probes) = &self.host.probes {
-                scope.spawn(|| probes.run());
+                started = try_spawn(scope, || probes.run());
             }
             if let Some(why) = &self.unheard {
                 let port = self.address.port();
@@ -147,9 +149,10 @@ impl Server {
             let over = Arc::new(AtomicBool::new(false));
             if let Some(quic) = &self.quic {
                 let over = Arc::clone(&over);
-                scope.spawn(move || self.admit_streams(scope, events, &lock(quic), &over));
+                let admit = move || self.admit_streams(scope, events, &lock(quic), &over);
+                started = started.and_then(|()| try_spawn(scope, admit));
             }
-            let result = self.admit(scope, events, drain, abort);
+            let result = started.and_then(|()| self.admit(scope, events, drain, abort));
             over.store(true, Ordering::SeqCst);
             if let Some(probes) = &self.host.probes {
                 probes.stop();

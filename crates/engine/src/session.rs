@@ -24,6 +24,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 type Closer = Box<dyn Fn() + Send>;
@@ -207,8 +208,14 @@ impl Session {
         stream.set_gate(self.asked.as_ref().map(|asked| Gate::new(Arc::clone(asked), number)));
         stream.set_burst_limit(Arc::clone(&self.burst_limit));
         if self.overrides.engine == Some(Engine::Splice) {
-            // Where there is none, `sendfile` does as well.
-            stream.set_pipe(Pipe::new(PIECE_BYTES).ok());
+            // It was chosen: nothing else does in its place.
+            match Pipe::new(PIECE_BYTES) {
+                Ok(pipe) => stream.set_pipe(Some(pipe)),
+                Err(e) => {
+                    self.fail(Error::local("cannot make a pipe for engine splice", &e));
+                    return false;
+                }
+            }
         }
         let ready = self.overrides.ready_sender(stream.socket());
         let is_ready = ready.map_err(|failure| self.fail(failure.into())).is_ok();
@@ -221,6 +228,17 @@ impl Session {
     /// What a connection has to wait for before it sends, if anything.
     pub(crate) fn throttle(&self) -> Option<Arc<Throttle>> {
         self.throttle.clone()
+    }
+
+    /// Starts a thread of this session. Where the system gives none, the session ends, and says so.
+    pub(crate) fn spawn<'scope, 'env: 'scope>(
+        &self,
+        scope: &'scope Scope<'scope, 'env>,
+        work: impl FnOnce() + Send + 'scope,
+    ) {
+        if let Err(e) = try_spawn(scope, work) {
+            self.fail(e);
+        }
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -306,6 +324,16 @@ impl Session {
             None => false,
         }
     }
+}
+
+/// Starts a thread, or says why there is none.
+pub(crate) fn try_spawn<'scope, 'env: 'scope>(
+    scope: &'scope Scope<'scope, 'env>,
+    work: impl FnOnce() + Send + 'scope,
+) -> Result<(), Error> {
+    let started = thread::Builder::new().spawn_scoped(scope, work);
+    let text = "cannot start a thread (see ulimit -u, and pids.max of the container)";
+    started.map(drop).map_err(|e| Error::local(text, &e))
 }
 
 /// A transfer that had this share of the rate that was allowed was limited by that where the
@@ -582,7 +610,7 @@ mod tests {
     fn who_makes_connections_is_woken_when_more_are_wanted() {
         let session = may_change(4);
         assert_eq!(session.wait_wanted(4, Duration::from_millis(1)), 4);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let waits = scope.spawn(|| session.wait_wanted(4, Duration::from_secs(20)));
             session.want_streams(8);
             assert_eq!(waits.join().unwrap(), 8);

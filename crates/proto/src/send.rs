@@ -305,6 +305,32 @@ impl SendLedger {
         None
     }
 
+    /// Hands out the next block of a file ahead of its turn to the stream that is about to send
+    /// another one of it, so that it may be read meanwhile. Not where less than `least` blocks are
+    /// left, which others may send sooner, nor where something else would come next.
+    pub fn block_ahead(&mut self, stream: u32, file: u64, least: u64) -> Option<u64> {
+        let is_pack_first = stream.is_multiple_of(2) && !self.small.is_empty();
+        if !self.compare.is_empty() || is_pack_first || self.blocks.front() != Some(&file) {
+            return None;
+        }
+        let Some(File { body: Body::Blocks(blocks), .. }) = self.files.get(&file) else {
+            return None;
+        };
+        if blocks.layout.count().saturating_sub(blocks.cursor) < least.max(1) {
+            return None;
+        }
+        match self.next_block(stream)? {
+            Work::Block { file: of, index } if of == file => Some(index),
+            // Its blocks were taken: this one waits for whoever asks.
+            Work::Block { file: of, index } => {
+                self.in_flight.remove(&(of, index));
+                self.requeue(of, index);
+                None
+            }
+            _ => None,
+        }
+    }
+
     fn next_pack(&mut self, stream: u32) -> Option<Work> {
         let mut pack = Vec::new();
         let mut bytes = 0;

@@ -18,11 +18,22 @@ pub fn rotates(device: u64) -> Option<bool> {
     Some(told.trim() == "1" && !is_virtual(disk))
 }
 
-/// Whether a disk is what a hypervisor has in the place of one, or made of such.
+/// Disks that are made of disks are followed so far down. (ours: LVM on encryption on RAID has
+/// three above the disks)
+const DEPTH_MAX: u32 = 8;
+
+/// Whether a disk is what a hypervisor has in the place of one, or made of such alone.
 fn is_virtual(disk: &Path) -> bool {
+    is_virtual_down(disk, DEPTH_MAX)
+}
+
+fn is_virtual_down(disk: &Path, depth: u32) -> bool {
     let slaves = fs::read_dir(disk.join("slaves")).into_iter().flatten().flatten();
-    let mut slaves = slaves.map(|slave| is_named_virtual(&slave.path())).peekable();
-    if slaves.peek().is_some() { slaves.all(|is_one| is_one) } else { is_named_virtual(disk) }
+    let mut slaves = slaves.map(|slave| slave.path()).peekable();
+    if slaves.peek().is_none() {
+        return is_named_virtual(disk);
+    }
+    depth > 0 && slaves.all(|slave| is_virtual_down(&slave, depth - 1))
 }
 
 fn is_named_virtual(disk: &Path) -> bool {
@@ -35,6 +46,7 @@ mod tests {
     use super::*;
     use crate::stat_file;
     use std::fs::File;
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn files_in_memory_are_on_no_disk() {
@@ -63,7 +75,17 @@ mod tests {
         let joined = dir.path().join("dm-0");
         fs::create_dir_all(joined.join("slaves/vda2")).unwrap();
         assert!(is_virtual(&joined));
+        // One on another, as links show it.
+        let above = dir.path().join("dm-1");
+        fs::create_dir_all(above.join("slaves")).unwrap();
+        symlink(&joined, above.join("slaves/dm-0")).unwrap();
+        assert!(is_virtual(&above));
         fs::create_dir(joined.join("slaves/sdb")).unwrap();
-        assert!(!is_virtual(&joined));
+        assert!(!is_virtual(&joined) && !is_virtual(&above));
+        // What never ends is nothing that is known.
+        let endless = dir.path().join("dm-2");
+        fs::create_dir_all(endless.join("slaves")).unwrap();
+        symlink(&endless, endless.join("slaves/dm-2")).unwrap();
+        assert!(!is_virtual(&endless));
     }
 }

@@ -1,7 +1,8 @@
 //! In the place of `uring` where this is built without the feature `io-uring`: there are none.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::sync::Arc;
 
 /// Reads that are on their way while others are made: there cannot be any.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ impl Reads {
     /// # Errors
     ///
     /// Never.
-    pub fn begin(&mut self, _: usize, _: impl AsFd, _: u64, _: usize) -> io::Result<()> {
+    pub fn begin(&mut self, _: usize, _: &Arc<File>, _: u64, _: usize) -> io::Result<()> {
         match *self {}
     }
 

@@ -3,8 +3,10 @@
 
 use crate::Pages;
 use io_uring::{IoUring, Probe, opcode, types};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The kernel is tried again so soon where it has too much to do. (ours)
@@ -20,7 +22,7 @@ struct Slot {
     pages: Pages,
     state: State,
     /// What is read from, until that is over.
-    file: Option<OwnedFd>,
+    file: Option<Arc<File>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,17 +78,17 @@ impl Reads {
     pub fn begin(
         &mut self,
         index: usize,
-        file: impl AsFd,
+        file: &Arc<File>,
         offset: u64,
         len: usize,
     ) -> io::Result<()> {
         let slot = self.slots.get_mut(index).ok_or(io::ErrorKind::InvalidInput)?;
         let fits = u32::try_from(len).ok().filter(|_| len <= slot.pages.len());
         let len = fits.filter(|_| slot.state != State::Under).ok_or(io::ErrorKind::InvalidInput)?;
-        let file = slot.file.insert(file.as_fd().try_clone_to_owned()?);
+        let file = slot.file.insert(Arc::clone(file));
         let fd = types::Fd(file.as_raw_fd());
         let read = opcode::Read::new(fd, slot.pages.as_mut_ptr(), len).offset(offset).build();
-        // SAFETY: the pages are this slot's, and so is the descriptor, until the read is over,
+        // SAFETY: the pages are this slot's, and the descriptor stays open, until the read is over,
         // which `bytes`, `begin` and `drop` wait for.
         let pushed = unsafe { self.ring.submission().push(&read.user_data(index as u64)) };
         // There is an entry for each slot.
@@ -166,14 +168,23 @@ fn is_busy(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::cannot;
     use std::io::Write;
+    use std::os::fd::OwnedFd;
+
+    /// So many, or none where this process may not have any.
+    fn some_reads(count: usize) -> Option<Reads> {
+        let reads = Reads::new(count, 4096).unwrap();
+        reads.or_else(|| cannot("this process may not have io_uring"))
+    }
 
     #[test]
     fn reads_end_in_any_order_and_each_has_its_bytes() {
-        let Some(mut reads) = Reads::new(4, 4096).unwrap() else { return };
+        let Some(mut reads) = some_reads(4) else { return };
         let content: Vec<u8> = (0..20_000_u32).map(|at| (at % 251) as u8).collect();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&content).unwrap();
+        let file = Arc::new(file);
         for (index, at) in [0, 5000, 10_001, 18_000].into_iter().enumerate() {
             reads.begin(index, &file, at, 4096).unwrap();
         }
@@ -188,17 +199,18 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_an_error_and_what_is_under_way_is_waited_for() {
-        let Some(mut reads) = Reads::new(1, 4096).unwrap() else { return };
+        let Some(mut reads) = some_reads(1) else { return };
         let kind = |outcome: io::Result<()>| outcome.unwrap_err().kind();
         assert_eq!(reads.bytes(0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        let file = tempfile::tempfile().unwrap();
+        let file = Arc::new(tempfile::tempfile().unwrap());
         assert_eq!(kind(reads.begin(0, &file, 0, 5000)), io::ErrorKind::InvalidInput);
         assert_eq!(kind(reads.begin(1, &file, 0, 1)), io::ErrorKind::InvalidInput);
-        let dir = std::fs::File::open("/").unwrap();
+        let dir = Arc::new(File::open("/").unwrap());
         reads.begin(0, &dir, 0, 1).unwrap();
         assert_eq!(reads.bytes(0).unwrap_err().raw_os_error(), Some(libc::EISDIR));
         // A pipe in which nothing comes: dropped, it waits until something does.
         let (reader, mut writer) = io::pipe().unwrap();
+        let reader = Arc::new(File::from(OwnedFd::from(reader)));
         reads.begin(0, &reader, 0, 10).unwrap();
         assert_eq!(kind(reads.begin(0, &file, 0, 1)), io::ErrorKind::InvalidInput);
         let dropping = std::thread::spawn(move || drop(reads));

@@ -93,7 +93,8 @@ pub(crate) struct CpFlags {
     pub(crate) block_size: Option<Bytes>,
 
     /// Says whether both sides read and write files past their page caches: by themselves, files of
-    /// 16MiB and more on disks that do not rotate, and to read those that are not in the cache.
+    /// 16MiB and more on disks that do not rotate, and to read those that are not in the cache,
+    /// where the kernel tells all that (Linux 6.5; to write, 6.1).
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = DirectWhen::Auto)]
     pub(crate) direct: DirectWhen,
 

@@ -1,17 +1,19 @@
 //! Ranges of files in memory whose pieces are read ahead of whoever uses them, several at a time:
-//! what keeps a disk busy that nobody reads ahead for, since the page cache is passed by.
+//! what keeps a disk busy that nobody reads ahead for, since the page cache is passed by. Where
+//! it is known what comes next, reading goes on into that while the present range is used.
 
-use super::read::ReadRange;
-use super::uninterrupted;
+use super::read::{Buffered, ReadRange};
 use super::workers::Workers;
 use bankfull_sys::{DirectAlign, Reads};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
-/// Pieces that are on their way from the disk while earlier ones are used. (measured: see
-/// docs/block-io.md)
+/// Pieces that are on their way from the disk while earlier ones are used. [ours: with the one in
+/// use they hold a block of 1 MiB, the least there is, in pieces of 256 KiB]
 const AHEAD: usize = 4;
 
 /// A piece of its own is handed out while the others are read.
@@ -24,10 +26,10 @@ enum Requests {
 }
 
 impl Requests {
-    fn begin(&mut self, index: usize, file: &File, offset: u64, len: usize) -> io::Result<()> {
+    fn begin(&mut self, index: usize, file: &Arc<File>, at: u64, len: usize) -> io::Result<()> {
         match self {
-            Self::Ring(reads) => reads.begin(index, file, offset, len),
-            Self::Threads(workers) => workers.begin(index, file, offset, len),
+            Self::Ring(reads) => reads.begin(index, file, at, len),
+            Self::Threads(workers) => workers.begin(index, file, at, len),
         }
     }
 
@@ -40,17 +42,37 @@ impl Requests {
 }
 
 /// Through buffers that are filled ahead of whoever uses them, by `io_uring` or past the page
-/// cache.
+/// cache. What does not come so is read through the page cache.
 pub(crate) struct Ahead {
     requests: Requests,
     piece_bytes: usize,
     is_direct: bool,
-    /// What is read from, where it is not the caller's own file.
-    direct: Option<(File, DirectAlign)>,
+    source: Option<Source>,
+    /// What is left of the range in use, and what presumably comes next.
     range: Range<u64>,
-    /// Pieces that were begun and handed out.
-    begun: u64,
-    used: u64,
+    following: Range<u64>,
+    /// What is left of both to be begun, and what was begun and not handed out, in order.
+    to_begin: VecDeque<Range<u64>>,
+    begun: VecDeque<Piece>,
+    next_slot: usize,
+    /// What reads the rest of the range, once something did not come.
+    through: Option<Buffered>,
+    is_through: bool,
+}
+
+/// What is read from: a descriptor of its own, which stays open while something is read.
+struct Source {
+    file: Arc<File>,
+    /// Device and inode, which no other file has while it is open.
+    id: (u64, u64),
+    /// Bytes of which offsets and lengths are multiples.
+    unit: u64,
+}
+
+struct Piece {
+    slot: usize,
+    at: u64,
+    len: usize,
 }
 
 impl Ahead {
@@ -78,106 +100,136 @@ impl Ahead {
             requests,
             piece_bytes: piece_bytes.max(1),
             is_direct,
-            direct: None,
+            source: None,
             range: 0..0,
-            begun: 0,
-            used: 0,
+            following: 0..0,
+            to_begin: VecDeque::new(),
+            begun: VecDeque::new(),
+            next_slot: 0,
+            through: None,
+            is_through: false,
         }
     }
 
-    /// Where a piece begins.
-    fn offset_of(&self, piece: u64) -> u64 {
-        self.range.start + piece * self.piece_bytes as u64
+    /// Another range of the same file presumably comes next: it is read when the present one is.
+    pub(super) fn follow(&mut self, next: Range<u64>) {
+        let fits = self.source.as_ref().is_some_and(|source| self.fits(source.unit, &next));
+        if fits && !self.is_through && self.following.is_empty() {
+            self.following = next.clone();
+            self.to_begin.push_back(next);
+        }
     }
 
-    fn slot_of(piece: u64) -> usize {
-        (piece % SLOTS as u64) as usize
+    /// Waits for what was begun, and forgets it, with the file.
+    pub(super) fn forget(&mut self) {
+        self.settle();
+        self.source = None;
+    }
+
+    fn settle(&mut self) {
+        self.to_begin.clear();
+        for piece in std::mem::take(&mut self.begun) {
+            let _ = self.requests.bytes(piece.slot);
+        }
+        (self.range, self.following) = (0..0, 0..0);
+        self.is_through = false;
+    }
+
+    fn fits(&self, unit: u64, range: &Range<u64>) -> bool {
+        range.start.is_multiple_of(unit) && (self.piece_bytes as u64).is_multiple_of(unit)
     }
 
     /// Begins all that there is room for.
-    fn begin(&mut self, file: &File) -> io::Result<()> {
-        while self.begun <= self.used + AHEAD as u64 && self.offset_of(self.begun) < self.range.end
+    fn begin(&mut self) -> io::Result<()> {
+        let Some(Source { file, unit, .. }) = &self.source else { return Ok(()) };
+        while self.begun.len() < SLOTS
+            && let Some(left) = self.to_begin.front_mut()
         {
-            let (index, at) = (Self::slot_of(self.begun), self.offset_of(self.begun));
-            let len = (self.range.end - at).min(self.piece_bytes as u64);
-            match &self.direct {
-                Some((direct, align)) => {
-                    // Whole units; behind the end of the file nothing comes.
-                    let len = len.next_multiple_of(u64::from(align.offset)) as usize;
-                    self.requests.begin(index, direct, at, len)?;
-                }
-                None => self.requests.begin(index, file, at, len as usize)?,
+            if left.is_empty() {
+                self.to_begin.pop_front();
+                continue;
             }
-            self.begun += 1;
+            let (slot, at) = (self.next_slot, left.start);
+            let len = (left.end - at).min(self.piece_bytes as u64);
+            // Whole units; behind the end of the file nothing comes.
+            self.requests.begin(slot, file, at, len.next_multiple_of(*unit) as usize)?;
+            left.start += len;
+            self.begun.push_back(Piece { slot, at, len: len as usize });
+            self.next_slot = (slot + 1) % SLOTS;
         }
         Ok(())
     }
 
-    /// Goes on through the page cache from where the next piece begins.
-    fn go_through(&mut self, file: &File, at: u64) -> io::Result<&[u8]> {
-        let left = at..self.range.end;
+    /// Reads the rest of the range through the page cache.
+    fn go_through(&mut self, file: &File) -> io::Result<&[u8]> {
+        let left = self.range.clone();
         self.settle();
-        (self.direct, self.range) = (None, left);
-        self.next(file)
+        self.is_through = true;
+        let piece_bytes = self.piece_bytes;
+        let through = self.through.get_or_insert_with(|| Buffered::new(piece_bytes));
+        through.start(file, left)?;
+        through.next(file)
     }
 
-    /// Waits for what was begun and is not wanted any more.
-    fn settle(&mut self) {
-        for piece in self.used..self.begun {
-            let _ = self.requests.bytes(Self::slot_of(piece));
+    /// What is read from, where it is the same file still.
+    fn same_source(&mut self, id: (u64, u64)) -> Option<Source> {
+        self.source.take_if(|source| source.id == id)
+    }
+
+    fn open(&self, file: &File, id: (u64, u64)) -> io::Result<Source> {
+        if !self.is_direct {
+            return Ok(Source { file: Arc::new(file.try_clone()?), id, unit: 1 });
         }
-        (self.begun, self.used, self.range) = (0, 0, 0..0);
-    }
-}
-
-/// Whether a file ends where less of it came than was asked for; else why no more came.
-fn check_end(file: &File, at: u64) -> io::Result<()> {
-    match uninterrupted(|| file.read_at(&mut [0], at))? {
-        0 => Ok(()),
-        _ => Err(io::Error::other("the disk gave a part of what was asked for")),
+        let opened = bankfull_sys::open_direct(file, false)?;
+        let (direct, DirectAlign { memory, offset }) = opened.ok_or(io::ErrorKind::Unsupported)?;
+        Ok(Source { file: Arc::new(direct), id, unit: u64::from(offset.max(memory)) })
     }
 }
 
 impl ReadRange for Ahead {
     fn start(&mut self, file: &File, range: Range<u64>) -> io::Result<()> {
-        self.settle();
-        if self.is_direct {
-            let opened = bankfull_sys::open_direct(file, false)?;
-            let fits = |align: &DirectAlign| {
-                let unit = u64::from(align.offset.max(align.memory));
-                range.start.is_multiple_of(unit) && (self.piece_bytes as u64).is_multiple_of(unit)
-            };
-            self.direct = opened.filter(|(_, align)| fits(align));
-            if self.direct.is_none() {
-                return Err(io::ErrorKind::Unsupported.into());
-            }
+        let stat = file.metadata()?;
+        let id = (stat.dev(), stat.ino());
+        let is_same = self.source.as_ref().is_some_and(|source| source.id == id);
+        if is_same && !range.is_empty() && self.range.is_empty() && self.following == range {
+            (self.range, self.following) = (range, 0..0);
+            return Ok(());
         }
-        self.range = range;
-        self.begin(file)
+        self.settle();
+        let source = self.same_source(id).map_or_else(|| self.open(file, id), Ok)?;
+        if !self.fits(source.unit, &range) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.source = Some(source);
+        self.range = range.clone();
+        self.to_begin.push_back(range);
+        Ok(())
     }
 
     fn next(&mut self, file: &File) -> io::Result<&[u8]> {
-        // What was handed out last is not needed any more: its buffer is the next to be filled.
-        self.begin(file)?;
-        let (index, at) = (Self::slot_of(self.used), self.offset_of(self.used));
-        if self.used == self.begun || at >= self.range.end {
+        if self.is_through {
+            return self.through.as_mut().map_or(Ok(&[]), |through| through.next(file));
+        }
+        if self.range.is_empty() {
             return Ok(&[]);
         }
-        let len = (self.range.end - at).min(self.piece_bytes as u64) as usize;
-        let came = match self.requests.bytes(index) {
-            Ok(came) => came.len().min(len),
-            // The disk wants something else than the kernel has told.
-            Err(e) if e.kind() == io::ErrorKind::InvalidInput && self.direct.is_some() => {
-                return self.go_through(file, at);
-            }
-            Err(e) => return Err(e),
-        };
-        self.used += 1;
-        if came < len {
-            self.range.end = at;
-            check_end(file, at + came as u64)?;
+        // What was handed out last is not needed any more: its buffer is the next to be filled.
+        if self.begin().is_err() {
+            // What was begun comes, and the rest through the cache.
+            self.to_begin.clear();
         }
-        Ok(&self.requests.bytes(index)?[..came])
+        let at = self.range.start;
+        let Some(piece) = self.begun.pop_front_if(|piece| piece.at == at) else {
+            return self.go_through(file);
+        };
+        // Less than was asked for: the file has ended, or the disk gives no more, or wants
+        // something else than the kernel has told. Whoever reads it again finds out.
+        let is_whole = self.requests.bytes(piece.slot).is_ok_and(|came| came.len() >= piece.len);
+        if !is_whole {
+            return self.go_through(file);
+        }
+        self.range.start += piece.len as u64;
+        Ok(&self.requests.bytes(piece.slot)?[..piece.len])
     }
 
     fn is_direct(&self) -> bool {
@@ -185,8 +237,112 @@ impl ReadRange for Ahead {
     }
 
     fn finish(&mut self) -> bool {
-        self.settle();
-        self.direct = None;
+        // What follows may be on its way.
+        if self.following.is_empty() || !self.range.is_empty() {
+            self.forget();
+        }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    const PIECE: usize = 4096;
+
+    fn file_of(bytes: usize) -> (File, Vec<u8>) {
+        let content: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&content).unwrap();
+        (file, content)
+    }
+
+    /// By threads, from a file as it is: so it is to be had everywhere.
+    fn ahead() -> Ahead {
+        let workers = Workers::new(SLOTS, PIECE).unwrap();
+        Ahead::new(Requests::Threads(workers), PIECE, false)
+    }
+
+    fn all_of(way: &mut Ahead, file: &File) -> Vec<u8> {
+        let mut came = Vec::new();
+        loop {
+            match way.next(file).unwrap() {
+                [] => return came,
+                piece => came.extend_from_slice(piece),
+            }
+        }
+    }
+
+    #[test]
+    fn what_follows_is_on_its_way_before_the_present_range_is_used_up() {
+        let (file, content) = file_of(20 * PIECE);
+        let piece = PIECE as u64;
+        let mut way = ahead();
+        way.start(&file, 0..3 * piece).unwrap();
+        way.follow(10 * piece..14 * piece);
+        assert_eq!(way.next(&file).unwrap(), &content[..PIECE]);
+        let begun: Vec<u64> = way.begun.iter().map(|one| one.at / piece).collect();
+        assert_eq!(begun, [1, 2, 10, 11]);
+        assert!(all_of(&mut way, &file) == content[PIECE..3 * PIECE], "no more than the range");
+        assert!(way.finish());
+        way.start(&file, 10 * piece..14 * piece).unwrap();
+        assert_eq!(way.begun.front().map(|one| one.at), Some(10 * piece), "it is not read again");
+        assert!(all_of(&mut way, &file) == content[10 * PIECE..14 * PIECE]);
+    }
+
+    #[test]
+    fn what_was_to_follow_and_does_not_is_not_taken_for_something_else() {
+        let (file, content) = file_of(20 * PIECE);
+        let (other, _) = file_of(20 * PIECE);
+        other.set_len(0).unwrap();
+        let piece = PIECE as u64;
+        let mut way = ahead();
+        let follow = |way: &mut Ahead| {
+            way.start(&file, 0..2 * piece).unwrap();
+            way.follow(5 * piece..7 * piece);
+            all_of(way, &file);
+            way.finish();
+            assert!(!way.begun.is_empty());
+        };
+        follow(&mut way);
+        way.start(&file, 3 * piece..4 * piece).unwrap();
+        assert!(all_of(&mut way, &file) == content[3 * PIECE..4 * PIECE]);
+        follow(&mut way);
+        way.start(&other, 5 * piece..7 * piece).unwrap();
+        assert!(all_of(&mut way, &other).is_empty(), "of another file");
+        follow(&mut way);
+        way.forget();
+        file.set_len(0).unwrap();
+        way.start(&file, 5 * piece..7 * piece).unwrap();
+        assert!(all_of(&mut way, &file).is_empty(), "it was read anew");
+    }
+
+    #[test]
+    fn what_cannot_be_begun_or_does_not_come_whole_is_read_through_the_cache() {
+        let (file, content) = file_of(20 * PIECE);
+        let mut way = ahead();
+        way.start(&file, 0..20 * PIECE as u64).unwrap();
+        assert_eq!(way.next(&file).unwrap(), &content[..PIECE]);
+        // Nothing can be begun there.
+        way.next_slot = SLOTS;
+        assert!(all_of(&mut way, &file) == content[PIECE..] && way.is_through);
+        // What it reads from gives less than the file has.
+        let (short, _) = file_of(PIECE + 10);
+        let mut way = ahead();
+        way.start(&file, 0..20 * PIECE as u64).unwrap();
+        if let Some(source) = &mut way.source {
+            source.file = Arc::new(short);
+        }
+        assert!(all_of(&mut way, &file) == content && way.is_through);
+        // What it reads from cannot be read.
+        way.start(&file, 0..2 * PIECE as u64).unwrap();
+        if let Some(source) = &mut way.source {
+            source.file = Arc::new(File::open("/").unwrap());
+        }
+        assert!(all_of(&mut way, &file) == content[..2 * PIECE] && way.is_through);
+        way.start(&file, 0..PIECE as u64).unwrap();
+        assert!(!way.is_through, "the next range is tried anew");
     }
 }

@@ -10,16 +10,28 @@ use std::os::unix::fs::MetadataExt;
 const LEAST_BYTES: u64 = 16 << 20;
 
 /// Decides by file, and remembers what it has found out of the last disk.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PassBy {
     direct: Direct,
     /// A device, and whether requests to it may come in any order.
     disk: Option<(u64, bool)>,
+    asked: Asked,
+}
+
+/// Whom the kernel's answers come from.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    /// Whether the disk with this number rotates.
+    rotates: fn(u64) -> Option<bool>,
+    /// How much of a range is in the cache.
+    cached_bytes: fn(&File, u64, u64) -> Option<u64>,
 }
 
 impl PassBy {
     pub(crate) fn new(direct: Direct) -> Self {
-        Self { direct, disk: None }
+        let asked =
+            Asked { rotates: bankfull_sys::rotates, cached_bytes: bankfull_sys::cached_bytes };
+        Self { direct, disk: None, asked }
     }
 
     /// Whether a range of a file is to be read past the cache: not what is in it for the most part.
@@ -28,7 +40,8 @@ impl PassBy {
             return true;
         }
         let len = range.end.saturating_sub(range.start);
-        let is_cold = || bankfull_sys::cached_bytes(file, range.start, len);
+        let Asked { cached_bytes, .. } = self.asked;
+        let is_cold = || cached_bytes(file, range.start, len);
         self.writes(file) && is_cold().is_some_and(|cached| cached < len / 2)
     }
 
@@ -49,7 +62,7 @@ impl PassBy {
         match self.disk {
             Some((known, takes)) if known == device => takes,
             _ => {
-                let takes = bankfull_sys::rotates(device) == Some(false);
+                let takes = (self.asked.rotates)(device) == Some(false);
                 self.disk = Some((device, takes));
                 takes
             }
@@ -74,6 +87,31 @@ mod tests {
             assert!(on.reads(file, &(0..1)) && on.writes(file));
             let mut off = PassBy::new(Direct::Off);
             assert!(!off.reads(file, &(0..1)) && !off.writes(file));
+        }
+    }
+
+    #[test]
+    fn by_itself_it_passes_what_is_large_and_cold_on_disks_that_do_not_rotate_and_nothing_else() {
+        const LEN: u64 = 1 << 20;
+        let quick: fn(u64) -> Option<bool> = |_| Some(false);
+        let cold: fn(&File, u64, u64) -> Option<u64> = |_, _, len| Some(len / 2 - 1);
+        for (size, rotates, cached_bytes, reads, writes) in [
+            (LEAST_BYTES, quick, cold, true, true),
+            (LEAST_BYTES - 1, quick, cold, false, false),
+            (LEAST_BYTES, |_| Some(true), cold, false, false),
+            // A file system on no disk, or on several.
+            (LEAST_BYTES, |_| None, cold, false, false),
+            (LEAST_BYTES, quick, |_, _, len| Some(len / 2), false, true),
+            // An old kernel, or a file of somebody else.
+            (LEAST_BYTES, quick, |_, _, _| None, false, true),
+        ] {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(size).unwrap();
+            let asked = Asked { rotates, cached_bytes };
+            let mut auto = PassBy { asked, ..PassBy::new(Direct::Auto) };
+            let told = (auto.reads(&file, &(0..LEN)), auto.writes(&file));
+            let known = (rotates(0), cached_bytes(&file, 0, LEN));
+            assert_eq!(told, (reads, writes), "{size} bytes, {known:?}");
         }
     }
 }

@@ -148,9 +148,32 @@ pub(crate) struct Reader {
     pass_by: PassBy,
     mapped: Mapped,
     buffered: Buffered,
-    /// Made when they are needed: past the page cache, and through it.
-    direct: Option<Ahead>,
-    ahead: Option<Ahead>,
+    /// Past the page cache, and through it.
+    direct: Way,
+    ahead: Way,
+}
+
+/// Reads ahead, made when they are needed first. Where they cannot be had it is not tried again.
+struct Way {
+    make: fn(usize) -> io::Result<Option<Ahead>>,
+    made: Option<Option<Ahead>>,
+}
+
+impl Way {
+    fn new(make: fn(usize) -> io::Result<Option<Ahead>>) -> Self {
+        Self { make, made: None }
+    }
+
+    /// Whether they have begun to read a range.
+    fn start(&mut self, file: &File, range: &Range<u64>) -> bool {
+        let make = || (self.make)(PIECE_BYTES).ok().flatten();
+        let ahead = self.made.get_or_insert_with(make);
+        ahead.as_mut().is_some_and(|ahead| ahead.start(file, range.clone()).is_ok())
+    }
+
+    fn ahead(&mut self) -> Option<&mut Ahead> {
+        self.made.as_mut()?.as_mut()
+    }
 }
 
 impl Reader {
@@ -161,33 +184,43 @@ impl Reader {
             pass_by: PassBy::new(direct),
             mapped: Mapped::new(PIECE_BYTES),
             buffered: Buffered::new(PIECE_BYTES),
-            direct: None,
-            ahead: None,
+            direct: Way::new(|bytes| Ahead::past_cache(bytes).map(Some)),
+            ahead: Way::new(Ahead::by_ring),
         }
     }
 
-    /// What has the range of a file in memory.
-    pub(crate) fn start(&mut self, file: &File, range: Range<u64>) -> &mut dyn ReadRange {
+    /// What was read of a range that was to be next is not wanted any more.
+    pub(crate) fn forget(&mut self) {
+        let ways = [self.direct.ahead(), self.ahead.ahead()];
+        ways.into_iter().flatten().for_each(Ahead::forget);
+    }
+
+    /// What has the range of a file in memory. Where it is known which one comes next, reading goes
+    /// on into that: it must be [forgotten](Self::forget) if something else comes, or the file is
+    /// taken for another version of itself.
+    pub(crate) fn start(
+        &mut self,
+        file: &File,
+        range: Range<u64>,
+        next: Option<Range<u64>>,
+    ) -> &mut dyn ReadRange {
         // Another engine that was chosen reads through the cache.
         let may_pass = self.engine.is_none_or(|engine| engine == Engine::IoUring);
-        if may_pass
-            && self.pass_by.reads(file, &range)
-            && start(&mut self.direct, |bytes| Ahead::past_cache(bytes).map(Some), file, &range)
-        {
-            return self.direct.as_mut().map_or(&mut self.buffered, |way| way);
+        if may_pass && self.pass_by.reads(file, &range) && self.direct.start(file, &range) {
+            let next = next.filter(|next| self.pass_by.reads(file, next));
+            return followed(&mut self.direct, next).map_or(&mut self.buffered, |way| way);
         }
-        if self.engine == Some(Engine::IoUring)
-            && start(&mut self.ahead, Ahead::by_ring, file, &range)
-        {
-            return self.ahead.as_mut().map_or(&mut self.buffered, |way| way);
+        if self.engine == Some(Engine::IoUring) && self.ahead.start(file, &range) {
+            return followed(&mut self.ahead, next).map_or(&mut self.buffered, |way| way);
         }
         // Some file systems map nothing; there are only so many mappings. By itself a sender maps
         // nothing: it would take a tenth more of its processor's time. (docs/block-io.md)
-        let len = range.end.saturating_sub(range.start);
         // Blocks are handed out in order: so a disk reads them in order, too, a whole one at a
-        // time, and not pieces of as many as there are connections. Where the kernel does not, it
-        // is not missed.
-        let _ = bankfull_sys::advise_will_need(file, range.start, len);
+        // time, and not pieces of as many as there are connections; and the next one while this one
+        // is sent. Where the kernel does not, it is not missed.
+        for Range { start, end } in std::iter::once(&range).chain(&next) {
+            let _ = bankfull_sys::advise_will_need(file, *start, end.saturating_sub(*start));
+        }
         if self.engine == Some(Engine::Mmap) && self.mapped.start(file, range.clone()).is_ok() {
             return &mut self.mapped;
         }
@@ -196,25 +229,24 @@ impl Reader {
     }
 }
 
-/// Whether reads ahead of a range have begun; made first, where that is not done yet.
-fn start(
-    way: &mut Option<Ahead>,
-    make: impl Fn(usize) -> io::Result<Option<Ahead>>,
-    file: &File,
-    range: &Range<u64>,
-) -> bool {
-    if way.is_none() {
-        *way = make(PIECE_BYTES).ok().flatten();
+/// Reads that are to go on into what comes next.
+fn followed(way: &mut Way, next: Option<Range<u64>>) -> Option<&mut Ahead> {
+    let ahead = way.ahead()?;
+    if let Some(next) = next {
+        ahead.follow(next);
     }
-    way.as_mut().is_some_and(|ahead| ahead.start(file, range.clone()).is_ok())
+    Some(ahead)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block_io::tests::cannot;
     use bankfull_sys::{advise_dont_need, sync_all};
 
     const PIECE: usize = 64 << 10;
+
+    const NOTHING_PAST: &str = "this disk, or this kernel, tells of nothing past the page cache";
 
     /// A file on this tree's disk, not in the page cache.
     fn cold_file(bytes: usize) -> (File, Vec<u8>) {
@@ -241,8 +273,10 @@ mod tests {
         let mut ways: Vec<(Box<dyn ReadRange>, bool)> =
             vec![(Box::new(Buffered::new(PIECE)), false), (Box::new(Mapped::new(PIECE)), false)];
         let ahead = Ahead::by_ring(PIECE).unwrap();
+        let ahead = ahead.or_else(|| cannot("this process may not have io_uring"));
         ways.extend(ahead.map(|way| (Box::new(way) as Box<dyn ReadRange>, false)));
-        if bankfull_sys::open_direct(file, false).unwrap().is_some() {
+        let opened = bankfull_sys::open_direct(file, false).unwrap();
+        if opened.or_else(|| cannot(NOTHING_PAST)).is_some() {
             let both = [Ahead::past_cache(PIECE), Ahead::past_cache_by_threads(PIECE)];
             let both = both.into_iter().map(Result::unwrap);
             ways.extend(both.map(|way| (Box::new(way) as Box<dyn ReadRange>, true)));
@@ -297,11 +331,12 @@ mod tests {
     fn past_the_cache_only_what_lies_as_the_disk_needs_it() {
         let (file, content) = cold_file(1 << 20);
         let Some((mut way, _)) = ways(&file).into_iter().find(|(_, is_direct)| *is_direct) else {
+            // Said already.
             return;
         };
         assert_eq!(way.start(&file, 5..100).unwrap_err().kind(), io::ErrorKind::Unsupported);
         let mut reader = Reader::new(None, Direct::On);
-        let way = reader.start(&file, 5..100);
+        let way = reader.start(&file, 5..100, None);
         assert!(!way.is_direct());
         assert_eq!(way.next(&file).unwrap(), &content[5..100]);
     }

@@ -11,7 +11,7 @@ use bankfull_proto::wire::data::{HEADER_BYTES, Header, TAG_BYTES, Tagger};
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::Scope;
+use std::thread::{self, Scope};
 use std::time::Duration;
 
 /// Receive window to begin with. Linux begins with 64 KiB, which a slow start passes in its third
@@ -90,7 +90,7 @@ impl ReadAhead {
             figures: Arc::clone(&figures),
             busy: Duration::ZERO,
         };
-        scope.spawn(move || reader.run());
+        thread::Builder::new().spawn_scoped(scope, move || reader.run())?;
         Ok(Self { taken, share, figures, tagger, socket, seat })
     }
 

@@ -258,32 +258,36 @@ impl DataStream {
     }
 
     /// Sends a piece of payload straight from a file, without copying it through user space. Only
-    /// for streams that are not encrypted. Returns how many bytes went; short means that the file
-    /// ended early.
-    pub(crate) fn send_file(&mut self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
+    /// for streams that are not encrypted. An error is the connection's; what the file is to blame
+    /// for comes with what has gone before.
+    pub(crate) fn send_file(&mut self, file: &File, offset: u64, len: usize) -> io::Result<Gone> {
         self.flush()?;
-        let mut sent = 0;
+        let mut gone = Gone::default();
         let mut turn = 0;
-        while sent < len {
+        while gone.bytes < len {
             if turn == 0 {
-                turn = self.wait_for_turn(len - sent)?;
+                turn = self.wait_for_turn(len - gone.bytes)?;
             }
-            let at = offset + sent as u64;
-            let n = match &self.pipe {
-                Some(pipe) => self.socket.splice_file(pipe, file, at, turn)?,
-                None => self.socket.send_file(file, at, turn)?,
+            let at = offset + gone.bytes as u64;
+            let sent = match &self.pipe {
+                Some(pipe) => self.socket.splice_file(pipe, file, at, turn),
+                None => retry_interrupted(|| self.socket.send_file(file, at, turn)),
             };
-            if n == 0 {
-                break;
+            match sent {
+                Ok(0) => break,
+                Ok(sent) => (gone.bytes, turn) = (gone.bytes + sent, turn - sent),
+                Err(e) if is_of_file(&e) => {
+                    gone.refused = Some(e);
+                    break;
+                }
+                Err(e) => return Err(e),
             }
-            sent += n;
-            turn -= n;
         }
         if let Some(gate) = &mut self.gate {
             gate.give_back(turn);
         }
-        self.wire_bytes += sent as u64;
-        Ok(sent)
+        self.wire_bytes += gone.bytes as u64;
+        Ok(gone)
     }
 
     /// Ends a frame with its tag, which travels with whatever comes next, or at the next
@@ -414,6 +418,23 @@ impl DataStream {
     }
 }
 
+/// What has gone of a piece of a file: less than all of it where the file ended early.
+#[derive(Debug, Default)]
+pub(crate) struct Gone {
+    pub(crate) bytes: usize,
+    /// Why the kernel does not send more of this file by itself.
+    pub(crate) refused: Option<io::Error>,
+}
+
+/// Whether sending from a file failed by that file, which may still be read: its file system has no
+/// such thing, or its disk or server gave nothing. No connection reports these. (sendfile(2),
+/// splice(2), tcp(7))
+fn is_of_file(error: &io::Error) -> bool {
+    /// EIO, EINVAL, ENOSYS and ESTALE. (errno(3))
+    const OF_FILES: [i32; 4] = [5, 22, 38, 116];
+    error.raw_os_error().is_some_and(|code| OF_FILES.contains(&code))
+}
+
 /// Within a frame nothing may take long.
 fn in_frame(error: io::Error) -> io::Error {
     match error.kind() {
@@ -474,14 +495,14 @@ pub(crate) fn read_attach(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::net::ahead::{ReadAhead, Taken};
     use bankfull_control::Bytes;
     use std::net::TcpStream;
     use std::os::unix::net::UnixStream;
 
-    fn pair() -> (DataStream, DataStream) {
+    pub(crate) fn pair() -> (DataStream, DataStream) {
         let (a, b) = UnixStream::pair().unwrap();
         let attach = Attach { version: 1, stream: 0, session: [1; 16], nonce: [2; 32] };
         let key = [3; 32];
@@ -519,6 +540,26 @@ mod tests {
             }
             assert!(matches!(b.next().unwrap(), Taken::End));
         });
+    }
+
+    #[test]
+    fn a_file_that_the_kernel_does_not_send_by_itself_is_no_trouble_of_the_connection() {
+        // It is made when it is read, and goes to no pipe.
+        let made = File::open("/proc/self/environ").unwrap();
+        for pipe in [None, Some(Pipe::new(1 << 16).unwrap())] {
+            let (mut a, mut b) = pair();
+            a.set_pipe(pipe);
+            let gone = a.send_file(&made, 0, 10).unwrap();
+            assert!(gone.bytes == 0 && gone.refused.is_some(), "{gone:?}");
+            a.send(b"from memory").unwrap();
+            let mut came = [0; 11];
+            b.receive(&mut came).unwrap();
+            assert_eq!(&came, b"from memory");
+            drop(b);
+            let file = File::open("/proc/self/exe").unwrap();
+            let kind = a.send_file(&file, 0, 10).unwrap_err().kind();
+            assert_eq!(kind, io::ErrorKind::BrokenPipe, "the connection's");
+        }
     }
 
     #[test]

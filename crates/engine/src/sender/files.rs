@@ -16,6 +16,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 /// A file of the source that is not settled yet.
@@ -29,6 +30,8 @@ pub(crate) struct SourceFile {
     /// How often it changed under our hands.
     pub(crate) attempt: u32,
     pub(crate) account: Account,
+    /// The kernel has not brought it to a connection by itself: it goes by way of memory.
+    pub(crate) by_memory: AtomicBool,
     open: Mutex<Option<Arc<File>>>,
 }
 
@@ -51,8 +54,8 @@ pub(crate) struct SourceFiles {
 impl SourceFiles {
     pub(crate) fn insert(&self, entry: Entry, dir: u64, name: &OsStr, attempt: u32) {
         let name = name.to_owned();
-        let (account, open) = Default::default();
-        let file = SourceFile { entry, dir, name, attempt, account, open };
+        let (account, by_memory, open) = Default::default();
+        let file = SourceFile { entry, dir, name, attempt, account, by_memory, open };
         lock(&self.files).insert(file.entry.id, Arc::new(file));
     }
 

@@ -17,6 +17,8 @@ use bankfull_proto::wire::data::{Header, push_packed};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
 
 /// The state of a stream's thread.
 pub(super) struct Worker<'s, 'a> {
@@ -27,6 +29,8 @@ pub(super) struct Worker<'s, 'a> {
     reader: Reader,
     buffer: Vec<u8>,
     pack: Vec<u8>,
+    /// File and number of the block that is this stream's next one, and is read ahead.
+    ahead: Option<(u64, u64)>,
 }
 
 impl<'s, 'a> Worker<'s, 'a> {
@@ -40,14 +44,27 @@ impl<'s, 'a> Worker<'s, 'a> {
             reader: Reader::new(overrides.engine, overrides.direct),
             buffer: vec![0; PIECE_BYTES],
             pack: Vec::new(),
+            ahead: None,
         }
+    }
+
+    /// What to do next: `None` when everything is settled or the session stopped.
+    fn next_work(&mut self) -> io::Result<Option<Work>> {
+        if let Some((file, index)) = self.ahead.take()
+            && !self.sender.session.is_stopped()
+        {
+            return Ok(Some(Work::Block { file, index }));
+        }
+        // What was read ahead may have been another version of the file.
+        self.reader.forget();
+        let stream = &mut self.stream;
+        self.sender.next_work(self.number, || stream.flush())
     }
 
     /// Works until everything is settled. An error is the connection's.
     pub(super) fn run(&mut self) -> io::Result<()> {
         loop {
-            let stream = &mut self.stream;
-            let work = self.sender.next_work(self.number, || stream.flush())?;
+            let work = self.next_work()?;
             if matches!(work, Some(Work::Block { .. } | Work::Pack(_))) {
                 self.stream.wait_until_asked()?;
             }
@@ -96,10 +113,12 @@ impl<'s, 'a> Worker<'s, 'a> {
         let Some((layout, range)) = layout.ok().and_then(|l| Some((l, l.range(index)?))) else {
             return Ok(());
         };
+        self.ahead = self.sender.block_ahead(self.number, id).map(|index| (id, index));
+        let next = self.ahead.and_then(|(_, index)| layout.range(index));
         let len = (range.end - range.start) as u32;
         let header = self.stream.begin(&Header::Block { file: id, offset: range.start, len });
         let mut hasher = BlockHasher::new(&layout, range.start);
-        let sent = self.send_range(&file, &opened, range, &mut hasher)?;
+        let sent = self.send_range(&file, &opened, range, next, &mut hasher)?;
         let mut trouble = sent.err();
         // One that is sent again must be of the source that a seal may have been for.
         if trouble.is_none() && self.sender.with_ledger(|ledger| ledger.is_sent_again(id, index)) {
@@ -128,6 +147,7 @@ impl<'s, 'a> Worker<'s, 'a> {
         file: &SourceFile,
         opened: &File,
         range: Range<u64>,
+        next: Option<Range<u64>>,
         hasher: &mut BlockHasher,
     ) -> io::Result<Result<(), Trouble>> {
         let engine = self.sender.session.overrides.engine;
@@ -135,8 +155,9 @@ impl<'s, 'a> Worker<'s, 'a> {
         // Either all of it goes at once when it is hashed, or each piece by itself.
         let (mut at, mut hashed) = (range.start, range.start);
         let mut trouble = None;
-        let pieces = self.reader.start(opened, range.clone());
-        let may_stay = may_stay && !pieces.is_direct();
+        let pieces = self.reader.start(opened, range.clone(), next);
+        let is_by_memory = || file.by_memory.load(Ordering::Relaxed);
+        let may_stay = may_stay && !pieces.is_direct() && !is_by_memory();
         let is_whole = may_stay && engine == Some(Engine::SendFile) && self.stream.can_send_file();
         while at < range.end && trouble.is_none() {
             let piece = match pieces.next(opened) {
@@ -153,14 +174,24 @@ impl<'s, 'a> Worker<'s, 'a> {
             if is_whole && hashed < range.end && !piece.is_empty() {
                 continue;
             }
-            if is_whole || may_stay && self.stream.can_send_file() {
-                at += self.stream.send_file(opened, at, (hashed - at) as usize)? as u64;
+            let is_in_kernel = may_stay && self.stream.can_send_file() && !is_by_memory();
+            if is_whole || is_in_kernel {
+                let gone = self.stream.send_file(opened, at, (hashed - at) as usize)?;
+                at += gone.bytes as u64;
+                if gone.refused.is_some() {
+                    file.by_memory.store(true, Ordering::Relaxed);
+                    let left = at..hashed;
+                    let (sent, failed) =
+                        send_copied(&mut self.stream, &mut self.buffer, opened, left)?;
+                    at += sent;
+                    trouble = failed.map(|e| self.sender.files.failed(file, &e));
+                }
             } else {
                 self.stream.send(piece)?;
                 at += piece.len() as u64;
             }
             if piece.is_empty() || at < hashed {
-                trouble = Some(Trouble::Changed);
+                trouble.get_or_insert(Trouble::Changed);
             }
             self.meter.mark(Stage::Network);
         }
@@ -227,5 +258,55 @@ impl<'s, 'a> Worker<'s, 'a> {
             Err(trouble) => self.sender.trouble(id, trouble),
         }
         self.meter.mark(Stage::Read);
+    }
+}
+
+/// Sends a range of a file by way of a buffer, up to where the file ends; how many bytes, and why
+/// no more could be read. An error is the connection's.
+fn send_copied(
+    stream: &mut DataStream,
+    buffer: &mut [u8],
+    file: &File,
+    range: Range<u64>,
+) -> io::Result<(u64, Option<io::Error>)> {
+    let mut at = range.start;
+    let mut failed = None;
+    while at < range.end && failed.is_none() {
+        let len = (range.end - at).min(buffer.len() as u64) as usize;
+        match file.read_at(&mut buffer[..len], at) {
+            Ok(0) => break,
+            Ok(came) => {
+                stream.send(&buffer[..came])?;
+                at += came as u64;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => failed = Some(e),
+        }
+    }
+    Ok((at - range.start, failed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::stream::tests::pair;
+    use std::io::Write;
+
+    #[test]
+    fn what_the_kernel_does_not_send_goes_from_memory_up_to_its_end_or_its_first_error() {
+        let (mut near, mut far) = pair();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"0123456789").unwrap();
+        let mut buffer = [0; 4];
+        let (sent, failed) = send_copied(&mut near, &mut buffer, &file, 2..20).unwrap();
+        assert!(sent == 8 && failed.is_none());
+        let mut came = [0; 8];
+        far.receive(&mut came).unwrap();
+        assert_eq!(&came, b"23456789");
+        let dir = File::open("/").unwrap();
+        let (sent, failed) = send_copied(&mut near, &mut buffer, &dir, 0..20).unwrap();
+        assert_eq!((sent, failed.unwrap().kind()), (0, io::ErrorKind::IsADirectory));
+        drop(far);
+        assert!(send_copied(&mut near, &mut buffer, &file, 0..10).is_err(), "the connection's");
     }
 }

@@ -95,21 +95,27 @@ fn socket_buffer(text: &str) -> std::result::Result<SocketBuffer, String> {
 struct Measured {
     #[serde(flatten)]
     cell: Cell,
-    runs: Vec<Took>,
+    /// By turn; nothing where a run failed.
+    runs: Vec<Option<Took>>,
 }
 
 impl Measured {
+    /// Those of its runs that did not fail.
+    fn took(&self) -> impl Iterator<Item = &Took> {
+        self.runs.iter().flatten()
+    }
+
     /// Bits per second in the middle of its runs.
     fn rate(&self) -> Option<f64> {
-        let seconds = Spread::of(self.runs.iter().map(|took| took.seconds).collect())?.median;
+        let seconds = Spread::of(self.took().map(|took| took.seconds).collect())?.median;
         Some(self.cell.size.0 as f64 * 8.0 / seconds)
     }
 
     /// Seconds of processors for each GiB, of all runs together; nothing where that is too little
     /// for the kernel's clock.
     fn cpu_per_gib(&self) -> Option<f64> {
-        let seconds: f64 = self.runs.iter().map(|took| took.cpu_seconds).sum();
-        let moved = self.cell.size.0 as f64 * self.runs.len() as f64 / (1u64 << 30) as f64;
+        let seconds: f64 = self.took().map(|took| took.cpu_seconds).sum();
+        let moved = self.cell.size.0 as f64 * self.took().count() as f64 / (1u64 << 30) as f64;
         (seconds >= CPU_SECONDS_MIN).then(|| seconds / moved)
     }
 
@@ -155,13 +161,12 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
             if signals.count() > 0 {
                 break;
             }
-            match bench.run(&one.cell) {
-                Ok(took) => one.runs.push(took),
-                Err(error) => {
-                    failed += 1;
-                    say(&error.to_string());
-                }
-            }
+            let took = bench.run(&one.cell).inspect_err(|error| say(&error.to_string()));
+            failed += u32::from(took.is_err());
+            one.runs.push(took.ok());
+        }
+        if signals.count() > 0 {
+            break;
         }
         say(&format!("turn {turn} of {} is done", flags.repeat));
     }
@@ -341,9 +346,9 @@ mod tests {
     fn the_middle_run_tells_the_rate_and_all_runs_the_processors() {
         let cell =
             flags_of("io --engine splice --block 4KiB --size 1GiB --socket-buffer auto").cells()[0];
-        let took = |seconds, cpu_seconds| Took { seconds, cpu_seconds };
+        let took = |seconds, cpu_seconds| Some(Took { seconds, cpu_seconds });
         let measured =
-            Measured { cell, runs: vec![took(1.0, 0.5), took(9.0, 0.7), took(2.0, 0.6)] };
+            Measured { cell, runs: vec![took(1.0, 0.5), None, took(9.0, 0.7), took(2.0, 0.6)] };
         assert_eq!(measured.rate(), Some((1u64 << 30) as f64 * 8.0 / 2.0));
         assert!((measured.cpu_per_gib().unwrap() - 0.6).abs() < 1e-9);
         assert_eq!(Measured { cell, runs: Vec::new() }.rate(), None);

@@ -83,6 +83,41 @@ fn what_a_lost_stream_carried_goes_out_again_unless_it_was_acknowledged() {
 }
 
 #[test]
+fn a_block_ahead_is_its_streams_alone_and_goes_out_again_where_that_is_lost() {
+    let mut ledger = wanted(&[in_blocks(1, 6), in_blocks(2, 6)]);
+    assert_eq!(ledger.next_work(1), Some(block(1, 0)));
+    assert_eq!(ledger.block_ahead(1, 1, 2), Some(1));
+    assert_eq!(ledger.next_work(3), Some(block(1, 2)));
+    assert_eq!(ledger.block_ahead(3, 2, 2), None, "another file's turn comes later");
+    assert!(ledger.stream_ended(1));
+    assert_eq!([ledger.next_work(5), ledger.next_work(5)], [Some(block(1, 0)), Some(block(1, 1))]);
+    assert_eq!(ledger.block_ahead(5, 1, 2), Some(3));
+    assert_eq!(ledger.block_ahead(5, 1, 3), None, "too few are left");
+    assert_eq!(blocks(&drain(&mut ledger, 7), 1), [4, 5]);
+}
+
+#[test]
+fn nothing_is_taken_ahead_of_what_comes_first() {
+    let mut ledger = wanted(&[in_blocks(1, 9), packed(2, 10)]);
+    assert_eq!(ledger.next_work(1), Some(block(1, 0)));
+    assert_eq!(ledger.block_ahead(2, 1, 1), None, "this stream looks for packs first");
+    assert_eq!(ledger.block_ahead(1, 1, 1), Some(1));
+    assert_eq!(ledger.next_work(2), Some(Work::Pack(vec![2])));
+    assert_eq!(ledger.block_ahead(2, 1, 1), Some(2));
+    ledger.announce(&in_blocks(3, 2)).unwrap();
+    ledger.on_want(&compare(3)).unwrap();
+    assert_eq!(ledger.block_ahead(1, 1, 1), None, "a comparison waits");
+    // Those that the receiver has are no reason to take the next file's.
+    let mut ledger = wanted(&[in_blocks(1, 3), in_blocks(2, 3)]);
+    assert_eq!(drain(&mut ledger, 1).len(), 6);
+    assert!(ledger.stream_ended(1));
+    assert_eq!(ledger.next_work(1), Some(block(1, 0)));
+    ledger.on_acks(&runs(1, &[(1, 2)])).unwrap();
+    assert_eq!(ledger.block_ahead(1, 1, 1), None);
+    assert_eq!(drain(&mut ledger, 3), [block(2, 0), block(2, 1), block(2, 2)]);
+}
+
+#[test]
 fn what_a_lost_stream_carried_goes_out_again_in_the_order_it_had() {
     let files: Vec<Entry> = (1..=40).map(|id| packed(id, 1)).collect();
     let mut ledger = wanted(&files);

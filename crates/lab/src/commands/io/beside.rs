@@ -90,10 +90,11 @@ fn beside<'m>(chosen: &'m Measured, measured: &[Measured]) -> Option<Beside<'m>>
     let others: Vec<&Measured> = measured
         .iter()
         .filter(is_other)
-        .filter(|one| one.cell.is_beside(&chosen.cell) && !one.runs.is_empty())
+        .filter(|one| one.cell.is_beside(&chosen.cell) && one.took().next().is_some())
         .collect();
     let ratio = |one: &&Measured| {
         let pairs = one.runs.iter().zip(&chosen.runs);
+        let pairs = pairs.filter_map(|(other, mine)| other.as_ref().zip(mine.as_ref()));
         let figures = pairs.map(|(other, mine)| other.seconds / mine.seconds).collect();
         Some((one.cell.engine, Ratio::of(figures, DOUBT / others.len() as f64)?))
     };
@@ -174,7 +175,7 @@ mod tests {
                 socket_buffer: None,
                 size: Bytes(1 << 20),
             },
-            runs: seconds.map(|seconds| Took { seconds, cpu_seconds: 0.0 }).repeat(5),
+            runs: seconds.map(|seconds| Some(Took { seconds, cpu_seconds: 0.0 })).repeat(5),
         };
         let measured = [
             one(Way::Auto, 1, [1.0, 10.0]),
@@ -198,5 +199,11 @@ mod tests {
             "{said}"
         );
         assert_eq!(say(&measured[1..]), None);
+        // A run that failed has no partner, and the others keep theirs.
+        let mut failed = measured;
+        failed[0].runs[0] = None;
+        failed[2].runs[3] = None;
+        let ratio = beside(&failed[0], &failed).unwrap().ratio;
+        assert!((ratio.least - 0.9).abs() < 1e-9 && ratio.most < 0.91, "{ratio:?}");
     }
 }
