@@ -38,7 +38,7 @@ fn asking(scene: &Scene, unsettled_most: Option<u32>) -> Peer {
 
 /// Settles a file in one of the ways that there are.
 fn settle(peer: &mut Peer, entry: &Entry) {
-    let gives_up = entry.kind == EntryKind::File && entry.id % 2 == 0;
+    let gives_up = entry.kind == EntryKind::File && entry.id.is_multiple_of(2);
     let verdict = if gives_up { Verdict::Send } else { Verdict::Skip };
     let (have, file) = (Vec::new(), entry.id);
     peer.send(&Message::Wants(vec![Want {
