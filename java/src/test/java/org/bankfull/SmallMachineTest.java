@@ -32,13 +32,18 @@ class SmallMachineTest {
         return child;
     }
 
+    /** Long enough for all of them to be more than the heap holds. */
+    private static String name(int number) {
+        return "a file with the number " + number + " " + "-".repeat(200);
+    }
+
     private static void makeMany(Path tree) throws IOException {
         for (int i = 0; i < FILES; i++) {
             Path directory = tree.resolve("directory-" + i / IN_DIRECTORY);
             if (i % IN_DIRECTORY == 0) {
                 Files.createDirectories(directory);
             }
-            Files.writeString(directory.resolve("a file with the number " + i), "content " + i);
+            Files.writeString(directory.resolve(name(i)), "content " + i);
         }
     }
 
@@ -61,7 +66,7 @@ class SmallMachineTest {
             Child many = get(daemon, "many/", temp.resolve("many"));
             assertTrue(many.said.contains(FILES + " copied, 0 unchanged, 0 failed"), many.said);
             for (int i = 0; i < FILES; i += 997) {
-                String name = "directory-" + i / IN_DIRECTORY + "/a file with the number " + i;
+                String name = "directory-" + i / IN_DIRECTORY + "/" + name(i);
                 assertEquals("content " + i, Files.readString(temp.resolve("many").resolve(name)));
             }
             makeLarge(root.resolve("large"));
