@@ -321,7 +321,10 @@ impl Host {
         session.streams_most = session.streams_most.map(|most| most.min(welcome.streams_max));
         let asks = agreed.opened.asks == Some(true);
         match agreed.open.direction {
-            Direction::Pull => session.asked = asks.then(Arc::default),
+            Direction::Pull => {
+                session.asked = asks.then(Arc::default);
+                session.unsettled_most = agreed.open.unsettled_most;
+            }
             Direction::Push => {
                 let takes_part = is_steered && agreed.open.probe_ms.is_none();
                 session.sharing = Sharing::new(takes_part, asks, self.policy.link_rate, None);

@@ -66,6 +66,8 @@ pub(crate) struct Session {
     pub(crate) advice: Mutex<Option<Advice>>,
     /// What an earlier copy saw of the path.
     pub(crate) remembered: Option<Remembered>,
+    /// How many files may be announced and not settled, where the receiver has said so.
+    pub(crate) unsettled_most: Option<u32>,
 }
 
 #[derive(Default)]

@@ -66,6 +66,8 @@ pub(crate) struct Sender<'a> {
     announcer: Mutex<Announcer>,
     ledger: Mutex<SendLedger>,
     changed: Condvar,
+    /// Some files may be settled: for the walk, where the receiver bounds their number.
+    settled: Condvar,
     guard: Mutex<Guard>,
     dry_run: bool,
 }
@@ -87,6 +89,7 @@ impl<'a> Sender<'a> {
             announcer: Mutex::new(announcer),
             ledger: Mutex::default(),
             changed: Condvar::new(),
+            settled: Condvar::new(),
             guard: Mutex::new(Guard::new(Role::Sender)),
             dry_run,
         }
@@ -443,8 +446,9 @@ impl<'a> Sender<'a> {
         self.with_ledger(|ledger| ledger.is_settled())
     }
 
-    /// Wakes the streams and the finish when nothing is left to do.
+    /// Wakes the walk, and the streams and the finish when nothing is left to do.
     pub(crate) fn notify_if_settled(&self) {
+        self.settled.notify_all();
         if self.with_ledger(|ledger| ledger.is_settled()) {
             self.changed.notify_all();
         }

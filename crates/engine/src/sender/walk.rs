@@ -1,9 +1,10 @@
 //! The walk: finds what is in the sources and announces it, directories before their contents.
 
-use super::Sender;
 use super::files::entry_of;
+use super::{BATCH_AGE_MAX, Sender};
 use crate::counts::add;
 use crate::error;
+use crate::net::control::lock;
 use crate::part_names;
 use crate::session::{join, problem};
 use bankfull_proto::blocks::Layout;
@@ -14,8 +15,9 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 /// An operand, found.
 #[derive(Debug)]
@@ -69,10 +71,35 @@ impl Sender<'_> {
         self.notify_if_settled();
     }
 
-    /// Waits while much of what was found is still on its way out; false when the session stopped.
+    /// Waits while much of what was found is still on its way out, or as much is unsettled as the
+    /// receiver takes; false when the session stopped.
     fn may_go_on(&self) -> bool {
         self.outbox.wait_for_room();
+        if let Some(most) = self.session.unsettled_most {
+            self.wait_until_settled(most.max(1) as usize);
+        }
         !self.session.is_stopped()
+    }
+
+    /// Waits where `most` files are unsettled, until a quarter of them is settled, or some after a
+    /// while: announced one by one they would have a message each.
+    fn wait_until_settled(&self, most: usize) {
+        if self.with_ledger(|ledger| ledger.open_files()) < most {
+            return;
+        }
+        // Nobody settles what waits here to be announced.
+        self.flush_announced();
+        let since = Instant::now();
+        let waits = |open: usize| match since.elapsed() < BATCH_AGE_MAX {
+            true => open > most - most.div_ceil(4),
+            false => open >= most,
+        };
+        let mut ledger = lock(&self.ledger);
+        while waits(ledger.open_files()) && !self.session.is_stopped() {
+            // The time-out is for that while, and for a stop, which does not know this lock.
+            let waited = self.settled.wait_timeout(ledger, BATCH_AGE_MAX);
+            ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     fn walk_item(&self, at: usize, item: &SourceItem) {

@@ -43,8 +43,7 @@ pub enum Message {
     #[n(6)]
     EntriesEnd(#[n(0)] Totals),
     /// Either → either: something failed that the other side knows nothing of: in the source it
-    /// could
-    /// not be read and was left out; at the destination it could not be set right.
+    /// could not be read and was left out; at the destination it could not be set right.
     #[n(7)]
     Problem(#[n(0)] Problem),
     /// Receiver → sender: what to do with announced files.
@@ -245,8 +244,7 @@ pub struct Open {
     /// Window and pacing are left as the receiver's host has them; absent: they are tuned.
     #[n(9)]
     pub untuned: Option<bool>,
-    /// The most data per second, in bytes, of all data connections together; absent: as much as the
-    /// path carries.
+    /// Most data per second, in bytes, of all data connections; absent: what the path carries.
     #[n(10)]
     pub rate_max: Option<u64>,
     /// The receive windows of all data connections together, in bytes, which the receiver holds all
@@ -264,8 +262,7 @@ pub struct Open {
     /// round trip in microseconds: where to begin if nothing else tells.
     #[n(14)]
     pub remembered: Option<[u64; 2]>,
-    /// How many data connections the transfer may come to have, as the receiver finds best; absent:
-    /// as many as it begins with.
+    /// Most data connections, as the receiver finds best; absent: as many as at first.
     #[n(15)]
     pub streams_most: Option<u32>,
     /// Pull: the client will ask for what is to be sent, see [`Message::Asks`]. Push: the client
@@ -281,6 +278,9 @@ pub struct Open {
     /// Whether the server passes its page cache by; absent: as it finds best.
     #[n(19)]
     pub direct: Option<bool>,
+    /// Pull: how many files and symlinks may be announced and not settled; absent: any number.
+    #[n(20)]
+    pub unsettled_most: Option<u32>,
 }
 
 /// Answer to [`Open`].

@@ -5,7 +5,8 @@
 //! while the others are copied. [`trust`]: tokens, fingerprints, limits. [`strangers`]: far sides
 //! that are no bankfull. [`clients`] and [`servers`]: peers that break the protocol. [`seals`]:
 //! when a file is put in place. [`logins`]: ssh that fails. [`interrupts`]: Ctrl-C while there is
-//! no session yet. Interruptions of a running one are the subject of `resume`.
+//! no session yet. [`unsettled`]: how much a daemon announces at a time. Interruptions of a running
+//! one are the subject of `resume`.
 
 mod asks;
 mod clients;
@@ -17,6 +18,7 @@ mod seals;
 mod servers;
 mod strangers;
 mod trust;
+mod unsettled;
 
 use crate::harness::{Daemon, Scratch, assert_same, run, write_file};
 

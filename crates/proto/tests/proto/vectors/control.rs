@@ -87,6 +87,11 @@ fn handshake() -> Vec<Vector> {
         message("open-pull", "Open: two sources come from the server.", open_pull()),
         message("open-overrides", OVERRIDES, open_overrides()),
         message("open-asks", "Open: the client will ask for what is to come.", open_asks()),
+        message(
+            "open-unsettled",
+            "Open: no more than 4096 files may be announced and not settled.",
+            open_unsettled(),
+        ),
         message("opened-push", "Opened, to open-push.", opened_push()),
         message("opened-pull", "Opened, to open-pull.", opened_pull()),
         message("opened-asks", "Opened: what is asked for will come.", opened_asks()),
@@ -171,6 +176,20 @@ fn open_overrides() -> Message {
         engine: Some("zerobuffer".to_owned()),
         block_bytes: Some(4 << 20),
         direct: Some(true),
+        unsettled_most: None,
+    })
+}
+
+fn open_unsettled() -> Message {
+    Message::Open(Open {
+        direction: Direction::Pull,
+        paths: vec![path(b"photos/")],
+        fsync: Fsync::End,
+        streams: 2,
+        timeout_ms: 60_000,
+        untuned: Some(true),
+        unsettled_most: Some(4096),
+        ..Open::default()
     })
 }
 

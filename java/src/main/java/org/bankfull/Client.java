@@ -24,6 +24,8 @@ public final class Client {
     public static final int DEFAULT_STREAMS = 2;
 
     private static final long DEFAULT_TIMEOUT_MILLIS = 60_000;
+    /** Signs of life come a tenth of a second apart at least, and four of them in this time. */
+    private static final long LEAST_TIMEOUT_MILLIS = 400;
 
     final Settings settings = new Settings();
 
@@ -79,7 +81,10 @@ public final class Client {
         return this;
     }
 
-    /** How many connections carry data, 1 to 64. */
+    /**
+     * How many connections carry data, 1 to 64. Where the heap or the daemon allows fewer, there are
+     * fewer, and the summary says so.
+     */
     public Client streams(int streams) {
         if (streams < 1 || streams > org.bankfull.wire.Limits.STREAMS) {
             throw new IllegalArgumentException("1 to 64 streams, not " + streams);
@@ -88,10 +93,14 @@ public final class Client {
         return this;
     }
 
-    /** After so long without a sign of life from the daemon a transfer ends. */
+    /**
+     * After so long without a sign of life from the daemon a transfer ends; connecting takes no longer.
+     * 400 at least.
+     */
     public Client timeoutMillis(long millis) {
-        if (millis < 1) {
-            throw new IllegalArgumentException("a time-out of 1 ms at least, not " + millis);
+        if (millis < LEAST_TIMEOUT_MILLIS) {
+            throw new IllegalArgumentException(
+                "a time-out of " + LEAST_TIMEOUT_MILLIS + " ms at least, not " + millis);
         }
         settings.timeoutMillis = millis;
         return this;

@@ -5,21 +5,41 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Passes connections on to a daemon until some bytes have passed, and then cuts one of them, or all. */
+/**
+ * Passes connections on to a daemon until some bytes have passed, and then cuts one of them, or all,
+ * or has one stand still.
+ */
 final class CuttingProxy implements Closeable {
-    private final ServerSocket server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+    private final ServerSocket server = new ServerSocket();
     private final int to;
     private final boolean all;
+    private final boolean stalls;
     private final List<Socket> sockets = new ArrayList<>();
     private long left;
     private boolean cut;
 
     CuttingProxy(int to, long after, boolean all) throws IOException {
+        this(to, after, all, false);
+    }
+
+    /** One connection stays open, and nothing is read from it any more. */
+    static CuttingProxy stalling(int to, long after) throws IOException {
+        return new CuttingProxy(to, after, false, true);
+    }
+
+    private CuttingProxy(int to, long after, boolean all, boolean stalls) throws IOException {
+        this.stalls = stalls;
+        if (stalls) {
+            // Little is on its way to a connection that stands still.
+            server.setReceiveBufferSize(64 << 10);
+        }
+        server.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 50);
         this.to = to;
         this.left = after;
         this.all = all;
@@ -73,6 +93,7 @@ final class CuttingProxy implements Closeable {
             byte[] buffer = new byte[64 << 10];
             for (int length = in.read(buffer); length >= 0; length = in.read(buffer)) {
                 if (isCutNow(length)) {
+                    standStill();
                     return;
                 }
                 out.write(buffer, 0, length);
@@ -90,6 +111,16 @@ final class CuttingProxy implements Closeable {
             closeAll();
         }
         return true;
+    }
+
+    private synchronized void standStill() {
+        try {
+            while (stalls && !server.isClosed()) {
+                wait(100);
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
     }
 
     private void closeAll() {

@@ -5,15 +5,9 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
-import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import java.io.BufferedInputStream;
-import java.io.BufferedReader;
 import java.io.IOException;
-import java.io.InputStream;
-import java.io.InputStreamReader;
 import java.io.OutputStream;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.Path;
@@ -26,8 +20,6 @@ import java.util.List;
 import java.util.Random;
 import java.util.TreeMap;
 import java.util.Map;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
@@ -39,72 +31,32 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** Real trees, both ways, between this client and the real daemon, with 64 MB of heap. */
 class EndToEndTest {
-    private static final String TOKEN = "sesame";
-
     @TempDir
     Path temp;
     private Path root;
     private Path here;
-    private Process daemon;
+    private Daemon daemon;
     private int port;
     private String fingerprint;
 
     @BeforeEach
     void startDaemon() throws IOException {
-        String program = System.getProperty("bankfull.program", "");
-        assumeTrue(!program.isEmpty(), "no daemon: give -Dbankfull.program=target/debug/bankfull");
         root = Files.createDirectory(temp.resolve("root"));
         here = Files.createDirectory(temp.resolve("here"));
-        start("127.0.0.1:0");
-    }
-
-    private void start(String listen) throws IOException {
-        ProcessBuilder builder = new ProcessBuilder(System.getProperty("bankfull.program"), "serve",
-            root.toString(), "--listen", listen, "--json", "--allow-no-encryption", "--state-dir",
-            temp.resolve("state").toString());
-        builder.environment().put("BANKFULL_TOKEN", TOKEN);
-        builder.redirectError(ProcessBuilder.Redirect.DISCARD);
-        daemon = builder.start();
-        BufferedReader out = new BufferedReader(
-            new InputStreamReader(daemon.getInputStream(), StandardCharsets.UTF_8));
-        String first = out.readLine();
-        fingerprint = found("\"fingerprint\":\"(sha256:[0-9a-f]{64})\"", first);
-        port = Integer.parseInt(found("\"address\":\"127.0.0.1:([0-9]+)\"", first));
-        Thread rest = new Thread(() -> out.lines().forEach(line -> { }));
-        rest.setDaemon(true);
-        rest.start();
-    }
-
-    private static String found(String pattern, String text) {
-        Matcher matcher = Pattern.compile(pattern).matcher(text);
-        assertTrue(matcher.find(), pattern + " in " + text);
-        return matcher.group(1);
+        daemon = new Daemon(root, temp.resolve("state"));
+        port = daemon.port;
+        fingerprint = daemon.fingerprint;
     }
 
     @AfterEach
-    void stopDaemon() throws InterruptedException {
+    void stopDaemon() {
         if (daemon != null) {
-            daemon.destroyForcibly().waitFor();
+            daemon.close();
         }
     }
 
     private Client client() throws BankfullException {
-        return Client.of("bankfull://127.0.0.1:" + port + "/").fingerprint(fingerprint).token(TOKEN);
-    }
-
-    /** Compares without holding either in memory. */
-    private static void assertSame(Path one, Path other) throws IOException {
-        try (InputStream a = new BufferedInputStream(Files.newInputStream(one));
-            InputStream b = new BufferedInputStream(Files.newInputStream(other))) {
-            long at = 0;
-            for (int octet = a.read(); octet >= 0; octet = a.read()) {
-                if (octet != b.read()) {
-                    throw new AssertionError(one + " and " + other + " differ at " + at);
-                }
-                at++;
-            }
-            assertEquals(-1, b.read(), other + " is longer than " + one);
-        }
+        return Client.of("bankfull://127.0.0.1:" + port + "/").fingerprint(fingerprint).token(Daemon.TOKEN);
     }
 
     private static void write(Path path, int size, int seed) throws IOException {
@@ -202,7 +154,7 @@ class EndToEndTest {
     }
 
     private Client through(CuttingProxy proxy) throws BankfullException {
-        return Client.of("bankfull://127.0.0.1:" + proxy.port() + "/").fingerprint(fingerprint).token(TOKEN);
+        return Client.of("bankfull://127.0.0.1:" + proxy.port() + "/").fingerprint(fingerprint).token(Daemon.TOKEN);
     }
 
     @ParameterizedTest
@@ -217,7 +169,7 @@ class EndToEndTest {
         Summary rest = client().plain(plain).get(List.of("big"), here.toString());
         assertEquals(24 << 20, rest.bytes + rest.bytesResumed);
         assertTrue(rest.bytesResumed >= 1 << 20, rest.bytesResumed + " were here");
-        assertSame(root.resolve("big"), here.resolve("big"));
+        Child.assertSame(root.resolve("big"), here.resolve("big"));
         try (Stream<Path> left = Files.list(here)) {
             assertEquals(1, left.count(), "part and journal are gone");
         }
@@ -235,7 +187,7 @@ class EndToEndTest {
         Summary rest = client().plain(plain).put(source, "");
         assertEquals(24 << 20, rest.bytes + rest.bytesResumed);
         assertTrue(rest.bytesResumed >= 4 << 20, rest.bytesResumed + " were there");
-        assertSame(here.resolve("big"), root.resolve("big"));
+        Child.assertSame(here.resolve("big"), root.resolve("big"));
     }
 
     @ParameterizedTest
@@ -249,14 +201,14 @@ class EndToEndTest {
             assertEquals(2, put.copied, put.failures.toString());
             assertTrue(proxy.hasCut());
         }
-        assertSame(here.resolve("big"), root.resolve("big"));
+        Child.assertSame(here.resolve("big"), root.resolve("big"));
         Path back = Files.createDirectory(here.resolve("back"));
         try (CuttingProxy proxy = new CuttingProxy(port, 12 << 20, false)) {
             Summary get = through(proxy).plain(plain).get(List.of("big", "small"), back.toString());
             assertEquals(2, get.copied, get.failures.toString());
             assertTrue(proxy.hasCut());
         }
-        assertSame(here.resolve("big"), back.resolve("big"));
+        Child.assertSame(here.resolve("big"), back.resolve("big"));
     }
 
     @Test
@@ -304,5 +256,64 @@ class EndToEndTest {
         assertTrue(get.failures.get(0).contains("a directory is in the way"), get.failures.toString());
         assertTrue(Files.isRegularFile(here.resolve("g"), LinkOption.NOFOLLOW_LINKS));
         assertEquals(1, get.copied);
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void aConnectionThatTakesNothingIsGivenUpAfterTheTimeOut(boolean plain) throws IOException {
+        write(here.resolve("big"), 64 << 20, 8);
+        // Far more is to come than the socket's buffers hold, so that the client waits in a write.
+        try (CuttingProxy proxy = CuttingProxy.stalling(port, 4 << 20)) {
+            long began = System.nanoTime();
+            Summary put = through(proxy).plain(plain).timeoutMillis(2000)
+                .put(List.of(here.resolve("big").toString()), "");
+            assertEquals(1, put.copied, put.failures.toString());
+            assertTrue(proxy.hasCut());
+            long seconds = (System.nanoTime() - began) / 1_000_000_000;
+            // The daemon notices by itself after its own time-out of 60 s.
+            assertTrue(seconds < 30, seconds + " s");
+        }
+        Child.assertSame(here.resolve("big"), root.resolve("big"));
+    }
+
+    @Test
+    void whatIsUnchangedIsNotTouched() throws IOException {
+        for (String mode : List.of("---------", "-w-------", "rw-r--r--")) {
+            write(root.resolve(mode), 1000, mode.hashCode() & 0xFFFF);
+            Files.setPosixFilePermissions(root.resolve(mode), PosixFilePermissions.fromString(mode));
+        }
+        Path to = Files.createDirectory(here.resolve("to"));
+        Summary first = client().get(List.of(""), to.toString());
+        // A daemon that is not root's may not read the first two.
+        assertTrue(first.copied >= 1, first.failures.toString());
+        Map<String, Object> before = changeTimes(to);
+        Summary again = client().get(List.of(""), to.toString());
+        assertEquals(first.copied, again.skipped, again.failures.toString());
+        assertEquals(before, changeTimes(to));
+        // What is not as it was is set again.
+        Files.setPosixFilePermissions(to.resolve("rw-r--r--"), PosixFilePermissions.fromString("rwx------"));
+        assertEquals(first.copied, client().get(List.of(""), to.toString()).skipped);
+        assertEquals(PosixFilePermissions.fromString("rw-r--r--"),
+            Files.getPosixFilePermissions(to.resolve("rw-r--r--")));
+    }
+
+    private static Map<String, Object> changeTimes(Path directory) throws IOException {
+        Map<String, Object> times = new TreeMap<>();
+        try (Stream<Path> all = Files.list(directory)) {
+            for (Path path : all.collect(Collectors.toList())) {
+                times.put(path.getFileName().toString(), Files.getAttribute(path, "unix:ctime"));
+            }
+        }
+        return times;
+    }
+
+    @Test
+    void fewerConnectionsThanAskedForAreRemarked() throws IOException {
+        write(here.resolve("f"), 10, 1);
+        Summary put = client().streams(64).put(List.of(here.resolve("f").toString()), "");
+        assertEquals(1, put.remarks.size());
+        String remark = put.remarks.get(0);
+        assertTrue(remark.matches("[0-9]+ of 64 connections carry data: .*-Xmx\\)"), remark);
+        assertEquals(List.of(), client().get(List.of("f"), here.toString()).remarks);
     }
 }

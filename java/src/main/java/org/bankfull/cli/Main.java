@@ -2,11 +2,17 @@ package org.bankfull.cli;
 
 import java.io.IOException;
 import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.AccessDeniedException;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.time.Instant;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import org.bankfull.BankfullException;
@@ -28,19 +34,28 @@ public final class Main {
         "  put  [flags] SOURCE... bankfull://HOST[:PORT]/PATH",
         "  list [flags] bankfull://HOST[:PORT]/PATH",
         "  measure send METHOD FILE HOST:PORT [--block BYTES] [--socket BYTES]",
-        "  measure receive PORT [FILE]",
+        "  measure receive PORT [FILE] [--block BYTES] [--socket BYTES]",
         "",
         "  --fingerprint F   sha256: and 64 digits, as the daemon shows it (needed; or BANKFULL_FINGERPRINT)",
         "  --token-file F    the daemon's access token (or BANKFULL_TOKEN)",
         "  --no-encryption   data unencrypted, where the daemon allows it; it is verified all the same",
         "  --checksum        compare content, not size and time",
         "  --fsync           flush each file to the disk before it gets its name",
-        "  --streams N       connections with data, 1 to 64 (2)",
-        "  --timeout SECONDS give up after so long without a sign of life (60)",
-        "  --quiet           no progress",
+        "  --streams N       connections with data, 1 to 64 (2); one for each 12 MiB of heap at most",
+        "  --timeout SECONDS give up after so long without a sign of life or an answer (60)",
+        "  --quiet, -q       no progress",
+        "  --help, -h        this text",
+        "  --                what follows is no flag, even where it begins with -",
+        "  --block BYTES     measure: what is read, or sent, at a time (send 262144, receive 1048576)",
+        "  --socket BYTES    measure: the buffer of the socket, as asked of the kernel (its own rule)",
         "",
         "A source that ends in a slash leaves its contents at the destination. What was interrupted goes on",
         "when the same command is run again. Methods to measure: stream, nio, mapped, zerocopy, zerobuffer.");
+
+    private static final List<String> ALONE =
+        List.of("--no-encryption", "--checksum", "--fsync", "--quiet", "-q");
+    private static final List<String> WITH_VALUE =
+        List.of("--fingerprint", "--token-file", "--streams", "--timeout", "--block", "--socket");
 
     private final List<String> operands = new ArrayList<>();
     private String fingerprint = System.getenv("BANKFULL_FINGERPRINT");
@@ -51,7 +66,9 @@ public final class Main {
     private boolean quiet;
     private int streams = Client.DEFAULT_STREAMS;
     private long timeoutMillis = 60_000;
-    private int block = 256 << 10;
+    /** 0: as the method likes. */
+    private int block;
+    /** 0: as the kernel likes. */
     private int socket;
 
     private Main() {}
@@ -61,35 +78,62 @@ public final class Main {
     }
 
     static int run(String[] arguments, PrintStream out, PrintStream err) {
-        if (arguments.length == 0 || arguments[0].equals("--help") || arguments[0].equals("help")) {
+        List<String> all = Arrays.asList(arguments);
+        int end = all.indexOf("--");
+        List<String> flags = end < 0 ? all : all.subList(0, end);
+        boolean asked = flags.contains("--help") || flags.contains("-h");
+        if (asked || all.isEmpty() || all.get(0).equals("help")) {
             out.println(HELP);
-            return arguments.length == 0 ? USAGE : DONE;
+            return all.isEmpty() ? USAGE : DONE;
         }
         try {
             Main main = new Main();
-            main.parse(arguments);
-            return main.command(arguments[0], out, err);
+            main.parse(all);
+            return main.command(all.get(0), out, err);
         } catch (BankfullException e) {
             err.println("bankfull: " + e.getMessage());
             return e.code() == Failure.USAGE ? USAGE : STOPPED;
         } catch (IOException e) {
-            err.println("bankfull: " + (e.getMessage() == null ? e.toString() : e.getMessage()));
+            err.println("bankfull: " + shown(e));
+            return STOPPED;
+        } catch (OutOfMemoryError e) {
+            err.println("bankfull: no memory is left: give Java more (-Xmx)");
             return STOPPED;
         }
     }
 
-    private void parse(String[] arguments) throws IOException {
-        for (int i = 1; i < arguments.length; i++) {
-            String flag = arguments[i];
-            if (!flag.startsWith("--") || flag.equals("--")) {
+    /** What happened, and to what: the message of some of Java's exceptions is a name alone. */
+    private static String shown(IOException e) {
+        if (!(e instanceof FileSystemException)) {
+            return e.getMessage() == null ? e.toString() : e.getMessage();
+        }
+        FileSystemException at = (FileSystemException) e;
+        String why = e instanceof NoSuchFileException ? "it does not exist"
+            : e instanceof AccessDeniedException ? "permission denied"
+            : at.getReason() == null ? e.getClass().getSimpleName() : at.getReason();
+        return "cannot use " + at.getFile() + ": " + why;
+    }
+
+    private void parse(List<String> arguments) throws IOException {
+        for (int i = 1; i < arguments.size(); i++) {
+            String flag = arguments.get(i);
+            if (flag.equals("--")) {
+                operands.addAll(arguments.subList(i + 1, arguments.size()));
+                return;
+            }
+            if (!flag.startsWith("-")) {
                 operands.add(flag);
                 continue;
             }
-            boolean alone = List.of("--no-encryption", "--checksum", "--fsync", "--quiet").contains(flag);
-            if (!alone && i + 1 >= arguments.length) {
+            boolean alone = ALONE.contains(flag);
+            if (!alone && !WITH_VALUE.contains(flag)) {
+                throw usage("there is no flag " + flag
+                    + ": see --help, or write -- before a name that begins with -");
+            }
+            if (!alone && (i + 1 >= arguments.size() || arguments.get(i + 1).equals("--"))) {
                 throw usage(flag + " wants a value");
             }
-            set(flag, alone ? "" : arguments[++i]);
+            set(flag, alone ? "" : arguments.get(++i));
         }
     }
 
@@ -98,14 +142,30 @@ public final class Main {
             case "--no-encryption": plain = true; break;
             case "--checksum": checksum = true; break;
             case "--fsync": fsync = true; break;
-            case "--quiet": quiet = true; break;
             case "--fingerprint": fingerprint = value; break;
-            case "--token-file": token = new String(Files.readAllBytes(Paths.get(value)), java.nio.charset.StandardCharsets.UTF_8); break;
+            case "--token-file": token = read(value); break;
             case "--streams": streams = number(flag, value, 64); break;
             case "--timeout": timeoutMillis = 1000L * number(flag, value, 1_000_000); break;
             case "--block": block = number(flag, value, 1 << 30); break;
             case "--socket": socket = number(flag, value, 1 << 30); break;
-            default: throw usage("there is no flag " + flag + ": see bankfull --help");
+            default: quiet = true;
+        }
+    }
+
+    private static String read(String file) throws IOException {
+        try {
+            return new String(Files.readAllBytes(path(file)), StandardCharsets.UTF_8);
+        } catch (IOException e) {
+            throw new BankfullException(Failure.USAGE, "no token: " + shown(e), e);
+        }
+    }
+
+    private static Path path(String typed) throws BankfullException {
+        try {
+            return Paths.get(typed);
+        } catch (InvalidPathException e) {
+            throw usage("Java cannot write the name \"" + new Failure(0, typed).shown()
+                + "\" under this locale: run with LC_ALL=C.UTF-8");
         }
     }
 
@@ -126,6 +186,9 @@ public final class Main {
     }
 
     private int command(String name, PrintStream out, PrintStream err) throws IOException {
+        if (!name.equals("measure") && (block > 0 || socket > 0)) {
+            throw usage("--block and --socket are for measure alone");
+        }
         switch (name) {
             case "get": return get(err);
             case "put": return put(err);
@@ -209,8 +272,10 @@ public final class Main {
         }
         tellProblems(done, err);
         if (!quiet) {
-            err.printf(Locale.ROOT, "%d copied, %d unchanged, %d failed; %s in %.2f s, %.0f Mbit/s%s%n", done.copied,
-                done.skipped, done.failed, size(done.bytes), done.seconds, done.bytes * 8e-6 / done.seconds,
+            err.printf(Locale.ROOT,
+                "%d copied, %d unchanged, %d failed; %s in %.2f s, %.0f Mbit/s%s%n", done.copied,
+                done.skipped, done.failed, size(done.bytes), done.seconds,
+                done.bytes * 8e-6 / done.seconds,
                 done.bytesResumed > 0 ? ", " + size(done.bytesResumed) + " were here before" : "");
         }
         return done.failed > 0 ? SOME_FAILED : DONE;
@@ -221,22 +286,26 @@ public final class Main {
             return bytes + " B";
         }
         int unit = (63 - Long.numberOfLeadingZeros(bytes)) / 10;
-        return String.format(Locale.ROOT, "%.1f %ciB", bytes / Math.pow(1024, unit), " KMGTPE".charAt(unit));
+        char letter = " KMGTPE".charAt(unit);
+        return String.format(Locale.ROOT, "%.1f %ciB", bytes / Math.pow(1024, unit), letter);
     }
 
     private int measure(PrintStream out) throws IOException {
         if (operands.size() >= 2 && operands.get(0).equals("receive")) {
             int port = number("receive", operands.get(1), 0xFFFF);
-            Methods.receive(port, operands.size() > 2 ? Paths.get(operands.get(2)) : null, out);
+            Path into = operands.size() > 2 ? path(operands.get(2)) : null;
+            Methods.receive(port, into, block, socket, out);
             return DONE;
         }
         if (operands.size() != 4 || !operands.get(0).equals("send") || operands.get(3).lastIndexOf(':') < 1) {
-            throw usage("measure send METHOD FILE HOST:PORT, or measure receive PORT [FILE]");
+            throw usage("measure wants send METHOD FILE HOST:PORT, or receive PORT [FILE]");
         }
         String place = operands.get(3);
         int colon = place.lastIndexOf(':');
         int port = number("send", place.substring(colon + 1), 0xFFFF);
-        Methods.send(operands.get(1), Paths.get(operands.get(2)), place.substring(0, colon), port, block, socket, out);
+        String host = place.substring(0, colon);
+        Path file = path(operands.get(2));
+        Methods.send(operands.get(1), file, host, port, block, socket, out);
         return DONE;
     }
 }

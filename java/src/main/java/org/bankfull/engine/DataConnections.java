@@ -17,6 +17,9 @@ final class DataConnections {
     private static final long DELAY_MOST_MILLIS = 5000;
     /** One that has held for so long was no failed attempt. */
     private static final long HEALTHY_MILLIS = 1000;
+    /** How often a time-out is looked whether a connection is stuck, and not more often than that. */
+    private static final int LOOKS = 8;
+    private static final long LOOK_MILLIS_LEAST = 50;
 
     /** What is done with a connection. */
     interface Work {
@@ -48,6 +51,40 @@ final class DataConnections {
             Thread thread = new Thread(this::keep, "bankfull-data-" + i);
             thread.setDaemon(true);
             thread.start();
+        }
+        Thread watch = new Thread(this::watch, "bankfull-watch");
+        watch.setDaemon(true);
+        watch.start();
+    }
+
+    /**
+     * Closes connections whose other side takes nothing for the time-out: whoever writes there waits
+     * without one, and what it wrote goes another way then.
+     */
+    private void watch() {
+        long look = Math.max(LOOK_MILLIS_LEAST, session.timeoutMillis() / LOOKS);
+        while (!session.isOver()) {
+            List<DataConnection> all;
+            synchronized (this) {
+                if (alive == 0) {
+                    return;
+                }
+                all = new ArrayList<>(open.values());
+            }
+            for (DataConnection connection : all) {
+                if (connection.isStuck(session.timeoutMillis())) {
+                    connection.close();
+                }
+            }
+            waitFor(look);
+        }
+    }
+
+    private synchronized void waitFor(long millis) {
+        try {
+            wait(millis);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
         }
     }
 
@@ -126,12 +163,8 @@ final class DataConnections {
     }
 
     private synchronized void pause(long millis) {
-        try {
-            if (!ending) {
-                wait(millis);
-            }
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
+        if (!ending) {
+            waitFor(millis);
         }
     }
 

@@ -6,6 +6,7 @@ import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.atomic.AtomicReference;
 import org.bankfull.wire.Blake3;
+import org.bankfull.wire.Buffers;
 import org.bankfull.wire.DataHeader;
 import org.bankfull.wire.Layout;
 import org.bankfull.wire.Limits;
@@ -97,19 +98,19 @@ final class DataReader implements DataConnections.Work {
             taken.put(new Item(header, bytes, null, null));
             for (int left = header.length; left > 0;) {
                 ByteBuffer piece = spare.take();
-                piece.clear().limit(Math.min(piece.capacity(), left));
+                Buffers.limit(Buffers.clear(piece), Math.min(piece.capacity(), left));
                 left -= piece.remaining();
                 connection.readFully(piece);
-                taken.put(new Item(null, null, piece.flip(), null));
+                taken.put(new Item(null, null, Buffers.flip(piece), null));
             }
             taken.put(new Item(null, null, null, take(connection, small)));
         }
     }
 
     private static byte[] take(DataConnection connection, ByteBuffer small) throws IOException {
-        connection.readFully(small.clear());
+        connection.readFully(Buffers.clear(small));
         byte[] bytes = new byte[DataHeader.BYTES];
-        small.flip().get(bytes);
+        Buffers.flip(small).get(bytes);
         return bytes;
     }
 
@@ -159,8 +160,10 @@ final class DataReader implements DataConnections.Work {
             }
         }
 
-        private void handle(Item item) throws WireException {
+        private void handle(Item item) throws IOException, WireException {
             if (item.header != null) {
+                // What is in it will have to be answered.
+                session.awaitRoom();
                 begin(item);
             } else if (item.piece != null) {
                 piece(item.piece);
@@ -185,7 +188,7 @@ final class DataReader implements DataConnections.Work {
                 pack = ByteBuffer.allocate(Limits.PACK_BYTES);
             }
             if (header.kind == DataHeader.PACK) {
-                pack.clear();
+                Buffers.clear(pack);
             }
         }
 
@@ -220,7 +223,7 @@ final class DataReader implements DataConnections.Work {
         }
 
         private void unpack(boolean sound) throws WireException {
-            pack.flip();
+            Buffers.flip(pack);
             for (int i = 0; i < header.count; i++) {
                 if (pack.remaining() < 12 + Blake3.HASH_BYTES) {
                     throw new WireException("a pack ends too early");
@@ -233,9 +236,9 @@ final class DataReader implements DataConnections.Work {
                     throw new WireException("a file in a pack is too long");
                 }
                 ByteBuffer content = pack.duplicate();
-                content.limit(pack.position() + length);
+                Buffers.limit(content, pack.position() + length);
                 receiver.packed(file, hash, content.slice(), sound);
-                pack.position(pack.position() + length);
+                Buffers.position(pack, pack.position() + length);
             }
             if (pack.hasRemaining()) {
                 throw new WireException("a pack holds more than its files");

@@ -9,6 +9,7 @@ import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.bankfull.wire.Blake3;
+import org.bankfull.wire.Buffers;
 import org.bankfull.wire.DataHeader;
 import org.bankfull.wire.Failure;
 import org.bankfull.wire.Message;
@@ -16,7 +17,7 @@ import org.bankfull.wire.Message;
 /**
  * The sending end of a data connection: another thread reads and hashes ahead, this one sends. On a
  * plain connection blocks go from the file to the socket without passing through this process
- * (ZeroBuffer: {@code transferTo}, piece by piece at an offset).
+ * (ZeroBuffer: {@code transferTo}, slice by slice at an offset).
  */
 final class DataWriter implements DataConnections.Work {
     private static final int PIECE_BYTES = 256 << 10;
@@ -95,12 +96,12 @@ final class DataWriter implements DataConnections.Work {
             connection.write(item.bytes);
             return;
         }
-        long sent = connection.transfer(item.file, item.offset, item.length, PIECE_BYTES);
+        long sent = connection.transfer(item.file, item.offset, item.length);
         if (sent < item.length) {
             // The frame is to be filled; its tag will not fit.
             ByteBuffer zeros = ByteBuffer.allocate(PIECE_BYTES);
             for (long left = item.length - sent; left > 0; left -= zeros.limit()) {
-                zeros.clear().limit((int) Math.min(zeros.capacity(), left));
+                Buffers.limit(Buffers.clear(zeros), (int) Math.min(zeros.capacity(), left));
                 connection.write(zeros.duplicate());
             }
             sender.changed(item.of);
@@ -254,11 +255,11 @@ final class DataWriter implements DataConnections.Work {
             ByteBuffer buffer = spare();
             try {
                 for (int done = 0; done < length; done += buffer.limit()) {
-                    buffer.clear().limit(Math.min(buffer.capacity(), length - done));
+                    Buffers.limit(Buffers.clear(buffer), Math.min(buffer.capacity(), length - done));
                     if (!fill(buffer, offset + done)) {
                         return false;
                     }
-                    hasher.update(buffer.flip());
+                    hasher.update(Buffers.flip(buffer));
                 }
                 return true;
             } finally {
@@ -285,10 +286,10 @@ final class DataWriter implements DataConnections.Work {
             boolean whole = true;
             for (int done = 0; done < length;) {
                 ByteBuffer buffer = spare();
-                buffer.clear().limit(Math.min(buffer.capacity(), length - done));
+                Buffers.limit(Buffers.clear(buffer), Math.min(buffer.capacity(), length - done));
                 whole = whole && readOrNot(buffer, offset + done);
                 // Where it cannot be read, whatever is in the buffer fills the frame, and the tag tells.
-                buffer.position(0);
+                Buffers.position(buffer, 0);
                 if (whole) {
                     hasher.update(buffer.duplicate());
                 }
@@ -323,7 +324,7 @@ final class DataWriter implements DataConnections.Work {
             if (count == 0) {
                 return;
             }
-            out.flip();
+            Buffers.flip(out);
             byte[] header = DataHeader.pack(count, out.limit()).write();
             byte[] hash = Blake3.hasher().update(out.duplicate()).finish();
             put(Item.of(header));

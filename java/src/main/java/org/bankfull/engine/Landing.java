@@ -4,7 +4,6 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
-import java.nio.file.Paths;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -27,7 +26,7 @@ final class Landing {
 
     static Landing of(String typed, List<Source> sources) throws IOException {
         refuseClashes(sources);
-        Path path = Paths.get(typed.isEmpty() ? "." : typed);
+        Path path = Meta.path(typed.isEmpty() ? "." : typed);
         boolean asDirectory = typed.isEmpty() || typed.endsWith("/") || path.getFileName() == null;
         boolean oneFile = sources.size() == 1 && !sources.get(0).directory;
         if (Files.isDirectory(path)) {

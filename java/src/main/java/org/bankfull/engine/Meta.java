@@ -6,6 +6,7 @@ import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
 import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.OpenOption;
@@ -23,7 +24,9 @@ import java.util.EnumSet;
 import java.util.HashSet;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
+import org.bankfull.BankfullException;
 import org.bankfull.wire.Blake3;
+import org.bankfull.wire.Buffers;
 import org.bankfull.wire.Entry;
 import org.bankfull.wire.Failure;
 import org.bankfull.wire.Layout;
@@ -33,6 +36,8 @@ import org.bankfull.wire.Limits;
 final class Meta {
     private static final int DEFAULT_FILE_MODE = 0644;
     private static final int DEFAULT_DIRECTORY_MODE = 0755;
+    /** Of a mode, what Java knows. */
+    private static final int PERMISSIONS = 0777;
     /** In the order of the bits, from 0400 down. */
     private static final PosixFilePermission[] BITS = {
         PosixFilePermission.OWNER_READ, PosixFilePermission.OWNER_WRITE, PosixFilePermission.OWNER_EXECUTE,
@@ -41,6 +46,16 @@ final class Meta {
     };
 
     private Meta() {}
+
+    /** What was typed, as a path. */
+    static Path path(String typed) throws BankfullException {
+        try {
+            return Paths.get(typed);
+        } catch (InvalidPathException e) {
+            throw new BankfullException(Failure.USAGE, "Java cannot write the name \""
+                + new Failure(0, typed).shown() + "\" under this locale: run with LC_ALL=C.UTF-8", e);
+        }
+    }
 
     /** A name for the wire. */
     static byte[] bytes(Path name) {
@@ -54,6 +69,15 @@ final class Meta {
 
     static BasicFileAttributes look(Path path) throws IOException {
         return Files.readAttributes(path, BasicFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
+    }
+
+    /** Null where nothing is. */
+    static BasicFileAttributes lookIfThere(Path path) throws IOException {
+        try {
+            return look(path);
+        } catch (NoSuchFileException e) {
+            return null;
+        }
     }
 
     /** An entry for what stands at a path, without its number; null for what is neither file, directory
@@ -83,6 +107,18 @@ final class Meta {
         return entry;
     }
 
+    /** BLAKE3 of a file's content. */
+    static byte[] hash(Path path) throws IOException {
+        Blake3 hasher = Blake3.hasher();
+        ByteBuffer buffer = ByteBuffer.allocate(256 << 10);
+        try (FileChannel file = FileChannel.open(path)) {
+            while (file.read(Buffers.clear(buffer)) > 0) {
+                hasher.update(Buffers.flip(buffer));
+            }
+        }
+        return hasher.finish();
+    }
+
     /** Whether a path still holds what was announced. */
     static boolean isUnchanged(Path path, Entry entry) throws IOException {
         BasicFileAttributes now = look(path);
@@ -103,13 +139,16 @@ final class Meta {
 
     /** Whether a file here has the time of an entry, as exactly as this Java could set it. */
     static boolean hasTime(Entry entry, FileTime time) {
-        if (time(entry).equals(time)) {
+        return hasTime(entry.mtimeSecs, entry.mtimeNanos, time);
+    }
+
+    private static boolean hasTime(long secs, int nanos, FileTime time) {
+        if (time(secs, nanos).equals(time)) {
             return true;
         }
         Instant at = time.toInstant();
-        int micros = entry.mtimeNanos / 1000 * 1000;
-        return at.getEpochSecond() == entry.mtimeSecs
-            && (at.getNano() == entry.mtimeNanos || at.getNano() == micros);
+        int micros = nanos / 1000 * 1000;
+        return at.getEpochSecond() == secs && (at.getNano() == nanos || at.getNano() == micros);
     }
 
     /** Differs when the file was written or replaced, as far as the file system tells. */
@@ -125,33 +164,54 @@ final class Meta {
     }
 
     private static int mode(Path path, boolean directory) {
+        int mode = readMode(path);
+        return mode >= 0 ? mode : directory ? DEFAULT_DIRECTORY_MODE : DEFAULT_FILE_MODE;
+    }
+
+    /** The nine bits; -1 where there are none. */
+    private static int readMode(Path path) {
         try {
-            Set<PosixFilePermission> set = Files.getPosixFilePermissions(path, LinkOption.NOFOLLOW_LINKS);
+            Set<PosixFilePermission> set =
+                Files.getPosixFilePermissions(path, LinkOption.NOFOLLOW_LINKS);
             int mode = 0;
             for (PosixFilePermission bit : BITS) {
                 mode = mode << 1 | (set.contains(bit) ? 1 : 0);
             }
             return mode;
         } catch (IOException | UnsupportedOperationException e) {
-            return directory ? DEFAULT_DIRECTORY_MODE : DEFAULT_FILE_MODE;
+            return -1;
         }
     }
 
-    /** Sets the time, and permissions without the bits for set-id and sticky. A symlink is no target. */
+    /** Sets the time, and permissions without the bits for set-id and sticky. */
     static void apply(Path path, Entry entry) throws IOException {
-        if (Files.isSymbolicLink(path)) {
+        apply(path, entry.mode, entry.mtimeSecs, entry.mtimeNanos);
+    }
+
+    /**
+     * Sets what does not hold already: a file that its owner may not read cannot be given its time.
+     * A symlink is no target.
+     */
+    static void apply(Path path, int mode, long mtimeSecs, int mtimeNanos) throws IOException {
+        BasicFileAttributes found = look(path);
+        if (found.isSymbolicLink()) {
             throw new IOException("a symlink stands in its place");
         }
         // The time first: for that the file is opened, which its own mode may forbid.
-        Files.setLastModifiedTime(path, time(entry));
-        setMode(path, entry.mode);
+        if (!hasTime(mtimeSecs, mtimeNanos, found.lastModifiedTime())) {
+            Files.setLastModifiedTime(path, time(mtimeSecs, mtimeNanos));
+        }
+        // A mode that cannot be told does not hold.
+        if (readMode(path) != (mode & PERMISSIONS)) {
+            setMode(path, mode);
+        }
     }
 
-    private static FileTime time(Entry entry) {
+    private static FileTime time(long secs, int nanos) {
         try {
-            return FileTime.from(Instant.ofEpochSecond(entry.mtimeSecs, entry.mtimeNanos));
+            return FileTime.from(Instant.ofEpochSecond(secs, nanos));
         } catch (DateTimeException e) {
-            return FileTime.from(entry.mtimeSecs, TimeUnit.SECONDS);
+            return FileTime.from(secs, TimeUnit.SECONDS);
         }
     }
 
@@ -217,5 +277,4 @@ final class Meta {
         }
         return boot;
     }
-
 }

@@ -14,6 +14,7 @@ import java.util.Arrays;
 import java.util.BitSet;
 import org.bankfull.BankfullException;
 import org.bankfull.wire.Blake3;
+import org.bankfull.wire.Buffers;
 import org.bankfull.wire.Entry;
 import org.bankfull.wire.Failure;
 import org.bankfull.wire.JournalFormat;
@@ -31,7 +32,6 @@ final class Part {
     private static final long JOURNAL_BYTES_MAX = 8 << 20;
     private static final int PIECE_BYTES = 256 << 10;
 
-    private final Path directory;
     private final Path target;
     private final Entry entry;
     private final Layout layout;
@@ -49,8 +49,7 @@ final class Part {
     /** Blocks whose hash is known. */
     private final BitSet hashed = new BitSet();
 
-    private Part(Path directory, Path target, Entry entry) throws IOException {
-        this.directory = directory;
+    private Part(Path target, Entry entry) throws IOException {
         this.target = target;
         this.entry = entry;
         try {
@@ -61,8 +60,8 @@ final class Part {
     }
 
     /** With what an earlier run left. Nothing stays open, and nothing is made yet. */
-    static Part of(Path directory, Path target, Entry entry) throws IOException {
-        Part part = new Part(directory, target, entry);
+    static Part of(Path target, Entry entry) throws IOException {
+        Part part = new Part(target, entry);
         part.resume();
         return part;
     }
@@ -86,6 +85,20 @@ final class Part {
 
     private static Path draftOf(Path target) {
         return beside(target, ".journal.new");
+    }
+
+    /** Puts a file in place whose content is here. */
+    static void put(Path target, ByteBuffer content, Entry entry, boolean durable) throws IOException {
+        Path draft = partOf(target);
+        drop(target);
+        try (FileChannel out = Meta.create(draft)) {
+            writeFully(out, content);
+            if (durable) {
+                out.force(true);
+            }
+        }
+        Meta.apply(draft, entry);
+        rename(draft, target);
     }
 
     /** Removes what an earlier run left of a file that is not wanted any more, unless somebody uses it. */
@@ -245,7 +258,7 @@ final class Part {
     private void believe(ByteBuffer record, boolean surely, FileChannel part) throws IOException {
         long number = record.getLong();
         int kind = record.get();
-        record.position(record.position() + 3);
+        Buffers.position(record, record.position() + 3);
         byte[] hash = new byte[Blake3.HASH_BYTES];
         record.get(hash);
         if (kind == JournalFormat.BARRIER || number < 0 || number >= layout.count()) {
@@ -271,13 +284,13 @@ final class Part {
         long at = layout.offset(block);
         long end = at + layout.length(block);
         while (at < end) {
-            buffer.clear().limit((int) Math.min(buffer.capacity(), end - at));
+            Buffers.limit(Buffers.clear(buffer), (int) Math.min(buffer.capacity(), end - at));
             int read = part.read(buffer, at);
             if (read <= 0) {
                 return new byte[0];
             }
             at += read;
-            hasher.update(buffer.flip());
+            hasher.update(Buffers.flip(buffer));
         }
         return layout.finish(hasher);
     }
@@ -396,6 +409,7 @@ final class Part {
         close();
         dropJournal(target);
         if (durable) {
+            Path directory = target.toAbsolutePath().getParent();
             try (FileChannel listing = FileChannel.open(directory, StandardOpenOption.READ)) {
                 listing.force(true);
             }

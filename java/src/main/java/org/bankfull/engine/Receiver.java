@@ -4,23 +4,19 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.InvalidPathException;
-import java.nio.file.LinkOption;
-import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.nio.file.attribute.BasicFileAttributes;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.BitSet;
-import java.util.Deque;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.bankfull.Summary;
+import org.bankfull.engine.Directories.Directory;
 import org.bankfull.wire.Blake3;
 import org.bankfull.wire.Entry;
 import org.bankfull.wire.Failure;
@@ -33,9 +29,13 @@ import org.bankfull.wire.Message.Source;
 import org.bankfull.wire.Message.Want;
 import org.bankfull.wire.WireException;
 
-/** The receiving side: answers announcements, puts files in place, keeps the books of what arrives. */
+/**
+ * The receiving side: answers announcements, puts files in place, keeps the books of what arrives. Of
+ * a file nothing is kept once it is settled.
+ */
 final class Receiver {
-    private static final int OWNER_ALL = 0700;
+    /** As many files may be announced and not settled: some MB of memory, and some packs ahead. */
+    static final int UNSETTLED_MOST = 4096;
 
     private final Session session;
     private final Landing landing;
@@ -44,29 +44,12 @@ final class Receiver {
     private final boolean durable;
     private final Summary summary;
     private final Counts counts;
-    private final Map<Long, Directory> directories = new HashMap<>();
-    /** In the order announced, so that backwards the deepest come first. */
-    private final Deque<Directory> announced = new ArrayDeque<>();
+    private final Directories directories;
     private final Map<Long, Incoming> files = new HashMap<>();
+    /** Given up by either side: what still comes of them is read past. */
+    private final Spans dead = new Spans();
     private long lastId;
     private boolean entriesEnded;
-
-    /** A directory of the tree. */
-    private static final class Directory {
-        final Path path;
-        final Entry entry;
-        /** It could not be made: neither can what is in it. */
-        final boolean failed;
-        /** It was made just now, so nothing is in it. */
-        final boolean fresh;
-
-        Directory(Path path, Entry entry, boolean failed, boolean fresh) {
-            this.path = path;
-            this.entry = entry;
-            this.failed = failed;
-            this.fresh = fresh;
-        }
-    }
 
     Receiver(Session session, Landing landing, List<Source> sources, boolean checksum, boolean durable,
         Summary summary, Counts counts) {
@@ -77,12 +60,13 @@ final class Receiver {
         this.durable = durable;
         this.summary = summary;
         this.counts = counts;
-        directories.put(0L, new Directory(landing.base, null, false, false));
+        this.directories = new Directories(landing.base);
     }
 
     /** Handles messages until the sender has finished. */
     void run(DataConnections connections) throws IOException {
         while (true) {
+            session.awaitRoom();
             Message message = session.receive();
             try {
                 if (message.number == Message.FINISH) {
@@ -152,7 +136,7 @@ final class Receiver {
         List<Want> wants = new ArrayList<>();
         List<Long> made = new ArrayList<>();
         for (Entry entry : entries) {
-            Directory parent = directories.get(entry.parent);
+            Directory parent = directories.find(entry.parent);
             if (entry.id <= lastId || parent == null) {
                 throw new WireException("entry " + entry.id + " comes out of order");
             }
@@ -179,19 +163,24 @@ final class Receiver {
         }
     }
 
-    /** The path that an entry gets. Its name is a single component. */
+    /** The path that a file or symlink gets. Its name is a single component. */
     private Path place(Entry entry, Directory parent) throws Refused {
-        if (entry.name.length == 0) {
-            return parent.path;
+        String name = name(entry, parent);
+        if (landing.rename != null && entry.parent == 0) {
+            name = landing.rename;
         }
+        return directories.path(parent).resolve(name);
+    }
+
+    /** A name that can be written here. */
+    private static String name(Entry entry, Directory parent) throws Refused {
         if (parent.failed) {
             throw new Refused(new Failure(Failure.IO, "its directory could not be made"));
         }
-        if (landing.rename != null && entry.parent == 0 && entry.kind != Entry.DIRECTORY) {
-            return parent.path.resolve(landing.rename);
-        }
+        String name = decode(entry.name, "name");
         try {
-            return parent.path.resolve(decode(entry.name, "name"));
+            Paths.get(name);
+            return name;
         } catch (InvalidPathException e) {
             throw new Refused(new Failure(Failure.USAGE,
                 "its name cannot be written under this locale: run with LC_ALL=C.UTF-8"));
@@ -202,7 +191,8 @@ final class Receiver {
         try {
             return StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(bytes)).toString();
         } catch (CharacterCodingException e) {
-            throw new Refused(new Failure(Failure.USAGE, "its " + what + " is no UTF-8, which Java cannot write"));
+            throw new Refused(new Failure(Failure.USAGE,
+                "its " + what + " is no UTF-8, which Java cannot write"));
         }
     }
 
@@ -217,37 +207,15 @@ final class Receiver {
     }
 
     private void onDirectory(Entry entry, Directory parent) {
-        Directory made;
         try {
-            Path path = place(entry, parent);
-            boolean fresh = entry.name.length > 0 && makeDirectory(path);
-            made = new Directory(path, entry, false, fresh);
-            announced.push(made);
+            directories.make(entry, parent, name(entry, parent));
             summary.directories++;
         } catch (Refused refused) {
             problem(entry, parent, refused.failure);
-            made = new Directory(parent.path, entry, true, false);
+            directories.failed(entry, parent);
         } catch (IOException e) {
             problem(entry, parent, Meta.failure("cannot make the directory", e));
-            made = new Directory(parent.path, entry, true, false);
-        }
-        directories.put(entry.id, made);
-    }
-
-    /** True when it was made just now. */
-    private static boolean makeDirectory(Path path) throws IOException {
-        try {
-            Files.createDirectory(path);
-            return true;
-        } catch (FileAlreadyExistsException e) {
-            if (!Files.isDirectory(path, LinkOption.NOFOLLOW_LINKS)) {
-                throw new IOException("something else is in the way: remove or rename it", e);
-            }
-            if (!Files.isWritable(path)) {
-                // As an earlier run left it; it gets its mode again at the end.
-                Meta.setMode(path, OWNER_ALL);
-            }
-            return false;
+            directories.failed(entry, parent);
         }
     }
 
@@ -257,8 +225,9 @@ final class Receiver {
         session.post(Message.problem(shown.getBytes(StandardCharsets.UTF_8), failure));
     }
 
-    private static String shown(Entry entry, Directory parent) {
-        return parent.path.resolve("") + "/" + new Failure(0, new String(entry.name, StandardCharsets.UTF_8)).shown();
+    private String shown(Entry entry, Directory parent) {
+        String name = new Failure(0, new String(entry.name, StandardCharsets.UTF_8)).shown();
+        return directories.path(parent) + "/" + name;
     }
 
     private void onSymlink(Entry entry, Directory parent, List<Want> wants, List<Long> made) {
@@ -285,16 +254,12 @@ final class Receiver {
     }
 
     private static void refuseInTheWay(Path path) throws IOException, Refused {
-        try {
-            BasicFileAttributes found = Meta.look(path);
-            if (found.isDirectory() || found.isOther()) {
-                String what = found.isDirectory() ? "a directory" : "a device, FIFO or socket";
-                throw new Refused(new Failure(
-                    found.isDirectory() ? Failure.IS_A_DIRECTORY : Failure.USAGE,
-                    what + " is in the way: remove or rename it"));
-            }
-        } catch (NoSuchFileException e) {
-            // Nothing is.
+        BasicFileAttributes found = Meta.lookIfThere(path);
+        if (found != null && (found.isDirectory() || found.isOther())) {
+            String what = found.isDirectory() ? "a directory" : "a device, FIFO or socket";
+            throw new Refused(new Failure(
+                found.isDirectory() ? Failure.IS_A_DIRECTORY : Failure.USAGE,
+                what + " is in the way: remove or rename it"));
         }
     }
 
@@ -311,9 +276,10 @@ final class Receiver {
         try {
             Path target = place(entry, parent);
             refuseInTheWay(target);
-            Incoming incoming = new Incoming(entry, parent.path, target);
-            BasicFileAttributes existing = parent.fresh ? null : existing(target);
-            boolean sameSize = existing != null && existing.isRegularFile() && existing.size() == entry.size;
+            Incoming incoming = new Incoming(entry, target);
+            BasicFileAttributes existing = parent.fresh ? null : Meta.lookIfThere(target);
+            boolean sameSize =
+                existing != null && existing.isRegularFile() && existing.size() == entry.size;
             if (sameSize && !checksum && Meta.hasTime(entry, existing.lastModifiedTime())) {
                 return skip(entry, target);
             }
@@ -332,27 +298,25 @@ final class Receiver {
         }
     }
 
-    private static BasicFileAttributes existing(Path target) throws IOException {
-        try {
-            return Meta.look(target);
-        } catch (NoSuchFileException e) {
-            return null;
-        }
-    }
-
     private Want skip(Entry entry, Path target) throws IOException {
         if (entry.blockBytes != 0) {
             Part.drop(target);
         }
         Meta.apply(target, entry);
-        summary.skipped++;
-        counts.settled(entry.size);
+        skipped(entry);
         return new Want(entry.id, Want.SKIP);
+    }
+
+    private void skipped(Entry entry) {
+        synchronized (summary) {
+            summary.skipped++;
+        }
+        counts.settled(entry.size);
     }
 
     /** Opens the part of a file of blocks, and says what of it is here. */
     private void open(Incoming incoming, Want want) throws IOException {
-        incoming.part = Part.of(incoming.directory, incoming.target, incoming.entry);
+        incoming.part = Part.of(incoming.target, incoming.entry);
         BitSet here = incoming.part.here();
         List<Run> have = new ArrayList<>();
         for (int at = here.nextSetBit(0); at >= 0;) {
@@ -360,7 +324,9 @@ final class Receiver {
             have.add(new Run(at, end - at));
             long bytes = Math.min(incoming.entry.size, (long) end * incoming.entry.blockBytes)
                 - (long) at * incoming.entry.blockBytes;
-            summary.bytesResumed += bytes;
+            synchronized (summary) {
+                summary.bytesResumed += bytes;
+            }
             counts.arrived(bytes);
             at = here.nextSetBit(end);
         }
@@ -374,12 +340,9 @@ final class Receiver {
 
     /** Asks to compare the content of a file that is here. */
     private Want compare(Want want, Incoming incoming) {
-        Blake3 hasher = Blake3.hasher();
-        ByteBuffer buffer = ByteBuffer.allocate(256 << 10);
-        try (java.nio.channels.FileChannel file = java.nio.channels.FileChannel.open(incoming.target)) {
-            while (file.read(buffer.clear()) > 0) {
-                hasher.update(buffer.flip());
-            }
+        byte[] hash;
+        try {
+            hash = Meta.hash(incoming.target);
         } catch (IOException e) {
             // It is gone or cannot be read: then it is replaced.
             return want;
@@ -387,12 +350,15 @@ final class Receiver {
         incoming.compared = true;
         Want compare = new Want(want.file, Want.IF_DIFFERS);
         compare.have = want.have;
-        compare.hash = hasher.finish();
+        compare.hash = hash;
         return compare;
     }
 
     private void onUnchanged(long file) throws WireException {
         Incoming incoming = settle(file);
+        if (incoming == null && isDead(file)) {
+            return;
+        }
         if (incoming == null || !incoming.compared) {
             throw new WireException("file " + file + " is unchanged, which nobody asked");
         }
@@ -402,10 +368,10 @@ final class Receiver {
         try {
             Part.drop(incoming.target);
             Meta.apply(incoming.target, incoming.entry);
-            summary.skipped++;
-            counts.settled(incoming.entry.size);
+            skipped(incoming.entry);
         } catch (IOException e) {
-            summary.fail(incoming.target + ": " + Meta.failure("cannot set its metadata", e).text);
+            summary.fail(
+                incoming.target + ": " + Meta.failure("cannot set its metadata", e).shown());
             counts.settled(0);
         }
     }
@@ -421,11 +387,14 @@ final class Receiver {
 
     private void onHoles(Runs holes) throws WireException {
         Incoming incoming = find(holes.file);
+        if (incoming == null && isDead(holes.file)) {
+            return;
+        }
         if (incoming == null || incoming.part == null) {
             throw new WireException("holes of a file that was not asked for");
         }
+        Layout layout = Layout.of(incoming.entry.size, incoming.entry.blockBytes);
         for (Run run : holes.runs) {
-            Layout layout = Layout.of(incoming.entry.size, incoming.entry.blockBytes);
             if (run.count > layout.count() - run.first) {
                 throw new WireException("holes beyond the end of a file");
             }
@@ -447,13 +416,27 @@ final class Receiver {
         return files.remove(file);
     }
 
+    private synchronized boolean isDead(long file) {
+        return dead.contains(file);
+    }
+
+    /** Forgets a file that is given up, but for its number; false when it was before. */
+    private synchronized boolean bury(Incoming incoming) {
+        boolean first = !incoming.dead;
+        incoming.dead = true;
+        files.remove(incoming.entry.id);
+        dead.add(incoming.entry.id);
+        return first;
+    }
+
     private void onSealed(Message message) throws WireException {
-        Incoming incoming = settle(message.file());
-        if (incoming == null || incoming.part == null || !incoming.dead && !incoming.part.isWhole()) {
-            throw new WireException("file " + message.file() + " was sealed before all of it was here");
-        }
-        if (incoming.dead) {
+        long file = message.file();
+        Incoming incoming = settle(file);
+        if (incoming == null && isDead(file)) {
             return;
+        }
+        if (incoming == null || incoming.part == null || !incoming.part.isWhole()) {
+            throw new WireException("file " + file + " was sealed before all of it was here");
         }
         byte[] theirs = message.sealedHash();
         byte[] ours = incoming.part.wholeHash();
@@ -480,11 +463,8 @@ final class Receiver {
 
     /** This side cannot go on with a file. */
     void giveUp(Incoming incoming, Failure failure) {
-        synchronized (this) {
-            if (incoming.dead) {
-                return;
-            }
-            incoming.dead = true;
+        if (!bury(incoming)) {
+            return;
         }
         if (incoming.part != null) {
             incoming.part.close();
@@ -500,35 +480,32 @@ final class Receiver {
         if (incoming == null) {
             return;
         }
-        boolean first;
-        synchronized (this) {
-            first = !incoming.dead;
-            incoming.dead = true;
+        if (!bury(incoming)) {
+            return;
         }
         if (incoming.part != null) {
             incoming.part.close();
         }
-        if (first) {
-            if (!again) {
-                summary.fail(incoming.target + ": " + message.failureInside().shown());
-            }
-            counts.settled(0);
+        if (!again) {
+            summary.fail(incoming.target + ": " + message.failureInside().shown());
         }
+        counts.settled(0);
     }
 
     /** A block that begins to arrive; null when it is to be read past. */
     synchronized Incoming claim(long file, long offset, int length) throws WireException {
         Incoming incoming = files.get(file);
+        if (incoming == null && dead.contains(file)) {
+            return null;
+        }
         if (incoming == null || incoming.part == null) {
             throw new WireException("a block of a file that was not asked for");
         }
         Layout layout = Layout.of(incoming.entry.size, incoming.entry.blockBytes);
         long block = offset / layout.blockBytes;
-        if (offset % layout.blockBytes != 0 || block >= layout.count() || layout.length(block) != length) {
+        boolean aligned = offset % layout.blockBytes == 0 && block < layout.count();
+        if (!aligned || layout.length(block) != length) {
             throw new WireException("what is no block of its file");
-        }
-        if (incoming.dead) {
-            return null;
         }
         if (incoming.part.has(block) || !incoming.arriving.add(block)) {
             throw new WireException("a block comes twice");
@@ -571,11 +548,11 @@ final class Receiver {
     /** A packed file has arrived, whole if its hash is right. */
     void packed(long file, byte[] hash, ByteBuffer content, boolean sound) throws WireException {
         Incoming incoming = find(file);
+        if (incoming == null && isDead(file)) {
+            return;
+        }
         if (incoming == null || incoming.part != null || content.remaining() != incoming.entry.size) {
             throw new WireException("a pack holds a file that was not asked for");
-        }
-        if (incoming.dead) {
-            return;
         }
         if (!sound || !Arrays.equals(hash, Blake3.hasher().update(content.duplicate()).finish())) {
             session.post(Message.nack(file, 0));
@@ -583,7 +560,7 @@ final class Receiver {
         }
         try {
             int length = content.remaining();
-            write(incoming, content);
+            Part.put(incoming.target, content, incoming.entry, durable);
             settle(file);
             counts.arrived(length);
             synchronized (summary) {
@@ -595,32 +572,18 @@ final class Receiver {
         }
     }
 
-    private void write(Incoming incoming, ByteBuffer content) throws IOException {
-        Path draft = Part.partOf(incoming.target);
-        Part.drop(incoming.target);
-        try (java.nio.channels.FileChannel out = Meta.create(draft)) {
-            while (content.hasRemaining()) {
-                out.write(content);
-            }
-            if (durable) {
-                out.force(true);
-            }
-        }
-        Meta.apply(draft, incoming.entry);
-        Part.rename(draft, incoming.target);
-    }
-
     /** All is here: directories get their modes and times, deepest first. */
     private void finish() throws IOException {
-        for (Directory directory : announced) {
+        directories.each(directory -> {
+            Path path = directories.path(directory);
             try {
-                Meta.apply(directory.path, directory.entry);
+                Meta.apply(path, directory.mode, directory.mtimeSecs, directory.mtimeNanos);
             } catch (IOException e) {
-                Failure failure = Meta.failure("cannot set the metadata of " + directory.path, e);
+                Failure failure = Meta.failure("cannot set the metadata of " + path, e);
                 summary.fail(failure.shown());
-                session.post(Message.problem(Meta.bytes(directory.path), failure));
+                session.post(Message.problem(Meta.bytes(path), failure));
             }
-        }
+        });
         session.post(Message.report(Message.DONE, new long[5], summary.failed));
         session.awaitClosed();
     }

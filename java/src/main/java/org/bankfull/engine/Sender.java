@@ -1,8 +1,6 @@
 package org.bankfull.engine;
 
 import java.io.IOException;
-import java.nio.ByteBuffer;
-import java.nio.channels.FileChannel;
 import java.nio.file.Path;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -321,8 +319,7 @@ final class Sender {
             comparing.execute(() -> compare(file, want.hash));
         } else if (want.verdict == Want.SKIP) {
             settle(file);
-            summary.skipped++;
-            counts.settled(file.entry.size);
+            skipped(file);
         } else if (want.verdict == Want.REFUSED) {
             settle(file);
             summary.fail(file.path + ": " + (want.failure == null ? "refused" : want.failure.shown()));
@@ -344,6 +341,13 @@ final class Sender {
             // Before it is settled, for then the end may come.
             session.post(Message.files(Message.UNCHANGED, List.of(file.entry.id)));
             settle(file);
+            skipped(file);
+        }
+    }
+
+    private void skipped(Outgoing file) {
+        // Whoever compares counts on a thread of its own.
+        synchronized (summary) {
             summary.skipped++;
         }
         counts.settled(file.entry.size);
@@ -363,13 +367,9 @@ final class Sender {
 
     /** Whether a file's content is what is at the destination. */
     private boolean isSame(Outgoing file, byte[] hash) {
-        Blake3 hasher = Blake3.hasher();
-        ByteBuffer buffer = ByteBuffer.allocate(256 << 10);
-        try (FileChannel in = FileChannel.open(file.path)) {
-            while (in.read(buffer.clear()) > 0) {
-                hasher.update(buffer.flip());
-            }
-            return Arrays.equals(hasher.finish(), hash) && Meta.isUnchanged(file.path, file.entry);
+        try {
+            return Arrays.equals(Meta.hash(file.path), hash)
+                && Meta.isUnchanged(file.path, file.entry);
         } catch (IOException e) {
             // Told when it is sent.
             return false;

@@ -6,11 +6,9 @@ import java.io.DataInputStream;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.OutputStream;
-import java.net.InetSocketAddress;
 import java.net.Socket;
 import java.net.SocketTimeoutException;
 import java.nio.ByteBuffer;
-import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.SecureRandom;
@@ -19,6 +17,7 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import javax.net.ssl.SSLSocket;
 import org.bankfull.BankfullException;
@@ -33,14 +32,21 @@ import org.bankfull.wire.WireException;
  * One session with a daemon: its control connection, a thread that writes what was posted and gives
  * signs of life, the first failure of any thread, and the way to data connections.
  *
- * <p>One thread reads messages. Any may post them: posting never waits, so that the reader never does.
+ * <p>One thread reads messages. Any may post them: posting never waits, so that a sender's reader
+ * never does. A receiver's threads wait for room before they cause more to be said: its sender reads
+ * at all times (spec/wire.md, section 6).
  */
 final class Session implements Closeable {
     static final String SOFTWARE = "bankfull-java 0.1.0";
 
     private static final byte[] MAGIC = "BKFLCTRL".getBytes(StandardCharsets.US_ASCII);
-    private static final int CONNECT_MILLIS = 10_000;
     private static final long PING_MILLIS_MOST = 10_000;
+    /** More often would be a load of its own, whatever time-out a server names. */
+    private static final long PING_MILLIS_LEAST = 100;
+    /** Some hundred messages of a receiver, and little beside the heap. */
+    private static final long WAITING_BYTES_MOST = 256 << 10;
+    /** What a message takes beside its bytes, about. */
+    private static final int MESSAGE_BYTES = 64;
     /** What waits is written together up to about a TLS record. */
     private static final int BATCH_BYTES = 16 << 10;
 
@@ -51,7 +57,11 @@ final class Session implements Closeable {
     private final Socket raw;
     private final DataInputStream in;
     private final OutputStream out;
-    private final BlockingQueue<Message> outbox = new LinkedBlockingQueue<>();
+    /** Frames: a message takes several times as much before it is written. */
+    private final BlockingQueue<byte[]> outbox = new LinkedBlockingQueue<>();
+    private final AtomicLong waiting = new AtomicLong();
+    /** Notified as the outbox empties. */
+    private final Object room = new Object();
     private final AtomicReference<Throwable> failed = new AtomicReference<>();
     private final AtomicInteger nextStream = new AtomicInteger();
     private final long timeoutMillis;
@@ -75,10 +85,9 @@ final class Session implements Closeable {
     /** Connects and greets. */
     static Session connect(Endpoint endpoint, Tls tls, byte[] token, long timeoutMillis)
         throws IOException {
-        Socket socket = new Socket();
+        Socket socket = dial(endpoint, false, timeoutMillis);
         try {
-            dial(socket, endpoint);
-            socket.setSoTimeout((int) Math.min(timeoutMillis, Integer.MAX_VALUE));
+            socket.setSoTimeout(asInt(timeoutMillis));
             SSLSocket control = tls.over(socket, endpoint.host, endpoint.port);
             Session session = new Session(endpoint, tls, socket, control, timeoutMillis);
             session.greet(token);
@@ -89,14 +98,17 @@ final class Session implements Closeable {
         }
     }
 
-    private static void dial(Socket socket, Endpoint endpoint) throws IOException {
-        InetSocketAddress address = new InetSocketAddress(endpoint.host, endpoint.port);
-        if (address.isUnresolved()) {
-            throw new BankfullException(
-                Failure.NOT_FOUND, "the host " + endpoint.host + " has no address: check its name");
+    private static Socket dial(Endpoint endpoint, boolean channeled, long timeoutMillis)
+        throws IOException {
+        try {
+            return Dial.to(endpoint, channeled, timeoutMillis);
+        } catch (IOException e) {
+            throw named(e, endpoint, true);
         }
-        socket.connect(address, CONNECT_MILLIS);
-        socket.setTcpNoDelay(true);
+    }
+
+    private static int asInt(long millis) {
+        return (int) Math.min(millis, Integer.MAX_VALUE);
     }
 
     private static IOException named(IOException e, Endpoint endpoint, boolean first) {
@@ -156,12 +168,46 @@ final class Session implements Closeable {
 
     /** Queues a message; never waits. */
     void post(Message message) {
-        outbox.add(message);
+        byte[] frame = frame(message);
+        waiting.addAndGet(frame.length + MESSAGE_BYTES);
+        outbox.add(frame);
     }
 
-    /** Messages that wait to be written. */
-    int waiting() {
-        return outbox.size();
+    /** What waits to be written, in bytes, about. */
+    long waiting() {
+        return waiting.get();
+    }
+
+    /**
+     * Waits while much is queued, for a receiver before it reads on; not longer than the time-out
+     * while nothing of it is taken.
+     */
+    void awaitRoom() throws IOException {
+        synchronized (room) {
+            long before = waiting.get();
+            long since = System.nanoTime();
+            while (waiting.get() > WAITING_BYTES_MOST && !isOver()) {
+                try {
+                    room.wait(100);
+                } catch (InterruptedException e) {
+                    throw new IOException("interrupted", e);
+                }
+                if (waiting.get() < before) {
+                    since = System.nanoTime();
+                }
+                before = waiting.get();
+                if ((System.nanoTime() - since) / 1_000_000 > timeoutMillis) {
+                    throw new BankfullException(Failure.TIMED_OUT, endpoint.host + " has taken no"
+                        + " message for " + shown(timeoutMillis)
+                        + ": run the same command again to continue");
+                }
+            }
+        }
+        check();
+    }
+
+    private static String shown(long millis) {
+        return millis % 1000 == 0 ? millis / 1000 + " s" : millis + " ms";
     }
 
     /** The next message but signs of life. An error of the server's is thrown. */
@@ -174,8 +220,9 @@ final class Session implements Closeable {
                 }
             }
         } catch (SocketTimeoutException e) {
-            throw first(new BankfullException(Failure.TIMED_OUT, endpoint.host + " has said nothing for "
-                + timeoutMillis / 1000 + " s: run the same command again to continue", e));
+            throw first(new BankfullException(Failure.TIMED_OUT, endpoint.host
+                + " has said nothing for " + shown(timeoutMillis)
+                + ": run the same command again to continue", e));
         } catch (EOFException e) {
             throw first(new BankfullException(Failure.OTHER, endpoint.host
                 + " closed the connection: run the same command again to continue", e));
@@ -225,34 +272,41 @@ final class Session implements Closeable {
     }
 
     private void send(Message message) throws IOException {
-        ByteArrayOutputStream frames = new ByteArrayOutputStream(256);
-        frame(message, frames);
-        out.write(frames.toByteArray());
+        out.write(frame(message));
         out.flush();
     }
 
-    private static void frame(Message message, ByteArrayOutputStream into) {
+    private static byte[] frame(Message message) {
         byte[] body = message.write();
-        into.write(ByteBuffer.allocate(4).putInt(body.length).array(), 0, 4);
-        into.write(body, 0, body.length);
+        return ByteBuffer.allocate(4 + body.length).putInt(body.length).put(body).array();
+    }
+
+    /** How long this side may be silent, given what the server says of its own time-out. */
+    static long pingMillis(long theirs, long ours) {
+        long shorter = theirs > 0 ? Math.min(theirs, ours) : ours;
+        return Math.max(PING_MILLIS_LEAST, Math.min(shorter / 4, PING_MILLIS_MOST));
     }
 
     private void write() {
-        long theirs = welcome.timeoutMillis > 0 ? welcome.timeoutMillis : timeoutMillis;
-        long every = Math.min(Math.min(theirs, timeoutMillis) / 4, PING_MILLIS_MOST);
+        long every = pingMillis(welcome.timeoutMillis, timeoutMillis);
+        byte[] ping = frame(Message.ping());
         try {
             while (!closing || !outbox.isEmpty()) {
-                Message next = outbox.poll(closing ? 0 : every, TimeUnit.MILLISECONDS);
+                byte[] next = outbox.poll(closing ? 0 : every, TimeUnit.MILLISECONDS);
                 ByteArrayOutputStream frames = new ByteArrayOutputStream(1024);
-                frame(next == null ? Message.ping() : next, frames);
-                for (next = outbox.poll(); next != null && frames.size() < BATCH_BYTES; next = outbox.poll()) {
-                    frame(next, frames);
-                }
-                if (next != null) {
-                    frame(next, frames);
+                byte[] first = next == null ? ping : next;
+                frames.write(first, 0, first.length);
+                long taken = next == null ? 0 : next.length + MESSAGE_BYTES;
+                while (frames.size() < BATCH_BYTES && (next = outbox.poll()) != null) {
+                    frames.write(next, 0, next.length);
+                    taken += next.length + MESSAGE_BYTES;
                 }
                 out.write(frames.toByteArray());
                 out.flush();
+                waiting.addAndGet(-taken);
+                synchronized (room) {
+                    room.notifyAll();
+                }
             }
         } catch (IOException e) {
             if (!closing) {
@@ -268,11 +322,9 @@ final class Session implements Closeable {
         int stream = nextStream.getAndIncrement();
         byte[] nonce = new byte[Attach.NONCE_BYTES];
         random.nextBytes(nonce);
-        SocketChannel channel = plain ? SocketChannel.open() : null;
-        Socket socket = plain ? channel.socket() : new Socket();
+        Socket socket = dial(endpoint, plain, timeoutMillis);
         try {
-            dial(socket, endpoint);
-            socket.setSoTimeout(CONNECT_MILLIS);
+            socket.setSoTimeout(asInt(timeoutMillis));
             Socket secure = plain ? socket : tls.over(socket, endpoint.host, endpoint.port);
             byte[] key = welcome.key;
             secure.getOutputStream().write(Attach.request(stream, welcome.session, key, nonce));
@@ -281,10 +333,10 @@ final class Session implements Closeable {
             if (!MessageDigest.isEqual(reply, Attach.reply(key, nonce))) {
                 throw new BankfullException(Failure.PROTOCOL, endpoint.host + " does not know the session");
             }
-            // Silence on a data connection means nothing.
+            // Silence on a data connection means nothing: who sends may have nothing to send.
             socket.setSoTimeout(0);
             return plain
-                ? new DataConnection(stream, channel, Attach.streamKey(key, nonce))
+                ? new DataConnection(stream, socket.getChannel(), Attach.streamKey(key, nonce))
                 : new DataConnection(stream, socket, secure);
         } catch (IOException e) {
             quietly(socket);
@@ -311,12 +363,13 @@ final class Session implements Closeable {
         }
     }
 
-    private IOException asIo(Throwable why) {
+    IOException asIo(Throwable why) {
         if (why instanceof WireException) {
             return broken((WireException) why);
         }
         if (why instanceof OutOfMemoryError) {
-            return new BankfullException(Failure.OTHER, "no memory is left: give Java more (-Xmx), or copy less at once", why);
+            return new BankfullException(Failure.OTHER,
+                "no memory is left: give Java more (-Xmx), or use fewer connections", why);
         }
         return why instanceof IOException
             ? (IOException) why

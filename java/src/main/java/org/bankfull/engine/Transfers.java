@@ -12,6 +12,7 @@ import org.bankfull.Client;
 import org.bankfull.Summary;
 import org.bankfull.wire.Entry;
 import org.bankfull.wire.Failure;
+import org.bankfull.wire.Limits;
 import org.bankfull.wire.Message;
 import org.bankfull.wire.Message.Source;
 import org.bankfull.wire.Message.Want;
@@ -37,8 +38,10 @@ public final class Transfers {
         throws IOException {
         return during(settings, (session, counts, summary) -> {
             Message.Open open = request(session, settings);
+            open.streams = streams(session, settings, summary);
             open.pull = true;
             open.paths = paths;
+            open.unsettledMost = Receiver.UNSETTLED_MOST;
             List<Source> sources = session.open(open.write()).openedSources();
             Sources.check(paths, sources);
             Landing landing = Landing.of(destination, sources);
@@ -65,6 +68,7 @@ public final class Transfers {
         }
         return during(settings, (session, counts, summary) -> {
             Message.Open open = request(session, settings);
+            open.streams = streams(session, settings, summary);
             open.paths = List.of(destination);
             operands.forEach(operand -> open.sources.add(operand.source));
             session.open(open.write()).landing();
@@ -95,7 +99,6 @@ public final class Transfers {
             Message.Open open = request(session, settings);
             open.pull = true;
             open.dryRun = true;
-            open.streams = 0;
             open.paths = List.of(path);
             session.open(open.write()).openedSources();
             Map<Long, String> names = new HashMap<>();
@@ -142,8 +145,6 @@ public final class Transfers {
                     + " --allow-no-encryption");
         }
         Message.Open open = new Message.Open();
-        int fit = (int) Math.max(1, Runtime.getRuntime().maxMemory() / STREAM_BYTES);
-        open.streams = Math.min(Math.min(settings.streams, fit), session.welcome().streamsMax);
         open.timeoutMillis = settings.timeoutMillis;
         open.plain = settings.plain;
         open.checksum = settings.checksum;
@@ -151,6 +152,22 @@ public final class Transfers {
         // Java can neither pace a connection nor look at one.
         open.untuned = true;
         return open;
+    }
+
+    /** As many connections as are wanted, where memory and the daemon allow so many. */
+    private static int streams(Session session, Client.Settings settings, Summary summary) {
+        long heap = Runtime.getRuntime().maxMemory();
+        int fit = (int) Math.max(1, Math.min(heap / STREAM_BYTES, Limits.STREAMS));
+        int allowed = session.welcome().streamsMax;
+        int streams = Math.min(settings.streams, Math.min(fit, allowed));
+        if (streams < settings.streams) {
+            String why = fit <= allowed
+                ? "the heap of " + (heap >> 20) + " MiB has room for no more, " + (STREAM_BYTES >> 20)
+                    + " MiB each: give Java more (-Xmx)"
+                : "the daemon allows no more";
+            summary.remark(streams + " of " + settings.streams + " connections carry data: " + why);
+        }
+        return streams;
     }
 
     private interface Task {
@@ -179,13 +196,17 @@ public final class Transfers {
         Counts counts = new Counts();
         Summary summary = new Summary();
         long began = System.nanoTime();
-        try (Session session = Session.connect(settings.endpoint, tls, settings.token, settings.timeoutMillis)) {
+        try (Session session =
+            Session.connect(settings.endpoint, tls, settings.token, settings.timeoutMillis)) {
             Thread ticker = ticker(session, settings, counts);
             try {
                 running.run(session, counts, summary);
             } catch (WireException e) {
                 session.post(Message.error(new Failure(Failure.PROTOCOL, e.getMessage())));
                 throw session.broken(e);
+            } catch (OutOfMemoryError e) {
+                // What was in the way is let go of by now.
+                throw session.asIo(e);
             } finally {
                 ticker.interrupt();
             }

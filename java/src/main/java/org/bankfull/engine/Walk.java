@@ -7,7 +7,6 @@ import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
-import java.nio.file.Paths;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -37,7 +36,7 @@ final class Walk {
         }
 
         static Operand of(String typed) throws IOException {
-            Path path = Paths.get(typed);
+            Path path = Meta.path(typed);
             Path name = path.toAbsolutePath().normalize().getFileName();
             String last = path.getFileName() == null ? "" : path.getFileName().toString();
             boolean contents = typed.endsWith("/") || last.isEmpty() || last.equals(".") || last.equals("..");
@@ -106,7 +105,8 @@ final class Walk {
             String name = path.getFileName().toString();
             if (!Meta.isWhole(path.getFileName())) {
                 sender.problem(path, new Failure(Failure.USAGE,
-                    path + ": its name is no UTF-8, which Java cannot read: rename it"));
+                    path + ": Java cannot read its name: rename it if it is no UTF-8, else run with"
+                        + " LC_ALL=C.UTF-8"));
             } else if (Entry.isOurs(name)) {
                 sender.problem(path, new Failure(Failure.REMARK,
                     "left out " + path + ": part of a copy that was interrupted"));

@@ -33,7 +33,7 @@ public final class Attach {
     /** The tag of frame {@code number} of a plain connection. */
     public static byte[] tag(byte[] streamKey, long number, byte[] header, byte[] payloadHash) {
         ByteBuffer in = ByteBuffer.allocate(8 + header.length + payloadHash.length);
-        in.putLong(number).put(header).put(payloadHash).flip();
+        Buffers.flip(in.putLong(number).put(header).put(payloadHash));
         return Blake3.keyed(streamKey).update(in).finish();
     }
 

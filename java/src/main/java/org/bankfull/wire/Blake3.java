@@ -101,9 +101,9 @@ public final class Blake3 {
                 continue;
             }
             if (!tail.hasRemaining()) {
-                tail.flip();
+                Buffers.flip(tail);
                 tail.asIntBuffer().get(words);
-                tail.clear();
+                Buffers.clear(tail);
                 chunk(words, CHUNK_BYTES, 0);
                 push(cv, 0);
                 continue;
@@ -115,9 +115,9 @@ public final class Blake3 {
 
     private void fillTail(ByteBuffer input) {
         int limit = input.limit();
-        input.limit(input.position() + Math.min(tail.remaining(), input.remaining()));
+        Buffers.limit(input, input.position() + Math.min(tail.remaining(), input.remaining()));
         tail.put(input);
-        input.limit(limit);
+        Buffers.limit(input, limit);
     }
 
     /** Takes whole chunks, but never the last of the input, straight from it. */
@@ -143,7 +143,7 @@ public final class Blake3 {
             chunk(words, CHUNK_BYTES, 0);
             push(cv, 0);
         }
-        input.position(input.position() + whole * CHUNK_BYTES);
+        Buffers.position(input, input.position() + whole * CHUNK_BYTES);
     }
 
     /** The hash of all that came. Nothing may follow. */
@@ -159,7 +159,7 @@ public final class Blake3 {
     private byte[] finish(int root) {
         int length = tail.position();
         Arrays.fill(tail.array(), length, CHUNK_BYTES, (byte) 0);
-        tail.clear();
+        Buffers.clear(tail);
         tail.asIntBuffer().get(words);
         chunk(words, length, stacked == 0 ? root : 0);
         while (stacked > 0) {
@@ -175,7 +175,7 @@ public final class Blake3 {
     static byte[] parent(byte[] left, byte[] right, boolean root) {
         Blake3 node = hasher();
         ByteBuffer both = ByteBuffer.allocate(2 * HASH_BYTES).order(ByteOrder.LITTLE_ENDIAN);
-        both.put(left).put(right).flip();
+        Buffers.flip(both.put(left).put(right));
         both.asIntBuffer().get(node.words, 0, BLOCK_WORDS);
         node.parent(node.words, root ? ROOT : 0);
         return bytes(node.cv);

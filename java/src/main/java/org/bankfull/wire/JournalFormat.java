@@ -36,7 +36,7 @@ public final class JournalFormat {
         if (hash != null) {
             out.put(hash);
         }
-        out.position(RECORD_CHECKED);
+        Buffers.position(out, RECORD_CHECKED);
         out.put(hash(out.array(), 0, RECORD_CHECKED), 0, RECORD_BYTES - RECORD_CHECKED);
         return out.array();
     }

@@ -152,6 +152,8 @@ public final class Message {
         public int streams;
         public long timeoutMillis;
         public boolean untuned;
+        /** Pull: how many files may be announced and not settled; 0: any number. */
+        public int unsettledMost;
 
         public Message write() {
             Map<Long, Object> map = new HashMap<>();
@@ -166,6 +168,9 @@ public final class Message {
             map.put(8L, timeoutMillis);
             if (untuned) {
                 map.put(9L, true);
+            }
+            if (unsettledMost > 0) {
+                map.put(20L, (long) unsettledMost);
             }
             return new Message(OPEN, map);
         }

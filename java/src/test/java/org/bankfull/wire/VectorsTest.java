@@ -136,6 +136,15 @@ class VectorsTest {
         pull.plain = true;
         pull.streams = 1;
         same("open-pull", pull.write());
+        Message.Open bounded = new Message.Open();
+        bounded.pull = true;
+        bounded.paths.add(utf8("photos/"));
+        bounded.fsync = 2;
+        bounded.streams = 2;
+        bounded.timeoutMillis = 60_000;
+        bounded.untuned = true;
+        bounded.unsettledMost = 4096;
+        same("open-unsettled", bounded.write());
     }
 
     private static byte[] utf8(String text) {

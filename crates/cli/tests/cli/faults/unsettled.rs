@@ -1,0 +1,110 @@
+//! Unsettled files: a daemon announces no more of them than its client takes at a time.
+
+use super::super::harness::{Peer, write_file};
+use super::clients::Scene;
+use bankfull_proto::wire::control::{
+    Cause, Direction, Entry, EntryKind, Failed, Failure, Message, Open, PathBytes, Verdict, Want,
+};
+use std::os::unix::fs::symlink;
+
+const FILES: usize = 90;
+const LINKS: usize = 10;
+
+/// A client of a tree that takes so many unsettled files at a time.
+fn taking(scene: &Scene, unsettled_most: Option<u32>) -> Peer {
+    for i in 0..FILES {
+        write_file(&scene.scratch.join(format!("root/tree/{}/{i}", i % 7)), b"small");
+    }
+    for i in 0..LINKS {
+        symlink("nowhere", scene.scratch.join(format!("root/tree/3/link-{i}"))).unwrap();
+    }
+    asking(scene, unsettled_most)
+}
+
+/// Another client of that tree.
+fn asking(scene: &Scene, unsettled_most: Option<u32>) -> Peer {
+    let mut peer = Peer::welcomed(scene.daemon.port);
+    peer.send(&Message::Open(Open {
+        direction: Direction::Pull,
+        paths: vec![PathBytes(b"tree".to_vec())],
+        streams: 1,
+        timeout_ms: 60_000,
+        unsettled_most,
+        ..Open::default()
+    }));
+    assert!(matches!(peer.receive(), Some(Message::Opened(_))));
+    peer
+}
+
+/// Settles a file in one of the ways that there are.
+fn settle(peer: &mut Peer, entry: &Entry) {
+    let gives_up = entry.kind == EntryKind::File && entry.id.is_multiple_of(2);
+    let verdict = if gives_up { Verdict::Send } else { Verdict::Skip };
+    let (have, file) = (Vec::new(), entry.id);
+    peer.send(&Message::Wants(vec![Want {
+        file,
+        verdict,
+        have,
+        hash: None,
+        failure: None,
+        ahead: None,
+    }]));
+    if gives_up {
+        let failure = Failure::new(Cause::NoSpace, "the disk is full");
+        peer.send(&Message::Failed(Failed { file, failure }));
+    }
+}
+
+/// Settles files only when as many are unsettled as it takes. The most that were at a time.
+fn take_all(peer: &mut Peer, most: usize) -> usize {
+    let mut unsettled: Vec<Entry> = Vec::new();
+    let (mut announced, mut highest) = (0, 0);
+    loop {
+        match peer.receive() {
+            Some(Message::Entries(entries)) => {
+                unsettled.extend(entries.into_iter().filter(|e| e.kind != EntryKind::Dir));
+                highest = highest.max(unsettled.len());
+                if unsettled.len() >= most {
+                    announced += unsettled.len();
+                    unsettled.drain(..).for_each(|entry| settle(peer, &entry));
+                }
+            }
+            Some(Message::EntriesEnd(totals)) => {
+                assert_eq!((totals.files, totals.symlinks), (FILES as u64, LINKS as u64));
+                assert_eq!(announced + unsettled.len(), FILES + LINKS);
+                unsettled.drain(..).for_each(|entry| settle(peer, &entry));
+                return highest;
+            }
+            other => panic!("not announced but {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn no_more_files_are_unsettled_than_the_client_takes_and_all_are_announced() {
+    for most in [0, 1, 2, 8, 99] {
+        let scene = Scene::new(&[]);
+        let mut peer = taking(&scene, Some(most));
+        let most = most.max(1) as usize;
+        assert_eq!(take_all(&mut peer, most), most);
+        assert!(matches!(peer.receive(), Some(Message::Finish(_))));
+        peer.send(&Message::Done(Default::default()));
+    }
+}
+
+#[test]
+fn a_client_that_says_nothing_of_it_is_told_of_all_at_once() {
+    let scene = Scene::new(&[]);
+    let mut peer = taking(&scene, None);
+    assert_eq!(take_all(&mut peer, usize::MAX), FILES + LINKS);
+}
+
+#[test]
+fn a_client_that_goes_away_with_all_unsettled_does_not_keep_others_waiting() {
+    let scene = Scene::new(&[]);
+    let mut peer = taking(&scene, Some(4));
+    assert!(matches!(peer.receive(), Some(Message::Entries(_))));
+    drop(peer);
+    let mut other = asking(&scene, Some(4));
+    assert_eq!(take_all(&mut other, 4), 4);
+}
