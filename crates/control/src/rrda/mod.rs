@@ -177,8 +177,10 @@ impl Rrda {
             }
         } else if self.is_trend(|surplus| surplus < 0.0) {
             let behind = (memory * AHEAD * -surplus) as u64;
-            // What was needed a moment ago may be again, and is kept unless memory is short.
-            let kept = (most_used as f64 * (1.0 - memory) / (1.0 - SCARCE)).min(most_used as f64);
+            // What was needed a moment ago may be again, and more: room for that is kept unless
+            // memory is short.
+            let free = ((1.0 - memory) / (1.0 - SCARCE)).min(1.0);
+            let kept = most_used.saturating_mul(SPARE) as f64 * free;
             let wanted = self.size.saturating_sub(behind).max(kept as u64).min(self.size);
             (wanted, Reason::Draining)
         } else {
