@@ -307,29 +307,9 @@ impl Host {
         events: &dyn EventSink,
         started: Instant,
     ) -> Result<Summary, Error> {
-        let streams = agreed.open.streams.min(welcome.streams_max);
-        let mut session = Session::new(Overrides::of(&agreed.open)?, streams);
-        session.remembered = agreed.open.remembered.map(|[bytes_per_sec, rtt_us]| Remembered {
-            rate: Rate::from_bytes_per_sec(bytes_per_sec),
-            rtt: Duration::from_micros(rtt_us),
-        });
-        let is_steered = agreed.open.untuned != Some(true) && agreed.open.window.is_none();
-        session.staging = Arc::clone(&self.policy.staging);
+        let is_steered = is_steered(&agreed.open);
+        let mut session = self.session(&agreed, welcome, tunnelled)?;
         session.advice = Mutex::new(caller.advice.take());
-        session.spread = is_steered.then(|| Spread::new(streams));
-        session.streams_most = agreed.open.streams_most.filter(|_| is_steered && !tunnelled);
-        session.streams_most = session.streams_most.map(|most| most.min(welcome.streams_max));
-        let asks = agreed.opened.asks == Some(true);
-        match agreed.open.direction {
-            Direction::Pull => {
-                session.asked = asks.then(Arc::default);
-                session.unsettled_most = agreed.open.unsettled_most;
-            }
-            Direction::Push => {
-                let takes_part = is_steered && agreed.open.probe_ms.is_none();
-                session.sharing = Sharing::new(takes_part, asks, self.policy.link_rate, None);
-            }
-        }
         let session = Arc::new(session);
         session.on_stop(std::mem::replace(&mut caller.wake, Box::new(|| {})));
         let (accepted, streams) = mpsc::channel();
@@ -380,6 +360,39 @@ impl Host {
         let result = drive.run(channel, agreed.part, Streams::Accept(streams));
         self.forget(welcome.session);
         result
+    }
+
+    /// A session as it was agreed.
+    fn session(
+        &self,
+        agreed: &Agreed,
+        welcome: &Welcome,
+        tunnelled: bool,
+    ) -> Result<Session, Error> {
+        let Agreed { open, opened, .. } = agreed;
+        let streams = open.streams.min(welcome.streams_max);
+        let mut session = Session::new(Overrides::of(open)?, streams);
+        session.remembered = open.remembered.map(|[bytes_per_sec, rtt_us]| Remembered {
+            rate: Rate::from_bytes_per_sec(bytes_per_sec),
+            rtt: Duration::from_micros(rtt_us),
+        });
+        let is_steered = is_steered(open);
+        session.staging = Arc::clone(&self.policy.staging);
+        session.spread = is_steered.then(|| Spread::new(streams));
+        session.streams_most = open.streams_most.filter(|_| is_steered && !tunnelled);
+        session.streams_most = session.streams_most.map(|most| most.min(welcome.streams_max));
+        let asks = opened.asks == Some(true);
+        match open.direction {
+            Direction::Pull => {
+                session.asked = asks.then(Arc::default);
+                session.unsettled_most = open.unsettled_most;
+            }
+            Direction::Push => {
+                let takes_part = is_steered && open.probe_ms.is_none();
+                session.sharing = Sharing::new(takes_part, asks, self.policy.link_rate, None);
+            }
+        }
+        Ok(session)
     }
 
     fn forget(&self, session: [u8; 16]) {
@@ -438,6 +451,11 @@ fn finish_attach(
     stream.socket().trust();
     stream.socket().set_read_timeout(Some(timeout))?;
     Ok(stream)
+}
+
+/// Whether the data connections of such a session are steered.
+fn is_steered(open: &Open) -> bool {
+    open.untuned != Some(true) && open.window.is_none()
 }
 
 /// Waits for the one data connection that may come through the control channel. It is not
