@@ -109,8 +109,8 @@ pub struct Delivery {
     round: Round,
     /// In which of the last rounds a queue stood, the last one first.
     stood: u8,
-    /// The window beside others, while there are others; or the one with which that would begin, if a
-    /// look showed that there are; and the round of that look.
+    /// The window beside others, while there are others; or the one with which that would begin, if
+    /// a look showed that there are; and the round of that look.
     rival: Option<Rival>,
     doubt: Option<Rival>,
     looked: Option<u64>,
