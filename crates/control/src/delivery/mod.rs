@@ -7,12 +7,14 @@
 //! and sends at a rate of about 1.25 windows in a round trip. How it works is told in
 //! [quic.md](../../../../docs/algorithms/quic.md).
 
+mod aggregation;
 mod rival;
 mod samples;
 #[cfg(test)]
 mod tests;
 
 use crate::units::{Bytes, Rate};
+use aggregation::Aggregation;
 use rival::Rival;
 use samples::{Most, Sent};
 use std::time::Duration;
@@ -104,6 +106,8 @@ pub struct Delivery {
     delivered: u64,
     sent: Sent,
     rate: Most,
+    /// What may be in flight for acknowledgements that come late.
+    late: Aggregation,
     /// The shortest round trip, and when it was seen.
     rtt: Option<(Duration, Duration)>,
     round: Round,
@@ -155,6 +159,7 @@ impl Delivery {
             delivered: 0,
             sent: Sent::new(now),
             rate: Most::default(),
+            late: Aggregation::new(now),
             rtt: None,
             // The first has a number that the round of no losses is not beside.
             round: Round { number: 2, since: now, ..Round::default() },
@@ -173,10 +178,12 @@ impl Delivery {
     /// How many bytes may be in flight.
     #[must_use]
     pub fn window(&self) -> Bytes {
-        match (&self.rival, self.phase) {
-            (Some(rival), Phase::Cruise(_)) => Bytes(rival.window(self.datagram).max(self.window)),
-            _ => Bytes(self.window),
-        }
+        let window = match (&self.rival, self.phase) {
+            (Some(rival), Phase::Cruise(_)) => rival.window(self.datagram).max(self.window),
+            _ => self.window,
+        };
+        // In a look it would be the queue that is looked for.
+        Bytes(if self.phase == Phase::Look { window } else { self.late.window(window) })
     }
 
     /// What the path is believed to deliver, once something has been.
@@ -203,6 +210,7 @@ impl Delivery {
     pub fn on_ack(&mut self, now: Duration, sent: Duration, bytes: Bytes, is_idle: bool) {
         self.delivered += bytes.0;
         self.round.acked += bytes.0;
+        self.late.on_ack(now, bytes.0, self.window, is_idle);
         self.round.is_idle |= is_idle;
         let rtt = now.saturating_sub(sent);
         self.round.rtt = Some(self.round.rtt.map_or(rtt, |least| least.min(rtt)));
@@ -237,6 +245,7 @@ impl Delivery {
     /// So much was lost; `is_all`: everything, for as long as that tells that the path is gone.
     pub fn on_lost(&mut self, bytes: Bytes, is_all: bool) {
         self.round.lost += bytes.0;
+        self.late.on_lost(bytes.0.div_ceil(self.datagram), self.window);
         if is_all {
             self.window = self.least();
             self.phase = Phase::Startup;

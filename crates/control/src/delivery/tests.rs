@@ -10,6 +10,8 @@ struct Path {
     rtt: Duration,
     buffer: u64,
     loss: f64,
+    /// Acknowledgements come at multiples of this.
+    together: Duration,
     random: u64,
     /// What this flow does not have.
     queue_until: Duration,
@@ -27,6 +29,7 @@ impl Path {
             rtt,
             buffer: (rate * rtt.as_secs_f64() * buffer) as u64,
             loss,
+            together: Duration::ZERO,
             random: 88_172_645_463_325_252,
             queue_until: Duration::ZERO,
             dropped: 0,
@@ -55,7 +58,10 @@ impl Path {
         if self.chance() < self.loss {
             return None;
         }
-        Some(self.queue_until + self.rtt)
+        let acked = self.queue_until + self.rtt;
+        let beyond = acked.as_nanos().checked_rem(self.together.as_nanos()).unwrap_or(0);
+        let wait = if beyond == 0 { 0 } else { self.together.as_nanos() - beyond };
+        Some(acked + Duration::from_nanos(wait as u64))
     }
 
     /// Runs a transfer, and returns the part of the line that was filled in the second half.
@@ -265,6 +271,38 @@ fn beside_cubic_it_has_its_share() {
                 let of = format!("{ms} ms, a buffer of {buffer}, beside {cubic}: {share}");
                 assert!((0.4..2.5).contains(&share), "{of}");
             }
+        }
+    }
+}
+
+/// A cable of 1 Gbit/s whose ends sleep and wake.
+fn cable(queue: u64, loss: f64) -> Path {
+    let rtt = Duration::from_micros(40);
+    let together = Duration::from_micros(400);
+    Path { buffer: queue, together, ..Path::new(1000.0, rtt, 0.0, loss) }
+}
+
+#[test]
+fn a_short_path_is_filled_though_acknowledgements_come_together() {
+    // Rate × shortest round trip is 5 kB, and 50 kB are delivered between acknowledgements.
+    for loss in [0.0, 0.01, 0.05] {
+        let mut path = cable(200_000, loss);
+        let part = path.run(Duration::from_secs(4));
+        assert!(part > 0.9, "{loss}: {part}");
+        let share = path.dropped as f64 / (path.delivered / MTU) as f64;
+        assert!(share < 0.002, "{loss}: {share}");
+    }
+}
+
+#[test]
+fn where_the_queue_is_small_less_is_in_flight() {
+    for (queue, least) in [(64_000, 0.85), (20_000, 0.4)] {
+        for loss in [0.0, 0.02] {
+            let mut path = cable(queue, loss);
+            let part = path.run(Duration::from_secs(20));
+            assert!(part > least, "{queue}, {loss}: {part}");
+            let share = path.dropped as f64 / (path.delivered / MTU) as f64;
+            assert!(share < 0.01, "{queue}, {loss}: {share}");
         }
     }
 }
