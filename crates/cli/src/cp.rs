@@ -19,7 +19,10 @@ pub(crate) fn run(flags: &CpFlags) -> Exit {
         destination: flags.destination.clone(),
         dry_run: flags.dry_run,
     });
-    let reporter = Reporter::start(render);
+    let reporter = match Reporter::start(render) {
+        Ok(reporter) => reporter,
+        Err(exit) => return exit,
+    };
     let result = copy(flags, &reporter);
     let render = reporter.finish();
     match &result {

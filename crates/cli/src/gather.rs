@@ -26,7 +26,10 @@ pub(crate) fn run(flags: &GatherFlags) -> Exit {
         destination: destination.clone(),
         dry_run: flags.dry_run,
     });
-    let reporter = Reporter::start(render);
+    let reporter = match Reporter::start(render) {
+        Ok(reporter) => reporter,
+        Err(exit) => return exit,
+    };
     let result = listed.and_then(|_| gather(flags, &sources, &destination, &reporter));
     let render = reporter.finish();
     match &result {

@@ -16,7 +16,10 @@ pub(crate) fn run(flags: &ProbeFlags) -> Exit {
         reverse: flags.reverse,
         time: flags.time,
     });
-    let reporter = Reporter::start(render);
+    let reporter = match Reporter::start(render) {
+        Ok(reporter) => reporter,
+        Err(exit) => return exit,
+    };
     let result = look(flags, &reporter);
     let render = reporter.finish();
     match &result {

@@ -39,7 +39,10 @@ fn bind(flags: &ServeFlags, environment: &Environment) -> Result<Bound, Error> {
 
 fn serve(bound: Bound, mut render: Box<dyn Render>) -> Exit {
     render.begin(&Beginning::Serve(bound.serving));
-    let reporter = Reporter::start(render);
+    let reporter = match Reporter::start(render) {
+        Ok(reporter) => reporter,
+        Err(exit) => return exit,
+    };
     bound.warnings.into_iter().for_each(|message| reporter.notice(message));
     let result = run_until_signalled(&bound.server, &reporter);
     let render = reporter.finish();

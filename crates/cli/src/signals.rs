@@ -13,13 +13,13 @@ pub(crate) type Step = Box<dyn FnOnce() + Send>;
 /// From now on, each signal takes the next of `steps`.
 ///
 /// # Errors
-/// [`ErrorKind::Local`] when the system does not let us handle signals.
+/// [`ErrorKind::Local`] when the system does not let us handle signals, or there is no thread.
 pub(crate) fn on_signals(steps: Vec<Step>) -> Result<(), Error> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|e| {
         let error = Error::local("signals cannot be handled", &e);
         Error::new(ErrorKind::Local, format!("{error}; check the limits"))
     })?;
-    std::thread::spawn(move || {
+    let handle = move || {
         let mut steps = steps.into_iter();
         for _signal in signals.forever() {
             match steps.next() {
@@ -28,8 +28,14 @@ pub(crate) fn on_signals(steps: Vec<Step>) -> Result<(), Error> {
                 None => low_level::exit(Exit::Interrupted.code().into()),
             }
         }
-    });
-    Ok(())
+    };
+    let started = std::thread::Builder::new().spawn(handle);
+    started.map(drop).map_err(|e| no_thread(&e))
+}
+
+/// Why there is no thread.
+pub(crate) fn no_thread(why: &std::io::Error) -> Error {
+    Error::local("cannot start a thread (see ulimit -u, and pids.max of the container)", why)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::net::staging::Staging;
 use crate::net::stream::{DataStream, Seat, Unattached, read_attach};
 use crate::options::Fsync;
 use crate::overrides::Overrides;
-use crate::session::{Session, Tally};
+use crate::session::{Session, Tally, no_thread};
 use crate::tune::{Probing, Sharing, Spread, Steer, is_receiving};
 use bankfull_control::Rate;
 use bankfull_control::sobas::Remembered;
@@ -343,7 +343,8 @@ impl Host {
             let key = welcome.session_key;
             let near = crate::tunnel::open(&mut caller.reader, &outbox)
                 .map_err(|e| Error::local("cannot make a tunnel through ssh", &e))?;
-            std::thread::spawn(move || accept_tunnelled(near, &key, &accepted));
+            let accept = move || accept_tunnelled(near, &key, &accepted);
+            std::thread::Builder::new().spawn(accept).map_err(|e| no_thread(&e))?;
         }
         let tally = Tally::new(events, started);
         let drive = Drive {

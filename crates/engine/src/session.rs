@@ -20,11 +20,12 @@ use bankfull_proto::wire::control::{Ask, Cause, Failure, Message, PathBytes, Pro
 use bankfull_sys::{Pipe, TcpInfo};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Scope};
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 type Closer = Box<dyn Fn() + Send>;
@@ -263,14 +264,14 @@ impl Session {
 
     /// Enters a data connection, so that it can be ended from elsewhere. An error when its number
     /// was given up already.
-    pub(crate) fn enter_stream(&self, number: u32, socket: &Socket) -> std::io::Result<()> {
+    pub(crate) fn enter_stream(&self, number: u32, socket: &Socket) -> io::Result<()> {
         let socket = socket.try_clone()?;
         let mut streams = lock(&self.streams);
         if self.is_stopped() {
             socket.shutdown();
         }
         if streams.ended.contains(&number) {
-            return Err(std::io::ErrorKind::ConnectionAborted.into());
+            return Err(io::ErrorKind::ConnectionAborted.into());
         }
         streams.open.insert(number, socket);
         Ok(())
@@ -333,9 +334,20 @@ pub(crate) fn try_spawn<'scope, 'env: 'scope>(
     scope: &'scope Scope<'scope, 'env>,
     work: impl FnOnce() + Send + 'scope,
 ) -> Result<(), Error> {
-    let started = thread::Builder::new().spawn_scoped(scope, work);
-    let text = "cannot start a thread (see ulimit -u, and pids.max of the container)";
-    started.map(drop).map_err(|e| Error::local(text, &e))
+    try_start(scope, work).map(drop)
+}
+
+/// The same, for whoever waits for what it returns.
+pub(crate) fn try_start<'scope, 'env: 'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, 'env>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, Error> {
+    thread::Builder::new().spawn_scoped(scope, work).map_err(|e| no_thread(&e))
+}
+
+/// Why there is no thread.
+pub(crate) fn no_thread(why: &io::Error) -> Error {
+    Error::local("cannot start a thread (see ulimit -u, and pids.max of the container)", why)
 }
 
 /// A transfer that had this share of the rate that was allowed was limited by that where the

@@ -1,7 +1,10 @@
 //! Carries events from the threads of a transfer to the one thread that shows them.
 
-use super::Render;
 use super::progress::DRAW_HZ;
+use super::quiet::Quiet;
+use super::{Ending, Output, Render, end};
+use crate::exit::Exit;
+use crate::signals::no_thread;
 use bankfull::{Error, Event, EventSink, GatherSink, Progress, Round, Summary};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,20 +38,31 @@ pub(crate) struct Reporter {
     queue: SyncSender<Message>,
     latest: Arc<Mutex<Latest>>,
     wants_settled: bool,
-    thread: JoinHandle<Box<dyn Render>>,
+    thread: JoinHandle<Option<Box<dyn Render>>>,
 }
 
 impl Reporter {
     /// Starts the thread.
-    pub(crate) fn start(render: Box<dyn Render>) -> Self {
+    ///
+    /// # Errors
+    /// When there is none: how the program ends then, which was shown.
+    pub(crate) fn start(render: Box<dyn Render>) -> Result<Self, Exit> {
         let (queue, waiting) = sync_channel(QUEUE_MAX);
         let latest = Arc::<Mutex<Latest>>::default();
         let wants_settled = render.wants_settled();
-        let thread = thread::spawn({
+        // Handed over once there is a thread, so that it can be used where there is none.
+        let (give, given) = sync_channel::<Box<dyn Render>>(1);
+        let work = {
             let latest = Arc::clone(&latest);
-            move || show(render, &waiting, &latest)
-        });
-        Self { queue, latest, wants_settled, thread }
+            move || given.recv().map(|render| show(render, &waiting, &latest)).ok()
+        };
+        match thread::Builder::new().spawn(work) {
+            Ok(thread) => {
+                let _ = give.send(render);
+                Ok(Self { queue, latest, wants_settled, thread })
+            }
+            Err(e) => Err(end(render, &Ending::Failed(&no_thread(&e)))),
+        }
     }
 
     /// Shows one line worth knowing.
@@ -74,7 +88,8 @@ impl Reporter {
     pub(crate) fn finish(self) -> Box<dyn Render> {
         self.send(Message::Finish);
         match self.thread.join() {
-            Ok(render) => render,
+            // There is one always: it was handed over when the thread began.
+            Ok(render) => render.unwrap_or_else(|| Box::new(Quiet::new(Output::standard()))),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
@@ -167,7 +182,7 @@ mod tests {
     #[test]
     fn everything_sent_is_shown_before_finish_returns() {
         let (output, out, _) = buffers();
-        let reporter = Reporter::start(Box::new(Json::new(output, true)));
+        let reporter = Reporter::start(Box::new(Json::new(output, true))).unwrap();
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..500).for_each(|n| reporter.notice(format!("{n}"))));
@@ -180,7 +195,7 @@ mod tests {
     #[test]
     fn progress_is_shown_by_the_ticker_and_not_by_the_event() {
         let (output, out, _) = buffers();
-        let reporter = Reporter::start(Box::new(Json::new(output, false)));
+        let reporter = Reporter::start(Box::new(Json::new(output, false))).unwrap();
         for _ in 0..1000 {
             EventSink::event(&reporter, Event::Progress(Progress::default()));
         }

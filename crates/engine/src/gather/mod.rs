@@ -21,6 +21,7 @@ use crate::event::{Event, EventSink, NoEvents, Summary};
 use crate::location::Location;
 use crate::net::control::lock;
 use crate::options::{DaemonOptions, Fsync, SshOptions, Tune};
+use crate::session::try_spawn;
 use crate::transfer::Transfer;
 use crate::tune::Barrier;
 use bankfull_control::{Bytes, Rate};
@@ -220,10 +221,11 @@ impl Gather {
             unfinished: Arc::new(AtomicUsize::new(self.sources.len())),
             events,
         };
-        thread::scope(|scope| {
-            for _ in 0..run.transfers.len().min(RUNNING_MAX) {
-                scope.spawn(|| run.work());
-            }
+        let started_all = thread::scope(|scope| {
+            let running = run.transfers.len().min(RUNNING_MAX);
+            // In rounds all have to be there.
+            let started = (0..running).try_for_each(|_| try_spawn(scope, || run.work()));
+            started.inspect_err(|_| run.stop.cancel())
         });
         let Run { results, failures, claims, .. } = run;
         if let (Some(base), Some(claims)) = (&base, claims) {
@@ -236,6 +238,7 @@ impl Gather {
         if cancel.is_cancelled() {
             return Err(Error::interrupted());
         }
+        started_all?;
         self.flush(base)?;
         if let Some(error) = lock(&failures).last_straw.take() {
             return Err(error);

@@ -5,6 +5,7 @@ use super::{Gather, GatherSink, GatherSummary, RUNNING_MAX};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::options::Transport;
+use crate::session::try_start;
 use crate::tune::Barrier;
 use bankfull_control::Bytes;
 use std::sync::Arc;
@@ -84,11 +85,11 @@ impl Gather {
             left: count,
         };
         thread::scope(|scope| {
-            let running = scope.spawn(|| {
+            let running = try_start(scope, || {
                 let result = self.run_with(events, &cancel, Some(barrier));
                 is_over.store(true, Ordering::Relaxed);
                 result
-            });
+            })?;
             // Also where it panics: whoever waits to be asked would wait for ever.
             let mut stop = Stop(Some(rounds.cancel.clone()));
             work(&mut rounds);

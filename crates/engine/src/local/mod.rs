@@ -17,14 +17,14 @@ use crate::overrides::Overrides;
 use crate::receiver::{Receiver, Target};
 use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
-use crate::session::{Allowed, Ends, Session, Tally};
+use crate::session::{Allowed, Ends, Session, Tally, try_start};
 use crate::transfer::Transfer;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Instant;
 
 /// Copies within this host.
@@ -125,24 +125,20 @@ impl Copy<'_> {
             for (outbox, output) in [(&to_receiver, near), (&to_sender, far)] {
                 let release = outbox.clone();
                 self.session.on_stop(move || release.release());
-                scope.spawn(move || {
+                self.session.spawn(scope, move || {
                     if let Err(e) = outbox.run_writer(Box::new(output), loss) {
                         self.session.fail(e);
                     }
                 });
             }
-            scope.spawn(|| self.drive.tick(&to_sender));
-            scope.spawn(|| sender.walk(items));
-            scope.spawn(|| receiver.run_compare(compare));
-            let workers: Vec<_> = (0..self.threads)
-                .map(|number| {
-                    add(&self.drive.tally.counts.streams, 1);
-                    let mover = &mover;
-                    scope.spawn(move || mover.run(number))
-                })
-                .collect();
-            scope.spawn(|| sender.finish(|| workers.into_iter().for_each(|w| drop(w.join()))));
-            scope.spawn(|| {
+            self.session.spawn(scope, || self.drive.tick(&to_sender));
+            self.session.spawn(scope, || sender.walk(items));
+            self.session.spawn(scope, || receiver.run_compare(compare));
+            let workers = self.start_movers(scope, &mover);
+            self.session.spawn(scope, || {
+                sender.finish(|| workers.into_iter().for_each(|w| drop(w.join())));
+            });
+            self.session.spawn(scope, || {
                 if let Err(e) = sender.run_control(&mut sender_reader) {
                     self.session.fail(e);
                 }
@@ -166,6 +162,24 @@ impl Copy<'_> {
             self.drive.over.set();
             result
         })
+    }
+
+    /// As many as there can be, if not as many as there are to be.
+    fn start_movers<'scope, 'env: 'scope>(
+        &self,
+        scope: &'scope Scope<'scope, 'env>,
+        mover: &'scope work::Mover<'_, '_>,
+    ) -> Vec<ScopedJoinHandle<'scope, ()>> {
+        let mut workers = Vec::new();
+        for number in 0..self.threads {
+            match try_start(scope, move || mover.run(number)) {
+                Ok(worker) => workers.push(worker),
+                Err(_) if number > 0 => break,
+                Err(error) => self.session.fail(error),
+            }
+            add(&self.drive.tally.counts.streams, 1);
+        }
+        workers
     }
 
     fn reader(&self, socket: &UnixStream) -> Result<ControlReader, Error> {

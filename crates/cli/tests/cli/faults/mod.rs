@@ -5,8 +5,8 @@
 //! while the others are copied. [`trust`]: tokens, fingerprints, limits. [`strangers`]: far sides
 //! that are no bankfull. [`clients`] and [`servers`]: peers that break the protocol. [`seals`]:
 //! when a file is put in place. [`logins`]: ssh that fails. [`interrupts`]: Ctrl-C while there is
-//! no session yet. [`unsettled`]: how much a daemon announces at a time. Interruptions of a running
-//! one are the subject of `resume`.
+//! no session yet. [`unsettled`]: how much a daemon announces at a time. [`threads`]: none to be
+//! had. Interruptions of a running one are the subject of `resume`.
 
 mod asks;
 mod clients;
@@ -17,6 +17,7 @@ mod operands;
 mod seals;
 mod servers;
 mod strangers;
+mod threads;
 mod trust;
 mod unsettled;
 

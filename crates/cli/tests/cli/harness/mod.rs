@@ -27,7 +27,8 @@ pub(crate) use proxy::Proxy;
 pub(crate) use relay::Relay;
 pub(crate) use rng::{Rng, seed};
 pub(crate) use run::{
-    Done, Running, cp, gather, probe, run, run_for, run_there, unprivileged, wait_until,
+    Done, Running, cp, gather, probe, run, run_for, run_there, unprivileged, unprivileged_within,
+    wait_until,
 };
 pub(crate) use scratch::{Mount, Scratch, is_root};
 pub(crate) use ssh::SshServer;

@@ -89,11 +89,26 @@ pub(crate) fn unprivileged(scratch: &Scratch, own: &Path) -> Command {
     }
     chown(own, Some(NOBODY), Some(NOBODY)).unwrap();
     let mut command = Command::new(program);
+    as_nobody(&mut command);
+    command
+}
+
+/// The same, by a user who may have so many threads in all.
+pub(crate) fn unprivileged_within(scratch: &Scratch, own: &Path, threads: u32) -> Command {
+    let program = unprivileged(scratch, own);
+    let mut command = Command::new("prlimit");
+    command.arg(format!("--nproc={threads}")).arg(program.get_program());
+    if is_root() {
+        as_nobody(&mut command);
+    }
+    command
+}
+
+fn as_nobody(command: &mut Command) {
     command.uid(NOBODY).gid(NOBODY).env("HOME", "/nonexistent");
     for name in OUR_VARIABLES {
         command.env_remove(name);
     }
-    command
 }
 
 /// What a program wrote so far.

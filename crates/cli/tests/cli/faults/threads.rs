@@ -1,0 +1,36 @@
+//! Where no thread can be had: by the limits of a user or of a container.
+
+use super::check_alive;
+use crate::harness::{Daemon, Rng, Scratch, fill, run, unprivileged_within};
+use std::fs;
+
+#[test]
+fn where_threads_are_missing_a_copy_says_so_or_does_with_fewer() {
+    let here = Scratch::new();
+    fill(&here.dir("from").join("file"), 4 << 20, &mut Rng::new(1));
+    let mut daemon = Daemon::start(here.path(), &[]);
+    for threads in (1..=20).step_by(3) {
+        for is_local in [true, false] {
+            let mut command = unprivileged_within(&here, &here.dir("out"), threads);
+            command.args(["cp", "--json"]);
+            if is_local {
+                command.arg(here.join("from/file"));
+            } else {
+                command.args(["--accept-new", "--state-dir"]).arg(here.join("out/state"));
+                command.arg(daemon.url("from/file"));
+            }
+            let done = run(command.arg(here.join("out/file")));
+            assert!(!done.err.contains("panicked"), "{threads}: {}", done.err);
+            match done.code {
+                // Others run as the same user, who may have left none.
+                Some(11) => done.says(&["thread", "ulimit -u"]),
+                code => assert_eq!(code, Some(0), "{threads}: {done:?}"),
+            }
+            if threads == 1 {
+                assert_eq!(done.code, Some(11), "{done:?}");
+            }
+        }
+        fs::remove_dir_all(here.join("out")).unwrap();
+    }
+    check_alive(&mut daemon);
+}
