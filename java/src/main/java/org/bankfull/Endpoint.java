@@ -47,7 +47,8 @@ public final class Endpoint {
         if (host.isEmpty()) {
             throw wrong(text);
         }
-        return new Endpoint(host, colon < 0 ? DEFAULT_PORT : port(place.substring(colon + 1), text), path);
+        int port = colon < 0 ? DEFAULT_PORT : port(place.substring(colon + 1), text);
+        return new Endpoint(host, port, path);
     }
 
     private static int port(String digits, String text) throws BankfullException {

@@ -36,21 +36,23 @@ public final class Main {
         "  measure send METHOD FILE HOST:PORT [--block BYTES] [--socket BYTES]",
         "  measure receive PORT [FILE] [--block BYTES] [--socket BYTES]",
         "",
-        "  --fingerprint F   sha256: and 64 digits, as the daemon shows it (needed; or BANKFULL_FINGERPRINT)",
+        "  --fingerprint F   sha256: and 64 digits, as the daemon shows it when it starts; needed",
+        "                    (or BANKFULL_FINGERPRINT)",
         "  --token-file F    the daemon's access token (or BANKFULL_TOKEN)",
-        "  --no-encryption   data unencrypted, where the daemon allows it; it is verified all the same",
+        "  --no-encryption   data unencrypted, where the daemon allows it; still verified",
         "  --checksum        compare content, not size and time",
         "  --fsync           flush each file to the disk before it gets its name",
-        "  --streams N       connections with data, 1 to 64 (2); one for each 12 MiB of heap at most",
+        "  --streams N       connections with data, 1 to 64 (2); one for each 12 MiB of heap",
         "  --timeout SECONDS give up after so long without a sign of life or an answer (60)",
         "  --quiet, -q       no progress",
         "  --help, -h        this text",
         "  --                what follows is no flag, even where it begins with -",
-        "  --block BYTES     measure: what is read, or sent, at a time (send 262144, receive 1048576)",
-        "  --socket BYTES    measure: the buffer of the socket, as asked of the kernel (its own rule)",
+        "  --block BYTES     measure: read or sent at a time (send 262144, receive 1048576)",
+        "  --socket BYTES    measure: the buffer of the socket (as the kernel likes)",
         "",
-        "A source that ends in a slash leaves its contents at the destination. What was interrupted goes on",
-        "when the same command is run again. Methods to measure: stream, nio, mapped, zerocopy, zerobuffer.");
+        "A source that ends in a slash leaves its contents at the destination.",
+        "What was interrupted goes on when the same command is run again.",
+        "Methods to measure: stream, nio, mapped, zerocopy, zerobuffer.");
 
     private static final List<String> ALONE =
         List.of("--no-encryption", "--checksum", "--fsync", "--quiet", "-q");
@@ -239,7 +241,8 @@ public final class Main {
         Endpoint daemon = Endpoint.parse(operands.get(0));
         Summary done = client(daemon).list(daemon.path, one -> {
             String kind = one.directory ? "d" : one.symlink ? "l" : "-";
-            String name = new Failure(0, one.path + (one.symlink ? " -> " + one.target : "")).shown();
+            String name =
+                new Failure(0, one.path + (one.symlink ? " -> " + one.target : "")).shown();
             out.printf(Locale.ROOT, "%s%04o %14d %s %s%n",
                 kind, one.mode, one.size, time(one.modifiedSeconds), name);
         });
@@ -248,14 +251,16 @@ public final class Main {
     }
 
     private static String time(long seconds) {
-        boolean shown = seconds >= Instant.MIN.getEpochSecond() && seconds <= Instant.MAX.getEpochSecond();
+        boolean shown =
+            seconds >= Instant.MIN.getEpochSecond() && seconds <= Instant.MAX.getEpochSecond();
         return shown ? Instant.ofEpochSecond(seconds).toString() : seconds + " s";
     }
 
     /** What a daemon or a file name says is made safe for a terminal. */
     private static void tellProblems(Summary done, PrintStream err) {
         done.remarks.forEach(remark -> err.println("bankfull: " + new Failure(0, remark).shown()));
-        done.failures.forEach(failure -> err.println("bankfull: " + new Failure(0, failure).shown()));
+        done.failures.forEach(failure ->
+            err.println("bankfull: " + new Failure(0, failure).shown()));
     }
 
     private org.bankfull.Progress progress(PrintStream err) {
@@ -297,7 +302,8 @@ public final class Main {
             Methods.receive(port, into, block, socket, out);
             return DONE;
         }
-        if (operands.size() != 4 || !operands.get(0).equals("send") || operands.get(3).lastIndexOf(':') < 1) {
+        if (operands.size() != 4 || !operands.get(0).equals("send")
+            || operands.get(3).lastIndexOf(':') < 1) {
             throw usage("measure wants send METHOD FILE HOST:PORT, or receive PORT [FILE]");
         }
         String place = operands.get(3);

@@ -36,7 +36,8 @@ final class Landing {
             Path parent = path.toAbsolutePath().getParent();
             if (!Files.isDirectory(parent)) {
                 throw new BankfullException(Failure.NOT_A_DIRECTORY,
-                    "cannot create " + typed + ": the directory " + parent + " does not exist: create it first");
+                    "cannot create " + typed + ": the directory " + parent
+                        + " does not exist: create it first");
             }
             return new Landing(parent, path.getFileName().toString());
         }
@@ -47,8 +48,9 @@ final class Landing {
         try {
             Files.createDirectory(path);
         } catch (NoSuchFileException e) {
-            throw new BankfullException(Failure.NOT_A_DIRECTORY, "cannot make the directory " + typed
-                + ": the one above it does not exist: create it first", e);
+            throw new BankfullException(Failure.NOT_A_DIRECTORY,
+                "cannot make the directory " + typed
+                    + ": the one above it does not exist: create it first", e);
         } catch (IOException e) {
             throw new BankfullException(Meta.failure("cannot make the directory " + typed, e));
         }
@@ -59,11 +61,13 @@ final class Landing {
         Set<String> names = new HashSet<>();
         for (Source source : sources) {
             if (source.contents && sources.size() > 1) {
-                throw new BankfullException(Failure.USAGE, "a source with a trailing slash must be the only"
+                throw new BankfullException(Failure.USAGE,
+                    "a source with a trailing slash must be the only"
                     + " source: its contents would mix with the others");
             }
             if (!names.add(new String(source.name, StandardCharsets.ISO_8859_1))) {
-                throw new BankfullException(Failure.USAGE, "two sources have one name and would land on each"
+                throw new BankfullException(Failure.USAGE,
+                    "two sources have one name and would land on each"
                     + " other: copy them one by one");
             }
         }

@@ -40,9 +40,11 @@ final class Meta {
     private static final int PERMISSIONS = 0777;
     /** In the order of the bits, from 0400 down. */
     private static final PosixFilePermission[] BITS = {
-        PosixFilePermission.OWNER_READ, PosixFilePermission.OWNER_WRITE, PosixFilePermission.OWNER_EXECUTE,
-        PosixFilePermission.GROUP_READ, PosixFilePermission.GROUP_WRITE, PosixFilePermission.GROUP_EXECUTE,
-        PosixFilePermission.OTHERS_READ, PosixFilePermission.OTHERS_WRITE, PosixFilePermission.OTHERS_EXECUTE,
+        PosixFilePermission.OWNER_READ, PosixFilePermission.OWNER_WRITE,
+        PosixFilePermission.OWNER_EXECUTE, PosixFilePermission.GROUP_READ,
+        PosixFilePermission.GROUP_WRITE, PosixFilePermission.GROUP_EXECUTE,
+        PosixFilePermission.OTHERS_READ, PosixFilePermission.OTHERS_WRITE,
+        PosixFilePermission.OTHERS_EXECUTE,
     };
 
     private Meta() {}
@@ -53,7 +55,8 @@ final class Meta {
             return Paths.get(typed);
         } catch (InvalidPathException e) {
             throw new BankfullException(Failure.USAGE, "Java cannot write the name \""
-                + new Failure(0, typed).shown() + "\" under this locale: run with LC_ALL=C.UTF-8", e);
+                + new Failure(0, typed).shown() + "\" under this locale: run with LC_ALL=C.UTF-8",
+                e);
         }
     }
 
@@ -80,8 +83,10 @@ final class Meta {
         }
     }
 
-    /** An entry for what stands at a path, without its number; null for what is neither file, directory
-     * nor symlink. */
+    /**
+     * An entry for what stands at a path, without its number; null for what is neither file,
+     * directory nor symlink.
+     */
     static Entry entry(Path path, byte[] name, long parent) throws IOException {
         BasicFileAttributes found = look(path);
         if (found.isOther()) {
@@ -90,13 +95,17 @@ final class Meta {
         Entry entry = new Entry();
         entry.parent = parent;
         entry.name = name;
-        entry.kind = found.isDirectory() ? Entry.DIRECTORY : found.isSymbolicLink() ? Entry.SYMLINK : Entry.FILE;
+        entry.kind = found.isDirectory()
+            ? Entry.DIRECTORY
+            : found.isSymbolicLink() ? Entry.SYMLINK : Entry.FILE;
         entry.mode = mode(path, found.isDirectory());
         setTime(entry, found.lastModifiedTime());
         entry.version = version(path, found);
         if (entry.kind == Entry.FILE) {
             entry.size = found.size();
-            entry.blockBytes = entry.size > Limits.PACKED_FILE_BYTES ? Layout.blockBytesFor(entry.size) : 0;
+            entry.blockBytes = entry.size > Limits.PACKED_FILE_BYTES
+                ? Layout.blockBytesFor(entry.size)
+                : 0;
         } else if (entry.kind == Entry.SYMLINK) {
             Path target = Files.readSymbolicLink(path);
             if (!isWhole(target)) {
@@ -122,7 +131,8 @@ final class Meta {
     /** Whether a path still holds what was announced. */
     static boolean isUnchanged(Path path, Entry entry) throws IOException {
         BasicFileAttributes now = look(path);
-        return now.isRegularFile() && now.size() == entry.size && isTime(entry, now.lastModifiedTime())
+        return now.isRegularFile() && now.size() == entry.size
+            && isTime(entry, now.lastModifiedTime())
             && version(path, now) == entry.version;
     }
 
@@ -160,7 +170,8 @@ final class Meta {
         } catch (IOException | UnsupportedOperationException | IllegalArgumentException e) {
             text.append(found.lastModifiedTime());
         }
-        return ByteBuffer.wrap(Blake3.hash(text.toString().getBytes(StandardCharsets.UTF_8))).getLong();
+        byte[] hash = Blake3.hash(text.toString().getBytes(StandardCharsets.UTF_8));
+        return ByteBuffer.wrap(hash).getLong();
     }
 
     private static int mode(Path path, boolean directory) {
@@ -230,7 +241,8 @@ final class Meta {
     }
 
     static void setMode(Path path, int mode) throws IOException {
-        PosixFileAttributeView view = Files.getFileAttributeView(path, PosixFileAttributeView.class);
+        PosixFileAttributeView view =
+            Files.getFileAttributeView(path, PosixFileAttributeView.class);
         if (view == null) {
             return;
         }
@@ -249,7 +261,9 @@ final class Meta {
 
     /** What an error of the file system means to the other side. */
     static Failure failure(String what, IOException e) {
-        String why = e instanceof FileSystemException ? ((FileSystemException) e).getReason() : e.getMessage();
+        String why = e instanceof FileSystemException
+            ? ((FileSystemException) e).getReason()
+            : e.getMessage();
         int code = Failure.IO;
         if (e instanceof NoSuchFileException) {
             why = "it does not exist";

@@ -30,8 +30,8 @@ import org.bankfull.wire.Message.Want;
 import org.bankfull.wire.WireException;
 
 /**
- * The receiving side: answers announcements, puts files in place, keeps the books of what arrives. Of
- * a file nothing is kept once it is settled.
+ * The receiving side: answers announcements, puts files in place, keeps the books of what arrives.
+ * Of a file nothing is kept once it is settled.
  */
 final class Receiver {
     /** As many files may be announced and not settled: some MB of memory, and some packs ahead. */
@@ -51,8 +51,8 @@ final class Receiver {
     private long lastId;
     private boolean entriesEnded;
 
-    Receiver(Session session, Landing landing, List<Source> sources, boolean checksum, boolean durable,
-        Summary summary, Counts counts) {
+    Receiver(Session session, Landing landing, List<Source> sources, boolean checksum,
+        boolean durable, Summary summary, Counts counts) {
         this.session = session;
         this.landing = landing;
         this.sources = sources;
@@ -95,7 +95,8 @@ final class Receiver {
         }
     }
 
-    private void handle(Message message, DataConnections connections) throws IOException, WireException {
+    private void handle(Message message, DataConnections connections)
+        throws IOException, WireException {
         switch (message.number) {
             case Message.ENTRIES:
                 onEntries(message.entries());
@@ -551,7 +552,8 @@ final class Receiver {
         if (incoming == null && isDead(file)) {
             return;
         }
-        if (incoming == null || incoming.part != null || content.remaining() != incoming.entry.size) {
+        if (incoming == null || incoming.part != null
+            || content.remaining() != incoming.entry.size) {
             throw new WireException("a pack holds a file that was not asked for");
         }
         if (!sound || !Arrays.equals(hash, Blake3.hasher().update(content.duplicate()).finish())) {

@@ -33,8 +33,8 @@ import org.bankfull.wire.WireException;
  * signs of life, the first failure of any thread, and the way to data connections.
  *
  * <p>One thread reads messages. Any may post them: posting never waits, so that a sender's reader
- * never does. A receiver's threads wait for room before they cause more to be said: its sender reads
- * at all times (spec/wire.md, section 6).
+ * never does. A receiver's threads wait for room before they cause more to be said: its sender
+ * reads at all times (spec/wire.md, section 6).
  */
 final class Session implements Closeable {
     static final String SOFTWARE = "bankfull-java 0.1.0";
@@ -118,7 +118,8 @@ final class Session implements Closeable {
         String at = endpoint.host + ":" + endpoint.port;
         if (e instanceof java.net.ConnectException) {
             return new BankfullException(
-                Failure.OTHER, "nothing answers at " + at + ": start bankfull serve there, or name its port", e);
+                Failure.OTHER, "nothing answers at " + at
+                + ": start bankfull serve there, or name its port", e);
         }
         if (e instanceof SocketTimeoutException) {
             return new BankfullException(
@@ -126,9 +127,11 @@ final class Session implements Closeable {
         }
         if (first && e instanceof javax.net.ssl.SSLException) {
             return new BankfullException(
-                Failure.OTHER, "no secure connection to " + at + " (is it bankfull serve?): " + e.getMessage(), e);
+                Failure.OTHER, "no secure connection to " + at + " (is it bankfull serve?): "
+                    + e.getMessage(), e);
         }
-        return new BankfullException(Failure.OTHER, "the connection to " + at + " broke: " + e.getMessage(), e);
+        return new BankfullException(Failure.OTHER,
+            "the connection to " + at + " broke: " + e.getMessage(), e);
     }
 
     private void greet(byte[] token) throws IOException {
@@ -137,7 +140,8 @@ final class Session implements Closeable {
         byte[] magic = new byte[MAGIC.length];
         in.readFully(magic);
         if (!Arrays.equals(magic, MAGIC)) {
-            throw new BankfullException(Failure.PROTOCOL, endpoint.host + " speaks something else than bankfull");
+            throw new BankfullException(Failure.PROTOCOL,
+                endpoint.host + " speaks something else than bankfull");
         }
         Message answer = readFrame(Limits.HELLO_FRAME_BYTES);
         try {
@@ -331,7 +335,8 @@ final class Session implements Closeable {
             byte[] reply = new byte[Attach.REPLY_BYTES];
             new DataInputStream(secure.getInputStream()).readFully(reply);
             if (!MessageDigest.isEqual(reply, Attach.reply(key, nonce))) {
-                throw new BankfullException(Failure.PROTOCOL, endpoint.host + " does not know the session");
+                throw new BankfullException(Failure.PROTOCOL,
+                    endpoint.host + " does not know the session");
             }
             // Silence on a data connection means nothing: who sends may have nothing to send.
             socket.setSoTimeout(0);

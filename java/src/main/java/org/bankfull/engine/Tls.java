@@ -32,14 +32,18 @@ final class Tls {
             context = SSLContext.getInstance("TLSv1.3");
             context.init(null, new TrustManager[] {new Pin(pinned)}, null);
         } catch (GeneralSecurityException e) {
-            throw new BankfullException(Failure.OTHER, "this Java has no TLS 1.3: " + e.getMessage(), e);
+            throw new BankfullException(Failure.OTHER,
+                "this Java has no TLS 1.3: " + e.getMessage(), e);
         }
     }
 
     private static byte[] parse(String fingerprint) throws BankfullException {
-        String digits = fingerprint.startsWith(PREFIX) ? fingerprint.substring(PREFIX.length()) : "";
+        String digits = fingerprint.startsWith(PREFIX)
+            ? fingerprint.substring(PREFIX.length())
+            : "";
         if (digits.length() != DIGITS || !digits.matches("[0-9a-f]+")) {
-            throw new BankfullException(Failure.USAGE, "\"" + fingerprint + "\" is no fingerprint: the"
+            throw new BankfullException(Failure.USAGE,
+                "\"" + fingerprint + "\" is no fingerprint: the"
                 + " daemon shows its own when it starts, " + PREFIX + " and 64 hexadecimal digits");
         }
         byte[] bytes = new byte[DIGITS / 2];
@@ -51,7 +55,8 @@ final class Tls {
 
     /** Makes the handshake over a connected socket, which is closed with the one returned. */
     SSLSocket over(Socket plain, String host, int port) throws IOException {
-        SSLSocket socket = (SSLSocket) context.getSocketFactory().createSocket(plain, host, port, true);
+        SSLSocket socket =
+            (SSLSocket) context.getSocketFactory().createSocket(plain, host, port, true);
         socket.setEnabledProtocols(PROTOCOLS);
         socket.setEnabledCipherSuites(SUITES);
         SSLParameters parameters = socket.getSSLParameters();
@@ -99,7 +104,8 @@ final class Tls {
                 for (byte each : found) {
                     shown.append(String.format("%02x", each));
                 }
-                throw new Wrong("the daemon's fingerprint is " + shown + ", not the one that was given: ask who"
+                throw new Wrong("the daemon's fingerprint is " + shown
+                    + ", not the one that was given: ask who"
                     + " runs it whether its certificate was renewed");
             }
         }
@@ -117,7 +123,8 @@ final class Tls {
         }
 
         @Override
-        public void checkServerTrusted(X509Certificate[] chain, String type) throws CertificateException {
+        public void checkServerTrusted(X509Certificate[] chain, String type)
+            throws CertificateException {
             check(chain);
         }
 
@@ -134,7 +141,8 @@ final class Tls {
         }
 
         @Override
-        public void checkClientTrusted(X509Certificate[] chain, String type) throws CertificateException {
+        public void checkClientTrusted(X509Certificate[] chain, String type)
+            throws CertificateException {
             throw new CertificateException("no client has a certificate");
         }
 

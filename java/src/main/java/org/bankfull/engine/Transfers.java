@@ -103,7 +103,11 @@ public final class Transfers {
             session.open(open.write()).openedSources();
             Map<Long, String> names = new HashMap<>();
             names.put(0L, "");
-            for (Message next = session.receive(); next.number != Message.FINISH; next = session.receive()) {
+            while (true) {
+                Message next = session.receive();
+                if (next.number == Message.FINISH) {
+                    break;
+                }
                 if (next.number == Message.ENTRIES) {
                     list(session, next.entries(), names, each);
                 } else if (next.number == Message.PROBLEM) {
@@ -138,7 +142,8 @@ public final class Transfers {
         }
     }
 
-    private static Message.Open request(Session session, Client.Settings settings) throws BankfullException {
+    private static Message.Open request(Session session, Client.Settings settings)
+        throws BankfullException {
         if (settings.plain && !session.welcome().plainAllowed) {
             throw new BankfullException(Failure.USAGE,
                 "the daemon does not allow unencrypted data: leave that out, or start it with"
@@ -162,8 +167,8 @@ public final class Transfers {
         int streams = Math.min(settings.streams, Math.min(fit, allowed));
         if (streams < settings.streams) {
             String why = fit <= allowed
-                ? "the heap of " + (heap >> 20) + " MiB has room for no more, " + (STREAM_BYTES >> 20)
-                    + " MiB each: give Java more (-Xmx)"
+                ? "the heap of " + (heap >> 20) + " MiB has room for no more, "
+                    + (STREAM_BYTES >> 20) + " MiB each: give Java more (-Xmx)"
                 : "the daemon allows no more";
             summary.remark(streams + " of " + settings.streams + " connections carry data: " + why);
         }

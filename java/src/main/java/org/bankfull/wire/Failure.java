@@ -1,5 +1,6 @@
 package org.bankfull.wire;
 
+import java.nio.charset.StandardCharsets;
 import java.util.Map;
 
 /** Why something failed, for the other side and for people (spec/wire.md, section 12). */
@@ -34,7 +35,8 @@ public final class Failure {
     /** As much of a text as a message takes. */
     private static String cut(String text) {
         int end = text.length();
-        while (text.substring(0, end).getBytes(java.nio.charset.StandardCharsets.UTF_8).length > Limits.TEXT_BYTES) {
+        while (text.substring(0, end).getBytes(StandardCharsets.UTF_8).length
+            > Limits.TEXT_BYTES) {
             end = end * 3 / 4;
         }
         return text.substring(0, end);
