@@ -238,25 +238,11 @@ class EndToEndTest {
     }
 
     @Test
-    void whatCannotBeDoneIsSaidInALine() throws IOException {
+    void aSourceThatIsNotThereIsNamed() throws IOException {
         write(root.resolve("f"), 10, 1);
-        String digits = "0".repeat(64);
-        Exception wrong = assertThrows(BankfullException.class,
-            () -> client().fingerprint("sha256:" + digits).get(List.of("f"), here.toString()));
-        assertTrue(wrong.getMessage().contains("the daemon's fingerprint is " + fingerprint),
-            wrong.getMessage());
-        Exception token = assertThrows(BankfullException.class,
-            () -> client().token("guessed").get(List.of("f"), here.toString()));
-        assertTrue(token.getMessage().contains("token"), token.getMessage());
         Exception missing = assertThrows(BankfullException.class,
             () -> client().get(List.of("g"), here.toString()));
         assertTrue(missing.getMessage().contains("g"), missing.getMessage());
-        Exception nobody = assertThrows(BankfullException.class,
-            () -> Client.of("bankfull://127.0.0.1:1/").fingerprint(fingerprint)
-                .list("", one -> { }));
-        assertTrue(nobody.getMessage().contains("nothing answers at 127.0.0.1:1"),
-            nobody.getMessage());
-        assertThrows(BankfullException.class, () -> Client.of("http://x/"));
         Exception none = assertThrows(BankfullException.class,
             () -> client().put(List.of(here.resolve("missing").toString()), ""));
         assertTrue(none.getMessage().contains("missing"), none.getMessage());

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.AccessDeniedException;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.InvalidPathException;
@@ -81,6 +82,12 @@ final class Meta {
         } catch (NoSuchFileException e) {
             return null;
         }
+    }
+
+    /** What stands at a path, for people: of what is no directory. */
+    static String kind(BasicFileAttributes found) {
+        return found.isOther() ? "a device, FIFO or socket"
+            : found.isSymbolicLink() ? "a symlink" : "a file";
     }
 
     /**
@@ -259,22 +266,34 @@ final class Meta {
         }
     }
 
-    /** What an error of the file system means to the other side. */
+    /** What an error of the file system means to the other side, and what helps. */
     static Failure failure(String what, IOException e) {
-        String why = e instanceof FileSystemException
+        String said = said(e);
+        int code = Failure.IO;
+        String hint = "";
+        if (e instanceof NoSuchFileException) {
+            said = "it does not exist";
+            code = Failure.NOT_FOUND;
+        } else if (e instanceof AccessDeniedException) {
+            said = "permission denied";
+            code = Failure.PERMISSION;
+            hint = " (check the permissions of the user that this runs as)";
+        } else if (said.contains("Read-only file system")) {
+            code = Failure.PERMISSION;
+            hint = " (mount it writable, or choose another destination)";
+        } else if (said.contains("No space left") || said.contains("Disk quota exceeded")) {
+            code = Failure.NO_SPACE;
+            hint = " (what arrived is kept: free some space and start the same transfer again)";
+        }
+        return new Failure(code, what + ": " + Failure.lowered(said) + hint);
+    }
+
+    /** The words of an error: some of Java's have only a name as their message. */
+    private static String said(IOException e) {
+        String said = e instanceof FileSystemException
             ? ((FileSystemException) e).getReason()
             : e.getMessage();
-        int code = Failure.IO;
-        if (e instanceof NoSuchFileException) {
-            why = "it does not exist";
-            code = Failure.NOT_FOUND;
-        } else if (e instanceof java.nio.file.AccessDeniedException) {
-            why = "permission denied";
-            code = Failure.PERMISSION;
-        } else if (why != null && why.contains("No space left")) {
-            code = Failure.NO_SPACE;
-        }
-        return new Failure(code, what + ": " + (why == null ? e.toString() : why));
+        return said == null ? e.getClass().getSimpleName() : said;
     }
 
     /** The identity of the boot, zeros where nobody tells it. */

@@ -92,14 +92,20 @@ final class Part {
         throws IOException {
         Path draft = partOf(target);
         drop(target);
-        try (FileChannel out = Meta.create(draft)) {
-            writeFully(out, content);
-            if (durable) {
-                out.force(true);
+        try {
+            try (FileChannel out = Meta.create(draft)) {
+                writeFully(out, content);
+                if (durable) {
+                    out.force(true);
+                }
             }
+            Meta.apply(draft, entry);
+            rename(draft, target);
+        } catch (IOException e) {
+            // Nothing of it counts, and where the disk is full it would be in the way of others.
+            Files.deleteIfExists(draft);
+            throw e;
         }
-        Meta.apply(draft, entry);
-        rename(draft, target);
     }
 
     /** Removes what an earlier run left of a file not wanted any more, unless it is in use. */

@@ -227,8 +227,11 @@ final class Receiver {
     }
 
     private String shown(Entry entry, Directory parent) {
-        String name = new Failure(0, new String(entry.name, StandardCharsets.UTF_8)).shown();
-        return directories.path(parent) + "/" + name;
+        String name = landing.rename != null && entry.parent == 0
+            ? landing.rename
+            : new String(entry.name, StandardCharsets.UTF_8);
+        String directory = directories.path(parent).toString();
+        return new Failure(0, directory.isEmpty() ? name : directory + "/" + name).shown();
     }
 
     private void onSymlink(Entry entry, Directory parent, List<Want> wants, List<Long> made) {
@@ -257,7 +260,7 @@ final class Receiver {
     private static void refuseInTheWay(Path path) throws IOException, Refused {
         BasicFileAttributes found = Meta.lookIfThere(path);
         if (found != null && (found.isDirectory() || found.isOther())) {
-            String what = found.isDirectory() ? "a directory" : "a device, FIFO or socket";
+            String what = found.isDirectory() ? "a directory" : Meta.kind(found);
             throw new Refused(new Failure(
                 found.isDirectory() ? Failure.IS_A_DIRECTORY : Failure.USAGE,
                 what + " is in the way: remove or rename it"));

@@ -7,6 +7,7 @@ import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.nio.file.attribute.BasicFileAttributes;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -42,14 +43,20 @@ final class Walk {
             boolean contents = typed.endsWith("/") || last.isEmpty() || last.equals(".")
                 || last.equals("..");
             boolean directory;
+            BasicFileAttributes found;
             try {
-                directory = contents ? Files.isDirectory(path) : Meta.look(path).isDirectory();
+                found = Meta.look(path);
+                directory = contents ? Files.isDirectory(path) : found.isDirectory();
             } catch (IOException e) {
                 throw new BankfullException(Meta.failure("cannot read " + typed, e));
             }
             if (contents && !directory) {
                 throw new BankfullException(Failure.NOT_A_DIRECTORY,
                     "cannot read " + typed + ": it is no directory, and ends in a slash");
+            }
+            if (found.isOther()) {
+                throw new BankfullException(Failure.OTHER, typed + " is "
+                    + Meta.kind(found) + ": only files, directories and symlinks are copied");
             }
             return new Operand(path,
                 new Source(contents ? new byte[0] : Meta.bytes(name), directory, contents));

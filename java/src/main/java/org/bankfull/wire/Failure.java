@@ -17,6 +17,7 @@ public final class Failure {
     public static final int TOKEN = 9;
     public static final int BUSY = 11;
     public static final int PROTOCOL = 12;
+    public static final int PLAIN_REFUSED = 14;
     public static final int TIMED_OUT = 15;
     public static final int CANCELLED = 16;
     public static final int VERIFICATION = 17;
@@ -63,6 +64,15 @@ public final class Failure {
             }
         });
         return safe.toString();
+    }
+
+    /** The system's words, which begin a sentence, within one. */
+    public static String lowered(String said) {
+        boolean capital = said.length() > 1 && Character.isUpperCase(said.charAt(0))
+            && Character.isLowerCase(said.charAt(1));
+        return capital && said.indexOf(' ') > 0
+            ? Character.toLowerCase(said.charAt(0)) + said.substring(1)
+            : said;
     }
 
     @Override
