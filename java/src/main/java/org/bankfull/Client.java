@@ -52,7 +52,8 @@ public final class Client {
     }
 
     /**
-     * The fingerprint that the daemon shows when it starts: {@code sha256:} and 64 digits. Needed.
+     * The fingerprint that the daemon shows when it starts: {@code sha256:} and 64 digits. Without
+     * it every call fails, and tells the one that the daemon shows, to be compared.
      */
     public Client fingerprint(String fingerprint) {
         settings.fingerprint = fingerprint;
