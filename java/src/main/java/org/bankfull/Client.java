@@ -16,11 +16,11 @@ import org.bankfull.wire.Entry;
  * Summary done = client.get(List.of("photos"), "/sdcard/photos");
  * }</pre>
  *
- * <p>What was interrupted continues when the same call is made again. A client may be used by several
- * threads; each call is a session of its own.
+ * <p>What was interrupted continues when the same call is made again. A client may be used by
+ * several threads; each call is a session of its own.
  */
 public final class Client {
-    /** Connections for a transfer unless told otherwise: what a machine of two small processors fills. */
+    /** Connections unless told otherwise: what a machine of two small processors fills. */
     public static final int DEFAULT_STREAMS = 2;
 
     private static final long DEFAULT_TIMEOUT_MILLIS = 60_000;
@@ -51,7 +51,10 @@ public final class Client {
         return client;
     }
 
-    /** The fingerprint that the daemon shows when it starts: {@code sha256:} and 64 digits. Needed. */
+    /**
+     * The fingerprint that the daemon shows when it starts: {@code sha256:} and 64 digits. Without
+     * it every call fails, and tells the one that the daemon shows, to be compared.
+     */
     public Client fingerprint(String fingerprint) {
         settings.fingerprint = fingerprint;
         return this;
@@ -82,8 +85,8 @@ public final class Client {
     }
 
     /**
-     * How many connections carry data, 1 to 64. Where the heap or the daemon allows fewer, there are
-     * fewer, and the summary says so.
+     * How many connections carry data, 1 to 64. Where the heap or the daemon allows fewer, there
+     * are fewer, and the summary says so.
      */
     public Client streams(int streams) {
         if (streams < 1 || streams > org.bankfull.wire.Limits.STREAMS) {
@@ -94,8 +97,8 @@ public final class Client {
     }
 
     /**
-     * After so long without a sign of life from the daemon a transfer ends; connecting takes no longer.
-     * 400 at least.
+     * After so long without a sign of life from the daemon a transfer ends; connecting takes no
+     * longer. 400 at least.
      */
     public Client timeoutMillis(long millis) {
         if (millis < LEAST_TIMEOUT_MILLIS) {
@@ -113,10 +116,11 @@ public final class Client {
     }
 
     /**
-     * Fetches files and trees. They land as with {@code bankfull cp}: inside the destination if that is
-     * a directory; a source that ends in a slash leaves its contents there.
+     * Fetches files and trees. They land as with {@code bankfull cp}: inside the destination if
+     * that is a directory; a source that ends in a slash leaves its contents there.
      *
-     * @throws BankfullException when it ended early; files that failed by themselves are in the summary
+     * @throws BankfullException when it ended early; files that failed by themselves are in the
+     * summary
      */
     public Summary get(List<String> sources, String destination) throws IOException {
         return Transfers.get(settings, remote(sources), destination);
@@ -151,7 +155,9 @@ public final class Client {
         }
     }
 
-    /** Lists a tree, directories before their contents. What could not be read is in the summary. */
+    /**
+     * Lists a tree, directories before their contents. What could not be read is in the summary.
+     */
     public Summary list(String path, Consumer<Listed> each) throws IOException {
         return Transfers.list(settings, remote(path), each);
     }

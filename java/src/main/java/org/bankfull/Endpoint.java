@@ -26,7 +26,7 @@ public final class Endpoint {
 
     public static Endpoint parse(String text) throws BankfullException {
         if (!isOne(text)) {
-            throw wrong(text);
+            throw wrong(text, "no address of a daemon");
         }
         String rest = text.substring(SCHEME.length());
         int slash = rest.indexOf('/');
@@ -40,14 +40,15 @@ public final class Endpoint {
         String host = colon < 0 ? place : place.substring(0, colon);
         if (bracketed) {
             if (!host.endsWith("]")) {
-                throw wrong(text);
+                throw wrong(text, "a '[' without ']'");
             }
             host = host.substring(1, host.length() - 1);
         }
         if (host.isEmpty()) {
-            throw wrong(text);
+            throw wrong(text, "no host");
         }
-        return new Endpoint(host, colon < 0 ? DEFAULT_PORT : port(place.substring(colon + 1), text), path);
+        int port = colon < 0 ? DEFAULT_PORT : port(place.substring(colon + 1), text);
+        return new Endpoint(host, port, path);
     }
 
     private static int port(String digits, String text) throws BankfullException {
@@ -59,11 +60,16 @@ public final class Endpoint {
         } catch (NumberFormatException e) {
             // Told below.
         }
-        throw wrong(text);
+        throw wrong(text, "\"" + digits + "\" is not a port (1 to 65535)");
     }
 
-    private static BankfullException wrong(String text) {
-        return new BankfullException(
-            Failure.USAGE, "\"" + text + "\" is no address: write bankfull://HOST[:PORT]/PATH");
+    private static BankfullException wrong(String text, String why) {
+        return new BankfullException(Failure.USAGE,
+            "\"" + text + "\": " + why + ": write bankfull://HOST[:PORT]/PATH");
+    }
+
+    /** Host and port, as they are typed. */
+    public String place() {
+        return (host.indexOf(':') < 0 ? host : "[" + host + "]") + ":" + port;
     }
 }

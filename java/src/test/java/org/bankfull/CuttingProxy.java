@@ -12,8 +12,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Passes connections on to a daemon until some bytes have passed, and then cuts one of them, or all,
- * or has one stand still.
+ * Passes connections on to a daemon until some bytes have passed, and then cuts one of them, or
+ * all, or has one stand still.
  */
 final class CuttingProxy implements Closeable {
     private final ServerSocket server = new ServerSocket();

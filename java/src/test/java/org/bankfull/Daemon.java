@@ -9,6 +9,7 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -22,10 +23,16 @@ final class Daemon implements Closeable {
 
     /** Skips the test with a word where no program is named. */
     Daemon(Path root, Path state) throws IOException {
+        this(root, state, "--allow-no-encryption");
+    }
+
+    /** With flags of its own. */
+    Daemon(Path root, Path state, String... flags) throws IOException {
         String program = System.getProperty("bankfull.program", "");
         assumeTrue(!program.isEmpty(), "no daemon: give -Dbankfull.program=target/debug/bankfull");
         ProcessBuilder builder = new ProcessBuilder(program, "serve", root.toString(), "--listen",
-            "127.0.0.1:0", "--json", "--allow-no-encryption", "--state-dir", state.toString());
+            "127.0.0.1:0", "--json", "--state-dir", state.toString());
+        builder.command().addAll(Arrays.asList(flags));
         builder.environment().put("BANKFULL_TOKEN", TOKEN);
         builder.redirectError(ProcessBuilder.Redirect.DISCARD);
         process = builder.start();

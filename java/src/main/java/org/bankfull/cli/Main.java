@@ -1,6 +1,7 @@
 package org.bankfull.cli;
 
 import java.io.IOException;
+import java.io.InputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.AccessDeniedException;
@@ -26,6 +27,8 @@ public final class Main {
     private static final int DONE = 0;
     private static final int USAGE = 1;
     private static final int STOPPED = 2;
+    /** As bankfull's own. */
+    private static final int INTERRUPTED = 20;
     private static final int SOME_FAILED = 23;
     private static final String HELP = String.join(System.lineSeparator(),
         "bankfull for Java: fetches from a bankfull daemon, sends to it, and lists what it has",
@@ -36,21 +39,31 @@ public final class Main {
         "  measure send METHOD FILE HOST:PORT [--block BYTES] [--socket BYTES]",
         "  measure receive PORT [FILE] [--block BYTES] [--socket BYTES]",
         "",
-        "  --fingerprint F   sha256: and 64 digits, as the daemon shows it (needed; or BANKFULL_FINGERPRINT)",
+        "  --fingerprint F   sha256: and 64 digits, as the daemon shows it when it starts; needed",
+        "                    (or BANKFULL_FINGERPRINT)",
         "  --token-file F    the daemon's access token (or BANKFULL_TOKEN)",
-        "  --no-encryption   data unencrypted, where the daemon allows it; it is verified all the same",
+        "  --no-encryption   data unencrypted, where the daemon allows it; still verified",
         "  --checksum        compare content, not size and time",
         "  --fsync           flush each file to the disk before it gets its name",
-        "  --streams N       connections with data, 1 to 64 (2); one for each 12 MiB of heap at most",
+        "  --streams N       connections with data, 1 to 64 (2); one for each 12 MiB of heap",
         "  --timeout SECONDS give up after so long without a sign of life or an answer (60)",
         "  --quiet, -q       no progress",
         "  --help, -h        this text",
         "  --                what follows is no flag, even where it begins with -",
-        "  --block BYTES     measure: what is read, or sent, at a time (send 262144, receive 1048576)",
-        "  --socket BYTES    measure: the buffer of the socket, as asked of the kernel (its own rule)",
+        "  --block BYTES     measure: read or sent at a time (send 262144, receive 1048576)",
+        "  --socket BYTES    measure: the buffer of the socket (as the kernel likes)",
         "",
-        "A source that ends in a slash leaves its contents at the destination. What was interrupted goes on",
-        "when the same command is run again. Methods to measure: stream, nio, mapped, zerocopy, zerobuffer.");
+        "A source that ends in a slash leaves its contents at the destination.",
+        "What was interrupted goes on when the same command is run again.",
+        "Methods to measure: stream, nio, mapped, zerocopy, zerobuffer.",
+        "Exit codes: 0 done, 1 the command makes no sense, 2 it stopped, 23 some files failed,",
+        "20 interrupted by a signal.");
+
+    /** Of a token, at most, and what shows that there is more. */
+    private static final int TOKEN_FILE_BYTES = 4096 + 3;
+
+    private static final String CONTINUES =
+        "; run the same command again to continue where it stopped";
 
     private static final List<String> ALONE =
         List.of("--no-encryption", "--checksum", "--fsync", "--quiet", "-q");
@@ -60,10 +73,13 @@ public final class Main {
     private final List<String> operands = new ArrayList<>();
     private String fingerprint = System.getenv("BANKFULL_FINGERPRINT");
     private String token = System.getenv("BANKFULL_TOKEN");
+    private String tokenFrom =
+        token == null ? "--token-file F, or BANKFULL_TOKEN" : "BANKFULL_TOKEN";
     private boolean plain;
     private boolean checksum;
     private boolean fsync;
     private boolean quiet;
+    private volatile boolean progressShown;
     private int streams = Client.DEFAULT_STREAMS;
     private long timeoutMillis = 60_000;
     /** 0: as the method likes. */
@@ -86,32 +102,50 @@ public final class Main {
             out.println(HELP);
             return all.isEmpty() ? USAGE : DONE;
         }
+        Main main = new Main();
         try {
-            Main main = new Main();
             main.parse(all);
             return main.command(all.get(0), out, err);
         } catch (BankfullException e) {
-            err.println("bankfull: " + e.getMessage());
+            main.endProgress(err);
+            err.println("bankfull: " + e.getMessage() + main.flagOf(e.setting()));
             return e.code() == Failure.USAGE ? USAGE : STOPPED;
         } catch (IOException e) {
+            main.endProgress(err);
             err.println("bankfull: " + shown(e));
             return STOPPED;
         } catch (OutOfMemoryError e) {
+            main.endProgress(err);
             err.println("bankfull: no memory is left: give Java more (-Xmx)");
             return STOPPED;
         }
     }
 
+    /** How a setting is given here. */
+    private String flagOf(BankfullException.Setting setting) {
+        if (setting == null) {
+            return "";
+        }
+        switch (setting) {
+            case FINGERPRINT: return " (--fingerprint F, or BANKFULL_FINGERPRINT)";
+            case TOKEN: return " (" + tokenFrom + ")";
+            default: return " (leave out --no-encryption)";
+        }
+    }
+
     /** What happened, and to what: the message of some of Java's exceptions is a name alone. */
     private static String shown(IOException e) {
-        if (!(e instanceof FileSystemException)) {
-            return e.getMessage() == null ? e.toString() : e.getMessage();
-        }
-        FileSystemException at = (FileSystemException) e;
+        return e instanceof FileSystemException
+            ? "cannot use " + ((FileSystemException) e).getFile() + ": " + why(e)
+            : why(e);
+    }
+
+    private static String why(IOException e) {
         String why = e instanceof NoSuchFileException ? "it does not exist"
             : e instanceof AccessDeniedException ? "permission denied"
-            : at.getReason() == null ? e.getClass().getSimpleName() : at.getReason();
-        return "cannot use " + at.getFile() + ": " + why;
+            : e instanceof FileSystemException ? ((FileSystemException) e).getReason()
+            : e.getMessage();
+        return why == null ? e.getClass().getSimpleName() : Failure.lowered(why);
     }
 
     private void parse(List<String> arguments) throws IOException {
@@ -143,7 +177,10 @@ public final class Main {
             case "--checksum": checksum = true; break;
             case "--fsync": fsync = true; break;
             case "--fingerprint": fingerprint = value; break;
-            case "--token-file": token = read(value); break;
+            case "--token-file":
+                token = read(value);
+                tokenFrom = "the token file " + value;
+                break;
             case "--streams": streams = number(flag, value, 64); break;
             case "--timeout": timeoutMillis = 1000L * number(flag, value, 1_000_000); break;
             case "--block": block = number(flag, value, 1 << 30); break;
@@ -153,11 +190,20 @@ public final class Main {
     }
 
     private static String read(String file) throws IOException {
-        try {
-            return new String(Files.readAllBytes(path(file)), StandardCharsets.UTF_8);
+        byte[] start = new byte[TOKEN_FILE_BYTES];
+        int length = 0;
+        try (InputStream in = Files.newInputStream(path(file))) {
+            for (int read = in.read(start); read > 0;) {
+                length += read;
+                read = in.read(start, length, start.length - length);
+            }
+        } catch (BankfullException e) {
+            throw e;
         } catch (IOException e) {
-            throw new BankfullException(Failure.USAGE, "no token: " + shown(e), e);
+            throw new BankfullException(
+                Failure.USAGE, "cannot read the token file " + file + ": " + why(e), e);
         }
+        return new String(start, 0, length, StandardCharsets.UTF_8);
     }
 
     private static Path path(String typed) throws BankfullException {
@@ -190,17 +236,55 @@ public final class Main {
             throw usage("--block and --socket are for measure alone");
         }
         switch (name) {
-            case "get": return get(err);
-            case "put": return put(err);
-            case "list": return list(out, err);
+            case "get": return untilSignal(CONTINUES, err, () -> get(err));
+            case "put": return untilSignal(CONTINUES, err, () -> put(err));
+            case "list": return untilSignal("", err, () -> list(out, err));
             case "measure": return measure(out);
             default: throw usage("there is no command \"" + name + "\": get, put, list or measure");
         }
     }
 
+    private interface Command {
+        int run() throws IOException;
+    }
+
+    /**
+     * Runs a command. A signal meanwhile ends this process with a line: what is verified stands in
+     * its journal already, and the other side sees the connections end.
+     */
+    private int untilSignal(String hint, PrintStream err, Command command) throws IOException {
+        Thread hook = new Thread(() -> {
+            endProgress(err);
+            err.println("bankfull: interrupted" + hint);
+            Runtime.getRuntime().halt(INTERRUPTED);
+        }, "bankfull-signal");
+        try {
+            Runtime.getRuntime().addShutdownHook(hook);
+        } catch (IllegalStateException e) {
+            // One has come already.
+            return INTERRUPTED;
+        }
+        try {
+            return command.run();
+        } finally {
+            try {
+                Runtime.getRuntime().removeShutdownHook(hook);
+            } catch (IllegalStateException e) {
+                // It has come, and ends the process.
+            }
+        }
+    }
+
+    /** What follows stands on a line of its own. */
+    private void endProgress(PrintStream err) {
+        if (progressShown) {
+            err.println();
+            progressShown = false;
+        }
+    }
+
     private Client client(Endpoint endpoint) throws BankfullException {
-        String host = endpoint.host.indexOf(':') < 0 ? endpoint.host : "[" + endpoint.host + "]";
-        Client client = Client.of("bankfull://" + host + ":" + endpoint.port + "/");
+        Client client = Client.of("bankfull://" + endpoint.place() + "/");
         client.fingerprint(fingerprint).plain(plain).checksum(checksum).durable(fsync);
         client.streams(streams).timeoutMillis(timeoutMillis);
         return token == null ? client : client.token(token);
@@ -239,7 +323,8 @@ public final class Main {
         Endpoint daemon = Endpoint.parse(operands.get(0));
         Summary done = client(daemon).list(daemon.path, one -> {
             String kind = one.directory ? "d" : one.symlink ? "l" : "-";
-            String name = new Failure(0, one.path + (one.symlink ? " -> " + one.target : "")).shown();
+            String name =
+                new Failure(0, one.path + (one.symlink ? " -> " + one.target : "")).shown();
             out.printf(Locale.ROOT, "%s%04o %14d %s %s%n",
                 kind, one.mode, one.size, time(one.modifiedSeconds), name);
         });
@@ -248,28 +333,31 @@ public final class Main {
     }
 
     private static String time(long seconds) {
-        boolean shown = seconds >= Instant.MIN.getEpochSecond() && seconds <= Instant.MAX.getEpochSecond();
+        boolean shown =
+            seconds >= Instant.MIN.getEpochSecond() && seconds <= Instant.MAX.getEpochSecond();
         return shown ? Instant.ofEpochSecond(seconds).toString() : seconds + " s";
     }
 
     /** What a daemon or a file name says is made safe for a terminal. */
     private static void tellProblems(Summary done, PrintStream err) {
         done.remarks.forEach(remark -> err.println("bankfull: " + new Failure(0, remark).shown()));
-        done.failures.forEach(failure -> err.println("bankfull: " + new Failure(0, failure).shown()));
+        done.failures.forEach(failure ->
+            err.println("bankfull: " + new Failure(0, failure).shown()));
     }
 
     private org.bankfull.Progress progress(PrintStream err) {
         if (quiet || System.console() == null) {
             return (files, filesKnown, bytes, bytesKnown) -> { };
         }
-        return (files, filesKnown, bytes, bytesKnown) -> err.printf(Locale.ROOT,
-            "\r%d of %d files, %s of %s   ", files, filesKnown, size(bytes), size(bytesKnown));
+        return (files, filesKnown, bytes, bytesKnown) -> {
+            progressShown = true;
+            err.printf(Locale.ROOT, "\r%d of %d files, %s of %s   ", files, filesKnown,
+                size(bytes), size(bytesKnown));
+        };
     }
 
     private int told(Summary done, PrintStream err) {
-        if (!quiet && System.console() != null) {
-            err.println();
-        }
+        endProgress(err);
         tellProblems(done, err);
         if (!quiet) {
             err.printf(Locale.ROOT,
@@ -297,7 +385,8 @@ public final class Main {
             Methods.receive(port, into, block, socket, out);
             return DONE;
         }
-        if (operands.size() != 4 || !operands.get(0).equals("send") || operands.get(3).lastIndexOf(':') < 1) {
+        if (operands.size() != 4 || !operands.get(0).equals("send")
+            || operands.get(3).lastIndexOf(':') < 1) {
             throw usage("measure wants send METHOD FILE HOST:PORT, or receive PORT [FILE]");
         }
         String place = operands.get(3);

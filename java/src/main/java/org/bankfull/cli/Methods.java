@@ -22,9 +22,9 @@ import org.bankfull.wire.Buffers;
 import org.bankfull.wire.Failure;
 
 /**
- * The five ways from a file to a socket that Java has, measured alone, without a protocol around them
- * (Veluppillai, Ortiz, Hiromoto 2013): byte by byte, blocks through a buffer, a mapped file, the whole
- * file at once without a copy, and block by block without a copy.
+ * The five ways from a file to a socket that Java has, measured alone, without a protocol around
+ * them (Veluppillai, Ortiz, Hiromoto 2013): byte by byte, blocks through a buffer, a mapped file,
+ * the whole file at once without a copy, and block by block without a copy.
  */
 final class Methods {
     /** What either end takes at a time unless told otherwise. */
@@ -45,14 +45,17 @@ final class Methods {
             case "nio": return Methods::nio;
             case "mapped": return Methods::mapped;
             case "zerocopy":
-                return (file, size, socket, block) -> zeroBuffer(file, size, socket, Long.MAX_VALUE);
-            case "zerobuffer": return (file, size, socket, block) -> zeroBuffer(file, size, socket, block);
+                return (file, size, socket, block) ->
+                    zeroBuffer(file, size, socket, Long.MAX_VALUE);
+            case "zerobuffer": return Methods::zeroBuffer;
             default: throw new BankfullException(Failure.USAGE,
                 "there is no method \"" + name + "\": stream, nio, mapped, zerocopy or zerobuffer");
         }
     }
 
-    /** Sends a file, waits until the other end has taken all of it, and tells how long that took. */
+    /**
+     * Sends a file, waits until the other end has taken all of it, and tells how long that took.
+     */
     static void send(String name, Path path, String host, int port, int blockAsked, int socketBytes,
         PrintStream out) throws IOException {
         int block = blockAsked > 0 ? blockAsked : SEND_BYTES;
@@ -62,7 +65,8 @@ final class Methods {
             throw new BankfullException(
                 Failure.NOT_FOUND, "the host " + host + " has no address: check its name");
         }
-        try (FileChannel file = FileChannel.open(path); SocketChannel socket = SocketChannel.open()) {
+        try (FileChannel file = FileChannel.open(path);
+            SocketChannel socket = SocketChannel.open()) {
             if (socketBytes > 0) {
                 socket.setOption(StandardSocketOptions.SO_SNDBUF, socketBytes);
             }
@@ -81,11 +85,13 @@ final class Methods {
         }
     }
 
-    private static void connect(SocketChannel socket, InetSocketAddress address) throws IOException {
+    private static void connect(SocketChannel socket, InetSocketAddress address)
+        throws IOException {
         try {
             socket.connect(address);
         } catch (ConnectException e) {
-            throw new BankfullException(Failure.OTHER, "nothing answers at " + address.getHostString()
+            throw new BankfullException(Failure.OTHER,
+                "nothing answers at " + address.getHostString()
                 + ":" + address.getPort() + ": start \"measure receive\" there", e);
         }
     }
@@ -101,8 +107,8 @@ final class Methods {
             server.bind(new InetSocketAddress(port));
             int room = server.getOption(StandardSocketOptions.SO_RCVBUF);
             int block = blockAsked > 0 ? blockAsked : RECEIVE_BYTES;
-            out.println("listening at " + server.socket().getLocalPort() + ", with a buffer of " + room
-                + " bytes, in blocks of " + block);
+            out.println("listening at " + server.socket().getLocalPort()
+                + ", with a buffer of " + room + " bytes, in blocks of " + block);
             while (true) {
                 try (SocketChannel socket = server.accept()) {
                     drain(socket, into, block);
@@ -140,7 +146,8 @@ final class Methods {
         }
     }
 
-    private static void nio(FileChannel file, long size, SocketChannel socket, int block) throws IOException {
+    private static void nio(FileChannel file, long size, SocketChannel socket, int block)
+        throws IOException {
         ByteBuffer buffer = ByteBuffer.allocateDirect(block);
         while (file.read(buffer) >= 0) {
             Buffers.flip(buffer);
@@ -151,9 +158,11 @@ final class Methods {
         }
     }
 
-    private static void mapped(FileChannel file, long size, SocketChannel socket, int block) throws IOException {
+    private static void mapped(FileChannel file, long size, SocketChannel socket, int block)
+        throws IOException {
         for (long at = 0; at < size; at += MAPPED_MOST) {
-            MappedByteBuffer all = file.map(FileChannel.MapMode.READ_ONLY, at, Math.min(MAPPED_MOST, size - at));
+            MappedByteBuffer all =
+                file.map(FileChannel.MapMode.READ_ONLY, at, Math.min(MAPPED_MOST, size - at));
             while (all.position() < all.capacity()) {
                 Buffers.limit(all, Math.min(all.capacity(), all.position() + block));
                 socket.write(all);

@@ -30,16 +30,20 @@ final class DataConnection implements Closeable {
     /** Null on an encrypted connection. */
     private final byte[] streamKey;
     private long tagged;
-    /** When the bytes that are being written were handed over, by the clock of nanoTime; 0: none are. */
+    /** When the bytes that are being written were handed over, by nanoTime; 0: none are. */
     private volatile long writing;
-    /** How much is handed over at a time: little where that takes long, so that all of it is seen. */
+    /**
+     * How much is handed over at a time: little where that takes long, so that all of it is seen.
+     */
     private int slice = SLICE_BYTES_LEAST;
 
     DataConnection(int stream, SocketChannel plain, byte[] streamKey) {
         this(stream, plain, null, null, plain, streamKey);
     }
 
-    /** Encrypted, over a socket that is closed below it: closing TLS would wait for whoever writes. */
+    /**
+     * Encrypted, over a socket that is closed below it: closing TLS would wait for whoever writes.
+     */
     DataConnection(int stream, Socket raw, Socket secure) throws IOException {
         this(stream, null, secure.getInputStream(), secure.getOutputStream(), raw, null);
     }
@@ -65,7 +69,9 @@ final class DataConnection implements Closeable {
 
     /** The tag of the next frame, given its header and the hash of its payload. */
     byte[] tag(byte[] header, byte[] payloadHash) {
-        return streamKey == null ? payloadHash : Attach.tag(streamKey, tagged++, header, payloadHash);
+        return streamKey == null
+            ? payloadHash
+            : Attach.tag(streamKey, tagged++, header, payloadHash);
     }
 
     /** Fills what remains of a buffer. */
@@ -75,7 +81,8 @@ final class DataConnection implements Closeable {
             if (isPlain()) {
                 read = plain.read(buffer);
             } else {
-                read = in.read(buffer.array(), buffer.arrayOffset() + buffer.position(), buffer.remaining());
+                read = in.read(buffer.array(), buffer.arrayOffset() + buffer.position(),
+                    buffer.remaining());
                 if (read > 0) {
                     Buffers.position(buffer, buffer.position() + read);
                 }
@@ -132,7 +139,9 @@ final class DataConnection implements Closeable {
     private void ended(long began) {
         writing = 0;
         boolean quick = System.nanoTime() - began < SLICE_NANOS_AIMED;
-        slice = quick ? Math.min(slice * 2, SLICE_BYTES_MOST) : Math.max(slice / 2, SLICE_BYTES_LEAST);
+        slice = quick
+            ? Math.min(slice * 2, SLICE_BYTES_MOST)
+            : Math.max(slice / 2, SLICE_BYTES_LEAST);
     }
 
     /** Whether the other side has taken nothing for so long of what is being written to it. */

@@ -17,13 +17,17 @@ final class DataConnections {
     private static final long DELAY_MOST_MILLIS = 5000;
     /** One that has held for so long was no failed attempt. */
     private static final long HEALTHY_MILLIS = 1000;
-    /** How often a time-out is looked whether a connection is stuck, and not more often than that. */
+    /**
+     * How often a time-out is looked whether a connection is stuck, and not more often than that.
+     */
     private static final int LOOKS = 8;
     private static final long LOOK_MILLIS_LEAST = 50;
 
     /** What is done with a connection. */
     interface Work {
-        /** Until it ends in order. When this throws, all that came of the connection has been said. */
+        /**
+         * Until it ends in order. When this throws, all that came of the connection has been said.
+         */
         void on(DataConnection connection) throws IOException;
 
         /** It broke: what the other side is to hear. */
@@ -58,8 +62,8 @@ final class DataConnections {
     }
 
     /**
-     * Closes connections whose other side takes nothing for the time-out: whoever writes there waits
-     * without one, and what it wrote goes another way then.
+     * Closes connections whose other side takes nothing for the time-out: whoever writes there
+     * waits without one, and what it wrote goes another way then.
      */
     private void watch() {
         long look = Math.max(LOOK_MILLIS_LEAST, session.timeoutMillis() / LOOKS);

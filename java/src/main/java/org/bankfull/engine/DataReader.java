@@ -14,8 +14,8 @@ import org.bankfull.wire.Message;
 import org.bankfull.wire.WireException;
 
 /**
- * The receiving end of a data connection: this thread takes bytes off the socket, another hashes and
- * writes the ones before. The buffers between the two are few, and reused.
+ * The receiving end of a data connection: this thread takes bytes off the socket, another hashes
+ * and writes the ones before. The buffers between the two are few, and reused.
  */
 final class DataReader implements DataConnections.Work {
     /** Fits a processor's second cache, and is long enough to hash many chunks side by side. */
@@ -86,7 +86,8 @@ final class DataReader implements DataConnections.Work {
         session.check();
     }
 
-    private void read(DataConnection connection, BlockingQueue<Item> taken, BlockingQueue<ByteBuffer> spare)
+    private void read(DataConnection connection, BlockingQueue<Item> taken,
+        BlockingQueue<ByteBuffer> spare)
         throws IOException, WireException, InterruptedException {
         ByteBuffer small = connection.buffer(DataHeader.BYTES);
         while (true) {
@@ -114,7 +115,9 @@ final class DataReader implements DataConnections.Work {
         return bytes;
     }
 
-    /** Hashes and writes. After a failure it goes on taking, so that the other thread never waits. */
+    /**
+     * Hashes and writes. After a failure it goes on taking, so that the other thread never waits.
+     */
     private final class Writer implements Runnable {
         private final DataConnection connection;
         private final BlockingQueue<Item> taken;
@@ -128,7 +131,8 @@ final class DataReader implements DataConnections.Work {
         private long at;
         private ByteBuffer pack;
 
-        Writer(DataConnection connection, BlockingQueue<Item> taken, BlockingQueue<ByteBuffer> spare) {
+        Writer(DataConnection connection, BlockingQueue<Item> taken,
+            BlockingQueue<ByteBuffer> spare) {
             this.connection = connection;
             this.taken = taken;
             this.spare = spare;
@@ -208,9 +212,11 @@ final class DataReader implements DataConnections.Work {
         }
 
         private void end(byte[] tag) throws WireException {
-            boolean whole = header.kind == DataHeader.PACK || incoming == null || layout.count() == 1;
+            boolean whole = header.kind == DataHeader.PACK || incoming == null
+                || layout.count() == 1;
             byte[] hash = whole ? hasher.finish() : hasher.finishSubtree();
-            boolean sound = java.security.MessageDigest.isEqual(connection.tag(headerBytes, hash), tag);
+            boolean sound =
+                java.security.MessageDigest.isEqual(connection.tag(headerBytes, hash), tag);
             if (header.kind == DataHeader.PACK) {
                 unpack(sound);
             } else if (incoming != null) {

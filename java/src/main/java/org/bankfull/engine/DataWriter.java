@@ -119,7 +119,8 @@ final class DataWriter implements DataConnections.Work {
         private final List<FileChannel> opened = new ArrayList<>();
         private volatile boolean stopped;
 
-        Reader(DataConnection connection, BlockingQueue<Item> queue, BlockingQueue<ByteBuffer> spare) {
+        Reader(DataConnection connection, BlockingQueue<Item> queue,
+            BlockingQueue<ByteBuffer> spare) {
             this.connection = connection;
             this.queue = queue;
             this.spare = spare;
@@ -223,7 +224,9 @@ final class DataWriter implements DataConnections.Work {
                     sender.changed(work);
                     return;
                 }
-                read = connection.isPlain() ? hashAhead(hasher, offset, length) : copy(header, hasher, offset, length);
+                read = connection.isPlain()
+                    ? hashAhead(hasher, offset, length)
+                    : copy(header, hasher, offset, length);
             } catch (IOException e) {
                 sender.giveUp(work, Meta.failure("cannot read " + work.path, e), false);
                 return;
@@ -249,13 +252,16 @@ final class DataWriter implements DataConnections.Work {
             put(Item.of(connection.tag(header, hash)));
         }
 
-        /** Hashes a block that will be sent from the file; false when the file ends before it does. */
+        /**
+         * Hashes a block that will be sent from the file; false when the file ends before it does.
+         */
         private boolean hashAhead(Blake3 hasher, long offset, int length)
             throws IOException, Stopped {
             ByteBuffer buffer = spare();
             try {
                 for (int done = 0; done < length; done += buffer.limit()) {
-                    Buffers.limit(Buffers.clear(buffer), Math.min(buffer.capacity(), length - done));
+                    Buffers.limit(Buffers.clear(buffer),
+                        Math.min(buffer.capacity(), length - done));
                     if (!fill(buffer, offset + done)) {
                         return false;
                     }
@@ -288,7 +294,8 @@ final class DataWriter implements DataConnections.Work {
                 ByteBuffer buffer = spare();
                 Buffers.limit(Buffers.clear(buffer), Math.min(buffer.capacity(), length - done));
                 whole = whole && readOrNot(buffer, offset + done);
-                // Where it cannot be read, whatever is in the buffer fills the frame, and the tag tells.
+                // Where it cannot be read, whatever is in the buffer fills the frame, and the tag
+                // tells.
                 Buffers.position(buffer, 0);
                 if (whole) {
                     hasher.update(buffer.duplicate());
@@ -311,13 +318,15 @@ final class DataWriter implements DataConnections.Work {
         }
 
         private void pack(List<Outgoing> files) throws IOException, Stopped {
-            long bytes = files.stream().mapToLong(one -> one.entry.size + 12 + Blake3.HASH_BYTES).sum();
+            long bytes =
+                files.stream().mapToLong(one -> one.entry.size + 12 + Blake3.HASH_BYTES).sum();
             ByteBuffer out = ByteBuffer.allocate((int) bytes);
             int count = 0;
             for (Outgoing one : files) {
                 byte[] content = readWhole(one);
                 if (content != null) {
-                    out.putLong(one.entry.id).putInt(content.length).put(Blake3.hash(content)).put(content);
+                    out.putLong(one.entry.id).putInt(content.length).put(Blake3.hash(content))
+                        .put(content);
                     count++;
                 }
             }
@@ -348,7 +357,8 @@ final class DataWriter implements DataConnections.Work {
                 }
                 return content;
             } catch (java.nio.file.NoSuchFileException e) {
-                sender.giveUp(one, new Failure(Failure.VANISHED, one.path + " vanished before it was read"), false);
+                sender.giveUp(one, new Failure(Failure.VANISHED,
+                    one.path + " vanished before it was read"), false);
             } catch (IOException e) {
                 sender.giveUp(one, Meta.failure("cannot read " + one.path, e), false);
             }

@@ -91,7 +91,8 @@ final class Directories {
             return true;
         } catch (FileAlreadyExistsException e) {
             if (!Files.isDirectory(path, LinkOption.NOFOLLOW_LINKS)) {
-                throw new IOException("something else is in the way: remove or rename it", e);
+                throw new IOException(
+                    Meta.kind(Meta.look(path)) + " is in the way: remove or rename it", e);
             }
             if (!Files.isWritable(path)) {
                 // As an earlier run left it; it gets its mode again at the end.

@@ -2,8 +2,9 @@ package org.bankfull.engine;
 
 import java.io.IOException;
 import java.nio.file.Files;
-import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.nio.file.attribute.BasicFileAttributes;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -33,37 +34,57 @@ final class Landing {
             return new Landing(path, null);
         }
         if (oneFile && !asDirectory) {
-            Path parent = path.toAbsolutePath().getParent();
-            if (!Files.isDirectory(parent)) {
+            Path above = above(path);
+            if (!Files.isDirectory(above)) {
                 throw new BankfullException(Failure.NOT_A_DIRECTORY,
-                    "cannot create " + typed + ": the directory " + parent + " does not exist: create it first");
+                    "cannot create " + typed + ": " + noDirectory(above));
             }
-            return new Landing(parent, path.getFileName().toString());
+            return new Landing(above, path.getFileName().toString());
         }
         if (Files.exists(path)) {
-            throw new BankfullException(Failure.NOT_A_DIRECTORY,
-                typed + " is a file, but a directory is needed there: name another destination");
+            throw new BankfullException(Failure.NOT_A_DIRECTORY, typed + " is "
+                + Meta.kind(Files.readAttributes(path, BasicFileAttributes.class))
+                + ", but a directory is needed there: name another destination");
         }
         try {
             Files.createDirectory(path);
-        } catch (NoSuchFileException e) {
-            throw new BankfullException(Failure.NOT_A_DIRECTORY, "cannot make the directory " + typed
-                + ": the one above it does not exist: create it first", e);
         } catch (IOException e) {
-            throw new BankfullException(Meta.failure("cannot make the directory " + typed, e));
+            String what = "cannot make the directory " + typed;
+            if (Files.isDirectory(above(path))) {
+                throw new BankfullException(Meta.failure(what, e));
+            }
+            throw new BankfullException(
+                Failure.NOT_A_DIRECTORY, what + ": " + noDirectory(above(path)), e);
         }
         return new Landing(path, null);
+    }
+
+    /** As it was typed, so that messages name what the user knows. */
+    private static Path above(Path path) {
+        Path parent = path.getParent();
+        return parent == null ? Paths.get("") : parent;
+    }
+
+    private static String noDirectory(Path path) {
+        try {
+            BasicFileAttributes found = Files.readAttributes(path, BasicFileAttributes.class);
+            return path + " is " + Meta.kind(found) + ", no directory: name another destination";
+        } catch (IOException e) {
+            return "the directory " + path + " does not exist: create it first";
+        }
     }
 
     private static void refuseClashes(List<Source> sources) throws BankfullException {
         Set<String> names = new HashSet<>();
         for (Source source : sources) {
             if (source.contents && sources.size() > 1) {
-                throw new BankfullException(Failure.USAGE, "a source with a trailing slash must be the only"
+                throw new BankfullException(Failure.USAGE,
+                    "a source with a trailing slash must be the only"
                     + " source: its contents would mix with the others");
             }
             if (!names.add(new String(source.name, StandardCharsets.ISO_8859_1))) {
-                throw new BankfullException(Failure.USAGE, "two sources have one name and would land on each"
+                throw new BankfullException(Failure.USAGE,
+                    "two sources have one name and would land on each"
                     + " other: copy them one by one");
             }
         }

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.AccessDeniedException;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.InvalidPathException;
@@ -40,9 +41,11 @@ final class Meta {
     private static final int PERMISSIONS = 0777;
     /** In the order of the bits, from 0400 down. */
     private static final PosixFilePermission[] BITS = {
-        PosixFilePermission.OWNER_READ, PosixFilePermission.OWNER_WRITE, PosixFilePermission.OWNER_EXECUTE,
-        PosixFilePermission.GROUP_READ, PosixFilePermission.GROUP_WRITE, PosixFilePermission.GROUP_EXECUTE,
-        PosixFilePermission.OTHERS_READ, PosixFilePermission.OTHERS_WRITE, PosixFilePermission.OTHERS_EXECUTE,
+        PosixFilePermission.OWNER_READ, PosixFilePermission.OWNER_WRITE,
+        PosixFilePermission.OWNER_EXECUTE, PosixFilePermission.GROUP_READ,
+        PosixFilePermission.GROUP_WRITE, PosixFilePermission.GROUP_EXECUTE,
+        PosixFilePermission.OTHERS_READ, PosixFilePermission.OTHERS_WRITE,
+        PosixFilePermission.OTHERS_EXECUTE,
     };
 
     private Meta() {}
@@ -53,7 +56,8 @@ final class Meta {
             return Paths.get(typed);
         } catch (InvalidPathException e) {
             throw new BankfullException(Failure.USAGE, "Java cannot write the name \""
-                + new Failure(0, typed).shown() + "\" under this locale: run with LC_ALL=C.UTF-8", e);
+                + new Failure(0, typed).shown() + "\" under this locale: run with LC_ALL=C.UTF-8",
+                e);
         }
     }
 
@@ -80,8 +84,16 @@ final class Meta {
         }
     }
 
-    /** An entry for what stands at a path, without its number; null for what is neither file, directory
-     * nor symlink. */
+    /** What stands at a path, for people: of what is no directory. */
+    static String kind(BasicFileAttributes found) {
+        return found.isOther() ? "a device, FIFO or socket"
+            : found.isSymbolicLink() ? "a symlink" : "a file";
+    }
+
+    /**
+     * An entry for what stands at a path, without its number; null for what is neither file,
+     * directory nor symlink.
+     */
     static Entry entry(Path path, byte[] name, long parent) throws IOException {
         BasicFileAttributes found = look(path);
         if (found.isOther()) {
@@ -90,13 +102,17 @@ final class Meta {
         Entry entry = new Entry();
         entry.parent = parent;
         entry.name = name;
-        entry.kind = found.isDirectory() ? Entry.DIRECTORY : found.isSymbolicLink() ? Entry.SYMLINK : Entry.FILE;
+        entry.kind = found.isDirectory()
+            ? Entry.DIRECTORY
+            : found.isSymbolicLink() ? Entry.SYMLINK : Entry.FILE;
         entry.mode = mode(path, found.isDirectory());
         setTime(entry, found.lastModifiedTime());
         entry.version = version(path, found);
         if (entry.kind == Entry.FILE) {
             entry.size = found.size();
-            entry.blockBytes = entry.size > Limits.PACKED_FILE_BYTES ? Layout.blockBytesFor(entry.size) : 0;
+            entry.blockBytes = entry.size > Limits.PACKED_FILE_BYTES
+                ? Layout.blockBytesFor(entry.size)
+                : 0;
         } else if (entry.kind == Entry.SYMLINK) {
             Path target = Files.readSymbolicLink(path);
             if (!isWhole(target)) {
@@ -122,7 +138,8 @@ final class Meta {
     /** Whether a path still holds what was announced. */
     static boolean isUnchanged(Path path, Entry entry) throws IOException {
         BasicFileAttributes now = look(path);
-        return now.isRegularFile() && now.size() == entry.size && isTime(entry, now.lastModifiedTime())
+        return now.isRegularFile() && now.size() == entry.size
+            && isTime(entry, now.lastModifiedTime())
             && version(path, now) == entry.version;
     }
 
@@ -160,7 +177,8 @@ final class Meta {
         } catch (IOException | UnsupportedOperationException | IllegalArgumentException e) {
             text.append(found.lastModifiedTime());
         }
-        return ByteBuffer.wrap(Blake3.hash(text.toString().getBytes(StandardCharsets.UTF_8))).getLong();
+        byte[] hash = Blake3.hash(text.toString().getBytes(StandardCharsets.UTF_8));
+        return ByteBuffer.wrap(hash).getLong();
     }
 
     private static int mode(Path path, boolean directory) {
@@ -230,7 +248,8 @@ final class Meta {
     }
 
     static void setMode(Path path, int mode) throws IOException {
-        PosixFileAttributeView view = Files.getFileAttributeView(path, PosixFileAttributeView.class);
+        PosixFileAttributeView view =
+            Files.getFileAttributeView(path, PosixFileAttributeView.class);
         if (view == null) {
             return;
         }
@@ -247,20 +266,34 @@ final class Meta {
         }
     }
 
-    /** What an error of the file system means to the other side. */
+    /** What an error of the file system means to the other side, and what helps. */
     static Failure failure(String what, IOException e) {
-        String why = e instanceof FileSystemException ? ((FileSystemException) e).getReason() : e.getMessage();
+        String said = said(e);
         int code = Failure.IO;
+        String hint = "";
         if (e instanceof NoSuchFileException) {
-            why = "it does not exist";
+            said = "it does not exist";
             code = Failure.NOT_FOUND;
-        } else if (e instanceof java.nio.file.AccessDeniedException) {
-            why = "permission denied";
+        } else if (e instanceof AccessDeniedException) {
+            said = "permission denied";
             code = Failure.PERMISSION;
-        } else if (why != null && why.contains("No space left")) {
+            hint = " (check the permissions of the user that this runs as)";
+        } else if (said.contains("Read-only file system")) {
+            code = Failure.PERMISSION;
+            hint = " (mount it writable, or choose another destination)";
+        } else if (said.contains("No space left") || said.contains("Disk quota exceeded")) {
             code = Failure.NO_SPACE;
+            hint = " (what arrived is kept: free some space and start the same transfer again)";
         }
-        return new Failure(code, what + ": " + (why == null ? e.toString() : why));
+        return new Failure(code, what + ": " + Failure.lowered(said) + hint);
+    }
+
+    /** The words of an error: some of Java's have only a name as their message. */
+    private static String said(IOException e) {
+        String said = e instanceof FileSystemException
+            ? ((FileSystemException) e).getReason()
+            : e.getMessage();
+        return said == null ? e.getClass().getSimpleName() : said;
     }
 
     /** The identity of the boot, zeros where nobody tells it. */

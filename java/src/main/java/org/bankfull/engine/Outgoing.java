@@ -131,7 +131,8 @@ final class Outgoing {
         }
         byte[][] each = new byte[(int) layout.count()][];
         for (int i = 0; i < each.length; i++) {
-            each[i] = java.util.Arrays.copyOfRange(hashes, i * Blake3.HASH_BYTES, (i + 1) * Blake3.HASH_BYTES);
+            each[i] = java.util.Arrays.copyOfRange(hashes, i * Blake3.HASH_BYTES,
+                (i + 1) * Blake3.HASH_BYTES);
         }
         return Layout.merge(java.util.Arrays.asList(each));
     }

@@ -22,8 +22,8 @@ import org.bankfull.wire.Layout;
 
 /**
  * A file of blocks while it arrives: the part beside its target, and the journal that says which of
- * its blocks are verified (spec/wire.md, appendix A), so that a later run, of this client or another,
- * goes on where this one stopped.
+ * its blocks are verified (spec/wire.md, appendix A), so that a later run, of this client or
+ * another, goes on where this one stopped.
  */
 final class Part {
     /** Hashes are kept, to compare that of the whole file, of files with so many blocks at most. */
@@ -88,20 +88,27 @@ final class Part {
     }
 
     /** Puts a file in place whose content is here. */
-    static void put(Path target, ByteBuffer content, Entry entry, boolean durable) throws IOException {
+    static void put(Path target, ByteBuffer content, Entry entry, boolean durable)
+        throws IOException {
         Path draft = partOf(target);
         drop(target);
-        try (FileChannel out = Meta.create(draft)) {
-            writeFully(out, content);
-            if (durable) {
-                out.force(true);
+        try {
+            try (FileChannel out = Meta.create(draft)) {
+                writeFully(out, content);
+                if (durable) {
+                    out.force(true);
+                }
             }
+            Meta.apply(draft, entry);
+            rename(draft, target);
+        } catch (IOException e) {
+            // Nothing of it counts, and where the disk is full it would be in the way of others.
+            Files.deleteIfExists(draft);
+            throw e;
         }
-        Meta.apply(draft, entry);
-        rename(draft, target);
     }
 
-    /** Removes what an earlier run left of a file that is not wanted any more, unless somebody uses it. */
+    /** Removes what an earlier run left of a file not wanted any more, unless it is in use. */
     static void drop(Path target) throws IOException {
         Path path = partOf(target);
         if (Files.isRegularFile(path, LinkOption.NOFOLLOW_LINKS)) {
@@ -130,7 +137,8 @@ final class Part {
             create();
             return;
         }
-        FileChannel part = FileChannel.open(partOf(target), StandardOpenOption.READ, StandardOpenOption.WRITE);
+        FileChannel part =
+            FileChannel.open(partOf(target), StandardOpenOption.READ, StandardOpenOption.WRITE);
         try {
             hold(part, target);
             if (!keyOf(partOf(target)).equals(key)) {
@@ -173,7 +181,8 @@ final class Part {
 
     private BankfullException replaced() {
         return new BankfullException(
-            Failure.BUSY, "another transfer has taken the place of the part of " + target.getFileName());
+            Failure.BUSY,
+            "another transfer has taken the place of the part of " + target.getFileName());
     }
 
     private static FileChannel startJournal(Path path, Entry entry) throws IOException {
@@ -193,7 +202,8 @@ final class Part {
             // No locks on this file system: two transfers at once are the user's care.
             return;
         }
-        throw new BankfullException(Failure.BUSY, "another bankfull is receiving " + target.getFileName()
+        throw new BankfullException(Failure.BUSY,
+            "another bankfull is receiving " + target.getFileName()
             + ": wait until it is done, or end it");
     }
 
@@ -205,7 +215,8 @@ final class Part {
             || Files.size(partPath) != entry.size || Files.size(journalPath) > JOURNAL_BYTES_MAX) {
             return;
         }
-        try (FileChannel part = FileChannel.open(partPath, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
+        try (FileChannel part =
+            FileChannel.open(partPath, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
             hold(part, target);
             byte[] read = Files.readAllBytes(journalPath);
             if (read.length < JournalFormat.HEADER_BYTES || !isFor(read, entry)) {
@@ -234,12 +245,16 @@ final class Part {
     /** Believes records up to the first that is not whole; where that is. */
     private int replay(byte[] journal, boolean sameBoot, FileChannel part) throws IOException {
         int end = JournalFormat.HEADER_BYTES;
-        while (end + JournalFormat.RECORD_BYTES <= journal.length && JournalFormat.isWhole(journal, end)) {
+        while (end + JournalFormat.RECORD_BYTES <= journal.length
+            && JournalFormat.isWhole(journal, end)) {
             end += JournalFormat.RECORD_BYTES;
         }
         long covered = covered(journal, end);
-        for (int at = JournalFormat.HEADER_BYTES, n = 0; at < end; at += JournalFormat.RECORD_BYTES, n++) {
-            believe(ByteBuffer.wrap(journal, at, JournalFormat.RECORD_BYTES), sameBoot || n < covered, part);
+        int n = 0;
+        for (int at = JournalFormat.HEADER_BYTES; at < end; at += JournalFormat.RECORD_BYTES) {
+            ByteBuffer record = ByteBuffer.wrap(journal, at, JournalFormat.RECORD_BYTES);
+            believe(record, sameBoot || n < covered, part);
+            n++;
         }
         return end;
     }
@@ -352,7 +367,8 @@ final class Part {
 
     /** A block is verified and written. */
     synchronized void verified(long block, byte[] hash) throws IOException {
-        writeFully(journal, ByteBuffer.wrap(JournalFormat.record(JournalFormat.BLOCK, block, hash)));
+        writeFully(journal,
+            ByteBuffer.wrap(JournalFormat.record(JournalFormat.BLOCK, block, hash)));
         here.set((int) block);
         keep(block, hash);
     }

@@ -30,8 +30,8 @@ import org.bankfull.wire.Message.Want;
 import org.bankfull.wire.WireException;
 
 /**
- * The receiving side: answers announcements, puts files in place, keeps the books of what arrives. Of
- * a file nothing is kept once it is settled.
+ * The receiving side: answers announcements, puts files in place, keeps the books of what arrives.
+ * Of a file nothing is kept once it is settled.
  */
 final class Receiver {
     /** As many files may be announced and not settled: some MB of memory, and some packs ahead. */
@@ -51,8 +51,8 @@ final class Receiver {
     private long lastId;
     private boolean entriesEnded;
 
-    Receiver(Session session, Landing landing, List<Source> sources, boolean checksum, boolean durable,
-        Summary summary, Counts counts) {
+    Receiver(Session session, Landing landing, List<Source> sources, boolean checksum,
+        boolean durable, Summary summary, Counts counts) {
         this.session = session;
         this.landing = landing;
         this.sources = sources;
@@ -95,7 +95,8 @@ final class Receiver {
         }
     }
 
-    private void handle(Message message, DataConnections connections) throws IOException, WireException {
+    private void handle(Message message, DataConnections connections)
+        throws IOException, WireException {
         switch (message.number) {
             case Message.ENTRIES:
                 onEntries(message.entries());
@@ -226,8 +227,11 @@ final class Receiver {
     }
 
     private String shown(Entry entry, Directory parent) {
-        String name = new Failure(0, new String(entry.name, StandardCharsets.UTF_8)).shown();
-        return directories.path(parent) + "/" + name;
+        String name = landing.rename != null && entry.parent == 0
+            ? landing.rename
+            : new String(entry.name, StandardCharsets.UTF_8);
+        String directory = directories.path(parent).toString();
+        return new Failure(0, directory.isEmpty() ? name : directory + "/" + name).shown();
     }
 
     private void onSymlink(Entry entry, Directory parent, List<Want> wants, List<Long> made) {
@@ -256,7 +260,7 @@ final class Receiver {
     private static void refuseInTheWay(Path path) throws IOException, Refused {
         BasicFileAttributes found = Meta.lookIfThere(path);
         if (found != null && (found.isDirectory() || found.isOther())) {
-            String what = found.isDirectory() ? "a directory" : "a device, FIFO or socket";
+            String what = found.isDirectory() ? "a directory" : Meta.kind(found);
             throw new Refused(new Failure(
                 found.isDirectory() ? Failure.IS_A_DIRECTORY : Failure.USAGE,
                 what + " is in the way: remove or rename it"));
@@ -551,7 +555,8 @@ final class Receiver {
         if (incoming == null && isDead(file)) {
             return;
         }
-        if (incoming == null || incoming.part != null || content.remaining() != incoming.entry.size) {
+        if (incoming == null || incoming.part != null
+            || content.remaining() != incoming.entry.size) {
             throw new WireException("a pack holds a file that was not asked for");
         }
         if (!sound || !Arrays.equals(hash, Blake3.hasher().update(content.duplicate()).finish())) {

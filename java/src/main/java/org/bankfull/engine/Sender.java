@@ -27,7 +27,9 @@ import org.bankfull.wire.WireException;
 final class Sender {
     /** The walk waits while so much of what it found is not settled: that is what memory holds. */
     private static final int UNSETTLED_MAX = 4096;
-    /** Entries in a message: enough to make messages few, few enough to have the first leave soon. */
+    /**
+     * Entries in a message: enough to make messages few, few enough to have the first leave soon.
+     */
     private static final int BATCH = 64;
     /** Of a record in a pack, before the content. */
     private static final int RECORD_HEAD_BYTES = 8 + 4 + Blake3.HASH_BYTES;
@@ -74,8 +76,8 @@ final class Sender {
     }
 
     /**
-     * Announces an entry, soon, and gives it its number. Waits while too much is unsettled; false when
-     * the transfer is over.
+     * Announces an entry, soon, and gives it its number. Waits while too much is unsettled; false
+     * when the transfer is over.
      */
     boolean announce(Entry entry, Path path) throws IOException, WireException {
         synchronized (this) {
@@ -127,7 +129,7 @@ final class Sender {
         } else {
             summary.fail(failure.shown());
         }
-        session.post(Message.problem(path.toString().getBytes(java.nio.charset.StandardCharsets.UTF_8), failure));
+        session.post(Message.problem(Meta.bytes(path), failure));
     }
 
     private void await() throws IOException {
@@ -167,7 +169,8 @@ final class Sender {
     private List<Outgoing> takePack(int stream) {
         List<Outgoing> pack = new ArrayList<>();
         long bytes = 0;
-        while (!small.isEmpty() && bytes < Limits.PACK_BYTES_AIMED && pack.size() < Limits.PACK_FILES) {
+        while (!small.isEmpty() && bytes < Limits.PACK_BYTES_AIMED
+            && pack.size() < Limits.PACK_FILES) {
             Outgoing file = small.poll();
             file.sent.put(0L, stream);
             bytes += RECORD_HEAD_BYTES + file.entry.size;
@@ -225,7 +228,8 @@ final class Sender {
         notifyAll();
     }
 
-    private void handle(Message message, DataConnections connections) throws WireException, IOException {
+    private void handle(Message message, DataConnections connections)
+        throws WireException, IOException {
         switch (message.number) {
             case Message.WANTS:
                 for (Want want : message.wants()) {
@@ -298,7 +302,8 @@ final class Sender {
             String symlink = symlinks.remove(want.file);
             if (symlink != null) {
                 if (want.verdict == Want.REFUSED) {
-                    summary.fail(symlink + ": " + (want.failure == null ? "refused" : want.failure.shown()));
+                    summary.fail(symlink + ": "
+                        + (want.failure == null ? "refused" : want.failure.shown()));
                 }
                 notifyAll();
                 return;
@@ -322,7 +327,8 @@ final class Sender {
             skipped(file);
         } else if (want.verdict == Want.REFUSED) {
             settle(file);
-            summary.fail(file.path + ": " + (want.failure == null ? "refused" : want.failure.shown()));
+            summary.fail(file.path + ": "
+                + (want.failure == null ? "refused" : want.failure.shown()));
             counts.settled(0);
         } else if (want.verdict == Want.WOULD_SEND) {
             settle(file);
@@ -432,7 +438,8 @@ final class Sender {
             notifyAll();
         }
         if (!again) {
-            giveUp(file, new Failure(Failure.VERIFICATION, file.path + " arrived damaged three times"), false);
+            giveUp(file, new Failure(Failure.VERIFICATION,
+                file.path + " arrived damaged three times"), false);
         }
     }
 
@@ -499,7 +506,8 @@ final class Sender {
 
     /** A file is not what was announced any more: once more, or never. */
     void changed(Outgoing file) {
-        Failure failure = new Failure(Failure.CHANGED, file.path + " changed while it was read: copy it again");
+        Failure failure =
+            new Failure(Failure.CHANGED, file.path + " changed while it was read: copy it again");
         Entry entry = null;
         try {
             entry = file.again ? null : Meta.entry(file.path, file.entry.name, file.entry.parent);

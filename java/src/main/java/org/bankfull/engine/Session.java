@@ -7,6 +7,7 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.net.Socket;
+import java.net.SocketException;
 import java.net.SocketTimeoutException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -19,6 +20,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
+import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLSocket;
 import org.bankfull.BankfullException;
 import org.bankfull.Endpoint;
@@ -33,12 +35,13 @@ import org.bankfull.wire.WireException;
  * signs of life, the first failure of any thread, and the way to data connections.
  *
  * <p>One thread reads messages. Any may post them: posting never waits, so that a sender's reader
- * never does. A receiver's threads wait for room before they cause more to be said: its sender reads
- * at all times (spec/wire.md, section 6).
+ * never does. A receiver's threads wait for room before they cause more to be said: its sender
+ * reads at all times (spec/wire.md, section 6).
  */
 final class Session implements Closeable {
     static final String SOFTWARE = "bankfull-java 0.1.0";
 
+    private static final String AGAIN = "start the same transfer again to continue";
     private static final byte[] MAGIC = "BKFLCTRL".getBytes(StandardCharsets.US_ASCII);
     private static final long PING_MILLIS_MOST = 10_000;
     /** More often would be a load of its own, whatever time-out a server names. */
@@ -88,47 +91,96 @@ final class Session implements Closeable {
         Socket socket = dial(endpoint, false, timeoutMillis);
         try {
             socket.setSoTimeout(asInt(timeoutMillis));
-            SSLSocket control = tls.over(socket, endpoint.host, endpoint.port);
+            SSLSocket control = handshake(tls, socket, endpoint);
             Session session = new Session(endpoint, tls, socket, control, timeoutMillis);
             session.greet(token);
             return session;
         } catch (IOException e) {
             quietly(socket);
-            throw named(e, endpoint, true);
+            throw named(e, endpoint);
         }
     }
 
     private static Socket dial(Endpoint endpoint, boolean channeled, long timeoutMillis)
         throws IOException {
+        String place = endpoint.place();
         try {
             return Dial.to(endpoint, channeled, timeoutMillis);
+        } catch (BankfullException e) {
+            throw e;
+        } catch (SocketTimeoutException e) {
+            throw new BankfullException(Failure.TIMED_OUT,
+                "nothing answers at " + place + ": check the address and the firewall", e);
         } catch (IOException e) {
-            throw named(e, endpoint, true);
+            String said = words(e);
+            String hint = said.contains("refused")
+                ? " (is bankfull serve running there, and at this port?)"
+                : " (check the address, and the network of this machine)";
+            throw new BankfullException(
+                Failure.OTHER, "cannot connect to " + place + ": " + said + hint, e);
         }
+    }
+
+    /** The first handshake, which tells what is there. */
+    private static SSLSocket handshake(Tls tls, Socket socket, Endpoint endpoint)
+        throws IOException {
+        String place = endpoint.place();
+        try {
+            return tls.over(socket, endpoint.host, endpoint.port);
+        } catch (BankfullException e) {
+            throw e;
+        } catch (SocketTimeoutException e) {
+            throw new BankfullException(Failure.TIMED_OUT,
+                place + " accepted the connection but did not answer: is it a bankfull server?", e);
+        } catch (IOException e) {
+            throw new BankfullException(Failure.PROTOCOL, unlikeOurs(place, e), e);
+        }
+    }
+
+    /** What an error in a first handshake says of the other side. */
+    private static String unlikeOurs(String place, IOException e) {
+        boolean ended = !(e instanceof SSLException);
+        for (Throwable cause = e; cause != null; cause = cause.getCause()) {
+            ended |= cause instanceof EOFException || cause instanceof SocketException;
+        }
+        if (ended) {
+            return place + " closed the connection during the handshake: is it a bankfull server?";
+        }
+        // So the JDK, and Android, name a first record that is none of TLS.
+        String said = words(e);
+        if (said.contains("unrecognized SSL message") || said.contains("parse TLS packet")) {
+            return place + " does not speak bankfull (its answer is no TLS): check host and port";
+        }
+        return "the TLS handshake with " + place + " failed (" + said
+            + "): is it a bankfull server?";
+    }
+
+    /** What an error says, within a sentence; some say it twice. */
+    private static String words(IOException e) {
+        String said = e.getMessage() == null ? e.getClass().getSimpleName() : e.getMessage();
+        int twice = said.indexOf(" (");
+        return Failure.lowered(twice < 0 ? said : said.substring(0, twice));
     }
 
     private static int asInt(long millis) {
         return (int) Math.min(millis, Integer.MAX_VALUE);
     }
 
-    private static IOException named(IOException e, Endpoint endpoint, boolean first) {
+    private static IOException named(IOException e, Endpoint endpoint) {
         if (e instanceof BankfullException) {
             return e;
         }
-        String at = endpoint.host + ":" + endpoint.port;
-        if (e instanceof java.net.ConnectException) {
-            return new BankfullException(
-                Failure.OTHER, "nothing answers at " + at + ": start bankfull serve there, or name its port", e);
-        }
+        String place = endpoint.place();
         if (e instanceof SocketTimeoutException) {
             return new BankfullException(
-                Failure.TIMED_OUT, at + " does not answer: check the address and the firewall", e);
+                Failure.TIMED_OUT, place + " does not answer: " + AGAIN, e);
         }
-        if (first && e instanceof javax.net.ssl.SSLException) {
+        if (e instanceof EOFException) {
             return new BankfullException(
-                Failure.OTHER, "no secure connection to " + at + " (is it bankfull serve?): " + e.getMessage(), e);
+                Failure.OTHER, place + " closed the connection: " + AGAIN, e);
         }
-        return new BankfullException(Failure.OTHER, "the connection to " + at + " broke: " + e.getMessage(), e);
+        return new BankfullException(
+            Failure.OTHER, "the connection to " + place + " broke: " + words(e) + ": " + AGAIN, e);
     }
 
     private void greet(byte[] token) throws IOException {
@@ -137,14 +189,29 @@ final class Session implements Closeable {
         byte[] magic = new byte[MAGIC.length];
         in.readFully(magic);
         if (!Arrays.equals(magic, MAGIC)) {
-            throw new BankfullException(Failure.PROTOCOL, endpoint.host + " speaks something else than bankfull");
+            throw new BankfullException(Failure.PROTOCOL,
+                endpoint.place() + " speaks something else than bankfull: check host and port");
         }
-        Message answer = readFrame(Limits.HELLO_FRAME_BYTES);
+        Message answer;
+        try {
+            answer = readFrame(Limits.HELLO_FRAME_BYTES);
+        } catch (BankfullException e) {
+            throw e.code() == Failure.TOKEN ? wrongToken(token, e) : e;
+        }
         try {
             welcome = answer.welcome();
         } catch (WireException e) {
             throw broken(e);
         }
+    }
+
+    /** The daemon's own words speak of the flags of another program. */
+    private BankfullException wrongToken(byte[] token, BankfullException e) {
+        String why = token == null
+            ? " asks for a token: ask whoever runs it, and give it"
+            : " says that the token is wrong: ask whoever runs it for the right one";
+        return new BankfullException(Failure.TOKEN, endpoint.place() + why,
+            BankfullException.Setting.TOKEN, e);
     }
 
     /** Asks, and returns the server's Opened. From here on messages may be posted. */
@@ -197,9 +264,8 @@ final class Session implements Closeable {
                 }
                 before = waiting.get();
                 if ((System.nanoTime() - since) / 1_000_000 > timeoutMillis) {
-                    throw new BankfullException(Failure.TIMED_OUT, endpoint.host + " has taken no"
-                        + " message for " + shown(timeoutMillis)
-                        + ": run the same command again to continue");
+                    throw new BankfullException(Failure.TIMED_OUT, endpoint.place()
+                        + " has taken no message for " + shown(timeoutMillis) + ": " + AGAIN);
                 }
             }
         }
@@ -220,14 +286,10 @@ final class Session implements Closeable {
                 }
             }
         } catch (SocketTimeoutException e) {
-            throw first(new BankfullException(Failure.TIMED_OUT, endpoint.host
-                + " has said nothing for " + shown(timeoutMillis)
-                + ": run the same command again to continue", e));
-        } catch (EOFException e) {
-            throw first(new BankfullException(Failure.OTHER, endpoint.host
-                + " closed the connection: run the same command again to continue", e));
+            throw first(new BankfullException(Failure.TIMED_OUT, endpoint.place()
+                + " has said nothing for " + shown(timeoutMillis) + ": " + AGAIN, e));
         } catch (IOException e) {
-            throw first(named(e, endpoint, false));
+            throw first(named(e, endpoint));
         }
     }
 
@@ -258,7 +320,9 @@ final class Session implements Closeable {
         try {
             Message message = Message.read(body);
             if (message.number == Message.ERROR) {
-                throw new BankfullException(message.failure());
+                Failure failure = message.failure();
+                throw new BankfullException(
+                    failure.code, "the far side says: " + failure.shown());
             }
             return message;
         } catch (WireException e) {
@@ -268,7 +332,7 @@ final class Session implements Closeable {
 
     BankfullException broken(WireException e) {
         return new BankfullException(
-            Failure.PROTOCOL, endpoint.host + " broke the protocol: " + e.getMessage(), e);
+            Failure.PROTOCOL, endpoint.place() + " broke the protocol: " + e.getMessage(), e);
     }
 
     private void send(Message message) throws IOException {
@@ -310,7 +374,7 @@ final class Session implements Closeable {
             }
         } catch (IOException e) {
             if (!closing) {
-                fail(named(e, endpoint, false));
+                fail(named(e, endpoint));
             }
         } catch (Throwable e) {
             fail(e);
@@ -331,7 +395,8 @@ final class Session implements Closeable {
             byte[] reply = new byte[Attach.REPLY_BYTES];
             new DataInputStream(secure.getInputStream()).readFully(reply);
             if (!MessageDigest.isEqual(reply, Attach.reply(key, nonce))) {
-                throw new BankfullException(Failure.PROTOCOL, endpoint.host + " does not know the session");
+                throw new BankfullException(Failure.PROTOCOL,
+                    endpoint.place() + " does not know the session");
             }
             // Silence on a data connection means nothing: who sends may have nothing to send.
             socket.setSoTimeout(0);
@@ -340,7 +405,7 @@ final class Session implements Closeable {
                 : new DataConnection(stream, socket, secure);
         } catch (IOException e) {
             quietly(socket);
-            throw named(e, endpoint, true);
+            throw named(e, endpoint);
         }
     }
 

@@ -7,14 +7,15 @@ import org.bankfull.wire.Entry;
 import org.bankfull.wire.Message.Source;
 import org.bankfull.wire.WireException;
 
-/** What a daemon may announce directly in the destination: what was asked for, and nothing beside it. */
+/** What a daemon may announce directly in the destination: what was asked for, no more. */
 final class Sources {
     private Sources() {}
 
     /** Whether a daemon will send what the paths of the request name. */
     static void check(List<byte[]> paths, List<Source> sources) throws WireException {
         if (paths.size() != sources.size()) {
-            throw new WireException("it answers " + paths.size() + " paths with " + sources.size() + " sources");
+            throw new WireException("it answers " + paths.size() + " paths with " + sources.size()
+                + " sources");
         }
         for (int i = 0; i < sources.size(); i++) {
             Source source = sources.get(i);

@@ -26,21 +26,27 @@ final class Tls {
 
     private final SSLContext context;
 
-    Tls(String fingerprint) throws BankfullException {
-        byte[] pinned = parse(fingerprint);
+    /** To the daemon at a place. Without a fingerprint every handshake fails, and tells its own. */
+    Tls(String place, String fingerprint) throws BankfullException {
+        Pin pin = new Pin(place, fingerprint == null ? null : parse(fingerprint));
         try {
             context = SSLContext.getInstance("TLSv1.3");
-            context.init(null, new TrustManager[] {new Pin(pinned)}, null);
+            context.init(null, new TrustManager[] {pin}, null);
         } catch (GeneralSecurityException e) {
-            throw new BankfullException(Failure.OTHER, "this Java has no TLS 1.3: " + e.getMessage(), e);
+            throw new BankfullException(Failure.OTHER,
+                "this Java has no TLS 1.3: " + e.getMessage() + ": take Java 11 or later", e);
         }
     }
 
     private static byte[] parse(String fingerprint) throws BankfullException {
-        String digits = fingerprint.startsWith(PREFIX) ? fingerprint.substring(PREFIX.length()) : "";
+        String digits = fingerprint.startsWith(PREFIX)
+            ? fingerprint.substring(PREFIX.length())
+            : "";
         if (digits.length() != DIGITS || !digits.matches("[0-9a-f]+")) {
-            throw new BankfullException(Failure.USAGE, "\"" + fingerprint + "\" is no fingerprint: the"
-                + " daemon shows its own when it starts, " + PREFIX + " and 64 hexadecimal digits");
+            throw new BankfullException(Failure.USAGE, "\"" + fingerprint
+                + "\" is not a fingerprint: write " + PREFIX + " and " + DIGITS
+                + " hexadecimal digits, as the daemon shows them when it starts",
+                BankfullException.Setting.FINGERPRINT, null);
         }
         byte[] bytes = new byte[DIGITS / 2];
         for (int i = 0; i < bytes.length; i++) {
@@ -49,9 +55,18 @@ final class Tls {
         return bytes;
     }
 
+    private static String shown(byte[] fingerprint) {
+        StringBuilder shown = new StringBuilder(PREFIX);
+        for (byte each : fingerprint) {
+            shown.append(String.format("%02x", each));
+        }
+        return shown.toString();
+    }
+
     /** Makes the handshake over a connected socket, which is closed with the one returned. */
     SSLSocket over(Socket plain, String host, int port) throws IOException {
-        SSLSocket socket = (SSLSocket) context.getSocketFactory().createSocket(plain, host, port, true);
+        SSLSocket socket =
+            (SSLSocket) context.getSocketFactory().createSocket(plain, host, port, true);
         socket.setEnabledProtocols(PROTOCOLS);
         socket.setEnabledCipherSuites(SUITES);
         SSLParameters parameters = socket.getSSLParameters();
@@ -63,7 +78,8 @@ final class Tls {
         } catch (SSLException e) {
             for (Throwable cause = e; cause != null; cause = cause.getCause()) {
                 if (cause instanceof Pin.Wrong) {
-                    throw new BankfullException(Failure.OTHER, cause.getMessage(), e);
+                    throw new BankfullException(Failure.OTHER, cause.getMessage(),
+                        BankfullException.Setting.FINGERPRINT, e);
                 }
             }
             throw e;
@@ -73,9 +89,12 @@ final class Tls {
 
     /** Looks at nothing but the fingerprint: names, dates and chains mean nothing here. */
     private static final class Pin extends X509ExtendedTrustManager {
+        private final String place;
+        /** Null where none is known. */
         private final byte[] pinned;
 
-        Pin(byte[] pinned) {
+        Pin(String place, byte[] pinned) {
+            this.place = place;
             this.pinned = pinned;
         }
 
@@ -94,13 +113,14 @@ final class Tls {
             } catch (GeneralSecurityException e) {
                 throw new CertificateException(e);
             }
+            if (pinned == null) {
+                throw new Wrong(place + " is not known yet; its fingerprint is " + shown(found)
+                    + ": compare it with what the daemon shows when it starts, then give it");
+            }
             if (!MessageDigest.isEqual(found, pinned)) {
-                StringBuilder shown = new StringBuilder(PREFIX);
-                for (byte each : found) {
-                    shown.append(String.format("%02x", each));
-                }
-                throw new Wrong("the daemon's fingerprint is " + shown + ", not the one that was given: ask who"
-                    + " runs it whether its certificate was renewed");
+                throw new Wrong(place + " shows the fingerprint " + shown(found)
+                    + ", not the expected " + shown(pinned)
+                    + ": check the address, and what the daemon shows when it starts");
             }
         }
 
@@ -117,7 +137,8 @@ final class Tls {
         }
 
         @Override
-        public void checkServerTrusted(X509Certificate[] chain, String type) throws CertificateException {
+        public void checkServerTrusted(X509Certificate[] chain, String type)
+            throws CertificateException {
             check(chain);
         }
 
@@ -134,7 +155,8 @@ final class Tls {
         }
 
         @Override
-        public void checkClientTrusted(X509Certificate[] chain, String type) throws CertificateException {
+        public void checkClientTrusted(X509Certificate[] chain, String type)
+            throws CertificateException {
             throw new CertificateException("no client has a certificate");
         }
 

@@ -23,6 +23,8 @@ public final class Transfers {
     private static final long PROGRESS_MILLIS = 200;
     /** What a connection may take of the heap: its pieces, and some packs. */
     private static final long STREAM_BYTES = 12 << 20;
+    /** As bankfull cp: far more than anyone needs, and fits a hello. [ours] */
+    private static final int TOKEN_BYTES_MOST = 4096;
     private static final int FSYNC_EACH = 1;
     /** The file system once, before the end: as bankfull cp does. */
     private static final int FSYNC_END = 2;
@@ -103,7 +105,11 @@ public final class Transfers {
             session.open(open.write()).openedSources();
             Map<Long, String> names = new HashMap<>();
             names.put(0L, "");
-            for (Message next = session.receive(); next.number != Message.FINISH; next = session.receive()) {
+            while (true) {
+                Message next = session.receive();
+                if (next.number == Message.FINISH) {
+                    break;
+                }
                 if (next.number == Message.ENTRIES) {
                     list(session, next.entries(), names, each);
                 } else if (next.number == Message.PROBLEM) {
@@ -138,11 +144,13 @@ public final class Transfers {
         }
     }
 
-    private static Message.Open request(Session session, Client.Settings settings) throws BankfullException {
+    private static Message.Open request(Session session, Client.Settings settings)
+        throws BankfullException {
         if (settings.plain && !session.welcome().plainAllowed) {
-            throw new BankfullException(Failure.USAGE,
-                "the daemon does not allow unencrypted data: leave that out, or start it with"
-                    + " --allow-no-encryption");
+            throw new BankfullException(Failure.PLAIN_REFUSED, settings.endpoint.place()
+                + " does not allow data without encryption: have it started with bankfull serve"
+                + " --allow-no-encryption, or encrypt the data",
+                BankfullException.Setting.PLAIN, null);
         }
         Message.Open open = new Message.Open();
         open.timeoutMillis = settings.timeoutMillis;
@@ -162,8 +170,8 @@ public final class Transfers {
         int streams = Math.min(settings.streams, Math.min(fit, allowed));
         if (streams < settings.streams) {
             String why = fit <= allowed
-                ? "the heap of " + (heap >> 20) + " MiB has room for no more, " + (STREAM_BYTES >> 20)
-                    + " MiB each: give Java more (-Xmx)"
+                ? "the heap of " + (heap >> 20) + " MiB has room for no more, "
+                    + (STREAM_BYTES >> 20) + " MiB each: give Java more (-Xmx)"
                 : "the daemon allows no more";
             summary.remark(streams + " of " + settings.streams + " connections carry data: " + why);
         }
@@ -187,12 +195,19 @@ public final class Transfers {
         thread.start();
     }
 
-    private static Summary during(Client.Settings settings, Running running) throws IOException {
-        if (settings.fingerprint == null) {
-            throw new BankfullException(Failure.USAGE,
-                "no fingerprint: give the one that the daemon shows when it starts");
+    private static void check(byte[] token) throws BankfullException {
+        if (token == null || token.length > 0 && token.length <= TOKEN_BYTES_MOST) {
+            return;
         }
-        Tls tls = new Tls(settings.fingerprint);
+        throw new BankfullException(Failure.USAGE, token.length == 0
+            ? "the token is empty: give the one that the daemon asks for"
+            : "the token is longer than " + TOKEN_BYTES_MOST + " bytes: is it the right one?",
+            BankfullException.Setting.TOKEN, null);
+    }
+
+    private static Summary during(Client.Settings settings, Running running) throws IOException {
+        check(settings.token);
+        Tls tls = new Tls(settings.endpoint.place(), settings.fingerprint);
         Counts counts = new Counts();
         Summary summary = new Summary();
         long began = System.nanoTime();

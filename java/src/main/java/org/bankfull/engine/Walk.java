@@ -7,6 +7,7 @@ import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.nio.file.attribute.BasicFileAttributes;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -39,10 +40,13 @@ final class Walk {
             Path path = Meta.path(typed);
             Path name = path.toAbsolutePath().normalize().getFileName();
             String last = path.getFileName() == null ? "" : path.getFileName().toString();
-            boolean contents = typed.endsWith("/") || last.isEmpty() || last.equals(".") || last.equals("..");
+            boolean contents = typed.endsWith("/") || last.isEmpty() || last.equals(".")
+                || last.equals("..");
             boolean directory;
+            BasicFileAttributes found;
             try {
-                directory = contents ? Files.isDirectory(path) : Meta.look(path).isDirectory();
+                found = Meta.look(path);
+                directory = contents ? Files.isDirectory(path) : found.isDirectory();
             } catch (IOException e) {
                 throw new BankfullException(Meta.failure("cannot read " + typed, e));
             }
@@ -50,7 +54,12 @@ final class Walk {
                 throw new BankfullException(Failure.NOT_A_DIRECTORY,
                     "cannot read " + typed + ": it is no directory, and ends in a slash");
             }
-            return new Operand(path, new Source(contents ? new byte[0] : Meta.bytes(name), directory, contents));
+            if (found.isOther()) {
+                throw new BankfullException(Failure.OTHER, typed + " is "
+                    + Meta.kind(found) + ": only files, directories and symlinks are copied");
+            }
+            return new Operand(path,
+                new Source(contents ? new byte[0] : Meta.bytes(name), directory, contents));
         }
     }
 
@@ -86,16 +95,20 @@ final class Walk {
     }
 
     /** Announces what is in a directory; false when the transfer is over. */
-    private boolean directory(Pending pending, Deque<Pending> stack) throws IOException, WireException {
+    private boolean directory(Pending pending, Deque<Pending> stack)
+        throws IOException, WireException {
         if (pending.depth >= Limits.DEPTH) {
-            sender.problem(pending.path, new Failure(Failure.USAGE, pending.path + " is nested too deep"));
+            sender.problem(pending.path,
+                new Failure(Failure.USAGE, pending.path + " is nested too deep"));
             return true;
         }
         List<Path> names = new ArrayList<>();
         try (DirectoryStream<Path> listing = Files.newDirectoryStream(pending.path)) {
             listing.forEach(names::add);
         } catch (IOException | DirectoryIteratorException e) {
-            IOException io = e instanceof IOException ? (IOException) e : ((DirectoryIteratorException) e).getCause();
+            IOException io = e instanceof IOException
+                ? (IOException) e
+                : ((DirectoryIteratorException) e).getCause();
             sender.problem(pending.path, Meta.failure("cannot read " + pending.path, io));
             return true;
         }
@@ -110,7 +123,8 @@ final class Walk {
             } else if (Entry.isOurs(name)) {
                 sender.problem(path, new Failure(Failure.REMARK,
                     "left out " + path + ": part of a copy that was interrupted"));
-            } else if (!announce(path, Meta.bytes(path.getFileName()), pending.id, pending.depth + 1, children)) {
+            } else if (!announce(path, Meta.bytes(path.getFileName()), pending.id,
+                pending.depth + 1, children)) {
                 return false;
             }
         }
@@ -126,7 +140,8 @@ final class Walk {
         Entry entry;
         try {
             entry = Meta.entry(path, name, parent);
-            if (entry != null && name.length == 0 && !Files.isDirectory(path, LinkOption.NOFOLLOW_LINKS)) {
+            if (entry != null && name.length == 0
+                && !Files.isDirectory(path, LinkOption.NOFOLLOW_LINKS)) {
                 // A symlink to a directory, written with a slash.
                 entry = Meta.entry(path.toRealPath(), name, parent);
             }
@@ -139,7 +154,8 @@ final class Walk {
         }
         if (entry == null) {
             totals.specials++;
-            sender.problem(path, new Failure(Failure.REMARK, "left out " + path + ": neither file nor link"));
+            sender.problem(path,
+                new Failure(Failure.REMARK, "left out " + path + ": neither file nor link"));
             return true;
         }
         if (!sender.announce(entry, path)) {

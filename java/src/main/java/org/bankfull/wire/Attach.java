@@ -3,7 +3,7 @@ package org.bankfull.wire;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 
-/** How a data connection joins its session, and the tags of its frames (spec/wire.md, sections 8, 9). */
+/** How a data connection joins its session; tags of its frames (spec/wire.md, sections 8, 9). */
 public final class Attach {
     public static final int REPLY_BYTES = 32;
     public static final int NONCE_BYTES = 32;
@@ -39,7 +39,8 @@ public final class Attach {
 
     private static byte[] labelled(byte[] key, String label, byte[] nonce) {
         byte[] ascii = ascii(label);
-        return Blake3.keyed(key).update(ascii, 0, ascii.length).update(nonce, 0, nonce.length).finish();
+        return Blake3.keyed(key).update(ascii, 0, ascii.length).update(nonce, 0, nonce.length)
+            .finish();
     }
 
     private static byte[] ascii(String text) {

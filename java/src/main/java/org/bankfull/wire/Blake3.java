@@ -9,8 +9,8 @@ import java.util.Arrays;
  * BLAKE3 (specification of 2021-11-23): hashes, keyed hashes, and the chaining values of a file's
  * blocks, which no library for Java gives. Not safe for use by several threads at once.
  *
- * <p>What comes in long pieces is hashed {@value #LANES} chunks at a time, in loops that HotSpot turns
- * into vector instructions.
+ * <p>What comes in long pieces is hashed {@value #LANES} chunks at a time, in loops that HotSpot
+ * turns into vector instructions.
  */
 public final class Blake3 {
     /** Bytes of a hash. */
@@ -36,7 +36,8 @@ public final class Blake3 {
     private static final int KEYED_HASH = 16;
 
     private static final int[] IV = {
-        0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A, 0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19,
+        0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A,
+        0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19,
     };
 
     /** Which words of a block each of the seven rounds mixes in. */
@@ -78,7 +79,7 @@ public final class Blake3 {
         return new Blake3(words, KEYED_HASH, 0);
     }
 
-    /** The chaining value of a subtree that begins at {@code offset}, a multiple of its power of two. */
+    /** The chaining value of a subtree: {@code offset} is a multiple of its power of two. */
     public static Blake3 subtree(long offset) {
         return new Blake3(IV, 0, offset / CHUNK_BYTES);
     }
@@ -171,7 +172,7 @@ public final class Blake3 {
         return bytes(cv);
     }
 
-    /** The node above two chaining values; with {@code root}, the hash of the file that they make up. */
+    /** The node above two chaining values; with {@code root}, the hash of their file. */
     static byte[] parent(byte[] left, byte[] right, boolean root) {
         Blake3 node = hasher();
         ByteBuffer both = ByteBuffer.allocate(2 * HASH_BYTES).order(ByteOrder.LITTLE_ENDIAN);

@@ -15,8 +15,8 @@ import java.util.TreeMap;
  * The part of CBOR (RFC 8949) that control messages use (spec/wire.md, section 4).
  *
  * <p>An item is a {@code Long} ({@code BigInteger} from 2^63 on), {@code byte[]}, {@code String},
- * {@code Boolean}, {@code List} or {@code Map} with keys {@code Long}; null, undefined and what none of
- * ours uses (floats, other simple values) are read as {@code null}.
+ * {@code Boolean}, {@code List} or {@code Map} with keys {@code Long}; null, undefined and what
+ * none of ours uses (floats, other simple values) are read as {@code null}.
  */
 final class Cbor {
     private static final int UNSIGNED = 0;
@@ -45,7 +45,9 @@ final class Cbor {
 
     /** An unsigned integer of 64 bits, as an item. */
     static Object unsigned(long bits) {
-        return bits >= 0 ? (Object) bits : BigInteger.valueOf(bits >>> 1).shiftLeft(1).or(BigInteger.valueOf(bits & 1));
+        return bits >= 0
+            ? (Object) bits
+            : BigInteger.valueOf(bits >>> 1).shiftLeft(1).or(BigInteger.valueOf(bits & 1));
     }
 
     private static void write(Object item, ByteArrayOutputStream out) {
@@ -229,7 +231,8 @@ final class Cbor {
 
         private static String utf8(byte[] bytes) throws WireException {
             try {
-                return StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(bytes)).toString();
+                return StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(bytes))
+                    .toString();
             } catch (CharacterCodingException e) {
                 throw new WireException("a text is no UTF-8");
             }

@@ -62,7 +62,8 @@ public final class DataHeader {
 
     private void checkBounds() throws WireException {
         int most = kind == BLOCK ? Limits.BLOCK_BYTES_MOST : kind == PACK ? Limits.PACK_BYTES : 0;
-        boolean fits = length >= 0 && length <= most && offset >= 0 && offset <= Long.MAX_VALUE - length;
+        boolean fits =
+            length >= 0 && length <= most && offset >= 0 && offset <= Long.MAX_VALUE - length;
         if (!fits || kind == BLOCK && (length == 0 || file <= 0)) {
             throw new WireException("a data frame is out of bounds");
         }
@@ -72,7 +73,8 @@ public final class DataHeader {
     }
 
     private static boolean checked(byte[] bytes) {
-        return Arrays.equals(Arrays.copyOf(check(bytes), BYTES - CHECKED), Arrays.copyOfRange(bytes, CHECKED, BYTES));
+        return Arrays.equals(Arrays.copyOf(check(bytes), BYTES - CHECKED),
+            Arrays.copyOfRange(bytes, CHECKED, BYTES));
     }
 
     private static byte[] check(byte[] bytes) {

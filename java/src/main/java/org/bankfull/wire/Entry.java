@@ -102,8 +102,10 @@ public final class Entry {
             return;
         }
         String text = new String(name, StandardCharsets.ISO_8859_1);
-        if (text.equals(".") || text.equals("..") || indexOf(name, '/') >= 0 || indexOf(name, 0) >= 0) {
-            throw new WireException("entry " + id + " is named \"" + new Failure(0, text).shown() + "\"");
+        if (text.equals(".") || text.equals("..") || indexOf(name, '/') >= 0
+            || indexOf(name, 0) >= 0) {
+            String shown = new Failure(0, text).shown();
+            throw new WireException("entry " + id + " is named \"" + shown + "\"");
         }
         if (isOurs(text)) {
             throw new WireException("entry " + id + " has the name of a part");

@@ -1,5 +1,6 @@
 package org.bankfull.wire;
 
+import java.nio.charset.StandardCharsets;
 import java.util.Map;
 
 /** Why something failed, for the other side and for people (spec/wire.md, section 12). */
@@ -16,6 +17,7 @@ public final class Failure {
     public static final int TOKEN = 9;
     public static final int BUSY = 11;
     public static final int PROTOCOL = 12;
+    public static final int PLAIN_REFUSED = 14;
     public static final int TIMED_OUT = 15;
     public static final int CANCELLED = 16;
     public static final int VERIFICATION = 17;
@@ -34,7 +36,8 @@ public final class Failure {
     /** As much of a text as a message takes. */
     private static String cut(String text) {
         int end = text.length();
-        while (text.substring(0, end).getBytes(java.nio.charset.StandardCharsets.UTF_8).length > Limits.TEXT_BYTES) {
+        while (text.substring(0, end).getBytes(StandardCharsets.UTF_8).length
+            > Limits.TEXT_BYTES) {
             end = end * 3 / 4;
         }
         return text.substring(0, end);
@@ -61,6 +64,15 @@ public final class Failure {
             }
         });
         return safe.toString();
+    }
+
+    /** The system's words, which begin a sentence, within one. */
+    public static String lowered(String said) {
+        boolean capital = said.length() > 1 && Character.isUpperCase(said.charAt(0))
+            && Character.isLowerCase(said.charAt(1));
+        return capital && said.indexOf(' ') > 0
+            ? Character.toLowerCase(said.charAt(0)) + said.substring(1)
+            : said;
     }
 
     @Override

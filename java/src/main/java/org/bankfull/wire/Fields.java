@@ -76,7 +76,8 @@ final class Fields {
     byte[] exactly(int key, int length) throws WireException {
         byte[] value = bytes(key, length);
         if (value.length != length) {
-            throw new WireException(of + ": " + value.length + " bytes where there must be " + length);
+            throw new WireException(of + ": " + value.length + " bytes where there must be "
+                + length);
         }
         return value;
     }

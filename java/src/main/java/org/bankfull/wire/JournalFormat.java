@@ -23,7 +23,8 @@ public final class JournalFormat {
     public static byte[] header(Entry entry, byte[] boot) {
         ByteBuffer out = ByteBuffer.allocate(HEADER_BYTES);
         out.put("BKFLJRN1".getBytes(StandardCharsets.US_ASCII)).putLong(entry.size);
-        out.putLong(entry.mtimeSecs).putInt(entry.mtimeNanos).putInt(entry.blockBytes).putLong(entry.version);
+        out.putLong(entry.mtimeSecs).putInt(entry.mtimeNanos).putInt(entry.blockBytes)
+            .putLong(entry.version);
         out.put(boot);
         out.put(hash(out.array(), 0, HEADER_CHECKED), 0, HEADER_BYTES - HEADER_CHECKED);
         return out.array();
@@ -51,7 +52,8 @@ public final class JournalFormat {
         byte[] check = hash(bytes, at, RECORD_CHECKED);
         int kind = bytes[at + 8];
         byte[] stands = Arrays.copyOfRange(bytes, at + RECORD_CHECKED, at + RECORD_BYTES);
-        return kind >= BLOCK && kind <= COPIED && Arrays.equals(Arrays.copyOf(check, stands.length), stands);
+        return kind >= BLOCK && kind <= COPIED
+            && Arrays.equals(Arrays.copyOf(check, stands.length), stands);
     }
 
     private static byte[] hash(byte[] bytes, int offset, int length) {

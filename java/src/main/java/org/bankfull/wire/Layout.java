@@ -2,7 +2,9 @@ package org.bankfull.wire;
 
 import java.util.List;
 
-/** How a file is cut into blocks, and how their hashes make up its own (spec/wire.md, section 10). */
+/**
+ * How a file is cut into blocks, and how their hashes make up its own (spec/wire.md, section 10).
+ */
 public final class Layout {
     public final long size;
     public final int blockBytes;
@@ -15,7 +17,8 @@ public final class Layout {
     /** Of an announced file. */
     public static Layout of(long size, int blockBytes) throws WireException {
         boolean power = Integer.bitCount(blockBytes) == 1;
-        if (!power || blockBytes < Limits.BLOCK_BYTES_LEAST || blockBytes > Limits.BLOCK_BYTES_MOST) {
+        if (!power || blockBytes < Limits.BLOCK_BYTES_LEAST
+            || blockBytes > Limits.BLOCK_BYTES_MOST) {
             throw new WireException("blocks of " + blockBytes + " bytes");
         }
         Layout layout = new Layout(size, blockBytes);
@@ -25,9 +28,12 @@ public final class Layout {
         return layout;
     }
 
-    /** The fixed rule of this sender: size / 1024, rounded up to a power of two, within the limits. */
+    /**
+     * The fixed rule of this sender: size / 1024, rounded up to a power of two, within the limits.
+     */
     public static int blockBytesFor(long size) {
-        long aimed = Math.max(Limits.BLOCK_BYTES_LEAST, Math.min(Limits.BLOCK_BYTES_MOST, size / 1024));
+        long aimed =
+            Math.max(Limits.BLOCK_BYTES_LEAST, Math.min(Limits.BLOCK_BYTES_MOST, size / 1024));
         long power = Long.highestOneBit(aimed);
         return (int) (power == aimed ? power : power << 1);
     }

@@ -98,7 +98,8 @@ public final class Message {
         Welcome(Fields fields) throws WireException {
             int version = fields.small(0, 0xFFFF);
             if (version != 1) {
-                throw new WireException("the server chose version " + version + ", which was not offered");
+                throw new WireException("the server chose version " + version
+                    + ", which was not offered");
             }
             software = fields.text(1);
             session = fields.exactly(2, 16);
@@ -127,8 +128,10 @@ public final class Message {
 
         private static Source read(Object item) throws WireException {
             Fields fields = new Fields(item, "source");
-            Source source = new Source(fields.bytes(0, Limits.NAME_BYTES), fields.bool(1), fields.bool(2));
-            if (source.contents != (source.name.length == 0) || source.contents && !source.directory) {
+            Source source =
+                new Source(fields.bytes(0, Limits.NAME_BYTES), fields.bool(1), fields.bool(2));
+            if (source.contents != (source.name.length == 0)
+                || source.contents && !source.directory) {
                 throw new WireException("a source that is neither a name nor contents");
             }
             return source;
@@ -215,7 +218,8 @@ public final class Message {
         public long specials;
 
         public Message write() {
-            Map<Long, Object> map = Map.of(0L, files, 1L, directories, 2L, symlinks, 3L, bytes, 4L, specials);
+            Map<Long, Object> map =
+                Map.of(0L, files, 1L, directories, 2L, symlinks, 3L, bytes, 4L, specials);
             return new Message(ENTRIES_END, map);
         }
     }

@@ -65,10 +65,19 @@ class MainTest {
     @Test
     void aFileThatIsNotThereIsNamed() {
         String file = temp.resolve("nofile").toString();
-        line("1 no token: cannot use " + file + ": it does not exist",
+        line("1 cannot read the token file " + file + ": it does not exist",
             "list", URL, "--token-file", file);
         line("2 cannot use " + file + ": it does not exist",
             "measure", "send", "nio", file, "127.0.0.1:1");
+    }
+
+    @Test
+    void anAddressThatIsNoneIsSaidWithWhatIsWrongWithIt() {
+        line("1 \"bankfull://h:99999/f\": \"99999\" is not a port (1 to 65535): write bankfull://",
+            "list", "bankfull://h:99999/f");
+        line("1 \"bankfull:///f\": no host: write bankfull://", "list", "bankfull:///f");
+        line("1 \"bankfull://[::1/f\": a '[' without ']'", "list", "bankfull://[::1/f");
+        line("1 \"h:f\": no address of a daemon: write bankfull://", "list", "h:f");
     }
 
     @Test

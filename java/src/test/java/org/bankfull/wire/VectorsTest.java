@@ -28,9 +28,10 @@ import org.junit.jupiter.api.Test;
 class VectorsTest {
     private static final Path DIR = Path.of(System.getProperty("bankfull.vectors"));
     /** What is no control frame. */
-    private static final Set<String> OTHERS = Set.of("attach-request", "attach-reply", "stream-key", "data-block",
-        "data-pack", "data-end", "data-filler", "pack-payload", "frames-encrypted", "frames-plain", "probe",
-        "probe-echo", "hashes-one-block", "hashes-three-blocks", "hashes-five-blocks", "journal");
+    private static final Set<String> OTHERS = Set.of(
+        "attach-request", "attach-reply", "stream-key", "data-block", "data-pack", "data-end",
+        "data-filler", "pack-payload", "frames-encrypted", "frames-plain", "probe", "probe-echo",
+        "hashes-one-block", "hashes-three-blocks", "hashes-five-blocks", "journal");
     private static final byte[] KEY = count(0x20, 32);
     private static final byte[] NONCE = count(0x40, 32);
 
@@ -73,7 +74,8 @@ class VectorsTest {
     void everyMessageIsReadAndWrittenAsItStands() throws Exception {
         List<String> names;
         try (Stream<Path> files = Files.list(DIR)) {
-            names = files.map(file -> file.getFileName().toString()).filter(name -> name.endsWith(".hex"))
+            names = files.map(file -> file.getFileName().toString())
+                .filter(name -> name.endsWith(".hex"))
                 .map(name -> name.substring(0, name.length() - 4)).collect(Collectors.toList());
         }
         assertTrue(names.size() > 50, "vectors are missing");
@@ -93,7 +95,8 @@ class VectorsTest {
         same("hello", Message.hello("bankfull 0.1.0", null));
         same("ping", Message.ping());
         same("stream-lost", Message.stream(Message.STREAM_LOST, message("stream-lost").stream()));
-        same("stream-ended", Message.stream(Message.STREAM_ENDED, message("stream-ended").stream()));
+        same("stream-ended",
+            Message.stream(Message.STREAM_ENDED, message("stream-ended").stream()));
         same("entries", Message.entries(message("entries").entries()));
         same("entries-end", message("entries-end").totals().write());
         same("wants", Message.wants(message("wants").wants()));
@@ -275,11 +278,13 @@ class VectorsTest {
         byte[] whole = body("entries");
         for (int length = 0; length < whole.length; length++) {
             byte[] cut = Arrays.copyOf(whole, length);
-            assertThrows(WireException.class, () -> Message.read(cut).entries(), "cut at " + length);
+            assertThrows(WireException.class, () -> Message.read(cut).entries(),
+                "cut at " + length);
         }
         Entry entry = new Entry();
         entry.id = 1;
-        for (String name : new String[] {"..", "a/b", "a\0", "", ".bankfull-0123456789abcdef.part"}) {
+        String part = ".bankfull-0123456789abcdef.part";
+        for (String name : new String[] {"..", "a/b", "a\0", "", part}) {
             entry.name = name.getBytes(StandardCharsets.UTF_8);
             byte[] bytes = Message.entries(List.of(entry)).write();
             assertThrows(WireException.class, () -> Message.read(bytes).entries(), name);
