@@ -69,7 +69,7 @@ pub use options::{
     DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Direct, Fingerprint, Fsync, MEMORY_LEAST,
     ServeOptions, SshOptions, Transport, Tune, default_state_dir,
 };
-pub use overrides::{BUFFER_LEAST, RATE_MAX_LEAST, is_block};
+pub use overrides::{BUFFER_LEAST, BUFFER_MOST, RATE_MAX_LEAST, is_block};
 pub use probe::{DEFAULT_PROBE_TIME, Findings, Probe};
 pub use server::Server;
 pub use transfer::Transfer;

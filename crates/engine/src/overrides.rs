@@ -10,7 +10,7 @@ use crate::throttle::Throttle;
 use bankfull_control::pacing::SEGMENT_DATA;
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::blocks::Layout;
-use bankfull_proto::limits::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+use bankfull_proto::limits::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, STREAMS_MAX};
 use bankfull_proto::wire::control::{self, Cause, Direction, Failure, Open};
 use std::fs;
 use std::io;
@@ -23,6 +23,10 @@ pub const RATE_MAX_LEAST: Rate = Rate::from_bytes_per_sec(12_500);
 /// The least that may be chosen for the receive windows: two segments. (RFC 5681 §4.2: with one,
 /// the receiver holds back its acknowledgement)
 pub const BUFFER_LEAST: Bytes = Bytes(2 * SEGMENT_DATA.0);
+
+/// The most: 1 GiB for each of as many connections as there may be. (RFC 7323 §2.3: TCP can tell
+/// no larger window than that, 65 535 scaled by 14 bits)
+pub const BUFFER_MOST: Bytes = Bytes(STREAMS_MAX as u64 * (1 << 30));
 
 /// Where less is allowed per second, no datagrams measure the path: packet trains are 0.3 MB, and
 /// probes 80 kbit/s. (ours: a quarter of a second, and one percent)
@@ -125,6 +129,10 @@ impl Overrides {
         }
         if let Some(window) = self.window.filter(|&window| window < BUFFER_LEAST) {
             let text = format!("a buffer of {window}: choose two segments or more, {BUFFER_LEAST}");
+            return Err(Failure::new(Cause::Usage, text));
+        }
+        if let Some(window) = self.window.filter(|&window| window > BUFFER_MOST) {
+            let text = format!("a buffer of {window}: choose no more than {BUFFER_MOST}");
             return Err(Failure::new(Cause::Usage, text));
         }
         if let Some(engine) = self.engine.filter(|engine| !engine.is_for_copies()) {
@@ -246,12 +254,15 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_that_holds_no_two_segments_is_refused() {
+    fn a_buffer_that_holds_no_two_segments_or_more_than_tcp_can_tell_is_refused() {
         let of = |bytes| Overrides { window: Some(Bytes(bytes)), ..Overrides::default() }.check();
         assert_eq!(of(2_896), Ok(()));
         let failure = of(2_895).unwrap_err();
         assert_eq!(failure.cause(), Cause::Usage);
         assert_eq!(failure.text, "a buffer of 2.8 KiB: choose two segments or more, 2.8 KiB");
+        assert_eq!(of(BUFFER_MOST.0), Ok(()));
+        let failure = of(BUFFER_MOST.0 + 1).unwrap_err();
+        assert_eq!(failure.text, "a buffer of 64.0 GiB: choose no more than 64.0 GiB");
     }
 
     #[test]

@@ -154,8 +154,8 @@ impl Transfer {
     /// receiver's kernel allows them (`tcp_rmem`). Windows do not follow the path then, and pacing
     /// is left to TCP. Each connection has two segments at least.
     ///
-    /// Below [`BUFFER_LEAST`](crate::BUFFER_LEAST), and for a copy within a host, the transfer is
-    /// refused as [`ErrorKind::Usage`].
+    /// Below [`BUFFER_LEAST`](crate::BUFFER_LEAST), beyond [`BUFFER_MOST`](crate::BUFFER_MOST),
+    /// and for a copy within a host, the transfer is refused as [`ErrorKind::Usage`].
     #[must_use]
     pub fn buffer(mut self, window: Bytes) -> Self {
         self.overrides.window = Some(window);

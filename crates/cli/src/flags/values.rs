@@ -1,8 +1,8 @@
 //! Values of flags that need a check of their own: times, rates, addresses, commands, fingerprints.
 
 use bankfull::{
-    BUFFER_LEAST, Bytes, DEFAULT_PORT, Direct, Engine, Fingerprint, Fsync, MEMORY_LEAST, Merge,
-    RATE_MAX_LEAST, Rate, Transport, Tune, UnitError, is_block,
+    BUFFER_LEAST, BUFFER_MOST, Bytes, DEFAULT_PORT, Direct, Engine, Fingerprint, Fsync,
+    MEMORY_LEAST, Merge, RATE_MAX_LEAST, Rate, Transport, Tune, UnitError, is_block,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -190,6 +190,9 @@ pub(super) fn buffer(text: &str) -> Result<Bytes, String> {
     if bytes < BUFFER_LEAST {
         return Err(format!("a buffer has two segments at least, {} bytes", BUFFER_LEAST.0));
     }
+    if bytes > BUFFER_MOST {
+        return Err(format!("a buffer has {BUFFER_MOST} at most, the windows of 64 connections"));
+    }
     Ok(bytes)
 }
 
@@ -321,6 +324,8 @@ mod tests {
         assert_eq!(buffer("4MB"), Ok(Bytes(4_000_000)));
         assert_eq!(buffer("256KiB"), Ok(Bytes::kib(256)));
         assert_eq!(buffer("2896"), Ok(BUFFER_LEAST));
+        assert_eq!(buffer("64GiB"), Ok(BUFFER_MOST));
+        assert!(buffer("65GiB").unwrap_err().contains("at most"));
         assert!(buffer("2895").unwrap_err().contains("two segments at least, 2896 bytes"));
         assert!(buffer("4mbit").unwrap_err().contains("write 64KiB, 300kB, 1.5MB"));
     }
