@@ -237,7 +237,7 @@ fn whoever_writes_waits_for_its_turn_while_others_of_the_connection_have_theirs(
     let address = socket.local_addr().unwrap();
     let (_port, streams) = QuicPort::server(socket, server(&identity)).unwrap();
     let client = QuicPort::client(address, Arc::default()).unwrap();
-    let (config, patience) = (tls::client_config().unwrap(), Duration::from_millis(500));
+    let (config, patience) = (tls::client_config().unwrap(), Duration::from_millis(1500));
     let (connection, _) = client.connect(address, &config, (TIMEOUT, patience), "there").unwrap();
     // Together they write more than is kept here for what the other side takes.
     assert!(usize::from(STREAMS) * EACH > windows::LEAST.0 as usize * 3 / 2);
@@ -249,7 +249,10 @@ fn whoever_writes_waits_for_its_turn_while_others_of_the_connection_have_theirs(
         .collect();
     // A stranger takes 64 KiB at a time: 16 streams of as much wait some seconds for each other.
     let (mut fars, mut came, mut piece) = (Vec::new(), 0, vec![0; 8 << 10]);
+    // Whoever has given up would be waited for without an end.
+    let begun = Instant::now();
     while came < usize::from(STREAMS) * EACH {
+        assert!(begun.elapsed() < TIMEOUT * 24, "only {came} bytes came");
         for (far, _) in streams.try_iter() {
             far.set_read_timeout(Some(Duration::from_millis(1)));
             fars.push(far);
