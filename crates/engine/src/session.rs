@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::net::asked::{Asked, Gate};
 use crate::net::control::lock;
+use crate::net::quic::QuicSight;
 use crate::net::socket::{BurstLimit, Socket};
 use crate::net::staging::Staging;
 use crate::net::stream::DataStream;
@@ -303,6 +304,17 @@ impl Session {
             }
         }
         carried
+    }
+
+    /// What QUIC tells of the connection whose streams carry data, and how many they are.
+    pub(crate) fn look_quic(&self) -> Option<(QuicSight, u32)> {
+        let streams = lock(&self.streams);
+        let stream = |socket: &Socket| match socket {
+            Socket::Quic(stream) => Some(stream.clone()),
+            Socket::Tcp(_) | Socket::Unix(_) => None,
+        };
+        let first = streams.open.values().find_map(stream)?;
+        Some((first.sight(), streams.open.len() as u32))
     }
 
     /// How many data connections there are.

@@ -262,6 +262,19 @@ pub(super) fn kind_of(why: &ConnectionError) -> io::ErrorKind {
     }
 }
 
+/// What a connection has done, all of its streams together. Counts are from its beginning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct QuicSight {
+    /// Round trip, smoothed.
+    pub(crate) rtt: Duration,
+    /// Bytes in datagrams that were sent, and in those that have come.
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    /// Bytes, and packets, that were sent and are lost.
+    pub(crate) lost: u64,
+    pub(crate) lost_packets: u64,
+}
+
 /// A stream in both directions, used like a socket.
 #[derive(Clone)]
 pub(crate) struct QuicStream(Arc<Inner>);
@@ -348,6 +361,18 @@ impl QuicStream {
     /// What an administrator could set for its socket, where something is discarded from now on.
     pub(crate) fn advice(&self) -> Advice {
         self.0.link.terms.shortage.advice()
+    }
+
+    /// What the whole connection has done.
+    pub(crate) fn sight(&self) -> QuicSight {
+        let stats = self.0.link.state().connection.stats();
+        QuicSight {
+            rtt: stats.path.rtt,
+            sent: stats.udp_tx.bytes,
+            received: stats.udp_rx.bytes,
+            lost: stats.path.lost_bytes,
+            lost_packets: stats.path.lost_packets,
+        }
     }
 
     /// Packets of the whole connection that were lost since one of its streams was asked last: all

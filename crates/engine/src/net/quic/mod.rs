@@ -22,8 +22,8 @@ use bankfull_control::Bytes;
 use bankfull_proto::limits::STREAMS_MAX;
 use congestion::{Deliveries, Gate};
 use driver::{Driver, Serving};
-pub(crate) use link::QuicStream;
 use link::{Link, Terms};
+pub(crate) use link::{QuicSight, QuicStream};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ClientConfig, Endpoint, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
