@@ -92,6 +92,8 @@ pub(crate) struct Carried {
     pub(crate) needless: u64,
     /// The shortest round trip.
     pub(crate) rtt_min: Option<Duration>,
+    /// Data in a full segment: the largest of a connection; zero where nobody knows.
+    pub(crate) segment: Bytes,
 }
 
 impl Carried {
@@ -103,6 +105,7 @@ impl Carried {
         self.needless += u64::from(info.dsack_dups.unwrap_or_default());
         let seen = info.min_rtt.filter(|rtt| !rtt.is_zero());
         self.rtt_min = self.rtt_min.into_iter().chain(seen).min();
+        self.segment = self.segment.max(Bytes(info.snd_mss.into()));
     }
 }
 
@@ -284,7 +287,16 @@ impl Session {
         if let Some(info) = left.as_ref().and_then(Socket::info) {
             streams.left.add(&info);
         }
+        if let Some(Socket::Quic(stream)) = &left {
+            streams.left.segment = streams.left.segment.max(stream.sight().segment);
+        }
         left.is_some()
+    }
+
+    /// Data in a full segment of the connections that were left, or a packet of QUIC; zero where
+    /// nobody knows.
+    pub(crate) fn segment(&self) -> Bytes {
+        lock(&self.streams).left.segment
     }
 
     /// Does something with each data connection.

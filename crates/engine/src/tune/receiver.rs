@@ -355,6 +355,7 @@ impl<'a> Steering<'a> {
             rtt_tcp,
             probes_lost: self.echoes.lost(),
             retransmits: self.sight.retransmits,
+            segment: Bytes(self.segment.into()),
             holder: holder(self.sends, self.reads.since(reads_before)),
         }
     }

@@ -273,6 +273,8 @@ pub(crate) struct QuicSight {
     /// Bytes, and packets, that were sent and are lost.
     pub(crate) lost: u64,
     pub(crate) lost_packets: u64,
+    /// The most that a packet may hold now.
+    pub(crate) segment: bankfull_control::Bytes,
 }
 
 /// A stream in both directions, used like a socket.
@@ -372,6 +374,7 @@ impl QuicStream {
             received: stats.udp_rx.bytes,
             lost: stats.path.lost_bytes,
             lost_packets: stats.path.lost_packets,
+            segment: bankfull_control::Bytes(stats.path.current_mtu.into()),
         }
     }
 
