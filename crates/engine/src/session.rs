@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::net::asked::{Asked, Gate};
 use crate::net::control::lock;
-use crate::net::quic::QuicSight;
+use crate::net::quic::{InTurn, QuicSight};
 use crate::net::socket::{BurstLimit, Socket};
 use crate::net::staging::Staging;
 use crate::net::stream::DataStream;
@@ -78,9 +78,11 @@ struct Streams {
     ended: HashSet<u32>,
     /// Of connections that were left.
     left: Carried,
+    /// Of those of QUIC.
+    quic: InTurn,
 }
 
-/// What data connections did, counted by TCP.
+/// What data connections did, counted by TCP or QUIC.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Carried {
     /// Data received, and data that the far side has acknowledged.
@@ -92,6 +94,8 @@ pub(crate) struct Carried {
     pub(crate) needless: u64,
     /// The shortest round trip.
     pub(crate) rtt_min: Option<Duration>,
+    /// The round trip of one of QUIC, smoothed.
+    pub(crate) rtt_quic: Option<Duration>,
     /// Data in a full segment: the largest of a connection; zero where nobody knows.
     pub(crate) segment: Bytes,
 }
@@ -106,6 +110,14 @@ impl Carried {
         let seen = info.min_rtt.filter(|rtt| !rtt.is_zero());
         self.rtt_min = self.rtt_min.into_iter().chain(seen).min();
         self.segment = self.segment.max(Bytes(info.snd_mss.into()));
+    }
+
+    /// Adds what those of QUIC did.
+    fn add_quic(&mut self, sight: &QuicSight) {
+        self.received += sight.received;
+        self.acked += sight.sent.saturating_sub(sight.lost);
+        self.retransmits += sight.lost_packets;
+        self.rtt_quic = Some(sight.rtt).filter(|rtt| !rtt.is_zero());
     }
 }
 
@@ -287,8 +299,8 @@ impl Session {
         if let Some(info) = left.as_ref().and_then(Socket::info) {
             streams.left.add(&info);
         }
-        if let Some(Socket::Quic(stream)) = &left {
-            streams.left.segment = streams.left.segment.max(stream.sight().segment);
+        if let Some(sight) = left.as_ref().and_then(Socket::quic_sight) {
+            streams.left.segment = streams.left.segment.max(sight.segment);
         }
         left.is_some()
     }
@@ -304,11 +316,17 @@ impl Session {
         lock(&self.streams).open.iter().for_each(|(&number, socket)| act(number, socket));
     }
 
-    /// Looks at each data connection with what TCP tells of it. What they did, and those before
-    /// them that were left.
+    /// Looks at each data connection with what TCP tells of it. What they did, those of QUIC, too,
+    /// and those before them that were left.
     pub(crate) fn look(&self, mut act: impl FnMut(u32, &Socket, &TcpInfo)) -> Carried {
-        let streams = lock(&self.streams);
+        let mut streams = lock(&self.streams);
+        // All streams that carry data belong to one connection of QUIC.
+        let first = streams.open.values().find_map(Socket::quic_sight);
+        if let Some(sight) = first {
+            streams.quic.take(sight);
+        }
         let mut carried = streams.left;
+        carried.add_quic(&streams.quic.sum());
         for (&number, socket) in &streams.open {
             if let Some(info) = socket.info() {
                 carried.add(&info);
@@ -316,17 +334,6 @@ impl Session {
             }
         }
         carried
-    }
-
-    /// What QUIC tells of the connection whose streams carry data, and how many they are.
-    pub(crate) fn look_quic(&self) -> Option<(QuicSight, u32)> {
-        let streams = lock(&self.streams);
-        let stream = |socket: &Socket| match socket {
-            Socket::Quic(stream) => Some(stream.clone()),
-            Socket::Tcp(_) | Socket::Unix(_) => None,
-        };
-        let first = streams.open.values().find_map(stream)?;
-        Some((first.sight(), streams.open.len() as u32))
     }
 
     /// How many data connections there are.

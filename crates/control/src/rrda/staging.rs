@@ -112,7 +112,7 @@ pub fn clause(reason: Reason) -> &'static str {
         Reason::Discarded => "writing stands still, and senders wait for room",
         Reason::Draining => "more is written than arrives",
         Reason::Unused => "less waited for seconds",
-        Reason::Bound => "other connections have a part in it, or another amount of memory is free",
+        Reason::Bound => "connections came or ended, or the free memory has changed",
     }
 }
 

@@ -204,6 +204,7 @@ impl<'a> Pacer<'a> {
                 view.rtt_min = least(view.rtt_min, info.min_rtt.unwrap_or(info.rtt));
             }
         });
+        view.rtt = view.rtt.or(view.carried.rtt_quic);
         self.rtt_min = view.rtt_min.unwrap_or_default();
         view
     }

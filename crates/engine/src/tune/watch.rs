@@ -6,7 +6,6 @@ use super::course::{Seen, Teller, staged_there};
 use crate::datagram_room::Advice;
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
-use crate::net::quic::QuicSight;
 use crate::session::Session;
 use bankfull_control::{Looks, StageTimes};
 use bankfull_proto::wire::control::{Course, stage_times};
@@ -37,6 +36,8 @@ pub(crate) fn watch(
         if is_near {
             teller.sample(&seen);
         } else {
+            // Whoever sends measures them better.
+            seen.rtts.clear();
             teller.post(outbox, &mut seen, "", None);
         }
     }
@@ -47,15 +48,14 @@ struct Watch<'a> {
     session: &'a Session,
     receives: bool,
     looks: Looks,
-    quic: InTurn,
     /// What the receiver has told last.
     course: Course,
 }
 
 impl<'a> Watch<'a> {
     fn new(session: &'a Session, receives: bool) -> Self {
-        let (looks, quic, course) = Default::default();
-        Self { session, receives, looks, quic, course }
+        let (looks, course) = Default::default();
+        Self { session, receives, looks, course }
     }
 
     /// Looks at all connections.
@@ -64,7 +64,6 @@ impl<'a> Watch<'a> {
         let mut seen = Seen::default();
         let mut rtt: Option<Duration> = None;
         let carried = self.session.look(|_, socket, info| {
-            seen.streams += 1;
             let shortest = if receives { info.rcv_rtt } else { Some(info.rtt) };
             rtt = rtt.into_iter().chain(shortest).filter(|rtt| !rtt.is_zero()).min();
             if receives {
@@ -76,19 +75,14 @@ impl<'a> Watch<'a> {
                 }
             }
         });
-        if let Some((sight, streams)) = self.session.look_quic() {
-            self.quic.take(sight);
-            seen.streams = streams;
-            rtt = Some(sight.rtt);
-        }
-        let quic = self.quic.sum();
-        seen.rtts.extend(rtt);
+        seen.streams = self.session.stream_count() as u32;
+        seen.rtts.extend(rtt.or(carried.rtt_quic));
         if receives {
-            seen.carried = carried.received + quic.received;
+            seen.carried = carried.received;
             seen.reads = *looks;
         } else {
-            seen.carried = carried.acked + quic.sent.saturating_sub(quic.lost);
-            seen.retransmits = Some(carried.retransmits + quic.lost_packets);
+            seen.carried = carried.acked;
+            seen.retransmits = Some(carried.retransmits);
             seen.sends = *looks;
         }
         seen
@@ -104,33 +98,6 @@ impl<'a> Watch<'a> {
         seen.staged = staged_there(course);
         seen.stages[1] = course.stage_nanos.map_or_else(StageTimes::default, stage_times);
         seen.reads = Looks { count: course.looks, held: course.unread };
-    }
-}
-
-/// Connections of QUIC, one after the other: another one takes the place of one that was lost.
-#[derive(Default)]
-struct InTurn {
-    before: QuicSight,
-    last: QuicSight,
-}
-
-impl InTurn {
-    fn take(&mut self, sight: QuicSight) {
-        if sight.sent < self.last.sent {
-            self.before = self.sum();
-        }
-        self.last = sight;
-    }
-
-    fn sum(&self) -> QuicSight {
-        let (before, last) = (self.before, self.last);
-        QuicSight {
-            sent: before.sent + last.sent,
-            received: before.received + last.received,
-            lost: before.lost + last.lost,
-            lost_packets: before.lost_packets + last.lost_packets,
-            ..last
-        }
     }
 }
 
@@ -260,16 +227,5 @@ mod tests {
             assert_eq!((sample.staged, sample.staging), (Some(Bytes(5)), Some(Bytes(7))));
             assert_eq!(sample.receiver.write, Duration::from_nanos(9));
         });
-    }
-
-    #[test]
-    fn counts_of_a_connection_that_was_made_again_go_on() {
-        let sight = |sent, lost_packets| QuicSight { sent, lost_packets, ..QuicSight::default() };
-        let mut in_turn = InTurn::default();
-        for (sight, sum) in [(sight(10, 1), 10), (sight(20, 2), 20), (sight(5, 0), 25)] {
-            in_turn.take(sight);
-            assert_eq!(in_turn.sum().sent, sum);
-        }
-        assert_eq!(in_turn.sum().lost_packets, 2);
     }
 }

@@ -3,6 +3,7 @@
 //! tells it.
 
 use super::congestion::Gate;
+use super::sight::QuicSight;
 use super::waker::Waker;
 use super::windows::Windows;
 use crate::datagram_room::{Advice, Shortage};
@@ -260,21 +261,6 @@ pub(super) fn kind_of(why: &ConnectionError) -> io::ErrorKind {
         | ConnectionError::Reset => io::ErrorKind::ConnectionReset,
         _ => io::ErrorKind::Other,
     }
-}
-
-/// What a connection has done, all of its streams together. Counts are from its beginning.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct QuicSight {
-    /// Round trip, smoothed.
-    pub(crate) rtt: Duration,
-    /// Bytes in datagrams that were sent, and in those that have come.
-    pub(crate) sent: u64,
-    pub(crate) received: u64,
-    /// Bytes, and packets, that were sent and are lost.
-    pub(crate) lost: u64,
-    pub(crate) lost_packets: u64,
-    /// The most that a packet may hold now.
-    pub(crate) segment: bankfull_control::Bytes,
 }
 
 /// A stream in both directions, used like a socket.

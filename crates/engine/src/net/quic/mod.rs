@@ -8,6 +8,7 @@
 mod congestion;
 mod driver;
 mod link;
+mod sight;
 #[cfg(test)]
 mod tests;
 mod waker;
@@ -22,14 +23,15 @@ use bankfull_control::Bytes;
 use bankfull_proto::limits::STREAMS_MAX;
 use congestion::{Deliveries, Gate};
 use driver::{Driver, Serving};
+pub(crate) use link::QuicStream;
 use link::{Link, Terms};
-pub(crate) use link::{QuicSight, QuicStream};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ClientConfig, Endpoint, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
     TransportConfig, VarInt,
 };
 use quinn_udp::{UdpSockRef, UdpSocketState};
+pub(crate) use sight::{InTurn, QuicSight};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{self, Receiver};
