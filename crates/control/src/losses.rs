@@ -21,10 +21,10 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Of so much data.
+    /// Of so much data in segments of that size; zero where it is not known.
     #[must_use]
-    pub fn of(resent: u64, data: Bytes) -> Self {
-        Self { resent, segments: data.0 / SEGMENT_DATA.0 }
+    pub fn of(resent: u64, data: Bytes, segment: Bytes) -> Self {
+        Self { resent, segments: data.0 / known(segment).0 }
     }
 
     /// The part that was sent again.
@@ -42,10 +42,11 @@ impl Losses {
 
     /// What so many connections carry on in the long run where so much is lost: MSS / RTT · √(3/2p)
     /// each. (Mathis et al. 1997, equation 3; CUBIC carries as much where it would not more)
+    /// Segments as in [`of`](Self::of).
     #[must_use]
-    pub fn sustained(self, streams: u32, rtt: Duration) -> Rate {
+    pub fn sustained(self, streams: u32, rtt: Duration, segment: Bytes) -> Rate {
         let segments = (1.5 / self.share()).sqrt() * f64::from(streams);
-        let bits = segments * 8.0 * SEGMENT_DATA.0 as f64;
+        let bits = segments * 8.0 * known(segment).0 as f64;
         Rate::from_bits_per_sec(bits / rtt.as_secs_f64().max(f64::MIN_POSITIVE))
     }
 
@@ -56,14 +57,36 @@ impl Losses {
     }
 }
 
+/// The size of a segment, or Ethernet's.
+fn known(segment: Bytes) -> Bytes {
+    if segment == Bytes(0) { SEGMENT_DATA } else { segment }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Jumbo frames of 9000 bytes carry as much, without IP's and TCP's headers.
+    const JUMBO: Bytes = Bytes(8948);
+
+    #[test]
+    fn segments_are_those_of_the_path() {
+        let data = Bytes(8948 * 14_480);
+        let segments = |segment| Losses::of(7, data, segment).segments;
+        assert_eq!([Bytes(0), SEGMENT_DATA, JUMBO].map(segments), [89_480, 89_480, 14_480]);
+        let rtt = Duration::from_millis(80);
+        let sustained = |segment| {
+            let rate = Losses { resent: 10, segments: 10_000 }.sustained(1, rtt, segment);
+            rate.bits_per_sec() / 10_000
+        };
+        assert_eq!([Bytes(0), SEGMENT_DATA, JUMBO].map(sustained), [560, 560, 3465]);
+    }
+
     #[test]
     fn what_is_sustained_falls_with_the_root_of_the_losses() {
         let rtt = Duration::from_millis(80);
-        let sustained = |resent| Losses { resent, segments: 10_000 }.sustained(16, rtt);
+        let sustained =
+            |resent| Losses { resent, segments: 10_000 }.sustained(16, rtt, SEGMENT_DATA);
         assert_eq!(sustained(10).bits_per_sec() / 1_000_000, 89);
         assert_eq!(sustained(40).bits_per_sec() / 1_000_000, 44);
         assert_eq!(sustained(0), Rate::from_bits_per_sec(f64::INFINITY));

@@ -421,7 +421,8 @@ impl Drive<'_> {
                 let told = move || watch_room(&mut advice, &teller, outbox, &self.over);
                 self.session.spawn(scope, told);
             }
-            self.session.spawn(scope, || watch(&self.session, teller, receives, &self.over));
+            let watch = || watch(&self.session, teller, outbox, receives, &self.over);
+            self.session.spawn(scope, watch);
             if receives {
                 hold_windows(&self.session, &self.over);
             }

@@ -93,6 +93,8 @@ pub enum Event {
     },
     /// What is held of window and pacing from now on, and why.
     Tuned(Tuned),
+    /// How much of what has arrived may wait to be written from now on, and why.
+    Staging(Staging),
     /// How the data connections do; about ten times a second.
     Sample(Sample),
     /// Something worth knowing that is no failure of a file.
@@ -149,6 +151,20 @@ pub struct Tuned {
     /// How many data connections are to carry data from now on, where that is what was decided.
     pub streams: Option<u32>,
     /// Why, in a clause.
+    pub reason: String,
+}
+
+/// How much of what has arrived may wait in memory until it is written, of all that the receiving
+/// process takes in; decided there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Staging {
+    /// Since when, from the beginning of the transfer; of a receiver on the far side, when it has
+    /// told.
+    pub at: Duration,
+    /// So much may wait.
+    pub size: Bytes,
+    /// Why it is another size than before, in a clause.
     pub reason: String,
 }
 

@@ -62,7 +62,9 @@ pub use bankfull_control::{Bytes, Rate, StageTimes, UnitError};
 pub use block_io::Engine;
 pub use cancel::Cancel;
 pub use error::{Error, ErrorKind};
-pub use event::{Event, EventSink, NoEvents, Outcome, Progress, Route, Sample, Summary, Tuned};
+pub use event::{
+    Event, EventSink, NoEvents, Outcome, Progress, Route, Sample, Staging, Summary, Tuned,
+};
 pub use gather::{Gather, GatherSink, GatherSummary, Layout, Merge, Round, Rounds};
 pub use location::{DEFAULT_PORT, Location};
 pub use options::{

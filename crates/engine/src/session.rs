@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::net::asked::{Asked, Gate};
 use crate::net::control::lock;
+use crate::net::quic::{InTurn, QuicSight};
 use crate::net::socket::{BurstLimit, Socket};
 use crate::net::staging::Staging;
 use crate::net::stream::DataStream;
@@ -78,9 +79,11 @@ struct Streams {
     ended: HashSet<u32>,
     /// Of connections that were left.
     left: Carried,
+    /// Of those of QUIC.
+    quic: InTurn,
 }
 
-/// What data connections did, counted by TCP.
+/// What data connections did, counted by TCP or QUIC.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Carried {
     /// Data received, and data that the far side has acknowledged.
@@ -92,6 +95,10 @@ pub(crate) struct Carried {
     pub(crate) needless: u64,
     /// The shortest round trip.
     pub(crate) rtt_min: Option<Duration>,
+    /// The round trip of one of QUIC, smoothed.
+    pub(crate) rtt_quic: Option<Duration>,
+    /// Data in a full segment: the largest of a connection; zero where nobody knows.
+    pub(crate) segment: Bytes,
 }
 
 impl Carried {
@@ -103,6 +110,15 @@ impl Carried {
         self.needless += u64::from(info.dsack_dups.unwrap_or_default());
         let seen = info.min_rtt.filter(|rtt| !rtt.is_zero());
         self.rtt_min = self.rtt_min.into_iter().chain(seen).min();
+        self.segment = self.segment.max(Bytes(info.snd_mss.into()));
+    }
+
+    /// Adds what those of QUIC did.
+    fn add_quic(&mut self, sight: &QuicSight) {
+        self.received += sight.received;
+        self.acked += sight.sent.saturating_sub(sight.lost);
+        self.retransmits += sight.lost_packets;
+        self.rtt_quic = Some(sight.rtt).filter(|rtt| !rtt.is_zero());
     }
 }
 
@@ -284,7 +300,16 @@ impl Session {
         if let Some(info) = left.as_ref().and_then(Socket::info) {
             streams.left.add(&info);
         }
+        if let Some(sight) = left.as_ref().and_then(Socket::quic_sight) {
+            streams.left.segment = streams.left.segment.max(sight.segment);
+        }
         left.is_some()
+    }
+
+    /// Data in a full segment of the connections that were left, or a packet of QUIC; zero where
+    /// nobody knows.
+    pub(crate) fn segment(&self) -> Bytes {
+        lock(&self.streams).left.segment
     }
 
     /// Does something with each data connection.
@@ -292,11 +317,17 @@ impl Session {
         lock(&self.streams).open.iter().for_each(|(&number, socket)| act(number, socket));
     }
 
-    /// Looks at each data connection with what TCP tells of it. What they did, and those before
-    /// them that were left.
+    /// Looks at each data connection with what TCP tells of it. What they did, those of QUIC, too,
+    /// and those before them that were left.
     pub(crate) fn look(&self, mut act: impl FnMut(u32, &Socket, &TcpInfo)) -> Carried {
-        let streams = lock(&self.streams);
+        let mut streams = lock(&self.streams);
+        // All streams that carry data belong to one connection of QUIC.
+        let first = streams.open.values().find_map(Socket::quic_sight);
+        if let Some(sight) = first {
+            streams.quic.take(sight);
+        }
         let mut carried = streams.left;
+        carried.add_quic(&streams.quic.sum());
         for (&number, socket) in &streams.open {
             if let Some(info) = socket.info() {
                 carried.add(&info);

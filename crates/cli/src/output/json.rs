@@ -191,6 +191,10 @@ fn event_line(event: &Event) -> Option<Line> {
             .field("pacing_bps", tuned.pacing.map(Rate::bits_per_sec))
             .field("streams", tuned.streams)
             .field("reason", tuned.reason.as_str()),
+        Event::Staging(staging) => Line::new("staging")
+            .field("at_seconds", seconds(staging.at))
+            .field("size_bytes", staging.size.0)
+            .field("reason", staging.reason.as_str()),
         Event::Notice { message } => Line::new("notice").field("message", message.as_str()),
         Event::ClientConnected { peer } => {
             Line::new("client_connected").field("peer", peer.as_str())

@@ -5,7 +5,9 @@
 
 mod page;
 
-use bankfull::{Error, ErrorKind, Event, EventSink, Progress, Route, Sample, Summary, Tuned};
+use bankfull::{
+    Error, ErrorKind, Event, EventSink, Progress, Route, Sample, Staging, Summary, Tuned,
+};
 use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};
 use std::io::Read;
@@ -35,6 +37,7 @@ struct Record {
     samples: Thinned<Sample>,
     progress: Thinned<Progress>,
     decisions: Latest<Tuned>,
+    staging: Latest<Staging>,
     notices: Latest<String>,
 }
 
@@ -197,6 +200,7 @@ impl EventSink for Recorder<'_> {
             Event::Sample(sample) => record.samples.push(sample.clone()),
             Event::Progress(progress) => record.progress.push(*progress),
             Event::Tuned(tuned) => record.decisions.push(tuned.clone()),
+            Event::Staging(staging) => record.staging.push(staging.clone()),
             Event::Notice { message } => record.notices.push(message.clone()),
             _ => {}
         }

@@ -3,9 +3,8 @@
 
 use super::Record;
 use crate::output::printable_text;
-use bankfull::{Error, Route, Sample, StageTimes, Summary};
+use bankfull::{Error, Route, Sample, StageTimes, Staging, Summary};
 use bankfull_chart::{Axis, Chart, LineChart, Mark, Page, Section, Series, Table, Unit};
-use std::fmt::Write;
 use std::time::Duration;
 
 /// Points of a curve are joined over this time: below it, it shows bursts. (ours)
@@ -48,6 +47,7 @@ pub(super) fn page(title: &str, record: &Record, result: &Result<Summary, Error>
     page.sections.extend(course(record));
     page.sections.extend(stages(record));
     page.sections.extend(decisions(record));
+    page.sections.extend(staging_changes(record));
     page
 }
 
@@ -116,7 +116,7 @@ fn course(record: &Record) -> Option<Section> {
         return Some(section);
     }
     section.text.push(
-        "Flags mark what was decided; the list below the pictures says why. What is held is shown \
+        "Flags mark what was decided; the lists below the pictures say why. What is held is shown \
          where something is."
             .to_owned(),
     );
@@ -149,17 +149,28 @@ fn course(record: &Record) -> Option<Section> {
     let waited = curve(samples, |sample| Some(sample.staged?.0 as f64));
     let may_wait = curve(samples, |sample| Some(sample.staging?.0 as f64));
     let staging = vec![("waited, at most", waited), ("may wait", may_wait)];
-    section.charts.extend(chart("Arrived and not written yet", Unit::Bytes, staging));
+    let mut waiting = chart("Arrived and not written yet", Unit::Bytes, staging);
+    if let Some(Chart::Line(chart)) = &mut waiting {
+        let mark = |staging: &Staging| {
+            let text = format!("{}: {}", staging.size, printable_text(&staging.reason));
+            Mark::new(staging.at.as_secs_f64(), &text)
+        };
+        chart.marks = record.staging.kept.iter().map(mark).collect();
+    }
+    section.charts.extend(waiting);
     let again = curve(samples, |sample| Some(sample.retransmits? as f64));
     section.charts.extend(chart("Segments sent again so far", Unit::Count, vec![("", again)]));
-    section.charts.extend(chart(
-        "Who kept the other waiting, share of looks at the connections",
-        Unit::Percent,
-        vec![
-            ("source had nothing to send", curve(samples, |sample| Some(sample.source_share))),
-            ("receiver did not come to read", curve(samples, |s| Some(s.receiver_share))),
-        ],
-    ));
+    // Nobody can look at those of QUIC.
+    if record.route != Some(Route::Quic) {
+        section.charts.extend(chart(
+            "Who kept the other waiting, share of looks at the connections",
+            Unit::Percent,
+            vec![
+                ("source had nothing to send", curve(samples, |sample| Some(sample.source_share))),
+                ("receiver did not come to read", curve(samples, |s| Some(s.receiver_share))),
+            ],
+        ));
+    }
     Some(section)
 }
 
@@ -276,14 +287,40 @@ fn decisions(record: &Record) -> Option<Section> {
     };
     let head = ["time", "state", "window", "pacing", "because"].map(str::to_owned).to_vec();
     let rows = record.decisions.kept.iter().map(row).collect();
-    let mut caption = "Of all data connections together, by the side that receives".to_owned();
-    if record.decisions.dropped > 0 {
-        let _ = write!(caption, "; {} earlier ones are left out", record.decisions.dropped);
-    }
+    let caption = "Of all data connections together, by the side that receives";
+    let caption = with_dropped(caption, record.decisions.dropped);
     section.tables.push(Table { head, rows, caption });
     let met =
         |state: &&(&str, &str)| record.decisions.kept.iter().any(|tuned| tuned.state == state.0);
     let facts = STATES.iter().filter(met).map(|(name, text)| (name.to_string(), text.to_string()));
     section.facts = facts.collect();
     Some(section)
+}
+
+/// Every change of how much may wait to be written, with its reason.
+fn staging_changes(record: &Record) -> Option<Section> {
+    if record.staging.kept.is_empty() {
+        return None;
+    }
+    let mut section = Section::new("How much may wait to be written, and why");
+    let row = |staging: &Staging| {
+        vec![
+            Unit::Seconds.format(staging.at.as_secs_f64()),
+            staging.size.to_string(),
+            printable_text(&staging.reason),
+        ]
+    };
+    let head = ["time", "may wait", "because"].map(str::to_owned).to_vec();
+    let rows = record.staging.kept.iter().map(row).collect();
+    let caption = "Of all that the process takes in that receives";
+    let caption = with_dropped(caption, record.staging.dropped);
+    section.tables.push(Table { head, rows, caption });
+    Some(section)
+}
+
+fn with_dropped(caption: &str, dropped: u64) -> String {
+    match dropped {
+        0 => caption.to_owned(),
+        _ => format!("{caption}; {dropped} earlier ones are left out"),
+    }
 }

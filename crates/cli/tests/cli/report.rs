@@ -33,6 +33,8 @@ fn check(html: &str) {
         "Carried by the data connections",
         "Round trip",
         "Receive windows",
+        "Arrived and not written yet",
+        "How much may wait to be written, and why",
         "Segments sent again",
         "Who kept the other waiting",
         "Sender",
@@ -165,8 +167,51 @@ fn a_copy_that_is_left_to_the_kernel_is_reported_as_far_as_this_side_sees_it() {
     command.args(["--tune", "off", "--report"]).arg(&page).arg(here.join("large"));
     run(command.arg(proxy.url("copy"))).expect(0);
     let html = fs::read_to_string(&page).unwrap();
-    for part in ["Carried by the data connections", "Round trip", "Segments sent again"] {
+    shows_what_is_seen(&html);
+    assert!(html.contains("Who kept the other waiting"));
+}
+
+/// What a report of a push has that nobody steers: what is sent is seen here, and what becomes of
+/// it there.
+fn shows_what_is_seen(html: &str) {
+    for part in [
+        "Carried by the data connections",
+        "Round trip",
+        "Segments sent again",
+        "Arrived and not written yet",
+        "How much may wait to be written, and why",
+        "Sender",
+        "Receiver",
+    ] {
         assert!(html.contains(part), "{part} is missing");
     }
     assert!(!html.contains("What was decided"), "nothing was");
+}
+
+#[test]
+fn a_push_by_quic_is_reported_with_what_is_seen_on_both_sides_and_a_pull_with_its_round_trip() {
+    let (here, there) = (Scratch::new(), Scratch::new());
+    fill(&here.join("large"), 16 << 20, &mut Rng::new(9));
+    let daemon = Daemon::start(there.path(), &[]);
+    let page = here.join("r.html");
+    // Two seconds, and several blocks of each stream, for something to be seen.
+    let quic = || {
+        let mut command = daemon.cp();
+        command.args(["--transport", "quic", "--max-rate", "64mbit", "--report"]).arg(&page);
+        command
+    };
+    let done = run(quic().arg(here.join("large")).arg(daemon.url("copy"))).expect(0);
+    let html = fs::read_to_string(&page).unwrap();
+    shows_what_is_seen(&html);
+    assert!(!html.contains("Who kept the other waiting"), "nobody has looked");
+    let events = done.events();
+    let told = events.iter().filter(|event| event["event"] == "staging");
+    let sizes: Vec<_> = told.map(|event| event["size_bytes"].as_u64()).collect();
+    assert!(!sizes.is_empty() && sizes.iter().all(|size| size.unwrap() > 0), "{sizes:?}");
+    run(quic().arg(daemon.url("copy")).arg(here.join("back"))).expect(0);
+    let html = fs::read_to_string(&page).unwrap();
+    for part in ["Carried by the data connections", "Round trip", "Arrived and not written yet"] {
+        assert!(html.contains(part), "{part} is missing");
+    }
+    assert!(!html.contains("Segments sent again so far"), "only the daemon knows");
 }

@@ -103,6 +103,19 @@ impl Staging {
     }
 }
 
+/// Why the size is what it is, as a clause for people: nothing is discarded here.
+#[must_use]
+pub fn clause(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Kept => "nothing asks for another size",
+        Reason::Surplus => "writing stood still a moment ago, and goes on",
+        Reason::Discarded => "writing stands still, and senders wait for room",
+        Reason::Draining => "more is written than arrives",
+        Reason::Unused => "less waited for seconds",
+        Reason::Bound => "connections came or ended, or the free memory has changed",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -37,6 +37,8 @@ pub struct Observation {
     pub probes_lost: u64,
     /// Segments that the sender sent again, on all connections.
     pub retransmits: u64,
+    /// Data in a full segment; zero where that is not known.
+    pub segment: Bytes,
     /// Who holds the transfer up.
     pub holder: Holder,
 }
@@ -57,6 +59,8 @@ pub struct Window {
     pub queue: Duration,
     /// Segments sent again.
     pub retransmits: u64,
+    /// Data in a full one.
+    pub segment: Bytes,
     /// Probes lost.
     pub probes_lost: u64,
     /// Who held it up at some time in it.
@@ -66,7 +70,7 @@ pub struct Window {
 impl Window {
     /// What was sent again in it, of so much.
     pub(super) fn losses(&self) -> Losses {
-        Losses::of(self.retransmits, self.data)
+        Losses::of(self.retransmits, self.data, self.segment)
     }
 }
 
@@ -183,6 +187,7 @@ impl Measure {
             standing: self.standing(STANDING_LOOKS.max(self.count as usize)),
             queue: mean,
             retransmits: end.retransmits.saturating_sub(begin.retransmits),
+            segment: end.segment,
             probes_lost: end.probes_lost.saturating_sub(begin.probes_lost),
             holder: self.holder,
         };

@@ -33,7 +33,7 @@ pub(super) struct Sampler {
 /// What came and was lost since.
 pub(super) fn losses(before: &Seen, seen: &Seen) -> Losses {
     let came = Bytes(seen.received.0.saturating_sub(before.received.0));
-    Losses::of(seen.retransmits.saturating_sub(before.retransmits), came)
+    Losses::of(seen.retransmits.saturating_sub(before.retransmits), came, seen.segment)
 }
 
 impl Sampler {

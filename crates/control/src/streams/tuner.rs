@@ -81,6 +81,8 @@ pub struct Seen {
     pub offers_bbr: bool,
     /// Segments that were sent again.
     pub retransmits: u64,
+    /// Data in a full segment; zero where that is not known.
+    pub segment: Bytes,
     /// What the line carries, if that is known.
     pub capacity: Option<Rate>,
     /// The fewest whose windows cover the path.
@@ -314,7 +316,7 @@ impl Tuner {
     /// Whether the line is full, and stays so with what is lost.
     fn is_full(&self, before: &Seen, seen: &Seen) -> bool {
         let rate = rate_between(before, seen);
-        let sustained = losses(before, seen).sustained(self.streams, seen.rtt);
+        let sustained = losses(before, seen).sustained(self.streams, seen.rtt, seen.segment);
         fills(if self.bbr.is_some() { rate } else { rate.min(sustained) }, seen.capacity)
     }
 

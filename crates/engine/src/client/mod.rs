@@ -20,7 +20,7 @@ use crate::sender::walk::SourceItem;
 use crate::session::{Session, Tally};
 use crate::transfer::Transfer;
 use crate::tune::{Probing, Spread, Steer};
-use bankfull_control::{Limit, Losses};
+use bankfull_control::{Bytes, Limit, Losses};
 use bankfull_proto::wire::control::{
     self, Direction, Hello, Message, Open, Opened, PathBytes, Source, Welcome,
 };
@@ -246,7 +246,8 @@ fn run_greeted(
     let streams = Streams::Connect { connector: Arc::new(connector), count, ready };
     let result = drive.run(channel, part, streams);
     let sight = tally.sight();
-    request.note(sight.seen(), rtt, &result, sight.is_queued());
+    let segment = drive.session.segment();
+    request.note(sight.seen(), (rtt, segment), &result, sight.is_queued());
     drop(sight);
     result
 }
@@ -343,7 +344,7 @@ impl Request<'_> {
     fn note(
         &self,
         seen: Seen,
-        rtt: Option<Duration>,
+        (rtt, segment): (Option<Duration>, Bytes),
         result: &Result<Summary, Error>,
         is_queued: Option<bool>,
     ) {
@@ -352,7 +353,7 @@ impl Request<'_> {
         let lossy = match result {
             // A number of connections that the user has set tells of that number alone.
             Ok(done) if done.limited_by == Limit::Network.name() && self.may_choose() => {
-                let losses = Losses::of(done.retransmits, done.wire_bytes);
+                let losses = Losses::of(done.retransmits, done.wire_bytes, segment);
                 let goodput = done.goodput();
                 Lossy::after(earlier.lossy, &Carried { by_quic, goodput, losses, is_queued })
             }

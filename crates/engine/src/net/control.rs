@@ -557,12 +557,12 @@ impl Write for TlsWriter {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use bankfull_proto::wire::control::Nack;
 
-    fn sent(outbox: &Outbox) -> Vec<Message> {
-        let bytes = outbox.take().unwrap().unwrap();
+    pub(crate) fn sent(outbox: &Outbox) -> Vec<Message> {
+        let bytes = outbox.take().unwrap().unwrap_or_default();
         let mut frames = FrameReader::new(CONTROL_FRAME_BYTES_MAX);
         frames.push(&bytes);
         let mut messages = Vec::new();

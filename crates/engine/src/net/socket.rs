@@ -3,7 +3,7 @@
 
 use crate::block_io::send::splice_once;
 use crate::datagram_room::Advice;
-use crate::net::quic::QuicStream;
+use crate::net::quic::{QuicSight, QuicStream};
 use bankfull_control::Bytes;
 use bankfull_sys::{Pipe, TcpInfo};
 use std::fs::File;
@@ -69,6 +69,14 @@ impl Socket {
         match self {
             Self::Tcp(s) => bankfull_sys::tcp_info(s).ok(),
             Self::Unix(_) | Self::Quic(_) => None,
+        }
+    }
+
+    /// What QUIC says about the connection, with all of its streams.
+    pub(crate) fn quic_sight(&self) -> Option<QuicSight> {
+        match self {
+            Self::Quic(s) => Some(s.sight()),
+            Self::Tcp(_) | Self::Unix(_) => None,
         }
     }
 

@@ -6,7 +6,7 @@ use crate::net::control::lock;
 use bankfull_control::Bytes;
 use bankfull_control::rrda::backlog::Backlog;
 use bankfull_control::rrda::staging::{Interval, Staging as Rule};
-use bankfull_control::rrda::{Bounds, EPOCH};
+use bankfull_control::rrda::{Bounds, EPOCH, Reason};
 use bankfull_sys::{Memory, Pages};
 use std::collections::VecDeque;
 use std::io;
@@ -64,6 +64,8 @@ pub(crate) struct Staged {
     pub(crate) most: Bytes,
     /// How much may wait.
     pub(crate) size: Bytes,
+    /// When that has changed last, and why.
+    pub(crate) change: Option<(Instant, Reason)>,
 }
 
 /// A connection whose unread data is kept in this process.
@@ -73,6 +75,8 @@ struct State {
     /// Times of backlogs count from here.
     origin: Instant,
     rule: Rule,
+    /// When its size has changed last, and why.
+    change: Option<(Instant, Reason)>,
     /// The most there may be, and the memory in use on this host, as they were read last.
     limit: u64,
     memory: f64,
@@ -166,7 +170,7 @@ impl Staging {
         let mut state = lock(&self.state);
         let state = state.as_mut()?;
         let most = std::mem::replace(&mut state.most, state.held).max(state.held);
-        Some(Staged { most: Bytes(most), size: state.rule.size() })
+        Some(Staged { most: Bytes(most), size: state.rule.size(), change: state.change })
     }
 
     /// How much there is room for.
@@ -182,6 +186,7 @@ impl State {
         let mut state = Self {
             origin: now,
             rule: Rule::new(Bounds { min: Bytes(0), max: Bytes(0) }),
+            change: None,
             limit: 0,
             memory: 0.0,
             looked: now,
@@ -211,7 +216,16 @@ impl State {
 
     fn set_bounds(&mut self) {
         let max = self.limit - self.limit / RESERVED_PART;
+        let before = self.rule.size();
         self.rule.set_bounds(Bounds { min: Bytes(self.least()), max: Bytes(max) });
+        self.note_change(before, Reason::Bound);
+    }
+
+    /// Notes why the size is another one than before, if it is.
+    fn note_change(&mut self, before: Bytes, reason: Reason) {
+        if self.rule.size() != before {
+            self.change = Some((Instant::now(), reason));
+        }
     }
 
     /// What connections have in any case.
@@ -247,7 +261,8 @@ impl State {
             self.look(staging.limit, now);
         }
         let before = self.rule.size();
-        let (size, _) = self.rule.on_epoch(&self.epoch);
+        let (size, reason) = self.rule.on_epoch(&self.epoch);
+        self.note_change(before, reason);
         if size > before {
             self.waiting.iter().for_each(|share| share.room.notify_one());
         }
@@ -471,9 +486,18 @@ mod tests {
             thread::sleep(6 * EPOCH);
             drop(queue);
         });
+        let why = || staging.staged().and_then(|staged| staged.change);
+        let at_first = why();
+        assert_eq!(
+            at_first.map(|(_, reason)| reason),
+            Some(Reason::Bound),
+            "there is a connection"
+        );
         let mut most = Bytes(0);
+        let mut reasons = Vec::new();
         while let Ok(piece) = reader.take(PIECE_BYTES) {
             most = most.max(staging.size());
+            reasons.extend(why().filter(|&why| Some(why) != at_first).map(|(_, reason)| reason));
             if sender.send(piece).is_err() {
                 break;
             }
@@ -482,6 +506,7 @@ mod tests {
         disk.join().unwrap();
         assert!(most > Bytes(4 * PIECES * PIECE), "{most}");
         assert!(most <= Bytes::mib(48), "the rest is for others: {most}");
+        assert!(reasons.contains(&Reason::Discarded), "{reasons:?}");
         drop((reader, share));
         assert!(lock(&staging.state).is_none());
     }

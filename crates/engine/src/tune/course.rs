@@ -3,11 +3,12 @@
 
 use super::TELL_COURSE;
 use crate::error::printable;
-use crate::event::{Event, Sample, Tuned};
+use crate::event::{Event, Sample, Staging, Tuned};
 use crate::net::control::Outbox;
 use crate::net::staging::Staged;
 use crate::session::{Tally, problem};
 use bankfull_control::delivery::is_queued;
+use bankfull_control::rrda::staging::clause;
 use bankfull_control::sobas::{Decision, State};
 use bankfull_control::streams;
 use bankfull_control::{Bytes, Looks, Rate, StageTimes};
@@ -15,7 +16,7 @@ use bankfull_proto::limits::ROUND_TRIPS_MAX;
 use bankfull_proto::wire::control::{Cause, Course, Failure, Message, stage_nanos};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where a session's own controller stands while its connections are steered with others.
 pub(super) const SHARED: &str = "shared";
@@ -54,11 +55,14 @@ pub(crate) struct Teller<'a> {
     told: (Looks, Looks),
     /// The shortest round trip.
     rtt_min: Option<Duration>,
+    /// The last change of the staging that was told.
+    staging_told: Option<Instant>,
 }
 
 impl<'a> Teller<'a> {
     pub(crate) fn new(tally: &'a Tally<'a>, is_near: bool) -> Self {
-        Self { tally, is_near, last: Duration::ZERO, told: Default::default(), rtt_min: None }
+        let (last, told, rtt_min, staging_told) = Default::default();
+        Self { tally, is_near, last, told, rtt_min, staging_told }
     }
 
     /// Tells that no datagrams get through, where whoever runs the transfer is on this side.
@@ -115,6 +119,7 @@ impl<'a> Teller<'a> {
             let usual = median(&seen.rtts).unwrap_or(least);
             self.tally.sight().on_queue(is_queued(usual, least));
         }
+        self.staging(seen.staged);
         self.tally.event(Event::Sample(Sample {
             at: self.last,
             streams: seen.streams,
@@ -134,6 +139,21 @@ impl<'a> Teller<'a> {
             source_share: since.0.share(),
             receiver_share: since.1.share(),
         }));
+    }
+
+    /// Tells here that another amount may wait to be written, if that is new.
+    fn staging(&mut self, staged: Option<Staged>) {
+        let Some((staged, (at, reason))) = staged.and_then(|staged| Some((staged, staged.change?)))
+        else {
+            return;
+        };
+        if self.staging_told.replace(at) != Some(at) {
+            self.tally.event(Event::Staging(Staging {
+                at: self.tally.elapsed().saturating_sub(at.elapsed()),
+                size: staged.size,
+                reason: clause(reason).to_owned(),
+            }));
+        }
     }
 
     /// Tells a decision here.
@@ -198,6 +218,13 @@ impl<'a> Teller<'a> {
 
     /// Tells here what the far side has decided, if it has.
     pub(super) fn decided_there(&self, course: &Course) {
+        if let (Some(size), Some(reason)) = (course.staging, &course.staging_reason) {
+            self.tally.event(Event::Staging(Staging {
+                at: self.tally.elapsed(),
+                size: Bytes(size),
+                reason: printable(reason),
+            }));
+        }
         let Some(reason) = &course.reason else { return };
         self.settle(&course.state, course.bytes_per_sec.map(Rate::from_bytes_per_sec));
         self.count(course.streams);
@@ -209,6 +236,42 @@ impl<'a> Teller<'a> {
             streams: course.streams,
             reason: printable(reason),
         }));
+    }
+
+    /// Tells the client, where there is room for it: what is seen, and what has been decided. What
+    /// is told is not told again.
+    pub(super) fn post(
+        &mut self,
+        outbox: &Outbox,
+        seen: &mut Seen,
+        state: &str,
+        news: Option<News>,
+    ) -> bool {
+        let micros = |time: &Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        let change = seen.staged.and_then(|staged| staged.change);
+        let is_new = |&(at, _): &(Instant, _)| self.staging_told != Some(at);
+        let has_room = outbox.post_if_room(&Message::Course(Course {
+            state: state.to_owned(),
+            window: seen.window,
+            bytes_per_sec: seen.bytes_per_sec,
+            rtts_us: seen.rtts.iter().take(ROUND_TRIPS_MAX).map(micros).collect(),
+            capacity: seen.capacity,
+            probes: seen.probes,
+            probes_lost: seen.probes_lost,
+            looks: seen.reads.count,
+            unread: seen.reads.held,
+            stage_nanos: Some(stage_nanos(&seen.stages[1])),
+            streams: news.as_ref().and_then(|news| news.streams),
+            reason: news.map(|news| news.reason),
+            staged: seen.staged.map(|staged| staged.most.0),
+            staging: seen.staged.map(|staged| staged.size.0),
+            staging_reason: change.filter(is_new).map(|(_, reason)| clause(reason).to_owned()),
+        }));
+        if has_room {
+            seen.rtts.clear();
+            self.staging_told = change.map(|(at, _)| at).or(self.staging_told);
+        }
+        has_room
     }
 }
 
@@ -233,25 +296,11 @@ impl News {
     }
 }
 
-/// Tells the client, where there is room for it: what is seen, and what has been decided.
-pub(super) fn post(outbox: &Outbox, seen: &Seen, state: &str, news: Option<News>) -> bool {
-    let micros = |time: &Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-    outbox.post_if_room(&Message::Course(Course {
-        state: state.to_owned(),
-        window: seen.window,
-        bytes_per_sec: seen.bytes_per_sec,
-        rtts_us: seen.rtts.iter().take(ROUND_TRIPS_MAX).map(micros).collect(),
-        capacity: seen.capacity,
-        probes: seen.probes,
-        probes_lost: seen.probes_lost,
-        looks: seen.reads.count,
-        unread: seen.reads.held,
-        stage_nanos: Some(stage_nanos(&seen.stages[1])),
-        streams: news.as_ref().and_then(|news| news.streams),
-        reason: news.map(|news| news.reason),
-        staged: seen.staged.map(|staged| staged.most.0),
-        staging: seen.staged.map(|staged| staged.size.0),
-    }))
+/// What waits to be written at the receiver, as it has told.
+pub(super) fn staged_there(course: &Course) -> Option<Staged> {
+    let (most, size) = course.staged.zip(course.staging)?;
+    // Why, is told as it comes.
+    Some(Staged { most: Bytes(most), size: Bytes(size), change: None })
 }
 
 fn median(times: &[Duration]) -> Option<Duration> {

@@ -1,7 +1,7 @@
 //! The receiving side: looks at what comes, has the controller decide, holds the windows and asks
 //! the sender for a rate.
 
-use super::course::{News, SHARED, Seen, Teller, post};
+use super::course::{News, SHARED, Seen, Teller};
 use super::echoes::Echoes;
 use super::incast::holds_windows;
 use super::room::{Room, Side};
@@ -355,6 +355,7 @@ impl<'a> Steering<'a> {
             rtt_tcp,
             probes_lost: self.echoes.lost(),
             retransmits: self.sight.retransmits,
+            segment: Bytes(self.segment.into()),
             holder: holder(self.sends, self.reads.since(reads_before)),
         }
     }
@@ -446,24 +447,25 @@ impl<'a> Steering<'a> {
             return self.teller.sample(&seen);
         }
         if self.news.is_empty() && self.counts.is_empty() {
-            post(&self.outbox, &seen, self.state(), self.aside_news.take());
+            let (state, news) = (self.state(), self.aside_news.take());
+            self.teller.post(&self.outbox, &mut seen, state, news);
         }
         while let Some(decision) = self.counts.front() {
-            if !post(&self.outbox, &seen, self.state(), Some(News::of(decision))) {
+            let (state, news) = (self.state(), News::of(decision));
+            if !self.teller.post(&self.outbox, &mut seen, state, Some(news)) {
                 return;
             }
             self.counts.pop_front();
-            seen.rtts.clear();
         }
         while let Some(decision) = self.news.front() {
             seen.window = Some(decision.window).filter(|window| *window < OPEN).map(|w| w.0);
             seen.bytes_per_sec = decision.pacing.map(Rate::bytes_per_sec);
             let why = News { reason: decision.reason.to_string(), streams: None };
-            if !post(&self.outbox, &seen, decision.state.name(), Some(why)) {
+            let state = decision.state.name();
+            if !self.teller.post(&self.outbox, &mut seen, state, Some(why)) {
                 return;
             }
             self.news.pop_front();
-            seen.rtts.clear();
         }
     }
 

@@ -2,7 +2,7 @@
 //! where to, and tells how its connections do.
 
 use super::congestion::Congestion;
-use super::course::{Seen, Teller};
+use super::course::{Seen, Teller, staged_there};
 use super::room::{Room, Side};
 use super::unsent::Unsent;
 use super::{
@@ -11,7 +11,6 @@ use super::{
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::socket::Socket;
-use crate::net::staging::Staged;
 use crate::session::{Carried, Session};
 use bankfull_control::sobas::SELDOM_RTT;
 use bankfull_control::sobas::capacity::{TRAIN_PACKETS, TRAINS};
@@ -205,6 +204,7 @@ impl<'a> Pacer<'a> {
                 view.rtt_min = least(view.rtt_min, info.min_rtt.unwrap_or(info.rtt));
             }
         });
+        view.rtt = view.rtt.or(view.carried.rtt_quic);
         self.rtt_min = view.rtt_min.unwrap_or_default();
         view
     }
@@ -268,10 +268,7 @@ impl<'a> Pacer<'a> {
                 granted: sight.window,
                 bytes_per_sec: self.wanted,
                 retransmits: Some(sight.retransmits),
-                staged: course
-                    .staged
-                    .zip(course.staging)
-                    .map(|(most, size)| Staged { most: Bytes(most), size: Bytes(size) }),
+                staged: staged_there(course),
                 stages: [self.teller.stages(), there],
                 sends: self.looks,
                 reads: Looks { count: course.looks, held: course.unread },

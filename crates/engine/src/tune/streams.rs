@@ -46,6 +46,7 @@ impl Known<'_> {
             is_lossy: self.is_lossy(),
             offers_bbr: self.sight.bbr.unwrap_or_default(),
             retransmits: self.seen.retransmits,
+            segment: self.seen.segment,
             capacity: self.capacity.into_iter().chain(self.rate_max).min(),
             least: self.least(),
             reach: self.reach().into_iter().min().unwrap_or_default(),

@@ -1,23 +1,69 @@
-//! Connections that are left to the kernel: nothing is asked or set, and whoever runs the transfer
-//! is told all the same how they do, as far as this side sees it.
+//! Connections that are left to the kernel, or to QUIC: nothing is asked or set, and whoever runs
+//! the transfer is told all the same how they do, as far as the two sides see it.
 
 use super::LOOK;
-use super::course::{Seen, Teller};
+use super::course::{Seen, Teller, staged_there};
 use crate::datagram_room::Advice;
 use crate::driver::Latch;
-use crate::net::control::Outbox;
+use crate::net::control::{Outbox, lock};
 use crate::session::Session;
-use bankfull_control::Looks;
+use bankfull_control::{Looks, StageTimes};
+use bankfull_proto::wire::control::{Course, stage_times};
 use std::time::Duration;
 
-/// Looks at them until the session is over; at once over where nobody is to be told.
-pub(crate) fn watch(session: &Session, mut teller: Teller<'_>, receives: bool, over: &Latch) {
-    let mut looks = Looks::default();
-    while teller.is_near() && !over.wait(LOOK) {
+/// Looks at them until the session is over. Where whoever runs the transfer is on the other side, a
+/// receiver tells what it sees; a sender has nothing to tell, and ends at once.
+pub(crate) fn watch(
+    session: &Session,
+    mut teller: Teller<'_>,
+    outbox: &Outbox,
+    receives: bool,
+    over: &Latch,
+) {
+    let is_near = teller.is_near();
+    let mut watch = Watch::new(session, receives);
+    while (is_near || receives) && !over.wait(LOOK) {
+        let mut seen = watch.look();
+        if !teller.is_due() {
+            continue;
+        }
+        seen.stages[usize::from(receives)] = teller.stages();
+        if receives {
+            seen.staged = session.staging.staged();
+        } else {
+            watch.hear(&teller, &mut seen);
+        }
+        if is_near {
+            teller.sample(&seen);
+        } else {
+            // Whoever sends measures them better.
+            seen.rtts.clear();
+            teller.post(outbox, &mut seen, "", None);
+        }
+    }
+}
+
+/// What was seen so far.
+struct Watch<'a> {
+    session: &'a Session,
+    receives: bool,
+    looks: Looks,
+    /// What the receiver has told last.
+    course: Course,
+}
+
+impl<'a> Watch<'a> {
+    fn new(session: &'a Session, receives: bool) -> Self {
+        let (looks, course) = Default::default();
+        Self { session, receives, looks, course }
+    }
+
+    /// Looks at all connections.
+    fn look(&mut self) -> Seen {
+        let (receives, looks) = (self.receives, &mut self.looks);
         let mut seen = Seen::default();
         let mut rtt: Option<Duration> = None;
-        let carried = session.look(|_, socket, info| {
-            seen.streams += 1;
+        let carried = self.session.look(|_, socket, info| {
             let shortest = if receives { info.rcv_rtt } else { Some(info.rtt) };
             rtt = rtt.into_iter().chain(shortest).filter(|rtt| !rtt.is_zero()).min();
             if receives {
@@ -29,16 +75,29 @@ pub(crate) fn watch(session: &Session, mut teller: Teller<'_>, receives: bool, o
                 }
             }
         });
-        if teller.is_due() {
-            seen.rtts.extend(rtt);
-            seen.carried = if receives { carried.received } else { carried.acked };
-            seen.retransmits = (!receives).then_some(carried.retransmits);
-            seen.staged = receives.then(|| session.staging.staged()).flatten();
-            let own = usize::from(receives);
-            seen.stages[own] = teller.stages();
-            *(if receives { &mut seen.reads } else { &mut seen.sends }) = looks;
-            teller.sample(&seen);
+        seen.streams = self.session.stream_count() as u32;
+        seen.rtts.extend(rtt.or(carried.rtt_quic));
+        if receives {
+            seen.carried = carried.received;
+            seen.reads = *looks;
+        } else {
+            seen.carried = carried.acked;
+            seen.retransmits = Some(carried.retransmits);
+            seen.sends = *looks;
         }
+        seen
+    }
+
+    /// Takes what the receiver has told.
+    fn hear(&mut self, teller: &Teller<'_>, seen: &mut Seen) {
+        for course in std::mem::take(&mut *lock(&self.session.steered.courses)) {
+            teller.decided_there(&course);
+            self.course = course;
+        }
+        let course = &self.course;
+        seen.staged = staged_there(course);
+        seen.stages[1] = course.stage_nanos.map_or_else(StageTimes::default, stage_times);
+        seen.reads = Looks { count: course.looks, held: course.unread };
     }
 }
 
@@ -56,9 +115,11 @@ pub(crate) fn watch_room(advice: &mut Advice, teller: &Teller<'_>, outbox: &Outb
 mod tests {
     use super::*;
     use crate::event::{Event, EventSink};
-    use crate::net::control::lock;
+    use crate::net::control::tests::sent;
     use crate::net::socket::Socket;
     use crate::session::Tally;
+    use bankfull_control::Bytes;
+    use bankfull_proto::wire::control::Message;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::sync::Mutex;
@@ -74,27 +135,97 @@ mod tests {
         }
     }
 
+    /// What is posted next, all of it of the path: waits for it.
+    fn next_courses(outbox: &Outbox) -> Vec<Course> {
+        let course = |message| match message {
+            Message::Course(course) => course,
+            other => panic!("{other:?}"),
+        };
+        sent(outbox).into_iter().map(course).collect()
+    }
+
+    impl Kept {
+        /// Waits for a sample; all events until then.
+        fn until_sample(&self) -> Vec<Event> {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            loop {
+                let events = lock(&self.0).clone();
+                let is_sample = |event: &Event| matches!(event, Event::Sample(_));
+                if events.iter().any(is_sample) || Instant::now() > deadline {
+                    return events;
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+
+        fn staging(&self) -> Vec<(Bytes, String)> {
+            let staging = |event: &Event| match event {
+                Event::Staging(staging) => Some((staging.size, staging.reason.clone())),
+                _ => None,
+            };
+            lock(&self.0).iter().filter_map(staging).collect()
+        }
+    }
+
     #[test]
-    fn what_a_receiver_sees_of_its_connections_is_told_and_a_server_tells_nobody() {
+    fn what_a_receiver_sees_of_its_connections_is_told_here_or_to_the_client() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let session = Session::default();
         session.enter_stream(0, &Socket::Tcp(listener.accept().unwrap().0)).unwrap();
+        let _share = session.staging.share();
+        let size = 6 << 18;
         far.write_all(&[7; 1000]).unwrap();
         for is_near in [true, false] {
-            let (kept, over) = (Kept::default(), Latch::default());
+            let (kept, over, outbox) = (Kept::default(), Latch::default(), Outbox::default());
             let tally = Tally::new(&kept, Instant::now());
             thread::scope(|scope| {
-                scope.spawn(|| watch(&session, Teller::new(&tally, is_near), true, &over));
-                thread::sleep(Duration::from_millis(500));
+                let teller = Teller::new(&tally, is_near);
+                scope.spawn(|| watch(&session, teller, &outbox, true, &over));
+                if is_near {
+                    let events = kept.until_sample();
+                    over.set();
+                    let Some(Event::Sample(sample)) = events.last() else { panic!("{events:?}") };
+                    assert_eq!((sample.streams, sample.carried.0), (1, 1000));
+                    let held = (sample.window, sample.pacing, sample.retransmits);
+                    assert_eq!(held, (None, None, None));
+                    assert_eq!(kept.staging().iter().map(|told| told.0.0).max(), Some(size));
+                    return;
+                }
+                let told = [next_courses(&outbox), next_courses(&outbox)].concat();
                 over.set();
+                for (at, course) in told.iter().enumerate() {
+                    assert_eq!((course.staged, course.staging), (Some(0), Some(size)));
+                    assert_eq!(course.staging_reason.is_some(), at == 0, "{course:?}");
+                }
+                assert!(lock(&kept.0).is_empty(), "a server tells its client, and nobody here");
             });
-            let events = lock(&kept.0);
-            assert_eq!(events.is_empty(), !is_near);
-            let Some(last) = events.last() else { continue };
-            let Event::Sample(sample) = last else { panic!("{last:?}") };
-            assert_eq!((sample.streams, sample.carried.0), (1, 1000));
-            assert_eq!((sample.window, sample.pacing, sample.retransmits), (None, None, None));
         }
+    }
+
+    #[test]
+    fn what_the_receiver_has_told_of_its_staging_is_told_by_whoever_sends() {
+        let session = Session::default();
+        let (kept, over, outbox) = (Kept::default(), Latch::default(), Outbox::default());
+        let tally = Tally::new(&kept, Instant::now());
+        for reason in [Some("because\n"), None] {
+            session.steered.on_course(Course {
+                staged: Some(5),
+                staging: Some(7),
+                staging_reason: reason.map(str::to_owned),
+                stage_nanos: Some([0, 0, 0, 9, 0]),
+                ..Course::default()
+            });
+        }
+        thread::scope(|scope| {
+            let teller = Teller::new(&tally, true);
+            scope.spawn(|| watch(&session, teller, &outbox, false, &over));
+            let events = kept.until_sample();
+            over.set();
+            assert_eq!(kept.staging(), [(Bytes(7), "because\\n".to_owned())]);
+            let Some(Event::Sample(sample)) = events.last() else { panic!("{events:?}") };
+            assert_eq!((sample.staged, sample.staging), (Some(Bytes(5)), Some(Bytes(7))));
+            assert_eq!(sample.receiver.write, Duration::from_nanos(9));
+        });
     }
 }

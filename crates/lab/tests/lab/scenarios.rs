@@ -434,10 +434,12 @@ fn datagrams_behind_a_cut_are_counted_and_what_must_be_lost_is_told() {
 }
 
 /// What a handler that stands still for most of the time misses: with little room, with as much as
-/// it asks for, and of clients that wait for their answers.
+/// it asks for, and of clients that wait for their answers. While it stands still for 80 ms, 3.2 MB
+/// come, more than the buffer is to grow to at least, however little of the memory is free: what
+/// there is room for beside them depends on that.
 #[test]
 fn a_service_discards_what_finds_no_room_and_its_buffer_grows_with_the_load_and_comes_back() {
-    let text = "title = 'small'\n[path]\nrate = '200mbit'\nrtt = '2ms'\nbuffer = '4MB'\n\
+    let text = "title = 'small'\n[path]\nrate = '400mbit'\nrtt = '2ms'\nbuffer = '4MB'\n\
         [senders]\ncount = 4\n\
         [run]\ntime = '1500ms'\nrepetitions = 1\ncpu = 0.2\n\
         [[contender]]\nname = 'small'\ntool = 'datagrams'\nload = 0.8\nreceive-buffer = '100kB'\n\

@@ -45,8 +45,10 @@ pub(super) fn check(message: &Message) -> Result<(), WireError> {
         Message::Course(course) => {
             at_most("the name of a state", course.state.len(), TEXT_BYTES_MAX)?;
             at_most("the round trips of a report", course.rtts_us.len(), ROUND_TRIPS_MAX)?;
-            let reason = course.reason.as_ref().map_or(0, String::len);
-            at_most("a reason", reason, TEXT_BYTES_MAX)
+            [&course.reason, &course.staging_reason]
+                .into_iter()
+                .flatten()
+                .try_for_each(|reason| at_most("a reason", reason.len(), TEXT_BYTES_MAX))
         }
         _ => Ok(()),
     }

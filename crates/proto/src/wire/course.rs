@@ -133,4 +133,7 @@ pub struct Course {
     /// How many bytes may wait there.
     #[n(13)]
     pub staging: Option<u64>,
+    /// Why, where that has changed since the last report.
+    #[n(14)]
+    pub staging_reason: Option<String>,
 }

@@ -152,6 +152,7 @@ impl Steered {
             rtt_tcp,
             probes_lost: self.probes_lost,
             retransmits,
+            segment: pacing::SEGMENT_DATA,
             holder: Holder::Path,
         }
     }

@@ -5,6 +5,7 @@
 
 mod compare;
 mod daemon;
+mod disk;
 mod far;
 mod journals;
 mod many;
@@ -19,6 +20,7 @@ mod tree;
 
 pub(crate) use compare::{assert_same, differences, snapshot};
 pub(crate) use daemon::Daemon;
+pub(crate) use disk::Disk;
 pub(crate) use far::{connect_far, far_address, far_host, far_url, is_over_path};
 pub(crate) use journals::{journals, litter};
 pub(crate) use many::Many;

@@ -25,6 +25,7 @@ impl Transfer {
             is_lossy: false,
             offers_bbr: false,
             retransmits: 0,
+            segment: pacing::SEGMENT_DATA,
             capacity: None,
             least: 1,
             looks: [Looks::default(); 2],

@@ -3,6 +3,7 @@
 //! tells it.
 
 use super::congestion::Gate;
+use super::sight::QuicSight;
 use super::waker::Waker;
 use super::windows::Windows;
 use crate::datagram_room::{Advice, Shortage};
@@ -348,6 +349,19 @@ impl QuicStream {
     /// What an administrator could set for its socket, where something is discarded from now on.
     pub(crate) fn advice(&self) -> Advice {
         self.0.link.terms.shortage.advice()
+    }
+
+    /// What the whole connection has done.
+    pub(crate) fn sight(&self) -> QuicSight {
+        let stats = self.0.link.state().connection.stats();
+        QuicSight {
+            rtt: stats.path.rtt,
+            sent: stats.udp_tx.bytes,
+            received: stats.udp_rx.bytes,
+            lost: stats.path.lost_bytes,
+            lost_packets: stats.path.lost_packets,
+            segment: bankfull_control::Bytes(stats.path.current_mtu.into()),
+        }
     }
 
     /// Packets of the whole connection that were lost since one of its streams was asked last: all

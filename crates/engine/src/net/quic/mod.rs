@@ -8,6 +8,7 @@
 mod congestion;
 mod driver;
 mod link;
+mod sight;
 #[cfg(test)]
 mod tests;
 mod waker;
@@ -30,6 +31,7 @@ use quinn_proto::{
     TransportConfig, VarInt,
 };
 use quinn_udp::{UdpSockRef, UdpSocketState};
+pub(crate) use sight::{InTurn, QuicSight};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{self, Receiver};

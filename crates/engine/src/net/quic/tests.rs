@@ -1,6 +1,8 @@
 use super::*;
 use crate::net::identity::Identity;
+use crate::net::socket::Socket;
 use crate::net::tls;
+use crate::session::Session;
 use std::io::{Read, Write};
 use std::time::Instant;
 use tempfile::TempDir;
@@ -64,6 +66,38 @@ fn a_stream_carries_bytes_both_ways_to_whoever_has_the_certificate() {
     far.shutdown();
     drop(near);
     assert_eq!(far.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn a_session_sees_what_a_connection_carries_once_however_many_streams_it_has() {
+    let pair = pair();
+    let (near, far) = (Session::default(), Session::default());
+    let data = vec![7; 1 << 20];
+    let mut all = Vec::new();
+    for number in 0..2 {
+        let mut stream = pair.connection.open(TIMEOUT).unwrap();
+        stream.write_all(b"x").unwrap();
+        let (mut there, _) = pair.streams.recv_timeout(TIMEOUT).unwrap();
+        there.read_exact(&mut [0]).unwrap();
+        near.enter_stream(number, &Socket::Quic(stream.clone())).unwrap();
+        far.enter_stream(number, &Socket::Quic(there.clone())).unwrap();
+        all.push((stream, there));
+    }
+    let (stream, there) = &mut all[0];
+    let (mut stream, mut there) = (stream.clone(), there.clone());
+    thread::scope(|scope| {
+        scope.spawn(|| stream.write_all(&data).unwrap());
+        there.read_exact(&mut vec![0; data.len()]).unwrap();
+    });
+    let (sent, came) = (near.look(|_, _, _| {}), far.look(|_, _, _| {}));
+    assert!(sent.rtt_quic.is_some() && came.rtt_quic.is_some());
+    let once = 1 << 20..2 << 20;
+    assert!(once.contains(&sent.acked) && once.contains(&came.received), "{sent:?} {came:?}");
+    assert_eq!(near.segment(), Bytes(0), "none is left");
+    near.leave_stream(0);
+    assert!(near.segment() >= Bytes(1200), "the least that QUIC allows");
+    near.leave_stream(1);
+    assert!(near.look(|_, _, _| {}).acked >= sent.acked, "what was carried stays");
 }
 
 #[test]

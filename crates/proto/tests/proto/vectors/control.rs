@@ -408,6 +408,7 @@ fn ends() -> Vec<Vector> {
                 streams: Some(2),
                 staged: Some(1_572_864),
                 staging: Some(6_291_456),
+                staging_reason: Some("less waited for seconds".to_owned()),
             }),
         ),
         message("course-open", "Course: nothing is held.", Message::Course(Course::default())),
