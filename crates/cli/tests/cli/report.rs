@@ -37,6 +37,7 @@ fn check(html: &str) {
         "Who kept the other waiting",
         "Sender",
         "Receiver",
+        "Flags mark what was decided",
         "What was decided, and why",
         "12.0 MiB",
     ] {
@@ -169,4 +170,5 @@ fn a_copy_that_is_left_to_the_kernel_is_reported_as_far_as_this_side_sees_it() {
         assert!(html.contains(part), "{part} is missing");
     }
     assert!(!html.contains("What was decided"), "nothing was");
+    assert!(!html.contains("Flags mark"), "nor are there any");
 }

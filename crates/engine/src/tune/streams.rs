@@ -47,6 +47,7 @@ impl Known<'_> {
             offers_bbr: self.sight.bbr.unwrap_or_default(),
             retransmits: self.seen.retransmits,
             capacity: self.capacity.into_iter().chain(self.rate_max).min(),
+            rate_max: self.rate_max,
             least: self.least(),
             reach: self.reach().into_iter().min().unwrap_or_default(),
             looks: self.looks,
