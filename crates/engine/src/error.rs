@@ -238,6 +238,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_daemon_that_cannot_be_reached_is_told_with_a_way_out_that_fits() {
+        // Linux: ENETUNREACH 101, ETIMEDOUT 110, ECONNREFUSED 111, EHOSTUNREACH 113.
+        for (code, words) in [
+            (101, "check the address"),
+            (110, "do firewalls let its port through?"),
+            (111, "is `bankfull serve` running there?"),
+            (113, "check the address"),
+        ] {
+            let way = way_to_reach(&io::Error::from_raw_os_error(code));
+            assert!(way.contains(words), "{code}: {way}");
+        }
+    }
+
+    #[test]
     fn a_failure_has_the_systems_words_without_a_number_and_a_hint_that_fits() {
         // Linux: EACCES 13, EROFS 30.
         let shown = |code| failure("cannot write a", &io::Error::from_raw_os_error(code)).text;

@@ -313,3 +313,33 @@ fn trust(
 fn state_dir(options: &DaemonOptions) -> Result<PathBuf, Error> {
     options.state_dir.clone().map_or_else(default_state_dir, Ok)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_neither_reaches_anybody_the_way_out_is_told_once_and_what_differs_too() {
+        let error = |text: &str| Error::new(ErrorKind::Network, text);
+        let tcp = error("cannot connect to h:1: refused (try it)");
+        let told = |quic: &Error| by_neither(&tcp, quic).to_string();
+        assert_eq!(
+            told(&error("cannot connect to h:1 by QUIC: refused (try it)")),
+            "cannot connect to h:1: refused (try it); nobody answers by QUIC either"
+        );
+        assert_eq!(
+            told(&error("h:1 has no room").heard()),
+            "cannot connect to h:1: refused (try it); and by QUIC, h:1 has no room"
+        );
+    }
+
+    #[test]
+    fn a_name_without_an_address_is_told_once_with_a_way_out() {
+        let library = "failed to lookup address information: Name or service not known";
+        assert_eq!(
+            unresolved("hots", &io::Error::other(library)).to_string(),
+            "cannot find the address of hots: name or service not known (check the name, or give \
+             an IP address)"
+        );
+    }
+}
