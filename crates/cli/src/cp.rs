@@ -158,7 +158,7 @@ fn refuse_idle_flags<'p>(
     places: impl Iterator<Item = &'p Location> + Clone,
 ) -> Result<(), Error> {
     if flags.report.is_some() && flags.dry_run {
-        let text = "--report has nothing to show of a dry run: leave one of them out";
+        let text = "--report has nothing to show of a dry run: leave out --report or --dry-run";
         return Err(Error::new(ErrorKind::Usage, text));
     }
     if flags.buffer.is_some() && flags.tune == TuneHow::Sobas {
@@ -190,7 +190,9 @@ pub(crate) fn refuse_by_quic(daemon: &DaemonFlags, flags: &[(bool, &str)]) -> Re
     match flags.iter().find(|(is_given, _)| *is_given && is_by_quic) {
         None => Ok(()),
         Some((_, flag)) => {
-            let text = format!("{flag} has no effect on what goes by QUIC: leave one of them out");
+            let text = format!(
+                "{flag} has no effect on what goes by QUIC: leave out {flag} or --transport quic"
+            );
             Err(Error::new(ErrorKind::Usage, text))
         }
     }
@@ -373,11 +375,14 @@ mod tests {
         let text = "--buffer holds the windows that --tune sobas would tune: leave one of them out";
         assert_eq!(refused("--tune sobas --buffer 4MB host:a b"), text);
         assert!(transfer(&flags("--tune off --buffer 4MB host:a b"), &environment()).is_ok());
-        let text = "--io splice has no effect on what goes by QUIC: leave one of them out";
+        let text = "--io splice has no effect on what goes by QUIC: leave out --io splice or \
+                    --transport quic";
         assert_eq!(refused("--transport quic --io splice a bankfull://h/b"), text);
         for flag in ["--buffer 4MB", "--congestion bbr", "--no-encryption", "--tune off"] {
             let name = flag.split(' ').next().unwrap();
-            let text = format!("{name} has no effect on what goes by QUIC: leave one of them out");
+            let text = format!(
+                "{name} has no effect on what goes by QUIC: leave out {name} or --transport quic"
+            );
             assert_eq!(refused(&format!("--transport quic {flag} a bankfull://h/b")), text);
         }
     }

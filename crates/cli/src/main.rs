@@ -19,10 +19,12 @@ mod serve;
 mod shellsplit;
 mod signals;
 mod token;
+mod usage;
 
 use crate::exit::Exit;
 use crate::flags::{Cli, Command};
 use clap::Parser;
+use clap::error::ErrorKind;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -36,7 +38,13 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             // A reader that closed the pipe has seen enough of the help.
-            let _ = error.print();
+            let is_help = !error.use_stderr()
+                || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+            if is_help {
+                let _ = error.print();
+            } else {
+                output::Output::standard().error(&usage::line(&error, std::env::args_os()));
+            }
             if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() }
         }
     }

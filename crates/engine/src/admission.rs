@@ -9,7 +9,7 @@ use crate::net::socket::{Socket, configure};
 use crate::net::tls;
 use bankfull_proto::wire::attach::{CONTROL_MAGIC, DATA_MAGIC};
 use rustls::{Connection, ServerConfig};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -26,14 +26,15 @@ const GREETING_MAX: Duration = Duration::from_secs(30);
 /// How often the accepting thread looks at its clock.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How long to wait for descriptors or memory to come back.
+/// How long to wait for descriptors or memory to come back, or for others to leave.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A port, and the connections that came in by it.
 pub(crate) struct Door {
     listener: TcpListener,
     came: AtomicU64,
-    connections: AtomicUsize,
+    /// Connections by when they came.
+    connections: Mutex<BTreeSet<u64>>,
     /// Connections whose thread runs: strangers and control connections, not data.
     talking: AtomicUsize,
     /// Connections that have not asked for anything yet, and until when they may; the first has
@@ -52,11 +53,33 @@ pub(crate) struct Newcomer {
 }
 
 /// A connection that is counted; dropping it makes room for another.
-pub(crate) struct Seated(Arc<Door>);
+pub(crate) struct Seated {
+    door: Arc<Door>,
+    id: u64,
+}
+
+impl Seated {
+    /// How many connections there are up to this one: those that came later do not count.
+    pub(crate) fn place(&self) -> usize {
+        lock(&self.door.connections).range(..=self.id).count()
+    }
+
+    /// Its place, once that is no more than `most`, or as it is after `limit`.
+    pub(crate) fn wait_for_place(&self, most: usize, limit: Duration) -> usize {
+        let deadline = Instant::now() + limit;
+        loop {
+            let place = self.place();
+            if place <= most || Instant::now() >= deadline {
+                return place;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+}
 
 impl Drop for Seated {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::SeqCst);
+        lock(&self.door.connections).remove(&self.id);
     }
 }
 
@@ -101,7 +124,7 @@ impl Door {
         Ok(Arc::new(Self {
             listener,
             came: AtomicU64::new(0),
-            connections: AtomicUsize::new(0),
+            connections: Mutex::default(),
             talking: AtomicUsize::new(0),
             waiting: Mutex::default(),
         }))
@@ -138,12 +161,17 @@ impl Door {
     /// Counts a connection and starts its clock.
     fn seat(self: &Arc<Self>, socket: Socket, peer: SocketAddr, handle: Socket) -> Newcomer {
         let id = self.came.fetch_add(1, Ordering::SeqCst);
-        let count = self.connections.fetch_add(1, Ordering::SeqCst) + 1;
+        let count = {
+            let mut connections = lock(&self.connections);
+            connections.insert(id);
+            connections.len()
+        };
         self.talking.fetch_add(1, Ordering::SeqCst);
         lock(&self.waiting).insert(id, (Instant::now() + GREETING_MAX, handle));
         // An IPv4 client on an IPv6 socket is shown as what it is.
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        let (seat, visit) = (Seated(Arc::clone(self)), Visit { door: Arc::clone(self), id });
+        let (seat, visit) =
+            (Seated { door: Arc::clone(self), id }, Visit { door: Arc::clone(self), id });
         Newcomer { socket, peer, count, seat, visit }
     }
 
@@ -283,7 +311,22 @@ mod tests {
         let (_c, third) = come(&door, address);
         assert_eq!(third.count, 2);
         drop(seat);
-        assert_eq!(door.connections.load(Ordering::SeqCst), 1);
+        assert_eq!(third.seat.place(), 1);
+    }
+
+    #[test]
+    fn who_finds_no_room_waits_for_those_who_came_before_and_not_for_others() {
+        let (door, address) = door();
+        let (_a, first) = come(&door, address);
+        let (_b, second) = come(&door, address);
+        let (_c, _third) = come(&door, address);
+        assert_eq!(second.seat.wait_for_place(1, Duration::ZERO), 2, "nobody has left");
+        let leaving = thread::spawn(move || {
+            thread::sleep(PAUSE);
+            drop(first);
+        });
+        assert_eq!(second.seat.wait_for_place(1, Duration::from_secs(60)), 1);
+        leaving.join().unwrap();
     }
 
     #[test]

@@ -4,7 +4,6 @@ use crate::error::{Error, ErrorKind, failure, plain};
 use crate::receiver::Target;
 use crate::sender::walk::SourceItem;
 use bankfull_proto::plan::{self, Landing};
-use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Cause, Failure, PathBytes, Source};
 use bankfull_sys::{Dir, Kind};
 use std::ffi::{OsStr, OsString};
@@ -66,7 +65,10 @@ impl Anchor {
                 let relative = &path[start..];
                 if relative.split(|&b| b == b'/').any(|part| part == b"..") || path.contains(&0) {
                     let shown = String::from_utf8_lossy(path).into_owned();
-                    let text = WireError::BadPath(shown).to_string();
+                    let text = format!(
+                        "the path {shown:?} is not allowed: name it from the directory that is \
+                         served, without '..'"
+                    );
                     return Err(Failure::new(Cause::Escape, text).into());
                 }
                 Ok(relative.to_vec())
@@ -209,7 +211,13 @@ impl Anchor {
 }
 
 fn cannot_use(shown: &Path, error: &io::Error) -> Error {
-    Error::here(failure(format!("cannot write to {}", shown.display()), error))
+    let what = format!("cannot write to {}", shown.display());
+    if error.kind() == io::ErrorKind::NotFound {
+        // As of /proc: what holds it is there, and takes no new names. No source is missing.
+        let text = format!("{what}: nothing can be made there: choose another destination");
+        return Failure::new(Cause::Io, text).into();
+    }
+    Error::here(failure(what, error))
 }
 
 fn landing_of(source: &Source, base: &Path, rename: Option<&OsStr>) -> PathBytes {

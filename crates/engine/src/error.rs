@@ -79,6 +79,11 @@ impl Error {
         Self::new(kind, format!("{what}: {}", plain(error)))
     }
 
+    /// The same, said by the peer.
+    pub(crate) fn heard(self) -> Self {
+        Self { heard: true, ..self }
+    }
+
     /// A failure of this host. What the operating system does not permit is a refusal for a peer
     /// that hears of it, and a local matter for whoever is here.
     pub(crate) fn here(failure: Failure) -> Self {
@@ -161,19 +166,33 @@ pub(crate) fn plain(error: &io::Error) -> String {
     }
     let text = error.to_string();
     match text.find(" (os error") {
-        Some(end) => text[..end].to_lowercase_first(),
+        Some(end) => lowercase_first(&text[..end]),
         None => text,
     }
 }
 
-trait LowercaseFirst {
-    fn to_lowercase_first(&self) -> String;
+/// A text as it stands within a sentence.
+pub(crate) fn lowercase_first(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |c| c.to_lowercase().chain(chars).collect())
 }
 
-impl LowercaseFirst for str {
-    fn to_lowercase_first(&self) -> String {
-        let mut chars = self.chars();
-        chars.next().map_or_else(String::new, |c| c.to_lowercase().chain(chars).collect())
+/// The way out where a port refuses connections.
+pub(crate) const NOBODY_LISTENS: &str =
+    " (is `bankfull serve` running there? bankfull://HOST:PORT/ names another port)";
+
+/// The way out where a daemon cannot be reached.
+pub(crate) fn way_to_reach(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => NOBODY_LISTENS,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            " (check the address, and the network of this host)"
+        }
+        _ if is_timeout(error) => {
+            " (is the host up, and do firewalls let its port through? bankfull://HOST:PORT/ names \
+             another port)"
+        }
+        _ => "",
     }
 }
 
@@ -204,7 +223,10 @@ pub(crate) fn failure(what: impl std::fmt::Display, error: &io::Error) -> Failur
         Cause::Permission if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
             " (mount it writable, or choose another destination)"
         }
-        Cause::NoSpace => " (what arrived is kept: free some space and run the same command again)",
+        // A small file is not kept in part, but those that are whole are.
+        Cause::NoSpace => {
+            " (free some space and run the same command again: what arrived whole is kept)"
+        }
         Cause::Permission => " (check the permissions of the user that bankfull runs as)",
         _ => "",
     };
@@ -214,6 +236,20 @@ pub(crate) fn failure(what: impl std::fmt::Display, error: &io::Error) -> Failur
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_daemon_that_cannot_be_reached_is_told_with_a_way_out_that_fits() {
+        // Linux: ENETUNREACH 101, ETIMEDOUT 110, ECONNREFUSED 111, EHOSTUNREACH 113.
+        for (code, words) in [
+            (101, "check the address"),
+            (110, "do firewalls let its port through?"),
+            (111, "is `bankfull serve` running there?"),
+            (113, "check the address"),
+        ] {
+            let way = way_to_reach(&io::Error::from_raw_os_error(code));
+            assert!(way.contains(words), "{code}: {way}");
+        }
+    }
 
     #[test]
     fn a_failure_has_the_systems_words_without_a_number_and_a_hint_that_fits() {

@@ -142,8 +142,8 @@ impl Overrides {
         let through_cache = self.engine.filter(|&engine| engine != Engine::IoUring);
         if let Some(engine) = through_cache.filter(|_| self.direct == Direct::On) {
             let text = format!(
-                "engine {engine} reads through the page cache, which is not to be used: leave one \
-                 of them out, or choose io_uring"
+                "engine {engine} (--io) reads through the page cache, which --direct on forbids: \
+                 leave out --io or --direct, or choose --io io_uring"
             );
             return Err(Failure::new(Cause::Usage, text));
         }
@@ -296,7 +296,7 @@ mod tests {
         let text = by(Engine::Stream).unwrap_err().text;
         assert!(text.contains("only to be measured"), "{text}");
         let both = Overrides { engine: Some(Engine::Splice), direct: Direct::On, ..by_nothing() };
-        assert!(both.check().unwrap_err().text.contains("leave one of them out"));
+        assert!(both.check().unwrap_err().text.contains("leave out --io or --direct"));
         let by = |engine| Overrides { engine: Some(engine), ..both.clone() }.check();
         assert!(by(Engine::Mmap).is_err() && by(Engine::IoUring).is_ok());
     }

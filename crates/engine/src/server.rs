@@ -28,8 +28,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// Connections over the limit that are still told so before they are closed.
-const BUSY_MAX: usize = 16;
+/// Connections over the limit that are still told so before they are closed. (ours: those of three
+/// clients that each begin 16 for data while they are waiting for room)
+const BUSY_MAX: usize = 64;
+
+/// How long a client that finds no room waits for others that are leaving. (ours: the threads of a
+/// session that its client has ended are gone within a round trip, and within this also where they
+/// wait for a processor)
+const LEAVING_MAX: Duration = Duration::from_millis(500);
 
 /// How often the thread that waits for streams sees whether all is over.
 const TICK: Duration = Duration::from_millis(100);
@@ -236,16 +242,19 @@ impl Server {
         events: &dyn EventSink,
     ) -> Result<(), Error> {
         let opening = newcomer.listen(&self.config, self.host.policy.timeout)?;
-        let Newcomer { mut socket, count, seat, visit, .. } = newcomer;
+        let Newcomer { mut socket, seat, visit, .. } = newcomer;
         match opening {
             Opening::Nothing => {}
             Opening::Control(connection) => {
-                let room = self.connections_max.saturating_sub(count);
+                // With it, one that carries data.
+                let place =
+                    seat.wait_for_place(self.connections_max.saturating_sub(1), LEAVING_MAX);
+                let room = self.connections_max.saturating_sub(place);
                 let tls = connection.map(|tls| *tls);
                 return self.control(&visit, tls, socket, peer, room, events);
             }
             // A session that came first has taken the room that was promised to this one.
-            Opening::Data(_) if count > self.connections_max => {}
+            Opening::Data(_) if seat.place() > self.connections_max => {}
             Opening::Data(connection) => {
                 self.attach(socket, connection.map(|tls| *tls), seat, peer, events);
             }
@@ -304,7 +313,8 @@ impl Server {
             }),
         };
         if room == 0 {
-            let text = "the server has no room for more connections: try again later";
+            let text = "the server has no room for more connections: try again later, or start it \
+                        with more --max-connections";
             let error = Failure::new(Cause::Busy, text).into();
             caller.refuse_ungreeted(&error);
             return Err(error);

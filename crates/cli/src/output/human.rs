@@ -2,7 +2,7 @@
 //! standard error, but for the plan of a dry run, which is the data that was asked for.
 
 use super::progress::{self, Rates};
-use super::quiet::{failed_line, serving_line, source_failed_line};
+use super::quiet::{failed_line, reason, serving_line, source_failed_line};
 use super::sources::Sources;
 use super::text::{self, duration, printable, printable_text};
 use super::{
@@ -24,7 +24,7 @@ pub(super) struct Human {
     verbosity: u8,
     dry_run: bool,
     failed: FailedFiles,
-    failed_shown_max: u64,
+    shows_all_failed: bool,
     local: bool,
     serving: bool,
     /// How long a path is filled, where that is all that is done.
@@ -73,7 +73,7 @@ impl Human {
             verbosity,
             dry_run,
             failed: FailedFiles::default(),
-            failed_shown_max: if verbosity > 0 { u64::MAX } else { FAILED_SHOWN },
+            shows_all_failed: verbosity > 0,
             local: false,
             serving: false,
             probing: None,
@@ -137,7 +137,7 @@ impl Human {
     }
 
     fn failed(&mut self, path: &Path, message: &str) {
-        if self.failed.show_next(self.failed_shown_max) {
+        if self.shows_all_failed || self.failed.show_next(&reason(path, message)) {
             self.say(&failed_line(path, message));
         }
     }
@@ -214,7 +214,7 @@ impl Render for Human {
         }
         if let Beginning::Serve(serving) = beginning {
             // A daemon's log never ends, so there is no end to list the others at.
-            self.failed_shown_max = u64::MAX;
+            self.shows_all_failed = true;
             self.serving = true;
             self.listening(serving);
         }
@@ -303,9 +303,7 @@ impl Render for Human {
 
     fn end(&mut self, ending: &Ending<'_>) {
         self.bar.finish_and_clear();
-        if let Some(rest) = self.failed.rest() {
-            self.say(&rest);
-        }
+        self.failed.rest().iter().for_each(|rest| self.say(rest));
         let hidden = self.gathering.as_ref().map_or(0, |gathering| gathering.notices_hidden);
         if hidden > 0 && self.verbosity == 0 {
             self.say(&format!("and {}; -v shows all", text::count(hidden, "note", "notes")));
@@ -460,13 +458,13 @@ mod tests {
     }
 
     #[test]
-    fn twenty_failed_files_are_shown_and_verbose_shows_all() {
+    fn the_first_failed_files_of_a_reason_are_shown_and_verbose_shows_all() {
         let (mut brief, _, err) = human(0, false);
         (0..23).for_each(|n| brief.event(&failure(format!("f{n}"))));
         brief.end(&Ending::Copied(&Summary::default()));
         assert_eq!(
-            err.lines()[19..21],
-            ["bankfull: f19: permission denied", "and 3 more; -v shows all"]
+            err.lines()[4..6],
+            ["bankfull: f4: permission denied", "and 18 more: permission denied; -v shows all"]
         );
 
         let (mut verbose, _, err) = human(1, false);

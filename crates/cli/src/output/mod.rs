@@ -36,6 +36,9 @@ pub(crate) const SCHEMA: u32 = 1;
 /// Failed files that are shown one by one without `-v`. [ours: one screen]
 const FAILED_SHOWN: u64 = 20;
 
+/// Those of them that failed for the same reason. [ours: enough to see where they are]
+const ALIKE_SHOWN: u64 = 5;
+
 /// What is about to happen.
 #[derive(Debug)]
 pub(crate) enum Beginning {
@@ -184,24 +187,52 @@ fn can_draw() -> bool {
 #[derive(Debug, Default)]
 struct FailedFiles {
     shown: u64,
+    /// Those that were shown, and those that were not, by why they failed.
+    alike: Vec<Alike>,
+    /// Those that were not shown, of other reasons.
+    hidden: u64,
+}
+
+/// Files that failed for the same reason.
+#[derive(Debug)]
+struct Alike {
+    reason: String,
+    shown: u64,
     hidden: u64,
 }
 
 impl FailedFiles {
-    /// Whether to show the next one.
-    fn show_next(&mut self, limit: u64) -> bool {
-        let show = self.shown < limit;
-        if show {
-            self.shown += 1
-        } else {
-            self.hidden += 1
-        }
+    /// Whether to show the next one, which failed for this reason.
+    fn show_next(&mut self, reason: &str) -> bool {
+        let has_room = self.shown < FAILED_SHOWN;
+        let known = self.alike.iter_mut().find(|alike| alike.reason == reason);
+        let show = match known {
+            Some(alike) => {
+                let show = has_room && alike.shown < ALIKE_SHOWN;
+                *(if show { &mut alike.shown } else { &mut alike.hidden }) += 1;
+                show
+            }
+            None if has_room => {
+                self.alike.push(Alike { reason: reason.to_owned(), shown: 1, hidden: 0 });
+                true
+            }
+            None => {
+                self.hidden += 1;
+                false
+            }
+        };
+        self.shown += u64::from(show);
         show
     }
 
-    /// The line in place of those that were not shown.
-    fn rest(&self) -> Option<String> {
-        (self.hidden > 0).then(|| format!("and {} more; -v shows all", text::grouped(self.hidden)))
+    /// The lines in place of those that were not shown.
+    fn rest(&self) -> Vec<String> {
+        let more = |hidden: u64, why: &str| {
+            (hidden > 0).then(|| format!("and {} more{why}; -v shows all", text::grouped(hidden)))
+        };
+        let alike = self.alike.iter().map(|alike| (alike.hidden, format!(": {}", alike.reason)));
+        let others = (self.hidden, " for other reasons".to_owned());
+        alike.chain([others]).filter_map(|(hidden, why)| more(hidden, &why)).collect()
     }
 }
 
@@ -210,11 +241,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_files_beyond_the_limit_are_counted() {
+    fn of_files_that_fail_for_the_same_reason_the_first_are_shown_and_the_others_counted() {
         let mut failed = FailedFiles::default();
-        let shown = (0..1030).filter(|_| failed.show_next(FAILED_SHOWN)).count();
+        let shown = (0..1030).filter(|_| failed.show_next("the disk is full")).count();
+        assert_eq!(shown, 5);
+        assert!(failed.show_next("permission denied"));
+        assert_eq!(failed.rest(), ["and 1 025 more: the disk is full; -v shows all"]);
+    }
+
+    #[test]
+    fn failed_files_beyond_the_limit_are_counted_whatever_their_reasons() {
+        let mut failed = FailedFiles::default();
+        let shown = (0..1030).filter(|n| failed.show_next(&format!("error {n}"))).count();
         assert_eq!(shown, 20);
-        assert_eq!(failed.rest().unwrap(), "and 1 010 more; -v shows all");
+        assert!(!failed.show_next("error 7"));
+        assert_eq!(
+            failed.rest(),
+            ["and 1 more: error 7; -v shows all", "and 1 010 more for other reasons; -v shows all"]
+        );
     }
 
     #[test]

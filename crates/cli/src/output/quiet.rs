@@ -1,7 +1,7 @@
 //! Errors only: failed files, and what ended the command.
 
 use super::text::{printable, printable_text};
-use super::{Beginning, Ending, FAILED_SHOWN, FailedFiles, Output, Render, Serving, findings};
+use super::{Beginning, Ending, FailedFiles, Output, Render, Serving, findings};
 use bankfull::{Error, ErrorKind, Event, Progress, Summary};
 use std::path::Path;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Render for Quiet {
 
     fn event(&mut self, event: &Event) {
         if let Event::FileFailed { path, message, .. } = event
-            && self.failed.show_next(FAILED_SHOWN)
+            && self.failed.show_next(&reason(path, message))
         {
             self.output.message(&failed_line(path, message));
         }
@@ -55,7 +55,7 @@ impl Render for Quiet {
     fn stopping(&mut self) {}
 
     fn end(&mut self, ending: &Ending<'_>) {
-        if let Some(rest) = self.failed.rest() {
+        for rest in self.failed.rest() {
             self.output.message(&format!("bankfull: {rest}"));
         }
         match ending {
@@ -98,6 +98,22 @@ pub(super) fn failed_line(path: &Path, message: &str) -> String {
     }
 }
 
+/// Why a file failed: its message from behind its name on, where that stands in it, and all of the
+/// message else.
+pub(super) fn reason(path: &Path, message: &str) -> String {
+    let message = printable_text(message);
+    let name = path.file_name().map(|name| printable(Path::new(name))).unwrap_or_default();
+    let behind = |(at, _): (usize, &str)| {
+        let (before, after) = (&message[..at], &message[at + name.len()..]);
+        let stands = before.is_empty() || before.ends_with(['/', ' ', '"']);
+        let why = after.trim_start_matches(['"', ':', ' ']);
+        (stands && why.len() < after.len() && !why.is_empty()).then(|| why.to_owned())
+    };
+    // From the end: a directory of the same name stands before it.
+    let found = message.rmatch_indices(&name).filter(|_| !name.is_empty()).find_map(behind);
+    found.unwrap_or(message)
+}
+
 /// Whether a message names a file, by this path or by the one that it has on the other side: the
 /// name is the same there, and stands behind a slash, before a colon, or before what happened to
 /// it.
@@ -134,6 +150,21 @@ mod tests {
         let message = "a directory named \"a\" is in the way";
         assert_eq!(failed_line(Path::new("d/a"), message), format!("bankfull: d/a: {message}"));
         assert_eq!(line("the disk is full"), "bankfull: a/b: the disk is full");
+    }
+
+    #[test]
+    fn a_reason_is_what_stands_behind_the_name() {
+        let of = |message| reason(Path::new("d/b"), message);
+        for named in [
+            "cannot write far/d/b: no space left",
+            "cannot create a file for \"b\": no space left",
+            "b: no space left",
+            "no space left",
+        ] {
+            assert_eq!(of(named), "no space left");
+        }
+        assert_eq!(of("d/b vanished before it was read"), "vanished before it was read");
+        assert_eq!(reason(Path::new("/"), "cannot read /: gone"), "cannot read /: gone");
     }
 
     #[test]

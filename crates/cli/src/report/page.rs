@@ -115,11 +115,13 @@ fn course(record: &Record) -> Option<Section> {
         section.charts.push(chart("Content", Unit::BitsPerSec, vec![("content", rates(moved))])?);
         return Some(section);
     }
-    section.text.push(
-        "Flags mark what was decided; the lists below the pictures say why. What is held is shown \
-         where something is."
-            .to_owned(),
-    );
+    if !record.decisions.kept.is_empty() || !record.staging.kept.is_empty() {
+        section.text.push(
+            "Flags mark what was decided; the lists below the pictures say why. What is held is \
+             shown where something is."
+                .to_owned(),
+        );
+    }
     let carried = rates(samples.iter().map(|sample| (sample.at, sample.carried.0)));
     let mut throughput = chart(
         "Carried by the data connections, with encryption and framing",

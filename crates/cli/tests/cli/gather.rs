@@ -178,6 +178,10 @@ fn what_would_land_on_each_other_is_refused_before_anything_is_made() {
         .arg(many.here.join("no/such/place"))
         .output();
     assert!(err(&parent.unwrap()).contains("create it first"));
+    // What cannot be made here is no source that is missing there.
+    let unmade = command().args(["gather", &one, "--accept-new", "/proc/in"]).output().unwrap();
+    assert_eq!(unmade.status.code(), Some(11), "{}", err(&unmade));
+    assert!(err(&unmade).contains("cannot write to /proc/in"), "{}", err(&unmade));
 }
 
 #[test]

@@ -39,6 +39,7 @@ fn check(html: &str) {
         "Who kept the other waiting",
         "Sender",
         "Receiver",
+        "Flags mark what was decided",
         "What was decided, and why",
         "12.0 MiB",
     ] {
@@ -186,6 +187,7 @@ fn shows_what_is_seen(html: &str) {
         assert!(html.contains(part), "{part} is missing");
     }
     assert!(!html.contains("What was decided"), "nothing was");
+    assert!(!html.contains("Flags mark"), "nor are there any");
 }
 
 #[test]

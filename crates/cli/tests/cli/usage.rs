@@ -37,6 +37,29 @@ fn a_bad_command_line_is_exit_code_1() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert_ne!(err(&output), "", "{arguments:?}");
         assert_eq!(out(&output), "", "{arguments:?}");
+        // The program alone is answered with its help.
+        if !arguments.is_empty() {
+            let told = err(&output);
+            assert!(told.starts_with("bankfull: ") && told.lines().count() == 1, "{told}");
+        }
+    }
+}
+
+#[test]
+fn an_error_of_the_command_line_says_what_is_wrong_and_where_to_read_on() {
+    for (arguments, told) in [
+        (
+            &["cp", "data"][..],
+            "the destination is missing: write bankfull cp SRC... DST (see bankfull cp --help)",
+        ),
+        (
+            &["serve", ".", "--read-onl"],
+            "unexpected argument '--read-onl' found; a similar argument exists: '--read-only' (see \
+             bankfull serve --help)",
+        ),
+        (&["mv", "a", "b"], "unrecognized subcommand 'mv' (see bankfull --help)"),
+    ] {
+        assert_eq!(err(&bankfull(arguments).unwrap()), format!("bankfull: {told}\n"));
     }
 }
 
@@ -78,6 +101,10 @@ fn a_flag_that_would_have_no_effect_is_refused_by_name() {
         let text = format!("bankfull: {} is for {kind} places, and none is given", flag[0]);
         assert!(err(&output).starts_with(&text), "{}", err(&output));
     }
+    let both = ["cp", "--direct", "on", "--io", "mmap", "a", "bankfull://h/b"];
+    let output = bankfull(&both).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("leave out --io or --direct"), "{}", err(&output));
     let untuned = ["gather", "--tune", "off", "--link-rate", "1gbit", "bankfull://h/a", "b"];
     let output = bankfull(&untuned).unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -41,6 +41,8 @@ pub struct Situation {
     pub is_crowded: bool,
     /// Nearly all comes that the line carries, or that the user wants.
     pub is_full: bool,
+    /// Nearly all comes that the user wants.
+    pub is_all_wanted: bool,
     /// About all that the windows of so many allow is in flight, and nothing else tells what the
     /// path holds.
     pub is_window_bound: bool,
@@ -77,6 +79,8 @@ pub enum Course {
 pub enum Ground {
     /// The path is full.
     PathFull,
+    /// All comes that the user wants.
+    AllWanted,
     /// The first windows of so many do not fit.
     Crowded,
     /// Others congest the path, or it loses at random.
@@ -119,7 +123,7 @@ impl Situation {
             Ground::OneProcessor => self.more(self.processors),
             Ground::Congested | Ground::Windows => self.more(self.most),
             Ground::Lossy => Course::Bbr,
-            Ground::PathFull | Ground::Short | Ground::Unknown => Course::Stay,
+            Ground::PathFull | Ground::AllWanted | Ground::Short | Ground::Unknown => Course::Stay,
         };
         (course, ground)
     }
@@ -128,6 +132,10 @@ impl Situation {
         // As few as there may be do not crowd it themselves.
         if self.is_crowded && self.fewer(1) != Course::Stay {
             return Ground::Crowded;
+        }
+        // The turns at that rate keep the source from sending: it is not to be blamed.
+        if self.is_all_wanted {
+            return Ground::AllWanted;
         }
         if self.is_full && !self.is_short {
             return Ground::PathFull;
@@ -174,6 +182,7 @@ impl fmt::Display for Ground {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::PathFull => "the path is full",
+            Self::AllWanted => "all comes that is allowed",
             Self::Windows => "the windows that the hosts allow are full",
             Self::Crowded => "even their first windows do not fit the path",
             Self::Congested => "the path is congested by others, or loses at random",
@@ -201,6 +210,7 @@ mod tests {
         is_short: false,
         is_crowded: false,
         is_full: false,
+        is_all_wanted: false,
         is_window_bound: false,
         is_lossy: false,
         offers_bbr: false,
@@ -238,9 +248,17 @@ mod tests {
 
     #[test]
     fn a_full_line_is_left_alone_whoever_seems_to_hold_the_transfer_up() {
-        // As where the user wants no more than comes: turns hold the source.
         let held = Situation { is_full: true, holder: Holder::Source, ..SIXTEEN };
         assert_eq!(held.course(), (Course::Stay, Ground::PathFull));
+    }
+
+    #[test]
+    fn where_no_more_is_wanted_than_comes_the_source_is_not_blamed_for_its_turns() {
+        for is_short in [false, true] {
+            let held = Situation { is_full: true, is_short, holder: Holder::Source, ..SIXTEEN };
+            let wanted = Situation { is_all_wanted: true, ..held };
+            assert_eq!(wanted.course(), (Course::Stay, Ground::AllWanted));
+        }
     }
 
     #[test]

@@ -83,8 +83,10 @@ pub struct Seen {
     pub retransmits: u64,
     /// Data in a full segment; zero where that is not known.
     pub segment: Bytes,
-    /// What the line carries, if that is known.
+    /// What the line carries, if that is known, or what the user wants at most where that is less.
     pub capacity: Option<Rate>,
+    /// What the user wants at most.
+    pub rate_max: Option<Rate>,
     /// The fewest whose windows cover the path.
     pub least: u32,
     /// The most data that a connection can have in flight, as the hosts allow it.
@@ -304,6 +306,7 @@ impl Tuner {
             is_short: seen.is_short,
             is_crowded: seen.is_crowded,
             is_full: self.is_full(before, seen),
+            is_all_wanted: fills(rate_between(before, seen), seen.rate_max),
             is_window_bound: is_window_bound(rate_between(before, seen), seen),
             is_lossy: self.was_lossy,
             offers_bbr: seen.offers_bbr && !self.tried_bbr,

@@ -4,7 +4,7 @@ use super::connector::Connector;
 use super::dial::{Begun, CONNECT_TIMEOUT, Dialler, QuicDialler};
 use super::{Far, Greeted, Request, run};
 use crate::cancel::Cancel;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, lowercase_first, way_to_reach};
 use crate::event::{Event, EventSink, Route, Summary};
 use crate::net::control::{ControlReader, RUN_AGAIN, close_when_heard, split};
 use crate::net::known_hosts::KnownHosts;
@@ -153,10 +153,20 @@ fn by_either(
     }
     match by_tcp(place, all, limit, encryption, &streams) {
         // Why there is no TCP is what a user knows how to mend.
-        Err(error) if has_failed(&error) => by_quic(place, all, limit, &streams)
-            .map_err(|quic| Error::new(error.kind(), format!("{error}; and {quic}"))),
+        Err(error) if has_failed(&error) => {
+            by_quic(place, all, limit, &streams).map_err(|quic| by_neither(&error, &quic))
+        }
         reached => reached,
     }
+}
+
+/// What is said where neither reaches anybody: the way out is the same, and is told once.
+fn by_neither(tcp: &Error, quic: &Error) -> Error {
+    let text = match quic.is_loss() {
+        true => format!("{tcp}; nobody answers by QUIC either"),
+        false => format!("{tcp}; and by QUIC, {quic}"),
+    };
+    Error::new(tcp.kind(), text)
 }
 
 /// Connects by TCP, within `limit`.
@@ -234,10 +244,20 @@ fn by_quic_to(
 
 fn addresses(place: &Place) -> Result<Vec<SocketAddr>, Error> {
     let Place { host, port, .. } = place;
-    let all = (host.as_str(), *port).to_socket_addrs().map_err(|e| {
-        Error::new(ErrorKind::Network, format!("cannot find the address of {host}: {e}"))
-    })?;
+    let all = (host.as_str(), *port).to_socket_addrs().map_err(|e| unresolved(host, &e))?;
     Ok(all.collect())
+}
+
+/// A name without an address.
+fn unresolved(host: &str, error: &io::Error) -> Error {
+    let text = error.to_string();
+    // The library's own words come first, and say no more than ours.
+    let why = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
+    let text = format!(
+        "cannot find the address of {host}: {} (check the name, or give an IP address)",
+        lowercase_first(why)
+    );
+    Error::new(ErrorKind::Network, text)
 }
 
 fn connect(
@@ -259,13 +279,8 @@ fn connect(
             Err(e) => last = e,
         }
     }
-    let hint = if last.kind() == io::ErrorKind::ConnectionRefused {
-        " (is `bankfull serve` running there?)"
-    } else {
-        ""
-    };
     let error = Error::network(format!("cannot connect to {name}"), &last);
-    Err(Error::new(error.kind(), format!("{error}{hint}")))
+    Err(Error::new(error.kind(), format!("{error}{}", way_to_reach(&last))))
 }
 
 /// Decides whether the daemon is the one that is meant. The file that remembers it from now on,
@@ -297,4 +312,34 @@ fn trust(
 
 fn state_dir(options: &DaemonOptions) -> Result<PathBuf, Error> {
     options.state_dir.clone().map_or_else(default_state_dir, Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_neither_reaches_anybody_the_way_out_is_told_once_and_what_differs_too() {
+        let error = |text: &str| Error::new(ErrorKind::Network, text);
+        let tcp = error("cannot connect to h:1: refused (try it)");
+        let told = |quic: &Error| by_neither(&tcp, quic).to_string();
+        assert_eq!(
+            told(&error("cannot connect to h:1 by QUIC: refused (try it)")),
+            "cannot connect to h:1: refused (try it); nobody answers by QUIC either"
+        );
+        assert_eq!(
+            told(&error("h:1 has no room").heard()),
+            "cannot connect to h:1: refused (try it); and by QUIC, h:1 has no room"
+        );
+    }
+
+    #[test]
+    fn a_name_without_an_address_is_told_once_with_a_way_out() {
+        let library = "failed to lookup address information: Name or service not known";
+        assert_eq!(
+            unresolved("hots", &io::Error::other(library)).to_string(),
+            "cannot find the address of hots: name or service not known (check the name, or give \
+             an IP address)"
+        );
+    }
 }

@@ -219,7 +219,7 @@ fn run_greeted(
         Route::SshOnly => 1,
         _ => streams(rtt).min(welcome.streams_max),
     };
-    tell_idle(transfer, route, &tally);
+    tell_idle(transfer, route, welcome.streams_max, &tally);
     connector.keep(count.saturating_sub(ready.len() as u32));
     let probing = || probing(&ready, &connector, route, (&welcome.session, &key), &tally);
     // Of many at a time, probes alone would be a load.
@@ -252,9 +252,17 @@ fn run_greeted(
     result
 }
 
-/// Says what of a user's settings has no effect on this route.
-fn tell_idle(transfer: &Transfer, route: Route, tally: &Tally<'_>) {
+/// Says what of a user's settings has no effect on this route, or where the far side has room for
+/// no more than `streams_max` data connections.
+fn tell_idle(transfer: &Transfer, route: Route, streams_max: u32, tally: &Tally<'_>) {
     let overrides = &transfer.overrides;
+    let asked = transfer.streams.filter(|_| route != Route::SshOnly && !transfer.dry_run);
+    if let Some(asked) = asked.filter(|&asked| asked > streams_max) {
+        tally.notice(format!(
+            "{streams_max} of {asked} data connections are made: the far side has room for no more \
+             (--max-connections there)"
+        ));
+    }
     if overrides.need_tcp() && matches!(route, Route::SshOnly | Route::Quic) {
         let by = if route == Route::Quic { "by QUIC" } else { "through ssh" };
         tally.notice(format!("{by}, a buffer and a congestion control have no effect"));

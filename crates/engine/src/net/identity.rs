@@ -4,7 +4,7 @@ use crate::error::{Error, ErrorKind};
 use crate::options::Fingerprint;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::fs;
-use std::io::{ErrorKind as IoKind, Write};
+use std::io::{self, ErrorKind as IoKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -46,13 +46,13 @@ impl Identity {
                 // Another daemon may have been first: what is on the disk counts.
                 fs::read(&path).ok().and_then(|b| Self::decode(&b)).map_or(Ok(made), Ok)
             }
-            Err(e) => Err(Error::local(format!("cannot read {}", path.display()), &e)),
+            Err(e) => Err(unusable(format!("cannot read {}", path.display()), &e)),
         }
     }
 
     fn save(&self, dir: &Path, path: &Path) -> Result<(), Error> {
         make_private_dir(dir)?;
-        let failed = |e| Error::local(format!("cannot write {}", path.display()), &e);
+        let failed = |e| unusable(format!("cannot write {}", path.display()), &e);
         let draft = dir.join(format!(".{FILE_NAME}-{}", std::process::id()));
         let mut file = fs::OpenOptions::new()
             .write(true)
@@ -102,11 +102,17 @@ pub(crate) fn fingerprint_of(certificate: &CertificateDer<'_>) -> Fingerprint {
 
 /// Makes a directory that only its owner can read.
 pub(crate) fn make_private_dir(dir: &Path) -> Result<(), Error> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| {
-        let what = format!("cannot make the state directory {}", dir.display());
-        let error = Error::local(what, &e);
-        Error::new(error.kind(), format!("{error}: choose another with --state-dir"))
-    })
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|e| unusable(format!("cannot make the state directory {}", dir.display()), &e))
+}
+
+/// A state directory that cannot be used, or a file in it.
+pub(crate) fn unusable(what: String, error: &io::Error) -> Error {
+    let error = Error::local(what, error);
+    Error::new(error.kind(), format!("{error}: choose another directory with --state-dir"))
 }
 
 #[cfg(test)]
@@ -131,7 +137,25 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = make_private_dir(&file.path().join("state")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Local);
-        assert!(error.to_string().ends_with("choose another with --state-dir"), "{error}");
+        assert!(
+            error.to_string().ends_with("choose another directory with --state-dir"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn an_identity_that_cannot_be_read_or_written_has_the_same_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let way_out = |state: &Path| {
+            let error = Identity::load_or_generate(state).err().unwrap();
+            assert!(error.to_string().ends_with("another directory with --state-dir"), "{error}");
+        };
+        // What is a directory is no file to be read.
+        fs::create_dir_all(dir.path().join("read").join(FILE_NAME)).unwrap();
+        way_out(&dir.path().join("read"));
+        let draft = format!(".{FILE_NAME}-{}", std::process::id());
+        fs::create_dir_all(dir.path().join("written").join(draft)).unwrap();
+        way_out(&dir.path().join("written"));
     }
 
     #[test]

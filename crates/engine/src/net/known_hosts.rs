@@ -1,6 +1,6 @@
 //! Daemons met before and the fingerprint each showed: one per line, `HOST:PORT sha256:…`.
 
-use super::identity::make_private_dir;
+use super::identity::{make_private_dir, unusable};
 use crate::error::{Error, ErrorKind};
 use crate::options::Fingerprint;
 use std::fs;
@@ -30,7 +30,7 @@ impl KnownHosts {
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == IoKind::NotFound => return Ok(None),
-            Err(e) => return Err(Error::local(format!("cannot read {}", path.display()), &e)),
+            Err(e) => return Err(unusable(format!("cannot read {}", path.display()), &e)),
         };
         for line in text.lines() {
             let mut words = line.split_whitespace();
@@ -54,7 +54,7 @@ impl KnownHosts {
     pub(crate) fn remember(&self, host: &str, fingerprint: Fingerprint) -> Result<(), Error> {
         make_private_dir(&self.dir)?;
         let path = self.path();
-        let failed = |e| Error::local(format!("cannot write {}", path.display()), &e);
+        let failed = |e| unusable(format!("cannot write {}", path.display()), &e);
         let mut file =
             fs::OpenOptions::new().create(true).append(true).open(&path).map_err(failed)?;
         file.write_all(format!("{host} {fingerprint}\n").as_bytes()).map_err(failed)
@@ -114,6 +114,18 @@ mod tests {
             assert_eq!(hosts.check("h:1", A, accept_new).unwrap(), None, "nothing new");
         }
         assert!(hosts.check("h:2", A, false).is_err(), "another port is another daemon");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_has_a_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        // What is a directory is no file to be read or written.
+        fs::create_dir(dir.path().join(FILE_NAME)).unwrap();
+        let hosts = KnownHosts::new(dir.path().to_owned());
+        for error in [hosts.find("h:1").unwrap_err(), hosts.remember("h:1", A).unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::Local);
+            assert!(error.to_string().ends_with("another directory with --state-dir"), "{error}");
+        }
     }
 
     #[test]

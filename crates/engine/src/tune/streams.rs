@@ -48,6 +48,7 @@ impl Known<'_> {
             retransmits: self.seen.retransmits,
             segment: self.seen.segment,
             capacity: self.capacity.into_iter().chain(self.rate_max).min(),
+            rate_max: self.rate_max,
             least: self.least(),
             reach: self.reach().into_iter().min().unwrap_or_default(),
             looks: self.looks,

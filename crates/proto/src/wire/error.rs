@@ -62,9 +62,6 @@ pub enum WireError {
         max = crate::limits::CONGESTION_BYTES_MAX
     )]
     BadCongestion(String),
-    /// A path that is absolute, holds `..`, or is too long.
-    #[error("the path {0:?} is not allowed: it must be relative and without '..'")]
-    BadPath(String),
     /// A block layout outside the limits.
     #[error("a file of {size} bytes in blocks of {block_bytes} is not allowed")]
     BadLayout {

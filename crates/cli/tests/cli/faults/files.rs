@@ -164,7 +164,7 @@ fn a_full_disk_keeps_what_arrived_and_the_same_command_continues_with_more_space
             command
         };
         let first = run(&mut command()).expect(23);
-        first.fails(&["big-0", "no space left", "free some space"]);
+        first.fails(&["big-0", "no space left", "free some space", "what arrived whole is kept"]);
         assert!(first.figure("failed_files") >= 1);
         let landed = disk.path().join("bulk");
         let kept: u64 = journals(&landed).iter().map(|journal| journal.bytes()).sum();
@@ -177,6 +177,30 @@ fn a_full_disk_keeps_what_arrived_and_the_same_command_continues_with_more_space
             assert_eq!(done.figure("resumed_bytes"), kept, "{route}");
         }
     }
+}
+
+#[test]
+fn files_that_fail_for_the_same_reason_do_not_flood_the_terminal_and_json_has_all() {
+    const FILES: usize = 60;
+    let scratch = Scratch::new();
+    for n in 0..FILES {
+        write_file(&scratch.join(format!("tree/{n}")), b"small");
+    }
+    let out = scratch.dir("out/tree");
+    let copy = |form: &[&str]| {
+        let mut command = unprivileged(&scratch, &scratch.join("tree"));
+        set_mode(&out, 0o555);
+        command.arg("cp").args(form).arg(scratch.join("tree")).arg(scratch.join("out"));
+        run(&mut command).expect(23)
+    };
+    let told = copy(&[]).err;
+    let shown = told.lines().filter(|line| line.contains("permission denied (check")).count();
+    assert_eq!(shown, 5 + 1, "{told}");
+    let rest = told.lines().find(|line| line.starts_with("and ")).unwrap_or_default();
+    let hidden = FILES - 5;
+    assert!(rest.starts_with(&format!("and {hidden} more: permission denied (check")), "{told}");
+    assert!(rest.ends_with("; -v shows all"), "{told}");
+    assert!(copy(&["--json"]).failed().len() >= FILES);
 }
 
 /// Writes to a file, again and again, until told to stop.

@@ -147,6 +147,20 @@ fn a_daemon_that_is_full_says_so_and_has_room_again_when_others_leave() {
 }
 
 #[test]
+fn copies_one_after_another_find_the_room_that_the_last_one_had() {
+    let (root, here) = (Scratch::new(), Scratch::new());
+    write_file(&here.join("file"), b"file");
+    let daemon = Daemon::start(root.path(), &["--max-connections", "2"]);
+    for transport in ["tcp", "quic", "tcp"] {
+        for n in 0..5 {
+            let mut command = daemon.cp();
+            command.args(["--transport", transport]).arg(here.join("file"));
+            run(command.arg(daemon.url(&format!("{transport}-{n}")))).expect(0);
+        }
+    }
+}
+
+#[test]
 fn a_client_gets_no_more_streams_than_a_daemon_has_room_for() {
     let tree = Tree::bulk(&[40 * (1 << 20)], 5);
     let root = tree.path.parent().unwrap();
@@ -155,6 +169,9 @@ fn a_client_gets_no_more_streams_than_a_daemon_has_room_for() {
     command.args(["--streams", "16"]).arg(&tree.path).arg(daemon.url("landed"));
     let done = run(&mut command).expect(0);
     assert_eq!(done.figure("streams"), 3, "the fourth is for control");
+    let told = "3 of 16 data connections are made: the far side has room for no more \
+                (--max-connections there)";
+    assert_eq!(done.notices().iter().filter(|notice| *notice == told).count(), 1, "{}", done.out);
     assert_same(&tree.path, &root.join("landed/bulk"));
 }
 

@@ -93,6 +93,13 @@ fn nobody_at_the_port_is_said_at_once() {
     let start = Instant::now();
     run(&mut command).expect(10).says(&["is `bankfull serve` running there?"]);
     assert!(start.elapsed() < Duration::from_secs(20));
+    // Where both were tried, the way out is told once.
+    let mut command = daemon.cp();
+    command.args(["--transport", "auto"]).arg(daemon.url("x")).arg(scratch.path());
+    let done = run(&mut command).expect(10);
+    done.says(&["is `bankfull serve` running there?", "; nobody answers by QUIC either"]);
+    assert_eq!(done.err.matches("bankfull serve").count(), 1, "{}", done.err);
+    assert_eq!(done.err.matches("connection refused").count(), 1, "{}", done.err);
 }
 
 #[test]

@@ -27,6 +27,7 @@ impl Transfer {
             retransmits: 0,
             segment: pacing::SEGMENT_DATA,
             capacity: None,
+            rate_max: None,
             least: 1,
             looks: [Looks::default(); 2],
             reach: Bytes::mib(64),
@@ -71,6 +72,19 @@ fn on_a_full_path_nothing_is_tried() {
     copy.on_path(State::StartBounded, 1.0, full);
     copy.on_path(State::Limited, 120.0, full);
     assert_eq!(copy.tried, [0; 0]);
+}
+
+#[test]
+fn where_the_user_wants_no_more_nothing_is_tried_though_turns_hold_the_source() {
+    let tried = |rate_max| {
+        let mut copy = Transfer::new(4, 64);
+        (copy.seen.rate_max, copy.seen.capacity) = (rate_max, rate_max);
+        (copy.seen.state, copy.seen.is_short) = (State::Disabled, true);
+        copy.run(20.0, |_| 40.0, 1.0, 0.1);
+        copy.tried
+    };
+    assert_eq!(tried(Some(Rate::from_bits_per_sec(40e6))), [0; 0]);
+    assert_ne!(tried(None), [0; 0], "then it is the source that is slow");
 }
 
 #[test]

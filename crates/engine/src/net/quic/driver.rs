@@ -247,16 +247,17 @@ impl Work {
     /// Takes a connection in, where there is room.
     fn admit(&mut self, now: Instant, incoming: Incoming) {
         let most = self.driver.serving.as_ref().map_or(0, |serving| serving.connections_max);
-        if most > 0 && self.links.len() >= most {
+        if most > 0 && self.open_count() >= most {
             self.make_room();
         }
+        let is_full = self.open_count() >= most;
         let mut answer = Vec::new();
         let mut endpoint = lock(&self.driver.endpoint);
         let Some(serving) = &self.driver.serving else {
             endpoint.ignore(incoming);
             return;
         };
-        let accepted = if self.links.len() >= serving.connections_max {
+        let accepted = if is_full {
             Err(Some(endpoint.refuse(incoming, &mut answer)))
         } else if !incoming.remote_address_validated() && self.unproved() >= UNPROVED_MAX {
             Err(endpoint.retry(incoming, &mut answer).ok())
@@ -289,6 +290,12 @@ impl Work {
         if self.links.remove(&link.handle()).is_some() {
             lock(&self.driver.endpoint).handle_event(link.handle(), EndpointEvent::drained());
         }
+    }
+
+    /// Connections that have not been ended: what is kept of the others for a while, for datagrams
+    /// that come late (RFC 9000, §10.2), keeps nobody out.
+    fn open_count(&self) -> usize {
+        self.links.values().filter(|held| !held.link.state().connection.is_closed()).count()
     }
 
     /// Connections of which nobody knows yet that they come from where they say.

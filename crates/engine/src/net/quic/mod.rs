@@ -15,7 +15,7 @@ mod waker;
 mod windows;
 
 use crate::datagram_room::{Advice, DatagramRoom, Shortage};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, NOBODY_LISTENS, way_to_reach};
 use crate::net::identity::fingerprint_of;
 use crate::net::staging::Staging;
 use crate::options::Fingerprint;
@@ -297,13 +297,18 @@ fn explain(peer: &str, error: &io::Error) -> Error {
         ),
         io::ErrorKind::ConnectionRefused => {
             let error = Error::network(format!("cannot connect to {peer} by QUIC"), error);
-            let text = format!("{error} (is `bankfull serve` running there?)");
-            Error::new(error.kind(), text)
+            Error::new(error.kind(), format!("{error}{NOBODY_LISTENS}"))
         }
         io::ErrorKind::ResourceBusy => {
-            let text = format!("{peer} has no room for more connections: try again later");
-            Error::new(ErrorKind::Network, text)
+            let text = format!(
+                "{peer} has no room for more connections: try again later, or start it with more \
+                 --max-connections"
+            );
+            Error::new(ErrorKind::Network, text).heard()
         }
-        _ => Error::network(format!("cannot connect to {peer} by QUIC"), error),
+        _ => {
+            let failed = Error::network(format!("cannot connect to {peer} by QUIC"), error);
+            Error::new(failed.kind(), format!("{failed}{}", way_to_reach(error)))
+        }
     }
 }
