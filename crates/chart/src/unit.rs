@@ -5,6 +5,8 @@
 pub enum Unit {
     /// Bits per second: "94.1 Mbit/s".
     BitsPerSec,
+    /// Bytes per second, in decimal multiples, as disks are measured: "101 MB/s".
+    BytesPerSec,
     /// Bytes in decimal multiples: "1.50 MB" is 1 500 000 bytes.
     Bytes,
     /// Seconds: "250 µs", "12.5 ms", "60.0 s".
@@ -47,6 +49,13 @@ const BITS_PER_SEC: [Multiple; 5] = [
     multiple(1e9, "Gbit/s"),
     multiple(1e12, "Tbit/s"),
 ];
+const BYTES_PER_SEC: [Multiple; 5] = [
+    multiple(1.0, "B/s"),
+    multiple(1e3, "kB/s"),
+    multiple(1e6, "MB/s"),
+    multiple(1e9, "GB/s"),
+    multiple(1e12, "TB/s"),
+];
 const BYTES: [Multiple; 5] = [
     multiple(1.0, "B"),
     multiple(1e3, "kB"),
@@ -77,6 +86,7 @@ impl Unit {
     pub(crate) fn multiples(self) -> &'static [Multiple] {
         match self {
             Self::BitsPerSec => &BITS_PER_SEC,
+            Self::BytesPerSec => &BYTES_PER_SEC,
             Self::Bytes => &BYTES,
             Self::Seconds => &SECONDS,
             Self::Count => &COUNT,
@@ -163,6 +173,7 @@ mod tests {
     fn numbers_are_written_in_the_multiple_that_suits_them() {
         for (unit, value, text) in [
             (Unit::BitsPerSec, 94.13e6, "94.1 Mbit/s"),
+            (Unit::BytesPerSec, 101.5e6, "102 MB/s"),
             (Unit::BitsPerSec, 999.96e6, "1.00 Gbit/s"),
             (Unit::BitsPerSec, 999.4e6, "999 Mbit/s"),
             (Unit::BitsPerSec, 0.0, "0 bit/s"),

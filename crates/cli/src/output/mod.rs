@@ -18,7 +18,7 @@ mod text;
 
 pub(crate) use handles::Output;
 pub(crate) use reporter::Reporter;
-pub(crate) use text::{printable, printable_text};
+pub(crate) use text::{byte_rate, printable, printable_text};
 
 use crate::exit::Exit;
 use crate::flags::ShowFlags;

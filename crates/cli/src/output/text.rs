@@ -91,7 +91,7 @@ pub(super) fn clock(time: Duration) -> String {
 }
 
 /// A rate in bytes per second with decimal prefixes, as disks are measured: `101.5 MB/s`.
-pub(super) fn byte_rate(rate: Rate) -> String {
+pub(crate) fn byte_rate(rate: Rate) -> String {
     let bytes = rate.bytes_per_sec();
     let value = bytes as f64;
     match bytes {

@@ -39,6 +39,8 @@ struct Record {
     decisions: Latest<Tuned>,
     staging: Latest<Staging>,
     notices: Latest<String>,
+    /// Files that failed, and why.
+    failed: Latest<(PathBuf, String)>,
 }
 
 /// The latest of many.
@@ -161,9 +163,25 @@ impl<'a> Recorder<'a> {
         let html = page::page(title, &record, result).to_html();
         // It may have been copied there meanwhile.
         refuse_others(&self.path)
-            .and_then(|()| fs::write(&self.path, html))
+            .and_then(|()| replace(&self.path, &html))
             .map_err(|e| unwritten("the copy has ended, but its report is lost", &self.path, &e))
     }
+}
+
+/// Writes a file beside its place and gives it its name then, so that nobody ever reads half of it.
+/// A device or a pipe is written to, and a symlink stays.
+fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let (Some(name), false) = (place.file_name(), place.exists() && !place.is_file()) else {
+        return fs::write(&place, text);
+    };
+    let mut new = name.to_owned();
+    new.push(format!(".new-{}", std::process::id()));
+    let new = place.with_file_name(new);
+    fs::write(&new, text).and_then(|()| fs::rename(&new, &place)).inspect_err(|_| {
+        // Where it could not be written there may be a part of it.
+        let _ = fs::remove_file(&new);
+    })
 }
 
 /// Refuses a file that is there and is no report: what it holds would be lost.
@@ -202,6 +220,9 @@ impl EventSink for Recorder<'_> {
             Event::Tuned(tuned) => record.decisions.push(tuned.clone()),
             Event::Staging(staging) => record.staging.push(staging.clone()),
             Event::Notice { message } => record.notices.push(message.clone()),
+            Event::FileFailed { path, message, .. } => {
+                record.failed.push((path.clone(), message.clone()));
+            }
             _ => {}
         }
         drop(record);
@@ -238,6 +259,23 @@ mod tests {
         let mut latest = Latest::default();
         (0..NEWS_KEPT + 10).for_each(|n| latest.push(n));
         assert_eq!((latest.kept.len(), latest.kept[0], latest.dropped), (NEWS_KEPT, 10, 10));
+    }
+
+    #[test]
+    fn a_report_takes_the_place_of_the_last_one_whole_and_symlinks_and_devices_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let [report, link] = ["report.html", "link"].map(|name| dir.path().join(name));
+        std::os::unix::fs::symlink("report.html", &link).unwrap();
+        replace(&report, "first").unwrap();
+        let reader = fs::File::open(&report).unwrap();
+        replace(&link, "second").unwrap();
+        assert_eq!(fs::read_to_string(&report).unwrap(), "second");
+        assert!(link.is_symlink());
+        // Whoever reads the one before has all of it.
+        assert_eq!(std::io::read_to_string(reader).unwrap(), "first");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+        replace(Path::new("/dev/null"), "gone").unwrap();
+        assert!(!Path::new("/dev/null").is_file());
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //! what the threads of both sides spent their time with.
 
 use super::Record;
-use crate::output::printable_text;
+use crate::output::{byte_rate, printable_text};
 use bankfull::{Error, Route, Sample, StageTimes, Staging, Summary};
 use bankfull_chart::{Axis, Chart, LineChart, Mark, Page, Section, Series, Table, Unit};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Points of a curve are joined over this time: below it, it shows bursts. (ours)
@@ -37,13 +38,14 @@ pub(super) fn page(title: &str, record: &Record, result: &Result<Summary, Error>
     let mut page = Page::new(title);
     page.subtitle = match result {
         Ok(summary) if summary.failed_files > 0 => {
-            format!("{}, {} failed", gist(summary), summary.failed_files)
+            format!("{}, {} failed", gist(record, summary), summary.failed_files)
         }
-        Ok(summary) => gist(summary),
+        Ok(summary) => gist(record, summary),
         Err(error) => format!("It could not go on: {error}"),
     };
     page.generator = super::GENERATOR.to_owned();
     page.sections.push(overview(record, result));
+    page.sections.extend(failed_files(record));
     page.sections.extend(course(record));
     page.sections.extend(stages(record));
     page.sections.extend(decisions(record));
@@ -51,9 +53,17 @@ pub(super) fn page(title: &str, record: &Record, result: &Result<Summary, Error>
     page
 }
 
-fn gist(summary: &Summary) -> String {
+fn gist(record: &Record, summary: &Summary) -> String {
     let time = Unit::Seconds.format(summary.elapsed.as_secs_f64());
-    format!("{} in {time}: {}", summary.bytes, summary.goodput())
+    format!("{} in {time}: {}", summary.bytes, goodput(record, summary))
+}
+
+/// In bytes per second within a host, as everywhere.
+fn goodput(record: &Record, summary: &Summary) -> String {
+    match record.route {
+        Some(Route::Local) => byte_rate(summary.goodput()),
+        _ => summary.goodput().to_string(),
+    }
 }
 
 fn overview(record: &Record, result: &Result<Summary, Error>) -> Section {
@@ -62,8 +72,8 @@ fn overview(record: &Record, result: &Result<Summary, Error>) -> Section {
     if let Ok(summary) = result {
         fact("files", Unit::Count.format(summary.files as f64));
         fact("content", summary.bytes.to_string());
-        fact("goodput, whole command", summary.goodput().to_string());
-        if !summary.limited_by_text.is_empty() {
+        fact("goodput, whole command", goodput(record, summary));
+        if summary.files > 0 && !summary.limited_by_text.is_empty() {
             fact("limited by", summary.limited_by_text.clone());
         }
         if summary.skipped_files > 0 {
@@ -105,6 +115,22 @@ fn route_name(route: Route) -> &'static str {
     }
 }
 
+/// Which files failed, and why.
+fn failed_files(record: &Record) -> Option<Section> {
+    if record.failed.kept.is_empty() {
+        return None;
+    }
+    let mut section = Section::new("What failed");
+    let row = |(path, why): &(PathBuf, String)| {
+        vec![printable_text(&path.to_string_lossy()), printable_text(why)]
+    };
+    let head = ["file", "because"].map(str::to_owned).to_vec();
+    let rows = record.failed.kept.iter().map(row).collect();
+    let caption = with_dropped("As they were met", record.failed.dropped);
+    section.tables.push(Table { head, rows, caption });
+    Some(section)
+}
+
 /// How it went over time. Without a path there is only what arrived.
 fn course(record: &Record) -> Option<Section> {
     let samples = &record.samples.kept;
@@ -112,7 +138,12 @@ fn course(record: &Record) -> Option<Section> {
     if samples.is_empty() {
         section = Section::new("How it went");
         let moved = record.progress.kept.iter().map(|p| (p.elapsed, p.bytes_moved.0));
-        section.charts.push(chart("Content", Unit::BitsPerSec, vec![("content", rates(moved))])?);
+        let (unit, factor) = match record.route {
+            Some(Route::Local) => (Unit::BytesPerSec, 0.125),
+            _ => (Unit::BitsPerSec, 1.0),
+        };
+        let moved = rates(moved).into_iter().map(|(at, rate)| (at, rate * factor)).collect();
+        section.charts.push(chart("Content", unit, vec![("content", moved)])?);
         return Some(section);
     }
     if !record.decisions.kept.is_empty() || !record.staging.kept.is_empty() {

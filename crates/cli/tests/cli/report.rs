@@ -1,6 +1,6 @@
 //! `cp --report`: the page that it writes, in a real browser where there is one.
 
-use super::harness::{Daemon, Proxy, Rng, Scratch, cp, fill, run};
+use super::harness::{Daemon, Proxy, Rng, Scratch, cp, fill, run, write_file};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -52,6 +52,24 @@ fn check(html: &str) {
         let own = html.replace("http://www.w3.org/", "");
         assert!(!own.contains(outside), "the page refers to {outside}");
     }
+}
+
+#[test]
+fn a_copy_within_a_host_is_reported_in_bytes_per_second_and_names_what_failed() {
+    let here = Scratch::new();
+    fill(&here.dir("tree").join("large"), 4 << 20, &mut Rng::new(6));
+    write_file(&here.join("tree/in the way"), b"file");
+    write_file(&here.join("out/tree/in the way/leaf"), b"leaf");
+    let page = here.join("report.html");
+    let mut command = cp();
+    command.arg("--report").arg(&page).args([here.join("tree"), here.join("out")]);
+    run(&mut command).expect(23);
+    let html = fs::read_to_string(&page).unwrap();
+    let why = html.split_once("What failed").unwrap().1;
+    assert!(why.contains("tree/in the way"), "{why}");
+    assert!(html.contains("B/s") && !html.contains("bit/s"));
+    assert!(!html.contains("Flags mark"), "there are none");
+    assert!(html.contains(", 1 failed"));
 }
 
 #[test]
@@ -186,8 +204,8 @@ fn shows_what_is_seen(html: &str) {
     ] {
         assert!(html.contains(part), "{part} is missing");
     }
-    assert!(!html.contains("What was decided"), "nothing was");
-    assert!(!html.contains("Flags mark"), "nor are there any");
+    assert!(!html.contains("What was decided, and why"), "nothing was of window and pacing");
+    assert!(html.contains("Flags mark what was decided"), "how much may wait was");
 }
 
 #[test]
