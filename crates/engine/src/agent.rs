@@ -14,7 +14,7 @@ use crate::net::probe::ProbePort;
 use crate::net::staging::Staging;
 use crate::net::tls;
 use crate::options::DEFAULT_TIMEOUT;
-use crate::session::no_thread;
+use crate::threads::no_thread;
 use bankfull_control::Bytes;
 use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::attach::DATA_MAGIC;

@@ -1,7 +1,7 @@
 //! A request to stop, shared between threads.
 
 use crate::error::{Error, ErrorKind};
-use crate::session::no_thread;
+use crate::threads::no_thread;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -47,6 +47,7 @@ mod receiver;
 mod sender;
 mod server;
 mod session;
+mod threads;
 mod throttle;
 mod transfer;
 mod tree;

@@ -14,7 +14,7 @@ use crate::net::socket::Socket;
 use crate::net::staging::Staging;
 use crate::net::tls;
 use crate::options::{Fingerprint, ServeOptions, default_state_dir};
-use crate::session::try_spawn;
+use crate::threads::try_spawn;
 use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::attach::DATA_MAGIC;
 use bankfull_proto::wire::control::{Cause, Failure};

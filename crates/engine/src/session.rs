@@ -13,6 +13,7 @@ use crate::net::staging::Staging;
 use crate::net::stream::DataStream;
 use crate::overrides::Overrides;
 use crate::paths::Sight;
+use crate::threads::try_spawn;
 use crate::throttle::Throttle;
 use crate::tune::{Sharing, Spread, Steered};
 use bankfull_control::sobas::Remembered;
@@ -26,7 +27,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Scope, ScopedJoinHandle};
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 type Closer = Box<dyn Fn() + Send>;
@@ -358,27 +359,6 @@ impl Session {
             None => false,
         }
     }
-}
-
-/// Starts a thread, or says why there is none.
-pub(crate) fn try_spawn<'scope, 'env: 'scope>(
-    scope: &'scope Scope<'scope, 'env>,
-    work: impl FnOnce() + Send + 'scope,
-) -> Result<(), Error> {
-    try_start(scope, work).map(drop)
-}
-
-/// The same, for whoever waits for what it returns.
-pub(crate) fn try_start<'scope, 'env: 'scope, T: Send + 'scope>(
-    scope: &'scope Scope<'scope, 'env>,
-    work: impl FnOnce() -> T + Send + 'scope,
-) -> Result<ScopedJoinHandle<'scope, T>, Error> {
-    thread::Builder::new().spawn_scoped(scope, work).map_err(|e| no_thread(&e))
-}
-
-/// Why there is no thread.
-pub(crate) fn no_thread(why: &io::Error) -> Error {
-    Error::local("cannot start a thread (see ulimit -u, and pids.max of the container)", why)
 }
 
 /// A transfer that had this share of the rate that was allowed was limited by that where the

@@ -131,21 +131,26 @@ fn failed_files(record: &Record) -> Option<Section> {
     Some(section)
 }
 
-/// How it went over time. Without a path there is only what arrived.
+/// What arrived, over time: all that there is without a path.
+fn arrivals(record: &Record) -> Option<Section> {
+    let mut section = Section::new("How it went");
+    let moved = record.progress.kept.iter().map(|p| (p.elapsed, p.bytes_moved.0));
+    let (unit, factor) = match record.route {
+        Some(Route::Local) => (Unit::BytesPerSec, 0.125),
+        _ => (Unit::BitsPerSec, 1.0),
+    };
+    let moved = rates(moved).into_iter().map(|(at, rate)| (at, rate * factor)).collect();
+    section.charts.push(chart("Content", unit, vec![("content", moved)])?);
+    Some(section)
+}
+
+/// How it went over time.
 fn course(record: &Record) -> Option<Section> {
     let samples = &record.samples.kept;
-    let mut section = Section::new("How the path was filled");
     if samples.is_empty() {
-        section = Section::new("How it went");
-        let moved = record.progress.kept.iter().map(|p| (p.elapsed, p.bytes_moved.0));
-        let (unit, factor) = match record.route {
-            Some(Route::Local) => (Unit::BytesPerSec, 0.125),
-            _ => (Unit::BitsPerSec, 1.0),
-        };
-        let moved = rates(moved).into_iter().map(|(at, rate)| (at, rate * factor)).collect();
-        section.charts.push(chart("Content", unit, vec![("content", moved)])?);
-        return Some(section);
+        return arrivals(record);
     }
+    let mut section = Section::new("How the path was filled");
     if !record.decisions.kept.is_empty() || !record.staging.kept.is_empty() {
         section.text.push(
             "Flags mark what was decided; the lists below the pictures say why. What is held is \

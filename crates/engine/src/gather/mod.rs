@@ -21,7 +21,7 @@ use crate::event::{Event, EventSink, NoEvents, Summary};
 use crate::location::Location;
 use crate::net::control::lock;
 use crate::options::{DaemonOptions, Fsync, SshOptions, Tune};
-use crate::session::try_spawn;
+use crate::threads::try_spawn;
 use crate::transfer::Transfer;
 use crate::tune::Barrier;
 use bankfull_control::{Bytes, Rate};

@@ -5,7 +5,7 @@ use super::{Gather, GatherSink, GatherSummary, RUNNING_MAX};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::options::Transport;
-use crate::session::try_start;
+use crate::threads::try_start;
 use crate::tune::Barrier;
 use bankfull_control::Bytes;
 use std::sync::Arc;
