@@ -592,6 +592,7 @@ pub(crate) fn join(dir: &Path, name: &std::ffi::OsStr) -> PathBuf {
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
+    use std::thread;
 
     /// With so many connections at first, and eight at most.
     fn may_change(streams: u32) -> Session {
