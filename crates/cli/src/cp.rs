@@ -162,7 +162,7 @@ fn refuse_idle_flags<'p>(
         return Err(Error::new(ErrorKind::Usage, text));
     }
     if flags.buffer.is_some() && flags.tune == TuneHow::Sobas {
-        let text = "--buffer holds the windows that --tune sobas would tune: leave one of them out";
+        let text = "--buffer holds the windows that --tune sobas tunes: leave out one or the other";
         return Err(Error::new(ErrorKind::Usage, text));
     }
     let in_kernel = flags.io.engine().filter(|engine| engine.stays_in_kernel());
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn windows_that_are_set_cannot_be_tuned_as_well() {
         let refused = |line: &str| transfer(&flags(line), &environment()).unwrap_err().to_string();
-        let text = "--buffer holds the windows that --tune sobas would tune: leave one of them out";
+        let text = "--buffer holds the windows that --tune sobas tunes: leave out one or the other";
         assert_eq!(refused("--tune sobas --buffer 4MB host:a b"), text);
         assert!(transfer(&flags("--tune off --buffer 4MB host:a b"), &environment()).is_ok());
         let text = "--io splice has no effect on what goes by QUIC: leave out --io splice or \

@@ -30,12 +30,7 @@ pub(crate) fn on_signals(steps: Vec<Step>) -> Result<(), Error> {
         }
     };
     let started = std::thread::Builder::new().spawn(handle);
-    started.map(drop).map_err(|e| no_thread(&e))
-}
-
-/// Why there is no thread.
-pub(crate) fn no_thread(why: &std::io::Error) -> Error {
-    Error::local("cannot start a thread (see ulimit -u, and pids.max of the container)", why)
+    started.map(drop).map_err(|e| Error::no_thread(&e))
 }
 
 #[cfg(test)]

@@ -64,14 +64,19 @@ impl Seated {
         lock(&self.door.connections).range(..=self.id).count()
     }
 
-    /// Its place, once that is no more than `most`, or as it is after `limit`.
+    /// Its place, once that is no more than `most`, or as it is after `limit`. While it waits, it
+    /// takes nobody's room that came later: sessions were promised some for their data.
     pub(crate) fn wait_for_place(&self, most: usize, limit: Duration) -> usize {
         let deadline = Instant::now() + limit;
         loop {
-            let place = self.place();
+            let mut connections = lock(&self.door.connections);
+            connections.remove(&self.id);
+            let place = connections.range(..self.id).count() + 1;
             if place <= most || Instant::now() >= deadline {
+                connections.insert(self.id);
                 return place;
             }
+            drop(connections);
             thread::sleep(PAUSE);
         }
     }

@@ -14,7 +14,6 @@ use crate::net::probe::ProbePort;
 use crate::net::staging::Staging;
 use crate::net::tls;
 use crate::options::DEFAULT_TIMEOUT;
-use crate::threads::no_thread;
 use bankfull_control::Bytes;
 use bankfull_proto::limits::STREAMS_MAX;
 use bankfull_proto::wire::attach::DATA_MAGIC;
@@ -67,9 +66,9 @@ pub fn run_agent(memory_max: Option<Bytes>) -> Result<Option<ErrorKind>, Error> 
     let over = Cancel::new();
     let (accepting, until) = (Arc::clone(&host), over.clone());
     let accepting = move || accept(&door, &accepting, &config, &until);
-    thread::Builder::new().spawn(accepting).map_err(|e| no_thread(&e))?;
+    thread::Builder::new().spawn(accepting).map_err(|e| Error::no_thread(&e))?;
     if let Some(probes) = host.probes.clone() {
-        thread::Builder::new().spawn(move || probes.run()).map_err(|e| no_thread(&e))?;
+        thread::Builder::new().spawn(move || probes.run()).map_err(|e| Error::no_thread(&e))?;
     }
     let reader = PipeReader::new(input, DEFAULT_TIMEOUT);
     let (wake, clock) = (reader.control(), reader.control());

@@ -1,7 +1,6 @@
 //! A request to stop, shared between threads.
 
 use crate::error::{Error, ErrorKind};
-use crate::threads::no_thread;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -63,7 +62,7 @@ pub(crate) fn attend<T: Send + 'static>(
 ) -> Result<T, Error> {
     let (sent, done) = mpsc::channel();
     let started = std::thread::Builder::new().spawn(move || drop(sent.send(work())));
-    started.map_err(|e| no_thread(&e))?;
+    started.map_err(|e| Error::no_thread(&e))?;
     loop {
         match done.recv_timeout(LOOK) {
             Ok(result) => return result,

@@ -73,6 +73,13 @@ impl Error {
         Self::new(ErrorKind::Local, format!("{what}: {}", plain(error)))
     }
 
+    /// Why there is no thread.
+    #[must_use]
+    pub fn no_thread(why: &io::Error) -> Self {
+        let text = "cannot start a thread (see ulimit -u, and pids.max of the container)";
+        Self::local(text, why)
+    }
+
     /// A connection failed or was lost.
     pub(crate) fn network(what: impl std::fmt::Display, error: &io::Error) -> Self {
         let kind = if is_timeout(error) { ErrorKind::Timeout } else { ErrorKind::Network };

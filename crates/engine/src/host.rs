@@ -16,7 +16,6 @@ use crate::net::stream::{DataStream, Seat, Unattached, read_attach};
 use crate::options::Fsync;
 use crate::overrides::Overrides;
 use crate::session::{Session, Tally};
-use crate::threads::no_thread;
 use crate::tune::{Probing, Sharing, Spread, Steer, is_receiving};
 use bankfull_control::Rate;
 use bankfull_control::sobas::Remembered;
@@ -345,7 +344,7 @@ impl Host {
             let near = crate::tunnel::open(&mut caller.reader, &outbox)
                 .map_err(|e| Error::local("cannot make a tunnel through ssh", &e))?;
             let accept = move || accept_tunnelled(near, &key, &accepted);
-            std::thread::Builder::new().spawn(accept).map_err(|e| no_thread(&e))?;
+            std::thread::Builder::new().spawn(accept).map_err(|e| Error::no_thread(&e))?;
         }
         let tally = Tally::new(events, started);
         let drive = Drive {

@@ -35,7 +35,7 @@ const BUSY_MAX: usize = 64;
 /// How long a client that finds no room waits for others that are leaving. (ours: the threads of a
 /// session that its client has ended are gone within a round trip, and within this also where they
 /// wait for a processor)
-const LEAVING_MAX: Duration = Duration::from_millis(500);
+const LEAVING_MAX: Duration = Duration::from_secs(1);
 
 /// How often the thread that waits for streams sees whether all is over.
 const TICK: Duration = Duration::from_millis(100);

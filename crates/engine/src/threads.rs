@@ -1,7 +1,6 @@
 //! Threads that may not be had, by the limits of a user or of a container.
 
 use crate::error::Error;
-use std::io;
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 /// Starts a thread, or says why there is none.
@@ -17,10 +16,5 @@ pub(crate) fn try_start<'scope, 'env: 'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, 'env>,
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>, Error> {
-    thread::Builder::new().spawn_scoped(scope, work).map_err(|e| no_thread(&e))
-}
-
-/// Why there is no thread.
-pub(crate) fn no_thread(why: &io::Error) -> Error {
-    Error::local("cannot start a thread (see ulimit -u, and pids.max of the container)", why)
+    thread::Builder::new().spawn_scoped(scope, work).map_err(|e| Error::no_thread(&e))
 }

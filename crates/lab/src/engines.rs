@@ -235,8 +235,19 @@ fn socket(buffer: Option<Bytes>) -> io::Result<Socket> {
     if let Some(Bytes(bytes)) = buffer {
         socket.set_send_buffer_size(bytes as usize)?;
         socket.set_recv_buffer_size(bytes as usize)?;
+        refuse_less("net.core.wmem_max", bytes, socket.send_buffer_size()?)?;
+        refuse_less("net.core.rmem_max", bytes, socket.recv_buffer_size()?)?;
     }
     Ok(socket)
+}
+
+/// The kernel gives less than was asked for without a word, and twice as much else. (socket(7))
+fn refuse_less(limit: &str, asked: u64, given: usize) -> io::Result<()> {
+    if given as u64 >= asked * 2 {
+        return Ok(());
+    }
+    let text = format!("a socket buffer of {} is more than {limit} allows", Bytes(asked));
+    Err(io::Error::other(format!("{text}: set it, or choose a smaller --socket-buffer")))
 }
 
 fn listen(buffer: Option<Bytes>) -> io::Result<TcpListener> {

@@ -105,7 +105,9 @@ pub(super) fn reason(path: &Path, message: &str) -> String {
     let name = path.file_name().map(|name| printable(Path::new(name))).unwrap_or_default();
     let behind = |(at, _): (usize, &str)| {
         let (before, after) = (&message[..at], &message[at + name.len()..]);
-        let stands = before.is_empty() || before.ends_with(['/', ' ', '"']);
+        // A word of the sentence may be a name as well.
+        let is_told = before.ends_with(' ') && after.starts_with(':');
+        let stands = before.is_empty() || before.ends_with(['/', '"']) || is_told;
         let why = after.trim_start_matches(['"', ':', ' ']);
         (stands && why.len() < after.len() && !why.is_empty()).then(|| why.to_owned())
     };

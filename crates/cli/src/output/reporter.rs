@@ -4,7 +4,6 @@ use super::progress::DRAW_HZ;
 use super::quiet::Quiet;
 use super::{Ending, Output, Render, end};
 use crate::exit::Exit;
-use crate::signals::no_thread;
 use bankfull::{Error, Event, EventSink, GatherSink, Progress, Round, Summary};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,7 +60,7 @@ impl Reporter {
                 let _ = give.send(render);
                 Ok(Self { queue, latest, wants_settled, thread })
             }
-            Err(e) => Err(end(render, &Ending::Failed(&no_thread(&e)))),
+            Err(e) => Err(end(render, &Ending::Failed(&Error::no_thread(&e)))),
         }
     }
 

@@ -10,7 +10,7 @@ use bankfull::{
 };
 use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -169,17 +169,29 @@ impl<'a> Recorder<'a> {
 }
 
 /// Writes a file beside its place and gives it its name then, so that nobody ever reads half of it.
-/// A device or a pipe is written to, and a symlink stays.
+/// What is no file is written to, as is a file where none can be made beside it; a symlink stays.
 fn replace(path: &Path, text: &str) -> std::io::Result<()> {
-    let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let (Some(name), false) = (place.file_name(), place.exists() && !place.is_file()) else {
-        return fs::write(&place, text);
+    let is_there = path.symlink_metadata().is_ok();
+    let place = if is_there { path.canonicalize() } else { Ok(path.to_owned()) };
+    // Without one a symlink leads to nothing, or to a file that has no name any more.
+    let Ok(place) = place else { return fs::write(path, text) };
+    let old = place.metadata().ok();
+    let (Some(name), true) = (place.file_name(), old.as_ref().is_none_or(fs::Metadata::is_file))
+    else {
+        return fs::write(path, text);
     };
     let mut new = name.to_owned();
     new.push(format!(".new-{}", std::process::id()));
     let new = place.with_file_name(new);
-    fs::write(&new, text).and_then(|()| fs::rename(&new, &place)).inspect_err(|_| {
-        // Where it could not be written there may be a part of it.
+    let Ok(mut file) = OpenOptions::new().write(true).create_new(true).open(&new) else {
+        return fs::write(path, text);
+    };
+    let written = file.write_all(text.as_bytes()).and_then(|()| {
+        old.map_or(Ok(()), |old| file.set_permissions(old.permissions()))?;
+        fs::rename(&new, &place)
+    });
+    written.inspect_err(|_| {
+        // There may be a part of it.
         let _ = fs::remove_file(&new);
     })
 }
@@ -276,6 +288,13 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
         replace(Path::new("/dev/null"), "gone").unwrap();
         assert!(!Path::new("/dev/null").is_file());
+        fs::remove_file(&report).unwrap();
+        replace(&link, "third").unwrap();
+        assert!(link.is_symlink() && fs::read_to_string(&report).unwrap() == "third");
+        // Nothing can be made beside what has the name that it would have.
+        fs::create_dir(dir.path().join(format!("report.html.new-{}", std::process::id()))).unwrap();
+        replace(&report, "fourth").unwrap();
+        assert_eq!(fs::read_to_string(&report).unwrap(), "fourth");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::harness::{
     Daemon, Disk, Rng, Running, Scratch, assert_same, fill, is_over_path, wait_until,
 };
 use std::fs;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -97,6 +98,9 @@ fn moved(client: &Running) -> u64 {
 /// A daemon whose disk stands still in the midst of a copy has what it is allowed, and more only
 /// where it is not told how much; when the disk goes on, the copy does, and the memory goes back.
 fn stands_still(transport: &str) {
+    // One after the other: what comes within some seconds counts.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if is_over_path() {
         println!("skipped: the path is too slow to fill any memory");
         return;

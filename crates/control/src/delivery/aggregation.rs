@@ -79,6 +79,12 @@ impl Aggregation {
         }
     }
 
+    /// The path is gone: what it has delivered says nothing any more.
+    pub(super) fn forget(&mut self) {
+        self.mean = 0.0;
+        self.judging = Judging::default();
+    }
+
     /// The window, in bytes, where it would be `window` without it.
     pub(super) fn window(&self, window: u64) -> u64 {
         if self.judging.is_without { window } else { window.max(self.allowed()) }

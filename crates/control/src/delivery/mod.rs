@@ -178,12 +178,17 @@ impl Delivery {
     /// How many bytes may be in flight.
     #[must_use]
     pub fn window(&self) -> Bytes {
-        let window = match (&self.rival, self.phase) {
-            (Some(rival), Phase::Cruise(_)) => rival.window(self.datagram).max(self.window),
-            _ => self.window,
-        };
+        let window = self.needed();
         // In a look it would be the queue that is looked for.
         Bytes(if self.phase == Phase::Look { window } else { self.late.window(window) })
+    }
+
+    /// The window, if acknowledgements came at once.
+    fn needed(&self) -> u64 {
+        match (&self.rival, self.phase) {
+            (Some(rival), Phase::Cruise(_)) => rival.window(self.datagram).max(self.window),
+            _ => self.window,
+        }
     }
 
     /// What the path is believed to deliver, once something has been.
@@ -210,7 +215,7 @@ impl Delivery {
     pub fn on_ack(&mut self, now: Duration, sent: Duration, bytes: Bytes, is_idle: bool) {
         self.delivered += bytes.0;
         self.round.acked += bytes.0;
-        self.late.on_ack(now, bytes.0, self.window, is_idle);
+        self.late.on_ack(now, bytes.0, self.needed(), is_idle);
         self.round.is_idle |= is_idle;
         let rtt = now.saturating_sub(sent);
         self.round.rtt = Some(self.round.rtt.map_or(rtt, |least| least.min(rtt)));
@@ -245,13 +250,14 @@ impl Delivery {
     /// So much was lost; `is_all`: everything, for as long as that tells that the path is gone.
     pub fn on_lost(&mut self, bytes: Bytes, is_all: bool) {
         self.round.lost += bytes.0;
-        self.late.on_lost(bytes.0.div_ceil(self.datagram), self.window);
+        self.late.on_lost(bytes.0.div_ceil(self.datagram), self.needed());
         if is_all {
             self.window = self.least();
             self.phase = Phase::Startup;
             self.full = (0.0, 0);
             self.rate = Most::default();
             (self.rival, self.doubt, self.stood) = (None, None, 0);
+            self.late.forget();
         }
     }
 

@@ -176,7 +176,10 @@ impl Copy<'_> {
             match try_start(scope, move || mover.run(number)) {
                 Ok(worker) => workers.push(worker),
                 Err(_) if number > 0 => break,
-                Err(error) => self.session.fail(error),
+                Err(error) => {
+                    self.session.fail(error);
+                    break;
+                }
             }
             add(&self.drive.tally.counts.streams, 1);
         }

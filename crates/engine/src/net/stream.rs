@@ -258,9 +258,15 @@ impl DataStream {
     }
 
     /// Sends a piece of payload straight from a file, without copying it through user space. Only
-    /// for streams that are not encrypted. An error is the connection's; what the file is to blame
-    /// for comes with what has gone before.
-    pub(crate) fn send_file(&mut self, file: &File, offset: u64, len: usize) -> io::Result<Gone> {
+    /// for streams that are not encrypted; by calls of so many bytes, but for a pipe. An error is the
+    /// connection's; what the file is to blame for comes with what has gone before.
+    pub(crate) fn send_file(
+        &mut self,
+        file: &File,
+        offset: u64,
+        len: usize,
+        at_once: usize,
+    ) -> io::Result<Gone> {
         self.flush()?;
         let mut gone = Gone::default();
         let mut turn = 0;
@@ -269,9 +275,10 @@ impl DataStream {
                 turn = self.wait_for_turn(len - gone.bytes)?;
             }
             let at = offset + gone.bytes as u64;
+            let most = turn.min(at_once);
             let sent = match &self.pipe {
                 Some(pipe) => self.socket.splice_file(pipe, file, at, turn),
-                None => retry_interrupted(|| self.socket.send_file(file, at, turn)),
+                None => retry_interrupted(|| self.socket.send_file(file, at, most)),
             };
             match sent {
                 Ok(0) => break,
@@ -549,7 +556,7 @@ pub(crate) mod tests {
         for pipe in [None, Some(Pipe::new(1 << 16).unwrap())] {
             let (mut a, mut b) = pair();
             a.set_pipe(pipe);
-            let gone = a.send_file(&made, 0, 10).unwrap();
+            let gone = a.send_file(&made, 0, 10, 4).unwrap();
             assert!(gone.bytes == 0 && gone.refused.is_some(), "{gone:?}");
             a.send(b"from memory").unwrap();
             let mut came = [0; 11];
@@ -557,7 +564,7 @@ pub(crate) mod tests {
             assert_eq!(&came, b"from memory");
             drop(b);
             let file = File::open("/proc/self/exe").unwrap();
-            let kind = a.send_file(&file, 0, 10).unwrap_err().kind();
+            let kind = a.send_file(&file, 0, 10, 4).unwrap_err().kind();
             assert_eq!(kind, io::ErrorKind::BrokenPipe, "the connection's");
         }
     }

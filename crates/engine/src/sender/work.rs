@@ -176,7 +176,8 @@ impl<'s, 'a> Worker<'s, 'a> {
             }
             let is_in_kernel = may_stay && self.stream.can_send_file() && !is_by_memory();
             if is_whole || is_in_kernel {
-                let gone = self.stream.send_file(opened, at, (hashed - at) as usize)?;
+                let at_once = if is_whole { usize::MAX } else { Engine::SENDER.1 };
+                let gone = self.stream.send_file(opened, at, (hashed - at) as usize, at_once)?;
                 at += gone.bytes as u64;
                 if gone.refused.is_some() {
                     file.by_memory.store(true, Ordering::Relaxed);

@@ -247,10 +247,19 @@ impl Work {
     /// Takes a connection in, where there is room.
     fn admit(&mut self, now: Instant, incoming: Incoming) {
         let most = self.driver.serving.as_ref().map_or(0, |serving| serving.connections_max);
-        if most > 0 && self.open_count() >= most {
-            self.make_room();
+        // What is kept of ended ones has a bound, too.
+        let kept_most = most * 2;
+        if most > 0 && self.links.len() >= kept_most {
+            self.let_go(|held| held.link.state().connection.is_closed());
         }
-        let is_full = self.open_count() >= most;
+        if most > 0 && self.open_count() >= most {
+            // Connections of those who have not shown that they may be here keep nobody out.
+            self.let_go(|held| {
+                let state = held.link.state();
+                !state.is_trusted() && !state.connection.is_closed()
+            });
+        }
+        let is_full = self.open_count() >= most || self.links.len() >= kept_most;
         let mut answer = Vec::new();
         let mut endpoint = lock(&self.driver.endpoint);
         let Some(serving) = &self.driver.serving else {
@@ -277,14 +286,11 @@ impl Work {
         }
     }
 
-    /// Lets go of the stranger that has been there for longest: connections of those who have not
-    /// shown that they may be here keep nobody out.
-    fn make_room(&mut self) {
-        let strangers = self.links.values().filter(|held| !held.link.state().is_trusted());
-        let Some(link) = strangers.min_by_key(|held| held.since).map(|held| Arc::clone(&held.link))
-        else {
-            return;
-        };
+    /// Makes room by the connection that has been there for longest of these.
+    fn let_go(&mut self, of: impl Fn(&Held) -> bool) {
+        let these = self.links.values().filter(|held| of(held));
+        let oldest = these.min_by_key(|held| held.since).map(|held| Arc::clone(&held.link));
+        let Some(link) = oldest else { return };
         link.close();
         self.turn(&link);
         if self.links.remove(&link.handle()).is_some() {

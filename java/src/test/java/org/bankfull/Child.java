@@ -36,7 +36,10 @@ public final class Child {
         command.addAll(javaFlags);
         command.addAll(List.of("-cp", classes.toString(), Main.class.getName()));
         command.addAll(Arrays.asList(arguments));
-        return new ProcessBuilder(command).redirectErrorStream(true);
+        ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
+        // Java would say that it has picked them up.
+        builder.environment().keySet().removeAll(List.of("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"));
+        return builder;
     }
 
     /** Runs it to its end. */

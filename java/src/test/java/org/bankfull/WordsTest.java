@@ -118,7 +118,7 @@ class WordsTest {
     }
 
     /** What is said of a server that does this with each connection. */
-    private String saidOf(Answer answer) throws IOException {
+    private String saidOf(long timeoutMillis, Answer answer) throws IOException {
         InetAddress local = InetAddress.getByAddress(new byte[] {127, 0, 0, 1});
         try (ServerSocket server = new ServerSocket(0, 5, local)) {
             Thread thread = new Thread(() -> {
@@ -130,7 +130,7 @@ class WordsTest {
             });
             thread.start();
             String place = "127.0.0.1:" + server.getLocalPort();
-            Client client = Client.of("bankfull://" + place + "/").timeoutMillis(2000)
+            Client client = Client.of("bankfull://" + place + "/").timeoutMillis(timeoutMillis)
                 .fingerprint(daemon.fingerprint);
             String said = assertThrows(BankfullException.class, () -> client.list("", one -> { }))
                 .getMessage();
@@ -146,16 +146,16 @@ class WordsTest {
             + " (is bankfull serve running there, and at this port?)");
         byte[] http = "HTTP/1.0 400 Bad Request\r\n\r\nthis is another service".getBytes();
         assertEquals("does not speak bankfull (its answer is no TLS): check host and port",
-            saidOf(socket -> {
+            saidOf(20_000, socket -> {
                 socket.getInputStream().read();
                 socket.getOutputStream().write(http);
                 socket.shutdownOutput();
                 while (socket.getInputStream().read() >= 0) { }
             }));
         assertEquals("closed the connection during the handshake: is it a bankfull server?",
-            saidOf(socket -> socket.getInputStream().read()));
+            saidOf(20_000, socket -> socket.getInputStream().read()));
         assertEquals("accepted the connection but did not answer: is it a bankfull server?",
-            saidOf(socket -> {
+            saidOf(2000, socket -> {
                 while (socket.getInputStream().read() >= 0) { }
             }));
     }

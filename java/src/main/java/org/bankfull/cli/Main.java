@@ -16,6 +16,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.bankfull.BankfullException;
 import org.bankfull.Client;
 import org.bankfull.Endpoint;
@@ -253,7 +254,11 @@ public final class Main {
      * its journal already, and the other side sees the connections end.
      */
     private int untilSignal(String hint, PrintStream err, Command command) throws IOException {
+        AtomicBoolean ended = new AtomicBoolean();
         Thread hook = new Thread(() -> {
+            if (ended.get()) {
+                return;
+            }
             endProgress(err);
             err.println("bankfull: interrupted" + hint);
             Runtime.getRuntime().halt(INTERRUPTED);
@@ -267,6 +272,8 @@ public final class Main {
         try {
             return command.run();
         } finally {
+            // From here on it is too late to interrupt it.
+            ended.set(true);
             try {
                 Runtime.getRuntime().removeShutdownHook(hook);
             } catch (IllegalStateException e) {

@@ -92,8 +92,9 @@ final class Part {
         throws IOException {
         Path draft = partOf(target);
         drop(target);
+        FileChannel made = Meta.create(draft);
         try {
-            try (FileChannel out = Meta.create(draft)) {
+            try (FileChannel out = made) {
                 writeFully(out, content);
                 if (durable) {
                     out.force(true);

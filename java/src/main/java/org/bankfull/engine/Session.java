@@ -41,7 +41,7 @@ import org.bankfull.wire.WireException;
 final class Session implements Closeable {
     static final String SOFTWARE = "bankfull-java 0.1.0";
 
-    private static final String AGAIN = "start the same transfer again to continue";
+    private static final String AGAIN = "try again, and a transfer goes on where it was";
     private static final byte[] MAGIC = "BKFLCTRL".getBytes(StandardCharsets.US_ASCII);
     private static final long PING_MILLIS_MOST = 10_000;
     /** More often would be a load of its own, whatever time-out a server names. */
