@@ -258,8 +258,8 @@ impl DataStream {
     }
 
     /// Sends a piece of payload straight from a file, without copying it through user space. Only
-    /// for streams that are not encrypted; by calls of so many bytes, but for a pipe. An error is the
-    /// connection's; what the file is to blame for comes with what has gone before.
+    /// for streams that are not encrypted; by calls of so many bytes, but for a pipe. An error is
+    /// the connection's; what the file is to blame for comes with what has gone before.
     pub(crate) fn send_file(
         &mut self,
         file: &File,
