@@ -73,7 +73,12 @@ impl Way {
     fn engine(self, cell: &Cell) -> (Engine, usize) {
         match (self, cell.direction) {
             (Self::Fixed(engine), _) => (engine, cell.block.0 as usize),
-            (Self::Auto, Direction::Send) => Engine::SENDER,
+            (Self::Auto, Direction::Send) => {
+                // The kernel gives twice what it is asked for. (socket(7))
+                let buffer =
+                    cell.socket_buffer.map_or(usize::MAX, |Bytes(asked)| asked as usize * 2);
+                (Engine::SENDER, Engine::sender_bytes(buffer))
+            }
             (Self::Auto, Direction::Receive) => Engine::RECEIVER,
         }
     }

@@ -75,10 +75,16 @@ impl Engine {
         }
     }
 
-    /// What copies have by themselves where data is not encrypted, and how much of a file it moves
-    /// at once. (measured: docs/block-io.md, "the engines by themselves": as quick as the whole of
-    /// it at once, and where a socket's buffer is small half of a piece is quicker than a piece)
-    pub const SENDER: (Self, usize) = (Self::ZeroBuffer, PIECE_BYTES / 2);
+    /// What copies have by themselves where data is not encrypted. (measured: docs/block-io.md)
+    pub const SENDER: Self = Self::ZeroBuffer;
+
+    /// How much of a file it moves at once to a socket whose send buffer has so many bytes: half of
+    /// that, so that there is something to send while the next is handed over; but no less than
+    /// 64 KiB and no more than 256 KiB. (measured: docs/block-io.md, "the call of a small buffer")
+    #[must_use]
+    pub fn sender_bytes(send_buffer: usize) -> usize {
+        (send_buffer / 2).clamp(send::JOINED_BYTES, PIECE_BYTES)
+    }
 
     /// What copies have to bring bytes from a socket to a file. (measured: docs/block-io.md, "to a
     /// file in memory")

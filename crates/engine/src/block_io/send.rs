@@ -145,7 +145,7 @@ const PIPE_BYTES: usize = 1 << 20;
 
 /// Blocks are joined up to so many bytes before the network has them: whatever it is given it sends
 /// on at once, at the cost of a packet. (the largest that TCP makes: GSO_LEGACY_MAX_SIZE)
-const JOINED_BYTES: usize = 64 << 10;
+pub(super) const JOINED_BYTES: usize = 64 << 10;
 
 impl Spliced {
     fn new(block_bytes: usize) -> io::Result<Self> {

@@ -6,6 +6,7 @@ use crate::datagram_room::Advice;
 use crate::net::quic::{QuicSight, QuicStream};
 use bankfull_control::Bytes;
 use bankfull_sys::{Pipe, TcpInfo};
+use socket2::SockRef;
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -110,6 +111,17 @@ impl Socket {
     /// Whether it is encrypted without anything on top.
     pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self, Self::Quic(_))
+    }
+
+    /// Bytes of its send buffer, of which the kernel's own books are up to half; zero where it has
+    /// none of its own.
+    pub(crate) fn send_buffer(&self) -> usize {
+        let size = match self {
+            Self::Tcp(s) => SockRef::from(s).send_buffer_size(),
+            Self::Unix(s) => SockRef::from(s).send_buffer_size(),
+            Self::Quic(_) => return 0,
+        };
+        size.unwrap_or_default()
     }
 
     /// Sends a piece of a file without copying it through user space.
@@ -255,6 +267,6 @@ pub(crate) fn configure(socket: &TcpStream, timeout: Duration) -> io::Result<()>
     let keepalive = socket2::TcpKeepalive::new()
         .with_time((timeout / 4).max(Duration::from_secs(1)))
         .with_interval((timeout / 4).max(Duration::from_secs(1)));
-    socket2::SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
+    SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
     bankfull_sys::set_user_timeout(socket, timeout)
 }

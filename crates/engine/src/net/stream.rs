@@ -4,6 +4,7 @@
 //! that ([`read_attach`], [`DataStream::accept`]). After that one side sends and the other
 //! receives.
 
+use crate::block_io::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::net::asked::Gate;
 use crate::net::socket::{BurstLimit, Bursts, Socket};
@@ -258,16 +259,18 @@ impl DataStream {
     }
 
     /// Sends a piece of payload straight from a file, without copying it through user space. Only
-    /// for streams that are not encrypted; by calls of so many bytes, but for a pipe. An error is
+    /// for streams that are not encrypted; by one call, or as many as suit its buffer. An error is
     /// the connection's; what the file is to blame for comes with what has gone before.
     pub(crate) fn send_file(
         &mut self,
         file: &File,
         offset: u64,
         len: usize,
-        at_once: usize,
+        is_whole: bool,
     ) -> io::Result<Gone> {
         self.flush()?;
+        let buffer = self.socket.send_buffer();
+        let at_once = if is_whole { len } else { Engine::sender_bytes(buffer) };
         let mut gone = Gone::default();
         let mut turn = 0;
         while gone.bytes < len {
@@ -556,7 +559,7 @@ pub(crate) mod tests {
         for pipe in [None, Some(Pipe::new(1 << 16).unwrap())] {
             let (mut a, mut b) = pair();
             a.set_pipe(pipe);
-            let gone = a.send_file(&made, 0, 10, 4).unwrap();
+            let gone = a.send_file(&made, 0, 10, false).unwrap();
             assert!(gone.bytes == 0 && gone.refused.is_some(), "{gone:?}");
             a.send(b"from memory").unwrap();
             let mut came = [0; 11];
@@ -564,7 +567,7 @@ pub(crate) mod tests {
             assert_eq!(&came, b"from memory");
             drop(b);
             let file = File::open("/proc/self/exe").unwrap();
-            let kind = a.send_file(&file, 0, 10, 4).unwrap_err().kind();
+            let kind = a.send_file(&file, 0, 10, false).unwrap_err().kind();
             assert_eq!(kind, io::ErrorKind::BrokenPipe, "the connection's");
         }
     }

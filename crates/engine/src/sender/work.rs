@@ -151,7 +151,7 @@ impl<'s, 'a> Worker<'s, 'a> {
         hasher: &mut BlockHasher,
     ) -> io::Result<Result<(), Trouble>> {
         let engine = self.sender.session.overrides.engine;
-        let may_stay = engine.unwrap_or(Engine::SENDER.0).stays_in_kernel();
+        let may_stay = engine.unwrap_or(Engine::SENDER).stays_in_kernel();
         // Either all of it goes at once when it is hashed, or each piece by itself.
         let (mut at, mut hashed) = (range.start, range.start);
         let mut trouble = None;
@@ -176,8 +176,8 @@ impl<'s, 'a> Worker<'s, 'a> {
             }
             let is_in_kernel = may_stay && self.stream.can_send_file() && !is_by_memory();
             if is_whole || is_in_kernel {
-                let at_once = if is_whole { usize::MAX } else { Engine::SENDER.1 };
-                let gone = self.stream.send_file(opened, at, (hashed - at) as usize, at_once)?;
+                let len = (hashed - at) as usize;
+                let gone = self.stream.send_file(opened, at, len, is_whole)?;
                 at += gone.bytes as u64;
                 if gone.refused.is_some() {
                     file.by_memory.store(true, Ordering::Relaxed);
