@@ -56,6 +56,12 @@ fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
     let result = transfer.run(&recorder, &cancel).map_err(cause);
     let written = recorder.finish(&title(flags), &result);
     let summary = result?;
+    if written.is_err() {
+        // The error that follows is of the report alone.
+        let (files, failed) = (summary.files, summary.failed_files);
+        let bytes = summary.bytes;
+        reporter.notice(format!("files copied: {files}, {bytes}; failed: {failed}"));
+    }
     written.map(|()| summary)
 }
 

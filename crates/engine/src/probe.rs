@@ -252,6 +252,9 @@ impl Findings {
     fn say_loss(&self, route: Option<Route>) -> Option<String> {
         if self.probes == 0 {
             let what = match self.rtt_min {
+                Some(_) if route == Some(Route::Quic) => {
+                    "data goes by QUIC, and so do round trips: no probes are sent beside it"
+                }
                 Some(_) => {
                     "no probe came back, so round trips are TCP's: let UDP through to the port of \
                      the data, and see that no other program has it there"

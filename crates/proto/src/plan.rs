@@ -98,7 +98,7 @@ pub fn landing(sources: &[Source], target: Target, as_dir: bool) -> Result<Landi
         Target::Other if one_file && !as_dir => Ok(Landing::Renamed),
         Target::Other => Err(Failure::new(
             Cause::NotADirectory,
-            "the destination is a file, but a directory is needed there: name another destination",
+            "the destination is no directory, and one is needed there: name another destination",
         )),
         Target::Missing if one_file && !as_dir => Ok(Landing::Renamed),
         Target::Missing => Ok(Landing::Inside),

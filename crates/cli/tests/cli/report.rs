@@ -171,6 +171,8 @@ fn a_report_never_takes_the_place_of_what_is_copied() {
     command.arg("--report").arg(here.join("into/a.html")).arg(here.join("a.html"));
     let done = run(command.arg(here.join("into"))).expect(11);
     assert!(done.err.contains("the copy has ended, but its report is lost"), "{}", done.err);
+    let told = done.notices().iter().any(|notice| notice.starts_with("files copied: 1, "));
+    assert!(told, "what came of the copy is told all the same: {}", done.out);
     assert_eq!(fs::read_to_string(here.join("into/a.html")).unwrap(), "a page of mine");
 }
 

@@ -43,9 +43,9 @@ fn a_file_where_a_directory_is_needed_and_the_other_way_round() {
     write_file(&here.join("file"), b"file");
     let before = snapshot(here.path());
     for (source, destination, code, words) in [
-        ("tree", "file", 1, "the destination is a file"),
-        ("tree/", "file", 1, "the destination is a file"),
-        ("file", "tree/sub/leaf/", 1, "the destination is a file"),
+        ("tree", "file", 1, "the destination is no directory"),
+        ("tree/", "file", 1, "the destination is no directory"),
+        ("file", "tree/sub/leaf/", 1, "the destination is no directory"),
         ("file", "tree/sub/leaf/deeper", 1, "directory"),
         ("file/", "out", 3, "directory"),
     ] {
