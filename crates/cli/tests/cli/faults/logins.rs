@@ -92,7 +92,7 @@ fn what_goes_wrong_on_the_far_side_is_told_once() {
     for (source, destination, words) in [
         (SshServer::place(&here.join("missing")), "in", "cannot read"),
         ("file".to_owned(), &*SshServer::place(&here.join("no/such/place")), "create it first"),
-        ("file".to_owned(), &*SshServer::place(&here.join("file/")), "is a file"),
+        ("file".to_owned(), &*SshServer::place(&here.join("file/")), "is no directory"),
     ] {
         let mut command = ssh.cp();
         let done = run(command.current_dir(here.path()).arg(source).arg(destination));
