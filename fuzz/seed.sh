@@ -1,15 +1,15 @@
 #!/bin/sh
-# Makes the seed corpora from the golden vectors: every target starts from bytes that are right.
-# Needs nothing but POSIX tools and basenc (coreutils 8.31).
+# Creates the seed corpora from the golden vectors, so that every target starts from valid input.
+# Requires POSIX tools and basenc (coreutils 8.31).
 set -eu
 cd "$(dirname "$0")"
 
-# The bytes of a vector.
+# Prints the bytes of a vector.
 bytes() {
     grep -v '^#' "$1" | tr -d ' \n' | tr a-f A-F | basenc --base16 --decode
 }
 
-for target in attach_request books control_decode data_header frame_reader journal_replay probe; do
+for target in attach_request control_decode data_header frame_reader journal_replay ledgers probe; do
     mkdir -p "corpus/$target"
 done
 for file in ../spec/vectors/*.hex; do
@@ -21,25 +21,25 @@ for file in ../spec/vectors/*.hex; do
     data-*) bytes "$file" >"corpus/data_header/$name" ;;
     frames-*) bytes "$file" >"corpus/data_header/$name" ;;
     pack-payload)
-        # With its header in front.
+        # Header first.
         { bytes ../spec/vectors/data-pack.hex && bytes "$file"; } >"corpus/data_header/$name"
         ;;
     journal)
-        # Sixteen bytes of boot identity in front: the journal's own, and another.
+        # Boot ID first, 16 bytes: that of the journal, and another one.
         { bytes "$file" | tail -c +41 | head -c 16 && bytes "$file"; } >"corpus/journal_replay/$name"
-        { head -c 16 /dev/zero && bytes "$file"; } >"corpus/journal_replay/$name-elsewhere"
+        { head -c 16 /dev/zero && bytes "$file"; } >"corpus/journal_replay/$name-other-boot"
         ;;
     *)
-        # A frame: its body for the one, one byte of step in front for the other.
+        # A frame: without the prefix, after a byte for the chunk size, and as is.
         bytes "$file" | tail -c +5 >"corpus/control_decode/$name"
         { printf '\003' && bytes "$file"; } >"corpus/frame_reader/$name"
-        bytes "$file" >"corpus/books/$name"
+        bytes "$file" >"corpus/ledgers/$name"
         ;;
     esac
 done
-# Whole conversations, one for each side.
-for side in "wants acks nack finished failed stream-ended" "entries holes sealed aborted"; do
+# Sequences of messages, one for each side.
+for side in "wants acks nack finished failed stream-ended" "entries holes file-digest aborted"; do
     for name in $side; do
         bytes "../spec/vectors/$name.hex"
-    done >"corpus/books/of-$(echo "$side" | tr ' ' '-')"
+    done >"corpus/ledgers/of-$(echo "$side" | tr ' ' '-')"
 done

@@ -1,4 +1,4 @@
-//! Requests to attach a data connection: no bytes verify but those of a request made with the key.
+//! Attach requests: only a request encoded with the session key verifies.
 
 #![no_main]
 
@@ -9,7 +9,7 @@ const KEY: [u8; 32] = [7; 32];
 
 fuzz_target!(|bytes: &[u8]| {
     let Some(request) = bytes.first_chunk::<REQUEST_BYTES>() else { return };
-    assert!(!verify(request, &KEY), "a guessed proof");
+    assert!(!verify(request, &KEY), "a forged proof");
     let Ok(attach) = Attach::decode(request) else { return };
     let genuine = attach.encode(&KEY);
     assert!(verify(&genuine, &KEY));

@@ -1,4 +1,4 @@
-//! Control messages: what is accepted can be written, and reads as the same message again.
+//! Control messages: an accepted message round-trips.
 
 #![no_main]
 
@@ -10,8 +10,8 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|body: &[u8]| {
     let Ok(message) = decode(body) else { return };
     match encode(&message) {
-        Ok(again) => assert_eq!(decode(&again[PREFIX_BYTES..]).as_ref(), Ok(&message)),
-        // Lists without a length in front may be a few bytes longer with one.
+        Ok(encoded) => assert_eq!(decode(&encoded[PREFIX_BYTES..]).as_ref(), Ok(&message)),
+        // A list of indefinite length may be a few bytes longer with a definite one.
         Err(error) => assert!(matches!(error, WireError::FrameTooLong { .. })),
     }
 });

@@ -1,35 +1,35 @@
-//! The control stream: however it is cut, the same frames come out, none over the limit, and no
-//! more is held than was pushed.
+//! Frames of the control channel: any split of the stream gives the same frames, none over the
+//! limit, and no more bytes than were pushed.
 
 #![no_main]
 
 use bankfull_proto::wire::frame::{FrameReader, PREFIX_BYTES};
 use libfuzzer_sys::fuzz_target;
 
-const FRAME_BYTES_MAX: usize = 1 << 10;
+const MAX_FRAME_BYTES: usize = 1 << 10;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&step, stream)) = bytes.split_first() else { return };
     let whole = frames(stream, stream.len().max(1));
     let cut = frames(stream, usize::from(step) + 1);
     assert_eq!(whole, cut);
-    let (frames, refused) = whole;
-    assert!(frames.iter().all(|frame| frame.len() <= FRAME_BYTES_MAX));
-    let taken: usize = frames.iter().map(|frame| frame.len() + PREFIX_BYTES).sum();
-    assert!(taken <= stream.len());
-    if !refused {
-        let rest = &stream[taken..];
+    let (frames, is_refused) = whole;
+    assert!(frames.iter().all(|frame| frame.len() <= MAX_FRAME_BYTES));
+    let consumed: usize = frames.iter().map(|frame| frame.len() + PREFIX_BYTES).sum();
+    assert!(consumed <= stream.len());
+    if !is_refused {
+        let rest = &stream[consumed..];
         let len = rest.first_chunk().map(|prefix| u32::from_be_bytes(*prefix) as usize);
-        assert!(len.is_none_or(|len| len <= FRAME_BYTES_MAX && rest.len() < len + PREFIX_BYTES));
+        assert!(len.is_none_or(|len| len <= MAX_FRAME_BYTES && rest.len() < len + PREFIX_BYTES));
     }
 });
 
-/// The frames of a stream that comes in pieces of `step` bytes, and whether it was refused.
+/// Reads frames from chunks of `step` bytes. Returns them, and whether the stream was refused.
 fn frames(stream: &[u8], step: usize) -> (Vec<Vec<u8>>, bool) {
-    let mut reader = FrameReader::new(FRAME_BYTES_MAX);
+    let mut reader = FrameReader::new(MAX_FRAME_BYTES);
     let mut frames = Vec::new();
-    for piece in stream.chunks(step) {
-        reader.push(piece);
+    for chunk in stream.chunks(step) {
+        reader.push(chunk);
         loop {
             match reader.next_frame() {
                 Ok(Some(frame)) => frames.push(frame.to_vec()),

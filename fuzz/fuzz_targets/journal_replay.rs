@@ -1,5 +1,5 @@
-//! Journals: whatever is on the disk, what a replay believes lies within the file, and comes from
-//! records that are whole. Check values are filled in, so that the fuzzer gets past them.
+//! Journals: trusted blocks lie within the file and come from intact records. Check values are
+//! filled in, since a fuzzer cannot guess them.
 
 #![no_main]
 
@@ -14,13 +14,14 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(valid >= HEADER_BYTES && valid <= journal.len());
     let blocks = replayed.header.layout.count();
     assert!(replayed.trusted.blocks.iter().all(|(index, _)| *index < blocks));
-    assert!(replayed.doubtful.iter().all(|(index, _)| *index < blocks));
+    assert!(replayed.suspect.iter().all(|(index, _)| *index < blocks));
     let records = (valid - HEADER_BYTES) / RECORD_BYTES;
     let trusted = replayed.trusted.blocks.len() + replayed.trusted.holes.len();
-    assert!(trusted + replayed.doubtful.len() <= records);
+    assert!(trusted + replayed.suspect.len() <= records);
 });
 
-/// The same journal with the magic and all check values right, but for records of an odd last byte.
+/// Returns the journal with a valid magic and valid check values, except in records whose last byte
+/// is odd.
 fn checked(journal: &[u8]) -> Vec<u8> {
     let mut out = journal.to_vec();
     let Some((header, records)) = out.split_first_chunk_mut::<HEADER_BYTES>() else { return out };

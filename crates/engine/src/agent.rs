@@ -15,7 +15,7 @@ use crate::net::staging::Staging;
 use crate::net::tls;
 use crate::options::DEFAULT_TIMEOUT;
 use bankfull_control::Bytes;
-use bankfull_proto::limits::STREAMS_MAX;
+use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::attach::DATA_MAGIC;
 use rustls::ServerConfig;
 use std::fs::File;
@@ -27,7 +27,7 @@ use std::thread;
 
 /// Connections to the data port before strangers have to go: all that a session may have, and some
 /// that are on their way in or out.
-const CONNECTIONS_MAX: usize = STREAMS_MAX as usize + 16;
+const CONNECTIONS_MAX: usize = MAX_STREAMS as usize + 16;
 
 /// The far side of an ssh session: speaks the protocol on standard input and output until the
 /// client is done. This is what `bankfull agent` runs.
@@ -55,7 +55,7 @@ pub fn run_agent(memory_max: Option<Bytes>) -> Result<Option<ErrorKind>, Error> 
     let policy = Policy {
         token: None,
         read_only: false,
-        plain_allowed: true,
+        unencrypted_allowed: true,
         timeout: DEFAULT_TIMEOUT,
         link_rate: None,
         staging: Staging::new(memory_max),
@@ -78,7 +78,7 @@ pub fn run_agent(memory_max: Option<Bytes>) -> Result<Option<ErrorKind>, Error> 
         output: Box::new(output),
         wake: Box::new(move || wake.stop()),
         close: Arc::new(|| {}),
-        streams_max: STREAMS_MAX,
+        max_streams: MAX_STREAMS,
         data_port: Some(port),
         data_hosts: own_addresses(),
         fingerprint: Some(identity.fingerprint().0),

@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind, failure, plain};
 use crate::receiver::Target;
 use crate::sender::walk::SourceItem;
-use bankfull_proto::plan::{self, Landing};
+use bankfull_proto::plan::{self, Destination};
 use bankfull_proto::wire::control::{Cause, Failure, PathBytes, Source};
 use bankfull_sys::{Dir, Kind};
 use std::ffi::{OsStr, OsString};
@@ -69,7 +69,7 @@ impl Anchor {
                         "the path {shown:?} is not allowed: name it from the directory that is \
                          served, without '..'"
                     );
-                    return Err(Failure::new(Cause::Escape, text).into());
+                    return Err(Failure::new(Cause::OutsideRoot, text).into());
                 }
                 Ok(relative.to_vec())
             }
@@ -136,19 +136,19 @@ impl Anchor {
         let shown = PathBuf::from(OsString::from_vec(path.clone()));
         let opened = self.open_dir(&path);
         let target = match &opened {
-            Ok(_) => plan::Target::Dir,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => plan::Target::Missing,
-            Err(e) if e.kind() == io::ErrorKind::NotADirectory => plan::Target::Other,
+            Ok(_) => plan::DestinationKind::Dir,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => plan::DestinationKind::Missing,
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => plan::DestinationKind::Other,
             Err(e) => return Err(cannot_use(&shown, e)),
         };
-        let landing = plan::landing(sources, target, parts.as_dir)
+        let landing = plan::resolve_destination(sources, target, parts.as_dir)
             .map_err(|f| Failure::new(f.cause(), format!("{}: {}", shown.display(), f.text)))?;
         let (base, rename) = match (landing, opened, parts.name) {
-            (Landing::Inside, Ok(dir), _) => (Some(dir), None),
-            (Landing::Inside, Err(_), Some(name)) => {
+            (Destination::Directory, Ok(dir), _) => (Some(dir), None),
+            (Destination::Directory, Err(_), Some(name)) => {
                 (self.make_destination(&parts, name, &shown, options)?, None)
             }
-            (Landing::Renamed, _, Some(name)) => {
+            (Destination::File, _, Some(name)) => {
                 (Some(self.parent_of(&parts, &shown)?), Some(name.to_owned()))
             }
             (_, opened, None) => {

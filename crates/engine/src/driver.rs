@@ -280,7 +280,7 @@ impl Drive<'_> {
     ) -> Result<Ends, Error> {
         let crew = Crew::default();
         let run = |number, stream| sender.run_stream(number, stream);
-        let is_over = || sender.is_settled();
+        let is_over = || sender.is_complete();
         let result = thread::scope(|scope| {
             self.session.spawn(scope, || sender.walk(items));
             self.session.spawn(scope, || sender.run_dry());
@@ -456,7 +456,7 @@ impl Drive<'_> {
                 };
                 let mut ready = ready.into_iter();
                 (0..count).for_each(|_| keep(ready.next()));
-                if let Some(most) = self.session.streams_most {
+                if let Some(most) = self.session.max_streams {
                     self.session.spawn(scope, move || self.keep_more(crew, most, keep, is_over));
                 }
             }

@@ -114,7 +114,7 @@ impl Error {
             ErrorKind::Refused => Cause::Permission,
             ErrorKind::Local => Cause::Io,
             ErrorKind::Protocol => Cause::Protocol,
-            ErrorKind::Version => Cause::Version,
+            ErrorKind::Version => Cause::NoCommonVersion,
             ErrorKind::Interrupted => Cause::Cancelled,
             ErrorKind::Timeout => Cause::Timeout,
             ErrorKind::Network | ErrorKind::FarSide => Cause::Other,
@@ -126,14 +126,14 @@ impl Error {
     pub(crate) fn from_peer(failure: &Failure) -> Self {
         let kind = match failure.cause() {
             Cause::Usage | Cause::NotADirectory | Cause::IsADirectory => ErrorKind::Usage,
-            Cause::NotFound | Cause::Vanished => ErrorKind::Source,
+            Cause::NotFound | Cause::SourceVanished => ErrorKind::Source,
             Cause::Permission
-            | Cause::Token
+            | Cause::BadToken
             | Cause::ReadOnly
-            | Cause::PlainRefused
-            | Cause::Escape
+            | Cause::UnencryptedRefused
+            | Cause::OutsideRoot
             | Cause::Busy => ErrorKind::Refused,
-            Cause::Version => ErrorKind::Version,
+            Cause::NoCommonVersion => ErrorKind::Version,
             Cause::Protocol => ErrorKind::Protocol,
             Cause::Timeout => ErrorKind::Timeout,
             Cause::Cancelled => ErrorKind::Network,
@@ -217,7 +217,7 @@ pub(crate) fn cause_of(error: &io::Error) -> Cause {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Cause::Permission,
         io::ErrorKind::NotADirectory => Cause::NotADirectory,
         io::ErrorKind::IsADirectory => Cause::IsADirectory,
-        io::ErrorKind::CrossesDevices => Cause::Escape,
+        io::ErrorKind::CrossesDevices => Cause::OutsideRoot,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Cause::NoSpace,
         _ => Cause::Io,
     }

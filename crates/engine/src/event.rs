@@ -198,9 +198,9 @@ pub struct Sample {
     pub retransmits: Option<u64>,
     /// The most that had come and waited to be written since the last sample, of all that the
     /// receiving process takes in; `None` where it does not tell.
-    pub staged: Option<Bytes>,
+    pub buffered_peak: Option<Bytes>,
     /// How much may wait there.
-    pub staging: Option<Bytes>,
+    pub buffer_limit: Option<Bytes>,
     /// What the sender's threads have spent their time with, summed.
     pub sender: StageTimes,
     /// What the receiver's threads have.
@@ -249,7 +249,7 @@ pub struct Summary {
     /// How many of those disappeared from the source after they were listed.
     pub vanished_files: u64,
     /// Sockets, devices and FIFOs left out.
-    pub specials: u64,
+    pub special_files_skipped: u64,
     /// What limited the transfer: a stable name such as `network` or `source-read`.
     pub limited_by: &'static str,
     /// The same for people.
@@ -274,7 +274,7 @@ impl Summary {
         self.would_copy_bytes += other.would_copy_bytes;
         self.failed_files += other.failed_files;
         self.vanished_files += other.vanished_files;
-        self.specials += other.specials;
+        self.special_files_skipped += other.special_files_skipped;
     }
 
     /// Content bits per second over the whole command.

@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Policy {
     pub(crate) token: Option<Vec<u8>>,
     pub(crate) read_only: bool,
-    pub(crate) plain_allowed: bool,
+    pub(crate) unencrypted_allowed: bool,
     pub(crate) timeout: Duration,
     /// What the link carries by which clients send, where that is known.
     pub(crate) link_rate: Option<Rate>,
@@ -48,8 +48,8 @@ pub(crate) struct Policy {
 struct Slot {
     version: u16,
     key: [u8; 32],
-    plain: bool,
-    streams_max: u32,
+    unencrypted: bool,
+    max_streams: u32,
     nonces: HashSet<[u8; 32]>,
     /// Numbers of its connections so far: each has one of its own.
     numbers: HashSet<u32>,
@@ -87,7 +87,7 @@ pub(crate) struct Caller {
     pub(crate) wake: Box<dyn Fn() + Send>,
     pub(crate) close: Close,
     /// How many data connections it may have.
-    pub(crate) streams_max: u32,
+    pub(crate) max_streams: u32,
     /// What an agent tells of its data port.
     pub(crate) data_port: Option<u16>,
     pub(crate) data_hosts: Vec<String>,
@@ -180,14 +180,14 @@ impl Host {
         let Message::Hello(hello) = self.hear(caller)? else {
             return Err(WireError::Unexpected("no hello").into());
         };
-        let version = common_version(hello.version_min, hello.version_max)?;
+        let version = common_version(hello.min_version, hello.max_version)?;
         self.check_token(&hello)?;
         caller.reader.authenticated();
         let mut welcome = Welcome {
             version,
             software: software(),
-            streams_max: caller.streams_max,
-            plain_allowed: self.policy.plain_allowed,
+            max_streams: caller.max_streams,
+            unencrypted_allowed: self.policy.unencrypted_allowed,
             data_port: caller.data_port,
             data_hosts: std::mem::take(&mut caller.data_hosts),
             fingerprint: caller.fingerprint,
@@ -229,7 +229,7 @@ impl Host {
             None => "a token is needed: give --token-file FILE or set BANKFULL_TOKEN",
             Some(_) => "the token is wrong: ask whoever runs the server for the right one",
         };
-        Err(Failure::new(Cause::Token, text).into())
+        Err(Failure::new(Cause::BadToken, text).into())
     }
 
     /// Agrees on what the client asks for.
@@ -238,17 +238,17 @@ impl Host {
             return Err(WireError::Unexpected("no request").into());
         };
         std::mem::replace(&mut caller.on_asked, Box::new(|_| {}))(self.timeout_for(&open));
-        if open.plain && !self.policy.plain_allowed {
+        if open.unencrypted && !self.policy.unencrypted_allowed {
             let text = "data without encryption is not allowed here";
-            return Err(Failure::new(Cause::PlainRefused, text).into());
+            return Err(Failure::new(Cause::UnencryptedRefused, text).into());
         }
         let overrides = Overrides::of(&open)?;
         overrides.check()?;
-        overrides.check_encryption(!open.plain)?;
+        overrides.check_encryption(!open.unencrypted)?;
         if open.direction == Direction::Pull {
             overrides.check_sender()?;
         }
-        if let Some(ms) = open.probe_ms {
+        if let Some(ms) = open.throughput_test_ms {
             let time = Duration::from_millis(ms.into());
             let part = match open.direction {
                 Direction::Pull => Part::SendLoad(time),
@@ -261,7 +261,7 @@ impl Host {
                 let items = self.anchor.find_sources(&open.paths)?;
                 let sources = items.iter().map(|item| item.to_source()).collect();
                 let part = Part::Send { items, dry_run: open.dry_run };
-                (Opened { sources, asks: open.asks, ..Opened::default() }, part)
+                (Opened { sources, credit: open.credit, ..Opened::default() }, part)
             }
             Direction::Push if self.policy.read_only => {
                 let text = "this server is read-only: it was started with --read-only";
@@ -280,11 +280,12 @@ impl Host {
                     parent_is_planned: false,
                     set_id: matches!(self.anchor, Anchor::Host),
                 };
-                let (target, landing) =
+                let (target, destinations) =
                     self.anchor.open_destination(&path, &open.sources, options)?;
                 // Where others send here, too, they take turns.
-                let asks = open.asks.filter(|&asks| asks && is_receiving() && !open.dry_run);
-                (Opened { landing, asks, ..Opened::default() }, Part::Receive(target))
+                let credit =
+                    open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);
+                (Opened { destinations, credit, ..Opened::default() }, Part::Receive(target))
             }
         };
         Ok(Agreed { open, opened, part })
@@ -319,8 +320,8 @@ impl Host {
         let slot = Slot {
             version: welcome.version,
             key: welcome.session_key,
-            plain: agreed.open.plain,
-            streams_max: welcome.streams_max,
+            unencrypted: agreed.open.unencrypted,
+            max_streams: welcome.max_streams,
             nonces: HashSet::new(),
             numbers: HashSet::new(),
             accepted: accepted.clone(),
@@ -371,7 +372,7 @@ impl Host {
         tunnelled: bool,
     ) -> Result<Session, Error> {
         let Agreed { open, opened, .. } = agreed;
-        let streams = open.streams.min(welcome.streams_max);
+        let streams = open.streams.min(welcome.max_streams);
         let mut session = Session::new(Overrides::of(open)?, streams);
         session.remembered = open.remembered.map(|[bytes_per_sec, rtt_us]| Remembered {
             rate: Rate::from_bytes_per_sec(bytes_per_sec),
@@ -380,17 +381,17 @@ impl Host {
         let is_steered = is_steered(open);
         session.staging = Arc::clone(&self.policy.staging);
         session.spread = is_steered.then(|| Spread::new(streams));
-        session.streams_most = open.streams_most.filter(|_| is_steered && !tunnelled);
-        session.streams_most = session.streams_most.map(|most| most.min(welcome.streams_max));
-        let asks = opened.asks == Some(true);
+        session.max_streams = open.max_streams.filter(|_| is_steered && !tunnelled);
+        session.max_streams = session.max_streams.map(|most| most.min(welcome.max_streams));
+        let credit = opened.credit == Some(true);
         match open.direction {
             Direction::Pull => {
-                session.asked = asks.then(Arc::default);
-                session.unsettled_most = open.unsettled_most;
+                session.asked = credit.then(Arc::default);
+                session.max_outstanding_files = open.max_outstanding_files;
             }
             Direction::Push => {
-                let takes_part = is_steered && open.probe_ms.is_none();
-                session.sharing = Sharing::new(takes_part, asks, self.policy.link_rate, None);
+                let takes_part = is_steered && open.throughput_test_ms.is_none();
+                session.sharing = Sharing::new(takes_part, credit, self.policy.link_rate, None);
             }
         }
         Ok(session)
@@ -427,11 +428,11 @@ impl Host {
             })?;
             let known = attach::verify(&bytes, &slot.key);
             let known = known && attach.version == slot.version;
-            if !known || (!encrypted && !slot.plain) || !slot.nonces.insert(attach.nonce) {
+            if !known || (!encrypted && !slot.unencrypted) || !slot.nonces.insert(attach.nonce) {
                 return Err(refused());
             }
             let running = slot.session.stream_count();
-            if running >= slot.streams_max as usize || !slot.numbers.insert(attach.stream) {
+            if running >= slot.max_streams as usize || !slot.numbers.insert(attach.stream) {
                 return Err(refused());
             }
             (slot.key, slot.accepted.clone())
@@ -456,7 +457,7 @@ fn finish_attach(
 
 /// Whether the data connections of such a session are steered.
 fn is_steered(open: &Open) -> bool {
-    open.untuned != Some(true) && open.window.is_none()
+    open.autotune_off != Some(true) && open.window.is_none()
 }
 
 /// Waits for the one data connection that may come through the control channel. It is not

@@ -10,7 +10,7 @@ use crate::session::{Meter, Session, Tally};
 use bankfull_control::Stage;
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
-use bankfull_proto::wire::control::{Message, SideReport, Totals};
+use bankfull_proto::wire::control::{Message, SideSummary, Totals};
 use bankfull_proto::wire::data::Header;
 use std::io;
 use std::sync::Mutex;
@@ -56,7 +56,7 @@ impl<'a> Load<'a> {
     }
 
     /// The sending side's control thread: until the receiver has had all of it.
-    pub(crate) fn run_sender(&self, reader: &mut ControlReader) -> Result<SideReport, Error> {
+    pub(crate) fn run_sender(&self, reader: &mut ControlReader) -> Result<SideSummary, Error> {
         loop {
             let message = reader.next()?;
             lock(&self.guard).admit(&message)?;
@@ -65,12 +65,12 @@ impl<'a> Load<'a> {
                 Message::Done(_) => {
                     return Err(WireError::Unexpected("the receiver is done too early").into());
                 }
-                Message::Pace(pace) => {
+                Message::RateRequest(pace) => {
                     self.session.steered.on_pace(pace);
                     pace.streams.into_iter().for_each(|count| self.session.want_streams(count));
                 }
-                Message::Trains(packets) => self.session.steered.on_trains(packets),
-                Message::Course(course) => self.session.steered.on_course(course),
+                Message::TrainRequest(packets) => self.session.steered.on_trains(packets),
+                Message::ReceiverReport(course) => self.session.steered.on_course(course),
                 Message::StreamEnded(number) => drop(self.session.close_stream(number)),
                 _ => {}
             }
@@ -78,7 +78,7 @@ impl<'a> Load<'a> {
     }
 
     /// The receiving side's control thread: until the sender has said that it is finished.
-    pub(crate) fn run_receiver(&self, reader: &mut ControlReader) -> Result<SideReport, Error> {
+    pub(crate) fn run_receiver(&self, reader: &mut ControlReader) -> Result<SideSummary, Error> {
         loop {
             let message = reader.next()?;
             lock(&self.guard).admit(&message)?;
@@ -87,7 +87,7 @@ impl<'a> Load<'a> {
                     self.is_finished.store(true, Ordering::Relaxed);
                     return Ok(report);
                 }
-                Message::Sight(sight) => self.session.steered.on_sight(sight),
+                Message::SenderReport(sight) => self.session.steered.on_sight(sight),
                 Message::StreamLost(number) => drop(self.session.close_stream(number)),
                 _ => {}
             }
@@ -100,7 +100,7 @@ impl<'a> Load<'a> {
         join_streams();
         self.outbox.wait_pumps();
         if !self.session.is_stopped() {
-            lock(&self.guard).finish_sent();
+            lock(&self.guard).on_finish_sent();
             self.outbox.post(&Message::Finish(self.tally.report()));
         }
     }

@@ -10,7 +10,7 @@ use crate::throttle::Throttle;
 use bankfull_control::pacing::SEGMENT_DATA;
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::blocks::Layout;
-use bankfull_proto::limits::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, STREAMS_MAX};
+use bankfull_proto::limits::{MAX_BLOCK_BYTES, MAX_STREAMS, MIN_BLOCK_BYTES};
 use bankfull_proto::wire::control::{self, Cause, Direction, Failure, Open};
 use std::fs;
 use std::io;
@@ -26,7 +26,7 @@ pub const BUFFER_LEAST: Bytes = Bytes(2 * SEGMENT_DATA.0);
 
 /// The most: 1 GiB for each of as many connections as there may be. (RFC 7323 §2.3: TCP can tell
 /// no larger window than that, 65 535 scaled by 14 bits)
-pub const BUFFER_MOST: Bytes = Bytes(STREAMS_MAX as u64 * (1 << 30));
+pub const BUFFER_MOST: Bytes = Bytes(MAX_STREAMS as u64 * (1 << 30));
 
 /// Where less is allowed per second, no datagrams measure the path: packet trains are 0.3 MB, and
 /// probes 80 kbit/s. (ours: a quarter of a second, and one percent)
@@ -148,7 +148,7 @@ impl Overrides {
             return Err(Failure::new(Cause::Usage, text));
         }
         if let Some(block) = self.block.filter(|&block| !is_block(block)) {
-            let (least, most) = (Bytes(BLOCK_BYTES_MIN.into()), Bytes(BLOCK_BYTES_MAX.into()));
+            let (least, most) = (Bytes(MIN_BLOCK_BYTES.into()), Bytes(MAX_BLOCK_BYTES.into()));
             let text = format!("blocks of {block}: choose a power of two, {least} to {most}");
             return Err(Failure::new(Cause::Usage, text));
         }
@@ -234,7 +234,7 @@ mod tests {
             fsync: Fsync::None,
             checksum: false,
             dry_run: false,
-            plain: false,
+            unencrypted: false,
             streams: 1,
             timeout_ms: 0,
             ..Open::default()

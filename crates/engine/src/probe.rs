@@ -9,7 +9,7 @@ use crate::net::control::lock;
 use crate::options::{DaemonOptions, SshOptions};
 use crate::transfer::Transfer;
 use bankfull_control::{Bytes, Rate};
-use bankfull_proto::limits::PROBE_MS_MAX;
+use bankfull_proto::limits::MAX_THROUGHPUT_TEST_MS;
 use bankfull_proto::wire::control::Direction;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -91,7 +91,7 @@ impl Probe {
     /// As of [`Transfer::run`].
     pub fn run(mut self, events: &dyn EventSink, cancel: &Cancel) -> Result<Findings, Error> {
         let started = Instant::now();
-        let longest = Duration::from_millis(PROBE_MS_MAX.into());
+        let longest = Duration::from_millis(MAX_THROUGHPUT_TEST_MS.into());
         if self.time < Duration::from_secs(1) || self.time > longest {
             let text = "--time is from 1 second to 1 hour";
             return Err(Error::new(ErrorKind::Usage, text));

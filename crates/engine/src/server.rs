@@ -15,7 +15,7 @@ use crate::net::staging::Staging;
 use crate::net::tls;
 use crate::options::{Fingerprint, ServeOptions, default_state_dir};
 use crate::threads::try_spawn;
-use bankfull_proto::limits::STREAMS_MAX;
+use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::attach::DATA_MAGIC;
 use bankfull_proto::wire::control::{Cause, Failure};
 use bankfull_proto::wire::probe::PROBE_MAGIC;
@@ -91,7 +91,7 @@ impl Server {
         let policy = Policy {
             token: options.token,
             read_only: options.read_only,
-            plain_allowed: options.allow_plain,
+            unencrypted_allowed: options.allow_plain,
             timeout: options.timeout,
             link_rate: options.link_rate,
             staging: Staging::new(options.memory_max),
@@ -300,7 +300,7 @@ impl Server {
             output,
             wake: Box::new(move || wake.stop_reading()),
             close: Arc::new(move || close_when_heard(&close)),
-            streams_max: u32::try_from(room).unwrap_or(u32::MAX).min(STREAMS_MAX),
+            max_streams: u32::try_from(room).unwrap_or(u32::MAX).min(MAX_STREAMS),
             data_port: None,
             data_hosts: Vec::new(),
             fingerprint: None,

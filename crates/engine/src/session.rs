@@ -18,7 +18,9 @@ use crate::throttle::Throttle;
 use crate::tune::{Sharing, Spread, Steered};
 use bankfull_control::sobas::Remembered;
 use bankfull_control::{Bytes, Limit, Rate, Stage, StageMeter, StageTimes, limited_by, pacing};
-use bankfull_proto::wire::control::{Ask, Cause, Failure, Message, PathBytes, Problem, SideReport};
+use bankfull_proto::wire::control::{
+    Cause, Credit, Failure, Message, PathBytes, Problem, SideSummary,
+};
 use bankfull_sys::{Pipe, TcpInfo};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -47,7 +49,7 @@ pub(crate) struct Session {
     /// How many data connections there are meant to be at first.
     planned: u32,
     /// How many there may come to be; `None` where their number stays.
-    pub(crate) streams_most: Option<u32>,
+    pub(crate) max_streams: Option<u32>,
     /// How many are to carry data, and what tells whoever makes them.
     wanted: Mutex<u32>,
     wanted_changed: Condvar,
@@ -70,7 +72,7 @@ pub(crate) struct Session {
     /// What an earlier copy saw of the path.
     pub(crate) remembered: Option<Remembered>,
     /// How many files may be announced and not settled, where the receiver has said so.
-    pub(crate) unsettled_most: Option<u32>,
+    pub(crate) max_outstanding_files: Option<u32>,
 }
 
 #[derive(Default)]
@@ -93,7 +95,7 @@ pub(crate) struct Carried {
     /// Segments sent again.
     pub(crate) retransmits: u64,
     /// How many of those had arrived before.
-    pub(crate) needless: u64,
+    pub(crate) spurious_retransmits: u64,
     /// The shortest round trip.
     pub(crate) rtt_min: Option<Duration>,
     /// The round trip of one of QUIC, smoothed.
@@ -108,7 +110,7 @@ impl Carried {
         self.received += info.bytes_received.unwrap_or_default();
         self.acked += info.bytes_acked.unwrap_or_default();
         self.retransmits += u64::from(info.total_retrans);
-        self.needless += u64::from(info.dsack_dups.unwrap_or_default());
+        self.spurious_retransmits += u64::from(info.dsack_dups.unwrap_or_default());
         let seen = info.min_rtt.filter(|rtt| !rtt.is_zero());
         self.rtt_min = self.rtt_min.into_iter().chain(seen).min();
         self.segment = self.segment.max(Bytes(info.snd_mss.into()));
@@ -171,7 +173,7 @@ impl Session {
     /// is missing is made. Where their number is to stay, nothing changes, whatever the far side
     /// asks for.
     pub(crate) fn want_streams(&self, count: u32) {
-        let Some(most) = self.streams_most else { return };
+        let Some(most) = self.max_streams else { return };
         *lock(&self.wanted) = count.clamp(1, most.max(1));
         self.wanted_changed.notify_all();
     }
@@ -347,7 +349,7 @@ impl Session {
     pub(crate) fn close_stream(&self, number: u32) -> bool {
         if let Some(asked) = &self.asked {
             // Whoever waits there to be asked finds the connection ended.
-            asked.ask(&[Ask { stream: number, bytes: u64::MAX }]);
+            asked.ask(&[Credit { stream: number, bytes: u64::MAX }]);
         }
         let mut streams = lock(&self.streams);
         streams.ended.insert(number);
@@ -376,8 +378,8 @@ pub(crate) struct Allowed {
 /// What both sides of a transfer report at its end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ends {
-    pub(crate) sender: SideReport,
-    pub(crate) receiver: SideReport,
+    pub(crate) sender: SideSummary,
+    pub(crate) receiver: SideSummary,
 }
 
 /// Counts, meters and events of a session in one place.
@@ -417,7 +419,7 @@ impl<'a> Tally<'a> {
 
     /// A file, directory or symlink that failed.
     pub(crate) fn file_failed(&self, path: PathBuf, failure: &Failure) {
-        let vanished = failure.cause() == Cause::Vanished;
+        let vanished = failure.cause() == Cause::SourceVanished;
         add(&self.counts.files_failed, 1);
         add(&self.counts.files_vanished, u64::from(vanished));
         let message = crate::error::printable(&failure.text);
@@ -427,7 +429,7 @@ impl<'a> Tally<'a> {
     /// What the far side tells of something there.
     pub(crate) fn problem_there(&self, problem: Problem) {
         let Problem { path, failure } = problem;
-        if failure.cause() == Cause::Remark {
+        if failure.cause() == Cause::Warning {
             return self.notice(crate::error::printable(&failure.text));
         }
         self.file_failed(PathBuf::from(OsString::from_vec(path.0)), &failure);
@@ -498,9 +500,9 @@ impl<'a> Tally<'a> {
         *lock(&self.times)
     }
 
-    pub(crate) fn report(&self) -> SideReport {
+    pub(crate) fn report(&self) -> SideSummary {
         let c = &self.counts;
-        SideReport::new(&lock(&self.times), read(&c.retransmits), read(&c.files_failed))
+        SideSummary::new(&lock(&self.times), read(&c.retransmits), read(&c.files_failed))
     }
 
     /// What limited the transfer, which had so long for its data, where so much was allowed.
@@ -541,7 +543,7 @@ impl<'a> Tally<'a> {
             would_copy_bytes: Bytes(read(&c.bytes_planned)),
             failed_files: read(&c.files_failed),
             vanished_files: read(&c.files_vanished),
-            specials: read(&c.specials),
+            special_files_skipped: read(&c.special_files_skipped),
             limited_by: limit.name(),
             limited_by_text: limit.to_string(),
         }
@@ -597,7 +599,7 @@ mod tests {
     /// With so many connections at first, and eight at most.
     fn may_change(streams: u32) -> Session {
         let mut session = Session::new(Overrides::default(), streams);
-        session.streams_most = Some(8);
+        session.max_streams = Some(8);
         session
     }
 
@@ -648,7 +650,7 @@ mod tests {
         add(&tally.counts.bytes_moved, 1_000_000);
         add(&tally.counts.wire_bytes, 1_000_000);
         let network = StageTimes { network: Duration::from_secs(1), ..StageTimes::default() };
-        let report = SideReport::new(&network, 0, 0);
+        let report = SideSummary::new(&network, 0, 0);
         let ends = Ends { sender: report, receiver: report };
         let limit = |rate_max: Option<u64>, window: Option<u64>| {
             let [rate_max, window] =

@@ -18,7 +18,7 @@ use crate::overrides::Overrides;
 use crate::paths::PathMemory;
 use crate::tune::{BarrierSeat, Sharing, is_receiving};
 use bankfull_control::{Bytes, Rate};
-use bankfull_proto::limits::STREAMS_MAX;
+use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::control::{Direction, PathBytes};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -309,9 +309,9 @@ impl Transfer {
     }
 
     /// How many data connections there may come to be; `None` where their number stays.
-    pub(crate) fn streams_most(&self) -> Option<u32> {
+    pub(crate) fn max_streams(&self) -> Option<u32> {
         let is_free = self.streams.is_none() && self.tune == Tune::Auto && !self.dry_run;
-        (is_free && self.is_tuned()).then_some(STREAMS_MAX)
+        (is_free && self.is_tuned()).then_some(MAX_STREAMS)
     }
 
     /// Whether windows and pacing follow the path.
@@ -357,8 +357,8 @@ impl Transfer {
     /// Whether the operands fit each other.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let usage = |text: &str| Err(Error::new(ErrorKind::Usage, text));
-        if let Some(streams) = self.streams.filter(|n| !(1..=STREAMS_MAX).contains(n)) {
-            return usage(&format!("{streams} streams: choose 1 to {STREAMS_MAX}"));
+        if let Some(streams) = self.streams.filter(|n| !(1..=MAX_STREAMS).contains(n)) {
+            return usage(&format!("{streams} streams: choose 1 to {MAX_STREAMS}"));
         }
         if self.timeout < TIMEOUT_MIN {
             return usage("the timeout must be at least 0.1 seconds");

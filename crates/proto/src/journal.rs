@@ -1,24 +1,22 @@
-//! The journal of a partly received file: which blocks are verified and written, so that a resume
-//! re-reads nothing but this, and re-sends only what is missing.
+//! Journal of a part file: the verified blocks, so that a resume sends only the missing ones.
 //!
-//! A header names the source's version; then fixed-size records are appended, one per block, each
-//! with its own check value. A torn tail (the power went while a record was written) is cut off.
+//! A header with the version of the source is followed by fixed-size records, one per block, each
+//! with its own check value. A torn record at the end is cut off.
 //!
-//! What survives what: after a `kill -9` the kernel still holds every write, so every record is as
-//! good as its data. After a power loss, data may be missing behind a record that did reach the
-//! disk. The header therefore carries the boot's identity: under another boot only records
-//! that a *barrier* covers (written after their data was flushed) are believed outright; blocks of
-//! other records are read once and compared with the hash in their record. Nothing is sent again
-//! that is really there. This module does no I/O: see the engine for the order of writes.
+//! After a `kill -9` the kernel still holds all writes, and every record is valid. After a power
+//! loss a record may be on the disk without its data. The header therefore holds the boot ID: under
+//! another boot only records covered by a *barrier* (appended after a flush of the data) are
+//! trusted; blocks of later records are read once and compared with the hash in the record. The
+//! engine is responsible for the order of writes.
 
 use crate::blocks::{BlockSet, Layout, Run};
+use crate::error::WireError;
 use crate::hash::BlockHash;
-use crate::wire::WireError;
 use crate::wire::control::Entry;
 
-/// Length of the header in bytes.
+/// Size of the header in bytes.
 pub const HEADER_BYTES: usize = 64;
-/// Length of a record in bytes.
+/// Size of a record in bytes.
 pub const RECORD_BYTES: usize = 48;
 
 const MAGIC: [u8; 8] = *b"BKFLJRN1";
@@ -27,26 +25,26 @@ const KIND_HOLES: u8 = 2;
 const KIND_BARRIER: u8 = 3;
 const KIND_COPIED: u8 = 4;
 
-/// Stands for the identity of a boot that the host does not tell.
+/// Boot ID of a host that does not provide one. Never equal to another boot.
 const UNKNOWN_BOOT: [u8; 16] = [0; 16];
 
-/// What the journal is about.
+/// Header of a journal: the version of the source, and its layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// How the file is cut.
+    /// Block layout of the file.
     pub layout: Layout,
     /// Modification time of the source, seconds since 1970.
     pub mtime_secs: i64,
     /// Modification time of the source, nanoseconds of the second.
     pub mtime_nanos: u32,
-    /// The source's version; see [`Entry::version`].
+    /// Version of the source; see [`Entry::version`].
     pub version: u64,
-    /// Identity of the boot under which the records were written.
+    /// Boot ID under which the records were written.
     pub boot: [u8; 16],
 }
 
 impl Header {
-    /// A header for a file about to be received.
+    /// Creates the header of a new part file.
     #[must_use]
     pub fn for_entry(entry: &Entry, layout: Layout, boot: [u8; 16]) -> Self {
         Self {
@@ -58,9 +56,9 @@ impl Header {
         }
     }
 
-    /// Whether the journal is about this very version of the source, cut the same way.
+    /// Whether the journal belongs to this version of the source, with the same layout.
     #[must_use]
-    pub fn is_about(&self, entry: &Entry) -> bool {
+    pub fn matches_entry(&self, entry: &Entry) -> bool {
         self.layout.size() == entry.size
             && self.layout.block_bytes() == entry.block_bytes
             && (self.mtime_secs, self.mtime_nanos) == (entry.mtime_secs, entry.mtime_nanos)
@@ -103,31 +101,31 @@ impl Header {
     }
 }
 
-/// One appended line.
+/// Record of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record {
-    /// A block is verified and written.
+    /// Verified and written block.
     Block {
         /// Block number.
         index: u64,
-        /// Its hash.
+        /// Hash of the block.
         hash: BlockHash,
     },
-    /// Blocks are holes in the source: nothing to write.
+    /// Holes of the source, which need no data.
     Holes {
-        /// Which.
+        /// Run of blocks.
         run: Run,
     },
-    /// A block was copied by the kernel within this host, and nobody hashed it: after a power loss
-    /// it counts for nothing unless a barrier covers it.
+    /// Block copied within the host, without a hash. Lost after a power loss unless a barrier
+    /// covers it.
     Copied {
         /// Block number.
         index: u64,
     },
-    /// The data of the first records has been flushed to the disk. Others may have been appended
-    /// while the flush went on.
+    /// Barrier: the data of the first records is flushed to the disk. Records may have been
+    /// appended during the flush.
     Barrier {
-        /// How many records, from the first.
+        /// Number of covered records, from the first.
         covers: u64,
     },
 }
@@ -151,7 +149,7 @@ impl Record {
         out
     }
 
-    /// Decodes a record; `None` for damaged bytes or a kind of the future.
+    /// Decodes a record; `None` for damaged bytes and unknown kinds.
     #[must_use]
     pub fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<Self> {
         if bytes[44..48] != check_of::<4>(&bytes[..44]) {
@@ -171,17 +169,17 @@ impl Record {
     }
 }
 
-/// Blocks of a file that are here from an earlier session.
+/// Verified blocks of an earlier session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Here {
-    /// Those with content: number and hash. Kernel copies have no hash.
+pub struct VerifiedBlocks {
+    /// Blocks with content: number, and hash unless copied within the host.
     pub blocks: Vec<(u64, Option<BlockHash>)>,
-    /// Those that are holes.
+    /// Holes.
     pub holes: Vec<Run>,
 }
 
-impl Here {
-    /// Their numbers, in a file of `blocks` blocks; others are left out.
+impl VerifiedBlocks {
+    /// Returns the block numbers below `blocks` as a set.
     #[must_use]
     pub fn set(&self, blocks: u64) -> BlockSet {
         let mut set = BlockSet::new(blocks);
@@ -189,32 +187,30 @@ impl Here {
             set.insert(*index);
         }
         for run in &self.holes {
-            // One that reaches past the end is none of this file.
+            // Ignore a run past the end of the file.
             let _ = set.insert_run(*run);
         }
         set
     }
 }
 
-/// A journal read back.
+/// Contents of a journal after [`replay`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replay {
-    /// What it is about.
+    /// Header of the journal.
     pub header: Header,
-    /// Blocks to believe without another look.
-    pub trusted: Here,
-    /// Blocks to read once and compare with their hash first.
-    pub doubtful: Vec<(u64, BlockHash)>,
-    /// Length of the undamaged part in bytes: where to append.
+    /// Blocks that need no check.
+    pub trusted: VerifiedBlocks,
+    /// Blocks to read and compare with their hash before use.
+    pub suspect: Vec<(u64, BlockHash)>,
+    /// Length of the undamaged part in bytes, where new records go.
     pub valid_bytes: u64,
 }
 
-/// Reads a journal back, under the boot `boot`. An unknown boot (all zeros) is another one each
-/// time.
+/// Reads a journal under the boot ID `boot`. An unknown boot ID (all zeros) never matches.
 ///
 /// # Errors
-/// [`WireError::Truncated`] or [`WireError::BadHeader`] when even the header is damaged: then there
-/// is no journal.
+/// [`WireError::Truncated`] or [`WireError::BadHeader`] if the header is damaged.
 pub fn replay(bytes: &[u8], boot: &[u8; 16]) -> Result<Replay, WireError> {
     let (header, mut rest) =
         bytes.split_first_chunk::<HEADER_BYTES>().ok_or(WireError::Truncated("a journal"))?;
@@ -225,7 +221,7 @@ pub fn replay(bytes: &[u8], boot: &[u8; 16]) -> Result<Replay, WireError> {
         records.push(record);
         rest = after;
     }
-    let believed = if header.boot == *boot && *boot != UNKNOWN_BOOT {
+    let trusted = if header.boot == *boot && *boot != UNKNOWN_BOOT {
         records.len()
     } else {
         let covered = records.iter().enumerate().map(|(at, record)| match *record {
@@ -236,18 +232,18 @@ pub fn replay(bytes: &[u8], boot: &[u8; 16]) -> Result<Replay, WireError> {
     };
     let mut replay = Replay {
         header,
-        trusted: Here::default(),
-        doubtful: Vec::new(),
+        trusted: VerifiedBlocks::default(),
+        suspect: Vec::new(),
         valid_bytes: (HEADER_BYTES + records.len() * RECORD_BYTES) as u64,
     };
     let blocks = header.layout.count();
     for (at, record) in records.iter().enumerate() {
         match *record {
-            Record::Block { index, hash } if index < blocks && at < believed => {
+            Record::Block { index, hash } if index < blocks && at < trusted => {
                 replay.trusted.blocks.push((index, Some(hash)));
             }
-            Record::Block { index, hash } if index < blocks => replay.doubtful.push((index, hash)),
-            Record::Copied { index } if index < blocks && at < believed => {
+            Record::Block { index, hash } if index < blocks => replay.suspect.push((index, hash)),
+            Record::Copied { index } if index < blocks && at < trusted => {
                 replay.trusted.blocks.push((index, None));
             }
             // A hole needs no data on the disk.
@@ -258,7 +254,7 @@ pub fn replay(bytes: &[u8], boot: &[u8; 16]) -> Result<Replay, WireError> {
     Ok(replay)
 }
 
-/// A count in the place of a hash.
+/// Returns a count in the hash field of a record.
 fn counted(count: u64) -> [u8; 32] {
     let mut out = [0; 32];
     out[..8].copy_from_slice(&count.to_be_bytes());
@@ -278,14 +274,14 @@ fn at<const N: usize>(bytes: &[u8], from: usize) -> [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::BLOCK_BYTES_MIN;
+    use crate::limits::MIN_BLOCK_BYTES;
     use proptest::prelude::*;
 
     const BOOT: [u8; 16] = [1; 16];
     const OTHER_BOOT: [u8; 16] = [2; 16];
 
     fn header() -> Header {
-        let layout = Layout::new(100 * u64::from(BLOCK_BYTES_MIN), BLOCK_BYTES_MIN).unwrap();
+        let layout = Layout::new(100 * u64::from(MIN_BLOCK_BYTES), MIN_BLOCK_BYTES).unwrap();
         Header { layout, mtime_secs: -1, mtime_nanos: 5, version: 77, boot: BOOT }
     }
 
@@ -304,36 +300,36 @@ mod tests {
     }
 
     #[test]
-    fn under_the_same_boot_every_record_is_believed() {
+    fn replay_same_boot_trusts_every_record() {
         let replay = replay(&journal(&[block(3), HOLES, block(9)]), &BOOT);
         let replay = replay.unwrap();
         assert_eq!(replay.header, header());
         let indices: Vec<u64> = replay.trusted.blocks.iter().map(|(i, _)| *i).collect();
         assert_eq!(indices, [3, 9]);
         assert_eq!(replay.trusted.holes, [Run { first: 5, count: 3 }]);
-        assert!(replay.doubtful.is_empty());
+        assert!(replay.suspect.is_empty());
     }
 
     #[test]
-    fn under_another_boot_blocks_after_the_last_barrier_are_doubted() {
+    fn replay_other_boot_suspects_blocks_after_the_barrier() {
         let bytes = journal(&[block(1), block(2), Record::Barrier { covers: 1 }, HOLES]);
         let replay = replay(&bytes, &OTHER_BOOT).unwrap();
         let trusted: Vec<u64> = replay.trusted.blocks.iter().map(|(i, _)| *i).collect();
         assert_eq!((trusted, replay.trusted.holes.len()), (vec![1], 1));
-        assert_eq!(replay.doubtful, [(2, BlockHash([2; 32]))]);
+        assert_eq!(replay.suspect, [(2, BlockHash([2; 32]))]);
     }
 
     #[test]
-    fn an_unknown_boot_is_never_taken_for_the_same() {
+    fn replay_unknown_boot_never_matches() {
         let unknown = Header { boot: [0; 16], ..header() };
         let mut bytes = unknown.encode().to_vec();
         bytes.extend_from_slice(&block(1).encode());
         let replay = replay(&bytes, &[0; 16]).unwrap();
-        assert_eq!((replay.trusted.blocks.len(), replay.doubtful.len()), (0, 1));
+        assert_eq!((replay.trusted.blocks.len(), replay.suspect.len()), (0, 1));
     }
 
     #[test]
-    fn an_unhashed_copy_is_believed_only_under_its_boot_or_behind_a_barrier() {
+    fn replay_copied_block_needs_same_boot_or_barrier() {
         let copied = |index| Record::Copied { index };
         let bytes = journal(&[copied(1), Record::Barrier { covers: 1 }, copied(2)]);
         let indices = |boot| -> Vec<u64> {
@@ -344,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_header_is_no_journal() {
+    fn replay_damaged_header_is_an_error() {
         let mut bytes = journal(&[block(1)]);
         bytes[20] ^= 1;
         assert_eq!(replay(&bytes, &BOOT), Err(WireError::BadHeader));
@@ -352,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn records_past_the_end_of_the_file_are_ignored() {
+    fn replay_records_past_the_end_are_ignored() {
         let past = |first, count| Record::Holes { run: Run { first, count } };
         let records = [block(99), block(100), past(99, 2), past(7, 0), past(u64::MAX, 2)];
         let replay = replay(&journal(&records), &BOOT).unwrap();
@@ -361,7 +357,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_journal_cut_or_damaged_anywhere_keeps_exactly_the_records_before(
+        fn replay_keeps_exactly_the_records_before_the_damage(
             count in 0u64..20, cut in 0usize..1100, flip: bool,
         ) {
             let mut bytes = journal(&(0..count).map(block).collect::<Vec<_>>());

@@ -1,16 +1,14 @@
-//! The bankfull protocol: bytes ↔ messages, and the plan, resume and session rules as sans-IO
-//! state machines.
+//! The bankfull protocol without I/O: wire format, block layout, ledgers of both sides, journal.
 //!
-//! What lives here: the wire format ([`wire`]), its bounds ([`limits`]), how files are cut and
-//! hashed ([`blocks`], [`mod@hash`]), what the receiver wants of a file ([`plan`]), the journal
-//! that a
-//! resume replays ([`journal`]), and the books both sides keep while a transfer runs ([`send`],
-//! [`receive`], [`session`]).
+//! Modules, each using only those before it: [`limits`], [`error`], [`blocks`], [`mod@hash`],
+//! [`wire`] (messages and frames), [`journal`] (records of a part file), [`plan`] (action for an
+//! announced file), [`send`] and [`receive`] (the ledgers), [`session`] (message order).
 //!
-//! What never lives here: a socket, a file, a clock, a thread. Bytes come in and go out through
-//! method calls; the lint table in this crate's `clippy.toml` refuses the rest.
+//! Bytes enter and leave through method calls, and time is an argument. Sockets, files, clocks and
+//! threads are refused by the lint table in `clippy.toml`.
 
 pub mod blocks;
+pub mod error;
 pub mod hash;
 pub mod journal;
 pub mod limits;

@@ -1,80 +1,83 @@
-//! Every bound of the protocol in one place. A peer that passes one is answered with a
-//! [`crate::wire::WireError`] before anything is allocated for it.
+//! Limits of the protocol. A value over its limit is refused before anything is allocated for it.
 
-/// Largest control frame, in bytes. Entry batches aim far lower ([`ENTRY_BATCH_BYTES`]); this is
-/// what a reader allocates at most on a peer's word.
-pub const CONTROL_FRAME_BYTES_MAX: usize = 1 << 20;
+/// Lowest protocol version of this build.
+pub const MIN_VERSION: u16 = 1;
+/// Highest protocol version of this build.
+pub const MAX_VERSION: u16 = 1;
 
-/// Control frames before the peer is authenticated: a hello with a token needs a few hundred bytes.
-pub const HELLO_FRAME_BYTES_MAX: usize = 16 << 10;
+/// Largest control frame in bytes: the most that a reader allocates for one frame. Batches of
+/// entries stay far below it ([`ENTRY_BATCH_TARGET_BYTES`]).
+pub const MAX_CONTROL_FRAME_BYTES: usize = 1 << 20;
 
-/// A batch of entries is sent when it holds about this many bytes. The first one then fits in the
-/// window that a TCP connection begins with (10 segments, RFC 6928), beside what else is said, and
-/// is answered after one round trip. [measured over 100 ms: in batches of 48 KiB the first answers
-/// come two round trips later]
-pub const ENTRY_BATCH_BYTES: usize = 8 << 10;
+/// Largest control frame in bytes before authentication. (chosen: a Hello with a token needs a few
+/// hundred bytes)
+pub const MAX_HELLO_FRAME_BYTES: usize = 16 << 10;
 
-/// Most entries in one batch.
-pub const ENTRY_BATCH_COUNT_MAX: usize = 1024;
+/// Size in bytes at which a batch of entries is sent. The first batch then fits, with the messages
+/// before it, into the initial TCP window (10 segments, RFC 6928), and is answered after one RTT.
+/// (measured at 100 ms RTT: with batches of 48 KiB the first answers take two RTTs longer)
+pub const ENTRY_BATCH_TARGET_BYTES: usize = 8 << 10;
 
-/// Longest name of one path component, in bytes (Linux NAME_MAX).
-pub const NAME_BYTES_MAX: usize = 255;
+/// Maximum number of entries in one batch.
+pub const MAX_ENTRIES_PER_BATCH: usize = 1024;
 
-/// Longest symlink target and longest request path, in bytes (Linux PATH_MAX).
-pub const PATH_BYTES_MAX: usize = 4096;
+/// Longest name of a path component in bytes (Linux `NAME_MAX`).
+pub const MAX_NAME_BYTES: usize = 255;
 
-/// Most directories above anything that is walked or received, the source's own included.
-pub const DEPTH_MAX: usize = 1024;
+/// Longest symlink target and longest request path in bytes (Linux `PATH_MAX`).
+pub const MAX_PATH_BYTES: usize = 4096;
 
-/// Smallest and largest block of a file, in bytes; powers of two (DESIGN.md, "Data plane").
-pub const BLOCK_BYTES_MIN: u32 = 1 << 20;
-/// See [`BLOCK_BYTES_MIN`].
-pub const BLOCK_BYTES_MAX: u32 = 16 << 20;
+/// Maximum number of directories above an entry, including the directory of the source.
+pub const MAX_DIRECTORY_DEPTH: usize = 1024;
 
-/// Most blocks of a file: both sides keep bitmaps of them, of 8 MiB at most then. 1 PiB in blocks
-/// of
-/// 16 MiB. (ours)
-pub const FILE_BLOCKS_MAX: u64 = 1 << 26;
+/// Smallest block in bytes. Block sizes are powers of two.
+pub const MIN_BLOCK_BYTES: u32 = 1 << 20;
+/// Largest block in bytes.
+pub const MAX_BLOCK_BYTES: u32 = 16 << 20;
 
-/// Files up to this size travel many to a message (a pack).
-pub const PACKED_FILE_BYTES_MAX: u64 = 256 << 10;
+/// Maximum number of blocks of a file: 1 PiB in blocks of 16 MiB. (chosen: a bitmap of them takes
+/// 8 MiB)
+pub const MAX_FILE_BLOCKS: u64 = 1 << 26;
 
-/// A pack is closed when it holds at least this many payload bytes.
-pub const PACK_BYTES_TARGET: usize = 1 << 20;
+/// Size in bytes up to which a file travels in a pack, many files to a frame.
+pub const MAX_PACKED_FILE_BYTES: u64 = 256 << 10;
 
-/// Largest payload of a pack: the target, plus one more file and its record.
-pub const PACK_BYTES_MAX: usize = PACK_BYTES_TARGET + PACKED_FILE_BYTES_MAX as usize + 64;
+/// Payload size in bytes at which a pack is closed.
+pub const PACK_TARGET_BYTES: usize = 1 << 20;
 
-/// Most files in one pack: empty files would otherwise fill it without end.
-pub const PACK_FILES_MAX: usize = 1024;
+/// Largest payload of a pack in bytes: the target, one more file, and its record.
+pub const MAX_PACK_BYTES: usize = PACK_TARGET_BYTES + MAX_PACKED_FILE_BYTES as usize + 64;
 
-/// Most data connections of one session.
-pub const STREAMS_MAX: u32 = 64;
+/// Maximum number of files in a pack, which bounds packs of empty files.
+pub const MAX_PACK_FILES: usize = 1024;
 
-/// Most data connections that one message asks for something. (as many as there may be)
-pub const ASKS_MAX: usize = STREAMS_MAX as usize;
+/// Maximum number of data streams of a session.
+pub const MAX_STREAMS: u32 = 64;
 
-/// Longest probe of a path in milliseconds: an hour.
-pub const PROBE_MS_MAX: u32 = 3_600_000;
+/// Maximum number of credits in one message: one for each data stream.
+pub const MAX_CREDITS: usize = MAX_STREAMS as usize;
 
-/// Most round trips in one report of a path.
-pub const ROUND_TRIPS_MAX: usize = 256;
+/// Longest throughput test in milliseconds: one hour.
+pub const MAX_THROUGHPUT_TEST_MS: u32 = 3_600_000;
 
-/// Most packets of one packet train: a millisecond at 10 Gbit/s.
-pub const TRAIN_PACKETS_MAX: u32 = 704;
+/// Maximum number of RTT samples in a receiver report.
+pub const MAX_REPORT_RTTS: usize = 256;
 
-/// Most runs of block numbers in one message; longer lists are cut over several messages.
-pub const RUNS_MAX: usize = 16 << 10;
+/// Maximum number of packets in a packet train: one millisecond at 10 Gbit/s.
+pub const MAX_TRAIN_PACKETS: u32 = 704;
 
-/// Largest file size and offset: what `off_t` can hold.
-pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+/// Maximum number of block runs in a list. Longer lists are split over several messages.
+pub const MAX_RUNS: usize = 16 << 10;
 
-/// Longest name of a congestion control, in bytes: the kernel's is 16 with the zero at its end
-/// (TCP_CA_NAME_MAX, include/net/tcp.h).
-pub const CONGESTION_BYTES_MAX: usize = 15;
+/// Largest file size and offset in bytes (`off_t`).
+pub const MAX_FILE_BYTES: u64 = i64::MAX as u64;
 
-/// Longest name of a block engine, in bytes. (ours: twice the longest there is)
-pub const ENGINE_BYTES_MAX: usize = 20;
+/// Longest name of a congestion control algorithm in bytes (Linux `TCP_CA_NAME_MAX` without the
+/// final NUL).
+pub const MAX_CONGESTION_NAME_BYTES: usize = 15;
 
-/// Longest text (reasons, software names) in a message, in bytes.
-pub const TEXT_BYTES_MAX: usize = 4096;
+/// Longest name of a block engine in bytes. (chosen: twice the longest existing name)
+pub const MAX_ENGINE_NAME_BYTES: usize = 20;
+
+/// Longest text of a message in bytes: reasons, failures, software names.
+pub const MAX_TEXT_BYTES: usize = 4096;

@@ -1,12 +1,12 @@
-//! The plan: given what the source announces and what is at the destination, what should happen to
-//! a file, and where the operands of a command land. Looks at nothing itself.
+//! Decisions that need no I/O: the action for an announced file, and the resolved destination of
+//! the operands.
 
 use crate::wire::control::{Cause, Entry, EntryKind, Failure, Source};
 
-/// What stands at an entry's place in the destination.
+/// Existing entry at the destination path of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Existing {
-    /// What it is; `None` for sockets, devices and FIFOs.
+    /// Kind of the entry; `None` for sockets, devices and FIFOs.
     pub kind: Option<EntryKind>,
     /// Size in bytes.
     pub size: u64,
@@ -16,35 +16,35 @@ pub struct Existing {
     pub mtime_nanos: u32,
 }
 
-/// What to do with an announced file.
+/// Action for an announced file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Plan {
-    /// It is there, unchanged by size and modification time.
+    /// Skip: size and modification time are unchanged.
     Skip,
-    /// Receive it.
+    /// Receive the file.
     Receive,
-    /// Its size is the same: compare content.
+    /// Compare the content; the size is equal.
     Compare,
-    /// It cannot be received.
+    /// Refuse the file.
     Refuse(Failure),
 }
 
-/// Decides about a file. With `by_content`, equal size and time are not proof enough, and equal
-/// content is not sent whatever the times say.
+/// Returns the action for a file. With `by_content`, files of equal size are compared by content,
+/// whatever their times.
 #[must_use]
-pub fn for_file(entry: &Entry, existing: Option<&Existing>, by_content: bool) -> Plan {
+pub fn plan_file(entry: &Entry, existing: Option<&Existing>, by_content: bool) -> Plan {
     let Some(existing) = existing else { return Plan::Receive };
     match existing.kind {
         Some(EntryKind::File) => {}
         Some(EntryKind::Dir) => {
             return Plan::Refuse(in_the_way(entry, "a directory", Cause::IsADirectory));
         }
-        // Nobody who names a disk means the file that would stand in its place.
+        // Never replace a device: the user meant the device, not a file in its place.
         None => {
             let what = "a device, FIFO or socket";
             return Plan::Refuse(in_the_way(entry, what, Cause::Usage));
         }
-        // Like cp and rsync: a symlink there is replaced, never written through.
+        // Like cp and rsync: replace a symlink, never write through it.
         Some(EntryKind::Symlink) => return Plan::Receive,
     }
     let same_size = existing.size == entry.size;
@@ -63,49 +63,56 @@ fn in_the_way(entry: &Entry, what: &str, cause: Cause) -> Failure {
     Failure::new(cause, text)
 }
 
-/// What the user's destination path is now.
+/// Kind of the existing destination path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
-    /// Nothing is there.
+pub enum DestinationKind {
+    /// The path does not exist.
     Missing,
-    /// A directory (or a symlink to one).
+    /// Directory, or a symlink to one.
     Dir,
-    /// Anything else.
+    /// Any other kind.
     Other,
 }
 
-/// Where the operands land.
+/// Resolved destination of the operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Landing {
-    /// Under the destination, which is a directory (and is made if missing), by their own names.
-    Inside,
-    /// The one file gets the destination's own name.
-    Renamed,
+pub enum Destination {
+    /// Inside the destination directory, which is created if missing, under their own names.
+    Directory,
+    /// The single file takes the name of the destination.
+    File,
 }
 
-/// Applies the rule for operands, which is rsync's, because repeating a command then lands where
-/// the interrupted one did: a directory lands inside the destination by its own name; a directory
-/// written with a trailing slash leaves its contents there; a file takes the destination's name,
-/// unless that is a directory or is written as one (`as_dir`: trailing slash).
+/// Resolves the destination by rsync's rule, so that a repeated command resolves like the
+/// interrupted one.
+///
+/// A directory goes inside the destination under its own name; with a trailing slash, only its
+/// contents do. A file takes the name of the destination unless that is a directory, or is written
+/// as one with a trailing slash (`as_dir`).
 ///
 /// # Errors
 /// A [`Failure`] of cause `Usage`, `NotADirectory` or `IsADirectory`.
-pub fn landing(sources: &[Source], target: Target, as_dir: bool) -> Result<Landing, Failure> {
-    refuse_clashes(sources)?;
+pub fn resolve_destination(
+    sources: &[Source],
+    target: DestinationKind,
+    as_dir: bool,
+) -> Result<Destination, Failure> {
+    check_operands(sources)?;
     let one_file = matches!(sources, [only] if !only.is_dir);
     match target {
-        Target::Dir => Ok(Landing::Inside),
-        Target::Other if one_file && !as_dir => Ok(Landing::Renamed),
-        Target::Other => Err(Failure::new(
+        DestinationKind::Dir => Ok(Destination::Directory),
+        DestinationKind::Other if one_file && !as_dir => Ok(Destination::File),
+        DestinationKind::Other => Err(Failure::new(
             Cause::NotADirectory,
-            "the destination is no directory, and one is needed there: name another destination",
+            "the destination is not a directory, but must be one: choose another destination",
         )),
-        Target::Missing if one_file && !as_dir => Ok(Landing::Renamed),
-        Target::Missing => Ok(Landing::Inside),
+        DestinationKind::Missing if one_file && !as_dir => Ok(Destination::File),
+        DestinationKind::Missing => Ok(Destination::Directory),
     }
 }
 
-fn refuse_clashes(sources: &[Source]) -> Result<(), Failure> {
+/// Refuses operands that cannot share a destination.
+fn check_operands(sources: &[Source]) -> Result<(), Failure> {
     if sources.is_empty() {
         return Err(Failure::new(Cause::Usage, "no source given"));
     }
@@ -113,7 +120,7 @@ fn refuse_clashes(sources: &[Source]) -> Result<(), Failure> {
         return Err(Failure::new(
             Cause::Usage,
             "a source with a trailing slash must be the only source: its contents would mix with \
-             the others",
+             other sources",
         ));
     }
     let mut names: Vec<&[u8]> = sources.iter().map(|s| &s.name[..]).collect();
@@ -122,7 +129,7 @@ fn refuse_clashes(sources: &[Source]) -> Result<(), Failure> {
         Some(pair) => Err(Failure::new(
             Cause::Usage,
             format!(
-                "two sources are named {:?} and would land on each other: copy them one by one",
+                "two sources are named {:?} and would overwrite each other: copy them one by one",
                 String::from_utf8_lossy(pair[0])
             ),
         )),
@@ -153,36 +160,36 @@ mod tests {
         }
     }
 
-    fn there(size: u64, mtime_secs: i64, mtime_nanos: u32) -> Existing {
+    fn existing(size: u64, mtime_secs: i64, mtime_nanos: u32) -> Existing {
         Existing { kind: Some(EntryKind::File), size, mtime_secs, mtime_nanos }
     }
 
     #[test]
-    fn equal_size_and_time_to_the_nanosecond_is_unchanged() {
-        assert_eq!(for_file(&entry(), Some(&there(10, 100, 7)), false), Plan::Skip);
-        assert_eq!(for_file(&entry(), Some(&there(10, 100, 8)), false), Plan::Receive);
-        assert_eq!(for_file(&entry(), Some(&there(11, 100, 7)), false), Plan::Receive);
-        assert_eq!(for_file(&entry(), None, false), Plan::Receive);
+    fn plan_equal_size_and_mtime_is_skipped() {
+        assert_eq!(plan_file(&entry(), Some(&existing(10, 100, 7)), false), Plan::Skip);
+        assert_eq!(plan_file(&entry(), Some(&existing(10, 100, 8)), false), Plan::Receive);
+        assert_eq!(plan_file(&entry(), Some(&existing(11, 100, 7)), false), Plan::Receive);
+        assert_eq!(plan_file(&entry(), None, false), Plan::Receive);
     }
 
     #[test]
-    fn by_content_only_the_size_is_believed() {
-        assert_eq!(for_file(&entry(), Some(&there(10, 100, 7)), true), Plan::Compare);
-        assert_eq!(for_file(&entry(), Some(&there(10, 1, 1)), true), Plan::Compare);
-        assert_eq!(for_file(&entry(), Some(&there(9, 100, 7)), true), Plan::Receive);
+    fn plan_by_content_compares_files_of_equal_size() {
+        assert_eq!(plan_file(&entry(), Some(&existing(10, 100, 7)), true), Plan::Compare);
+        assert_eq!(plan_file(&entry(), Some(&existing(10, 1, 1)), true), Plan::Compare);
+        assert_eq!(plan_file(&entry(), Some(&existing(9, 100, 7)), true), Plan::Receive);
     }
 
     #[test]
-    fn a_directory_or_device_in_the_way_is_kept_and_a_symlink_replaced() {
+    fn plan_directory_or_device_is_refused_symlink_replaced() {
         for kind in [Some(EntryKind::Dir), None] {
-            let there = Existing { kind, ..there(10, 100, 7) };
+            let existing = Existing { kind, ..existing(10, 100, 7) };
             for by_content in [false, true] {
-                let plan = for_file(&entry(), Some(&there), by_content);
+                let plan = plan_file(&entry(), Some(&existing), by_content);
                 assert!(matches!(plan, Plan::Refuse(_)), "{kind:?}");
             }
         }
-        let link = Existing { kind: Some(EntryKind::Symlink), ..there(10, 100, 7) };
-        assert_eq!(for_file(&entry(), Some(&link), false), Plan::Receive);
+        let link = Existing { kind: Some(EntryKind::Symlink), ..existing(10, 100, 7) };
+        assert_eq!(plan_file(&entry(), Some(&link), false), Plan::Receive);
     }
 
     fn source(name: &str, is_dir: bool, contents: bool) -> Source {
@@ -190,39 +197,48 @@ mod tests {
     }
 
     #[test]
-    fn landing_does_not_depend_on_what_an_interrupted_run_left() {
-        use Landing::{Inside, Renamed};
+    fn destination_is_the_same_after_an_interrupted_run() {
+        use Destination::{Directory, File};
         let dir = [source("tree", true, false)];
         let contents = [source("tree", true, true)];
         let file = [source("f", false, false)];
         let two = [source("f", false, false), source("tree", true, false)];
-        for target in [Target::Missing, Target::Dir] {
-            assert_eq!(landing(&dir, target, false), Ok(Inside));
-            assert_eq!(landing(&contents, target, false), Ok(Inside));
-            assert_eq!(landing(&two, target, false), Ok(Inside));
-            assert_eq!(landing(&file, target, true), Ok(Inside));
+        for target in [DestinationKind::Missing, DestinationKind::Dir] {
+            assert_eq!(resolve_destination(&dir, target, false), Ok(Directory));
+            assert_eq!(resolve_destination(&contents, target, false), Ok(Directory));
+            assert_eq!(resolve_destination(&two, target, false), Ok(Directory));
+            assert_eq!(resolve_destination(&file, target, true), Ok(Directory));
         }
-        assert_eq!(landing(&file, Target::Missing, false), Ok(Renamed));
-        assert_eq!(landing(&file, Target::Other, false), Ok(Renamed));
-        assert_eq!(landing(&file, Target::Dir, false), Ok(Inside));
+        assert_eq!(resolve_destination(&file, DestinationKind::Missing, false), Ok(File));
+        assert_eq!(resolve_destination(&file, DestinationKind::Other, false), Ok(File));
+        assert_eq!(resolve_destination(&file, DestinationKind::Dir, false), Ok(Directory));
     }
 
     #[test]
-    fn a_file_where_a_directory_is_needed_is_an_error() {
+    fn destination_file_instead_of_directory_is_refused() {
         for sources in [&[source("tree", true, false)][..], &[source("t", true, true)]] {
-            let failure = landing(sources, Target::Other, false).unwrap_err();
+            let failure = resolve_destination(sources, DestinationKind::Other, false).unwrap_err();
             assert_eq!(failure.cause(), Cause::NotADirectory);
         }
         let file = [source("f", false, false)];
-        assert!(landing(&file, Target::Other, true).is_err());
+        assert!(resolve_destination(&file, DestinationKind::Other, true).is_err());
     }
 
     #[test]
-    fn sources_that_would_land_on_each_other_are_refused() {
+    fn destination_clashing_sources_are_refused() {
         let same = [source("a", false, false), source("a", true, false)];
-        assert_eq!(landing(&same, Target::Dir, false).unwrap_err().cause(), Cause::Usage);
+        assert_eq!(
+            resolve_destination(&same, DestinationKind::Dir, false).unwrap_err().cause(),
+            Cause::Usage
+        );
         let mixed = [source("a", true, true), source("b", true, false)];
-        assert_eq!(landing(&mixed, Target::Dir, false).unwrap_err().cause(), Cause::Usage);
-        assert_eq!(landing(&[], Target::Dir, false).unwrap_err().cause(), Cause::Usage);
+        assert_eq!(
+            resolve_destination(&mixed, DestinationKind::Dir, false).unwrap_err().cause(),
+            Cause::Usage
+        );
+        assert_eq!(
+            resolve_destination(&[], DestinationKind::Dir, false).unwrap_err().cause(),
+            Cause::Usage
+        );
     }
 }

@@ -1,42 +1,42 @@
-//! The receiver's books: which files it waits for, which blocks of them are on their way in,
-//! verified, or still missing.
+//! Ledger of the receiver: outstanding files, and their claimed, verified and missing blocks.
 //!
-//! It refuses what a correct sender cannot do (a block twice, past the end, of a file that was not
-//! asked for) and ignores what a correct sender may do late (blocks of a file that was given up
-//! meanwhile). It writes no file and hashes nothing.
+//! Violations by the sender are errors: a duplicate block, a block past the end, a block of a file
+//! that was not wanted. Late data of a file that was given up is ignored. The ledger neither writes
+//! nor hashes.
 
 use crate::blocks::{BlockSet, Layout, Run};
+use crate::error::WireError;
 use crate::hash::{BlockHash, FileHash, merge};
-use crate::journal::Here;
-use crate::wire::WireError;
+use crate::journal::VerifiedBlocks;
 use crate::wire::control::FileRuns;
 use std::collections::{HashMap, HashSet};
 
-/// Whether to take in a block or packed file.
+/// Handling of an arriving block or packed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// Take it; the number is the block's.
-    Take(u64),
-    /// Its file was given up: read past it.
+    /// Accepted, with the block number.
+    Accept(u64),
+    /// Ignored: the file was given up. Read past the payload.
     Ignore,
 }
 
-/// What a seal leads to.
+/// Result of a file digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seal {
-    /// The file is complete; its hash, unless it has holes.
+pub enum DigestOutcome {
+    /// The file is complete. Holds its hash if all blocks have one.
     Complete(Option<FileHash>),
-    /// The two sides merged different hashes: the file must not be used.
+    /// The hashes of the two sides differ: the file must be failed.
     Mismatch,
-    /// The file was given up meanwhile or sealed before, or a seal ahead counts for nothing.
-    Ignore,
-    /// Blocks of it are still on their way: it counts when they are here.
-    Later,
+    /// The digest is ignored: the file was given up or is complete, or a damaged block voids an
+    /// early digest.
+    Ignored,
+    /// Blocks are missing: the early digest applies when all have arrived.
+    Pending,
 }
 
 #[derive(Debug)]
 enum File {
-    Packed { size: u64, claimed: bool },
+    Packed { size: u64, is_claimed: bool },
     Blocks(Box<Blocks>),
 }
 
@@ -46,49 +46,49 @@ struct Blocks {
     verified: BlockSet,
     claimed: HashSet<u64>,
     hashes: HashMap<u64, BlockHash>,
-    /// A seal that came ahead of blocks, with the sender's hash of the file.
-    sealed: Option<Option<FileHash>>,
-    /// A block arrived damaged: a seal ahead counts for nothing.
+    /// Pending early file digest, with the sender's hash of the file.
+    early_digest: Option<Option<FileHash>>,
+    /// A block arrived damaged, which voids early file digests.
     was_damaged: bool,
-    /// It was sealed and is complete: what the sender still says of it counts no more.
+    /// The file is complete; later messages about it are ignored.
     is_closing: bool,
 }
 
 impl Blocks {
-    /// What a seal leads to when all blocks are here; only the first one counts.
-    fn seal(&mut self, theirs: Option<FileHash>) -> Seal {
+    /// Applies a file digest when all blocks have arrived. Only the first one counts.
+    fn apply_digest(&mut self, remote: Option<FileHash>) -> DigestOutcome {
         if std::mem::replace(&mut self.is_closing, true) {
-            return Seal::Ignore;
+            return DigestOutcome::Ignored;
         }
         let hashes: Option<Vec<BlockHash>> =
             (0..self.layout.count()).map(|i| self.hashes.get(&i).copied()).collect();
-        let ours = hashes.and_then(|hashes| merge(&self.layout, &hashes));
-        match (ours, theirs) {
-            (Some(ours), Some(theirs)) if ours != theirs => Seal::Mismatch,
-            _ => Seal::Complete(ours),
+        let local = hashes.and_then(|hashes| merge(&self.layout, &hashes));
+        match (local, remote) {
+            (Some(local), Some(remote)) if local != remote => DigestOutcome::Mismatch,
+            _ => DigestOutcome::Complete(local),
         }
     }
 }
 
-/// The receiver's books. See the module's documentation.
+/// Ledger of the receiver.
 #[derive(Debug, Default)]
 pub struct ReceiveLedger {
     last_id: u64,
-    open: HashMap<u64, File>,
+    outstanding: HashMap<u64, File>,
     given_up: HashSet<u64>,
 }
 
 impl ReceiveLedger {
-    /// Empty books.
+    /// Creates an empty ledger.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Checks the number of an announced entry.
+    /// Records an announced entry.
     ///
     /// # Errors
-    /// [`WireError::BadFileId`] unless numbers ascend.
+    /// [`WireError::BadFileId`] unless the number is higher than all before.
     pub fn announce(&mut self, id: u64) -> Result<(), WireError> {
         if id <= self.last_id {
             return Err(WireError::BadFileId(id));
@@ -97,41 +97,41 @@ impl ReceiveLedger {
         Ok(())
     }
 
-    /// Waits for a small file in a pack.
+    /// Adds a wanted packed file.
     pub fn expect_packed(&mut self, id: u64, size: u64) {
-        self.open.insert(id, File::Packed { size, claimed: false });
+        self.outstanding.insert(id, File::Packed { size, is_claimed: false });
     }
 
-    /// Waits for the blocks of a file, some of which may be here from an earlier session.
-    pub fn expect_blocks(&mut self, id: u64, layout: Layout, here: &Here) {
-        let verified = here.set(layout.count());
-        let hashed = here.blocks.iter().filter_map(|&(index, hash)| Some((index, hash?)));
+    /// Adds a wanted file of blocks, with those verified in an earlier session.
+    pub fn expect_blocks(&mut self, id: u64, layout: Layout, present: &VerifiedBlocks) {
+        let verified = present.set(layout.count());
+        let hashed = present.blocks.iter().filter_map(|&(index, hash)| Some((index, hash?)));
         let hashes = hashed.collect();
         let blocks = Blocks {
             layout,
             verified,
             claimed: HashSet::new(),
             hashes,
-            sealed: None,
+            early_digest: None,
             was_damaged: false,
             is_closing: false,
         };
-        self.open.insert(id, File::Blocks(Box::new(blocks)));
+        self.outstanding.insert(id, File::Blocks(Box::new(blocks)));
     }
 
-    /// Layout of a file that is received in blocks.
+    /// Returns the layout of an outstanding file of blocks.
     #[must_use]
     pub fn layout(&self, id: u64) -> Option<Layout> {
-        match self.open.get(&id) {
+        match self.outstanding.get(&id) {
             Some(File::Blocks(blocks)) => Some(blocks.layout),
             _ => None,
         }
     }
 
-    /// The blocks of a file that are here, as runs.
+    /// Returns the verified blocks of an outstanding file.
     #[must_use]
-    pub fn here(&self, id: u64) -> Option<&BlockSet> {
-        match self.open.get(&id) {
+    pub fn verified_blocks(&self, id: u64) -> Option<&BlockSet> {
+        match self.outstanding.get(&id) {
             Some(File::Blocks(blocks)) => Some(&blocks.verified),
             _ => None,
         }
@@ -145,44 +145,44 @@ impl ReceiveLedger {
         if self.given_up.contains(&id) {
             return Ok(Claim::Ignore);
         }
-        let Some(File::Blocks(blocks)) = self.open.get_mut(&id) else {
+        let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&id) else {
             return Err(WireError::BadFileId(id));
         };
         let index = blocks.layout.index_of(offset, len)?;
         if blocks.verified.contains(index) || !blocks.claimed.insert(index) {
             return Err(WireError::DuplicateBlock { file: id, index });
         }
-        Ok(Claim::Take(index))
+        Ok(Claim::Accept(index))
     }
 
-    /// Claims an arriving small file of `len` bytes.
+    /// Claims an arriving packed file of `len` bytes.
     ///
     /// # Errors
-    /// [`WireError::BadFileId`], [`WireError::BadBlock`] for another length than announced,
+    /// [`WireError::BadFileId`], [`WireError::BadBlock`] for a length other than announced,
     /// [`WireError::DuplicateBlock`].
     pub fn claim_packed(&mut self, id: u64, len: u64) -> Result<Claim, WireError> {
         if self.given_up.contains(&id) {
             return Ok(Claim::Ignore);
         }
-        match self.open.get_mut(&id) {
-            Some(File::Packed { claimed: true, .. }) => {
+        match self.outstanding.get_mut(&id) {
+            Some(File::Packed { is_claimed: true, .. }) => {
                 Err(WireError::DuplicateBlock { file: id, index: 0 })
             }
             Some(File::Packed { size, .. }) if *size != len => {
                 Err(WireError::BadBlock { offset: 0, len: len as u32, size: *size })
             }
-            Some(File::Packed { claimed, .. }) => {
-                *claimed = true;
-                Ok(Claim::Take(0))
+            Some(File::Packed { is_claimed, .. }) => {
+                *is_claimed = true;
+                Ok(Claim::Accept(0))
             }
             _ => Err(WireError::BadFileId(id)),
         }
     }
 
-    /// Gives a claim back: the block did not arrive whole, or failed verification.
+    /// Releases the claim of a block that did not arrive in whole.
     pub fn release(&mut self, id: u64, index: u64) {
-        match self.open.get_mut(&id) {
-            Some(File::Packed { claimed, .. }) => *claimed = false,
+        match self.outstanding.get_mut(&id) {
+            Some(File::Packed { is_claimed, .. }) => *is_claimed = false,
             Some(File::Blocks(blocks)) => {
                 blocks.claimed.remove(&index);
             }
@@ -190,39 +190,39 @@ impl ReceiveLedger {
         }
     }
 
-    /// Enters a verified and journalled block. False when the file was given up meanwhile.
-    pub fn verified(&mut self, id: u64, index: u64, hash: BlockHash) -> bool {
-        let Some(File::Blocks(blocks)) = self.open.get_mut(&id) else { return false };
+    /// Records a verified and journalled block. False if the file was given up.
+    pub fn on_block_verified(&mut self, id: u64, index: u64, hash: BlockHash) -> bool {
+        let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&id) else { return false };
         blocks.claimed.remove(&index);
         blocks.verified.insert(index);
         blocks.hashes.insert(index, hash);
         true
     }
 
-    /// Enters a journalled block that was copied without being hashed. False when it was here
-    /// before, or the file was given up meanwhile.
-    pub fn copied(&mut self, id: u64, index: u64) -> bool {
-        let Some(File::Blocks(blocks)) = self.open.get_mut(&id) else { return false };
+    /// Records a journalled block that was copied without a hash. False if it was verified before,
+    /// or the file was given up.
+    pub fn on_block_copied(&mut self, id: u64, index: u64) -> bool {
+        let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&id) else { return false };
         blocks.claimed.remove(&index);
         blocks.verified.insert(index)
     }
 
-    /// Enters blocks that are holes in the source. Returns those that were not here before.
+    /// Records holes of the source. Returns those that are new.
     ///
     /// # Errors
-    /// [`WireError::BadFileId`], [`WireError::BadRun`], [`WireError::DuplicateBlock`] for a block
-    /// that is on its way in.
-    pub fn holes(&mut self, holes: &FileRuns) -> Result<Vec<Run>, WireError> {
+    /// [`WireError::BadFileId`], [`WireError::BadRun`], [`WireError::DuplicateBlock`] for a claimed
+    /// block.
+    pub fn on_holes(&mut self, holes: &FileRuns) -> Result<Vec<Run>, WireError> {
         if self.given_up.contains(&holes.file) {
             return Ok(Vec::new());
         }
-        let Some(File::Blocks(blocks)) = self.open.get_mut(&holes.file) else {
+        let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&holes.file) else {
             return Err(WireError::BadFileId(holes.file));
         };
         let mut fresh = Vec::new();
         let mut end = 0;
         for run in &holes.runs {
-            // Ascending and apart, so that each is looked at once.
+            // Runs must ascend and not overlap.
             if run.first < end {
                 let blocks = blocks.layout.count();
                 return Err(WireError::BadRun { first: run.first, count: run.count, blocks });
@@ -237,94 +237,101 @@ impl ReceiveLedger {
         Ok(fresh)
     }
 
-    /// Takes in the sender's seal: all blocks must be here.
+    /// Applies a file digest, for which all blocks must have arrived.
     ///
     /// # Errors
-    /// [`WireError::BadFileId`], [`WireError::Unexpected`] when blocks are missing.
-    pub fn seal(&mut self, id: u64, theirs: Option<FileHash>) -> Result<Seal, WireError> {
+    /// [`WireError::BadFileId`], [`WireError::Unexpected`] if blocks are missing.
+    pub fn on_file_digest(
+        &mut self,
+        id: u64,
+        remote: Option<FileHash>,
+    ) -> Result<DigestOutcome, WireError> {
         if self.given_up.contains(&id) {
-            return Ok(Seal::Ignore);
+            return Ok(DigestOutcome::Ignored);
         }
-        let Some(File::Blocks(blocks)) = self.open.get_mut(&id) else {
+        let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&id) else {
             return Err(WireError::BadFileId(id));
         };
         if !blocks.verified.is_full() {
-            return Err(WireError::Unexpected("a file was sealed with blocks missing"));
+            return Err(WireError::Unexpected("a file digest with blocks missing"));
         }
-        Ok(blocks.seal(theirs))
+        Ok(blocks.apply_digest(remote))
     }
 
-    /// Takes in a seal that may come ahead of blocks. Those that are missing have it wait, see
-    /// [`seal_now`](Self::seal_now); where one arrived damaged, it counts for nothing.
+    /// Applies an early file digest, or keeps it for
+    /// [`apply_early_digest`](Self::apply_early_digest) until all blocks have arrived.
     ///
     /// # Errors
     /// [`WireError::BadFileId`].
-    pub fn seal_ahead(&mut self, id: u64, theirs: Option<FileHash>) -> Result<Seal, WireError> {
+    pub fn on_early_digest(
+        &mut self,
+        id: u64,
+        remote: Option<FileHash>,
+    ) -> Result<DigestOutcome, WireError> {
         if self.given_up.contains(&id) {
-            return Ok(Seal::Ignore);
+            return Ok(DigestOutcome::Ignored);
         }
-        let Some(File::Blocks(blocks)) = self.open.get_mut(&id) else {
+        let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&id) else {
             return Err(WireError::BadFileId(id));
         };
         if blocks.was_damaged {
-            return Ok(Seal::Ignore);
+            return Ok(DigestOutcome::Ignored);
         }
         if blocks.verified.is_full() {
-            return Ok(blocks.seal(theirs));
+            return Ok(blocks.apply_digest(remote));
         }
-        blocks.sealed = Some(theirs);
-        Ok(Seal::Later)
+        blocks.early_digest = Some(remote);
+        Ok(DigestOutcome::Pending)
     }
 
-    /// Whether a block that was just verified was the last one of a file that is sealed: then what
-    /// that leads to, once.
-    pub fn seal_now(&mut self, id: u64) -> Option<Seal> {
-        let Some(File::Blocks(blocks)) = self.open.get_mut(&id) else { return None };
+    /// Applies a pending early file digest if all blocks have arrived. Call after each verified
+    /// block. Returns a result once.
+    pub fn apply_early_digest(&mut self, id: u64) -> Option<DigestOutcome> {
+        let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&id) else { return None };
         if !blocks.verified.is_full() {
             return None;
         }
-        blocks.sealed.take().map(|theirs| blocks.seal(theirs))
+        blocks.early_digest.take().map(|remote| blocks.apply_digest(remote))
     }
 
-    /// Gives the claim of a block back that arrived damaged: the sender will be told, and seal the
-    /// file when all is here.
-    pub fn damaged(&mut self, id: u64, index: u64) {
+    /// Releases the claim of a damaged block and voids early file digests.
+    pub fn on_block_damaged(&mut self, id: u64, index: u64) {
         self.release(id, index);
-        if let Some(File::Blocks(blocks)) = self.open.get_mut(&id) {
-            (blocks.sealed, blocks.was_damaged) = (None, true);
+        if let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&id) {
+            (blocks.early_digest, blocks.was_damaged) = (None, true);
         }
     }
 
-    /// The file is in place.
+    /// Removes a file that is in place.
     pub fn finish(&mut self, id: u64) {
-        self.open.remove(&id);
+        self.outstanding.remove(&id);
     }
 
-    /// The sender gives a file up. False for one that is settled on this side already, which the
-    /// sender may not have heard yet: it stays what it is.
+    /// Records that the sender gave a file up. False if the file is already completed, which the
+    /// sender may not know yet.
     ///
     /// # Errors
     /// [`WireError::BadFileId`] for a file that was never announced.
-    pub fn aborted(&mut self, id: u64) -> Result<bool, WireError> {
+    pub fn on_aborted(&mut self, id: u64) -> Result<bool, WireError> {
         if id > self.last_id {
             return Err(WireError::BadFileId(id));
         }
-        let is_open = |file: &File| !matches!(file, File::Blocks(blocks) if blocks.is_closing);
-        let is_open = self.open.get(&id).is_some_and(is_open);
-        if is_open {
+        let is_receiving = |file: &File| !matches!(file, File::Blocks(blocks) if blocks.is_closing);
+        let is_receiving = self.outstanding.get(&id).is_some_and(is_receiving);
+        if is_receiving {
             self.give_up(id);
         }
-        Ok(is_open)
+        Ok(is_receiving)
     }
 
-    /// The file is given up; what still comes of it is ignored.
+    /// Gives a file up; its late data is ignored.
     pub fn give_up(&mut self, id: u64) {
-        self.open.remove(&id);
+        self.outstanding.remove(&id);
         self.given_up.insert(id);
     }
 
-    /// Numbers of the files still waited for.
-    pub fn open_ids(&self) -> impl Iterator<Item = u64> + '_ {
-        self.open.keys().copied()
+    /// Iterates over the numbers of the outstanding files.
+    pub fn outstanding_ids(&self) -> impl Iterator<Item = u64> + '_ {
+        self.outstanding.keys().copied()
     }
 }

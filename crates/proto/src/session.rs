@@ -1,32 +1,31 @@
-//! Which messages may come when: a guard that each side runs over what it receives, so that the
-//! handlers behind it never see a message out of place.
+//! Order of messages: a guard that each side applies to received messages before handling them.
 
-use crate::limits::DEPTH_MAX;
-use crate::wire::WireError;
+use crate::error::WireError;
+use crate::limits::MAX_DIRECTORY_DEPTH;
 use crate::wire::control::{Aborted, Entry, EntryKind, Message};
 use std::collections::HashMap;
 
-/// Which part this side plays once the request is agreed.
+/// Role of this side in a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It sends files.
+    /// Sends files.
     Sender,
-    /// It receives files.
+    /// Receives files.
     Receiver,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Entries may still come (receiver's view) or verdicts on them (sender's view).
+    /// Before `Finish`.
     Running,
-    /// The sender said that it is finished.
+    /// After `Finish` (sender only).
     Finishing,
-    /// Both said so.
+    /// After the last message of the peer.
     Over,
 }
 
-/// Admits the messages of a running transfer. The handshake before it is a fixed sequence and needs
-/// no guard.
+/// Checks the order of the messages of a transfer. The handshake is a fixed sequence and needs no
+/// guard.
 #[derive(Debug)]
 pub struct Guard {
     role: Role,
@@ -34,87 +33,87 @@ pub struct Guard {
     announced: Announced,
 }
 
-/// What a sender has announced, as far as it decides what it may say next. Which files are still
-/// open is the receiver's books' business; here they are counted.
+/// Announcements of the sender, as far as they restrict its next messages. Outstanding files are
+/// counted here; the receive ledger knows which they are.
 #[derive(Debug, Default)]
 struct Announced {
-    /// How many directories are above what is in each directory.
+    /// Depth of the contents of each directory, by its number.
     dirs: HashMap<u64, usize>,
     last_id: u64,
-    /// Files that the sender has said nothing final of.
-    open_files: u64,
-    /// Files that it gave up to announce them again.
+    /// Files without a final message of the sender.
+    outstanding_files: u64,
+    /// Files that were aborted and may be announced again.
     retries: u64,
     ended: bool,
 }
 
 impl Announced {
-    fn entry(&mut self, entry: &Entry) -> Result<(), WireError> {
+    fn on_entry(&mut self, entry: &Entry) -> Result<(), WireError> {
         if self.ended {
-            let again = entry.kind == EntryKind::File && self.retries > 0;
-            if !again {
-                return Err(WireError::Unexpected("an entry after the end of the entries"));
+            let is_retry = entry.kind == EntryKind::File && self.retries > 0;
+            if !is_retry {
+                return Err(WireError::Unexpected("an entry after EntriesEnd"));
             }
             self.retries -= 1;
         }
-        let above = match entry.parent {
+        let depth = match entry.parent {
             0 => 0,
             parent => *self.dirs.get(&parent).ok_or(WireError::BadFileId(parent))?,
         };
-        if above > DEPTH_MAX {
+        if depth > MAX_DIRECTORY_DEPTH {
             return Err(WireError::OverLimit {
                 what: "the nesting of directories",
-                max: DEPTH_MAX,
+                max: MAX_DIRECTORY_DEPTH,
             });
         }
         self.last_id = self.last_id.max(entry.id);
         match entry.kind {
-            EntryKind::Dir => drop(self.dirs.insert(entry.id, above + 1)),
-            EntryKind::File => self.open_files += 1,
+            EntryKind::Dir => drop(self.dirs.insert(entry.id, depth + 1)),
+            EntryKind::File => self.outstanding_files += 1,
             EntryKind::Symlink => {}
         }
         Ok(())
     }
 
-    /// The last word on some files: no more of them than there are.
-    fn last_words(&mut self, files: usize) -> Result<(), WireError> {
-        let left = self.open_files.checked_sub(files as u64);
-        self.open_files =
-            left.ok_or(WireError::Unexpected("more files end than were announced"))?;
+    /// Counts files that got their final message.
+    fn on_final(&mut self, files: usize) -> Result<(), WireError> {
+        let left = self.outstanding_files.checked_sub(files as u64);
+        self.outstanding_files =
+            left.ok_or(WireError::Unexpected("more files ended than were announced"))?;
         Ok(())
     }
 
-    fn aborted(&mut self, aborted: &Aborted) -> Result<(), WireError> {
+    fn on_aborted(&mut self, aborted: &Aborted) -> Result<(), WireError> {
         if aborted.file == 0 || aborted.file > self.last_id {
             return Err(WireError::BadFileId(aborted.file));
         }
-        self.retries += u64::from(aborted.again);
-        self.last_words(1)
+        self.retries += u64::from(aborted.will_retry);
+        self.on_final(1)
     }
 }
 
 impl Guard {
-    /// A guard for a side with this role.
+    /// Creates the guard of a side with this role.
     #[must_use]
     pub fn new(role: Role) -> Self {
         Self { role, phase: Phase::Running, announced: Announced::default() }
     }
 
-    /// Checks a message that came from the peer.
+    /// Checks a message of the peer.
     ///
     /// # Errors
-    /// [`WireError::Unexpected`] for a message that a peer in its role cannot send now.
+    /// [`WireError::Unexpected`] for a message that the peer must not send now.
     pub fn admit(&mut self, message: &Message) -> Result<(), WireError> {
         if matches!(message, Message::Ping | Message::Error(_)) {
             return Ok(());
         }
         match self.role {
-            // How the path does is nobody's last word.
-            Role::Receiver if matches!(message, Message::Sight(_)) => Ok(()),
+            // Feedback is allowed at any time.
+            Role::Receiver if matches!(message, Message::SenderReport(_)) => Ok(()),
             Role::Sender
                 if matches!(
                     message,
-                    Message::Pace(_) | Message::Trains(_) | Message::Course(_)
+                    Message::RateRequest(_) | Message::TrainRequest(_) | Message::ReceiverReport(_)
                 ) =>
             {
                 Ok(())
@@ -124,8 +123,8 @@ impl Guard {
         }
     }
 
-    /// Notes that this side, the sender, has sent `Finish`. The receiver may have been done before.
-    pub fn finish_sent(&mut self) {
+    /// Records that this side, the sender, sent `Finish`. The receiver may have sent `Done` before.
+    pub fn on_finish_sent(&mut self) {
         if self.phase == Phase::Running {
             self.phase = Phase::Finishing;
         }
@@ -139,18 +138,16 @@ impl Guard {
 
     fn admit_from_sender(&mut self, message: &Message) -> Result<(), WireError> {
         if self.phase != Phase::Running {
-            return Err(WireError::Unexpected("the sender spoke after it had finished"));
+            return Err(WireError::Unexpected("a message after Finish"));
         }
         let announced = &mut self.announced;
         match message {
-            Message::Entries(entries) => entries.iter().try_for_each(|e| announced.entry(e)),
-            Message::Sealed(_) => announced.last_words(1),
-            Message::Aborted(aborted) => announced.aborted(aborted),
-            Message::Unchanged(files) | Message::Differs(files) => {
-                announced.last_words(files.len())
-            }
-            // It may be taken back: no last word.
-            Message::SealedAhead(_)
+            Message::Entries(entries) => entries.iter().try_for_each(|e| announced.on_entry(e)),
+            Message::FileDigest(_) => announced.on_final(1),
+            Message::Aborted(aborted) => announced.on_aborted(aborted),
+            Message::Unchanged(files) | Message::Differs(files) => announced.on_final(files.len()),
+            // An early digest is not final: damage voids it.
+            Message::EarlyFileDigest(_)
             | Message::Problem(_)
             | Message::Holes(_)
             | Message::StreamLost(_) => Ok(()),
@@ -162,22 +159,22 @@ impl Guard {
                 self.phase = Phase::Over;
                 Ok(())
             }
-            _ => Err(WireError::Unexpected("a message that a sender does not send here")),
+            _ => Err(WireError::Unexpected("a message that a sender must not send now")),
         }
     }
 
     fn admit_from_receiver(&mut self, message: &Message) -> Result<(), WireError> {
         match (message, self.phase) {
-            // Unasked, where it knows by itself that all is settled.
+            // Before `Finish` if the receiver knows that all files are completed.
             (Message::Done(_), Phase::Running | Phase::Finishing) => {
                 self.phase = Phase::Over;
                 Ok(())
             }
-            // Asked for in advance, where the sender had no more.
-            (Message::Asks(_), Phase::Running | Phase::Finishing) => Ok(()),
+            // Credit may arrive after the last data.
+            (Message::Credits(_), Phase::Running | Phase::Finishing) => Ok(()),
             (Message::Wants(_) | Message::Have(_), Phase::Running) => Ok(()),
-            // Blocks of a file that the sender gave up may still be on their way when it finishes,
-            // and the receiver may speak of them until it reads that.
+            // Blocks of an aborted file may still be in flight after `Finish`; the receiver answers
+            // them until it reads `Finish`.
             (
                 Message::Acks(_)
                 | Message::Nack(_)
@@ -187,7 +184,7 @@ impl Guard {
                 | Message::StreamEnded(_),
                 Phase::Running | Phase::Finishing,
             ) => Ok(()),
-            _ => Err(WireError::Unexpected("a message that a receiver does not send here")),
+            _ => Err(WireError::Unexpected("a message that a receiver must not send now")),
         }
     }
 }
@@ -197,7 +194,7 @@ mod tests {
     use super::*;
     use crate::blocks::Run;
     use crate::wire::control::{
-        Cause, Failed, Failure, FileRuns, Nack, Sealed, SideReport, Totals,
+        Cause, Failed, Failure, FileDigest, FileRuns, Nack, SideSummary, Totals,
     };
 
     fn entry(id: u64, parent: u64, kind: EntryKind) -> Entry {
@@ -223,15 +220,15 @@ mod tests {
         Message::Entries(vec![entry(id, 0, EntryKind::File)])
     }
 
-    fn aborted(file: u64, again: bool) -> Message {
-        let failure = Failure::new(Cause::Changed, "it changed");
-        Message::Aborted(Aborted { file, failure, again })
+    fn aborted(file: u64, will_retry: bool) -> Message {
+        let failure = Failure::new(Cause::SourceChanged, "changed");
+        Message::Aborted(Aborted { file, failure, will_retry })
     }
 
     #[test]
-    fn nothing_is_announced_deeper_than_the_limit() {
+    fn guard_entry_over_the_depth_limit_is_refused() {
         let mut guard = Guard::new(Role::Receiver);
-        let depth = DEPTH_MAX as u64;
+        let depth = MAX_DIRECTORY_DEPTH as u64;
         let dirs = (1..=depth + 1).map(|id| entry(id, id - 1, EntryKind::Dir)).collect();
         assert_eq!(guard.admit(&Message::Entries(dirs)), Ok(()));
         for (id, kind) in [(depth + 2, EntryKind::File), (depth + 3, EntryKind::Dir)] {
@@ -243,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_announced_in_no_directory_is_refused() {
+    fn guard_entry_without_a_directory_is_refused() {
         let mut guard = Guard::new(Role::Receiver);
         assert!(guard.admit(&file(1)).is_ok());
         for parent in [1, 7] {
@@ -253,9 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn a_file_ends_once_and_only_after_it_was_announced() {
-        let sealed = |file| Message::Sealed(Sealed { file, hash: None });
-        let ends = [aborted(1, false), sealed(1), Message::Unchanged(vec![1])];
+    fn guard_file_ends_once_and_after_its_entry() {
+        let digest = |file| Message::FileDigest(FileDigest { file, hash: None });
+        let ends = [aborted(1, false), digest(1), Message::Unchanged(vec![1])];
         for (first, second) in ends.iter().flat_map(|a| ends.iter().map(move |b| (a, b))) {
             let mut guard = Guard::new(Role::Receiver);
             assert!(guard.admit(first).is_err(), "{first:?}");
@@ -263,15 +260,15 @@ mod tests {
             assert!(guard.admit(&aborted(2, false)).is_err() && guard.admit(first).is_ok());
             assert!(guard.admit(second).is_err(), "{first:?} {second:?}");
         }
-        // Nor does a directory or a symlink.
+        // Directories and symlinks have no final message.
         let mut guard = Guard::new(Role::Receiver);
-        let others = vec![entry(1, 0, EntryKind::Dir), entry(2, 0, EntryKind::Symlink)];
-        assert!(guard.admit(&Message::Entries(others)).is_ok());
+        let entries = vec![entry(1, 0, EntryKind::Dir), entry(2, 0, EntryKind::Symlink)];
+        assert!(guard.admit(&Message::Entries(entries)).is_ok());
         assert!(guard.admit(&aborted(1, false)).is_err());
     }
 
     #[test]
-    fn after_the_end_of_the_entries_only_files_given_up_for_that_are_announced_again() {
+    fn guard_after_entries_end_only_retries_are_announced() {
         let mut guard = Guard::new(Role::Receiver);
         for id in 1..=3 {
             assert!(guard.admit(&file(id)).is_ok());
@@ -288,9 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_may_not_finish_before_its_entries_end_nor_speak_after() {
+    fn guard_finish_needs_entries_end_and_is_last() {
         let mut guard = Guard::new(Role::Receiver);
-        let finish = Message::Finish(SideReport::default());
+        let finish = Message::Finish(SideSummary::default());
         assert!(guard.admit(&finish).is_err());
         assert!(guard.admit(&Message::EntriesEnd(Totals::default())).is_ok());
         assert!(guard.admit(&Message::EntriesEnd(Totals::default())).is_err());
@@ -301,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_do_not_mix() {
+    fn guard_messages_of_the_wrong_role_are_refused() {
         assert!(Guard::new(Role::Receiver).admit(&Message::Acks(vec![])).is_err());
         assert!(Guard::new(Role::Sender).admit(&Message::Entries(vec![])).is_err());
         for role in [Role::Sender, Role::Receiver] {
@@ -310,9 +307,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_receiver_says_of_a_file_given_up_last_may_come_after_the_finish() {
+    fn guard_answers_for_aborted_files_follow_finish() {
         let mut guard = Guard::new(Role::Sender);
-        guard.finish_sent();
+        guard.on_finish_sent();
         let failure = Failure::new(Cause::NoSpace, "the disk is full");
         let late = [
             Message::Acks(vec![FileRuns { file: 1, runs: vec![Run { first: 0, count: 1 }] }]),
@@ -324,23 +321,23 @@ mod tests {
         for message in late {
             assert_eq!(guard.admit(&message), Ok(()), "{message:?}");
         }
-        assert!(guard.admit(&Message::Done(SideReport::default())).is_ok());
+        assert!(guard.admit(&Message::Done(SideSummary::default())).is_ok());
         assert!(guard.admit(&Message::Acks(vec![])).is_err());
     }
 
     #[test]
-    fn a_receiver_is_done_once_asked_or_unasked_and_speaks_no_more() {
-        let done = Message::Done(SideReport::default());
-        for asked in [true, false] {
+    fn guard_done_is_last_with_or_without_finish() {
+        let done = Message::Done(SideSummary::default());
+        for is_finish_sent in [true, false] {
             let mut guard = Guard::new(Role::Sender);
-            if asked {
-                guard.finish_sent();
+            if is_finish_sent {
+                guard.on_finish_sent();
                 assert!(guard.admit(&Message::Wants(vec![])).is_err());
             }
             assert!(guard.admit(&Message::StreamEnded(1)).is_ok());
             assert!(!guard.is_over() && guard.admit(&done).is_ok() && guard.is_over());
-            // The sender's own word comes after it, where that was not needed.
-            guard.finish_sent();
+            // `Finish` may follow an early `Done`.
+            guard.on_finish_sent();
             assert!(guard.is_over());
             for late in [&done, &Message::Wants(vec![]), &Message::Acks(vec![])] {
                 assert!(guard.admit(late).is_err(), "{late:?}");

@@ -271,7 +271,7 @@ fn summary_fields(line: Line, summary: &Summary) -> Line {
         .field("would_copy_bytes", summary.would_copy_bytes.0)
         .field("failed_files", summary.failed_files)
         .field("vanished_files", summary.vanished_files)
-        .field("specials", summary.specials)
+        .field("specials", summary.special_files_skipped)
         .field("limited_by", limited_by)
 }
 

@@ -143,8 +143,8 @@ fn rest(summary: &Summary) -> Vec<String> {
         let verb = if summary.resumed_bytes == Bytes(1) { "was" } else { "were" };
         lines.push(format!("resumed: {} {verb} there already", summary.resumed_bytes));
     }
-    if summary.specials > 0 {
-        let what = count(summary.specials, "special file", "special files");
+    if summary.special_files_skipped > 0 {
+        let what = count(summary.special_files_skipped, "special file", "special files");
         lines.push(format!("left out {what} (sockets, devices, FIFOs)"));
     }
     if summary.failed_files > 0 {
@@ -194,7 +194,7 @@ mod tests {
         (summary.files, summary.streams, summary.retransmits) = (1, 1, 1);
         (summary.skipped_files, summary.skipped_bytes) = (12, Bytes::mib(3));
         summary.resumed_bytes = Bytes(1_288_490_189);
-        (summary.specials, summary.links_made) = (1, 2);
+        (summary.special_files_skipped, summary.links_made) = (1, 2);
         (summary.failed_files, summary.vanished_files) = (3, 1);
         summary.limited_by_text = "writing the destination".to_owned();
         assert_eq!(

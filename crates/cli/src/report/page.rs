@@ -184,8 +184,8 @@ fn course(record: &Record) -> Option<Section> {
     let granted = curve(samples, |sample| Some(sample.granted?.0 as f64));
     let windows = vec![("asked for", held), ("granted", granted)];
     section.charts.extend(chart("Receive windows, sum", Unit::Bytes, windows));
-    let waited = curve(samples, |sample| Some(sample.staged?.0 as f64));
-    let may_wait = curve(samples, |sample| Some(sample.staging?.0 as f64));
+    let waited = curve(samples, |sample| Some(sample.buffered_peak?.0 as f64));
+    let may_wait = curve(samples, |sample| Some(sample.buffer_limit?.0 as f64));
     let staging = vec![("waited, at most", waited), ("may wait", may_wait)];
     let mut waiting = chart("Arrived and not written yet", Unit::Bytes, staging);
     if let Some(Chart::Line(chart)) = &mut waiting {

@@ -56,7 +56,7 @@ pub struct Situation {
     /// where it is more.
     pub busy: f64,
     /// Processors of the side that has fewer.
-    pub processors: u32,
+    pub cpus: u32,
 }
 
 /// Where to look.
@@ -120,7 +120,7 @@ impl Situation {
                 Course::Fewer(least) => Course::Take(least),
                 other => other,
             },
-            Ground::OneProcessor => self.more(self.processors),
+            Ground::OneProcessor => self.more(self.cpus),
             Ground::Congested | Ground::Windows => self.more(self.most),
             Ground::Lossy => Course::Bbr,
             Ground::PathFull | Ground::AllWanted | Ground::Short | Ground::Unknown => Course::Stay,
@@ -144,7 +144,7 @@ impl Situation {
             return Ground::Windows;
         }
         if self.holder != Holder::Path {
-            let is_bound = self.busy >= BUSY && self.streams < self.processors;
+            let is_bound = self.busy >= BUSY && self.streams < self.cpus;
             return if is_bound { Ground::OneProcessor } else { Ground::Host(self.holder) };
         }
         if self.is_short {
@@ -216,7 +216,7 @@ mod tests {
         offers_bbr: false,
         holder: Holder::Path,
         busy: 0.2,
-        processors: 8,
+        cpus: 8,
     };
 
     #[test]

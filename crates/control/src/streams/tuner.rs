@@ -90,13 +90,13 @@ pub struct Seen {
     /// The fewest whose windows cover the path.
     pub least: u32,
     /// The most data that a connection can have in flight, as the hosts allow it.
-    pub reach: Bytes,
+    pub max_inflight_bytes: Bytes,
     /// Looks at the sender's sockets, and at the receiver's.
-    pub looks: [Looks; 2],
+    pub samples: [Looks; 2],
     /// Time that the connections kept processors busy, at the sender and at the receiver.
     pub busy: [Duration; 2],
     /// Processors of the side that has fewer.
-    pub processors: u32,
+    pub cpus: u32,
 }
 
 /// How many connections there are to be from now on.
@@ -291,7 +291,7 @@ impl Tuner {
 
     /// What is known about a stretch.
     fn situation(&self, before: &Seen, seen: &Seen) -> Situation {
-        let [sends, reads] = [0, 1].map(|side| seen.looks[side].since(before.looks[side]));
+        let [sends, reads] = [0, 1].map(|side| seen.samples[side].since(before.samples[side]));
         let took = seen.now.saturating_sub(before.now).as_secs_f64();
         let threads = took * f64::from(seen.carrying.max(1));
         let busy =
@@ -312,7 +312,7 @@ impl Tuner {
             offers_bbr: seen.offers_bbr && !self.tried_bbr,
             holder: holder(sends, reads),
             busy: busy(0).max(busy(1)),
-            processors: seen.processors,
+            cpus: seen.cpus,
         }
     }
 
@@ -458,7 +458,7 @@ fn is_aside(seen: &Seen) -> bool {
 /// where nobody knows what the path carries.
 fn is_window_bound(rate: Rate, seen: &Seen) -> bool {
     let in_flight = rate.bytes_per_sec() as f64 * seen.rtt.as_secs_f64();
-    let allowed = seen.reach.0 as f64 * f64::from(seen.carrying.max(1));
+    let allowed = seen.max_inflight_bytes.0 as f64 * f64::from(seen.carrying.max(1));
     seen.capacity.is_none() && in_flight >= allowed * BOUND_SHARE
 }
 

@@ -24,7 +24,7 @@ use bankfull_control::{Bytes, Limit, Losses};
 use bankfull_proto::wire::control::{
     self, Direction, Hello, Message, Open, Opened, PathBytes, Source, Welcome,
 };
-use bankfull_proto::wire::{VERSION_MAX, VERSION_MIN, WireError, common_version};
+use bankfull_proto::wire::{MAX_VERSION, MIN_VERSION, WireError, common_version};
 use connector::Connector;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -109,13 +109,13 @@ impl Far {
     ) -> Result<(Welcome, bool), Error> {
         let mut greeting = greeting(token)?;
         let request = control::encode(&Message::Open(open.clone()))?;
-        let asks =
-            VERSION_MIN == VERSION_MAX && greeting.len() + request.len() <= GREETING_BYTES_MAX;
-        if asks {
+        let credit =
+            MIN_VERSION == MAX_VERSION && greeting.len() + request.len() <= GREETING_BYTES_MAX;
+        if credit {
             greeting.extend_from_slice(&request);
         }
         write_now(&mut *self.output, &greeting, &self.peer)?;
-        Ok((self.hear_welcome()?, asks))
+        Ok((self.hear_welcome()?, credit))
     }
 
     fn hear_welcome(&mut self) -> Result<Welcome, Error> {
@@ -145,7 +145,7 @@ impl Far {
 /// The first words to the far side.
 fn greeting(token: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
     let hello =
-        Hello { version_min: VERSION_MIN, version_max: VERSION_MAX, software: software(), token };
+        Hello { min_version: MIN_VERSION, max_version: MAX_VERSION, software: software(), token };
     let mut bytes = control::MAGIC.to_vec();
     bytes.extend_from_slice(&control::encode(&Message::Hello(hello))?);
     Ok(bytes)
@@ -185,15 +185,15 @@ fn run_greeted(
     let Greeted { mut far, welcome, rtt, asked } = greeted;
     let transfer = request.transfer;
     let wake = std::mem::replace(&mut far.wake, Box::new(|| {}));
-    if !transfer.encryption && far.route != Route::Quic && !welcome.plain_allowed {
+    if !transfer.encryption && far.route != Route::Quic && !welcome.unencrypted_allowed {
         return Err(plain_refused(&far.peer));
     }
     let streams = request.streams();
     let open = (!asked).then(|| request.open(streams(rtt)));
     let items = std::mem::take(&mut request.items);
     let (mut far, opened) = far.attend(cancel, |far| far.agree(open))?;
-    let asks = opened.asks == Some(true);
-    if transfer.seat.is_some() && !asks {
+    let credit = opened.credit == Some(true);
+    if transfer.seat.is_some() && !credit {
         let text = format!("{} cannot send in rounds: install a newer bankfull there", far.peer);
         return Err(Error::new(ErrorKind::Version, text));
     }
@@ -217,9 +217,9 @@ fn run_greeted(
     let rtt = rtt.or_else(|| ready.first().and_then(|(_, stream)| stream.socket().rtt()));
     let count = match route {
         Route::SshOnly => 1,
-        _ => streams(rtt).min(welcome.streams_max),
+        _ => streams(rtt).min(welcome.max_streams),
     };
-    tell_idle(transfer, route, welcome.streams_max, &tally);
+    tell_idle(transfer, route, welcome.max_streams, &tally);
     connector.keep(count.saturating_sub(ready.len() as u32));
     let probing = || probing(&ready, &connector, route, (&welcome.session, &key), &tally);
     // Of many at a time, probes alone would be a load.
@@ -228,8 +228,8 @@ fn run_greeted(
         true => Steer::With(probes.then(probing).flatten()),
         false => Steer::Not,
     };
-    let most = transfer.streams_most().filter(|_| route != Route::SshOnly);
-    let session = request.session(count, most.map(|most| most.min(welcome.streams_max)), asks);
+    let most = transfer.max_streams().filter(|_| route != Route::SshOnly);
+    let session = request.session(count, most.map(|most| most.min(welcome.max_streams)), credit);
     session.on_stop(wake);
     let drive = Drive {
         session: Arc::new(session),
@@ -253,13 +253,13 @@ fn run_greeted(
 }
 
 /// Says what of a user's settings has no effect on this route, or where the far side has room for
-/// no more than `streams_max` data connections.
-fn tell_idle(transfer: &Transfer, route: Route, streams_max: u32, tally: &Tally<'_>) {
+/// no more than `max_streams` data connections.
+fn tell_idle(transfer: &Transfer, route: Route, max_streams: u32, tally: &Tally<'_>) {
     let overrides = &transfer.overrides;
     let asked = transfer.streams.filter(|_| route != Route::SshOnly && !transfer.dry_run);
-    if let Some(asked) = asked.filter(|&asked| asked > streams_max) {
+    if let Some(asked) = asked.filter(|&asked| asked > max_streams) {
         tally.notice(format!(
-            "{streams_max} of {asked} data connections are made: the far side has room for no more \
+            "{max_streams} of {asked} data connections are made: the far side has room for no more \
              (--max-connections there)"
         ));
     }
@@ -287,7 +287,7 @@ fn part_of(
         (Direction::Push, Some(time)) => Part::SendLoad(time),
         (Direction::Pull, Some(time)) => Part::ReceiveLoad(time),
         (Direction::Push, None) => {
-            tell_landing(events, transfer, &opened.landing);
+            tell_landing(events, transfer, &opened.destinations);
             Part::Send { items, dry_run: transfer.dry_run }
         }
         (Direction::Pull, None) => {
@@ -333,16 +333,16 @@ fn probing(
 }
 
 impl Request<'_> {
-    /// What the threads of this side will share: of so many connections, and up to `most`; `asks`:
+    /// What the threads of this side will share: of so many connections, and up to `most`; `credit`:
     /// the sender sends what it is asked for.
-    fn session(&self, count: u32, most: Option<u32>, asks: bool) -> Session {
+    fn session(&self, count: u32, most: Option<u32>, credit: bool) -> Session {
         let mut session = Session::new(self.transfer.overrides.clone(), count);
         session.remembered = self.earlier.held;
         session.staging = Arc::clone(&self.transfer.staging);
-        session.streams_most = most;
+        session.max_streams = most;
         match self.direction {
-            Direction::Push => session.asked = asks.then(Arc::default),
-            Direction::Pull => session.sharing = self.transfer.sharing(asks),
+            Direction::Push => session.asked = credit.then(Arc::default),
+            Direction::Pull => session.sharing = self.transfer.sharing(credit),
         }
         session.spread = self.transfer.is_tuned().then(|| Spread::new(count));
         session
@@ -376,7 +376,7 @@ impl Request<'_> {
             return;
         }
         let usual = self.transfer.streams_for(rtt);
-        let streams = match self.transfer.streams_most() {
+        let streams = match self.transfer.max_streams() {
             // Where nothing else was decided for long, what it began with has done.
             Some(_) => seen.streams.or(self.earlier.streams).filter(|&streams| streams > usual),
             // A number that the user has set says nothing of the path, and confirms nothing.
@@ -387,7 +387,7 @@ impl Request<'_> {
 
     /// Whether the number of connections is not the user's.
     fn may_choose(&self) -> bool {
-        self.transfer.is_by_quic() || self.transfer.streams_most().is_some()
+        self.transfer.is_by_quic() || self.transfer.max_streams().is_some()
     }
 
     fn remember(&self, seen: &Seen) {
@@ -402,7 +402,7 @@ impl Request<'_> {
     /// How many data connections to make where a round trip takes so long.
     fn streams(&self) -> impl Fn(Option<Duration>) -> u32 + Send + 'static {
         let transfer = self.transfer.clone();
-        let earlier = self.earlier.streams.zip(transfer.streams_most());
+        let earlier = self.earlier.streams.zip(transfer.max_streams());
         let earlier = earlier.map_or(0, |(streams, most)| streams.min(most));
         move |rtt| if transfer.dry_run { 0 } else { transfer.streams_for(rtt).max(earlier) }
     }
@@ -429,13 +429,13 @@ impl Request<'_> {
             },
             checksum: transfer.checksum,
             dry_run: transfer.dry_run,
-            plain: !transfer.encryption && !transfer.is_by_quic(),
+            unencrypted: !transfer.encryption && !transfer.is_by_quic(),
             streams,
             timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
-            untuned: (!transfer.is_tuned()).then_some(true),
-            probe_ms: transfer.probe.map(|time| time.as_millis() as u32),
-            streams_most: transfer.streams_most(),
-            asks: self.may_ask().then_some(true),
+            autotune_off: (!transfer.is_tuned()).then_some(true),
+            throughput_test_ms: transfer.probe.map(|time| time.as_millis() as u32),
+            max_streams: transfer.max_streams(),
+            credit: self.may_ask().then_some(true),
             ..Open::default()
         };
         transfer.overrides.write(&mut open);
@@ -498,7 +498,7 @@ mod tests {
             fsync: control::Fsync::End,
             checksum: false,
             dry_run: false,
-            plain: false,
+            unencrypted: false,
             streams: 4,
             timeout_ms: 0,
             ..Open::default()
@@ -511,7 +511,7 @@ mod tests {
         far.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         heard.extend(server.next());
         let mut answer = control::MAGIC.to_vec();
-        let welcome = Welcome { version: VERSION_MAX, ..Welcome::default() };
+        let welcome = Welcome { version: MAX_VERSION, ..Welcome::default() };
         answer.extend(control::encode(&Message::Welcome(welcome)).unwrap());
         (&far).write_all(&answer).unwrap();
         (heard, greeting.join().unwrap())

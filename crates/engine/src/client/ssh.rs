@@ -64,7 +64,7 @@ pub(crate) fn transfer(
     let tls = fingerprint.map(|_| tls::client_config()).transpose()?;
     let dialler = Dialler { addresses, tls, quic: None, timeout, peer: host.to_owned() };
     // They are made while the two sides agree on the transfer.
-    let begun = dialler.begin(request.streams()(None).min(welcome.streams_max));
+    let begun = dialler.begin(request.streams()(None).min(welcome.max_streams));
     let connector = Connector::new(dialler, begun, fingerprint, &welcome);
     run(
         Greeted { far, welcome, rtt: None, asked: false },

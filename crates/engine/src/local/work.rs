@@ -7,7 +7,7 @@ use crate::sender::files::{SourceFile, Trouble};
 use crate::session::Meter;
 use bankfull_control::Stage;
 use bankfull_proto::hash::FileHash;
-use bankfull_proto::limits::PACKED_FILE_BYTES_MAX;
+use bankfull_proto::limits::MAX_PACKED_FILE_BYTES;
 use bankfull_proto::send::Work;
 use std::fs::File;
 use std::io;
@@ -53,7 +53,7 @@ impl<'m, 'a> Mover<'m, 'a> {
 
     fn move_small(&self, id: u64, buffer: &mut [u8], meter: &mut Meter) {
         let Some(file) = self.sender.files.find(id) else { return };
-        let len = file.entry.size.min(PACKED_FILE_BYTES_MAX) as usize;
+        let len = file.entry.size.min(MAX_PACKED_FILE_BYTES) as usize;
         let read = self.sender.files.read_whole(&file, &mut buffer[..len]);
         meter.mark(Stage::Read);
         match read {
@@ -66,7 +66,7 @@ impl<'m, 'a> Mover<'m, 'a> {
     fn compare(&self, id: u64, theirs: FileHash, buffer: &mut [u8]) {
         let Some(file) = self.sender.files.find(id) else { return };
         match self.sender.files.hash_whole(&file, buffer) {
-            Ok(ours) => self.sender.compared(&file, ours == theirs),
+            Ok(ours) => self.sender.on_compared(&file, ours == theirs),
             Err(trouble) => self.sender.trouble(id, trouble),
         }
     }
@@ -86,7 +86,7 @@ impl<'m, 'a> Mover<'m, 'a> {
             return;
         }
         match self.copy(&file, &source, &incoming, range, buffer) {
-            Ok(Ok(())) => self.receiver.copied(&incoming, index..index + 1),
+            Ok(Ok(())) => self.receiver.on_block_copied(&incoming, index..index + 1),
             Ok(Err(e)) => {
                 let failure = self.receiver.write_failure(&incoming, &e);
                 self.receiver.fail_file(id, &failure);
@@ -104,7 +104,7 @@ impl<'m, 'a> Mover<'m, 'a> {
         let Some(layout) = incoming.layout() else { return false };
         match bankfull_sys::clone_whole(source, &part.file) {
             Ok(true) => {
-                self.receiver.copied(incoming, 0..layout.count());
+                self.receiver.on_block_copied(incoming, 0..layout.count());
                 true
             }
             _ => {

@@ -2,15 +2,15 @@
 //! The sending side's threads wait here.
 
 use crate::net::control::lock;
-use bankfull_proto::limits::ASKS_MAX;
-use bankfull_proto::wire::control::Ask;
+use bankfull_proto::limits::MAX_CREDITS;
+use bankfull_proto::wire::control::Credit;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Connections that are known here, there or not yet, without much being kept on a peer's word.
 /// (ours: those that there may be, and as many that come in their place)
-const KNOWN_MAX: usize = 16 * ASKS_MAX;
+const KNOWN_MAX: usize = 16 * MAX_CREDITS;
 
 /// What all connections of a session were asked for.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ struct State {
 
 impl Asked {
     /// Takes in what is asked for. What was asked for once stays so.
-    pub(crate) fn ask(&self, asks: &[Ask]) {
+    pub(crate) fn ask(&self, asks: &[Credit]) {
         let mut state = lock(&self.state);
         for ask in asks {
             if state.allowed.len() >= KNOWN_MAX && !state.allowed.contains_key(&ask.stream) {
@@ -119,8 +119,8 @@ mod tests {
     use super::*;
     use std::thread;
 
-    fn ask(stream: u32, bytes: u64) -> Ask {
-        Ask { stream, bytes }
+    fn ask(stream: u32, bytes: u64) -> Credit {
+        Credit { stream, bytes }
     }
 
     #[test]

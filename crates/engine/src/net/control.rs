@@ -9,8 +9,10 @@
 
 use crate::error::{Error, ErrorKind, is_timeout};
 use crate::net::socket::Socket;
-use bankfull_proto::limits::{ASKS_MAX, CONTROL_FRAME_BYTES_MAX, HELLO_FRAME_BYTES_MAX, RUNS_MAX};
-use bankfull_proto::wire::control::{self, Ask, FileRuns, Message};
+use bankfull_proto::limits::{
+    MAX_CONTROL_FRAME_BYTES, MAX_CREDITS, MAX_HELLO_FRAME_BYTES, MAX_RUNS,
+};
+use bankfull_proto::wire::control::{self, Credit, FileRuns, Message};
 use bankfull_proto::wire::frame::FrameReader;
 use bankfull_proto::{blocks::Run, wire::WireError};
 use rustls::Connection;
@@ -96,13 +98,13 @@ pub(crate) type TunnelSink = Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>;
 impl ControlReader {
     /// Reads from `input`; `peer` names the far side in errors.
     pub(crate) fn new(input: Box<dyn Read + Send>, peer: String, hint: &'static str) -> Self {
-        let frames = FrameReader::new(HELLO_FRAME_BYTES_MAX);
+        let frames = FrameReader::new(MAX_HELLO_FRAME_BYTES);
         Self { input, frames, peer, hint, tunnel: None }
     }
 
     /// Lets the peer send frames of full size: it is authenticated.
     pub(crate) fn authenticated(&mut self) {
-        self.frames.set_limit(CONTROL_FRAME_BYTES_MAX);
+        self.frames.set_limit(MAX_CONTROL_FRAME_BYTES);
     }
 
     /// Lets data travel in control messages.
@@ -433,13 +435,13 @@ const GATHERED_MAX: usize = 4096;
 
 fn gathered(pending: &mut Pending) -> Vec<Message> {
     let asks = std::mem::take(&mut pending.asks).into_iter();
-    let asks: Vec<Ask> = asks.map(|(stream, bytes)| Ask { stream, bytes }).collect();
+    let asks: Vec<Credit> = asks.map(|(stream, bytes)| Credit { stream, bytes }).collect();
     let mut messages: Vec<Message> =
-        asks.chunks(ASKS_MAX).map(|asks| Message::Asks(asks.to_vec())).collect();
+        asks.chunks(MAX_CREDITS).map(|asks| Message::Credits(asks.to_vec())).collect();
     let mut acks = Vec::new();
     for (file, mut indices) in std::mem::take(&mut pending.acks) {
         indices.sort_unstable();
-        for runs in runs_of(&indices).chunks(RUNS_MAX / 4) {
+        for runs in runs_of(&indices).chunks(MAX_RUNS / 4) {
             acks.push(FileRuns { file, runs: runs.to_vec() });
         }
     }
@@ -448,7 +450,7 @@ fn gathered(pending: &mut Pending) -> Vec<Message> {
     for ack in acks {
         runs += ack.runs.len();
         batch.push(ack);
-        if batch.len() >= GATHERED_MAX || runs >= RUNS_MAX {
+        if batch.len() >= GATHERED_MAX || runs >= MAX_RUNS {
             messages.push(Message::Acks(std::mem::take(&mut batch)));
             runs = 0;
         }
@@ -563,7 +565,7 @@ pub(crate) mod tests {
 
     pub(crate) fn sent(outbox: &Outbox) -> Vec<Message> {
         let bytes = outbox.take().unwrap().unwrap_or_default();
-        let mut frames = FrameReader::new(CONTROL_FRAME_BYTES_MAX);
+        let mut frames = FrameReader::new(MAX_CONTROL_FRAME_BYTES);
         frames.push(&bytes);
         let mut messages = Vec::new();
         while let Some(frame) = frames.next_frame().unwrap() {

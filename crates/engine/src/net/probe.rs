@@ -6,7 +6,9 @@
 
 use crate::net::control::lock;
 use bankfull_control::sobas::capacity::TRAIN_PACKETS;
-use bankfull_proto::wire::probe::{self, Kind, PROBE_BYTES, Probe, TRAIN_BYTES, header_bytes};
+use bankfull_proto::wire::probe::{
+    self, Kind, MAX_TRAIN_PACKET_BYTES, PROBE_BYTES, ProbePacket, udp_ip_header_bytes,
+};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -58,7 +60,7 @@ struct Guest {
 /// A packet that a session waits for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Arrived {
-    pub(crate) probe: Probe,
+    pub(crate) probe: ProbePacket,
     /// When the kernel took it, on the clock of [`clock`].
     pub(crate) at: Duration,
     /// Its bytes on the line, with the headers of IP and UDP.
@@ -123,7 +125,7 @@ impl ProbePort {
 
     /// Takes what comes, until it is stopped.
     pub(crate) fn run(&self) {
-        let mut buffer = [0; TRAIN_BYTES];
+        let mut buffer = [0; MAX_TRAIN_PACKET_BYTES];
         while !self.stopped.load(Ordering::SeqCst) {
             // What cannot be received is lost, as any datagram may be.
             let Ok(datagram) = bankfull_sys::receive_datagram(&self.socket, &mut buffer) else {
@@ -137,7 +139,7 @@ impl ProbePort {
     }
 
     fn take(&self, bytes: &[u8], from: SocketAddr, at: Duration) {
-        let Ok(probe) = Probe::decode(bytes) else { return };
+        let Ok(probe) = ProbePacket::decode(bytes) else { return };
         let mut sessions = lock(&self.sessions);
         let Some(guest) = sessions.get_mut(&probe.session) else { return };
         let is_elsewhere = guest.peer.is_some_and(|peer| peer != from.ip().to_canonical());
@@ -146,7 +148,7 @@ impl ProbePort {
         }
         guest.learn(&probe, from);
         match probe.kind {
-            Kind::Knock | Kind::Probe => {
+            Kind::Register | Kind::Probe => {
                 let Some(number) = guest.next_echo() else { return };
                 let echo = probe.echo(number, micros(clock())).encode(&guest.key);
                 drop(sessions);
@@ -154,7 +156,7 @@ impl ProbePort {
             }
             // A session that is gone waits for nothing, and one that is behind for no more.
             Kind::Echo | Kind::Train => {
-                let len = bytes.len() + header_bytes(is_ipv6(from));
+                let len = bytes.len() + udp_ip_header_bytes(is_ipv6(from));
                 let _ = guest.sink.try_send(Arrived { probe, at, len });
             }
         }
@@ -171,15 +173,15 @@ fn is_ipv6(address: SocketAddr) -> bool {
 fn packet_bytes(to: SocketAddr) -> usize {
     let to = SocketAddr::new(to.ip().to_canonical(), to.port());
     let mtu = bankfull_sys::path_mtu(to).map_or(usize::MAX, |mtu| mtu as usize);
-    mtu.saturating_sub(header_bytes(is_ipv6(to))).clamp(PROBE_BYTES, TRAIN_BYTES)
+    mtu.saturating_sub(udp_ip_header_bytes(is_ipv6(to))).clamp(PROBE_BYTES, MAX_TRAIN_PACKET_BYTES)
 }
 
 impl Guest {
     /// A datagram that nobody has sent before tells where the other side is: one that was caught on
     /// the way, and comes again from elsewhere, does not.
-    fn learn(&mut self, probe: &Probe, from: SocketAddr) {
+    fn learn(&mut self, probe: &ProbePacket, from: SocketAddr) {
         let kind = match probe.kind {
-            Kind::Knock => 0,
+            Kind::Register => 0,
             Kind::Probe => 1,
             Kind::Echo => 2,
             Kind::Train => return,
@@ -234,14 +236,14 @@ impl ProbeLine {
     /// Tells the other side where we are.
     pub(crate) fn knock(&mut self, at: SocketAddr) -> io::Result<()> {
         let number = self.next(0);
-        self.send(&Probe::new(Kind::Knock, self.session, number, micros(clock())), at)
+        self.send(&ProbePacket::new(Kind::Register, self.session, number, micros(clock())), at)
     }
 
     /// Asks how long a round trip is. Nothing is sent while the other side is not known.
     pub(crate) fn probe(&mut self) -> io::Result<()> {
         let Some(to) = self.address() else { return Ok(()) };
         let number = self.next(1);
-        self.send(&Probe::new(Kind::Probe, self.session, number, micros(clock())), to)
+        self.send(&ProbePacket::new(Kind::Probe, self.session, number, micros(clock())), to)
     }
 
     /// Sends a train of `count` packets, back to back as far as the kernel can.
@@ -258,10 +260,10 @@ impl ProbeLine {
             // left in time.
             let now = micros(clock());
             for (number, packet) in (first..first + here).zip(bytes.chunks_exact_mut(each)) {
-                let probe = Probe {
+                let probe = ProbePacket {
                     echoed_number: train,
-                    echoed_clock_us: u64::from(count),
-                    ..Probe::new(Kind::Train, self.session, number.into(), now)
+                    echoed_timestamp_us: u64::from(count),
+                    ..ProbePacket::new(Kind::Train, self.session, number.into(), now)
                 };
                 packet[..PROBE_BYTES].copy_from_slice(&probe.encode(&self.key));
             }
@@ -282,7 +284,7 @@ impl ProbeLine {
         self.sent[kind] - 1
     }
 
-    fn send(&self, probe: &Probe, to: SocketAddr) -> io::Result<()> {
+    fn send(&self, probe: &ProbePacket, to: SocketAddr) -> io::Result<()> {
         self.port.socket.send_to(&probe.encode(&self.key), to).map(drop)
     }
 }
@@ -333,7 +335,7 @@ mod tests {
             let arrived = wait(|| far.arrivals().next());
             let probe = arrived.probe;
             assert_eq!((probe.kind, probe.number, probe.echoed_number), (Kind::Echo, 1, 0));
-            let sent = Duration::from_micros(probe.echoed_clock_us);
+            let sent = Duration::from_micros(probe.echoed_timestamp_us);
             assert!(arrived.at >= sent && arrived.at - sent < Duration::from_secs(20));
         });
     }
@@ -354,7 +356,7 @@ mod tests {
             });
             for (number, arrived) in (0..).zip(&train) {
                 assert_eq!((arrived.probe.kind, arrived.probe.number), (Kind::Train, number));
-                assert_eq!((arrived.probe.echoed_clock_us, arrived.len), (44, 1500));
+                assert_eq!((arrived.probe.echoed_timestamp_us, arrived.len), (44, 1500));
             }
         });
     }
@@ -364,16 +366,16 @@ mod tests {
         let Ok(port) = ProbePort::bind("[::1]:0".parse().unwrap()) else { return };
         let to = port.socket.local_addr().unwrap();
         // The loopback device takes more than a packet of Ethernet.
-        assert_eq!(packet_bytes(to), TRAIN_BYTES);
+        assert_eq!(packet_bytes(to), MAX_TRAIN_PACKET_BYTES);
         let mapped = "[::ffff:127.0.0.1]:9".parse().unwrap();
         assert!(!is_ipv6(mapped) && is_ipv6(to));
-        assert_eq!(packet_bytes(mapped), TRAIN_BYTES);
+        assert_eq!(packet_bytes(mapped), MAX_TRAIN_PACKET_BYTES);
         let mut line = port.join(SESSION, KEY, None);
         thread::scope(|scope| {
             scope.spawn(|| port.run());
             line.train(3, to).unwrap();
             let arrived = wait(|| line.arrivals().next());
-            assert_eq!(arrived.len, TRAIN_BYTES + 48);
+            assert_eq!(arrived.len, MAX_TRAIN_PACKET_BYTES + 48);
             port.stop();
         });
     }
@@ -384,14 +386,14 @@ mod tests {
         let line = port.join(SESSION, KEY, None);
         let [first, other]: [SocketAddr; 2] = [1, 2].map(|port| (HERE, port).into());
         let take = |kind, number, from| {
-            let bytes = Probe::new(kind, SESSION, number, 0).encode(&KEY);
+            let bytes = ProbePacket::new(kind, SESSION, number, 0).encode(&KEY);
             port.take(&bytes, from, Duration::ZERO);
         };
-        take(Kind::Knock, 3, first);
-        take(Kind::Knock, 3, other);
+        take(Kind::Register, 3, first);
+        take(Kind::Register, 3, other);
         take(Kind::Train, 9, other);
         assert_eq!(line.address(), Some(first));
-        take(Kind::Knock, 4, other);
+        take(Kind::Register, 4, other);
         assert_eq!(line.address(), Some(other), "the mapping of a router may change");
         (0..2 * ARRIVALS_MAX as u64).for_each(|number| take(Kind::Echo, number, other));
         assert_eq!(line.arrivals().count(), ARRIVALS_MAX);
@@ -404,8 +406,8 @@ mod tests {
         with_pair(|near, mut far, door| {
             let stranger = UdpSocket::bind((HERE, 0)).unwrap();
             stranger.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-            let knock = Probe::new(Kind::Knock, SESSION, 0, 0);
-            let other = Probe::new(Kind::Knock, [9; 16], 0, 0);
+            let knock = ProbePacket::new(Kind::Register, SESSION, 0, 0);
+            let other = ProbePacket::new(Kind::Register, [9; 16], 0, 0);
             for bytes in [knock.encode(&[3; 32]), other.encode(&KEY), [0; PROBE_BYTES]] {
                 stranger.send_to(&bytes, door).unwrap();
                 assert!(stranger.recv(&mut [0; 200]).is_err(), "answered");

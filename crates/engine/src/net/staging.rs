@@ -166,7 +166,7 @@ impl Staging {
     }
 
     /// What waits in it; `None` where nothing is received.
-    pub(crate) fn staged(&self) -> Option<Staged> {
+    pub(crate) fn buffered_peak(&self) -> Option<Staged> {
         let mut state = lock(&self.state);
         let state = state.as_mut()?;
         let most = std::mem::replace(&mut state.most, state.held).max(state.held);
@@ -486,7 +486,7 @@ mod tests {
             thread::sleep(6 * EPOCH);
             drop(queue);
         });
-        let why = || staging.staged().and_then(|staged| staged.change);
+        let why = || staging.buffered_peak().and_then(|staged| staged.change);
         let at_first = why();
         assert_eq!(
             at_first.map(|(_, reason)| reason),

@@ -72,7 +72,7 @@ impl DataStream {
         Self {
             socket,
             tls,
-            tagger: Tagger::plain_hash(),
+            tagger: Tagger::unkeyed(),
             held: Vec::new(),
             raw: Vec::new(),
             raw_taken: 0,

@@ -166,7 +166,7 @@ impl Receiver<'_> {
 
     /// The sender has announced all that it has.
     pub(super) fn on_entries_end(&self, totals: &Totals) {
-        add(&self.tally.counts.specials, totals.specials);
+        add(&self.tally.counts.special_files_skipped, totals.special_files_skipped);
         self.tally.counts.total_is_final.store(true, Ordering::Relaxed);
         self.ending.all_announced();
     }

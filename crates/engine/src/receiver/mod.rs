@@ -23,12 +23,12 @@ use crate::tune::Lane;
 use bankfull_control::StageTimes;
 use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::{BlockHash, FileHash};
-use bankfull_proto::journal::{Here, Record};
-use bankfull_proto::receive::{ReceiveLedger, Seal};
+use bankfull_proto::journal::{Record, VerifiedBlocks};
+use bankfull_proto::receive::{DigestOutcome, ReceiveLedger};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Aborted, Cause, Entry, Failed, Failure, FileRuns, Message, Sealed, SideReport,
+    Aborted, Cause, Entry, Failed, Failure, FileDigest, FileRuns, Message, SideSummary,
 };
 use bankfull_sys::Dir;
 use ending::Ending;
@@ -181,14 +181,14 @@ impl<'a> Receiver<'a> {
 
     /// The control thread: takes in the sender's messages until it has finished. Returns its
     /// report.
-    pub(crate) fn run_control(&self, reader: &mut ControlReader) -> Result<SideReport, Error> {
+    pub(crate) fn run_control(&self, reader: &mut ControlReader) -> Result<SideSummary, Error> {
         let mut guard = Guard::new(Role::Receiver);
         loop {
             let message = reader.next()?;
             guard.admit(&message)?;
             match message {
                 Message::Finish(report) => {
-                    if lock(&self.ledger).open_ids().next().is_some() {
+                    if lock(&self.ledger).outstanding_ids().next().is_some() {
                         let what = "the sender finished with files missing";
                         return Err(WireError::Unexpected(what).into());
                     }
@@ -219,18 +219,18 @@ impl<'a> Receiver<'a> {
             Message::EntriesEnd(totals) => self.on_entries_end(&totals),
             Message::Problem(problem) => self.tally.problem_there(problem),
             Message::Holes(holes) => self.on_holes(&holes)?,
-            Message::Sealed(Sealed { file, hash }) => {
-                let seal = lock(&self.ledger).seal(file, hash.map(FileHash))?;
+            Message::FileDigest(FileDigest { file, hash }) => {
+                let seal = lock(&self.ledger).on_file_digest(file, hash.map(FileHash))?;
                 self.ending.said(self.take_seal(file, seal));
             }
-            Message::SealedAhead(Sealed { file, hash }) => {
-                let seal = lock(&self.ledger).seal_ahead(file, hash.map(FileHash))?;
+            Message::EarlyFileDigest(FileDigest { file, hash }) => {
+                let seal = lock(&self.ledger).on_early_digest(file, hash.map(FileHash))?;
                 self.ending.said(self.take_seal(file, seal));
             }
             Message::Aborted(aborted) => self.on_aborted(&aborted)?,
             Message::Unchanged(files) => files.into_iter().for_each(|id| self.on_unchanged(id)),
             Message::Differs(files) => files.into_iter().for_each(|id| self.on_differs(id)),
-            Message::Sight(sight) => self.session.steered.on_sight(sight),
+            Message::SenderReport(sight) => self.session.steered.on_sight(sight),
             Message::StreamLost(number) if !self.session.close_stream(number) => {
                 self.outbox.post(&Message::StreamEnded(number));
             }
@@ -329,13 +329,13 @@ impl<'a> Receiver<'a> {
     fn still_whole(
         &self,
         incoming: &Incoming,
-        found: Option<(Part, Here)>,
+        found: Option<(Part, VerifiedBlocks)>,
     ) -> Result<Part, Failure> {
         let id = incoming.entry.id;
         if let (Some((part, here)), Some(layout)) = (found, incoming.layout()) {
             let here = here.set(layout.count());
             let ledger = lock(&self.ledger);
-            let counted = ledger.here(id).map(|set| set.runs().collect::<Vec<_>>());
+            let counted = ledger.verified_blocks(id).map(|set| set.runs().collect::<Vec<_>>());
             let is_here = |run: Run| {
                 here.next_missing(run.first).is_none_or(|missing| missing >= run.first + run.count)
             };
@@ -348,27 +348,27 @@ impl<'a> Receiver<'a> {
             "what was received of {} changed meanwhile: run the same command again",
             path.display()
         );
-        Err(Failure::new(Cause::Changed, text))
+        Err(Failure::new(Cause::SourceChanged, text))
     }
 
     /// A block is verified, written and journalled.
     fn block_done(&self, incoming: &Incoming, index: u64, hash: BlockHash, len: u32) -> usize {
         let file = incoming.entry.id;
         let mut ledger = lock(&self.ledger);
-        if !ledger.verified(file, index, hash) {
+        if !ledger.on_block_verified(file, index, hash) {
             return 0;
         }
         // Before the lock is let go: whoever has the last block says next that the file is in
         // place.
         self.outbox.ack(file, index);
-        let seal = ledger.seal_now(file);
+        let seal = ledger.apply_early_digest(file);
         drop(ledger);
         self.tally.counts.book(&incoming.account, Came::Moved, len.into());
         seal.map_or(0, |seal| self.take_seal(file, seal))
     }
 
     /// Blocks were copied within this host: journals them and enters them in the books.
-    pub(crate) fn copied(&self, incoming: &Incoming, blocks: Range<u64>) {
+    pub(crate) fn on_block_copied(&self, incoming: &Incoming, blocks: Range<u64>) {
         let (id, durable) = (incoming.entry.id, self.is_durable());
         let Some(layout) = incoming.layout() else { return };
         for index in blocks {
@@ -379,9 +379,9 @@ impl<'a> Receiver<'a> {
             if let Err(failure) = recorded {
                 return self.fail_file(id, &failure);
             }
-            if lock(&self.ledger).copied(id, index) {
+            if lock(&self.ledger).on_block_copied(id, index) {
                 self.outbox.ack(id, index);
-                self.tally.counts.book(&incoming.account, Came::Moved, layout.len_of(index));
+                self.tally.counts.book(&incoming.account, Came::Moved, layout.block_len(index));
             }
         }
     }
@@ -433,10 +433,10 @@ impl<'a> Receiver<'a> {
             return Err(WireError::Unexpected("holes in a file that was announced without").into());
         }
         let part = incoming.as_ref().map(|incoming| self.open_part(incoming));
-        let fresh = lock(&self.ledger).holes(holes)?;
+        let fresh = lock(&self.ledger).on_holes(holes)?;
         let (Some(incoming), Some(part)) = (incoming, part) else { return Ok(()) };
         let Some(layout) = incoming.layout() else { return Ok(()) };
-        let range = |run: &Run| layout.range_of(*run);
+        let range = |run: &Run| layout.byte_range(*run);
         let bytes = holes.runs.iter().map(range).map(|range| range.end - range.start).sum();
         self.tally.counts.book(&incoming.account, Came::AsHoles, bytes);
         let recorded = part.and_then(|part| {
@@ -458,11 +458,11 @@ impl<'a> Receiver<'a> {
 
     /// What a seal leads to: a complete file is put in place. How many are, which the sender is
     /// told with what is posted.
-    fn take_seal(&self, id: u64, seal: Seal) -> usize {
+    fn take_seal(&self, id: u64, seal: DigestOutcome) -> usize {
         let hash = match seal {
-            Seal::Complete(hash) => hash,
-            Seal::Ignore | Seal::Later => return 0,
-            Seal::Mismatch => {
+            DigestOutcome::Complete(hash) => hash,
+            DigestOutcome::Ignored | DigestOutcome::Pending => return 0,
+            DigestOutcome::Mismatch => {
                 let text = "the file's hash differs between the two sides: check their memory";
                 self.fail_file(id, &Failure::new(Cause::Verification, text));
                 return 0;
@@ -497,16 +497,16 @@ impl<'a> Receiver<'a> {
     }
 
     fn on_aborted(&self, aborted: &Aborted) -> Result<(), Error> {
-        if !lock(&self.ledger).aborted(aborted.file)? {
+        if !lock(&self.ledger).on_aborted(aborted.file)? {
             return Ok(());
         }
         let Some(incoming) = lock(&self.incoming).remove(&aborted.file) else { return Ok(()) };
-        if aborted.again {
+        if aborted.will_retry {
             self.tally.counts.files_total.fetch_sub(1, Ordering::Relaxed);
             self.tally.counts.bytes_total.fetch_sub(incoming.entry.size, Ordering::Relaxed);
             self.tally.changed(&self.path(&incoming), &incoming.account);
         } else {
-            if aborted.failure.cause() == Cause::Vanished
+            if aborted.failure.cause() == Cause::SourceVanished
                 && let Ok(dir) = self.dirs.open(incoming.dir)
             {
                 // What came of it will never be continued.
@@ -541,7 +541,7 @@ impl<'a> Receiver<'a> {
     /// Nothing failed, but the user should know.
     fn remark(&self, path: PathBuf, text: String) {
         self.tally.notice(text.clone());
-        self.outbox.post(&problem(path, Failure::new(Cause::Remark, text)));
+        self.outbox.post(&problem(path, Failure::new(Cause::Warning, text)));
     }
 
     /// Something failed that the sender knows nothing of: both users hear of it.

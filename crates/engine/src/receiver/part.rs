@@ -14,7 +14,7 @@ use crate::part_names::PartNames;
 use crate::session::Session;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHash, BlockHasher};
-use bankfull_proto::journal::{self, HEADER_BYTES, Header, Here, RECORD_BYTES, Record};
+use bankfull_proto::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Record, VerifiedBlocks};
 use bankfull_proto::wire::control::{Cause, Entry, Failure};
 use bankfull_sys::{Dir, DirectAlign};
 use std::collections::HashMap;
@@ -155,7 +155,7 @@ impl Part {
         entry: &Entry,
         boot: [u8; 16],
         holder: &Holder<'_>,
-    ) -> Result<Option<(Self, Here)>, Failure> {
+    ) -> Result<Option<(Self, VerifiedBlocks)>, Failure> {
         let shown = String::from_utf8_lossy(&entry.name).into_owned();
         let failed =
             |e: io::Error| failure(format!("cannot continue an earlier copy of {shown:?}"), &e);
@@ -186,19 +186,19 @@ impl Part {
         boot: [u8; 16],
         file: File,
         mut journal: File,
-    ) -> Result<Option<(Self, Here)>, Failure> {
+    ) -> Result<Option<(Self, VerifiedBlocks)>, Failure> {
         let mut bytes = Vec::new();
         if journal.read_to_end(&mut bytes).is_err() {
             return Ok(None);
         }
         let Ok(replay) = journal::replay(&bytes, &boot) else { return Ok(None) };
         let size = bankfull_sys::stat_file(&file).map_or(0, |stat| stat.size);
-        if !replay.header.is_about(entry) || size != entry.size {
+        if !replay.header.matches_entry(entry) || size != entry.size {
             return Ok(None);
         }
         let layout = replay.header.layout;
         let mut here = replay.trusted;
-        let doubtful = replay.doubtful;
+        let doubtful = replay.suspect;
         here.blocks.extend(
             doubtful
                 .into_iter()
@@ -498,7 +498,7 @@ fn rewrite(
     entry: &Entry,
     layout: Layout,
     boot: [u8; 16],
-    here: &Here,
+    here: &VerifiedBlocks,
 ) -> io::Result<Journal> {
     let mut bytes = Header::for_entry(entry, layout, boot).encode().to_vec();
     let blocks = here.blocks.iter().map(|&(index, hash)| match hash {
@@ -565,7 +565,7 @@ mod tests {
             Part::create(&self.dir, &self.names, &entry, self.layout, BOOT, &holder)
         }
 
-        fn resume(&self, session: &Arc<Session>, version: u64) -> Option<Here> {
+        fn resume(&self, session: &Arc<Session>, version: u64) -> Option<VerifiedBlocks> {
             let holder = Holder { session, own_wait: Duration::ZERO, remark: &|_| {} };
             let entry = self.entry(version);
             let found = Part::resume(&self.dir, &self.names, &entry, BOOT, &holder).unwrap();
@@ -644,7 +644,7 @@ mod tests {
         assert!(is_named(&place.dir, &place.names, &new.file));
         record(&old, 1);
         drop(new);
-        assert_eq!(place.resume(&Arc::default(), 2), Some(Here::default()));
+        assert_eq!(place.resume(&Arc::default(), 2), Some(VerifiedBlocks::default()));
     }
 
     #[test]
@@ -661,7 +661,7 @@ mod tests {
                 std::thread::sleep(LOOK);
             }
             drop(part);
-            assert_eq!(newer.join().unwrap(), Some(Here::default()));
+            assert_eq!(newer.join().unwrap(), Some(VerifiedBlocks::default()));
         });
         assert_eq!(old.take_error().unwrap().to_failure().cause(), Cause::Busy);
     }

@@ -8,8 +8,8 @@ use crate::net::control::lock;
 use crate::part_names::{self, PartNames};
 use bankfull_proto::blocks::{BlockSet, Run};
 use bankfull_proto::hash::FileHash;
-use bankfull_proto::journal::Here;
-use bankfull_proto::limits::RUNS_MAX;
+use bankfull_proto::journal::VerifiedBlocks;
+use bankfull_proto::limits::MAX_RUNS;
 use bankfull_proto::plan::{self, Existing, Plan};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
@@ -220,7 +220,7 @@ impl Receiver<'_> {
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(self.write_failure(incoming, &e)),
         };
-        let plan = plan::for_file(entry, existing.as_ref(), self.checksum);
+        let plan = plan::plan_file(entry, existing.as_ref(), self.checksum);
         if plan == Plan::Skip && !self.dry_run {
             if entry.block_bytes != 0 {
                 drop_part(&dir, &incoming.name);
@@ -256,7 +256,7 @@ impl Receiver<'_> {
         let mut want = answer(id, Verdict::Send);
         match incoming.layout() {
             Some(layout) => {
-                let resumed = here.blocks.iter().map(|(index, _)| layout.len_of(*index)).sum();
+                let resumed = here.blocks.iter().map(|(index, _)| layout.block_len(*index)).sum();
                 self.tally.counts.book(&incoming.account, Came::Resumed, resumed);
                 want.have = self.post_have(id, &here.set(layout.count()));
                 lock(&self.ledger).expect_blocks(id, layout, &here);
@@ -285,26 +285,26 @@ impl Receiver<'_> {
         if runs.len() <= RUNS_IN_WANT {
             return runs;
         }
-        for part in runs.chunks(RUNS_MAX) {
+        for part in runs.chunks(MAX_RUNS) {
             self.outbox.post(&Message::Have(FileRuns { file: id, runs: part.to_vec() }));
         }
         Vec::new()
     }
 
     /// Looks for what an earlier run left of a file. The blocks that are here.
-    fn find_part(&self, incoming: &Incoming) -> Result<Here, Failure> {
+    fn find_part(&self, incoming: &Incoming) -> Result<VerifiedBlocks, Failure> {
         if self.dry_run
             || incoming.entry.block_bytes == 0
             || lock(&self.seen).fresh.contains(&incoming.entry.parent)
         {
-            return Ok(Here::default());
+            return Ok(VerifiedBlocks::default());
         }
-        let Ok(dir) = self.dirs.open(incoming.dir) else { return Ok(Here::default()) };
+        let Ok(dir) = self.dirs.open(incoming.dir) else { return Ok(VerifiedBlocks::default()) };
         let names = PartNames::of(&incoming.name);
         let (entry, boot) = (&incoming.entry, self.boot);
         let resume = |holder: &Holder<'_>| Part::resume(&dir, &names, entry, boot, holder);
         let found = self.held(Duration::ZERO, resume)?;
-        let Some((part, here)) = found else { return Ok(Here::default()) };
+        let Some((part, here)) = found else { return Ok(VerifiedBlocks::default()) };
         // Held from here on, as long as there are not too many others, so that nobody changes what
         // the books count on.
         let mut slot = lock(&incoming.part);
@@ -353,8 +353,9 @@ impl Receiver<'_> {
 }
 
 pub(super) fn answer(file: u64, verdict: Verdict) -> Want {
-    let ahead = matches!(verdict, Verdict::Send | Verdict::IfDiffers).then_some(true);
-    Want { file, verdict, have: Vec::new(), hash: None, failure: None, ahead }
+    let accepts_early_digest =
+        matches!(verdict, Verdict::Send | Verdict::IfDiffers).then_some(true);
+    Want { file, verdict, have: Vec::new(), hash: None, failure: None, accepts_early_digest }
 }
 
 /// Whether nothing more is said of a file after this answer.

@@ -13,7 +13,7 @@ use bankfull_proto::hash::{BlockHasher, FileHash};
 use bankfull_proto::journal::Record;
 use bankfull_proto::receive::Claim;
 use bankfull_proto::wire::control::{Failure, Message, Nack};
-use bankfull_proto::wire::data::{self, HEADER_BYTES, Header, Packed};
+use bankfull_proto::wire::data::{self, HEADER_BYTES, Header, PackedFile};
 use std::io;
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         let claim =
             lock(&self.receiver.ledger).claim_block(file, offset, len).map_err(io::Error::other)?;
         let incoming = match claim {
-            Claim::Take(index) => self.receiver.find(file).map(|incoming| (incoming, index)),
+            Claim::Accept(index) => self.receiver.find(file).map(|incoming| (incoming, index)),
             Claim::Ignore => None,
         };
         let Some((incoming, index)) = incoming else {
@@ -141,7 +141,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
         let hash = hasher.finish();
         if !self.stream.next_tag(header, &hash.0)? {
-            lock(&self.receiver.ledger).damaged(file, index);
+            lock(&self.receiver.ledger).on_block_damaged(file, index);
             self.receiver.outbox.post(&Message::Nack(Nack { file, index }));
             self.stream.comes_again(len.into());
             return Ok(());
@@ -204,12 +204,12 @@ impl<'r, 'a> Worker<'r, 'a> {
         Ok(())
     }
 
-    fn take_packed(&mut self, packed: &Packed<'_>, done: &mut Vec<u64>) -> io::Result<()> {
+    fn take_packed(&mut self, packed: &PackedFile<'_>, done: &mut Vec<u64>) -> io::Result<()> {
         let id = packed.file;
         let claim = lock(&self.receiver.ledger)
             .claim_packed(id, packed.content.len() as u64)
             .map_err(io::Error::other)?;
-        let (Claim::Take(_), Some(incoming)) = (claim, self.receiver.find(id)) else {
+        let (Claim::Accept(_), Some(incoming)) = (claim, self.receiver.find(id)) else {
             return Ok(());
         };
         let hash = FileHash::of(packed.content);

@@ -6,7 +6,7 @@ use crate::net::control::lock;
 use crate::tree::DirTable;
 use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::FileHash;
-use bankfull_proto::limits::PACKED_FILE_BYTES_MAX;
+use bankfull_proto::limits::MAX_PACKED_FILE_BYTES;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure, FileRuns};
 use bankfull_sys::{Kind, Stat};
 use std::collections::HashMap;
@@ -107,7 +107,7 @@ impl SourceFiles {
         let path = self.path(file);
         if error.kind() == io::ErrorKind::NotFound {
             let text = format!("{} vanished before it was read", path.display());
-            return Trouble::Failed(Failure::new(Cause::Vanished, text));
+            return Trouble::Failed(Failure::new(Cause::SourceVanished, text));
         }
         Trouble::Failed(error::failure(format!("cannot read {}", path.display()), error))
     }
@@ -180,7 +180,7 @@ pub(crate) fn entry_of(stat: &Stat, name: &OsStr, parent: u64) -> Option<Entry> 
         Kind::Other => return None,
     };
     let size = if kind == EntryKind::File { stat.size } else { 0 };
-    let packed = size <= PACKED_FILE_BYTES_MAX;
+    let packed = size <= MAX_PACKED_FILE_BYTES;
     let in_blocks = kind == EntryKind::File && !packed;
     Some(Entry {
         id: 0,

@@ -13,12 +13,12 @@ use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
 use crate::session::{Session, Tally};
 use bankfull_proto::blocks::Layout;
-use bankfull_proto::limits::{ENTRY_BATCH_BYTES, ENTRY_BATCH_COUNT_MAX, RUNS_MAX};
-use bankfull_proto::send::{Next, SendLedger, Work};
+use bankfull_proto::limits::{ENTRY_BATCH_TARGET_BYTES, MAX_ENTRIES_PER_BATCH, MAX_RUNS};
+use bankfull_proto::send::{NextStep, SendLedger, Work};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Aborted, Cause, Entry, EntryKind, Failure, FileRuns, Message, Problem, Sealed, SideReport,
+    Aborted, Cause, Entry, EntryKind, Failure, FileDigest, FileRuns, Message, Problem, SideSummary,
     Totals, Verdict, Want,
 };
 use files::{SourceFile, SourceFiles, Trouble, entry_of};
@@ -97,13 +97,13 @@ impl<'a> Sender<'a> {
 
     /// The control thread: takes in the receiver's messages until it is done. Returns its
     /// report.
-    pub(crate) fn run_control(&self, reader: &mut ControlReader) -> Result<SideReport, Error> {
+    pub(crate) fn run_control(&self, reader: &mut ControlReader) -> Result<SideSummary, Error> {
         loop {
             let message = reader.next()?;
             lock(&self.guard).admit(&message)?;
             match message {
                 // It may come unasked. The finish follows all the same.
-                Message::Done(report) if self.is_settled() => return Ok(report),
+                Message::Done(report) if self.is_complete() => return Ok(report),
                 Message::Done(_) => {
                     return Err(WireError::Unexpected("the receiver is done too early").into());
                 }
@@ -116,7 +116,7 @@ impl<'a> Sender<'a> {
     /// Waits until every file is settled and every stream has ended, and tells the receiver.
     pub(crate) fn finish(&self, join_streams: impl FnOnce()) {
         let mut ledger = lock(&self.ledger);
-        while !ledger.is_settled() && !self.session.is_stopped() {
+        while !ledger.is_complete() && !self.session.is_stopped() {
             // The time-out is for a stop, which does not know this lock.
             let waited = self.changed.wait_timeout(ledger, WAIT_MAX);
             ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -125,7 +125,7 @@ impl<'a> Sender<'a> {
         join_streams();
         self.outbox.wait_pumps();
         if !self.session.is_stopped() {
-            lock(&self.guard).finish_sent();
+            lock(&self.guard).on_finish_sent();
             self.outbox.post(&Message::Finish(self.tally.report()));
         }
     }
@@ -158,7 +158,7 @@ impl<'a> Sender<'a> {
                     return Ok(());
                 }
                 match self.with_ledger(|ledger| ledger.on_nack(nack.file, nack.index))? {
-                    Next::GiveUp => self.give_up_unverifiable(nack.file),
+                    NextStep::GiveUp => self.give_up_unverifiable(nack.file),
                     _ => self.changed.notify_all(),
                 }
             }
@@ -171,23 +171,23 @@ impl<'a> Sender<'a> {
                 self.with_ledger(|ledger| ledger.drop_file(failed.file));
                 self.fail_there(failed.file, &failed.failure);
             }
-            Message::Pace(pace) => {
+            Message::RateRequest(pace) => {
                 self.session.steered.on_pace(pace);
                 if let Some(streams) = pace.streams {
                     self.session.want_streams(streams);
                     self.changed.notify_all();
                 }
             }
-            Message::Asks(asks) => {
+            Message::Credits(asks) => {
                 if let Some(asked) = &self.session.asked {
                     asked.ask(&asks);
                 }
             }
-            Message::Trains(packets) => self.session.steered.on_trains(packets),
-            Message::Course(course) => self.session.steered.on_course(course),
+            Message::TrainRequest(packets) => self.session.steered.on_trains(packets),
+            Message::ReceiverReport(course) => self.session.steered.on_course(course),
             Message::StreamEnded(number) => {
                 self.session.close_stream(number);
-                if self.with_ledger(|ledger| ledger.stream_ended(number)) {
+                if self.with_ledger(|ledger| ledger.on_stream_ended(number)) {
                     self.changed.notify_all();
                 }
             }
@@ -211,16 +211,16 @@ impl<'a> Sender<'a> {
         }
         let next = self.with_ledger(|ledger| ledger.on_want(want))?;
         let Some(file) = file else { return Ok(false) };
-        if let Some(there) = self.with_ledger(|ledger| ledger.bytes_there(want.file)) {
+        if let Some(there) = self.with_ledger(|ledger| ledger.bytes_at_receiver(want.file)) {
             self.tally.counts.book(&file.account, Came::Resumed, there.saturating_sub(holes));
             self.tally.counts.book(&file.account, Came::AsHoles, holes);
         }
         match next {
-            Next::Seal => self.seal(&file),
-            Next::Settled => self.settle_unsent(&file, want),
+            NextStep::SendDigest => self.seal(&file),
+            NextStep::Completed => self.settle_unsent(&file, want),
             _ => {}
         }
-        Ok(next == Next::Work)
+        Ok(next == NextStep::Work)
     }
 
     /// Tells the receiver which blocks are holes. `None` when the file is not to be had, else how
@@ -229,7 +229,7 @@ impl<'a> Sender<'a> {
         match self.files.holes(file) {
             Ok(holes) => {
                 self.with_ledger(|ledger| ledger.on_holes(&holes))?;
-                for runs in holes.runs.chunks(RUNS_MAX) {
+                for runs in holes.runs.chunks(MAX_RUNS) {
                     let part = FileRuns { file: holes.file, runs: runs.to_vec() };
                     self.outbox.post(&Message::Holes(part));
                 }
@@ -264,7 +264,7 @@ impl<'a> Sender<'a> {
         let next = self.with_ledger(|ledger| ledger.on_acks(ack))?;
         if let Some(file) = self.files.find(ack.file) {
             self.tally.counts.book(&file.account, Came::Moved, bytes_in(&file.entry, ack));
-            if next == Next::Seal {
+            if next == NextStep::SendDigest {
                 self.seal(&file);
             }
         }
@@ -272,7 +272,7 @@ impl<'a> Sender<'a> {
     }
 
     fn on_finished(&self, id: u64) -> Result<(), Error> {
-        let hash = self.with_ledger(|ledger| ledger.whole_hash(id));
+        let hash = self.with_ledger(|ledger| ledger.file_hash(id));
         self.with_ledger(|ledger| ledger.on_finished(id))?;
         let Some(file) = self.files.remove(id) else { return Ok(()) };
         if file.entry.kind == EntryKind::File {
@@ -293,8 +293,8 @@ impl<'a> Sender<'a> {
         let checked = self.files.open(file).and_then(|open| self.files.check(file, &open));
         match checked {
             Ok(()) => {
-                let hash = self.with_ledger(|ledger| ledger.whole_hash(id)).map(|h| h.0);
-                self.outbox.post(&Message::Sealed(Sealed { file: id, hash }));
+                let hash = self.with_ledger(|ledger| ledger.file_hash(id)).map(|h| h.0);
+                self.outbox.post(&Message::FileDigest(FileDigest { file: id, hash }));
             }
             Err(trouble) => self.trouble(id, trouble),
         }
@@ -302,17 +302,17 @@ impl<'a> Sender<'a> {
 
     /// Every block was read: if the source is still what it was, the receiver may use the file as
     /// soon as all of it is there.
-    fn seal_ahead(&self, file: &SourceFile, opened: &std::fs::File) {
+    fn send_early_digest(&self, file: &SourceFile, opened: &std::fs::File) {
         let id = file.entry.id;
         // What has changed is told when all is there, as ever.
         if self.files.check(file, opened).is_err() {
             return;
         }
         self.with_ledger(|ledger| {
-            if ledger.seal_ahead(id) {
-                let hash = ledger.whole_hash(id).map(|hash| hash.0);
+            if ledger.record_early_digest(id) {
+                let hash = ledger.file_hash(id).map(|hash| hash.0);
                 // Before the lock is let go: another seal may follow, and must not come first.
-                self.outbox.post(&Message::SealedAhead(Sealed { file: id, hash }));
+                self.outbox.post(&Message::EarlyFileDigest(FileDigest { file: id, hash }));
             }
         });
     }
@@ -328,7 +328,7 @@ impl<'a> Sender<'a> {
                 && let Some(file) = self.files.find(file)
             {
                 match self.files.hash_whole(&file, &mut buffer) {
-                    Ok(ours) => self.compared(&file, ours == hash),
+                    Ok(ours) => self.on_compared(&file, ours == hash),
                     Err(trouble) => self.trouble(file.entry.id, trouble),
                 }
             }
@@ -336,7 +336,7 @@ impl<'a> Sender<'a> {
     }
 
     /// A comparison is made: equal content settles the file, else it is sent.
-    pub(crate) fn compared(&self, file: &SourceFile, equal: bool) {
+    pub(crate) fn on_compared(&self, file: &SourceFile, equal: bool) {
         let id = file.entry.id;
         if self.dry_run && !equal {
             self.with_ledger(|ledger| ledger.drop_file(id));
@@ -346,14 +346,14 @@ impl<'a> Sender<'a> {
             self.tally.settled(path, Outcome::WouldCopy, file.entry.size, None);
             return self.notify_if_settled();
         }
-        match self.with_ledger(|ledger| ledger.compared(id, equal)) {
-            Next::Settled => {
+        match self.with_ledger(|ledger| ledger.on_compared(id, equal)) {
+            NextStep::Completed => {
                 self.files.remove(id);
                 self.outbox.post(&Message::Unchanged(vec![id]));
                 self.tally.file_skipped(self.files.path(file), file.entry.size);
                 self.notify_if_settled();
             }
-            Next::Seal => self.seal(file),
+            NextStep::SendDigest => self.seal(file),
             _ => self.changed.notify_all(),
         }
     }
@@ -371,12 +371,12 @@ impl<'a> Sender<'a> {
     /// A file cannot go on: announce it again when it only changed, else give it up.
     pub(crate) fn trouble(&self, id: u64, trouble: Trouble) {
         let Some(file) = self.files.find(id) else { return };
-        let (failure, again) = match trouble {
+        let (failure, will_retry) = match trouble {
             Trouble::Failed(failure) => (failure, false),
             Trouble::Changed if self.is_gone(&file) => {
                 let text =
                     format!("{} vanished while it was read", self.files.path(&file).display());
-                (Failure::new(Cause::Vanished, text), false)
+                (Failure::new(Cause::SourceVanished, text), false)
             }
             Trouble::Changed => {
                 let path = self.files.path(&file);
@@ -384,15 +384,15 @@ impl<'a> Sender<'a> {
                     "{} changed while it was read: copy it again when nobody writes to it",
                     path.display()
                 );
-                (Failure::new(Cause::Changed, text), file.attempt < RETRIES_MAX)
+                (Failure::new(Cause::SourceChanged, text), file.attempt < RETRIES_MAX)
             }
         };
         let Some(file) = self.files.remove(id) else { return };
-        let entry = if again { self.look_again(&file) } else { None };
-        let again = entry.is_some();
+        let entry = if will_retry { self.look_again(&file) } else { None };
+        let will_retry = entry.is_some();
         // The receiver lets go of the file before it hears of it anew; the books forget it last, so
         // that nothing seems settled in between.
-        let aborted = Aborted { file: id, failure: failure.clone(), again };
+        let aborted = Aborted { file: id, failure: failure.clone(), will_retry };
         self.outbox.post(&Message::Aborted(aborted));
         match entry {
             Some(entry) => {
@@ -442,14 +442,14 @@ impl<'a> Sender<'a> {
     }
 
     /// Whether nothing is left to send.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.with_ledger(|ledger| ledger.is_settled())
+    pub(crate) fn is_complete(&self) -> bool {
+        self.with_ledger(|ledger| ledger.is_complete())
     }
 
     /// Wakes the walk, and the streams and the finish when nothing is left to do.
     pub(crate) fn notify_if_settled(&self) {
         self.settled.notify_all();
-        if self.with_ledger(|ledger| ledger.is_settled()) {
+        if self.with_ledger(|ledger| ledger.is_complete()) {
             self.changed.notify_all();
         }
     }
@@ -457,7 +457,7 @@ impl<'a> Sender<'a> {
     /// Gives an entry its number, enters it in the books, and queues it for the receiver.
     fn announce(&self, mut entry: Entry, dir: u64, name: &OsStr, attempt: u32) -> u64 {
         if let Some(block) = self.session.overrides.block.filter(|_| entry.block_bytes != 0) {
-            entry.block_bytes = Layout::in_blocks_of(entry.size, block.0).block_bytes();
+            entry.block_bytes = Layout::with_block_bytes(entry.size, block.0).block_bytes();
         }
         let mut announcer = lock(&self.announcer);
         let id = announcer.next_id;
@@ -474,8 +474,8 @@ impl<'a> Sender<'a> {
         }
         announcer.bytes += 64 + entry.name.len() + entry.target.len();
         announcer.batch.push(entry);
-        let full = announcer.bytes >= ENTRY_BATCH_BYTES
-            || announcer.batch.len() >= ENTRY_BATCH_COUNT_MAX
+        let full = announcer.bytes >= ENTRY_BATCH_TARGET_BYTES
+            || announcer.batch.len() >= MAX_ENTRIES_PER_BATCH
             || announcer.since.elapsed() >= BATCH_AGE_MAX;
         if full {
             self.post_batch(&mut announcer);
@@ -504,7 +504,7 @@ impl<'a> Sender<'a> {
             dirs: read(&c.dirs),
             symlinks: read(&c.symlinks),
             bytes: read(&c.bytes_total),
-            specials: read(&c.specials),
+            special_files_skipped: read(&c.special_files_skipped),
         }
     }
 
@@ -531,7 +531,7 @@ impl<'a> Sender<'a> {
         before_waiting()?;
         let mut ledger = lock(&self.ledger);
         loop {
-            if self.session.is_stopped() || ledger.is_settled() {
+            if self.session.is_stopped() || ledger.is_complete() {
                 return Ok(None);
             }
             if let Some(work) = work(&mut ledger) {
@@ -544,12 +544,12 @@ impl<'a> Sender<'a> {
     }
 
     /// The block of a file that a stream will send next, if that is known: it is the stream's then.
-    pub(crate) fn block_ahead(&self, stream: u32, file: u64) -> Option<u64> {
+    pub(crate) fn prefetch_block(&self, stream: u32, file: u64) -> Option<u64> {
         if self.session.is_resting(stream) {
             return None;
         }
         let least = u64::from(self.session.wanted_streams()) * LEFT_PER_STREAM;
-        self.with_ledger(|ledger| ledger.block_ahead(stream, file, least))
+        self.with_ledger(|ledger| ledger.prefetch_block(stream, file, least))
     }
 
     /// A stream's thread: sends what there is to send. An error is the loss of its connection,
@@ -578,7 +578,7 @@ impl<'a> Sender<'a> {
 /// What the receiver says of the destination, so that nobody takes it for the source.
 fn said_there(failure: &Failure) -> Failure {
     match failure.cause() {
-        Cause::Remark => failure.clone(),
+        Cause::Warning => failure.clone(),
         cause => Failure::new(cause, format!("the far side says: {}", failure.text)),
     }
 }
@@ -590,7 +590,7 @@ fn bytes_in(entry: &Entry, runs: &FileRuns) -> u64 {
             .iter()
             .flat_map(|run| run.first..run.first.saturating_add(run.count))
             .take_while(|&index| index < layout.count())
-            .map(|index| layout.len_of(index))
+            .map(|index| layout.block_len(index))
             .sum()
     })
 }

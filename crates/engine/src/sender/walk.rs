@@ -8,7 +8,7 @@ use crate::net::control::lock;
 use crate::part_names;
 use crate::session::{join, problem};
 use bankfull_proto::blocks::Layout;
-use bankfull_proto::limits::DEPTH_MAX;
+use bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
 use bankfull_proto::wire::control::{Cause, EntryKind, Failure, Message, Source};
 use bankfull_sys::{Dir, Kind, Stat};
 use std::ffi::{OsStr, OsString};
@@ -66,7 +66,7 @@ impl Sender<'_> {
         // In one, for the receiver may say that it is done as soon as it reads this.
         self.with_ledger(|ledger| {
             self.outbox.post(&Message::EntriesEnd(self.totals()));
-            ledger.end_of_entries();
+            ledger.on_entries_end();
         });
         self.notify_if_settled();
     }
@@ -75,7 +75,7 @@ impl Sender<'_> {
     /// receiver takes; false when the session stopped.
     fn may_go_on(&self) -> bool {
         self.outbox.wait_for_room();
-        if let Some(most) = self.session.unsettled_most {
+        if let Some(most) = self.session.max_outstanding_files {
             self.wait_until_settled(most.max(1) as usize);
         }
         !self.session.is_stopped()
@@ -84,7 +84,7 @@ impl Sender<'_> {
     /// Waits where `most` files are unsettled, until a quarter of them is settled, or some after a
     /// while: announced one by one they would have a message each.
     fn wait_until_settled(&self, most: usize) {
-        if self.with_ledger(|ledger| ledger.open_files()) < most {
+        if self.with_ledger(|ledger| ledger.outstanding_files()) < most {
             return;
         }
         // Nobody settles what waits here to be announced.
@@ -95,7 +95,7 @@ impl Sender<'_> {
             false => open >= most,
         };
         let mut ledger = lock(&self.ledger);
-        while waits(ledger.open_files()) && !self.session.is_stopped() {
+        while waits(ledger.outstanding_files()) && !self.session.is_stopped() {
             // The time-out is for that while, and for a stop, which does not know this lock.
             let waited = self.settled.wait_timeout(ledger, BATCH_AGE_MAX);
             ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -147,8 +147,9 @@ impl Sender<'_> {
         depth: usize,
         stack: &mut Vec<Pending>,
     ) {
-        if depth >= DEPTH_MAX {
-            let text = format!("{} is nested too deep (limit {DEPTH_MAX})", path.display());
+        if depth >= MAX_DIRECTORY_DEPTH {
+            let text =
+                format!("{} is nested too deep (limit {MAX_DIRECTORY_DEPTH})", path.display());
             return self.problem_text(path.to_owned(), Failure::new(Cause::Usage, text));
         }
         let mut entries = match dir.entries() {
@@ -197,7 +198,7 @@ impl Sender<'_> {
     /// Announces a file or symlink; leaves out what is neither.
     fn announce_leaf(&self, dir: &Dir, key: u64, parent: u64, name: &OsStr, stat: &Stat) {
         let Some(mut entry) = entry_of(stat, name, parent) else {
-            add(&self.tally.counts.specials, 1);
+            add(&self.tally.counts.special_files_skipped, 1);
             return self.left_out(self.files.dirs.path_of(key, name), "neither file nor link");
         };
         if entry.kind == EntryKind::Symlink {
@@ -231,6 +232,6 @@ impl Sender<'_> {
     fn left_out(&self, path: PathBuf, why: &str) {
         let text = format!("left out {}: {why}", path.display());
         self.tally.notice(text.clone());
-        self.outbox.post(&problem(path, Failure::new(Cause::Remark, text)));
+        self.outbox.post(&problem(path, Failure::new(Cause::Warning, text)));
     }
 }

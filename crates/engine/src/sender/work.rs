@@ -11,8 +11,8 @@ use crate::session::Meter;
 use bankfull_control::Stage;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHasher, FileHash};
-use bankfull_proto::limits::PACK_BYTES_MAX;
-use bankfull_proto::send::{Next, Work};
+use bankfull_proto::limits::MAX_PACK_BYTES;
+use bankfull_proto::send::{NextStep, Work};
 use bankfull_proto::wire::data::{Header, push_packed};
 use std::fs::File;
 use std::io;
@@ -113,7 +113,7 @@ impl<'s, 'a> Worker<'s, 'a> {
         let Some((layout, range)) = layout.ok().and_then(|l| Some((l, l.range(index)?))) else {
             return Ok(());
         };
-        self.ahead = self.sender.block_ahead(self.number, id).map(|index| (id, index));
+        self.ahead = self.sender.prefetch_block(self.number, id).map(|index| (id, index));
         let next = self.ahead.and_then(|(_, index)| layout.range(index));
         let len = (range.end - range.start) as u32;
         let header = self.stream.begin(&Header::Block { file: id, offset: range.start, len });
@@ -121,7 +121,7 @@ impl<'s, 'a> Worker<'s, 'a> {
         let sent = self.send_range(&file, &opened, range, next, &mut hasher)?;
         let mut trouble = sent.err();
         // One that is sent again must be of the source that a seal may have been for.
-        if trouble.is_none() && self.sender.with_ledger(|ledger| ledger.is_sent_again(id, index)) {
+        if trouble.is_none() && self.sender.with_ledger(|ledger| ledger.is_resend(id, index)) {
             trouble = self.sender.files.check(&file, &opened).err();
         }
         if let Some(trouble) = trouble {
@@ -130,11 +130,11 @@ impl<'s, 'a> Worker<'s, 'a> {
             return Ok(());
         }
         let hash = hasher.finish();
-        let next = self.sender.with_ledger(|ledger| ledger.sent_block(id, index, hash));
+        let next = self.sender.with_ledger(|ledger| ledger.on_block_sent(id, index, hash));
         self.stream.end(&header, &hash.0);
         self.meter.mark(Stage::Compute);
-        if next == Next::SealAhead {
-            self.sender.seal_ahead(&file, &opened);
+        if next == NextStep::SendEarlyDigest {
+            self.sender.send_early_digest(&file, &opened);
         }
         Ok(())
     }
@@ -230,7 +230,7 @@ impl<'s, 'a> Worker<'s, 'a> {
                 }
                 Err(trouble) => self.sender.trouble(id, trouble),
             }
-            debug_assert!(self.pack.len() <= PACK_BYTES_MAX);
+            debug_assert!(self.pack.len() <= MAX_PACK_BYTES);
         }
         self.meter.mark(Stage::Read);
         if count == 0 {
@@ -255,7 +255,7 @@ impl<'s, 'a> Worker<'s, 'a> {
     fn compare(&mut self, id: u64, theirs: FileHash) {
         let Some(file) = self.sender.files.find(id) else { return };
         match self.sender.files.hash_whole(&file, &mut self.buffer) {
-            Ok(ours) => self.sender.compared(&file, ours == theirs),
+            Ok(ours) => self.sender.on_compared(&file, ours == theirs),
             Err(trouble) => self.sender.trouble(id, trouble),
         }
         self.meter.mark(Stage::Read);

@@ -7,16 +7,16 @@ use bankfull_control::Bytes;
 const STEP: u64 = 1 << 20;
 
 /// How to have one connection carry as much as the path holds, where the windows that the two hosts
-/// allow it are smaller: `reach` is what they allow at the receiver, which is this host, and at the
+/// allow it are smaller: `max_inflight_bytes` is what they allow at the receiver, which is this host, and at the
 /// sender. `None` where they are large enough, or where nobody knows.
-pub(super) fn larger_windows(holds: Bytes, reach: [Bytes; 2]) -> Option<String> {
-    let [receiver, sender] = reach;
+pub(super) fn larger_windows(holds: Bytes, max_inflight_bytes: [Bytes; 2]) -> Option<String> {
+    let [receiver, sender] = max_inflight_bytes;
     let hosts = [
         (Side::Receive, receiver, "the receiving host", Side::Receive.setting()),
         // Of the sender's we know the most alone; the other two are to stay as they are.
         (Side::Send, sender, "the sending host", None),
     ];
-    let small = hosts.into_iter().filter(|(_, reach, ..)| *reach < holds);
+    let small = hosts.into_iter().filter(|(_, max_inflight_bytes, ..)| *max_inflight_bytes < holds);
     let settings: Vec<String> = small
         .map(|(side, _, host, now)| {
             let (most, name) = ((holds.0 * 2).next_multiple_of(STEP), side.sysctl());

@@ -22,7 +22,7 @@ pub(super) struct Congestion {
 impl Congestion {
     pub(super) fn new(session: &Session) -> Self {
         // Where their number is to stay, nobody asks; the kernel may have to load it first.
-        let is_free = session.overrides.congestion.is_none() && session.streams_most.is_some();
+        let is_free = session.overrides.congestion.is_none() && session.max_streams.is_some();
         let offers = is_free && has_bbr();
         Self { offers, is_wanted: false, given: BTreeMap::new() }
     }
@@ -99,7 +99,7 @@ mod tests {
         };
         let mut session = Session::new(Overrides::default(), 1);
         assert!(!Congestion::new(&session).offers(), "nobody would ask");
-        session.streams_most = Some(2);
+        session.max_streams = Some(2);
         let mut congestion = Congestion::new(&session);
         if !congestion.offers() {
             println!("skipped: this host gives no BBR");

@@ -12,8 +12,8 @@ use bankfull_control::rrda::staging::clause;
 use bankfull_control::sobas::{Decision, State};
 use bankfull_control::streams;
 use bankfull_control::{Bytes, Looks, Rate, StageTimes};
-use bankfull_proto::limits::ROUND_TRIPS_MAX;
-use bankfull_proto::wire::control::{Cause, Course, Failure, Message, stage_nanos};
+use bankfull_proto::limits::MAX_REPORT_RTTS;
+use bankfull_proto::wire::control::{Cause, Failure, Message, ReceiverReport, stage_nanos};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ pub(super) struct Seen {
     pub(super) bytes_per_sec: Option<u64>,
     pub(super) retransmits: Option<u64>,
     /// What waited to be written on the receiving side.
-    pub(super) staged: Option<Staged>,
+    pub(super) buffered_peak: Option<Staged>,
     /// What the threads of the sender and of the receiver spent their time with.
     pub(super) stages: [StageTimes; 2],
     /// Looks at which the source had nothing to send.
@@ -79,7 +79,7 @@ impl<'a> Teller<'a> {
         if self.is_near {
             self.tally.notice(message);
         } else {
-            outbox.post(&problem(PathBuf::new(), Failure::new(Cause::Remark, message)));
+            outbox.post(&problem(PathBuf::new(), Failure::new(Cause::Warning, message)));
         }
     }
 
@@ -119,7 +119,7 @@ impl<'a> Teller<'a> {
             let usual = median(&seen.rtts).unwrap_or(least);
             self.tally.sight().on_queue(is_queued(usual, least));
         }
-        self.staging(seen.staged);
+        self.buffer_limit(seen.buffered_peak);
         self.tally.event(Event::Sample(Sample {
             at: self.last,
             streams: seen.streams,
@@ -132,8 +132,8 @@ impl<'a> Teller<'a> {
             granted: seen.granted.map(Bytes),
             pacing: seen.bytes_per_sec.map(rate),
             retransmits: seen.retransmits,
-            staged: seen.staged.map(|staged| staged.most),
-            staging: seen.staged.map(|staged| staged.size),
+            buffered_peak: seen.buffered_peak.map(|buffered_peak| buffered_peak.most),
+            buffer_limit: seen.buffered_peak.map(|buffered_peak| buffered_peak.size),
             sender: seen.stages[0],
             receiver: seen.stages[1],
             source_share: since.0.share(),
@@ -142,15 +142,16 @@ impl<'a> Teller<'a> {
     }
 
     /// Tells here that another amount may wait to be written, if that is new.
-    fn staging(&mut self, staged: Option<Staged>) {
-        let Some((staged, (at, reason))) = staged.and_then(|staged| Some((staged, staged.change?)))
+    fn buffer_limit(&mut self, buffered_peak: Option<Staged>) {
+        let Some((buffered_peak, (at, reason))) =
+            buffered_peak.and_then(|buffered_peak| Some((buffered_peak, buffered_peak.change?)))
         else {
             return;
         };
         if self.staging_told.replace(at) != Some(at) {
             self.tally.event(Event::Staging(Staging {
                 at: self.tally.elapsed().saturating_sub(at.elapsed()),
-                size: staged.size,
+                size: buffered_peak.size,
                 reason: clause(reason).to_owned(),
             }));
         }
@@ -217,8 +218,8 @@ impl<'a> Teller<'a> {
     }
 
     /// Tells here what the far side has decided, if it has.
-    pub(super) fn decided_there(&self, course: &Course) {
-        if let (Some(size), Some(reason)) = (course.staging, &course.staging_reason) {
+    pub(super) fn decided_there(&self, course: &ReceiverReport) {
+        if let (Some(size), Some(reason)) = (course.buffer_limit, &course.buffer_reason) {
             self.tally.event(Event::Staging(Staging {
                 at: self.tally.elapsed(),
                 size: Bytes(size),
@@ -248,24 +249,24 @@ impl<'a> Teller<'a> {
         news: Option<News>,
     ) -> bool {
         let micros = |time: &Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-        let change = seen.staged.and_then(|staged| staged.change);
+        let change = seen.buffered_peak.and_then(|buffered_peak| buffered_peak.change);
         let is_new = |&(at, _): &(Instant, _)| self.staging_told != Some(at);
-        let has_room = outbox.post_if_room(&Message::Course(Course {
+        let has_room = outbox.post_if_room(&Message::ReceiverReport(ReceiverReport {
             state: state.to_owned(),
             window: seen.window,
             bytes_per_sec: seen.bytes_per_sec,
-            rtts_us: seen.rtts.iter().take(ROUND_TRIPS_MAX).map(micros).collect(),
+            rtts_us: seen.rtts.iter().take(MAX_REPORT_RTTS).map(micros).collect(),
             capacity: seen.capacity,
             probes: seen.probes,
             probes_lost: seen.probes_lost,
-            looks: seen.reads.count,
-            unread: seen.reads.held,
+            samples: seen.reads.count,
+            receiver_limited: seen.reads.held,
             stage_nanos: Some(stage_nanos(&seen.stages[1])),
             streams: news.as_ref().and_then(|news| news.streams),
             reason: news.map(|news| news.reason),
-            staged: seen.staged.map(|staged| staged.most.0),
-            staging: seen.staged.map(|staged| staged.size.0),
-            staging_reason: change.filter(is_new).map(|(_, reason)| clause(reason).to_owned()),
+            buffered_peak: seen.buffered_peak.map(|buffered_peak| buffered_peak.most.0),
+            buffer_limit: seen.buffered_peak.map(|buffered_peak| buffered_peak.size.0),
+            buffer_reason: change.filter(is_new).map(|(_, reason)| clause(reason).to_owned()),
         }));
         if has_room {
             seen.rtts.clear();
@@ -297,8 +298,8 @@ impl News {
 }
 
 /// What waits to be written at the receiver, as it has told.
-pub(super) fn staged_there(course: &Course) -> Option<Staged> {
-    let (most, size) = course.staged.zip(course.staging)?;
+pub(super) fn staged_there(course: &ReceiverReport) -> Option<Staged> {
+    let (most, size) = course.buffered_peak.zip(course.buffer_limit)?;
     // Why, is told as it comes.
     Some(Staged { most: Bytes(most), size: Bytes(size), change: None })
 }

@@ -30,7 +30,7 @@ use crate::net::probe::{ProbeLine, ProbePort};
 use crate::net::socket::Socket;
 use crate::session::Session;
 use bankfull_control::Bytes;
-use bankfull_proto::wire::control::{Course, Pace, Sight};
+use bankfull_proto::wire::control::{RateRequest, ReceiverReport, SenderReport};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -94,28 +94,28 @@ const COURSES_MAX: usize = 64;
 /// What the control thread passes on to whoever steers.
 #[derive(Default)]
 pub(crate) struct Steered {
-    sight: Mutex<Option<Sight>>,
+    sight: Mutex<Option<SenderReport>>,
     /// The last one, whoever has taken it since.
-    last_sight: Mutex<Sight>,
-    pace: Mutex<Option<Pace>>,
+    last_sight: Mutex<SenderReport>,
+    pace: Mutex<Option<RateRequest>>,
     trains: Mutex<Option<u32>>,
-    courses: Mutex<Vec<Course>>,
+    courses: Mutex<Vec<ReceiverReport>>,
 }
 
 impl Steered {
     /// The sender has told how its connections do.
-    pub(crate) fn on_sight(&self, sight: Sight) {
+    pub(crate) fn on_sight(&self, sight: SenderReport) {
         *lock(&self.last_sight) = sight;
         *lock(&self.sight) = Some(sight);
     }
 
     /// What the sender has told last.
-    fn last_sight(&self) -> Sight {
+    fn last_sight(&self) -> SenderReport {
         *lock(&self.last_sight)
     }
 
     /// The receiver asks for a rate, and how the connections are to send.
-    pub(crate) fn on_pace(&self, pace: Pace) {
+    pub(crate) fn on_pace(&self, pace: RateRequest) {
         *lock(&self.pace) = Some(pace);
     }
 
@@ -125,7 +125,7 @@ impl Steered {
     }
 
     /// The receiver has told what it holds and sees.
-    pub(crate) fn on_course(&self, course: Course) {
+    pub(crate) fn on_course(&self, course: ReceiverReport) {
         let mut courses = lock(&self.courses);
         if courses.len() < COURSES_MAX {
             courses.push(course);
@@ -134,7 +134,7 @@ impl Steered {
 }
 
 /// Processors that this process may use. Found once: it takes a dozen system calls.
-fn processors() -> u32 {
+fn cpus() -> u32 {
     static COUNT: OnceLock<u32> = OnceLock::new();
     *COUNT.get_or_init(|| {
         let count = std::thread::available_parallelism();

@@ -17,7 +17,7 @@ use crate::session::Session;
 use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
 use bankfull_control::streams::{self, Tuner};
 use bankfull_control::{Bytes, Looks, Rate, Shares, StageTimes, holder, pacing};
-use bankfull_proto::wire::control::{Message, Pace, Sight, stage_times};
+use bankfull_proto::wire::control::{Message, RateRequest, SenderReport, stage_times};
 use bankfull_proto::wire::probe::Kind;
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -90,7 +90,7 @@ pub(crate) struct Steering<'a> {
     /// The largest segment of a connection.
     segment: u32,
     /// What the sender has told last.
-    sight: Sight,
+    sight: SenderReport,
 }
 
 impl<'a> Steering<'a> {
@@ -122,7 +122,7 @@ impl<'a> Steering<'a> {
             reads: Looks::default(),
             reads_before: Looks::default(),
             shares: Shares::default(),
-            tuner: session.streams_most.map(|most| Tuner::new(session.wanted_streams(), most)),
+            tuner: session.max_streams.map(|most| Tuner::new(session.wanted_streams(), most)),
             is_advised: false,
             room: Room::new(Side::Receive),
             rtts: Vec::new(),
@@ -135,7 +135,7 @@ impl<'a> Steering<'a> {
             is_aside: false,
             aside_news: None,
             segment: 0,
-            sight: Sight::default(),
+            sight: SenderReport::default(),
         }
     }
 
@@ -290,7 +290,7 @@ impl<'a> Steering<'a> {
             }
             // Trains count as data: no more of them than the user wants.
             Told::Others(packets) if self.session.overrides.rate_max.is_none() => {
-                let wanted = Message::Trains(u32::try_from(packets).unwrap_or(u32::MAX));
+                let wanted = Message::TrainRequest(u32::try_from(packets).unwrap_or(u32::MAX));
                 let is_asked = self.outbox.post_if_room(&wanted);
                 self.trains.asked_for(packets, is_asked);
             }
@@ -305,7 +305,7 @@ impl<'a> Steering<'a> {
             Kind::Echo => {
                 self.echoes.take(probe.number);
                 self.heard_at = now;
-                let sent = Duration::from_micros(probe.echoed_clock_us);
+                let sent = Duration::from_micros(probe.echoed_timestamp_us);
                 let rtt = arrived.at.checked_sub(sent)?;
                 let is_set = self.clock_set_at.is_some_and(|at| now < at + self.patience());
                 (!is_set && !rtt.is_zero() && rtt < RTT_MAX).then_some(rtt)
@@ -314,7 +314,7 @@ impl<'a> Steering<'a> {
                 self.trains.take(arrived, now);
                 None
             }
-            Kind::Knock | Kind::Probe => None,
+            Kind::Register | Kind::Probe => None,
         }
     }
 
@@ -370,9 +370,9 @@ impl<'a> Steering<'a> {
             rate_max: self.session.overrides.rate_max,
             carrying: self.shares.count(),
             sight: &self.sight,
-            looks: [looks_of(&self.sight), self.reads],
+            samples: [looks_of(&self.sight), self.reads],
             busy: self.teller.busy(),
-            reach: self.room.reach(),
+            max_inflight_bytes: self.room.max_inflight_bytes(),
         };
         let is_new = self.session.remembered.is_none();
         if !self.is_advised
@@ -435,7 +435,7 @@ impl<'a> Steering<'a> {
             granted: self.sight.window,
             bytes_per_sec: self.held.and_then(|held| held.pacing).map(Rate::bytes_per_sec),
             retransmits: Some(self.sight.retransmits),
-            staged: self.session.staging.staged(),
+            buffered_peak: self.session.staging.buffered_peak(),
             stages: [
                 self.sight.stage_nanos.map_or_else(StageTimes::default, stage_times),
                 self.teller.stages(),
@@ -489,8 +489,8 @@ impl<'a> Steering<'a> {
             let tuner = self.tuner.as_ref();
             let bytes_per_sec = self.pace().map(Rate::bytes_per_sec);
             let streams = tuner.map(Tuner::streams);
-            let bbr = tuner.map(|tuner| tuner.bbr().is_some());
-            let pace = Message::Pace(Pace { bytes_per_sec, streams, bbr });
+            let use_bbr = tuner.map(|tuner| tuner.bbr().is_some());
+            let pace = Message::RateRequest(RateRequest { bytes_per_sec, streams, use_bbr });
             self.is_told = self.outbox.post_if_room(&pace);
         }
         let Some(held) = self.held else { return };
@@ -513,8 +513,8 @@ impl<'a> Steering<'a> {
 }
 
 /// How often the sender has looked, and how often it had nothing to send.
-fn looks_of(sight: &Sight) -> Looks {
-    Looks { count: sight.looks, held: sight.idle }
+fn looks_of(sight: &SenderReport) -> Looks {
+    Looks { count: sight.samples, held: sight.app_limited }
 }
 
 #[cfg(test)]
@@ -532,8 +532,12 @@ mod tests {
         let teller = Teller::new(&tally, true);
         let mut steering = Steering::new(&session, Outbox::default(), teller, None);
         let mut held = |sight: Option<(u64, u64)>| {
-            if let Some((looks, idle)) = sight {
-                session.steered.on_sight(Sight { looks, idle, ..Sight::default() });
+            if let Some((samples, app_limited)) = sight {
+                session.steered.on_sight(SenderReport {
+                    samples,
+                    app_limited,
+                    ..SenderReport::default()
+                });
             }
             steering.look(Duration::from_millis(10), None).holder
         };

@@ -91,7 +91,7 @@ impl Room {
     }
 
     /// The most data that a connection can have in flight.
-    pub(crate) fn reach(&self) -> Bytes {
+    pub(crate) fn max_inflight_bytes(&self) -> Bytes {
         if self.is_denied { self.tuned_max } else { self.tuned_max.max(GIVEN_MAX) }
     }
 
@@ -138,7 +138,7 @@ mod tests {
     fn it_is_given_where_the_kernel_would_not_and_not_at_every_step() {
         let mut room =
             Room { tuned_max: Bytes::mib(3), is_denied: false, ..Room::new(Side::Receive) };
-        assert_eq!(room.reach(), GIVEN_MAX);
+        assert_eq!(room.max_inflight_bytes(), GIVEN_MAX);
         assert_eq!(room.needed(0, Bytes::mib(3)), None);
         assert_eq!(room.needed(0, Bytes::mib(4)), Some(Bytes::mib(5)));
         room.given.insert(0, Bytes::mib(5));
@@ -148,6 +148,9 @@ mod tests {
         room.given.insert(0, GIVEN_MAX);
         assert_eq!(room.needed(0, Bytes::mib(500)), None);
         room.is_denied = true;
-        assert_eq!((room.needed(1, Bytes::mib(4)), room.reach()), (None, Bytes::mib(3)));
+        assert_eq!(
+            (room.needed(1, Bytes::mib(4)), room.max_inflight_bytes()),
+            (None, Bytes::mib(3))
+        );
     }
 }

@@ -6,7 +6,7 @@ use super::course::{Seen, Teller, staged_there};
 use super::room::{Room, Side};
 use super::unsent::Unsent;
 use super::{
-    FREE, FREE_RTT, Glances, Knocker, LOOK, Probing, SHARING_TIME, TRAINS_ASKED_MAX, processors,
+    FREE, FREE_RTT, Glances, Knocker, LOOK, Probing, SHARING_TIME, TRAINS_ASKED_MAX, cpus,
 };
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
@@ -15,9 +15,11 @@ use crate::session::{Carried, Session};
 use bankfull_control::sobas::SELDOM_RTT;
 use bankfull_control::sobas::capacity::{TRAIN_PACKETS, TRAINS};
 use bankfull_control::{Bytes, Looks, Rate, Shares, StageTimes, pacing};
-use bankfull_proto::limits::ROUND_TRIPS_MAX;
-use bankfull_proto::wire::control::{Course, Message, Sight, stage_nanos, stage_times};
-use bankfull_proto::wire::probe::TRAIN_BYTES;
+use bankfull_proto::limits::MAX_REPORT_RTTS;
+use bankfull_proto::wire::control::{
+    Message, ReceiverReport, SenderReport, stage_nanos, stage_times,
+};
+use bankfull_proto::wire::probe::MAX_TRAIN_PACKET_BYTES;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -80,7 +82,7 @@ pub(crate) struct Pacer<'a> {
     session: &'a Session,
     outbox: Outbox,
     probing: Option<Probing>,
-    looks: Looks,
+    samples: Looks,
     /// What each connection has of the rate.
     shares: Shares,
     room: Room,
@@ -93,7 +95,7 @@ pub(crate) struct Pacer<'a> {
     /// The shortest round trip of a connection, at the last look.
     rtt_min: Duration,
     /// What the receiver has told last of what it holds and sees.
-    course: Course,
+    course: ReceiverReport,
     /// Round trips that it has told since the last sample.
     rtts: Vec<Duration>,
     teller: Teller<'a>,
@@ -106,13 +108,13 @@ impl<'a> Pacer<'a> {
         teller: Teller<'a>,
         probing: Option<Probing>,
     ) -> Self {
-        let (looks, shares, course, rtts) = Default::default();
+        let (samples, shares, course, rtts) = Default::default();
         let wanted = session.overrides.rate_max.map(Rate::bytes_per_sec);
         Self {
             session,
             outbox,
             probing,
-            looks,
+            samples,
             shares,
             room: Room::new(Side::Send),
             unsent: Unsent::new(),
@@ -150,9 +152,9 @@ impl<'a> Pacer<'a> {
             self.share(&view, now);
             let sight = self.sight(&view);
             self.tell(&sight, view.carried.acked);
-            if now + LOOK / 2 >= told + TELL && sight.looks > 0 {
+            if now + LOOK / 2 >= told + TELL && sight.samples > 0 {
                 told = now;
-                self.outbox.post_if_room(&Message::Sight(sight));
+                self.outbox.post_if_room(&Message::SenderReport(sight));
             }
         }
     }
@@ -169,7 +171,7 @@ impl<'a> Pacer<'a> {
         // Whatever does not arrive is left out of the estimate.
         let _ = line.train(trains.packets, to);
         if let Some(throttle) = self.session.throttle() {
-            throttle.count(trains.packets as usize * TRAIN_BYTES);
+            throttle.count(trains.packets as usize * MAX_TRAIN_PACKET_BYTES);
         }
     }
 
@@ -178,7 +180,7 @@ impl<'a> Pacer<'a> {
         let pace = lock(&self.session.steered.pace).take();
         if let Some(pace) = pace {
             self.wanted = self.capped(pace.bytes_per_sec);
-            self.congestion.want(pace.bbr.unwrap_or_default());
+            self.congestion.want(pace.use_bbr.unwrap_or_default());
         }
         pace.is_some()
     }
@@ -190,7 +192,7 @@ impl<'a> Pacer<'a> {
         let least = |a: Option<Duration>, b| Some(a.map_or(b, |a: Duration| a.min(b)));
         view.carried = self.session.look(|number, _, info| {
             if number < resting_from {
-                self.looks.add(info.notsent_bytes == Some(0));
+                self.samples.add(info.notsent_bytes == Some(0));
             }
             view.acked.push((number, info.bytes_acked.unwrap_or_default()));
             let segment = Bytes(info.snd_mss.into());
@@ -220,24 +222,24 @@ impl<'a> Pacer<'a> {
     }
 
     /// What the receiver is to know of it.
-    fn sight(&self, view: &View) -> Sight {
-        Sight {
+    fn sight(&self, view: &View) -> SenderReport {
+        SenderReport {
             retransmits: view.carried.retransmits,
-            looks: self.looks.count,
-            idle: self.looks.held,
+            samples: self.samples.count,
+            app_limited: self.samples.held,
             rtt_us: view.rtt.and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),
             window: view.window,
             stage_nanos: Some(stage_nanos(&self.teller.stages())),
-            processors: Some(processors()),
-            reach: Some(self.room.reach().0),
-            bbr: Some(self.congestion.offers()),
-            needless: Some(view.carried.needless),
-            busy_nanos: u64::try_from(self.teller.busy().as_nanos()).ok(),
+            cpus: Some(cpus()),
+            max_inflight_bytes: Some(self.room.max_inflight_bytes().0),
+            bbr_available: Some(self.congestion.offers()),
+            spurious_retransmits: Some(view.carried.spurious_retransmits),
+            cpu_nanos: u64::try_from(self.teller.busy().as_nanos()).ok(),
         }
     }
 
     /// Tells what the receiver has decided, and how the connections do.
-    fn tell(&mut self, sight: &Sight, carried: u64) {
+    fn tell(&mut self, sight: &SenderReport, carried: u64) {
         let courses = std::mem::take(&mut *lock(&self.session.steered.courses));
         if !self.teller.is_near() {
             return;
@@ -246,7 +248,7 @@ impl<'a> Pacer<'a> {
             self.teller.decided_there(&course);
             let rtts = course.rtts_us.iter().map(|&us| Duration::from_micros(us.into()));
             // An honest receiver tells about ten for each sample.
-            let room = ROUND_TRIPS_MAX.saturating_sub(self.rtts.len());
+            let room = MAX_REPORT_RTTS.saturating_sub(self.rtts.len());
             self.rtts.extend(rtts.take(room));
             self.course = course;
         }
@@ -268,10 +270,10 @@ impl<'a> Pacer<'a> {
                 granted: sight.window,
                 bytes_per_sec: self.wanted,
                 retransmits: Some(sight.retransmits),
-                staged: staged_there(course),
+                buffered_peak: staged_there(course),
                 stages: [self.teller.stages(), there],
-                sends: self.looks,
-                reads: Looks { count: course.looks, held: course.unread },
+                sends: self.samples,
+                reads: Looks { count: course.samples, held: course.receiver_limited },
             });
         }
     }
@@ -323,7 +325,7 @@ mod tests {
     use crate::event::{Event, EventSink};
     use crate::overrides::Overrides;
     use crate::session::Tally;
-    use bankfull_proto::wire::control::Pace;
+    use bankfull_proto::wire::control::RateRequest;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
@@ -353,7 +355,7 @@ mod tests {
         let teller = Teller::new(&tally, false);
         let mut pacer = Pacer::new(&session, Outbox::default(), teller, None);
         let mut paced_after = |ms, pace: Option<u64>| {
-            session.steered.on_pace(Pace { bytes_per_sec: pace, ..Pace::default() });
+            session.steered.on_pace(RateRequest { bytes_per_sec: pace, ..RateRequest::default() });
             pacer.is_asked();
             let view = pacer.look();
             pacer.share(&view, Duration::from_millis(ms));
@@ -383,7 +385,7 @@ mod tests {
         let tally = Tally::new(&Deaf, Instant::now());
         let mut pacer = Pacer::new(&session, Outbox::default(), Teller::new(&tally, false), None);
         let mut paced = |pace: Option<u64>| {
-            session.steered.on_pace(Pace { bytes_per_sec: pace, ..Pace::default() });
+            session.steered.on_pace(RateRequest { bytes_per_sec: pace, ..RateRequest::default() });
             pacer.is_asked();
             let view = pacer.look();
             pacer.share(&view, Duration::from_millis(10));

@@ -2,11 +2,11 @@
 //! side sees.
 
 use super::advice::larger_windows;
-use super::processors;
+use super::cpus;
 use bankfull_control::sobas::{self, Reason, Sobas, State};
 use bankfull_control::streams::{Decision, Seen, Tuner};
 use bankfull_control::{Bytes, Looks, Rate};
-use bankfull_proto::wire::control::Sight;
+use bankfull_proto::wire::control::SenderReport;
 use std::time::Duration;
 
 /// What the receiving side knows when it asks for the number of connections.
@@ -21,20 +21,20 @@ pub(super) struct Known<'k> {
     pub(super) rate_max: Option<Rate>,
     /// How many connections carry data.
     pub(super) carrying: u32,
-    pub(super) sight: &'k Sight,
+    pub(super) sight: &'k SenderReport,
     /// Looks at the sender's sockets and at ours, since the beginning.
-    pub(super) looks: [Looks; 2],
+    pub(super) samples: [Looks; 2],
     /// Time that our side of the connections has kept processors busy.
     pub(super) busy: Duration,
     /// The most data that a connection can have in flight here.
-    pub(super) reach: Bytes,
+    pub(super) max_inflight_bytes: Bytes,
 }
 
 impl Known<'_> {
     /// How many there are to be from now on, if that changes.
     pub(super) fn ask(&self, tuner: &mut Tuner) -> Option<Decision> {
         let why = self.held.filter(|held| held.state == State::Disabled).map(|held| held.reason);
-        let there = Duration::from_nanos(self.sight.busy_nanos.unwrap_or_default());
+        let there = Duration::from_nanos(self.sight.cpu_nanos.unwrap_or_default());
         tuner.observe(&Seen {
             now: self.seen.now,
             carrying: self.carrying,
@@ -44,16 +44,16 @@ impl Known<'_> {
             is_short: why == Some(Reason::ShortPath),
             is_crowded: matches!(why, Some(Reason::TooManyStreams(_))),
             is_lossy: self.is_lossy(),
-            offers_bbr: self.sight.bbr.unwrap_or_default(),
+            offers_bbr: self.sight.bbr_available.unwrap_or_default(),
             retransmits: self.seen.retransmits,
             segment: self.seen.segment,
             capacity: self.capacity.into_iter().chain(self.rate_max).min(),
             rate_max: self.rate_max,
             least: self.least(),
-            reach: self.reach().into_iter().min().unwrap_or_default(),
-            looks: self.looks,
+            max_inflight_bytes: self.max_inflight_bytes().into_iter().min().unwrap_or_default(),
+            samples: self.samples,
             busy: [there, self.busy],
-            processors: self.sight.processors.unwrap_or(u32::MAX).min(processors()),
+            cpus: self.sight.cpus.unwrap_or(u32::MAX).min(cpus()),
         })
     }
 
@@ -78,24 +78,24 @@ impl Known<'_> {
     }
 
     /// The most that a connection can have in flight at the receiver, and at the sender.
-    fn reach(&self) -> [Bytes; 2] {
-        [self.reach, Bytes(self.sight.reach.unwrap_or(u64::MAX))]
+    fn max_inflight_bytes(&self) -> [Bytes; 2] {
+        [self.max_inflight_bytes, Bytes(self.sight.max_inflight_bytes.unwrap_or(u64::MAX))]
     }
 
     /// The fewest connections whose windows cover the path.
     fn least(&self) -> u32 {
-        let [receiver, sender] = self.reach();
-        let reach = receiver.min(sender).0.max(1);
-        u32::try_from(self.holds().0.div_ceil(reach)).unwrap_or(u32::MAX)
+        let [receiver, sender] = self.max_inflight_bytes();
+        let max_inflight_bytes = receiver.min(sender).0.max(1);
+        u32::try_from(self.holds().0.div_ceil(max_inflight_bytes)).unwrap_or(u32::MAX)
     }
 
     /// What would have one connection fill the path, where its windows do not cover that: at a path
     /// that is new to us, or where so many connections are too few.
     pub(super) fn advice(&self, streams: u32, is_new: bool) -> Option<String> {
         let enough = if is_new { 1 } else { streams };
-        if self.sight.reach.is_none() || self.least() <= enough {
+        if self.sight.max_inflight_bytes.is_none() || self.least() <= enough {
             return None;
         }
-        larger_windows(self.holds(), self.reach())
+        larger_windows(self.holds(), self.max_inflight_bytes())
     }
 }

@@ -7,7 +7,7 @@ use bankfull_control::sobas::capacity::{
     self, Arrival, Dispersion, LONGEST, TRAIN_PACKETS, TRAINS,
 };
 use bankfull_control::{Bytes, Rate, pacing};
-use bankfull_proto::limits::TRAIN_PACKETS_MAX;
+use bankfull_proto::limits::MAX_TRAIN_PACKETS;
 use std::time::Duration;
 
 /// How long to wait for more of the trains after what came last. (ours: a whole one at 20 Mbit/s)
@@ -18,7 +18,7 @@ const TRAINS_WAIT: Duration = Duration::from_millis(30);
 const AGAIN_RATE_MIN: Rate = Rate::from_bytes_per_sec(6_250_000);
 
 // A longer one would be refused.
-const _: () = assert!(LONGEST <= TRAIN_PACKETS_MAX as usize);
+const _: () = assert!(LONGEST <= MAX_TRAIN_PACKETS as usize);
 
 /// The packet trains of a session.
 pub(super) struct Trains {
@@ -62,12 +62,13 @@ impl Trains {
     pub(super) fn take(&mut self, arrived: &Arrived, now: Duration) {
         let train = arrived.probe.echoed_number.checked_sub(self.first);
         let train = train.and_then(|train| usize::try_from(train).ok());
-        let is_last = arrived.probe.number.checked_add(1) == Some(arrived.probe.echoed_clock_us);
+        let is_last =
+            arrived.probe.number.checked_add(1) == Some(arrived.probe.echoed_timestamp_us);
         let is_whole = is_last && train == Some(TRAINS - 1);
         let Some(train) = train.and_then(|train| self.arrivals.get_mut(train)) else { return };
         if train.len() < self.packets {
             let bytes = Bytes(arrived.len as u64);
-            let sent = Duration::from_micros(arrived.probe.clock_us);
+            let sent = Duration::from_micros(arrived.probe.timestamp_us);
             train.push(Arrival { at: arrived.at, sent, bytes });
             self.latest = Some(now);
             self.is_whole |= is_whole;
@@ -119,7 +120,7 @@ impl Trains {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bankfull_proto::wire::probe::{Kind, Probe};
+    use bankfull_proto::wire::probe::{Kind, ProbePacket};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -127,13 +128,13 @@ mod tests {
     fn arrive(trains: &mut Trains, first: u64, apart: Duration) {
         for train in 0..TRAINS as u64 {
             for packet in 0..TRAIN_PACKETS as u64 {
-                let probe = Probe {
+                let probe = ProbePacket {
                     kind: Kind::Train,
                     session: [0; 16],
                     number: packet,
-                    clock_us: 0,
+                    timestamp_us: 0,
                     echoed_number: first + train,
-                    echoed_clock_us: TRAIN_PACKETS as u64,
+                    echoed_timestamp_us: TRAIN_PACKETS as u64,
                 };
                 let at = MS * 100 * (train as u32 + 1) + apart * packet as u32;
                 trains.take(&Arrived { probe, at, len: 1500 }, MS);

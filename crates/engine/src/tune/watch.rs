@@ -8,7 +8,7 @@ use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::session::Session;
 use bankfull_control::{Looks, StageTimes};
-use bankfull_proto::wire::control::{Course, stage_times};
+use bankfull_proto::wire::control::{ReceiverReport, stage_times};
 use std::time::Duration;
 
 /// Looks at them until the session is over. Where whoever runs the transfer is on the other side, a
@@ -29,7 +29,7 @@ pub(crate) fn watch(
         }
         seen.stages[usize::from(receives)] = teller.stages();
         if receives {
-            seen.staged = session.staging.staged();
+            seen.buffered_peak = session.staging.buffered_peak();
         } else {
             watch.hear(&teller, &mut seen);
         }
@@ -47,29 +47,29 @@ pub(crate) fn watch(
 struct Watch<'a> {
     session: &'a Session,
     receives: bool,
-    looks: Looks,
+    samples: Looks,
     /// What the receiver has told last.
-    course: Course,
+    course: ReceiverReport,
 }
 
 impl<'a> Watch<'a> {
     fn new(session: &'a Session, receives: bool) -> Self {
-        let (looks, course) = Default::default();
-        Self { session, receives, looks, course }
+        let (samples, course) = Default::default();
+        Self { session, receives, samples, course }
     }
 
     /// Looks at all connections.
     fn look(&mut self) -> Seen {
-        let (receives, looks) = (self.receives, &mut self.looks);
+        let (receives, samples) = (self.receives, &mut self.samples);
         let mut seen = Seen::default();
         let mut rtt: Option<Duration> = None;
         let carried = self.session.look(|_, socket, info| {
             let shortest = if receives { info.rcv_rtt } else { Some(info.rtt) };
             rtt = rtt.into_iter().chain(shortest).filter(|rtt| !rtt.is_zero()).min();
             if receives {
-                looks.add(socket.unread() > u64::from(info.rcv_space) / 2);
+                samples.add(socket.unread() > u64::from(info.rcv_space) / 2);
             } else {
-                looks.add(info.notsent_bytes == Some(0));
+                samples.add(info.notsent_bytes == Some(0));
                 if let Some(window) = info.snd_wnd {
                     *seen.granted.get_or_insert(0) += u64::from(window);
                 }
@@ -79,11 +79,11 @@ impl<'a> Watch<'a> {
         seen.rtts.extend(rtt.or(carried.rtt_quic));
         if receives {
             seen.carried = carried.received;
-            seen.reads = *looks;
+            seen.reads = *samples;
         } else {
             seen.carried = carried.acked;
             seen.retransmits = Some(carried.retransmits);
-            seen.sends = *looks;
+            seen.sends = *samples;
         }
         seen
     }
@@ -97,9 +97,9 @@ impl<'a> Watch<'a> {
             self.course = course;
         }
         let course = &self.course;
-        seen.staged = staged_there(course);
+        seen.buffered_peak = staged_there(course);
         seen.stages[1] = course.stage_nanos.map_or_else(StageTimes::default, stage_times);
-        seen.reads = Looks { count: course.looks, held: course.unread };
+        seen.reads = Looks { count: course.samples, held: course.receiver_limited };
     }
 }
 
@@ -138,9 +138,9 @@ mod tests {
     }
 
     /// What is posted next, all of it of the path: waits for it.
-    fn next_courses(outbox: &Outbox) -> Vec<Course> {
+    fn next_courses(outbox: &Outbox) -> Vec<ReceiverReport> {
         let course = |message| match message {
-            Message::Course(course) => course,
+            Message::ReceiverReport(course) => course,
             other => panic!("{other:?}"),
         };
         sent(outbox).into_iter().map(course).collect()
@@ -202,8 +202,8 @@ mod tests {
                 let told = [next_courses(&outbox), next_courses(&outbox)].concat();
                 over.set();
                 for (at, course) in told.iter().enumerate() {
-                    assert_eq!((course.staged, course.staging), (Some(0), Some(size)));
-                    assert_eq!(course.staging_reason.is_some(), at == 0, "{course:?}");
+                    assert_eq!((course.buffered_peak, course.buffer_limit), (Some(0), Some(size)));
+                    assert_eq!(course.buffer_reason.is_some(), at == 0, "{course:?}");
                 }
                 assert!(lock(&kept.0).is_empty(), "a server tells its client, and nobody here");
             });
@@ -216,12 +216,12 @@ mod tests {
         let (kept, over, outbox) = (Kept::default(), Latch::default(), Outbox::default());
         let tally = Tally::new(&kept, Instant::now());
         for reason in [Some("because\n"), None] {
-            session.steered.on_course(Course {
-                staged: Some(5),
-                staging: Some(7),
-                staging_reason: reason.map(str::to_owned),
+            session.steered.on_course(ReceiverReport {
+                buffered_peak: Some(5),
+                buffer_limit: Some(7),
+                buffer_reason: reason.map(str::to_owned),
                 stage_nanos: Some([0, 0, 0, 9, 0]),
-                ..Course::default()
+                ..ReceiverReport::default()
             });
         }
         thread::scope(|scope| {
@@ -233,7 +233,10 @@ mod tests {
             let Some(Event::Sample(sample)) = events.iter().find(|e| is_sample(e)) else {
                 panic!("{events:?}")
             };
-            assert_eq!((sample.staged, sample.staging), (Some(Bytes(5)), Some(Bytes(7))));
+            assert_eq!(
+                (sample.buffered_peak, sample.buffer_limit),
+                (Some(Bytes(5)), Some(Bytes(7)))
+            );
             assert_eq!(sample.receiver.write, Duration::from_nanos(9));
         });
     }

@@ -1,31 +1,31 @@
-//! How a data connection joins a session: a fixed 96-byte request by the side that connected, and
-//! a 32-byte proof in answer. Both prove that they know the session key, which only ever travelled
-//! over the encrypted control connection.
+//! Attach handshake of a data stream: a 96-byte request by the client, a 32-byte reply by the
+//! server. Each proves knowledge of the session key, which was sent over the encrypted control
+//! connection only.
 //!
 //! Request, big-endian: magic `"BKFLDATA"` (0..8), version (8..10), flags (10..12), stream number
 //! (12..16), session (16..32), nonce (32..64), proof (64..96).
 
-use super::WireError;
+use crate::error::WireError;
 
-/// Length of an attach request in bytes.
+/// Size of an attach request in bytes.
 pub const REQUEST_BYTES: usize = 96;
-/// Length of the answer in bytes.
+/// Size of an attach reply in bytes.
 pub const REPLY_BYTES: usize = 32;
-/// First bytes of a data connection.
+/// First bytes of a data stream.
 pub const DATA_MAGIC: [u8; 8] = *b"BKFLDATA";
 /// First bytes of a control connection, in both directions.
 pub const CONTROL_MAGIC: [u8; 8] = *b"BKFLCTRL";
 
-/// The request that opens a data connection.
+/// Attach request: opens a data stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attach {
     /// Protocol version of the session.
     pub version: u16,
-    /// Number of the stream, from 0.
+    /// Number of the data stream, from 0.
     pub stream: u32,
-    /// The session to join.
+    /// Session to join.
     pub session: [u8; 16],
-    /// Fresh randomness of this connection; the far side refuses one it has seen.
+    /// Fresh random bytes of this stream; a repeated nonce is refused.
     pub nonce: [u8; 32],
 }
 
@@ -44,7 +44,7 @@ impl Attach {
         out
     }
 
-    /// Decodes a request. The proof is not looked at: find the session's key, then [`verify`].
+    /// Decodes a request without checking the proof; see [`verify`].
     ///
     /// # Errors
     /// [`WireError::BadMagic`].
@@ -64,7 +64,7 @@ impl Attach {
     }
 }
 
-/// Whether the request was made by someone who knows the session key. Compares in constant time.
+/// Whether the proof of a request matches the session key. Compares in constant time.
 #[must_use]
 pub fn verify(bytes: &[u8; REQUEST_BYTES], session_key: &[u8; 32]) -> bool {
     let mut proof = [0; 32];
@@ -72,19 +72,19 @@ pub fn verify(bytes: &[u8; REQUEST_BYTES], session_key: &[u8; 32]) -> bool {
     blake3::keyed_hash(session_key, &bytes[..64]) == blake3::Hash::from_bytes(proof)
 }
 
-/// The answer: proof that the accepting side knows the key too.
+/// Returns the attach reply, the proof of the accepting side.
 #[must_use]
 pub fn reply(session_key: &[u8; 32], nonce: &[u8; 32]) -> [u8; REPLY_BYTES] {
     *labelled(session_key, b"attach reply", nonce).as_bytes()
 }
 
-/// Whether the answer is right. Compares in constant time.
+/// Whether an attach reply matches session key and nonce. Compares in constant time.
 #[must_use]
-pub fn verify_reply(answer: &[u8; REPLY_BYTES], session_key: &[u8; 32], nonce: &[u8; 32]) -> bool {
-    labelled(session_key, b"attach reply", nonce) == blake3::Hash::from_bytes(*answer)
+pub fn verify_reply(reply: &[u8; REPLY_BYTES], session_key: &[u8; 32], nonce: &[u8; 32]) -> bool {
+    labelled(session_key, b"attach reply", nonce) == blake3::Hash::from_bytes(*reply)
 }
 
-/// The key of the frame tags on a plain data connection.
+/// Returns the key of the frame tags on an unencrypted data stream.
 #[must_use]
 pub fn stream_key(session_key: &[u8; 32], nonce: &[u8; 32]) -> [u8; 32] {
     *labelled(session_key, b"stream tags", nonce).as_bytes()
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_survives_the_wire_and_verifies_with_its_key_only() {
+    fn request_round_trips_and_verifies_with_its_key_only() {
         let bytes = attach().encode(&[5; 32]);
         assert_eq!(Attach::decode(&bytes), Ok(attach()));
         assert!(verify(&bytes, &[5; 32]));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_with_any_byte_changed_does_not_verify() {
+    fn request_with_any_byte_changed_does_not_verify() {
         let bytes = attach().encode(&[5; 32]);
         for at in 0..REQUEST_BYTES {
             let mut changed = bytes;
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_fits_its_request_only() {
+    fn reply_verifies_for_its_own_nonce_only() {
         let answer = reply(&[5; 32], &[9; 32]);
         assert!(verify_reply(&answer, &[5; 32], &[9; 32]));
         assert!(!verify_reply(&answer, &[5; 32], &[8; 32]));

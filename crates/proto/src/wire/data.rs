@@ -1,15 +1,16 @@
-//! The data plane's fixed header: 32 bytes, big-endian, then the payload, then a 32-byte tag.
+//! Frames of a data stream: a 32-byte header, the payload, a 32-byte tag.
 //!
-//! Layout: magic `"BK"` (0..2), kind (2), zero (3), count (4..8), file (8..16), offset (16..24),
-//! length (24..28), check (28..32: the first four bytes of BLAKE3 of bytes 0..28, so that a stream
-//! out of step is noticed before its length is believed).
+//! Header, big-endian: magic `"BK"` (0..2), kind (2), zero (3), count (4..8), file (8..16), offset
+//! (16..24), length (24..28), check (28..32: the first four bytes of BLAKE3 of bytes 0..28, which
+//! detects a stream out of step before its length is used).
 
-use super::WireError;
-use crate::limits::{BLOCK_BYTES_MAX, FILE_BYTES_MAX, PACK_BYTES_MAX, PACK_FILES_MAX};
+use super::bounds::at_most;
+use crate::error::WireError;
+use crate::limits::{MAX_BLOCK_BYTES, MAX_FILE_BYTES, MAX_PACK_BYTES, MAX_PACK_FILES};
 
-/// Length of an encoded header in bytes.
+/// Size of an encoded header in bytes.
 pub const HEADER_BYTES: usize = 32;
-/// Length of the tag after each payload in bytes.
+/// Size of the tag after a payload in bytes.
 pub const TAG_BYTES: usize = 32;
 
 const MAGIC: [u8; 2] = *b"BK";
@@ -18,10 +19,10 @@ const KIND_PACK: u8 = 2;
 const KIND_END: u8 = 3;
 const KIND_FILLER: u8 = 4;
 
-/// What follows on a data connection.
+/// Header of a frame on a data stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Header {
-    /// `len` bytes of file number `file` from `offset`; then the tag.
+    /// A block: `len` bytes of file number `file` from `offset`, then the tag.
     Block {
         /// File number of the entry.
         file: u64,
@@ -30,16 +31,16 @@ pub enum Header {
         /// Payload length in bytes.
         len: u32,
     },
-    /// `count` whole small files in `len` bytes of payload; then the tag.
+    /// A pack: `count` whole files in `len` bytes of payload, then the tag.
     Pack {
         /// Number of files.
         count: u32,
         /// Payload length in bytes.
         len: u32,
     },
-    /// The sender has nothing more for this connection and closes it. No payload, no tag.
+    /// End of the stream. No payload, no tag.
     End,
-    /// `len` bytes without meaning, to see what the path carries. No tag.
+    /// Filler of a throughput test: `len` meaningless bytes. No tag.
     Filler {
         /// Payload length in bytes.
         len: u32,
@@ -82,20 +83,20 @@ impl Header {
         let (count, file, offset, len) = (u32_at(4), u64_at(8), u64_at(16), u32_at(24));
         match bytes[2] {
             KIND_BLOCK => {
-                at_most("a block", len as usize, BLOCK_BYTES_MAX as usize)?;
-                if offset.checked_add(u64::from(len)).is_none_or(|end| end > FILE_BYTES_MAX) {
-                    return Err(WireError::BadBlock { offset, len, size: FILE_BYTES_MAX });
+                at_most("a block", len as usize, MAX_BLOCK_BYTES as usize)?;
+                if offset.checked_add(u64::from(len)).is_none_or(|end| end > MAX_FILE_BYTES) {
+                    return Err(WireError::BadBlock { offset, len, size: MAX_FILE_BYTES });
                 }
                 Ok(Self::Block { file, offset, len })
             }
             KIND_PACK => {
-                at_most("a pack", len as usize, PACK_BYTES_MAX)?;
-                at_most("the number of files in a pack", count as usize, PACK_FILES_MAX)?;
+                at_most("a pack", len as usize, MAX_PACK_BYTES)?;
+                at_most("the number of files in a pack", count as usize, MAX_PACK_FILES)?;
                 Ok(Self::Pack { count, len })
             }
             KIND_END => Ok(Self::End),
             KIND_FILLER => {
-                at_most("filler", len as usize, BLOCK_BYTES_MAX as usize)?;
+                at_most("filler", len as usize, MAX_BLOCK_BYTES as usize)?;
                 Ok(Self::Filler { len })
             }
             kind => Err(WireError::UnknownDataKind(kind)),
@@ -107,21 +108,17 @@ fn check_of(header: &[u8; HEADER_BYTES]) -> [u8; 4] {
     array(&blake3::hash(&header[..28]).as_bytes()[..4])
 }
 
-fn at_most(what: &'static str, value: usize, max: usize) -> Result<(), WireError> {
-    if value > max { Err(WireError::OverLimit { what, max }) } else { Ok(()) }
-}
-
-/// The first `N` bytes; callers pass slices of exactly that length.
+/// Returns the first `N` bytes; callers pass slices of exactly that length.
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&bytes[..N]);
     out
 }
 
-/// Length of a pack record before the file's bytes: file number, length, BLAKE3 of the content.
+/// Size of a record in a pack before the content: file number, length, BLAKE3 of the content.
 pub const PACK_RECORD_BYTES: usize = 8 + 4 + 32;
 
-/// Appends one small file to a pack's payload.
+/// Appends a file to the payload of a pack.
 pub fn push_packed(payload: &mut Vec<u8>, file: u64, hash: &[u8; 32], content: &[u8]) {
     payload.extend_from_slice(&file.to_be_bytes());
     payload.extend_from_slice(&(content.len() as u32).to_be_bytes());
@@ -129,42 +126,42 @@ pub fn push_packed(payload: &mut Vec<u8>, file: u64, hash: &[u8; 32], content: &
     payload.extend_from_slice(content);
 }
 
-/// One small file in a pack.
+/// A file in a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packed<'a> {
+pub struct PackedFile<'a> {
     /// File number of the entry.
     pub file: u64,
     /// BLAKE3 of the content.
     pub hash: [u8; 32],
-    /// The whole content.
+    /// Whole content.
     pub content: &'a [u8],
 }
 
-/// Cuts a pack's payload into its files.
+/// Splits the payload of a pack into its files.
 ///
 /// # Errors
-/// [`WireError::Truncated`] when the records do not fill the payload exactly, or are not `count`.
-pub fn unpack(payload: &[u8], count: u32) -> Result<Vec<Packed<'_>>, WireError> {
-    const WHAT: WireError = WireError::Truncated("a pack of small files");
-    at_most("the number of files in a pack", count as usize, PACK_FILES_MAX)?;
+/// [`WireError::Truncated`] unless `count` records fill the payload exactly.
+pub fn unpack(payload: &[u8], count: u32) -> Result<Vec<PackedFile<'_>>, WireError> {
+    const TRUNCATED: WireError = WireError::Truncated("a pack of small files");
+    at_most("the number of files in a pack", count as usize, MAX_PACK_FILES)?;
     let mut files = Vec::with_capacity(count as usize);
     let mut rest = payload;
     for _ in 0..count {
-        let (record, after) = rest.split_at_checked(PACK_RECORD_BYTES).ok_or(WHAT)?;
+        let (record, after) = rest.split_at_checked(PACK_RECORD_BYTES).ok_or(TRUNCATED)?;
         let len = u32::from_be_bytes(array(&record[8..12])) as usize;
-        let (content, after) = after.split_at_checked(len).ok_or(WHAT)?;
+        let (content, after) = after.split_at_checked(len).ok_or(TRUNCATED)?;
         let file = u64::from_be_bytes(array(&record[..8]));
-        files.push(Packed { file, hash: array(&record[12..44]), content });
+        files.push(PackedFile { file, hash: array(&record[12..44]), content });
         rest = after;
     }
-    if rest.is_empty() { Ok(files) } else { Err(WHAT) }
+    if rest.is_empty() { Ok(files) } else { Err(TRUNCATED) }
 }
 
 /// Computes the tag after each payload.
 ///
-/// On an encrypted connection the tag is the payload's BLAKE3 value itself: TLS already vouches for
-/// its origin. On a plain connection it is keyed, and counts frames, so that nobody on the path can
-/// change, replay, drop or reorder frames unnoticed.
+/// On an encrypted stream the tag is the BLAKE3 value of the payload; TLS authenticates its origin.
+/// On an unencrypted stream it is keyed and counts frames, which detects frames that were changed,
+/// replayed, dropped or reordered on the path.
 #[derive(Debug, Clone)]
 pub struct Tagger {
     key: Option<[u8; 32]>,
@@ -172,19 +169,19 @@ pub struct Tagger {
 }
 
 impl Tagger {
-    /// For an encrypted connection.
+    /// Creates the tagger of an encrypted stream.
     #[must_use]
-    pub fn plain_hash() -> Self {
+    pub fn unkeyed() -> Self {
         Self { key: None, sequence: 0 }
     }
 
-    /// For a plain connection with its own key (see [`super::attach::stream_key`]).
+    /// Creates the tagger of an unencrypted stream, with the key from `attach::stream_key`.
     #[must_use]
     pub fn keyed(key: [u8; 32]) -> Self {
         Self { key: Some(key), sequence: 0 }
     }
 
-    /// The tag of the next frame, given its header and the BLAKE3 value of its payload.
+    /// Returns the tag of the next frame, from its header and the BLAKE3 value of its payload.
     pub fn next(
         &mut self,
         header: &[u8; HEADER_BYTES],
@@ -205,9 +202,9 @@ mod tests {
 
     fn headers() -> impl Strategy<Value = Header> {
         prop_oneof![
-            (any::<u64>(), 0..1u64 << 40, 0..=BLOCK_BYTES_MAX)
+            (any::<u64>(), 0..1u64 << 40, 0..=MAX_BLOCK_BYTES)
                 .prop_map(|(file, offset, len)| Header::Block { file, offset, len }),
-            (0..=PACK_FILES_MAX as u32, 0..=PACK_BYTES_MAX as u32)
+            (0..=MAX_PACK_FILES as u32, 0..=MAX_PACK_BYTES as u32)
                 .prop_map(|(count, len)| Header::Pack { count, len }),
             Just(Header::End),
         ]
@@ -215,19 +212,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_survive_the_wire(header in headers()) {
+        fn header_round_trips(header in headers()) {
             prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
         }
 
         #[test]
-        fn a_header_with_any_bit_flipped_is_refused(header in headers(), bit in 0usize..256) {
+        fn header_with_any_bit_flipped_is_refused(header in headers(), bit in 0usize..256) {
             let mut bytes = header.encode();
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(Header::decode(&bytes).is_err());
         }
 
         #[test]
-        fn packs_survive_the_wire(files in prop::collection::vec(
+        fn pack_round_trips(files in prop::collection::vec(
             (any::<u64>(), any::<[u8; 32]>(), prop::collection::vec(any::<u8>(), 0..50)), 0..20,
         )) {
             let mut payload = Vec::new();
@@ -245,7 +242,7 @@ mod tests {
         }
 
         #[test]
-        fn unpacking_rubbish_never_panics(
+        fn unpack_random_bytes_never_panics(
             payload in prop::collection::vec(any::<u8>(), 0..300), count: u32,
         ) {
             let _ = unpack(&payload, count);
@@ -253,17 +250,17 @@ mod tests {
     }
 
     #[test]
-    fn lengths_over_the_limit_are_refused_though_the_check_value_is_right() {
-        let block = Header::Block { file: 1, offset: 0, len: BLOCK_BYTES_MAX + 1 };
+    fn header_length_over_limit_is_refused_despite_valid_check() {
+        let block = Header::Block { file: 1, offset: 0, len: MAX_BLOCK_BYTES + 1 };
         assert!(matches!(Header::decode(&block.encode()), Err(WireError::OverLimit { .. })));
-        let pack = Header::Pack { count: 1, len: PACK_BYTES_MAX as u32 + 1 };
+        let pack = Header::Pack { count: 1, len: MAX_PACK_BYTES as u32 + 1 };
         assert!(matches!(Header::decode(&pack.encode()), Err(WireError::OverLimit { .. })));
         let past = Header::Block { file: 1, offset: u64::MAX, len: 1 };
         assert!(matches!(Header::decode(&past.encode()), Err(WireError::BadBlock { .. })));
     }
 
     #[test]
-    fn a_keyed_tag_changes_with_key_header_payload_and_place() {
+    fn keyed_tag_depends_on_key_header_payload_and_position() {
         let header = Header::Block { file: 1, offset: 0, len: 5 }.encode();
         let other = Header::Block { file: 2, offset: 0, len: 5 }.encode();
         let mut tagger = Tagger::keyed([1; 32]);

@@ -1,91 +1,97 @@
-//! Why something failed, as peers tell each other: a cause with a stable number, and a text for
-//! people. What a program makes of a cause is its own matter.
+//! Failures as messages report them: a stable code and a text for people.
 
-use crate::limits::TEXT_BYTES_MAX;
+use super::bounds::at_most;
+use crate::error::WireError;
+use crate::limits::MAX_TEXT_BYTES;
 use minicbor::{Decode, Encode};
 
-/// Why something failed: a stable code, and a text for people.
+/// A failure: a stable code and a text for people.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Failure {
-    /// The cause; see [`Cause`].
+    /// Code of the [`Cause`].
     #[n(0)]
     pub code: u16,
-    /// One line that says what happened, to what, and what to do.
+    /// One line: the event, the object, the remedy.
     #[n(1)]
     pub text: String,
 }
 
 impl Failure {
-    /// A failure with its cause and text. The text is cut to what fits a message.
+    /// Creates a failure. A text over [`MAX_TEXT_BYTES`] is truncated.
     #[must_use]
     pub fn new(cause: Cause, text: impl Into<String>) -> Self {
         let mut text: String = text.into();
-        if text.len() > TEXT_BYTES_MAX {
-            let end = (0..=TEXT_BYTES_MAX).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
+        if text.len() > MAX_TEXT_BYTES {
+            let end = (0..=MAX_TEXT_BYTES).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
             text.truncate(end);
         }
         Self { code: cause as u16, text }
     }
 
-    /// The cause, [`Cause::Other`] for codes of the future.
+    /// Returns the cause; unknown codes read as [`Cause::Other`].
     #[must_use]
     pub fn cause(&self) -> Cause {
         Cause::from_code(self.code)
     }
+
+    pub(super) fn check(&self) -> Result<(), WireError> {
+        at_most("the text of a failure", self.text.len(), MAX_TEXT_BYTES)
+    }
 }
 
-/// Causes with stable numbers.
+/// Cause of a failure, with its stable code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 #[non_exhaustive]
 pub enum Cause {
-    /// None of the others.
+    /// Any other cause.
     Other = 0,
     /// No such file or directory.
     NotFound = 1,
-    /// Not permitted by the operating system.
+    /// Permission denied by the operating system.
     Permission = 2,
-    /// A directory is needed where something else is.
+    /// Something other than a directory where one is needed.
     NotADirectory = 3,
-    /// A directory is in the way.
+    /// Directory in the way of a file.
     IsADirectory = 4,
-    /// The disk or quota is full.
+    /// Disk or quota full.
     NoSpace = 5,
-    /// The source changed while it was read.
-    Changed = 6,
-    /// The source vanished after it was listed.
-    Vanished = 7,
-    /// An error of the file system.
+    /// Source modified while it was read.
+    SourceChanged = 6,
+    /// Source removed after it was listed.
+    SourceVanished = 7,
+    /// File system error.
     Io = 8,
-    /// The token is wrong or missing.
-    Token = 9,
+    /// Access token wrong or missing.
+    BadToken = 9,
     /// No common protocol version.
-    Version = 10,
-    /// A limit of the far side is reached (connections, sessions).
+    NoCommonVersion = 10,
+    /// Limit of the peer reached: connections, sessions.
     Busy = 11,
-    /// The peer broke the protocol.
+    /// Protocol violation by the peer.
     Protocol = 12,
-    /// The daemon is read-only.
+    /// Write request to a read-only daemon.
     ReadOnly = 13,
-    /// Unencrypted data is not allowed by the far side.
-    PlainRefused = 14,
-    /// Nothing was heard for too long.
+    /// Unencrypted data streams not allowed by the peer.
+    UnencryptedRefused = 14,
+    /// Nothing received for the time-out.
     Timeout = 15,
-    /// Ended by the user or a shutdown.
+    /// Ended by the user or by a shutdown.
     Cancelled = 16,
-    /// Content did not verify, repeatedly.
+    /// Repeated verification failure of the content.
     Verification = 17,
-    /// The path would leave the daemon's root.
-    Escape = 18,
-    /// The request makes no sense (two sources of one name …).
+    /// Path outside the daemon's root.
+    OutsideRoot = 18,
+    /// Invalid request, such as two sources of one name.
     Usage = 19,
-    /// Nothing failed: something that the user should know.
-    Remark = 20,
+    /// No failure: a warning for the user.
+    Warning = 20,
 }
 
 impl Cause {
-    pub(super) fn from_code(code: u16) -> Self {
+    /// Returns the cause of a code; unknown codes read as [`Cause::Other`].
+    fn from_code(code: u16) -> Self {
         const ALL: [Cause; 21] = [
             Cause::Other,
             Cause::NotFound,
@@ -93,22 +99,36 @@ impl Cause {
             Cause::NotADirectory,
             Cause::IsADirectory,
             Cause::NoSpace,
-            Cause::Changed,
-            Cause::Vanished,
+            Cause::SourceChanged,
+            Cause::SourceVanished,
             Cause::Io,
-            Cause::Token,
-            Cause::Version,
+            Cause::BadToken,
+            Cause::NoCommonVersion,
             Cause::Busy,
             Cause::Protocol,
             Cause::ReadOnly,
-            Cause::PlainRefused,
+            Cause::UnencryptedRefused,
             Cause::Timeout,
             Cause::Cancelled,
             Cause::Verification,
-            Cause::Escape,
+            Cause::OutsideRoot,
             Cause::Usage,
-            Cause::Remark,
+            Cause::Warning,
         ];
         ALL.get(usize::from(code)).copied().unwrap_or(Cause::Other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_unknown_code_reads_as_other() {
+        let failure = Failure { code: 60_000, text: String::new() };
+        assert_eq!(failure.cause(), Cause::Other);
+        for code in 0..=20 {
+            assert_eq!(Cause::from_code(code) as u16, code);
+        }
     }
 }

@@ -1,71 +1,72 @@
-//! Frames of the control stream: a 4-byte big-endian length, then that many bytes of CBOR.
+//! Frames of the control channel: a 4-byte big-endian length, then a CBOR body of that length.
 
-use super::WireError;
+use crate::error::WireError;
 
-/// Length of the prefix in bytes.
+/// Size of the length prefix in bytes.
 pub const PREFIX_BYTES: usize = 4;
 
-/// Collects bytes as they arrive and hands out whole frames. Sans-IO: the caller reads the socket.
+/// Splits received bytes into frames. The caller reads the socket.
 #[derive(Debug)]
 pub struct FrameReader {
     buffer: Vec<u8>,
-    taken: usize,
-    frame_bytes_max: usize,
+    /// Bytes at the front of `buffer` that were returned as frames.
+    consumed: usize,
+    max_frame_bytes: usize,
 }
 
 impl FrameReader {
-    /// A reader that refuses frames longer than `frame_bytes_max`.
+    /// Creates a reader that refuses frames longer than `max_frame_bytes`.
     #[must_use]
-    pub fn new(frame_bytes_max: usize) -> Self {
-        Self { buffer: Vec::new(), taken: 0, frame_bytes_max }
+    pub fn new(max_frame_bytes: usize) -> Self {
+        Self { buffer: Vec::new(), consumed: 0, max_frame_bytes }
     }
 
-    /// Changes the limit: a peer gets more room once it is authenticated.
-    pub fn set_limit(&mut self, frame_bytes_max: usize) {
-        self.frame_bytes_max = frame_bytes_max;
+    /// Sets the frame limit, which rises after authentication.
+    pub fn set_limit(&mut self, max_frame_bytes: usize) {
+        self.max_frame_bytes = max_frame_bytes;
     }
 
-    /// Takes bytes off the stream.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
-        if self.taken > 0 {
-            self.buffer.drain(..self.taken);
-            self.taken = 0;
+        if self.consumed > 0 {
+            self.buffer.drain(..self.consumed);
+            self.consumed = 0;
         }
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, without its prefix; `None` until more bytes are pushed.
+    /// Returns the body of the next complete frame, or `None` until more bytes arrive.
     ///
     /// # Errors
-    /// [`WireError::FrameTooLong`] as soon as the prefix says so.
+    /// [`WireError::FrameTooLong`], as soon as the prefix is read.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, WireError> {
-        let rest = &self.buffer[self.taken..];
+        let rest = &self.buffer[self.consumed..];
         let Some((prefix, body)) = rest.split_at_checked(PREFIX_BYTES) else { return Ok(None) };
         let len = u32::from_be_bytes([prefix[0], prefix[1], prefix[2], prefix[3]]) as usize;
-        if len > self.frame_bytes_max {
-            return Err(WireError::FrameTooLong { len, max: self.frame_bytes_max });
+        if len > self.max_frame_bytes {
+            return Err(WireError::FrameTooLong { len, max: self.max_frame_bytes });
         }
         if body.len() < len {
             return Ok(None);
         }
-        let start = self.taken + PREFIX_BYTES;
-        self.taken = start + len;
+        let start = self.consumed + PREFIX_BYTES;
+        self.consumed = start + len;
         Ok(Some(&self.buffer[start..start + len]))
     }
 
-    /// Whether the stream could end here without cutting a frame.
+    /// Whether the received bytes end at a frame boundary.
     #[must_use]
-    pub fn is_at_border(&self) -> bool {
-        self.taken == self.buffer.len()
+    pub fn is_at_frame_boundary(&self) -> bool {
+        self.consumed == self.buffer.len()
     }
 }
 
-/// The prefix of a frame with a body of `len` bytes.
+/// Returns the length prefix of a body of `len` bytes.
 ///
 /// # Errors
-/// [`WireError::FrameTooLong`] for a body over the protocol's limit.
+/// [`WireError::FrameTooLong`] for a body over [`crate::limits::MAX_CONTROL_FRAME_BYTES`].
 pub fn prefix(len: usize) -> Result<[u8; PREFIX_BYTES], WireError> {
-    let max = crate::limits::CONTROL_FRAME_BYTES_MAX;
+    let max = crate::limits::MAX_CONTROL_FRAME_BYTES;
     if len > max {
         Err(WireError::FrameTooLong { len, max })
     } else {
@@ -80,7 +81,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_come_out_as_they_went_in_however_the_stream_is_cut(
+        fn frame_reader_any_split_returns_the_same_frames(
             frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..20),
             cut in 1usize..30,
         ) {
@@ -91,29 +92,29 @@ mod tests {
             }
             let mut reader = FrameReader::new(40);
             let mut got = Vec::new();
-            for piece in stream.chunks(cut) {
-                reader.push(piece);
+            for chunk in stream.chunks(cut) {
+                reader.push(chunk);
                 while let Some(frame) = reader.next_frame().unwrap() {
                     got.push(frame.to_vec());
                 }
             }
             prop_assert_eq!(got, frames);
-            prop_assert!(reader.is_at_border());
+            prop_assert!(reader.is_at_frame_boundary());
         }
     }
 
     #[test]
-    fn a_frame_over_the_limit_is_refused_before_its_body_comes() {
+    fn frame_reader_long_frame_is_refused_by_its_prefix() {
         let mut reader = FrameReader::new(10);
         reader.push(&11u32.to_be_bytes());
         assert_eq!(reader.next_frame(), Err(WireError::FrameTooLong { len: 11, max: 10 }));
     }
 
     #[test]
-    fn a_cut_frame_is_not_at_a_border() {
+    fn frame_reader_partial_frame_is_not_at_a_boundary() {
         let mut reader = FrameReader::new(10);
         reader.push(&[0, 0, 0, 2, 1]);
         assert_eq!(reader.next_frame(), Ok(None));
-        assert!(!reader.is_at_border());
+        assert!(!reader.is_at_frame_boundary());
     }
 }

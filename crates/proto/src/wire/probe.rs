@@ -1,93 +1,90 @@
-//! What travels over UDP beside the data: probes of the round trip, and packet trains that tell the
-//! capacity. Every packet begins with the same 100 bytes, and proves that its sender knows the
-//! session key.
+//! UDP measurement datagrams: registrations, RTT probes with their echoes, packet trains.
 //!
-//! Big-endian: magic `"BKFLPROB"` (0..8), kind (8), zeros (9..16), session (16..32), number
-//! (32..40), clock (40..48), echoed number (48..56), echoed clock (56..64), zeros (64..84), proof
-//! (84..100).
+//! Every datagram begins with the same 100 bytes and proves knowledge of the session key.
+//! Layout, big-endian: magic `"BKFLPROB"` (0..8), kind (8), zeros (9..16), session (16..32), number
+//! (32..40), timestamp (40..48), echoed number (48..56), echoed timestamp (56..64), zeros (64..84),
+//! proof (84..100).
 //!
-//! Nobody answers with more bytes than came: an echo is as long as its probe. A server's trains go
-//! only to an address from which a packet has come that proves the key and that nobody has sent
-//! before, a client's to the port of its data connections.
+//! A response is never longer than its request. A server sends trains only to an address from which
+//! a datagram with a valid proof and a new number arrived; a client sends them to the port of its
+//! data streams.
 
-use super::WireError;
+use crate::error::WireError;
 
-/// Length of a packet. [SOBAS, section IV.B: 100 bytes each 10 ms]
+/// Size of a datagram in bytes. (SOBAS paper §IV.B: 100 bytes every 10 ms)
 pub const PROBE_BYTES: usize = 100;
 
-/// Longest packet of a train, with zeros at its end: what fills 1500 bytes with the headers of IPv4
-/// and UDP.
-pub const TRAIN_BYTES: usize = 1472;
+/// Largest packet of a train in bytes, padded with zeros: 1500 bytes less the IPv4 and UDP headers.
+pub const MAX_TRAIN_PACKET_BYTES: usize = 1472;
 
-/// Headers of UDP and of IP of version 4 or 6, which a packet has on the line beside its bytes.
-/// (RFC 768, RFC 791, RFC 8200)
+/// Returns the size of the UDP and IP headers in bytes. (RFC 768, RFC 791, RFC 8200)
 #[must_use]
-pub const fn header_bytes(is_ipv6: bool) -> usize {
+pub const fn udp_ip_header_bytes(is_ipv6: bool) -> usize {
     if is_ipv6 { 48 } else { 28 }
 }
 
-/// First bytes of a packet.
+/// First bytes of a datagram.
 pub const PROBE_MAGIC: [u8; 8] = *b"BKFLPROB";
 
-/// Where the proof begins.
-const PROOF_AT: usize = 84;
+/// Offset of the proof.
+const PROOF_OFFSET: usize = 84;
 
-/// Length of the proof.
-const PROOF_BYTES: usize = PROBE_BYTES - PROOF_AT;
+/// Size of the proof in bytes.
+const PROOF_BYTES: usize = PROBE_BYTES - PROOF_OFFSET;
 
-/// What a packet is.
+/// Kind of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// From the side that connects data connections: here I am. It is answered with an echo.
-    Knock = 0,
-    /// From the side that receives data: how long is a round trip?
+    /// Registration of the client's UDP address (like a STUN binding). Answered with an echo.
+    Register = 0,
+    /// RTT probe by the receiver of files. Answered with an echo.
     Probe = 1,
-    /// The answer to a knock or a probe. Its own number counts what its sender has echoed.
+    /// Response to a registration or probe. Its number counts the echoes of its sender.
     Echo = 2,
-    /// From the side that sends data: one of many at once. Its own number counts within the train,
-    /// the echoed number is the train's, the echoed clock is how many belong to it.
+    /// Packet of a train by the sender of files. Its number counts within the train; the echoed
+    /// number is the number of the train, the echoed timestamp the number of packets in it.
     Train = 3,
 }
 
-/// A packet.
+/// A measurement datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Probe {
-    /// What it is.
+pub struct ProbePacket {
+    /// Kind of the datagram.
     pub kind: Kind,
-    /// The session that it belongs to.
+    /// Session of the datagram.
     pub session: [u8; 16],
-    /// Counts the packets of this kind and direction, from 0.
+    /// Count of datagrams of this kind and direction, from 0.
     pub number: u64,
-    /// The sender's clock in microseconds, from any beginning.
-    pub clock_us: u64,
-    /// Number of what is answered.
+    /// Clock of its sender in microseconds; the origin is arbitrary.
+    pub timestamp_us: u64,
+    /// Number of the datagram that is echoed.
     pub echoed_number: u64,
-    /// Clock of what is answered, as it came.
-    pub echoed_clock_us: u64,
+    /// Timestamp of the datagram that is echoed, unchanged.
+    pub echoed_timestamp_us: u64,
 }
 
-impl Probe {
-    /// One that answers nothing.
+impl ProbePacket {
+    /// Creates a datagram that echoes nothing.
     #[must_use]
-    pub fn new(kind: Kind, session: [u8; 16], number: u64, clock_us: u64) -> Self {
-        Self { kind, session, number, clock_us, echoed_number: 0, echoed_clock_us: 0 }
+    pub fn new(kind: Kind, session: [u8; 16], number: u64, timestamp_us: u64) -> Self {
+        Self { kind, session, number, timestamp_us, echoed_number: 0, echoed_timestamp_us: 0 }
     }
 
-    /// The answer to this one, as number `number`.
+    /// Returns the echo of this datagram, with its own number and timestamp.
     #[must_use]
-    pub fn echo(&self, number: u64, clock_us: u64) -> Self {
+    pub fn echo(&self, number: u64, timestamp_us: u64) -> Self {
         Self {
             kind: Kind::Echo,
             session: self.session,
             number,
-            clock_us,
+            timestamp_us,
             echoed_number: self.number,
-            echoed_clock_us: self.clock_us,
+            echoed_timestamp_us: self.timestamp_us,
         }
     }
 
-    /// Encodes it with its proof.
+    /// Encodes the datagram with its proof.
     #[must_use]
     pub fn encode(&self, session_key: &[u8; 32]) -> [u8; PROBE_BYTES] {
         let mut out = [0; PROBE_BYTES];
@@ -95,20 +92,19 @@ impl Probe {
         out[8] = self.kind as u8;
         out[16..32].copy_from_slice(&self.session);
         out[32..40].copy_from_slice(&self.number.to_be_bytes());
-        out[40..48].copy_from_slice(&self.clock_us.to_be_bytes());
+        out[40..48].copy_from_slice(&self.timestamp_us.to_be_bytes());
         out[48..56].copy_from_slice(&self.echoed_number.to_be_bytes());
-        out[56..64].copy_from_slice(&self.echoed_clock_us.to_be_bytes());
-        let proof = proof(session_key, &out[..PROOF_AT]);
-        out[PROOF_AT..].copy_from_slice(&proof);
+        out[56..64].copy_from_slice(&self.echoed_timestamp_us.to_be_bytes());
+        let proof = proof(session_key, &out[..PROOF_OFFSET]);
+        out[PROOF_OFFSET..].copy_from_slice(&proof);
         out
     }
 
-    /// Decodes the beginning of a packet. The proof is not looked at: find the session's key, then
-    /// [`verify`].
+    /// Decodes the first 100 bytes of a datagram without checking the proof; see [`verify`].
     ///
     /// # Errors
-    /// [`WireError::BadMagic`] for what is no packet of ours, [`WireError::Unexpected`] for part of
-    /// one, or a kind that nobody knows.
+    /// [`WireError::BadMagic`] for foreign datagrams, [`WireError::Unexpected`] for short ones and
+    /// unknown kinds.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let Some(head) = bytes.first_chunk::<PROBE_BYTES>() else {
             return Err(WireError::Unexpected("a short probe"));
@@ -117,7 +113,7 @@ impl Probe {
             return Err(WireError::BadMagic);
         }
         let kind = match head[8] {
-            0 => Kind::Knock,
+            0 => Kind::Register,
             1 => Kind::Probe,
             2 => Kind::Echo,
             3 => Kind::Train,
@@ -134,26 +130,25 @@ impl Probe {
             kind,
             session,
             number: number(32),
-            clock_us: number(40),
+            timestamp_us: number(40),
             echoed_number: number(48),
-            echoed_clock_us: number(56),
+            echoed_timestamp_us: number(56),
         })
     }
 }
 
-/// Whether a packet, which was decoded, was made by someone who knows the session key. Compares in
-/// constant time.
+/// Whether the proof of a datagram matches the session key. Compares in constant time.
 #[must_use]
 pub fn verify(bytes: &[u8], session_key: &[u8; 32]) -> bool {
     let Some(head) = bytes.first_chunk::<PROBE_BYTES>() else { return false };
-    let mut shown = [0; 32];
-    shown[..PROOF_BYTES].copy_from_slice(&head[PROOF_AT..]);
-    let mut right = [0; 32];
-    right[..PROOF_BYTES].copy_from_slice(&proof(session_key, &head[..PROOF_AT]));
-    blake3::Hash::from_bytes(right) == blake3::Hash::from_bytes(shown)
+    let mut received = [0; 32];
+    received[..PROOF_BYTES].copy_from_slice(&head[PROOF_OFFSET..]);
+    let mut expected = [0; 32];
+    expected[..PROOF_BYTES].copy_from_slice(&proof(session_key, &head[..PROOF_OFFSET]));
+    blake3::Hash::from_bytes(expected) == blake3::Hash::from_bytes(received)
 }
 
-/// The beginning of a hash with the session key: a guess succeeds once in 2^128.
+/// Returns the first 16 bytes of a keyed hash: a guess succeeds with probability 2^-128.
 fn proof(session_key: &[u8; 32], bytes: &[u8]) -> [u8; PROOF_BYTES] {
     let hash = blake3::Hasher::new_keyed(session_key).update(b"probe").update(bytes).finalize();
     let mut proof = [0; PROOF_BYTES];
@@ -165,24 +160,28 @@ fn proof(session_key: &[u8; 32], bytes: &[u8]) -> [u8; PROOF_BYTES] {
 mod tests {
     use super::*;
 
-    fn probe() -> Probe {
-        Probe { echoed_number: 3, echoed_clock_us: 4, ..Probe::new(Kind::Probe, [7; 16], 1, 2) }
+    fn probe() -> ProbePacket {
+        ProbePacket {
+            echoed_number: 3,
+            echoed_timestamp_us: 4,
+            ..ProbePacket::new(Kind::Probe, [7; 16], 1, 2)
+        }
     }
 
     #[test]
-    fn a_packet_survives_the_wire_and_verifies_with_its_key_only() {
-        for kind in [Kind::Knock, Kind::Probe, Kind::Echo, Kind::Train] {
-            let probe = Probe { kind, ..probe() };
+    fn datagram_round_trips_and_verifies_with_its_key_only() {
+        for kind in [Kind::Register, Kind::Probe, Kind::Echo, Kind::Train] {
+            let probe = ProbePacket { kind, ..probe() };
             let mut bytes = probe.encode(&[5; 32]).to_vec();
-            bytes.resize(TRAIN_BYTES, 0);
-            assert_eq!(Probe::decode(&bytes), Ok(probe));
+            bytes.resize(MAX_TRAIN_PACKET_BYTES, 0);
+            assert_eq!(ProbePacket::decode(&bytes), Ok(probe));
             assert!(verify(&bytes, &[5; 32]));
             assert!(!verify(&bytes, &[6; 32]));
         }
     }
 
     #[test]
-    fn a_packet_with_any_byte_changed_does_not_verify() {
+    fn datagram_with_any_byte_changed_does_not_verify() {
         let bytes = probe().encode(&[5; 32]);
         for at in 0..PROBE_BYTES {
             let mut changed = bytes;
@@ -193,22 +192,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet_of_ours_is_refused() {
+    fn datagram_short_foreign_or_unknown_is_refused() {
         let bytes = probe().encode(&[5; 32]);
-        assert!(Probe::decode(&bytes[..99]).is_err());
-        assert!(Probe::decode(&[]).is_err());
+        assert!(ProbePacket::decode(&bytes[..99]).is_err());
+        assert!(ProbePacket::decode(&[]).is_err());
         let mut changed = bytes;
         changed[0] = b'X';
-        assert_eq!(Probe::decode(&changed), Err(WireError::BadMagic));
+        assert_eq!(ProbePacket::decode(&changed), Err(WireError::BadMagic));
         changed = bytes;
         changed[8] = 4;
-        assert!(Probe::decode(&changed).is_err());
+        assert!(ProbePacket::decode(&changed).is_err());
     }
 
     #[test]
-    fn an_echo_tells_what_it_answers() {
+    fn echo_carries_number_and_timestamp_of_its_probe() {
         let echo = probe().echo(9, 8);
-        assert_eq!((echo.kind, echo.number, echo.clock_us), (Kind::Echo, 9, 8));
-        assert_eq!((echo.echoed_number, echo.echoed_clock_us), (1, 2));
+        assert_eq!((echo.kind, echo.number, echo.timestamp_us), (Kind::Echo, 9, 8));
+        assert_eq!((echo.echoed_number, echo.echoed_timestamp_us), (1, 2));
     }
 }

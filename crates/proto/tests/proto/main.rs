@@ -1,13 +1,12 @@
-//! The crate from outside, one module per subject: the books of both sides, transfers between them
-//! over a path that breaks, the golden vectors that `spec/vectors` holds for every language, and
-//! bytes that are not what they should be.
+//! Tests of the public interface: both ledgers, simulated transfers over failing streams, golden
+//! vectors (`spec/vectors`), compatible and damaged encodings.
 
 #[cfg(test)]
-mod leniency;
+mod compatibility;
+#[cfg(test)]
+mod damage;
 #[cfg(test)]
 mod receive;
-#[cfg(test)]
-mod rubbish;
 #[cfg(test)]
 mod send;
 #[cfg(test)]

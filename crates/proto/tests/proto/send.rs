@@ -1,26 +1,26 @@
-//! The sender's books: every rule of what is handed out, when again, and when a file is settled.
+//! Send ledger: assignment, reassignment and completion.
 
 use crate::support::{MIB, dir, hash_of, in_blocks, packed, runs, symlink, want};
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHash, FileHash, merge};
-use bankfull_proto::limits::{PACK_BYTES_MAX, PACK_BYTES_TARGET, PACK_FILES_MAX};
-use bankfull_proto::send::{Next, SendLedger, Work};
+use bankfull_proto::limits::{MAX_PACK_BYTES, MAX_PACK_FILES, PACK_TARGET_BYTES};
+use bankfull_proto::send::{NextStep, SendLedger, Work};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Entry, Verdict, Want};
 use bankfull_proto::wire::data::PACK_RECORD_BYTES;
 use proptest::prelude::*;
 
-/// Books in which these entries are announced, and no more will be.
+/// Returns a ledger with these entries, at the end of the walk.
 fn announced(entries: &[Entry]) -> SendLedger {
     let mut ledger = SendLedger::new();
     for entry in entries {
         ledger.announce(entry).unwrap();
     }
-    ledger.end_of_entries();
+    ledger.on_entries_end();
     ledger
 }
 
-/// Books in which these entries are announced and wanted.
+/// Returns a ledger with these entries, all wanted.
 fn wanted(entries: &[Entry]) -> SendLedger {
     let mut ledger = announced(entries);
     for entry in entries {
@@ -29,12 +29,12 @@ fn wanted(entries: &[Entry]) -> SendLedger {
     ledger
 }
 
-/// Everything that there is to do, in order, for one stream.
+/// Assigns all work to one stream.
 fn drain(ledger: &mut SendLedger, stream: u32) -> Vec<Work> {
     std::iter::from_fn(|| ledger.next_work(stream)).collect()
 }
 
-/// The numbers of the blocks of one file that are handed out.
+/// Returns the block numbers of one file in assigned work.
 fn blocks(work: &[Work], of: u64) -> Vec<u64> {
     let block = |work: &Work| match work {
         Work::Block { file, index } if *file == of => Some(*index),
@@ -52,7 +52,7 @@ fn compare(file: u64) -> Want {
 }
 
 #[test]
-fn every_block_is_handed_out_once_and_in_order_whatever_stream_asks() {
+fn next_work_assigns_each_block_once_in_order() {
     let mut ledger = wanted(&[in_blocks(1, 3), in_blocks(2, 2)]);
     let streams = [1, 3, 2, 0, 5].map(|stream| ledger.next_work(stream).unwrap());
     assert_eq!(streams, [block(1, 0), block(1, 1), block(1, 2), block(2, 0), block(2, 1)]);
@@ -60,329 +60,337 @@ fn every_block_is_handed_out_once_and_in_order_whatever_stream_asks() {
 }
 
 #[test]
-fn nothing_is_handed_out_of_a_file_that_nobody_wants_yet() {
+fn next_work_without_a_want_is_none() {
     let mut ledger = announced(&[in_blocks(1, 3), packed(2, 5)]);
     assert_eq!(ledger.next_work(0), None);
     assert_eq!(ledger.next_work(1), None);
 }
 
 #[test]
-fn what_a_lost_stream_carried_goes_out_again_unless_it_was_acknowledged() {
+fn stream_ended_requeues_unacknowledged_work() {
     let mut ledger = wanted(&[in_blocks(1, 4), packed(2, 10), packed(3, 10)]);
     for (stream, index) in [(1, 0), (3, 1), (1, 2), (3, 3)] {
         assert_eq!(ledger.next_work(stream), Some(block(1, index)));
     }
     assert_eq!(ledger.next_work(1), Some(Work::Pack(vec![2, 3])));
-    assert_eq!(ledger.on_acks(&runs(1, &[(2, 1)])), Ok(Next::Nothing));
-    assert_eq!(ledger.on_finished(3), Ok(Next::Settled));
-    assert!(ledger.stream_ended(1));
+    assert_eq!(ledger.on_acks(&runs(1, &[(2, 1)])), Ok(NextStep::Nothing));
+    assert_eq!(ledger.on_finished(3), Ok(NextStep::Completed));
+    assert!(ledger.on_stream_ended(1));
     assert_eq!(drain(&mut ledger, 5), [block(1, 0), Work::Pack(vec![2])]);
-    assert!(!ledger.stream_ended(1), "nothing is lost twice");
-    assert!(!ledger.stream_ended(9), "a stream that carried nothing");
+    assert!(!ledger.on_stream_ended(1), "requeued once");
+    assert!(!ledger.on_stream_ended(9), "a stream that carried nothing");
     assert_eq!(ledger.next_work(5), None);
 }
 
 #[test]
-fn a_block_ahead_is_its_streams_alone_and_goes_out_again_where_that_is_lost() {
+fn prefetched_block_belongs_to_its_stream_until_it_ends() {
     let mut ledger = wanted(&[in_blocks(1, 6), in_blocks(2, 6)]);
     assert_eq!(ledger.next_work(1), Some(block(1, 0)));
-    assert_eq!(ledger.block_ahead(1, 1, 2), Some(1));
+    assert_eq!(ledger.prefetch_block(1, 1, 2), Some(1));
     assert_eq!(ledger.next_work(3), Some(block(1, 2)));
-    assert_eq!(ledger.block_ahead(3, 2, 2), None, "another file's turn comes later");
-    assert!(ledger.stream_ended(1));
+    assert_eq!(ledger.prefetch_block(3, 2, 2), None, "another file is not next");
+    assert!(ledger.on_stream_ended(1));
     assert_eq!([ledger.next_work(5), ledger.next_work(5)], [Some(block(1, 0)), Some(block(1, 1))]);
-    assert_eq!(ledger.block_ahead(5, 1, 2), Some(3));
-    assert_eq!(ledger.block_ahead(5, 1, 3), None, "too few are left");
+    assert_eq!(ledger.prefetch_block(5, 1, 2), Some(3));
+    assert_eq!(ledger.prefetch_block(5, 1, 3), None, "too few are left");
     assert_eq!(blocks(&drain(&mut ledger, 7), 1), [4, 5]);
 }
 
 #[test]
-fn nothing_is_taken_ahead_of_what_comes_first() {
+fn prefetch_block_yields_to_work_that_is_next() {
     let mut ledger = wanted(&[in_blocks(1, 9), packed(2, 10)]);
     assert_eq!(ledger.next_work(1), Some(block(1, 0)));
-    assert_eq!(ledger.block_ahead(2, 1, 1), None, "this stream looks for packs first");
-    assert_eq!(ledger.block_ahead(1, 1, 1), Some(1));
+    assert_eq!(ledger.prefetch_block(2, 1, 1), None, "this stream prefers packs");
+    assert_eq!(ledger.prefetch_block(1, 1, 1), Some(1));
     assert_eq!(ledger.next_work(2), Some(Work::Pack(vec![2])));
-    assert_eq!(ledger.block_ahead(2, 1, 1), Some(2));
+    assert_eq!(ledger.prefetch_block(2, 1, 1), Some(2));
     ledger.announce(&in_blocks(3, 2)).unwrap();
     ledger.on_want(&compare(3)).unwrap();
-    assert_eq!(ledger.block_ahead(1, 1, 1), None, "a comparison waits");
-    // Those that the receiver has are no reason to take the next file's.
+    assert_eq!(ledger.prefetch_block(1, 1, 1), None, "a comparison waits");
+    // Acknowledged blocks are skipped without assigning blocks of the next file.
     let mut ledger = wanted(&[in_blocks(1, 3), in_blocks(2, 3)]);
     assert_eq!(drain(&mut ledger, 1).len(), 6);
-    assert!(ledger.stream_ended(1));
+    assert!(ledger.on_stream_ended(1));
     assert_eq!(ledger.next_work(1), Some(block(1, 0)));
     ledger.on_acks(&runs(1, &[(1, 2)])).unwrap();
-    assert_eq!(ledger.block_ahead(1, 1, 1), None);
+    assert_eq!(ledger.prefetch_block(1, 1, 1), None);
     assert_eq!(drain(&mut ledger, 3), [block(2, 0), block(2, 1), block(2, 2)]);
 }
 
 #[test]
-fn what_a_lost_stream_carried_goes_out_again_in_the_order_it_had() {
+fn stream_ended_requeues_packs_in_order() {
     let files: Vec<Entry> = (1..=40).map(|id| packed(id, 1)).collect();
     let mut ledger = wanted(&files);
     let first = drain(&mut ledger, 0);
-    assert!(ledger.stream_ended(0));
+    assert!(ledger.on_stream_ended(0));
     assert_eq!(drain(&mut ledger, 0), first);
 }
 
 #[test]
-fn a_block_is_never_handed_out_again_once_it_is_acknowledged() {
+fn acknowledged_block_is_never_assigned_again() {
     let mut ledger = wanted(&[in_blocks(1, 2)]);
     drain(&mut ledger, 1);
     ledger.on_acks(&runs(1, &[(0, 1)])).unwrap();
     let refused = ledger.on_nack(1, 0);
     assert!(matches!(refused, Err(WireError::Unexpected(_))), "{refused:?}");
-    assert!(ledger.stream_ended(1));
+    assert!(ledger.on_stream_ended(1));
     assert_eq!(drain(&mut ledger, 3), [block(1, 1)]);
 }
 
 #[test]
-fn a_damaged_block_goes_out_again_and_the_third_complaint_gives_its_file_up() {
+fn third_nack_of_a_block_gives_its_file_up() {
     let mut ledger = wanted(&[in_blocks(1, 2), packed(2, 10)]);
     drain(&mut ledger, 1);
     for _ in 0..2 {
-        assert_eq!(ledger.on_nack(1, 1), Ok(Next::Work));
-        assert_eq!(ledger.on_nack(2, 0), Ok(Next::Work));
+        assert_eq!(ledger.on_nack(1, 1), Ok(NextStep::Work));
+        assert_eq!(ledger.on_nack(2, 0), Ok(NextStep::Work));
         assert_eq!(drain(&mut ledger, 1), [block(1, 1), Work::Pack(vec![2])]);
     }
-    assert_eq!(ledger.on_nack(1, 1), Ok(Next::GiveUp));
-    assert_eq!(ledger.on_nack(2, 0), Ok(Next::GiveUp));
-    assert_eq!(ledger.next_work(1), None, "what is given up is not queued");
+    assert_eq!(ledger.on_nack(1, 1), Ok(NextStep::GiveUp));
+    assert_eq!(ledger.on_nack(2, 0), Ok(NextStep::GiveUp));
+    assert_eq!(ledger.next_work(1), None, "a file given up is not queued");
 }
 
 #[test]
-fn complaints_about_different_blocks_do_not_add_up() {
+fn nacks_of_different_blocks_do_not_add_up() {
     let mut ledger = wanted(&[in_blocks(1, 5)]);
     drain(&mut ledger, 1);
     for index in 0..5 {
-        assert_eq!(ledger.on_nack(1, index), Ok(Next::Work), "block {index}");
+        assert_eq!(ledger.on_nack(1, index), Ok(NextStep::Work), "block {index}");
     }
     assert_eq!(blocks(&drain(&mut ledger, 1), 1), [0, 1, 2, 3, 4]);
 }
 
 #[test]
-fn a_complaint_about_a_block_that_is_not_on_its_way_is_an_error() {
+fn nack_of_a_block_that_is_not_in_flight_is_an_error() {
     let mut ledger = wanted(&[in_blocks(1, 2)]);
     assert!(matches!(ledger.on_nack(1, 0), Err(WireError::Unexpected(_))));
     ledger.next_work(1);
-    assert_eq!(ledger.on_nack(1, 0), Ok(Next::Work));
+    assert_eq!(ledger.on_nack(1, 0), Ok(NextStep::Work));
     assert!(matches!(ledger.on_nack(1, 0), Err(WireError::Unexpected(_))), "twice");
     assert!(matches!(ledger.on_nack(1, 7), Err(WireError::Unexpected(_))), "past the end");
 }
 
 #[test]
-fn what_comes_late_about_a_file_that_was_given_up_is_ignored() {
+fn dropped_file_ignores_late_messages() {
     let mut ledger = wanted(&[in_blocks(1, 2), packed(2, 1)]);
     drain(&mut ledger, 1);
     ledger.drop_file(1);
     ledger.drop_file(2);
-    assert_eq!(ledger.on_acks(&runs(1, &[(0, 2)])), Ok(Next::Nothing));
-    assert_eq!(ledger.on_nack(1, 0), Ok(Next::Nothing));
-    assert_eq!(ledger.on_nack(2, 0), Ok(Next::Nothing));
-    assert_eq!(ledger.on_finished(1), Ok(Next::Nothing));
-    assert!(!ledger.stream_ended(1));
-    assert!(ledger.is_settled());
+    assert_eq!(ledger.on_acks(&runs(1, &[(0, 2)])), Ok(NextStep::Nothing));
+    assert_eq!(ledger.on_nack(1, 0), Ok(NextStep::Nothing));
+    assert_eq!(ledger.on_nack(2, 0), Ok(NextStep::Nothing));
+    assert_eq!(ledger.on_finished(1), Ok(NextStep::Nothing));
+    assert!(!ledger.on_stream_ended(1));
+    assert!(ledger.is_complete());
 }
 
 #[test]
-fn a_file_is_to_be_sealed_exactly_when_its_last_block_is_acknowledged() {
+fn file_digest_is_due_with_the_last_acknowledgement() {
     let mut ledger = wanted(&[in_blocks(1, 3)]);
     drain(&mut ledger, 1);
-    assert_eq!(ledger.on_acks(&runs(1, &[(0, 1)])), Ok(Next::Nothing));
-    assert_eq!(ledger.on_acks(&runs(1, &[(2, 1)])), Ok(Next::Nothing));
-    assert_eq!(ledger.on_acks(&runs(1, &[(1, 1)])), Ok(Next::Seal));
-    assert_eq!(ledger.on_acks(&runs(1, &[(1, 1)])), Ok(Next::Nothing), "once");
-    assert!(!ledger.is_settled(), "sealed is not settled");
-    assert_eq!(ledger.on_finished(1), Ok(Next::Settled));
-    assert!(ledger.is_settled());
+    assert_eq!(ledger.on_acks(&runs(1, &[(0, 1)])), Ok(NextStep::Nothing));
+    assert_eq!(ledger.on_acks(&runs(1, &[(2, 1)])), Ok(NextStep::Nothing));
+    assert_eq!(ledger.on_acks(&runs(1, &[(1, 1)])), Ok(NextStep::SendDigest));
+    assert_eq!(ledger.on_acks(&runs(1, &[(1, 1)])), Ok(NextStep::Nothing), "once");
+    assert!(!ledger.is_complete(), "not finished");
+    assert_eq!(ledger.on_finished(1), Ok(NextStep::Completed));
+    assert!(ledger.is_complete());
 }
 
-/// Books of a file of two blocks, of which the receiver has the first one, or not, and takes a seal
-/// ahead.
-fn sealable(has_one: bool) -> SendLedger {
+/// Returns a ledger with a file of two blocks that accepts an early digest. With `has_one`, the
+/// receiver has the first block.
+fn early(has_one: bool) -> SendLedger {
     let mut ledger = announced(&[in_blocks(1, 2)]);
     let have = if has_one { runs(1, &[(0, 1)]).runs } else { Vec::new() };
-    let want = Want { have, ahead: Some(true), ..want(1, Verdict::Send) };
-    assert_eq!(ledger.on_want(&want), Ok(Next::Work));
+    let want = Want { have, accepts_early_digest: Some(true), ..want(1, Verdict::Send) };
+    assert_eq!(ledger.on_want(&want), Ok(NextStep::Work));
     drain(&mut ledger, 1);
     ledger
 }
 
 #[test]
-fn a_seal_goes_ahead_with_the_last_block_that_is_read_where_the_receiver_takes_it() {
-    let mut ledger = sealable(false);
-    assert_eq!(ledger.sent_block(1, 1, hash_of(1, 1)), Next::Nothing);
-    assert!(!ledger.is_sent_again(1, 0));
-    assert_eq!(ledger.sent_block(1, 0, hash_of(1, 0)), Next::SealAhead);
-    assert_eq!(ledger.sent_block(1, 0, hash_of(1, 0)), Next::Nothing, "it was sent again");
-    assert!(ledger.is_sent_again(1, 0) && !ledger.is_sent_again(1, 7));
-    assert!(ledger.seal_ahead(1));
-    assert_eq!(ledger.on_acks(&runs(1, &[(0, 2)])), Ok(Next::Nothing), "no other follows");
-    assert_eq!(ledger.on_finished(1), Ok(Next::Settled));
-    let mut ledger = sealable(true);
-    assert_eq!(ledger.sent_block(1, 1, hash_of(1, 1)), Next::SealAhead);
-    // The file may be in place before this side has read that all blocks are there.
-    assert!(ledger.seal_ahead(1));
-    assert_eq!(ledger.on_finished(1), Ok(Next::Settled));
+fn early_digest_is_due_with_the_last_read_block() {
+    let mut ledger = early(false);
+    assert_eq!(ledger.on_block_sent(1, 1, hash_of(1, 1)), NextStep::Nothing);
+    assert!(!ledger.is_resend(1, 0));
+    assert_eq!(ledger.on_block_sent(1, 0, hash_of(1, 0)), NextStep::SendEarlyDigest);
+    assert_eq!(ledger.on_block_sent(1, 0, hash_of(1, 0)), NextStep::Nothing, "it was sent again");
+    assert!(ledger.is_resend(1, 0) && !ledger.is_resend(1, 7));
+    assert!(ledger.record_early_digest(1));
+    assert_eq!(
+        ledger.on_acks(&runs(1, &[(0, 2)])),
+        Ok(NextStep::Nothing),
+        "no final digest follows"
+    );
+    assert_eq!(ledger.on_finished(1), Ok(NextStep::Completed));
+    let mut ledger = early(true);
+    assert_eq!(ledger.on_block_sent(1, 1, hash_of(1, 1)), NextStep::SendEarlyDigest);
+    // Finished may arrive before the last acknowledgement.
+    assert!(ledger.record_early_digest(1));
+    assert_eq!(ledger.on_finished(1), Ok(NextStep::Completed));
     let mut ledger = wanted(&[in_blocks(1, 1)]);
     drain(&mut ledger, 1);
-    assert_eq!(ledger.sent_block(1, 0, hash_of(1, 0)), Next::Nothing, "nobody would take it");
+    assert_eq!(
+        ledger.on_block_sent(1, 0, hash_of(1, 0)),
+        NextStep::Nothing,
+        "the receiver does not accept it"
+    );
 }
 
 #[test]
-fn a_block_that_arrives_damaged_has_the_file_sealed_at_its_end_after_all() {
-    let mut ledger = sealable(false);
-    ledger.sent_block(1, 0, hash_of(1, 0));
-    assert_eq!(ledger.sent_block(1, 1, hash_of(1, 1)), Next::SealAhead);
-    assert!(ledger.seal_ahead(1));
-    assert_eq!(ledger.on_nack(1, 0), Ok(Next::Work));
-    assert!(!ledger.seal_ahead(1), "nor later");
+fn damaged_block_requires_a_final_digest() {
+    let mut ledger = early(false);
+    ledger.on_block_sent(1, 0, hash_of(1, 0));
+    assert_eq!(ledger.on_block_sent(1, 1, hash_of(1, 1)), NextStep::SendEarlyDigest);
+    assert!(ledger.record_early_digest(1));
+    assert_eq!(ledger.on_nack(1, 0), Ok(NextStep::Work));
+    assert!(!ledger.record_early_digest(1), "after a damaged block");
     drain(&mut ledger, 1);
-    assert_eq!(ledger.on_acks(&runs(1, &[(0, 2)])), Ok(Next::Seal));
-    // All is there before it could be said.
-    let mut ledger = sealable(true);
-    assert_eq!(ledger.sent_block(1, 1, hash_of(1, 1)), Next::SealAhead);
-    assert_eq!(ledger.on_acks(&runs(1, &[(1, 1)])), Ok(Next::Seal));
-    assert!(!ledger.seal_ahead(1), "another follows already");
+    assert_eq!(ledger.on_acks(&runs(1, &[(0, 2)])), Ok(NextStep::SendDigest));
+    // All blocks are acknowledged before the early digest.
+    let mut ledger = early(true);
+    assert_eq!(ledger.on_block_sent(1, 1, hash_of(1, 1)), NextStep::SendEarlyDigest);
+    assert_eq!(ledger.on_acks(&runs(1, &[(1, 1)])), Ok(NextStep::SendDigest));
+    assert!(!ledger.record_early_digest(1), "a final digest follows");
 }
 
 #[test]
-fn a_file_that_is_there_as_a_whole_is_sealed_without_sending_anything() {
+fn file_digest_is_due_at_once_for_a_present_file() {
     let mut ledger = announced(&[in_blocks(1, 3), in_blocks(2, 0)]);
     ledger.on_have(&runs(1, &[(0, 2)])).unwrap();
     let rest = Want { have: runs(1, &[(2, 1)]).runs, ..want(1, Verdict::Send) };
-    assert_eq!(ledger.on_want(&rest), Ok(Next::Seal));
-    assert_eq!(ledger.on_want(&want(2, Verdict::Send)), Ok(Next::Seal), "an empty file");
+    assert_eq!(ledger.on_want(&rest), Ok(NextStep::SendDigest));
+    assert_eq!(ledger.on_want(&want(2, Verdict::Send)), Ok(NextStep::SendDigest), "an empty file");
     assert_eq!(ledger.next_work(1), None);
 }
 
 #[test]
-fn a_file_that_is_finished_before_it_was_sent_is_an_error() {
+fn finished_before_the_file_digest_is_an_error() {
     let mut ledger = announced(&[in_blocks(1, 1), packed(2, 1)]);
     for id in [1, 2] {
         let refused = ledger.on_finished(id);
         assert!(matches!(refused, Err(WireError::Unexpected(_))), "{id}: {refused:?}");
         ledger.on_want(&want(id, Verdict::Send)).unwrap();
     }
-    let unsealed = ledger.on_finished(1);
-    assert!(matches!(unsealed, Err(WireError::Unexpected(_))), "{unsealed:?}");
+    let early = ledger.on_finished(1);
+    assert!(matches!(early, Err(WireError::Unexpected(_))), "{early:?}");
 }
 
 #[test]
-fn a_symlink_needs_no_sending_and_is_settled_by_its_finish_or_its_verdict() {
+fn symlink_is_completed_by_finished_or_verdict() {
     let mut ledger = announced(&[symlink(1), symlink(2), symlink(3)]);
-    assert_eq!(ledger.on_finished(1), Ok(Next::Settled));
-    assert_eq!(ledger.on_want(&want(2, Verdict::Skip)), Ok(Next::Settled));
-    assert_eq!(ledger.on_want(&want(3, Verdict::Send)), Ok(Next::Nothing));
+    assert_eq!(ledger.on_finished(1), Ok(NextStep::Completed));
+    assert_eq!(ledger.on_want(&want(2, Verdict::Skip)), Ok(NextStep::Completed));
+    assert_eq!(ledger.on_want(&want(3, Verdict::Send)), Ok(NextStep::Nothing));
     assert_eq!(ledger.next_work(0), None);
-    assert_eq!(ledger.on_finished(3), Ok(Next::Settled));
-    assert!(ledger.is_settled());
+    assert_eq!(ledger.on_finished(3), Ok(NextStep::Completed));
+    assert!(ledger.is_complete());
 }
 
 #[test]
-fn directories_are_not_in_the_books() {
+fn directory_is_not_recorded() {
     let mut ledger = announced(&[dir(1)]);
-    assert!(ledger.is_settled());
+    assert!(ledger.is_complete());
     assert_eq!(ledger.on_want(&want(1, Verdict::Send)), Err(WireError::BadFileId(1)));
 }
 
 #[test]
-fn a_verdict_other_than_send_settles_the_file() {
+fn verdict_other_than_send_completes_the_file() {
     let mut ledger = announced(&[in_blocks(1, 1), packed(2, 1), in_blocks(3, 1)]);
     for (id, verdict) in [(1, Verdict::Skip), (2, Verdict::Refused), (3, Verdict::WouldSend)] {
-        assert!(ledger.is_open(id));
-        assert_eq!(ledger.on_want(&want(id, verdict)), Ok(Next::Settled));
-        assert!(!ledger.is_open(id));
+        assert!(ledger.is_outstanding(id));
+        assert_eq!(ledger.on_want(&want(id, verdict)), Ok(NextStep::Completed));
+        assert!(!ledger.is_outstanding(id));
     }
-    assert!(ledger.is_settled());
+    assert!(ledger.is_complete());
 }
 
 #[test]
-fn a_second_verdict_or_one_on_an_unknown_file_is_an_error() {
+fn second_or_unknown_want_is_an_error() {
     let mut ledger = wanted(&[in_blocks(1, 1)]);
     assert_eq!(ledger.on_want(&want(1, Verdict::Send)), Err(WireError::BadFileId(1)));
     assert_eq!(ledger.on_want(&want(2, Verdict::Send)), Err(WireError::BadFileId(2)));
 }
 
 #[test]
-fn equal_content_settles_a_file_and_different_content_queues_it() {
+fn comparison_completes_equal_and_queues_different_files() {
     let mut ledger = announced(&[in_blocks(1, 2), packed(2, 3), in_blocks(3, 1)]);
     for id in [1, 2, 3] {
-        assert_eq!(ledger.on_want(&compare(id)), Ok(Next::Work));
+        assert_eq!(ledger.on_want(&compare(id)), Ok(NextStep::Work));
     }
     let hash = FileHash([7; 32]);
     let expected = [1, 2, 3].map(|file| Work::Compare { file, hash });
     assert_eq!(drain(&mut ledger, 0), expected);
-    assert_eq!(ledger.compared(1, false), Next::Work);
-    assert_eq!(ledger.compared(2, false), Next::Work);
-    assert_eq!(ledger.compared(3, true), Next::Settled);
+    assert_eq!(ledger.on_compared(1, false), NextStep::Work);
+    assert_eq!(ledger.on_compared(2, false), NextStep::Work);
+    assert_eq!(ledger.on_compared(3, true), NextStep::Completed);
     assert_eq!(drain(&mut ledger, 1), [block(1, 0), block(1, 1), Work::Pack(vec![2])]);
-    assert_eq!(ledger.open_files(), 2);
+    assert_eq!(ledger.outstanding_files(), 2);
 }
 
 #[test]
-fn a_comparison_needs_a_hash_and_keeps_the_blocks_that_are_there() {
+fn comparison_needs_a_hash_and_keeps_verified_blocks() {
     let mut ledger = announced(&[in_blocks(1, 3), in_blocks(2, 1)]);
     let refused = ledger.on_want(&want(1, Verdict::IfDiffers));
     assert!(matches!(refused, Err(WireError::Malformed(_))), "{refused:?}");
     let have = Want { have: runs(1, &[(1, 1)]).runs, ..compare(1) };
-    assert_eq!(ledger.on_want(&have), Ok(Next::Work));
+    assert_eq!(ledger.on_want(&have), Ok(NextStep::Work));
     let whole = Want { have: runs(2, &[(0, 1)]).runs, ..compare(2) };
-    assert_eq!(ledger.on_want(&whole), Ok(Next::Work));
+    assert_eq!(ledger.on_want(&whole), Ok(NextStep::Work));
     assert_eq!(drain(&mut ledger, 1).len(), 2);
-    assert_eq!(ledger.compared(1, false), Next::Work);
-    assert_eq!(ledger.compared(2, false), Next::Seal, "nothing of it is missing");
+    assert_eq!(ledger.on_compared(1, false), NextStep::Work);
+    assert_eq!(ledger.on_compared(2, false), NextStep::SendDigest, "no block is missing");
     assert_eq!(blocks(&drain(&mut ledger, 1), 1), [0, 2]);
 }
 
 #[test]
-fn a_dropped_file_leaves_every_queue() {
+fn dropped_file_leaves_every_queue() {
     let entries = [in_blocks(1, 2), in_blocks(2, 1), packed(3, 1), packed(4, 1)];
     let mut ledger = wanted(&entries);
     ledger.next_work(1);
     ledger.drop_file(1);
     ledger.drop_file(3);
     assert_eq!(drain(&mut ledger, 1), [block(2, 0), Work::Pack(vec![4])]);
-    assert!(ledger.stream_ended(1));
+    assert!(ledger.on_stream_ended(1));
     assert_eq!(drain(&mut ledger, 1), [block(2, 0), Work::Pack(vec![4])]);
-    ledger.sent_block(1, 0, hash_of(1, 0));
-    assert_eq!(ledger.whole_hash(1), None);
+    ledger.on_block_sent(1, 0, hash_of(1, 0));
+    assert_eq!(ledger.file_hash(1), None);
 }
 
 #[test]
-fn holes_and_blocks_that_are_there_are_never_handed_out() {
+fn holes_and_verified_blocks_are_never_assigned() {
     let mut ledger = announced(&[in_blocks(1, 8)]);
     ledger.on_have(&runs(1, &[(0, 1), (6, 1)])).unwrap();
-    assert_eq!(ledger.bytes_there(1), Some(2 * MIB));
+    assert_eq!(ledger.bytes_at_receiver(1), Some(2 * MIB));
     ledger.on_holes(&runs(1, &[(2, 2)])).unwrap();
     let more = Want { have: runs(1, &[(5, 1)]).runs, ..want(1, Verdict::Send) };
-    assert_eq!(ledger.on_want(&more), Ok(Next::Work));
-    assert_eq!(ledger.bytes_there(1), Some(5 * MIB));
+    assert_eq!(ledger.on_want(&more), Ok(NextStep::Work));
+    assert_eq!(ledger.bytes_at_receiver(1), Some(5 * MIB));
     assert_eq!(blocks(&drain(&mut ledger, 1), 1), [1, 4, 7]);
-    assert!(ledger.stream_ended(1));
-    assert_eq!(blocks(&drain(&mut ledger, 1), 1), [1, 4, 7], "nor after a loss");
-    assert_eq!(ledger.on_acks(&runs(1, &[(1, 1), (4, 1), (7, 1)])), Ok(Next::Seal));
+    assert!(ledger.on_stream_ended(1));
+    assert_eq!(blocks(&drain(&mut ledger, 1), 1), [1, 4, 7], "after a lost stream");
+    assert_eq!(ledger.on_acks(&runs(1, &[(1, 1), (4, 1), (7, 1)])), Ok(NextStep::SendDigest));
 }
 
 #[test]
-fn blocks_that_are_there_may_not_be_named_any_more_once_the_file_is_wanted() {
+fn have_after_the_want_is_an_error() {
     let mut ledger = wanted(&[in_blocks(1, 2)]);
     let late = ledger.on_have(&runs(1, &[(0, 2)]));
     assert!(matches!(late, Err(WireError::Unexpected(_))), "{late:?}");
-    assert_eq!(drain(&mut ledger, 1).len(), 2, "and they change nothing");
-    // Nor while the two sides compare, nor twice with the want.
+    assert_eq!(drain(&mut ledger, 1).len(), 2, "the error changes nothing");
+    // The same during a comparison.
     let mut comparing = announced(&[in_blocks(1, 2)]);
     let with_have = Want { have: runs(1, &[(0, 1)]).runs, ..compare(1) };
-    assert_eq!(comparing.on_want(&with_have), Ok(Next::Work));
+    assert_eq!(comparing.on_want(&with_have), Ok(NextStep::Work));
     let late = comparing.on_have(&runs(1, &[(1, 1)]));
     assert!(matches!(late, Err(WireError::Unexpected(_))), "{late:?}");
-    assert_eq!(comparing.compared(1, false), Next::Work);
-    assert_eq!(comparing.bytes_there(1), Some(MIB));
+    assert_eq!(comparing.on_compared(1, false), NextStep::Work);
+    assert_eq!(comparing.bytes_at_receiver(1), Some(MIB));
 }
 
 #[test]
-fn runs_past_the_end_or_of_a_file_that_has_no_blocks_are_errors() {
+fn runs_past_the_end_or_of_a_packed_file_are_errors() {
     let mut ledger = announced(&[in_blocks(1, 4), packed(2, 1)]);
     for bad in [(0, 0), (0, 5), (4, 1), (u64::MAX, 2)] {
         let refused = ledger.on_have(&runs(1, &[bad]));
@@ -394,17 +402,17 @@ fn runs_past_the_end_or_of_a_file_that_has_no_blocks_are_errors() {
         assert_eq!(ledger.on_have(&runs(id, &[(0, 1)])), Err(WireError::BadFileId(id)));
     }
     assert_eq!(ledger.on_acks(&runs(2, &[(0, 1)])), Err(WireError::BadFileId(2)));
-    assert_eq!(ledger.bytes_there(2), None);
+    assert_eq!(ledger.bytes_at_receiver(2), None);
 }
 
 #[test]
-fn a_block_size_that_is_not_allowed_is_refused() {
+fn announce_invalid_block_size_is_refused() {
     let odd = Entry { block_bytes: 3 << 20, ..in_blocks(1, 4) };
     assert!(matches!(SendLedger::new().announce(&odd), Err(WireError::BadLayout { .. })));
 }
 
 #[test]
-fn a_pack_is_closed_at_its_target_and_holds_no_more_than_its_limit() {
+fn pack_is_closed_at_its_target_size() {
     let files: Vec<Entry> = (1..=10).map(|id| packed(id, 256 << 10)).collect();
     let mut ledger = wanted(&files);
     assert_eq!(ledger.next_work(0), Some(Work::Pack(vec![1, 2, 3, 4])));
@@ -414,7 +422,7 @@ fn a_pack_is_closed_at_its_target_and_holds_no_more_than_its_limit() {
 }
 
 #[test]
-fn empty_files_fill_a_pack_by_their_number_and_the_last_are_shared_among_the_streams() {
+fn pack_of_empty_files_is_bounded_by_count_and_share() {
     let count = 20_000;
     let files: Vec<Entry> = (1..=count as u64).map(|id| packed(id, 0)).collect();
     let mut ledger = wanted(&files);
@@ -424,58 +432,58 @@ fn empty_files_fill_a_pack_by_their_number_and_the_last_are_shared_among_the_str
         .collect();
     let is_share = |(at, size): (usize, &usize)| {
         let left = count - sizes[..at].iter().sum::<usize>();
-        *size == (left / 16).clamp(8.min(left), PACK_FILES_MAX)
+        *size == (left / 16).clamp(8.min(left), MAX_PACK_FILES)
     };
-    assert_eq!((sizes[0], sizes.iter().sum::<usize>()), (PACK_FILES_MAX, count));
+    assert_eq!((sizes[0], sizes.iter().sum::<usize>()), (MAX_PACK_FILES, count));
     assert!(sizes.iter().enumerate().all(is_share), "{sizes:?}");
 }
 
 #[test]
-fn odd_streams_take_blocks_first_and_even_ones_packs_and_neither_stays_idle() {
+fn odd_streams_prefer_blocks_and_even_ones_packs() {
     let mut ledger = wanted(&[packed(1, 1), in_blocks(2, 2), packed(3, 1)]);
     assert_eq!(ledger.next_work(1), Some(block(2, 0)));
     assert_eq!(ledger.next_work(0), Some(Work::Pack(vec![1, 3])));
     assert_eq!(ledger.next_work(0), Some(block(2, 1)));
     assert_eq!(ledger.next_work(1), None);
-    assert!(ledger.stream_ended(0));
+    assert!(ledger.on_stream_ended(0));
     assert_eq!(drain(&mut ledger, 1), [block(2, 1), Work::Pack(vec![1, 3])]);
 }
 
 #[test]
-fn nothing_is_settled_while_entries_may_still_come() {
+fn ledger_is_incomplete_until_the_walk_ends() {
     let mut ledger = SendLedger::new();
-    assert!(!ledger.is_settled());
+    assert!(!ledger.is_complete());
     ledger.announce(&packed(1, 1)).unwrap();
-    ledger.end_of_entries();
-    assert!(!ledger.is_settled());
+    ledger.on_entries_end();
+    assert!(!ledger.is_complete());
     ledger.on_want(&want(1, Verdict::Skip)).unwrap();
-    assert!(ledger.is_settled());
+    assert!(ledger.is_complete());
     ledger.announce(&packed(2, 1)).unwrap();
-    assert!(!ledger.is_settled(), "a file announced again");
+    assert!(!ledger.is_complete(), "a retried file");
 }
 
 #[test]
-fn the_hash_of_the_file_is_known_only_when_all_its_blocks_were_read_here() {
+fn file_hash_needs_all_blocks_read_in_this_session() {
     let entry = Entry { size: 2 * MIB + 5, ..in_blocks(1, 3) };
     let mut ledger = wanted(&[entry]);
     drain(&mut ledger, 1);
     let hashes: Vec<BlockHash> = (0..3).map(|index| hash_of(1, index)).collect();
     for (index, hash) in hashes.iter().enumerate() {
-        assert_eq!(ledger.whole_hash(1), None);
-        ledger.sent_block(1, index as u64, *hash);
+        assert_eq!(ledger.file_hash(1), None);
+        ledger.on_block_sent(1, index as u64, *hash);
     }
     let layout = Layout::new(2 * MIB + 5, MIB as u32).unwrap();
-    assert_eq!(ledger.whole_hash(1), merge(&layout, &hashes));
+    assert_eq!(ledger.file_hash(1), merge(&layout, &hashes));
     let mut resumed = announced(&[in_blocks(1, 2)]);
     resumed.on_have(&runs(1, &[(0, 1)])).unwrap();
     resumed.on_want(&want(1, Verdict::Send)).unwrap();
-    resumed.sent_block(1, 1, hash_of(1, 1));
-    assert_eq!(resumed.whole_hash(1), None);
+    resumed.on_block_sent(1, 1, hash_of(1, 1));
+    assert_eq!(resumed.file_hash(1), None);
 }
 
 proptest! {
     #[test]
-    fn packs_keep_their_bounds_and_hold_every_file_once(
+    fn packs_keep_their_limits_and_hold_every_file_once(
         sizes in prop::collection::vec(0u64..=256 << 10, 1..400),
     ) {
         let files: Vec<Entry> =
@@ -484,12 +492,12 @@ proptest! {
         let mut seen = Vec::new();
         let packs = drain(&mut ledger, 0);
         for (at, work) in packs.iter().enumerate() {
-            let Work::Pack(ids) = work else { return Err(TestCaseError::fail("no pack")) };
+            let Work::Pack(ids) = work else { return Err(TestCaseError::fail("not a pack")) };
             let bytes: usize =
                 ids.iter().map(|&id| sizes[id as usize - 1] as usize + PACK_RECORD_BYTES).sum();
-            prop_assert!(bytes <= PACK_BYTES_MAX && ids.len() <= PACK_FILES_MAX);
+            prop_assert!(bytes <= MAX_PACK_BYTES && ids.len() <= MAX_PACK_FILES);
             let share = ((files.len() - seen.len()) / 16).max(8);
-            let is_full = bytes >= PACK_BYTES_TARGET || ids.len() >= share;
+            let is_full = bytes >= PACK_TARGET_BYTES || ids.len() >= share;
             prop_assert!(is_full || at + 1 == packs.len(), "a pack sent half empty");
             seen.extend_from_slice(ids);
         }

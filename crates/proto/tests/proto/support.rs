@@ -1,13 +1,13 @@
-//! What several subjects build their tests from: entries, wants and runs.
+//! Shared test values: entries, wants, runs, hashes, random numbers.
 
 use bankfull_proto::blocks::Run;
 use bankfull_proto::hash::BlockHash;
 use bankfull_proto::wire::control::{Entry, EntryKind, FileRuns, Verdict, Want};
 
-/// Bytes of a mebibyte: the smallest block.
+/// One mebibyte in bytes, the smallest block.
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// A small file, which travels in a pack.
+/// Returns a packed file.
 pub(crate) fn packed(id: u64, size: u64) -> Entry {
     Entry {
         id,
@@ -27,32 +27,32 @@ pub(crate) fn packed(id: u64, size: u64) -> Entry {
     }
 }
 
-/// A file of `blocks` whole blocks of a mebibyte.
+/// Returns a file of `blocks` full blocks of 1 MiB.
 pub(crate) fn in_blocks(id: u64, blocks: u64) -> Entry {
     Entry { block_bytes: MIB as u32, ..packed(id, blocks * MIB) }
 }
 
-/// A symlink.
+/// Returns a symlink.
 pub(crate) fn symlink(id: u64) -> Entry {
     Entry { kind: EntryKind::Symlink, target: b"elsewhere".to_vec(), ..packed(id, 0) }
 }
 
-/// A directory.
+/// Returns a directory.
 pub(crate) fn dir(id: u64) -> Entry {
     Entry { kind: EntryKind::Dir, ..packed(id, 0) }
 }
 
-/// A verdict and nothing more.
+/// Returns a want with only a verdict.
 pub(crate) fn want(file: u64, verdict: Verdict) -> Want {
-    Want { file, verdict, have: Vec::new(), hash: None, failure: None, ahead: None }
+    Want { file, verdict, have: Vec::new(), hash: None, failure: None, accepts_early_digest: None }
 }
 
-/// Runs given as first block and count.
+/// Returns runs given as first block and count.
 pub(crate) fn runs(file: u64, runs: &[(u64, u64)]) -> FileRuns {
     FileRuns { file, runs: runs.iter().map(|&(first, count)| Run { first, count }).collect() }
 }
 
-/// A hash that stands for the content of a block.
+/// Returns a unique hash for a block.
 pub(crate) fn hash_of(file: u64, index: u64) -> BlockHash {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&file.to_be_bytes());
@@ -60,8 +60,7 @@ pub(crate) fn hash_of(file: u64, index: u64) -> BlockHash {
     BlockHash(*blake3::hash(&bytes).as_bytes())
 }
 
-/// A small generator of our own: the same seed gives the same run wherever it is replayed.
-/// [SplitMix64, Steele et al. 2014]
+/// Reproducible random numbers. (SplitMix64, Steele et al. 2014)
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -73,7 +72,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`; `end` must not be 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }

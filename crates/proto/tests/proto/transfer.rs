@@ -1,10 +1,9 @@
-//! Whole transfers between the books of both sides, in a simulated world: files of every kind,
-//! control messages that travel for a while, data connections that break at any moment with frames
-//! on their way, payloads that arrive damaged, and sides that give files up.
+//! Simulated transfers between both ledgers: files of every kind, delayed control messages, streams
+//! that break with frames in flight, damaged payloads, files given up by either side.
 //!
-//! What must hold however it goes: every file that nobody gave up ends complete; no block is
-//! accepted twice; no verified block is ever sent again; no side ever sees a message or frame that
-//! the rules do not allow; and the transfer ends.
+//! Invariants: every file that is not given up completes; no block is accepted twice; no verified
+//! block is sent again; no side receives a message or frame that the protocol forbids; the transfer
+//! ends.
 
 mod receiver;
 mod sender;
@@ -14,7 +13,7 @@ use crate::support::MIB;
 use proptest::prelude::*;
 use world::World;
 
-/// What the receiver thinks of a file when it is announced.
+/// Answer of the receiver to an announced file.
 #[derive(Debug, Clone, Copy)]
 enum Planned {
     Send,
@@ -23,24 +22,24 @@ enum Planned {
     Refuse,
 }
 
-/// A file of the source, and what of it is at the destination.
+/// A file of the source, and its blocks at the destination.
 #[derive(Debug, Clone)]
 struct FilePlan {
     size: u64,
-    /// 0 for a file that travels in a pack.
+    /// Block size in bytes; 0 for a packed file.
     block_bytes: u32,
-    /// Blocks that an earlier session brought.
-    here: Vec<u64>,
+    /// Verified blocks of an earlier session.
+    present: Vec<u64>,
     holes: Vec<u64>,
     planned: Planned,
 }
 
-/// A transfer, and everything that will go wrong with it.
+/// A transfer, with its number of faults.
 #[derive(Debug, Clone)]
 struct Scenario {
     files: Vec<FilePlan>,
     streams: u32,
-    /// Whether the sender makes the data connections, or the receiver.
+    /// Whether the sender or the receiver connects the data streams.
     push: bool,
     losses: u32,
     damages: u32,
@@ -61,12 +60,12 @@ fn in_blocks() -> impl Strategy<Value = FilePlan> {
     let numbers = || prop::collection::btree_set(0u64..41, 0..12);
     let block = prop::sample::select(vec![1u32 << 20, 2 << 20, 4 << 20]);
     (0u64..=40 * MIB, block, numbers(), numbers(), planned()).prop_map(
-        |(size, block_bytes, here, holes, planned)| {
+        |(size, block_bytes, present, holes, planned)| {
             let count = size.div_ceil(u64::from(block_bytes));
             let within = |numbers: std::collections::BTreeSet<u64>| {
                 numbers.into_iter().filter(|&index| index < count).collect()
             };
-            FilePlan { size, block_bytes, here: within(here), holes: within(holes), planned }
+            FilePlan { size, block_bytes, present: within(present), holes: within(holes), planned }
         },
     )
 }
@@ -75,7 +74,7 @@ fn in_packs() -> impl Strategy<Value = FilePlan> {
     (0u64..=256 << 10, planned()).prop_map(|(size, planned)| FilePlan {
         size,
         block_bytes: 0,
-        here: Vec::new(),
+        present: Vec::new(),
         holes: Vec::new(),
         planned,
     })
@@ -100,7 +99,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8 * ProptestConfig::default().cases))]
 
     #[test]
-    fn a_transfer_over_a_path_that_breaks_ends_complete_and_sends_no_verified_block_again(
+    fn transfer_with_faults_completes_without_resending(
         scenario in scenarios(),
     ) {
         let mut world = World::new(&scenario);
@@ -110,11 +109,11 @@ proptest! {
 }
 
 #[test]
-fn a_transfer_over_a_path_that_holds_sends_every_byte_once() {
+fn transfer_without_faults_sends_every_block_once() {
     let file = |size, block_bytes| FilePlan {
         size,
         block_bytes,
-        here: Vec::new(),
+        present: Vec::new(),
         holes: Vec::new(),
         planned: Planned::Send,
     };

@@ -1,5 +1,5 @@
-//! The golden vectors in `spec/vectors`: every file is built here from its value, compared byte for
-//! byte, decoded, and encoded again. `BANKFULL_WRITE_VECTORS=1` writes the files anew.
+//! Golden vectors in `spec/vectors`. Each file is built from its value, compared byte for byte,
+//! decoded, and encoded again. `BANKFULL_WRITE_VECTORS=1` rewrites the files.
 
 mod control;
 mod data;
@@ -12,14 +12,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Once;
 
-/// What a vector's bytes are decoded to and encoded from again; panics where the value differs.
+/// Decodes a vector, checks its value, and encodes it again. Panics if the value differs.
 type Check = Box<dyn Fn(&[u8]) -> Vec<u8>>;
 
-/// One file of `spec/vectors`.
+/// A file of `spec/vectors`.
 pub(crate) struct Vector {
-    /// Name of the file without `.hex`.
+    /// File name without `.hex`.
     name: &'static str,
-    /// What it holds, for people: the comment lines of the file.
+    /// Description: the comment lines of the file.
     about: String,
     pub(crate) bytes: Vec<u8>,
     check: Check,
@@ -45,7 +45,7 @@ impl Vector {
     }
 }
 
-/// All vectors, in the order of the specification.
+/// Returns all vectors, in the order of the specification.
 pub(crate) fn all() -> Vec<Vector> {
     [control::vectors(), data::vectors(), disk::vectors()].into_iter().flatten().collect()
 }
@@ -54,9 +54,9 @@ fn dir() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/vectors"))
 }
 
-/// Writes the files anew where that was asked for; once, whichever test comes first.
+/// Rewrites the files once if `BANKFULL_WRITE_VECTORS` is set.
 #[expect(clippy::disallowed_methods, reason = "the crate does no I/O, its vectors are files")]
-fn write_if_asked() {
+fn write_if_requested() {
     static WRITTEN: Once = Once::new();
     WRITTEN.call_once(|| {
         if std::env::var("BANKFULL_WRITE_VECTORS").is_ok_and(|value| value == "1") {
@@ -68,31 +68,35 @@ fn write_if_asked() {
 }
 
 #[test]
-fn every_vector_is_what_this_implementation_writes_and_reads() {
-    write_if_asked();
+fn vectors_are_written_and_read_byte_for_byte() {
+    write_if_requested();
     for vector in all() {
         let name = vector.name;
         let text = fs::read_to_string(dir().join(format!("{name}.hex"))).unwrap_or_default();
         let bytes = unhex(&text);
         assert_eq!(hex(&bytes), hex(&vector.bytes), "{name}: the bytes differ");
-        assert_eq!(text, vector.text(), "{name}: the text around the bytes differs");
-        assert_eq!(hex(&(vector.check)(&bytes)), hex(&bytes), "{name}: not the same again");
+        assert_eq!(text, vector.text(), "{name}: the comments differ");
+        assert_eq!(
+            hex(&(vector.check)(&bytes)),
+            hex(&bytes),
+            "{name}: the bytes do not round-trip"
+        );
     }
 }
 
 #[test]
-fn every_vector_file_has_a_test_and_every_test_a_file_and_a_line_in_the_readme() {
-    write_if_asked();
+fn vectors_have_a_file_a_test_and_a_readme_row() {
+    write_if_requested();
     let entries = fs::read_dir(dir()).unwrap().map(|entry| entry.unwrap().file_name());
     let files: BTreeSet<String> = entries
         .filter_map(|name| name.to_str().unwrap().strip_suffix(".hex").map(str::to_owned))
         .collect();
     let tested: BTreeSet<String> = all().iter().map(|vector| vector.name.to_owned()).collect();
-    assert_eq!(tested.len(), all().len(), "two vectors of one name");
+    assert_eq!(tested.len(), all().len(), "two vectors have the same name");
     assert_eq!(files, tested);
     let readme = fs::read_to_string(dir().join("README.md")).unwrap();
     for vector in all() {
         let row = format!("| `{}` | {} |", vector.name, vector.bytes.len());
-        assert!(readme.contains(&row), "the README has no row that begins with {row}");
+        assert!(readme.contains(&row), "the README has no row {row}");
     }
 }

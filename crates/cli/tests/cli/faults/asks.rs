@@ -5,7 +5,7 @@ use super::clients::Scene;
 use bankfull_proto::blocks::Run;
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::wire::control::{
-    Ask, Direction, FileRuns, Message, Open, PathBytes, Verdict, Want,
+    Credit, Direction, FileRuns, Message, Open, PathBytes, Verdict, Want,
 };
 use bankfull_proto::wire::data::{HEADER_BYTES, TAG_BYTES};
 use std::io::Read;
@@ -19,7 +19,7 @@ const MIB: usize = 1 << 20;
 const WAIT: Duration = Duration::from_millis(300);
 
 /// A client that wants a file of two blocks, and will ask for it or not.
-fn wanting(scene: &Scene, asks: Option<bool>) -> Peer {
+fn wanting(scene: &Scene, credit: Option<bool>) -> Peer {
     write_file(&scene.scratch.join("root/f"), vec![7; 2 * MIB]);
     let mut peer = Peer::welcomed(scene.daemon.port);
     peer.send(&Message::Open(Open {
@@ -27,21 +27,22 @@ fn wanting(scene: &Scene, asks: Option<bool>) -> Peer {
         paths: vec![PathBytes(b"f".to_vec())],
         streams: 1,
         timeout_ms: 60_000,
-        asks,
+        credit,
         ..Open::default()
     }));
     let Some(Message::Opened(opened)) = peer.receive() else { panic!("not opened") };
-    assert_eq!(opened.asks, asks);
+    assert_eq!(opened.credit, credit);
     assert!(matches!(peer.receive(), Some(Message::Entries(e)) if e[0].id == 1));
     assert!(matches!(peer.receive(), Some(Message::EntriesEnd(_))));
     let (have, verdict) = (Vec::new(), Verdict::Send);
-    let want = Want { file: 1, verdict, have, hash: None, failure: None, ahead: None };
+    let want =
+        Want { file: 1, verdict, have, hash: None, failure: None, accepts_early_digest: None };
     peer.send(&Message::Wants(vec![want]));
     peer
 }
 
 fn ask(peer: &mut Peer, bytes: usize) {
-    peer.send(&Message::Asks(vec![Ask { stream: 0, bytes: bytes as u64 }]));
+    peer.send(&Message::Credits(vec![Credit { stream: 0, bytes: bytes as u64 }]));
 }
 
 #[test]
@@ -75,7 +76,7 @@ fn no_payload_comes_that_was_not_asked_for_and_all_that_was() {
     assert_eq!(until_quiet(), 2 * block);
     peer.send(&Message::Acks(vec![FileRuns { file: 1, runs: vec![Run { first: 0, count: 2 }] }]));
     let hash = Some(FileHash::of(&[7; 2 * MIB]).0);
-    assert!(matches!(peer.receive(), Some(Message::Sealed(sealed)) if sealed.hash == hash));
+    assert!(matches!(peer.receive(), Some(Message::FileDigest(sealed)) if sealed.hash == hash));
     peer.send(&Message::Finished(vec![1]));
     assert!(matches!(peer.receive(), Some(Message::Finish(_))));
     peer.send(&Message::Done(Default::default()));
@@ -115,13 +116,13 @@ fn a_connection_that_is_given_up_before_it_was_asked_does_not_hold_the_session_u
     peer.send(&Message::StreamEnded(0));
     drop(lost);
     let mut stream = peer.attach(1);
-    peer.send(&Message::Asks(vec![Ask { stream: 1, bytes: u64::MAX }]));
+    peer.send(&Message::Credits(vec![Credit { stream: 1, bytes: u64::MAX }]));
     let mut frames = vec![0; 2 * (HEADER_BYTES + MIB + TAG_BYTES)];
     stream.read_exact(&mut frames).unwrap();
     peer.send(&Message::Acks(vec![FileRuns { file: 1, runs: vec![Run { first: 0, count: 2 }] }]));
     // It says as well that it has lost the first connection.
     let mut told = std::iter::from_fn(|| peer.receive());
-    assert!(told.any(|message| matches!(message, Message::Sealed(_))));
+    assert!(told.any(|message| matches!(message, Message::FileDigest(_))));
     peer.send(&Message::Finished(vec![1]));
     // All of its threads have ended.
     let mut told = std::iter::from_fn(|| peer.receive());

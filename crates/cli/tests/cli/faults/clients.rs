@@ -7,11 +7,11 @@ use super::super::harness::{
 use super::check_alive;
 use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::{BlockHasher, FileHash};
-use bankfull_proto::limits::{CONTROL_FRAME_BYTES_MAX, DEPTH_MAX};
+use bankfull_proto::limits::{MAX_CONTROL_FRAME_BYTES, MAX_DIRECTORY_DEPTH};
 use bankfull_proto::wire::attach::REPLY_BYTES;
 use bankfull_proto::wire::control::{
-    self, Aborted, Cause, Entry, EntryKind, Failure, FileRuns, Message, Open, PathBytes, Sealed,
-    Source, Totals, Verdict,
+    self, Aborted, Cause, Entry, EntryKind, Failure, FileDigest, FileRuns, Message, Open,
+    PathBytes, Source, Totals, Verdict,
 };
 use bankfull_proto::wire::data::{Header, push_packed};
 use std::fs;
@@ -97,7 +97,7 @@ pub(super) fn send(stream: &mut Wire, bytes: &[u8]) {
 fn frames_over_the_limit_and_frames_cut_short() {
     let scene = Scene::new(&[]);
     let mut peer = scene.pushing();
-    let len = u32::try_from(CONTROL_FRAME_BYTES_MAX + 1).unwrap();
+    let len = u32::try_from(MAX_CONTROL_FRAME_BYTES + 1).unwrap();
     peer.send_raw(&len.to_be_bytes());
     peer.expect_refusal(Cause::Protocol, "over the limit");
     let mut peer = scene.pushing();
@@ -128,7 +128,7 @@ fn names_and_paths_that_lead_out_of_the_root() {
         let mut peer = Peer::welcomed(scene.daemon.port);
         let paths = vec![PathBytes(path.to_vec())];
         peer.send(&Message::Open(Open { paths, ..open.clone() }));
-        peer.expect_refusal(Cause::Escape, "is not allowed");
+        peer.expect_refusal(Cause::OutsideRoot, "is not allowed");
     }
     let mut peer = Peer::welcomed(scene.daemon.port);
     let sources = vec![Source { name: b"../evil".to_vec(), is_dir: false, contents: false }];
@@ -141,7 +141,7 @@ fn names_and_paths_that_lead_out_of_the_root() {
 fn directories_nested_too_deep_are_not_received() {
     let scene = Scene::new(&[]);
     let mut peer = scene.pushing();
-    let above = DEPTH_MAX as u64 + 1;
+    let above = MAX_DIRECTORY_DEPTH as u64 + 1;
     let mut dirs =
         (1..=above).map(|id| Entry { kind: EntryKind::Dir, parent: id - 1, ..entry(id, b"d", 0) });
     while let Some(first) = dirs.next() {
@@ -294,7 +294,7 @@ fn a_block_that_arrives_damaged_is_asked_for_again_and_then_taken() {
         assert_eq!(peer.receive(), Some(Message::Acks(vec![expected])));
     }
     let hash = FileHash::of(&content.concat()).0;
-    peer.send(&Message::Sealed(Sealed { file: 1, hash: Some(hash) }));
+    peer.send(&Message::FileDigest(FileDigest { file: 1, hash: Some(hash) }));
     assert_eq!(peer.receive(), Some(Message::Finished(vec![1])));
     assert!(fs::read(scene.scratch.join("root/f")).unwrap() == content.concat());
     // A whole session in good order, to its end.
@@ -315,7 +315,7 @@ fn a_client_that_can_have_nothing_more_to_say_is_told_that_all_is_done() {
     let content = vec![1; MIB];
     send(&mut stream, &block(2, MIB, 0, &content));
     assert!(matches!(peer.receive(), Some(Message::Acks(_))));
-    peer.send(&Message::Sealed(Sealed { file: 2, hash: Some(FileHash::of(&content).0) }));
+    peer.send(&Message::FileDigest(FileDigest { file: 2, hash: Some(FileHash::of(&content).0) }));
     assert_eq!(peer.receive(), Some(Message::Finished(vec![2])));
     send(&mut stream, &pack(&[(1, b"hello")], 1));
     assert_eq!(peer.receive(), Some(Message::Finished(vec![1])));
@@ -338,8 +338,9 @@ fn a_client_that_may_announce_a_file_again_is_not_done_unasked() {
     let scene = Scene::new(&[]);
     let mut peer = scene.announced(vec![entry(1, b"f", 5)]);
     peer.send(&Message::EntriesEnd(Totals::default()));
-    let failure = Failure::new(Cause::Changed, "it changed");
-    let aborted = |file, again| Message::Aborted(Aborted { file, failure: failure.clone(), again });
+    let failure = Failure::new(Cause::SourceChanged, "it changed");
+    let aborted =
+        |file, will_retry| Message::Aborted(Aborted { file, failure: failure.clone(), will_retry });
     peer.send(&aborted(1, true));
     // Time enough to say something.
     thread::sleep(Duration::from_millis(200));
@@ -360,7 +361,7 @@ fn a_file_whose_hash_differs_as_a_whole_is_not_put_in_place() {
     let mut stream = peer.attach(0);
     send(&mut stream, &block(1, MIB, 0, &vec![1; MIB]));
     assert!(matches!(peer.receive(), Some(Message::Acks(_))));
-    peer.send(&Message::Sealed(Sealed { file: 1, hash: Some([9; 32]) }));
+    peer.send(&Message::FileDigest(FileDigest { file: 1, hash: Some([9; 32]) }));
     assert!(matches!(peer.receive(), Some(Message::Failed(f)) if f.failure.text.contains("hash")));
     assert!(!scene.scratch.join("root/f").exists());
     drop((peer, stream));
@@ -408,8 +409,9 @@ fn a_client_that_asks_for_no_encryption_where_it_is_required() {
 fn messages_that_do_not_belong_where_they_come() {
     let scene = Scene::new(&[]);
     let totals = || Message::EntriesEnd(Totals::default());
-    let failure = Failure::new(Cause::Changed, "it changed");
-    let aborted = |file| Message::Aborted(Aborted { file, failure: failure.clone(), again: true });
+    let failure = Failure::new(Cause::SourceChanged, "it changed");
+    let aborted =
+        |file| Message::Aborted(Aborted { file, failure: failure.clone(), will_retry: true });
     let late = || Message::Entries(vec![entry(1, b"late", 10)]);
     let in_session: [Vec<Message>; 8] = [
         vec![totals(), late()],

@@ -6,7 +6,7 @@ use super::clients::{Scene, block, send};
 use bankfull_proto::blocks::Run;
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::wire::control::{
-    self, Cause, FileRuns, Message, Open, PathBytes, Sealed, Verdict,
+    self, Cause, FileDigest, FileRuns, Message, Open, PathBytes, Verdict,
 };
 use bankfull_proto::wire::data::HEADER_BYTES;
 use std::fs;
@@ -29,7 +29,7 @@ fn a_seal_that_comes_ahead_has_the_file_in_place_with_its_last_block() {
     };
     send(&mut stream, &block(1, size, 0, &content[0]));
     assert_eq!(peer.receive(), acked(1, 0));
-    peer.send(&Message::SealedAhead(Sealed { file: 1, hash }));
+    peer.send(&Message::EarlyFileDigest(FileDigest { file: 1, hash }));
     send(&mut stream, &block(1, size, 1, &content[1]));
     assert_eq!(peer.receive(), acked(1, 1));
     assert_eq!(peer.receive(), Some(Message::Finished(vec![1])));
@@ -39,21 +39,21 @@ fn a_seal_that_comes_ahead_has_the_file_in_place_with_its_last_block() {
     damaged[5000] ^= 1;
     send(&mut stream, &damaged);
     assert!(matches!(peer.receive(), Some(Message::Nack(_))));
-    peer.send(&Message::SealedAhead(Sealed { file: 2, hash }));
+    peer.send(&Message::EarlyFileDigest(FileDigest { file: 2, hash }));
     for index in [0, 1] {
         send(&mut stream, &block(2, size, index, &content[index as usize]));
         assert_eq!(peer.receive(), acked(2, index));
     }
     thread::sleep(Duration::from_millis(200));
     assert!(!scene.scratch.join("root/g").exists());
-    peer.send(&Message::Sealed(Sealed { file: 2, hash }));
+    peer.send(&Message::FileDigest(FileDigest { file: 2, hash }));
     assert_eq!(peer.receive(), Some(Message::Finished(vec![2])));
     drop((peer, stream));
     scene.check();
 }
 
 /// A client that fetches a file of two blocks, and asks for it as it likes.
-fn fetching(scene: &Scene, ahead: Option<bool>) -> (Peer, Wire) {
+fn fetching(scene: &Scene, accepts_early_digest: Option<bool>) -> (Peer, Wire) {
     write_file(&scene.scratch.join("root/f"), vec![7; 2 * MIB]);
     let mut peer = Peer::welcomed(scene.daemon.port);
     peer.send(&Message::Open(Open {
@@ -68,7 +68,8 @@ fn fetching(scene: &Scene, ahead: Option<bool>) -> (Peer, Wire) {
     assert!(matches!(peer.receive(), Some(Message::EntriesEnd(_))));
     let have = Vec::new();
     let verdict = Verdict::Send;
-    let want = control::Want { file: 1, verdict, have, hash: None, failure: None, ahead };
+    let want =
+        control::Want { file: 1, verdict, have, hash: None, failure: None, accepts_early_digest };
     peer.send(&Message::Wants(vec![want]));
     let stream = peer.attach(0);
     (peer, stream)
@@ -85,8 +86,8 @@ fn a_file_is_sealed_ahead_only_for_a_client_that_takes_it_and_is_sealed_anew_aft
     let scene = Scene::new(&[]);
     let hash = Some(FileHash::of(&[7; 2 * MIB]).0);
     let acks = Message::Acks(vec![FileRuns { file: 1, runs: vec![Run { first: 0, count: 2 }] }]);
-    let sealed = Some(Message::Sealed(Sealed { file: 1, hash }));
-    let sealed_ahead = Some(Message::SealedAhead(Sealed { file: 1, hash }));
+    let sealed = Some(Message::FileDigest(FileDigest { file: 1, hash }));
+    let sealed_ahead = Some(Message::EarlyFileDigest(FileDigest { file: 1, hash }));
     let done = |mut peer: Peer| {
         peer.send(&Message::Finished(vec![1]));
         assert!(matches!(peer.receive(), Some(Message::Finish(_))));
@@ -118,7 +119,7 @@ fn a_block_sent_again_after_the_seal_is_of_the_same_source_or_of_none() {
     let scene = Scene::new(&[]);
     let (mut peer, mut stream) = fetching(&scene, Some(true));
     read_blocks(&mut stream);
-    assert!(matches!(peer.receive(), Some(Message::SealedAhead(_))));
+    assert!(matches!(peer.receive(), Some(Message::EarlyFileDigest(_))));
     write_file(&scene.scratch.join("root/f"), vec![8; 2 * MIB]);
     // What came on it is lost, as if the connection had broken; another takes its place.
     drop(stream);
@@ -130,7 +131,10 @@ fn a_block_sent_again_after_the_seal_is_of_the_same_source_or_of_none() {
             other => break other,
         }
     };
-    assert!(matches!(&aborted, Some(Message::Aborted(a)) if a.file == 1 && a.again), "{aborted:?}");
+    assert!(
+        matches!(&aborted, Some(Message::Aborted(a)) if a.file == 1 && a.will_retry),
+        "{aborted:?}"
+    );
     drop(peer);
     scene.check();
 }
@@ -139,7 +143,7 @@ fn a_block_sent_again_after_the_seal_is_of_the_same_source_or_of_none() {
 fn a_file_that_is_sealed_before_it_is_whole() {
     let scene = Scene::new(&[]);
     let mut peer = scene.announced(vec![entry(1, b"f", 2 * MIB as u64)]);
-    peer.send(&Message::Sealed(Sealed { file: 1, hash: None }));
+    peer.send(&Message::FileDigest(FileDigest { file: 1, hash: None }));
     let failure = peer.refusal().expect("a reason");
     assert_eq!(failure.cause(), Cause::Protocol, "{failure:?}");
     assert!(!scene.scratch.join("root/f").exists());

@@ -184,7 +184,14 @@ fn push_to(answer: &'static [Verdict]) -> (Done, bool) {
         while !matches!(peer.receive(), None | Some(Message::EntriesEnd(_))) {}
         for &verdict in answer {
             let have = Vec::new();
-            let want = Want { file: 1, verdict, have, hash: None, failure: None, ahead: None };
+            let want = Want {
+                file: 1,
+                verdict,
+                have,
+                hash: None,
+                failure: None,
+                accepts_early_digest: None,
+            };
             peer.send(&Message::Wants(vec![want]));
         }
         peer.send(&Message::Done(Default::default()));

@@ -5,7 +5,7 @@ use super::super::harness::{
     wait_until, welcome,
 };
 use super::check_alive;
-use bankfull_proto::limits::HELLO_FRAME_BYTES_MAX;
+use bankfull_proto::limits::MAX_HELLO_FRAME_BYTES;
 use bankfull_proto::wire::attach::REPLY_BYTES;
 use bankfull_proto::wire::control::{Cause, Failure, Message, Open, PathBytes};
 use std::fs;
@@ -79,9 +79,9 @@ fn a_daemon_that_greets_and_then_falls_silent_is_a_timeout() {
 #[test]
 fn a_daemon_from_the_future_is_a_matter_of_versions() {
     let refusing = FakeServer::greeted(|peer, hello| {
-        assert_eq!((hello.version_min, hello.version_max), (1, 1));
+        assert_eq!((hello.min_version, hello.max_version), (1, 1));
         let text = "the far side speaks protocol versions 1 to 1, this side 7 to 9";
-        peer.send(&Message::Error(Failure::new(Cause::Version, text)));
+        peer.send(&Message::Error(Failure::new(Cause::NoCommonVersion, text)));
     });
     fetch(&refusing).expect(2).says(&["versions", "7 to 9"]);
     let stubborn = FakeServer::greeted(|peer, _| peer.send(&welcome(7)));
@@ -94,7 +94,7 @@ fn a_client_from_the_future_is_told_and_one_that_can_step_back_is_served() {
     let mut daemon = Daemon::start(root.path(), &[]);
     let mut new = Peer::connect(daemon.port);
     new.send(&hello(7, 9));
-    new.expect_refusal(Cause::Version, "install matching");
+    new.expect_refusal(Cause::NoCommonVersion, "install matching");
     let mut wide = Peer::connect(daemon.port);
     wide.send(&hello(1, 9));
     assert!(matches!(wide.receive(), Some(Message::Welcome(w)) if w.version == 1));
@@ -156,7 +156,7 @@ fn before_it_is_known_who_a_client_is_it_may_say_little() {
     let root = Scratch::new();
     let mut daemon = Daemon::start(root.path(), &[]);
     let mut peer = Peer::connect(daemon.port);
-    let len = u32::try_from(HELLO_FRAME_BYTES_MAX + 1).unwrap();
+    let len = u32::try_from(MAX_HELLO_FRAME_BYTES + 1).unwrap();
     peer.send_raw(&len.to_be_bytes());
     peer.expect_refusal(Cause::Protocol, "over the limit");
     check_alive(&mut daemon);

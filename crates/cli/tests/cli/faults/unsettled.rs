@@ -11,25 +11,25 @@ const FILES: usize = 90;
 const LINKS: usize = 10;
 
 /// A client of a tree that takes so many unsettled files at a time.
-fn taking(scene: &Scene, unsettled_most: Option<u32>) -> Peer {
+fn taking(scene: &Scene, max_outstanding_files: Option<u32>) -> Peer {
     for i in 0..FILES {
         write_file(&scene.scratch.join(format!("root/tree/{}/{i}", i % 7)), b"small");
     }
     for i in 0..LINKS {
         symlink("nowhere", scene.scratch.join(format!("root/tree/3/link-{i}"))).unwrap();
     }
-    asking(scene, unsettled_most)
+    asking(scene, max_outstanding_files)
 }
 
 /// Another client of that tree.
-fn asking(scene: &Scene, unsettled_most: Option<u32>) -> Peer {
+fn asking(scene: &Scene, max_outstanding_files: Option<u32>) -> Peer {
     let mut peer = Peer::welcomed(scene.daemon.port);
     peer.send(&Message::Open(Open {
         direction: Direction::Pull,
         paths: vec![PathBytes(b"tree".to_vec())],
         streams: 1,
         timeout_ms: 60_000,
-        unsettled_most,
+        max_outstanding_files,
         ..Open::default()
     }));
     assert!(matches!(peer.receive(), Some(Message::Opened(_))));
@@ -47,7 +47,7 @@ fn settle(peer: &mut Peer, entry: &Entry) {
         have,
         hash: None,
         failure: None,
-        ahead: None,
+        accepts_early_digest: None,
     }]));
     if gives_up {
         let failure = Failure::new(Cause::NoSpace, "the disk is full");

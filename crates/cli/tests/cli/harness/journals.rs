@@ -35,7 +35,7 @@ impl JournalFile {
 
     /// Bytes in verified blocks.
     pub(crate) fn bytes(&self) -> u64 {
-        self.blocks.iter().map(|&index| self.layout().len_of(index)).sum()
+        self.blocks.iter().map(|&index| self.layout().block_len(index)).sum()
     }
 
     /// Makes it look as if it was written before the host was started the last time.

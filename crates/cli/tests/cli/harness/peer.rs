@@ -5,7 +5,7 @@ use super::far::{connect_far, far_url, listen_there, patience, spawn_there};
 use super::run::wait_until;
 use crate::command;
 use bankfull_proto::blocks::Layout;
-use bankfull_proto::limits::CONTROL_FRAME_BYTES_MAX;
+use bankfull_proto::limits::MAX_CONTROL_FRAME_BYTES;
 use bankfull_proto::wire::attach::{self, Attach, DATA_MAGIC, REPLY_BYTES, REQUEST_BYTES};
 use bankfull_proto::wire::control::{
     self, Cause, Direction, Entry, EntryKind, Failure, Fsync, Hello, MAGIC, Message, Open,
@@ -83,7 +83,7 @@ impl Peer {
     }
 
     fn over(wire: Wire, port: u16) -> Self {
-        let frames = FrameReader::new(CONTROL_FRAME_BYTES_MAX);
+        let frames = FrameReader::new(MAX_CONTROL_FRAME_BYTES);
         Self { wire, frames, port, welcome: Welcome::default(), streams: Arc::default() }
     }
 
@@ -115,10 +115,10 @@ impl Peer {
             while let Some(frame) = self.frames.next_frame().unwrap() {
                 match control::decode(frame).unwrap() {
                     Message::Ping
-                    | Message::Pace(_)
-                    | Message::Sight(_)
-                    | Message::Trains(_)
-                    | Message::Course(_) => {}
+                    | Message::RateRequest(_)
+                    | Message::SenderReport(_)
+                    | Message::TrainRequest(_)
+                    | Message::ReceiverReport(_) => {}
                     message => return Some(message),
                 }
             }
@@ -294,18 +294,18 @@ pub(crate) fn welcome(version: u16) -> Message {
         software: "a test".into(),
         session: [4; 16],
         session_key: SESSION_KEY,
-        streams_max: 4,
+        max_streams: 4,
         ..Welcome::default()
     })
 }
 
 /// An introduction.
-pub(crate) fn hello(version_min: u16, version_max: u16) -> Message {
-    Message::Hello(Hello { version_min, version_max, software: "a test".into(), token: None })
+pub(crate) fn hello(min_version: u16, max_version: u16) -> Message {
+    Message::Hello(Hello { min_version, max_version, software: "a test".into(), token: None })
 }
 
 /// The request to send one directory's contents to the root of the daemon.
-pub(crate) fn open_push(plain: bool) -> Message {
+pub(crate) fn open_push(unencrypted: bool) -> Message {
     Message::Open(Open {
         direction: Direction::Push,
         paths: vec![PathBytes(b"".to_vec())],
@@ -313,7 +313,7 @@ pub(crate) fn open_push(plain: bool) -> Message {
         fsync: Fsync::None,
         checksum: false,
         dry_run: false,
-        plain,
+        unencrypted,
         streams: 1,
         timeout_ms: 60_000,
         ..Open::default()

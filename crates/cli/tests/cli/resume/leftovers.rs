@@ -134,7 +134,7 @@ fn after_a_power_loss_blocks_are_looked_at_and_only_damaged_ones_are_sent_again(
     let hit = journals.iter().find(|journal| !journal.blocks.is_empty()).unwrap();
     let index = *hit.blocks.iter().nth(hit.blocks.len() / 2).unwrap();
     hit.damage(index);
-    let lost = hit.layout().len_of(index);
+    let lost = hit.layout().block_len(index);
     scene.finish(Left { journalled: left.journalled - lost, ..left });
 }
 

@@ -29,10 +29,10 @@ impl Transfer {
             capacity: None,
             rate_max: None,
             least: 1,
-            looks: [Looks::default(); 2],
-            reach: Bytes::mib(64),
+            samples: [Looks::default(); 2],
+            max_inflight_bytes: Bytes::mib(64),
             busy: [Duration::ZERO; 2],
-            processors: 8,
+            cpus: 8,
         };
         let tuner = Tuner::new(streams, most);
         Self { tuner, seen, bits: 0.0, tried: Vec::new(), last: None }
@@ -46,8 +46,8 @@ impl Transfer {
             self.seen.carrying = self.tuner.streams();
             self.bits += mbit(self.tuner.streams().into()) * 1e6 * TICK.as_secs_f64();
             self.seen.received = Bytes((self.bits / 8.0) as u64);
-            self.seen.looks[1].add(false);
-            self.seen.looks[0].add((tick as f64 * held).fract() + held >= 1.0);
+            self.seen.samples[1].add(false);
+            self.seen.samples[0].add((tick as f64 * held).fract() + held >= 1.0);
             self.seen.busy[0] += TICK.mul_f64(busy * f64::from(self.tuner.streams()));
             if let Some(decision) = self.tuner.observe(&self.seen) {
                 self.tried.push(decision.streams);
@@ -229,7 +229,7 @@ fn lossy(copy: &mut Transfer, seconds: f64, mbit: [f64; 2], others: bool) -> Vec
         copy.seen.received = Bytes((copy.bits / 8.0) as u64);
         lost += bits / 8.0 / 1448.0 * if is_bbr && others { 0.05 } else { 0.001 };
         copy.seen.retransmits = lost as u64;
-        copy.seen.looks.iter_mut().for_each(|looks| looks.add(false));
+        copy.seen.samples.iter_mut().for_each(|looks| looks.add(false));
         if let Some(decision) = copy.tuner.observe(&copy.seen) {
             assert_eq!(decision.bbr, copy.tuner.bbr().is_some());
             told.push((decision.bbr, decision.reason));
@@ -303,7 +303,7 @@ fn what_was_found_is_kept_while_nothing_changes_whenever_the_search_ended() {
 fn where_windows_are_full_and_nobody_knows_the_path_more_connections_are_tried() {
     // Four of 1 MiB are 1.7 Gbit/s over 20 ms.
     let mut copy = Transfer::new(4, 64);
-    copy.seen.reach = Bytes::mib(1);
+    copy.seen.max_inflight_bytes = Bytes::mib(1);
     let carries = |n: f64| (n * 410.0).min(2000.0);
     copy.on_path(State::StartOpen, 15.0, carries);
     assert!(carries(copy.tuner.streams().into()) > 1900.0, "{:?}", copy.tried);

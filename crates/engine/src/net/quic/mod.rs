@@ -20,7 +20,7 @@ use crate::net::identity::fingerprint_of;
 use crate::net::staging::Staging;
 use crate::options::Fingerprint;
 use bankfull_control::Bytes;
-use bankfull_proto::limits::STREAMS_MAX;
+use bankfull_proto::limits::MAX_STREAMS;
 use congestion::{Deliveries, Gate};
 use driver::{Driver, Serving};
 pub(crate) use link::QuicStream;
@@ -269,7 +269,7 @@ fn transport(peer: SocketAddr, terms: &Terms) -> TransportConfig {
         .max_idle_timeout(IdleTimeout::try_from(timeout).ok())
         .keep_alive_interval(Some(KEEP_ALIVE.min(timeout / 4)))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
-        .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
+        .max_concurrent_bidi_streams(VarInt::from_u32(MAX_STREAMS))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u64(receive.0).unwrap_or(VarInt::MAX))
         .send_window(send.0)

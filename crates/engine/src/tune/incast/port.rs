@@ -10,7 +10,7 @@ use crate::tune::{LOOK, OPEN, hold_window};
 use bankfull_control::ictcp::{Config, Ictcp, Id, Joining, Order, Seen};
 use bankfull_control::pacing::{SEGMENT_DATA, SEGMENT_PACKET};
 use bankfull_control::{Bytes, Rate};
-use bankfull_proto::wire::control::{Message, Pace, Sight};
+use bankfull_proto::wire::control::{Message, RateRequest, SenderReport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -123,7 +123,10 @@ impl Member {
     fn pace(&self, rate: Option<Rate>) {
         let bytes_per_sec = rate.map(Rate::bytes_per_sec);
         // Where much waits to be sent it has other troubles.
-        self.outbox.post_if_room(&Message::Pace(Pace { bytes_per_sec, ..Pace::default() }));
+        self.outbox.post_if_room(&Message::RateRequest(RateRequest {
+            bytes_per_sec,
+            ..RateRequest::default()
+        }));
     }
 
     /// Is steered with others from now on.
@@ -191,8 +194,8 @@ impl Member {
 }
 
 /// Segments that were lost, as far as the sender tells: a tail that is sent again in doubt is none.
-fn lost(sight: &Sight) -> u64 {
-    sight.retransmits.saturating_sub(sight.needless.unwrap_or_default())
+fn lost(sight: &SenderReport) -> u64 {
+    sight.retransmits.saturating_sub(sight.spurious_retransmits.unwrap_or_default())
 }
 
 impl Port {

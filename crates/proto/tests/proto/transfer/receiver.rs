@@ -1,13 +1,13 @@
-//! The receiving side of the simulated world: does with its books what the engine does with them.
+//! Receiving side of the simulated world; uses its ledger like the engine.
 
-use super::sender::SAME;
+use super::sender::UNCHANGED_HASH;
 use super::world::{Damage, End, Frame, World, decoded};
 use super::{FilePlan, Planned};
 use crate::support::{hash_of, want};
 use bankfull_proto::hash::{FileHash, merge};
-use bankfull_proto::receive::{Claim, Seal};
+use bankfull_proto::receive::{Claim, DigestOutcome};
 use bankfull_proto::wire::control::{
-    self, Cause, Entry, Failed, Failure, Message, Nack, Sealed, SideReport, Verdict, Want,
+    self, Cause, Entry, Failed, Failure, FileDigest, Message, Nack, SideSummary, Verdict, Want,
 };
 use bankfull_proto::wire::data::Header;
 
@@ -20,34 +20,34 @@ impl World {
             Message::Entries(entries) => self.on_entries(&entries),
             Message::EntriesEnd(_) => {}
             Message::Holes(holes) => {
-                let fresh = self.receive.holes(&holes).unwrap();
-                let here = &self.plan(holes.file).here;
+                let fresh = self.receive.on_holes(&holes).unwrap();
+                let present = &self.plan(holes.file).present;
                 assert!(
                     fresh
                         .iter()
                         .flat_map(|run| run.first..run.first + run.count)
-                        .all(|i| !here.contains(&i))
+                        .all(|i| !present.contains(&i))
                 );
             }
-            Message::Sealed(Sealed { file, hash }) => {
-                let seal = self.receive.seal(file, hash.map(FileHash)).unwrap();
-                assert!(seal != Seal::Ignore || self.given_up.contains(&file));
-                self.take_seal(file, seal);
+            Message::FileDigest(FileDigest { file, hash }) => {
+                let outcome = self.receive.on_file_digest(file, hash.map(FileHash)).unwrap();
+                assert!(outcome != DigestOutcome::Ignored || self.given_up.contains(&file));
+                self.apply(file, outcome);
             }
-            Message::SealedAhead(Sealed { file, hash }) => {
-                let seal = self.receive.seal_ahead(file, hash.map(FileHash)).unwrap();
-                self.take_seal(file, seal);
+            Message::EarlyFileDigest(FileDigest { file, hash }) => {
+                let outcome = self.receive.on_early_digest(file, hash.map(FileHash)).unwrap();
+                self.apply(file, outcome);
             }
             Message::Aborted(aborted) => {
-                self.receive.aborted(aborted.file).unwrap();
+                self.receive.on_aborted(aborted.file).unwrap();
                 self.receiving.remove(&aborted.file);
             }
             Message::Unchanged(files) => {
                 for id in files {
-                    let open = self.receive.open_ids().any(|of| of == id);
+                    let is_outstanding = self.receive.outstanding_ids().any(|of| of == id);
                     self.receive.finish(id);
                     self.receiving.remove(&id);
-                    if open {
+                    if is_outstanding {
                         self.complete.insert(id);
                     }
                 }
@@ -80,24 +80,28 @@ impl World {
             }
         };
         match plan.layout() {
-            Some(layout) => self.receive.expect_blocks(id, layout, &plan.here(id)),
+            Some(layout) => self.receive.expect_blocks(id, layout, &plan.verified_blocks(id)),
             None => self.receive.expect_packed(id, plan.size),
         }
         self.receiving.insert(id);
-        let have = FilePlan::listed(id, &plan.here);
-        let ahead = self.random.percent(80).then_some(true);
-        let same = matches!(plan.planned, Planned::Compare { equal: true });
-        let hash = (verdict == Verdict::IfDiffers).then_some(if same { SAME } else { [2; 32] });
+        let have = FilePlan::single_runs(id, &plan.present);
+        let accepts_early_digest = self.random.percent(80).then_some(true);
+        let is_same = matches!(plan.planned, Planned::Compare { equal: true });
+        let hash = (verdict == Verdict::IfDiffers).then_some(if is_same {
+            UNCHANGED_HASH
+        } else {
+            [2; 32]
+        });
         if !have.runs.is_empty() && self.random.percent(50) {
             self.outbox.messages.push(Message::Have(have));
-            return Want { hash, ahead, ..want(id, verdict) };
+            return Want { hash, accepts_early_digest, ..want(id, verdict) };
         }
-        Want { have: have.runs, hash, ahead, ..want(id, verdict) }
+        Want { have: have.runs, hash, accepts_early_digest, ..want(id, verdict) }
     }
 
-    fn take_seal(&mut self, id: u64, seal: Seal) {
-        match seal {
-            Seal::Complete(hash) => {
+    fn apply(&mut self, id: u64, outcome: DigestOutcome) {
+        match outcome {
+            DigestOutcome::Complete(hash) => {
                 if let (Some(hash), Some(layout)) = (hash, self.plan(id).layout()) {
                     let blocks: Vec<_> = (0..layout.count()).map(|at| hash_of(id, at)).collect();
                     assert_eq!(Some(hash), merge(&layout, &blocks));
@@ -107,13 +111,13 @@ impl World {
                 assert!(self.complete.insert(id), "file {id} is put in place twice");
                 self.outbox.finished.push(id);
             }
-            Seal::Mismatch => panic!("the hashes of file {id} differ"),
-            Seal::Ignore | Seal::Later => {}
+            DigestOutcome::Mismatch => panic!("the hashes of file {id} differ"),
+            DigestOutcome::Ignored | DigestOutcome::Pending => {}
         }
     }
 
-    /// A connection that is closed already, or not in use yet, is reported at once; one in use is
-    /// when its thread has let go of it.
+    /// Handles StreamLost. A closed or waiting stream is reported at once, an open one when its
+    /// thread ends.
     fn on_stream_lost(&mut self, number: u32) {
         let Some(link) = self.links.iter_mut().find(|link| link.number == number) else { return };
         link.cut = true;
@@ -125,16 +129,16 @@ impl World {
         }
     }
 
-    /// Writes what is to be said, acknowledgements first.
+    /// Writes the outbox, acknowledgements first.
     pub(super) fn receiver_writes(&mut self) {
         let acks = std::mem::take(&mut self.outbox.acks);
         let mut messages = Vec::new();
         if !acks.is_empty() {
-            let listed = acks.into_iter().map(|(id, indices)| {
+            let runs = acks.into_iter().map(|(id, indices)| {
                 let indices: Vec<u64> = indices.into_iter().collect();
-                FilePlan::listed(id, &indices)
+                FilePlan::single_runs(id, &indices)
             });
-            messages.push(Message::Acks(listed.collect()));
+            messages.push(Message::Acks(runs.collect()));
         }
         let finished = std::mem::take(&mut self.outbox.finished);
         if !finished.is_empty() {
@@ -146,7 +150,7 @@ impl World {
         }
     }
 
-    /// More of a frame arrives: the header of a block, then the rest; a pack as a whole.
+    /// Receives the next part of a frame: header or payload of a block, or a whole pack.
     pub(super) fn arrive(&mut self, at: usize) {
         if let Some((file, index, damaged)) = self.links[at].arriving.take() {
             return self.block_arrived(file, index, damaged);
@@ -154,10 +158,10 @@ impl World {
         match self.links[at].frames.pop_front() {
             Some(Frame::Block { header, damaged }) => {
                 let Ok(Header::Block { file, offset, len }) = Header::decode(&header) else {
-                    panic!("a header did not survive the wire")
+                    panic!("a header did not round-trip")
                 };
                 match self.receive.claim_block(file, offset, len).unwrap() {
-                    Claim::Take(index) => {
+                    Claim::Accept(index) => {
                         self.links[at].arriving = Some((file, index, damaged));
                     }
                     Claim::Ignore => assert!(self.given_up.contains(&file)),
@@ -171,13 +175,13 @@ impl World {
 
     fn block_arrived(&mut self, file: u64, index: u64, damaged: bool) {
         if damaged {
-            self.receive.damaged(file, index);
+            self.receive.on_block_damaged(file, index);
             self.outbox.messages.push(Message::Nack(Nack { file, index }));
-        } else if self.receive.verified(file, index, hash_of(file, index)) {
+        } else if self.receive.on_block_verified(file, index, hash_of(file, index)) {
             assert!(self.verified.insert((file, index)), "block {index} of {file} accepted twice");
             self.outbox.acks.entry(file).or_default().insert(index);
-            if let Some(seal) = self.receive.seal_now(file) {
-                self.take_seal(file, seal);
+            if let Some(outcome) = self.receive.apply_early_digest(file) {
+                self.apply(file, outcome);
             }
         }
     }
@@ -217,7 +221,7 @@ impl World {
         self.outbox.messages.push(Message::Failed(Failed { file: id, failure }));
     }
 
-    /// The thread of a broken connection lets go of what it was receiving, and says so.
+    /// Ends the thread of a broken stream: releases its claim and reports the end.
     pub(super) fn receiver_notices(&mut self, at: usize) {
         let link = &mut self.links[at];
         link.receiver = End::Closed;
@@ -234,6 +238,6 @@ impl World {
 
     pub(super) fn done(&mut self) {
         self.done_sent = true;
-        self.outbox.messages.push(Message::Done(SideReport::default()));
+        self.outbox.messages.push(Message::Done(SideSummary::default()));
     }
 }

@@ -1,26 +1,26 @@
-//! The sending side of the simulated world: does with its books what the engine does with them.
+//! Sending side of the simulated world; uses its ledger like the engine.
 
 use super::FilePlan;
 use super::world::{End, Frame, World, decoded};
 use crate::support::hash_of;
 use bankfull_proto::hash::FileHash;
-use bankfull_proto::send::{Next, Work};
+use bankfull_proto::send::{NextStep, Work};
 use bankfull_proto::wire::control::{
-    Aborted, Cause, Failure, Message, Sealed, SideReport, Totals, Verdict, Want,
+    Aborted, Cause, Failure, FileDigest, Message, SideSummary, Totals, Verdict, Want,
 };
 use bankfull_proto::wire::data::Header;
 
-/// What the content of an unchanged file hashes to, on both sides.
-pub(super) const SAME: [u8; 32] = [1; 32];
+/// Hash of an unchanged file on both sides.
+pub(super) const UNCHANGED_HASH: [u8; 32] = [1; 32];
 
 impl World {
-    /// Announces a few more files, or says that these were all.
+    /// Announces some files, or the end of the entries.
     pub(super) fn announce_some(&mut self) {
         let left = self.plans.len() - self.announced;
         if left == 0 {
             self.entries_ended = true;
             self.post_to_receiver(&Message::EntriesEnd(Totals::default()));
-            self.send.end_of_entries();
+            self.send.on_entries_end();
             return;
         }
         let count = 1 + self.random.below(left);
@@ -46,16 +46,16 @@ impl World {
             Message::Have(have) => self.send.on_have(&have).unwrap(),
             Message::Acks(acks) => {
                 for ack in acks {
-                    if self.send.on_acks(&ack).unwrap() == Next::Seal {
-                        self.seal(ack.file);
+                    if self.send.on_acks(&ack).unwrap() == NextStep::SendDigest {
+                        self.send_digest(ack.file);
                     }
                 }
             }
             Message::Nack(nack) => {
                 match self.send.on_nack(nack.file, nack.index).unwrap() {
-                    Next::GiveUp => self.abort(nack.file, Cause::Verification, false),
-                    // Not sealed any more, if it was.
-                    Next::Work => drop(self.sending.insert(nack.file)),
+                    NextStep::GiveUp => self.abort(nack.file, Cause::Verification, false),
+                    // A damaged block voids an early digest.
+                    NextStep::Work => drop(self.sending.insert(nack.file)),
                     _ => {}
                 }
             }
@@ -80,19 +80,19 @@ impl World {
             self.sending.insert(want.file);
             let holes = self.plan(want.file).holes.clone();
             if !holes.is_empty() {
-                let holes = FilePlan::listed(want.file, &holes);
+                let holes = FilePlan::single_runs(want.file, &holes);
                 self.send.on_holes(&holes).unwrap();
                 self.post_to_receiver(&Message::Holes(holes));
             }
         }
-        if self.send.on_want(want).unwrap() == Next::Seal {
-            self.seal(want.file);
+        if self.send.on_want(want).unwrap() == NextStep::SendDigest {
+            self.send_digest(want.file);
         }
     }
 
-    /// A connection is closed on the far side. One that is not in use yet never will be.
+    /// Closes a stream that the receiver has closed. A waiting one never opens.
     fn on_stream_ended(&mut self, number: u32) {
-        self.send.stream_ended(number);
+        self.send.on_stream_ended(number);
         if let Some(link) = self.links.iter_mut().find(|link| link.number == number) {
             link.cut = true;
             if link.sender == End::Waiting {
@@ -101,23 +101,23 @@ impl World {
         }
     }
 
-    fn seal(&mut self, id: u64) {
+    fn send_digest(&mut self, id: u64) {
         if self.give_ups > 0 && self.random.percent(10) {
             self.give_ups -= 1;
-            return self.abort(id, Cause::Changed, true);
+            return self.abort(id, Cause::SourceChanged, true);
         }
         self.sending.remove(&id);
-        let hash = self.send.whole_hash(id).map(|hash| hash.0);
-        self.post_to_receiver(&Message::Sealed(Sealed { file: id, hash }));
+        let hash = self.send.file_hash(id).map(|hash| hash.0);
+        self.post_to_receiver(&Message::FileDigest(FileDigest { file: id, hash }));
     }
 
-    /// Gives a file up. One that only changed is announced again under a new number.
-    fn abort(&mut self, id: u64, cause: Cause, again: bool) {
+    /// Gives a file up. A retried file is announced again under a new number.
+    fn abort(&mut self, id: u64, cause: Cause, will_retry: bool) {
         let failure = Failure::new(cause, "given up");
-        self.post_to_receiver(&Message::Aborted(Aborted { file: id, failure, again }));
-        if again {
-            let plan = FilePlan { here: Vec::new(), ..self.plan(id).clone() };
-            // Numbers ascend in the order of the plans.
+        self.post_to_receiver(&Message::Aborted(Aborted { file: id, failure, will_retry }));
+        if will_retry {
+            let plan = FilePlan { present: Vec::new(), ..self.plan(id).clone() };
+            // Entry numbers ascend in the order of the plans.
             self.plans.insert(self.announced, plan);
             self.announce(1);
         }
@@ -130,15 +130,15 @@ impl World {
         let ids: Vec<u64> = self.sending.iter().copied().collect();
         let Some(id) = self.random.pick(&ids) else { return };
         self.give_ups -= 1;
-        let again = self.random.percent(50);
-        self.abort(id, Cause::Changed, again);
+        let will_retry = self.random.percent(50);
+        self.abort(id, Cause::SourceChanged, will_retry);
     }
 
-    /// A stream looks for something to do. False when there is nothing yet.
+    /// Sends work on a stream; false if there is none.
     pub(super) fn work(&mut self, at: usize) -> bool {
         let number = self.links[at].number;
         let Some(work) = self.send.next_work(number) else {
-            if !self.send.is_settled() {
+            if !self.send.is_complete() {
                 return false;
             }
             self.put(at, Frame::End);
@@ -155,7 +155,7 @@ impl World {
                     assert!(!self.verified.contains(&(id, 0)), "file {id} is sent again");
                 }
                 let files: Vec<u64> =
-                    files.into_iter().filter(|&id| self.send.is_open(id)).collect();
+                    files.into_iter().filter(|&id| self.send.is_outstanding(id)).collect();
                 self.put(at, Frame::Pack { files, damaged: None });
             }
             Work::Compare { file, hash } => self.compare(file, hash),
@@ -165,32 +165,32 @@ impl World {
 
     fn send_block(&mut self, at: usize, file: u64, index: u64) {
         let plan = self.plan(file);
-        let known = plan.here.contains(&index) || plan.holes.contains(&index);
-        assert!(!known, "block {index} of file {file} is sent though it is there");
+        let is_present = plan.present.contains(&index) || plan.holes.contains(&index);
+        assert!(!is_present, "block {index} of file {file} is sent though present");
         assert!(!self.verified.contains(&(file, index)), "block {index} of file {file} again");
         let range = plan.layout().unwrap().range(index).unwrap();
         let len = (range.end - range.start) as u32;
         let header = Header::Block { file, offset: range.start, len }.encode();
-        // A block that is sent again may find the source changed.
-        let again = self.send.is_sent_again(file, index);
-        if again && self.give_ups > 0 && self.random.percent(30) {
+        // The source may have changed when a block is sent again.
+        let is_resend = self.send.is_resend(file, index);
+        if is_resend && self.give_ups > 0 && self.random.percent(30) {
             self.give_ups -= 1;
             self.put(at, Frame::Block { header, damaged: true });
-            return self.abort(file, Cause::Changed, true);
+            return self.abort(file, Cause::SourceChanged, true);
         }
-        let next = self.send.sent_block(file, index, hash_of(file, index));
-        // Where the source has changed, nothing is said yet.
-        let is_unchanged = next == Next::SealAhead && self.random.percent(90);
-        if is_unchanged && self.send.seal_ahead(file) {
+        let next = self.send.on_block_sent(file, index, hash_of(file, index));
+        // No early digest if the source has changed.
+        let is_unchanged = next == NextStep::SendEarlyDigest && self.random.percent(90);
+        if is_unchanged && self.send.record_early_digest(file) {
             self.sending.remove(&file);
-            let hash = self.send.whole_hash(file).map(|hash| hash.0);
-            self.post_to_receiver(&Message::SealedAhead(Sealed { file, hash }));
+            let hash = self.send.file_hash(file).map(|hash| hash.0);
+            self.post_to_receiver(&Message::EarlyFileDigest(FileDigest { file, hash }));
         }
         self.blocks_sent += 1;
         self.put(at, Frame::Block { header, damaged: false });
     }
 
-    /// Writes a frame. On a broken connection it goes nowhere, and that may stay unnoticed a while.
+    /// Writes a frame. On a broken stream it is lost, and the sender may detect that later.
     fn put(&mut self, at: usize, frame: Frame) {
         if !self.links[at].cut {
             self.links[at].frames.push_back(frame);
@@ -200,15 +200,15 @@ impl World {
     }
 
     fn compare(&mut self, file: u64, hash: FileHash) {
-        if !self.send.is_open(file) {
+        if !self.send.is_outstanding(file) {
             return;
         }
-        match self.send.compared(file, hash.0 == SAME) {
-            Next::Settled => {
+        match self.send.on_compared(file, hash.0 == UNCHANGED_HASH) {
+            NextStep::Completed => {
                 self.sending.remove(&file);
                 self.post_to_receiver(&Message::Unchanged(vec![file]));
             }
-            Next::Seal => self.seal(file),
+            NextStep::SendDigest => self.send_digest(file),
             _ => {}
         }
     }
@@ -221,14 +221,14 @@ impl World {
         link.sender = End::Closed;
         let number = link.number;
         self.post_to_receiver(&Message::StreamLost(number));
-        if self.push && !self.send.is_settled() {
+        if self.push && !self.send.is_complete() {
             self.open_link();
         }
     }
 
     pub(super) fn finish(&mut self) {
         self.finish_sent = true;
-        self.sender_guard.finish_sent();
-        self.post_to_receiver(&Message::Finish(SideReport::default()));
+        self.sender_guard.on_finish_sent();
+        self.post_to_receiver(&Message::Finish(SideSummary::default()));
     }
 }

@@ -1,10 +1,9 @@
-//! The world around the two books: what is on its way, what happens next, and what must be true at
-//! the end.
+//! Simulated world around the two ledgers: streams, events, faults, final checks.
 
 use super::{FilePlan, Planned, Scenario};
 use crate::support::{Random, hash_of, packed, runs};
 use bankfull_proto::blocks::Layout;
-use bankfull_proto::journal::Here;
+use bankfull_proto::journal::VerifiedBlocks;
 use bankfull_proto::receive::ReceiveLedger;
 use bankfull_proto::send::SendLedger;
 use bankfull_proto::session::{Guard, Role};
@@ -13,27 +12,27 @@ use bankfull_proto::wire::data::HEADER_BYTES;
 use bankfull_proto::wire::frame::PREFIX_BYTES;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Steps in a row in which nothing happens before we say that nothing ever will.
-const IDLE_MAX: u32 = 20_000;
+/// Number of consecutive steps without an event after which the simulation counts as stuck.
+const MAX_IDLE_STEPS: u32 = 20_000;
 
-/// One side's end of a data connection.
+/// State of one end of a data stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// Attached, but its thread has not started: only on the accepting side.
+    /// Attached, with its thread not started. Accepting side only.
     Waiting,
     Open,
-    /// Ended, in order or not.
+    /// Ended, in order or by a fault.
     Closed,
 }
 
-/// A frame on its way.
+/// A frame in flight.
 #[derive(Debug)]
 pub(super) enum Frame {
     Block {
         header: [u8; HEADER_BYTES],
         damaged: bool,
     },
-    /// Small files; of a damaged pack one file, or all of them.
+    /// A pack of files.
     Pack {
         files: Vec<u64>,
         damaged: Option<Damage>,
@@ -41,27 +40,27 @@ pub(super) enum Frame {
     End,
 }
 
+/// Damaged files of a pack.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Damage {
     One(usize),
     All,
 }
 
-/// A data connection.
+/// A data stream.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) number: u32,
     pub(super) sender: End,
     pub(super) receiver: End,
     pub(super) frames: VecDeque<Frame>,
-    /// A block whose header was read and claimed, and whose payload is still coming.
+    /// Block that is claimed and whose payload has not arrived: file, number, damage.
     pub(super) arriving: Option<(u64, u64, bool)>,
-    /// Broken: nothing new gets through, and either side may notice at any time.
+    /// Whether the stream is broken. Each side detects it at any later time.
     pub(super) cut: bool,
 }
 
-/// What the receiver has to say and did not write yet. Acknowledgements are gathered, and written
-/// before the messages posted with them.
+/// Unsent messages of the receiver. Acknowledgements are collected and written first.
 #[derive(Default)]
 pub(super) struct Outbox {
     pub(super) acks: BTreeMap<u64, BTreeSet<u64>>,
@@ -85,17 +84,18 @@ pub(super) struct World {
     losses: u32,
     damages: u32,
     pub(super) give_ups: u32,
-    /// How many of the plans are announced.
+    /// Number of announced plans.
     pub(super) announced: usize,
     pub(super) entries_ended: bool,
     pub(super) finish_sent: bool,
     pub(super) finish_seen: bool,
     pub(super) done_sent: bool,
     pub(super) done_seen: bool,
-    /// Files that the sender may still give up, and those that the receiver may.
+    /// Files that the sender may give up.
     pub(super) sending: BTreeSet<u64>,
+    /// Files that the receiver may give up.
     pub(super) receiving: BTreeSet<u64>,
-    /// What was verified or placed by the receiver; a packed file counts as its block 0.
+    /// Blocks that the receiver verified; a packed file counts as block 0.
     pub(super) verified: BTreeSet<(u64, u64)>,
     pub(super) complete: BTreeSet<u64>,
     pub(super) given_up: BTreeSet<u64>,
@@ -152,42 +152,42 @@ impl World {
         world
     }
 
-    /// Lets things happen until the sender has heard that all is done.
+    /// Runs events until the sender has received `Done`.
     pub(super) fn run(&mut self) {
         let mut idle = 0;
         while !self.done_seen {
             if self.random.percent(6) {
-                self.mishap();
+                self.fault();
             }
-            let events = self.possible();
+            let events = self.possible_events();
             let event = self.random.pick(&events);
-            let happened = event.is_some_and(|event| self.happen(event));
-            idle = if happened { 0 } else { idle + 1 };
-            assert!(idle < IDLE_MAX, "nothing happens any more: {:?}", self.links);
+            let is_effective = event.is_some_and(|event| self.run_event(event));
+            idle = if is_effective { 0 } else { idle + 1 };
+            assert!(idle < MAX_IDLE_STEPS, "the simulation is stuck: {:?}", self.links);
         }
     }
 
-    /// What must be true when a transfer is over.
+    /// Checks the invariants at the end of a transfer.
     pub(super) fn check_end(&self) {
-        assert!(self.send.is_settled() && self.send.open_files() == 0);
-        assert_eq!(self.receive.open_ids().count(), 0, "the receiver waits for files");
+        assert!(self.send.is_complete() && self.send.outstanding_files() == 0);
+        assert_eq!(self.receive.outstanding_ids().count(), 0, "the receiver has outstanding files");
         assert!(self.sender_guard.is_over() && self.receiver_guard.is_over());
         for (plan, id) in self.plans.iter().zip(1..) {
-            let asked_for = !matches!(plan.planned, Planned::Skip | Planned::Refuse);
+            let is_wanted = !matches!(plan.planned, Planned::Skip | Planned::Refuse);
             let given_up = self.given_up.contains(&id);
             let complete = self.complete.contains(&id);
             if !given_up {
-                assert_eq!(complete, asked_for, "file {id} {plan:?}");
+                assert_eq!(complete, is_wanted, "file {id} {plan:?}");
             }
-            // A small file may be placed before the receiver hears that it is given up; one in
-            // blocks cannot, for it is given up before its seal or not at all.
+            // A packed file may be placed before its Aborted arrives. A file of blocks is given up
+            // before its digest or not at all.
             assert!(!complete || !given_up || plan.block_bytes == 0, "file {id} {plan:?}");
             if complete && !matches!(plan.planned, Planned::Compare { .. }) {
                 let sent = self.verified.range((id, 0)..(id + 1, 0)).map(|(_, index)| *index);
-                let mut there: BTreeSet<u64> = sent.collect();
-                there.extend(plan.here.iter().chain(&plan.holes));
+                let mut present: BTreeSet<u64> = sent.collect();
+                present.extend(plan.present.iter().chain(&plan.holes));
                 let count = plan.layout().map_or(1, |layout| layout.count());
-                assert_eq!(there.len() as u64, count, "file {id} {plan:?}");
+                assert_eq!(present.len() as u64, count, "file {id} {plan:?}");
             }
         }
     }
@@ -196,19 +196,19 @@ impl World {
         &self.plans[id as usize - 1]
     }
 
-    /// A fresh connection, made by one side and taken in by the other.
+    /// Connects a new data stream.
     pub(super) fn open_link(&mut self) {
         let (sender, receiver) =
             if self.push { (End::Open, End::Waiting) } else { (End::Waiting, End::Open) };
-        // Whoever has finished accepts nothing more.
-        let refused = self.finish_sent;
+        // A sender that has finished accepts no stream.
+        let is_refused = self.finish_sent;
         self.links.push(Link {
             number: self.next_stream,
-            sender: if refused { End::Closed } else { sender },
+            sender: if is_refused { End::Closed } else { sender },
             receiver,
             frames: VecDeque::new(),
             arriving: None,
-            cut: refused,
+            cut: is_refused,
         });
         self.next_stream += 1;
     }
@@ -217,7 +217,7 @@ impl World {
         self.to_receiver.push_back(control::encode(message).unwrap());
     }
 
-    fn possible(&self) -> Vec<Event> {
+    fn possible_events(&self) -> Vec<Event> {
         let mut events = Vec::new();
         let mut add = |when: bool, event: Event| {
             if when {
@@ -237,14 +237,14 @@ impl World {
             add(link.cut && link.receiver == End::Open, Event::ReceiverNotices(at));
         }
         let sender_idle = self.links.iter().all(|link| link.sender == End::Closed);
-        add(self.send.is_settled() && sender_idle && !self.finish_sent, Event::Finish);
+        add(self.send.is_complete() && sender_idle && !self.finish_sent, Event::Finish);
         let receiver_idle = self.links.iter().all(|link| link.receiver == End::Closed);
         add(self.finish_seen && receiver_idle && !self.done_sent, Event::Done);
         events
     }
 
-    /// Lets something happen; false when it came to nothing.
-    fn happen(&mut self, event: Event) -> bool {
+    /// Runs an event; false if it has no effect.
+    fn run_event(&mut self, event: Event) -> bool {
         match event {
             Event::Announce => self.announce_some(),
             Event::SenderReads => self.sender_reads(),
@@ -270,29 +270,29 @@ impl World {
         }
     }
 
-    /// Something goes wrong.
-    fn mishap(&mut self) {
+    /// Causes a random fault.
+    fn fault(&mut self) {
         match self.random.below(4) {
-            0 if self.losses > 0 => self.cut_a_link(),
-            1 if self.damages > 0 => self.damage_a_frame(),
+            0 if self.losses > 0 => self.cut_link(),
+            1 if self.damages > 0 => self.damage_frame(),
             2 if self.give_ups > 0 => self.sender_gives_up(),
             3 if self.give_ups > 0 => self.receiver_gives_up(),
             _ => {}
         }
     }
 
-    /// A connection breaks. Some of the frames on their way still arrive, the others are lost.
-    fn cut_a_link(&mut self) {
+    /// Breaks a stream. A random number of the frames in flight still arrives.
+    fn cut_link(&mut self) {
         let whole: Vec<usize> = (0..self.links.len()).filter(|&at| !self.links[at].cut).collect();
         let Some(at) = self.random.pick(&whole) else { return };
-        let on_their_way = self.links[at].frames.len();
-        let kept = self.random.below(on_their_way + 1);
+        let in_flight = self.links[at].frames.len();
+        let kept = self.random.below(in_flight + 1);
         self.links[at].frames.truncate(kept);
         self.links[at].cut = true;
         self.losses -= 1;
     }
 
-    fn damage_a_frame(&mut self) {
+    fn damage_frame(&mut self) {
         let at = self.random.below(self.links.len());
         let link = &mut self.links[at];
         if link.frames.is_empty() {
@@ -327,21 +327,21 @@ impl FilePlan {
         Entry { block_bytes: self.block_bytes, sparse, ..packed(id, self.size) }
     }
 
-    /// The blocks that are here; every other one with its hash, as a local copy leaves none.
-    pub(super) fn here(&self, id: u64) -> Here {
+    /// Returns the verified blocks; odd ones without a hash, like blocks of a local copy.
+    pub(super) fn verified_blocks(&self, id: u64) -> VerifiedBlocks {
         let hash = |index: u64| index.is_multiple_of(2).then(|| hash_of(id, index));
-        let blocks = self.here.iter().map(|&index| (index, hash(index))).collect();
-        Here { blocks, holes: Vec::new() }
+        let blocks = self.present.iter().map(|&index| (index, hash(index))).collect();
+        VerifiedBlocks { blocks, holes: Vec::new() }
     }
 
-    /// Numbers of blocks as runs of one.
-    pub(super) fn listed(id: u64, numbers: &[u64]) -> FileRuns {
+    /// Returns block numbers as runs of one block.
+    pub(super) fn single_runs(id: u64, numbers: &[u64]) -> FileRuns {
         let single: Vec<(u64, u64)> = numbers.iter().map(|&index| (index, 1)).collect();
         runs(id, &single)
     }
 }
 
-/// Reads a message off the wire.
+/// Decodes a frame.
 pub(super) fn decoded(frame: &[u8]) -> Message {
     control::decode(&frame[PREFIX_BYTES..]).unwrap()
 }

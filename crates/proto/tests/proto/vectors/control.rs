@@ -1,32 +1,32 @@
-//! Vectors of the control channel: every message, as a frame with its length in front.
+//! Vectors of the control channel: every message as a frame with its length prefix.
 
 use super::Vector;
 use super::notation::diagnostic;
 use crate::support::runs;
 use bankfull_proto::blocks::Run;
-use bankfull_proto::limits::CONTROL_FRAME_BYTES_MAX;
+use bankfull_proto::limits::MAX_CONTROL_FRAME_BYTES;
 use bankfull_proto::wire::control::{
-    self, Aborted, Ask, Bytes, Cause, Course, Direction, Entry, EntryKind, Failed, Failure, Fsync,
-    Hello, Message, Nack, Open, Opened, Pace, PathBytes, Problem, Sealed, SideReport, Sight,
-    Source, Totals, Verdict, Want, Welcome,
+    self, Aborted, Bytes, Cause, Credit, Direction, Entry, EntryKind, Failed, Failure, FileDigest,
+    Fsync, Hello, Message, Nack, Open, Opened, PathBytes, Problem, RateRequest, ReceiverReport,
+    SenderReport, SideSummary, Source, Totals, Verdict, Want, Welcome,
 };
 use bankfull_proto::wire::frame::{FrameReader, PREFIX_BYTES};
 
-/// Bytes that count up from `first`.
+/// Returns bytes that count up from `first`.
 pub(super) fn counting<const N: usize>(first: u8) -> [u8; N] {
     std::array::from_fn(|at| first.wrapping_add(at as u8))
 }
 
-/// The body of the one frame that these bytes are.
+/// Returns the body of a single frame.
 fn body(bytes: &[u8]) -> Vec<u8> {
-    let mut reader = FrameReader::new(CONTROL_FRAME_BYTES_MAX);
+    let mut reader = FrameReader::new(MAX_CONTROL_FRAME_BYTES);
     reader.push(bytes);
     let frame = reader.next_frame().unwrap().unwrap().to_vec();
-    assert!(reader.is_at_border());
+    assert!(reader.is_at_frame_boundary());
     frame
 }
 
-/// A vector that holds one message.
+/// Returns the vector of one message.
 fn message(name: &'static str, about: &str, message: Message) -> Vector {
     let bytes = control::encode(&message).unwrap();
     let about = format!("{about}\n{}", diagnostic(&bytes[PREFIX_BYTES..]));
@@ -38,7 +38,10 @@ fn message(name: &'static str, about: &str, message: Message) -> Vector {
 }
 
 pub(super) fn vectors() -> Vec<Vector> {
-    [handshake(), announcements(), answers(), transfer(), ends()].into_iter().flatten().collect()
+    [handshake(), announcements(), answers(), transfer(), ends(), feedback(), tunnel()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn path(bytes: &[u8]) -> PathBytes {
@@ -51,8 +54,8 @@ fn failure(cause: Cause, text: &str) -> Failure {
 
 fn handshake() -> Vec<Vector> {
     let hello = Hello {
-        version_min: 1,
-        version_max: 1,
+        min_version: 1,
+        max_version: 1,
         software: "bankfull 0.1.0".to_owned(),
         token: None,
     };
@@ -62,15 +65,15 @@ fn handshake() -> Vec<Vector> {
         software: "bankfull 0.1.0".to_owned(),
         session: counting(0x00),
         session_key: counting(0x20),
-        streams_max: 64,
-        plain_allowed: false,
+        max_streams: 64,
+        unencrypted_allowed: false,
         data_port: None,
         data_hosts: Vec::new(),
         fingerprint: None,
         timeout_ms: Some(60_000),
     };
     let agent = Welcome {
-        plain_allowed: true,
+        unencrypted_allowed: true,
         data_port: Some(40_001),
         data_hosts: vec!["192.0.2.7".to_owned(), "2001:db8::7".to_owned()],
         fingerprint: Some(counting(0x80)),
@@ -83,23 +86,22 @@ fn handshake() -> Vec<Vector> {
         newer_hello(),
         message("welcome", "Welcome of a daemon.", Message::Welcome(daemon)),
         message("welcome-agent", "Welcome of an ssh agent.", Message::Welcome(agent)),
-        message("open-push", "Open: a file and a directory go to the server.", open_push()),
-        message("open-pull", "Open: two sources come from the server.", open_pull()),
+        message("open-push", "Open: push of a file and a directory.", open_push()),
+        message("open-pull", "Open: pull of two sources.", open_pull()),
         message("open-overrides", OVERRIDES, open_overrides()),
-        message("open-asks", "Open: the client will ask for what is to come.", open_asks()),
+        message("open-credit", "Open: the client offers to grant credit.", open_credit()),
         message(
-            "open-unsettled",
-            "Open: no more than 4096 files may be announced and not settled.",
-            open_unsettled(),
+            "open-max-outstanding",
+            "Open: at most 4096 outstanding files.",
+            open_max_outstanding(),
         ),
-        message("opened-push", "Opened, to open-push.", opened_push()),
-        message("opened-pull", "Opened, to open-pull.", opened_pull()),
-        message("opened-asks", "Opened: what is asked for will come.", opened_asks()),
+        message("opened-push", "Opened, the answer to open-push.", opened_push()),
+        message("opened-pull", "Opened, the answer to open-pull.", opened_pull()),
+        message("opened-credit", "Opened: file data needs credit.", opened_credit()),
     ]
 }
 
-/// A hello of a later version, with keys that this one does not know: it is read as if they were
-/// not there.
+/// Returns a Hello of a later version, whose unknown keys are skipped.
 fn newer_hello() -> Vector {
     let mut cbor = Vec::new();
     let mut e = minicbor::Encoder::new(&mut cbor);
@@ -108,11 +110,12 @@ fn newer_hello() -> Vector {
     e.u8(40).unwrap().map(1).unwrap().u8(0).unwrap().array(2).unwrap();
     e.bool(true).unwrap().bytes(&[1, 2]).unwrap().u16(300).unwrap().null().unwrap();
     let frame = [&(cbor.len() as u32).to_be_bytes()[..], &cbor].concat();
-    let about = "Hello of a later version, whose keys 40 and 300 are skipped. Reads as version_min 1,\n\
-                 version_max 9, software \"x\", no token. Written again without the unknown keys.";
+    let about = "Hello of a later version, whose unknown keys 40 and 300 are skipped. Reads as\n\
+                 min_version 1, max_version 9, software \"x\", no token. Encoded again without\n\
+                 these keys.";
     Vector::new("hello-newer", about, frame.clone(), move |bytes| {
         let software = "x".to_owned();
-        let known = Hello { version_min: 1, version_max: 9, software, token: None };
+        let known = Hello { min_version: 1, max_version: 9, software, token: None };
         assert_eq!(control::decode(&body(bytes)), Ok(Message::Hello(known)));
         frame.clone()
     })
@@ -129,7 +132,7 @@ fn open_push() -> Message {
         fsync: Fsync::File,
         checksum: false,
         dry_run: false,
-        plain: false,
+        unencrypted: false,
         streams: 4,
         timeout_ms: 60_000,
         ..Open::default()
@@ -144,15 +147,15 @@ fn open_pull() -> Message {
         fsync: Fsync::None,
         checksum: true,
         dry_run: true,
-        plain: true,
+        unencrypted: true,
         streams: 1,
         timeout_ms: 0,
         ..Open::default()
     })
 }
 
-const OVERRIDES: &str = "Open: a file comes from the server, by bbr, at 12.5 MB/s at most, into windows of 4 MB in all, \
-                         read past the cache in blocks of 4 MiB, by the engine zerobuffer.";
+const OVERRIDES: &str = "Open: pull of a file with BBR, at most 12.5 MB/s, a window of 4 MB,\n\
+    at most 64 streams, the block engine zerobuffer, blocks of 4 MiB, no page cache, no tuning.";
 
 fn open_overrides() -> Message {
     Message::Open(Open {
@@ -162,50 +165,50 @@ fn open_overrides() -> Message {
         fsync: Fsync::End,
         checksum: false,
         dry_run: false,
-        plain: false,
+        unencrypted: false,
         streams: 4,
         timeout_ms: 60_000,
-        untuned: Some(true),
+        autotune_off: Some(true),
         rate_max: Some(12_500_000),
         window: Some(4_000_000),
         congestion: Some("bbr".to_owned()),
-        probe_ms: None,
+        throughput_test_ms: None,
         remembered: None,
-        streams_most: Some(64),
-        asks: None,
+        max_streams: Some(64),
+        credit: None,
         engine: Some("zerobuffer".to_owned()),
         block_bytes: Some(4 << 20),
         direct: Some(true),
-        unsettled_most: None,
+        max_outstanding_files: None,
     })
 }
 
-fn open_unsettled() -> Message {
+fn open_max_outstanding() -> Message {
     Message::Open(Open {
         direction: Direction::Pull,
         paths: vec![path(b"photos/")],
         fsync: Fsync::End,
         streams: 2,
         timeout_ms: 60_000,
-        untuned: Some(true),
-        unsettled_most: Some(4096),
+        autotune_off: Some(true),
+        max_outstanding_files: Some(4096),
         ..Open::default()
     })
 }
 
-fn open_asks() -> Message {
+fn open_credit() -> Message {
     Message::Open(Open {
         direction: Direction::Pull,
         paths: vec![path(b"logs")],
         streams: 1,
-        asks: Some(true),
+        credit: Some(true),
         ..Open::default()
     })
 }
 
 fn opened_push() -> Message {
-    let landing = vec![path(b"incoming/notes.txt"), path(b"incoming/tree")];
-    Message::Opened(Opened { landing, ..Opened::default() })
+    let destinations = vec![path(b"incoming/notes.txt"), path(b"incoming/tree")];
+    Message::Opened(Opened { destinations, ..Opened::default() })
 }
 
 fn opened_pull() -> Message {
@@ -216,9 +219,9 @@ fn opened_pull() -> Message {
     Message::Opened(Opened { sources, ..Opened::default() })
 }
 
-fn opened_asks() -> Message {
+fn opened_credit() -> Message {
     let source = Source { name: b"logs".to_vec(), is_dir: true, contents: false };
-    Message::Opened(Opened { sources: vec![source], asks: Some(true), ..Opened::default() })
+    Message::Opened(Opened { sources: vec![source], credit: Some(true), ..Opened::default() })
 }
 
 fn file(id: u64, parent: u64, name: &[u8]) -> Entry {
@@ -262,26 +265,27 @@ fn entries() -> Vec<Entry> {
 }
 
 fn announcements() -> Vec<Vector> {
-    let about = "Entries: the destination itself (1), a directory in it (2), a small file in that (3), a\n\
-                 symlink (4), a file from before 1970 whose name is no UTF-8 (5), a sparse file\n\
-                 of 5 GiB in blocks of 8 MiB (6).";
-    let totals = Totals { files: 3, dirs: 2, symlinks: 1, bytes: (5 << 30) + 22, specials: 7 };
+    let about = "Entries: the destination itself (1), a directory in it (2), a packed file (3)\n\
+                 in (2), a symlink (4), a file from before 1970 with a name that is not UTF-8 (5),\n\
+                 a sparse file of 5 GiB in blocks of 8 MiB (6).";
+    let totals =
+        Totals { files: 3, dirs: 2, symlinks: 1, bytes: (5 << 30) + 22, special_files_skipped: 7 };
     let problem = Problem {
         path: path(b"data/locked"),
         failure: failure(Cause::Permission, "cannot read data/locked: permission denied"),
     };
-    let remark = Problem {
+    let warning = Problem {
         path: path(b"data/socket"),
-        failure: failure(Cause::Remark, "left out data/socket: neither file nor link"),
+        failure: failure(Cause::Warning, "left out data/socket: neither file nor link"),
     };
     vec![
         message("entries", about, Message::Entries(entries())),
         message("entries-end", "EntriesEnd.", Message::EntriesEnd(totals)),
         message("problem", "Problem.", Message::Problem(problem)),
         message(
-            "problem-remark",
-            "Problem with a remark: nothing failed.",
-            Message::Problem(remark),
+            "problem-warning",
+            "Problem with a warning: no failure.",
+            Message::Problem(warning),
         ),
     ]
 }
@@ -293,7 +297,7 @@ fn answers() -> Vec<Vector> {
         have: Vec::new(),
         hash: None,
         failure: None,
-        ahead: None,
+        accepts_early_digest: None,
     };
     let have = vec![Run { first: 0, count: 3 }, Run { first: 639, count: 1 }];
     let refused = failure(Cause::IsADirectory, "a directory is in the way");
@@ -307,16 +311,19 @@ fn answers() -> Vec<Vector> {
     vec![
         message("wants", "Wants: every verdict once.", Message::Wants(wants)),
         message(
-            "wants-ahead",
-            "Wants: a file that may be sealed ahead.",
-            Message::Wants(vec![Want { ahead: Some(true), ..want(8, Verdict::Send) }]),
+            "wants-early-digest",
+            "Wants: a file that accepts an early file digest.",
+            Message::Wants(vec![Want {
+                accepts_early_digest: Some(true),
+                ..want(8, Verdict::Send)
+            }]),
         ),
         message(
-            "asks",
-            "Asks: two data connections may send.",
-            Message::Asks(vec![
-                Ask { stream: 0, bytes: 65_536 },
-                Ask { stream: 7, bytes: 1 << 33 },
+            "credits",
+            "Credits: two data streams may send.",
+            Message::Credits(vec![
+                Credit { stream: 0, bytes: 65_536 },
+                Credit { stream: 7, bytes: 1 << 33 },
             ]),
         ),
         message("have", "Have.", Message::Have(runs(6, &[(10, 2), (100, 300)]))),
@@ -327,23 +334,31 @@ fn answers() -> Vec<Vector> {
 
 fn transfer() -> Vec<Vector> {
     let acks = vec![runs(6, &[(0, 1), (2, 70_000)]), runs(8, &[(1, 1)])];
-    let hashed = Sealed { file: 8, hash: Some(counting(0xc0)) };
+    let hashed = FileDigest { file: 8, hash: Some(counting(0xc0)) };
     let aborted = Aborted {
         file: 6,
-        failure: failure(Cause::Changed, "disk.img changed while it was read"),
-        again: true,
+        failure: failure(Cause::SourceChanged, "disk.img changed while it was read"),
+        will_retry: true,
     };
     let failed = Failed { file: 8, failure: failure(Cause::NoSpace, "the disk is full") };
     vec![
         message("holes", "Holes.", Message::Holes(runs(6, &[(3, 2), (9, 1)]))),
         message("acks", "Acks of two files.", Message::Acks(acks)),
         message("nack", "Nack.", Message::Nack(Nack { file: 6, index: 4 })),
-        message("sealed", "Sealed.", Message::Sealed(Sealed { file: 6, hash: None })),
-        message("sealed-hash", "Sealed, with the hash of the file.", Message::Sealed(hashed)),
         message(
-            "sealed-ahead",
-            "SealedAhead.",
-            Message::SealedAhead(Sealed { file: 8, hash: None }),
+            "file-digest",
+            "FileDigest.",
+            Message::FileDigest(FileDigest { file: 6, hash: None }),
+        ),
+        message(
+            "file-digest-hash",
+            "FileDigest with the hash of the file.",
+            Message::FileDigest(hashed),
+        ),
+        message(
+            "early-file-digest",
+            "EarlyFileDigest.",
+            Message::EarlyFileDigest(FileDigest { file: 8, hash: None }),
         ),
         message("aborted", "Aborted; the file will be announced again.", Message::Aborted(aborted)),
         message("finished", "Finished.", Message::Finished(vec![3, 4, 8])),
@@ -354,65 +369,89 @@ fn transfer() -> Vec<Vector> {
 }
 
 fn ends() -> Vec<Vector> {
-    let sender = SideReport { stage_nanos: [1, 2, 3_000_000_000, 0, 5], retransmits: 6, failed: 7 };
-    let receiver = SideReport { stage_nanos: [0, 2, 3, 4, 5], retransmits: 0, failed: 1 };
-    let error = failure(Cause::Token, "the token is wrong");
+    let sender =
+        SideSummary { stage_nanos: [1, 2, 3_000_000_000, 0, 5], retransmits: 6, failed: 7 };
+    let receiver = SideSummary { stage_nanos: [0, 2, 3, 4, 5], retransmits: 0, failed: 1 };
+    let error = failure(Cause::BadToken, "the token is wrong");
     vec![
         message("finish", "Finish.", Message::Finish(sender)),
         message("done", "Done.", Message::Done(receiver)),
         message("error", "Error.", Message::Error(error)),
         message("ping", "Ping.", Message::Ping),
+    ]
+}
+
+fn feedback() -> Vec<Vector> {
+    vec![
         message(
-            "pace",
-            "Pace: 118 MB/s, of all data connections together, of which two carry data, with BBR.",
-            Message::Pace(Pace {
+            "rate-request",
+            "RateRequest: 118 MB/s over two data streams with BBR.",
+            Message::RateRequest(RateRequest {
                 bytes_per_sec: Some(118_000_000),
                 streams: Some(2),
-                bbr: Some(true),
+                use_bbr: Some(true),
             }),
         ),
-        message("pace-free", "Pace: as TCP likes.", Message::Pace(Pace::default())),
         message(
-            "sight",
-            "Sight: 17 segments sent again, 2 of them needlessly, idle in 3 of 400 looks, a round trip of 20.25 ms.",
-            Message::Sight(Sight {
+            "rate-request-unlimited",
+            "RateRequest: no limit.",
+            Message::RateRequest(RateRequest::default()),
+        ),
+        message(
+            "sender-report",
+            "SenderReport: 17 retransmits, 2 of them spurious; 3 of 400 samples app-limited; an\n\
+             RTT of 20.25 ms.",
+            Message::SenderReport(SenderReport {
                 retransmits: 17,
-                looks: 400,
-                idle: 3,
+                samples: 400,
+                app_limited: 3,
                 rtt_us: Some(20_250),
                 window: Some(2_400_000),
                 stage_nanos: Some([1, 2, 3_000_000_000, 0, 5]),
-                processors: Some(8),
-                reach: Some(2_097_152),
-                bbr: Some(true),
-                busy_nanos: Some(700_000_000),
-                needless: Some(2),
+                cpus: Some(8),
+                max_inflight_bytes: Some(2_097_152),
+                bbr_available: Some(true),
+                cpu_nanos: Some(700_000_000),
+                spurious_retransmits: Some(2),
             }),
         ),
-        message("trains", "Trains: of 176 packets each.", Message::Trains(176)),
         message(
-            "course",
-            "Course: 2.4 MB and 118 MB/s are held from now on, for a reason.",
-            Message::Course(Course {
+            "train-request",
+            "TrainRequest: trains of 176 packets.",
+            Message::TrainRequest(176),
+        ),
+        message(
+            "receiver-report",
+            "ReceiverReport: a new window of 2.4 MB and rate of 118 MB/s, with a reason.",
+            Message::ReceiverReport(ReceiverReport {
                 state: "limited".to_owned(),
                 window: Some(2_400_000),
                 bytes_per_sec: Some(118_000_000),
                 rtts_us: vec![20_250, 20_180],
-                looks: 400,
-                unread: 5,
+                samples: 400,
+                receiver_limited: 5,
                 reason: Some("a queue of 1.2 ms stood".to_owned()),
                 stage_nanos: Some([0, 2, 3, 4, 5]),
                 capacity: Some(120_000_000),
                 probes: 57,
                 probes_lost: 1,
                 streams: Some(2),
-                staged: Some(1_572_864),
-                staging: Some(6_291_456),
-                staging_reason: Some("less waited for seconds".to_owned()),
+                buffered_peak: Some(1_572_864),
+                buffer_limit: Some(6_291_456),
+                buffer_reason: Some("less waited for seconds".to_owned()),
             }),
         ),
-        message("course-open", "Course: nothing is held.", Message::Course(Course::default())),
+        message(
+            "receiver-report-empty",
+            "ReceiverReport: no limits.",
+            Message::ReceiverReport(ReceiverReport::default()),
+        ),
+    ]
+}
+
+fn tunnel() -> Vec<Vector> {
+    vec![
         message("tunnel", "Tunnel: five bytes.", Message::Tunnel(Bytes(b"bytes".to_vec()))),
-        message("tunnel-end", "Tunnel: its end.", Message::Tunnel(Bytes(Vec::new()))),
+        message("tunnel-end", "Tunnel: end.", Message::Tunnel(Bytes(Vec::new()))),
     ]
 }

@@ -1,4 +1,4 @@
-//! Vectors of what is computed from files and kept on the disk: block hashes and the journal.
+//! Vectors of block hashes and of the journal.
 
 use super::Vector;
 use super::control::counting;
@@ -10,18 +10,20 @@ pub(super) fn vectors() -> Vec<Vector> {
     vec![
         hashes(
             "hashes-three-blocks",
-            "BLAKE3 over 2621440 bytes (2.5 MiB) in blocks of 1 MiB; the byte at offset i is i mod 251.\n\
-             The chaining values of the three blocks, then the hash of the whole file.",
+            "BLAKE3 over 2621440 bytes (2.5 MiB) in blocks of 1 MiB; the byte at offset i is\n\
+             i mod 251. The chaining values of the three blocks, then the hash of the whole file.",
             2_621_440,
         ),
         hashes(
             "hashes-five-blocks",
-            "The same over 4195329 bytes (4 MiB, 1 KiB and 1 byte): five blocks, then the whole file.",
+            "BLAKE3 as in hashes-three-blocks over 4195329 bytes (4 MiB, 1 KiB and 1 byte): the\n\
+             five blocks, then the whole file.",
             4_195_329,
         ),
         hashes(
             "hashes-one-block",
-            "The same over 300000 bytes: the hash of the one block is the hash of the file.",
+            "BLAKE3 as in hashes-three-blocks over 300000 bytes: the hash of the single block is\n\
+             the hash of the file.",
             300_000,
         ),
         journal(),
@@ -64,7 +66,7 @@ fn journal() -> Vector {
         Record::Copied { index: 1 },
     ];
     let about = "Journal: 2621440 bytes in blocks of 1 MiB, mtime 1700000000.123456789, version\n\
-                 0123456789abcdef, boot 60 61 .. 6f; then block 2 with the hash e0 e1 .. ff,\n\
+                 0123456789abcdef, boot ID 60 61 .. 6f; then block 2 with the hash e0 e1 .. ff,\n\
                  a barrier, block 0 as a hole, block 1 as a copy without a hash.";
     let mut bytes = header.encode().to_vec();
     records.iter().for_each(|record| bytes.extend_from_slice(&record.encode()));
@@ -78,13 +80,13 @@ fn journal() -> Vector {
             (&replay.trusted.blocks[..], &replay.trusted.holes[..]),
             (&trusted[..], &holes[..])
         );
-        let elsewhere = journal::replay(bytes, &[9; 16]).unwrap().trusted;
-        // The copy behind the barrier is not believed.
-        assert_eq!((&elsewhere.blocks[..], &elsewhere.holes[..]), (&trusted[..1], &holes[..]));
-        let mut again = replay.header.encode().to_vec();
+        let other_boot = journal::replay(bytes, &[9; 16]).unwrap().trusted;
+        // The copy after the barrier is not trusted.
+        assert_eq!((&other_boot.blocks[..], &other_boot.holes[..]), (&trusted[..1], &holes[..]));
+        let mut will_retry = replay.header.encode().to_vec();
         for record in bytes[HEADER_BYTES..].as_chunks::<RECORD_BYTES>().0 {
-            again.extend_from_slice(&Record::decode(record).unwrap().encode());
+            will_retry.extend_from_slice(&Record::decode(record).unwrap().encode());
         }
-        again
+        will_retry
     })
 }

@@ -1,14 +1,14 @@
-//! How vectors are written for people: hexadecimal, and CBOR in diagnostic notation (RFC 8949 §8).
+//! Notations of vectors: hexadecimal, and CBOR in diagnostic notation (RFC 8949 §8).
 
 use minicbor::Decoder;
 use minicbor::data::Type;
 
-/// Bytes as lower-case hexadecimal digits.
+/// Returns bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes of a vector file: its digits, without comments and white space.
+/// Returns the bytes of a vector file, skipping comments and white space.
 pub(crate) fn unhex(text: &str) -> Vec<u8> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let digits: Vec<u32> = lines
@@ -19,7 +19,7 @@ pub(crate) fn unhex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
 }
 
-/// One CBOR item in diagnostic notation.
+/// Returns a CBOR item in diagnostic notation.
 pub(crate) fn diagnostic(cbor: &[u8]) -> String {
     item(&mut Decoder::new(cbor))
 }

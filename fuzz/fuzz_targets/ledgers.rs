@@ -1,11 +1,11 @@
-//! The books of both sides under a peer that says whatever it likes: frames of control messages, as
-//! far as the guard admits them. No message may panic, hang or ask for memory without bound.
+//! Both ledgers with arbitrary control messages, as far as the guard admits them. No message may
+//! panic, hang or allocate without bound.
 
 #![no_main]
 
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::FileHash;
-use bankfull_proto::journal::Here;
+use bankfull_proto::journal::VerifiedBlocks;
 use bankfull_proto::receive::ReceiveLedger;
 use bankfull_proto::send::{SendLedger, Work};
 use bankfull_proto::session::{Guard, Role};
@@ -22,16 +22,16 @@ fuzz_target!(|stream: &[u8]| {
     while let Ok(Some(frame)) = reader.next_frame() {
         let Ok(message) = decode(frame) else { return };
         if sender.admit(&message).is_ok() {
-            let _ = to_sender(&mut send, &message);
-            work(&mut send);
+            let _ = apply_to_sender(&mut send, &message);
+            assign(&mut send);
         }
         if receiver.admit(&message).is_ok() {
-            let _ = to_receiver(&mut receive, &message);
+            let _ = apply_to_receiver(&mut receive, &message);
         }
     }
 });
 
-/// Books with a file in blocks, a packed one and a symlink, under the numbers of the vectors.
+/// Returns a ledger with files of blocks, a packed file and a symlink, numbered as in the vectors.
 fn announced() -> SendLedger {
     let mut ledger = SendLedger::new();
     let kinds = [
@@ -62,7 +62,7 @@ fn announced() -> SendLedger {
     ledger
 }
 
-fn to_sender(ledger: &mut SendLedger, message: &Message) -> Result<(), WireError> {
+fn apply_to_sender(ledger: &mut SendLedger, message: &Message) -> Result<(), WireError> {
     match message {
         Message::Wants(wants) => wants.iter().try_for_each(|w| ledger.on_want(w).map(|_| ())),
         Message::Have(have) => ledger.on_have(have),
@@ -76,33 +76,33 @@ fn to_sender(ledger: &mut SendLedger, message: &Message) -> Result<(), WireError
             Ok(())
         }
         Message::StreamEnded(number) => {
-            ledger.stream_ended(*number);
+            ledger.on_stream_ended(*number);
             Ok(())
         }
         _ => Ok(()),
     }
 }
 
-/// A few things are handed out after every message, to streams that the vectors name.
-fn work(ledger: &mut SendLedger) {
+/// Assigns work to the streams of the vectors.
+fn assign(ledger: &mut SendLedger) {
     for stream in [0, 1, 2] {
         match ledger.next_work(stream) {
             Some(Work::Compare { file, hash }) => {
-                ledger.compared(file, hash == FileHash([0; 32]));
+                ledger.on_compared(file, hash == FileHash([0; 32]));
             }
-            Some(Work::Block { file, .. }) => assert!(ledger.is_open(file)),
-            Some(Work::Pack(files)) => assert!(files.iter().all(|&id| ledger.is_open(id))),
+            Some(Work::Block { file, .. }) => assert!(ledger.is_outstanding(file)),
+            Some(Work::Pack(files)) => assert!(files.iter().all(|&id| ledger.is_outstanding(id))),
             None => {}
         }
     }
 }
 
-fn to_receiver(ledger: &mut ReceiveLedger, message: &Message) -> Result<(), WireError> {
+fn apply_to_receiver(ledger: &mut ReceiveLedger, message: &Message) -> Result<(), WireError> {
     match message {
         Message::Entries(entries) => entries.iter().try_for_each(|entry| {
             ledger.announce(entry.id)?;
             match Layout::new(entry.size, entry.block_bytes) {
-                Ok(layout) => ledger.expect_blocks(entry.id, layout, &Here::default()),
+                Ok(layout) => ledger.expect_blocks(entry.id, layout, &VerifiedBlocks::default()),
                 Err(_) => ledger.expect_packed(entry.id, entry.size),
             }
             let len = entry.size.min(u64::from(entry.block_bytes)) as u32;
@@ -110,8 +110,10 @@ fn to_receiver(ledger: &mut ReceiveLedger, message: &Message) -> Result<(), Wire
             let _ = ledger.claim_packed(entry.id, entry.size);
             Ok(())
         }),
-        Message::Holes(holes) => ledger.holes(holes).map(|_| ()),
-        Message::Sealed(sealed) => ledger.seal(sealed.file, sealed.hash.map(FileHash)).map(|_| ()),
+        Message::Holes(holes) => ledger.on_holes(holes).map(|_| ()),
+        Message::FileDigest(digest) => {
+            ledger.on_file_digest(digest.file, digest.hash.map(FileHash)).map(|_| ())
+        }
         Message::Aborted(aborted) => {
             ledger.give_up(aborted.file);
             Ok(())

@@ -1,21 +1,20 @@
-//! Bytes that are not what they should be: every decoder gets thousands of damaged vectors. None
-//! may panic or ask for memory without bound, and what is accepted must survive the wire again.
-//! What a fuzzer does for hours (`fuzz/`), this does for a moment on every run of the tests.
+//! Damaged vectors, thousands for each decoder. No decoder may panic or allocate without bound, and
+//! an accepted value must round-trip. A short version of the fuzz targets in `fuzz/`.
 
 use crate::support::Random;
 use crate::vectors;
 use bankfull_proto::journal::{self, HEADER_BYTES, RECORD_BYTES, Record};
-use bankfull_proto::limits::CONTROL_FRAME_BYTES_MAX;
+use bankfull_proto::limits::MAX_CONTROL_FRAME_BYTES;
 use bankfull_proto::wire::attach::{Attach, REQUEST_BYTES};
 use bankfull_proto::wire::control;
 use bankfull_proto::wire::data::{Header, unpack};
 use bankfull_proto::wire::frame::{FrameReader, PREFIX_BYTES};
-use bankfull_proto::wire::probe::{Probe, verify};
+use bankfull_proto::wire::probe::{ProbePacket, verify};
 
-/// Damaged copies of each vector.
+/// Number of damaged copies of each vector.
 const COPIES: usize = 1500;
 
-/// Damages bytes as paths and bugs do: flips bits, cuts, repeats, puts extreme values in.
+/// Damages bytes: flips bits, truncates, repeats, inserts extreme values, removes.
 fn damage(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..=random.below(4) {
@@ -30,8 +29,8 @@ fn damage(bytes: &[u8], random: &mut Random) -> Vec<u8> {
             3 => bytes[at..].iter_mut().take(8).for_each(|byte| *byte = 0xff),
             4 => {
                 let end = at + random.below(bytes.len() - at) + 1;
-                let piece = bytes[at..end].to_vec();
-                bytes.splice(at..at, piece);
+                let part = bytes[at..end].to_vec();
+                bytes.splice(at..at, part);
             }
             _ => drop(bytes.remove(at)),
         }
@@ -39,7 +38,7 @@ fn damage(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Runs a decoder over damaged copies of all vectors.
+/// Runs a decoder over all vectors and their damaged copies.
 fn feed(mut decode: impl FnMut(&[u8], &mut Random)) {
     let mut random = Random(1);
     for vector in vectors::all() {
@@ -52,35 +51,35 @@ fn feed(mut decode: impl FnMut(&[u8], &mut Random)) {
 }
 
 #[test]
-fn a_damaged_control_message_is_refused_or_survives_the_wire_again() {
+fn damaged_control_message_is_refused_or_round_trips() {
     let mut accepted = 0;
     feed(|bytes, _| {
         let body = bytes.get(PREFIX_BYTES..).unwrap_or_default();
         if let Ok(message) = control::decode(body) {
             accepted += 1;
-            let again = control::encode(&message).unwrap();
-            assert_eq!(control::decode(&again[PREFIX_BYTES..]), Ok(message));
+            let encoded = control::encode(&message).unwrap();
+            assert_eq!(control::decode(&encoded[PREFIX_BYTES..]), Ok(message));
         }
     });
-    assert!(accepted > 1000, "the damage leaves nothing to look at: {accepted}");
+    assert!(accepted > 1000, "too few are accepted: {accepted}");
 }
 
 #[test]
-fn a_damaged_datagram_never_verifies_and_is_refused_or_survives_the_wire_again() {
+fn damaged_datagram_never_verifies() {
     let (mut decoded, mut verified) = (0, 0);
     feed(|bytes, _| {
         verified += u32::from(verify(bytes, &[9; 32]));
-        if let Ok(probe) = Probe::decode(bytes) {
+        if let Ok(probe) = ProbePacket::decode(bytes) {
             decoded += 1;
-            assert_eq!(Probe::decode(&probe.encode(&[9; 32])), Ok(probe));
+            assert_eq!(ProbePacket::decode(&probe.encode(&[9; 32])), Ok(probe));
         }
     });
     assert_eq!(verified, 0, "the vectors have another key");
-    assert!(decoded > 1000, "the damage leaves nothing to look at: {decoded}");
+    assert!(decoded > 1000, "too few are accepted: {decoded}");
 }
 
 #[test]
-fn a_damaged_stream_of_frames_yields_the_same_however_it_is_cut() {
+fn damaged_frames_are_the_same_for_any_split() {
     feed(|bytes, random| {
         let whole = frames(&[bytes]);
         let cut = random.below(bytes.len() + 1);
@@ -88,12 +87,12 @@ fn a_damaged_stream_of_frames_yields_the_same_however_it_is_cut() {
     });
 }
 
-/// The frames in a stream that comes in pieces, and whether it was refused in the end.
-fn frames(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, bool) {
-    let mut reader = FrameReader::new(CONTROL_FRAME_BYTES_MAX);
+/// Reads frames from chunks of a stream. Returns them, and whether the stream was refused.
+fn frames(chunks: &[&[u8]]) -> (Vec<Vec<u8>>, bool) {
+    let mut reader = FrameReader::new(MAX_CONTROL_FRAME_BYTES);
     let mut frames = Vec::new();
-    for piece in pieces {
-        reader.push(piece);
+    for chunk in chunks {
+        reader.push(chunk);
         loop {
             match reader.next_frame() {
                 Ok(Some(frame)) => frames.push(frame.to_vec()),
@@ -106,7 +105,7 @@ fn frames(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, bool) {
 }
 
 #[test]
-fn a_damaged_data_header_or_pack_never_panics() {
+fn damaged_data_header_or_pack_never_panics() {
     feed(|bytes, random| {
         if let Some(header) = bytes.first_chunk()
             && let Ok(decoded) = Header::decode(header)
@@ -122,7 +121,7 @@ fn a_damaged_data_header_or_pack_never_panics() {
 }
 
 #[test]
-fn a_damaged_attach_request_never_verifies() {
+fn damaged_attach_request_never_verifies() {
     let mut key = [0; 32];
     key.iter_mut().zip(0x20..).for_each(|(byte, value)| *byte = value);
     let genuine = vectors::all().into_iter().find(|vector| vector.bytes.len() == REQUEST_BYTES);
@@ -137,7 +136,7 @@ fn a_damaged_attach_request_never_verifies() {
 }
 
 #[test]
-fn a_damaged_journal_is_believed_up_to_the_damage_and_no_further() {
+fn damaged_journal_is_trusted_up_to_the_damage() {
     feed(|bytes, _| {
         for boot in [[0; 16], [1; 16]] {
             let Ok(replay) = journal::replay(bytes, &boot) else { continue };
@@ -147,7 +146,7 @@ fn a_damaged_journal_is_believed_up_to_the_damage_and_no_further() {
             assert!(records.iter().all(|record| Record::decode(record).is_some()));
             let blocks = replay.header.layout.count();
             assert!(replay.trusted.blocks.iter().all(|(index, _)| *index < blocks));
-            assert!(replay.doubtful.iter().all(|(index, _)| *index < blocks));
+            assert!(replay.suspect.iter().all(|(index, _)| *index < blocks));
         }
     });
 }

@@ -1,0 +1,172 @@
+//! Announced tree: [`Entry`], [`Totals`], and [`Problem`] for parts that were left out.
+
+use super::open::PathBytes;
+use crate::blocks::Layout;
+use crate::error::WireError;
+use crate::limits::{MAX_PACKED_FILE_BYTES, MAX_PATH_BYTES};
+use crate::wire::bounds::{at_most, check_name, printable};
+use crate::wire::failure::Failure;
+use minicbor::{Decode, Encode};
+
+/// Kind of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum EntryKind {
+    /// Regular file.
+    #[n(0)]
+    File,
+    /// Directory.
+    #[n(1)]
+    Dir,
+    /// Symbolic link, copied as a link.
+    #[n(2)]
+    Symlink,
+}
+
+/// File, directory or symlink of the tree. A directory precedes its contents.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Entry {
+    /// Number of the entry; ascending within a session, from 1.
+    #[n(0)]
+    pub id: u64,
+    /// Number of the parent directory; 0: the destination itself.
+    #[n(1)]
+    pub parent: u64,
+    /// Name within the parent; empty only for the destination itself (parent 0, a directory).
+    #[n(2)]
+    #[cbor(with = "minicbor::bytes")]
+    pub name: Vec<u8>,
+    /// Kind of the entry.
+    #[n(3)]
+    pub kind: EntryKind,
+    /// Permission bits, the low 12.
+    #[n(4)]
+    pub mode: u32,
+    /// Modification time, seconds since 1970.
+    #[n(5)]
+    pub mtime_secs: i64,
+    /// Modification time, nanoseconds of the second.
+    #[n(6)]
+    pub mtime_nanos: u32,
+    /// Size in bytes; 0 for all but files.
+    #[n(7)]
+    pub size: u64,
+    /// Opaque version of the source, from inode and change time. Changes with every write.
+    #[n(8)]
+    pub version: u64,
+    /// Numeric owner.
+    #[n(9)]
+    pub uid: u32,
+    /// Numeric group.
+    #[n(10)]
+    pub gid: u32,
+    /// Block size in bytes; 0 for files that travel in packs.
+    #[n(11)]
+    pub block_bytes: u32,
+    /// Whether the source has holes.
+    #[n(12)]
+    pub sparse: bool,
+    /// Target of a symlink.
+    #[n(13)]
+    #[cbor(with = "minicbor::bytes")]
+    pub target: Vec<u8>,
+}
+
+/// Totals of the walk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Totals {
+    /// Regular files.
+    #[n(0)]
+    pub files: u64,
+    /// Directories.
+    #[n(1)]
+    pub dirs: u64,
+    /// Symlinks.
+    #[n(2)]
+    pub symlinks: u64,
+    /// Bytes in regular files.
+    #[n(3)]
+    pub bytes: u64,
+    /// Sockets, devices and FIFOs, which are skipped.
+    #[n(4)]
+    pub special_files_skipped: u64,
+}
+
+/// A path that was left out, or could not be set at the destination.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Problem {
+    /// Path in the notation of the user.
+    #[n(0)]
+    pub path: PathBytes,
+    /// Failure, or a warning.
+    #[n(1)]
+    pub failure: Failure,
+}
+
+impl Entry {
+    pub(super) fn check(&self) -> Result<(), WireError> {
+        let is_root = self.parent == 0 && self.kind == EntryKind::Dir && self.name.is_empty();
+        if !is_root {
+            check_name(&self.name)?;
+        }
+        at_most("a symlink target", self.target.len(), MAX_PATH_BYTES)?;
+        if self.mtime_nanos >= 1_000_000_000 {
+            return Err(WireError::OverLimit { what: "nanoseconds", max: 999_999_999 });
+        }
+        if self.target.contains(&0) {
+            return Err(WireError::BadName(printable(&self.target)));
+        }
+        match (self.kind, self.block_bytes) {
+            (EntryKind::File, 0) => at_most(
+                "a packed file",
+                usize::try_from(self.size).unwrap_or(usize::MAX),
+                MAX_PACKED_FILE_BYTES as usize,
+            ),
+            (EntryKind::File, block_bytes) => Layout::new(self.size, block_bytes).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::MAX_ENTRIES_PER_BATCH;
+    use crate::wire::control::Message;
+    use crate::wire::control::tests::{entry, round_trip};
+
+    #[test]
+    fn entry_name_that_is_not_utf8_round_trips() {
+        let message = Message::Entries(vec![entry()]);
+        assert_eq!(round_trip(&message), Ok(message));
+    }
+
+    #[test]
+    fn entry_name_outside_the_parent_is_refused() {
+        for bad in [&b""[..], b".", b"..", b"a/b", b"/", b"/etc", b"../x", b"a\0b", &[b'x'; 256]] {
+            let message = Message::Entries(vec![Entry { name: bad.to_vec(), ..entry() }]);
+            assert!(matches!(round_trip(&message), Err(WireError::BadName(_))), "{bad:?}");
+        }
+        let dir = Entry { name: vec![], kind: EntryKind::Dir, ..entry() };
+        assert!(round_trip(&Message::Entries(vec![dir.clone()])).is_ok());
+        let nested = Entry { parent: 3, ..dir };
+        assert!(round_trip(&Message::Entries(vec![nested])).is_err());
+    }
+
+    #[test]
+    fn entry_sizes_and_counts_over_limit_are_refused() {
+        let packed = Entry { block_bytes: 0, ..entry() };
+        assert!(round_trip(&Message::Entries(vec![packed])).is_err());
+        let odd = Entry { block_bytes: 3 << 20, ..entry() };
+        assert!(round_trip(&Message::Entries(vec![odd])).is_err());
+        let huge = Entry { size: 1 << 62, ..entry() };
+        assert!(round_trip(&Message::Entries(vec![huge])).is_err());
+        let nanos = Entry { mtime_nanos: 1_000_000_000, ..entry() };
+        assert!(round_trip(&Message::Entries(vec![nanos])).is_err());
+        let small = Entry { name: b"x".to_vec(), ..entry() };
+        assert!(round_trip(&Message::Entries(vec![small; MAX_ENTRIES_PER_BATCH + 1])).is_err());
+    }
+}

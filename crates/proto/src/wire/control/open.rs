@@ -1,0 +1,206 @@
+//! Request of a transfer: [`Open`] and its answer [`Opened`].
+
+use crate::error::WireError;
+use crate::limits::{MAX_ENGINE_NAME_BYTES, MAX_PATH_BYTES, MAX_STREAMS, MAX_THROUGHPUT_TEST_MS};
+use crate::wire::bounds::{at_most, check_congestion, check_name};
+use minicbor::{Decode, Encode};
+
+/// Direction of the files, seen from the client.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Direction {
+    /// Client sends, server receives.
+    #[default]
+    #[n(0)]
+    Push,
+    /// Server sends, client receives.
+    #[n(1)]
+    Pull,
+}
+
+/// Flush policy of the receiver.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Fsync {
+    /// No flush.
+    #[default]
+    #[n(0)]
+    None,
+    /// Flush of each file before its rename, and of its directory after.
+    #[n(1)]
+    File,
+    /// One flush of the destination's file system at the end.
+    #[n(2)]
+    End,
+}
+
+/// Request of a transfer.
+#[derive(Debug, Clone, Default, PartialEq, Encode, Decode)]
+#[cbor(map)]
+pub struct Open {
+    /// Direction of the files.
+    #[n(0)]
+    pub direction: Direction,
+    /// Push: the one destination. Pull: the sources. As typed by the user, resolved by the server.
+    #[n(1)]
+    pub paths: Vec<PathBytes>,
+    /// Push: the sources.
+    #[n(2)]
+    pub sources: Vec<Source>,
+    /// Flush policy of the receiver.
+    #[n(3)]
+    pub fsync: Fsync,
+    /// Comparison by content instead of size and time.
+    #[n(4)]
+    pub checksum: bool,
+    /// Dry run: report what would be done, change nothing.
+    #[n(5)]
+    pub dry_run: bool,
+    /// Data streams without encryption.
+    #[n(6)]
+    pub unencrypted: bool,
+    /// Number of data streams that the client will open.
+    #[n(7)]
+    pub streams: u32,
+    /// Time-out of the client in milliseconds of silence; 0: not stated. The server pings often
+    /// enough for it.
+    #[n(8)]
+    pub timeout_ms: u64,
+    /// No tuning of windows and pacing; absent: tuning is on.
+    #[n(9)]
+    pub autotune_off: Option<bool>,
+    /// Maximum data rate of all data streams together, in bytes per second; absent: no limit.
+    #[n(10)]
+    pub rate_max: Option<u64>,
+    /// Fixed receive window of all data streams together, in bytes; absent: chosen by the
+    /// receiver.
+    #[n(11)]
+    pub window: Option<u64>,
+    /// Pull: congestion control of the data streams; absent: the server's default.
+    #[n(12)]
+    pub congestion: Option<String>,
+    /// Throughput test instead of a transfer: duration of the filler in milliseconds.
+    #[n(13)]
+    pub throughput_test_ms: Option<u32>,
+    /// Push: initial estimate from an earlier transfer, as path rate in bytes per second and min
+    /// RTT in microseconds.
+    #[n(14)]
+    pub remembered: Option<[u64; 2]>,
+    /// Maximum number of data streams that the receiver may choose; absent: the initial number.
+    #[n(15)]
+    pub max_streams: Option<u32>,
+    /// Credit. Pull: the client offers to grant it, see [`super::Message::Credits`]. Push: the
+    /// client obeys it if the server grants it.
+    #[n(16)]
+    pub credit: Option<bool>,
+    /// Pull: block engine of the server; absent: chosen by the server.
+    #[n(17)]
+    pub engine: Option<String>,
+    /// Pull: block size of the files in bytes; absent: chosen by the server.
+    #[n(18)]
+    pub block_bytes: Option<u32>,
+    /// Whether the server bypasses its page cache; absent: chosen by the server.
+    #[n(19)]
+    pub direct: Option<bool>,
+    /// Pull: maximum number of outstanding files and symlinks; absent: no limit.
+    #[n(20)]
+    pub max_outstanding_files: Option<u32>,
+}
+
+/// Answer to [`Open`].
+#[derive(Debug, Clone, Default, PartialEq, Encode, Decode)]
+#[cbor(map)]
+pub struct Opened {
+    /// Pull: the sources.
+    #[n(0)]
+    pub sources: Vec<Source>,
+    /// Push: destination of each source.
+    #[n(1)]
+    pub destinations: Vec<PathBytes>,
+    /// Whether file data needs credit, see [`super::Message::Credits`]. Only in answer to
+    /// [`Open::credit`].
+    #[n(2)]
+    pub credit: Option<bool>,
+}
+
+/// A path as bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(transparent)]
+pub struct PathBytes(
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub Vec<u8>,
+);
+
+/// Raw bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Bytes(
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub Vec<u8>,
+);
+
+/// A source operand of the command.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Source {
+    /// Last component of the path; may be empty if only the contents are copied.
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub name: Vec<u8>,
+    /// Whether the source is a directory.
+    #[n(1)]
+    pub is_dir: bool,
+    /// Whether the contents of the directory are copied, without the directory itself.
+    #[n(2)]
+    pub contents: bool,
+}
+
+impl Open {
+    pub(super) fn check(&self) -> Result<(), WireError> {
+        for streams in self.max_streams.into_iter().chain([self.streams]) {
+            at_most("the number of streams", streams as usize, MAX_STREAMS as usize)?;
+        }
+        let test_ms = self.throughput_test_ms.unwrap_or_default() as usize;
+        at_most("the time of a throughput test", test_ms, MAX_THROUGHPUT_TEST_MS as usize)?;
+        for path in &self.paths {
+            at_most("a path", path.0.len(), MAX_PATH_BYTES)?;
+        }
+        self.congestion.as_deref().map_or(Ok(()), check_congestion)?;
+        let engine = self.engine.as_deref().unwrap_or_default();
+        at_most("the name of a block engine", engine.len(), MAX_ENGINE_NAME_BYTES)?;
+        self.sources.iter().try_for_each(Source::check)
+    }
+}
+
+impl Opened {
+    pub(super) fn check(&self) -> Result<(), WireError> {
+        self.sources.iter().try_for_each(Source::check)
+    }
+}
+
+impl Source {
+    fn check(&self) -> Result<(), WireError> {
+        if self.contents && self.name.is_empty() { Ok(()) } else { check_name(&self.name) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::control::{Message, tests::round_trip};
+
+    #[test]
+    fn open_congestion_name_follows_kernel_rules() {
+        let open = |name: &str| {
+            Message::Open(Open { congestion: Some(name.to_owned()), ..Open::default() })
+        };
+        for name in ["reno", "bbr", "a-b_3", "fifteen-letters"] {
+            assert_eq!(round_trip(&open(name)), Ok(open(name)));
+        }
+        for name in ["", "sixteen-letters-", "Reno", "../x", "a b", "a\0", "é"] {
+            assert!(matches!(round_trip(&open(name)), Err(WireError::BadCongestion(_))), "{name}");
+        }
+    }
+}
