@@ -1,70 +1,69 @@
-//! Who holds a transfer up right now: the path, the source that has nothing to send, or the
-//! receiver that does not come to read. It keeps a slow disk from looking like a full path.
+//! The current bottleneck of a transfer: the path, the sending application or the receiving one.
 //!
-//! Both sides look at their sockets at equal distances; this counts what they saw. The stage meter
-//! ([`crate::StageMeter`]) tells the same of a whole transfer, when it is over.
+//! SOBAS uses it to distinguish a slow disk from a full path. Both sides sample their sockets at
+//! equal intervals; [`LimitSamples`] counts the limited ones. [`crate::StageMeter`] gives the same
+//! answer for a completed transfer.
 
-/// Looks at sockets, over some time.
+/// Socket samples of one side over some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Looks {
-    /// How often a socket was looked at.
+pub struct LimitSamples {
+    /// All samples.
     pub count: u64,
-    /// How often it had what it should not: at the sender nothing left to send, at the receiver
-    /// more unread than half of its window.
-    pub held: u64,
+    /// App-limited samples (sender: nothing left to send) or receiver-limited samples (receiver:
+    /// more unread data than half of its window).
+    pub limited: u64,
 }
 
-impl Looks {
-    /// Counts one.
-    pub fn add(&mut self, is_held: bool) {
+impl LimitSamples {
+    /// Adds one sample.
+    pub fn add(&mut self, is_limited: bool) {
         self.count += 1;
-        self.held += u64::from(is_held);
+        self.limited += u64::from(is_limited);
     }
 
-    /// Those since an earlier count.
+    /// Returns the samples taken since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
             count: self.count.saturating_sub(earlier.count),
-            held: self.held.saturating_sub(earlier.held),
+            limited: self.limited.saturating_sub(earlier.limited),
         }
     }
 
-    /// The share of them that had what it should not, 0 to 1; 0 where there were none.
+    /// Returns the share of limited samples, 0 to 1; 0 without samples.
     #[must_use]
     pub fn share(self) -> f64 {
-        if self.count == 0 { 0.0 } else { self.held as f64 / self.count as f64 }
+        if self.count == 0 { 0.0 } else { self.limited as f64 / self.count as f64 }
     }
 }
 
-/// Who holds it up.
+/// The stage that limits the transfer now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Holder {
-    /// The path, or what we have set for it.
+pub enum Bottleneck {
+    /// The path, or the window and pacing rate set for it.
     #[default]
     Path,
-    /// The sender's application: reading, hashing, encrypting, or nothing to do.
-    Source,
-    /// The receiver's: decrypting, hashing, writing.
+    /// The sending application: reading, hashing, encrypting, or nothing to send.
+    Sender,
+    /// The receiving application: decrypting, hashing, writing.
     Receiver,
 }
 
-/// In this share of the looks something else than the path held. (ours: a look in five is chance,
-/// between two blocks; one in two is too late to notice)
-const HELD_LOOKS: f64 = 0.25;
+/// Share of limited samples from which a side is the bottleneck. (chosen: one in five is chance
+/// between two blocks; one in two is detected too late)
+const MIN_LIMITED_SHARE: f64 = 0.25;
 
-/// Who holds a transfer up, by looks at the sender's sockets and at the receiver's.
+/// Returns the bottleneck, from the samples of both sides.
 ///
-/// A receiver that does not read fills the sender's buffer in the end, and never empties it: so it
-/// comes first.
+/// The receiver takes precedence: if it does not read, the sender's buffer fills and never empties.
 #[must_use]
-pub fn holder(sender: Looks, receiver: Looks) -> Holder {
-    if receiver.share() >= HELD_LOOKS {
-        Holder::Receiver
-    } else if sender.share() >= HELD_LOOKS {
-        Holder::Source
+pub fn bottleneck(sender: LimitSamples, receiver: LimitSamples) -> Bottleneck {
+    if receiver.share() >= MIN_LIMITED_SHARE {
+        Bottleneck::Receiver
+    } else if sender.share() >= MIN_LIMITED_SHARE {
+        Bottleneck::Sender
     } else {
-        Holder::Path
+        Bottleneck::Path
     }
 }
 
@@ -72,24 +71,24 @@ pub fn holder(sender: Looks, receiver: Looks) -> Holder {
 mod tests {
     use super::*;
 
-    fn looks(count: u64, held: u64) -> Looks {
-        Looks { count, held }
+    fn samples(count: u64, limited: u64) -> LimitSamples {
+        LimitSamples { count, limited }
     }
 
     #[test]
-    fn the_side_that_keeps_the_other_waiting_is_named() {
-        assert_eq!(holder(looks(100, 3), looks(100, 2)), Holder::Path);
-        assert_eq!(holder(looks(100, 60), looks(100, 2)), Holder::Source);
-        assert_eq!(holder(looks(100, 3), looks(100, 90)), Holder::Receiver);
-        assert_eq!(holder(looks(100, 60), looks(100, 90)), Holder::Receiver);
-        assert_eq!(holder(Looks::default(), Looks::default()), Holder::Path);
+    fn bottleneck_names_the_limiting_side() {
+        assert_eq!(bottleneck(samples(100, 3), samples(100, 2)), Bottleneck::Path);
+        assert_eq!(bottleneck(samples(100, 60), samples(100, 2)), Bottleneck::Sender);
+        assert_eq!(bottleneck(samples(100, 3), samples(100, 90)), Bottleneck::Receiver);
+        assert_eq!(bottleneck(samples(100, 60), samples(100, 90)), Bottleneck::Receiver);
+        assert_eq!(bottleneck(LimitSamples::default(), LimitSamples::default()), Bottleneck::Path);
     }
 
     #[test]
-    fn only_the_looks_since_then_count() {
-        let mut all = looks(10, 10);
+    fn samples_since_counts_only_new_ones() {
+        let mut all = samples(10, 10);
         let then = all;
         (0..8).for_each(|n| all.add(n % 2 == 0));
-        assert_eq!(all.since(then), looks(8, 4));
+        assert_eq!(all.since(then), samples(8, 4));
     }
 }

@@ -1,14 +1,14 @@
-//! Decisions of the bankfull mover: observation + now in, decision + reason out.
+//! Control algorithms of bankfull: observation and time in, decision and reason out.
 //!
-//! What lives here: the unit types ([`Bytes`], [`Rate`]), the stage meter that names what limited a
-//! transfer ([`StageMeter`], [`limited_by`]) and who holds it up right now ([`holder()`]), how many
-//! connections one begins with ([`streams_for`]) and how many are best ([`streams`]), what each has
-//! of a rate ([`Shares`]), how it is sent ([`pacing`]), the controller of window and pacing
-//! ([`sobas`]), that of the windows and turns of many senders ([`ictcp`]), and that of buffers
-//! between what arrives and what processes it ([`rrda`]).
+//! Contents: unit types ([`Bytes`], [`Rate`]); the stage meter ([`StageMeter`], [`limited_by`]) and
+//! the current bottleneck ([`bottleneck()`]); loss samples ([`LossSample`]); the number of streams
+//! at the start ([`initial_streams`]) and during a transfer ([`streams`]); division of a rate among
+//! streams ([`StreamShares`]) and pacing ([`pacing`]); the controller of window and pacing rate
+//! ([`sobas`]); model-based congestion control ([`delivery`]) and CUBIC ([`cubic`]); incast control
+//! ([`ictcp`]); and receive-buffer sizing ([`rrda`]).
 //!
-//! What never lives here: a clock, input or output, a thread, a third-party crate. Time is an
-//! argument; the lint table in this crate's `clippy.toml` refuses the rest.
+//! This crate has no clock, I/O, threads or dependencies. Time is an argument; the lints in its
+//! `clippy.toml` forbid the rest.
 
 pub mod cubic;
 pub mod delivery;
@@ -23,9 +23,9 @@ pub mod sobas;
 pub mod streams;
 mod units;
 
-pub use holder::{Holder, Looks, holder};
-pub use losses::Losses;
+pub use holder::{Bottleneck, LimitSamples, bottleneck};
+pub use losses::LossSample;
 pub use meter::{Limit, Stage, StageMeter, StageTimes, limited_by};
-pub use shares::Shares;
-pub use streams::streams_for;
+pub use shares::StreamShares;
+pub use streams::initial_streams;
 pub use units::{Bytes, Rate, UnitError};

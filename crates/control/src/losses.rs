@@ -1,102 +1,109 @@
-//! Losses of a path, and whether more is lost than before: what is lost at random follows the
-//! number of segments, congestion does not.
+//! Loss samples, and their comparison with a baseline.
+//!
+//! Random loss is proportional to the number of segments; congestion loss is not.
 
-use crate::pacing::SEGMENT_DATA;
+use crate::pacing::DEFAULT_MSS;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
-/// No more is lost than before as long as it is this multiple of that, and so many segments beside.
-/// (ours: losses that are no congestion follow the number of segments, and few are chance; where
-/// others congest the path, more are)
-const LOSS_GROWTH: f64 = 2.0;
-const LOSS_CHANCE: f64 = 10.0;
+/// Growth of the loss rate over the baseline that still counts as random. (chosen: random loss
+/// follows the number of segments; cross traffic that congests the path adds more)
+const MAX_LOSS_GROWTH: f64 = 2.0;
 
-/// What was sent again, of so much.
+/// Retransmitted segments beyond the expected number that still count as random. (chosen: a few
+/// losses are chance)
+const RANDOM_LOSS_SEGMENTS: f64 = 10.0;
+
+/// Retransmissions of a number of segments.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Losses {
-    /// Segments sent again.
-    pub resent: u64,
-    /// Segments that came.
+pub struct LossSample {
+    /// Retransmitted segments.
+    pub retransmits: u64,
+    /// Delivered segments.
     pub segments: u64,
 }
 
-impl Losses {
-    /// Of so much data in segments of that size; zero where it is not known.
+impl LossSample {
+    /// Returns the sample for `data` sent in segments of `mss`; [`DEFAULT_MSS`] if that is zero.
     #[must_use]
-    pub fn of(resent: u64, data: Bytes, segment: Bytes) -> Self {
-        Self { resent, segments: data.0 / known(segment).0 }
+    pub fn new(retransmits: u64, data: Bytes, mss: Bytes) -> Self {
+        Self { retransmits, segments: data.0 / mss_or_default(mss).0 }
     }
 
-    /// The part that was sent again.
+    /// Returns the retransmitted share of the segments.
     #[must_use]
-    pub fn share(self) -> f64 {
-        self.resent as f64 / self.segments.max(1) as f64
+    pub fn loss_rate(self) -> f64 {
+        self.retransmits as f64 / self.segments.max(1) as f64
     }
 
-    /// Whether these are more than a path that loses as in `before` would bring by chance.
+    /// Returns true if the loss exceeds what a path with the loss rate of `baseline` would show.
     #[must_use]
-    pub fn exceed(self, before: Self) -> bool {
-        let expected = before.share() * self.segments as f64;
-        self.resent as f64 > expected * LOSS_GROWTH + LOSS_CHANCE
+    pub fn exceeds(self, baseline: Self) -> bool {
+        let expected = baseline.loss_rate() * self.segments as f64;
+        self.retransmits as f64 > expected * MAX_LOSS_GROWTH + RANDOM_LOSS_SEGMENTS
     }
 
-    /// What so many connections carry on in the long run where so much is lost: MSS / RTT · √(3/2p)
-    /// each. (Mathis et al. 1997, equation 3; CUBIC carries as much where it would not more)
-    /// Segments as in [`of`](Self::of).
+    /// Returns the sustainable rate of `streams` streams at this loss rate: MSS / RTT · √(3/2p)
+    /// each.
+    ///
+    /// (Mathis et al. 1997, equation 3; CUBIC carries the same in its Reno-friendly region.) `mss`
+    /// as in [`new`](Self::new).
     #[must_use]
-    pub fn sustained(self, streams: u32, rtt: Duration, segment: Bytes) -> Rate {
-        let segments = (1.5 / self.share()).sqrt() * f64::from(streams);
-        let bits = segments * 8.0 * known(segment).0 as f64;
+    pub fn sustainable_rate(self, streams: u32, rtt: Duration, mss: Bytes) -> Rate {
+        let segments = (1.5 / self.loss_rate()).sqrt() * f64::from(streams);
+        let bits = segments * 8.0 * mss_or_default(mss).0 as f64;
         Rate::from_bits_per_sec(bits / rtt.as_secs_f64().max(f64::MIN_POSITIVE))
     }
 
-    /// Of the two, those of which more is lost.
+    /// Returns the sample with the higher loss rate.
     #[must_use]
-    pub fn worse(self, other: Self) -> Self {
-        if other.share() > self.share() { other } else { self }
+    pub fn higher_loss(self, other: Self) -> Self {
+        if other.loss_rate() > self.loss_rate() { other } else { self }
     }
 }
 
-/// The size of a segment, or Ethernet's.
-fn known(segment: Bytes) -> Bytes {
-    if segment == Bytes(0) { SEGMENT_DATA } else { segment }
+/// Returns the MSS, or Ethernet's if unknown (zero).
+fn mss_or_default(mss: Bytes) -> Bytes {
+    if mss == Bytes(0) { DEFAULT_MSS } else { mss }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Jumbo frames of 9000 bytes carry as much, without IP's and TCP's headers.
+    /// MSS of jumbo frames of 9000 bytes, with IPv4, TCP and timestamp headers.
     const JUMBO: Bytes = Bytes(8948);
 
     #[test]
-    fn segments_are_those_of_the_path() {
+    fn segment_count_follows_the_mss() {
         let data = Bytes(8948 * 14_480);
-        let segments = |segment| Losses::of(7, data, segment).segments;
-        assert_eq!([Bytes(0), SEGMENT_DATA, JUMBO].map(segments), [89_480, 89_480, 14_480]);
+        let segments = |mss| LossSample::new(7, data, mss).segments;
+        assert_eq!([Bytes(0), DEFAULT_MSS, JUMBO].map(segments), [89_480, 89_480, 14_480]);
         let rtt = Duration::from_millis(80);
-        let sustained = |segment| {
-            let rate = Losses { resent: 10, segments: 10_000 }.sustained(1, rtt, segment);
+        let sustainable_rate = |mss| {
+            let rate =
+                LossSample { retransmits: 10, segments: 10_000 }.sustainable_rate(1, rtt, mss);
             rate.bits_per_sec() / 10_000
         };
-        assert_eq!([Bytes(0), SEGMENT_DATA, JUMBO].map(sustained), [560, 560, 3465]);
+        assert_eq!([Bytes(0), DEFAULT_MSS, JUMBO].map(sustainable_rate), [560, 560, 3465]);
     }
 
     #[test]
-    fn what_is_sustained_falls_with_the_root_of_the_losses() {
+    fn sustainable_rate_follows_inverse_root_of_loss() {
         let rtt = Duration::from_millis(80);
-        let sustained =
-            |resent| Losses { resent, segments: 10_000 }.sustained(16, rtt, SEGMENT_DATA);
-        assert_eq!(sustained(10).bits_per_sec() / 1_000_000, 89);
-        assert_eq!(sustained(40).bits_per_sec() / 1_000_000, 44);
-        assert_eq!(sustained(0), Rate::from_bits_per_sec(f64::INFINITY));
+        let sustainable_rate = |retransmits| {
+            LossSample { retransmits, segments: 10_000 }.sustainable_rate(16, rtt, DEFAULT_MSS)
+        };
+        assert_eq!(sustainable_rate(10).bits_per_sec() / 1_000_000, 89);
+        assert_eq!(sustainable_rate(40).bits_per_sec() / 1_000_000, 44);
+        assert_eq!(sustainable_rate(0), Rate::from_bits_per_sec(f64::INFINITY));
     }
 
     #[test]
-    fn more_than_before_is_more_than_chance_brings() {
-        let before = Losses { resent: 10, segments: 10_000 };
-        let exceed = |resent| Losses { resent, segments: 5_000 }.exceed(before);
-        assert_eq!([5, 15, 20, 25].map(exceed), [false, false, false, true]);
-        assert!(!Losses { resent: 9, segments: 100 }.exceed(Losses::default()));
+    fn exceeds_needs_more_than_random_variation() {
+        let baseline = LossSample { retransmits: 10, segments: 10_000 };
+        let exceeds = |retransmits| LossSample { retransmits, segments: 5_000 }.exceeds(baseline);
+        assert_eq!([5, 15, 20, 25].map(exceeds), [false, false, false, true]);
+        assert!(!LossSample { retransmits: 9, segments: 100 }.exceeds(LossSample::default()));
     }
 }

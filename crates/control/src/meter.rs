@@ -1,23 +1,23 @@
-//! The stage meter: where the time of a transfer went, and which stage therefore limited it.
+//! The stage meter: time spent in each stage of a transfer, and the stage that limited it.
 //!
-//! Each worker thread charges its time to stages as it goes; the sums of both sides meet in
-//! [`limited_by`]. This module reads no clock and samples no socket: callers measure.
+//! Each worker thread charges its time to stages; [`limited_by`] evaluates the sums of both sides.
+//! This module reads no clock and no socket; callers measure.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What a worker thread was doing.
+/// The activity of a worker thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// Reading source files (open, stat and read).
     Read,
-    /// Hashing, encrypting, decrypting: work of the CPU on bytes already in memory.
+    /// CPU work on bytes in memory: hashing, encrypting, decrypting.
     Compute,
     /// In a socket call: sending, or waiting for bytes to arrive.
     Network,
     /// Writing destination files (create, write, metadata, rename).
     Write,
-    /// Waiting for something to do.
+    /// Waiting for work.
     Idle,
 }
 
@@ -37,13 +37,13 @@ pub struct StageTimes {
 }
 
 impl StageTimes {
-    /// Sum of all stages.
+    /// Returns the sum of all stages.
     #[must_use]
     pub fn total(&self) -> Duration {
         self.read + self.compute + self.network + self.write + self.idle
     }
 
-    /// Adds another thread's (or side's) times to these.
+    /// Adds the times of another thread or side.
     pub fn merge(&mut self, other: &Self) {
         self.read += other.read;
         self.compute += other.compute;
@@ -57,10 +57,9 @@ impl StageTimes {
     }
 }
 
-/// Charges the time between marks to stages: one per worker thread, no locks.
+/// Charges the time between marks to stages; one per worker thread, without locks.
 ///
-/// Times are offsets from any fixed instant of the caller's clock and must not go backwards; a
-/// step back charges nothing.
+/// Times are offsets from any fixed instant of the caller's clock. A backward step charges nothing.
 #[derive(Debug, Clone)]
 pub struct StageMeter {
     times: StageTimes,
@@ -88,7 +87,7 @@ impl StageMeter {
         *slot += spent;
     }
 
-    /// What was charged so far, and starts again from zero.
+    /// Returns the times charged so far and resets them.
     pub fn take(&mut self) -> StageTimes {
         std::mem::take(&mut self.times)
     }
@@ -97,26 +96,26 @@ impl StageMeter {
 /// The stage that limited a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// The sending side waited for its source files.
+    /// Reading the source files.
     SourceRead,
-    /// Hashing and encryption on the sending side.
+    /// CPU of the sender: hashing and encryption.
     SenderCpu,
     /// The path between the hosts.
     Network,
-    /// The most that the user allowed.
+    /// The rate limit of the user.
     RateMax,
-    /// The windows that the user has set.
+    /// The window size set by the user.
     Buffer,
-    /// Hashing and decryption on the receiving side.
+    /// CPU of the receiver: hashing and decryption.
     ReceiverCpu,
-    /// The receiving side waited for its destination files.
+    /// Writing the destination files.
     DestinationWrite,
-    /// Too little was moved to say.
+    /// Unknown: too little data was moved.
     Nothing,
 }
 
 impl Limit {
-    /// The stable name used in machine-readable output.
+    /// Returns the stable name for machine-readable output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -132,31 +131,31 @@ impl Limit {
     }
 }
 
-/// What a person reads in the summary.
+/// Text for the summary.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::SourceRead => "reading the source",
-            Self::SenderCpu => "CPU of the sender (hashing, encryption)",
+            Self::SenderCpu => "sender CPU (hashing, encryption)",
             Self::Network => "the network",
-            Self::RateMax => "the rate that was allowed (--max-rate)",
-            Self::Buffer => "the windows that were set (--buffer)",
-            Self::ReceiverCpu => "CPU of the receiver (hashing, decryption)",
+            Self::RateMax => "the rate limit (--max-rate)",
+            Self::Buffer => "the window size (--buffer)",
+            Self::ReceiverCpu => "receiver CPU (hashing, decryption)",
             Self::DestinationWrite => "writing the destination",
             Self::Nothing => "nothing in particular",
         })
     }
 }
 
-/// A side whose workers spent at least this share of their time in the socket was held up by the
-/// other side or the path. [ours: half is the point where waiting outweighs working]
-const WAITING_SHARE: f64 = 0.5;
+/// Share of its time in socket calls from which a side is waiting for the other side or the path.
+/// (chosen: at one half, waiting outweighs working)
+const MIN_WAITING_SHARE: f64 = 0.5;
 
-/// Names the stage that limited a transfer from the times of its two sides.
+/// Returns the stage that limited a transfer, from the stage times of both sides.
 ///
-/// The rule follows back-pressure. A receiver that is mostly waiting for bytes is not the limit;
-/// a sender that is mostly blocked in its socket is not the limit; when both wait, the path
-/// between them is. Otherwise it is the largest working stage of the side that did not wait.
+/// The rule follows back-pressure. A side that is mostly blocked in its socket is not the limit; if
+/// both are, the path is. Otherwise it is the largest working stage of the side that was not
+/// blocked, or of the side with more work if neither was.
 #[must_use]
 pub fn limited_by(sender: &StageTimes, receiver: &StageTimes) -> Limit {
     let sender_work = sender.total().saturating_sub(sender.idle);
@@ -164,30 +163,30 @@ pub fn limited_by(sender: &StageTimes, receiver: &StageTimes) -> Limit {
     if sender_work.is_zero() && receiver_work.is_zero() {
         return Limit::Nothing;
     }
-    let sender_waits = StageTimes::share(sender.network, sender_work) >= WAITING_SHARE;
-    let receiver_waits = StageTimes::share(receiver.network, receiver_work) >= WAITING_SHARE;
+    let sender_waits = StageTimes::share(sender.network, sender_work) >= MIN_WAITING_SHARE;
+    let receiver_waits = StageTimes::share(receiver.network, receiver_work) >= MIN_WAITING_SHARE;
     match (sender_waits, receiver_waits) {
         (true, true) => Limit::Network,
-        (true, false) => largest_of_receiver(receiver),
-        (false, true) => largest_of_sender(sender),
-        // Neither waits for the other: the side with more work per thread is the slower one.
+        (true, false) => largest_receiver_stage(receiver),
+        (false, true) => largest_sender_stage(sender),
+        // Neither side waits: the one with more work per thread is slower.
         (false, false) => {
             let sender_busy = sender.read + sender.compute;
             let receiver_busy = receiver.write + receiver.compute;
             if sender_busy > receiver_busy {
-                largest_of_sender(sender)
+                largest_sender_stage(sender)
             } else {
-                largest_of_receiver(receiver)
+                largest_receiver_stage(receiver)
             }
         }
     }
 }
 
-fn largest_of_sender(times: &StageTimes) -> Limit {
+fn largest_sender_stage(times: &StageTimes) -> Limit {
     if times.read >= times.compute { Limit::SourceRead } else { Limit::SenderCpu }
 }
 
-fn largest_of_receiver(times: &StageTimes) -> Limit {
+fn largest_receiver_stage(times: &StageTimes) -> Limit {
     if times.write >= times.compute { Limit::DestinationWrite } else { Limit::ReceiverCpu }
 }
 
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_meter_charges_each_interval_to_the_stage_that_ended_it() {
+    fn meter_charges_interval_to_the_ending_stage() {
         let ms = Duration::from_millis;
         let mut meter = StageMeter::new(ms(100));
         meter.mark(Stage::Read, ms(110));
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_steps_back_charges_nothing() {
+    fn meter_backward_clock_charges_nothing() {
         let ms = Duration::from_millis;
         let mut meter = StageMeter::new(ms(100));
         meter.mark(Stage::Write, ms(50));
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_where_the_back_pressure_starts() {
+    fn limited_by_follows_back_pressure() {
         let cases = [
             (times(10, 10, 80, 0), times(0, 10, 80, 10), Limit::Network),
             (times(80, 10, 10, 0), times(0, 5, 90, 5), Limit::SourceRead),
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_threads_do_not_hide_the_busy_stage() {
+    fn limited_by_ignores_idle_time() {
         let mut sender = times(80, 10, 10, 0);
         sender.idle = Duration::from_secs(100);
         assert_eq!(limited_by(&sender, &times(0, 5, 90, 5)), Limit::SourceRead);

@@ -1,45 +1,48 @@
-//! How a rate, and the window that goes with it, is shared among connections: by what each makes of
-//! its share. One that repairs a loss, or has little to carry, leaves the rest to the others, so
-//! that all together take what they may.
+//! Division of a rate, and of the matching window, among the streams of a session.
 //!
-//! What it does not do: set anything, or decide how much there is to share.
+//! A stream that repairs a loss or has little to send leaves its unused share to the saturated
+//! streams, so that all together use the whole. This module sets nothing and does not choose the
+//! rate.
 
-use crate::pacing::WINDOW_MIN;
+use crate::pacing::MIN_WINDOW;
 use crate::units::{Bytes, Rate};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Who takes so much of its share would take more. (ours: a segment more or less in a stretch)
-const TAKEN: f64 = 0.97;
+/// Used part of its share from which a stream is saturated. (chosen: a segment more or less per
+/// interval)
+const SATURATED_SHARE: f64 = 0.97;
 
-/// Who takes less keeps this multiple of it. (ours: more than TCP grows by in a stretch, and so
-/// little that hardly anything is left lying between this and what counts as taken)
-const ROOM: f64 = 1.06;
+/// Headroom of an unsaturated stream, as a multiple of its use. (chosen: more than TCP's growth in
+/// an interval, yet little of the rate stays unused)
+const HEADROOM: f64 = 1.06;
 
-/// And this part of an equal share at least. (ours: it may begin anew at any time)
-const LEAST: f64 = 0.25;
+/// Smallest share, as a part of an equal one. (chosen: the stream may resume at any time)
+const MIN_FAIR_SHARE: f64 = 0.25;
 
-/// What each connection has of a whole.
+/// The shares of all streams of a session.
 #[derive(Debug, Clone, Default)]
-pub struct Shares {
-    parts: BTreeMap<u32, Part>,
-    /// When the stretch began over which it is seen what each carries.
-    since: Duration,
+pub struct StreamShares {
+    streams: BTreeMap<u32, StreamShare>,
+    /// Start of the current measurement interval.
+    interval_start: Duration,
 }
 
+/// The share of one stream, and the bytes that it carried.
 #[derive(Debug, Clone, Copy)]
-struct Part {
-    /// Bytes carried when the stretch began, and now.
-    before: u64,
-    now: u64,
-    /// What it has; `None` while it carries nothing.
+struct StreamShare {
+    /// Bytes carried at the start of the interval.
+    bytes_at_start: u64,
+    /// Bytes carried so far.
+    bytes: u64,
+    /// Share of the whole; `None` while the stream is inactive.
     share: Option<f64>,
 }
 
-impl Part {
-    /// Bytes of this stretch.
+impl StreamShare {
+    /// Returns the bytes carried in this interval.
     fn carried(&self) -> u64 {
-        self.now.saturating_sub(self.before)
+        self.bytes.saturating_sub(self.bytes_at_start)
     }
 
     fn is_active(&self) -> bool {
@@ -47,102 +50,108 @@ impl Part {
     }
 }
 
-impl Shares {
-    /// Takes how many bytes each connection that there is has carried so far; what it had before it
-    /// was seen first is its handshake. At the end of a stretch the shares of `rate` follow;
-    /// without a rate they are equal.
-    pub fn look(
+impl StreamShares {
+    /// Records the bytes carried so far by each stream, as (stream number, bytes).
+    ///
+    /// Bytes before the first observation of a stream are its handshake. At the end of an interval
+    /// the shares of `rate` are recomputed; without a rate they are equal.
+    pub fn observe(
         &mut self,
         now: Duration,
-        stretch: Duration,
+        interval: Duration,
         rate: Option<Rate>,
         carried: &[(u32, u64)],
     ) {
-        let seen = |&(number, bytes): &(u32, u64)| {
-            let new = Part { before: bytes, now: bytes, share: None };
-            let part = self.parts.get(&number).copied().unwrap_or(new);
-            (number, Part { now: bytes, ..part })
+        let observed = |&(number, bytes): &(u32, u64)| {
+            let new = StreamShare { bytes_at_start: bytes, bytes, share: None };
+            let stream = self.streams.get(&number).copied().unwrap_or(new);
+            (number, StreamShare { bytes, ..stream })
         };
-        self.parts = carried.iter().map(seen).collect();
-        let took = now.saturating_sub(self.since);
-        if took >= stretch {
-            self.since = now;
-            self.follow(rate.map_or(0.0, |rate| rate.bytes_per_sec() as f64 * took.as_secs_f64()));
+        self.streams = carried.iter().map(observed).collect();
+        let elapsed = now.saturating_sub(self.interval_start);
+        if elapsed >= interval {
+            self.interval_start = now;
+            self.redistribute(
+                rate.map_or(0.0, |rate| rate.bytes_per_sec() as f64 * elapsed.as_secs_f64()),
+            );
         }
     }
 
-    /// How many carry data; all of them where none does.
+    /// Returns the number of active streams; of all streams if none is active.
     #[must_use]
-    pub fn count(&self) -> u32 {
-        let active = self.parts.values().filter(|part| part.is_active()).count();
-        if active > 0 { active as u32 } else { self.parts.len() as u32 }
+    pub fn active_count(&self) -> u32 {
+        let active = self.streams.values().filter(|stream| stream.is_active()).count();
+        if active > 0 { active as u32 } else { self.streams.len() as u32 }
     }
 
-    /// What a connection has of the whole. One that carries nothing may have as much as the others
-    /// on the average when it begins, and then all have less.
+    /// Returns the share of a stream, 0 to 1.
+    ///
+    /// An inactive stream gets an average share when it starts, at the expense of all others.
     #[must_use]
-    pub fn of(&self, number: u32) -> f64 {
-        let equal = 1.0 / f64::from(self.count().max(1));
-        let has = |part: &Part| part.share.unwrap_or(equal);
-        let active = self.parts.values().filter(|part| part.is_active());
-        let whole: f64 = active.map(has).sum();
-        let own = self.parts.get(&number).map_or(equal, has);
+    pub fn share(&self, number: u32) -> f64 {
+        let equal = 1.0 / f64::from(self.active_count().max(1));
+        let share_of = |stream: &StreamShare| stream.share.unwrap_or(equal);
+        let active = self.streams.values().filter(|stream| stream.is_active());
+        let whole: f64 = active.map(share_of).sum();
+        let own = self.streams.get(&number).map_or(equal, share_of);
         if whole > 0.0 { own / whole } else { own }
     }
 
-    /// What a connection has of a rate.
+    /// Returns the part of `rate` for a stream.
     #[must_use]
     pub fn rate(&self, number: u32, rate: Rate) -> Rate {
-        Rate::from_bits_per_sec(rate.bits_per_sec() as f64 * self.of(number))
+        Rate::from_bits_per_sec(rate.bits_per_sec() as f64 * self.share(number))
     }
 
-    /// What a connection has of a window.
+    /// Returns the part of `window` for a stream.
     #[must_use]
     pub fn window(&self, number: u32, window: Bytes) -> Bytes {
-        Bytes((window.0 as f64 * self.of(number)) as u64).max(WINDOW_MIN)
+        Bytes((window.0 as f64 * self.share(number)) as u64).max(MIN_WINDOW)
     }
 
-    /// Where all together take less than they may, nobody is held by what it took: all have equal
-    /// parts of the rest.
-    fn follow_loosely(&mut self, could: f64) -> bool {
-        let wants = |part: &Part| part.carried() as f64 / could * ROOM;
-        let active = self.parts.values().filter(|part| part.carried() > 0);
-        let (count, wanted) = active.fold((0, 0.0), |(n, sum), part| (n + 1, sum + wants(part)));
-        if could <= 0.0 || count == 0 || wanted >= 1.0 {
+    /// Distributes the surplus equally if the streams together use less than the available bytes.
+    ///
+    /// Returns false, and changes nothing, if they use all.
+    fn distribute_surplus(&mut self, available: f64) -> bool {
+        let demands = |stream: &StreamShare| stream.carried() as f64 / available * HEADROOM;
+        let active = self.streams.values().filter(|stream| stream.carried() > 0);
+        let (count, demand) =
+            active.fold((0, 0.0), |(n, sum), stream| (n + 1, sum + demands(stream)));
+        if available <= 0.0 || count == 0 || demand >= 1.0 {
             return false;
         }
-        let rest = (1.0 - wanted) / f64::from(count);
-        for part in self.parts.values_mut() {
-            part.share = (part.carried() > 0).then(|| wants(part) + rest);
-            part.before = part.now;
+        let rest = (1.0 - demand) / f64::from(count);
+        for stream in self.streams.values_mut() {
+            stream.share = (stream.carried() > 0).then(|| demands(stream) + rest);
+            stream.bytes_at_start = stream.bytes;
         }
         true
     }
 
-    /// The shares follow what was carried, of what could be in all.
-    fn follow(&mut self, could: f64) {
-        if self.follow_loosely(could) {
+    /// Recomputes the shares from the carried bytes, of `available` bytes in all.
+    fn redistribute(&mut self, available: f64) {
+        if self.distribute_surplus(available) {
             return;
         }
-        let equal = 1.0 / f64::from(self.count().max(1));
-        let mut wants = BTreeMap::new();
-        for (&number, part) in self.parts.iter().filter(|(_, part)| part.carried() > 0) {
-            let has = part.share.unwrap_or(equal);
-            let taken = if could > 0.0 { part.carried() as f64 / could } else { 1.0 };
-            let wanted = (taken * ROOM).min(has).max(equal * LEAST);
-            wants.insert(number, (taken < has * TAKEN).then_some(wanted));
+        let equal = 1.0 / f64::from(self.active_count().max(1));
+        let mut demands = BTreeMap::new();
+        for (&number, stream) in self.streams.iter().filter(|(_, stream)| stream.carried() > 0) {
+            let share = stream.share.unwrap_or(equal);
+            let used = if available > 0.0 { stream.carried() as f64 / available } else { 1.0 };
+            let demand = (used * HEADROOM).min(share).max(equal * MIN_FAIR_SHARE);
+            demands.insert(number, (used < share * SATURATED_SHARE).then_some(demand));
         }
-        let kept: f64 = wants.values().flatten().sum();
-        let open = wants.values().filter(|wanted| wanted.is_none()).count();
-        // What is left goes to those that would take more, or, if none would, to all.
-        let among = if open > 0 { open } else { wants.len() };
-        let rest = (1.0 - kept).max(0.0) / among.max(1) as f64;
-        for (number, part) in &mut self.parts {
-            part.before = part.now;
-            part.share = wants.get(number).map(|wanted| match wanted {
-                Some(wanted) if open > 0 => *wanted,
-                Some(wanted) => wanted + rest,
-                None => rest.max(equal * LEAST),
+        let reserved: f64 = demands.values().flatten().sum();
+        let saturated = demands.values().filter(|demand| demand.is_none()).count();
+        // The rest goes to the saturated streams, or to all if there are none.
+        let recipients = if saturated > 0 { saturated } else { demands.len() };
+        let rest = (1.0 - reserved).max(0.0) / recipients.max(1) as f64;
+        for (number, stream) in &mut self.streams {
+            stream.bytes_at_start = stream.bytes;
+            stream.share = demands.get(number).map(|demand| match demand {
+                Some(demand) if saturated > 0 => *demand,
+                Some(demand) => demand + rest,
+                None => rest.max(equal * MIN_FAIR_SHARE),
             });
         }
     }
@@ -152,67 +161,67 @@ impl Shares {
 mod tests {
     use super::*;
 
-    const STRETCH: Duration = Duration::from_millis(100);
+    const INTERVAL: Duration = Duration::from_millis(100);
 
-    /// Connections over a path that carries 1 MB in a stretch.
+    /// Streams over a path that carries 1 MB per interval.
     #[derive(Default)]
     struct Connections {
-        shares: Shares,
+        shares: StreamShares,
         now: Duration,
         carried: Vec<u64>,
     }
 
     impl Connections {
-        /// A stretch in which each takes no more of the rate than so much.
-        fn pass(&mut self, could_take: &[f64]) {
-            self.carried.resize(could_take.len(), 0);
+        /// Runs one interval in which each stream uses at most its limit of the rate.
+        fn advance(&mut self, limits: &[f64]) {
+            self.carried.resize(limits.len(), 0);
             let all = |carried: &[u64]| -> Vec<(u32, u64)> {
                 (0..).zip(carried.iter().copied()).collect()
             };
             if self.now.is_zero() {
-                self.shares.look(self.now, STRETCH, None, &all(&self.carried));
+                self.shares.observe(self.now, INTERVAL, None, &all(&self.carried));
             }
-            for (number, could) in could_take.iter().enumerate() {
-                let takes = could.min(self.shares.of(number as u32));
+            for (number, available) in limits.iter().enumerate() {
+                let takes = available.min(self.shares.share(number as u32));
                 self.carried[number] += (takes * 1e6) as u64;
             }
-            self.now += STRETCH;
+            self.now += INTERVAL;
             let rate = Rate::from_bytes_per_sec(10_000_000);
-            self.shares.look(self.now, STRETCH, Some(rate), &all(&self.carried));
+            self.shares.observe(self.now, INTERVAL, Some(rate), &all(&self.carried));
         }
 
         fn all(&self) -> Vec<f64> {
-            let of = |number| (self.shares.of(number) * 1000.0).round() / 1000.0;
+            let of = |number| (self.shares.share(number) * 1000.0).round() / 1000.0;
             (0..self.carried.len() as u32).map(of).collect()
         }
     }
 
     #[test]
-    fn connections_that_take_all_they_may_have_equal_shares() {
+    fn shares_saturated_streams_are_equal() {
         let mut four = Connections::default();
-        (0..5).for_each(|_| four.pass(&[1.0; 4]));
-        assert_eq!((four.all(), four.shares.count()), (vec![0.25; 4], 4));
+        (0..5).for_each(|_| four.advance(&[1.0; 4]));
+        assert_eq!((four.all(), four.shares.active_count()), (vec![0.25; 4], 4));
         let window = four.shares.window(0, Bytes(1_000_000));
         assert_eq!((window, four.shares.window(0, Bytes(4_000))), (Bytes(250_000), Bytes(2_896)));
     }
 
     #[test]
-    fn what_one_leaves_the_others_take_until_it_takes_more_itself() {
+    fn shares_unused_part_goes_to_saturated_streams() {
         let mut four = Connections::default();
-        (0..3).for_each(|_| four.pass(&[0.1, 1.0, 1.0, 1.0]));
+        (0..3).for_each(|_| four.advance(&[0.1, 1.0, 1.0, 1.0]));
         assert_eq!(four.all(), [0.106, 0.298, 0.298, 0.298]);
-        // It recovers, step by step, and then all are equal again.
-        four.pass(&[0.12, 1.0, 1.0, 1.0]);
+        // It recovers step by step until all are equal.
+        four.advance(&[0.12, 1.0, 1.0, 1.0]);
         assert!(four.all()[0] > 0.2, "{:?}", four.all());
-        (0..3).for_each(|_| four.pass(&[1.0; 4]));
+        (0..3).for_each(|_| four.advance(&[1.0; 4]));
         assert_eq!(four.all(), [0.25; 4]);
     }
 
     #[test]
-    fn where_none_takes_its_share_none_is_held_below_what_it_takes() {
+    fn shares_unsaturated_streams_split_the_surplus() {
         let mut two = Connections::default();
         for _ in 0..4 {
-            two.pass(&[0.1, 0.3]);
+            two.advance(&[0.1, 0.3]);
             let all = two.all();
             assert!(
                 all[0] > 0.2 && all[1] > 0.5 && (all[0] + all[1] - 1.0).abs() < 0.01,
@@ -222,20 +231,20 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_carry_nothing_have_no_part_and_begin_with_an_equal_one() {
+    fn shares_inactive_stream_starts_with_equal_share() {
         let mut three = Connections::default();
-        three.pass(&[1.0; 3]);
-        (0..2).for_each(|_| three.pass(&[1.0, 0.0, 0.0]));
-        assert_eq!((three.all()[0], three.shares.count()), (1.0, 1));
-        // As soon as one begins, the other has less.
+        three.advance(&[1.0; 3]);
+        (0..2).for_each(|_| three.advance(&[1.0, 0.0, 0.0]));
+        assert_eq!((three.all()[0], three.shares.active_count()), (1.0, 1));
+        // As soon as one starts, the other has less.
         three.carried[1] += 1;
         let carried: Vec<(u32, u64)> = (0..).zip(three.carried.iter().copied()).collect();
-        three.shares.look(three.now, STRETCH, None, &carried);
-        assert_eq!((three.shares.count(), three.all()[..2].iter().sum()), (2, 1.0));
-        // One that is gone is forgotten, and where all are silent all may begin.
-        three.shares.look(three.now + STRETCH, STRETCH, None, &carried[..2]);
-        three.shares.look(three.now + STRETCH * 2, STRETCH, None, &carried[..2]);
-        assert_eq!((three.shares.count(), three.all()[0]), (2, 0.5));
-        assert_eq!(Shares::default().of(7), 1.0);
+        three.shares.observe(three.now, INTERVAL, None, &carried);
+        assert_eq!((three.shares.active_count(), three.all()[..2].iter().sum()), (2, 1.0));
+        // A closed stream is removed; if all are inactive, each may start.
+        three.shares.observe(three.now + INTERVAL, INTERVAL, None, &carried[..2]);
+        three.shares.observe(three.now + INTERVAL * 2, INTERVAL, None, &carried[..2]);
+        assert_eq!((three.shares.active_count(), three.all()[0]), (2, 0.5));
+        assert_eq!(StreamShares::default().share(7), 1.0);
     }
 }

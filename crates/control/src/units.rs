@@ -1,5 +1,4 @@
-//! Unit types: amounts of data and rates. They do arithmetic and print themselves; they measure
-//! nothing.
+//! Unit types for amounts of data and rates: arithmetic, parsing and display.
 
 use std::error::Error;
 use std::fmt;
@@ -12,25 +11,25 @@ use std::time::Duration;
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// `n` × 1024 bytes.
+    /// Returns `n` × 1024 bytes.
     #[must_use]
     pub const fn kib(n: u64) -> Self {
         Self(n << 10)
     }
 
-    /// `n` × 1024² bytes.
+    /// Returns `n` × 1024² bytes.
     #[must_use]
     pub const fn mib(n: u64) -> Self {
         Self(n << 20)
     }
 
-    /// `n` × 1024³ bytes.
+    /// Returns `n` × 1024³ bytes.
     #[must_use]
     pub const fn gib(n: u64) -> Self {
         Self(n << 30)
     }
 
-    /// The mean rate that moves this amount in `elapsed`; zero when no time passed.
+    /// Returns the mean rate that moves this amount in `elapsed`; zero if `elapsed` is zero.
     #[must_use]
     pub fn per(self, elapsed: Duration) -> Rate {
         let seconds = elapsed.as_secs_f64();
@@ -58,7 +57,7 @@ impl Sub for Bytes {
     }
 }
 
-/// Binary prefixes (KiB, MiB …), one decimal: what disks and files are measured in.
+/// Binary prefixes (KiB, MiB …) with one decimal, as usual for files and memory.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const PREFIXES: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -80,32 +79,32 @@ impl fmt::Display for Bytes {
 pub struct Rate(u64);
 
 impl Rate {
-    /// A rate from bits per second; negative and non-finite values become zero.
+    /// Returns a rate from bits per second; negative and non-finite values become zero.
     #[must_use]
     pub fn from_bits_per_sec(bits: f64) -> Self {
-        // `as` saturates, and turns NaN into zero.
+        // `as` saturates and turns NaN into zero.
         Self(bits.round() as u64)
     }
 
-    /// A rate from bytes per second; saturates.
+    /// Returns a rate from bytes per second; saturates.
     #[must_use]
     pub const fn from_bytes_per_sec(bytes: u64) -> Self {
         Self(bytes.saturating_mul(8))
     }
 
-    /// Bits per second.
+    /// Returns bits per second.
     #[must_use]
     pub const fn bits_per_sec(self) -> u64 {
         self.0
     }
 
-    /// Bytes per second, rounded down.
+    /// Returns bytes per second, rounded down.
     #[must_use]
     pub const fn bytes_per_sec(self) -> u64 {
         self.0 / 8
     }
 
-    /// The time this rate needs for `amount`; `None` at rate zero.
+    /// Returns the time that `amount` takes at this rate; `None` at rate zero.
     #[must_use]
     pub fn time_for(self, amount: Bytes) -> Option<Duration> {
         if self.0 == 0 {
@@ -115,7 +114,7 @@ impl Rate {
     }
 }
 
-/// Decimal prefixes (kbit/s, Mbit/s …): what networks are measured in.
+/// Decimal prefixes (kbit/s, Mbit/s …), as usual for networks.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bits = self.0 as f64;
@@ -128,29 +127,29 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A text that is no amount or rate.
+/// An amount or rate that could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitError {
     text: String,
-    wanted: &'static str,
+    expected: &'static str,
 }
 
 impl fmt::Display for UnitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no {}", self.text, self.wanted)
+        write!(f, "{:?} is not {}", self.text, self.expected)
     }
 }
 
 impl Error for UnitError {}
 
-/// `300`, `64KiB`, `1.5 MB`: bytes, with decimal (k, M, G, T) or binary (Ki, Mi, Gi, Ti) prefixes;
-/// the B may be missing.
+/// `300`, `64KiB`, `1.5 MB`: bytes with decimal (k, M, G, T) or binary (Ki, Mi, Gi, Ti) prefixes;
+/// the B is optional.
 impl FromStr for Bytes {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        let wanted = "amount of data: write 64KiB, 300kB, 1.5MB …";
-        let fail = || UnitError { text: text.to_owned(), wanted };
+        let expected = "an amount of data: write 64KiB, 300kB, 1.5MB …";
+        let fail = || UnitError { text: text.to_owned(), expected };
         let (number, unit) = split_number(text).ok_or_else(fail)?;
         let unit = unit.strip_suffix(['b', 'B']).unwrap_or(unit);
         let factor = match unit.to_ascii_lowercase().as_str() {
@@ -175,8 +174,8 @@ impl FromStr for Rate {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        let wanted = "rate: write 100mbit, 1.5gbit …";
-        let fail = || UnitError { text: text.to_owned(), wanted };
+        let expected = "a rate: write 100mbit, 1.5gbit …";
+        let fail = || UnitError { text: text.to_owned(), expected };
         let (number, unit) = split_number(text).ok_or_else(fail)?;
         let unit = unit.to_ascii_lowercase();
         let factor = match unit.strip_suffix("/s").unwrap_or(&unit) {
@@ -191,7 +190,7 @@ impl FromStr for Rate {
     }
 }
 
-/// A number that is finite and not negative, and what follows it.
+/// Splits off a leading number that is finite and not negative; returns it and the rest.
 fn split_number(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -204,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_print_with_the_largest_fitting_binary_prefix() {
+    fn bytes_display_uses_largest_binary_prefix() {
         let shown: Vec<String> = [0, 1023, 1024, 1536, (1 << 20) - 1, 1 << 30, u64::MAX]
             .map(|n| Bytes(n).to_string())
             .to_vec();
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_prints_decimal_and_never_rounds_up_to_1000_of_a_prefix() {
+    fn rate_display_never_rounds_to_1000_of_a_prefix() {
         let shown: Vec<String> = [999.0, 1_000.0, 999_949.0, 999_951.0, 9.5e8, 1.2e10]
             .map(|b| Rate::from_bits_per_sec(b).to_string())
             .to_vec();
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_passed_gives_rate_zero_and_rate_zero_gives_no_time() {
+    fn zero_time_and_zero_rate_are_handled() {
         assert_eq!(Bytes(10).per(Duration::ZERO), Rate::default());
         assert_eq!(Rate::default().time_for(Bytes(1)), None);
     }
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_and_rates_are_read_as_people_write_them() {
+    fn bytes_and_rate_parse_common_notations() {
         let bytes = [("300", 300), ("64KiB", 65_536), ("300kB", 300_000), ("1.5 M", 1_500_000)];
         for (text, expected) in bytes {
             assert_eq!(text.parse(), Ok(Bytes(expected)), "{text}");
@@ -258,11 +257,11 @@ mod tests {
         for text in ["", "kB", "-1", "1e3", "1.2.3", "5 apples", "5bit"] {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
         }
-        // A rate needs its unit: bytes and bits are too easily taken for each other.
+        // A rate needs its unit, since bits and bytes are easily confused.
         for text in ["", "10", "10MB/s", "fast", "-1mbit", "10g"] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }
         let error = "ten".parse::<Rate>().unwrap_err().to_string();
-        assert_eq!(error, "\"ten\" is no rate: write 100mbit, 1.5gbit …");
+        assert_eq!(error, "\"ten\" is not a rate: write 100mbit, 1.5gbit …");
     }
 }

@@ -18,7 +18,7 @@ use crate::overrides::Overrides;
 use crate::session::{Session, Tally};
 use crate::tune::{Probing, Sharing, Spread, Steer, is_receiving};
 use bankfull_control::Rate;
-use bankfull_control::sobas::Remembered;
+use bankfull_control::sobas::CachedPath;
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
     self, Cause, Direction, Failure, Hello, Message, Open, Opened, Welcome,
@@ -374,7 +374,7 @@ impl Host {
         let Agreed { open, opened, .. } = agreed;
         let streams = open.streams.min(welcome.max_streams);
         let mut session = Session::new(Overrides::of(open)?, streams);
-        session.remembered = open.remembered.map(|[bytes_per_sec, rtt_us]| Remembered {
+        session.remembered = open.remembered.map(|[bytes_per_sec, rtt_us]| CachedPath {
             rate: Rate::from_bytes_per_sec(bytes_per_sec),
             rtt: Duration::from_micros(rtt_us),
         });

@@ -7,7 +7,7 @@ use crate::block_io::Engine;
 use crate::net::socket::Socket;
 use crate::options::Direct;
 use crate::throttle::Throttle;
-use bankfull_control::pacing::SEGMENT_DATA;
+use bankfull_control::pacing::DEFAULT_MSS;
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::{MAX_BLOCK_BYTES, MAX_STREAMS, MIN_BLOCK_BYTES};
@@ -22,7 +22,7 @@ pub const RATE_MAX_LEAST: Rate = Rate::from_bytes_per_sec(12_500);
 
 /// The least that may be chosen for the receive windows: two segments. (RFC 5681 §4.2: with one,
 /// the receiver holds back its acknowledgement)
-pub const BUFFER_LEAST: Bytes = Bytes(2 * SEGMENT_DATA.0);
+pub const BUFFER_LEAST: Bytes = Bytes(2 * DEFAULT_MSS.0);
 
 /// The most: 1 GiB for each of as many connections as there may be. (RFC 7323 §2.3: TCP can tell
 /// no larger window than that, 65 535 scaled by 14 bits)

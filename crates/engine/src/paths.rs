@@ -6,8 +6,8 @@ use crate::location::Location;
 use crate::net::identity::make_private_dir;
 use crate::options::default_state_dir;
 use crate::transfer::Transfer;
-use bankfull_control::sobas::Remembered;
-use bankfull_control::{Losses, Rate};
+use bankfull_control::sobas::CachedPath;
+use bankfull_control::{LossSample, Rate};
 use bankfull_proto::wire::control::Direction;
 use std::fs;
 use std::io::Write;
@@ -45,7 +45,7 @@ static NUMBER: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Seen {
     /// The rate at which it was held last, and its shortest round trip.
-    pub(crate) held: Option<Remembered>,
+    pub(crate) held: Option<CachedPath>,
     /// How many connections it took, where these were more than a copy begins with.
     pub(crate) streams: Option<u32>,
     /// What copies came to, where it loses segments at random.
@@ -89,7 +89,7 @@ fn seconds(at: SystemTime) -> u64 {
 pub(crate) struct Carried {
     pub(crate) by_quic: bool,
     pub(crate) goodput: Rate,
-    pub(crate) losses: Losses,
+    pub(crate) losses: LossSample,
     /// A queue stood most of the time, where somebody has looked.
     pub(crate) is_queued: Option<bool>,
 }
@@ -107,11 +107,11 @@ impl Lossy {
 
     /// What is known after another copy that the path limited.
     pub(crate) fn after(before: Option<Self>, copy: &Carried) -> Option<Self> {
-        let Losses { resent, segments } = copy.losses;
+        let LossSample { retransmits, segments } = copy.losses;
         if (segments as f64) < LOST_LEAST as f64 / LOST_SHARE {
             return before;
         }
-        let loses = resent >= LOST_LEAST && copy.losses.share() >= LOST_SHARE;
+        let loses = retransmits >= LOST_LEAST && copy.losses.loss_rate() >= LOST_SHARE;
         if copy.by_quic {
             // Where it loses no more, what TCP came to when it did tells nothing.
             let known = before.filter(|_| loses);
@@ -127,7 +127,7 @@ impl Lossy {
 /// What is seen of a path while a copy runs; moments are times since it began.
 #[derive(Debug, Default)]
 pub(crate) struct Sight {
-    held: Option<Remembered>,
+    held: Option<CachedPath>,
     /// How many connections were asked for last, and since when.
     count: Option<(u32, Duration)>,
     /// What had been carried at the last look, and when that was more than before.
@@ -139,7 +139,7 @@ pub(crate) struct Sight {
 impl Sight {
     /// The path is held at a rate; its shortest round trip.
     pub(crate) fn on_held(&mut self, rate: Rate, rtt: Duration) {
-        self.held = Some(Remembered { rate, rtt });
+        self.held = Some(CachedPath { rate, rtt });
     }
 
     /// So many connections are to carry data from now on.
@@ -220,7 +220,7 @@ impl PathMemory {
         let age = now.duration_since(at).ok()?;
         let rate = |bps: u64| (bps > 0).then(|| Rate::from_bits_per_sec(bps as f64));
         let rtt = Duration::from_micros(rtt_us);
-        let held = rate(rate_bps).filter(|_| rtt_us > 0).map(|rate| Remembered { rate, rtt });
+        let held = rate(rate_bps).filter(|_| rtt_us > 0).map(|rate| CachedPath { rate, rtt });
         let figure =
             |bps, at, kept| rate(bps).and_then(|goodput| Figure { goodput, at }.within(kept, now));
         let lossy = figure(tcp_bps, tcp_at, KEPT)
@@ -271,7 +271,7 @@ mod tests {
 
     fn seen(mbit: f64) -> Seen {
         let rate = Rate::from_bits_per_sec(mbit * 1e6);
-        let held = Some(Remembered { rate, rtt: Duration::from_millis(20) });
+        let held = Some(CachedPath { rate, rtt: Duration::from_millis(20) });
         Seen { held, ..Seen::default() }
     }
 
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(found.and_then(rtt), rtt(seen(1.0)));
     }
 
-    const MANY: Losses = Losses { resent: 700, segments: 70_000 };
+    const MANY: LossSample = LossSample { retransmits: 700, segments: 70_000 };
 
     fn carried(by_quic: bool, mbit: f64) -> Carried {
         let goodput = Rate::from_bits_per_sec(mbit * 1e6);
@@ -348,10 +348,10 @@ mod tests {
         assert!(!failed.is_for_quic());
         assert!(!Lossy::after(Some(failed), &carried(false, 80.0)).unwrap().is_for_quic());
         // A short copy tells nothing, and one that loses no more that the path has changed.
-        let little = Losses { resent: 0, segments: 80 };
+        let little = LossSample { retransmits: 0, segments: 80 };
         let short = Carried { losses: little, ..carried(true, 1.0) };
         assert_eq!(Lossy::after(tried, &short), tried);
-        let healed = Carried { losses: Losses { resent: 0, ..MANY }, ..carried(true, 130.0) };
+        let healed = Carried { losses: LossSample { retransmits: 0, ..MANY }, ..carried(true, 130.0) };
         assert_eq!(Lossy::after(tried, &healed), None);
     }
 
@@ -364,8 +364,8 @@ mod tests {
         };
         for before in [None, known] {
             assert_eq!(after(before, MANY, true), None);
-            assert_eq!(after(before, Losses { resent: 70, segments: 70_000 }, false), None);
-            let little = Losses { resent: 30, segments: 1_000 };
+            assert_eq!(after(before, LossSample { retransmits: 70, segments: 70_000 }, false), None);
+            let little = LossSample { retransmits: 30, segments: 1_000 };
             assert_eq!(after(before, little, false), before, "it tells nothing");
             let unseen = Carried { is_queued: None, ..carried(false, 100.0) };
             assert_eq!(Lossy::after(before, &unseen), before, "nobody has looked");

@@ -16,7 +16,7 @@ use crate::paths::Sight;
 use crate::threads::try_spawn;
 use crate::throttle::Throttle;
 use crate::tune::{Sharing, Spread, Steered};
-use bankfull_control::sobas::Remembered;
+use bankfull_control::sobas::CachedPath;
 use bankfull_control::{Bytes, Limit, Rate, Stage, StageMeter, StageTimes, limited_by, pacing};
 use bankfull_proto::wire::control::{
     Cause, Credit, Failure, Message, PathBytes, Problem, SideSummary,
@@ -70,7 +70,7 @@ pub(crate) struct Session {
     /// What could be set here for the socket of the data connections, until somebody watches that.
     pub(crate) advice: Mutex<Option<Advice>>,
     /// What an earlier copy saw of the path.
-    pub(crate) remembered: Option<Remembered>,
+    pub(crate) remembered: Option<CachedPath>,
     /// How many files may be announced and not settled, where the receiver has said so.
     pub(crate) max_outstanding_files: Option<u32>,
 }
@@ -135,7 +135,7 @@ impl Session {
     /// What each data connection has of the windows, where the user has set them.
     pub(crate) fn window_share(&self) -> Option<Bytes> {
         let count = self.planned.max(self.stream_count() as u32);
-        self.overrides.window.map(|window| pacing::share_window(window, count))
+        self.overrides.window.map(|window| pacing::window_per_stream(window, count))
     }
 
     /// The most that the user allows: by a rate, and by the windows of connections that were left.

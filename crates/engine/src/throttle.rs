@@ -6,7 +6,7 @@
 
 use crate::driver::Latch;
 use crate::net::control::lock;
-use bankfull_control::pacing::Turns;
+use bankfull_control::pacing::RateLimiter;
 use bankfull_control::{Bytes, Rate};
 use std::io;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 /// A rate that the connections of a session share.
 pub(crate) struct Throttle {
-    turns: Mutex<Turns>,
+    turns: Mutex<RateLimiter>,
     turn_bytes: usize,
     began: Instant,
     over: Latch,
@@ -22,8 +22,8 @@ pub(crate) struct Throttle {
 
 impl Throttle {
     pub(crate) fn new(rate: Rate) -> Self {
-        let turns = Turns::new(rate);
-        let turn_bytes = turns.turn().0 as usize;
+        let turns = RateLimiter::new(rate);
+        let turn_bytes = turns.quantum().0 as usize;
         Self { turns: Mutex::new(turns), turn_bytes, began: Instant::now(), over: Latch::default() }
     }
 
@@ -38,7 +38,7 @@ impl Throttle {
     /// `ConnectionAborted` when the session has ended meanwhile.
     pub(crate) fn wait(&self, bytes: usize) -> io::Result<()> {
         let now = self.began.elapsed();
-        let begin = lock(&self.turns).take(now, Bytes(bytes as u64));
+        let begin = lock(&self.turns).reserve(now, Bytes(bytes as u64));
         match self.over.wait(begin.saturating_sub(now)) {
             true => Err(io::ErrorKind::ConnectionAborted.into()),
             false => Ok(()),
@@ -47,7 +47,7 @@ impl Throttle {
 
     /// Counts bytes that were sent out of turn: what comes after them waits.
     pub(crate) fn count(&self, bytes: usize) {
-        lock(&self.turns).take(self.began.elapsed(), Bytes(bytes as u64));
+        lock(&self.turns).reserve(self.began.elapsed(), Bytes(bytes as u64));
     }
 
     /// Lets go whoever waits: the session ends.

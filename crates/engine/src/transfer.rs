@@ -304,7 +304,7 @@ impl Transfer {
 
     /// How many data connections to make where a round trip takes `rtt`, as far as it is known.
     pub(crate) fn streams_for(&self, rtt: Option<Duration>) -> u32 {
-        let chosen = || rtt.map_or(DEFAULT_STREAMS, bankfull_control::streams_for);
+        let chosen = || rtt.map_or(DEFAULT_STREAMS, bankfull_control::initial_streams);
         self.streams.unwrap_or_else(chosen)
     }
 

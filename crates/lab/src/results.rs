@@ -409,7 +409,7 @@ fn after(time: Duration, recording: &Recording, carriers: Carriers) -> Option<f6
     let seconds = until.checked_sub(from).filter(|time| *time >= SETTLED_MIN)?.as_secs_f64();
     let during = samples.iter().filter(|sample| sample.at > from && sample.at <= until);
     let bits = during.map(came).sum::<u64>() as f64 * 8.0;
-    let share = pacing::SEGMENT_DATA.0 as f64 / pacing::SEGMENT_PACKET.0 as f64;
+    let share = pacing::DEFAULT_MSS.0 as f64 / pacing::DEFAULT_MTU.0 as f64;
     recording.has_all_flows().then_some(bits / seconds * share)
 }
 

@@ -26,7 +26,7 @@ mod tests;
 pub use reason::Reason;
 
 #[cfg(test)]
-use crate::pacing::SEGMENT_DATA;
+use crate::pacing::DEFAULT_MSS;
 use crate::units::{Bytes, Rate};
 use asking::Share;
 use busy::Busy;

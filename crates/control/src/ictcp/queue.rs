@@ -2,7 +2,7 @@
 //! port has room and a longer one has brought more, and shorter after it has overflowed. What of a
 //! queue that others fill is ours is found elsewhere.
 
-use crate::pacing::SEGMENT_DATA;
+use crate::pacing::DEFAULT_MSS;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 const QUEUE: Bytes = Bytes(40_000);
 
 /// The least, however much was lost: whole windows of some senders. (ours)
-const QUEUE_MIN: Bytes = Bytes(8 * SEGMENT_DATA.0);
+const QUEUE_MIN: Bytes = Bytes(8 * DEFAULT_MSS.0);
 
 /// And the most, however much more it would bring. (ours: what the ports of shallow switches have)
 const QUEUE_MAX: Bytes = Bytes::kib(256);

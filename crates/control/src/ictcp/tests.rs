@@ -2,7 +2,7 @@ use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 const RTT: Duration = Duration::from_micros(100);
-const MSS: u64 = SEGMENT_DATA.0;
+const MSS: u64 = DEFAULT_MSS.0;
 
 fn gigabit() -> Config {
     Config { capacity: Some(Rate::from_bits_per_sec(965e6)), ..Config::default() }
@@ -10,7 +10,7 @@ fn gigabit() -> Config {
 
 fn joining() -> Joining {
     Joining {
-        segment: SEGMENT_DATA,
+        segment: DEFAULT_MSS,
         rtt: Some(RTT),
         offered: Bytes(10 * MSS),
         obeys: true,

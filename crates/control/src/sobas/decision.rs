@@ -1,42 +1,42 @@
-//! What SOBAS starts with, and what it decides.
+//! Configuration and decisions of SOBAS.
 
 use super::reason::{Reason, State};
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
-/// What a transfer starts with.
+/// Configuration of a transfer's controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// The widest window; what holds nothing.
+    /// Widest window; it limits nothing.
     pub window_max: Bytes,
-    /// How long to wait for the estimate of the capacity.
-    pub probe_time: Duration,
-    /// The most that is ever allowed; `None`: what the path carries.
+    /// Time to wait for the capacity estimate.
+    pub capacity_timeout: Duration,
+    /// Rate limit of the user, if any.
     pub rate_max: Option<Rate>,
-    /// What an earlier transfer saw, for where no estimate of the capacity comes.
-    pub remembered: Option<Remembered>,
+    /// Measurement of an earlier transfer, used without a capacity estimate.
+    pub remembered: Option<CachedPath>,
 }
 
-/// What a transfer saw of a path.
+/// A path as measured by an earlier transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Remembered {
-    /// The rate of data at which it was held last.
+pub struct CachedPath {
+    /// Payload rate of its last limit.
     pub rate: Rate,
-    /// The shortest round trip.
+    /// Min RTT.
     pub rtt: Duration,
 }
 
-/// What is to be held from now on, for all connections together.
+/// Window and pacing rate from now on, for all streams together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decision {
-    /// When it was made.
+    /// Time of the decision.
     pub at: Duration,
-    /// Where the controller stands now.
+    /// New state of the controller.
     pub state: State,
-    /// The receive window.
+    /// Receive window.
     pub window: Bytes,
-    /// The rate of data; `None`: as TCP does without us.
+    /// Payload rate; `None`: not paced by the controller.
     pub pacing: Option<Rate>,
-    /// Why.
+    /// Cause of the decision.
     pub reason: Reason,
 }

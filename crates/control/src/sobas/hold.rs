@@ -1,120 +1,129 @@
-//! What is held of a path: the window that a rate needs, the queue that may stand, and whether what
-//! is held is taken.
+//! Limits of a path: the window for a rate, the threshold of a queue, and comparisons with the
+//! target.
 
-use super::measure::Window;
-use super::{RATE_ERROR, RATE_TIME, Sobas, scaled};
-use crate::holder::Holder;
+use super::measure::Interval;
+use super::{MIN_RATE_INTERVAL, RATE_ERROR, Sobas, scaled};
+use crate::holder::Bottleneck;
 use crate::pacing;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
-/// A connection's first window in segments (RFC 6928), and up to how many of these sent in a round
-/// trip losses do not count: two rounds of slow start. (ours)
-const FIRST_SEGMENTS: u64 = 10;
-const FIRST_WINDOWS: f64 = 4.0;
+/// Initial window of a stream in segments (RFC 6928).
+const INITIAL_WINDOW_SEGMENTS: u64 = 10;
 
-/// Nor later than so many round trips, and this time, after the first data. (ours: two of them, and
-/// what TCP needs to repair the losses)
-const FIRST_TIME: (u32, Duration) = (8, Duration::from_millis(500));
+/// Initial windows per RTT up to which losses do not count: two rounds of slow start. (chosen: by
+/// trial)
+const INITIAL_WINDOW_FACTOR: f64 = 4.0;
 
-/// What we hold is what limits when the rate is above this share of it. [algorithms: within 5 %]
-const HELD_SHARE: f64 = 0.95;
+/// RTTs, and time at least, from the first data in which such losses do not count. (chosen: two
+/// rounds, and TCP's loss repair)
+const INITIAL_WINDOW_TIME: (u32, Duration) = (8, Duration::from_millis(500));
 
-/// Beyond rate × round trip the window has this share. (ours: with what TCP sends at once and the
-/// step below it fits in a buffer of 0.1 round trips)
-const HEADROOM: f64 = 0.02;
+/// Share of the target from which the target limits the rate. (chosen: within 5 %)
+const TARGET_LIMITED_SHARE: f64 = 0.95;
 
-/// And what TCP sends at once, up to this share. (ours: the same)
-const BURST_SHARE: f64 = 0.03;
+/// Headroom of the window above rate × RTT, as a share of it. (chosen: with a burst and a step it
+/// fits in a buffer of 0.1 RTT)
+const WINDOW_HEADROOM: f64 = 0.02;
 
-/// On shorter paths than this nothing is held: what is waited for there are the hosts themselves,
-/// whose delays look like queues. (ours: what a scheduler's tick and interrupts take, some 1 ms)
-const SHORT_PATH: Duration = Duration::from_millis(2);
+/// Largest part of a burst in the window, as a share of rate × RTT. (chosen: as above)
+const MAX_BURST_SHARE: f64 = 0.03;
 
-/// A queue counts that stands longer than this share of the round trip, and this time. (ours: half
-/// of the queue that may be left, 10 % or 3 ms)
-const QUEUE_SHARE: f64 = 0.04;
-const QUEUE_MIN: Duration = Duration::from_micros(400);
+/// RTT below which nothing is limited, since host delays look like queues. (chosen: a scheduler
+/// tick and interrupts take about 1 ms)
+const SHORT_PATH_RTT: Duration = Duration::from_millis(2);
 
-/// And longer than so many of what TCP sends at once take on the line. (ours: a probe may come
-/// behind one, and before the next)
-const QUEUE_BURSTS: f64 = 1.5;
+/// Share of the RTT from which queueing delay counts as a queue. (chosen: half of the queue that
+/// may remain, 10 % or 3 ms)
+const MIN_QUEUE_RTT_SHARE: f64 = 0.04;
 
-/// A queue that stands while we have less than this share of the line is not ours alone. (ours)
-const OWN_SHARE: f64 = 0.3;
+/// Queueing delay from which a queue counts. (chosen: as above)
+const MIN_QUEUE_TIME: Duration = Duration::from_micros(400);
+
+/// The same in bursts of TCP on the line. (chosen: a probe may follow one burst and precede the
+/// next)
+const MIN_QUEUE_BURSTS: f64 = 1.5;
+
+/// Share of the capacity below which a standing queue is not self-induced alone. (chosen: by trial)
+const MIN_OWN_SHARE: f64 = 0.3;
 
 impl Sobas {
-    /// What comes, over a time that is long enough to compare it.
-    pub(super) fn rate_now(&self) -> Rate {
-        self.measure.rate_over(self.measure.window_length().max(RATE_TIME))
+    /// Returns the current rate, over an interval long enough for comparisons.
+    pub(super) fn current_rate(&self) -> Rate {
+        self.sampler.rate_over(self.sampler.interval_length().max(MIN_RATE_INTERVAL))
     }
 
-    /// Whether the path is too short to tell its queue from the hosts' delays.
-    pub(super) fn is_short(&self) -> bool {
-        (Duration::from_nanos(1)..SHORT_PATH).contains(&self.rtt_min())
+    /// Returns true if the RTT is too short to distinguish a queue from host delays.
+    pub(super) fn is_short_path(&self) -> bool {
+        (Duration::from_nanos(1)..SHORT_PATH_RTT).contains(&self.min_rtt())
     }
 
-    /// What the connections send at first, at once.
-    fn first_windows(&self) -> Bytes {
-        Bytes(FIRST_SEGMENTS * pacing::SEGMENT_DATA.0 * u64::from(self.streams))
+    /// Returns the initial windows of all streams together.
+    fn initial_windows(&self) -> Bytes {
+        Bytes(INITIAL_WINDOW_SEGMENTS * pacing::DEFAULT_MSS.0 * u64::from(self.streams))
     }
 
-    /// Whether a rate is of the first windows, whose queue and losses tell nothing of the path:
-    /// they are not paced.
-    pub(super) fn is_first_windows(&self, rate: Rate, now: Duration) -> bool {
-        let (round_trips, least) = FIRST_TIME;
-        let time = (self.rtt_min() * round_trips).max(least);
-        let in_flight = rate.bytes_per_sec() as f64 * self.rtt_min().as_secs_f64();
-        self.began_at.is_none_or(|began| now < began + time)
-            && in_flight < FIRST_WINDOWS * self.first_windows().0 as f64
+    /// Returns true if a rate is that of the initial windows.
+    ///
+    /// They are not paced, so their queue and losses say nothing about the path.
+    pub(super) fn is_initial_window_rate(&self, rate: Rate, now: Duration) -> bool {
+        let (round_trips, least) = INITIAL_WINDOW_TIME;
+        let time = (self.min_rtt() * round_trips).max(least);
+        let in_flight = rate.bytes_per_sec() as f64 * self.min_rtt().as_secs_f64();
+        self.first_data_at.is_none_or(|began| now < began + time)
+            && in_flight < INITIAL_WINDOW_FACTOR * self.initial_windows().0 as f64
     }
 
-    /// No transfer is held below what its first windows bring.
-    pub(super) fn rate_min(&self) -> Rate {
-        self.first_windows().per(self.rtt_min().max(SHORT_PATH))
+    /// Returns the smallest target: the rate of the initial windows.
+    pub(super) fn min_rate(&self) -> Rate {
+        self.initial_windows().per(self.min_rtt().max(SHORT_PATH_RTT))
     }
 
-    /// Rate × round trip, with some room.
+    /// Returns the window for a rate: rate × RTT with headroom.
     pub(super) fn window_for(&self, rate: Rate) -> Bytes {
-        let rtt = self.rtt_min();
+        let rtt = self.min_rtt();
         let bytes_per_sec = rate.bits_per_sec() as f64 / 8.0;
         let fills = bytes_per_sec * rtt.as_secs_f64();
-        let least = pacing::SEGMENT_DATA.0 as f64 * f64::from(self.streams.max(2));
-        let burst = (pacing::burst(rate).0 as f64).min(fills * BURST_SHARE).max(least);
-        Bytes((fills * (1.0 + HEADROOM) + burst) as u64)
+        let least = pacing::DEFAULT_MSS.0 as f64 * f64::from(self.streams.max(2));
+        let burst = (pacing::tso_burst(rate).0 as f64).min(fills * MAX_BURST_SHARE).max(least);
+        Bytes((fills * (1.0 + WINDOW_HEADROOM) + burst) as u64)
     }
 
-    /// A queue of ours may stand so long.
-    pub(super) fn queue_allowed(&self) -> Duration {
-        let rtt = self.rtt_min();
-        let burst = self.target.and_then(|rate| rate.time_for(pacing::burst(rate)));
-        let bursts = burst.unwrap_or_default().mul_f64(QUEUE_BURSTS);
-        QUEUE_MIN.max(rtt.mul_f64(QUEUE_SHARE)).max(bursts)
+    /// Returns the queueing delay from which a self-induced queue is too long.
+    pub(super) fn queue_threshold(&self) -> Duration {
+        let rtt = self.min_rtt();
+        let burst = self.target_rate.and_then(|rate| rate.time_for(pacing::tso_burst(rate)));
+        let bursts = burst.unwrap_or_default().mul_f64(MIN_QUEUE_BURSTS);
+        MIN_QUEUE_TIME.max(rtt.mul_f64(MIN_QUEUE_RTT_SHARE)).max(bursts)
     }
 
-    pub(super) fn is_held_by_us(&self, window: &Window) -> bool {
-        let held = self.target.is_some_and(|target| window.rate >= scaled(target, HELD_SHARE));
-        held && window.holder == Holder::Path
+    /// Returns true if the target limited the rate of the interval.
+    pub(super) fn is_target_limited(&self, window: &Interval) -> bool {
+        let held = self
+            .target_rate
+            .is_some_and(|target| window.rate >= scaled(target, TARGET_LIMITED_SHARE));
+        held && window.bottleneck == Bottleneck::Path
     }
 
-    /// Whether what we allow comes, so that more may: TCP that repairs a loss takes less.
-    pub(super) fn is_all_taken(&self) -> bool {
-        let rate = self.rate_now();
-        self.target.is_some_and(|target| rate >= scaled(target, 1.0 - 2.0 * RATE_ERROR))
+    /// Returns true if the rate reaches the target, so that the target may grow. TCP stays below it
+    /// while it repairs a loss.
+    pub(super) fn is_target_reached(&self) -> bool {
+        let rate = self.current_rate();
+        self.target_rate.is_some_and(|target| rate >= scaled(target, 1.0 - 2.0 * RATE_ERROR))
     }
 
-    /// Whether all is allowed that may ever be.
-    pub(super) fn is_at_max(&self) -> bool {
-        self.target.is_some() && self.target == self.config.rate_max
+    /// Returns true if the target is the user's maximum.
+    pub(super) fn is_target_at_rate_max(&self) -> bool {
+        self.target_rate.is_some() && self.target_rate == self.config.rate_max
     }
 
-    /// Whether a rate is all that may ever be: that it is even tells nothing of the path.
-    pub(super) fn is_rate_max(&self, rate: Rate) -> bool {
-        self.config.rate_max.is_some_and(|max| rate >= scaled(max, HELD_SHARE))
+    /// Returns true if a rate is the user's maximum; its flatness then says nothing about the path.
+    pub(super) fn reaches_rate_max(&self, rate: Rate) -> bool {
+        self.config.rate_max.is_some_and(|max| rate >= scaled(max, TARGET_LIMITED_SHARE))
     }
 
-    /// Whether we have so little of the line that a queue is hardly ours.
+    /// Returns true if the share of the line is so small that a queue is hardly self-induced.
     pub(super) fn has_small_share(&self, rate: Rate) -> bool {
-        self.capacity.is_some_and(|capacity| rate < scaled(capacity, OWN_SHARE))
+        self.capacity.is_some_and(|capacity| rate < scaled(capacity, MIN_OWN_SHARE))
     }
 }

@@ -1,43 +1,48 @@
-//! Losses without a queue: whether they go on, and what they are under a congestion control that
-//! takes no loss for congestion.
+//! Loss without a queue, and its treatment under a loss-tolerant congestion control.
 
-use super::{Decision, Reason, Sobas, Window};
-use crate::losses::Losses;
+use super::{Decision, Interval, Reason, Sobas};
+use crate::losses::LossSample;
 use std::time::Duration;
 
 impl Sobas {
-    /// Whether losses go on while no queue of ours stands.
+    /// Returns true if losses continue without a self-induced queue.
     #[must_use]
-    pub fn loses_without_queue(&self) -> bool {
-        self.history.is_congested(self.queue_allowed())
+    pub fn has_loss_without_queue(&self) -> bool {
+        self.history.has_loss_without_queue(self.queue_threshold())
     }
 
-    /// The connections have come under a congestion control that takes no loss for congestion, as
-    /// BBR, because the path loses so much at random; or, without, they have left it. Such losses
-    /// tell nothing then, and no window is held, for what follows a lost segment needs room until
-    /// that is repaired: the pace alone holds the path.
-    pub fn on_loss_proof(&mut self, now: Duration, usual: Option<Losses>) -> Option<Decision> {
-        let before = std::mem::replace(&mut self.usual, usual);
-        if before.is_some() == usual.is_some() {
+    /// Enters or leaves a loss-tolerant congestion control, such as BBR.
+    ///
+    /// `baseline_loss` is the random loss of the path; `None` ends it. Such losses do not count,
+    /// and no window is set, since data after a lost segment needs buffer until the repair: the
+    /// pacing rate alone limits the path.
+    pub fn on_loss_tolerant_cc(
+        &mut self,
+        now: Duration,
+        baseline_loss: Option<LossSample>,
+    ) -> Option<Decision> {
+        let before = std::mem::replace(&mut self.baseline_loss, baseline_loss);
+        if before.is_some() == baseline_loss.is_some() {
             return None;
         }
-        if self.is_short() {
+        if self.is_short_path() {
             return None;
         }
-        if usual.is_none() {
-            return Some(self.disable(now, Reason::LossCounts));
+        if baseline_loss.is_none() {
+            return Some(self.enter_disabled(now, Reason::LossSensitiveCc));
         }
-        // What refuted it may have been a repaired loss, which lets through at once what waited
-        // behind it. If it was wrong, the trial will tell.
-        self.capacity = self.told;
-        Some(self.avoid(now, Reason::LossProof))
+        // The refutation may have been a repaired loss, which delivers all data behind it at once.
+        // If the capacity was wrong, the trial detects it.
+        self.capacity = self.train_capacity;
+        Some(self.enter_avoidance(now, Reason::LossTolerantCc))
     }
 
-    /// What a window tells, where some losses are no congestion.
-    pub(super) fn without_usual(&self, window: Window) -> Window {
-        match self.usual.is_some_and(|usual| !window.losses().exceed(usual)) {
-            true => Window { retransmits: 0, probes_lost: 0, ..window },
-            false => window,
+    /// Removes losses within the baseline from an interval.
+    pub(super) fn discount_baseline_loss(&self, interval: Interval) -> Interval {
+        let losses = interval.losses();
+        match self.baseline_loss.is_some_and(|baseline| !losses.exceeds(baseline)) {
+            true => Interval { retransmits: 0, probes_lost: 0, ..interval },
+            false => interval,
         }
     }
 }

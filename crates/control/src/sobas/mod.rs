@@ -1,11 +1,12 @@
-//! SOBAS: the window and the pacing rate of a TCP transfer, found while it runs (Prasad, Jain,
-//! Dovrolis 2003). It fills a path without overflowing it, and stands aside on congested ones.
+//! SOBAS: window and pacing rate of a TCP transfer, adjusted while it runs (Prasad, Jain, Dovrolis
+//! 2003). The controller fills a path without overflowing its buffer, and sets no window on
+//! congested ones.
 //!
-//! What lives here: the state machine ([`Sobas`]), what it measures ([`Observation`], [`Window`]),
-//! why it decides ([`Reason`]), the capacity of a path from packet trains ([`capacity`]) and how
-//! much time there is to notice an overflow ([`overflow`]). What never lives here: sockets, clocks,
-//! how many connections there should be. `docs/algorithms/sobas.md` has the diagram, and tells what
-//! is not as in the paper and why.
+//! Contents: the state machine ([`Sobas`]), its input ([`Observation`], [`Interval`]) and output
+//! ([`Decision`], [`Reason`], [`PathState`]), the capacity of a path from packet trains
+//! ([`capacity`]) and the time until a buffer overflows ([`overflow`]). No sockets, no clock; the
+//! number of streams is chosen elsewhere ([`crate::streams`]). `docs/algorithms/sobas.md` has the
+//! diagram, the constants and the differences from the paper.
 
 pub mod capacity;
 mod decision;
@@ -14,552 +15,576 @@ mod hold;
 mod lossy;
 mod measure;
 pub mod overflow;
+mod path_state;
 mod reason;
 mod start;
 mod steps;
 
-pub use decision::{Config, Decision, Remembered};
-pub use measure::{Observation, Window};
+pub use decision::{CachedPath, Config, Decision};
+pub use measure::{Interval, Observation};
+pub use path_state::PathState;
 pub use reason::{Reason, State};
 
-use crate::holder::Holder;
-use crate::losses::Losses;
+use crate::holder::Bottleneck;
+use crate::losses::LossSample;
 use crate::units::{Bytes, Rate};
-use history::{DROP_SHARE, FLAT_WINDOWS, History};
-use measure::Measure;
-use start::START_SHARE;
+use history::{DROP_SHARE, FLAT_INTERVALS, IntervalHistory};
+use measure::PathSampler;
+use start::START_GAIN;
 use std::time::Duration;
-use steps::Steps;
+use steps::StepSize;
 
-/// Where a round trip takes as long as this, every second tick is enough to look at the
-/// connections. (ours: windows take four looks then, and a look at 16 connections 0.1 ms)
-pub const SELDOM_RTT: Duration = Duration::from_millis(40);
+/// Min RTT from which every second tick suffices to sample the streams. (chosen: an interval still
+/// has four samples, and sampling 16 streams takes 0.1 ms)
+pub const SPARSE_SAMPLING_RTT: Duration = Duration::from_millis(40);
 
-/// A step has brought something if the rate rose by this share of it. (ours)
-const STEP_SHARE: f64 = 0.4;
+/// Part of a step that the rate must have gained for the step to count as a success. (chosen: by
+/// trial)
+const MIN_STEP_GAIN: f64 = 0.4;
 
-/// Rates are compared over this time at least, and then true to this share. (ours: TCP sends at
-/// once what takes 1 ms)
-const RATE_TIME: Duration = Duration::from_millis(100);
+/// Shortest interval for comparing rates. (chosen: TCP sends bursts of 1 ms)
+const MIN_RATE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Relative error of a rate over [`MIN_RATE_INTERVAL`]. (chosen: as above)
 const RATE_ERROR: f64 = 0.01;
 
-/// So many round trips more has to come within. (ours: CUBIC grows by a percent in ten, where it
-/// has lost something before)
-const GROWTH_ROUND_TRIPS: u32 = 10;
+/// RTTs for the rate to grow after a step. (chosen: after a loss CUBIC grows by a percent in ten
+/// RTTs)
+const MAX_GROWTH_RTTS: u32 = 10;
 
-/// What is held is at most this multiple of what comes. (ours: acknowledgements in bunches cost
-/// about a percent)
-const HELD_OVER: f64 = 1.015;
+/// Upper bound of the fallback rate, as a multiple of the current rate. (chosen: ACKs in bunches
+/// cost about a percent)
+const MAX_FALLBACK_FACTOR: f64 = 1.015;
 
-/// What is lost within so many round trips after a limit was set was sent before it. (ours: a round
-/// trip to take effect, some for the repair)
-const GRACE_ROUND_TRIPS: u32 = 8;
+/// RTTs after a new limit in which losses still belong to data sent before it. (chosen: one RTT to
+/// take effect, some for the repair)
+const LOSS_GRACE_RTTS: u32 = 8;
 
-/// An overflow lowers a limit by no more than to this share, unless a queue shows what the path
-/// carries. [algorithms: a drop of 15 %]
-const RETREAT_SHARE: f64 = 0.85;
+/// Smallest factor of one reduction after an overflow, unless a queue shows the rate of the path.
+/// (chosen: as `DROP_SHARE`)
+const MIN_REDUCTION_SHARE: f64 = 0.85;
 
-/// A path on which the rate is not steady for so many windows cannot be held at one. (ours)
-const UNSTEADY_WINDOWS: u32 = 8;
+/// Intervals with an unsteady rate after which a path is no longer limited. (chosen: by trial)
+const MAX_UNSTEADY_INTERVALS: u32 = 8;
 
-/// How long a limit is kept before it is looked for more. [algorithms: 10 s]
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Interval between probes for more bandwidth. (chosen: not measured)
+const PROBE_UP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// And where others have the rest of the line: they may leave. (ours: a look is 3 % more for ten
-/// round trips at most)
-const LOOK_EVERY_SHARED: Duration = Duration::from_secs(2);
+/// Interval between probes while cross traffic uses the rest of the line, since it may end.
+/// (chosen: a probe is 3 % more for ten RTTs at most)
+const SHARED_PROBE_UP_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The first time, after so many round trips: the limit was found in a hurry. (ours)
-const LOOK_FIRST_ROUND_TRIPS: u32 = 20;
+/// RTTs until the first probe, since the first limit is inaccurate. (chosen: by trial)
+const FIRST_PROBE_UP_RTTS: u32 = 20;
 
-/// Who stands aside sends no more than this multiple of the capacity. (ours: the end of slow start
-/// then overflows nothing, and trains err by less)
-const ASIDE_SHARE: f64 = 1.05;
+/// Pacing rate in [`State::Disabled`], as a multiple of the capacity. (chosen: the end of slow
+/// start then overflows nothing, and the error of trains is smaller)
+const DISABLED_PACING_GAIN: f64 = 1.05;
 
-/// What comes below this share of what the first windows bring is not held: that would be no limit.
-/// (ours)
-const FLOOR_SHARE: f64 = 0.8;
+/// Smallest limit, as a share of the rate of the initial windows. (chosen: a lower one would not
+/// limit)
+const MIN_INITIAL_WINDOW_SHARE: f64 = 0.8;
 
-/// So much of the rate is left to drain a queue. (ours: a queue of 4 % is gone after two round
-/// trips)
-const DRAIN_SHARE: f64 = 0.98;
+/// Factor of the rate while a queue drains. (chosen: a queue of 4 % drains in two RTTs)
+const DRAIN_GAIN: f64 = 0.98;
 
-/// And so much of what a full path carried is held once its queue is gone. (ours: rates are true to
-/// a percent)
-const FILL_SHARE: f64 = 0.99;
+/// Factor of the full path's rate after its queue has drained. (chosen: the relative error of a
+/// rate is one percent)
+const POST_DRAIN_GAIN: f64 = 0.99;
 
-/// A queue that stands after so many reductions in a row, or of so much in all, is not ours: others
-/// take what we leave. (ours)
-const DRAINS_MAX: u32 = 4;
-const DRAINED_SHARE: f64 = 0.7;
+/// Reductions in a row after which a standing queue belongs to cross traffic. (chosen: by trial)
+const MAX_DRAINS: u32 = 4;
 
-/// So often may somebody come while one queue stands. (ours: once more than that, and what falls is
-/// our own part of a path that others congest)
-const NEWCOMERS_MAX: u32 = 2;
+/// Total factor of such reductions, likewise. (chosen: by trial)
+const MIN_DRAINED_SHARE: f64 = 0.7;
 
-/// It is forgotten that one stood after so many windows without. (ours)
-const CALM_WINDOWS: u32 = 20;
+/// New flows that may appear while one queue stands. (chosen: with one more, the falling rate is
+/// our share of a path that cross traffic congests)
+const MAX_FLOW_ARRIVALS: u32 = 2;
 
-/// Where nothing is held for others' sake, we are not to be seen for this long. [algorithms: 10 s]
-const CALM: Duration = Duration::from_secs(10);
+/// Intervals without a queue after which earlier reductions are forgotten. (chosen: by trial)
+const QUIET_INTERVALS: u32 = 20;
 
-/// And for this long where a queue stands: then the path has become a longer one. (ours: CUBIC's
-/// flows lose nothing for ten seconds and more)
-const CALM_WITH_QUEUE: Duration = Duration::from_secs(30);
+/// Time without losses after which [`State::Disabled`] ends. (chosen: not measured)
+const QUIET_TIME: Duration = Duration::from_secs(10);
 
-/// The controller of a transfer.
+/// The same time while a queue stands: the path has a longer RTT then. (chosen: CUBIC flows lose
+/// nothing for more than ten seconds)
+const QUIET_TIME_WITH_QUEUE: Duration = Duration::from_secs(30);
+
+/// The controller of window and pacing rate of a transfer.
 #[derive(Debug, Clone)]
 pub struct Sobas {
     config: Config,
     state: State,
-    measure: Measure,
-    /// How many data connections there are.
+    /// Reason of the last decision.
+    last_reason: Option<Reason>,
+    sampler: PathSampler,
+    /// Number of data streams.
     streams: u32,
-    /// What the path loses at random, where they take no loss for congestion.
-    usual: Option<Losses>,
-    /// When the first data came.
-    began_at: Option<Duration>,
-    /// What the trains told, and the same until more has come.
-    told: Option<Rate>,
+    /// Random loss of the path, while the streams run a loss-tolerant congestion control.
+    baseline_loss: Option<LossSample>,
+    /// Time of the first data.
+    first_data_at: Option<Duration>,
+    /// Capacity reported by packet trains; `capacity` is the same until a higher rate refutes it.
+    train_capacity: Option<Rate>,
     capacity: Option<Rate>,
-    /// What the path is taken to carry.
-    target: Option<Rate>,
-    history: History,
-    /// The highest rate that came without loss since the target was set.
-    peak: Rate,
-    /// The rate before the last step, and the target then.
-    before: Rate,
-    held: Rate,
-    /// What was lost then, where losses went on.
-    lost_before: Option<Losses>,
-    /// Windows to let pass until a change can be seen.
-    settling: u32,
-    /// When the last change could be seen.
+    /// Estimated rate of the path.
+    target_rate: Option<Rate>,
+    history: IntervalHistory,
+    /// Highest rate without loss since the target was set.
+    max_lossless_rate: Rate,
+    /// Rate before the last step, and the rate to return to if the step gains nothing.
+    rate_before_step: Rate,
+    fallback_rate: Rate,
+    /// Loss before the last step, if there was any.
+    loss_before_step: Option<LossSample>,
+    /// Intervals to skip until a change takes effect.
+    intervals_to_skip: u32,
+    /// End of the last skipped interval.
     settled_at: Duration,
-    drains: u32,
-    /// How often somebody came while the queue stood.
-    newcomers: u32,
-    /// What was held before the first reduction.
-    drained_from: Option<Rate>,
-    /// What the path can be held at once its queue is gone, and whether that was done already
-    /// since it was looked for more.
-    refill: Option<Rate>,
-    has_refilled: bool,
-    unsteady: u32,
-    /// Windows without a queue.
-    calm: u32,
-    steps: Steps,
-    /// When the path was full last.
-    full_at: Option<Duration>,
+    drain_count: u32,
+    /// New flows observation while the queue stood.
+    flow_arrivals: u32,
+    /// Target before the first reduction.
+    rate_before_drain: Option<Rate>,
+    /// Target after the queue has drained; set once per probe (`is_restored`).
+    post_drain_rate: Option<Rate>,
+    is_restored: bool,
+    unsteady_intervals: u32,
+    /// Intervals without a queue.
+    quiet_intervals: u32,
+    steps: StepSize,
+    /// Time at which the path was last observation full.
+    last_full_at: Option<Duration>,
     limited_at: Duration,
-    look_at: Duration,
-    calm_since: Duration,
+    next_probe_at: Duration,
+    quiet_since: Duration,
 }
 
 impl Sobas {
-    /// A controller that holds nothing yet.
+    /// Returns a controller that limits nothing yet.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
             config,
             state: State::Probing,
-            measure: Measure::default(),
+            last_reason: None,
+            sampler: PathSampler::default(),
             streams: 1,
-            usual: None,
-            began_at: None,
-            told: None,
+            baseline_loss: None,
+            first_data_at: None,
+            train_capacity: None,
             capacity: None,
-            target: None,
-            history: History::default(),
-            peak: Rate::default(),
-            before: Rate::default(),
-            held: Rate::default(),
-            lost_before: None,
-            settling: 0,
+            target_rate: None,
+            history: IntervalHistory::default(),
+            max_lossless_rate: Rate::default(),
+            rate_before_step: Rate::default(),
+            fallback_rate: Rate::default(),
+            loss_before_step: None,
+            intervals_to_skip: 0,
             settled_at: Duration::ZERO,
-            drains: 0,
-            newcomers: 0,
-            drained_from: None,
-            refill: None,
-            has_refilled: false,
-            unsteady: 0,
-            calm: 0,
-            steps: Steps::default(),
-            full_at: None,
+            drain_count: 0,
+            flow_arrivals: 0,
+            rate_before_drain: None,
+            post_drain_rate: None,
+            is_restored: false,
+            unsteady_intervals: 0,
+            quiet_intervals: 0,
+            steps: StepSize::default(),
+            last_full_at: None,
             limited_at: Duration::ZERO,
-            look_at: Duration::ZERO,
-            calm_since: Duration::ZERO,
+            next_probe_at: Duration::ZERO,
+            quiet_since: Duration::ZERO,
         }
     }
 
-    /// Where it stands.
+    /// Returns the current state.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// The round trip without a queue; zero before the first.
+    /// Returns the min RTT, that of an empty queue; zero before the first sample.
     #[must_use]
-    pub fn rtt_min(&self) -> Duration {
-        self.measure.rtt_min()
+    pub fn min_rtt(&self) -> Duration {
+        self.sampler.min_rtt()
     }
 
-    /// The estimate of the capacity has come: the rate of data, without headers.
+    /// Sets the capacity estimate: a payload rate.
     pub fn on_capacity(&mut self, now: Duration, rate: Rate) -> Option<Decision> {
-        (self.told, self.capacity) = (Some(rate), Some(rate));
+        (self.train_capacity, self.capacity) = (Some(rate), Some(rate));
         self.start_with_estimate(now)
     }
 
-    /// Whether every second tick is enough to look at the connections. Not in the start, which ends
-    /// as soon as a queue grows.
+    /// Returns true if every second tick suffices to sample the streams.
+    ///
+    /// Never during the start, which ends as soon as a queue grows.
     #[must_use]
-    pub fn looks_seldom(&self) -> bool {
+    pub fn allows_sparse_sampling(&self) -> bool {
         let is_start =
             matches!(self.state, State::Probing | State::StartBounded | State::StartOpen);
-        !is_start && self.rtt_min() >= SELDOM_RTT
+        !is_start && self.min_rtt() >= SPARSE_SAMPLING_RTT
     }
 
-    /// A probe's round trip has come at a tick without a look.
-    pub fn on_round_trip(&mut self, rtt: Duration) {
-        self.measure.take_rtt(rtt);
+    /// Records the RTT of a probe at a tick without an observation.
+    pub fn on_rtt_sample(&mut self, rtt: Duration) {
+        self.sampler.observe_rtt(rtt);
     }
 
-    /// Takes what was seen at a look; what is to be held from now on, if that changes.
-    pub fn observe(&mut self, seen: &Observation) -> Option<Decision> {
-        let window = self.measure.take(seen);
-        self.streams = seen.streams.max(1);
-        if self.began_at.is_none() && seen.received > Bytes(0) {
-            self.began_at = Some(seen.now);
+    /// Processes an observation; returns a decision if window or pacing rate change.
+    pub fn observe(&mut self, observation: &Observation) -> Option<Decision> {
+        let interval = self.sampler.observe(observation);
+        self.streams = observation.streams.max(1);
+        if self.first_data_at.is_none() && observation.received > Bytes(0) {
+            self.first_data_at = Some(observation.now);
         }
-        if self.is_short() {
-            let has_stood_aside = self.state == State::Disabled;
-            return (!has_stood_aside).then(|| self.disable(seen.now, Reason::ShortPath));
+        if self.is_short_path() {
+            let is_disabled = self.state == State::Disabled;
+            return (!is_disabled).then(|| self.enter_disabled(observation.now, Reason::ShortPath));
         }
-        // A capacity may be known before there is a connection whose round trip goes with it.
-        if let Some(decision) = self.start_with_estimate(seen.now) {
+        // The capacity may arrive before the first stream has an RTT.
+        if let Some(decision) = self.start_with_estimate(observation.now) {
             return Some(decision);
         }
         if self.state == State::Probing {
-            let is_early = self.began_at.is_none() && self.rtt_min().is_zero();
-            let waits = is_early || seen.now < self.config.probe_time;
-            return (!waits).then(|| self.start_without_estimate(seen.now));
+            let is_early = self.first_data_at.is_none() && self.min_rtt().is_zero();
+            let is_waiting = is_early || observation.now < self.config.capacity_timeout;
+            return (!is_waiting).then(|| self.start_without_estimate(observation.now));
         }
-        if let Some(decision) = self.watch_start(seen) {
+        if let Some(decision) = self.check_start_queue(observation) {
             return Some(decision);
         }
-        // When nothing at all comes, the path is cut or the source is silent: there is no rate.
-        let window = window.filter(|window| window.rate.bits_per_sec() > 0)?;
-        let window = self.without_usual(window);
-        self.history.push(window);
-        if self.settling > 0 {
-            self.settling -= 1;
-            self.settled_at = window.at;
+        // A rate of zero means an interrupted path or a silent sender.
+        let interval = interval.filter(|interval| interval.rate.bits_per_sec() > 0)?;
+        let interval = self.discount_baseline_loss(interval);
+        self.history.push(interval);
+        if self.intervals_to_skip > 0 {
+            self.intervals_to_skip -= 1;
+            self.settled_at = interval.at;
             return None;
         }
-        if window.retransmits == 0 {
-            self.peak = self.peak.max(self.history.steady_rate());
+        if interval.retransmits == 0 {
+            self.max_lossless_rate = self.max_lossless_rate.max(self.history.median_rate());
         }
         match self.state {
             State::Probing => None,
-            State::StartBounded | State::StartOpen => self.judge_start(&window),
-            State::Growing | State::Reprobing => self.judge_growth(&window),
-            State::Limited => self.judge_limit(&window),
-            State::Avoidance => self.judge_avoidance(&window),
-            State::Disabled => self.judge_calm(&window),
+            State::StartBounded | State::StartOpen => self.update_start(&interval),
+            State::Growing | State::Reprobing => self.update_growing(&interval),
+            State::Limited => self.update_limited(&interval),
+            State::Avoidance => self.update_avoidance(&interval),
+            State::Disabled => self.update_disabled(&interval),
         }
     }
 
-    fn judge_limit(&mut self, window: &Window) -> Option<Decision> {
-        if window.retransmits > 0 || self.history.has_dropped() {
-            if self.history.has_seen_queue(self.queue_allowed()) {
-                return self.judge_overflow(window);
+    fn update_limited(&mut self, interval: &Interval) -> Option<Decision> {
+        if interval.retransmits > 0 || self.history.has_dropped() {
+            if self.history.has_recent_queue(self.queue_threshold()) {
+                return self.on_overflow(interval);
             }
-            let goes_on = self.history.is_congested(self.queue_allowed());
-            return match goes_on && !self.is_held_by_us(window) {
-                true => Some(self.disable(window.at, Reason::CongestedLoss)),
-                // A congestion control that does not mind: then neither does the search for more.
-                false => goes_on.then(|| self.look_for_more(window)).flatten(),
+            let is_congested = self.has_loss_without_queue();
+            return match is_congested && !self.is_target_limited(interval) {
+                true => Some(self.enter_disabled(interval.at, Reason::CongestedLoss)),
+                // A loss-tolerant congestion control: the search for more continues, too.
+                false => is_congested.then(|| self.probe_up(interval)).flatten(),
             };
         }
-        // Where a host is what holds it up, no queue grows: it is the host that answers late.
-        if window.standing > self.queue_allowed() && window.holder == Holder::Path {
-            return self.judge_queue(window);
+        // No queue grows at a host bottleneck; the host answers late.
+        if interval.standing_queue > self.queue_threshold()
+            && interval.bottleneck == Bottleneck::Path
+        {
+            return self.on_standing_queue(interval);
         }
-        self.drains = 0;
-        self.calm += 1;
-        if self.calm >= CALM_WINDOWS {
-            self.drained_from = None;
-            (self.unsteady, self.newcomers) = (0, 0);
+        self.drain_count = 0;
+        self.quiet_intervals += 1;
+        if self.quiet_intervals >= QUIET_INTERVALS {
+            self.rate_before_drain = None;
+            (self.unsteady_intervals, self.flow_arrivals) = (0, 0);
         }
-        self.fill(window).or_else(|| self.look_for_more(window))
+        self.restore_after_drain(interval).or_else(|| self.probe_up(interval))
     }
 
-    /// The path carried so much when its queue was there.
-    fn remember_full(&mut self) {
-        let carried = self.history.steady_rate().min(self.rate_now());
+    /// Records the rate of the path while its queue stood.
+    fn record_full_rate(&mut self) {
+        let carried = self.history.median_rate().min(self.current_rate());
         let carried = self.capacity.map_or(carried, |capacity| carried.min(capacity));
-        self.refill = Some(scaled(carried, FILL_SHARE)).filter(|_| !self.has_refilled);
+        self.post_drain_rate = Some(scaled(carried, POST_DRAIN_GAIN)).filter(|_| !self.is_restored);
     }
 
-    /// What was let go to drain a queue is taken back once it is gone; only once, for the queue may
-    /// be others'.
-    fn fill(&mut self, window: &Window) -> Option<Decision> {
-        if window.queue > self.queue_allowed() / 2 || !self.is_all_taken() {
+    /// Restores the rate that was given up to drain a queue. Only once, as the queue may belong to
+    /// cross traffic.
+    fn restore_after_drain(&mut self, interval: &Interval) -> Option<Decision> {
+        if interval.mean_queue > self.queue_threshold() / 2 || !self.is_target_reached() {
             return None;
         }
-        let rate = self.refill.take().filter(|&rate| self.target.is_some_and(|was| was < rate))?;
-        self.has_refilled = true;
-        self.target = Some(rate);
-        self.peak = Rate::default();
-        self.settling = 1;
-        Some(self.enter(State::Limited, window.at, Reason::Drained(rate)))
+        let rate = self
+            .post_drain_rate
+            .take()
+            .filter(|&rate| self.target_rate.is_some_and(|target| target < rate))?;
+        self.is_restored = true;
+        self.target_rate = Some(rate);
+        self.max_lossless_rate = Rate::default();
+        self.intervals_to_skip = 1;
+        Some(self.enter(State::Limited, interval.at, Reason::QueueDrained(rate)))
     }
 
-    /// Allows more now and then, where all that is allowed is taken.
-    fn look_for_more(&mut self, window: &Window) -> Option<Decision> {
-        let looks = window.at >= self.look_at && self.is_all_taken() && !self.is_at_max();
-        looks.then(|| self.step(window, Reason::TimeToLook))
+    /// Allows more from time to time, if the current target is reached.
+    fn probe_up(&mut self, interval: &Interval) -> Option<Decision> {
+        let is_due = interval.at >= self.next_probe_at;
+        let can_grow = self.is_target_reached() && !self.is_target_at_rate_max();
+        (is_due && can_grow).then(|| self.step_up(interval, Reason::ProbeUp))
     }
 
-    /// What was lost was lost in a queue: ours, if it is not from before the limit.
-    fn judge_overflow(&mut self, window: &Window) -> Option<Decision> {
-        let since = window.at.saturating_sub(self.limited_at);
-        if since < self.rtt_min() * GRACE_ROUND_TRIPS {
+    /// Reduces the limit after losses in a self-induced queue, unless they predate the limit.
+    fn on_overflow(&mut self, interval: &Interval) -> Option<Decision> {
+        let since = interval.at.saturating_sub(self.limited_at);
+        if since < self.min_rtt() * LOSS_GRACE_RTTS {
             return None;
         }
-        // Where less comes than we allow, less of that would change nothing.
-        let stands = window.standing > self.queue_allowed();
-        if !stands && !self.is_held_by_us(window) {
+        // Below the target, a lower target would change nothing.
+        let stands = interval.standing_queue > self.queue_threshold();
+        if !stands && !self.is_target_limited(interval) {
             return None;
         }
         if self.history.is_steady() {
-            Some(self.retreat(window))
+            Some(self.reduce_after_overflow(interval))
         } else {
-            self.judge_unsteady(window)
+            self.on_unsteady_rate(interval)
         }
     }
 
-    /// A queue stands: a little less, or, if that has not helped, nothing is held.
-    fn judge_queue(&mut self, window: &Window) -> Option<Decision> {
-        self.calm = 0;
-        if self.history.standing_before() <= self.queue_allowed() {
+    /// Drains a standing queue; disables the limit if that fails repeatedly.
+    fn on_standing_queue(&mut self, interval: &Interval) -> Option<Decision> {
+        self.quiet_intervals = 0;
+        if self.history.previous_standing_queue() <= self.queue_threshold() {
             return None;
         }
         if !self.history.is_steady() {
-            return self.judge_unsteady(window);
+            return self.on_unsteady_rate(interval);
         }
-        self.drains += 1;
-        let target = self.target.unwrap_or(window.rate);
-        let has_newcomer = self.history.steady_rate() < scaled(target, DROP_SHARE);
-        if has_newcomer {
-            // Somebody has come: that was no reduction of ours.
-            self.drained_from = None;
-            self.newcomers += 1;
+        self.drain_count += 1;
+        let target = self.target_rate.unwrap_or(interval.rate);
+        let has_flow_arrived = self.history.median_rate() < scaled(target, DROP_SHARE);
+        if has_flow_arrived {
+            // A new flow took the rate; not a reduction by the controller.
+            self.rate_before_drain = None;
+            self.flow_arrivals += 1;
         }
-        let from = *self.drained_from.get_or_insert(target.min(self.history.steady_rate()));
-        let in_vain = self.drains > DRAINS_MAX
-            || self.newcomers > NEWCOMERS_MAX
-            || target <= self.rate_min()
-            || target < scaled(from, DRAINED_SHARE);
-        if in_vain || self.has_small_share(window.rate) {
-            return Some(self.disable(window.at, Reason::CongestedQueue(window.standing)));
+        let from = *self.rate_before_drain.get_or_insert(target.min(self.history.median_rate()));
+        let is_persistent = self.drain_count > MAX_DRAINS
+            || self.flow_arrivals > MAX_FLOW_ARRIVALS
+            || target <= self.min_rate()
+            || target < scaled(from, MIN_DRAINED_SHARE);
+        if is_persistent || self.has_small_share(interval.rate) {
+            let reason = Reason::CongestedQueue(interval.standing_queue);
+            return Some(self.enter_disabled(interval.at, reason));
         }
-        self.remember_full();
-        // What was there before they came is not to be taken back.
-        self.refill = self.refill.filter(|_| !has_newcomer);
-        let rate = scaled(self.history.steady_rate().min(target), DRAIN_SHARE);
-        Some(self.limit(rate, window.at, Reason::StandingQueue(window.standing)))
+        self.record_full_rate();
+        // The rate before the new flow is not restored.
+        self.post_drain_rate = self.post_drain_rate.filter(|_| !has_flow_arrived);
+        let rate = scaled(self.history.median_rate().min(target), DRAIN_GAIN);
+        Some(self.enter_limited(rate, interval.at, Reason::StandingQueue(interval.standing_queue)))
     }
 
-    fn judge_unsteady(&mut self, window: &Window) -> Option<Decision> {
-        self.unsteady += 1;
-        if self.unsteady < UNSTEADY_WINDOWS {
+    fn on_unsteady_rate(&mut self, interval: &Interval) -> Option<Decision> {
+        self.unsteady_intervals += 1;
+        if self.unsteady_intervals < MAX_UNSTEADY_INTERVALS {
             return None;
         }
-        self.unsteady = 0;
-        Some(self.avoid(window.at, Reason::Unsteady))
+        self.unsteady_intervals = 0;
+        Some(self.enter_avoidance(interval.at, Reason::Unsteady))
     }
 
-    fn judge_growth(&mut self, window: &Window) -> Option<Decision> {
-        let at = window.at;
-        if window.retransmits > 0 && self.history.has_seen_queue(self.queue_allowed()) {
-            return Some(self.retreat(window));
+    fn update_growing(&mut self, interval: &Interval) -> Option<Decision> {
+        let at = interval.at;
+        if interval.retransmits > 0 && self.history.has_recent_queue(self.queue_threshold()) {
+            return Some(self.reduce_after_overflow(interval));
         }
-        let rate = self.held.max(scaled(window.rate, DRAIN_SHARE));
-        let is_usual = self.lost_before.is_some_and(|before| !window.losses().exceed(before));
-        if window.retransmits > 0 && !is_usual {
-            return Some(self.limit(rate, at, Reason::LostWithoutQueue));
+        let rate = self.fallback_rate.max(scaled(interval.rate, DRAIN_GAIN));
+        let is_baseline_loss =
+            self.loss_before_step.is_some_and(|before| !interval.losses().exceeds(before));
+        if interval.retransmits > 0 && !is_baseline_loss {
+            return Some(self.enter_limited(rate, at, Reason::LostWithoutQueue));
         }
-        let is_ours = window.holder == Holder::Path;
-        if is_ours && window.standing > self.queue_allowed() {
-            self.remember_full();
-            return Some(self.limit(rate, at, Reason::QueueGrew(rate, window.standing)));
+        let is_path_limited = interval.bottleneck == Bottleneck::Path;
+        if is_path_limited && interval.standing_queue > self.queue_threshold() {
+            self.record_full_rate();
+            let reason = Reason::QueueGrew(rate, interval.standing_queue);
+            return Some(self.enter_limited(rate, at, reason));
         }
-        if at < self.settled_at + RATE_TIME {
+        if at < self.settled_at + MIN_RATE_INTERVAL {
             return None;
         }
-        let rate = self.rate_now();
-        if rate >= scaled(self.before, 1.0 + self.steps.taken() * STEP_SHARE) {
-            self.drained_from = None;
-            return Some(self.step(window, Reason::RateRose(rate)));
+        let rate = self.current_rate();
+        if rate >= scaled(self.rate_before_step, 1.0 + self.steps.last() * MIN_STEP_GAIN) {
+            self.rate_before_drain = None;
+            return Some(self.step_up(interval, Reason::RateRose(rate)));
         }
-        // A full path would have a queue by now, or soon: TCP may only grow slowly.
-        if at < self.settled_at + self.rtt_min() * GROWTH_ROUND_TRIPS {
+        // A full path would have a queue by now; TCP may just grow slowly.
+        if at < self.settled_at + self.min_rtt() * MAX_GROWTH_RTTS {
             return None;
         }
-        let why = if is_ours { Reason::NothingToGain(rate) } else { Reason::HeldBy(window.holder) };
-        Some(self.limit(self.held.max(rate), at, why))
+        let reason = match interval.bottleneck {
+            Bottleneck::Path => Reason::NoGain(rate),
+            host => Reason::LimitedBy(host),
+        };
+        Some(self.enter_limited(self.fallback_rate.max(rate), at, reason))
     }
 
-    /// Nothing is held but the pace, until the path is full or turns out to be congested.
-    fn judge_avoidance(&mut self, window: &Window) -> Option<Decision> {
-        if window.retransmits > 0 {
-            if self.history.has_seen_queue(self.queue_allowed()) {
-                return Some(self.retreat(window));
+    /// Keeps only the pacing rate until the path is full or turns out to be congested.
+    fn update_avoidance(&mut self, interval: &Interval) -> Option<Decision> {
+        if interval.retransmits > 0 {
+            if self.history.has_recent_queue(self.queue_threshold()) {
+                return Some(self.reduce_after_overflow(interval));
             }
-            let reason = Reason::CongestedLoss;
-            return self
-                .history
-                .is_congested(self.queue_allowed())
-                .then(|| self.disable(window.at, reason));
+            let is_congested = self.has_loss_without_queue();
+            return is_congested.then(|| self.enter_disabled(interval.at, Reason::CongestedLoss));
         }
-        if !self.history.is_even(FLAT_WINDOWS.1) {
+        if !self.history.is_flat(FLAT_INTERVALS.1) {
             return None;
         }
-        let stands = window.standing > self.queue_allowed();
-        if stands && self.has_small_share(window.rate) {
-            return Some(self.disable(window.at, Reason::CongestedQueue(window.standing)));
+        let stands = interval.standing_queue > self.queue_threshold();
+        if stands && self.has_small_share(interval.rate) {
+            let reason = Reason::CongestedQueue(interval.standing_queue);
+            return Some(self.enter_disabled(interval.at, reason));
         }
-        let is_full = stands || self.is_held_by_us(window) && !self.is_rate_max(window.rate);
-        let reason = Reason::FlatRate(window.rate);
-        is_full.then(|| self.limit(window.rate, window.at, reason))
+        let is_full =
+            stands || self.is_target_limited(interval) && !self.reaches_rate_max(interval.rate);
+        let reason = Reason::FlatRate(interval.rate);
+        is_full.then(|| self.enter_limited(interval.rate, interval.at, reason))
     }
 
-    /// Others have left, or the path is another one.
-    fn judge_calm(&mut self, window: &Window) -> Option<Decision> {
-        if window.retransmits > 0 || window.probes_lost > 0 {
-            self.calm_since = window.at;
+    /// Re-enables control once cross traffic has ended or the path has changed.
+    fn update_disabled(&mut self, interval: &Interval) -> Option<Decision> {
+        if interval.retransmits > 0 || interval.probes_lost > 0 {
+            self.quiet_since = interval.at;
         }
-        // What comes beyond it refutes what the trains told.
-        let rate = self.rate_now();
+        // A higher rate refutes the capacity estimate.
+        let rate = self.current_rate();
         if self.capacity.is_some_and(|capacity| rate > scaled(capacity, 1.0 + RATE_ERROR)) {
             self.capacity = None;
-            return Some(self.enter(State::Disabled, window.at, Reason::RateRose(rate)));
+            return Some(self.enter(State::Disabled, interval.at, Reason::RateRose(rate)));
         }
-        let stands = window.standing > self.queue_allowed();
-        let calm = window.at.saturating_sub(self.calm_since);
-        if calm < if stands { CALM_WITH_QUEUE } else { CALM } {
+        let stands = interval.standing_queue > self.queue_threshold();
+        let quiet_time = interval.at.saturating_sub(self.quiet_since);
+        if quiet_time < if stands { QUIET_TIME_WITH_QUEUE } else { QUIET_TIME } {
             return None;
         }
         if stands {
-            self.measure.forget_rtt();
+            self.sampler.reset_min_rtt();
         }
-        Some(self.avoid(window.at, Reason::Calm))
+        Some(self.enter_avoidance(interval.at, Reason::Quiet))
     }
 
-    /// Nothing is held but the pace, at what the trains told; what came before counts no more.
-    fn avoid(&mut self, now: Duration, reason: Reason) -> Decision {
-        self.target = self.capacity.map(|rate| scaled(rate, START_SHARE));
-        (self.peak, self.refill) = (Rate::default(), None);
+    /// Removes the window limit and paces at the start share of the capacity; resets earlier peaks.
+    fn enter_avoidance(&mut self, now: Duration, reason: Reason) -> Decision {
+        self.target_rate = self.capacity.map(|rate| scaled(rate, START_GAIN));
+        (self.max_lossless_rate, self.post_drain_rate) = (Rate::default(), None);
         self.enter(State::Avoidance, now, reason)
     }
 
-    /// A buffer overflowed: to what came before that, and never more than had been allowed. Where a
-    /// queue stands, what comes is what the path carries.
-    fn retreat(&mut self, window: &Window) -> Decision {
-        self.refill = None;
-        let came = self.peak.max(window.rate);
-        let held = self.state == State::Limited && window.standing <= self.queue_allowed();
-        let rate = match self.target {
-            Some(target) if held => came.max(scaled(target, RETREAT_SHARE)).min(target),
-            Some(target) => came.min(target),
-            None => came,
+    /// Reduces the target after an overflow, to the highest rate without loss and at most the
+    /// target.
+    ///
+    /// While a queue stands, the current rate is that of the path.
+    fn reduce_after_overflow(&mut self, interval: &Interval) -> Decision {
+        self.post_drain_rate = None;
+        let lossless_rate = self.max_lossless_rate.max(interval.rate);
+        let has_no_queue =
+            self.state == State::Limited && interval.standing_queue <= self.queue_threshold();
+        let rate = match self.target_rate {
+            Some(target) if has_no_queue => {
+                lossless_rate.max(scaled(target, MIN_REDUCTION_SHARE)).min(target)
+            }
+            Some(target) => lossless_rate.min(target),
+            None => lossless_rate,
         };
-        let rate = scaled(rate, DRAIN_SHARE);
-        // What goes on though much less is sent is not ours.
-        let from = *self.drained_from.get_or_insert(self.target.unwrap_or(rate));
-        if self.state == State::Limited && rate < scaled(from, DRAINED_SHARE) {
-            return self.disable(window.at, Reason::CongestedLoss);
+        let rate = scaled(rate, DRAIN_GAIN);
+        // Losses that continue at a much lower rate are not self-induced.
+        let from = *self.rate_before_drain.get_or_insert(self.target_rate.unwrap_or(rate));
+        if self.state == State::Limited && rate < scaled(from, MIN_DRAINED_SHARE) {
+            return self.enter_disabled(interval.at, Reason::CongestedLoss);
         }
-        self.limit(rate, window.at, Reason::Overflowed(rate))
+        self.enter_limited(rate, interval.at, Reason::Overflowed(rate))
     }
 
-    /// Holds the path at a rate.
-    fn limit(&mut self, rate: Rate, now: Duration, reason: Reason) -> Decision {
-        // What the user allows is held by the pace alone, and so little fits any path.
-        let is_wanted = self.config.rate_max.is_some_and(|max| rate >= max);
-        if rate < scaled(self.rate_min(), FLOOR_SHARE) && !is_wanted {
-            return self.disable(now, Reason::TooManyStreams(rate));
+    /// Limits the path to `rate`.
+    fn enter_limited(&mut self, rate: Rate, now: Duration, reason: Reason) -> Decision {
+        // A limit at the user's maximum is kept by pacing alone and fits any path.
+        let is_rate_max = self.config.rate_max.is_some_and(|max| rate >= max);
+        if rate < scaled(self.min_rate(), MIN_INITIAL_WINDOW_SHARE) && !is_rate_max {
+            return self.enter_disabled(now, Reason::TooManyStreams(rate));
         }
-        let looked = matches!(self.state, State::Growing | State::Reprobing);
-        // A rate that fell meanwhile is TCP's, which repairs a loss, or a host's: not the path's.
-        let is_full = looked
-            && !matches!(reason, Reason::HeldBy(_))
-            && self.rate_now() >= scaled(self.before, 1.0 - RATE_ERROR);
+        let is_probing = matches!(self.state, State::Growing | State::Reprobing);
+        // A rate that fell meanwhile is due to loss repair or a host, not to the path.
+        let is_full = is_probing
+            && !matches!(reason, Reason::LimitedBy(_))
+            && self.current_rate() >= scaled(self.rate_before_step, 1.0 - RATE_ERROR);
         let is_shared = self.capacity.is_some_and(|c| rate < scaled(c, DROP_SHARE));
-        let every = if is_shared { LOOK_EVERY_SHARED } else { LOOK_EVERY };
-        let soon = (self.rtt_min() * LOOK_FIRST_ROUND_TRIPS).min(every);
-        // A queue that is drained now is what the last look has left.
-        let was_full = self.full_at.is_some_and(|at| now.saturating_sub(at) < soon);
-        if is_full && self.steps.end() {
-            self.full_at = Some(now);
-            self.look_at = now + every;
-        } else if looked || !was_full {
-            self.look_at = now + soon;
+        let every = if is_shared { SHARED_PROBE_UP_INTERVAL } else { PROBE_UP_INTERVAL };
+        let soon = (self.min_rtt() * FIRST_PROBE_UP_RTTS).min(every);
+        // A queue that is drained now was left by the last probe.
+        let was_just_full = self.last_full_at.is_some_and(|at| now.saturating_sub(at) < soon);
+        if is_full && self.steps.on_no_gain() {
+            self.last_full_at = Some(now);
+            self.next_probe_at = now + every;
+        } else if is_probing || !was_just_full {
+            self.next_probe_at = now + soon;
         }
-        self.steps.rewind();
+        self.steps.reset();
         self.limited_at = now;
-        self.target = Some(rate.max(self.rate_min()));
-        self.peak = Rate::default();
-        self.settling = 1;
+        self.target_rate = Some(rate.max(self.min_rate()));
+        self.max_lossless_rate = Rate::default();
+        self.intervals_to_skip = 1;
         self.enter(State::Limited, now, reason)
     }
 
-    /// Allows a little more than what comes.
-    fn step(&mut self, window: &Window, reason: Reason) -> Decision {
-        let rate = self.rate_now();
-        if let Some(max) = self.config.rate_max.filter(|_| self.is_rate_max(rate)) {
-            return self.limit(max, window.at, Reason::RateMax(max));
+    /// Raises the target a little above the current rate.
+    fn step_up(&mut self, interval: &Interval, reason: Reason) -> Decision {
+        let rate = self.current_rate();
+        if let Some(max) = self.config.rate_max.filter(|_| self.reaches_rate_max(rate)) {
+            return self.enter_limited(max, interval.at, Reason::RateMax(max));
         }
         let is_start = matches!(self.state, State::StartBounded | State::Growing);
-        self.before = rate;
-        (self.refill, self.has_refilled) = (None, false);
-        self.lost_before = Some(window.losses()).filter(|_| window.retransmits > 0);
-        self.held = self.target.unwrap_or(rate).min(scaled(rate, HELD_OVER));
-        let is_beyond = self.capacity.is_some_and(|capacity| rate > capacity);
-        if self.steps.refutes(is_beyond) {
+        self.rate_before_step = rate;
+        (self.post_drain_rate, self.is_restored) = (None, false);
+        self.loss_before_step = Some(interval.losses()).filter(|_| interval.retransmits > 0);
+        self.fallback_rate =
+            self.target_rate.unwrap_or(rate).min(scaled(rate, MAX_FALLBACK_FACTOR));
+        let is_above_capacity = self.capacity.is_some_and(|capacity| rate > capacity);
+        if self.steps.refutes_capacity(is_above_capacity) {
             self.capacity = None;
         }
         let next = scaled(rate, 1.0 + self.steps.next());
-        let taken = self.steps.take(self.capacity.is_some_and(|capacity| next > capacity));
-        self.target = Some(scaled(rate.max(self.held), 1.0 + taken));
-        self.settling = 1;
+        let taken = self.steps.advance(self.capacity.is_some_and(|capacity| next > capacity));
+        self.target_rate = Some(scaled(rate.max(self.fallback_rate), 1.0 + taken));
+        self.intervals_to_skip = 1;
         let state = if is_start { State::Growing } else { State::Reprobing };
-        self.enter(state, window.at, reason)
+        self.enter(state, interval.at, reason)
     }
 
-    fn disable(&mut self, now: Duration, reason: Reason) -> Decision {
-        self.target = None;
-        self.calm_since = now;
-        self.drains = 0;
-        (self.drained_from, self.refill) = (None, None);
-        (self.unsteady, self.newcomers) = (0, 0);
+    fn enter_disabled(&mut self, now: Duration, reason: Reason) -> Decision {
+        self.target_rate = None;
+        self.quiet_since = now;
+        self.drain_count = 0;
+        (self.rate_before_drain, self.post_drain_rate) = (None, None);
+        (self.unsteady_intervals, self.flow_arrivals) = (0, 0);
         self.enter(State::Disabled, now, reason)
     }
 
     fn enter(&mut self, state: State, now: Duration, reason: Reason) -> Decision {
-        self.state = state;
+        (self.state, self.last_reason) = (state, Some(reason));
         let capped = |rate: Rate| self.config.rate_max.map_or(rate, |max| rate.min(max));
-        self.target = self.target.map(capped);
-        // Where the sender is to stay below what the path carries, no queue can grow.
-        let is_aside = matches!(state, State::Avoidance | State::Disabled);
-        let is_open = is_aside || self.is_at_max() || self.usual.is_some();
-        let target = self.target.filter(|_| state != State::Disabled);
+        self.target_rate = self.target_rate.map(capped);
+        // If the sender stays below the path's rate, no queue can grow.
+        let is_open_state = matches!(state, State::Avoidance | State::Disabled);
+        let is_open = is_open_state || self.is_target_at_rate_max() || self.baseline_loss.is_some();
+        let target = self.target_rate.filter(|_| state != State::Disabled);
         let window = target.filter(|_| !is_open).map(|rate| self.window_for(rate));
         let window = window.unwrap_or(self.config.window_max).min(self.config.window_max);
-        let most = self.capacity.filter(|_| state == State::Disabled && !self.is_short());
-        let most = most.map(|rate| capped(scaled(rate, ASIDE_SHARE)));
-        let pacing = target.or(most).or(self.config.rate_max);
+        let ceiling = self.capacity.filter(|_| state == State::Disabled && !self.is_short_path());
+        let ceiling = ceiling.map(|rate| capped(scaled(rate, DISABLED_PACING_GAIN)));
+        let pacing = target.or(ceiling).or(self.config.rate_max);
         Decision { at: now, state, window, pacing, reason }
     }
 }

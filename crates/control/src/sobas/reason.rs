@@ -1,35 +1,35 @@
-//! Why SOBAS decided as it did, in a type for programs and in words for people.
+//! States of SOBAS and the reasons of its decisions, with their text for people.
 
-use crate::holder::Holder;
+use crate::holder::Bottleneck;
 use crate::units::Rate;
 use std::fmt;
 use std::time::Duration;
 
-/// Where the controller stands. `docs/algorithms/sobas.md` has the diagram.
+/// The state of the controller. `docs/algorithms/sobas.md` has the diagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Waiting for the estimate of the capacity.
+    /// Waiting for the capacity estimate.
     Probing,
-    /// The first round trips, held below the estimated capacity.
+    /// Start below the estimated capacity.
     StartBounded,
-    /// The first round trips without an estimate: nothing is held.
+    /// Start without an estimate; no limit.
     StartOpen,
-    /// What we hold limits the transfer: more is allowed step by step.
+    /// The target limits the transfer; it grows step by step.
     Growing,
-    /// Something was lost that our own data did not push out, or the queue of others has gone:
-    /// nothing is held until the rate is even.
+    /// No window limit until the rate is flat: after a loss without a self-induced queue, or after
+    /// [`Disabled`](Self::Disabled).
     Avoidance,
-    /// The path is full and has no queue: window and pacing hold it there.
+    /// The path is full without a queue; window and pacing rate keep it so.
     Limited,
-    /// A little more is allowed for a while, to see whether there is more.
+    /// The target is a little higher for a while, to probe for bandwidth.
     Reprobing,
-    /// The path is congested by others: no window is held, and the pace only a little above the
-    /// capacity.
+    /// Cross traffic congests the path, or it is too short: no window limit, and pacing slightly
+    /// above the capacity.
     Disabled,
 }
 
 impl State {
-    /// The stable name used in machine-readable output.
+    /// Returns the stable name for machine-readable output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -45,99 +45,101 @@ impl State {
     }
 }
 
-/// Why.
+/// The cause of a decision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reason {
-    /// Packet trains told the capacity of the line.
+    /// Packet trains measured this capacity.
     CapacityKnown(Rate),
-    /// No packet train told anything.
+    /// No packet train gave a capacity.
     CapacityUnknown,
-    /// No packet train told anything, but an earlier transfer was held at this rate.
-    Remembered(Rate),
-    /// The rate is even, and what we hold is what limits it.
-    HeldByUs(Rate),
-    /// All comes that may ever come: the user wants no more.
+    /// No packet train gave a capacity, but an earlier transfer was limited to this rate.
+    CachedRate(Rate),
+    /// The rate is flat at the target, which limits it.
+    TargetReached(Rate),
+    /// The rate is the user's maximum.
     RateMax(Rate),
-    /// The round trip grew while the rate no longer did: the path is full at this rate.
+    /// The RTT grew while the rate no longer did: the path is full at this rate.
     QueueGrew(Rate, Duration),
-    /// The rate is even and a queue stands: the path is full at this rate.
+    /// The rate is flat and a queue stands: the path is full at this rate.
     FlatRate(Rate),
-    /// Segments were lost when a queue stood: we had overflowed it, beyond this rate.
+    /// Losses while a queue stood: it overflowed above this rate.
     Overflowed(Rate),
-    /// Segments were lost and no queue stood.
+    /// Losses without a queue.
     LostWithoutQueue,
-    /// Segments were lost before anything told what the path carries.
+    /// Losses in the start, without any estimate of the path's rate.
     StartOverflowed,
-    /// A queue stood for two windows.
+    /// A queue stood for two intervals.
     StandingQueue(Duration),
-    /// The queue has gone that stood, and this is a little less than what the path carried then.
-    Drained(Rate),
-    /// More was allowed, and more came.
+    /// The queue has drained; this rate is slightly below the full path's.
+    QueueDrained(Rate),
+    /// The target was raised, and the rate rose.
     RateRose(Rate),
-    /// More was allowed, and no more came.
-    NothingToGain(Rate),
-    /// It is time to look whether there is more.
-    TimeToLook,
-    /// A round trip is so short that delays of the hosts look like queues.
+    /// The target was raised, and the rate did not rise.
+    NoGain(Rate),
+    /// Periodic probe for more bandwidth.
+    ProbeUp,
+    /// The RTT is so short that host delays look like queues.
     ShortPath,
-    /// Loss goes on without a queue of ours.
+    /// Losses continue without a self-induced queue.
     CongestedLoss,
-    /// The congestion control takes no loss for congestion.
-    LossProof,
-    /// It does again.
-    LossCounts,
-    /// The rate goes up and down: there is none to hold.
+    /// The congestion control is now loss-tolerant.
+    LossTolerantCc,
+    /// The congestion control is loss-based again.
+    LossSensitiveCc,
+    /// The rate is unsteady.
     Unsteady,
-    /// A queue stands whatever we do.
+    /// A queue stands despite repeated reductions.
     CongestedQueue(Duration),
-    /// Neither loss nor queue for a while.
-    Calm,
-    /// The first windows of all connections bring much more than comes, at this rate.
+    /// Neither losses nor a queue for some time.
+    Quiet,
+    /// This rate is well below that of the initial windows of all streams.
     TooManyStreams(Rate),
-    /// Something else than the path holds the transfer up.
-    HeldBy(Holder),
+    /// A host is the bottleneck.
+    LimitedBy(Bottleneck),
 }
 
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// One clause, for a trace or a report.
+/// One clause for traces and reports.
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CapacityKnown(rate) => write!(f, "packet trains told {rate}"),
-            Self::Remembered(rate) => write!(f, "an earlier copy went at {rate}"),
-            Self::CapacityUnknown => f.write_str("no packet train told the capacity"),
-            Self::HeldByUs(rate) => write!(f, "{rate} is all that is allowed"),
-            Self::RateMax(rate) => write!(f, "more than {rate} is not wanted"),
+            Self::CapacityKnown(rate) => write!(f, "packet trains measured {rate}"),
+            Self::CachedRate(rate) => write!(f, "an earlier copy was limited to {rate}"),
+            Self::CapacityUnknown => f.write_str("no packet train measured the capacity"),
+            Self::TargetReached(rate) => write!(f, "the rate has reached its limit of {rate}"),
+            Self::RateMax(rate) => write!(f, "the rate has reached the maximum of {rate}"),
             Self::QueueGrew(rate, queue) => {
                 write!(f, "a queue of {:.1} ms grew at {rate}", ms(*queue))
             }
-            Self::FlatRate(rate) => write!(f, "the rate is even at {rate}, and a queue stands"),
-            Self::Overflowed(rate) => write!(f, "a queue overflowed beyond {rate}"),
+            Self::FlatRate(rate) => write!(f, "the rate is flat at {rate} and a queue stands"),
+            Self::Overflowed(rate) => write!(f, "a queue overflowed above {rate}"),
             Self::StartOverflowed => f.write_str("slow start lost segments"),
-            Self::LostWithoutQueue => f.write_str("segments were lost and no queue stood"),
+            Self::LostWithoutQueue => f.write_str("segments were lost without a queue"),
             Self::StandingQueue(queue) => write!(f, "a queue of {:.1} ms stood", ms(*queue)),
-            Self::Drained(rate) => write!(f, "the queue has gone, and the path carries {rate}"),
-            Self::RateRose(rate) => write!(f, "more was allowed and came: {rate}"),
-            Self::NothingToGain(rate) => write!(f, "more than {rate} did not come"),
-            Self::TimeToLook => f.write_str("time to look for more"),
-            Self::ShortPath => f.write_str("the path is too short to need it"),
-            Self::LossProof => f.write_str("the pace holds the path: losses do not slow BBR down"),
-            Self::LossCounts => f.write_str("losses count again: BBR is not used any more"),
-            Self::CongestedLoss => f.write_str("losses go on without a queue of ours"),
+            Self::QueueDrained(rate) => {
+                write!(f, "the queue has drained; the path carries {rate}")
+            }
+            Self::RateRose(rate) => write!(f, "the rate rose to {rate} with a higher limit"),
+            Self::NoGain(rate) => write!(f, "the rate stayed at {rate} with a higher limit"),
+            Self::ProbeUp => f.write_str("probing for more bandwidth"),
+            Self::ShortPath => f.write_str("the path is too short for a limit"),
+            Self::LossTolerantCc => f.write_str("pacing limits the path; BBR tolerates the losses"),
+            Self::LossSensitiveCc => f.write_str("losses count again; BBR is no longer used"),
+            Self::CongestedLoss => f.write_str("losses continue without a self-induced queue"),
             Self::CongestedQueue(queue) => {
-                write!(f, "a queue of {:.1} ms stands whatever we do", ms(*queue))
+                write!(f, "a queue of {:.1} ms stands despite lower rates", ms(*queue))
             }
-            Self::Unsteady => f.write_str("the rate goes up and down"),
-            Self::Calm => f.write_str("no loss and no queue for a while"),
+            Self::Unsteady => f.write_str("the rate is unsteady"),
+            Self::Quiet => f.write_str("no losses and no queue for some time"),
             Self::TooManyStreams(rate) => {
-                write!(f, "{rate} is too little for so many connections to be held at")
+                write!(f, "{rate} is too low a limit for this many streams")
             }
-            Self::HeldBy(Holder::Source) => f.write_str("the source has nothing to send"),
-            Self::HeldBy(Holder::Receiver) => f.write_str("the receiver does not come to read"),
-            Self::HeldBy(Holder::Path) => f.write_str("the path limits"),
+            Self::LimitedBy(Bottleneck::Sender) => f.write_str("the sender has nothing to send"),
+            Self::LimitedBy(Bottleneck::Receiver) => f.write_str("the receiver does not keep up"),
+            Self::LimitedBy(Bottleneck::Path) => f.write_str("the path is the bottleneck"),
         }
     }
 }

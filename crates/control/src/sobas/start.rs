@@ -1,119 +1,122 @@
-//! How a transfer starts: with what tells the capacity, if anything does, until the path is full or
-//! something is lost.
+//! The start of a transfer: from the capacity estimate, if any, to a full path or a loss.
 
-use super::history::{DROP_SHARE, FLAT_WINDOWS};
-use super::{Decision, Observation, RATE_TIME, Reason, Remembered, Sobas, State, Window, scaled};
-use crate::holder::Holder;
+use super::history::{DROP_SHARE, FLAT_INTERVALS};
+use super::{
+    CachedPath, Decision, Interval, MIN_RATE_INTERVAL, Observation, Reason, Sobas, State, scaled,
+};
+use crate::holder::Bottleneck;
 use std::time::Duration;
 
-/// What of the estimated capacity is used at first. (ours: trains err by about a percent, and what
-/// is beyond the line's rate is lost where the buffer is shallow)
-pub(super) const START_SHARE: f64 = 0.98;
+/// Factor of the estimated capacity at the start. (chosen: the error of trains is about a percent,
+/// and a shallow buffer drops any excess)
+pub(super) const START_GAIN: f64 = 0.98;
 
-/// A path is the one that is remembered when its shortest round trip is within these shares of that
-/// one's. (ours: another route differs by more, another hour by less)
-const SAME_RTT: (f64, f64) = (0.8, 1.25);
+/// RTT relative to that of the cached path within which the path is the same. (chosen: another
+/// route differs by more, another hour by less)
+const CACHED_RTT_RANGE: (f64, f64) = (0.8, 1.25);
 
-/// In the start, a queue is there when so many round trips in a row are longer. (ours: one or two
-/// are chance)
-const START_LOOKS: usize = 3;
+/// RTT samples in a row above the minimum that make a queue in the start. (chosen: one or two are
+/// chance)
+const START_QUEUE_SAMPLES: usize = 3;
 
-/// And the rate of the last round trip is below this multiple of the one before: slow start doubles
-/// it. (ours: between 1 and 2, nearer to 1)
-const START_GROWTH: f64 = 1.3;
+/// Growth of the rate per RTT below which slow start has ended. (chosen: slow start doubles it;
+/// between 1 and 2, nearer to 1)
+const MIN_START_GROWTH: f64 = 1.3;
 
-/// The rate in the start is of a round trip, and of this time at least. (ours: two ticks)
-const START_RATE_TIME: Duration = Duration::from_millis(20);
+/// Shortest interval for rates in the start; otherwise one RTT. (chosen: two ticks)
+const MIN_START_RATE_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Sobas {
-    /// What the capacity allows, once a round trip is known, too.
+    /// Starts below the capacity, once both capacity and RTT are known.
     pub(super) fn start_with_estimate(&mut self, now: Duration) -> Option<Decision> {
         let rate = self.capacity?;
         let can_start = matches!(self.state, State::Probing | State::StartOpen);
-        if self.is_short() || self.rtt_min().is_zero() || !can_start {
+        if self.is_short_path() || self.min_rtt().is_zero() || !can_start {
             return None;
         }
-        self.target = Some(scaled(rate, START_SHARE));
+        self.target_rate = Some(scaled(rate, START_GAIN));
         Some(self.enter(State::StartBounded, now, Reason::CapacityKnown(rate)))
     }
 
-    /// Nothing tells the capacity: as an earlier transfer left it, if it is the same path, or open.
+    /// Starts without a capacity: from the cached path if the RTT matches, otherwise without a
+    /// limit.
     pub(super) fn start_without_estimate(&mut self, now: Duration) -> Decision {
-        let rtt = self.rtt_min();
-        let same = |seen: &Remembered| {
-            let (least, most) = (seen.rtt.mul_f64(SAME_RTT.0), seen.rtt.mul_f64(SAME_RTT.1));
+        let rtt = self.min_rtt();
+        let is_same = |cached: &CachedPath| {
+            let (least, most) =
+                (cached.rtt.mul_f64(CACHED_RTT_RANGE.0), cached.rtt.mul_f64(CACHED_RTT_RANGE.1));
             (least..most).contains(&rtt)
         };
-        let Some(seen) = self.config.remembered.filter(same) else {
+        let Some(cached) = self.config.remembered.filter(is_same) else {
             return self.enter(State::StartOpen, now, Reason::CapacityUnknown);
         };
-        self.target = Some(scaled(seen.rate, START_SHARE));
-        self.enter(State::StartBounded, now, Reason::Remembered(seen.rate))
+        self.target_rate = Some(scaled(cached.rate, START_GAIN));
+        self.enter(State::StartBounded, now, Reason::CachedRate(cached.rate))
     }
 
-    /// The start ends as soon as the round trip grows while the rate does not.
-    pub(super) fn watch_start(&mut self, seen: &Observation) -> Option<Decision> {
+    /// Ends the start as soon as the RTT grows while the rate does not.
+    pub(super) fn check_start_queue(&mut self, observation: &Observation) -> Option<Decision> {
         let is_start = matches!(self.state, State::StartBounded | State::StartOpen);
-        if !is_start || seen.rtt.is_none() || seen.holder != Holder::Path {
+        if !is_start || observation.rtt.is_none() || observation.bottleneck != Bottleneck::Path {
             return None;
         }
-        let queue = self.measure.standing(START_LOOKS);
-        if queue <= self.queue_allowed() {
+        let queue = self.sampler.standing_queue(START_QUEUE_SAMPLES);
+        if queue <= self.queue_threshold() {
             return None;
         }
-        let round_trip = self.rtt_min().max(START_RATE_TIME);
-        let now = self.measure.rate_over(round_trip);
-        let before = self.measure.rate_before(round_trip, round_trip);
-        if now > scaled(before, START_GROWTH) {
+        let round_trip = self.min_rtt().max(MIN_START_RATE_INTERVAL);
+        let now = self.sampler.rate_over(round_trip);
+        let before = self.sampler.rate_before(round_trip, round_trip);
+        if now > scaled(before, MIN_START_GROWTH) {
             return None;
         }
-        // What came last tells best what the path carries.
-        let rate = self.measure.rate_over(round_trip / 2).max(now);
-        if self.is_first_windows(rate, seen.now) || self.is_rate_max(rate) {
+        // The latest half RTT is closest to the path's rate.
+        let rate = self.sampler.rate_over(round_trip / 2).max(now);
+        if self.is_initial_window_rate(rate, observation.now) || self.reaches_rate_max(rate) {
             return None;
         }
         let reason = Reason::QueueGrew(rate, queue);
         if self.has_small_share(rate) {
-            return Some(self.enter(State::Avoidance, seen.now, reason));
+            return Some(self.enter(State::Avoidance, observation.now, reason));
         }
-        Some(self.limit(rate, seen.now, reason))
+        Some(self.enter_limited(rate, observation.now, reason))
     }
 
-    pub(super) fn judge_start(&mut self, window: &Window) -> Option<Decision> {
-        if window.retransmits > 0 {
-            return self.judge_early_loss(window);
+    pub(super) fn update_start(&mut self, interval: &Interval) -> Option<Decision> {
+        if interval.retransmits > 0 {
+            return self.on_start_loss(interval);
         }
-        if !self.history.is_even(FLAT_WINDOWS.0) {
+        if !self.history.is_flat(FLAT_INTERVALS.0) {
             return None;
         }
-        if window.standing > self.queue_allowed() {
-            let reason = Reason::FlatRate(window.rate);
-            return Some(self.limit(window.rate, window.at, reason));
+        if interval.standing_queue > self.queue_threshold() {
+            let reason = Reason::FlatRate(interval.rate);
+            return Some(self.enter_limited(interval.rate, interval.at, reason));
         }
-        let windows = RATE_TIME.div_duration_f64(self.measure.window_length()).ceil() as usize;
-        if !self.history.is_even(windows.max(FLAT_WINDOWS.0)) {
+        let intervals =
+            MIN_RATE_INTERVAL.div_duration_f64(self.sampler.interval_length()).ceil() as usize;
+        if !self.history.is_flat(intervals.max(FLAT_INTERVALS.0)) {
             return None;
         }
-        // Else it is something else that limits: a small buffer of the hosts, or slow start that
-        // ended early.
-        let reason = Reason::HeldByUs(self.rate_now());
-        self.is_held_by_us(window).then(|| self.step(window, reason))
+        // Otherwise something else limits: small socket buffers, or slow start that ended early.
+        let reason = Reason::TargetReached(self.current_rate());
+        self.is_target_limited(interval).then(|| self.step_up(interval, reason))
     }
 
-    /// What is lost of the first, unpaced windows tells nothing of the path. (It may be all that a
-    /// shallow buffer takes.)
-    fn judge_early_loss(&mut self, window: &Window) -> Option<Decision> {
-        if self.is_first_windows(self.peak, window.at) {
+    /// Handles losses in the start. Those of the unpaced initial windows do not count: a shallow
+    /// buffer may not hold them.
+    fn on_start_loss(&mut self, interval: &Interval) -> Option<Decision> {
+        if self.is_initial_window_rate(self.max_lossless_rate, interval.at) {
             return None;
         }
         if self.state == State::StartOpen {
-            // The rate doubled with each round trip until then: none of them is the path's.
-            return Some(self.enter(State::Avoidance, window.at, Reason::StartOverflowed));
+            // Slow start doubled the rate up to here: no estimate of the path's rate.
+            return Some(self.enter(State::Avoidance, interval.at, Reason::StartOverflowed));
         }
-        let near = self.capacity.is_some_and(|c| self.peak > scaled(c, DROP_SHARE));
-        if near || self.history.has_seen_queue(self.queue_allowed()) {
-            return Some(self.retreat(window));
+        let near = self.capacity.is_some_and(|c| self.max_lossless_rate > scaled(c, DROP_SHARE));
+        if near || self.history.has_recent_queue(self.queue_threshold()) {
+            return Some(self.reduce_after_overflow(interval));
         }
-        Some(self.enter(State::Avoidance, window.at, Reason::LostWithoutQueue))
+        Some(self.enter(State::Avoidance, interval.at, Reason::LostWithoutQueue))
     }
 }

@@ -9,7 +9,7 @@ fn mbit(rate: f64) -> Rate {
     Rate::from_bits_per_sec(rate * 1e6)
 }
 
-/// A transfer as the controller sees it, 10 ms by 10 ms, over a path of 20 ms.
+/// A transfer as seen by the controller, in ticks of 10 ms over a path of 20 ms.
 struct Script {
     sobas: Sobas,
     seen: Observation,
@@ -18,31 +18,31 @@ struct Script {
 
 impl Script {
     fn new() -> Self {
-        Self::capped(None)
+        Self::with_rate_max(None)
     }
 
-    fn capped(rate_max: Option<Rate>) -> Self {
-        Self::with(rate_max, None)
+    fn with_rate_max(rate_max: Option<Rate>) -> Self {
+        Self::with_config(rate_max, None)
     }
 
-    fn with(rate_max: Option<Rate>, remembered: Option<Remembered>) -> Self {
-        let (window_max, probe_time) = (Bytes::mib(64), 300 * MS);
-        let config = Config { window_max, probe_time, rate_max, remembered };
+    fn with_config(rate_max: Option<Rate>, remembered: Option<CachedPath>) -> Self {
+        let (window_max, capacity_timeout) = (Bytes::mib(64), 300 * MS);
+        let config = Config { window_max, capacity_timeout, rate_max, remembered };
         let seen = Observation { streams: 1, rtt: Some(20 * MS), ..Observation::default() };
         Self { sobas: Sobas::new(config), seen, last: None }
     }
 
-    /// The same, with 1 Gbit/s of capacity known and 947 Mbit/s coming.
-    fn held() -> Self {
+    /// A script with a known capacity of 965 Mbit/s, receiving 947 Mbit/s.
+    fn limited() -> Self {
         let mut script = Self::new();
-        script.last = script.told(mbit(965.0));
+        script.last = script.report_capacity(mbit(965.0));
         script.run(100, 947.0);
         script
     }
 
-    /// The same, when losses without a queue have made it stand aside.
-    fn aside() -> Self {
-        let mut script = Self::held();
+    /// The same after losses without a queue have disabled the limit.
+    fn disabled() -> Self {
+        let mut script = Self::limited();
         for _ in 0..10 {
             script.seen.retransmits += 3;
             script.run(8, 300.0);
@@ -51,7 +51,7 @@ impl Script {
         script
     }
 
-    /// `ticks` of 10 ms at a rate; every decision on the way.
+    /// Runs `ticks` of 10 ms at a rate; returns all decisions.
     fn run(&mut self, ticks: u32, rate_mbit: f64) -> Vec<Decision> {
         let mut all = Vec::new();
         for _ in 0..ticks {
@@ -63,8 +63,8 @@ impl Script {
         all
     }
 
-    /// The trains tell, when a round trip is known.
-    fn told(&mut self, capacity: Rate) -> Option<Decision> {
+    /// Reports the capacity after the first RTT.
+    fn report_capacity(&mut self, capacity: Rate) -> Option<Decision> {
         self.run(1, 0.0);
         self.sobas.on_capacity(self.seen.now, capacity)
     }
@@ -75,7 +75,7 @@ impl Script {
 }
 
 #[test]
-fn the_start_is_held_below_the_capacity_and_the_window_is_rate_times_round_trip() {
+fn start_is_bounded_below_capacity() {
     let mut script = Script::new();
     script.run(2, 0.0);
     let decision = script.sobas.on_capacity(20 * MS, mbit(965.0)).unwrap();
@@ -88,7 +88,7 @@ fn the_start_is_held_below_the_capacity_and_the_window_is_rate_times_round_trip(
 }
 
 #[test]
-fn a_capacity_that_is_known_before_the_round_trip_waits_for_it() {
+fn capacity_before_first_rtt_is_deferred() {
     let mut script = Script::new();
     script.seen.rtt = None;
     script.run(1, 0.0);
@@ -102,8 +102,8 @@ fn a_capacity_that_is_known_before_the_round_trip_waits_for_it() {
 }
 
 #[test]
-fn what_is_far_below_the_first_windows_of_all_connections_is_no_limit() {
-    // 16 first windows in 20 ms are 92.7 Mbit/s.
+fn rate_below_initial_windows_disables() {
+    // 16 initial windows in 20 ms are 92.7 Mbit/s.
     for (rate, state) in [(20.0, State::Disabled), (80.0, State::Limited)] {
         let mut script = Script::new();
         script.seen.streams = 16;
@@ -111,13 +111,13 @@ fn what_is_far_below_the_first_windows_of_all_connections_is_no_limit() {
         script.seen.rtt = Some(40 * MS);
         let decision = script.run(20, rate)[0];
         assert_eq!(decision.state, state, "{decision:?}");
-        let is_told = matches!(decision.reason, Reason::TooManyStreams(_));
-        assert_eq!(is_told, state == State::Disabled, "{decision:?}");
+        let is_oversubscribed = matches!(decision.reason, Reason::TooManyStreams(_));
+        assert_eq!(is_oversubscribed, state == State::Disabled, "{decision:?}");
     }
 }
 
 #[test]
-fn without_an_estimate_nothing_is_held_at_first() {
+fn start_without_capacity_is_open() {
     let mut script = Script::new();
     let decisions = script.run(31, 100.0);
     assert_eq!(decisions.len(), 1);
@@ -127,17 +127,17 @@ fn without_an_estimate_nothing_is_held_at_first() {
 }
 
 #[test]
-fn an_even_rate_that_we_hold_grows_until_no_more_comes() {
+fn target_limited_flat_rate_grows_until_no_gain() {
     let mut script = Script::new();
-    script.told(mbit(965.0));
+    script.report_capacity(mbit(965.0));
     let states: Vec<State> = script.run(60, 947.0).iter().map(|d| d.state).collect();
     assert_eq!(states, [State::Growing, State::Limited]);
 }
 
 #[test]
-fn what_the_user_wants_at_most_is_held_and_no_more_is_looked_for() {
-    let mut script = Script::capped(Some(mbit(300.0)));
-    let decision = script.told(mbit(965.0)).unwrap();
+fn rate_max_is_kept_without_probing_up() {
+    let mut script = Script::with_rate_max(Some(mbit(300.0)));
+    let decision = script.report_capacity(mbit(965.0)).unwrap();
     assert_eq!((decision.state, decision.pacing), (State::StartBounded, Some(mbit(300.0))));
     let decisions = script.run(3_000, 294.0);
     assert_eq!(decisions.len(), 1, "{decisions:?}");
@@ -148,16 +148,16 @@ fn what_the_user_wants_at_most_is_held_and_no_more_is_looked_for() {
 }
 
 #[test]
-fn a_rate_that_is_all_the_user_wants_is_no_full_path() {
-    // Nothing is known of the path, the rate is even, and its round trip varies.
-    let mut script = Script::capped(Some(mbit(300.0)));
+fn flat_rate_at_rate_max_is_not_a_full_path() {
+    // Unknown capacity, a flat rate and a varying RTT.
+    let mut script = Script::with_rate_max(Some(mbit(300.0)));
     let decisions = script.run(31, 294.0);
     assert_eq!((decisions[0].state, decisions[0].pacing), (State::StartOpen, Some(mbit(300.0))));
     script.seen.rtt = Some(23 * MS);
     assert_eq!(script.run(3, 294.0), []);
     script.seen.rtt = Some(20 * MS);
     assert_eq!(script.run(1_000, 294.0), []);
-    // A path that is slower is found all the same.
+    // A slower path is still detected.
     script.seen.rtt = Some(30 * MS);
     script.run(20, 200.0);
     let decision = script.last.unwrap();
@@ -166,22 +166,22 @@ fn a_rate_that_is_all_the_user_wants_is_no_full_path() {
 }
 
 #[test]
-fn a_slow_disk_does_not_look_like_a_full_path() {
+fn sender_limited_rate_is_not_a_full_path() {
     let mut script = Script::new();
-    script.told(mbit(965.0));
-    script.seen.holder = Holder::Source;
-    // An even rate, then a drop: both of the source.
+    script.report_capacity(mbit(965.0));
+    script.seen.bottleneck = Bottleneck::Sender;
+    // A flat rate and then a drop, both caused by the sender.
     assert_eq!(script.run(300, 200.0), []);
     assert_eq!(script.run(300, 50.0), []);
     assert_eq!(script.state(), State::StartBounded);
 }
 
 #[test]
-fn a_drop_after_an_even_rate_lowers_the_limit_only_when_a_queue_stood() {
-    let mut script = Script::held();
+fn rate_drop_lowers_limit_only_with_queue() {
+    let mut script = Script::limited();
     script.run(100, 947.0);
-    assert_eq!(script.run(12, 600.0), [], "without a queue it is not ours");
-    let mut script = Script::held();
+    assert_eq!(script.run(12, 600.0), [], "not self-induced without a queue");
+    let mut script = Script::limited();
     script.run(100, 947.0);
     script.seen.rtt = Some(25 * MS);
     script.run(20, 600.0);
@@ -190,8 +190,8 @@ fn a_drop_after_an_even_rate_lowers_the_limit_only_when_a_queue_stood() {
 }
 
 #[test]
-fn losses_without_a_queue_end_in_standing_aside_and_calm_ends_that() {
-    let mut script = Script::aside();
+fn disabled_after_loss_without_queue_until_quiet() {
+    let mut script = Script::disabled();
     let decision = script.last.unwrap();
     let beyond = mbit(965.0 * 1.05);
     assert_eq!((decision.window, decision.pacing), (Bytes::mib(64), Some(beyond)));
@@ -200,42 +200,42 @@ fn losses_without_a_queue_end_in_standing_aside_and_calm_ends_that() {
 }
 
 #[test]
-fn under_a_control_that_takes_no_loss_for_congestion_the_pace_holds_a_path_that_loses() {
-    let mut script = Script::aside();
-    assert!(script.sobas.loses_without_queue());
-    let usual = Some(Losses { resent: 10, segments: 10_000 });
-    let held = script.sobas.on_loss_proof(script.seen.now, usual).unwrap();
-    assert_eq!((held.state, held.reason), (State::Avoidance, Reason::LossProof));
+fn loss_tolerant_cc_paces_a_lossy_path() {
+    let mut script = Script::disabled();
+    assert!(script.sobas.has_loss_without_queue());
+    let baseline_loss = Some(LossSample { retransmits: 10, segments: 10_000 });
+    let held = script.sobas.on_loss_tolerant_cc(script.seen.now, baseline_loss).unwrap();
+    assert_eq!((held.state, held.reason), (State::Avoidance, Reason::LossTolerantCc));
     assert_eq!(held.pacing.map(|rate| rate.bits_per_sec() / 100_000), Some(9457));
-    assert_eq!(script.sobas.on_loss_proof(script.seen.now, usual), None);
+    assert_eq!(script.sobas.on_loss_tolerant_cc(script.seen.now, baseline_loss), None);
     for _ in 0..30 {
         script.seen.retransmits += 3;
         script.run(10, 940.0);
     }
     assert_eq!(script.state(), State::Limited);
     assert_eq!(script.last.unwrap().window, Bytes::mib(64), "room for repairs");
-    // A queue of ours makes them losses of ours.
+    // With a self-induced queue, they are self-induced losses.
     script.seen.rtt = Some(28 * MS);
     script.seen.retransmits += 300;
     script.run(30, 940.0);
     let paced = |script: &Script| script.last.unwrap().pacing.unwrap();
     assert!(paced(&script) < mbit(940.0), "{:?}", script.last);
-    let left = script.sobas.on_loss_proof(script.seen.now, None).unwrap();
-    assert_eq!((left.state, left.reason), (State::Disabled, Reason::LossCounts));
+    let left = script.sobas.on_loss_tolerant_cc(script.seen.now, None).unwrap();
+    assert_eq!((left.state, left.reason), (State::Disabled, Reason::LossSensitiveCc));
 }
 
 #[test]
-fn what_the_trains_told_is_given_up_where_more_comes_while_nothing_is_held() {
-    let mut script = Script::aside();
+fn disabled_higher_rate_refutes_train_capacity() {
+    let mut script = Script::disabled();
     script.run(40, 1000.0);
     let decision = script.last.unwrap();
     assert_eq!((decision.state, decision.pacing), (State::Disabled, None));
 }
 
 #[test]
-fn losses_of_the_first_windows_tell_nothing_and_later_ones_do() {
+fn initial_window_losses_are_ignored() {
     let mut script = Script::new();
-    script.told(mbit(965.0));
+    script.report_capacity(mbit(965.0));
     for _ in 0..12 {
         script.seen.retransmits += 1;
         script.run(4, 20.0);
@@ -249,14 +249,14 @@ fn losses_of_the_first_windows_tell_nothing_and_later_ones_do() {
 }
 
 #[test]
-fn whether_more_came_is_judged_over_a_tenth_of_a_second() {
+fn growth_is_evaluated_over_100_ms() {
     let mut script = Script::new();
-    script.told(mbit(965.0));
+    script.report_capacity(mbit(965.0));
     while script.state() != State::Growing {
         script.run(1, 947.0);
     }
     let stepped_at = script.seen.now;
-    // A window lasts 40 ms; what TCP sends at once moves it by some percent.
+    // An interval is 40 ms; bursts of TCP vary it by some percent.
     let mut noise = [980.0, 915.0].into_iter().cycle();
     while script.state() == State::Growing {
         assert!(script.seen.now < stepped_at + 300 * MS, "{:?}", script.last);
@@ -264,40 +264,40 @@ fn whether_more_came_is_judged_over_a_tenth_of_a_second() {
     }
     assert!(script.seen.now >= stepped_at + 140 * MS, "{:?}", script.last);
     let reason = script.last.unwrap().reason;
-    assert!(matches!(reason, Reason::NothingToGain(rate) if rate < mbit(970.0)), "{reason}");
+    assert!(matches!(reason, Reason::NoGain(rate) if rate < mbit(970.0)), "{reason}");
 }
 
 #[test]
-fn a_rate_that_fell_while_more_was_allowed_tells_nothing_and_it_is_tried_again_soon() {
-    for (then, is_soon) in [(930.0, true), (947.0, false)] {
-        let mut script = Script::held();
+fn probe_up_is_repeated_soon_after_a_falling_rate() {
+    for (probe_rate, is_soon) in [(930.0, true), (947.0, false)] {
+        let mut script = Script::limited();
         while script.state() != State::Reprobing {
             script.run(1, 947.0);
         }
         while script.state() == State::Reprobing {
-            script.run(1, then);
+            script.run(1, probe_rate);
         }
         assert_eq!(script.state(), State::Limited);
         let limited_at = script.seen.now;
         while script.state() == State::Limited {
             script.run(1, 949.0);
         }
-        let looked_after = script.seen.now - limited_at;
-        assert_eq!(looked_after < SECOND, is_soon, "{then}: {looked_after:?}");
-        assert_eq!(looked_after < 9 * SECOND, is_soon, "{then}: {looked_after:?}");
+        let probed_after = script.seen.now - limited_at;
+        assert_eq!(probed_after < SECOND, is_soon, "{probe_rate}: {probed_after:?}");
+        assert_eq!(probed_after < 9 * SECOND, is_soon, "{probe_rate}: {probed_after:?}");
     }
 }
 
 #[test]
-fn a_loss_lowers_what_is_held_only_where_all_of_that_comes() {
-    for (comes, lowers) in [(947.0, true), (800.0, false)] {
-        let mut script = Script::held();
+fn overflow_lowers_limit_only_at_target_rate() {
+    for (rate, lowers) in [(947.0, true), (800.0, false)] {
+        let mut script = Script::limited();
         script.seen.rtt = Some(20_600 * MS / 1000);
-        script.run(40, comes);
+        script.run(40, rate);
         let before = script.last.unwrap();
         assert_eq!(before.state, State::Limited);
         script.seen.retransmits += 3;
-        script.run(4, comes);
+        script.run(4, rate);
         let after = script.last.unwrap();
         assert_eq!(matches!(after.reason, Reason::Overflowed(_)), lowers, "{after:?}");
         assert_eq!(after.pacing < before.pacing, lowers, "{after:?}");
@@ -305,28 +305,29 @@ fn a_loss_lowers_what_is_held_only_where_all_of_that_comes() {
 }
 
 #[test]
-fn a_receiver_that_reads_late_makes_no_queue_and_is_tried_again_soon() {
-    let mut script = Script::held();
+fn receiver_limited_delay_is_not_a_queue() {
+    let mut script = Script::limited();
     let before = script.last.unwrap();
-    script.seen.holder = Holder::Receiver;
+    script.seen.bottleneck = Bottleneck::Receiver;
     script.seen.rtt = Some(22 * MS);
-    assert_eq!(script.run(20, 947.0), [], "its lateness is no queue");
-    // More is looked for all the same: it may come.
+    assert_eq!(script.run(20, 947.0), [], "late answers are not a queue");
+    // Probing continues, as more may be available.
     script.seen.rtt = Some(20 * MS);
-    let looks = script.run(1000, 947.0);
-    let held = looks.iter().find(|d| d.reason == Reason::HeldBy(Holder::Receiver)).unwrap();
-    let again = looks.iter().find(|d| d.at > held.at).unwrap();
-    assert_eq!((again.state, again.reason), (State::Reprobing, Reason::TimeToLook));
-    assert!(again.at - held.at < SECOND, "{looks:?}");
-    let rising = looks.last().unwrap().pacing.unwrap();
-    assert!(rising >= before.pacing.unwrap(), "{looks:?}");
+    let decisions = script.run(1000, 947.0);
+    let held =
+        decisions.iter().find(|d| d.reason == Reason::LimitedBy(Bottleneck::Receiver)).unwrap();
+    let again = decisions.iter().find(|d| d.at > held.at).unwrap();
+    assert_eq!((again.state, again.reason), (State::Reprobing, Reason::ProbeUp));
+    assert!(again.at - held.at < SECOND, "{decisions:?}");
+    let rising = decisions.last().unwrap().pacing.unwrap();
+    assert!(rising >= before.pacing.unwrap(), "{decisions:?}");
     let steps = script.run(100, 1100.0);
     assert!(steps.iter().any(|d| matches!(d.reason, Reason::RateRose(_))), "{steps:?}");
 }
 
 #[test]
-fn a_path_that_is_cut_keeps_its_limit() {
-    let mut script = Script::held();
+fn limit_survives_an_interrupted_path() {
+    let mut script = Script::limited();
     let before = script.last;
     script.seen.rtt = None;
     assert_eq!(script.run(500, 0.0), []);
@@ -335,9 +336,9 @@ fn a_path_that_is_cut_keeps_its_limit() {
     assert_eq!(script.last.unwrap().pacing, before.unwrap().pacing);
 }
 
-/// Whatever is seen, what is decided can be set: no window or rate of nothing.
+/// Windows and rates of all decisions can be set, for any input.
 #[test]
-fn decisions_stay_within_bounds_whatever_comes() {
+fn decisions_stay_within_bounds_for_random_input() {
     let mut random = 1u64;
     let mut next = |below: u64| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -345,7 +346,7 @@ fn decisions_stay_within_bounds_whatever_comes() {
     };
     for case in 0..200 {
         let rate_max = (case % 2 > 0).then(|| mbit(1.0 + next(1_000) as f64));
-        let mut script = Script::capped(rate_max);
+        let mut script = Script::with_rate_max(rate_max);
         if case % 3 > 0 {
             script.sobas.on_capacity(Duration::ZERO, mbit(10.0 + next(100_000) as f64));
         }
@@ -353,11 +354,12 @@ fn decisions_stay_within_bounds_whatever_comes() {
             script.seen.rtt = (next(4) > 0).then(|| Duration::from_micros(next(300_000)));
             script.seen.retransmits += next(3);
             script.seen.probes_lost += next(2);
-            script.seen.holder =
-                [Holder::Path, Holder::Path, Holder::Source, Holder::Receiver][next(4) as usize];
+            script.seen.bottleneck =
+                [Bottleneck::Path, Bottleneck::Path, Bottleneck::Sender, Bottleneck::Receiver]
+                    [next(4) as usize];
             let rate = next(20_000) as f64;
             for decision in script.run(1 + next(9) as u32, rate) {
-                let least = Bytes(2 * pacing::SEGMENT_DATA.0);
+                let least = Bytes(2 * pacing::DEFAULT_MSS.0);
                 assert!(decision.window >= least, "{decision:?}");
                 assert!(decision.window <= Bytes::mib(64), "{decision:?}");
                 let paced = decision.pacing.is_none_or(|rate| rate.bytes_per_sec() > 10_000);
@@ -372,8 +374,8 @@ fn decisions_stay_within_bounds_whatever_comes() {
 }
 
 #[test]
-fn on_a_short_path_nothing_is_held_whatever_was_told_before() {
-    let mut script = Script::held();
+fn short_path_disables_any_limit() {
+    let mut script = Script::limited();
     script.seen.rtt = Some(Duration::from_micros(200));
     let decisions = script.run(300, 947.0);
     assert_eq!(decisions.len(), 1);
@@ -384,33 +386,33 @@ fn on_a_short_path_nothing_is_held_whatever_was_told_before() {
 }
 
 #[test]
-fn an_earlier_transfer_tells_where_to_begin_if_no_train_does_and_the_path_is_the_same() {
+fn cached_path_bounds_the_start_on_same_path() {
     let rate = mbit(900.0);
     let state = |rtt: Duration| {
-        let mut script = Script::with(None, Some(Remembered { rate, rtt }));
+        let mut script = Script::with_config(None, Some(CachedPath { rate, rtt }));
         script.run(40, 10.0);
         let decision = script.last.unwrap();
         (decision.state, decision.pacing.map(|rate| rate.bits_per_sec() / 1_000_000))
     };
     assert_eq!(state(19 * MS), (State::StartBounded, Some(882)));
     assert_eq!(state(40 * MS), (State::StartOpen, None), "another path");
-    let mut script = Script::with(None, Some(Remembered { rate, rtt: 20 * MS }));
-    let told = script.told(mbit(500.0)).unwrap();
-    assert_eq!(told.reason, Reason::CapacityKnown(mbit(500.0)), "trains know better");
+    let mut script = Script::with_config(None, Some(CachedPath { rate, rtt: 20 * MS }));
+    let decision = script.report_capacity(mbit(500.0)).unwrap();
+    assert_eq!(decision.reason, Reason::CapacityKnown(mbit(500.0)), "trains know better");
 }
 
 #[test]
-fn what_is_remembered_waits_for_the_first_connection_and_so_does_a_late_capacity() {
-    let remembered = Some(Remembered { rate: mbit(900.0), rtt: 20 * MS });
-    let mut script = Script::with(None, remembered);
+fn cached_path_and_late_capacity_wait_for_rtt() {
+    let remembered = Some(CachedPath { rate: mbit(900.0), rtt: 20 * MS });
+    let mut script = Script::with_config(None, remembered);
     script.seen.rtt = None;
-    // The first connection takes longer than the wait for probes.
+    // Connecting takes longer than the capacity timeout.
     assert_eq!(script.run(50, 0.0), []);
     script.seen.rtt = Some(20 * MS);
-    assert_eq!(script.run(1, 0.0)[0].reason, Reason::Remembered(mbit(900.0)));
+    assert_eq!(script.run(1, 0.0)[0].reason, Reason::CachedRate(mbit(900.0)));
     let mut script = Script::new();
     script.seen.rtt = None;
-    // Data that came tells that there is a connection, though its round trip is not known.
+    // Received data proves a stream, though its RTT is unknown.
     let decided = script.run(50, 100.0);
     assert_eq!(decided[0].reason, Reason::CapacityUnknown);
     assert_eq!(script.sobas.on_capacity(script.seen.now, mbit(965.0)), None);
@@ -419,8 +421,8 @@ fn what_is_remembered_waits_for_the_first_connection_and_so_does_a_late_capacity
 }
 
 #[test]
-fn more_is_looked_for_where_losses_go_on_that_the_connections_do_not_mind() {
-    let mut script = Script::held();
+fn probe_up_continues_despite_tolerated_loss() {
+    let mut script = Script::limited();
     let lossy = |script: &mut Script, ticks, mbit| {
         let mut decided = Vec::new();
         for _ in 0..ticks {
@@ -431,7 +433,70 @@ fn more_is_looked_for_where_losses_go_on_that_the_connections_do_not_mind() {
     };
     script.run(100, 947.0);
     let decided = lossy(&mut script, 1500, 947.0);
-    let looked = decided.iter().filter(|d| d.reason == Reason::TimeToLook).count();
-    assert!(looked > 0, "{decided:?}");
+    let probes = decided.iter().filter(|d| d.reason == Reason::ProbeUp).count();
+    assert!(probes > 0, "{decided:?}");
     assert!(decided.iter().all(|d| d.reason != Reason::LostWithoutQueue), "{decided:?}");
+}
+
+#[test]
+fn path_state_names_the_reason_of_the_last_decision() {
+    let none = Script::new().sobas.path_state();
+    assert_eq!(none, PathState::default());
+    assert_eq!(Script::limited().sobas.path_state(), PathState { is_full: true, ..none });
+    assert_eq!(Script::disabled().sobas.path_state(), PathState { is_lossy: true, ..none });
+    let mut short = Script::limited();
+    short.seen.rtt = Some(Duration::from_micros(200));
+    short.run(2, 947.0);
+    assert_eq!(short.sobas.path_state(), PathState { is_short: true, ..none });
+    let mut many = Script::new();
+    many.seen.streams = 16;
+    many.run(100, 20.0);
+    many.seen.rtt = Some(40 * MS);
+    many.run(20, 20.0);
+    assert_eq!(many.sobas.path_state(), PathState { is_oversubscribed: true, ..none });
+}
+
+#[test]
+fn path_state_follows_from_decision_and_loss() {
+    let mut rng = 7_u64;
+    let mut next = |below: u64| {
+        rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (rng >> 33) % below
+    };
+    let mut seen = Vec::new();
+    for case in 0..60 {
+        let mut script = Script::new();
+        script.seen.streams = 1 + (case % 3) * 8;
+        let mut last = script.report_capacity(mbit(10.0 + next(2_000) as f64));
+        for _ in 0..200 {
+            script.seen.rtt = Some(Duration::from_micros(1_000 + next(80_000)));
+            script.seen.retransmits += next(2);
+            last = script.run(1 + next(9) as u32, next(2_000) as f64).last().copied().or(last);
+            let baseline = LossSample { retransmits: 10, segments: 10_000 };
+            let tolerated = (next(20) == 0).then(|| Some(baseline).filter(|_| case % 2 > 0));
+            let switched = tolerated
+                .and_then(|baseline| script.sobas.on_loss_tolerant_cc(script.seen.now, baseline));
+            last = switched.or(last);
+            let disabled = last.filter(|last| last.state == State::Disabled);
+            let reason = disabled.map(|last| last.reason);
+            let is_lost_without_queue = last.is_some_and(|last| {
+                let reason = last.reason;
+                matches!(reason, Reason::LostWithoutQueue | Reason::CongestedLoss)
+                    || reason == Reason::LossSensitiveCc
+            });
+            let expected = PathState {
+                is_lossy: is_lost_without_queue || script.sobas.has_loss_without_queue(),
+                is_short: reason == Some(Reason::ShortPath),
+                is_oversubscribed: matches!(reason, Some(Reason::TooManyStreams(_))),
+                is_full: last.is_some_and(|last| {
+                    [State::Limited, State::Growing, State::Reprobing].contains(&last.state)
+                }),
+            };
+            assert_eq!(script.sobas.path_state(), expected, "{last:?}");
+            seen.push(expected);
+        }
+    }
+    for of in [|s: &PathState| s.is_lossy, |s: &PathState| s.is_short, |s: &PathState| s.is_full] {
+        assert!(seen.iter().any(of) && !seen.iter().all(of));
+    }
 }

@@ -1,44 +1,44 @@
-//! What follows from samples: the best number of streams, and why.
+//! The best number of streams, chosen from samples.
 
 use super::Sample;
 use super::model::{FullSecondOrder, Newton};
 use crate::units::Rate;
 use std::fmt;
 
-/// The fewest streams are taken that reach this share of the most that is told. [design: within 3 %
-/// of the best sample, where no model is; ours: with a model too, for each stream costs]
-pub(super) const NEAR_BEST: f64 = 0.97;
+/// Share of the highest throughput from which fewer streams are preferred. (chosen: within 3 % of
+/// the best sample, and of a model's peak, since each stream costs CPU time)
+pub(super) const NEAR_BEST_SHARE: f64 = 0.97;
 
-/// The best number of streams.
+/// The chosen number of streams.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Best {
-    /// From one to what was allowed.
+pub struct StreamChoice {
+    /// Number of streams, from 1 to the maximum.
     pub streams: u32,
-    /// Why so many.
-    pub why: Why,
+    /// Reason of the choice.
+    pub reason: ChoiceReason,
 }
 
-/// Why a number of streams is the best.
+/// The reason of a choice.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Why {
-    /// A model tells that they carry about as much as any number does.
+pub enum ChoiceReason {
+    /// A model predicts nearly the highest throughput for this number.
     Model {
-        /// Which one.
+        /// Fitted model.
         model: Model,
-        /// How many carry most, as far as so many are allowed.
+        /// Number of streams with the highest throughput, within the maximum.
         peak: u32,
-        /// What those would carry.
+        /// Predicted throughput at the peak.
         rate: Rate,
-        /// How far it is from the samples, in the mean.
+        /// Mean absolute error over the samples.
         error: Rate,
     },
-    /// No model fits: the fewest that carried nearly as much as any.
+    /// No model fits: the fewest streams with nearly the highest sampled throughput.
     Fewest,
-    /// There are not three samples to compare.
-    TooFew,
+    /// Fewer than three samples.
+    TooFewSamples,
 }
 
-/// A model that has a peak.
+/// A model with a peak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Model {
     /// [`Newton`].
@@ -47,7 +47,7 @@ pub enum Model {
     FullSecondOrder,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for ChoiceReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Model { model, peak, rate, error } => {
@@ -55,10 +55,10 @@ impl fmt::Display for Why {
                     Model::Newton => "Newton's model",
                     Model::FullSecondOrder => "the full second order model",
                 };
-                write!(f, "{name} has its peak at {peak}, {rate}, and is {error} off the samples")
+                write!(f, "{name} peaks at {peak} streams with {rate} (mean error {error})")
             }
-            Self::Fewest => f.write_str("no model fits; more of them carried next to nothing more"),
-            Self::TooFew => f.write_str("there are not three samples to compare"),
+            Self::Fewest => f.write_str("no model fits; more streams carried hardly more"),
+            Self::TooFewSamples => f.write_str("there are fewer than three samples"),
         }
     }
 }
@@ -66,21 +66,23 @@ impl fmt::Display for Why {
 /// A curve through three samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Curve {
-    /// Of Newton's model.
+    /// A curve of Newton's model.
     Newton(Newton),
-    /// Of the full second order model.
+    /// A curve of the full second order model.
     Full(FullSecondOrder),
 }
 
 impl Curve {
-    /// BestCmb (Yildirim 2009, section 3.2): of the valid curves through each three of the samples,
-    /// the one with the least mean error over all of them.
+    /// Returns the curve with the smallest mean error over all samples (BestCmb, Yildirim 2009
+    /// §3.2).
+    ///
+    /// Candidates are the valid curves through any three samples.
     #[must_use]
     pub fn of(samples: &[Sample]) -> Option<Self> {
         Self::nearest(samples, |_| true)
     }
 
-    /// The same of the curves of one model.
+    /// Returns the same among the curves of one model.
     #[must_use]
     pub fn of_model(samples: &[Sample], model: Model) -> Option<Self> {
         Self::nearest(samples, |curve| curve.model() == model)
@@ -91,7 +93,7 @@ impl Curve {
         curves.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, curve)| curve)
     }
 
-    /// The model that it is of.
+    /// Returns the model of the curve.
     #[must_use]
     pub fn model(&self) -> Model {
         match self {
@@ -100,7 +102,7 @@ impl Curve {
         }
     }
 
-    /// What so many streams carry, in bit/s.
+    /// Returns the predicted throughput of a number of streams in bit/s.
     #[must_use]
     pub fn rate(&self, streams: u32) -> f64 {
         let n = f64::from(streams);
@@ -111,7 +113,7 @@ impl Curve {
         rate.bits_per_sec() as f64
     }
 
-    /// How many carry most.
+    /// Returns the number of streams with the highest throughput.
     fn peak(&self, most: u32) -> u32 {
         let peak = match self {
             Self::Newton(fitted) => fitted.peak(),
@@ -121,41 +123,46 @@ impl Curve {
         (peak.round() as u32).clamp(1, most)
     }
 
-    /// How far it is from the samples in the mean, in bit/s.
+    /// Returns the mean absolute error over the samples in bit/s.
     fn error(&self, samples: &[Sample]) -> f64 {
         let off = |s: &Sample| (self.rate(s.streams) - s.rate.bits_per_sec() as f64).abs();
         samples.iter().map(off).sum::<f64>() / samples.len() as f64
     }
 }
 
-/// The best number of streams, `most` at most; `None` without samples. Where no curve is valid, the
-/// throughput does not rise and fall, and the fewest streams do that carry about the most.
+/// Returns the best number of streams, at most `most`; `None` without samples.
+///
+/// If no curve is valid, the throughput does not rise and then fall; the fewest streams with nearly
+/// the highest sampled throughput are chosen.
 #[must_use]
-pub fn best(samples: &[Sample], most: u32) -> Option<Best> {
+pub fn best_streams(samples: &[Sample], most: u32) -> Option<StreamChoice> {
     let most = most.max(1);
     if let Some(curve) = Curve::of(samples) {
         let error = curve.error(samples);
         let peak = curve.peak(most);
         let rate = curve.rate(peak);
-        let is_near = |&streams: &u32| curve.rate(streams) >= rate * NEAR_BEST;
+        let is_near = |&streams: &u32| curve.rate(streams) >= rate * NEAR_BEST_SHARE;
         let streams = (1..=peak).find(is_near).unwrap_or(peak);
         let [rate, error] = [rate, error].map(Rate::from_bits_per_sec);
-        return Some(Best { streams, why: Why::Model { model: curve.model(), peak, rate, error } });
+        return Some(StreamChoice {
+            streams,
+            reason: ChoiceReason::Model { model: curve.model(), peak, rate, error },
+        });
     }
-    fewest(samples, most)
+    fewest_streams(samples, most)
 }
 
-/// The fewest of those that were sampled, `most` at most, that carried about as much as any.
-pub(super) fn fewest(samples: &[Sample], most: u32) -> Option<Best> {
+/// Returns the fewest sampled streams, at most `most`, with nearly the highest throughput.
+pub(super) fn fewest_streams(samples: &[Sample], most: u32) -> Option<StreamChoice> {
     let highest = samples.iter().map(|sample| sample.rate).max()?;
-    let near = highest.bits_per_sec() as f64 * NEAR_BEST;
+    let near = highest.bits_per_sec() as f64 * NEAR_BEST_SHARE;
     let is_near = |sample: &&Sample| sample.rate.bits_per_sec() as f64 >= near;
-    let fewest = samples.iter().filter(is_near).map(|sample| sample.streams).min()?;
-    let why = if samples.len() < 3 { Why::TooFew } else { Why::Fewest };
-    Some(Best { streams: fewest.clamp(1, most.max(1)), why })
+    let fewest_streams = samples.iter().filter(is_near).map(|sample| sample.streams).min()?;
+    let reason = if samples.len() < 3 { ChoiceReason::TooFewSamples } else { ChoiceReason::Fewest };
+    Some(StreamChoice { streams: fewest_streams.clamp(1, most.max(1)), reason })
 }
 
-/// All valid curves through three of the samples.
+/// Returns all valid curves through three of the samples.
 fn curves(samples: &[Sample]) -> impl Iterator<Item = Curve> + '_ {
     triples(samples).flat_map(|triple| {
         let newton = Newton::fit(triple).ok().map(Curve::Newton);
@@ -172,7 +179,7 @@ fn triples(samples: &[Sample]) -> impl Iterator<Item = [Sample; 3]> + '_ {
 #[cfg(test)]
 mod tests {
     use super::super::ExpSelection;
-    use super::super::dice::Dice;
+    use super::super::dice::TestRng;
     use super::super::model::Dinda;
     use super::*;
 
@@ -185,53 +192,54 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_that_rises_and_falls_has_its_peak_told() {
-        let best = best(&samples(&[(1, 300.0), (2, 520.0), (4, 640.0), (8, 560.0)]), 64).unwrap();
+    fn best_streams_finds_the_peak_of_a_curve() {
+        let best =
+            best_streams(&samples(&[(1, 300.0), (2, 520.0), (4, 640.0), (8, 560.0)]), 64).unwrap();
         assert!((3..=5).contains(&best.streams), "{best:?}");
-        let Why::Model { peak, rate, error, .. } = best.why else { panic!("{best:?}") };
+        let ChoiceReason::Model { peak, rate, error, .. } = best.reason else { panic!("{best:?}") };
         assert!((3..=5).contains(&peak), "{best:?}");
         assert!((600..=700).contains(&(rate.bits_per_sec() / 1_000_000)), "{rate}");
         assert!(error < Rate::from_bits_per_sec(30e6), "{error}");
     }
 
     #[test]
-    fn without_a_model_the_fewest_that_carry_the_most_are_taken() {
-        let flat = best(&samples(&[(1, 93.0), (2, 95.0), (4, 95.5)]), 64).unwrap();
+    fn best_streams_without_model_takes_the_fewest() {
+        let flat = best_streams(&samples(&[(1, 93.0), (2, 95.0), (4, 95.5)]), 64).unwrap();
         assert_eq!(flat.streams, 1, "a model has its peak at 12, with next to nothing more");
-        let full = best(&samples(&[(1, 95.0), (2, 95.0), (4, 95.0)]), 64).unwrap();
+        let full = best_streams(&samples(&[(1, 95.0), (2, 95.0), (4, 95.0)]), 64).unwrap();
         assert_eq!(full.streams, 1, "{full:?}");
-        let rising = best(&samples(&[(1, 10.0), (2, 20.0), (4, 40.0)]), 64);
-        assert_eq!(rising, Some(Best { streams: 4, why: Why::Fewest }));
-        let falling = best(&samples(&[(1, 90.0), (2, 80.0), (4, 10.0)]), 64);
+        let rising = best_streams(&samples(&[(1, 10.0), (2, 20.0), (4, 40.0)]), 64);
+        assert_eq!(rising, Some(StreamChoice { streams: 4, reason: ChoiceReason::Fewest }));
+        let falling = best_streams(&samples(&[(1, 90.0), (2, 80.0), (4, 10.0)]), 64);
         assert_eq!(falling.map(|best| best.streams), Some(1));
     }
 
     #[test]
-    fn few_samples_equal_ones_and_none_have_an_answer() {
-        assert_eq!(best(&[], 64), None);
-        let one = best(&samples(&[(4, 90.0)]), 64);
-        assert_eq!(one, Some(Best { streams: 4, why: Why::TooFew }));
-        let equal = best(&samples(&[(2, 90.0), (2, 90.0), (2, 90.0)]), 64);
-        assert_eq!(equal, Some(Best { streams: 2, why: Why::Fewest }));
-        let nothing = best(&samples(&[(1, 0.0), (2, 0.0), (4, 0.0)]), 64);
-        assert_eq!(nothing, Some(Best { streams: 1, why: Why::Fewest }));
+    fn best_streams_handles_degenerate_samples() {
+        assert_eq!(best_streams(&[], 64), None);
+        let one = best_streams(&samples(&[(4, 90.0)]), 64);
+        assert_eq!(one, Some(StreamChoice { streams: 4, reason: ChoiceReason::TooFewSamples }));
+        let equal = best_streams(&samples(&[(2, 90.0), (2, 90.0), (2, 90.0)]), 64);
+        assert_eq!(equal, Some(StreamChoice { streams: 2, reason: ChoiceReason::Fewest }));
+        let nothing = best_streams(&samples(&[(1, 0.0), (2, 0.0), (4, 0.0)]), 64);
+        assert_eq!(nothing, Some(StreamChoice { streams: 1, reason: ChoiceReason::Fewest }));
     }
 
-    /// Streams that share a path evenly until it is full, and then lose by each other.
+    /// Streams that share a path equally until it is full, and then reduce each other's throughput.
     #[test]
-    fn what_it_chooses_carries_nearly_as_much_as_the_best_number_does() {
-        let mut dice = Dice::new();
+    fn best_streams_is_near_the_optimum() {
+        let mut rng = TestRng::new();
         let mut shares = Vec::new();
         for _ in 0..2_000 {
-            let (full_at, fall) = (dice.real(1.5, 24.0), dice.real(0.0, 0.02));
+            let (full_at, fall) = (rng.uniform(1.5, 24.0), rng.uniform(0.0, 0.02));
             let carries = |n: f64| n.min(full_at) * (1.0 - fall * (n - full_at).max(0.0)).max(0.2);
             let mut selection = ExpSelection::new(1, 64);
             while let Some(streams) = selection.next() {
-                let noise = dice.real(0.98, 1.02);
+                let noise = rng.uniform(0.98, 1.02);
                 let rate = Rate::from_bits_per_sec(carries(streams.into()) * noise * 1e8);
-                selection.take(Sample { streams, rate });
+                selection.record(Sample { streams, rate });
             }
-            let chosen = best(selection.samples(), 64).unwrap();
+            let chosen = best_streams(selection.samples(), 64).unwrap();
             let most = (1..=64).map(|n| carries(f64::from(n))).fold(0.0, f64::max);
             shares.push(carries(chosen.streams.into()) / most);
         }
@@ -240,17 +248,19 @@ mod tests {
         assert!(least > 0.85 && median > 0.95, "{least} {median}");
     }
 
-    /// The mean errors of the curve that is chosen, and of Dinda's model, over 1 to 50 streams of
-    /// many curves by chance, sampled with noise; and how many of them no model fits.
-    fn mean_errors(curve_by_chance: impl Fn(&mut Dice) -> Box<dyn Fn(f64) -> f64>) -> [f64; 3] {
-        let mut dice = Dice::new();
+    /// Returns the mean errors of the chosen curve and of Dinda's model, and the share of curves
+    /// without a fit.
+    ///
+    /// Errors are over 1 to 50 streams of many random curves, sampled with noise.
+    fn mean_errors(curve_by_chance: impl Fn(&mut TestRng) -> Box<dyn Fn(f64) -> f64>) -> [f64; 3] {
+        let mut rng = TestRng::new();
         let (mut errors, mut unfit) = (Vec::new(), 0.0);
         for _ in 0..1_000 {
-            let carries = curve_by_chance(&mut dice);
+            let carries = curve_by_chance(&mut rng);
             let mut selection = ExpSelection::new(1, 64);
             while let Some(streams) = selection.next() {
-                let rate = 1e8 * carries(streams.into()) * dice.real(0.98, 1.02);
-                selection.take(Sample { streams, rate: Rate::from_bits_per_sec(rate) });
+                let rate = 1e8 * carries(streams.into()) * rng.uniform(0.98, 1.02);
+                selection.record(Sample { streams, rate: Rate::from_bits_per_sec(rate) });
             }
             let samples = selection.samples();
             let dinda = Dinda::fit([samples[0], samples[samples.len() - 1]]);
@@ -271,32 +281,35 @@ mod tests {
     }
 
     #[test]
-    fn where_throughput_falls_few_samples_tell_it_and_dindas_model_does_not() {
-        // Losses and round trips that grow with n, as the paper has them: y with its peak at −2c/b.
-        let [ours, dindas, unfit] = mean_errors(|dice| {
-            let (peak, depth) = (dice.real(3.0, 20.0), dice.real(1.05, 3.0));
+    fn fitted_curve_predicts_falling_throughput() {
+        // Losses and RTT that grow with n, as in the paper: y with its peak at −2c/b.
+        let [best_cmb, dindas, unfit] = mean_errors(|rng| {
+            let (peak, depth) = (rng.uniform(3.0, 20.0), rng.uniform(1.05, 3.0));
             let (a, b) = (depth / (peak * peak), -2.0 / peak);
             Box::new(move |n| n / (a * n * n + b * n + 1.0).sqrt())
         });
-        // Streams that share evenly until the path is full: a bend that neither model has.
-        let [bent, dindas_bent, _] = mean_errors(|dice| {
-            let (full_at, fall) = (dice.real(1.5, 12.0), dice.real(0.005, 0.02));
+        // Streams that share equally until the path is full: a bend that no model has.
+        let [bent, dindas_bent, _] = mean_errors(|rng| {
+            let (full_at, fall) = (rng.uniform(1.5, 12.0), rng.uniform(0.005, 0.02));
             Box::new(move |n| n.min(full_at) * (1.0 - fall * (n - full_at).max(0.0)).max(0.2))
         });
         assert!(bent < dindas_bent, "{bent} {dindas_bent}");
-        assert!(ours <= 0.08 && ours <= dindas / 2.0 && unfit < 0.1, "{ours} {dindas} {unfit}");
+        assert!(
+            best_cmb <= 0.08 && best_cmb <= dindas / 2.0 && unfit < 0.1,
+            "{best_cmb} {dindas} {unfit}"
+        );
     }
 
     #[test]
-    fn whatever_is_sampled_it_answers_within_what_is_allowed() {
-        let mut dice = Dice::new();
+    fn best_streams_random_samples_stay_in_range() {
+        let mut rng = TestRng::new();
         for _ in 0..20_000 {
-            let (count, most) = (dice.whole(1, 6), dice.whole(0, 200));
+            let (count, most) = (rng.uniform_int(1, 6), rng.uniform_int(0, 200));
             let of: Vec<(u32, f64)> =
-                (0..count).map(|_| (dice.whole(0, 300), dice.real(0.0, 1e6))).collect();
-            let chosen = best(&samples(&of), most).unwrap();
+                (0..count).map(|_| (rng.uniform_int(0, 300), rng.uniform(0.0, 1e6))).collect();
+            let chosen = best_streams(&samples(&of), most).unwrap();
             assert!((1..=most.max(1)).contains(&chosen.streams), "{of:?} {chosen:?}");
-            assert!(!chosen.why.to_string().contains("NaN"), "{of:?} {chosen:?}");
+            assert!(!chosen.reason.to_string().contains("NaN"), "{of:?} {chosen:?}");
         }
     }
 }

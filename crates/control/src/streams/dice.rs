@@ -1,15 +1,15 @@
-//! Numbers by chance for tests, the same ones in every run.
+//! Reproducible pseudo-random numbers for tests.
 
 /// A generator (xorshift64*, Vigna 2016).
-pub(super) struct Dice(u64);
+pub(super) struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     pub(super) fn new() -> Self {
         Self(1)
     }
 
-    /// From `low` up to `high`.
-    pub(super) fn real(&mut self, low: f64, high: f64) -> f64 {
+    /// Returns a number from `low`, inclusive, to `high`, exclusive.
+    pub(super) fn uniform(&mut self, low: f64, high: f64) -> f64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -17,8 +17,8 @@ impl Dice {
         low + (high - low) * bits as f64 / (1_u64 << 53) as f64
     }
 
-    /// From `low` to `high`, both of them included.
-    pub(super) fn whole(&mut self, low: u32, high: u32) -> u32 {
-        self.real(low.into(), f64::from(high) + 1.0) as u32
+    /// Returns an integer from `low` to `high`, both inclusive.
+    pub(super) fn uniform_int(&mut self, low: u32, high: u32) -> u32 {
+        self.uniform(low.into(), f64::from(high) + 1.0) as u32
     }
 }

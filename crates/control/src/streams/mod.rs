@@ -1,12 +1,11 @@
-//! How many connections: those that a transfer begins with ([`streams_for`]), and what samples of
-//! its throughput tell about the best number (Yildirim, Yin, Kosar 2009).
+//! The number of data streams: at the start of a transfer ([`initial_streams`]) and while it runs
+//! ([`StreamTuner`]), after Yildirim, Yin and Kosar (2009).
 //!
-//! What lives here: the three models of throughput over the number of streams ([`model`]), which
-//! numbers to sample ([`ExpSelection`], [`Halving`]), what follows from the samples ([`best`]),
-//! whether BBR does better ([`Verdict`]), and what takes samples while a transfer runs ([`Tuner`]),
-//! by the rule between SOBAS and the number of streams ([`Situation`]). What never lives here:
-//! sockets, clocks.
-//! `docs/algorithms/streams.md` tells what is not as in the paper and why.
+//! Contents: three models of throughput over the number of streams ([`model`]), the numbers to
+//! sample ([`ExpSelection`], [`Halving`]), the choice from samples ([`best_streams`]), the outcome
+//! of a BBR trial ([`TrialOutcome`]), and the policy between SOBAS and the number of streams
+//! ([`PathConditions`]). No sockets, no clock. `docs/algorithms/streams.md` explains the
+//! differences from the paper.
 
 mod best;
 #[cfg(test)]
@@ -19,20 +18,20 @@ mod start;
 mod trial;
 mod tuner;
 
-pub use best::{Best, Curve, Model, Why, best};
-pub use rule::{Course, Ground, Situation};
+pub use best::{ChoiceReason, Curve, Model, StreamChoice, best_streams};
+pub use rule::{LimitingFactor, PathConditions, SearchDirection};
 pub use select::{ExpSelection, Halving};
-pub use start::streams_for;
-pub use trial::Verdict;
-pub use tuner::{Decision, Reason, Seen, Tuner};
+pub use start::initial_streams;
+pub use trial::TrialOutcome;
+pub use tuner::{Decision, Observation, Reason, StreamTuner};
 
 use crate::units::Rate;
 
-/// What so many streams carried together.
+/// Throughput of a number of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// Streams; one at least.
+    /// Number of streams, at least 1.
     pub streams: u32,
-    /// Data per second of all of them together.
+    /// Total payload rate of the streams.
     pub rate: Rate,
 }

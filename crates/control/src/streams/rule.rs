@@ -1,197 +1,214 @@
-//! Where a better number of connections is to be looked for, if anywhere: the rule between SOBAS
-//! and the number of streams.
-//!
-//! What it does not do: look, or remember what was found.
+//! The policy between SOBAS and the number of streams: the limiting factor, and the direction of
+//! the search for a better number. Searching and remembering the result are the tuner's task.
 
-use crate::holder::Holder;
+use crate::holder::Bottleneck;
 use crate::sobas::State;
 use std::fmt;
 use std::time::Duration;
 
-/// A connection whose threads are on a processor for this share of the time cannot carry more.
-/// (ours: the rest is what waiting for each other takes)
-const BUSY: f64 = 0.7;
+/// CPU time of a stream, as a share of the time, from which its threads are saturated. (chosen: the
+/// rest is waiting for each other)
+const CPU_BOUND_SHARE: f64 = 0.7;
 
-/// Two connections are kept: while one repairs a loss or waits for its disk, the other has its
-/// share. [issue: one or two on clean paths]
-const SPARE: u32 = 2;
+/// Fewest streams of a search: while one repairs a loss or waits for its disk, the other continues.
+/// (chosen: one or two suffice on clean paths)
+const MIN_SEARCH_STREAMS: u32 = 2;
 
-/// On longer paths fewer are not tried: what each that stays needs to widen its window costs more
-/// than they bring. [measured, docs/algorithms/streams.md: 15 % more at 50 ms, 27 % less at 150 ms]
-const FEWER_RTT: Duration = Duration::from_millis(60);
+/// RTT above which fewer streams are not tried: the remaining ones need too long to widen their
+/// windows. (measured, docs/algorithms/streams.md: 15 % more at 50 ms, 27 % less at 150 ms)
+const MAX_REDUCTION_RTT: Duration = Duration::from_millis(60);
 
-/// What is seen of a transfer, as far as it bears on the number of its connections.
+/// State of a transfer, as far as it affects the number of streams.
 #[derive(Debug, Clone, Copy)]
-pub struct Situation {
-    /// How many connections it has.
+pub struct PathConditions {
+    /// Number of streams.
     pub streams: u32,
-    /// The fewest whose windows cover the path.
-    pub least: u32,
-    /// As many as carry what comes in whole super-packets.
-    pub whole_bursts: u32,
-    /// The most that are allowed.
-    pub most: u32,
-    /// The round trip without a queue.
-    pub rtt: Duration,
-    /// Where the controller of window and pacing stands.
+    /// Fewest streams whose windows cover the path.
+    pub min_streams: u32,
+    /// Streams that carry the rate in full-sized super-packets.
+    pub full_tso_streams: u32,
+    /// Most streams allowed.
+    pub max_streams: u32,
+    /// Min RTT.
+    pub min_rtt: Duration,
+    /// State of SOBAS.
     pub state: State,
-    /// The path is too short to be held: on a local network.
+    /// True if the path is too short for SOBAS, as on a local network.
     pub is_short: bool,
-    /// Even the first windows of so many do not fit the path.
-    pub is_crowded: bool,
-    /// Nearly all comes that the line carries, or that the user wants.
-    pub is_full: bool,
-    /// Nearly all comes that the user wants.
-    pub is_all_wanted: bool,
-    /// About all that the windows of so many allow is in flight, and nothing else tells what the
-    /// path holds.
-    pub is_window_bound: bool,
-    /// Losses go on without a queue.
+    /// True if the initial windows of all streams exceed what the path carries.
+    pub is_oversubscribed: bool,
+    /// True if the rate is nearly the capacity of the line or the user's maximum.
+    pub is_path_full: bool,
+    /// True if the rate is nearly the user's maximum.
+    pub is_at_rate_max: bool,
+    /// True if the windows of all streams are nearly full, and the capacity is unknown.
+    pub is_window_limited: bool,
+    /// True if losses continue without a queue.
     pub is_lossy: bool,
-    /// The sender's connections may use BBR, and it was not tried yet.
-    pub offers_bbr: bool,
-    /// Who holds the transfer up.
-    pub holder: Holder,
-    /// The share of the time, 0 to 1, for which a connection keeps a processor busy, on the side
-    /// where it is more.
+    /// True if the sender's streams may use BBR, and it was not tried yet.
+    pub has_bbr: bool,
+    /// Current bottleneck.
+    pub bottleneck: Bottleneck,
+    /// CPU time of a stream as a share of the time, 0 to 1; of the side with more.
     pub busy: f64,
-    /// Processors of the side that has fewer.
+    /// CPUs of the side with fewer.
     pub cpus: u32,
 }
 
-/// Where to look.
+/// The direction of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Course {
-    /// Fewer may do, down to so many.
+pub enum SearchDirection {
+    /// Fewer streams may suffice, down to this number.
     Fewer(u32),
-    /// So many fit, without a look: what comes tells nothing yet.
-    Take(u32),
-    /// More may bring more, up to so many.
+    /// This number fits, without a search: the current rate says nothing yet.
+    JumpTo(u32),
+    /// More streams may carry more, up to this number.
     More(u32),
-    /// So many under BBR may bring more.
-    Bbr,
+    /// The same number may carry more under BBR.
+    TryBbr,
     /// Another number would change nothing.
-    Stay,
+    Keep,
 }
 
-/// Why there.
+/// The factor that limits a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ground {
+pub enum LimitingFactor {
     /// The path is full.
     PathFull,
-    /// All comes that the user wants.
-    AllWanted,
-    /// The first windows of so many do not fit.
-    Crowded,
-    /// Others congest the path, or it loses at random.
-    Congested,
-    /// The same, without a queue, and BBR may tell which.
-    Lossy,
+    /// The user's maximum rate is reached.
+    RateMax,
+    /// The initial windows of all streams exceed what the path carries.
+    InitialWindows,
+    /// Cross traffic congests the path, or it loses segments at random.
+    Congestion,
+    /// The same without a queue; a BBR trial can distinguish the two.
+    LossWithoutQueue,
     /// The windows that the hosts allow are full.
-    Windows,
-    /// Each connection has a processor of its own busy, and there are others.
-    OneProcessor,
-    /// A host, not the path, is what limits.
-    Host(Holder),
-    /// The path is short: what limits it is not seen.
-    Short,
+    WindowLimit,
+    /// Each stream saturates a CPU, and other CPUs are idle.
+    CpuPerStream,
+    /// A host is the bottleneck.
+    Host(Bottleneck),
+    /// The path is too short to find its limit.
+    ShortPath,
     /// Nothing is known yet.
     Unknown,
 }
 
-impl Situation {
-    /// Where a better number is to be looked for, and why.
+impl PathConditions {
+    /// Returns the direction in which a better number may be found, and the limiting factor.
     ///
-    /// A path that is full and loses nothing carries no more for more connections, nor for fewer,
-    /// and to try them costs: each that stays has to widen its window first. One that others
-    /// congest, or that loses at random, gives each connection its part, so that more of them have
-    /// more; where it loses without a queue, BBR first, if the sender has it: it does not take such
-    /// losses for congestion, and needs no more connections. Where a host is the limit, more help
-    /// only if each is bound to a processor and others are free; a disk reads one file faster than
-    /// eight at a time.
+    /// - A full path without losses carries no more with more or fewer streams, and a search costs:
+    ///   remaining streams must widen their windows first.
+    /// - On a congested or randomly lossy path each stream gets its share, so more streams get
+    ///   more. Without a queue, BBR is tried first: it ignores such losses and needs no more streams.
+    /// - At a host bottleneck, more streams help only if each saturates a CPU and others are idle;
+    ///   a disk reads one file faster than eight.
     #[must_use]
-    pub fn course(&self) -> (Course, Ground) {
-        let ground = self.ground();
-        let course = match ground {
-            // Fewer than these save next to nothing of the processors.
-            Ground::Host(_) if self.rtt <= FEWER_RTT => self.fewer(self.whole_bursts),
-            Ground::Host(_) => Course::Stay,
-            Ground::Crowded => match self.fewer(1) {
-                Course::Fewer(least) => Course::Take(least),
+    pub fn search_direction(&self) -> (SearchDirection, LimitingFactor) {
+        let factor = self.limiting_factor();
+        let direction = match factor {
+            // Fewer streams than these save hardly any CPU time.
+            LimitingFactor::Host(_) if self.min_rtt <= MAX_REDUCTION_RTT => {
+                self.fewer(self.full_tso_streams)
+            }
+            LimitingFactor::Host(_) => SearchDirection::Keep,
+            LimitingFactor::InitialWindows => match self.fewer(1) {
+                SearchDirection::Fewer(min_streams) => SearchDirection::JumpTo(min_streams),
                 other => other,
             },
-            Ground::OneProcessor => self.more(self.cpus),
-            Ground::Congested | Ground::Windows => self.more(self.most),
-            Ground::Lossy => Course::Bbr,
-            Ground::PathFull | Ground::AllWanted | Ground::Short | Ground::Unknown => Course::Stay,
+            LimitingFactor::CpuPerStream => self.more(self.cpus),
+            LimitingFactor::Congestion | LimitingFactor::WindowLimit => self.more(self.max_streams),
+            LimitingFactor::LossWithoutQueue => SearchDirection::TryBbr,
+            LimitingFactor::PathFull
+            | LimitingFactor::RateMax
+            | LimitingFactor::ShortPath
+            | LimitingFactor::Unknown => SearchDirection::Keep,
         };
-        (course, ground)
+        (direction, factor)
     }
 
-    fn ground(&self) -> Ground {
-        // As few as there may be do not crowd it themselves.
-        if self.is_crowded && self.fewer(1) != Course::Stay {
-            return Ground::Crowded;
+    /// Returns the limiting factor.
+    fn limiting_factor(&self) -> LimitingFactor {
+        // At the smallest number, the streams themselves are not the cause.
+        if self.is_oversubscribed && self.fewer(1) != SearchDirection::Keep {
+            return LimitingFactor::InitialWindows;
         }
-        // The turns at that rate keep the source from sending: it is not to be blamed.
-        if self.is_all_wanted {
-            return Ground::AllWanted;
+        // The rate limiter blocks the sender, so it is not the bottleneck.
+        if self.is_at_rate_max {
+            return LimitingFactor::RateMax;
         }
-        if self.is_full && !self.is_short {
-            return Ground::PathFull;
+        if self.is_path_full && !self.is_short {
+            return LimitingFactor::PathFull;
         }
-        if self.is_window_bound && !self.is_short {
-            return Ground::Windows;
+        if self.is_window_limited && !self.is_short {
+            return LimitingFactor::WindowLimit;
         }
-        if self.holder != Holder::Path {
-            let is_bound = self.busy >= BUSY && self.streams < self.cpus;
-            return if is_bound { Ground::OneProcessor } else { Ground::Host(self.holder) };
+        if self.bottleneck != Bottleneck::Path {
+            let is_cpu_bound = self.busy >= CPU_BOUND_SHARE && self.streams < self.cpus;
+            return if is_cpu_bound {
+                LimitingFactor::CpuPerStream
+            } else {
+                LimitingFactor::Host(self.bottleneck)
+            };
         }
         if self.is_short {
-            return Ground::Short;
+            return LimitingFactor::ShortPath;
         }
         match self.state {
-            State::Limited | State::Growing | State::Reprobing => Ground::PathFull,
-            State::Avoidance | State::Disabled if self.is_lossy && self.offers_bbr => Ground::Lossy,
-            State::Avoidance | State::Disabled => Ground::Congested,
-            State::Probing | State::StartBounded | State::StartOpen => Ground::Unknown,
+            State::Limited | State::Growing | State::Reprobing => LimitingFactor::PathFull,
+            State::Avoidance | State::Disabled if self.is_lossy && self.has_bbr => {
+                LimitingFactor::LossWithoutQueue
+            }
+            State::Avoidance | State::Disabled => LimitingFactor::Congestion,
+            State::Probing | State::StartBounded | State::StartOpen => LimitingFactor::Unknown,
         }
     }
 
-    /// Fewer, but so many at least.
-    fn fewer(&self, least: u32) -> Course {
-        let least = least.max(SPARE).max(self.least).min(self.most);
-        if self.streams > least { Course::Fewer(least) } else { Course::Stay }
+    /// Returns the direction to fewer streams, within the bounds.
+    fn fewer(&self, min_streams: u32) -> SearchDirection {
+        let min_streams =
+            min_streams.max(MIN_SEARCH_STREAMS).max(self.min_streams).min(self.max_streams);
+        if self.streams > min_streams {
+            SearchDirection::Fewer(min_streams)
+        } else {
+            SearchDirection::Keep
+        }
     }
 
-    fn more(&self, most: u32) -> Course {
-        let most = most.min(self.most);
-        if self.streams < most { Course::More(most) } else { Course::Stay }
+    /// Returns the direction to more streams, within the bounds.
+    fn more(&self, max_streams: u32) -> SearchDirection {
+        let max_streams = max_streams.min(self.max_streams);
+        if self.streams < max_streams {
+            SearchDirection::More(max_streams)
+        } else {
+            SearchDirection::Keep
+        }
     }
 }
 
-impl Ground {
-    /// Whether a host is what limits.
+impl LimitingFactor {
+    /// Returns true if a host limits.
     pub(super) fn is_host(self) -> bool {
-        matches!(self, Self::Host(_) | Self::OneProcessor)
+        matches!(self, Self::Host(_) | Self::CpuPerStream)
     }
 }
 
-/// One clause, for a trace or a report.
-impl fmt::Display for Ground {
+/// One clause for traces and reports.
+impl fmt::Display for LimitingFactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::PathFull => "the path is full",
-            Self::AllWanted => "all comes that is allowed",
-            Self::Windows => "the windows that the hosts allow are full",
-            Self::Crowded => "even their first windows do not fit the path",
-            Self::Congested => "the path is congested by others, or loses at random",
-            Self::Lossy => "losses go on without a queue",
-            Self::OneProcessor => "each keeps a processor busy, and there are others",
-            Self::Host(Holder::Source) => "the source does not come to send",
-            Self::Host(_) => "the receiver does not come to read",
-            Self::Short => "the path is short",
-            Self::Unknown => "nothing is known of the path yet",
+            Self::RateMax => "the maximum rate is reached",
+            Self::WindowLimit => "the windows that the hosts allow are full",
+            Self::InitialWindows => "the initial windows exceed the path",
+            Self::Congestion => "the path has cross traffic or random loss",
+            Self::LossWithoutQueue => "losses continue without a queue",
+            Self::CpuPerStream => "each stream saturates a CPU and others are idle",
+            Self::Host(Bottleneck::Sender) => "the sender has nothing to send",
+            Self::Host(_) => "the receiver does not keep up",
+            Self::ShortPath => "the path is short",
+            Self::Unknown => "the path is not known yet",
         })
     }
 }
@@ -200,103 +217,141 @@ impl fmt::Display for Ground {
 mod tests {
     use super::*;
 
-    const SIXTEEN: Situation = Situation {
+    const SIXTEEN_STREAMS: PathConditions = PathConditions {
         streams: 16,
-        least: 1,
-        whole_bursts: 1,
-        most: 64,
-        rtt: Duration::from_millis(20),
+        min_streams: 1,
+        full_tso_streams: 1,
+        max_streams: 64,
+        min_rtt: Duration::from_millis(20),
         state: State::Limited,
         is_short: false,
-        is_crowded: false,
-        is_full: false,
-        is_all_wanted: false,
-        is_window_bound: false,
+        is_oversubscribed: false,
+        is_path_full: false,
+        is_at_rate_max: false,
+        is_window_limited: false,
         is_lossy: false,
-        offers_bbr: false,
-        holder: Holder::Path,
+        has_bbr: false,
+        bottleneck: Bottleneck::Path,
         busy: 0.2,
         cpus: 8,
     };
 
     #[test]
-    fn a_full_path_is_left_alone_and_a_congested_one_asks_for_more() {
-        let of = |state| Situation { state, ..SIXTEEN }.course();
+    fn full_path_keeps_and_congested_path_adds_streams() {
+        let of = |state| PathConditions { state, ..SIXTEEN_STREAMS }.search_direction();
         for state in [State::Limited, State::Growing, State::Reprobing] {
-            assert_eq!(of(state), (Course::Stay, Ground::PathFull));
+            assert_eq!(of(state), (SearchDirection::Keep, LimitingFactor::PathFull));
         }
         for state in [State::Avoidance, State::Disabled] {
-            assert_eq!(of(state), (Course::More(64), Ground::Congested));
+            assert_eq!(of(state), (SearchDirection::More(64), LimitingFactor::Congestion));
         }
-        let lossy = |state| Situation { state, is_lossy: true, ..SIXTEEN };
-        let offers = |state| Situation { offers_bbr: true, ..lossy(state) }.course();
-        assert_eq!(lossy(State::Disabled).course(), (Course::More(64), Ground::Congested));
-        assert_eq!(offers(State::Disabled), (Course::Bbr, Ground::Lossy));
-        let full = Situation { is_full: true, offers_bbr: true, ..lossy(State::Disabled) };
-        assert_eq!(full.course(), (Course::Stay, Ground::PathFull));
-        assert_eq!(offers(State::Limited), (Course::Stay, Ground::PathFull));
+        let lossy = |state| PathConditions { state, is_lossy: true, ..SIXTEEN_STREAMS };
+        let offers = |state| PathConditions { has_bbr: true, ..lossy(state) }.search_direction();
+        assert_eq!(
+            lossy(State::Disabled).search_direction(),
+            (SearchDirection::More(64), LimitingFactor::Congestion)
+        );
+        assert_eq!(
+            offers(State::Disabled),
+            (SearchDirection::TryBbr, LimitingFactor::LossWithoutQueue)
+        );
+        let full = PathConditions { is_path_full: true, has_bbr: true, ..lossy(State::Disabled) };
+        assert_eq!(full.search_direction(), (SearchDirection::Keep, LimitingFactor::PathFull));
+        assert_eq!(offers(State::Limited), (SearchDirection::Keep, LimitingFactor::PathFull));
         for state in [State::Probing, State::StartBounded, State::StartOpen] {
-            assert_eq!(of(state), (Course::Stay, Ground::Unknown));
+            assert_eq!(of(state), (SearchDirection::Keep, LimitingFactor::Unknown));
         }
-        let crowded = Situation { is_crowded: true, state: State::Disabled, ..SIXTEEN };
-        assert_eq!(crowded.course(), (Course::Take(2), Ground::Crowded));
-        let others = Situation { streams: 2, ..crowded };
-        assert_eq!(others.course(), (Course::More(64), Ground::Congested));
-        let short = Situation { is_short: true, state: State::Disabled, ..SIXTEEN };
-        assert_eq!(short.course(), (Course::Stay, Ground::Short));
+        let crowded =
+            PathConditions { is_oversubscribed: true, state: State::Disabled, ..SIXTEEN_STREAMS };
+        assert_eq!(
+            crowded.search_direction(),
+            (SearchDirection::JumpTo(2), LimitingFactor::InitialWindows)
+        );
+        let others = PathConditions { streams: 2, ..crowded };
+        assert_eq!(
+            others.search_direction(),
+            (SearchDirection::More(64), LimitingFactor::Congestion)
+        );
+        let short = PathConditions { is_short: true, state: State::Disabled, ..SIXTEEN_STREAMS };
+        assert_eq!(short.search_direction(), (SearchDirection::Keep, LimitingFactor::ShortPath));
     }
 
     #[test]
-    fn a_full_line_is_left_alone_whoever_seems_to_hold_the_transfer_up() {
-        let held = Situation { is_full: true, holder: Holder::Source, ..SIXTEEN };
-        assert_eq!(held.course(), (Course::Stay, Ground::PathFull));
+    fn full_line_keeps_despite_sender_bottleneck() {
+        let held = PathConditions {
+            is_path_full: true,
+            bottleneck: Bottleneck::Sender,
+            ..SIXTEEN_STREAMS
+        };
+        assert_eq!(held.search_direction(), (SearchDirection::Keep, LimitingFactor::PathFull));
     }
 
     #[test]
-    fn where_no_more_is_wanted_than_comes_the_source_is_not_blamed_for_its_turns() {
+    fn rate_max_keeps_despite_sender_bottleneck() {
         for is_short in [false, true] {
-            let held = Situation { is_full: true, is_short, holder: Holder::Source, ..SIXTEEN };
-            let wanted = Situation { is_all_wanted: true, ..held };
-            assert_eq!(wanted.course(), (Course::Stay, Ground::AllWanted));
+            let held = PathConditions {
+                is_path_full: true,
+                is_short,
+                bottleneck: Bottleneck::Sender,
+                ..SIXTEEN_STREAMS
+            };
+            let wanted = PathConditions { is_at_rate_max: true, ..held };
+            assert_eq!(wanted.search_direction(), (SearchDirection::Keep, LimitingFactor::RateMax));
         }
     }
 
     #[test]
-    fn full_windows_ask_for_more_whoever_seems_to_hold_the_transfer_up() {
-        let bound = Situation { is_window_bound: true, state: State::StartOpen, ..SIXTEEN };
-        for holder in [Holder::Path, Holder::Source] {
-            let course = Situation { holder, ..bound }.course();
-            assert_eq!(course, (Course::More(64), Ground::Windows));
+    fn full_windows_add_streams_for_any_bottleneck() {
+        let bound =
+            PathConditions { is_window_limited: true, state: State::StartOpen, ..SIXTEEN_STREAMS };
+        for bottleneck in [Bottleneck::Path, Bottleneck::Sender] {
+            let direction = PathConditions { bottleneck, ..bound }.search_direction();
+            assert_eq!(direction, (SearchDirection::More(64), LimitingFactor::WindowLimit));
         }
-        let short = Situation { is_short: true, state: State::Disabled, ..bound };
-        assert_eq!(short.course(), (Course::Stay, Ground::Short));
+        let short = PathConditions { is_short: true, state: State::Disabled, ..bound };
+        assert_eq!(short.search_direction(), (SearchDirection::Keep, LimitingFactor::ShortPath));
     }
 
     #[test]
-    fn bounds_are_kept() {
-        let least = Situation { least: 7, holder: Holder::Receiver, ..SIXTEEN };
-        assert_eq!(least.course().0, Course::Fewer(7));
-        assert_eq!(Situation { streams: 7, ..least }.course().0, Course::Stay);
-        let most = Situation { streams: 64, state: State::Disabled, ..SIXTEEN };
-        assert_eq!(most.course().0, Course::Stay);
-        let fixed = Situation { streams: 4, most: 4, least: 9, ..SIXTEEN };
-        assert_eq!(fixed.course().0, Course::Stay);
+    fn directions_respect_bounds() {
+        let min_streams =
+            PathConditions { min_streams: 7, bottleneck: Bottleneck::Receiver, ..SIXTEEN_STREAMS };
+        assert_eq!(min_streams.search_direction().0, SearchDirection::Fewer(7));
+        assert_eq!(
+            PathConditions { streams: 7, ..min_streams }.search_direction().0,
+            SearchDirection::Keep
+        );
+        let max_streams = PathConditions { streams: 64, state: State::Disabled, ..SIXTEEN_STREAMS };
+        assert_eq!(max_streams.search_direction().0, SearchDirection::Keep);
+        let fixed =
+            PathConditions { streams: 4, max_streams: 4, min_streams: 9, ..SIXTEEN_STREAMS };
+        assert_eq!(fixed.search_direction().0, SearchDirection::Keep);
     }
 
     #[test]
-    fn where_a_host_is_the_limit_only_a_free_processor_makes_more_worth_it() {
-        let host = |holder, streams, busy| Situation { holder, streams, busy, ..SIXTEEN }.course();
-        let bound = (Course::More(8), Ground::OneProcessor);
-        assert_eq!(host(Holder::Source, 1, 0.9), bound);
-        assert_eq!(host(Holder::Receiver, 4, 0.9), bound);
-        // All processors are taken, or it is a disk that is slow.
-        let source = Ground::Host(Holder::Source);
-        assert_eq!(host(Holder::Source, 16, 0.9), (Course::Fewer(2), source));
-        assert_eq!(host(Holder::Source, 4, 0.1), (Course::Fewer(2), source));
-        assert_eq!(host(Holder::Source, 2, 0.1), (Course::Stay, source));
-        let fast = Situation { whole_bursts: 7, holder: Holder::Source, ..SIXTEEN };
-        assert_eq!(fast.course(), (Course::Fewer(7), source));
-        let far = Situation { rtt: Duration::from_millis(150), holder: Holder::Source, ..SIXTEEN };
-        assert_eq!(far.course(), (Course::Stay, source));
+    fn host_limit_adds_streams_only_for_idle_cpus() {
+        let host = |bottleneck, streams, busy| {
+            PathConditions { bottleneck, streams, busy, ..SIXTEEN_STREAMS }.search_direction()
+        };
+        let bound = (SearchDirection::More(8), LimitingFactor::CpuPerStream);
+        assert_eq!(host(Bottleneck::Sender, 1, 0.9), bound);
+        assert_eq!(host(Bottleneck::Receiver, 4, 0.9), bound);
+        // All CPUs are in use, or a disk is slow.
+        let source = LimitingFactor::Host(Bottleneck::Sender);
+        assert_eq!(host(Bottleneck::Sender, 16, 0.9), (SearchDirection::Fewer(2), source));
+        assert_eq!(host(Bottleneck::Sender, 4, 0.1), (SearchDirection::Fewer(2), source));
+        assert_eq!(host(Bottleneck::Sender, 2, 0.1), (SearchDirection::Keep, source));
+        let fast = PathConditions {
+            full_tso_streams: 7,
+            bottleneck: Bottleneck::Sender,
+            ..SIXTEEN_STREAMS
+        };
+        assert_eq!(fast.search_direction(), (SearchDirection::Fewer(7), source));
+        let far = PathConditions {
+            min_rtt: Duration::from_millis(150),
+            bottleneck: Bottleneck::Sender,
+            ..SIXTEEN_STREAMS
+        };
+        assert_eq!(far.search_direction(), (SearchDirection::Keep, source));
     }
 }

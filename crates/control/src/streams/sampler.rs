@@ -1,77 +1,83 @@
-//! Takes one sample: what so many connections carry, over a stretch of the real transfer.
+//! One sample: the throughput of a number of streams during an interval of the real transfer.
 
 use super::Sample;
-use super::tuner::{Seen, longest, rate_between};
-use crate::losses::Losses;
+use super::tuner::{Observation, interval_for, rate_between};
+use crate::losses::LossSample;
 use crate::units::Bytes;
 use std::time::Duration;
 
-/// Connections that were added have left slow start after so many round trips. (ours: three to be
-/// made, and seven doublings of ten segments are 1.8 MB)
-pub(super) const SETTLE: (Duration, u32) = (Duration::from_millis(300), 10);
+/// Time, and RTTs at least, until added streams have left slow start. (chosen: three RTTs to
+/// connect; seven doublings of ten segments are 1.8 MB)
+pub(super) const SETTLE_TIME: (Duration, u32) = (Duration::from_millis(300), 10);
 
-/// And what they carry is counted for so long. [design: 4 RTT or 300 ms at least; ours: 600 ms,
-/// for a window of CUBIC that was cut grows back over seconds]
-const COUNT: (Duration, u32) = (Duration::from_millis(600), 4);
+/// Time, and RTTs at least, of a sample. (chosen: after a reduction, CUBIC's window grows back over
+/// seconds)
+const SAMPLE_TIME: (Duration, u32) = (Duration::from_millis(600), 4);
 
-/// So long is waited for connections that come or go. (ours: one goes when its block is sent, which
+/// Time to wait for the requested number of streams. (chosen: a stream ends with its block, which
 /// takes long on a slow line)
-const PATIENCE: Duration = Duration::from_secs(4);
+const STREAM_COUNT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// A sample that is being taken.
+/// A sample in progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sampler {
     streams: u32,
-    /// When so many were asked for.
-    asked_at: Duration,
-    /// From when on there were so many.
-    there_at: Option<Duration>,
-    /// What was seen when counting began.
-    from: Option<Seen>,
+    /// Time at which the streams were requested.
+    requested_at: Duration,
+    /// Time at which the number was reached.
+    reached_at: Option<Duration>,
+    /// Observation at the start of the measurement.
+    counting_from: Option<Observation>,
 }
 
-/// What came and was lost since.
-pub(super) fn losses(before: &Seen, seen: &Seen) -> Losses {
-    let came = Bytes(seen.received.0.saturating_sub(before.received.0));
-    Losses::of(seen.retransmits.saturating_sub(before.retransmits), came, seen.segment)
+/// Returns the loss between two observations.
+pub(super) fn losses(earlier: &Observation, latest: &Observation) -> LossSample {
+    let received = Bytes(latest.received.0.saturating_sub(earlier.received.0));
+    LossSample::new(latest.retransmits.saturating_sub(earlier.retransmits), received, latest.mss)
 }
 
 impl Sampler {
-    /// Of so many connections, which are asked for now.
+    /// Starts a sample of a number of streams that is requested now.
     pub(super) fn new(streams: u32, now: Duration) -> Self {
-        Self { streams, asked_at: now, there_at: None, from: None }
+        Self { streams, requested_at: now, reached_at: None, counting_from: None }
     }
 
-    /// Of those that there have been for a while.
-    pub(super) fn of_present(streams: u32, seen: &Seen) -> Self {
-        Self { streams, asked_at: seen.now, there_at: Some(seen.now), from: Some(*seen) }
-    }
-
-    /// Something else than these connections told what came: it is counted anew.
-    pub(super) fn disturb(&mut self) {
-        self.from = None;
-    }
-
-    /// Takes what was seen; the sample, and what was lost meanwhile, when it is whole.
-    pub(super) fn look(&mut self, seen: &Seen) -> Option<(Sample, Losses)> {
-        let Seen { now, rtt, .. } = *seen;
-        let is_there = seen.carrying == self.streams || now >= self.asked_at + PATIENCE;
-        if self.there_at.is_none() && is_there {
-            self.there_at = Some(now);
-            // Where they do not come to be as many, the sample is of those that are.
-            self.streams = seen.carrying.max(1);
+    /// Starts a sample of streams that have been active for some time.
+    pub(super) fn of_current(streams: u32, latest: &Observation) -> Self {
+        Self {
+            streams,
+            requested_at: latest.now,
+            reached_at: Some(latest.now),
+            counting_from: Some(*latest),
         }
-        let there_at = self.there_at?;
-        let Some(from) = self.from else {
-            if now >= there_at + longest(SETTLE, rtt) {
-                self.from = Some(*seen);
+    }
+
+    /// Restarts the measurement, after something else limited the streams.
+    pub(super) fn restart(&mut self) {
+        self.counting_from = None;
+    }
+
+    /// Records an observation; returns the sample and its loss once complete.
+    pub(super) fn observe(&mut self, latest: &Observation) -> Option<(Sample, LossSample)> {
+        let Observation { now, min_rtt, .. } = *latest;
+        let is_ready = latest.active_streams == self.streams
+            || now >= self.requested_at + STREAM_COUNT_TIMEOUT;
+        if self.reached_at.is_none() && is_ready {
+            self.reached_at = Some(now);
+            // If the number is not reached, the sample is of the active streams.
+            self.streams = latest.active_streams.max(1);
+        }
+        let reached_at = self.reached_at?;
+        let Some(from) = self.counting_from else {
+            if now >= reached_at + interval_for(SETTLE_TIME, min_rtt) {
+                self.counting_from = Some(*latest);
             }
             return None;
         };
-        if now < from.now + longest(COUNT, rtt) {
+        if now < from.now + interval_for(SAMPLE_TIME, min_rtt) {
             return None;
         }
-        let sample = Sample { streams: self.streams, rate: rate_between(&from, seen) };
-        Some((sample, losses(&from, seen)))
+        let sample = Sample { streams: self.streams, rate: rate_between(&from, latest) };
+        Some((sample, losses(&from, latest)))
     }
 }

@@ -1,82 +1,80 @@
-//! Whether connections carry more under BBR, which takes no loss for congestion, where a path loses
-//! without a queue: what they carried and lost before, and what then.
-//!
-//! What it does not do: take the samples, or tell such a path from others.
+//! Comparison of the original congestion control with BBR, on a path that loses segments without a
+//! queue. Sampling, and detection of such paths, are done elsewhere.
 
-use super::tuner::fills;
-use crate::losses::Losses;
+use super::tuner::fills_line;
+use crate::losses::LossSample;
 use crate::units::Rate;
 use std::fmt;
 
-/// BBR is kept when this multiple of what came before comes with it. (ours: samples of a lossy path
-/// differ by some percent)
-const GAIN: f64 = 1.1;
+/// Smallest gain for which BBR is kept. (chosen: samples of a lossy path differ by some percent)
+const MIN_BBR_GAIN: f64 = 1.1;
 
-/// Where the line is full with BBR, this share of it is enough: what came before may have come of a
-/// queue, and CUBIC takes its time to come down from slow start. (ours)
-const FULL_GAIN: f64 = 0.95;
+/// Smallest gain on a line that BBR fills. (chosen: the rate before may be due to a queue, since
+/// CUBIC is slow to reduce after slow start)
+const MIN_FULL_LINE_GAIN: f64 = 0.95;
 
-/// What came of a trial.
+/// The outcome of a BBR trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Verdict {
-    /// BBR carries more, and loses no more.
-    Keeps(Rate, Rate),
-    /// It carries no more.
+pub enum TrialOutcome {
+    /// Kept: BBR carries more (rates before and after) without more loss.
+    Kept(Rate, Rate),
+    /// Not kept: BBR carries no more (rates before and after).
     NoGain(Rate, Rate),
-    /// It carries more, but more is lost: the losses are congestion.
-    Loses,
-    /// That could not be seen in time.
-    Unseen,
+    /// Not kept: BBR carries more but loses more, so the losses are congestion.
+    MoreLoss,
+    /// Not kept: the trial ended without both samples.
+    Inconclusive,
 }
 
-/// What the connections carried, first without BBR and then with it.
+/// Rate and loss of the streams, first without and then with BBR.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trial {
-    before: Option<(Rate, Losses)>,
-    after: Option<(Rate, Losses)>,
+    before: Option<(Rate, LossSample)>,
+    after: Option<(Rate, LossSample)>,
 }
 
 impl Trial {
-    /// Takes the next sample.
-    pub(super) fn take(&mut self, rate: Rate, losses: Losses) {
+    /// Records the next sample.
+    pub(super) fn record(&mut self, rate: Rate, losses: LossSample) {
         let next = if self.before.is_none() { &mut self.before } else { &mut self.after };
         *next = Some((rate, losses));
     }
 
-    /// Whether BBR is to be tried next.
-    pub(super) fn is_half(&self) -> bool {
+    /// Returns true if the sample with BBR is missing.
+    pub(super) fn needs_bbr_sample(&self) -> bool {
         self.before.is_some() && self.after.is_none()
     }
 
-    /// What came of it over a line that carries so much, as far as that is known, and what such a
-    /// path loses.
-    pub(super) fn verdict(&self, capacity: Option<Rate>) -> (Verdict, Losses) {
+    /// Returns the outcome on a line of `capacity`, if known, and the loss of the path.
+    pub(super) fn outcome(&self, capacity: Option<Rate>) -> (TrialOutcome, LossSample) {
         let Some(((before, lost), (after, loses))) = self.before.zip(self.after) else {
-            return (Verdict::Unseen, Losses::default());
+            return (TrialOutcome::Inconclusive, LossSample::default());
         };
-        let least = if fills(after, capacity) { FULL_GAIN } else { GAIN };
+        let least = if fills_line(after, capacity) { MIN_FULL_LINE_GAIN } else { MIN_BBR_GAIN };
         let gains = after.bits_per_sec() as f64 >= before.bits_per_sec() as f64 * least;
-        let verdict = match gains {
-            false => Verdict::NoGain(before, after),
-            true if loses.exceed(lost) => Verdict::Loses,
-            true => Verdict::Keeps(before, after),
+        let outcome = match gains {
+            false => TrialOutcome::NoGain(before, after),
+            true if loses.exceeds(lost) => TrialOutcome::MoreLoss,
+            true => TrialOutcome::Kept(before, after),
         };
-        (verdict, lost.worse(loses))
+        (outcome, lost.higher_loss(loses))
     }
 }
 
-/// One clause, for a trace or a report.
-impl fmt::Display for Verdict {
+/// One clause for traces and reports.
+impl fmt::Display for TrialOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Keeps(before, after) => {
-                write!(f, "BBR carries {after} instead of {before}, and no more of it is lost")
+            Self::Kept(before, after) => {
+                write!(f, "BBR carries {after} instead of {before} without more loss")
             }
             Self::NoGain(before, after) => {
-                write!(f, "BBR carried {after} instead of {before}: it is not worth it")
+                write!(f, "BBR carried {after} instead of {before}: not kept")
             }
-            Self::Loses => f.write_str("more was lost with BBR: others congest the path"),
-            Self::Unseen => f.write_str("BBR could not be tried for long enough"),
+            Self::MoreLoss => {
+                f.write_str("BBR lost more segments: cross traffic congests the path")
+            }
+            Self::Inconclusive => f.write_str("the BBR trial was too short"),
         }
     }
 }
@@ -85,30 +83,33 @@ impl fmt::Display for Verdict {
 mod tests {
     use super::*;
 
-    fn tried(before: (f64, u64, u64), after: (f64, u64, u64)) -> Verdict {
+    fn tried(before: (f64, u64, u64), after: (f64, u64, u64)) -> TrialOutcome {
         over(None, before, after)
     }
 
-    fn over(line: Option<f64>, before: (f64, u64, u64), after: (f64, u64, u64)) -> Verdict {
+    fn over(line: Option<f64>, before: (f64, u64, u64), after: (f64, u64, u64)) -> TrialOutcome {
         let mut trial = Trial::default();
-        assert_eq!(trial.verdict(None).0, Verdict::Unseen);
-        for (mbit, resent, segments) in [before, after] {
-            assert_eq!(trial.is_half(), mbit == after.0);
-            trial.take(Rate::from_bits_per_sec(mbit * 1e6), Losses { resent, segments });
+        assert_eq!(trial.outcome(None).0, TrialOutcome::Inconclusive);
+        for (mbit, retransmits, segments) in [before, after] {
+            assert_eq!(trial.needs_bbr_sample(), mbit == after.0);
+            trial.record(Rate::from_bits_per_sec(mbit * 1e6), LossSample { retransmits, segments });
         }
-        trial.verdict(line.map(|mbit| Rate::from_bits_per_sec(mbit * 1e6))).0
+        trial.outcome(line.map(|mbit| Rate::from_bits_per_sec(mbit * 1e6))).0
     }
 
     #[test]
-    fn it_is_kept_where_it_carries_more_and_loses_no_more() {
-        let keeps = |before, after| matches!(tried(before, after), Verdict::Keeps(..));
-        // One of a thousand is lost, whatever the rate.
+    fn trial_keeps_bbr_with_more_rate_and_equal_loss() {
+        let keeps = |before, after| matches!(tried(before, after), TrialOutcome::Kept(..));
+        // One segment in a thousand is lost at any rate.
         assert!(keeps((200.0, 10, 10_000), (450.0, 27, 24_000)));
         assert!(keeps((200.0, 0, 10_000), (450.0, 9, 24_000)));
-        assert!(matches!(tried((200.0, 10, 10_000), (210.0, 10, 10_500)), Verdict::NoGain(..)));
-        let fills = over(Some(480.0), (430.0, 20, 22_000), (450.0, 24, 24_000));
-        assert!(matches!(fills, Verdict::Keeps(..)));
-        // Four flows of others have lost a few each, and then BBR takes their part.
-        assert_eq!(tried((450.0, 20, 24_000), (800.0, 900, 41_000)), Verdict::Loses);
+        assert!(matches!(
+            tried((200.0, 10, 10_000), (210.0, 10, 10_500)),
+            TrialOutcome::NoGain(..)
+        ));
+        let fills_line = over(Some(480.0), (430.0, 20, 22_000), (450.0, 24, 24_000));
+        assert!(matches!(fills_line, TrialOutcome::Kept(..)));
+        // Each of four competing flows lost a few; then BBR takes their share.
+        assert_eq!(tried((450.0, 20, 24_000), (800.0, 900, 41_000)), TrialOutcome::MoreLoss);
     }
 }

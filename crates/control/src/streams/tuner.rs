@@ -1,143 +1,138 @@
-//! The number of connections of a transfer, found while it runs: first the window
-//! ([`crate::sobas`]), then the number. Every sample is a stretch of the real transfer.
-//!
-//! What it does not do: make or end connections, or know what a sample costs beside others.
+//! Adjusts the number of streams of a transfer while it runs: first the window ([`crate::sobas`]),
+//! then the number. Every sample is an interval of the real transfer. Opening and closing streams
+//! is the caller's task.
 
-use super::best::{Best, Why, best, fewest};
-use super::rule::{Course, Ground, Situation};
-use super::sampler::{SETTLE, Sampler, losses};
+use super::best::{ChoiceReason, StreamChoice, best_streams, fewest_streams};
+use super::rule::{LimitingFactor, PathConditions, SearchDirection};
+use super::sampler::{SETTLE_TIME, Sampler, losses};
 use super::select::{ExpSelection, Halving};
-use super::trial::{Trial, Verdict};
-use crate::holder::{Looks, holder};
-use crate::losses::Losses;
+use super::trial::{Trial, TrialOutcome};
+use crate::holder::{LimitSamples, bottleneck};
+use crate::losses::LossSample;
 use crate::pacing;
 use crate::sobas::State;
 use crate::units::{Bytes, Rate};
 use std::fmt;
 use std::time::Duration;
 
-/// What comes has changed when it is so much more or less than was found. [design: ±15 %]
-const CHANGED: f64 = 0.15;
+/// Relative change of the rate that restarts the search. (chosen: ±15 %)
+const RATE_CHANGE_SHARE: f64 = 0.15;
 
-/// A line is full when this share of what it carries comes, the first at least and less than the
-/// second: more would bring next to nothing more. (ours: the design's 95 % of the best, and what
-/// trains and samples err by)
-const FULL_SHARE: (f64, f64) = (0.9, 1.1);
+/// Rate relative to the capacity at which the line is full. (chosen: 95 % of the best, less the
+/// errors of trains and samples; a higher rate refutes the capacity)
+const FULL_LINE_RANGE: (f64, f64) = (0.9, 1.1);
 
-/// For so long, so that it is worth looking anew. [design: 10 s]
-const LASTING: Duration = Duration::from_secs(10);
+/// Time for which the rate must have changed. (chosen: not measured)
+const RATE_CHANGE_TIME: Duration = Duration::from_secs(10);
 
-/// It is judged what limits, and what comes, after so long or so many round trips each. (ours:
-/// looks at a few connections are chance)
-const STRETCH: (Duration, u32) = (Duration::from_millis(300), 4);
+/// Time, and RTTs at least, of one evaluation. (chosen: a few socket samples are chance)
+const EVALUATION_INTERVAL: (Duration, u32) = (Duration::from_millis(300), 4);
 
-/// What limits is believed when so many of these agree. (ours)
-const AGREED: u32 = 2;
+/// Evaluations in a row that must agree on the limiting factor. (chosen: by trial)
+const MIN_AGREEING_INTERVALS: u32 = 2;
 
-/// Where the path turns out to be of another kind, it is looked anew after so long; each time in
-/// vain after twice as long, up to the second. (ours)
-const AGAIN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(160));
+/// Delay of the next search for a new limiting factor: the shortest, and the longest after doubling
+/// with each search without a rate change. (chosen: by trial)
+const SEARCH_RETRY_RANGE: (Duration, Duration) =
+    (Duration::from_secs(10), Duration::from_secs(160));
 
-/// A search ends after so long, or so many round trips where that is longer. [issue: 10 s or 40
-/// RTT]
-const SEARCH_MAX: (Duration, u32) = (Duration::from_secs(10), 40);
+/// Time, and RTTs at least, after which a search ends. (chosen: not measured)
+const MAX_SEARCH_TIME: (Duration, u32) = (Duration::from_secs(10), 40);
 
-/// There no more of them are kept than do, but so many at least. [measured,
-/// docs/algorithms/sobas-measured.md: over 5 Gbit/s 8 carry a tenth more than 16 and 4; half as
-/// many would start a round trip later]
-const FAST_STREAMS: u32 = 8;
+/// Fewest streams kept on a fast line. (measured, docs/algorithms/sobas-measured.md: at 5 Gbit/s 8
+/// streams carry a tenth more than 16 or 4; half as many would start an RTT later)
+const MIN_FAST_LINE_STREAMS: u32 = 8;
 
-/// Whoever has begun with more than this remembers it. [start.rs: no path is begun with more]
-const USUAL_MAX: u32 = super::start::STREAMS_MAX;
+/// Most streams that are not from the path cache. (no path starts with more, see start.rs)
+const MAX_DEFAULT_STREAMS: u32 = super::start::MAX_INITIAL_STREAMS;
 
-/// So often is BBR tried where a host holds up the trial. (ours: a trial costs what it takes to
-/// come back)
-const UNSEEN_MAX: u32 = 2;
+/// BBR trials without both samples before it is given up. (chosen: each costs the time to recover)
+const MAX_INCONCLUSIVE_TRIALS: u32 = 2;
 
-/// Windows are full when this share of what they allow is in flight. (ours: they are never quite
-/// full while acknowledgements are on their way)
-const BOUND_SHARE: f64 = 0.8;
+/// Share of the windows in flight from which they are full. (chosen: less than all, as ACKs are on
+/// their way)
+const WINDOW_FULL_SHARE: f64 = 0.8;
 
-/// What is seen at a look, of all connections together. Counts are from the beginning.
+/// State of all streams together. Counters are cumulative.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen {
-    /// When.
+pub struct Observation {
+    /// Time since the start of the transfer.
     pub now: Duration,
-    /// How many connections carry data.
-    pub carrying: u32,
+    /// Streams that carry data.
+    pub active_streams: u32,
     /// Data received.
     pub received: Bytes,
-    /// The round trip without a queue.
-    pub rtt: Duration,
-    /// Where the controller of window and pacing stands.
+    /// Min RTT.
+    pub min_rtt: Duration,
+    /// State of SOBAS.
     pub state: State,
-    /// It holds nothing because the path is too short.
+    /// See [`PathState::is_short`](crate::sobas::PathState::is_short).
     pub is_short: bool,
-    /// It holds nothing because even the first windows of so many do not fit the path.
-    pub is_crowded: bool,
-    /// Losses go on without a queue.
+    /// See [`PathState::is_oversubscribed`](crate::sobas::PathState::is_oversubscribed).
+    pub is_oversubscribed: bool,
+    /// See [`PathState::is_lossy`](crate::sobas::PathState::is_lossy).
     pub is_lossy: bool,
-    /// The sender's connections may use BBR.
-    pub offers_bbr: bool,
-    /// Segments that were sent again.
+    /// True if the sender's streams may use BBR.
+    pub has_bbr: bool,
+    /// Retransmitted segments.
     pub retransmits: u64,
-    /// Data in a full segment; zero where that is not known.
-    pub segment: Bytes,
-    /// What the line carries, if that is known, or what the user wants at most where that is less.
+    /// Payload of a full segment; zero if unknown.
+    pub mss: Bytes,
+    /// Capacity of the line, if known, or the user's maximum if that is less.
     pub capacity: Option<Rate>,
-    /// What the user wants at most.
+    /// Rate limit of the user.
     pub rate_max: Option<Rate>,
-    /// The fewest whose windows cover the path.
-    pub least: u32,
-    /// The most data that a connection can have in flight, as the hosts allow it.
+    /// Fewest streams whose windows cover the path.
+    pub min_streams: u32,
+    /// Most data of one stream in flight, as the hosts allow.
     pub max_inflight_bytes: Bytes,
-    /// Looks at the sender's sockets, and at the receiver's.
-    pub samples: [Looks; 2],
-    /// Time that the connections kept processors busy, at the sender and at the receiver.
+    /// App-limited samples of the sender, and receiver-limited samples.
+    pub samples: [LimitSamples; 2],
+    /// CPU time of the streams at the sender and at the receiver.
     pub busy: [Duration; 2],
-    /// Processors of the side that has fewer.
+    /// CPUs of the side with fewer.
     pub cpus: u32,
 }
 
-/// How many connections there are to be from now on.
+/// A new number of streams, or a new congestion control.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decision {
-    /// When it was made.
+    /// Time of the decision.
     pub at: Duration,
-    /// So many.
+    /// Number of streams from now on.
     pub streams: u32,
-    /// Under BBR, and not under what they began with.
+    /// True for BBR, false for the original congestion control.
     pub bbr: bool,
-    /// Why.
+    /// Cause of the decision.
     pub reason: Reason,
 }
 
-/// Why.
+/// The cause of a decision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reason {
-    /// The windows that the hosts allow cover the path only together.
-    Windows,
-    /// So many fit the path.
-    Fit(Ground),
-    /// The line is fast, and more would take more of the processors.
-    Fast,
-    /// To see whether fewer carry as much.
-    TryFewer(Ground),
-    /// To see whether more carry more.
-    TryMore(Ground),
-    /// Of those that were tried.
-    Found(Why),
-    /// To see whether they carry more under BBR.
-    TryBbr(Ground),
-    /// What came of it.
-    Bbr(Verdict),
-    /// More is lost since BBR was kept.
-    LossGrew,
-    /// The search took too long, or another limit came in between: as before.
-    GivenUp,
+    /// Fewer windows do not cover the path.
+    WindowLimit,
+    /// This number fits the path, without a search.
+    KnownFit(LimitingFactor),
+    /// The line is fast; more streams take more CPU time.
+    FastLine,
+    /// Sampling fewer streams.
+    TryFewer(LimitingFactor),
+    /// Sampling more streams.
+    TryMore(LimitingFactor),
+    /// Result of a search.
+    SearchResult(ChoiceReason),
+    /// Sampling the same streams under BBR.
+    TryBbr(LimitingFactor),
+    /// Result of a BBR trial.
+    BbrTrial(TrialOutcome),
+    /// Losses have increased since BBR was kept.
+    LossIncreased,
+    /// The search took too long or the limiting factor changed: back to the previous number.
+    SearchAbandoned,
 }
 
-/// Samples that are being taken, of fewer or of more.
+/// The sampling method of a search.
 #[derive(Debug, Clone)]
 enum Selection {
     Fewer(Halving),
@@ -145,382 +140,407 @@ enum Selection {
     Bbr(Trial),
 }
 
-/// A search for a better number.
+/// A search in progress.
 #[derive(Debug, Clone)]
 struct Search {
     selection: Selection,
-    ground: Ground,
-    began: Duration,
-    /// How many there were before.
-    before: u32,
+    factor: LimitingFactor,
+    started_at: Duration,
+    /// Number of streams before the search.
+    previous_streams: u32,
     sampler: Sampler,
 }
 
-/// What was found last.
+/// The result of the last search.
 #[derive(Debug, Clone, Copy)]
-struct Found {
-    ground: Ground,
-    /// What comes with it; `None` until it was seen, in a stretch that began at this time or later.
+struct SearchOutcome {
+    factor: LimitingFactor,
+    /// Rate with this result; `None` until an interval after `settled_at` has ended.
     rate: Option<Rate>,
     settled_at: Duration,
-    /// Since when another rate comes.
+    /// Start of a lasting change of the rate.
     changed_at: Option<Duration>,
-    /// How long another ground has to last.
-    again: Duration,
+    /// Time for which another limiting factor must last.
+    retry_after: Duration,
 }
 
-/// Finds the number of connections.
+/// The tuner of the number of streams.
 #[derive(Debug, Clone)]
-pub struct Tuner {
-    most: u32,
+pub struct StreamTuner {
+    max_streams: u32,
     streams: u32,
-    /// It was seen whether fewer are enough for the line.
-    is_sized: bool,
-    /// What the path loses, where the connections are under BBR; it was tried.
-    bbr: Option<Losses>,
-    tried_bbr: bool,
-    /// How often a trial of it ended without a sample of each.
-    unseen: u32,
-    /// Losses have gone on without a queue since the window is not held.
+    /// True once the reduction on a fast line was considered.
+    is_fast_line_checked: bool,
+    /// Loss of the path while the streams run BBR; `None` without BBR.
+    bbr_baseline: Option<LossSample>,
+    has_tried_bbr: bool,
+    /// BBR trials without both samples.
+    inconclusive_trials: u32,
+    /// True if losses continued without a queue since the window limit was removed.
     was_lossy: bool,
-    /// It was kept; in so many stretches more was lost since.
-    kept: Option<u32>,
-    /// What was seen when the stretch began.
-    stretch: Option<Seen>,
-    /// What limited in the last stretches, since when, and in how many.
-    ground: (Ground, Duration, u32),
+    /// Intervals in a row with more loss since BBR was kept; `None` if it is not kept.
+    bbr_loss_intervals: Option<u32>,
+    /// Observation at the start of the interval.
+    interval_start: Option<Observation>,
+    /// Limiting factor of the last intervals, since when, and in how many.
+    factor: (LimitingFactor, Duration, u32),
     search: Option<Search>,
-    found: Option<Found>,
+    result: Option<SearchOutcome>,
 }
 
-impl Tuner {
-    /// For a transfer that begins with so many connections, and may have `most`.
+impl StreamTuner {
+    /// Returns a tuner for a transfer that starts with `streams` and may have `max_streams`.
     #[must_use]
-    pub fn new(streams: u32, most: u32) -> Self {
+    pub fn new(streams: u32, max_streams: u32) -> Self {
         Self {
-            most: most.max(streams),
+            max_streams: max_streams.max(streams),
             streams,
-            is_sized: false,
-            bbr: None,
-            tried_bbr: false,
-            unseen: 0,
+            is_fast_line_checked: false,
+            bbr_baseline: None,
+            has_tried_bbr: false,
+            inconclusive_trials: 0,
             was_lossy: false,
-            kept: None,
-            stretch: None,
-            ground: (Ground::Unknown, Duration::ZERO, 0),
+            bbr_loss_intervals: None,
+            interval_start: None,
+            factor: (LimitingFactor::Unknown, Duration::ZERO, 0),
             search: None,
-            found: None,
+            result: None,
         }
     }
 
-    /// How many there are to be.
+    /// Returns the number of streams.
     #[must_use]
     pub fn streams(&self) -> u32 {
         self.streams
     }
 
-    /// What the path loses at random, where they are to be under BBR for that.
+    /// Returns the random loss of the path while the streams run BBR because of it.
     #[must_use]
-    pub fn bbr(&self) -> Option<Losses> {
-        self.bbr
+    pub fn bbr(&self) -> Option<LossSample> {
+        self.bbr_baseline
     }
 
-    /// Takes what was seen at a look; how many there are to be from now on, if that changes.
-    pub fn observe(&mut self, seen: &Seen) -> Option<Decision> {
-        let least = seen.least.min(self.most);
+    /// Processes an observation; returns a decision if the number or congestion control changes.
+    pub fn observe(&mut self, latest: &Observation) -> Option<Decision> {
+        let least = latest.min_streams.min(self.max_streams);
         if self.streams < least {
-            (self.search, self.bbr) = (None, self.bbr.filter(|_| self.kept.is_some()));
-            return self.decide(least, seen.now, Reason::Windows);
+            (self.search, self.bbr_baseline) =
+                (None, self.bbr_baseline.filter(|_| self.bbr_loss_intervals.is_some()));
+            return self.decide(least, latest.now, Reason::WindowLimit);
         }
-        if let Some(enough) = self.enough(seen) {
-            return self.decide(enough.max(least), seen.now, Reason::Fast);
+        if let Some(initial_reduction) = self.initial_reduction(latest) {
+            return self.decide(initial_reduction.max(least), latest.now, Reason::FastLine);
         }
-        if seen.received == Bytes(0) {
+        if latest.received == Bytes(0) {
             return None;
         }
-        let course = self.judge(seen);
-        if self.kept.is_some_and(|grown| grown >= AGREED) {
-            (self.kept, self.bbr, self.found) = (None, None, None);
-            let streams = self.search.take().map_or(self.streams, |search| search.before);
-            return self.decide(streams, seen.now, Reason::LossGrew);
+        let direction = self.evaluate(latest);
+        if self.bbr_loss_intervals.is_some_and(|count| count >= MIN_AGREEING_INTERVALS) {
+            (self.bbr_loss_intervals, self.bbr_baseline, self.result) = (None, None, None);
+            let streams = self.search.take().map_or(self.streams, |search| search.previous_streams);
+            return self.decide(streams, latest.now, Reason::LossIncreased);
         }
         match self.search.take() {
-            Some(search) => self.go_on(search, seen),
-            None => course.and_then(|course| self.begin(course, seen)),
+            Some(search) => self.continue_search(search, latest),
+            None => direction.and_then(|direction| self.begin_search(direction, latest)),
         }
     }
 
-    /// How many are enough to begin with, once it is known that the line is fast.
-    fn enough(&mut self, seen: &Seen) -> Option<u32> {
-        let line = seen.capacity.filter(|_| !self.is_sized)?;
-        self.is_sized = true;
-        let whole = pacing::whole_bursts(line);
-        let is_more = whole >= pacing::FAST && self.search.is_none() && self.found.is_none();
-        let is_usual = self.streams <= USUAL_MAX;
-        Some(whole.max(FAST_STREAMS)).filter(|&n| is_more && is_usual && n < self.streams)
+    /// Returns a smaller initial number once the line is known to be fast.
+    fn initial_reduction(&mut self, latest: &Observation) -> Option<u32> {
+        let line = latest.capacity.filter(|_| !self.is_fast_line_checked)?;
+        self.is_fast_line_checked = true;
+        let whole = pacing::full_tso_streams(line);
+        let is_more =
+            whole >= pacing::FAST_LINE_STREAMS && self.search.is_none() && self.result.is_none();
+        let is_usual = self.streams <= MAX_DEFAULT_STREAMS;
+        Some(whole.max(MIN_FAST_LINE_STREAMS)).filter(|&n| is_more && is_usual && n < self.streams)
     }
 
-    /// At the end of a stretch, where to look for a better number, if it is time to look.
-    fn judge(&mut self, seen: &Seen) -> Option<Course> {
-        let before = *self.stretch.get_or_insert(*seen);
-        let took = seen.now.saturating_sub(before.now);
-        if took < longest(STRETCH, seen.rtt) {
+    /// Evaluates a completed interval; returns the direction of a search that is due.
+    fn evaluate(&mut self, latest: &Observation) -> Option<SearchDirection> {
+        let earlier = *self.interval_start.get_or_insert(*latest);
+        let elapsed = latest.now.saturating_sub(earlier.now);
+        if elapsed < interval_for(EVALUATION_INTERVAL, latest.min_rtt) {
             return None;
         }
-        self.stretch = Some(*seen);
-        self.was_lossy = is_aside(seen) && (self.was_lossy || seen.is_lossy);
-        if let (Some(usual), Some(grown)) = (self.bbr, &mut self.kept) {
-            *grown = if losses(&before, seen).exceed(usual) { *grown + 1 } else { 0 };
+        self.interval_start = Some(*latest);
+        self.was_lossy = is_unconstrained(latest) && (self.was_lossy || latest.is_lossy);
+        if let (Some(baseline), Some(count)) = (self.bbr_baseline, &mut self.bbr_loss_intervals) {
+            *count = if losses(&earlier, latest).exceeds(baseline) { *count + 1 } else { 0 };
         }
-        let situation = self.situation(&before, seen);
-        let (course, ground) = situation.course();
-        if ground == self.ground.0 {
-            self.ground.2 += 1;
+        let conditions = self.conditions(&earlier, latest);
+        let (direction, factor) = conditions.search_direction();
+        if factor == self.factor.0 {
+            self.factor.2 += 1;
         } else {
-            self.ground = (ground, before.now, 1);
+            self.factor = (factor, earlier.now, 1);
         }
         if let Some(search) = &mut self.search {
-            // What a host holds up tells nothing of the path.
-            if ground.is_host() && !search.ground.is_host() {
-                search.sampler.disturb();
+            // A host bottleneck says nothing about the path.
+            if factor.is_host() && !search.factor.is_host() {
+                search.sampler.restart();
             }
             return None;
         }
-        self.is_due(&before, seen).then_some(course)
+        self.is_due(&earlier, latest).then_some(direction)
     }
 
-    /// What is known about a stretch.
-    fn situation(&self, before: &Seen, seen: &Seen) -> Situation {
-        let [sends, reads] = [0, 1].map(|side| seen.samples[side].since(before.samples[side]));
-        let took = seen.now.saturating_sub(before.now).as_secs_f64();
-        let threads = took * f64::from(seen.carrying.max(1));
-        let busy =
-            |side: usize| seen.busy[side].saturating_sub(before.busy[side]).as_secs_f64() / threads;
-        Situation {
+    /// Returns the state of the transfer over an interval.
+    fn conditions(&self, earlier: &Observation, latest: &Observation) -> PathConditions {
+        let [sender, receiver] =
+            [0, 1].map(|side| latest.samples[side].since(earlier.samples[side]));
+        let elapsed = latest.now.saturating_sub(earlier.now).as_secs_f64();
+        let threads = elapsed * f64::from(latest.active_streams.max(1));
+        let busy = |side: usize| {
+            latest.busy[side].saturating_sub(earlier.busy[side]).as_secs_f64() / threads
+        };
+        PathConditions {
             streams: self.streams,
-            least: seen.least,
-            whole_bursts: pacing::whole_bursts(rate_between(before, seen)),
-            most: self.most,
-            rtt: seen.rtt,
-            state: seen.state,
-            is_short: seen.is_short,
-            is_crowded: seen.is_crowded,
-            is_full: self.is_full(before, seen),
-            is_all_wanted: fills(rate_between(before, seen), seen.rate_max),
-            is_window_bound: is_window_bound(rate_between(before, seen), seen),
+            min_streams: latest.min_streams,
+            full_tso_streams: pacing::full_tso_streams(rate_between(earlier, latest)),
+            max_streams: self.max_streams,
+            min_rtt: latest.min_rtt,
+            state: latest.state,
+            is_short: latest.is_short,
+            is_oversubscribed: latest.is_oversubscribed,
+            is_path_full: self.is_path_full(earlier, latest),
+            is_at_rate_max: fills_line(rate_between(earlier, latest), latest.rate_max),
+            is_window_limited: is_window_limited(rate_between(earlier, latest), latest),
             is_lossy: self.was_lossy,
-            offers_bbr: seen.offers_bbr && !self.tried_bbr,
-            holder: holder(sends, reads),
+            has_bbr: latest.has_bbr && !self.has_tried_bbr,
+            bottleneck: bottleneck(sender, receiver),
             busy: busy(0).max(busy(1)),
-            cpus: seen.cpus,
+            cpus: latest.cpus,
         }
     }
 
-    /// Whether the line is full, and stays so with what is lost.
-    fn is_full(&self, before: &Seen, seen: &Seen) -> bool {
-        let rate = rate_between(before, seen);
-        let sustained = losses(before, seen).sustained(self.streams, seen.rtt, seen.segment);
-        fills(if self.bbr.is_some() { rate } else { rate.min(sustained) }, seen.capacity)
+    /// Returns true if the line is full and stays so with the present loss.
+    fn is_path_full(&self, earlier: &Observation, latest: &Observation) -> bool {
+        let rate = rate_between(earlier, latest);
+        let sustainable_rate =
+            losses(earlier, latest).sustainable_rate(self.streams, latest.min_rtt, latest.mss);
+        fills_line(
+            if self.bbr_baseline.is_some() { rate } else { rate.min(sustainable_rate) },
+            latest.capacity,
+        )
     }
 
-    /// Whether it is time to look for a better number.
-    fn is_due(&mut self, before: &Seen, seen: &Seen) -> bool {
-        let (ground, since, stretches) = self.ground;
-        if ground == Ground::Unknown || stretches < AGREED {
+    /// Returns true if a search is due.
+    fn is_due(&mut self, earlier: &Observation, latest: &Observation) -> bool {
+        let (factor, since, intervals) = self.factor;
+        if factor == LimitingFactor::Unknown || intervals < MIN_AGREEING_INTERVALS {
             return false;
         }
-        let Some(found) = &mut self.found else { return true };
-        let is_changed = before.now >= found.settled_at
-            && found.has_changed(seen.now, rate_between(before, seen));
-        is_changed || ground != found.ground && seen.now >= since + found.again
+        let Some(found) = &mut self.result else { return true };
+        let is_changed = earlier.now >= found.settled_at
+            && found.has_changed(latest.now, rate_between(earlier, latest));
+        is_changed || factor != found.factor && latest.now >= since + found.retry_after
     }
 
-    /// Begins a search. The first sample is of what there is.
-    fn begin(&mut self, course: Course, seen: &Seen) -> Option<Decision> {
-        let ground = self.ground.0;
-        let selection = match course {
-            Course::Stay => return None,
-            Course::Take(streams) => {
-                self.found = Some(self.found_at(ground, seen));
-                return self.decide(streams, seen.now, Reason::Fit(ground));
+    /// Starts a search; its first sample is of the current streams.
+    fn begin_search(
+        &mut self,
+        direction: SearchDirection,
+        latest: &Observation,
+    ) -> Option<Decision> {
+        let factor = self.factor.0;
+        let selection = match direction {
+            SearchDirection::Keep => return None,
+            SearchDirection::JumpTo(streams) => {
+                self.result = Some(self.new_result(factor, latest));
+                return self.decide(streams, latest.now, Reason::KnownFit(factor));
             }
-            Course::Fewer(least) => Selection::Fewer(Halving::new(self.streams, least)),
-            Course::More(most) => Selection::More(ExpSelection::new(self.streams, most), most),
-            Course::Bbr => Selection::Bbr(Trial::default()),
+            SearchDirection::Fewer(min) => Selection::Fewer(Halving::new(self.streams, min)),
+            SearchDirection::More(max) => {
+                Selection::More(ExpSelection::new(self.streams, max), max)
+            }
+            SearchDirection::TryBbr => Selection::Bbr(Trial::default()),
         };
-        let sampler = Sampler::of_present(self.streams, seen);
-        let (before, began) = (self.streams, seen.now);
-        self.search = Some(Search { selection, ground, began, before, sampler });
+        let sampler = Sampler::of_current(self.streams, latest);
+        let (previous_streams, started_at) = (self.streams, latest.now);
+        self.search = Some(Search { selection, factor, started_at, previous_streams, sampler });
         None
     }
 
-    /// Takes the next look of a search.
-    fn go_on(&mut self, mut search: Search, seen: &Seen) -> Option<Decision> {
-        if seen.now >= search.began + longest(SEARCH_MAX, seen.rtt) {
-            return self.end(&search, seen);
+    /// Continues a search with the next observation.
+    fn continue_search(&mut self, mut search: Search, latest: &Observation) -> Option<Decision> {
+        if latest.now >= search.started_at + interval_for(MAX_SEARCH_TIME, latest.min_rtt) {
+            return self.end_search(&search, latest);
         }
-        let Some((sample, losses)) = search.sampler.look(seen) else {
+        let Some((sample, losses)) = search.sampler.observe(latest) else {
             self.search = Some(search);
             return None;
         };
-        search.selection.take(sample, losses);
-        let is_moot = matches!(search.selection, Selection::Bbr(_)) && !is_aside(seen);
-        let next = search.selection.next(self.streams).filter(|_| !is_moot);
-        let Some(next) = next else { return self.end(&search, seen) };
-        search.sampler = Sampler::new(next, seen.now);
+        search.selection.record(sample, losses);
+        let is_void = matches!(search.selection, Selection::Bbr(_)) && !is_unconstrained(latest);
+        let next = search.selection.next(self.streams).filter(|_| !is_void);
+        let Some(next) = next else { return self.end_search(&search, latest) };
+        search.sampler = Sampler::new(next, latest.now);
         let reason = match search.selection {
-            Selection::Fewer(_) => Reason::TryFewer(search.ground),
-            Selection::More(..) => Reason::TryMore(search.ground),
-            Selection::Bbr(_) => Reason::TryBbr(search.ground),
+            Selection::Fewer(_) => Reason::TryFewer(search.factor),
+            Selection::More(..) => Reason::TryMore(search.factor),
+            Selection::Bbr(_) => Reason::TryBbr(search.factor),
         };
         if let Selection::Bbr(_) = search.selection {
-            self.bbr = Some(losses);
+            self.bbr_baseline = Some(losses);
         }
         self.search = Some(search);
-        self.decide(next, seen.now, reason)
+        self.decide(next, latest.now, reason)
     }
 
-    /// Ends a search with what its samples tell.
-    fn end(&mut self, search: &Search, seen: &Seen) -> Option<Decision> {
-        let now = seen.now;
-        self.found = Some(self.found_at(search.ground, seen));
+    /// Ends a search with the number that its samples suggest.
+    fn end_search(&mut self, search: &Search, latest: &Observation) -> Option<Decision> {
+        let now = latest.now;
+        self.result = Some(self.new_result(search.factor, latest));
         if let Selection::Bbr(trial) = &search.selection {
-            return self.end_trial(trial, seen);
+            return self.end_trial(trial, latest);
         }
-        match search.selection.best() {
-            Some(best) => self.decide(best.streams, now, Reason::Found(best.why)),
-            None => self.decide(search.before, now, Reason::GivenUp),
+        match search.selection.best_streams() {
+            Some(best) => self.decide(best.streams, now, Reason::SearchResult(best.reason)),
+            None => self.decide(search.previous_streams, now, Reason::SearchAbandoned),
         }
     }
 
-    /// Keeps BBR, or goes back to what there was; then the number of connections is next, or BBR
-    /// again, where the line was full before and may not stay so.
-    fn end_trial(&mut self, trial: &Trial, seen: &Seen) -> Option<Decision> {
-        let (verdict, losses) = trial.verdict(seen.capacity);
-        self.kept = matches!(verdict, Verdict::Keeps(..)).then_some(0);
-        let was_full =
-            matches!(verdict, Verdict::NoGain(before, _) if fills(before, seen.capacity));
-        self.unseen += u32::from(verdict == Verdict::Unseen);
-        let is_open = was_full || verdict == Verdict::Unseen && self.unseen < UNSEEN_MAX;
-        self.tried_bbr = !is_open;
-        if self.kept.is_none() && !was_full {
-            self.found = None;
+    /// Ends a BBR trial: keeps BBR or restores the original congestion control.
+    ///
+    /// Without BBR, the number of streams is searched next; BBR may be tried again if the line was
+    /// full before.
+    fn end_trial(&mut self, trial: &Trial, latest: &Observation) -> Option<Decision> {
+        let (outcome, losses) = trial.outcome(latest.capacity);
+        self.bbr_loss_intervals = matches!(outcome, TrialOutcome::Kept(..)).then_some(0);
+        let was_full = match outcome {
+            TrialOutcome::NoGain(earlier, _) => fills_line(earlier, latest.capacity),
+            _ => false,
+        };
+        self.inconclusive_trials += u32::from(outcome == TrialOutcome::Inconclusive);
+        let is_retried = was_full
+            || outcome == TrialOutcome::Inconclusive
+                && self.inconclusive_trials < MAX_INCONCLUSIVE_TRIALS;
+        self.has_tried_bbr = !is_retried;
+        if self.bbr_loss_intervals.is_none() && !was_full {
+            self.result = None;
         }
-        let was_on = std::mem::replace(&mut self.bbr, self.kept.map(|_| losses)).is_some();
-        if was_on { self.decide(self.streams, seen.now, Reason::Bbr(verdict)) } else { None }
+        let was_on =
+            std::mem::replace(&mut self.bbr_baseline, self.bbr_loss_intervals.map(|_| losses))
+                .is_some();
+        if was_on { self.decide(self.streams, latest.now, Reason::BbrTrial(outcome)) } else { None }
     }
 
-    /// What is found now, where this is what limits.
-    fn found_at(&self, ground: Ground, seen: &Seen) -> Found {
-        let (first, most) = AGAIN;
-        // A rate that changed is reason enough: that was no time in vain.
-        let in_vain = self.found.filter(|found| !found.is_changed(seen.now));
-        let again = in_vain.map_or(first, |found| (found.again * 2).min(most));
-        let settled_at = seen.now + longest(SETTLE, seen.rtt);
-        Found { ground, rate: None, settled_at, changed_at: None, again }
+    /// Returns a new search result for a limiting factor.
+    fn new_result(&self, factor: LimitingFactor, latest: &Observation) -> SearchOutcome {
+        let (first, longest) = SEARCH_RETRY_RANGE;
+        // After a rate change the search was worthwhile: no longer delay.
+        let unchanged = self.result.filter(|found| !found.is_changed(latest.now));
+        let retry_after = unchanged.map_or(first, |found| (found.retry_after * 2).min(longest));
+        let settled_at = latest.now + interval_for(SETTLE_TIME, latest.min_rtt);
+        SearchOutcome { factor, rate: None, settled_at, changed_at: None, retry_after }
     }
 
     fn decide(&mut self, streams: u32, at: Duration, reason: Reason) -> Option<Decision> {
-        let is_same = self.streams == streams && !reason.is_of_bbr();
+        let is_same = self.streams == streams && !reason.is_bbr_related();
         self.streams = streams;
-        (!is_same).then_some(Decision { at, streams, bbr: self.bbr.is_some(), reason })
+        (!is_same).then_some(Decision { at, streams, bbr: self.bbr_baseline.is_some(), reason })
     }
 }
 
 impl Reason {
-    /// Whether it is told of the congestion control, and not of the number.
+    /// Returns true if the reason concerns the congestion control, not the number.
     #[must_use]
-    pub fn is_of_bbr(&self) -> bool {
-        matches!(self, Self::TryBbr(_) | Self::Bbr(_) | Self::LossGrew)
+    pub fn is_bbr_related(&self) -> bool {
+        matches!(self, Self::TryBbr(_) | Self::BbrTrial(_) | Self::LossIncreased)
     }
 }
 
-impl Found {
-    /// Whether another rate has come for long than when this was found.
+impl SearchOutcome {
+    /// Records the rate; returns true if it has differed from the result's for long enough.
     fn has_changed(&mut self, now: Duration, rate: Rate) -> bool {
         let found = self.rate.get_or_insert(rate).bits_per_sec() as f64;
-        let is_other = (rate.bits_per_sec() as f64 - found).abs() > found * CHANGED;
+        let is_other = (rate.bits_per_sec() as f64 - found).abs() > found * RATE_CHANGE_SHARE;
         self.changed_at = if is_other { self.changed_at.or(Some(now)) } else { None };
         self.is_changed(now)
     }
 
     fn is_changed(&self, now: Duration) -> bool {
-        self.changed_at.is_some_and(|at| now >= at + LASTING)
+        self.changed_at.is_some_and(|at| now >= at + RATE_CHANGE_TIME)
     }
 }
 
-/// Whether no window is held for the path's sake.
-fn is_aside(seen: &Seen) -> bool {
-    matches!(seen.state, State::Avoidance | State::Disabled) && !seen.is_short
+/// Returns true if SOBAS sets no window because of the path.
+fn is_unconstrained(latest: &Observation) -> bool {
+    matches!(latest.state, State::Avoidance | State::Disabled) && !latest.is_short
 }
 
-/// Whether what is in flight at this rate is about all that the windows of the connections allow,
-/// where nobody knows what the path carries.
-fn is_window_bound(rate: Rate, seen: &Seen) -> bool {
-    let in_flight = rate.bytes_per_sec() as f64 * seen.rtt.as_secs_f64();
-    let allowed = seen.max_inflight_bytes.0 as f64 * f64::from(seen.carrying.max(1));
-    seen.capacity.is_none() && in_flight >= allowed * BOUND_SHARE
+/// Returns true if the windows of all streams are nearly full and the capacity is unknown.
+fn is_window_limited(rate: Rate, latest: &Observation) -> bool {
+    let in_flight = rate.bytes_per_sec() as f64 * latest.min_rtt.as_secs_f64();
+    let allowed = latest.max_inflight_bytes.0 as f64 * f64::from(latest.active_streams.max(1));
+    latest.capacity.is_none() && in_flight >= allowed * WINDOW_FULL_SHARE
 }
 
-/// What came between two looks.
-pub(super) fn rate_between(before: &Seen, seen: &Seen) -> Rate {
-    let came = Bytes(seen.received.0.saturating_sub(before.received.0));
-    came.per(seen.now.saturating_sub(before.now))
+/// Returns the rate between two observations.
+pub(super) fn rate_between(earlier: &Observation, latest: &Observation) -> Rate {
+    let received = Bytes(latest.received.0.saturating_sub(earlier.received.0));
+    received.per(latest.now.saturating_sub(earlier.now))
 }
 
-/// Whether a rate is about all that a line carries. Much more than that refutes what was told.
-pub(super) fn fills(rate: Rate, capacity: Option<Rate>) -> bool {
+/// Returns true if a rate is nearly the capacity; a much higher one refutes the capacity.
+pub(super) fn fills_line(rate: Rate, capacity: Option<Rate>) -> bool {
     let share = |line: Rate| rate.bits_per_sec() as f64 / line.bits_per_sec().max(1) as f64;
-    capacity.is_some_and(|line| (FULL_SHARE.0..FULL_SHARE.1).contains(&share(line)))
+    capacity.is_some_and(|line| (FULL_LINE_RANGE.0..FULL_LINE_RANGE.1).contains(&share(line)))
 }
 
-/// The time, or so many round trips where that is longer.
-pub(super) fn longest((time, round_trips): (Duration, u32), rtt: Duration) -> Duration {
-    time.max(rtt * round_trips)
+/// Returns the longer of the time and the number of RTTs.
+pub(super) fn interval_for((time, round_trips): (Duration, u32), min_rtt: Duration) -> Duration {
+    time.max(min_rtt * round_trips)
 }
 
 impl Selection {
-    fn take(&mut self, sample: super::Sample, losses: Losses) {
+    fn record(&mut self, sample: super::Sample, losses: LossSample) {
         match self {
-            Self::Fewer(halving) => halving.take(sample),
-            Self::More(selection, _) => selection.take(sample),
-            Self::Bbr(trial) => trial.take(sample.rate, losses),
+            Self::Fewer(halving) => halving.record(sample),
+            Self::More(selection, _) => selection.record(sample),
+            Self::Bbr(trial) => trial.record(sample.rate, losses),
         }
     }
 
-    /// How many connections the next sample is of, where there are so many now.
+    /// Returns the number of streams of the next sample; `streams` is the current one.
     fn next(&self, streams: u32) -> Option<u32> {
         match self {
             Self::Fewer(halving) => halving.next(),
             Self::More(selection, _) => selection.next(),
-            Self::Bbr(trial) => trial.is_half().then_some(streams),
+            Self::Bbr(trial) => trial.needs_bbr_sample().then_some(streams),
         }
     }
 
-    /// What the samples tell.
-    fn best(&self) -> Option<Best> {
+    /// Returns the choice that the samples suggest.
+    fn best_streams(&self) -> Option<StreamChoice> {
         match self {
-            Self::Fewer(halving) => fewest(halving.samples(), halving.first()),
-            Self::More(selection, most) => best(selection.samples(), *most),
+            Self::Fewer(halving) => fewest_streams(halving.samples(), halving.first()),
+            Self::More(selection, max_streams) => best_streams(selection.samples(), *max_streams),
             Self::Bbr(_) => None,
         }
     }
 }
 
-/// One clause, for a trace or a report.
+/// One clause for traces and reports.
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Windows => f.write_str("fewer have no windows that cover the path"),
-            Self::Fit(ground) => write!(f, "{ground}"),
-            Self::Fast => f.write_str("so many fill so fast a line with less of the processors"),
-            Self::TryFewer(ground) => write!(f, "{ground}: fewer may carry as much"),
-            Self::TryMore(ground) => write!(f, "{ground}: more may carry more"),
-            Self::Found(why) => why.fmt(f),
-            Self::TryBbr(ground) => write!(f, "{ground}: BBR may carry more"),
-            Self::Bbr(verdict) => verdict.fmt(f),
-            Self::LossGrew => f.write_str("more is lost than when BBR was kept: as before"),
-            Self::GivenUp => f.write_str("the search found nothing better"),
+            Self::WindowLimit => f.write_str("the windows of fewer streams do not cover the path"),
+            Self::KnownFit(factor) => write!(f, "{factor}"),
+            Self::FastLine => {
+                f.write_str("this many streams fill the fast line with less CPU time")
+            }
+            Self::TryFewer(factor) => write!(f, "{factor}: fewer streams may carry as much"),
+            Self::TryMore(factor) => write!(f, "{factor}: more streams may carry more"),
+            Self::SearchResult(reason) => reason.fmt(f),
+            Self::TryBbr(factor) => write!(f, "{factor}: BBR may carry more"),
+            Self::BbrTrial(outcome) => outcome.fmt(f),
+            Self::LossIncreased => {
+                f.write_str("losses have increased since BBR was kept: not kept")
+            }
+            Self::SearchAbandoned => f.write_str("the search found no better number"),
         }
     }
 }

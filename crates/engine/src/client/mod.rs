@@ -20,7 +20,7 @@ use crate::sender::walk::SourceItem;
 use crate::session::{Session, Tally};
 use crate::transfer::Transfer;
 use crate::tune::{Probing, Spread, Steer};
-use bankfull_control::{Bytes, Limit, Losses};
+use bankfull_control::{Bytes, Limit, LossSample};
 use bankfull_proto::wire::control::{
     self, Direction, Hello, Message, Open, Opened, PathBytes, Source, Welcome,
 };
@@ -361,7 +361,7 @@ impl Request<'_> {
         let lossy = match result {
             // A number of connections that the user has set tells of that number alone.
             Ok(done) if done.limited_by == Limit::Network.name() && self.may_choose() => {
-                let losses = Losses::of(done.retransmits, done.wire_bytes, segment);
+                let losses = LossSample::new(done.retransmits, done.wire_bytes, segment);
                 let goodput = done.goodput();
                 Lossy::after(earlier.lossy, &Carried { by_quic, goodput, losses, is_queued })
             }

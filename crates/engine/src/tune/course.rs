@@ -11,7 +11,7 @@ use bankfull_control::delivery::is_queued;
 use bankfull_control::rrda::staging::clause;
 use bankfull_control::sobas::{Decision, State};
 use bankfull_control::streams;
-use bankfull_control::{Bytes, Looks, Rate, StageTimes};
+use bankfull_control::{Bytes, LimitSamples, Rate, StageTimes};
 use bankfull_proto::limits::MAX_REPORT_RTTS;
 use bankfull_proto::wire::control::{Cause, Failure, Message, ReceiverReport, stage_nanos};
 use std::net::SocketAddr;
@@ -41,9 +41,9 @@ pub(super) struct Seen {
     /// What the threads of the sender and of the receiver spent their time with.
     pub(super) stages: [StageTimes; 2],
     /// Looks at which the source had nothing to send.
-    pub(super) sends: Looks,
+    pub(super) sends: LimitSamples,
     /// Looks at which the receiver had not come to read.
-    pub(super) reads: Looks,
+    pub(super) reads: LimitSamples,
 }
 
 /// Tells what is seen, now and then.
@@ -52,7 +52,7 @@ pub(crate) struct Teller<'a> {
     /// Whoever runs the transfer is on this side.
     is_near: bool,
     last: Duration,
-    told: (Looks, Looks),
+    told: (LimitSamples, LimitSamples),
     /// The shortest round trip.
     rtt_min: Option<Duration>,
     /// The last change of the staging that was told.
@@ -260,7 +260,7 @@ impl<'a> Teller<'a> {
             probes: seen.probes,
             probes_lost: seen.probes_lost,
             samples: seen.reads.count,
-            receiver_limited: seen.reads.held,
+            receiver_limited: seen.reads.limited,
             stage_nanos: Some(stage_nanos(&seen.stages[1])),
             streams: news.as_ref().and_then(|news| news.streams),
             reason: news.map(|news| news.reason),
@@ -285,9 +285,9 @@ pub(super) struct News {
 
 impl News {
     pub(super) fn of(decision: &streams::Decision) -> Self {
-        if decision.reason.is_of_bbr() {
+        if decision.reason.is_bbr_related() {
             // Where a search has ended with it, there may be another number, too.
-            let is_other = decision.reason == streams::Reason::LossGrew;
+            let is_other = decision.reason == streams::Reason::LossIncreased;
             let streams = is_other.then_some(decision.streams);
             return Self { reason: decision.reason.to_string(), streams };
         }

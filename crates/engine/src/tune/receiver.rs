@@ -15,8 +15,8 @@ use crate::net::control::{Outbox, lock};
 use crate::net::probe::{Arrived, clock};
 use crate::session::Session;
 use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
-use bankfull_control::streams::{self, Tuner};
-use bankfull_control::{Bytes, Looks, Rate, Shares, StageTimes, holder, pacing};
+use bankfull_control::streams::{self, StreamTuner};
+use bankfull_control::{Bytes, LimitSamples, Rate, StreamShares, StageTimes, bottleneck, pacing};
 use bankfull_proto::wire::control::{Message, RateRequest, SenderReport, stage_times};
 use bankfull_proto::wire::probe::Kind;
 use std::collections::VecDeque;
@@ -60,14 +60,14 @@ pub(crate) struct Steering<'a> {
     clock_ahead: Option<Duration>,
     clock_set_at: Option<Duration>,
     /// Looks at the sender's sockets between the last two reports of it, and at ours.
-    sends: Looks,
-    reads: Looks,
-    reads_before: Looks,
+    sends: LimitSamples,
+    reads: LimitSamples,
+    reads_before: LimitSamples,
     /// What each connection has of the window.
-    shares: Shares,
+    shares: StreamShares,
     room: Room,
     /// What finds the number of connections, where it may change.
-    tuner: Option<Tuner>,
+    tuner: Option<StreamTuner>,
     /// It was told how fewer would do.
     is_advised: bool,
     /// Round trips since the last report.
@@ -88,7 +88,7 @@ pub(crate) struct Steering<'a> {
     /// Whoever runs the transfer on the far side has not been told.
     aside_news: Option<News>,
     /// The largest segment of a connection.
-    segment: u32,
+    mss: u32,
     /// What the sender has told last.
     sight: SenderReport,
 }
@@ -101,10 +101,10 @@ impl<'a> Steering<'a> {
         probing: Option<Probing>,
     ) -> Self {
         // Without a way for datagrams there is nothing to wait for.
-        let probe_time = if probing.is_some() { PROBE_WAIT } else { Duration::ZERO };
+        let capacity_timeout = if probing.is_some() { PROBE_WAIT } else { Duration::ZERO };
         let rate_max = session.overrides.rate_max;
         let remembered = session.remembered;
-        let config = Config { window_max: OPEN, probe_time, rate_max, remembered };
+        let config = Config { window_max: OPEN, capacity_timeout, rate_max, remembered };
         Self {
             session,
             outbox,
@@ -118,11 +118,11 @@ impl<'a> Steering<'a> {
             carried_then: Some(Bytes(0)),
             clock_ahead: None,
             clock_set_at: None,
-            sends: Looks::default(),
-            reads: Looks::default(),
-            reads_before: Looks::default(),
-            shares: Shares::default(),
-            tuner: session.max_streams.map(|most| Tuner::new(session.wanted_streams(), most)),
+            sends: LimitSamples::default(),
+            reads: LimitSamples::default(),
+            reads_before: LimitSamples::default(),
+            shares: StreamShares::default(),
+            tuner: session.max_streams.map(|most| StreamTuner::new(session.wanted_streams(), most)),
             is_advised: false,
             room: Room::new(Side::Receive),
             rtts: Vec::new(),
@@ -134,7 +134,7 @@ impl<'a> Steering<'a> {
             is_open: true,
             is_aside: false,
             aside_news: None,
-            segment: 0,
+            mss: 0,
             sight: SenderReport::default(),
         }
     }
@@ -154,9 +154,9 @@ impl<'a> Steering<'a> {
                 self.learn(&told, now);
                 glances.hurry();
             }
-            if !glances.is_due(now, self.sobas.looks_seldom() && !self.is_deaf(now)) {
+            if !glances.is_due(now, self.sobas.allows_sparse_sampling() && !self.is_deaf(now)) {
                 if let Some(rtt) = rtt {
-                    self.sobas.on_round_trip(rtt);
+                    self.sobas.on_rtt_sample(rtt);
                     self.rtts.push(rtt);
                 }
                 continue;
@@ -208,9 +208,9 @@ impl<'a> Steering<'a> {
             }
             None => {
                 let rate_max = self.session.overrides.rate_max;
-                let (window_max, probe_time) = (OPEN, Duration::ZERO);
+                let (window_max, capacity_timeout) = (OPEN, Duration::ZERO);
                 self.sobas =
-                    Sobas::new(Config { window_max, probe_time, rate_max, remembered: None });
+                    Sobas::new(Config { window_max, capacity_timeout, rate_max, remembered: None });
             }
         }
     }
@@ -232,7 +232,7 @@ impl<'a> Steering<'a> {
 
     /// How long an echo may take.
     fn patience(&self) -> Duration {
-        PROBE_WAIT.max(self.sobas.rtt_min() * 4)
+        PROBE_WAIT.max(self.sobas.min_rtt() * 4)
     }
 
     /// Whether no datagrams get through, or no longer.
@@ -275,8 +275,8 @@ impl<'a> Steering<'a> {
     fn segment_data(&self) -> Bytes {
         let address = self.probing.as_ref().and_then(|probing| probing.line.address());
         match address.map(|address| address.ip().to_canonical()) {
-            Some(IpAddr::V6(_)) => pacing::SEGMENT_DATA_V6,
-            _ => pacing::SEGMENT_DATA,
+            Some(IpAddr::V6(_)) => pacing::DEFAULT_MSS_V6,
+            _ => pacing::DEFAULT_MSS,
         }
     }
 
@@ -321,10 +321,10 @@ impl<'a> Steering<'a> {
     fn look(&mut self, now: Duration, rtt: Option<Duration>) -> Observation {
         let resting_from = self.session.resting_from().unwrap_or(u32::MAX);
         let (shares, held) = (&self.shares, self.window());
-        let (mut received, mut rtt_tcp) = (Vec::new(), None::<Duration>);
-        self.segment = 0;
+        let (mut received, mut tcp_min_rtt) = (Vec::new(), None::<Duration>);
+        self.mss = 0;
         let carried = self.session.look(|number, socket, info| {
-            self.segment = self.segment.max(info.snd_mss);
+            self.mss = self.mss.max(info.snd_mss);
             received.push((number, info.bytes_received.unwrap_or_default()));
             let window = held.map(|held| shares.window(number, held));
             let most = window.unwrap_or(Bytes(info.rcv_space.into())).0 / 2;
@@ -332,11 +332,11 @@ impl<'a> Steering<'a> {
                 self.reads.add(socket.unread() > most);
             }
             let shortest = info.min_rtt.filter(|rtt| !rtt.is_zero());
-            rtt_tcp = rtt_tcp.into_iter().chain(shortest).min();
+            tcp_min_rtt = tcp_min_rtt.into_iter().chain(shortest).min();
         });
-        let stretch = SHARING_TIME.max(self.sobas.rtt_min() * 2);
+        let stretch = SHARING_TIME.max(self.sobas.min_rtt() * 2);
         let rate = self.held.and_then(|held| held.pacing);
-        self.shares.look(now, stretch, rate, &received);
+        self.shares.observe(now, stretch, rate, &received);
         let reads_before = self.reads_before;
         self.reads_before = self.reads;
         if let Some(sight) = lock(&self.session.steered.sight).take() {
@@ -352,11 +352,11 @@ impl<'a> Steering<'a> {
             received: Bytes(carried.received),
             // Where no datagrams get through, TCP's round trip is the next best.
             rtt: rtt.or(rtt_there),
-            rtt_tcp,
+            tcp_min_rtt,
             probes_lost: self.echoes.lost(),
             retransmits: self.sight.retransmits,
-            segment: Bytes(self.segment.into()),
-            holder: holder(self.sends, self.reads.since(reads_before)),
+            mss: Bytes(self.mss.into()),
+            bottleneck: bottleneck(self.sends, self.reads.since(reads_before)),
         }
     }
 
@@ -368,7 +368,7 @@ impl<'a> Steering<'a> {
             held: self.held.as_ref(),
             capacity: self.capacity,
             rate_max: self.session.overrides.rate_max,
-            carrying: self.shares.count(),
+            active_streams: self.shares.active_count(),
             sight: &self.sight,
             samples: [looks_of(&self.sight), self.reads],
             busy: self.teller.busy(),
@@ -391,7 +391,7 @@ impl<'a> Steering<'a> {
             if !self.teller.is_near() && self.counts.len() < COURSES_MAX {
                 self.counts.push_back(decision);
             }
-            let held = self.sobas.on_loss_proof(seen.now, usual);
+            let held = self.sobas.on_loss_tolerant_cc(seen.now, usual);
             self.decided(held);
         }
     }
@@ -475,7 +475,7 @@ impl<'a> Steering<'a> {
         let is_wanted = self.session.overrides.rate_max.is_some();
         let by_windows = self.window().is_some() && !is_wanted;
         let count = self.session.wanted_streams();
-        Some(if by_windows { pacing::held_by_windows(rate, count) } else { rate })
+        Some(if by_windows { pacing::window_limited_pacing(rate, count) } else { rate })
     }
 
     /// Asks for the rate, and sets the windows: again at every look, for the kernel raises them by
@@ -488,7 +488,7 @@ impl<'a> Steering<'a> {
         if !self.is_told {
             let tuner = self.tuner.as_ref();
             let bytes_per_sec = self.pace().map(Rate::bytes_per_sec);
-            let streams = tuner.map(Tuner::streams);
+            let streams = tuner.map(StreamTuner::streams);
             let use_bbr = tuner.map(|tuner| tuner.bbr().is_some());
             let pace = Message::RateRequest(RateRequest { bytes_per_sec, streams, use_bbr });
             self.is_told = self.outbox.post_if_room(&pace);
@@ -507,14 +507,14 @@ impl<'a> Steering<'a> {
                 window = shares.window(number, held.window);
                 room.give(number, socket, window);
             }
-            set_window(socket, window, self.segment);
+            set_window(socket, window, self.mss);
         });
     }
 }
 
 /// How often the sender has looked, and how often it had nothing to send.
-fn looks_of(sight: &SenderReport) -> Looks {
-    Looks { count: sight.samples, held: sight.app_limited }
+fn looks_of(sight: &SenderReport) -> LimitSamples {
+    LimitSamples { count: sight.samples, held: sight.app_limited }
 }
 
 #[cfg(test)]
@@ -523,7 +523,7 @@ mod tests {
     use crate::event::NoEvents;
     use crate::overrides::Overrides;
     use crate::session::Tally;
-    use bankfull_control::Holder;
+    use bankfull_control::Bottleneck;
 
     #[test]
     fn who_holds_it_up_is_known_between_two_reports_of_the_sender_too() {
@@ -539,10 +539,10 @@ mod tests {
                     ..SenderReport::default()
                 });
             }
-            steering.look(Duration::from_millis(10), None).holder
+            steering.look(Duration::from_millis(10), None).bottleneck
         };
-        assert_eq!(held(None), Holder::Path);
-        assert_eq!([held(Some((8, 8))), held(None), held(None)], [Holder::Source; 3]);
-        assert_eq!([held(Some((16, 8))), held(None)], [Holder::Path; 2]);
+        assert_eq!(held(None), Bottleneck::Path);
+        assert_eq!([held(Some((8, 8))), held(None), held(None)], [Bottleneck::Sender; 3]);
+        assert_eq!([held(Some((16, 8))), held(None)], [Bottleneck::Path; 2]);
     }
 }

@@ -12,9 +12,9 @@ use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::socket::Socket;
 use crate::session::{Carried, Session};
-use bankfull_control::sobas::SELDOM_RTT;
-use bankfull_control::sobas::capacity::{TRAIN_PACKETS, TRAINS};
-use bankfull_control::{Bytes, Looks, Rate, Shares, StageTimes, pacing};
+use bankfull_control::sobas::SPARSE_SAMPLING_RTT;
+use bankfull_control::sobas::capacity::{TRAIN_PACKETS, TRAIN_COUNT};
+use bankfull_control::{Bytes, LimitSamples, Rate, StreamShares, StageTimes, pacing};
 use bankfull_proto::limits::MAX_REPORT_RTTS;
 use bankfull_proto::wire::control::{
     Message, ReceiverReport, SenderReport, stage_nanos, stage_times,
@@ -47,7 +47,7 @@ impl TrainPlan {
         if let Some(packets) = packets
             && self.asked < TRAINS_ASKED_MAX
         {
-            *self = Self { packets, left: TRAINS, asked: self.asked + 1 };
+            *self = Self { packets, left: TRAIN_COUNT, asked: self.asked + 1 };
         }
     }
 }
@@ -82,9 +82,9 @@ pub(crate) struct Pacer<'a> {
     session: &'a Session,
     outbox: Outbox,
     probing: Option<Probing>,
-    samples: Looks,
+    samples: LimitSamples,
     /// What each connection has of the rate.
-    shares: Shares,
+    shares: StreamShares,
     room: Room,
     unsent: Unsent,
     congestion: Congestion,
@@ -133,7 +133,7 @@ impl<'a> Pacer<'a> {
         let began = Instant::now();
         let mut glances = Glances::default();
         let mut knocker = Knocker::new(self.probing.as_ref().and_then(|probing| probing.door));
-        let mut trains = TrainPlan { packets: TRAIN_PACKETS as u32, left: TRAINS, asked: 0 };
+        let mut trains = TrainPlan { packets: TRAIN_PACKETS as u32, left: TRAIN_COUNT, asked: 0 };
         let mut told = Duration::ZERO;
         // The first trains leave with the first knock, before there is any data.
         let mut pause = Duration::ZERO;
@@ -141,11 +141,11 @@ impl<'a> Pacer<'a> {
             let now = began.elapsed();
             trains.ask(lock(&self.session.steered.trains).take());
             self.send_train(&mut trains, &mut knocker, now);
-            pause = if (1..TRAINS).contains(&trains.left) { TRAIN_DISTANCE } else { LOOK };
+            pause = if (1..TRAIN_COUNT).contains(&trains.left) { TRAIN_DISTANCE } else { LOOK };
             if self.is_asked() {
                 glances.hurry();
             }
-            if !glances.is_due(now, self.rtt_min >= SELDOM_RTT) {
+            if !glances.is_due(now, self.rtt_min >= SPARSE_SAMPLING_RTT) {
                 continue;
             }
             let view = self.look();
@@ -216,7 +216,7 @@ impl<'a> Pacer<'a> {
     fn share(&mut self, view: &View, now: Duration) {
         let stretch = SHARING_TIME.max(self.rtt_min * 2);
         let rate = self.wanted.map(Rate::from_bytes_per_sec);
-        self.shares.look(now, stretch, rate, &view.acked);
+        self.shares.observe(now, stretch, rate, &view.acked);
         self.congestion.set(self.session);
         self.pace(rate, view);
     }
@@ -226,7 +226,7 @@ impl<'a> Pacer<'a> {
         SenderReport {
             retransmits: view.carried.retransmits,
             samples: self.samples.count,
-            app_limited: self.samples.held,
+            app_limited: self.samples.limited,
             rtt_us: view.rtt.and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),
             window: view.window,
             stage_nanos: Some(stage_nanos(&self.teller.stages())),
@@ -273,7 +273,7 @@ impl<'a> Pacer<'a> {
                 buffered_peak: staged_there(course),
                 stages: [self.teller.stages(), there],
                 sends: self.samples,
-                reads: Looks { count: course.samples, held: course.receiver_limited },
+                reads: LimitSamples { count: course.samples, limited: course.receiver_limited },
             });
         }
     }
@@ -313,7 +313,7 @@ impl<'a> Pacer<'a> {
                 let _ = bankfull_sys::set_pacing(tcp, Some(paced));
             }
         });
-        let segment = view.segment.unwrap_or(pacing::SEGMENT_DATA);
+        let segment = view.segment.unwrap_or(pacing::DEFAULT_MSS);
         let limit = rate.and_then(|rate| pacing::burst_limit(rate, largest, segment));
         self.session.burst_limit.set(limit);
     }

@@ -4,8 +4,8 @@
 use super::advice::larger_windows;
 use super::cpus;
 use bankfull_control::sobas::{self, Reason, Sobas, State};
-use bankfull_control::streams::{Decision, Seen, Tuner};
-use bankfull_control::{Bytes, Looks, Rate};
+use bankfull_control::streams::{Decision, Observation, StreamTuner};
+use bankfull_control::{Bytes, LimitSamples, Rate};
 use bankfull_proto::wire::control::SenderReport;
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ pub(super) struct Known<'k> {
     /// What the user wants at most.
     pub(super) rate_max: Option<Rate>,
     /// How many connections carry data.
-    pub(super) carrying: u32,
+    pub(super) active_streams: u32,
     pub(super) sight: &'k SenderReport,
     /// Looks at the sender's sockets and at ours, since the beginning.
-    pub(super) samples: [Looks; 2],
+    pub(super) samples: [LimitSamples; 2],
     /// Time that our side of the connections has kept processors busy.
     pub(super) busy: Duration,
     /// The most data that a connection can have in flight here.
@@ -32,24 +32,24 @@ pub(super) struct Known<'k> {
 
 impl Known<'_> {
     /// How many there are to be from now on, if that changes.
-    pub(super) fn ask(&self, tuner: &mut Tuner) -> Option<Decision> {
+    pub(super) fn ask(&self, tuner: &mut StreamTuner) -> Option<Decision> {
         let why = self.held.filter(|held| held.state == State::Disabled).map(|held| held.reason);
         let there = Duration::from_nanos(self.sight.cpu_nanos.unwrap_or_default());
-        tuner.observe(&Seen {
+        tuner.observe(&Observation {
             now: self.seen.now,
-            carrying: self.carrying,
+            active_streams: self.active_streams,
             received: self.seen.received,
-            rtt: self.sobas.rtt_min(),
+            min_rtt: self.sobas.min_rtt(),
             state: self.sobas.state(),
             is_short: why == Some(Reason::ShortPath),
-            is_crowded: matches!(why, Some(Reason::TooManyStreams(_))),
+            is_oversubscribed: matches!(why, Some(Reason::TooManyStreams(_))),
             is_lossy: self.is_lossy(),
-            offers_bbr: self.sight.bbr_available.unwrap_or_default(),
+            has_bbr: self.sight.bbr_available.unwrap_or_default(),
             retransmits: self.seen.retransmits,
-            segment: self.seen.segment,
+            mss: self.seen.mss,
             capacity: self.capacity.into_iter().chain(self.rate_max).min(),
             rate_max: self.rate_max,
-            least: self.least(),
+            min_streams: self.min_streams(),
             max_inflight_bytes: self.max_inflight_bytes().into_iter().min().unwrap_or_default(),
             samples: self.samples,
             busy: [there, self.busy],
@@ -62,17 +62,17 @@ impl Known<'_> {
         let is_told = self.held.is_some_and(|held| {
             matches!(
                 held.reason,
-                Reason::LostWithoutQueue | Reason::CongestedLoss | Reason::LossCounts
+                Reason::LostWithoutQueue | Reason::CongestedLoss | Reason::LossSensitiveCc
             )
         });
-        is_told || self.sobas.loses_without_queue()
+        is_told || self.sobas.has_loss_without_queue()
     }
 
     /// What is in flight where the path is full; zero where that is not known.
     fn holds(&self) -> Bytes {
         let held = self.held.map(|held| held.window).filter(|window| window.0 < super::OPEN.0);
         let fills = self.capacity.map(|rate| {
-            Bytes((rate.bytes_per_sec() as f64 * self.sobas.rtt_min().as_secs_f64()) as u64)
+            Bytes((rate.bytes_per_sec() as f64 * self.sobas.min_rtt().as_secs_f64()) as u64)
         });
         held.or(fills).unwrap_or_default()
     }
@@ -83,7 +83,7 @@ impl Known<'_> {
     }
 
     /// The fewest connections whose windows cover the path.
-    fn least(&self) -> u32 {
+    fn min_streams(&self) -> u32 {
         let [receiver, sender] = self.max_inflight_bytes();
         let max_inflight_bytes = receiver.min(sender).0.max(1);
         u32::try_from(self.holds().0.div_ceil(max_inflight_bytes)).unwrap_or(u32::MAX)
@@ -93,7 +93,7 @@ impl Known<'_> {
     /// that is new to us, or where so many connections are too few.
     pub(super) fn advice(&self, streams: u32, is_new: bool) -> Option<String> {
         let enough = if is_new { 1 } else { streams };
-        if self.sight.max_inflight_bytes.is_none() || self.least() <= enough {
+        if self.sight.max_inflight_bytes.is_none() || self.min_streams() <= enough {
             return None;
         }
         larger_windows(self.holds(), self.max_inflight_bytes())

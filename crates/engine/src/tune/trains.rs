@@ -4,7 +4,7 @@
 use super::TRAINS_ASKED_MAX;
 use crate::net::probe::Arrived;
 use bankfull_control::sobas::capacity::{
-    self, Arrival, Dispersion, LONGEST, TRAIN_PACKETS, TRAINS,
+    self, Arrival, Dispersion, MAX_TRAIN_PACKETS, TRAIN_PACKETS, TRAIN_COUNT,
 };
 use bankfull_control::{Bytes, Rate, pacing};
 use bankfull_proto::limits::MAX_TRAIN_PACKETS;
@@ -18,14 +18,14 @@ const TRAINS_WAIT: Duration = Duration::from_millis(30);
 const AGAIN_RATE_MIN: Rate = Rate::from_bytes_per_sec(6_250_000);
 
 // A longer one would be refused.
-const _: () = assert!(LONGEST <= MAX_TRAIN_PACKETS as usize);
+const _: () = assert!(MAX_TRAIN_PACKETS <= MAX_TRAIN_PACKETS as usize);
 
 /// The packet trains of a session.
 pub(super) struct Trains {
     /// How many packets each has, and the number of the first.
     packets: usize,
     first: u64,
-    arrivals: [Vec<Arrival>; TRAINS],
+    arrivals: [Vec<Arrival>; TRAIN_COUNT],
     /// When the last packet came.
     latest: Option<Duration>,
     /// The last packet of the last train has come.
@@ -64,7 +64,7 @@ impl Trains {
         let train = train.and_then(|train| usize::try_from(train).ok());
         let is_last =
             arrived.probe.number.checked_add(1) == Some(arrived.probe.echoed_timestamp_us);
-        let is_whole = is_last && train == Some(TRAINS - 1);
+        let is_whole = is_last && train == Some(TRAIN_COUNT - 1);
         let Some(train) = train.and_then(|train| self.arrivals.get_mut(train)) else { return };
         if train.len() < self.packets {
             let bytes = Bytes(arrived.len as u64);
@@ -91,16 +91,16 @@ impl Trains {
             match capacity::dispersion(train) {
                 Dispersion::Rate(rate) => rates.push(rate),
                 Dispersion::TooShort(took) => too_short.push(took),
-                Dispersion::TooFew => {}
+                Dispersion::Unusable => {}
             }
         }
         let may_ask = self.asked < TRAINS_ASKED_MAX;
         if too_short.len() > rates.len() {
-            let longer = capacity::longer(self.packets, &too_short).filter(|_| may_ask);
+            let longer = capacity::longer_train(self.packets, &too_short).filter(|_| may_ask);
             return longer.map(Told::Others);
         }
-        let data_rate = |line| pacing::data_rate(line, segment);
-        let told = capacity::capacity(&rates).map(data_rate).map(Told::Rate);
+        let data_rate = |line| pacing::payload_rate(line, segment);
+        let told = capacity::agreed_capacity(&rates).map(data_rate).map(Told::Rate);
         let is_slow = rates.iter().any(|rate| *rate < AGAIN_RATE_MIN);
         let again = || may_ask.then_some(Told::Others(self.packets));
         if told.is_some() || is_slow { told } else { again() }
@@ -112,7 +112,7 @@ impl Trains {
             self.is_over = false;
             return;
         }
-        let (first, asked) = (self.first + TRAINS as u64, self.asked + 1);
+        let (first, asked) = (self.first + TRAIN_COUNT as u64, self.asked + 1);
         *self = Self { first, packets, asked, ..Self::new() };
     }
 }
@@ -126,7 +126,7 @@ mod tests {
 
     /// Five trains of which each but the first packet came so long after the one before.
     fn arrive(trains: &mut Trains, first: u64, apart: Duration) {
-        for train in 0..TRAINS as u64 {
+        for train in 0..TRAIN_COUNT as u64 {
             for packet in 0..TRAIN_PACKETS as u64 {
                 let probe = ProbePacket {
                     kind: Kind::Train,
@@ -152,13 +152,13 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!((mbit(pacing::SEGMENT_DATA), mbit(pacing::SEGMENT_DATA_V6)), (965, 952));
+        assert_eq!((mbit(pacing::DEFAULT_MSS), mbit(pacing::DEFAULT_MSS_V6)), (965, 952));
     }
 
     #[test]
     fn longer_ones_are_asked_for_until_they_are_and_twice_at_most() {
         let mut trains = Trains::new();
-        let told = |trains: &mut Trains, now| trains.told(now, pacing::SEGMENT_DATA);
+        let told = |trains: &mut Trains, now| trains.told(now, pacing::DEFAULT_MSS);
         let apart = Duration::from_micros(2);
         arrive(&mut trains, 0, apart);
         let Some(Told::Others(packets)) = told(&mut trains, MS) else { panic!() };
@@ -169,7 +169,7 @@ mod tests {
         for asked in 1..=u64::from(TRAINS_ASKED_MAX) {
             trains.asked_for(packets, true);
             assert_eq!(told(&mut trains, MS * 1000), None, "none has come yet");
-            arrive(&mut trains, asked * TRAINS as u64, apart);
+            arrive(&mut trains, asked * TRAIN_COUNT as u64, apart);
             let told = told(&mut trains, MS * 1000);
             assert_eq!(told.is_some(), asked < TRAINS_ASKED_MAX.into(), "{told:?}");
         }

@@ -7,7 +7,7 @@ use crate::datagram_room::Advice;
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::session::Session;
-use bankfull_control::{Looks, StageTimes};
+use bankfull_control::{LimitSamples, StageTimes};
 use bankfull_proto::wire::control::{ReceiverReport, stage_times};
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub(crate) fn watch(
 struct Watch<'a> {
     session: &'a Session,
     receives: bool,
-    samples: Looks,
+    samples: LimitSamples,
     /// What the receiver has told last.
     course: ReceiverReport,
 }
@@ -99,7 +99,7 @@ impl<'a> Watch<'a> {
         let course = &self.course;
         seen.buffered_peak = staged_there(course);
         seen.stages[1] = course.stage_nanos.map_or_else(StageTimes::default, stage_times);
-        seen.reads = Looks { count: course.samples, held: course.receiver_limited };
+        seen.reads = LimitSamples { count: course.samples, limited: course.receiver_limited };
     }
 }
 

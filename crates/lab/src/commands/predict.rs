@@ -4,7 +4,7 @@
 use crate::error::{LabError, Result};
 use bankfull_control::Rate;
 use bankfull_control::streams::model::Dinda;
-use bankfull_control::streams::{Curve, ExpSelection, Model, Sample, best};
+use bankfull_control::streams::{Curve, ExpSelection, Model, Sample, best_streams};
 use clap::Args;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ struct Prediction {
     /// ExpSelection would have taken a sample of so many next, which nobody measured.
     missing: Option<u32>,
     chosen: u32,
-    best: u32,
+    best_streams: u32,
     /// What the chosen number carried, of what the best did.
     share: f64,
     falls: bool,
@@ -88,11 +88,11 @@ fn row(name: &str, prediction: &Prediction) -> String {
     let percent = |error: Option<f64>| {
         error.map_or_else(|| "no fit".to_owned(), |error| format!("{:.1} %", error * 100.0))
     };
-    let Prediction { samples, chosen, best, share, falls, .. } = prediction;
+    let Prediction { samples, chosen, best_streams, share, falls, .. } = prediction;
     let falls = if *falls { "yes" } else { "" };
     let errors = [prediction.dinda, prediction.newton, prediction.full, prediction.bestcmb];
     let errors = errors.map(percent).join(" | ");
-    format!("| {name} | {samples} | {chosen}, {best} | {share:.2} | {falls} | {errors} |")
+    format!("| {name} | {samples} | {chosen}, {best_streams} | {share:.2} | {falls} | {errors} |")
 }
 
 /// Means over the curves that fall, and that both BestCmb and Dinda have a curve for.
@@ -159,7 +159,7 @@ fn predict(measured: &Measured) -> Option<Prediction> {
     let mut missing = None;
     while let (Some(streams), None) = (selection.next(), missing) {
         match measured.get(&streams) {
-            Some(&bps) => selection.take(Sample { streams, rate: Rate::from_bits_per_sec(bps) }),
+            Some(&bps) => selection.record(Sample { streams, rate: Rate::from_bits_per_sec(bps) }),
             None => missing = Some(streams),
         }
     }
@@ -167,7 +167,7 @@ fn predict(measured: &Measured) -> Option<Prediction> {
     let highest = measured.values().copied().fold(0.0, f64::max);
     let (&best_n, _) = measured.iter().find(|(_, bps)| **bps >= highest)?;
     let (_, &last) = measured.last_key_value()?;
-    let chosen = best(samples, most).filter(|_| measured.len() > 2)?.streams;
+    let chosen = best_streams(samples, most).filter(|_| measured.len() > 2)?.streams;
     let error = |rate: &dyn Fn(u32) -> f64| {
         let off = |(&n, &bps): (&u32, &f64)| (rate(n) - bps).abs() / bps;
         measured.iter().map(off).sum::<f64>() / measured.len() as f64
@@ -179,7 +179,7 @@ fn predict(measured: &Measured) -> Option<Prediction> {
         samples: samples.len(),
         missing,
         chosen,
-        best: best_n,
+        best_streams: best_n,
         share: near(measured, chosen) / highest,
         falls: last < highest * FALLEN,
         dinda: dinda.map(|fitted| error(&|n| dinda_rate(fitted, n))),
@@ -237,7 +237,7 @@ mod tests {
         let told = predict(measured).unwrap();
         assert!(told.bestcmb.unwrap() < 0.01 && told.full.unwrap() < 0.01, "{told:?}");
         assert!(told.dinda.unwrap() > 0.05 && told.share > 0.95, "{told:?}");
-        assert!((12..=32).contains(&told.best) && told.samples <= 6, "{told:?}");
+        assert!((12..=32).contains(&told.best_streams) && told.samples <= 6, "{told:?}");
         assert!(row(name, &told).contains("| it tcp 16KiB |"));
         assert!(!told.falls && told.missing.is_none(), "{told:?}");
         let fallen = Prediction { falls: true, ..predict(measured).unwrap() };

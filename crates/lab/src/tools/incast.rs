@@ -10,7 +10,7 @@ use crate::hosts::Hosts;
 use crate::network::Network;
 use crate::scenario::Steer;
 use bankfull_control::ictcp::{Config, Ictcp, Joining, Order, Seen};
-use bankfull_control::pacing::{SEGMENT_DATA, SEGMENT_PACKET};
+use bankfull_control::pacing::{DEFAULT_MSS, DEFAULT_MTU};
 use bankfull_control::{Bytes, Rate};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -310,7 +310,7 @@ impl<'s> Port<'s> {
 }
 
 fn config(steer: Steer, rate: Rate) -> Config {
-    let data = SEGMENT_DATA.0 as f64 / SEGMENT_PACKET.0 as f64;
+    let data = DEFAULT_MSS.0 as f64 / DEFAULT_MTU.0 as f64;
     Config {
         capacity: Some(Rate::from_bits_per_sec(rate.bits_per_sec() as f64 * data)),
         segments_min: if steer == Steer::IctcpOne { 1 } else { 2 },

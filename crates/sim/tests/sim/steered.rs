@@ -4,7 +4,7 @@
 use crate::MS;
 use bankfull_control::pacing;
 use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
-use bankfull_control::{Bytes, Holder, Rate, Shares};
+use bankfull_control::{Bytes, Bottleneck, Rate, StreamShares};
 use bankfull_sim::tcp::{Algorithm, WINDOW_MAX};
 use bankfull_sim::world::{FlowId, Route};
 use bankfull_sim::{FlowConfig, PathConfig, World};
@@ -36,7 +36,7 @@ pub(crate) struct Steered {
     held: Option<Decision>,
     received: VecDeque<(Duration, u64)>,
     tuned: u64,
-    shares: Shares,
+    shares: StreamShares,
 }
 
 /// How a transfer is steered.
@@ -74,9 +74,9 @@ impl Steered {
         let line = path.forward.rate.unwrap_or_default().bits_per_sec() as f64;
         let trains = setting.trains.filter(|_| !setting.is_udp_blocked);
         let capacity = trains.map(|share| Rate::from_bits_per_sec(line * share));
-        let probe_time = path.rtt() * 2 + MS * 200;
+        let capacity_timeout = path.rtt() * 2 + MS * 200;
         let config =
-            Config { window_max: Bytes(WINDOW_MAX), probe_time, rate_max: None, remembered: None };
+            Config { window_max: Bytes(WINDOW_MAX), capacity_timeout, rate_max: None, remembered: None };
         Self {
             flows,
             trace: Vec::new(),
@@ -84,7 +84,7 @@ impl Steered {
             path: path.clone(),
             route: route.clone(),
             start: setting.start,
-            capacity: capacity.map(|line| pacing::data_rate(line, pacing::SEGMENT_DATA)),
+            capacity: capacity.map(|line| pacing::payload_rate(line, pacing::DEFAULT_MSS)),
             is_udp_blocked: setting.is_udp_blocked,
             rng: Rng::with_seed(7),
             probes_lost: 0,
@@ -93,7 +93,7 @@ impl Steered {
             held: None,
             received: VecDeque::new(),
             tuned: 0,
-            shares: Shares::default(),
+            shares: StreamShares::default(),
         }
     }
 
@@ -113,8 +113,8 @@ impl Steered {
         }
         let seen = self.observe(world, now);
         self.is_odd = !self.is_odd;
-        if self.is_odd && self.sobas.looks_seldom() {
-            seen.rtt.into_iter().for_each(|rtt| self.sobas.on_round_trip(rtt));
+        if self.is_odd && self.sobas.allows_sparse_sampling() {
+            seen.rtt.into_iter().for_each(|rtt| self.sobas.on_rtt_sample(rtt));
             return;
         }
         let decision = self.sobas.observe(&seen);
@@ -130,12 +130,12 @@ impl Steered {
         let queue = rate.time_for(backlog).unwrap_or_default();
         let mut rtt = (!is_lost).then(|| self.path.rtt() + queue);
         let stats: Vec<_> = self.flows.iter().map(|&flow| world.stats(flow)).collect();
-        let mut rtt_tcp = None;
+        let mut tcp_min_rtt = None;
         if self.is_udp_blocked {
             // What TCP tells takes their place: smoothed by the sender, and the shortest.
             let known = |rtt: &Duration| !rtt.is_zero();
             rtt = stats.iter().map(|stats| stats.rtt_smoothed).filter(known).min();
-            rtt_tcp = stats.iter().map(|stats| stats.rtt_min).filter(known).min();
+            tcp_min_rtt = stats.iter().map(|stats| stats.rtt_min).filter(known).min();
         } else {
             self.probes_lost += u64::from(is_lost);
         }
@@ -149,11 +149,11 @@ impl Steered {
             streams: self.flows.len() as u32,
             received,
             rtt,
-            rtt_tcp,
+            tcp_min_rtt,
             probes_lost: self.probes_lost,
             retransmits,
-            segment: pacing::SEGMENT_DATA,
-            holder: Holder::Path,
+            mss: pacing::DEFAULT_MSS,
+            bottleneck: Bottleneck::Path,
         }
     }
 
@@ -167,7 +167,7 @@ impl Steered {
         let delivered = self.flows.iter().map(|&flow| world.stats(flow).delivered.0);
         let delivered: Vec<(u32, u64)> = (0..).zip(delivered).collect();
         let stretch = (self.path.rtt() * 2).max(MS * 100);
-        self.shares.look(world.now(), stretch, held.pacing, &delivered);
+        self.shares.observe(world.now(), stretch, held.pacing, &delivered);
         let tuned = self.tuned(world) + FIRST_WINDOW * self.flows.len() as u64;
         for (number, &flow) in (0..).zip(&self.flows) {
             let window = self.shares.window(number, held.window.min(Bytes(tuned)));

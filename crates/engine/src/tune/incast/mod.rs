@@ -18,7 +18,7 @@ pub(crate) use lane::Lane;
 use crate::net::control::lock;
 use crate::net::socket::Socket;
 use bankfull_control::Rate;
-use bankfull_control::pacing::SEGMENT_PACKET;
+use bankfull_control::pacing::DEFAULT_MTU;
 use bankfull_sys::Interface;
 use port::Port;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -146,6 +146,6 @@ fn interface_of(socket: &Socket) -> Option<Interface> {
 
 /// What the link of an interface carries in packets, if it tells.
 fn speed_of(name: &str) -> Option<Rate> {
-    let share = SEGMENT_PACKET.0 as f64 / (SEGMENT_PACKET.0 + ETHERNET_BYTES) as f64;
+    let share = DEFAULT_MTU.0 as f64 / (DEFAULT_MTU.0 + ETHERNET_BYTES) as f64;
     bankfull_sys::link_speed(name).map(|bits| Rate::from_bits_per_sec(bits as f64 * share))
 }

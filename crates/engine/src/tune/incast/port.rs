@@ -8,7 +8,7 @@ use crate::net::socket::Socket;
 use crate::session::Session;
 use crate::tune::{LOOK, OPEN, hold_window};
 use bankfull_control::ictcp::{Config, Ictcp, Id, Joining, Order, Seen};
-use bankfull_control::pacing::{SEGMENT_DATA, SEGMENT_PACKET};
+use bankfull_control::pacing::{DEFAULT_MSS, DEFAULT_MTU};
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::wire::control::{Message, RateRequest, SenderReport};
 use std::collections::{BTreeMap, BTreeSet};
@@ -136,7 +136,7 @@ impl Member {
         let info = self.socket.info().unwrap_or_default();
         self.base = self.received();
         self.is_heard = false;
-        let segment = Bytes(if info.snd_mss > 0 { info.snd_mss.into() } else { SEGMENT_DATA.0 });
+        let segment = Bytes(if info.snd_mss > 0 { info.snd_mss.into() } else { DEFAULT_MSS.0 });
         let offered = Bytes(info.rcv_wnd.unwrap_or(OFFERED).into());
         let obeys = self.obeys();
         self.session_lost = lost(&self.session.steered.last_sight());
@@ -341,7 +341,7 @@ impl State {
 
     /// What the port carries in data.
     fn capacity(&self) -> Option<Rate> {
-        let data = SEGMENT_DATA.0 as f64 / SEGMENT_PACKET.0 as f64;
+        let data = DEFAULT_MSS.0 as f64 / DEFAULT_MTU.0 as f64;
         self.link_rate.map(|rate| Rate::from_bits_per_sec(rate.bits_per_sec() as f64 * data))
     }
 
