@@ -2,7 +2,7 @@
 //! port of its own.
 
 use crate::admission::{Door, Newcomer, Opening};
-use crate::anchor::Anchor;
+use crate::anchor::PathRoot;
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::NoEvents;
@@ -62,7 +62,7 @@ pub fn run_agent(memory_max: Option<Bytes>) -> Result<Option<ErrorKind>, Error> 
     };
     // ssh vouches for the client, wherever its datagrams come from.
     let probes = ProbePort::bind(address).ok();
-    let host = Arc::new(Host::new(Anchor::Host, policy, probes));
+    let host = Arc::new(Host::new(PathRoot::Host, policy, probes));
     let over = Cancel::new();
     let (accepting, until) = (Arc::clone(&host), over.clone());
     let accepting = move || accept(&door, &accepting, &config, &until);

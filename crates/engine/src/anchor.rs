@@ -1,7 +1,7 @@
-//! Operands resolved on the host that they are on: sources found, the destination opened.
+//! Resolution of operands on their own host: finds the sources, opens the destination.
 
 use crate::error::{Error, ErrorKind, failure, plain};
-use crate::receiver::Target;
+use crate::receiver::ReceiveTarget;
 use crate::sender::walk::SourceItem;
 use bankfull_proto::plan::{self, Destination};
 use bankfull_proto::wire::control::{Cause, Failure, PathBytes, Source};
@@ -12,62 +12,61 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What paths are relative to.
+/// Root that paths are resolved against.
 #[derive(Debug, Clone)]
-pub(crate) enum Anchor {
-    /// The whole host, from the working directory: the user's own rights are the limit.
+pub(crate) enum PathRoot {
+    /// The whole host, from the working directory, with the user's permissions.
     Host,
-    /// Beneath this directory only.
-    Root(Arc<Dir>),
+    /// Only paths beneath this directory.
+    Dir(Arc<Dir>),
 }
 
-/// How a transfer is to be received.
+/// Options for receiving a transfer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReceiveOptions {
     pub(crate) fsync: crate::options::Fsync,
     pub(crate) checksum: bool,
     pub(crate) dry_run: bool,
-    /// Whether a dry run takes the destination's parent for granted.
+    /// Whether a dry run assumes that the destination's parent exists.
     pub(crate) parent_is_planned: bool,
-    /// Whether the far side is trusted with set-id bits.
+    /// Whether the peer is trusted with set-id bits.
     pub(crate) set_id: bool,
 }
 
-/// A path cut up: the directory part, the last name (none for `/`, `.` and `..`), and whether it
-/// was written as a directory.
-pub(crate) struct Cut<'p> {
+/// A path split into directory and last component.
+pub(crate) struct SplitPath<'p> {
     dir: &'p [u8],
     pub(crate) name: Option<&'p OsStr>,
-    pub(crate) as_dir: bool,
+    pub(crate) must_be_dir: bool,
 }
 
-/// Cuts a path up.
-pub(crate) fn cut(path: &[u8]) -> Cut<'_> {
+/// Splits a path before its last component.
+pub(crate) fn split_path(path: &[u8]) -> SplitPath<'_> {
     let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
-    let as_dir = end < path.len();
+    let must_be_dir = end < path.len();
     let bare = &path[..end];
     let at = bare.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
     let (dir, name) = bare.split_at(at);
     match name {
-        b"" | b"." | b".." => Cut { dir: path, name: None, as_dir: true },
-        name => Cut { dir, name: Some(OsStr::from_bytes(name)), as_dir },
+        b"" | b"." | b".." => SplitPath { dir: path, name: None, must_be_dir: true },
+        name => SplitPath { dir, name: Some(OsStr::from_bytes(name)), must_be_dir },
     }
 }
 
-impl Anchor {
-    /// The path as it is used here: beneath a root it must be relative and go nowhere up.
-    fn checked(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
+impl PathRoot {
+    /// Returns the normalized path; beneath a directory it must be relative and without `..`.
+    fn validate(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
         match self {
             Self::Host if path.is_empty() => Ok(b".".to_vec()),
             Self::Host => Ok(path.to_vec()),
-            Self::Root(_) => {
+            Self::Dir(_) => {
                 let start = path.iter().position(|&b| b != b'/').unwrap_or(path.len());
                 let relative = &path[start..];
                 if relative.split(|&b| b == b'/').any(|part| part == b"..") || path.contains(&0) {
                     let shown = String::from_utf8_lossy(path).into_owned();
                     let text = format!(
-                        "the path {shown:?} is not allowed: name it from the directory that is \
-                         served, without '..'"
+                        "the path {shown:?} is not allowed: use a path relative to the served \
+                         directory, without '..'"
                     );
                     return Err(Failure::new(Cause::OutsideRoot, text).into());
                 }
@@ -80,29 +79,29 @@ impl Anchor {
         match self {
             Self::Host if path.is_empty() => Dir::open(Path::new(".")),
             Self::Host => Dir::open(Path::new(OsStr::from_bytes(path))),
-            Self::Root(root) => {
+            Self::Dir(root) => {
                 let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
                 root.open_beneath(&path[..end])
             }
         }
     }
 
-    /// Finds the sources.
-    pub(crate) fn find_sources(&self, paths: &[PathBytes]) -> Result<Vec<SourceItem>, Error> {
+    /// Resolves the source operands.
+    pub(crate) fn resolve_sources(&self, paths: &[PathBytes]) -> Result<Vec<SourceItem>, Error> {
         paths.iter().map(|path| self.find_source(&path.0)).collect()
     }
 
     fn find_source(&self, typed: &[u8]) -> Result<SourceItem, Error> {
-        let path = self.checked(typed)?;
+        let path = self.validate(typed)?;
         let shown = PathBuf::from(OsString::from_vec(typed.to_vec()));
         let failed = |e: io::Error| {
             Error::new(ErrorKind::Source, format!("cannot read {}: {}", shown.display(), plain(&e)))
         };
-        let parts = cut(&path);
+        let parts = split_path(&path);
         let Some(name) = parts.name else { return self.contents_of(&path, &shown).map_err(failed) };
         let dir = self.open_dir(parts.dir).map_err(failed)?;
         let stat = dir.stat(name).map_err(failed)?;
-        match (parts.as_dir, stat.kind) {
+        match (parts.must_be_dir, stat.kind) {
             (true, Kind::Dir | Kind::Symlink) => self.contents_of(&path, &shown).map_err(failed),
             (true, _) => Err(failed(io::ErrorKind::NotADirectory.into())),
             (false, Kind::Other) => Err(Error::new(
@@ -111,7 +110,7 @@ impl Anchor {
             )),
             (false, _) => {
                 let name = name.to_owned();
-                Ok(SourceItem { dir: Arc::new(dir), name, stat, contents: false, typed: shown })
+                Ok(SourceItem { dir: Arc::new(dir), name, stat, contents: false, operand: shown })
             }
         }
     }
@@ -119,20 +118,21 @@ impl Anchor {
     fn contents_of(&self, path: &[u8], shown: &Path) -> io::Result<SourceItem> {
         let dir = Arc::new(self.open_dir(path)?);
         let stat = dir.stat_self()?;
-        let typed = shown.to_owned();
-        Ok(SourceItem { dir, name: OsString::new(), stat, contents: true, typed })
+        let operand = shown.to_owned();
+        Ok(SourceItem { dir, name: OsString::new(), stat, contents: true, operand })
     }
 
-    /// Opens the destination for these sources, making its last component where that is missing.
-    /// Returns it with the path that each source gets.
+    /// Opens the destination, creating its last component if missing.
+    ///
+    /// Returns it with the destination path of each source.
     pub(crate) fn open_destination(
         &self,
         typed: &[u8],
         sources: &[Source],
         options: ReceiveOptions,
-    ) -> Result<(Target, Vec<PathBytes>), Error> {
-        let path = self.checked(typed)?;
-        let parts = cut(&path);
+    ) -> Result<(ReceiveTarget, Vec<PathBytes>), Error> {
+        let path = self.validate(typed)?;
+        let parts = split_path(&path);
         let shown = PathBuf::from(OsString::from_vec(path.clone()));
         let opened = self.open_dir(&path);
         let target = match &opened {
@@ -141,7 +141,7 @@ impl Anchor {
             Err(e) if e.kind() == io::ErrorKind::NotADirectory => plan::DestinationKind::Other,
             Err(e) => return Err(cannot_use(&shown, e)),
         };
-        let landing = plan::resolve_destination(sources, target, parts.as_dir)
+        let landing = plan::resolve_destination(sources, target, parts.must_be_dir)
             .map_err(|f| Failure::new(f.cause(), format!("{}: {}", shown.display(), f.text)))?;
         let (base, rename) = match (landing, opened, parts.name) {
             (Destination::Directory, Ok(dir), _) => (Some(dir), None),
@@ -163,15 +163,16 @@ impl Anchor {
         } else {
             shown
         };
-        let landing = sources.iter().map(|s| landing_of(s, &shown, rename.as_deref())).collect();
+        let landing =
+            sources.iter().map(|s| destination_of(s, &shown, rename.as_deref())).collect();
         let base = base.map(Arc::new);
         let ReceiveOptions { fsync, checksum, dry_run, set_id, .. } = options;
         let target =
-            Target { base, shown, rename, fsync, checksum, dry_run, set_id, claimant: None };
+            ReceiveTarget { base, shown, rename, fsync, checksum, dry_run, set_id, claimant: None };
         Ok((target, landing))
     }
 
-    fn parent_of(&self, parts: &Cut<'_>, shown: &Path) -> Result<Dir, Error> {
+    fn parent_of(&self, parts: &SplitPath<'_>, shown: &Path) -> Result<Dir, Error> {
         self.open_dir(parts.dir).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => {
                 let dir = String::from_utf8_lossy(parts.dir).into_owned();
@@ -187,7 +188,7 @@ impl Anchor {
 
     fn make_destination(
         &self,
-        parts: &Cut<'_>,
+        parts: &SplitPath<'_>,
         name: &OsStr,
         shown: &Path,
         options: ReceiveOptions,
@@ -199,7 +200,7 @@ impl Anchor {
         if options.dry_run {
             return Ok(None);
         }
-        // As mkdir(1) makes it: the umask decides, and a source's own mode may follow.
+        // As mkdir(1): the umask decides; a source directory's own mode may follow.
         match parent.mkdir(name, 0o777) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(cannot_use(shown, &e));
@@ -213,14 +214,14 @@ impl Anchor {
 fn cannot_use(shown: &Path, error: &io::Error) -> Error {
     let what = format!("cannot write to {}", shown.display());
     if error.kind() == io::ErrorKind::NotFound {
-        // As of /proc: what holds it is there, and takes no new names. No source is missing.
-        let text = format!("{what}: nothing can be made there: choose another destination");
+        // As in /proc: the parent exists but accepts no new names. No source is missing.
+        let text = format!("{what}: nothing can be created there: choose another destination");
         return Failure::new(Cause::Io, text).into();
     }
     Error::here(failure(what, error))
 }
 
-fn landing_of(source: &Source, base: &Path, rename: Option<&OsStr>) -> PathBytes {
+fn destination_of(source: &Source, base: &Path, rename: Option<&OsStr>) -> PathBytes {
     let name = rename.unwrap_or(OsStr::from_bytes(&source.name));
     let path = if source.contents { base.to_owned() } else { base.join(name) };
     PathBytes(path.into_os_string().into_vec())

@@ -1,5 +1,5 @@
-//! Runs one agreed transfer on one side: the threads of the sending or receiving side, the writer
-//! of the control channel, heartbeats and progress, and an orderly end.
+//! Runs one negotiated session on one side: its threads, heartbeats, progress, reconnects and
+//! orderly end.
 
 use crate::cancel::{Cancel, attend};
 use crate::counts::add;
@@ -8,10 +8,10 @@ use crate::event::{Event, EventSink, Summary};
 use crate::load::Load;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
-use crate::receiver::{Receiver, Target};
+use crate::receiver::{ReceiveTarget, Receiver};
 use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
-use crate::session::{Ends, Session, Tally};
+use crate::session::{Session, SessionStats, SideSummaries};
 use crate::threads::try_spawn;
 use crate::transfer::Transfer;
 use crate::tune::{Pacer, Receiving, Steer, Steering, Teller, hold_windows, watch, watch_room};
@@ -26,75 +26,68 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-/// How often progress is told and a cancel is looked for: ten times a second.
-const TICK: Duration = Duration::from_millis(100);
+/// Interval of progress events and of checks for cancellation.
+const TICK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Longest time between two signs of life. A quarter of the time-out leaves room for three lost
-/// ones.
-const PING_INTERVAL_MAX: Duration = Duration::from_secs(10);
+/// Upper bound of the heartbeat interval, which is a quarter of the time-out: three may be lost.
+const MAX_PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// As long as the connections themselves hold: they have time-outs of their own.
-const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+/// Wait without a limit of its own: the connections have time-outs.
+const NO_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// How long the last words of a session may take to be sent.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// Time to send the final messages of a failed session.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Back-off of a lost data connection: doubles from the first to the second.
-const RECONNECT_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// First and longest delay before a lost data stream is reconnected; the delay doubles in between.
+const RECONNECT_BACKOFF: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_secs(5));
 
-/// A connection that lived this long worked: what ended it is news, not more of the same.
-const HEALTHY: Duration = Duration::from_secs(1);
+/// Lifetime after which a data stream counts as established, which resets the backoff.
+const MIN_HEALTHY_LIFETIME: Duration = Duration::from_secs(1);
 
-/// Where data connections come from.
-pub(crate) enum Streams {
+/// Source of a session's data streams.
+pub(crate) enum StreamSource {
     /// This side connects.
-    Connect {
-        connector: Arc<dyn Connect + Send + Sync>,
-        count: u32,
-        /// Connections made already.
-        ready: Vec<(u32, DataStream)>,
-    },
-    /// The far side connects; the listener passes on what belongs to this session.
-    Accept(mpsc::Receiver<Arrival>),
+    Connect { connector: Arc<dyn Connect + Send + Sync>, count: u32, ready: Vec<(u32, DataStream)> },
+    /// The peer connects; the listener forwards the streams of this session.
+    Accept(mpsc::Receiver<AcceptedStream>),
 }
 
-/// What a listener passes on: a connection and its number, or `None` to have it looked whether more
-/// are needed.
-pub(crate) type Arrival = Option<(u32, DataStream)>;
+/// An accepted data stream with its number, or `None` to wake the receiver of the channel.
+pub(crate) type AcceptedStream = Option<(u32, DataStream)>;
 
-/// Makes data connections.
+/// Makes data streams.
 pub(crate) trait Connect {
-    /// Makes one and attaches it. The number is new for each.
+    /// Connects and attaches one data stream; returns its number, which is unique in the session.
     fn connect(&self) -> Result<(u32, DataStream), Error>;
 }
 
-/// The control channel of an agreed session.
-pub(crate) struct Channel {
+/// The control channel of a negotiated session.
+pub(crate) struct ControlChannel {
     pub(crate) reader: ControlReader,
     pub(crate) output: Box<dyn Write + Send>,
     pub(crate) outbox: Outbox,
-    /// Ends the connection at once, whoever waits on it.
-    pub(crate) close: Close,
+    /// Closes the connection immediately; pending reads and writes fail.
+    pub(crate) close: CloseFn,
 }
 
-/// Ends a connection.
-pub(crate) type Close = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type CloseFn = Arc<dyn Fn() + Send + Sync>;
 
-/// What a transfer needs beside its role.
-pub(crate) struct Drive<'a> {
+/// Everything that a session needs to run, except its task.
+pub(crate) struct SessionRunner<'a> {
     pub(crate) session: Arc<Session>,
-    pub(crate) tally: &'a Tally<'a>,
+    pub(crate) stats: &'a SessionStats<'a>,
     pub(crate) cancel: &'a Cancel,
     pub(crate) timeout: Duration,
-    /// Whether progress events are wanted.
-    pub(crate) progress: bool,
-    /// Set when the transfer is over, so that the ticking ends at once.
-    pub(crate) over: Latch,
-    /// Whether data connections are steered, and with what.
-    pub(crate) steer: Mutex<Steer>,
+    /// Whether to emit progress events.
+    pub(crate) report_progress: bool,
+    /// Set at the end of the session; stops the ticker without delay.
+    pub(crate) ended: Latch,
+    /// Tuning of the data streams, taken when it starts.
+    pub(crate) autotune: Mutex<Steer>,
 }
 
-/// Something that happens once, and can be waited for.
+/// One-shot event that threads can wait for.
 #[derive(Default)]
 pub(crate) struct Latch {
     is_set: Mutex<bool>,
@@ -107,16 +100,20 @@ impl Latch {
         self.changed.notify_all();
     }
 
-    /// Waits until it is set; false when `timeout` passed first.
+    /// Waits until the latch is set; returns false after `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let waited = self.changed.wait_timeout_while(lock(&self.is_set), timeout, |set| !*set);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
-/// Tells where each operand lands: `landing` are paths on the host of the destination.
-pub(crate) fn tell_landing(events: &dyn EventSink, transfer: &Transfer, landing: &[PathBytes]) {
-    for (source, path) in transfer.sources.iter().zip(landing) {
+/// Emits the resolved destination of each source: paths on the receiver's host.
+pub(crate) fn report_destinations(
+    events: &dyn EventSink,
+    transfer: &Transfer,
+    destinations: &[PathBytes],
+) {
+    for (source, path) in transfer.sources.iter().zip(destinations) {
         let path = PathBuf::from(OsString::from_vec(path.0.clone()));
         events.event(Event::Landing {
             source: source.to_path(),
@@ -125,41 +122,41 @@ pub(crate) fn tell_landing(events: &dyn EventSink, transfer: &Transfer, landing:
     }
 }
 
-/// Which part this side plays.
-pub(crate) enum Part {
+/// Task of this side in the session.
+pub(crate) enum SessionTask {
     Send {
         items: Vec<SourceItem>,
         dry_run: bool,
     },
-    Receive(Target),
-    /// Nothing is copied: filler goes over the path for so long.
-    SendLoad(Duration),
-    ReceiveLoad(Duration),
+    Receive(ReceiveTarget),
+    /// Throughput test: filler is sent for this time, and no file.
+    SendTest(Duration),
+    ReceiveTest(Duration),
 }
 
-/// Counts running stream threads.
+/// Counter of running stream threads that can be waited for.
 #[derive(Default)]
-struct Crew {
+struct WaitGroup {
     active: Mutex<usize>,
     changed: Condvar,
 }
 
-impl Crew {
-    /// Waits until all have ended; false when `timeout` passed first.
-    fn join(&self, session: &Session, timeout: Duration) -> bool {
+impl WaitGroup {
+    /// Waits until the count is zero or the session stops; returns false after `timeout`.
+    fn wait(&self, session: &Session, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         let mut active = lock(&self.active);
         while *active > 0 && !session.is_stopped() {
             if Instant::now() >= until {
                 return false;
             }
-            let waited = self.changed.wait_timeout(active, TICK);
+            let waited = self.changed.wait_timeout(active, TICK_INTERVAL);
             active = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         true
     }
 
-    fn enter(&self) {
+    fn add(&self) {
         *lock(&self.active) += 1;
     }
 
@@ -167,22 +164,22 @@ impl Crew {
         u32::try_from(*lock(&self.active)).unwrap_or(u32::MAX)
     }
 
-    fn leave(&self) {
+    fn done(&self) {
         *lock(&self.active) -= 1;
         self.changed.notify_all();
     }
 }
 
-impl Drive<'_> {
-    /// Runs the transfer to its end.
+impl SessionRunner<'_> {
+    /// Runs the session to its end.
     pub(crate) fn run(
         &self,
-        channel: Channel,
-        part: Part,
-        streams: Streams,
+        channel: ControlChannel,
+        task: SessionTask,
+        streams: StreamSource,
     ) -> Result<Summary, Error> {
-        let began = Instant::now();
-        let Channel { mut reader, output, outbox, close } = channel;
+        let started = Instant::now();
+        let ControlChannel { mut reader, output, outbox, close } = channel;
         let release = outbox.clone();
         self.session.on_stop(move || release.release());
         let result = thread::scope(|scope| {
@@ -194,43 +191,46 @@ impl Drive<'_> {
                 }
             });
             self.session.spawn(scope, || self.tick(outbox));
-            let receives = matches!(part, Part::Receive(_) | Part::ReceiveLoad(_));
-            let receiving = matches!(part, Part::Receive(_)).then(Receiving::new);
-            self.session.spawn(scope, move || self.steer(outbox, receives));
-            let result = match part {
-                Part::Send { items, dry_run } => {
-                    let sender = Sender::new(&self.session, outbox.clone(), self.tally, dry_run);
+            let receives = matches!(task, SessionTask::Receive(_) | SessionTask::ReceiveTest(_));
+            let receiving = matches!(task, SessionTask::Receive(_)).then(Receiving::new);
+            self.session.spawn(scope, move || self.run_autotune(outbox, receives));
+            let result = match task {
+                SessionTask::Send { items, dry_run } => {
+                    let sender = Sender::new(&self.session, outbox.clone(), self.stats, dry_run);
                     self.send(&sender, &mut reader, &items, streams)
                 }
-                Part::Receive(target) => self.receive(&mut reader, outbox, target, streams),
-                Part::SendLoad(time) => self.send_load(&mut reader, outbox, time, streams),
-                Part::ReceiveLoad(time) => self.receive_load(&mut reader, outbox, time, streams),
+                SessionTask::Receive(target) => self.receive(&mut reader, outbox, target, streams),
+                SessionTask::SendTest(time) => self.send_test(&mut reader, outbox, time, streams),
+                SessionTask::ReceiveTest(time) => {
+                    self.receive_test(&mut reader, outbox, time, streams)
+                }
             };
-            let result = self.conclude(result, &mut reader, outbox, receives);
+            let result = self.close_session(result, &mut reader, outbox, receives);
             close();
-            self.over.set();
+            self.ended.set();
             drop(receiving);
             result
         });
-        let allowed = self.session.allowed();
-        result.map(|ends| self.tally.summary(&ends, &allowed, began.elapsed()))
+        let user_limits = self.session.user_limits();
+        result.map(|ends| self.stats.summary(&ends, &user_limits, started.elapsed()))
     }
 
-    /// Ends the session in order, or tells the peer why not.
-    fn conclude(
+    /// Closes the session in order, or reports the error to the peer.
+    fn close_session(
         &self,
-        result: Result<Ends, Error>,
+        result: Result<SideSummaries, Error>,
         reader: &mut ControlReader,
         outbox: &Outbox,
         receives: bool,
-    ) -> Result<Ends, Error> {
+    ) -> Result<SideSummaries, Error> {
         let result = match result {
             Ok(times) => Ok(times),
             Err(error) => {
                 self.session.stop();
-                // What ended the session comes first; what the control thread saw may only follow.
-                // But where a connection broke, the peer's last word is why, or its silence: the
-                // kernel tells one thread of that, and others of a broken pipe.
+                // The session's first error is the cause; the control thread's may follow from it.
+                // After a lost connection the latter is more specific: the peer's error message, or
+                // a time-out. The kernel reports the cause to one thread; the rest get a broken
+                // pipe.
                 let is_cause = |first: &Error| {
                     let was_silent = first.is_loss() && error.kind() == ErrorKind::Timeout;
                     !was_silent && (!first.is_loss() || error.is_loss())
@@ -244,8 +244,8 @@ impl Drive<'_> {
             outbox.post(&Message::Error(error.to_failure()));
         }
         outbox.close();
-        let flushed = outbox.wait_gone(if result.is_ok() { self.timeout } else { FAREWELL });
-        // The sender closes; the receiver waits for that, so that its last word is surely read.
+        let flushed = outbox.wait_gone(if result.is_ok() { self.timeout } else { CLOSE_TIMEOUT });
+        // The sender closes first; the receiver waits for that, so that its last message arrives.
         if result.is_ok() && flushed && receives {
             reader.wait_for_end();
         }
@@ -253,16 +253,16 @@ impl Drive<'_> {
         result
     }
 
-    /// Signs of life, progress, and the user's wish to stop.
+    /// Runs the ticker: heartbeats, progress events and cancellation.
     pub(crate) fn tick(&self, outbox: &Outbox) {
-        let interval = (self.timeout / 4).min(PING_INTERVAL_MAX);
+        let interval = (self.timeout / 4).min(MAX_PING_INTERVAL);
         let mut pinged = Instant::now();
-        while !self.over.wait(TICK.min(interval)) {
+        while !self.ended.wait(TICK_INTERVAL.min(interval)) {
             if self.cancel.is_cancelled() && !self.session.is_stopped() {
                 self.session.fail(Error::interrupted());
             }
-            if self.progress {
-                self.tally.event(Event::Progress(self.tally.progress()));
+            if self.report_progress {
+                self.stats.event(Event::Progress(self.stats.progress()));
             }
             if pinged.elapsed() >= interval {
                 outbox.post_ping();
@@ -276,124 +276,124 @@ impl Drive<'_> {
         sender: &Sender<'_>,
         reader: &mut ControlReader,
         items: &[SourceItem],
-        streams: Streams,
-    ) -> Result<Ends, Error> {
-        let crew = Crew::default();
+        streams: StreamSource,
+    ) -> Result<SideSummaries, Error> {
+        let group = WaitGroup::default();
         let run = |number, stream| sender.run_stream(number, stream);
-        let is_over = || sender.is_complete();
+        let is_done = || sender.is_complete();
         let result = thread::scope(|scope| {
             self.session.spawn(scope, || sender.walk(items));
-            self.session.spawn(scope, || sender.run_dry());
-            self.man_streams(scope, &crew, streams, &run, &is_over);
+            self.session.spawn(scope, || sender.run_dry_run());
+            self.spawn_streams(scope, &group, streams, &run, &is_done);
             self.session.spawn(scope, || {
                 sender.finish(|| {
-                    crew.join(&self.session, FOREVER);
+                    group.wait(&self.session, NO_TIMEOUT);
                 });
             });
             let result = sender.run_control(reader).inspect_err(|_| self.session.stop());
-            self.session.wake_makers();
+            self.session.wake_spawners();
             result
         });
-        // Now that the streams have handed in what they measured.
-        result.map(|receiver| Ends { sender: self.tally.report(), receiver })
+        // After the streams have added their times.
+        result.map(|receiver| SideSummaries { sender: self.stats.report(), receiver })
     }
 
     fn receive(
         &self,
         reader: &mut ControlReader,
         outbox: &Outbox,
-        target: Target,
-        streams: Streams,
-    ) -> Result<Ends, Error> {
+        target: ReceiveTarget,
+        streams: StreamSource,
+    ) -> Result<SideSummaries, Error> {
         outbox.wait_when_full();
         let session = Arc::clone(&self.session);
-        let (receiver, queue) = Receiver::new(session, outbox.clone(), self.tally, target);
-        let crew = Crew::default();
+        let (receiver, queue) = Receiver::new(session, outbox.clone(), self.stats, target);
+        let group = WaitGroup::default();
         let run = |number, stream| receiver.run_stream(number, stream);
-        let is_over = || receiver.is_finished();
+        let is_done = || receiver.is_finished();
         thread::scope(|scope| {
             self.session.spawn(scope, || receiver.run_compare(queue));
-            self.session.spawn(scope, || receiver.finish_unasked());
+            self.session.spawn(scope, || receiver.finish_early());
             self.session.spawn(scope, || receiver.run_merge());
-            self.man_streams(scope, &crew, streams, &run, &is_over);
+            self.spawn_streams(scope, &group, streams, &run, &is_done);
             let sender = receiver.run_control(reader).inspect_err(|_| self.session.stop())?;
-            self.session.wake_makers();
-            // The sender has nothing more to say, and nobody reads what would come.
+            self.session.wake_spawners();
+            // The sender has finished: data in the tunnel has no reader any more.
             reader.end_tunnel();
-            self.join(&crew, reader)?;
+            self.wait_for_streams(&group, reader)?;
             receiver.finish();
-            Ok(Ends { sender, receiver: self.tally.report() })
+            Ok(SideSummaries { sender, receiver: self.stats.report() })
         })
     }
 
-    /// Waits for the data connections of a sender that is finished.
-    fn join(&self, crew: &Crew, reader: &ControlReader) -> Result<(), Error> {
-        if crew.join(&self.session, self.timeout) {
+    /// Waits for the data streams to end after the sender has finished.
+    fn wait_for_streams(&self, group: &WaitGroup, reader: &ControlReader) -> Result<(), Error> {
+        if group.wait(&self.session, self.timeout) {
             return Ok(());
         }
         self.session.stop();
-        let text = format!("{} is finished but does not end its data connections", reader.peer());
+        let text = format!("{} finished but left its data streams open", reader.peer());
         Err(Error::new(ErrorKind::Timeout, text))
     }
 
-    fn send_load(
+    fn send_test(
         &self,
         reader: &mut ControlReader,
         outbox: &Outbox,
         time: Duration,
-        streams: Streams,
-    ) -> Result<Ends, Error> {
-        let load = Load::new(&self.session, outbox.clone(), self.tally, Role::Sender, time);
-        let crew = Crew::default();
+        streams: StreamSource,
+    ) -> Result<SideSummaries, Error> {
+        let load = Load::new(&self.session, outbox.clone(), self.stats, Role::Sender, time);
+        let group = WaitGroup::default();
         let run = |number, stream| load.send(number, stream);
-        let is_over = || load.is_over();
+        let is_done = || load.is_over();
         let result = thread::scope(|scope| {
-            self.man_streams(scope, &crew, streams, &run, &is_over);
+            self.spawn_streams(scope, &group, streams, &run, &is_done);
             self.session.spawn(scope, || {
                 load.finish(|| {
-                    // Where the far side connects, there is nobody to join at first.
+                    // If the peer connects, the group is empty at first.
                     while !load.is_over() && !self.session.is_stopped() {
-                        thread::sleep(TICK);
+                        thread::sleep(TICK_INTERVAL);
                     }
-                    crew.join(&self.session, FOREVER);
+                    group.wait(&self.session, NO_TIMEOUT);
                 });
             });
             let result = load.run_sender(reader).inspect_err(|_| self.session.stop());
-            self.session.wake_makers();
+            self.session.wake_spawners();
             result
         });
-        result.map(|receiver| Ends { sender: self.tally.report(), receiver })
+        result.map(|receiver| SideSummaries { sender: self.stats.report(), receiver })
     }
 
-    fn receive_load(
+    fn receive_test(
         &self,
         reader: &mut ControlReader,
         outbox: &Outbox,
         time: Duration,
-        streams: Streams,
-    ) -> Result<Ends, Error> {
-        let load = Load::new(&self.session, outbox.clone(), self.tally, Role::Receiver, time);
-        let crew = Crew::default();
+        streams: StreamSource,
+    ) -> Result<SideSummaries, Error> {
+        let load = Load::new(&self.session, outbox.clone(), self.stats, Role::Receiver, time);
+        let group = WaitGroup::default();
         let run = |number, stream| load.receive(number, stream);
-        let is_over = || load.is_over();
+        let is_done = || load.is_over();
         thread::scope(|scope| {
-            self.man_streams(scope, &crew, streams, &run, &is_over);
+            self.spawn_streams(scope, &group, streams, &run, &is_done);
             let sender = load.run_receiver(reader).inspect_err(|_| self.session.stop())?;
-            self.session.wake_makers();
-            self.join(&crew, reader)?;
-            let receiver = self.tally.report();
+            self.session.wake_spawners();
+            self.wait_for_streams(&group, reader)?;
+            let receiver = self.stats.report();
             outbox.post(&Message::Done(receiver));
-            Ok(Ends { sender, receiver })
+            Ok(SideSummaries { sender, receiver })
         })
     }
 
-    /// Steers the data connections: the receiving side holds them, the sending side paces them.
-    fn steer(&self, outbox: &Outbox, receives: bool) {
-        let probing = match std::mem::take(&mut *lock(&self.steer)) {
+    /// Runs the tuner: windows on the receiving side, pacing on the sending side.
+    fn run_autotune(&self, outbox: &Outbox, receives: bool) {
+        let probing = match std::mem::take(&mut *lock(&self.autotune)) {
             Steer::With(probing) => probing.map(|probing| *probing),
-            // Whoever sends keeps below a rate all the same.
+            // A rate limit is enforced on the sending side even without autotuning.
             Steer::Not if !receives && self.session.overrides.rate_max.is_some() => None,
-            Steer::Not => return self.leave_to_kernel(outbox, receives),
+            Steer::Not => return self.run_untuned(outbox, receives),
         };
         let outbox = outbox.clone();
         let own = probing.as_ref().and_then(|probing| probing.own.clone());
@@ -401,10 +401,10 @@ impl Drive<'_> {
             if let Some(port) = &own {
                 self.session.spawn(scope, || port.run());
             }
-            let teller = Teller::new(self.tally, self.progress);
+            let teller = Teller::new(self.stats, self.report_progress);
             match receives {
-                true => Steering::new(&self.session, outbox, teller, probing).run(&self.over),
-                false => Pacer::new(&self.session, outbox, teller, probing).run(&self.over),
+                true => Steering::new(&self.session, outbox, teller, probing).run(&self.ended),
+                false => Pacer::new(&self.session, outbox, teller, probing).run(&self.ended),
             }
             if let Some(port) = &own {
                 port.stop();
@@ -412,69 +412,71 @@ impl Drive<'_> {
         });
     }
 
-    /// Steers nothing: windows are as the user has set them, if at all.
-    fn leave_to_kernel(&self, outbox: &Outbox, receives: bool) {
-        let teller = Teller::new(self.tally, self.progress);
+    /// Runs without autotuning: the windows are the user's or the kernel's.
+    fn run_untuned(&self, outbox: &Outbox, receives: bool) {
+        let teller = Teller::new(self.stats, self.report_progress);
         let advice = lock(&self.session.advice).take().filter(|_| receives);
         thread::scope(|scope| {
             if let Some(mut advice) = advice {
-                let teller = Teller::new(self.tally, self.progress);
-                let told = move || watch_room(&mut advice, &teller, outbox, &self.over);
-                self.session.spawn(scope, told);
+                let teller = Teller::new(self.stats, self.report_progress);
+                let watch_socket = move || watch_room(&mut advice, &teller, outbox, &self.ended);
+                self.session.spawn(scope, watch_socket);
             }
-            let watch = || watch(&self.session, teller, outbox, receives, &self.over);
+            let watch = || watch(&self.session, teller, outbox, receives, &self.ended);
             self.session.spawn(scope, watch);
             if receives {
-                hold_windows(&self.session, &self.over);
+                hold_windows(&self.session, &self.ended);
             }
         });
     }
 
-    /// Starts the stream threads, or the thread that starts one for each accepted connection.
-    fn man_streams<'scope, 'env: 'scope>(
+    /// Starts a thread for each stream, or the thread that starts one for each accepted stream.
+    fn spawn_streams<'scope, 'env: 'scope>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
-        crew: &'env Crew,
-        streams: Streams,
+        group: &'env WaitGroup,
+        streams: StreamSource,
         run: &'env (dyn Fn(u32, DataStream) -> io::Result<()> + Sync),
-        is_over: &'env (dyn Fn() -> bool + Sync),
+        is_done: &'env (dyn Fn() -> bool + Sync),
     ) {
         match streams {
-            Streams::Connect { connector, count, ready } => {
-                let keep = move |first| {
+            StreamSource::Connect { connector, count, ready } => {
+                let start_stream = move |ready_stream| {
                     let connector = Arc::clone(&connector);
-                    crew.enter();
-                    add(&self.tally.counts.streams, 1);
+                    group.add();
+                    add(&self.stats.counts.streams, 1);
                     let started = try_spawn(scope, move || {
-                        self.keep_stream(&connector, first, run, is_over);
-                        crew.leave();
+                        self.run_with_reconnect(&connector, ready_stream, run, is_done);
+                        group.done();
                     });
                     if let Err(error) = started {
-                        crew.leave();
-                        self.carry_on_without(crew, error);
+                        group.done();
+                        self.on_thread_shortage(group, error);
                     }
                 };
                 let mut ready = ready.into_iter();
-                (0..count).for_each(|_| keep(ready.next()));
-                if let Some(most) = self.session.max_streams {
-                    self.session.spawn(scope, move || self.keep_more(crew, most, keep, is_over));
+                (0..count).for_each(|_| start_stream(ready.next()));
+                if let Some(max_streams) = self.session.max_streams {
+                    self.session.spawn(scope, move || {
+                        self.spawn_wanted(group, max_streams, start_stream, is_done)
+                    });
                 }
             }
-            Streams::Accept(accepted) => {
+            StreamSource::Accept(accepted) => {
                 self.session.spawn(scope, move || {
-                    while !self.session.is_stopped() && !is_over() {
-                        match accepted.recv_timeout(TICK) {
+                    while !self.session.is_stopped() && !is_done() {
+                        match accepted.recv_timeout(TICK_INTERVAL) {
                             Ok(Some((number, stream))) => {
-                                crew.enter();
-                                add(&self.tally.counts.streams, 1);
+                                group.add();
+                                add(&self.stats.counts.streams, 1);
                                 let started = try_spawn(scope, move || {
-                                    // The far side makes a lost one again, or notices its end.
+                                    // The peer reconnects a lost stream, or notices its end.
                                     let _ = run(number, stream);
-                                    crew.leave();
+                                    group.done();
                                 });
                                 if let Err(error) = started {
-                                    crew.leave();
-                                    self.carry_on_without(crew, error);
+                                    group.done();
+                                    self.on_thread_shortage(group, error);
                                 }
                             }
                             Ok(None) | Err(RecvTimeoutError::Timeout) => {}
@@ -486,98 +488,98 @@ impl Drive<'_> {
         }
     }
 
-    /// There is no thread for a data connection: others do without it, if there are any.
-    fn carry_on_without(&self, crew: &Crew, error: Error) {
-        if crew.count() == 0 {
+    /// Continues with fewer streams after a thread could not be started; fails if there is none.
+    fn on_thread_shortage(&self, group: &WaitGroup, error: Error) {
+        if group.count() == 0 {
             return self.session.fail(error);
         }
-        self.tally.notice(format!("one data connection fewer: {error}"));
+        self.stats.warn(format!("continuing with one data stream fewer: {error}"));
     }
 
-    /// Has more streams kept whenever more are wanted than before. One that was given up is made
-    /// again then, and not sooner.
-    fn keep_more(
+    /// Starts streams when the wanted number grows. A stream that failed for good is not replaced
+    /// until then.
+    fn spawn_wanted(
         &self,
-        crew: &Crew,
-        most: u32,
-        keep: impl Fn(Option<(u32, DataStream)>),
-        is_over: &(dyn Fn() -> bool + Sync),
+        group: &WaitGroup,
+        max_streams: u32,
+        start_stream: impl Fn(Option<(u32, DataStream)>),
+        is_done: &(dyn Fn() -> bool + Sync),
     ) {
-        let mut before = crew.count();
-        while !self.session.is_stopped() && !is_over() {
-            let wanted = self.session.wait_wanted(before, TICK).min(most);
-            while wanted > before && crew.count() < wanted && !is_over() {
-                keep(None);
+        let mut previous = group.count();
+        while !self.session.is_stopped() && !is_done() {
+            let wanted = self.session.wait_wanted(previous, TICK_INTERVAL).min(max_streams);
+            while wanted > previous && group.count() < wanted && !is_done() {
+                start_stream(None);
             }
-            before = wanted;
+            previous = wanted;
         }
     }
 
-    /// Runs one stream, making its connection again when it is lost.
-    fn keep_stream(
+    /// Runs one stream, and reconnects it after a loss.
+    fn run_with_reconnect(
         &self,
         connector: &Arc<dyn Connect + Send + Sync>,
-        mut first: Option<(u32, DataStream)>,
+        mut ready: Option<(u32, DataStream)>,
         run: &(dyn Fn(u32, DataStream) -> io::Result<()> + Sync),
-        is_over: &(dyn Fn() -> bool + Sync),
+        is_done: &(dyn Fn() -> bool + Sync),
     ) {
-        let mut delay = RECONNECT_DELAYS.0;
-        let mut healthy = Instant::now();
-        let needless = || self.session.is_stopped() || is_over();
+        let mut delay = RECONNECT_BACKOFF.0;
+        let mut last_healthy = Instant::now();
+        let is_unneeded = || self.session.is_stopped() || is_done();
         let connect = || {
             let connector = Arc::clone(connector);
-            attend(needless, move || connector.connect())
+            attend(is_unneeded, move || connector.connect())
         };
-        while !needless() {
-            let mut lived = Duration::ZERO;
-            let (error, lost) = match first.take().map_or_else(connect, Ok) {
+        while !is_unneeded() {
+            let mut lifetime = Duration::ZERO;
+            let (error, lost) = match ready.take().map_or_else(connect, Ok) {
                 Ok((number, stream)) => {
                     let started = Instant::now();
                     let result = run(number, stream);
-                    lived = started.elapsed();
+                    lifetime = started.elapsed();
                     match result {
                         Ok(()) => return,
-                        Err(e) => (broken(), Some(e)),
+                        Err(e) => (unstable_streams(), Some(e)),
                     }
                 }
                 Err(error) => (error, None),
             };
-            if lived > HEALTHY {
-                delay = RECONNECT_DELAYS.0;
-                healthy = Instant::now();
+            if lifetime > MIN_HEALTHY_LIFETIME {
+                delay = RECONNECT_BACKOFF.0;
+                last_healthy = Instant::now();
             }
             self.pause(delay);
-            delay = (delay * 2).min(RECONNECT_DELAYS.1);
-            if needless() {
-                // The transfer ended meanwhile, and its connections with it.
+            delay = (delay * 2).min(RECONNECT_BACKOFF.1);
+            if is_unneeded() {
+                // The session ended meanwhile, and its streams with it.
                 return;
             }
-            let passing = matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout);
-            if !passing || healthy.elapsed() > self.timeout {
+            let is_transient = matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout);
+            if !is_transient || last_healthy.elapsed() > self.timeout {
                 if self.session.stream_count() == 0 {
                     return self.session.fail(error);
                 }
-                // Others carry on without this one.
-                return self.tally.notice(format!("one data connection fewer: {error}"));
+                // The other streams continue.
+                return self.stats.warn(format!("continuing with one data stream fewer: {error}"));
             }
             if let Some(lost) = lost {
                 let why = crate::error::plain(&lost);
-                self.tally.notice(format!("a data connection was lost ({why}); making it again"));
+                self.stats.warn(format!("data stream lost ({why}): reconnecting"));
             }
         }
     }
 }
 
-impl Drive<'_> {
-    /// Waits, but not beyond the end of the session.
+impl SessionRunner<'_> {
+    /// Waits for `delay`, or until the session stops.
     fn pause(&self, delay: Duration) {
         let until = Instant::now() + delay;
         while Instant::now() < until && !self.session.is_stopped() {
-            thread::sleep(TICK.min(delay));
+            thread::sleep(TICK_INTERVAL.min(delay));
         }
     }
 }
 
-fn broken() -> Error {
-    Error::new(ErrorKind::Network, "data connections break as soon as they are made")
+fn unstable_streams() -> Error {
+    Error::new(ErrorKind::Network, "each data stream is lost right after it connects")
 }

@@ -1,11 +1,11 @@
 //! The serving side of sessions: what a daemon and an ssh agent have in common. Greets clients,
 //! checks what they ask for, and brings data connections to their sessions.
 
-use crate::anchor::{Anchor, ReceiveOptions};
+use crate::anchor::{PathRoot, ReceiveOptions};
 use crate::cancel::Cancel;
 use crate::client::software;
 use crate::datagram_room::Advice;
-use crate::driver::{Arrival, Channel, Close, Drive, Latch, Part, Streams};
+use crate::driver::{AcceptedStream, ControlChannel, CloseFn, SessionRunner, Latch, SessionTask, StreamSource};
 use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Summary};
 use crate::net::control::{ControlReader, Outbox, lock, write_now};
@@ -15,7 +15,7 @@ use crate::net::staging::Staging;
 use crate::net::stream::{DataStream, Seat, Unattached, read_attach};
 use crate::options::Fsync;
 use crate::overrides::Overrides;
-use crate::session::{Session, Tally};
+use crate::session::{Session, SessionStats};
 use crate::tune::{Probing, Sharing, Spread, Steer, is_receiving};
 use bankfull_control::Rate;
 use bankfull_control::sobas::CachedPath;
@@ -53,13 +53,13 @@ struct Slot {
     nonces: HashSet<[u8; 32]>,
     /// Numbers of its connections so far: each has one of its own.
     numbers: HashSet<u32>,
-    accepted: mpsc::Sender<Arrival>,
+    accepted: mpsc::Sender<AcceptedStream>,
     session: Arc<Session>,
 }
 
 /// The serving side.
 pub(crate) struct Host {
-    pub(crate) anchor: Anchor,
+    pub(crate) anchor: PathRoot,
     pub(crate) policy: Policy,
     /// Where datagrams come in, if they can.
     pub(crate) probes: Option<Arc<ProbePort>>,
@@ -77,7 +77,7 @@ const ENDED_MAX: usize = 64;
 struct Agreed {
     open: Open,
     opened: Opened,
-    part: Part,
+    part: SessionTask,
 }
 
 /// A client's control connection, greeted by nobody yet.
@@ -85,7 +85,7 @@ pub(crate) struct Caller {
     pub(crate) reader: ControlReader,
     pub(crate) output: Box<dyn Write + Send>,
     pub(crate) wake: Box<dyn Fn() + Send>,
-    pub(crate) close: Close,
+    pub(crate) close: CloseFn,
     /// How many data connections it may have.
     pub(crate) max_streams: u32,
     /// What an agent tells of its data port.
@@ -126,7 +126,7 @@ impl Caller {
 }
 
 impl Host {
-    pub(crate) fn new(anchor: Anchor, policy: Policy, probes: Option<Arc<ProbePort>>) -> Self {
+    pub(crate) fn new(anchor: PathRoot, policy: Policy, probes: Option<Arc<ProbePort>>) -> Self {
         Self {
             anchor,
             policy,
@@ -251,16 +251,16 @@ impl Host {
         if let Some(ms) = open.throughput_test_ms {
             let time = Duration::from_millis(ms.into());
             let part = match open.direction {
-                Direction::Pull => Part::SendLoad(time),
-                Direction::Push => Part::ReceiveLoad(time),
+                Direction::Pull => SessionTask::SendTest(time),
+                Direction::Push => SessionTask::ReceiveTest(time),
             };
             return Ok(Agreed { open, opened: Opened::default(), part });
         }
         let (opened, part) = match open.direction {
             Direction::Pull => {
-                let items = self.anchor.find_sources(&open.paths)?;
+                let items = self.anchor.resolve_sources(&open.paths)?;
                 let sources = items.iter().map(|item| item.to_source()).collect();
-                let part = Part::Send { items, dry_run: open.dry_run };
+                let part = SessionTask::Send { items, dry_run: open.dry_run };
                 (Opened { sources, credit: open.credit, ..Opened::default() }, part)
             }
             Direction::Push if self.policy.read_only => {
@@ -278,14 +278,14 @@ impl Host {
                     checksum: open.checksum,
                     dry_run: open.dry_run,
                     parent_is_planned: false,
-                    set_id: matches!(self.anchor, Anchor::Host),
+                    set_id: matches!(self.anchor, PathRoot::Host),
                 };
                 let (target, destinations) =
                     self.anchor.open_destination(&path, &open.sources, options)?;
                 // Where others send here, too, they take turns.
                 let credit =
                     open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);
-                (Opened { destinations, credit, ..Opened::default() }, Part::Receive(target))
+                (Opened { destinations, credit, ..Opened::default() }, SessionTask::Receive(target))
             }
         };
         Ok(Agreed { open, opened, part })
@@ -315,7 +315,7 @@ impl Host {
         session.on_stop(std::mem::replace(&mut caller.wake, Box::new(|| {})));
         let (accepted, streams) = mpsc::channel();
         let maker = accepted.clone();
-        session.on_enough(move || drop(maker.send(None)));
+        session.on_spawner_wake(move || drop(maker.send(None)));
         let outbox = Outbox::default();
         let slot = Slot {
             version: welcome.version,
@@ -347,19 +347,19 @@ impl Host {
             let accept = move || accept_tunnelled(near, &key, &accepted);
             std::thread::Builder::new().spawn(accept).map_err(|e| Error::no_thread(&e))?;
         }
-        let tally = Tally::new(events, started);
-        let drive = Drive {
+        let stats = SessionStats::new(events, started);
+        let drive = SessionRunner {
             session,
-            tally: &tally,
+            stats: &stats,
             cancel: &Cancel::new(),
             timeout: self.timeout_for(&agreed.open),
-            progress: false,
-            over: Latch::default(),
-            steer: Mutex::new(steer),
+            report_progress: false,
+            ended: Latch::default(),
+            autotune: Mutex::new(steer),
         };
         let channel =
-            Channel { reader: caller.reader, output: caller.output, outbox, close: caller.close };
-        let result = drive.run(channel, agreed.part, Streams::Accept(streams));
+            ControlChannel { reader: caller.reader, output: caller.output, outbox, close: caller.close };
+        let result = drive.run(channel, agreed.part, StreamSource::Accept(streams));
         self.forget(welcome.session);
         result
     }
@@ -379,14 +379,14 @@ impl Host {
             rtt: Duration::from_micros(rtt_us),
         });
         let is_steered = is_steered(open);
-        session.staging = Arc::clone(&self.policy.staging);
-        session.spread = is_steered.then(|| Spread::new(streams));
+        session.buffer_pool = Arc::clone(&self.policy.staging);
+        session.start_stagger = is_steered.then(|| Spread::new(streams));
         session.max_streams = open.max_streams.filter(|_| is_steered && !tunnelled);
         session.max_streams = session.max_streams.map(|most| most.min(welcome.max_streams));
         let credit = opened.credit == Some(true);
         match open.direction {
             Direction::Pull => {
-                session.asked = credit.then(Arc::default);
+                session.credit = credit.then(Arc::default);
                 session.max_outstanding_files = open.max_outstanding_files;
             }
             Direction::Push => {
@@ -465,7 +465,7 @@ fn is_steered(open: &Open) -> bool {
 fn accept_tunnelled(
     near: std::os::unix::net::UnixStream,
     key: &[u8; 32],
-    accepted: &mpsc::Sender<Arrival>,
+    accepted: &mpsc::Sender<AcceptedStream>,
 ) {
     let attached = || -> io::Result<()> {
         let mut socket = Socket::Unix(near);

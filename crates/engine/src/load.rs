@@ -6,7 +6,7 @@ use crate::counts::add;
 use crate::error::Error;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
-use crate::session::{Meter, Session, Tally};
+use crate::session::{ThreadMeter, Session, SessionStats};
 use bankfull_control::Stage;
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
@@ -28,7 +28,7 @@ const REST: Duration = Duration::from_millis(20);
 pub(crate) struct Load<'a> {
     session: &'a Session,
     outbox: Outbox,
-    tally: &'a Tally<'a>,
+    stats: &'a SessionStats<'a>,
     time: Duration,
     /// When the first connection began to carry it.
     began: Mutex<Option<Instant>>,
@@ -40,13 +40,13 @@ impl<'a> Load<'a> {
     pub(crate) fn new(
         session: &'a Session,
         outbox: Outbox,
-        tally: &'a Tally<'a>,
+        stats: &'a SessionStats<'a>,
         role: Role,
         time: Duration,
     ) -> Self {
         let guard = Mutex::new(Guard::new(role));
         let (began, is_finished) = Default::default();
-        Self { session, outbox, tally, time, began, guard, is_finished }
+        Self { session, outbox, stats, time, began, guard, is_finished }
     }
 
     /// Whether no connection is needed any more.
@@ -66,11 +66,11 @@ impl<'a> Load<'a> {
                     return Err(WireError::Unexpected("the receiver is done too early").into());
                 }
                 Message::RateRequest(pace) => {
-                    self.session.steered.on_pace(pace);
-                    pace.streams.into_iter().for_each(|count| self.session.want_streams(count));
+                    self.session.feedback.on_pace(pace);
+                    pace.streams.into_iter().for_each(|count| self.session.set_wanted_streams(count));
                 }
-                Message::TrainRequest(packets) => self.session.steered.on_trains(packets),
-                Message::ReceiverReport(course) => self.session.steered.on_course(course),
+                Message::TrainRequest(packets) => self.session.feedback.on_trains(packets),
+                Message::ReceiverReport(course) => self.session.feedback.on_course(course),
                 Message::StreamEnded(number) => drop(self.session.close_stream(number)),
                 _ => {}
             }
@@ -87,7 +87,7 @@ impl<'a> Load<'a> {
                     self.is_finished.store(true, Ordering::Relaxed);
                     return Ok(report);
                 }
-                Message::SenderReport(sight) => self.session.steered.on_sight(sight),
+                Message::SenderReport(sight) => self.session.feedback.on_sight(sight),
                 Message::StreamLost(number) => drop(self.session.close_stream(number)),
                 _ => {}
             }
@@ -101,20 +101,20 @@ impl<'a> Load<'a> {
         self.outbox.wait_pumps();
         if !self.session.is_stopped() {
             lock(&self.guard).on_finish_sent();
-            self.outbox.post(&Message::Finish(self.tally.report()));
+            self.outbox.post(&Message::Finish(self.stats.report()));
         }
     }
 
     /// A connection of the sending side.
     pub(crate) fn send(&self, number: u32, mut stream: DataStream) -> io::Result<()> {
-        if !self.session.ready_to_send(number, &mut stream) {
+        if !self.session.prepare_sender(number, &mut stream) {
             return Ok(());
         }
-        self.session.enter_stream(number, stream.socket())?;
+        self.session.add_stream(number, stream.socket())?;
         lock(&self.began).get_or_insert_with(Instant::now);
         let result = self.send_on(number, &mut stream);
-        add(&self.tally.counts.retransmits, stream.socket().retransmits());
-        self.session.leave_stream(number);
+        add(&self.stats.counts.retransmits, stream.socket().retransmits());
+        self.session.remove_stream(number);
         if result.is_err() && !self.session.is_stopped() {
             self.outbox.post(&Message::StreamLost(number));
         }
@@ -125,16 +125,16 @@ impl<'a> Load<'a> {
         // Nothing on the way may make it smaller.
         let mut filler = vec![0; FRAME_BYTES];
         bankfull_sys::random(&mut filler)?;
-        let mut meter = Meter::start();
+        let mut meter = ThreadMeter::start();
         while !self.is_over() && !self.session.is_stopped() {
-            if self.session.is_resting(number) {
+            if self.session.is_paused(number) {
                 thread::sleep(REST);
                 meter.mark(Stage::Idle);
                 continue;
             }
             stream.begin(&Header::Filler { len: FRAME_BYTES as u32 });
             stream.send(&filler)?;
-            add(&self.tally.counts.bytes_moved, FRAME_BYTES as u64);
+            add(&self.stats.counts.bytes_moved, FRAME_BYTES as u64);
             self.account(stream, &mut meter);
         }
         stream.begin(&Header::End);
@@ -143,9 +143,9 @@ impl<'a> Load<'a> {
 
     /// A connection of the receiving side.
     pub(crate) fn receive(&self, number: u32, mut stream: DataStream) -> io::Result<()> {
-        self.session.enter_stream(number, stream.socket())?;
+        self.session.add_stream(number, stream.socket())?;
         let result = self.receive_on(&mut stream);
-        self.session.leave_stream(number);
+        self.session.remove_stream(number);
         match result {
             Err(_) if self.session.is_stopped() => Ok(()),
             Err(e) => {
@@ -158,7 +158,7 @@ impl<'a> Load<'a> {
 
     fn receive_on(&self, stream: &mut DataStream) -> io::Result<()> {
         let mut buffer = vec![0; FRAME_BYTES];
-        let mut meter = Meter::start();
+        let mut meter = ThreadMeter::start();
         while !self.session.is_stopped() {
             let len = match stream.receive_header() {
                 Ok(None) => return Ok(()),
@@ -174,19 +174,19 @@ impl<'a> Load<'a> {
                 stream.receive(&mut buffer[..part])?;
                 left -= part;
             }
-            add(&self.tally.counts.bytes_moved, len as u64);
+            add(&self.stats.counts.bytes_moved, len as u64);
             self.account(stream, &mut meter);
         }
         Ok(())
     }
 
-    fn account(&self, stream: &mut DataStream, meter: &mut Meter) {
+    fn account(&self, stream: &mut DataStream, meter: &mut ThreadMeter) {
         meter.mark(Stage::Network);
         let mut times = meter.take();
         let crypto = stream.take_crypto_time().min(times.network);
         times.network -= crypto;
         times.compute += crypto;
-        self.tally.add_times(&times, meter.take_busy());
-        add(&self.tally.counts.wire_bytes, stream.take_wire_bytes());
+        self.stats.add_times(&times, meter.take_cpu_time());
+        add(&self.stats.counts.wire_bytes, stream.take_wire_bytes());
     }
 }

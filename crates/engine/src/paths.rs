@@ -351,7 +351,8 @@ mod tests {
         let little = LossSample { retransmits: 0, segments: 80 };
         let short = Carried { losses: little, ..carried(true, 1.0) };
         assert_eq!(Lossy::after(tried, &short), tried);
-        let healed = Carried { losses: LossSample { retransmits: 0, ..MANY }, ..carried(true, 130.0) };
+        let healed =
+            Carried { losses: LossSample { retransmits: 0, ..MANY }, ..carried(true, 130.0) };
         assert_eq!(Lossy::after(tried, &healed), None);
     }
 
@@ -364,7 +365,10 @@ mod tests {
         };
         for before in [None, known] {
             assert_eq!(after(before, MANY, true), None);
-            assert_eq!(after(before, LossSample { retransmits: 70, segments: 70_000 }, false), None);
+            assert_eq!(
+                after(before, LossSample { retransmits: 70, segments: 70_000 }, false),
+                None
+            );
             let little = LossSample { retransmits: 30, segments: 1_000 };
             assert_eq!(after(before, little, false), before, "it tells nothing");
             let unseen = Carried { is_queued: None, ..carried(false, 100.0) };

@@ -1,7 +1,7 @@
 //! The daemon: one port, one root, many clients.
 
 use crate::admission::{Door, Newcomer, Opening, Seated, Visit};
-use crate::anchor::Anchor;
+use crate::anchor::PathRoot;
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink};
@@ -114,7 +114,7 @@ impl Server {
             fingerprint: identity.fingerprint(),
             config,
             connections_max: options.connections_max,
-            host: Host::new(Anchor::Root(Arc::new(root)), policy, probes),
+            host: Host::new(PathRoot::Dir(Arc::new(root)), policy, probes),
             quic: quic.map(Mutex::new),
             unheard,
         })

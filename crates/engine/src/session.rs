@@ -1,4 +1,4 @@
-//! What the threads of one session share: the first error, the way to stop, and what is told of it.
+//! State that the threads of one session share: first error, stop signal, streams and statistics.
 
 use crate::block_io::{Engine, PIECE_BYTES};
 use crate::counts::{Account, Counts, add, read};
@@ -18,9 +18,7 @@ use crate::throttle::Throttle;
 use crate::tune::{Sharing, Spread, Steered};
 use bankfull_control::sobas::CachedPath;
 use bankfull_control::{Bytes, Limit, Rate, Stage, StageMeter, StageTimes, limited_by, pacing};
-use bankfull_proto::wire::control::{
-    Cause, Credit, Failure, Message, PathBytes, Problem, SideSummary,
-};
+use bankfull_proto::wire::control::{Credit, Cause, Failure, Message, PathBytes, Problem, SideSummary};
 use bankfull_sys::{Pipe, TcpInfo};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -32,159 +30,156 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-type Closer = Box<dyn Fn() + Send>;
+type Callback = Box<dyn Fn() + Send>;
 
-/// The state that the threads of a session share.
+/// State that the threads of a session share.
 #[derive(Default)]
 pub(crate) struct Session {
     error: Mutex<Option<Error>>,
     stopped: AtomicBool,
-    /// Ends the control connection, and whatever else waits.
-    closers: Mutex<Vec<Closer>>,
-    streams: Mutex<Streams>,
-    /// What the control thread passes on to whoever steers the data connections.
-    pub(crate) steered: Steered,
-    /// What the user has set.
+    /// Called when the session stops: each ends a connection or wakes a thread.
+    stop_callbacks: Mutex<Vec<Callback>>,
+    streams: Mutex<StreamTable>,
+    /// Statistics and requests of the peer, from the control thread to the tuner.
+    pub(crate) feedback: Steered,
     pub(crate) overrides: Overrides,
-    /// How many data connections there are meant to be at first.
-    planned: u32,
-    /// How many there may come to be; `None` where their number stays.
+    /// Number of data streams to begin with.
+    initial_streams: u32,
+    /// Upper bound of the number of streams; `None` if the number is fixed.
     pub(crate) max_streams: Option<u32>,
-    /// How many are to carry data, and what tells whoever makes them.
+    /// Number of streams that are to carry data, and the signal that it grew.
     wanted: Mutex<u32>,
     wanted_changed: Condvar,
-    /// Tells whoever takes connections that the far side makes.
-    takers: Mutex<Vec<Closer>>,
-    /// What holds the data connections on the sending side.
+    /// Called to wake the threads that wait for accepted streams.
+    spawner_callbacks: Mutex<Vec<Callback>>,
+    /// Rate limit of the data streams, on the sending side.
     throttle: Option<Arc<Throttle>>,
-    /// The longest burst of a data connection on the sending side.
+    /// Longest burst of a data stream, on the sending side.
     pub(crate) burst_limit: Arc<BurstLimit>,
-    /// What has the data connections begin in turns on the sending side, where they are steered.
-    pub(crate) spread: Option<Spread>,
-    /// What the data connections were asked for, where they send nothing unasked.
-    pub(crate) asked: Option<Arc<Asked>>,
-    /// How the data connections share an interface with others, on the receiving side.
+    /// Staggered start of the data streams, on the sending side, if they are tuned.
+    pub(crate) start_stagger: Option<Spread>,
+    /// Credit of each stream, on the sending side, if the receiver grants any.
+    pub(crate) credit: Option<Arc<Asked>>,
+    /// Sharing of the interface with other sessions, on the receiving side.
     pub(crate) sharing: Sharing,
-    /// Where what is received waits until it is written.
-    pub(crate) staging: Arc<Staging>,
-    /// What could be set here for the socket of the data connections, until somebody watches that.
+    /// Buffers for received data that waits for the disk.
+    pub(crate) buffer_pool: Arc<Staging>,
+    /// Advice about the UDP socket's receive buffer; taken by the thread that watches it.
     pub(crate) advice: Mutex<Option<Advice>>,
-    /// What an earlier copy saw of the path.
+    /// Rate and RTT of the path in an earlier transfer.
     pub(crate) remembered: Option<CachedPath>,
-    /// How many files may be announced and not settled, where the receiver has said so.
+    /// Limit of announced files without a final outcome, if the receiver has set one.
     pub(crate) max_outstanding_files: Option<u32>,
 }
 
 #[derive(Default)]
-struct Streams {
+struct StreamTable {
     open: BTreeMap<u32, Socket>,
-    /// Numbers that one side gave up: such a connection must not be used when it appears late.
-    ended: HashSet<u32>,
-    /// Of connections that were left.
-    left: Carried,
-    /// Of those of QUIC.
+    /// Numbers of streams that either side has given up; a late connection with one is refused.
+    closed: HashSet<u32>,
+    /// Sum over the TCP streams that were removed.
+    removed_stats: TransportStats,
+    /// Sum over QUIC connections, one after another.
     quic: InTurn,
 }
 
-/// What data connections did, counted by TCP or QUIC.
+/// Counters and RTTs of data streams, as TCP or QUIC reports them.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Carried {
-    /// Data received, and data that the far side has acknowledged.
+pub(crate) struct TransportStats {
+    /// Bytes received, and bytes that the peer has acknowledged.
     pub(crate) received: u64,
     pub(crate) acked: u64,
-    /// Segments sent again.
+    /// Retransmitted segments, or lost packets of QUIC.
     pub(crate) retransmits: u64,
-    /// How many of those had arrived before.
+    /// Spurious retransmissions among them.
     pub(crate) spurious_retransmits: u64,
-    /// The shortest round trip.
-    pub(crate) rtt_min: Option<Duration>,
-    /// The round trip of one of QUIC, smoothed.
-    pub(crate) rtt_quic: Option<Duration>,
-    /// Data in a full segment: the largest of a connection; zero where nobody knows.
-    pub(crate) segment: Bytes,
+    /// Smallest min RTT of a TCP stream.
+    pub(crate) min_rtt: Option<Duration>,
+    /// Smoothed RTT of a QUIC connection.
+    pub(crate) quic_smoothed_rtt: Option<Duration>,
+    /// Largest MSS of a stream, or QUIC packet size; zero if unknown.
+    pub(crate) mss: Bytes,
 }
 
-impl Carried {
-    /// Adds what one of them did.
+impl TransportStats {
     pub(crate) fn add(&mut self, info: &TcpInfo) {
         self.received += info.bytes_received.unwrap_or_default();
         self.acked += info.bytes_acked.unwrap_or_default();
         self.retransmits += u64::from(info.total_retrans);
         self.spurious_retransmits += u64::from(info.dsack_dups.unwrap_or_default());
-        let seen = info.min_rtt.filter(|rtt| !rtt.is_zero());
-        self.rtt_min = self.rtt_min.into_iter().chain(seen).min();
-        self.segment = self.segment.max(Bytes(info.snd_mss.into()));
+        let min_rtt = info.min_rtt.filter(|rtt| !rtt.is_zero());
+        self.min_rtt = self.min_rtt.into_iter().chain(min_rtt).min();
+        self.mss = self.mss.max(Bytes(info.snd_mss.into()));
     }
 
-    /// Adds what those of QUIC did.
     fn add_quic(&mut self, sight: &QuicSight) {
         self.received += sight.received;
         self.acked += sight.sent.saturating_sub(sight.lost);
         self.retransmits += sight.lost_packets;
-        self.rtt_quic = Some(sight.rtt).filter(|rtt| !rtt.is_zero());
+        self.quic_smoothed_rtt = Some(sight.rtt).filter(|rtt| !rtt.is_zero());
     }
 }
 
 impl Session {
-    /// A session with what the user has set, of so many data connections.
-    pub(crate) fn new(overrides: Overrides, planned: u32) -> Self {
-        let wanted = Mutex::new(planned);
-        Self { throttle: overrides.throttle(), overrides, planned, wanted, ..Self::default() }
+    /// Returns a session with the user's settings and this initial number of streams.
+    pub(crate) fn new(overrides: Overrides, initial_streams: u32) -> Self {
+        let wanted = Mutex::new(initial_streams);
+        let throttle = overrides.throttle();
+        Self { throttle, overrides, initial_streams, wanted, ..Self::default() }
     }
 
-    /// What each data connection has of the windows, where the user has set them.
+    /// Returns each stream's share of the window that the user has set.
     pub(crate) fn window_share(&self) -> Option<Bytes> {
-        let count = self.planned.max(self.stream_count() as u32);
+        let count = self.initial_streams.max(self.stream_count() as u32);
         self.overrides.window.map(|window| pacing::window_per_stream(window, count))
     }
 
-    /// The most that the user allows: by a rate, and by the windows of connections that were left.
-    pub(crate) fn allowed(&self) -> Allowed {
-        let rtt_min = lock(&self.streams).left.rtt_min;
-        let window = self.overrides.window.zip(rtt_min).map(|(window, rtt)| window.per(rtt));
-        Allowed { rate_max: self.overrides.rate_max, window }
+    /// Returns the rates that the user's settings allow: rate limit, and window over min RTT.
+    pub(crate) fn user_limits(&self) -> UserLimits {
+        let min_rtt = lock(&self.streams).removed_stats.min_rtt;
+        let window = self.overrides.window.zip(min_rtt).map(|(window, rtt)| window.per(rtt));
+        UserLimits { rate_max: self.overrides.rate_max, window }
     }
 
-    /// Ends the session with an error. The first one counts.
+    /// Stops the session with an error; the first one is kept.
     pub(crate) fn fail(&self, error: Error) {
         lock(&self.error).get_or_insert(error);
         self.stop();
     }
 
-    /// Wakes everything that waits; threads then notice [`is_stopped`](Self::is_stopped).
+    /// Stops the session and wakes its threads, which then check [`is_stopped`](Self::is_stopped).
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         for socket in lock(&self.streams).open.values() {
             socket.shutdown();
         }
-        for close in &*lock(&self.closers) {
+        for close in &*lock(&self.stop_callbacks) {
             close();
         }
         if let Some(throttle) = &self.throttle {
             throttle.end();
         }
-        if let Some(asked) = &self.asked {
-            asked.end();
+        if let Some(credit) = &self.credit {
+            credit.end();
         }
-        self.wake_makers();
+        self.wake_spawners();
     }
 
-    /// So many data connections are to carry data from now on; those that came last rest, and what
-    /// is missing is made. Where their number is to stay, nothing changes, whatever the far side
-    /// asks for.
-    pub(crate) fn want_streams(&self, count: u32) {
-        let Some(most) = self.max_streams else { return };
-        *lock(&self.wanted) = count.clamp(1, most.max(1));
+    /// Sets how many streams carry data: the most recent ones pause, missing ones are made. No
+    /// effect if the number is fixed.
+    pub(crate) fn set_wanted_streams(&self, count: u32) {
+        let Some(max) = self.max_streams else { return };
+        *lock(&self.wanted) = count.clamp(1, max.max(1));
         self.wanted_changed.notify_all();
     }
 
-    /// How many data connections are to carry data.
+    /// Returns how many streams are to carry data.
     pub(crate) fn wanted_streams(&self) -> u32 {
         *lock(&self.wanted)
     }
 
-    /// Waits, though not for long, until more than `made` are wanted, or something else has
-    /// happened. How many are wanted.
+    /// Waits until more than `made` streams are wanted; returns early on any wake-up and after
+    /// `timeout`. Returns the number wanted.
     pub(crate) fn wait_wanted(&self, made: u32, timeout: Duration) -> u32 {
         let wanted = lock(&self.wanted);
         if *wanted > made {
@@ -194,65 +189,65 @@ impl Session {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Wakes whoever waits for more to be wanted, or to arrive.
-    pub(crate) fn wake_makers(&self) {
+    /// Wakes the threads that make or accept streams.
+    pub(crate) fn wake_spawners(&self) {
         self.wanted_changed.notify_all();
-        for wake in &*lock(&self.takers) {
+        for wake in &*lock(&self.spawner_callbacks) {
             wake();
         }
     }
 
-    /// Has `wake` called by [`wake_makers`](Self::wake_makers).
-    pub(crate) fn on_enough(&self, wake: impl Fn() + Send + 'static) {
-        lock(&self.takers).push(Box::new(wake));
+    /// Registers a callback of [`wake_spawners`](Self::wake_spawners).
+    pub(crate) fn on_spawner_wake(&self, wake: impl Fn() + Send + 'static) {
+        lock(&self.spawner_callbacks).push(Box::new(wake));
     }
 
-    /// From this number on data connections are to rest; `None`: none is.
-    pub(crate) fn resting_from(&self) -> Option<u32> {
+    /// Returns the first stream number that is paused; `None` if no stream is.
+    pub(crate) fn first_paused(&self) -> Option<u32> {
         let wanted = self.wanted_streams() as usize;
         lock(&self.streams).open.keys().nth(wanted).copied()
     }
 
-    /// How many data connections there are that are to carry data.
-    pub(crate) fn carrying_count(&self) -> u32 {
+    /// Returns how many existing streams carry data.
+    pub(crate) fn active_stream_count(&self) -> u32 {
         self.wanted_streams().min(self.stream_count() as u32)
     }
 
-    /// Whether a data connection is to carry nothing for now.
-    pub(crate) fn is_resting(&self, number: u32) -> bool {
-        self.resting_from().is_some_and(|first| number >= first)
+    /// Whether a stream is paused: it carries no data for now.
+    pub(crate) fn is_paused(&self, number: u32) -> bool {
+        self.first_paused().is_some_and(|first| number >= first)
     }
 
-    /// Readies a connection to send as the user wants it, and waits for its turn to begin. False
-    /// when the session ends instead.
-    pub(crate) fn ready_to_send(&self, number: u32, stream: &mut DataStream) -> bool {
+    /// Applies the user's settings to a sending stream, then waits for its staggered start. Returns
+    /// false if a setting failed, which ends the session.
+    pub(crate) fn prepare_sender(&self, number: u32, stream: &mut DataStream) -> bool {
         stream.set_throttle(self.throttle());
-        stream.set_gate(self.asked.as_ref().map(|asked| Gate::new(Arc::clone(asked), number)));
+        stream.set_gate(self.credit.as_ref().map(|credit| Gate::new(Arc::clone(credit), number)));
         stream.set_burst_limit(Arc::clone(&self.burst_limit));
         if self.overrides.engine == Some(Engine::Splice) {
-            // It was chosen: nothing else does in its place.
+            // The user chose this engine explicitly: no fallback.
             match Pipe::new(PIECE_BYTES) {
                 Ok(pipe) => stream.set_pipe(Some(pipe)),
                 Err(e) => {
-                    self.fail(Error::local("cannot make a pipe for engine splice", &e));
+                    self.fail(Error::local("cannot create a pipe for engine splice", &e));
                     return false;
                 }
             }
         }
         let ready = self.overrides.ready_sender(stream.socket());
         let is_ready = ready.map_err(|failure| self.fail(failure.into())).is_ok();
-        if let Some(spread) = self.spread.as_ref().filter(|_| is_ready) {
+        if let Some(spread) = self.start_stagger.as_ref().filter(|_| is_ready) {
             spread.wait(stream.socket());
         }
         is_ready
     }
 
-    /// What a connection has to wait for before it sends, if anything.
+    /// Returns the rate limit that sending streams wait for.
     pub(crate) fn throttle(&self) -> Option<Arc<Throttle>> {
         self.throttle.clone()
     }
 
-    /// Starts a thread of this session. Where the system gives none, the session ends, and says so.
+    /// Starts a thread of this session; on failure the session ends with that error.
     pub(crate) fn spawn<'scope, 'env: 'scope>(
         &self,
         scope: &'scope Scope<'scope, 'env>,
@@ -267,92 +262,92 @@ impl Session {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// What ended the session.
+    /// Takes the error that ended the session.
     pub(crate) fn take_error(&self) -> Option<Error> {
         lock(&self.error).take()
     }
 
-    /// Has `close` called when the session stops; at once if it did already.
+    /// Registers `close` to be called when the session stops, immediately if it has stopped.
     pub(crate) fn on_stop(&self, close: impl Fn() + Send + 'static) {
-        let mut closers = lock(&self.closers);
+        let mut stop_callbacks = lock(&self.stop_callbacks);
         if self.is_stopped() {
             close();
         }
-        closers.push(Box::new(close));
+        stop_callbacks.push(Box::new(close));
     }
 
-    /// Enters a data connection, so that it can be ended from elsewhere. An error when its number
-    /// was given up already.
-    pub(crate) fn enter_stream(&self, number: u32, socket: &Socket) -> io::Result<()> {
+    /// Adds a data stream, so that [`stop`](Self::stop) can shut it down. Fails with
+    /// `ConnectionAborted` if its number was given up.
+    pub(crate) fn add_stream(&self, number: u32, socket: &Socket) -> io::Result<()> {
         let socket = socket.try_clone()?;
         let mut streams = lock(&self.streams);
         if self.is_stopped() {
             socket.shutdown();
         }
-        if streams.ended.contains(&number) {
+        if streams.closed.contains(&number) {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         streams.open.insert(number, socket);
         Ok(())
     }
 
-    /// Removes a data connection. True when it was there.
-    pub(crate) fn leave_stream(&self, number: u32) -> bool {
+    /// Removes a data stream; returns true if it was present.
+    pub(crate) fn remove_stream(&self, number: u32) -> bool {
         let mut streams = lock(&self.streams);
-        let left = streams.open.remove(&number);
-        if let Some(info) = left.as_ref().and_then(Socket::info) {
-            streams.left.add(&info);
+        let removed = streams.open.remove(&number);
+        if let Some(info) = removed.as_ref().and_then(Socket::info) {
+            streams.removed_stats.add(&info);
         }
-        if let Some(sight) = left.as_ref().and_then(Socket::quic_sight) {
-            streams.left.segment = streams.left.segment.max(sight.segment);
+        if let Some(sight) = removed.as_ref().and_then(Socket::quic_sight) {
+            streams.removed_stats.mss = streams.removed_stats.mss.max(sight.segment);
         }
-        left.is_some()
+        removed.is_some()
     }
 
-    /// Data in a full segment of the connections that were left, or a packet of QUIC; zero where
-    /// nobody knows.
-    pub(crate) fn segment(&self) -> Bytes {
-        lock(&self.streams).left.segment
+    /// Returns the largest MSS of removed streams, or the QUIC packet size; zero if unknown.
+    pub(crate) fn mss(&self) -> Bytes {
+        lock(&self.streams).removed_stats.mss
     }
 
-    /// Does something with each data connection.
-    pub(crate) fn each_stream(&self, mut act: impl FnMut(u32, &Socket)) {
-        lock(&self.streams).open.iter().for_each(|(&number, socket)| act(number, socket));
+    pub(crate) fn for_each_stream(&self, mut visit: impl FnMut(u32, &Socket)) {
+        lock(&self.streams).open.iter().for_each(|(&number, socket)| visit(number, socket));
     }
 
-    /// Looks at each data connection with what TCP tells of it. What they did, those of QUIC, too,
-    /// and those before them that were left.
-    pub(crate) fn look(&self, mut act: impl FnMut(u32, &Socket, &TcpInfo)) -> Carried {
+    /// Calls `visit` with the `TCP_INFO` of each stream; returns totals, with QUIC and removed
+    /// streams included.
+    pub(crate) fn sample_streams(
+        &self,
+        mut visit: impl FnMut(u32, &Socket, &TcpInfo),
+    ) -> TransportStats {
         let mut streams = lock(&self.streams);
-        // All streams that carry data belong to one connection of QUIC.
-        let first = streams.open.values().find_map(Socket::quic_sight);
-        if let Some(sight) = first {
+        // All streams share one QUIC connection.
+        let quic = streams.open.values().find_map(Socket::quic_sight);
+        if let Some(sight) = quic {
             streams.quic.take(sight);
         }
-        let mut carried = streams.left;
-        carried.add_quic(&streams.quic.sum());
+        let mut total = streams.removed_stats;
+        total.add_quic(&streams.quic.sum());
         for (&number, socket) in &streams.open {
             if let Some(info) = socket.info() {
-                carried.add(&info);
-                act(number, socket, &info);
+                total.add(&info);
+                visit(number, socket, &info);
             }
         }
-        carried
+        total
     }
 
-    /// How many data connections there are.
     pub(crate) fn stream_count(&self) -> usize {
         lock(&self.streams).open.len()
     }
 
-    /// Ends one data connection for good. True when there was such a connection.
+    /// Closes a data stream for good; returns true if it was present.
     pub(crate) fn close_stream(&self, number: u32) -> bool {
-        if let Some(asked) = &self.asked {
-            // Whoever waits there to be asked finds the connection ended.
-            asked.ask(&[Credit { stream: number, bytes: u64::MAX }]);
+        if let Some(credit) = &self.credit {
+            // Unlimited credit wakes a sender that waits for it; it then finds the stream closed.
+            credit.ask(&[Credit { stream: number, bytes: u64::MAX }]);
         }
         let mut streams = lock(&self.streams);
-        streams.ended.insert(number);
+        streams.closed.insert(number);
         match streams.open.get(&number) {
             Some(socket) => {
                 socket.shutdown();
@@ -363,61 +358,61 @@ impl Session {
     }
 }
 
-/// A transfer that had this share of the rate that was allowed was limited by that where the
-/// network did. (ours: short ones take a while to begin and to end)
-const MAX_SHARE: f64 = 0.5;
+/// Share of an allowed rate above which that limit, not the network, was the bottleneck.
+/// (chosen: short transfers spend much of their time starting and ending)
+const MIN_LIMITED_SHARE: f64 = 0.5;
 
-/// The most data per second that the user allows.
+/// Rates that the user's settings allow.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Allowed {
+pub(crate) struct UserLimits {
     rate_max: Option<Rate>,
-    /// By the windows that are set.
+    /// From the window that is set.
     window: Option<Rate>,
 }
 
-/// What both sides of a transfer report at its end.
+/// Final reports of both sides.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ends {
+pub(crate) struct SideSummaries {
     pub(crate) sender: SideSummary,
     pub(crate) receiver: SideSummary,
 }
 
-/// Counts, meters and events of a session in one place.
-pub(crate) struct Tally<'a> {
+/// Counters, stage times and events of a session.
+pub(crate) struct SessionStats<'a> {
     pub(crate) counts: Counts,
     times: Mutex<StageTimes>,
-    /// For how long data connections have kept processors busy.
-    busy: Mutex<Duration>,
+    /// CPU time of the threads that serve data streams.
+    cpu_time: Mutex<Duration>,
     started: Instant,
     events: &'a dyn EventSink,
-    sight: Mutex<Sight>,
+    path_observer: Mutex<Sight>,
 }
 
-impl<'a> Tally<'a> {
+impl<'a> SessionStats<'a> {
     pub(crate) fn new(events: &'a dyn EventSink, started: Instant) -> Self {
-        let (counts, times, busy, sight) = Default::default();
-        Self { counts, times, busy, started, events, sight }
+        let (counts, times, cpu_time, path_observer) = Default::default();
+        Self { counts, times, cpu_time, started, events, path_observer }
     }
 
     pub(crate) fn event(&self, event: Event) {
         self.events.event(event);
     }
 
-    /// What is seen of the path.
-    pub(crate) fn sight(&self) -> MutexGuard<'_, Sight> {
-        lock(&self.sight)
+    /// Returns the collector of path measurements.
+    pub(crate) fn path_observer(&self) -> MutexGuard<'_, Sight> {
+        lock(&self.path_observer)
     }
 
-    /// Time since the transfer began.
+    /// Returns the time since the transfer began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    pub(crate) fn notice(&self, message: impl Into<String>) {
+    pub(crate) fn warn(&self, message: impl Into<String>) {
         self.event(Event::Notice { message: message.into() });
     }
 
-    /// A file, directory or symlink that failed.
+    /// Records a failed file, directory or symlink.
     pub(crate) fn file_failed(&self, path: PathBuf, failure: &Failure) {
         let vanished = failure.cause() == Cause::SourceVanished;
         add(&self.counts.files_failed, 1);
@@ -426,35 +421,35 @@ impl<'a> Tally<'a> {
         self.event(Event::FileFailed { path, message, vanished });
     }
 
-    /// What the far side tells of something there.
-    pub(crate) fn problem_there(&self, problem: Problem) {
+    /// Records a failure or a warning that the peer reports.
+    pub(crate) fn on_peer_problem(&self, problem: Problem) {
         let Problem { path, failure } = problem;
         if failure.cause() == Cause::Warning {
-            return self.notice(crate::error::printable(&failure.text));
+            return self.warn(crate::error::printable(&failure.text));
         }
         self.file_failed(PathBuf::from(OsString::from_vec(path.0)), &failure);
     }
 
-    /// A file that the destination had already.
+    /// Records a file that the destination already has.
     pub(crate) fn file_skipped(&self, path: PathBuf, bytes: u64) {
         add(&self.counts.files_skipped, 1);
         add(&self.counts.bytes_skipped, bytes);
-        self.settled(path, Outcome::Unchanged, bytes, None);
+        self.file_completed(path, Outcome::Unchanged, bytes, None);
     }
 
-    /// A file has changed while it was read: what has come of it is nothing.
-    pub(crate) fn changed(&self, path: &Path, account: &Account) {
+    /// Reverts the counters of a file that changed while it was read.
+    pub(crate) fn file_changed(&self, path: &Path, account: &Account) {
         self.counts.take_back(account);
-        self.notice(format!("{} changed while it was read: it is read again", path.display()));
+        self.warn(format!("{} changed while it was read: it is read again", path.display()));
     }
 
-    /// A file that is in place now.
+    /// Records a file that is in place.
     pub(crate) fn file_copied(&self, path: PathBuf, bytes: u64, blake3: Option<String>) {
         add(&self.counts.files_copied, 1);
-        self.settled(path, Outcome::Copied, bytes, blake3);
+        self.file_completed(path, Outcome::Copied, bytes, blake3);
     }
 
-    pub(crate) fn settled(
+    pub(crate) fn file_completed(
         &self,
         path: PathBuf,
         outcome: Outcome,
@@ -470,32 +465,32 @@ impl<'a> Tally<'a> {
 
     pub(crate) fn progress(&self) -> Progress {
         let c = &self.counts;
-        let settled = [&c.bytes_moved, &c.bytes_resumed, &c.bytes_skipped, &c.bytes_holes];
-        let settled: u64 = settled.into_iter().map(read).sum();
+        let done = [&c.bytes_moved, &c.bytes_resumed, &c.bytes_skipped, &c.bytes_holes];
+        let done: u64 = done.into_iter().map(read).sum();
         let void = read(&c.bytes_void);
         Progress {
             files_total: read(&c.files_total),
             bytes_total: Bytes(read(&c.bytes_total)),
             total_is_final: c.total_is_final.load(Ordering::Relaxed),
             files_done: read(&c.files_copied) + read(&c.files_skipped) + read(&c.files_failed),
-            bytes_done: Bytes(settled.saturating_sub(void)),
+            bytes_done: Bytes(done.saturating_sub(void)),
             bytes_moved: Bytes(read(&c.bytes_moved)),
             elapsed: self.started.elapsed(),
         }
     }
 
-    /// Adds what a worker thread measured, and for how long its connection kept a processor busy.
-    pub(crate) fn add_times(&self, times: &StageTimes, busy: Duration) {
+    /// Adds a worker thread's stage times, and the CPU time of its stream.
+    pub(crate) fn add_times(&self, times: &StageTimes, cpu_time: Duration) {
         lock(&self.times).merge(times);
-        *lock(&self.busy) += busy;
+        *lock(&self.cpu_time) += cpu_time;
     }
 
-    /// For how long data connections have kept processors busy.
-    pub(crate) fn busy(&self) -> Duration {
-        *lock(&self.busy)
+    /// Returns the CPU time that data streams have used.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        *lock(&self.cpu_time)
     }
 
-    /// What worker threads have measured so far.
+    /// Returns the sum of the worker threads' stage times.
     pub(crate) fn times(&self) -> StageTimes {
         *lock(&self.times)
     }
@@ -505,27 +500,32 @@ impl<'a> Tally<'a> {
         SideSummary::new(&lock(&self.times), read(&c.retransmits), read(&c.files_failed))
     }
 
-    /// What limited the transfer, which had so long for its data, where so much was allowed.
-    fn limit(&self, ends: &Ends, allowed: &Allowed, ran: Duration) -> Limit {
-        // Waiting for nothing is no limit.
+    /// Returns the limit of a transfer whose data phase took `ran`.
+    fn limit(&self, ends: &SideSummaries, user_limits: &UserLimits, ran: Duration) -> Limit {
+        // Waiting without data is no bottleneck.
         if read(&self.counts.bytes_moved) == 0 {
             return Limit::Nothing;
         }
-        let went = Bytes(read(&self.counts.wire_bytes)).per(ran).bits_per_sec() as f64;
-        let is_all = |most: Option<Rate>| {
-            most.is_some_and(|most| went >= most.bits_per_sec() as f64 * MAX_SHARE)
+        let goodput = Bytes(read(&self.counts.wire_bytes)).per(ran).bits_per_sec() as f64;
+        let is_reached = |max: Option<Rate>| {
+            max.is_some_and(|max| goodput >= max.bits_per_sec() as f64 * MIN_LIMITED_SHARE)
         };
         match limited_by(&ends.sender.times(), &ends.receiver.times()) {
-            Limit::Network if is_all(allowed.rate_max) => Limit::RateMax,
-            Limit::Network if is_all(allowed.window) => Limit::Buffer,
+            Limit::Network if is_reached(user_limits.rate_max) => Limit::RateMax,
+            Limit::Network if is_reached(user_limits.window) => Limit::Buffer,
             limit => limit,
         }
     }
 
-    /// The summary, given what both sides report, what was allowed, and how long data could go.
-    pub(crate) fn summary(&self, ends: &Ends, allowed: &Allowed, ran: Duration) -> Summary {
+    /// Builds the summary; `ran` is the duration of the data phase.
+    pub(crate) fn summary(
+        &self,
+        ends: &SideSummaries,
+        user_limits: &UserLimits,
+        ran: Duration,
+    ) -> Summary {
         let c = &self.counts;
-        let limit = self.limit(ends, allowed, ran);
+        let limit = self.limit(ends, user_limits, ran);
         Summary {
             files: read(&c.files_copied),
             dirs: read(&c.dirs),
@@ -550,18 +550,18 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// A stage meter on this thread's clock.
-pub(crate) struct Meter {
+/// Stage meter on this thread's clock.
+pub(crate) struct ThreadMeter {
     meter: StageMeter,
     origin: Instant,
-    /// What the thread had used of a processor when that was taken last.
-    busy: Duration,
+    /// CPU time of the thread at the last reading.
+    cpu_time: Duration,
 }
 
-impl Meter {
+impl ThreadMeter {
     pub(crate) fn start() -> Self {
-        let busy = bankfull_sys::thread_cpu_time();
-        Self { meter: StageMeter::new(Duration::ZERO), origin: Instant::now(), busy }
+        let cpu_time = bankfull_sys::thread_cpu_time();
+        Self { meter: StageMeter::new(Duration::ZERO), origin: Instant::now(), cpu_time }
     }
 
     /// Charges the time since the last mark to a stage.
@@ -573,20 +573,20 @@ impl Meter {
         self.meter.take()
     }
 
-    /// What the thread has used of a processor since this was asked last.
-    pub(crate) fn take_busy(&mut self) -> Duration {
+    /// Returns the CPU time that the thread has used since the last call.
+    pub(crate) fn take_cpu_time(&mut self) -> Duration {
         let now = bankfull_sys::thread_cpu_time();
-        now.saturating_sub(std::mem::replace(&mut self.busy, now))
+        now.saturating_sub(std::mem::replace(&mut self.cpu_time, now))
     }
 }
 
-/// What failed, or what the user should know, for the far side.
-pub(crate) fn problem(path: PathBuf, failure: Failure) -> Message {
+/// Builds a message about a failure or a warning for the peer.
+pub(crate) fn problem_message(path: PathBuf, failure: Failure) -> Message {
     Message::Problem(Problem { path: PathBytes(path.into_os_string().into_vec()), failure })
 }
 
-/// A path for messages: relative, from its parts.
-pub(crate) fn join(dir: &Path, name: &std::ffi::OsStr) -> PathBuf {
+/// Joins a relative path for messages.
+pub(crate) fn join_path(dir: &Path, name: &std::ffi::OsStr) -> PathBuf {
     if dir.as_os_str().is_empty() { PathBuf::from(name) } else { dir.join(name) }
 }
 
@@ -596,66 +596,67 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::thread;
 
-    /// With so many connections at first, and eight at most.
-    fn may_change(streams: u32) -> Session {
+    /// Session with `streams` streams at first and at most eight.
+    fn adjustable_session(streams: u32) -> Session {
         let mut session = Session::new(Overrides::default(), streams);
         session.max_streams = Some(8);
         session
     }
 
     #[test]
-    fn no_more_are_wanted_than_are_allowed_and_a_fixed_number_stays() {
-        let session = may_change(4);
-        session.want_streams(1000);
+    fn wanted_streams_are_capped_and_fixed_number_stays() {
+        let session = adjustable_session(4);
+        session.set_wanted_streams(1000);
         assert_eq!(session.wanted_streams(), 8);
         let fixed = Session::new(Overrides::default(), 4);
-        fixed.want_streams(8);
+        fixed.set_wanted_streams(8);
         assert_eq!(fixed.wanted_streams(), 4);
     }
 
     #[test]
-    fn those_that_came_last_rest_until_more_are_wanted() {
-        let session = may_change(3);
+    fn most_recent_streams_pause_until_more_are_wanted() {
+        let session = adjustable_session(3);
         let sockets: Vec<Socket> =
             (0..3).map(|_| Socket::Unix(UnixStream::pair().unwrap().0)).collect();
         for (number, socket) in [7, 2, 4].into_iter().zip(&sockets) {
-            session.enter_stream(number, socket).unwrap();
+            session.add_stream(number, socket).unwrap();
         }
-        let resting = || [2, 4, 7].map(|number| session.is_resting(number));
-        assert_eq!((resting(), session.carrying_count()), ([false; 3], 3));
-        session.want_streams(1);
-        assert_eq!((resting(), session.carrying_count()), ([false, true, true], 1));
-        // Another one takes the place of one that is lost.
-        session.leave_stream(2);
-        assert_eq!(resting(), [false, false, true]);
-        session.want_streams(5);
-        assert_eq!((resting(), session.carrying_count()), ([false; 3], 2));
-        session.want_streams(0);
-        assert!(!session.is_resting(4), "one carries data at least");
+        let paused = || [2, 4, 7].map(|number| session.is_paused(number));
+        assert_eq!((paused(), session.active_stream_count()), ([false; 3], 3));
+        session.set_wanted_streams(1);
+        assert_eq!((paused(), session.active_stream_count()), ([false, true, true], 1));
+        // A paused stream replaces a lost one.
+        session.remove_stream(2);
+        assert_eq!(paused(), [false, false, true]);
+        session.set_wanted_streams(5);
+        assert_eq!((paused(), session.active_stream_count()), ([false; 3], 2));
+        session.set_wanted_streams(0);
+        assert!(!session.is_paused(4), "at least one stream carries data");
     }
 
     #[test]
-    fn who_makes_connections_is_woken_when_more_are_wanted() {
-        let session = may_change(4);
+    fn spawner_is_woken_when_more_streams_are_wanted() {
+        let session = adjustable_session(4);
         assert_eq!(session.wait_wanted(4, Duration::from_millis(1)), 4);
         thread::scope(|scope| {
             let waits = scope.spawn(|| session.wait_wanted(4, Duration::from_secs(20)));
-            session.want_streams(8);
+            session.set_wanted_streams(8);
             assert_eq!(waits.join().unwrap(), 8);
         });
     }
+
     #[test]
-    fn what_the_user_allowed_is_named_where_about_that_came_over_the_network() {
-        let tally = Tally::new(&crate::event::NoEvents, Instant::now());
-        add(&tally.counts.bytes_moved, 1_000_000);
-        add(&tally.counts.wire_bytes, 1_000_000);
+    fn limit_names_the_user_setting_that_was_reached() {
+        let stats = SessionStats::new(&crate::event::NoEvents, Instant::now());
+        add(&stats.counts.bytes_moved, 1_000_000);
+        add(&stats.counts.wire_bytes, 1_000_000);
         let network = StageTimes { network: Duration::from_secs(1), ..StageTimes::default() };
         let report = SideSummary::new(&network, 0, 0);
-        let ends = Ends { sender: report, receiver: report };
+        let ends = SideSummaries { sender: report, receiver: report };
         let limit = |rate_max: Option<u64>, window: Option<u64>| {
             let [rate_max, window] =
                 [rate_max, window].map(|rate| rate.map(Rate::from_bytes_per_sec));
-            tally.limit(&ends, &Allowed { rate_max, window }, Duration::from_secs(1))
+            stats.limit(&ends, &UserLimits { rate_max, window }, Duration::from_secs(1))
         };
         assert_eq!(limit(None, None), Limit::Network);
         assert_eq!(limit(Some(1_100_000), None), Limit::RateMax);

@@ -1,6 +1,6 @@
 //! The public entry: what to copy, how, and run.
 
-use crate::anchor::Anchor;
+use crate::anchor::PathRoot;
 use crate::block_io::Engine;
 use crate::cancel::Cancel;
 use crate::client::{self, Request, path_bytes};
@@ -284,7 +284,7 @@ impl Transfer {
             Direction::Push => {
                 self.overrides.check_sender()?;
                 let typed: Vec<_> = self.sources.iter().map(|s| path_bytes(s.path())).collect();
-                Anchor::Host.find_sources(&typed)?
+                PathRoot::Host.resolve_sources(&typed)?
             }
             Direction::Pull => Vec::new(),
         };

@@ -1,10 +1,10 @@
-//! Directories of a tree by number: their paths for messages, and descriptors to work beneath.
+//! Table of a tree's directories by number: descriptors to work beneath, paths for messages.
 //!
-//! Descriptors are opened one component at a time from the parent's, never following a symlink, so
-//! nothing that is swapped in meanwhile leads out of the tree.
+//! Each descriptor is opened from its parent's, one component at a time and without following
+//! symlinks, so that a directory replaced by a symlink never leads out of the tree.
 
 use crate::net::control::lock;
-use crate::session::join;
+use crate::session::join_path;
 use bankfull_sys::Dir;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -12,9 +12,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// Most directory descriptors kept open at a time. [ours: a quarter of the usual soft limit of
-/// 1024]
-const OPEN_DIRS_MAX: usize = 256;
+/// Maximum number of cached directory descriptors. (chosen: a quarter of the usual soft limit of
+/// 1024)
+const MAX_OPEN_DIRS: usize = 256;
 
 #[derive(Debug)]
 struct Node {
@@ -23,47 +23,47 @@ struct Node {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct DirTableInner {
     nodes: HashMap<u64, Node>,
-    /// Roots, whose descriptors cannot be opened again from a parent.
-    pinned: HashMap<u64, (Arc<Dir>, PathBuf)>,
+    /// Roots, which have no parent to be reopened from.
+    roots: HashMap<u64, (Arc<Dir>, PathBuf)>,
     open: HashMap<u64, Arc<Dir>>,
-    /// What messages show for a root that does not exist yet, in a dry run.
-    planned: PathBuf,
+    /// Path in messages for a root that does not exist yet, in a dry run.
+    planned_root: PathBuf,
 }
 
-/// The directories of a tree.
+/// Directories of a tree.
 #[derive(Debug, Default)]
-pub(crate) struct DirTable(Mutex<Inner>);
+pub(crate) struct DirTable(Mutex<DirTableInner>);
 
 impl DirTable {
-    /// Enters a root with the path that messages show for it.
-    pub(crate) fn pin(&self, id: u64, dir: Arc<Dir>, path: PathBuf) {
-        lock(&self.0).pinned.insert(id, (dir, path));
+    /// Inserts a root with its path in messages.
+    pub(crate) fn insert_root(&self, id: u64, dir: Arc<Dir>, path: PathBuf) {
+        lock(&self.0).roots.insert(id, (dir, path));
     }
 
-    /// Sets the path that messages show for roots that were not entered.
-    pub(crate) fn plan(&self, path: PathBuf) {
-        lock(&self.0).planned = path;
+    /// Sets the path in messages for roots that are not inserted.
+    pub(crate) fn set_planned_root(&self, path: PathBuf) {
+        lock(&self.0).planned_root = path;
     }
 
-    /// Enters a directory beneath another.
+    /// Inserts a directory beneath another.
     pub(crate) fn insert(&self, id: u64, parent: u64, name: &OsStr) {
         lock(&self.0).nodes.insert(id, Node { parent, name: name.to_owned() });
     }
 
-    /// Whether a number is a directory's.
+    /// Whether the number belongs to a directory.
     pub(crate) fn contains(&self, id: u64) -> bool {
         let inner = lock(&self.0);
-        inner.nodes.contains_key(&id) || inner.pinned.contains_key(&id)
+        inner.nodes.contains_key(&id) || inner.roots.contains_key(&id)
     }
 
-    /// A descriptor of a directory.
+    /// Returns a descriptor of a directory.
     pub(crate) fn open(&self, id: u64) -> io::Result<Arc<Dir>> {
         lock(&self.0).open(id)
     }
 
-    /// Path of a directory, for messages.
+    /// Returns the path of a directory for messages.
     pub(crate) fn path(&self, id: u64) -> PathBuf {
         let inner = lock(&self.0);
         let mut names = Vec::new();
@@ -72,31 +72,31 @@ impl DirTable {
             names.push(&node.name);
             at = node.parent;
         }
-        let mut path = inner.pinned.get(&at).map_or(&inner.planned, |(_, path)| path).clone();
+        let mut path = inner.roots.get(&at).map_or(&inner.planned_root, |(_, path)| path).clone();
         path.extend(names.into_iter().rev());
         path
     }
 
-    /// Path of something in a directory, for messages.
+    /// Returns the path of an entry of a directory for messages.
     pub(crate) fn path_of(&self, dir: u64, name: &OsStr) -> PathBuf {
         let path = self.path(dir);
-        if name.is_empty() { path } else { join(&path, name) }
+        if name.is_empty() { path } else { join_path(&path, name) }
     }
 }
 
-impl Inner {
+impl DirTableInner {
     fn open(&mut self, id: u64) -> io::Result<Arc<Dir>> {
-        if let Some((dir, _)) = self.pinned.get(&id) {
+        if let Some((dir, _)) = self.roots.get(&id) {
             return Ok(Arc::clone(dir));
         }
-        // Up to the nearest open ancestor, then down again: no recursion, however deep the tree.
+        // Up to the nearest open ancestor, then down again: no recursion, at any depth.
         let mut missing = Vec::new();
         let mut at = id;
         let mut dir = loop {
             if let Some(dir) = self.open.get(&at) {
                 break Arc::clone(dir);
             }
-            if let Some((dir, _)) = self.pinned.get(&at) {
+            if let Some((dir, _)) = self.roots.get(&at) {
                 break Arc::clone(dir);
             }
             let node = self.nodes.get(&at).ok_or(io::ErrorKind::NotFound)?;
@@ -106,14 +106,14 @@ impl Inner {
         for id in missing.into_iter().rev() {
             if let Some(node) = self.nodes.get(&id) {
                 dir = Arc::new(dir.open_child_dir(&node.name)?);
-                self.keep(id, &dir);
+                self.cache(id, &dir);
             }
         }
         Ok(dir)
     }
 
-    fn keep(&mut self, id: u64, dir: &Arc<Dir>) {
-        if self.open.len() >= OPEN_DIRS_MAX {
+    fn cache(&mut self, id: u64, dir: &Arc<Dir>) {
+        if self.open.len() >= MAX_OPEN_DIRS {
             // Those in use live on through their own references.
             self.open.clear();
         }
@@ -126,10 +126,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_open_by_number_however_deep() {
+    fn directory_opens_by_number_at_any_depth() {
         let root = tempfile::tempdir().unwrap();
         let table = DirTable::default();
-        table.pin(0, Arc::new(Dir::open(root.path()).unwrap()), "dst".into());
+        table.insert_root(0, Arc::new(Dir::open(root.path()).unwrap()), "dst".into());
         let mut path = root.path().to_owned();
         for id in 1..=300 {
             path.push("d");
@@ -143,12 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_became_a_symlink_is_not_followed() {
+    fn directory_replaced_by_symlink_is_not_followed() {
         let root = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(outside.path(), root.path().join("d")).unwrap();
         let table = DirTable::default();
-        table.pin(0, Arc::new(Dir::open(root.path()).unwrap()), PathBuf::new());
+        table.insert_root(0, Arc::new(Dir::open(root.path()).unwrap()), PathBuf::new());
         table.insert(1, 0, OsStr::new("d"));
         assert!(table.open(1).is_err());
     }

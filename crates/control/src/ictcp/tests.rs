@@ -9,13 +9,7 @@ fn gigabit() -> Config {
 }
 
 fn joining() -> Joining {
-    Joining {
-        segment: DEFAULT_MSS,
-        rtt: Some(RTT),
-        offered: Bytes(10 * MSS),
-        obeys: true,
-        lost: 0,
-    }
+    Joining { segment: DEFAULT_MSS, rtt: Some(RTT), offered: Bytes(10 * MSS), obeys: true, lost: 0 }
 }
 
 /// So many connections that obey.

@@ -15,7 +15,7 @@ pub const TRAIN_PACKETS: usize = 44;
 
 /// Upper bound of a longer train. A train that is too short is followed by one of twice the minimum
 /// time. (chosen: the shortest measures up to 1.3 Gbit/s, the longest up to 20 Gbit/s)
-pub const MAX_TRAIN_PACKETS: usize = TRAIN_PACKETS * 16;
+pub const LONGEST_TRAIN_PACKETS: usize = TRAIN_PACKETS * 16;
 
 /// Shortest measurable duration of a train. Below it, receive batching (interrupt moderation, GRO)
 /// dominates. (chosen: ten times the polling interval of Linux network cards, 20 to 50 µs)
@@ -108,9 +108,12 @@ pub fn longer_train(packets: usize, took: &[Duration]) -> Option<usize> {
     // A train that arrived at once allows no estimate.
     let median = took.get(took.len() / 2)?.as_secs_f64();
     let times = (2.0 * MIN_TRAIN_TIME.as_secs_f64() / median).ceil();
-    let next =
-        if times < MAX_TRAIN_PACKETS as f64 { packets * times as usize } else { MAX_TRAIN_PACKETS };
-    (packets < MAX_TRAIN_PACKETS).then_some(next.min(MAX_TRAIN_PACKETS))
+    let next = if times < LONGEST_TRAIN_PACKETS as f64 {
+        packets * times as usize
+    } else {
+        LONGEST_TRAIN_PACKETS
+    };
+    (packets < LONGEST_TRAIN_PACKETS).then_some(next.min(LONGEST_TRAIN_PACKETS))
 }
 
 /// Returns the capacity on which the trains agree: the mean of the rates near their median.

@@ -11,7 +11,7 @@ const LEAST_BYTES: u64 = 16 << 20;
 
 /// Decides by file, and remembers what it has found out of the last disk.
 #[derive(Debug)]
-pub(crate) struct PassBy {
+pub(crate) struct CacheBypass {
     direct: Direct,
     /// A device, and whether requests to it may come in any order.
     disk: Option<(u64, bool)>,
@@ -27,7 +27,7 @@ struct Asked {
     cached_bytes: fn(&File, u64, u64) -> Option<u64>,
 }
 
-impl PassBy {
+impl CacheBypass {
     pub(crate) fn new(direct: Direct) -> Self {
         let asked =
             Asked { rotates: bankfull_sys::rotates, cached_bytes: bankfull_sys::cached_bytes };
@@ -81,11 +81,11 @@ mod tests {
         let small = tempfile::tempfile().unwrap();
         small.set_len(LEAST_BYTES - 1).unwrap();
         for file in [&memory, &small] {
-            let mut auto = PassBy::new(Direct::Auto);
+            let mut auto = CacheBypass::new(Direct::Auto);
             assert!(!auto.reads(file, &(0..1)) && !auto.writes(file));
-            let mut on = PassBy::new(Direct::On);
+            let mut on = CacheBypass::new(Direct::On);
             assert!(on.reads(file, &(0..1)) && on.writes(file));
-            let mut off = PassBy::new(Direct::Off);
+            let mut off = CacheBypass::new(Direct::Off);
             assert!(!off.reads(file, &(0..1)) && !off.writes(file));
         }
     }
@@ -108,7 +108,7 @@ mod tests {
             let file = tempfile::tempfile().unwrap();
             file.set_len(size).unwrap();
             let asked = Asked { rotates, cached_bytes };
-            let mut auto = PassBy { asked, ..PassBy::new(Direct::Auto) };
+            let mut auto = CacheBypass { asked, ..CacheBypass::new(Direct::Auto) };
             let told = (auto.reads(&file, &(0..LEN)), auto.writes(&file));
             let known = (rotates(0), cached_bytes(&file, 0, LEN));
             assert_eq!(told, (reads, writes), "{size} bytes, {known:?}");

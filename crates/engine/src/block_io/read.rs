@@ -1,7 +1,7 @@
 //! Ranges of files in memory, piece by piece: for whoever hashes, encrypts or sends from there.
 
 use super::ahead::Ahead;
-use super::direct::PassBy;
+use super::direct::CacheBypass;
 use super::{Engine, PIECE_BYTES, uninterrupted};
 use crate::options::Direct;
 use bankfull_sys::Mapping;
@@ -145,7 +145,7 @@ impl ReadRange for Mapped {
 /// Whichever way suits a file, or was chosen.
 pub(crate) struct Reader {
     engine: Option<Engine>,
-    pass_by: PassBy,
+    pass_by: CacheBypass,
     mapped: Mapped,
     buffered: Buffered,
     /// Past the page cache, and through it.
@@ -181,7 +181,7 @@ impl Reader {
     pub(crate) fn new(engine: Option<Engine>, direct: Direct) -> Self {
         Self {
             engine,
-            pass_by: PassBy::new(direct),
+            pass_by: CacheBypass::new(direct),
             mapped: Mapped::new(PIECE_BYTES),
             buffered: Buffered::new(PIECE_BYTES),
             direct: Way::new(|bytes| Ahead::past_cache(bytes).map(Some)),

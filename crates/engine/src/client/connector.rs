@@ -10,7 +10,7 @@ use crate::net::control::{Outbox, lock};
 use crate::net::socket::Socket;
 use crate::net::stream::DataStream;
 use crate::options::Fingerprint;
-use crate::session::Tally;
+use crate::session::SessionStats;
 use crate::tunnel;
 use bankfull_proto::wire::attach::Attach;
 use bankfull_proto::wire::control::Welcome;
@@ -69,12 +69,12 @@ impl Connector {
         made: Result<(u32, DataStream), Error>,
         far: &mut Far,
         outbox: &Outbox,
-        tally: &Tally<'_>,
+        stats: &SessionStats<'_>,
     ) -> Result<(Vec<(u32, DataStream)>, Route), Error> {
         match made {
             Ok(stream) => Ok((vec![stream], far.route)),
             Err(e) if reach_failed(&e) => {
-                tally.notice(format!(
+                stats.warn(format!(
                     "the data port could not be reached ({e}): carrying the data over ssh"
                 ));
                 let socket = tunnel::open(&mut far.reader, outbox)

@@ -5,9 +5,9 @@ pub(crate) mod daemon;
 mod dial;
 pub(crate) mod ssh;
 
-use crate::anchor::{Anchor, ReceiveOptions};
+use crate::anchor::{PathRoot, ReceiveOptions};
 use crate::cancel::Cancel;
-use crate::driver::{Channel, Close, Connect, Drive, Latch, Part, Streams, tell_landing};
+use crate::driver::{ControlChannel, CloseFn, Connect, SessionRunner, Latch, SessionTask, StreamSource, report_destinations};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Route, Summary};
 use crate::location::Location;
@@ -17,7 +17,7 @@ use crate::net::stream::DataStream;
 use crate::options::Fsync;
 use crate::paths::{Carried, Lossy, PathMemory, Seen};
 use crate::sender::walk::SourceItem;
-use crate::session::{Session, Tally};
+use crate::session::{Session, SessionStats};
 use crate::transfer::Transfer;
 use crate::tune::{Probing, Spread, Steer};
 use bankfull_control::{Bytes, Limit, LossSample};
@@ -51,7 +51,7 @@ pub(crate) struct Far {
     /// Wakes whoever waits for the far side.
     pub(crate) wake: Box<dyn Fn() + Send>,
     /// Ends the connection.
-    pub(crate) close: Close,
+    pub(crate) close: CloseFn,
     pub(crate) peer: String,
     pub(crate) route: Route,
     /// Bytes of noise allowed before the far side speaks.
@@ -198,7 +198,7 @@ fn run_greeted(
         return Err(Error::new(ErrorKind::Version, text));
     }
     let part = part_of(&request, items, &opened, events)?;
-    let tally = Tally::new(events, started);
+    let stats = SessionStats::new(events, started);
     let outbox = Outbox::default();
     let is_daemon = matches!(far.route, Route::Daemon | Route::Quic);
     let (ready, route) = if transfer.dry_run || is_daemon {
@@ -206,7 +206,7 @@ fn run_greeted(
     } else {
         let (made, back) = cancel.attend(move || Ok((connector.connect(), connector)))?;
         connector = back;
-        connector.choose_route(made, &mut far, &outbox, &tally)?
+        connector.choose_route(made, &mut far, &outbox, &stats)?
     };
     let key = welcome.session_key;
     events.event(Event::Connected {
@@ -219,9 +219,9 @@ fn run_greeted(
         Route::SshOnly => 1,
         _ => streams(rtt).min(welcome.max_streams),
     };
-    tell_idle(transfer, route, welcome.max_streams, &tally);
+    tell_idle(transfer, route, welcome.max_streams, &stats);
     connector.keep(count.saturating_sub(ready.len() as u32));
-    let probing = || probing(&ready, &connector, route, (&welcome.session, &key), &tally);
+    let probing = || probing(&ready, &connector, route, (&welcome.session, &key), &stats);
     // Of many at a time, probes alone would be a load.
     let probes = transfer.overrides.allow_datagrams() && !transfer.has_company();
     let steering = match transfer.is_tuned() {
@@ -231,22 +231,22 @@ fn run_greeted(
     let most = transfer.max_streams().filter(|_| route != Route::SshOnly);
     let session = request.session(count, most.map(|most| most.min(welcome.max_streams)), credit);
     session.on_stop(wake);
-    let drive = Drive {
+    let drive = SessionRunner {
         session: Arc::new(session),
-        tally: &tally,
+        stats: &stats,
         cancel,
         timeout: welcome
             .timeout_ms
             .map_or(transfer.timeout, |ms| transfer.timeout.min(Duration::from_millis(ms))),
-        progress: true,
-        over: Latch::default(),
-        steer: Mutex::new(steering),
+        report_progress: true,
+        ended: Latch::default(),
+        autotune: Mutex::new(steering),
     };
-    let channel = Channel { reader: far.reader, output: far.output, outbox, close: far.close };
-    let streams = Streams::Connect { connector: Arc::new(connector), count, ready };
+    let channel = ControlChannel { reader: far.reader, output: far.output, outbox, close: far.close };
+    let streams = StreamSource::Connect { connector: Arc::new(connector), count, ready };
     let result = drive.run(channel, part, streams);
-    let sight = tally.sight();
-    let segment = drive.session.segment();
+    let sight = stats.path_observer();
+    let segment = drive.session.mss();
     request.note(sight.seen(), (rtt, segment), &result, sight.is_queued());
     drop(sight);
     result
@@ -254,24 +254,24 @@ fn run_greeted(
 
 /// Says what of a user's settings has no effect on this route, or where the far side has room for
 /// no more than `max_streams` data connections.
-fn tell_idle(transfer: &Transfer, route: Route, max_streams: u32, tally: &Tally<'_>) {
+fn tell_idle(transfer: &Transfer, route: Route, max_streams: u32, stats: &SessionStats<'_>) {
     let overrides = &transfer.overrides;
     let asked = transfer.streams.filter(|_| route != Route::SshOnly && !transfer.dry_run);
     if let Some(asked) = asked.filter(|&asked| asked > max_streams) {
-        tally.notice(format!(
+        stats.warn(format!(
             "{max_streams} of {asked} data connections are made: the far side has room for no more \
              (--max-connections there)"
         ));
     }
     if overrides.need_tcp() && matches!(route, Route::SshOnly | Route::Quic) {
         let by = if route == Route::Quic { "by QUIC" } else { "through ssh" };
-        tally.notice(format!("{by}, a buffer and a congestion control have no effect"));
+        stats.warn(format!("{by}, a buffer and a congestion control have no effect"));
     }
     if route == Route::Quic && !transfer.encryption {
         let idle = overrides.need_plain();
         let idle =
             idle.map_or(String::new(), |engine| format!(", and engine {engine} has no effect"));
-        tally.notice(format!("by QUIC all is encrypted, though that was not asked for{idle}"));
+        stats.warn(format!("by QUIC all is encrypted, though that was not asked for{idle}"));
     }
 }
 
@@ -281,17 +281,17 @@ fn part_of(
     items: Vec<SourceItem>,
     opened: &Opened,
     events: &dyn EventSink,
-) -> Result<Part, Error> {
+) -> Result<SessionTask, Error> {
     let transfer = request.transfer;
     Ok(match (request.direction, transfer.probe) {
-        (Direction::Push, Some(time)) => Part::SendLoad(time),
-        (Direction::Pull, Some(time)) => Part::ReceiveLoad(time),
+        (Direction::Push, Some(time)) => SessionTask::SendTest(time),
+        (Direction::Pull, Some(time)) => SessionTask::ReceiveTest(time),
         (Direction::Push, None) => {
-            tell_landing(events, transfer, &opened.destinations);
-            Part::Send { items, dry_run: transfer.dry_run }
+            report_destinations(events, transfer, &opened.destinations);
+            SessionTask::Send { items, dry_run: transfer.dry_run }
         }
         (Direction::Pull, None) => {
-            Part::Receive(receive_target(transfer, &opened.sources, events)?)
+            SessionTask::Receive(receive_target(transfer, &opened.sources, events)?)
         }
     })
 }
@@ -312,7 +312,7 @@ fn probing(
     connector: &Connector,
     route: Route,
     (session, key): (&[u8; 16], &[u8; 32]),
-    tally: &Tally<'_>,
+    stats: &SessionStats<'_>,
 ) -> Option<Box<Probing>> {
     let connected = ready.first().and_then(|(_, stream)| stream.socket().peer());
     let door = connected.or(connector.address()).filter(|_| route != Route::SshOnly)?;
@@ -323,7 +323,7 @@ fn probing(
     // Without datagrams the transfer runs as well, with less to go by.
     let told = |e| {
         let why = crate::error::plain(&e);
-        tally.notice(format!(
+        stats.warn(format!(
             "no UDP port can be had here ({why}): the path is judged by TCP alone"
         ));
     };
@@ -338,13 +338,13 @@ impl Request<'_> {
     fn session(&self, count: u32, most: Option<u32>, credit: bool) -> Session {
         let mut session = Session::new(self.transfer.overrides.clone(), count);
         session.remembered = self.earlier.held;
-        session.staging = Arc::clone(&self.transfer.staging);
+        session.buffer_pool = Arc::clone(&self.transfer.staging);
         session.max_streams = most;
         match self.direction {
-            Direction::Push => session.asked = credit.then(Arc::default),
+            Direction::Push => session.credit = credit.then(Arc::default),
             Direction::Pull => session.sharing = self.transfer.sharing(credit),
         }
-        session.spread = self.transfer.is_tuned().then(|| Spread::new(count));
+        session.start_stagger = self.transfer.is_tuned().then(|| Spread::new(count));
         session
     }
 
@@ -452,7 +452,7 @@ fn receive_target(
     transfer: &Transfer,
     sources: &[Source],
     events: &dyn EventSink,
-) -> Result<crate::receiver::Target, Error> {
+) -> Result<crate::receiver::ReceiveTarget, Error> {
     let options = ReceiveOptions {
         fsync: transfer.fsync,
         checksum: transfer.checksum,
@@ -461,9 +461,9 @@ fn receive_target(
         set_id: !matches!(transfer.sources.first(), Some(Location::Daemon { .. })),
     };
     let typed = path_bytes(transfer.destination.path());
-    let (mut target, landing) = Anchor::Host.open_destination(&typed.0, sources, options)?;
+    let (mut target, landing) = PathRoot::Host.open_destination(&typed.0, sources, options)?;
     target.claimant.clone_from(&transfer.claimant);
-    tell_landing(events, transfer, &landing);
+    report_destinations(events, transfer, &landing);
     Ok(target)
 }
 

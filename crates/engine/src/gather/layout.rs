@@ -1,7 +1,7 @@
 //! Where the sources of a gathering land: names alone, nothing is looked at.
 
 use super::claims::Merge;
-use crate::anchor::cut;
+use crate::anchor::split_path;
 use crate::error::{Error, ErrorKind, printable};
 use crate::location::{DEFAULT_PORT, Location};
 use crate::transfer::far_path;
@@ -80,8 +80,8 @@ fn component(name: &str) -> String {
 /// The name that a source has where it lands; `None` where its contents do.
 fn own_name(source: &Location) -> Option<OsString> {
     let path = far_path(source);
-    let parts = cut(&path.0);
-    parts.name.filter(|_| !parts.as_dir).map(ToOwned::to_owned)
+    let parts = split_path(&path.0);
+    parts.name.filter(|_| !parts.must_be_dir).map(ToOwned::to_owned)
 }
 
 /// Refuses sources that would land on each other.

@@ -13,7 +13,7 @@ pub use claims::Merge;
 pub use layout::Layout;
 pub use rounds::{Round, Rounds};
 
-use crate::anchor::{Anchor, ReceiveOptions};
+use crate::anchor::{PathRoot, ReceiveOptions};
 use crate::cancel::Cancel;
 use crate::client::path_bytes;
 use crate::error::{Error, ErrorKind, failure};
@@ -308,7 +308,7 @@ impl Gather {
         // As for a copy of what is in a directory.
         let contents = Source { name: Vec::new(), is_dir: true, contents: true };
         let typed = path_bytes(&self.destination);
-        let opened = Anchor::Host.open_destination(&typed.0, &[contents], options)?;
+        let opened = PathRoot::Host.open_destination(&typed.0, &[contents], options)?;
         Ok(opened.0.base)
     }
 

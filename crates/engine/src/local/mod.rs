@@ -1,23 +1,23 @@
-//! Copies within this host. Both sides of a session run in this process and settle every file with
-//! the same messages, rules and journal as between hosts; only the data takes a short cut: blocks
-//! are shared (reflink) or copied by the kernel, and cross no connection.
+//! Copies within this host. Both sides of a session run in this process, with the same messages,
+//! rules and journal as between hosts. Only the data takes a shortcut: blocks are reflinked or
+//! copied by the kernel, without data streams.
 
 mod work;
 
-use crate::anchor::{Anchor, ReceiveOptions};
+use crate::anchor::{PathRoot, ReceiveOptions};
 use crate::cancel::Cancel;
 use crate::client::path_bytes;
 use crate::counts::add;
-use crate::driver::{Drive, Latch, tell_landing};
+use crate::driver::{Latch, SessionRunner, report_destinations};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, NoEvents, Route, Summary};
 use crate::net::control::{ControlReader, Outbox};
 use crate::options::Direct;
 use crate::overrides::Overrides;
-use crate::receiver::{Receiver, Target};
+use crate::receiver::{ReceiveTarget, Receiver};
 use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
-use crate::session::{Allowed, Ends, Session, Tally};
+use crate::session::{Session, SessionStats, SideSummaries, UserLimits};
 use crate::threads::try_start;
 use crate::transfer::Transfer;
 use std::io;
@@ -36,7 +36,7 @@ pub(crate) fn run(
     started: Instant,
 ) -> Result<Summary, Error> {
     let typed: Vec<_> = transfer.sources.iter().map(|s| path_bytes(s.path())).collect();
-    let items = Anchor::Host.find_sources(&typed)?;
+    let items = PathRoot::Host.resolve_sources(&typed)?;
     let sources: Vec<_> = items.iter().map(|item| item.to_source()).collect();
     let options = ReceiveOptions {
         fsync: transfer.fsync,
@@ -47,46 +47,49 @@ pub(crate) fn run(
     };
     let destination = path_bytes(transfer.destination.path());
     refuse_into_itself(&items, transfer.destination.path())?;
-    let (target, landing) = Anchor::Host.open_destination(&destination.0, &sources, options)?;
-    tell_landing(events, transfer, &landing);
+    let (target, destinations) =
+        PathRoot::Host.open_destination(&destination.0, &sources, options)?;
+    report_destinations(events, transfer, &destinations);
     let software = crate::client::software();
     events.event(Event::Connected { route: Route::Local, software, encrypted: false });
-    // What is shared, or copied by the kernel, is not written here.
+    // Reflinked and kernel-copied data is not written by this process.
     let overrides = Overrides { direct: Direct::Off, ..Overrides::default() };
     let session = Arc::new(Session::new(overrides, 0));
-    let tally = Tally::new(events, started);
-    let drive = Drive {
+    let stats = SessionStats::new(events, started);
+    let runner = SessionRunner {
         session: Arc::clone(&session),
-        tally: &tally,
+        stats: &stats,
         cancel,
         timeout: transfer.timeout,
-        progress: true,
-        over: Latch::default(),
-        steer: std::sync::Mutex::default(),
+        report_progress: true,
+        ended: Latch::default(),
+        autotune: std::sync::Mutex::default(),
     };
     let (near, far) =
-        UnixStream::pair().map_err(|e| Error::local("cannot make a socket pair", &e))?;
-    let copy = Copy { drive: &drive, session: &session, threads: transfer.streams_for(None) };
-    let allowed = Allowed::default();
+        UnixStream::pair().map_err(|e| Error::local("cannot create a socket pair", &e))?;
+    let copy =
+        LocalCopy { runner: &runner, session: &session, threads: transfer.streams_for(None) };
+    let user_limits = UserLimits::default();
     copy.run(&items, target, near, far)
-        .map(|ends| tally.summary(&ends, &allowed, started.elapsed()))
+        .map(|ends| stats.summary(&ends, &user_limits, started.elapsed()))
 }
 
-/// A copy of a directory into itself would never end.
+/// Rejects a copy of a directory into itself, which would never end.
 fn refuse_into_itself(items: &[SourceItem], destination: &Path) -> Result<(), Error> {
-    // What does not exist yet would be made in its parent.
+    // A destination that does not exist yet is created in its parent.
     let parent = destination.parent().filter(|p| !p.as_os_str().is_empty());
     let found =
         destination.canonicalize().or_else(|_| parent.unwrap_or(Path::new(".")).canonicalize());
     let Ok(destination) = found else { return Ok(()) };
     for item in items.iter().filter(|item| item.stat.kind == bankfull_sys::Kind::Dir) {
-        let inside = item.typed.canonicalize().is_ok_and(|source| destination.starts_with(source));
+        let inside =
+            item.operand.canonicalize().is_ok_and(|source| destination.starts_with(source));
         if inside {
             return Err(Error::new(
                 ErrorKind::Usage,
                 format!(
                     "cannot copy {} into itself: choose a destination outside it",
-                    item.typed.display()
+                    item.operand.display()
                 ),
             ));
         }
@@ -94,29 +97,29 @@ fn refuse_into_itself(items: &[SourceItem], destination: &Path) -> Result<(), Er
     Ok(())
 }
 
-/// The parts of a running local copy.
-struct Copy<'c> {
-    drive: &'c Drive<'c>,
+/// A running local copy.
+struct LocalCopy<'c> {
+    runner: &'c SessionRunner<'c>,
     session: &'c Arc<Session>,
     threads: u32,
 }
 
-impl Copy<'_> {
+impl LocalCopy<'_> {
     fn run(
         &self,
         items: &[SourceItem],
-        target: Target,
+        target: ReceiveTarget,
         near: UnixStream,
         far: UnixStream,
-    ) -> Result<Ends, Error> {
-        // Two sides, one set of figures: the receiver's.
-        let unseen = Tally::new(&NoEvents, Instant::now());
+    ) -> Result<SideSummaries, Error> {
+        // Both sides count the same files: only the receiver's counters are shown.
+        let unseen = SessionStats::new(&NoEvents, Instant::now());
         let (to_receiver, to_sender) = (Outbox::default(), Outbox::default());
         to_sender.wait_when_full();
         let sender = Sender::new(self.session, to_receiver.clone(), &unseen, target.dry_run);
         let session = Arc::clone(self.session);
         let (receiver, compare) =
-            Receiver::new(session, to_sender.clone(), self.drive.tally, target);
+            Receiver::new(session, to_sender.clone(), self.runner.stats, target);
         let mut sender_reader = self.reader(&near)?;
         let mut receiver_reader = self.reader(&far)?;
         let mover = work::Mover::new(&sender, &receiver);
@@ -132,7 +135,7 @@ impl Copy<'_> {
                     }
                 });
             }
-            self.session.spawn(scope, || self.drive.tick(&to_sender));
+            self.session.spawn(scope, || self.runner.tick(&to_sender));
             self.session.spawn(scope, || sender.walk(items));
             self.session.spawn(scope, || receiver.run_compare(compare));
             let workers = self.start_movers(scope, &mover);
@@ -149,7 +152,7 @@ impl Copy<'_> {
                 receiver.finish();
             }
             let result = match result {
-                Ok(sender) => Ok(Ends { sender, receiver: self.drive.tally.report() }),
+                Ok(sender) => Ok(SideSummaries { sender, receiver: self.runner.stats.report() }),
                 Err(error) => {
                     self.session.fail(error);
                     Err(self.session.take_error().unwrap_or_else(Error::interrupted))
@@ -158,14 +161,14 @@ impl Copy<'_> {
             to_sender.close();
             to_receiver.close();
             if result.is_ok() {
-                to_sender.wait_gone(self.drive.timeout);
+                to_sender.wait_gone(self.runner.timeout);
             }
-            self.drive.over.set();
+            self.runner.ended.set();
             result
         })
     }
 
-    /// As many as there can be, if not as many as there are to be.
+    /// Starts the movers; continues with fewer if threads are short.
     fn start_movers<'scope, 'env: 'scope>(
         &self,
         scope: &'scope Scope<'scope, 'env>,
@@ -181,13 +184,13 @@ impl Copy<'_> {
                     break;
                 }
             }
-            add(&self.drive.tally.counts.streams, 1);
+            add(&self.runner.stats.counts.streams, 1);
         }
         workers
     }
 
     fn reader(&self, socket: &UnixStream) -> Result<ControlReader, Error> {
-        let unusable = |e: io::Error| Error::local("a socket pair is unusable", &e);
+        let unusable = |e: io::Error| Error::local("cannot use a socket pair", &e);
         let input = socket.try_clone().map_err(unusable)?;
         let wake = socket.try_clone().map_err(unusable)?;
         self.session.on_stop(move || drop(wake.shutdown(Shutdown::Both)));

@@ -1,10 +1,10 @@
-//! One thread of a local copy: takes the sender's work, moves the bytes, and enters them in the
-//! receiver's books.
+//! Threads of a local copy: each takes the sender's work, copies the data, and enters it in the
+//! receiver's ledger.
 
-use crate::receiver::{Incoming, Receiver};
+use crate::receiver::{IncomingFile, Receiver};
 use crate::sender::Sender;
-use crate::sender::files::{SourceFile, Trouble};
-use crate::session::Meter;
+use crate::sender::files::{SourceError, SourceFile};
+use crate::session::ThreadMeter;
 use bankfull_control::Stage;
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::limits::MAX_PACKED_FILE_BYTES;
@@ -15,26 +15,26 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes copied at a time where the kernel cannot do it by itself.
-const PIECE_BYTES: usize = 256 << 10;
+/// Bytes copied at a time if the kernel cannot copy by itself.
+const CHUNK_BYTES: usize = 256 << 10;
 
-/// Moves data between the two sides of a local copy. Shared by its threads.
+/// Copies data between the two sides of a local copy; shared by its threads.
 pub(super) struct Mover<'m, 'a> {
     sender: &'m Sender<'a>,
     receiver: &'m Receiver<'a>,
-    /// Sharing blocks failed once: these two places cannot.
-    cannot_share: AtomicBool,
+    /// Set after a reflink failed: these file systems do not support it.
+    is_reflink_unsupported: AtomicBool,
 }
 
 impl<'m, 'a> Mover<'m, 'a> {
     pub(super) fn new(sender: &'m Sender<'a>, receiver: &'m Receiver<'a>) -> Self {
-        Self { sender, receiver, cannot_share: AtomicBool::new(false) }
+        Self { sender, receiver, is_reflink_unsupported: AtomicBool::new(false) }
     }
 
-    /// A thread: works until everything is settled.
+    /// Runs a thread until all files are completed.
     pub(super) fn run(&self, number: u32) {
-        let mut meter = Meter::start();
-        let mut buffer = vec![0; PIECE_BYTES];
+        let mut meter = ThreadMeter::start();
+        let mut buffer = vec![0; CHUNK_BYTES];
         while let Ok(Some(work)) = self.sender.next_work(number, || Ok(())) {
             meter.mark(Stage::Idle);
             match work {
@@ -51,23 +51,23 @@ impl<'m, 'a> Mover<'m, 'a> {
         self.receiver.add_times(&meter.take());
     }
 
-    fn move_small(&self, id: u64, buffer: &mut [u8], meter: &mut Meter) {
+    fn move_small(&self, id: u64, buffer: &mut [u8], meter: &mut ThreadMeter) {
         let Some(file) = self.sender.files.find(id) else { return };
         let len = file.entry.size.min(MAX_PACKED_FILE_BYTES) as usize;
         let read = self.sender.files.read_whole(&file, &mut buffer[..len]);
         meter.mark(Stage::Read);
         match read {
-            Ok(()) => self.receiver.take_small(id, &buffer[..len]),
-            Err(trouble) => self.sender.trouble(id, trouble),
+            Ok(()) => self.receiver.store_small(id, &buffer[..len]),
+            Err(error) => self.sender.on_source_error(id, error),
         }
         meter.mark(Stage::Write);
     }
 
-    fn compare(&self, id: u64, theirs: FileHash, buffer: &mut [u8]) {
+    fn compare(&self, id: u64, remote_hash: FileHash, buffer: &mut [u8]) {
         let Some(file) = self.sender.files.find(id) else { return };
         match self.sender.files.hash_whole(&file, buffer) {
-            Ok(ours) => self.sender.on_compared(&file, ours == theirs),
-            Err(trouble) => self.sender.trouble(id, trouble),
+            Ok(local_hash) => self.sender.on_compared(&file, local_hash == remote_hash),
+            Err(error) => self.sender.on_source_error(id, error),
         }
     }
 
@@ -75,40 +75,40 @@ impl<'m, 'a> Mover<'m, 'a> {
         let Some(file) = self.sender.files.find(id) else { return };
         let source = match self.sender.files.open(&file) {
             Ok(source) => source,
-            Err(trouble) => return self.sender.trouble(id, trouble),
+            Err(error) => return self.sender.on_source_error(id, error),
         };
         let Some(incoming) = self.receiver.find(id) else { return };
         let Some(range) = incoming.layout().and_then(|layout| layout.range(index)) else { return };
         if let Err(failure) = self.receiver.open_part(&incoming) {
             return self.receiver.fail_file(id, &failure);
         }
-        if self.share(&source, &incoming) {
+        if self.reflink(&source, &incoming) {
             return;
         }
         match self.copy(&file, &source, &incoming, range, buffer) {
-            Ok(Ok(())) => self.receiver.on_block_copied(&incoming, index..index + 1),
+            Ok(Ok(())) => self.receiver.record_copied(&incoming, index..index + 1),
             Ok(Err(e)) => {
                 let failure = self.receiver.write_failure(&incoming, &e);
                 self.receiver.fail_file(id, &failure);
             }
-            Err(trouble) => self.sender.trouble(id, trouble),
+            Err(error) => self.sender.on_source_error(id, error),
         }
     }
 
-    /// Lets the part share all blocks of the source, where the file system can.
-    fn share(&self, source: &File, incoming: &Incoming) -> bool {
-        if self.cannot_share.load(Ordering::Relaxed) {
+    /// Reflinks the whole source file to the part file, if the file system supports it.
+    fn reflink(&self, source: &File, incoming: &IncomingFile) -> bool {
+        if self.is_reflink_unsupported.load(Ordering::Relaxed) {
             return false;
         }
         let Ok(part) = self.receiver.open_part(incoming) else { return false };
         let Some(layout) = incoming.layout() else { return false };
         match bankfull_sys::clone_whole(source, &part.file) {
             Ok(true) => {
-                self.receiver.on_block_copied(incoming, 0..layout.count());
+                self.receiver.record_copied(incoming, 0..layout.count());
                 true
             }
             _ => {
-                self.cannot_share.store(true, Ordering::Relaxed);
+                self.is_reflink_unsupported.store(true, Ordering::Relaxed);
                 false
             }
         }
@@ -119,10 +119,10 @@ impl<'m, 'a> Mover<'m, 'a> {
         &self,
         file: &SourceFile,
         source: &File,
-        incoming: &Incoming,
+        incoming: &IncomingFile,
         range: Range<u64>,
         buffer: &mut [u8],
-    ) -> Result<io::Result<()>, Trouble> {
+    ) -> Result<io::Result<()>, SourceError> {
         let Ok(part) = self.receiver.open_part(incoming) else { return Ok(Ok(())) };
         if file.entry.sparse
             && let Err(e) = part.clear_holes(&range, || true)
@@ -154,19 +154,19 @@ impl<'m, 'a> Mover<'m, 'a> {
         part: &File,
         extent: Range<u64>,
         buffer: &mut [u8],
-    ) -> Result<io::Result<()>, Trouble> {
+    ) -> Result<io::Result<()>, SourceError> {
         let mut at = extent.start;
         while at < extent.end {
             match bankfull_sys::copy_range(source, at, part, at, extent.end - at) {
-                Ok(Some(0)) => return Err(Trouble::Changed),
+                Ok(Some(0)) => return Err(SourceError::Changed),
                 Ok(Some(n)) => at += n,
                 Ok(None) => {
-                    let piece = (extent.end - at).min(buffer.len() as u64) as usize;
+                    let chunk = (extent.end - at).min(buffer.len() as u64) as usize;
                     let n = source
-                        .read_at(&mut buffer[..piece], at)
+                        .read_at(&mut buffer[..chunk], at)
                         .map_err(|e| self.sender.files.failed(file, &e))?;
                     if n == 0 {
-                        return Err(Trouble::Changed);
+                        return Err(SourceError::Changed);
                     }
                     if let Err(e) = part.write_all_at(&buffer[..n], at) {
                         return Ok(Err(e));

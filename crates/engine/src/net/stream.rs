@@ -267,11 +267,11 @@ impl DataStream {
         offset: u64,
         len: usize,
         is_whole: bool,
-    ) -> io::Result<Gone> {
+    ) -> io::Result<SendOutcome> {
         self.flush()?;
         let buffer = self.socket.send_buffer();
         let at_once = if is_whole { len } else { Engine::sender_bytes(buffer) };
-        let mut gone = Gone::default();
+        let mut gone = SendOutcome::default();
         let mut turn = 0;
         while gone.bytes < len {
             if turn == 0 {
@@ -430,7 +430,7 @@ impl DataStream {
 
 /// What has gone of a piece of a file: less than all of it where the file ended early.
 #[derive(Debug, Default)]
-pub(crate) struct Gone {
+pub(crate) struct SendOutcome {
     pub(crate) bytes: usize,
     /// Why the kernel does not send more of this file by itself.
     pub(crate) refused: Option<io::Error>,

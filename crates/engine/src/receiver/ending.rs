@@ -1,7 +1,6 @@
-//! How the receiver ends, and when it knows by itself that the sender has nothing more to say: it
-//! is done then, and need not wait to be asked, which takes a round trip. It knows when everything
-//! is announced and the last word on every file was said. Where a file failed on either side there
-//! is no such word, for the sender may announce it again: then the receiver waits to be asked.
+//! End of the receiving side. The receiver reports completion unasked, which saves a round trip, as
+//! soon as everything is announced and every file is completed. After a failure on either side the
+//! sender may announce the file again: the receiver then waits for the sender's `Finish`.
 
 use super::{Receiver, place};
 use crate::net::control::lock;
@@ -10,108 +9,108 @@ use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::Message;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Counts last words. Shared by all threads of the receiving side.
+/// Counter of outstanding files; shared by all threads of the receiving side.
 #[derive(Debug, Default)]
-pub(super) struct Ending {
-    state: Mutex<State>,
+pub(super) struct Completion {
+    state: Mutex<CompletionState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Files and symlinks of which the last word was not said.
-    open: u64,
-    /// No others will be announced.
-    all_announced: bool,
-    /// Somebody was told that this is the end.
+struct CompletionState {
+    /// Announced files and symlinks that are not completed.
+    outstanding: u64,
+    /// Whether the sender has announced everything.
+    is_all_announced: bool,
+    /// Whether [`Completion::wait`] has reported the end.
     is_over: bool,
-    /// The sender has asked, or the session stops: nobody need wait any more.
-    released: bool,
+    /// Whether waiting is over: the sender has finished, or the session stops.
+    is_released: bool,
 }
 
-impl Ending {
-    /// So many files and symlinks are announced.
+impl Completion {
+    /// Adds `count` announced files and symlinks.
     ///
     /// # Errors
     /// [`WireError::Unexpected`] after the end.
-    pub(super) fn announced(&self, count: usize) -> Result<(), WireError> {
+    pub(super) fn on_announced(&self, count: usize) -> Result<(), WireError> {
         let mut state = lock(&self.state);
         if state.is_over {
             return Err(WireError::Unexpected("an entry after the receiver was done"));
         }
-        state.open += count as u64;
+        state.outstanding += count as u64;
         Ok(())
     }
 
-    /// Everything is announced.
-    pub(super) fn all_announced(&self) {
-        lock(&self.state).all_announced = true;
+    /// Records that everything is announced.
+    pub(super) fn on_all_announced(&self) {
+        lock(&self.state).is_all_announced = true;
         self.changed.notify_all();
     }
 
-    /// So many files and symlinks are settled without a failure, and the sender knows: it has said
-    /// so, or what tells it is posted.
-    pub(super) fn said(&self, count: usize) {
+    /// Records files and symlinks that are completed without a failure; the message from or to the
+    /// sender about it is received or posted.
+    pub(super) fn on_completed(&self, count: usize) {
         let mut state = lock(&self.state);
-        state.open = state.open.saturating_sub(count as u64);
+        state.outstanding = state.outstanding.saturating_sub(count as u64);
         drop(state);
         self.changed.notify_all();
     }
 
-    /// Lets go whoever waits.
+    /// Ends the wait.
     pub(super) fn release(&self) {
-        lock(&self.state).released = true;
+        lock(&self.state).is_released = true;
         self.changed.notify_all();
     }
 
-    /// Waits for the end; false when there is none any more to wait for. Nothing is announced
-    /// after it.
+    /// Waits until all files are completed, after which none may be announced.
+    ///
+    /// Returns false if the wait was ended instead.
     pub(super) fn wait(&self) -> bool {
-        let waits = |state: &mut State| {
-            let is_over = state.all_announced && state.open == 0;
-            !is_over && !state.released
+        let waits = |state: &mut CompletionState| {
+            let is_over = state.is_all_announced && state.outstanding == 0;
+            !is_over && !state.is_released
         };
         let waited = self.changed.wait_while(lock(&self.state), waits);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-        state.is_over = !state.released;
+        state.is_over = !state.is_released;
         state.is_over
     }
 }
 
 impl Receiver<'_> {
-    /// Finishes as soon as the sender can have nothing more to say, unless it asks first.
-    pub(crate) fn finish_unasked(&self) {
-        if self.ending.wait() {
+    /// Finishes as soon as all files are completed, unless the sender finishes first.
+    pub(crate) fn finish_early(&self) {
+        if self.completion.wait() {
             self.finish();
         }
     }
 
-    /// Everything is received: directories get their metadata, and the sender is told. Only once;
-    /// who comes second waits for that.
+    /// Sets the directories' metadata and sends `Done`, once; a second caller waits for the first.
     pub(crate) fn finish(&self) {
         let mut done = lock(&self.done);
         if std::mem::replace(&mut *done, true) {
             return;
         }
-        self.settle_dirs();
+        self.set_dir_metadata();
         if self.fsync == Fsync::End && !self.dry_run {
             let synced = self.base.as_ref().map_or(Ok(()), |base| base.sync_filesystem());
             if let Err(e) = synced {
                 let failure = crate::error::failure("cannot flush the destination to disk", &e);
-                self.problem(self.dirs.path(0), failure);
+                self.report_problem(self.dirs.path(0), failure);
             }
         }
-        self.outbox.post(&Message::Done(self.tally.report()));
+        self.outbox.post(&Message::Done(self.stats.report()));
     }
 
-    /// Directories get mode and time last, deepest first, when nothing is put in them any more.
-    fn settle_dirs(&self) {
-        let announced = std::mem::take(&mut lock(&self.seen).announced);
+    /// Sets mode and time of directories, deepest first, now that nothing more is added to them.
+    fn set_dir_metadata(&self) {
+        let entries = std::mem::take(&mut lock(&self.announced_dirs).entries);
         if self.dry_run {
             return;
         }
-        for entry in announced.iter().rev() {
-            if self.defers(entry) {
+        for entry in entries.iter().rev() {
+            if self.defers_metadata(entry) {
                 continue;
             }
             let id = if entry.name.is_empty() { 0 } else { entry.id };
@@ -128,7 +127,7 @@ impl Receiver<'_> {
             if let Err(e) = set {
                 let path = self.dirs.path(id);
                 let what = format!("cannot set mode and time of {}", path.display());
-                self.problem(path, crate::error::failure(what, &e));
+                self.report_problem(path, crate::error::failure(what, &e));
             }
         }
     }
@@ -139,40 +138,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_comes_with_the_last_word_and_not_before_all_is_announced() {
-        let ending = Ending::default();
+    fn completion_needs_every_announced_file() {
+        let completion = Completion::default();
         std::thread::scope(|scope| {
-            ending.announced(3).unwrap();
-            ending.said(3);
-            let waiting = scope.spawn(|| ending.wait());
+            completion.on_announced(3).unwrap();
+            completion.on_completed(3);
+            let waiting = scope.spawn(|| completion.wait());
             let is_waiting = || {
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 !waiting.is_finished()
             };
             assert!(is_waiting());
-            ending.announced(2).unwrap();
-            ending.all_announced();
+            completion.on_announced(2).unwrap();
+            completion.on_all_announced();
             assert!(is_waiting());
-            ending.said(1);
+            completion.on_completed(1);
             assert!(is_waiting());
-            // One that is announced again, in place of one on which nothing was said.
-            ending.announced(1).unwrap();
-            ending.said(1);
+            // A file that failed is announced again: it counts once more.
+            completion.on_announced(1).unwrap();
+            completion.on_completed(1);
             assert!(is_waiting());
-            ending.said(1);
+            completion.on_completed(1);
             assert!(waiting.join().unwrap());
         });
-        assert!(ending.announced(1).is_err());
+        assert!(completion.on_announced(1).is_err());
     }
 
     #[test]
-    fn a_sender_that_asks_ends_the_wait() {
-        let ending = Ending::default();
-        ending.announced(1).unwrap();
-        ending.all_announced();
-        ending.release();
-        assert!(!ending.wait());
-        ending.said(1);
-        assert!(!ending.wait());
+    fn release_ends_the_wait() {
+        let completion = Completion::default();
+        completion.on_announced(1).unwrap();
+        completion.on_all_announced();
+        completion.release();
+        assert!(!completion.wait());
+        completion.on_completed(1);
+        assert!(!completion.wait());
     }
 }

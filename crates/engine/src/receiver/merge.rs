@@ -1,8 +1,7 @@
-//! A session whose files are merged with those of others: nothing is wanted before every one of
-//! them has listed what it has, and then only what this one may put in place. The choice is made
-//! in `gather/claims.rs`.
+//! Receiving side of a merged session: files are wanted only after every session has listed its
+//! sources, and only those that this session may put in place. `gather/claims.rs` makes the choice.
 
-use super::want::{answer, refused};
+use super::want::{make_refusal, make_want};
 use super::{Receiver, place};
 use crate::counts::add;
 use crate::error::Error;
@@ -19,97 +18,98 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often the thread looks whether the session still runs.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval of checks for a stopped session.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a merged session has beside others.
+/// State of a merged session.
 #[derive(Debug)]
-pub(super) struct Merging {
+pub(super) struct MergeState {
     claimant: Claimant,
-    /// Directories of this session in the merged tree.
-    places: Mutex<HashMap<u64, u64>>,
-    /// What was announced; closed when the sender has finished.
-    queue: Mutex<Option<mpsc::Sender<Message>>>,
-    waiting: Mutex<mpsc::Receiver<Message>>,
+    /// Directories of the merged tree by this session's numbers.
+    merged_dirs: Mutex<HashMap<u64, u64>>,
+    /// Announcements; closed when the sender has finished.
+    queue_tx: Mutex<Option<mpsc::Sender<Message>>>,
+    queue_rx: Mutex<mpsc::Receiver<Message>>,
 }
 
-impl Merging {
+impl MergeState {
     pub(super) fn new(claimant: Claimant) -> Self {
-        let (queue, waiting) = mpsc::channel();
+        let (queue_tx, queue_rx) = mpsc::channel();
         Self {
             claimant,
-            places: Mutex::new(HashMap::from([(0, TOP)])),
-            queue: Mutex::new(Some(queue)),
-            waiting: Mutex::new(waiting),
+            merged_dirs: Mutex::new(HashMap::from([(0, TOP)])),
+            queue_tx: Mutex::new(Some(queue_tx)),
+            queue_rx: Mutex::new(queue_rx),
         }
     }
 
-    /// Puts an announcement aside: the thread that reads must not wait for others.
-    pub(super) fn put(&self, message: Message) {
-        if let Some(queue) = &*lock(&self.queue) {
-            // The other end lives as long as the session.
-            let _ = queue.send(message);
+    /// Queues an announcement: the control thread must not wait for other sessions.
+    pub(super) fn enqueue(&self, message: Message) {
+        if let Some(queue_tx) = &*lock(&self.queue_tx) {
+            // The receiving end lives as long as the session.
+            let _ = queue_tx.send(message);
         }
     }
 
-    /// Nothing more will be announced.
+    /// Closes the queue of announcements.
     pub(super) fn close(&self) {
-        lock(&self.queue).take();
+        lock(&self.queue_tx).take();
     }
 
-    fn place_of(&self, dir: u64) -> Option<u64> {
-        lock(&self.places).get(&dir).copied()
+    fn merged_dir(&self, dir: u64) -> Option<u64> {
+        lock(&self.merged_dirs).get(&dir).copied()
     }
 
-    /// Claims the place of an entry.
+    /// Claims an entry's place in the merged tree.
     fn claim(&self, entry: &Entry) -> Result<(), WireError> {
-        let parent = self.place_of(entry.parent).ok_or(WireError::BadFileId(entry.parent))?;
+        let parent = self.merged_dir(entry.parent).ok_or(WireError::BadFileId(entry.parent))?;
         let place = self.claimant.claim(parent, entry);
         if entry.kind == EntryKind::Dir {
-            // What lands without a name of its own lands in the top.
+            // An entry without a name is the destination itself.
             let place = if entry.name.is_empty() { TOP } else { place };
-            lock(&self.places).insert(entry.id, place);
+            lock(&self.merged_dirs).insert(entry.id, place);
         }
         Ok(())
     }
 
     fn lost(&self, entry: &Entry, shown: &Path) -> Option<Lost> {
-        let parent = self.place_of(entry.parent)?;
+        let parent = self.merged_dir(entry.parent)?;
         if entry.name.is_empty() { None } else { self.claimant.lost(parent, entry, shown) }
     }
 }
 
 impl Receiver<'_> {
-    /// Takes in what was announced, once every session has listed what it has. Ends with the
-    /// session, and at once where nothing is merged.
+    /// Handles announcements once every session has listed its sources.
+    ///
+    /// Returns at the end of the session, and immediately if nothing is merged.
     pub(crate) fn run_merge(&self) {
-        let Some(merging) = &self.merging else { return };
-        if let Err(error) = self.merge(merging) {
+        let Some(merge_state) = &self.merge_state else { return };
+        if let Err(error) = self.merge(merge_state) {
             self.session.fail(error);
         }
     }
 
-    fn merge(&self, merging: &Merging) -> Result<(), Error> {
-        let waiting = merging.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    fn merge(&self, merge_state: &MergeState) -> Result<(), Error> {
+        let queue_rx = merge_state.queue_rx.lock().unwrap_or_else(PoisonError::into_inner);
         let mut listed: Option<Vec<Vec<Entry>>> = Some(Vec::new());
         while !self.session.is_stopped() {
-            let message = match waiting.recv_timeout(LOOK) {
+            let message = match queue_rx.recv_timeout(STOP_POLL_INTERVAL) {
                 Ok(message) => message,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
             match message {
                 Message::Entries(entries) => {
-                    entries.iter().try_for_each(|entry| merging.claim(entry))?;
+                    entries.iter().try_for_each(|entry| merge_state.claim(entry))?;
                     match &mut listed {
                         Some(listed) => listed.push(entries),
-                        // Announced again.
+                        // Announced again after a change.
                         None => self.on_entries(entries)?,
                     }
                 }
                 Message::EntriesEnd(totals) => {
-                    merging.claimant.listed();
-                    merging.claimant.wait(|| self.session.is_stopped());
+                    merge_state.claimant.listed();
+                    merge_state.claimant.wait(|| self.session.is_stopped());
                     for entries in listed.take().unwrap_or_default() {
                         if self.session.is_stopped() {
                             return Ok(());
@@ -124,36 +124,36 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// Answers for an entry that is not put in place, because what another session has counts
-    /// there. False where it is to be put in place.
-    pub(super) fn is_lost(&self, entry: &Entry, wants: &mut Vec<Want>) -> bool {
-        // Beneath a directory that is not made, that is the reason.
-        let Some(merging) = self.merging.as_ref().filter(|_| !self.parent_failed(entry)) else {
+    /// Answers an entry that loses to another session's; returns false if it is to be put in place.
+    pub(super) fn resolve_conflict(&self, entry: &Entry, wants: &mut Vec<Want>) -> bool {
+        // Beneath a directory that failed, that failure is the reason.
+        let Some(merge_state) = self.merge_state.as_ref().filter(|_| !self.is_parent_failed(entry))
+        else {
             return false;
         };
         let shown = self.dirs.path_of(entry.parent, OsStr::from_bytes(&entry.name));
-        let Some(lost) = merging.lost(entry, &shown) else { return false };
+        let Some(lost) = merge_state.lost(entry, &shown) else { return false };
         match (lost, entry.kind) {
             (Lost::Refused(failure), EntryKind::Dir) => {
                 self.dirs.insert(entry.id, entry.parent, OsStr::from_bytes(&entry.name));
-                lock(&self.seen).failed.insert(entry.id);
-                self.problem(shown, failure);
+                lock(&self.announced_dirs).failed.insert(entry.id);
+                self.report_problem(shown, failure);
             }
             (Lost::Refused(failure), _) => {
-                add(&self.tally.counts.files_total, u64::from(entry.kind == EntryKind::File));
-                self.tally.file_failed(shown, &failure);
-                wants.push(refused(entry.id, failure));
+                add(&self.stats.counts.files_total, u64::from(entry.kind == EntryKind::File));
+                self.stats.file_failed(shown, &failure);
+                wants.push(make_refusal(entry.id, failure));
             }
-            (Lost::Skipped, _) => wants.push(answer(entry.id, Verdict::Skip)),
+            (Lost::Skipped, _) => wants.push(make_want(entry.id, Verdict::Skip)),
         }
         true
     }
 
-    /// Whether a directory gets its metadata later, when no session puts anything into it any more.
-    pub(super) fn defers(&self, entry: &Entry) -> bool {
-        let Some(merging) = &self.merging else { return false };
-        let Some(parent) = merging.place_of(entry.parent) else { return false };
-        merging.claimant.defers(parent, entry, |source| {
+    /// Whether a directory's metadata is set later, when no session adds to it any more.
+    pub(super) fn defers_metadata(&self, entry: &Entry) -> bool {
+        let Some(merge_state) = &self.merge_state else { return false };
+        let Some(parent) = merge_state.merged_dir(entry.parent) else { return false };
+        merge_state.claimant.defers(parent, entry, |source| {
             let path = self.dirs.path(if entry.name.is_empty() { 0 } else { entry.id });
             SharedDir {
                 source,
@@ -164,10 +164,10 @@ impl Receiver<'_> {
         })
     }
 
-    /// The sender has announced all that it has.
+    /// Records that the sender has announced everything.
     pub(super) fn on_entries_end(&self, totals: &Totals) {
-        add(&self.tally.counts.special_files_skipped, totals.special_files_skipped);
-        self.tally.counts.total_is_final.store(true, Ordering::Relaxed);
-        self.ending.all_announced();
+        add(&self.stats.counts.special_files_skipped, totals.special_files_skipped);
+        self.stats.counts.total_is_final.store(true, Ordering::Relaxed);
+        self.completion.on_all_announced();
     }
 }

@@ -1,8 +1,8 @@
-//! Putting things in place at the destination: small files, finished parts, symlinks, directories
-//! and their metadata. Everything happens beside the target and is renamed over it.
+//! Creation of files, symlinks and directories at the destination, and their metadata. Files and
+//! symlinks are created beside the target and renamed to it.
 
 use super::Receiver;
-use super::part::{create_over, drop_journal, is_named, make_over};
+use super::part::{create_file_replacing, create_replacing, is_named, remove_journal};
 use crate::error::failure;
 use crate::net::control::lock;
 use crate::options::Fsync;
@@ -15,15 +15,16 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Set-user-id and set-group-id.
+/// Set-user-ID and set-group-ID bits.
 const SET_ID_BITS: u32 = 0o6000;
 
-/// How often a small file is written anew when another session takes its place meanwhile. (ours)
-const PLACE_TRIES: u32 = 10;
+/// Maximum number of attempts to write a small file that another session replaces meanwhile.
+/// (chosen: far more than two sessions need)
+const MAX_PLACE_TRIES: u32 = 10;
 
 impl Receiver<'_> {
-    /// Writes a small file and puts it in place.
-    pub(super) fn place_small(
+    /// Writes a small file and renames it into place.
+    pub(super) fn store_small_file(
         &self,
         dir: &Dir,
         name: &OsStr,
@@ -33,14 +34,14 @@ impl Receiver<'_> {
         let mut tries = 0;
         loop {
             let names = PartNames::of(name);
-            self.drop_old_journal(dir, &names, entry)?;
-            let mut file = create_over(dir, &names.part)?;
+            self.remove_old_journal(dir, &names, entry)?;
+            let mut file = create_file_replacing(dir, &names.part)?;
             let written =
-                file.write_all(content).and_then(|()| self.put(dir, &names, name, entry, &file));
+                file.write_all(content).and_then(|()| self.commit(dir, &names, name, entry, &file));
             tries += 1;
             match written {
-                // Another session is receiving the same file: one of us comes last.
-                Err(_) if tries < PLACE_TRIES && !is_named(dir, &names, &file) => {}
+                // Another session is receiving the same file: the last one wins.
+                Err(_) if tries < MAX_PLACE_TRIES && !is_named(dir, &names, &file) => {}
                 Err(e) => {
                     let _ = dir.unlink(&names.part);
                     return Err(e);
@@ -50,16 +51,16 @@ impl Receiver<'_> {
         }
     }
 
-    /// Where a large file of the same name was on its way once, its journal must not outlive it.
-    fn drop_old_journal(&self, dir: &Dir, names: &PartNames, entry: &Entry) -> io::Result<()> {
-        if lock(&self.seen).fresh.contains(&entry.parent) {
+    /// Removes the journal of an earlier, larger file of the same name.
+    fn remove_old_journal(&self, dir: &Dir, names: &PartNames, entry: &Entry) -> io::Result<()> {
+        if lock(&self.announced_dirs).created.contains(&entry.parent) {
             return Ok(());
         }
-        drop_journal(dir, names)
+        remove_journal(dir, names)
     }
 
-    /// Gives a complete part its metadata and its name.
-    pub(super) fn put(
+    /// Sets a complete part file's metadata and renames it to its target.
+    pub(super) fn commit(
         &self,
         dir: &Dir,
         names: &PartNames,
@@ -81,9 +82,9 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// Makes a directory, or finds it made. True when it is new.
-    pub(super) fn make_dir(&self, parent: &Dir, name: &OsStr) -> io::Result<bool> {
-        // Writable by us until everything is in it; its own mode comes at the end.
+    /// Creates a directory; returns false if it exists.
+    pub(super) fn create_dir(&self, parent: &Dir, name: &OsStr) -> io::Result<bool> {
+        // Writable by the owner until it is complete; its own mode is set at the end.
         match parent.mkdir(name, 0o700) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -91,8 +92,8 @@ impl Receiver<'_> {
         }
     }
 
-    /// Puts a symlink in place. False when the same link was there already.
-    pub(super) fn place_symlink(
+    /// Creates a symlink; returns false if the same link exists.
+    pub(super) fn create_symlink(
         &self,
         dir: &Dir,
         name: &OsStr,
@@ -101,7 +102,7 @@ impl Receiver<'_> {
         let target = OsStr::from_bytes(&entry.target);
         let shown = || PathBuf::from(name);
         let failed =
-            |e: io::Error| failure(format!("cannot make the link {}", shown().display()), &e);
+            |e: io::Error| failure(format!("cannot create the link {}", shown().display()), &e);
         let mtime = mtime_of(entry);
         match dir.stat(name) {
             Ok(stat) if matches!(stat.kind, Kind::Dir | Kind::Other) => {
@@ -130,15 +131,15 @@ impl Receiver<'_> {
             return Ok(true);
         }
         let names = PartNames::of(name);
-        self.drop_old_journal(dir, &names, entry).map_err(failed)?;
+        self.remove_old_journal(dir, &names, entry).map_err(failed)?;
         let draft = names.part;
-        make_over(dir, &draft, || dir.symlink(target, &draft)).map_err(failed)?;
+        create_replacing(dir, &draft, || dir.symlink(target, &draft)).map_err(failed)?;
         dir.set_mtime(&draft, mtime).map_err(failed)?;
         dir.rename(&draft, name).map_err(failed)?;
         Ok(true)
     }
 
-    /// Brings the metadata of a file that was not sent up to date.
+    /// Updates the metadata of a file that was not sent.
     pub(super) fn refresh_metadata(
         &self,
         dir: &Dir,
@@ -153,9 +154,10 @@ impl Receiver<'_> {
     }
 }
 
-/// Sets mode and modification time. The owner is not carried over, so set-id bits are kept only
-/// where the owner happens to be the same (they would lend the rights of somebody else), and never
-/// on the word of a daemon or its clients, who may claim any owner.
+/// Sets mode and modification time.
+///
+/// The owner is not copied, so set-id bits would grant another user's rights unless the owner is
+/// the same. Daemons and their clients may claim any owner, and are not trusted with these bits.
 fn set_metadata(file: &File, entry: &Entry, set_id: bool) -> io::Result<()> {
     let now = bankfull_sys::stat_file(file)?;
     let mode = wanted_mode(entry, &now, set_id);
@@ -171,7 +173,7 @@ fn wanted_mode(entry: &Entry, now: &Stat, set_id: bool) -> u32 {
     if lends_rights { entry.mode & 0o7777 & !SET_ID_BITS } else { entry.mode & 0o7777 }
 }
 
-/// An entry's modification time.
+/// Returns an entry's modification time.
 pub(super) fn mtime_of(entry: &Entry) -> Timestamp {
     Timestamp { secs: entry.mtime_secs, nanos: entry.mtime_nanos }
 }

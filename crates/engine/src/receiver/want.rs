@@ -1,7 +1,7 @@
-//! What the receiver wants of announced entries: looks at what is at the destination and answers.
+//! Answers to announced entries, from the state of the destination.
 
-use super::part::{Holder, Part};
-use super::{Incoming, Receiver, drop_part};
+use super::part::{LockRequest, PartFile};
+use super::{IncomingFile, Receiver, remove_part};
 use crate::counts::{Account, Came, add};
 use crate::error::{Error, failure};
 use crate::net::control::lock;
@@ -24,19 +24,19 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Most answers in one message: each may hold a reason of up to 4 KiB, and a frame 1 MiB.
-const WANTS_MAX: usize = 128;
+/// Maximum number of wants in a message: each may carry a reason of up to 4 KiB, a frame 1 MiB.
+const MAX_WANTS_PER_MESSAGE: usize = 128;
 
 impl Receiver<'_> {
-    /// Takes in announced entries and answers for each file and symlink.
+    /// Handles announced entries, and answers each file and symlink.
     pub(super) fn on_entries(&self, entries: Vec<Entry>) -> Result<(), Error> {
         let answered = entries.iter().filter(|entry| entry.kind != EntryKind::Dir).count();
-        self.ending.announced(answered)?;
+        self.completion.on_announced(answered)?;
         let mut wants = Vec::new();
         let mut made = Vec::new();
         for entry in entries {
             lock(&self.ledger).announce(entry.id)?;
-            if part_names::is_ours(&entry.name) {
+            if part_names::is_part_name(&entry.name) {
                 return Err(
                     WireError::BadName(String::from_utf8_lossy(&entry.name).into_owned()).into()
                 );
@@ -45,24 +45,24 @@ impl Receiver<'_> {
                 return Err(WireError::BadFileId(entry.parent).into());
             }
             match entry.kind {
-                _ if self.is_lost(&entry, &mut wants) => {}
+                _ if self.resolve_conflict(&entry, &mut wants) => {}
                 EntryKind::Dir => self.on_dir(entry),
                 EntryKind::Symlink => self.on_symlink(&entry, &mut wants, &mut made),
                 EntryKind::File => wants.extend(self.on_file(entry)),
             }
         }
-        for wants in wants.chunks(WANTS_MAX) {
+        for wants in wants.chunks(MAX_WANTS_PER_MESSAGE) {
             self.outbox.post(&Message::Wants(wants.to_vec()));
         }
         if !made.is_empty() {
             self.outbox.finished(&made);
         }
-        let settled = wants.iter().filter(|want| settles(want.verdict)).count();
-        self.ending.said(settled + made.len());
+        let completed = wants.iter().filter(|want| is_final(want.verdict)).count();
+        self.completion.on_completed(completed + made.len());
         Ok(())
     }
 
-    /// The name that an entry gets in its directory.
+    /// Returns an entry's name at the destination.
     fn local_name(&self, entry: &Entry) -> OsString {
         match &self.rename {
             Some(name) if entry.parent == 0 && entry.kind != EntryKind::Dir => name.clone(),
@@ -70,52 +70,52 @@ impl Receiver<'_> {
         }
     }
 
-    /// Whether an entry's directory could not be made; then neither can the entry.
-    pub(super) fn parent_failed(&self, entry: &Entry) -> bool {
-        lock(&self.seen).failed.contains(&entry.parent)
+    /// Whether the entry's directory could not be created.
+    pub(super) fn is_parent_failed(&self, entry: &Entry) -> bool {
+        lock(&self.announced_dirs).failed.contains(&entry.parent)
     }
 
     fn on_dir(&self, entry: Entry) {
-        add(&self.tally.counts.dirs, 1);
+        add(&self.stats.counts.dirs, 1);
         if entry.name.is_empty() {
-            // The destination itself: made before, gets its metadata at the end.
+            // The destination itself: it exists already, and gets its metadata at the end.
             self.dirs.insert(entry.id, 0, OsStr::new(""));
             if let Some(base) = &self.base {
                 if !self.dry_run {
-                    make_writable(base);
+                    ensure_owner_writable(base);
                 }
-                self.dirs.pin(entry.id, Arc::clone(base), self.dirs.path(0));
+                self.dirs.insert_root(entry.id, Arc::clone(base), self.dirs.path(0));
             }
-            lock(&self.seen).announced.push(entry);
+            lock(&self.announced_dirs).entries.push(entry);
             return;
         }
         let name = self.local_name(&entry);
         let id = entry.id;
         self.dirs.insert(id, entry.parent, &name);
-        if self.parent_failed(&entry) {
-            lock(&self.seen).failed.insert(id);
+        if self.is_parent_failed(&entry) {
+            lock(&self.announced_dirs).failed.insert(id);
             return;
         }
-        match self.find_or_make_dir(entry.parent, &name) {
-            Ok(fresh) => {
-                let mut seen = lock(&self.seen);
-                seen.announced.push(entry);
-                if fresh {
-                    seen.fresh.insert(id);
+        match self.find_or_create_dir(entry.parent, &name) {
+            Ok(created) => {
+                let mut announced_dirs = lock(&self.announced_dirs);
+                announced_dirs.entries.push(entry);
+                if created {
+                    announced_dirs.created.insert(id);
                 }
             }
             Err(failure) => {
-                lock(&self.seen).failed.insert(id);
-                self.problem(self.dirs.path(id), failure);
+                lock(&self.announced_dirs).failed.insert(id);
+                self.report_problem(self.dirs.path(id), failure);
             }
         }
     }
 
-    /// True when the directory was made just now.
-    fn find_or_make_dir(&self, parent: u64, name: &OsStr) -> Result<bool, Failure> {
+    /// Finds or creates a directory; returns true if it is new.
+    fn find_or_create_dir(&self, parent: u64, name: &OsStr) -> Result<bool, Failure> {
         let shown = self.dirs.path_of(parent, name);
         let failed =
-            |e: io::Error| failure(format!("cannot make the directory {}", shown.display()), &e);
+            |e: io::Error| failure(format!("cannot create the directory {}", shown.display()), &e);
         let dir = match self.dirs.open(parent) {
             Ok(dir) => dir,
             Err(e) if self.dry_run && e.kind() == io::ErrorKind::NotFound => return Ok(true),
@@ -127,46 +127,46 @@ impl Receiver<'_> {
                 Err(_) => Ok(true),
             };
         }
-        if self.make_dir(&dir, name).map_err(failed)? {
+        if self.create_dir(&dir, name).map_err(failed)? {
             return Ok(true);
         }
         let stat = dir.stat(name).map_err(failed)?;
         dir_or_in_the_way(stat.kind, &shown)?;
         if let Ok(dir) = dir.open_child_dir(name) {
-            make_writable(&dir);
+            ensure_owner_writable(&dir);
         }
         Ok(false)
     }
 
     fn on_symlink(&self, entry: &Entry, wants: &mut Vec<Want>, made: &mut Vec<u64>) {
-        add(&self.tally.counts.symlinks, 1);
+        add(&self.stats.counts.symlinks, 1);
         let name = self.local_name(entry);
         let placed = self.parent_dir(entry).and_then(|dir| match dir {
-            Some(dir) => self.place_symlink(&dir, &name, entry),
+            Some(dir) => self.create_symlink(&dir, &name, entry),
             None => Ok(true),
         });
         match placed {
             Ok(true) if self.dry_run => {
                 let path = self.dirs.path_of(entry.parent, &name);
-                self.tally.settled(path, crate::event::Outcome::WouldCopy, 0, None);
-                wants.push(answer(entry.id, Verdict::WouldSend));
+                self.stats.file_completed(path, crate::event::Outcome::WouldCopy, 0, None);
+                wants.push(make_want(entry.id, Verdict::WouldSend));
             }
             Ok(true) => {
-                add(&self.tally.counts.links_made, 1);
+                add(&self.stats.counts.links_made, 1);
                 made.push(entry.id);
             }
-            Ok(false) => wants.push(answer(entry.id, Verdict::Skip)),
+            Ok(false) => wants.push(make_want(entry.id, Verdict::Skip)),
             Err(failure) => {
-                self.tally.file_failed(self.dirs.path_of(entry.parent, &name), &failure);
-                wants.push(refused(entry.id, failure));
+                self.stats.file_failed(self.dirs.path_of(entry.parent, &name), &failure);
+                wants.push(make_refusal(entry.id, failure));
             }
         }
     }
 
-    /// The directory of an entry; `None` when it does not exist yet in a dry run.
+    /// Returns an entry's directory; `None` if it does not exist yet in a dry run.
     fn parent_dir(&self, entry: &Entry) -> Result<Option<Arc<Dir>>, Failure> {
-        if self.parent_failed(entry) {
-            return Err(Failure::new(Cause::Io, "its directory could not be made"));
+        if self.is_parent_failed(entry) {
+            return Err(Failure::new(Cause::Io, "its directory could not be created"));
         }
         match self.dirs.open(entry.parent) {
             Ok(dir) => Ok(Some(dir)),
@@ -178,31 +178,31 @@ impl Receiver<'_> {
         }
     }
 
-    /// Answers for a file; `None` when the answer comes later.
+    /// Answers a file; `None` if the answer follows after a comparison.
     fn on_file(&self, entry: Entry) -> Option<Want> {
-        add(&self.tally.counts.files_total, 1);
-        add(&self.tally.counts.bytes_total, entry.size);
+        add(&self.stats.counts.files_total, 1);
+        add(&self.stats.counts.bytes_total, entry.size);
         let id = entry.id;
-        let incoming = Incoming {
+        let incoming = IncomingFile {
             dir: entry.parent,
             name: self.local_name(&entry),
             entry,
-            account: Account::default(),
+            stats: Account::default(),
             part: Mutex::default(),
         };
         match self.plan_file(&incoming) {
             Ok(want) => self.enter(incoming, want),
             Err(failure) => {
-                self.tally.file_failed(self.path(&incoming), &failure);
-                Some(refused(id, failure))
+                self.stats.file_failed(self.path(&incoming), &failure);
+                Some(make_refusal(id, failure))
             }
         }
     }
 
-    fn plan_file(&self, incoming: &Incoming) -> Result<Plan, Failure> {
+    fn plan_file(&self, incoming: &IncomingFile) -> Result<Plan, Failure> {
         let entry = &incoming.entry;
         let Some(dir) = self.parent_dir(entry)? else { return Ok(Plan::Receive) };
-        if lock(&self.seen).fresh.contains(&entry.parent) {
+        if lock(&self.announced_dirs).created.contains(&entry.parent) {
             return Ok(Plan::Receive);
         }
         let existing = match dir.stat(&incoming.name) {
@@ -223,7 +223,7 @@ impl Receiver<'_> {
         let plan = plan::plan_file(entry, existing.as_ref(), self.checksum);
         if plan == Plan::Skip && !self.dry_run {
             if entry.block_bytes != 0 {
-                drop_part(&dir, &incoming.name);
+                remove_part(&dir, &incoming.name);
             }
             self.refresh_metadata(&dir, &incoming.name, entry)
                 .map_err(|e| self.write_failure(incoming, &e))?;
@@ -234,30 +234,30 @@ impl Receiver<'_> {
         }
     }
 
-    /// Enters a planned file in the books.
-    fn enter(&self, incoming: Incoming, plan: Plan) -> Option<Want> {
+    /// Enters a planned file in the ledger, and returns its want.
+    fn enter(&self, incoming: IncomingFile, plan: Plan) -> Option<Want> {
         let id = incoming.entry.id;
         if plan == Plan::Skip {
-            self.tally.file_skipped(self.path(&incoming), incoming.entry.size);
-            return Some(answer(id, Verdict::Skip));
+            self.stats.file_skipped(self.path(&incoming), incoming.entry.size);
+            return Some(make_want(id, Verdict::Skip));
         }
         if self.dry_run && plan == Plan::Receive {
             let outcome = crate::event::Outcome::WouldCopy;
-            self.tally.settled(self.path(&incoming), outcome, incoming.entry.size, None);
-            return Some(answer(id, Verdict::WouldSend));
+            self.stats.file_completed(self.path(&incoming), outcome, incoming.entry.size, None);
+            return Some(make_want(id, Verdict::WouldSend));
         }
         let here = match self.find_part(&incoming) {
             Ok(here) => here,
             Err(failure) => {
-                self.tally.file_failed(self.path(&incoming), &failure);
-                return Some(refused(id, failure));
+                self.stats.file_failed(self.path(&incoming), &failure);
+                return Some(make_refusal(id, failure));
             }
         };
-        let mut want = answer(id, Verdict::Send);
+        let mut want = make_want(id, Verdict::Send);
         match incoming.layout() {
             Some(layout) => {
                 let resumed = here.blocks.iter().map(|(index, _)| layout.block_len(*index)).sum();
-                self.tally.counts.book(&incoming.account, Came::Resumed, resumed);
+                self.stats.counts.book(&incoming.stats, Came::Resumed, resumed);
                 want.have = self.post_have(id, &here.set(layout.count()));
                 lock(&self.ledger).expect_blocks(id, layout, &here);
             }
@@ -270,19 +270,19 @@ impl Receiver<'_> {
                 let have = FileRuns { file: id, runs: want.have };
                 self.outbox.post(&Message::Have(have));
             }
-            // The queue's other end lives as long as the session.
+            // The queue's receiving end lives as long as the session.
             let _ = lock(&self.compare).as_ref().map(|queue| queue.send(incoming));
             return None;
         }
         Some(want)
     }
 
-    /// Posts all runs but the last message's worth ahead; returns those.
+    /// Returns the runs if they are few; otherwise posts them ahead of the want.
     fn post_have(&self, id: u64, here: &BlockSet) -> Vec<Run> {
-        // Several wants share a message, so each may hold little.
-        const RUNS_IN_WANT: usize = 16;
+        // Several wants share a message.
+        const MAX_RUNS_PER_WANT: usize = 16;
         let runs: Vec<Run> = here.runs().collect();
-        if runs.len() <= RUNS_IN_WANT {
+        if runs.len() <= MAX_RUNS_PER_WANT {
             return runs;
         }
         for part in runs.chunks(MAX_RUNS) {
@@ -291,32 +291,33 @@ impl Receiver<'_> {
         Vec::new()
     }
 
-    /// Looks for what an earlier run left of a file. The blocks that are here.
-    fn find_part(&self, incoming: &Incoming) -> Result<VerifiedBlocks, Failure> {
+    /// Returns the blocks that an earlier run left of a file.
+    fn find_part(&self, incoming: &IncomingFile) -> Result<VerifiedBlocks, Failure> {
         if self.dry_run
             || incoming.entry.block_bytes == 0
-            || lock(&self.seen).fresh.contains(&incoming.entry.parent)
+            || lock(&self.announced_dirs).created.contains(&incoming.entry.parent)
         {
             return Ok(VerifiedBlocks::default());
         }
         let Ok(dir) = self.dirs.open(incoming.dir) else { return Ok(VerifiedBlocks::default()) };
         let names = PartNames::of(&incoming.name);
         let (entry, boot) = (&incoming.entry, self.boot);
-        let resume = |holder: &Holder<'_>| Part::resume(&dir, &names, entry, boot, holder);
-        let found = self.held(Duration::ZERO, resume)?;
+        let resume =
+            |request: &LockRequest<'_>| PartFile::resume(&dir, &names, entry, boot, request);
+        let found = self.request_lock(Duration::ZERO, resume)?;
         let Some((part, here)) = found else { return Ok(VerifiedBlocks::default()) };
-        // Held from here on, as long as there are not too many others, so that nobody changes what
-        // the books count on.
+        // Kept open and locked while descriptors suffice, so that no other session changes what the
+        // ledger counts.
         let mut slot = lock(&incoming.part);
-        slot.open = Some(Arc::new(part.readied(entry, self.session.overrides.direct)));
+        slot.open = Some(Arc::new(part.prepare(entry, self.session.overrides.direct)));
         slot.exists = true;
         drop(slot);
-        self.close_excess(incoming.entry.id);
+        self.close_excess_parts(incoming.entry.id);
         Ok(here)
     }
 
-    /// Hashes files that are here and asks the sender to compare. Ends with the session.
-    pub(crate) fn run_compare(&self, queue: mpsc::Receiver<Arc<Incoming>>) {
+    /// Hashes existing files and sends the hashes for comparison, until the session ends.
+    pub(crate) fn run_compare(&self, queue: mpsc::Receiver<Arc<IncomingFile>>) {
         while !self.session.is_stopped() {
             let incoming = match queue.recv_timeout(Duration::from_millis(100)) {
                 Ok(incoming) => incoming,
@@ -326,16 +327,16 @@ impl Receiver<'_> {
             let id = incoming.entry.id;
             match self.hash_existing(&incoming) {
                 Ok(hash) => {
-                    let want = Want { hash: Some(hash.0), ..answer(id, Verdict::IfDiffers) };
+                    let want = Want { hash: Some(hash.0), ..make_want(id, Verdict::IfDiffers) };
                     self.outbox.post(&Message::Wants(vec![want]));
                 }
-                // It is gone or cannot be read: then it is replaced.
-                Err(_) => self.outbox.post(&Message::Wants(vec![answer(id, Verdict::Send)])),
+                // Removed or unreadable: it is replaced.
+                Err(_) => self.outbox.post(&Message::Wants(vec![make_want(id, Verdict::Send)])),
             }
         }
     }
 
-    fn hash_existing(&self, incoming: &Incoming) -> io::Result<FileHash> {
+    fn hash_existing(&self, incoming: &IncomingFile) -> io::Result<FileHash> {
         let file = self.dirs.open(incoming.dir)?.open_file(&incoming.name)?;
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; 256 << 10];
@@ -352,29 +353,29 @@ impl Receiver<'_> {
     }
 }
 
-pub(super) fn answer(file: u64, verdict: Verdict) -> Want {
-    let accepts_early_digest =
-        matches!(verdict, Verdict::Send | Verdict::IfDiffers).then_some(true);
+pub(super) fn make_want(file: u64, verdict: Verdict) -> Want {
+    let accepts_early_digest = matches!(verdict, Verdict::Send | Verdict::IfDiffers).then_some(true);
     Want { file, verdict, have: Vec::new(), hash: None, failure: None, accepts_early_digest }
 }
 
-/// Whether nothing more is said of a file after this answer.
-fn settles(verdict: Verdict) -> bool {
+/// Whether a want with this verdict completes the file.
+fn is_final(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Skip | Verdict::Refused | Verdict::WouldSend)
 }
 
-pub(super) fn refused(file: u64, failure: Failure) -> Want {
-    Want { failure: Some(failure), ..answer(file, Verdict::Refused) }
+pub(super) fn make_refusal(file: u64, failure: Failure) -> Want {
+    Want { failure: Some(failure), ..make_want(file, Verdict::Refused) }
 }
 
-/// Lets an ordinary user write to their own directory that an earlier run left read-only, as its
-/// source is. It gets its mode again at the end.
-fn make_writable(dir: &Dir) {
+/// Gives the owner write access to a directory that an earlier run left read-only, like its source.
+///
+/// Its mode is set again at the end.
+fn ensure_owner_writable(dir: &Dir) {
     const OWNER_WRITE_SEARCH: u32 = 0o300;
     let Ok(stat) = dir.stat_self() else { return };
     let user = bankfull_sys::effective_uid();
     if stat.mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH && stat.uid == user && user != 0 {
-        // Where that fails, what is put in it says why.
+        // On failure, creating an entry in it reports the reason.
         let _ = dir.set_own_mode(stat.mode | OWNER_WRITE_SEARCH);
     }
 }
@@ -382,7 +383,7 @@ fn make_writable(dir: &Dir) {
 fn dir_or_in_the_way(kind: Kind, shown: &std::path::Path) -> Result<(), Failure> {
     let what = match kind {
         Kind::Dir => return Ok(()),
-        Kind::Symlink => "a symlink (bankfull writes through none)",
+        Kind::Symlink => "a symlink (bankfull does not write through symlinks)",
         _ => "a file",
     };
     let text = format!(

@@ -1,4 +1,4 @@
-//! The source's side of files: their numbers, how they are opened, and whether they changed.
+//! Source files by number: how they are opened and checked for changes.
 
 use crate::counts::Account;
 use crate::error;
@@ -19,32 +19,32 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-/// A file of the source that is not settled yet.
+/// An outstanding file of the source.
 #[derive(Debug)]
 pub(crate) struct SourceFile {
-    /// As announced.
+    /// Entry as announced.
     pub(crate) entry: Entry,
-    /// Number of its directory in the source's own table.
+    /// Number of its directory in the source's directory table.
     pub(crate) dir: u64,
     pub(crate) name: OsString,
-    /// How often it changed under our hands.
+    /// Number of times that it changed while it was read.
     pub(crate) attempt: u32,
-    pub(crate) account: Account,
-    /// The kernel has not brought it to a connection by itself: it goes by way of memory.
-    pub(crate) by_memory: AtomicBool,
+    pub(crate) stats: Account,
+    /// Set after the kernel refused to send this file: it is then sent through user memory.
+    pub(crate) sendfile_refused: AtomicBool,
     open: Mutex<Option<Arc<File>>>,
 }
 
-/// Why a file cannot go on.
+/// Failure of a source file.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    /// It is not what was announced any more.
+pub(crate) enum SourceError {
+    /// The file differs from its announced entry.
     Changed,
-    /// It cannot be read.
+    /// The file cannot be read.
     Failed(Failure),
 }
 
-/// The files of the source by number.
+/// Source files by number.
 #[derive(Debug, Default)]
 pub(crate) struct SourceFiles {
     files: Mutex<HashMap<u64, Arc<SourceFile>>>,
@@ -54,8 +54,8 @@ pub(crate) struct SourceFiles {
 impl SourceFiles {
     pub(crate) fn insert(&self, entry: Entry, dir: u64, name: &OsStr, attempt: u32) {
         let name = name.to_owned();
-        let (account, by_memory, open) = Default::default();
-        let file = SourceFile { entry, dir, name, attempt, account, by_memory, open };
+        let (stats, sendfile_refused, open) = Default::default();
+        let file = SourceFile { entry, dir, name, attempt, stats, sendfile_refused, open };
         lock(&self.files).insert(file.entry.id, Arc::new(file));
     }
 
@@ -67,24 +67,24 @@ impl SourceFiles {
         lock(&self.files).remove(&id)
     }
 
-    /// Path for messages.
+    /// Returns the path for messages.
     pub(crate) fn path(&self, file: &SourceFile) -> PathBuf {
         self.dirs.path_of(file.dir, &file.name)
     }
 
-    /// Opens a file, or hands out the descriptor that is open already. It is what was announced.
-    pub(crate) fn open(&self, file: &SourceFile) -> Result<Arc<File>, Trouble> {
+    /// Opens a file, or returns its open descriptor, after checking it against its entry.
+    pub(crate) fn open(&self, file: &SourceFile) -> Result<Arc<File>, SourceError> {
         let mut open = lock(&file.open);
         if let Some(open) = &*open {
             return Ok(Arc::clone(open));
         }
-        let opened = Arc::new(self.open_once(file)?);
+        let opened = Arc::new(self.open_uncached(file)?);
         *open = Some(Arc::clone(&opened));
         Ok(opened)
     }
 
-    /// Opens a file for a single reader. It is what was announced.
-    pub(crate) fn open_once(&self, file: &SourceFile) -> Result<File, Trouble> {
+    /// Opens a file for a single reader, after checking it against its entry.
+    pub(crate) fn open_uncached(&self, file: &SourceFile) -> Result<File, SourceError> {
         let opened = self
             .dirs
             .open(file.dir)
@@ -94,47 +94,47 @@ impl SourceFiles {
         Ok(opened)
     }
 
-    /// Whether an open file is still what was announced.
-    pub(crate) fn check(&self, file: &SourceFile, opened: &File) -> Result<(), Trouble> {
+    /// Checks that an open file still matches its entry.
+    pub(crate) fn check(&self, file: &SourceFile, opened: &File) -> Result<(), SourceError> {
         let now = bankfull_sys::stat_file(opened).map_err(|e| self.failed(file, &e))?;
         let same = now.size == file.entry.size
             && (now.mtime.secs, now.mtime.nanos) == (file.entry.mtime_secs, file.entry.mtime_nanos)
             && version_of(&now) == file.entry.version;
-        if same { Ok(()) } else { Err(Trouble::Changed) }
+        if same { Ok(()) } else { Err(SourceError::Changed) }
     }
 
-    pub(crate) fn failed(&self, file: &SourceFile, error: &io::Error) -> Trouble {
+    pub(crate) fn failed(&self, file: &SourceFile, error: &io::Error) -> SourceError {
         let path = self.path(file);
         if error.kind() == io::ErrorKind::NotFound {
             let text = format!("{} vanished before it was read", path.display());
-            return Trouble::Failed(Failure::new(Cause::SourceVanished, text));
+            return SourceError::Failed(Failure::new(Cause::SourceVanished, text));
         }
-        Trouble::Failed(error::failure(format!("cannot read {}", path.display()), error))
+        SourceError::Failed(error::failure(format!("cannot read {}", path.display()), error))
     }
 
-    /// Reads a whole file into a buffer of its announced size. It did not change meanwhile.
-    pub(crate) fn read_whole(&self, file: &SourceFile, out: &mut [u8]) -> Result<(), Trouble> {
-        let opened = self.open_once(file)?;
+    /// Reads a whole file into a buffer of its announced size; fails if it changed meanwhile.
+    pub(crate) fn read_whole(&self, file: &SourceFile, out: &mut [u8]) -> Result<(), SourceError> {
+        let opened = self.open_uncached(file)?;
         if let Err(e) = opened.read_exact_at(out, 0) {
             let ended = e.kind() == io::ErrorKind::UnexpectedEof;
-            return Err(if ended { Trouble::Changed } else { self.failed(file, &e) });
+            return Err(if ended { SourceError::Changed } else { self.failed(file, &e) });
         }
         self.check(file, &opened)
     }
 
-    /// BLAKE3 of a whole file, read piece by piece through `buffer`. It did not change meanwhile.
+    /// Returns the BLAKE3 hash of a whole file, read through `buffer`; fails if it changed.
     pub(crate) fn hash_whole(
         &self,
         file: &SourceFile,
         buffer: &mut [u8],
-    ) -> Result<FileHash, Trouble> {
-        let opened = self.open_once(file)?;
+    ) -> Result<FileHash, SourceError> {
+        let opened = self.open_uncached(file)?;
         let mut hasher = blake3::Hasher::new();
         let mut offset = 0;
         while offset < file.entry.size {
             let n = opened.read_at(buffer, offset).map_err(|e| self.failed(file, &e))?;
             if n == 0 {
-                return Err(Trouble::Changed);
+                return Err(SourceError::Changed);
             }
             hasher.update(&buffer[..n]);
             offset += n as u64;
@@ -143,10 +143,10 @@ impl SourceFiles {
         Ok(FileHash(*hasher.finalize().as_bytes()))
     }
 
-    /// The blocks of a file that are wholly holes.
-    pub(crate) fn holes(&self, file: &SourceFile) -> Result<FileRuns, Trouble> {
-        // Not kept open: every file with holes is looked at as soon as it is wanted.
-        let opened = self.open_once(file)?;
+    /// Returns the blocks of a file that lie wholly in holes.
+    pub(crate) fn holes(&self, file: &SourceFile) -> Result<FileRuns, SourceError> {
+        // Not cached: all wanted sparse files come here first, and descriptors are few.
+        let opened = self.open_uncached(file)?;
         let mut holes = FileRuns { file: file.entry.id, runs: Vec::new() };
         let Ok(layout) = Layout::new(file.entry.size, file.entry.block_bytes) else {
             return Ok(holes);
@@ -171,7 +171,7 @@ impl SourceFiles {
     }
 }
 
-/// An entry for something found, without its number.
+/// Builds the entry of a directory entry, without a number; `None` for a special file.
 pub(crate) fn entry_of(stat: &Stat, name: &OsStr, parent: u64) -> Option<Entry> {
     let kind = match stat.kind {
         Kind::File => EntryKind::File,
@@ -200,8 +200,9 @@ pub(crate) fn entry_of(stat: &Stat, name: &OsStr, parent: u64) -> Option<Entry> 
     })
 }
 
-/// A value that differs when the file was written, replaced or given another inode: the change time
-/// cannot be set back by programs, as the modification time can.
+/// Returns a hash that changes when the file is written to, replaced or given another inode.
+///
+/// The hash covers the change time, which programs cannot set back, unlike the modification time.
 fn version_of(stat: &Stat) -> u64 {
     let mut bytes = [0; 28];
     bytes[..8].copy_from_slice(&stat.ctime.secs.to_be_bytes());
@@ -218,7 +219,7 @@ mod tests {
     use bankfull_sys::Dir;
 
     #[test]
-    fn blocks_without_any_data_are_found_and_no_others() {
+    fn holes_are_exactly_the_blocks_without_data() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let file = File::create(&path).unwrap();
@@ -227,7 +228,7 @@ mod tests {
         file.write_all_at(b"x", 3 * mib + 100).unwrap();
         file.write_all_at(&[1; 2 << 20], 7 * mib + 4096).unwrap();
         let sources = SourceFiles::default();
-        sources.dirs.pin(0, Arc::new(Dir::open(dir.path()).unwrap()), PathBuf::new());
+        sources.dirs.insert_root(0, Arc::new(Dir::open(dir.path()).unwrap()), PathBuf::new());
         let stat = bankfull_sys::stat_file(&file).unwrap();
         let mut entry = entry_of(&stat, OsStr::new("f"), 0).unwrap();
         entry.id = 5;
@@ -239,20 +240,20 @@ mod tests {
     }
 
     #[test]
-    fn a_file_written_since_is_noticed_though_its_times_were_set_back() {
+    fn write_is_detected_although_mtime_was_set_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, b"one").unwrap();
         let sources = SourceFiles::default();
-        sources.dirs.pin(0, Arc::new(Dir::open(dir.path()).unwrap()), PathBuf::new());
+        sources.dirs.insert_root(0, Arc::new(Dir::open(dir.path()).unwrap()), PathBuf::new());
         let stat = bankfull_sys::stat_file(File::open(&path).unwrap()).unwrap();
         sources.insert(entry_of(&stat, OsStr::new("f"), 0).unwrap(), 0, OsStr::new("f"), 0);
         let file = sources.find(0).unwrap();
-        assert!(sources.open_once(&file).is_ok());
+        assert!(sources.open_uncached(&file).is_ok());
         std::thread::sleep(std::time::Duration::from_millis(20));
         std::fs::write(&path, b"two").unwrap();
         bankfull_sys::set_mtime(File::options().write(true).open(&path).unwrap(), stat.mtime)
             .unwrap();
-        assert!(matches!(sources.open_once(&file), Err(Trouble::Changed)));
+        assert!(matches!(sources.open_uncached(&file), Err(SourceError::Changed)));
     }
 }

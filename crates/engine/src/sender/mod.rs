@@ -1,6 +1,6 @@
-//! The sending side of a session: walks the sources, hands out work to the streams, and settles
-//! every file with the receiver. The rules are `bankfull_proto::send`'s; this drives them with real
-//! files and sockets.
+//! The sending side of a session: walks the sources, assigns work to the streams, and completes
+//! every file with the receiver. `bankfull_proto::send` holds the rules; this module adds files,
+//! sockets and threads.
 
 pub(crate) mod files;
 pub(crate) mod walk;
@@ -11,45 +11,44 @@ use crate::error::Error;
 use crate::event::Outcome;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
-use crate::session::{Session, Tally};
+use crate::session::{Session, SessionStats};
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::{ENTRY_BATCH_TARGET_BYTES, MAX_ENTRIES_PER_BATCH, MAX_RUNS};
 use bankfull_proto::send::{NextStep, SendLedger, Work};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Aborted, Cause, Entry, EntryKind, Failure, FileDigest, FileRuns, Message, Problem, SideSummary,
+    Aborted, Cause, Entry, EntryKind, Failure, FileRuns, Message, Problem, FileDigest, SideSummary,
     Totals, Verdict, Want,
 };
-use files::{SourceFile, SourceFiles, Trouble, entry_of};
+use files::{SourceError, SourceFile, SourceFiles, entry_of};
 use std::ffi::OsStr;
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long announced entries may wait for more to join them. [ours: well below a WAN's RTT]
-const BATCH_AGE_MAX: Duration = Duration::from_millis(50);
+/// Longest wait of announced entries for more to join. (chosen: well below a WAN's RTT)
+const MAX_BATCH_AGE: Duration = Duration::from_millis(50);
 
-/// Bytes read and hashed at a time in a dry run.
-const DRY_PIECE_BYTES: usize = 256 << 10;
+const DRY_RUN_CHUNK_BYTES: usize = 256 << 10;
 
-/// Longest wait before looking whether the session was stopped.
-const WAIT_MAX: Duration = Duration::from_millis(100);
+/// Longest wait between two checks for a stopped session.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long a file that is being cut is waited for, and how often it is looked at. (measured: ext4
-/// takes 19 to 90 ms to cut 300 MB; ours: far longer, and well below a time-out)
-const CUT_MAX: Duration = Duration::from_secs(2);
-const CUT_LOOK: Duration = Duration::from_millis(10);
+/// Longest wait for the end of a truncation, and the interval of checks. (measured: ext4 takes 19
+/// to 90 ms to truncate 300 MB; chosen: far longer, and well below a time-out)
+const TRUNCATE_TIMEOUT: Duration = Duration::from_secs(2);
+const TRUNCATE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A stream takes a block ahead while so many of its file are left for each stream: at the end
-/// others seldom wait for one that a slow stream has not begun to send. [ours: at half the rate of
-/// others it sends two while each of them sends four]
-const LEFT_PER_STREAM: u64 = 4;
+/// Blocks of a file left per stream for a stream to reserve its next one: near the end the other
+/// streams then seldom wait for a slow one. (chosen: at half the rate of the others, a stream sends
+/// two blocks while each of them sends four)
+const MIN_BLOCKS_LEFT_PER_STREAM: u64 = 4;
 
-/// How often a file may change while it is read before it is reported. [issue: "retried once"]
-const RETRIES_MAX: u32 = 1;
+/// Retries of a file that changed while it was read. (chosen: constant change would never end)
+const MAX_CHANGED_RETRIES: u32 = 1;
 
-/// Entries on their way into a message.
+/// Announced entries that are collected for a message.
 struct Announcer {
     next_id: u64,
     batch: Vec<Entry>,
@@ -57,17 +56,17 @@ struct Announcer {
     since: Instant,
 }
 
-/// The sending side. Shared by the walk, the control thread and the stream threads.
+/// The sending side; shared by the walk, the control thread and the stream threads.
 pub(crate) struct Sender<'a> {
     session: &'a Session,
     outbox: Outbox,
-    tally: &'a Tally<'a>,
+    stats: &'a SessionStats<'a>,
     pub(crate) files: SourceFiles,
     announcer: Mutex<Announcer>,
     ledger: Mutex<SendLedger>,
     changed: Condvar,
-    /// Some files may be settled: for the walk, where the receiver bounds their number.
-    settled: Condvar,
+    /// Signals completed files to the walk, if the receiver limits outstanding files.
+    completed: Condvar,
     guard: Mutex<Guard>,
     dry_run: bool,
 }
@@ -76,7 +75,7 @@ impl<'a> Sender<'a> {
     pub(crate) fn new(
         session: &'a Session,
         outbox: Outbox,
-        tally: &'a Tally<'a>,
+        stats: &'a SessionStats<'a>,
         dry_run: bool,
     ) -> Self {
         let announcer =
@@ -84,41 +83,40 @@ impl<'a> Sender<'a> {
         Self {
             session,
             outbox,
-            tally,
+            stats,
             files: SourceFiles::default(),
             announcer: Mutex::new(announcer),
             ledger: Mutex::default(),
             changed: Condvar::new(),
-            settled: Condvar::new(),
+            completed: Condvar::new(),
             guard: Mutex::new(Guard::new(Role::Sender)),
             dry_run,
         }
     }
 
-    /// The control thread: takes in the receiver's messages until it is done. Returns its
-    /// report.
+    /// Runs the control thread until the receiver is done; returns the receiver's report.
     pub(crate) fn run_control(&self, reader: &mut ControlReader) -> Result<SideSummary, Error> {
         loop {
             let message = reader.next()?;
             lock(&self.guard).admit(&message)?;
             match message {
-                // It may come unasked. The finish follows all the same.
+                // It may arrive before `Finish`, which is sent nevertheless.
                 Message::Done(report) if self.is_complete() => return Ok(report),
                 Message::Done(_) => {
                     return Err(WireError::Unexpected("the receiver is done too early").into());
                 }
                 other => self.on_message(other)?,
             }
-            self.notify_if_settled();
+            self.notify_completion();
         }
     }
 
-    /// Waits until every file is settled and every stream has ended, and tells the receiver.
+    /// Waits until every file is completed and every stream has ended, then sends `Finish`.
     pub(crate) fn finish(&self, join_streams: impl FnOnce()) {
         let mut ledger = lock(&self.ledger);
         while !ledger.is_complete() && !self.session.is_stopped() {
-            // The time-out is for a stop, which does not know this lock.
-            let waited = self.changed.wait_timeout(ledger, WAIT_MAX);
+            // The time-out covers a stop, which does not notify `changed`.
+            let waited = self.changed.wait_timeout(ledger, STOP_POLL_INTERVAL);
             ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         drop(ledger);
@@ -126,7 +124,7 @@ impl<'a> Sender<'a> {
         self.outbox.wait_pumps();
         if !self.session.is_stopped() {
             lock(&self.guard).on_finish_sent();
-            self.outbox.post(&Message::Finish(self.tally.report()));
+            self.outbox.post(&Message::Finish(self.stats.report()));
         }
     }
 
@@ -137,7 +135,7 @@ impl<'a> Sender<'a> {
                 for want in &wants {
                     is_work |= self.on_want(want)?;
                 }
-                // Once for all of them: a stream that is woken finds enough for a pack.
+                // One notification for all: a woken stream finds enough files for a pack.
                 if is_work {
                     self.changed.notify_all();
                 }
@@ -145,20 +143,20 @@ impl<'a> Sender<'a> {
             Message::Have(have) => self.with_ledger(|ledger| ledger.on_have(&have))?,
             Message::Acks(acks) => acks.iter().try_for_each(|ack| self.on_ack(ack))?,
             Message::Problem(Problem { path, failure }) => {
-                self.tally.problem_there(Problem { path, failure: said_there(&failure) });
+                self.stats.on_peer_problem(Problem { path, failure: with_peer_prefix(&failure) });
             }
             Message::Nack(nack) => {
-                // A file written to between hashing and sending arrives damaged, too.
+                // A file that was written to between hashing and sending arrives damaged too.
                 if let Some(file) = self.files.find(nack.file)
                     && file.entry.block_bytes != 0
-                    && let Err(trouble) =
+                    && let Err(error) =
                         self.files.open(&file).and_then(|open| self.files.check(&file, &open))
                 {
-                    self.trouble(nack.file, trouble);
+                    self.on_source_error(nack.file, error);
                     return Ok(());
                 }
                 match self.with_ledger(|ledger| ledger.on_nack(nack.file, nack.index))? {
-                    NextStep::GiveUp => self.give_up_unverifiable(nack.file),
+                    NextStep::GiveUp => self.fail_unverifiable(nack.file),
                     _ => self.changed.notify_all(),
                 }
             }
@@ -169,22 +167,22 @@ impl<'a> Sender<'a> {
             }
             Message::Failed(failed) => {
                 self.with_ledger(|ledger| ledger.drop_file(failed.file));
-                self.fail_there(failed.file, &failed.failure);
+                self.on_receiver_failure(failed.file, &failed.failure);
             }
             Message::RateRequest(pace) => {
-                self.session.steered.on_pace(pace);
+                self.session.feedback.on_pace(pace);
                 if let Some(streams) = pace.streams {
-                    self.session.want_streams(streams);
+                    self.session.set_wanted_streams(streams);
                     self.changed.notify_all();
                 }
             }
-            Message::Credits(asks) => {
-                if let Some(asked) = &self.session.asked {
-                    asked.ask(&asks);
+            Message::Credits(credits) => {
+                if let Some(credit) = &self.session.credit {
+                    credit.ask(&credits);
                 }
             }
-            Message::TrainRequest(packets) => self.session.steered.on_trains(packets),
-            Message::ReceiverReport(course) => self.session.steered.on_course(course),
+            Message::TrainRequest(packets) => self.session.feedback.on_trains(packets),
+            Message::ReceiverReport(course) => self.session.feedback.on_course(course),
             Message::StreamEnded(number) => {
                 self.session.close_stream(number);
                 if self.with_ledger(|ledger| ledger.on_stream_ended(number)) {
@@ -196,7 +194,7 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// Takes in what is wanted of a file. True when there is work for the streams.
+    /// Applies the receiver's want of a file; returns true if the streams have new work.
     fn on_want(&self, want: &Want) -> Result<bool, Error> {
         let file = self.files.find(want.file);
         let mut holes = 0;
@@ -212,19 +210,18 @@ impl<'a> Sender<'a> {
         let next = self.with_ledger(|ledger| ledger.on_want(want))?;
         let Some(file) = file else { return Ok(false) };
         if let Some(there) = self.with_ledger(|ledger| ledger.bytes_at_receiver(want.file)) {
-            self.tally.counts.book(&file.account, Came::Resumed, there.saturating_sub(holes));
-            self.tally.counts.book(&file.account, Came::AsHoles, holes);
+            self.stats.counts.book(&file.stats, Came::Resumed, there.saturating_sub(holes));
+            self.stats.counts.book(&file.stats, Came::AsHoles, holes);
         }
         match next {
-            NextStep::SendDigest => self.seal(&file),
-            NextStep::Completed => self.settle_unsent(&file, want),
+            NextStep::SendDigest => self.send_digest(&file),
+            NextStep::Completed => self.complete_unsent(&file, want),
             _ => {}
         }
         Ok(next == NextStep::Work)
     }
 
-    /// Tells the receiver which blocks are holes. `None` when the file is not to be had, else how
-    /// many bytes they hold.
+    /// Sends the holes of a file; returns their bytes, or `None` if the file failed.
     fn announce_holes(&self, file: &SourceFile) -> Result<Option<u64>, Error> {
         match self.files.holes(file) {
             Ok(holes) => {
@@ -235,26 +232,28 @@ impl<'a> Sender<'a> {
                 }
                 Ok(Some(bytes_in(&file.entry, &holes)))
             }
-            Err(trouble) => {
-                self.trouble(file.entry.id, trouble);
+            Err(error) => {
+                self.on_source_error(file.entry.id, error);
                 Ok(None)
             }
         }
     }
 
-    fn settle_unsent(&self, file: &SourceFile, want: &Want) {
+    fn complete_unsent(&self, file: &SourceFile, want: &Want) {
         self.files.remove(want.file);
         let path = self.files.path(file);
         let is_file = file.entry.kind == EntryKind::File;
         match (want.verdict, &want.failure) {
-            (Verdict::Refused, Some(failure)) => self.tally.file_failed(path, &said_there(failure)),
-            (Verdict::Refused, None) => {
-                let text = format!("{} was refused by the far side", path.display());
-                self.tally.file_failed(path, &Failure::new(Cause::Other, text));
+            (Verdict::Refused, Some(failure)) => {
+                self.stats.file_failed(path, &with_peer_prefix(failure))
             }
-            (Verdict::Skip, _) if is_file => self.tally.file_skipped(path, file.entry.size),
+            (Verdict::Refused, None) => {
+                let text = format!("{} was refused by the peer", path.display());
+                self.stats.file_failed(path, &Failure::new(Cause::Other, text));
+            }
+            (Verdict::Skip, _) if is_file => self.stats.file_skipped(path, file.entry.size),
             (Verdict::WouldSend, _) => {
-                self.tally.settled(path, Outcome::WouldCopy, file.entry.size, None);
+                self.stats.file_completed(path, Outcome::WouldCopy, file.entry.size, None);
             }
             _ => {}
         }
@@ -263,9 +262,9 @@ impl<'a> Sender<'a> {
     fn on_ack(&self, ack: &FileRuns) -> Result<(), Error> {
         let next = self.with_ledger(|ledger| ledger.on_acks(ack))?;
         if let Some(file) = self.files.find(ack.file) {
-            self.tally.counts.book(&file.account, Came::Moved, bytes_in(&file.entry, ack));
+            self.stats.counts.book(&file.stats, Came::Moved, bytes_in(&file.entry, ack));
             if next == NextStep::SendDigest {
-                self.seal(&file);
+                self.send_digest(&file);
             }
         }
         Ok(())
@@ -277,18 +276,18 @@ impl<'a> Sender<'a> {
         let Some(file) = self.files.remove(id) else { return Ok(()) };
         if file.entry.kind == EntryKind::File {
             if file.entry.block_bytes == 0 {
-                add(&self.tally.counts.bytes_moved, file.entry.size);
+                add(&self.stats.counts.bytes_moved, file.entry.size);
             }
             let hash = hash.map(|h| h.to_string());
-            self.tally.file_copied(self.files.path(&file), file.entry.size, hash);
+            self.stats.file_copied(self.files.path(&file), file.entry.size, hash);
         } else {
-            add(&self.tally.counts.links_made, 1);
+            add(&self.stats.counts.links_made, 1);
         }
         Ok(())
     }
 
-    /// Every block is there: if the source is still what it was, the receiver may use the file.
-    fn seal(&self, file: &SourceFile) {
+    /// Sends the final digest of a file whose blocks are all acknowledged, if it is unchanged.
+    fn send_digest(&self, file: &SourceFile) {
         let id = file.entry.id;
         let checked = self.files.open(file).and_then(|open| self.files.check(file, &open));
         match checked {
@@ -296,46 +295,45 @@ impl<'a> Sender<'a> {
                 let hash = self.with_ledger(|ledger| ledger.file_hash(id)).map(|h| h.0);
                 self.outbox.post(&Message::FileDigest(FileDigest { file: id, hash }));
             }
-            Err(trouble) => self.trouble(id, trouble),
+            Err(error) => self.on_source_error(id, error),
         }
     }
 
-    /// Every block was read: if the source is still what it was, the receiver may use the file as
-    /// soon as all of it is there.
+    /// Sends the early digest of a file whose blocks are all read, if it is unchanged.
     fn send_early_digest(&self, file: &SourceFile, opened: &std::fs::File) {
         let id = file.entry.id;
-        // What has changed is told when all is there, as ever.
+        // A change is reported once all blocks are acknowledged.
         if self.files.check(file, opened).is_err() {
             return;
         }
         self.with_ledger(|ledger| {
             if ledger.record_early_digest(id) {
                 let hash = ledger.file_hash(id).map(|hash| hash.0);
-                // Before the lock is let go: another seal may follow, and must not come first.
+                // Posted under the lock, so that a later digest cannot overtake this one.
                 self.outbox.post(&Message::EarlyFileDigest(FileDigest { file: id, hash }));
             }
         });
     }
 
-    /// In a dry run there are no streams, but comparisons are still to be made.
-    pub(crate) fn run_dry(&self) {
+    /// Runs the comparisons of a dry run, which has no streams.
+    pub(crate) fn run_dry_run(&self) {
         if !self.dry_run {
             return;
         }
-        let mut buffer = vec![0; DRY_PIECE_BYTES];
+        let mut buffer = vec![0; DRY_RUN_CHUNK_BYTES];
         while let Ok(Some(work)) = self.next_work(0, || Ok(())) {
             if let Work::Compare { file, hash } = work
                 && let Some(file) = self.files.find(file)
             {
                 match self.files.hash_whole(&file, &mut buffer) {
-                    Ok(ours) => self.on_compared(&file, ours == hash),
-                    Err(trouble) => self.trouble(file.entry.id, trouble),
+                    Ok(local_hash) => self.on_compared(&file, local_hash == hash),
+                    Err(error) => self.on_source_error(file.entry.id, error),
                 }
             }
         }
     }
 
-    /// A comparison is made: equal content settles the file, else it is sent.
+    /// Completes a file whose content is equal, or has it sent.
     pub(crate) fn on_compared(&self, file: &SourceFile, equal: bool) {
         let id = file.entry.id;
         if self.dry_run && !equal {
@@ -343,102 +341,102 @@ impl<'a> Sender<'a> {
             self.files.remove(id);
             self.outbox.post(&Message::Differs(vec![id]));
             let path = self.files.path(file);
-            self.tally.settled(path, Outcome::WouldCopy, file.entry.size, None);
-            return self.notify_if_settled();
+            self.stats.file_completed(path, Outcome::WouldCopy, file.entry.size, None);
+            return self.notify_completion();
         }
         match self.with_ledger(|ledger| ledger.on_compared(id, equal)) {
             NextStep::Completed => {
                 self.files.remove(id);
                 self.outbox.post(&Message::Unchanged(vec![id]));
-                self.tally.file_skipped(self.files.path(file), file.entry.size);
-                self.notify_if_settled();
+                self.stats.file_skipped(self.files.path(file), file.entry.size);
+                self.notify_completion();
             }
-            NextStep::SendDigest => self.seal(file),
+            NextStep::SendDigest => self.send_digest(file),
             _ => self.changed.notify_all(),
         }
     }
 
-    fn give_up_unverifiable(&self, id: u64) {
+    fn fail_unverifiable(&self, id: u64) {
         if let Some(file) = self.files.find(id) {
             let text = format!(
                 "{} arrived damaged several times: check the memory of both hosts",
                 self.files.path(&file).display()
             );
-            self.trouble(id, Trouble::Failed(Failure::new(Cause::Verification, text)));
+            self.on_source_error(id, SourceError::Failed(Failure::new(Cause::Verification, text)));
         }
     }
 
-    /// A file cannot go on: announce it again when it only changed, else give it up.
-    pub(crate) fn trouble(&self, id: u64, trouble: Trouble) {
+    /// Announces a file again that only changed; fails it otherwise.
+    pub(crate) fn on_source_error(&self, id: u64, error: SourceError) {
         let Some(file) = self.files.find(id) else { return };
-        let (failure, will_retry) = match trouble {
-            Trouble::Failed(failure) => (failure, false),
-            Trouble::Changed if self.is_gone(&file) => {
+        let (failure, will_retry) = match error {
+            SourceError::Failed(failure) => (failure, false),
+            SourceError::Changed if self.is_gone(&file) => {
                 let text =
                     format!("{} vanished while it was read", self.files.path(&file).display());
                 (Failure::new(Cause::SourceVanished, text), false)
             }
-            Trouble::Changed => {
+            SourceError::Changed => {
                 let path = self.files.path(&file);
                 let text = format!(
-                    "{} changed while it was read: copy it again when nobody writes to it",
+                    "{} changed while it was read: copy it again once no program writes to it",
                     path.display()
                 );
-                (Failure::new(Cause::SourceChanged, text), file.attempt < RETRIES_MAX)
+                (Failure::new(Cause::SourceChanged, text), file.attempt < MAX_CHANGED_RETRIES)
             }
         };
         let Some(file) = self.files.remove(id) else { return };
-        let entry = if will_retry { self.look_again(&file) } else { None };
+        let entry = if will_retry { self.restat_changed(&file) } else { None };
         let will_retry = entry.is_some();
-        // The receiver lets go of the file before it hears of it anew; the books forget it last, so
-        // that nothing seems settled in between.
+        // The receiver drops the file before it is announced again. The ledger drops it last,
+        // so that the session never looks complete in between.
         let aborted = Aborted { file: id, failure: failure.clone(), will_retry };
         self.outbox.post(&Message::Aborted(aborted));
         match entry {
             Some(entry) => {
-                self.tally.changed(&self.files.path(&file), &file.account);
-                let total = &self.tally.counts.bytes_total;
+                self.stats.file_changed(&self.files.path(&file), &file.stats);
+                let total = &self.stats.counts.bytes_total;
                 total.fetch_sub(file.entry.size, Ordering::Relaxed);
                 add(total, entry.size);
                 self.announce(entry, file.dir, &file.name, file.attempt + 1);
                 self.flush_announced();
             }
-            None => self.tally.file_failed(self.files.path(&file), &failure),
+            None => self.stats.file_failed(self.files.path(&file), &failure),
         }
         self.with_ledger(|ledger| ledger.drop_file(id));
-        self.notify_if_settled();
+        self.notify_completion();
     }
 
-    /// Whether there is nothing of a file's name any more.
+    /// Whether the file's name no longer exists.
     fn is_gone(&self, file: &SourceFile) -> bool {
         let stat = self.files.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name));
         stat.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
     }
 
-    /// What a changed file is now; `None` when it is not a file any more. One that is being cut has
-    /// its new size before its new times, by as long as it takes to free what was cut off: these
-    /// are waited for, or it would be found changed once more.
-    fn look_again(&self, file: &SourceFile) -> Option<Entry> {
+    /// Returns a changed file's new entry; `None` if it is no longer a regular file.
+    ///
+    /// A truncation sets the size first, and the times once the blocks are freed. This waits for
+    /// the times, or the file would count as changed once more.
+    fn restat_changed(&self, file: &SourceFile) -> Option<Entry> {
         let before = &file.entry;
-        let until = Instant::now() + CUT_MAX;
+        let until = Instant::now() + TRUNCATE_TIMEOUT;
         loop {
             let stat = self.files.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name)).ok()?;
             let now = entry_of(&stat, &file.name, before.parent)?;
             let times = |entry: &Entry| (entry.mtime_secs, entry.mtime_nanos, entry.version);
-            let is_being_cut = now.size != before.size && times(&now) == times(before);
-            if !is_being_cut || Instant::now() >= until || self.session.is_stopped() {
+            let is_truncating = now.size != before.size && times(&now) == times(before);
+            if !is_truncating || Instant::now() >= until || self.session.is_stopped() {
                 return Some(now).filter(|entry| entry.kind == EntryKind::File);
             }
-            std::thread::sleep(CUT_LOOK);
+            std::thread::sleep(TRUNCATE_POLL_INTERVAL);
         }
     }
 
-    /// The receiver failed a file.
-    fn fail_there(&self, id: u64, failure: &Failure) {
+    fn on_receiver_failure(&self, id: u64, failure: &Failure) {
         if let Some(file) = self.files.remove(id) {
-            self.tally.file_failed(self.files.path(&file), &said_there(failure));
+            self.stats.file_failed(self.files.path(&file), &with_peer_prefix(failure));
         }
-        self.notify_if_settled();
+        self.notify_completion();
     }
 
     /// Whether nothing is left to send.
@@ -446,15 +444,15 @@ impl<'a> Sender<'a> {
         self.with_ledger(|ledger| ledger.is_complete())
     }
 
-    /// Wakes the walk, and the streams and the finish when nothing is left to do.
-    pub(crate) fn notify_if_settled(&self) {
-        self.settled.notify_all();
+    /// Wakes the walk, and the streams and the finish thread if nothing is left to send.
+    pub(crate) fn notify_completion(&self) {
+        self.completed.notify_all();
         if self.with_ledger(|ledger| ledger.is_complete()) {
             self.changed.notify_all();
         }
     }
 
-    /// Gives an entry its number, enters it in the books, and queues it for the receiver.
+    /// Numbers an entry, enters it in the ledger, and queues it for the receiver.
     fn announce(&self, mut entry: Entry, dir: u64, name: &OsStr, attempt: u32) -> u64 {
         if let Some(block) = self.session.overrides.block.filter(|_| entry.block_bytes != 0) {
             entry.block_bytes = Layout::with_block_bytes(entry.size, block.0).block_bytes();
@@ -476,7 +474,7 @@ impl<'a> Sender<'a> {
         announcer.batch.push(entry);
         let full = announcer.bytes >= ENTRY_BATCH_TARGET_BYTES
             || announcer.batch.len() >= MAX_ENTRIES_PER_BATCH
-            || announcer.since.elapsed() >= BATCH_AGE_MAX;
+            || announcer.since.elapsed() >= MAX_BATCH_AGE;
         if full {
             self.post_batch(&mut announcer);
         }
@@ -487,8 +485,9 @@ impl<'a> Sender<'a> {
         self.post_batch(&mut lock(&self.announcer));
     }
 
-    /// Posts the batch while the announcer is held, so that numbers ascend on the wire. That must
-    /// not wait: the control thread comes here too. The walk waits before.
+    /// Posts the batch with the announcer locked, so that numbers ascend on the wire.
+    ///
+    /// Must not block, as the control thread calls it too; the walk waits before.
     fn post_batch(&self, announcer: &mut Announcer) {
         if !announcer.batch.is_empty() {
             announcer.bytes = 0;
@@ -498,7 +497,7 @@ impl<'a> Sender<'a> {
     }
 
     fn totals(&self) -> Totals {
-        let c = &self.tally.counts;
+        let c = &self.stats.counts;
         Totals {
             files: read(&c.files_total),
             dirs: read(&c.dirs),
@@ -508,12 +507,13 @@ impl<'a> Sender<'a> {
         }
     }
 
-    fn with_ledger<T>(&self, act: impl FnOnce(&mut SendLedger) -> T) -> T {
-        act(&mut lock(&self.ledger))
+    fn with_ledger<T>(&self, f: impl FnOnce(&mut SendLedger) -> T) -> T {
+        f(&mut lock(&self.ledger))
     }
 
-    /// Waits for something to do; `None` when everything is settled or the session stopped.
-    /// `before_waiting` runs once if there is nothing at hand.
+    /// Waits for work; returns `None` when all files are completed or the session has stopped.
+    ///
+    /// `before_waiting` runs once before the first wait.
     pub(crate) fn next_work(
         &self,
         stream: u32,
@@ -523,7 +523,7 @@ impl<'a> Sender<'a> {
             return Ok(None);
         }
         let work = |ledger: &mut SendLedger| {
-            if self.session.is_resting(stream) { None } else { ledger.next_work(stream) }
+            if self.session.is_paused(stream) { None } else { ledger.next_work(stream) }
         };
         if let Some(work) = self.with_ledger(work) {
             return Ok(Some(work));
@@ -537,33 +537,31 @@ impl<'a> Sender<'a> {
             if let Some(work) = work(&mut ledger) {
                 return Ok(Some(work));
             }
-            // The time-out is for a stop, which does not know this lock.
-            let waited = self.changed.wait_timeout(ledger, WAIT_MAX);
+            // The time-out covers a stop, which does not notify `changed`.
+            let waited = self.changed.wait_timeout(ledger, STOP_POLL_INTERVAL);
             ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// The block of a file that a stream will send next, if that is known: it is the stream's then.
+    /// Reserves the block of a file that a stream will send next, while many are left.
     pub(crate) fn prefetch_block(&self, stream: u32, file: u64) -> Option<u64> {
-        if self.session.is_resting(stream) {
+        if self.session.is_paused(stream) {
             return None;
         }
-        let least = u64::from(self.session.wanted_streams()) * LEFT_PER_STREAM;
-        self.with_ledger(|ledger| ledger.prefetch_block(stream, file, least))
+        let min_left = u64::from(self.session.wanted_streams()) * MIN_BLOCKS_LEFT_PER_STREAM;
+        self.with_ledger(|ledger| ledger.prefetch_block(stream, file, min_left))
     }
 
-    /// A stream's thread: sends what there is to send. An error is the loss of its connection,
-    /// which
-    /// should be made again.
+    /// Runs a stream's thread; an error is the loss of the stream, which should be reconnected.
     pub(crate) fn run_stream(&self, number: u32, mut stream: DataStream) -> std::io::Result<()> {
-        if !self.session.ready_to_send(number, &mut stream) {
+        if !self.session.prepare_sender(number, &mut stream) {
             return Ok(());
         }
-        self.session.enter_stream(number, stream.socket())?;
+        self.session.add_stream(number, stream.socket())?;
         let mut worker = work::Worker::new(self, number, stream);
         let result = worker.run();
         worker.finish();
-        self.session.leave_stream(number);
+        self.session.remove_stream(number);
         match result {
             Ok(()) => Ok(()),
             Err(_) if self.session.is_stopped() => Ok(()),
@@ -575,15 +573,15 @@ impl<'a> Sender<'a> {
     }
 }
 
-/// What the receiver says of the destination, so that nobody takes it for the source.
-fn said_there(failure: &Failure) -> Failure {
+/// Marks a failure as the receiver's, which concerns the destination.
+fn with_peer_prefix(failure: &Failure) -> Failure {
     match failure.cause() {
         Cause::Warning => failure.clone(),
-        cause => Failure::new(cause, format!("the far side says: {}", failure.text)),
+        cause => Failure::new(cause, format!("the peer reported: {}", failure.text)),
     }
 }
 
-/// Content bytes in runs of blocks.
+/// Returns the content bytes in runs of blocks.
 fn bytes_in(entry: &Entry, runs: &FileRuns) -> u64 {
     Layout::new(entry.size, entry.block_bytes).map_or(0, |layout| {
         runs.runs

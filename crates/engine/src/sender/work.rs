@@ -1,13 +1,12 @@
-//! One stream's thread of the sending side: reads blocks and small files, hashes them, and puts
-//! them on its connection.
+//! Stream thread of the sending side: reads blocks and small files, hashes and sends them.
 
 use super::Sender;
-use super::files::{SourceFile, Trouble};
+use super::files::{SourceError, SourceFile};
 use crate::block_io::read::Reader;
 use crate::block_io::{Engine, PIECE_BYTES};
 use crate::counts::add;
 use crate::net::stream::DataStream;
-use crate::session::Meter;
+use crate::session::ThreadMeter;
 use bankfull_control::Stage;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHasher, FileHash};
@@ -20,17 +19,17 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
-/// The state of a stream's thread.
+/// State of a stream's thread.
 pub(super) struct Worker<'s, 'a> {
     sender: &'s Sender<'a>,
     number: u32,
     stream: DataStream,
-    meter: Meter,
+    meter: ThreadMeter,
     reader: Reader,
     buffer: Vec<u8>,
     pack: Vec<u8>,
-    /// File and number of the block that is this stream's next one, and is read ahead.
-    ahead: Option<(u64, u64)>,
+    /// File and index of the next block, which is reserved and read ahead.
+    prefetched: Option<(u64, u64)>,
 }
 
 impl<'s, 'a> Worker<'s, 'a> {
@@ -40,28 +39,28 @@ impl<'s, 'a> Worker<'s, 'a> {
             sender,
             number,
             stream,
-            meter: Meter::start(),
+            meter: ThreadMeter::start(),
             reader: Reader::new(overrides.engine, overrides.direct),
             buffer: vec![0; PIECE_BYTES],
             pack: Vec::new(),
-            ahead: None,
+            prefetched: None,
         }
     }
 
-    /// What to do next: `None` when everything is settled or the session stopped.
+    /// Returns the next work; `None` when all files are completed or the session has stopped.
     fn next_work(&mut self) -> io::Result<Option<Work>> {
-        if let Some((file, index)) = self.ahead.take()
+        if let Some((file, index)) = self.prefetched.take()
             && !self.sender.session.is_stopped()
         {
             return Ok(Some(Work::Block { file, index }));
         }
-        // What was read ahead may have been another version of the file.
+        // Data read ahead may be of an earlier version of the file.
         self.reader.forget();
         let stream = &mut self.stream;
         self.sender.next_work(self.number, || stream.flush())
     }
 
-    /// Works until everything is settled. An error is the connection's.
+    /// Runs until all files are completed; errors are those of the connection.
     pub(super) fn run(&mut self) -> io::Result<()> {
         loop {
             let work = self.next_work()?;
@@ -79,32 +78,32 @@ impl<'s, 'a> Worker<'s, 'a> {
                 Some(Work::Pack(files)) => self.send_pack(&files)?,
                 Some(Work::Compare { file, hash }) => self.compare(file, hash),
             }
-            self.account();
+            self.report_stats();
         }
     }
 
-    /// Hands in what was measured.
-    fn account(&mut self) {
-        add(&self.sender.tally.counts.wire_bytes, self.stream.take_wire_bytes());
+    /// Adds the thread's measurements to the session's.
+    fn report_stats(&mut self) {
+        add(&self.sender.stats.counts.wire_bytes, self.stream.take_wire_bytes());
         let mut times = self.meter.take();
         let crypto = self.stream.take_crypto_time().min(times.network);
         times.network -= crypto;
         times.compute += crypto;
-        self.sender.tally.add_times(&times, self.meter.take_busy());
+        self.sender.stats.add_times(&times, self.meter.take_cpu_time());
     }
 
-    /// Hands in the rest, at its end.
+    /// Adds the final measurements.
     pub(super) fn finish(&mut self) {
-        self.account();
-        add(&self.sender.tally.counts.retransmits, self.stream.socket().retransmits());
+        self.report_stats();
+        add(&self.sender.stats.counts.retransmits, self.stream.socket().retransmits());
     }
 
     fn send_block(&mut self, id: u64, index: u64) -> io::Result<()> {
         let Some(file) = self.sender.files.find(id) else { return Ok(()) };
         let opened = match self.sender.files.open(&file) {
             Ok(opened) => opened,
-            Err(trouble) => {
-                self.sender.trouble(id, trouble);
+            Err(error) => {
+                self.sender.on_source_error(id, error);
                 return Ok(());
             }
         };
@@ -113,20 +112,20 @@ impl<'s, 'a> Worker<'s, 'a> {
         let Some((layout, range)) = layout.ok().and_then(|l| Some((l, l.range(index)?))) else {
             return Ok(());
         };
-        self.ahead = self.sender.prefetch_block(self.number, id).map(|index| (id, index));
-        let next = self.ahead.and_then(|(_, index)| layout.range(index));
+        self.prefetched = self.sender.prefetch_block(self.number, id).map(|index| (id, index));
+        let next = self.prefetched.and_then(|(_, index)| layout.range(index));
         let len = (range.end - range.start) as u32;
         let header = self.stream.begin(&Header::Block { file: id, offset: range.start, len });
         let mut hasher = BlockHasher::new(&layout, range.start);
         let sent = self.send_range(&file, &opened, range, next, &mut hasher)?;
-        let mut trouble = sent.err();
-        // One that is sent again must be of the source that a seal may have been for.
-        if trouble.is_none() && self.sender.with_ledger(|ledger| ledger.is_resend(id, index)) {
-            trouble = self.sender.files.check(&file, &opened).err();
+        let mut error = sent.err();
+        // A retransmitted block must match the version that an early digest was sent for.
+        if error.is_none() && self.sender.with_ledger(|ledger| ledger.is_resend(id, index)) {
+            error = self.sender.files.check(&file, &opened).err();
         }
-        if let Some(trouble) = trouble {
+        if let Some(error) = error {
             self.stream.end(&header, &[0; 32]);
-            self.sender.trouble(id, trouble);
+            self.sender.on_source_error(id, error);
             return Ok(());
         }
         let hash = hasher.finish();
@@ -139,9 +138,10 @@ impl<'s, 'a> Worker<'s, 'a> {
         Ok(())
     }
 
-    /// Sends a range of a file, and hashes it. The outer error is the connection's, the inner one
-    /// the file's: then the frame is filled all the same; its tag will not fit, and the receiver
-    /// will hear that the file is given up.
+    /// Sends and hashes a range of a file.
+    ///
+    /// The outer error is the connection's, the inner one the source's. After a source error the
+    /// frame is padded; its tag cannot match, and the receiver learns that the file has failed.
     fn send_range(
         &mut self,
         file: &SourceFile,
@@ -149,61 +149,61 @@ impl<'s, 'a> Worker<'s, 'a> {
         range: Range<u64>,
         next: Option<Range<u64>>,
         hasher: &mut BlockHasher,
-    ) -> io::Result<Result<(), Trouble>> {
+    ) -> io::Result<Result<(), SourceError>> {
         let engine = self.sender.session.overrides.engine;
         let may_stay = engine.unwrap_or(Engine::SENDER).stays_in_kernel();
-        // Either all of it goes at once when it is hashed, or each piece by itself.
+        // Either the whole range is sent once it is hashed, or each chunk by itself.
         let (mut at, mut hashed) = (range.start, range.start);
-        let mut trouble = None;
-        let pieces = self.reader.start(opened, range.clone(), next);
-        let is_by_memory = || file.by_memory.load(Ordering::Relaxed);
-        let may_stay = may_stay && !pieces.is_direct() && !is_by_memory();
+        let mut error = None;
+        let chunks = self.reader.start(opened, range.clone(), next);
+        let is_refused = || file.sendfile_refused.load(Ordering::Relaxed);
+        let may_stay = may_stay && !chunks.is_direct() && !is_refused();
         let is_whole = may_stay && engine == Some(Engine::SendFile) && self.stream.can_send_file();
-        while at < range.end && trouble.is_none() {
-            let piece = match pieces.next(opened) {
-                Ok(piece) => piece,
+        while at < range.end && error.is_none() {
+            let chunk = match chunks.next(opened) {
+                Ok(chunk) => chunk,
                 Err(e) => {
-                    trouble = Some(self.sender.files.failed(file, &e));
+                    error = Some(self.sender.files.failed(file, &e));
                     break;
                 }
             };
             self.meter.mark(Stage::Read);
-            hasher.update(piece);
-            hashed += piece.len() as u64;
+            hasher.update(chunk);
+            hashed += chunk.len() as u64;
             self.meter.mark(Stage::Compute);
-            if is_whole && hashed < range.end && !piece.is_empty() {
+            if is_whole && hashed < range.end && !chunk.is_empty() {
                 continue;
             }
-            let is_in_kernel = may_stay && self.stream.can_send_file() && !is_by_memory();
+            let is_in_kernel = may_stay && self.stream.can_send_file() && !is_refused();
             if is_whole || is_in_kernel {
                 let len = (hashed - at) as usize;
-                let gone = self.stream.send_file(opened, at, len, is_whole)?;
-                at += gone.bytes as u64;
-                if gone.refused.is_some() {
-                    file.by_memory.store(true, Ordering::Relaxed);
+                let outcome = self.stream.send_file(opened, at, len, is_whole)?;
+                at += outcome.bytes as u64;
+                if outcome.refused.is_some() {
+                    file.sendfile_refused.store(true, Ordering::Relaxed);
                     let left = at..hashed;
                     let (sent, failed) =
-                        send_copied(&mut self.stream, &mut self.buffer, opened, left)?;
+                        send_buffered(&mut self.stream, &mut self.buffer, opened, left)?;
                     at += sent;
-                    trouble = failed.map(|e| self.sender.files.failed(file, &e));
+                    error = failed.map(|e| self.sender.files.failed(file, &e));
                 }
             } else {
-                self.stream.send(piece)?;
-                at += piece.len() as u64;
+                self.stream.send(chunk)?;
+                at += chunk.len() as u64;
             }
-            if piece.is_empty() || at < hashed {
-                trouble.get_or_insert(Trouble::Changed);
+            if chunk.is_empty() || at < hashed {
+                error.get_or_insert(SourceError::Changed);
             }
             self.meter.mark(Stage::Network);
         }
-        if !pieces.finish() {
-            trouble.get_or_insert(Trouble::Changed);
+        if !chunks.finish() {
+            error.get_or_insert(SourceError::Changed);
         }
         self.fill(range.end - at)?;
-        Ok(trouble.map_or(Ok(()), Err))
+        Ok(error.map_or(Ok(()), Err))
     }
 
-    /// Sends zeros in the place of what there is not.
+    /// Pads the frame with zeros.
     fn fill(&mut self, mut left: u64) -> io::Result<()> {
         let zeros = &mut self.buffer[..];
         if left > 0 {
@@ -228,7 +228,7 @@ impl<'s, 'a> Worker<'s, 'a> {
                     push_packed(&mut self.pack, id, &FileHash::of(content).0, content);
                     count += 1;
                 }
-                Err(trouble) => self.sender.trouble(id, trouble),
+                Err(error) => self.sender.on_source_error(id, error),
             }
             debug_assert!(self.pack.len() <= MAX_PACK_BYTES);
         }
@@ -245,26 +245,27 @@ impl<'s, 'a> Worker<'s, 'a> {
         Ok(())
     }
 
-    /// Reads a small file whole into the buffer; returns its length. It did not change meanwhile.
-    fn read_small(&mut self, file: &SourceFile) -> Result<usize, Trouble> {
+    /// Reads a small file into the buffer; returns its length. Fails if the file changed meanwhile.
+    fn read_small(&mut self, file: &SourceFile) -> Result<usize, SourceError> {
         let len = file.entry.size as usize;
         self.sender.files.read_whole(file, &mut self.buffer[..len])?;
         Ok(len)
     }
 
-    fn compare(&mut self, id: u64, theirs: FileHash) {
+    fn compare(&mut self, id: u64, remote_hash: FileHash) {
         let Some(file) = self.sender.files.find(id) else { return };
         match self.sender.files.hash_whole(&file, &mut self.buffer) {
-            Ok(ours) => self.sender.on_compared(&file, ours == theirs),
-            Err(trouble) => self.sender.trouble(id, trouble),
+            Ok(local_hash) => self.sender.on_compared(&file, local_hash == remote_hash),
+            Err(error) => self.sender.on_source_error(id, error),
         }
         self.meter.mark(Stage::Read);
     }
 }
 
-/// Sends a range of a file by way of a buffer, up to where the file ends; how many bytes, and why
-/// no more could be read. An error is the connection's.
-fn send_copied(
+/// Sends a range of a file through a buffer, up to the end of the file or the first read error.
+///
+/// Returns the bytes sent and that error; an outer error is the connection's.
+fn send_buffered(
     stream: &mut DataStream,
     buffer: &mut [u8],
     file: &File,
@@ -276,9 +277,9 @@ fn send_copied(
         let len = (range.end - at).min(buffer.len() as u64) as usize;
         match file.read_at(&mut buffer[..len], at) {
             Ok(0) => break,
-            Ok(came) => {
-                stream.send(&buffer[..came])?;
-                at += came as u64;
+            Ok(n) => {
+                stream.send(&buffer[..n])?;
+                at += n as u64;
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => failed = Some(e),
@@ -294,20 +295,20 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn what_the_kernel_does_not_send_goes_from_memory_up_to_its_end_or_its_first_error() {
+    fn buffered_send_stops_at_end_of_file_or_read_error() {
         let (mut near, mut far) = pair();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"0123456789").unwrap();
         let mut buffer = [0; 4];
-        let (sent, failed) = send_copied(&mut near, &mut buffer, &file, 2..20).unwrap();
+        let (sent, failed) = send_buffered(&mut near, &mut buffer, &file, 2..20).unwrap();
         assert!(sent == 8 && failed.is_none());
-        let mut came = [0; 8];
-        far.receive(&mut came).unwrap();
-        assert_eq!(&came, b"23456789");
+        let mut n = [0; 8];
+        far.receive(&mut n).unwrap();
+        assert_eq!(&n, b"23456789");
         let dir = File::open("/").unwrap();
-        let (sent, failed) = send_copied(&mut near, &mut buffer, &dir, 0..20).unwrap();
+        let (sent, failed) = send_buffered(&mut near, &mut buffer, &dir, 0..20).unwrap();
         assert_eq!((sent, failed.unwrap().kind()), (0, io::ErrorKind::IsADirectory));
         drop(far);
-        assert!(send_copied(&mut near, &mut buffer, &file, 0..10).is_err(), "the connection's");
+        assert!(send_buffered(&mut near, &mut buffer, &file, 0..10).is_err(), "the connection's");
     }
 }

@@ -42,12 +42,12 @@ impl Congestion {
         let given = &mut self.given;
         if !self.is_wanted {
             if !given.is_empty() {
-                session.each_stream(|number, socket| restore(socket, given.get(&number)));
+                session.for_each_stream(|number, socket| restore(socket, given.get(&number)));
                 given.clear();
             }
             return;
         }
-        session.each_stream(|number, socket| {
+        session.for_each_stream(|number, socket| {
             given.entry(number).or_insert_with(|| give(socket).unwrap_or_default());
         });
     }
@@ -106,12 +106,12 @@ mod tests {
             return;
         }
         near.iter().for_each(reno);
-        session.enter_stream(0, &near[0]).unwrap();
+        session.add_stream(0, &near[0]).unwrap();
         congestion.set(&session);
         assert_eq!(has(&near[0]), "reno");
         congestion.want(true);
         congestion.set(&session);
-        session.enter_stream(1, &near[1]).unwrap();
+        session.add_stream(1, &near[1]).unwrap();
         congestion.set(&session);
         assert_eq!([has(&near[0]), has(&near[1])], [BBR, BBR]);
         congestion.want(false);

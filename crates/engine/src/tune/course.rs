@@ -6,7 +6,7 @@ use crate::error::printable;
 use crate::event::{Event, Sample, Staging, Tuned};
 use crate::net::control::Outbox;
 use crate::net::staging::Staged;
-use crate::session::{Tally, problem};
+use crate::session::{SessionStats, problem_message};
 use bankfull_control::delivery::is_queued;
 use bankfull_control::rrda::staging::clause;
 use bankfull_control::sobas::{Decision, State};
@@ -48,7 +48,7 @@ pub(super) struct Seen {
 
 /// Tells what is seen, now and then.
 pub(crate) struct Teller<'a> {
-    tally: &'a Tally<'a>,
+    stats: &'a SessionStats<'a>,
     /// Whoever runs the transfer is on this side.
     is_near: bool,
     last: Duration,
@@ -60,9 +60,9 @@ pub(crate) struct Teller<'a> {
 }
 
 impl<'a> Teller<'a> {
-    pub(crate) fn new(tally: &'a Tally<'a>, is_near: bool) -> Self {
+    pub(crate) fn new(stats: &'a SessionStats<'a>, is_near: bool) -> Self {
         let (last, told, rtt_min, staging_told) = Default::default();
-        Self { tally, is_near, last, told, rtt_min, staging_told }
+        Self { stats, is_near, last, told, rtt_min, staging_told }
     }
 
     /// Tells that no datagrams get through, where whoever runs the transfer is on this side.
@@ -71,15 +71,15 @@ impl<'a> Teller<'a> {
             "nothing comes back over UDP from {door}: the path is judged by TCP alone; to have it \
              measured, let UDP through to that port, and see that no other program has it"
         );
-        self.tally.notice(message);
+        self.stats.warn(message);
     }
 
     /// Tells whoever runs the transfer something of note.
     pub(super) fn remark(&self, outbox: &Outbox, message: &str) {
         if self.is_near {
-            self.tally.notice(message);
+            self.stats.warn(message);
         } else {
-            outbox.post(&problem(PathBuf::new(), Failure::new(Cause::Warning, message)));
+            outbox.post(&problem_message(PathBuf::new(), Failure::new(Cause::Warning, message)));
         }
     }
 
@@ -90,17 +90,17 @@ impl<'a> Teller<'a> {
 
     /// For how long the data connections have kept processors of this side busy.
     pub(super) fn busy(&self) -> Duration {
-        self.tally.busy()
+        self.stats.cpu_time()
     }
 
     /// What the threads of this side spent their time with.
     pub(super) fn stages(&self) -> StageTimes {
-        self.tally.times()
+        self.stats.times()
     }
 
     /// Whether it is time to tell again.
     pub(super) fn is_due(&mut self) -> bool {
-        let now = self.tally.elapsed();
+        let now = self.stats.elapsed();
         let is_due = now >= self.last + TELL_COURSE;
         if is_due {
             self.last = now;
@@ -113,14 +113,14 @@ impl<'a> Teller<'a> {
         let since = (seen.sends.since(self.told.0), seen.reads.since(self.told.1));
         self.told = (seen.sends, seen.reads);
         self.rtt_min = seen.rtts.iter().copied().chain(self.rtt_min).min();
-        self.tally.sight().on_carried(seen.carried, self.tally.elapsed());
+        self.stats.path_observer().on_carried(seen.carried, self.stats.elapsed());
         if let Some(least) = self.rtt_min {
             // Those of single connections may tell of their own repairs.
             let usual = median(&seen.rtts).unwrap_or(least);
-            self.tally.sight().on_queue(is_queued(usual, least));
+            self.stats.path_observer().on_queue(is_queued(usual, least));
         }
         self.buffer_limit(seen.buffered_peak);
-        self.tally.event(Event::Sample(Sample {
+        self.stats.event(Event::Sample(Sample {
             at: self.last,
             streams: seen.streams,
             carried: Bytes(seen.carried),
@@ -149,8 +149,8 @@ impl<'a> Teller<'a> {
             return;
         };
         if self.staging_told.replace(at) != Some(at) {
-            self.tally.event(Event::Staging(Staging {
-                at: self.tally.elapsed().saturating_sub(at.elapsed()),
+            self.stats.event(Event::Staging(Staging {
+                at: self.stats.elapsed().saturating_sub(at.elapsed()),
                 size: buffered_peak.size,
                 reason: clause(reason).to_owned(),
             }));
@@ -160,8 +160,8 @@ impl<'a> Teller<'a> {
     /// Tells a decision here.
     pub(super) fn decided(&self, decision: &Decision, window: Option<Bytes>) {
         self.settle(decision.state.name(), decision.pacing);
-        self.tally.event(Event::Tuned(Tuned {
-            at: self.tally.elapsed(),
+        self.stats.event(Event::Tuned(Tuned {
+            at: self.stats.elapsed(),
             state: decision.state.name().to_owned(),
             window,
             pacing: decision.pacing,
@@ -172,8 +172,8 @@ impl<'a> Teller<'a> {
 
     /// Tells here that the connections are steered with those of other sessions.
     pub(super) fn shared(&self, reason: String, window: Option<Bytes>) {
-        self.tally.event(Event::Tuned(Tuned {
-            at: self.tally.elapsed(),
+        self.stats.event(Event::Tuned(Tuned {
+            at: self.stats.elapsed(),
             state: SHARED.to_owned(),
             window,
             pacing: None,
@@ -191,8 +191,8 @@ impl<'a> Teller<'a> {
     ) {
         let News { reason, streams } = News::of(decision);
         self.count(streams);
-        self.tally.event(Event::Tuned(Tuned {
-            at: self.tally.elapsed(),
+        self.stats.event(Event::Tuned(Tuned {
+            at: self.stats.elapsed(),
             state: held.map_or_else(String::new, |held| held.state.name().to_owned()),
             window,
             pacing: held.and_then(|held| held.pacing),
@@ -206,22 +206,22 @@ impl<'a> Teller<'a> {
         if state == State::Limited.name()
             && let (Some(rate), Some(rtt)) = (pacing, self.rtt_min)
         {
-            self.tally.sight().on_held(rate, rtt);
+            self.stats.path_observer().on_held(rate, rtt);
         }
     }
 
     /// Notes how many connections are to carry data, where that is said.
     fn count(&self, streams: Option<u32>) {
         if let Some(streams) = streams {
-            self.tally.sight().on_count(streams, self.tally.elapsed());
+            self.stats.path_observer().on_count(streams, self.stats.elapsed());
         }
     }
 
     /// Tells here what the far side has decided, if it has.
     pub(super) fn decided_there(&self, course: &ReceiverReport) {
         if let (Some(size), Some(reason)) = (course.buffer_limit, &course.buffer_reason) {
-            self.tally.event(Event::Staging(Staging {
-                at: self.tally.elapsed(),
+            self.stats.event(Event::Staging(Staging {
+                at: self.stats.elapsed(),
                 size: Bytes(size),
                 reason: printable(reason),
             }));
@@ -229,8 +229,8 @@ impl<'a> Teller<'a> {
         let Some(reason) = &course.reason else { return };
         self.settle(&course.state, course.bytes_per_sec.map(Rate::from_bytes_per_sec));
         self.count(course.streams);
-        self.tally.event(Event::Tuned(Tuned {
-            at: self.tally.elapsed(),
+        self.stats.event(Event::Tuned(Tuned {
+            at: self.stats.elapsed(),
             state: printable(&course.state),
             window: course.window.map(Bytes),
             pacing: course.bytes_per_sec.map(rate),

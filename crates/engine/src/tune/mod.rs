@@ -146,7 +146,7 @@ fn cpus() -> u32 {
 /// the kernel raises them by itself. Runs until the session is over.
 pub(crate) fn hold_windows(session: &Session, over: &Latch) {
     while let Some(share) = session.window_share() {
-        session.each_stream(|_, socket| hold_window(socket, share));
+        session.for_each_stream(|_, socket| hold_window(socket, share));
         if over.wait(LOOK) {
             return;
         }
@@ -258,7 +258,7 @@ mod tests {
         let mut far = Socket::Tcp(listener.accept().unwrap().0);
         let set = Overrides { window: Some(Bytes::kib(256)), ..Overrides::default() };
         let session = Session::new(set, 1);
-        session.enter_stream(0, &far).unwrap();
+        session.add_stream(0, &far).unwrap();
         let over = Latch::default();
         let mut windows = Vec::new();
         thread::scope(|scope| {

@@ -16,7 +16,7 @@ use crate::net::probe::{Arrived, clock};
 use crate::session::Session;
 use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
 use bankfull_control::streams::{self, StreamTuner};
-use bankfull_control::{Bytes, LimitSamples, Rate, StreamShares, StageTimes, bottleneck, pacing};
+use bankfull_control::{Bytes, LimitSamples, Rate, StageTimes, StreamShares, bottleneck, pacing};
 use bankfull_proto::wire::control::{Message, RateRequest, SenderReport, stage_times};
 use bankfull_proto::wire::probe::Kind;
 use std::collections::VecDeque;
@@ -319,16 +319,16 @@ impl<'a> Steering<'a> {
     }
 
     fn look(&mut self, now: Duration, rtt: Option<Duration>) -> Observation {
-        let resting_from = self.session.resting_from().unwrap_or(u32::MAX);
+        let first_paused = self.session.first_paused().unwrap_or(u32::MAX);
         let (shares, held) = (&self.shares, self.window());
         let (mut received, mut tcp_min_rtt) = (Vec::new(), None::<Duration>);
         self.mss = 0;
-        let carried = self.session.look(|number, socket, info| {
+        let carried = self.session.sample_streams(|number, socket, info| {
             self.mss = self.mss.max(info.snd_mss);
             received.push((number, info.bytes_received.unwrap_or_default()));
             let window = held.map(|held| shares.window(number, held));
             let most = window.unwrap_or(Bytes(info.rcv_space.into())).0 / 2;
-            if number < resting_from {
+            if number < first_paused {
                 self.reads.add(socket.unread() > most);
             }
             let shortest = info.min_rtt.filter(|rtt| !rtt.is_zero());
@@ -339,7 +339,7 @@ impl<'a> Steering<'a> {
         self.shares.observe(now, stretch, rate, &received);
         let reads_before = self.reads_before;
         self.reads_before = self.reads;
-        if let Some(sight) = lock(&self.session.steered.sight).take() {
+        if let Some(sight) = lock(&self.session.feedback.sight).take() {
             // It comes at every other look only.
             self.sends = looks_of(&sight).since(looks_of(&self.sight));
             self.sight = sight;
@@ -348,7 +348,7 @@ impl<'a> Steering<'a> {
         let rtt_there = rtt_there.filter(|&rtt| self.is_deaf(now) && rtt < RTT_MAX);
         Observation {
             now,
-            streams: self.session.carrying_count(),
+            streams: self.session.active_stream_count(),
             received: Bytes(carried.received),
             // Where no datagrams get through, TCP's round trip is the next best.
             rtt: rtt.or(rtt_there),
@@ -385,7 +385,7 @@ impl<'a> Steering<'a> {
         let decision = known.ask(tuner);
         let usual = tuner.bbr();
         if let Some(decision) = decision {
-            self.session.want_streams(decision.streams);
+            self.session.set_wanted_streams(decision.streams);
             self.is_told = false;
             self.teller.counted(&decision, self.held.as_ref(), self.window());
             if !self.teller.is_near() && self.counts.len() < COURSES_MAX {
@@ -425,7 +425,7 @@ impl<'a> Steering<'a> {
             return;
         }
         let mut seen = Seen {
-            streams: self.session.carrying_count(),
+            streams: self.session.active_stream_count(),
             carried: look.received.0,
             rtts: std::mem::take(&mut self.rtts),
             probes: self.echoes.count(),
@@ -435,7 +435,7 @@ impl<'a> Steering<'a> {
             granted: self.sight.window,
             bytes_per_sec: self.held.and_then(|held| held.pacing).map(Rate::bytes_per_sec),
             retransmits: Some(self.sight.retransmits),
-            buffered_peak: self.session.staging.buffered_peak(),
+            buffered_peak: self.session.buffer_pool.buffered_peak(),
             stages: [
                 self.sight.stage_nanos.map_or_else(StageTimes::default, stage_times),
                 self.teller.stages(),
@@ -501,7 +501,7 @@ impl<'a> Steering<'a> {
         }
         self.is_open = is_open;
         let (shares, room) = (&self.shares, &mut self.room);
-        self.session.each_stream(|number, socket| {
+        self.session.for_each_stream(|number, socket| {
             let mut window = held.window;
             if !is_open {
                 window = shares.window(number, held.window);
@@ -514,7 +514,7 @@ impl<'a> Steering<'a> {
 
 /// How often the sender has looked, and how often it had nothing to send.
 fn looks_of(sight: &SenderReport) -> LimitSamples {
-    LimitSamples { count: sight.samples, held: sight.app_limited }
+    LimitSamples { count: sight.samples, limited: sight.app_limited }
 }
 
 #[cfg(test)]
@@ -522,18 +522,18 @@ mod tests {
     use super::*;
     use crate::event::NoEvents;
     use crate::overrides::Overrides;
-    use crate::session::Tally;
+    use crate::session::SessionStats;
     use bankfull_control::Bottleneck;
 
     #[test]
     fn who_holds_it_up_is_known_between_two_reports_of_the_sender_too() {
         let session = Session::new(Overrides::default(), 1);
-        let tally = Tally::new(&NoEvents, Instant::now());
-        let teller = Teller::new(&tally, true);
+        let stats = SessionStats::new(&NoEvents, Instant::now());
+        let teller = Teller::new(&stats, true);
         let mut steering = Steering::new(&session, Outbox::default(), teller, None);
         let mut held = |sight: Option<(u64, u64)>| {
             if let Some((samples, app_limited)) = sight {
-                session.steered.on_sight(SenderReport {
+                session.feedback.on_sight(SenderReport {
                     samples,
                     app_limited,
                     ..SenderReport::default()

@@ -11,10 +11,10 @@ use super::{
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::socket::Socket;
-use crate::session::{Carried, Session};
+use crate::session::{TransportStats, Session};
 use bankfull_control::sobas::SPARSE_SAMPLING_RTT;
-use bankfull_control::sobas::capacity::{TRAIN_PACKETS, TRAIN_COUNT};
-use bankfull_control::{Bytes, LimitSamples, Rate, StreamShares, StageTimes, pacing};
+use bankfull_control::sobas::capacity::{TRAIN_COUNT, TRAIN_PACKETS};
+use bankfull_control::{Bytes, LimitSamples, Rate, StageTimes, StreamShares, pacing};
 use bankfull_proto::limits::MAX_REPORT_RTTS;
 use bankfull_proto::wire::control::{
     Message, ReceiverReport, SenderReport, stage_nanos, stage_times,
@@ -65,7 +65,7 @@ struct View {
     rtt_min: Option<Duration>,
     /// What the far side grants them together.
     window: Option<u64>,
-    carried: Carried,
+    carried: TransportStats,
 }
 
 impl View {
@@ -139,7 +139,7 @@ impl<'a> Pacer<'a> {
         let mut pause = Duration::ZERO;
         while !over.wait(pause) {
             let now = began.elapsed();
-            trains.ask(lock(&self.session.steered.trains).take());
+            trains.ask(lock(&self.session.feedback.trains).take());
             self.send_train(&mut trains, &mut knocker, now);
             pause = if (1..TRAIN_COUNT).contains(&trains.left) { TRAIN_DISTANCE } else { LOOK };
             if self.is_asked() {
@@ -177,7 +177,7 @@ impl<'a> Pacer<'a> {
 
     /// Whether the receiver has asked for another rate.
     fn is_asked(&mut self) -> bool {
-        let pace = lock(&self.session.steered.pace).take();
+        let pace = lock(&self.session.feedback.pace).take();
         if let Some(pace) = pace {
             self.wanted = self.capped(pace.bytes_per_sec);
             self.congestion.want(pace.use_bbr.unwrap_or_default());
@@ -188,10 +188,10 @@ impl<'a> Pacer<'a> {
     /// Looks at all connections.
     fn look(&mut self) -> View {
         let mut view = View::default();
-        let resting_from = self.session.resting_from().unwrap_or(u32::MAX);
+        let first_paused = self.session.first_paused().unwrap_or(u32::MAX);
         let least = |a: Option<Duration>, b| Some(a.map_or(b, |a: Duration| a.min(b)));
-        view.carried = self.session.look(|number, _, info| {
-            if number < resting_from {
+        view.carried = self.session.sample_streams(|number, _, info| {
+            if number < first_paused {
                 self.samples.add(info.notsent_bytes == Some(0));
             }
             view.acked.push((number, info.bytes_acked.unwrap_or_default()));
@@ -206,7 +206,7 @@ impl<'a> Pacer<'a> {
                 view.rtt_min = least(view.rtt_min, info.min_rtt.unwrap_or(info.rtt));
             }
         });
-        view.rtt = view.rtt.or(view.carried.rtt_quic);
+        view.rtt = view.rtt.or(view.carried.quic_smoothed_rtt);
         self.rtt_min = view.rtt_min.unwrap_or_default();
         view
     }
@@ -240,7 +240,7 @@ impl<'a> Pacer<'a> {
 
     /// Tells what the receiver has decided, and how the connections do.
     fn tell(&mut self, sight: &SenderReport, carried: u64) {
-        let courses = std::mem::take(&mut *lock(&self.session.steered.courses));
+        let courses = std::mem::take(&mut *lock(&self.session.feedback.courses));
         if !self.teller.is_near() {
             return;
         }
@@ -298,7 +298,7 @@ impl<'a> Pacer<'a> {
         // Where turns hold all of them together, what one has let through is not to wait again.
         let most = self.session.overrides.rate_max.map(Rate::bytes_per_sec);
         let has_turns = most.is_some() && self.wanted == most;
-        self.session.each_stream(|number, socket| {
+        self.session.for_each_stream(|number, socket| {
             let own = |rate| if has_turns { rate } else { shares.rate(number, rate) };
             let share = rate.map(own);
             largest = largest.max(share.unwrap_or_default());
@@ -324,7 +324,7 @@ mod tests {
     use super::*;
     use crate::event::{Event, EventSink};
     use crate::overrides::Overrides;
-    use crate::session::Tally;
+    use crate::session::SessionStats;
     use bankfull_proto::wire::control::RateRequest;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
@@ -350,12 +350,12 @@ mod tests {
         let (mut far, _) = listener.accept().unwrap();
         let mut writer = near.try_clone().unwrap();
         let session = Session::new(Overrides::default(), 1);
-        session.enter_stream(0, &near).unwrap();
-        let tally = Tally::new(&Deaf, Instant::now());
-        let teller = Teller::new(&tally, false);
+        session.add_stream(0, &near).unwrap();
+        let stats = SessionStats::new(&Deaf, Instant::now());
+        let teller = Teller::new(&stats, false);
         let mut pacer = Pacer::new(&session, Outbox::default(), teller, None);
         let mut paced_after = |ms, pace: Option<u64>| {
-            session.steered.on_pace(RateRequest { bytes_per_sec: pace, ..RateRequest::default() });
+            session.feedback.on_pace(RateRequest { bytes_per_sec: pace, ..RateRequest::default() });
             pacer.is_asked();
             let view = pacer.look();
             pacer.share(&view, Duration::from_millis(ms));
@@ -380,12 +380,12 @@ mod tests {
         let connect = |_| TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let near: Vec<Socket> = (0..4).map(connect).map(Socket::Tcp).collect();
         for (number, socket) in (0..).zip(&near) {
-            session.enter_stream(number, socket).unwrap();
+            session.add_stream(number, socket).unwrap();
         }
-        let tally = Tally::new(&Deaf, Instant::now());
-        let mut pacer = Pacer::new(&session, Outbox::default(), Teller::new(&tally, false), None);
+        let stats = SessionStats::new(&Deaf, Instant::now());
+        let mut pacer = Pacer::new(&session, Outbox::default(), Teller::new(&stats, false), None);
         let mut paced = |pace: Option<u64>| {
-            session.steered.on_pace(RateRequest { bytes_per_sec: pace, ..RateRequest::default() });
+            session.feedback.on_pace(RateRequest { bytes_per_sec: pace, ..RateRequest::default() });
             pacer.is_asked();
             let view = pacer.look();
             pacer.share(&view, Duration::from_millis(10));

@@ -4,7 +4,7 @@
 use super::TRAINS_ASKED_MAX;
 use crate::net::probe::Arrived;
 use bankfull_control::sobas::capacity::{
-    self, Arrival, Dispersion, MAX_TRAIN_PACKETS, TRAIN_PACKETS, TRAIN_COUNT,
+    self, Arrival, Dispersion, LONGEST_TRAIN_PACKETS, TRAIN_COUNT, TRAIN_PACKETS,
 };
 use bankfull_control::{Bytes, Rate, pacing};
 use bankfull_proto::limits::MAX_TRAIN_PACKETS;
@@ -18,7 +18,7 @@ const TRAINS_WAIT: Duration = Duration::from_millis(30);
 const AGAIN_RATE_MIN: Rate = Rate::from_bytes_per_sec(6_250_000);
 
 // A longer one would be refused.
-const _: () = assert!(MAX_TRAIN_PACKETS <= MAX_TRAIN_PACKETS as usize);
+const _: () = assert!(LONGEST_TRAIN_PACKETS <= MAX_TRAIN_PACKETS as usize);
 
 /// The packet trains of a session.
 pub(super) struct Trains {

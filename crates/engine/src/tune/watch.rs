@@ -29,7 +29,7 @@ pub(crate) fn watch(
         }
         seen.stages[usize::from(receives)] = teller.stages();
         if receives {
-            seen.buffered_peak = session.staging.buffered_peak();
+            seen.buffered_peak = session.buffer_pool.buffered_peak();
         } else {
             watch.hear(&teller, &mut seen);
         }
@@ -63,7 +63,7 @@ impl<'a> Watch<'a> {
         let (receives, samples) = (self.receives, &mut self.samples);
         let mut seen = Seen::default();
         let mut rtt: Option<Duration> = None;
-        let carried = self.session.look(|_, socket, info| {
+        let carried = self.session.sample_streams(|_, socket, info| {
             let shortest = if receives { info.rcv_rtt } else { Some(info.rtt) };
             rtt = rtt.into_iter().chain(shortest).filter(|rtt| !rtt.is_zero()).min();
             if receives {
@@ -76,7 +76,7 @@ impl<'a> Watch<'a> {
             }
         });
         seen.streams = self.session.stream_count() as u32;
-        seen.rtts.extend(rtt.or(carried.rtt_quic));
+        seen.rtts.extend(rtt.or(carried.quic_smoothed_rtt));
         if receives {
             seen.carried = carried.received;
             seen.reads = *samples;
@@ -91,7 +91,7 @@ impl<'a> Watch<'a> {
     /// Takes what the receiver has told.
     fn hear(&mut self, teller: &Teller<'_>, seen: &mut Seen) {
         // The lock is free again before anything is told, which may take a while.
-        let courses = std::mem::take(&mut *lock(&self.session.steered.courses));
+        let courses = std::mem::take(&mut *lock(&self.session.feedback.courses));
         for course in courses {
             teller.decided_there(&course);
             self.course = course;
@@ -119,7 +119,7 @@ mod tests {
     use crate::event::{Event, EventSink};
     use crate::net::control::tests::sent;
     use crate::net::socket::Socket;
-    use crate::session::Tally;
+    use crate::session::SessionStats;
     use bankfull_control::Bytes;
     use bankfull_proto::wire::control::Message;
     use std::io::Write;
@@ -177,15 +177,15 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let session = Session::default();
-        session.enter_stream(0, &Socket::Tcp(listener.accept().unwrap().0)).unwrap();
-        let _share = session.staging.share();
+        session.add_stream(0, &Socket::Tcp(listener.accept().unwrap().0)).unwrap();
+        let _share = session.buffer_pool.share();
         let size = 6 << 18;
         far.write_all(&[7; 1000]).unwrap();
         for is_near in [true, false] {
             let (kept, over, outbox) = (Kept::default(), Latch::default(), Outbox::default());
-            let tally = Tally::new(&kept, Instant::now());
+            let stats = SessionStats::new(&kept, Instant::now());
             thread::scope(|scope| {
-                let teller = Teller::new(&tally, is_near);
+                let teller = Teller::new(&stats, is_near);
                 scope.spawn(|| watch(&session, teller, &outbox, true, &over));
                 if is_near {
                     let events = kept.until_sample();
@@ -214,9 +214,9 @@ mod tests {
     fn what_the_receiver_has_told_of_its_staging_is_told_by_whoever_sends() {
         let session = Session::default();
         let (kept, over, outbox) = (Kept::default(), Latch::default(), Outbox::default());
-        let tally = Tally::new(&kept, Instant::now());
+        let stats = SessionStats::new(&kept, Instant::now());
         for reason in [Some("because\n"), None] {
-            session.steered.on_course(ReceiverReport {
+            session.feedback.on_course(ReceiverReport {
                 buffered_peak: Some(5),
                 buffer_limit: Some(7),
                 buffer_reason: reason.map(str::to_owned),
@@ -225,7 +225,7 @@ mod tests {
             });
         }
         thread::scope(|scope| {
-            let teller = Teller::new(&tally, true);
+            let teller = Teller::new(&stats, true);
             scope.spawn(|| watch(&session, teller, &outbox, false, &over));
             let events = kept.until_sample();
             over.set();

@@ -4,7 +4,9 @@
 use crate::steered::{Setting, Steered};
 use crate::{MS, SEC, mbit};
 use bankfull_control::Bytes;
-use bankfull_control::sobas::overflow::{AckPolicy, congestion_avoidance_latency, slow_start_latency};
+use bankfull_control::sobas::overflow::{
+    AckPolicy, congestion_avoidance_latency, slow_start_latency,
+};
 use bankfull_sim::PathConfig;
 use bankfull_sim::tcp::Algorithm;
 use bankfull_sim::world::{FlowConfig, World};
@@ -44,7 +46,8 @@ fn path(rate: f64, rtt: u32, share: f64) -> PathConfig {
 fn slow_start_overflows_a_queue_when_the_formula_says() {
     for (rate, rtt, share) in [(100.0, 50, 0.25), (100.0, 50, 0.5), (1000.0, 20, 0.5)] {
         let path = path(rate, rtt, share);
-        let told = slow_start_latency(path.forward.buffer, mbit(rate), AckPolicy::EverySegment).unwrap();
+        let told =
+            slow_start_latency(path.forward.buffer, mbit(rate), AckPolicy::EverySegment).unwrap();
         let took = overflows(&path)[0].div_duration_f64(told);
         assert!((0.9..1.1).contains(&took), "{rate} {rtt} {share}: {took}");
     }
@@ -55,7 +58,14 @@ fn avoidance_overflows_a_queue_when_the_formula_says() {
     for (rate, rtt, share) in [(10.0, 50, 0.5), (20.0, 40, 0.25), (20.0, 40, 0.7)] {
         let path = path(rate, rtt, share);
         let (buffer, segment) = (path.forward.buffer, Bytes(1500));
-        let told = congestion_avoidance_latency(buffer, mbit(rate), MS * rtt, segment, AckPolicy::EverySegment).unwrap();
+        let told = congestion_avoidance_latency(
+            buffer,
+            mbit(rate),
+            MS * rtt,
+            segment,
+            AckPolicy::EverySegment,
+        )
+        .unwrap();
         let all = overflows(&path);
         let took = all[all.len() / 2].div_duration_f64(told);
         assert!((0.9..1.1).contains(&took), "{rate} {rtt} {share}: {took}");
@@ -77,7 +87,9 @@ fn a_start_that_nothing_tells_of_ends_in_time_where_the_formula_gives_two_round_
     };
     let round_trips = |share| {
         let buffer = path(100.0, 50, share).forward.buffer;
-        slow_start_latency(buffer, mbit(100.0), AckPolicy::EverySegment).unwrap().div_duration_f64(MS * 50)
+        slow_start_latency(buffer, mbit(100.0), AckPolicy::EverySegment)
+            .unwrap()
+            .div_duration_f64(MS * 50)
     };
     assert!(round_trips(2.0) > 1.99 && overflowed(2.0) == 0);
     // There nobody can notice in time: packet trains have to tell before.

@@ -4,7 +4,7 @@
 use crate::MS;
 use bankfull_control::pacing;
 use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
-use bankfull_control::{Bytes, Bottleneck, Rate, StreamShares};
+use bankfull_control::{Bottleneck, Bytes, Rate, StreamShares};
 use bankfull_sim::tcp::{Algorithm, WINDOW_MAX};
 use bankfull_sim::world::{FlowId, Route};
 use bankfull_sim::{FlowConfig, PathConfig, World};
@@ -75,8 +75,12 @@ impl Steered {
         let trains = setting.trains.filter(|_| !setting.is_udp_blocked);
         let capacity = trains.map(|share| Rate::from_bits_per_sec(line * share));
         let capacity_timeout = path.rtt() * 2 + MS * 200;
-        let config =
-            Config { window_max: Bytes(WINDOW_MAX), capacity_timeout, rate_max: None, remembered: None };
+        let config = Config {
+            window_max: Bytes(WINDOW_MAX),
+            capacity_timeout,
+            rate_max: None,
+            remembered: None,
+        };
         Self {
             flows,
             trace: Vec::new(),

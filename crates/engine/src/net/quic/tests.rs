@@ -79,8 +79,8 @@ fn a_session_sees_what_a_connection_carries_once_however_many_streams_it_has() {
         stream.write_all(b"x").unwrap();
         let (mut there, _) = pair.streams.recv_timeout(TIMEOUT).unwrap();
         there.read_exact(&mut [0]).unwrap();
-        near.enter_stream(number, &Socket::Quic(stream.clone())).unwrap();
-        far.enter_stream(number, &Socket::Quic(there.clone())).unwrap();
+        near.add_stream(number, &Socket::Quic(stream.clone())).unwrap();
+        far.add_stream(number, &Socket::Quic(there.clone())).unwrap();
         all.push((stream, there));
     }
     let (stream, there) = &mut all[0];
@@ -89,16 +89,16 @@ fn a_session_sees_what_a_connection_carries_once_however_many_streams_it_has() {
         scope.spawn(|| stream.write_all(&data).unwrap());
         there.read_exact(&mut vec![0; data.len()]).unwrap();
     });
-    let (sent, came) = (near.look(|_, _, _| {}), far.look(|_, _, _| {}));
-    assert!(sent.rtt_quic.is_some() && came.rtt_quic.is_some());
+    let (sent, came) = (near.sample_streams(|_, _, _| {}), far.sample_streams(|_, _, _| {}));
+    assert!(sent.quic_smoothed_rtt.is_some() && came.quic_smoothed_rtt.is_some());
     // With what the protocol says besides, and sends again or looks for larger datagrams with.
     let once = data.len() as u64..2 * data.len() as u64;
     assert!(once.contains(&sent.acked) && once.contains(&came.received), "{sent:?} {came:?}");
-    assert_eq!(near.segment(), Bytes(0), "none is left");
-    near.leave_stream(0);
-    assert!(near.segment() >= Bytes(1200), "the least that QUIC allows");
-    near.leave_stream(1);
-    assert!(near.look(|_, _, _| {}).acked >= sent.acked, "what was carried stays");
+    assert_eq!(near.mss(), Bytes(0), "none is left");
+    near.remove_stream(0);
+    assert!(near.mss() >= Bytes(1200), "the least that QUIC allows");
+    near.remove_stream(1);
+    assert!(near.sample_streams(|_, _, _| {}).acked >= sent.acked, "what was carried stays");
 }
 
 #[test]

@@ -139,7 +139,7 @@ impl Member {
         let segment = Bytes(if info.snd_mss > 0 { info.snd_mss.into() } else { DEFAULT_MSS.0 });
         let offered = Bytes(info.rcv_wnd.unwrap_or(OFFERED).into());
         let obeys = self.obeys();
-        self.session_lost = lost(&self.session.steered.last_sight());
+        self.session_lost = lost(&self.session.feedback.last_sight());
         let lost = self.lost;
         control.join(now, id, &Joining { segment, rtt: info.min_rtt, offered, obeys, lost });
         if let Some(seat) = &self.session.sharing.seat {
@@ -382,7 +382,7 @@ impl State {
         let Some(control) = &mut self.control else { return };
         let mut told = BTreeSet::new();
         let seen = self.members.iter_mut().map(|(&id, member)| {
-            let sight = member.session.steered.last_sight();
+            let sight = member.session.feedback.last_sight();
             // The sender tells of all its connections together: that counts for the first.
             let is_first = told.insert(Arc::as_ptr(&member.session));
             Seen {
