@@ -11,7 +11,7 @@ use crate::net::control::ControlReader;
 use crate::net::identity::Identity;
 use crate::net::pipe::{PipeReader, PipeWriter};
 use crate::net::probe::ProbePort;
-use crate::net::staging::Staging;
+use crate::net::staging::BufferPool;
 use crate::net::tls;
 use crate::options::DEFAULT_TIMEOUT;
 use bankfull_control::Bytes;
@@ -58,7 +58,7 @@ pub fn run_agent(memory_max: Option<Bytes>) -> Result<Option<ErrorKind>, Error> 
         unencrypted_allowed: true,
         timeout: DEFAULT_TIMEOUT,
         link_rate: None,
-        staging: Staging::new(memory_max),
+        buffer_pool: BufferPool::new(memory_max),
     };
     // ssh vouches for the client, wherever its datagrams come from.
     let probes = ProbePort::bind(address).ok();

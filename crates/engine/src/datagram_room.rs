@@ -1,8 +1,7 @@
-//! Room for the datagrams that come while the thread of a socket does something else: its receive
-//! buffer, as large as the load asks for and memory allows. Sockets that carry QUIC have it, and
-//! the lab's service of datagrams, which measures what it is worth.
+//! Receive buffer of a UDP socket, sized by RRDA to its load and the host's memory.
 //!
-//! What never lives here: the rule (`bankfull_control::rrda`), and reading from the socket.
+//! Used by QUIC sockets, and by the lab's datagram service, which measures the effect. The sizing
+//! rule is `bankfull_control::rrda`; reading from the socket is the caller's task.
 
 use crate::net::control::lock;
 use bankfull_control::Bytes;
@@ -12,176 +11,191 @@ use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The least size of a service's buffer. (paper, §V-A: 1 MB, the size of the static scheme, so that
-/// it never has less than that; 1 Gbit/s for 8 ms, two time slices of the scheduler)
-pub const LEAST: Bytes = Bytes::mib(1);
+/// Minimum buffer of a service. (RRDA paper §V-A: 1 MB, the size of the static scheme, as a lower
+/// bound; 1 Gbit/s for 8 ms, two scheduler time slices)
+pub const MIN_BUFFER: Bytes = Bytes::mib(1);
 
-/// And at most this part of all memory, and so much, unless less is said. (ours: 10 Gbit/s for
+/// Default maximum: this fraction of all memory, at most [`MAX_BUFFER`]. (chosen: 10 Gbit/s for
 /// 0.2 s)
-const MEMORY_PART: u64 = 16;
-const MOST: Bytes = Bytes::mib(256);
+const MEMORY_DIVISOR: u64 = 16;
+const MAX_BUFFER: Bytes = Bytes::mib(256);
 
-/// How often the memory in use is read.
-const MEMORY_LOOK: Duration = Duration::from_secs(1);
+/// Interval at which the memory in use is read.
+const MEMORY_SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A datagram, as long as none has come. (RFC 9000, §14)
-const DATAGRAM: u64 = 1200;
+/// Datagram size assumed before the first one arrives (RFC 9000 §14).
+const DEFAULT_DATAGRAM_BYTES: u64 = 1200;
 
-/// What is told of it, where less was granted than was wanted and that discarded something.
+/// Record of buffer sizes that the kernel did not grant in full while datagrams were dropped.
 #[derive(Clone, Debug, Default)]
-pub struct Shortage(Arc<Mutex<Lack>>);
+pub struct ShortfallLog(Arc<Mutex<Shortfall>>);
 
+/// Requests that were not granted in full.
 #[derive(Debug, Default)]
-struct Lack {
-    /// How often that was so.
+struct Shortfall {
+    /// Number of such requests.
     count: u64,
-    /// The size that was wanted last, and the one that was granted.
-    sizes: (Bytes, Bytes),
+    /// Size requested last, and size granted.
+    last_sizes: (Bytes, Bytes),
 }
 
-/// What an administrator could set, for one who is to be told of it.
+/// Advice to an administrator, from a [`ShortfallLog`].
 #[derive(Debug)]
-pub struct Advice {
-    shortage: Shortage,
-    /// How often there had been a shortage when it was looked at last, and the largest size told.
-    seen: u64,
-    told: Bytes,
+pub struct BufferAdvice {
+    shortfalls: ShortfallLog,
+    /// Events already considered.
+    seen_count: u64,
+    /// Size named by the last advice.
+    advised_size: Bytes,
 }
 
-impl Shortage {
-    /// For one who is told of what happens from now on.
+impl ShortfallLog {
+    /// Returns advice about events from now on.
     #[must_use]
-    pub fn advice(&self) -> Advice {
-        let seen = lock(&self.0).count;
-        Advice { shortage: self.clone(), seen, told: Bytes(0) }
+    pub fn advice(&self) -> BufferAdvice {
+        let seen_count = lock(&self.0).count;
+        BufferAdvice { shortfalls: self.clone(), seen_count, advised_size: Bytes(0) }
     }
 }
 
-impl Advice {
-    /// Something to tell: once, and again where twice as much was wanted.
-    pub fn news(&mut self) -> Option<String> {
-        let lack = lock(&self.shortage.0);
-        let is_new = std::mem::replace(&mut self.seen, lack.count) < lack.count;
-        let (wanted, granted) = lack.sizes;
-        if !is_new || wanted.0 < 2 * self.told.0 {
+impl BufferAdvice {
+    /// Returns new advice: after the first shortfall, and each time the requested size has doubled.
+    pub fn next_advice(&mut self) -> Option<String> {
+        let shortfall = lock(&self.shortfalls.0);
+        let is_new = std::mem::replace(&mut self.seen_count, shortfall.count) < shortfall.count;
+        let (wanted, granted) = shortfall.last_sizes;
+        if !is_new || wanted.0 < 2 * self.advised_size.0 {
             return None;
         }
-        self.told = wanted;
+        self.advised_size = wanted;
         Some(format!(
-            "datagrams were discarded here, since net.core.rmem_max holds their buffer to {granted}: \
-             `sysctl -w net.core.rmem_max={}` lets it grow to what was needed",
+            "UDP datagrams were dropped: net.core.rmem_max limits the receive buffer to {granted}; \
+             `sysctl -w net.core.rmem_max={}` allows the size needed",
             wanted.0
         ))
     }
 }
 
-/// The receive buffer of a socket, as long as it is looked after.
+/// Receive buffer of a UDP socket with its statistics.
 #[derive(Debug)]
-pub struct DatagramRoom {
+pub struct UdpReceiveBuffer {
     rrda: Rrda,
-    least: Bytes,
-    epoch: Instant,
-    /// In this epoch: bytes and datagrams that were taken out, and the most that stood.
-    taken: u64,
+    min: Bytes,
+    epoch_start: Instant,
+    /// Bytes received in this epoch.
+    received_bytes: u64,
+    /// Datagrams received in this epoch.
     datagrams: u64,
-    used: u64,
-    /// What stood in it when the epoch began.
-    standing: u64,
-    /// What was discarded in it, as far as it was seen.
-    seen: Bytes,
-    /// How often it was looked at, of all time.
-    looks: u64,
-    /// Mean size of the datagrams of the last epoch in which some were taken out.
-    each: u64,
-    /// Dropped by the kernel, of all time.
+    /// Peak fill level in this epoch, in bytes.
+    peak_used: u64,
+    /// Bytes queued at the start of the epoch.
+    queued: u64,
+    /// Bytes dropped in this epoch, as sampled last.
+    seen_discarded: Bytes,
+    /// Samples taken so far.
+    sample_count: u64,
+    /// Mean datagram size in the last epoch with traffic.
+    mean_datagram_bytes: u64,
+    /// Datagrams dropped by the kernel, at the start of the epoch.
     dropped: u32,
-    /// Memory in use, and when that was read.
+    /// Fraction of memory in use, and when it was read.
     memory: (Instant, f64),
-    shortage: Shortage,
+    shortfalls: ShortfallLog,
     reason: Reason,
 }
 
-impl DatagramRoom {
-    /// Gives a socket room for `least`, in bytes of data; it will not have more than `limit`, but
-    /// for that. `None` where the kernel does not tell how full it is.
+impl UdpReceiveBuffer {
+    /// Sets the buffer of a socket to `min` bytes of data; `limit` caps it above that.
+    ///
+    /// `None` if the kernel does not report the fill level.
     #[must_use]
     pub fn new(
         socket: &UdpSocket,
-        shortage: Shortage,
-        least: Bytes,
+        shortfalls: ShortfallLog,
+        min: Bytes,
         limit: Option<Bytes>,
     ) -> Option<Self> {
         let dropped = bankfull_sys::receive_buffer(socket).ok()?.dropped;
         let memory = bankfull_sys::memory().ok();
-        let max = memory.map_or(MOST, |memory| MOST.min(Bytes(memory.total / MEMORY_PART)));
+        let max = memory
+            .map_or(MAX_BUFFER, |memory| MAX_BUFFER.min(Bytes(memory.total / MEMORY_DIVISOR)));
         let max = limit.map_or(max, |limit| max.min(limit));
-        let mut rrda = Rrda::new(Bounds { min: least, max }, None);
-        if let Ok(granted) = bankfull_sys::set_receive_buffer(socket, least.0) {
+        let mut rrda = Rrda::new(Bounds { min, max }, None);
+        if let Ok(granted) = bankfull_sys::set_receive_buffer(socket, min.0) {
             rrda.on_granted(Bytes(granted));
         }
         let now = Instant::now();
         Some(Self {
             rrda,
-            least,
-            epoch: now,
-            taken: 0,
+            min,
+            epoch_start: now,
+            received_bytes: 0,
             datagrams: 0,
-            standing: 0,
-            used: 0,
-            seen: Bytes(0),
-            looks: 0,
-            each: DATAGRAM,
+            queued: 0,
+            peak_used: 0,
+            seen_discarded: Bytes(0),
+            sample_count: 0,
+            mean_datagram_bytes: DEFAULT_DATAGRAM_BYTES,
             dropped,
             memory: (now, memory.map_or(0.0, |memory| memory.used_part())),
-            shortage,
+            shortfalls,
             reason: Reason::Kept,
         })
     }
 
-    /// Its size, in bytes of data.
+    /// Returns the buffer size, in bytes of data.
     #[must_use]
     pub fn size(&self) -> Bytes {
         self.rrda.size()
     }
 
-    /// Looks how full it is: when something is about to be taken out, and as often as is worth it
-    /// while nobody does. Where it is too full, there is more room at once. Answers with what
-    /// stands in it.
-    pub fn look(&mut self, socket: &UdpSocket) -> Bytes {
-        self.looks += 1;
+    /// Reads the fill level and enlarges the buffer at once if it is too full.
+    ///
+    /// Call it before each receive, and periodically while the reader is busy. Returns the queued
+    /// bytes.
+    pub fn sample(&mut self, socket: &UdpSocket) -> Bytes {
+        self.sample_count += 1;
         let Ok(buffer) = bankfull_sys::receive_buffer(socket) else { return Bytes(0) };
-        let standing = Bytes(buffer.used);
+        let queued = Bytes(buffer.used);
         let discarded = self.discarded(buffer);
-        if buffer.used <= self.used && discarded <= self.seen {
-            return standing;
+        if buffer.used <= self.peak_used && discarded <= self.seen_discarded {
+            return queued;
         }
-        (self.used, self.seen) = (self.used.max(buffer.used), self.seen.max(discarded));
+        self.peak_used = self.peak_used.max(buffer.used);
+        self.seen_discarded = self.seen_discarded.max(discarded);
         let before = self.rrda.size();
         let (wanted, reason) = self.rrda.on_look(Bytes(buffer.used), discarded, self.memory.1);
         self.reason = reason;
-        self.set(socket, (before, wanted), discarded);
-        standing
+        self.request_size(socket, (before, wanted), discarded);
+        queued
     }
 
-    /// Why it has that size, by the last epoch or look.
+    /// Returns the reason for the present size.
     #[must_use]
     pub fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// How often anybody has looked at it.
+    /// Returns the number of samples taken.
     #[must_use]
-    pub fn looks(&self) -> u64 {
-        self.looks
+    pub fn sample_count(&self) -> u64 {
+        self.sample_count
     }
 
-    /// Bytes that were discarded in this epoch.
+    /// Estimates the bytes dropped in this epoch.
     fn discarded(&self, buffer: ReceiveBuffer) -> Bytes {
-        let each = self.taken.checked_div(self.datagrams).unwrap_or(self.each);
-        Bytes(u64::from(buffer.dropped.wrapping_sub(self.dropped)) * each)
+        let mean_datagram_bytes =
+            self.received_bytes.checked_div(self.datagrams).unwrap_or(self.mean_datagram_bytes);
+        Bytes(u64::from(buffer.dropped.wrapping_sub(self.dropped)) * mean_datagram_bytes)
     }
 
-    fn set(&mut self, socket: &UdpSocket, (before, wanted): (Bytes, Bytes), discarded: Bytes) {
+    /// Requests a new size from the kernel and records a shortfall.
+    fn request_size(
+        &mut self,
+        socket: &UdpSocket,
+        (before, wanted): (Bytes, Bytes),
+        discarded: Bytes,
+    ) {
         if wanted == before {
             return;
         }
@@ -189,57 +203,58 @@ impl DatagramRoom {
         let granted = Bytes(granted);
         self.rrda.on_granted(granted);
         if granted < wanted && discarded > Bytes(0) {
-            let mut lack = lock(&self.shortage.0);
-            lack.count += 1;
-            lack.sizes = (wanted, granted);
+            let mut shortfall = lock(&self.shortfalls.0);
+            shortfall.count += 1;
+            shortfall.last_sizes = (wanted, granted);
         }
     }
 
-    /// A datagram of so many bytes was taken out.
-    pub fn on_taken(&mut self, bytes: usize) {
-        self.taken += bytes as u64;
+    /// Counts a received datagram of `bytes`.
+    pub fn on_received(&mut self, bytes: usize) {
+        self.received_bytes += bytes as u64;
         self.datagrams += 1;
     }
 
-    /// Whether it is larger than the least, and so is to be looked at again soon, although nothing
-    /// comes.
+    /// True if the buffer exceeds its minimum, so that it must be advanced even without traffic.
     #[must_use]
-    pub fn is_large(&self) -> bool {
-        self.rrda.size() > self.least
+    pub fn is_above_min(&self) -> bool {
+        self.rrda.size() > self.min
     }
 
-    /// Sets its size, where an epoch is over.
+    /// Updates the size at the end of an epoch.
     pub fn advance(&mut self, socket: &UdpSocket, now: Instant) {
-        let elapsed = now.saturating_duration_since(self.epoch);
+        let elapsed = now.saturating_duration_since(self.epoch_start);
         if elapsed < EPOCH {
             return;
         }
-        self.epoch = now;
+        self.epoch_start = now;
         let Ok(buffer) = bankfull_sys::receive_buffer(socket) else { return };
         let discarded = self.discarded(buffer);
         self.dropped = buffer.dropped;
-        self.each = self.taken.checked_div(self.datagrams).unwrap_or(self.each);
-        // What stands there now has arrived since, or stood there before and was not taken out.
-        let part = EPOCH.as_secs_f64() / elapsed.as_secs_f64();
-        let in_an_epoch = |bytes: u64| Bytes((bytes as f64 * part) as u64);
+        self.mean_datagram_bytes =
+            self.received_bytes.checked_div(self.datagrams).unwrap_or(self.mean_datagram_bytes);
+        // Bytes queued now have arrived in this epoch, or remain from the one before.
+        let scale = EPOCH.as_secs_f64() / elapsed.as_secs_f64();
+        let per_epoch = |bytes: u64| Bytes((bytes as f64 * scale) as u64);
         let epoch = Epoch {
-            arrived: in_an_epoch(self.taken + discarded.0 + buffer.used),
-            processed: in_an_epoch(self.taken + self.standing),
+            arrived: per_epoch(self.received_bytes + discarded.0 + buffer.used),
+            processed: per_epoch(self.received_bytes + self.queued),
             discarded,
-            used: Bytes(self.used.max(buffer.used)),
-            memory: self.memory(now),
+            used: Bytes(self.peak_used.max(buffer.used)),
+            memory: self.memory_used(now),
         };
-        (self.taken, self.datagrams, self.used, self.seen) = (0, 0, 0, Bytes(0));
-        self.standing = buffer.used;
+        (self.received_bytes, self.datagrams, self.peak_used, self.seen_discarded) =
+            (0, 0, 0, Bytes(0));
+        self.queued = buffer.used;
         let before = self.rrda.size();
         let (wanted, reason) = self.rrda.on_epoch(&epoch);
         self.reason = reason;
-        self.set(socket, (before, wanted), discarded);
+        self.request_size(socket, (before, wanted), discarded);
     }
 
-    /// The part of memory that is in use.
-    fn memory(&mut self, now: Instant) -> f64 {
-        if now.saturating_duration_since(self.memory.0) > MEMORY_LOOK
+    /// Returns the fraction of memory in use.
+    fn memory_used(&mut self, now: Instant) -> f64 {
+        if now.saturating_duration_since(self.memory.0) > MEMORY_SAMPLE_INTERVAL
             && let Ok(memory) = bankfull_sys::memory()
         {
             self.memory = (now, memory.used_part());
@@ -253,101 +268,105 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_discarded_has_room_at_once_and_not_at_the_end_of_the_epoch() {
+    fn drop_enlarges_buffer_within_the_epoch() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let shortage = Shortage::default();
-        let mut advice = shortage.advice();
-        let mut room = DatagramRoom::new(&socket, shortage.clone(), LEAST, None).unwrap();
-        let least = room.size();
-        room.look(&socket);
-        assert_eq!(room.size(), least);
+        let shortfalls = ShortfallLog::default();
+        let mut advice = shortfalls.advice();
+        let mut buffer =
+            UdpReceiveBuffer::new(&socket, shortfalls.clone(), MIN_BUFFER, None).unwrap();
+        let min = buffer.size();
+        buffer.sample(&socket);
+        assert_eq!(buffer.size(), min);
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(socket.local_addr().unwrap()).unwrap();
         (0..4000).for_each(|_| drop(client.send(&[0; 1000])));
-        room.look(&socket);
-        let grown = room.size();
-        assert!(grown > least || advice.news().is_some(), "{grown}");
-        room.look(&socket);
-        assert_eq!(room.size(), grown, "no more was discarded since");
+        buffer.sample(&socket);
+        let grown = buffer.size();
+        assert!(grown > min || advice.next_advice().is_some(), "{grown}");
+        buffer.sample(&socket);
+        assert_eq!(buffer.size(), grown, "no further drops");
     }
 
     #[test]
-    fn a_queue_that_grows_is_a_surplus_before_anything_is_lost_and_one_that_drains_is_not() {
+    fn growing_queue_is_surplus_and_draining_queue_is_not() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut room = DatagramRoom::new(&socket, Shortage::default(), LEAST, None).unwrap();
-        if room.size() < LEAST {
-            eprintln!("skipped: net.core.rmem_max grants a buffer of {} only", room.size());
+        let mut buffer =
+            UdpReceiveBuffer::new(&socket, ShortfallLog::default(), MIN_BUFFER, None).unwrap();
+        if buffer.size() < MIN_BUFFER {
+            eprintln!("skipped: net.core.rmem_max grants a buffer of {} only", buffer.size());
             return;
         }
-        room.memory.1 = 0.4;
+        buffer.memory.1 = 0.4;
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(socket.local_addr().unwrap()).unwrap();
-        let (mut now, mut reasons) = (room.epoch, Vec::new());
+        let (mut now, mut reasons) = (buffer.epoch_start, Vec::new());
         for _ in 0..3 {
             (0..200).for_each(|_| assert_eq!(client.send(&[0; 1000]).unwrap(), 1000));
             now += EPOCH;
-            room.advance(&socket, now);
-            reasons.push(room.reason());
+            buffer.advance(&socket, now);
+            reasons.push(buffer.reason());
         }
         assert_eq!(reasons, [Reason::Kept, Reason::Kept, Reason::Surplus]);
-        let grown = room.size();
-        assert!(grown > LEAST, "{grown}");
-        // The kernel counts what was taken out only when that is much, or all.
-        (0..600).for_each(|_| room.on_taken(socket.recv(&mut [0; 2000]).unwrap()));
+        let grown = buffer.size();
+        assert!(grown > MIN_BUFFER, "{grown}");
+        // The kernel frees memory in batches, or when the queue is empty.
+        (0..600).for_each(|_| buffer.on_received(socket.recv(&mut [0; 2000]).unwrap()));
         for _ in 0..3 {
             now += EPOCH;
-            room.advance(&socket, now);
+            buffer.advance(&socket, now);
         }
-        assert_eq!(room.reason(), Reason::Draining);
-        assert!(room.size() < grown, "{} of {grown}", room.size());
+        assert_eq!(buffer.reason(), Reason::Draining);
+        assert!(buffer.size() < grown, "{} of {grown}", buffer.size());
     }
 
     #[test]
-    fn it_stays_within_what_it_is_given() {
+    fn size_stays_within_limit() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(socket.local_addr().unwrap()).unwrap();
-        for (limit, most) in [(Bytes(1), LEAST), (Bytes::mib(2), Bytes::mib(2))] {
+        for (limit, max_size) in [(Bytes(1), MIN_BUFFER), (Bytes::mib(2), Bytes::mib(2))] {
             let limit = Some(limit);
-            let mut room = DatagramRoom::new(&socket, Shortage::default(), LEAST, limit).unwrap();
+            let mut buffer =
+                UdpReceiveBuffer::new(&socket, ShortfallLog::default(), MIN_BUFFER, limit).unwrap();
             for _ in 0..4 {
                 (0..4000).for_each(|_| drop(client.send(&[0; 1000])));
-                room.look(&socket);
+                buffer.sample(&socket);
             }
-            assert!(room.size() <= most, "{} of {most}", room.size());
+            assert!(buffer.size() <= max_size, "{} of {max_size}", buffer.size());
         }
     }
 
     #[test]
-    fn it_grows_when_something_is_discarded_and_shrinks_when_the_load_is_over() {
+    fn buffer_grows_on_drops_and_shrinks_after_load() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
-        let shortage = Shortage::default();
-        let mut advice = shortage.advice();
-        let mut room = DatagramRoom::new(&socket, shortage.clone(), LEAST, None).unwrap();
-        let (least, mut most) = (room.rrda.size(), Bytes(0));
+        let shortfalls = ShortfallLog::default();
+        let mut advice = shortfalls.advice();
+        let mut buffer =
+            UdpReceiveBuffer::new(&socket, shortfalls.clone(), MIN_BUFFER, None).unwrap();
+        let (min, mut max_size) = (buffer.rrda.size(), Bytes(0));
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(socket.local_addr().unwrap()).unwrap();
-        let mut now = room.epoch;
+        let mut now = buffer.epoch_start;
         for epoch in 0..100 {
-            // A burst of 4 MB each second, for three.
+            // A burst of 4 MB per second, for three seconds.
             if epoch % 10 == 0 && epoch < 30 {
                 (0..4000).for_each(|_| drop(client.send(&[0; 1000])));
             }
-            room.look(&socket);
+            buffer.sample(&socket);
             let mut buf = [0; 2000];
             while let Ok(bytes) = socket.recv(&mut buf) {
-                room.on_taken(bytes);
+                buffer.on_received(bytes);
             }
             now += EPOCH;
-            room.advance(&socket, now);
-            most = most.max(room.rrda.size());
+            buffer.advance(&socket, now);
+            max_size = max_size.max(buffer.rrda.size());
         }
-        match advice.news() {
+        match advice.next_advice() {
             // The kernel grants no more.
             Some(advice) => assert!(advice.contains("sysctl -w net.core.rmem_max="), "{advice}"),
-            None => assert!(most.0 >= least.0 * 4, "{most} after {least}"),
+            None => assert!(max_size.0 >= min.0 * 4, "{max_size} after {min}"),
         }
-        assert!(!room.is_large() && advice.news().is_none(), "{}", room.rrda.size());
+        assert!(!buffer.is_above_min() && advice.next_advice().is_none(), "{}", buffer.rrda.size());
     }
 }

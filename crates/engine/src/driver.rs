@@ -244,10 +244,10 @@ impl SessionRunner<'_> {
             outbox.post(&Message::Error(error.to_failure()));
         }
         outbox.close();
-        let flushed = outbox.wait_gone(if result.is_ok() { self.timeout } else { CLOSE_TIMEOUT });
+        let flushed = outbox.wait_writer_done(if result.is_ok() { self.timeout } else { CLOSE_TIMEOUT });
         // The sender closes first; the receiver waits for that, so that its last message arrives.
         if result.is_ok() && flushed && receives {
-            reader.wait_for_end();
+            reader.wait_closed();
         }
         self.session.stop();
         result
@@ -305,7 +305,7 @@ impl SessionRunner<'_> {
         target: ReceiveTarget,
         streams: StreamSource,
     ) -> Result<SideSummaries, Error> {
-        outbox.wait_when_full();
+        outbox.block_when_full();
         let session = Arc::clone(&self.session);
         let (receiver, queue) = Receiver::new(session, outbox.clone(), self.stats, target);
         let group = WaitGroup::default();
@@ -319,7 +319,7 @@ impl SessionRunner<'_> {
             let sender = receiver.run_control(reader).inspect_err(|_| self.session.stop())?;
             self.session.wake_spawners();
             // The sender has finished: data in the tunnel has no reader any more.
-            reader.end_tunnel();
+            reader.close_tunnel();
             self.wait_for_streams(&group, reader)?;
             receiver.finish();
             Ok(SideSummaries { sender, receiver: self.stats.report() })

@@ -4,15 +4,17 @@
 use crate::anchor::{PathRoot, ReceiveOptions};
 use crate::cancel::Cancel;
 use crate::client::software;
-use crate::datagram_room::Advice;
-use crate::driver::{AcceptedStream, ControlChannel, CloseFn, SessionRunner, Latch, SessionTask, StreamSource};
+use crate::datagram_room::BufferAdvice;
+use crate::driver::{
+    AcceptedStream, CloseFn, ControlChannel, Latch, SessionRunner, SessionTask, StreamSource,
+};
 use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Summary};
 use crate::net::control::{ControlReader, Outbox, lock, write_now};
 use crate::net::probe::ProbePort;
 use crate::net::socket::Socket;
-use crate::net::staging::Staging;
-use crate::net::stream::{DataStream, Seat, Unattached, read_attach};
+use crate::net::staging::BufferPool;
+use crate::net::stream::{DataStream, BoxedPermit, Unattached, read_attach};
 use crate::options::Fsync;
 use crate::overrides::Overrides;
 use crate::session::{Session, SessionStats};
@@ -41,7 +43,7 @@ pub(crate) struct Policy {
     /// What the link carries by which clients send, where that is known.
     pub(crate) link_rate: Option<Rate>,
     /// What may wait in memory until it is written, of all clients together.
-    pub(crate) staging: Arc<Staging>,
+    pub(crate) buffer_pool: Arc<BufferPool>,
 }
 
 /// A session that data connections may join.
@@ -95,7 +97,7 @@ pub(crate) struct Caller {
     /// Where it comes from, if its datagrams have to come from there too.
     pub(crate) peer: Option<IpAddr>,
     /// What could be set here for the socket by which it comes.
-    pub(crate) advice: Option<Advice>,
+    pub(crate) advice: Option<BufferAdvice>,
     /// Called once the client is authenticated and has asked for something, with the time-out that
     /// holds from then on.
     pub(crate) on_asked: Box<dyn FnOnce(Duration) + Send>,
@@ -182,7 +184,7 @@ impl Host {
         };
         let version = common_version(hello.min_version, hello.max_version)?;
         self.check_token(&hello)?;
-        caller.reader.authenticated();
+        caller.reader.set_authenticated();
         let mut welcome = Welcome {
             version,
             software: software(),
@@ -357,8 +359,12 @@ impl Host {
             ended: Latch::default(),
             autotune: Mutex::new(steer),
         };
-        let channel =
-            ControlChannel { reader: caller.reader, output: caller.output, outbox, close: caller.close };
+        let channel = ControlChannel {
+            reader: caller.reader,
+            output: caller.output,
+            outbox,
+            close: caller.close,
+        };
         let result = drive.run(channel, agreed.part, StreamSource::Accept(streams));
         self.forget(welcome.session);
         result
@@ -379,7 +385,7 @@ impl Host {
             rtt: Duration::from_micros(rtt_us),
         });
         let is_steered = is_steered(open);
-        session.buffer_pool = Arc::clone(&self.policy.staging);
+        session.buffer_pool = Arc::clone(&self.policy.buffer_pool);
         session.start_stagger = is_steered.then(|| Spread::new(streams));
         session.max_streams = open.max_streams.filter(|_| is_steered && !tunnelled);
         session.max_streams = session.max_streams.map(|most| most.min(welcome.max_streams));
@@ -413,7 +419,7 @@ impl Host {
         socket: Socket,
         tls: Option<Connection>,
         magic: &[u8; 8],
-        seat: Seat,
+        seat: BoxedPermit,
     ) -> io::Result<()> {
         let encrypted = tls.is_some() || socket.is_encrypted();
         let (unattached, bytes) = read_attach(socket, tls, magic)?;
@@ -438,7 +444,7 @@ impl Host {
             (slot.key, slot.accepted.clone())
         };
         let mut stream = finish_attach(unattached, &attach, &key, self.policy.timeout)?;
-        stream.keep(seat);
+        stream.set_permit(seat);
         accepted.send(Some((attach.stream, stream))).map_err(|_| late())
     }
 }
@@ -450,7 +456,7 @@ fn finish_attach(
     timeout: Duration,
 ) -> io::Result<DataStream> {
     let stream = DataStream::accept(unattached, attach, key)?;
-    stream.socket().trust();
+    stream.socket().set_authenticated();
     stream.socket().set_read_timeout(Some(timeout))?;
     Ok(stream)
 }

@@ -6,7 +6,7 @@ use crate::counts::add;
 use crate::error::Error;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
-use crate::session::{ThreadMeter, Session, SessionStats};
+use crate::session::{Session, SessionStats, ThreadMeter};
 use bankfull_control::Stage;
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
@@ -67,7 +67,9 @@ impl<'a> Load<'a> {
                 }
                 Message::RateRequest(pace) => {
                     self.session.feedback.on_pace(pace);
-                    pace.streams.into_iter().for_each(|count| self.session.set_wanted_streams(count));
+                    pace.streams
+                        .into_iter()
+                        .for_each(|count| self.session.set_wanted_streams(count));
                 }
                 Message::TrainRequest(packets) => self.session.feedback.on_trains(packets),
                 Message::ReceiverReport(course) => self.session.feedback.on_course(course),
@@ -98,7 +100,7 @@ impl<'a> Load<'a> {
     pub(crate) fn finish(&self, join_streams: impl FnOnce()) {
         self.outbox.post(&Message::EntriesEnd(Totals::default()));
         join_streams();
-        self.outbox.wait_pumps();
+        self.outbox.wait_for_tunnels();
         if !self.session.is_stopped() {
             lock(&self.guard).on_finish_sent();
             self.outbox.post(&Message::Finish(self.stats.report()));
@@ -132,12 +134,12 @@ impl<'a> Load<'a> {
                 meter.mark(Stage::Idle);
                 continue;
             }
-            stream.begin(&Header::Filler { len: FRAME_BYTES as u32 });
+            stream.begin_frame(&Header::Filler { len: FRAME_BYTES as u32 });
             stream.send(&filler)?;
             add(&self.stats.counts.bytes_moved, FRAME_BYTES as u64);
             self.account(stream, &mut meter);
         }
-        stream.begin(&Header::End);
+        stream.begin_frame(&Header::End);
         stream.flush()
     }
 

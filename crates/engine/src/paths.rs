@@ -3,7 +3,7 @@
 //! read and write at once; what is old, damaged or missing tells nothing.
 
 use crate::location::Location;
-use crate::net::identity::make_private_dir;
+use crate::net::identity::create_private_dir;
 use crate::options::default_state_dir;
 use crate::transfer::Transfer;
 use bankfull_control::sobas::CachedPath;
@@ -239,8 +239,8 @@ impl PathMemory {
 
     fn try_note(&self, seen: &Seen) -> Option<()> {
         let dir = self.file.parent()?;
-        make_private_dir(dir.parent()?).ok()?;
-        make_private_dir(dir).ok()?;
+        create_private_dir(dir.parent()?).ok()?;
+        create_private_dir(dir).ok()?;
         let at = seconds(SystemTime::now());
         let held = seen.held.map(|held| (held.rate.bits_per_sec(), held.rtt.as_micros()));
         let (rate, rtt) = held.unwrap_or_default();

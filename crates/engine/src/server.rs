@@ -6,12 +6,12 @@ use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink};
 use crate::host::{Caller, Host, Policy};
-use crate::net::control::{ControlReader, close_when_heard, lock, split};
+use crate::net::control::{ControlReader, close_when_acked, lock, split};
 use crate::net::identity::Identity;
 use crate::net::probe::ProbePort;
-use crate::net::quic::{QuicPort, QuicServer, Streams};
+use crate::net::quic::{QuicPort, QuicServer, IncomingStreams};
 use crate::net::socket::Socket;
-use crate::net::staging::Staging;
+use crate::net::staging::BufferPool;
 use crate::net::tls;
 use crate::options::{Fingerprint, ServeOptions, default_state_dir};
 use crate::threads::try_spawn;
@@ -49,7 +49,7 @@ pub struct Server {
     connections_max: usize,
     host: Host,
     /// Where QUIC connections come in, until it serves.
-    quic: Option<Mutex<(QuicPort, Streams)>>,
+    quic: Option<Mutex<(QuicPort, IncomingStreams)>>,
     /// Why there is no port for datagrams.
     unheard: Option<String>,
 }
@@ -94,14 +94,14 @@ impl Server {
             unencrypted_allowed: options.allow_plain,
             timeout: options.timeout,
             link_rate: options.link_rate,
-            staging: Staging::new(options.memory_max),
+            buffer_pool: BufferPool::new(options.memory_max),
         };
         let config = tls::server_config(&identity)?;
         let quic = QuicServer {
             tls: Arc::clone(&config),
             timeout: policy.timeout,
             connections_max: options.connections_max,
-            staging: Arc::clone(&policy.staging),
+            buffer_pool: Arc::clone(&policy.buffer_pool),
             sibling: None,
         };
         let (probes, quic, unheard) = match by_datagrams(address, quic) {
@@ -200,12 +200,12 @@ impl Server {
         &'scope self,
         scope: &'scope thread::Scope<'scope, '_>,
         events: &'scope dyn EventSink,
-        (port, streams): &(QuicPort, Streams),
+        (port, streams): &(QuicPort, IncomingStreams),
         over: &AtomicBool,
     ) {
         let mut advice = port.advice();
         while !over.load(Ordering::SeqCst) {
-            if let Some(message) = advice.news() {
+            if let Some(message) = advice.next_advice() {
                 events.event(Event::Notice { message });
             }
             if let Ok((stream, peer)) = streams.recv_timeout(TICK) {
@@ -299,7 +299,7 @@ impl Server {
             reader: ControlReader::new(input, peer.to_owned(), ""),
             output,
             wake: Box::new(move || wake.stop_reading()),
-            close: Arc::new(move || close_when_heard(&close)),
+            close: Arc::new(move || close_when_acked(&close)),
             max_streams: u32::try_from(room).unwrap_or(u32::MAX).min(MAX_STREAMS),
             data_port: None,
             data_hosts: Vec::new(),
@@ -308,7 +308,7 @@ impl Server {
             advice: asked.advice(),
             on_asked: Box::new(move |timeout| {
                 on_asked();
-                asked.trust();
+                asked.set_authenticated();
                 let _ = asked.set_read_timeout(Some(timeout));
             }),
         };
@@ -330,10 +330,10 @@ impl Server {
 fn by_datagrams(
     address: SocketAddr,
     mut quic: QuicServer,
-) -> io::Result<(Arc<ProbePort>, (QuicPort, Streams))> {
+) -> io::Result<(Arc<ProbePort>, (QuicPort, IncomingStreams))> {
     let SharedPort { marked, other } = bankfull_sys::share_udp_port(address, PROBE_MAGIC)?;
     quic.sibling = Some(marked.try_clone()?);
-    Ok((ProbePort::on(marked)?, QuicPort::server(other, quic)?))
+    Ok((ProbePort::from_socket(marked)?, QuicPort::server(other, quic)?))
 }
 
 /// Whether a data connection only came after its session, or its client, had ended.

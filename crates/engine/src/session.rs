@@ -2,14 +2,14 @@
 
 use crate::block_io::{Engine, PIECE_BYTES};
 use crate::counts::{Account, Counts, add, read};
-use crate::datagram_room::Advice;
+use crate::datagram_room::BufferAdvice;
 use crate::error::Error;
 use crate::event::{Event, EventSink, Outcome, Progress, Summary};
-use crate::net::asked::{Asked, Gate};
+use crate::net::asked::{CreditTable, StreamCredit};
 use crate::net::control::lock;
-use crate::net::quic::{InTurn, QuicSight};
+use crate::net::quic::{Cumulative, QuicStats};
 use crate::net::socket::{BurstLimit, Socket};
-use crate::net::staging::Staging;
+use crate::net::staging::BufferPool;
 use crate::net::stream::DataStream;
 use crate::overrides::Overrides;
 use crate::paths::Sight;
@@ -18,7 +18,9 @@ use crate::throttle::Throttle;
 use crate::tune::{Sharing, Spread, Steered};
 use bankfull_control::sobas::CachedPath;
 use bankfull_control::{Bytes, Limit, Rate, Stage, StageMeter, StageTimes, limited_by, pacing};
-use bankfull_proto::wire::control::{Credit, Cause, Failure, Message, PathBytes, Problem, SideSummary};
+use bankfull_proto::wire::control::{
+    Cause, Credit, Failure, Message, PathBytes, Problem, SideSummary,
+};
 use bankfull_sys::{Pipe, TcpInfo};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -59,13 +61,13 @@ pub(crate) struct Session {
     /// Staggered start of the data streams, on the sending side, if they are tuned.
     pub(crate) start_stagger: Option<Spread>,
     /// Credit of each stream, on the sending side, if the receiver grants any.
-    pub(crate) credit: Option<Arc<Asked>>,
+    pub(crate) credit: Option<Arc<CreditTable>>,
     /// Sharing of the interface with other sessions, on the receiving side.
     pub(crate) sharing: Sharing,
     /// Buffers for received data that waits for the disk.
-    pub(crate) buffer_pool: Arc<Staging>,
+    pub(crate) buffer_pool: Arc<BufferPool>,
     /// Advice about the UDP socket's receive buffer; taken by the thread that watches it.
-    pub(crate) advice: Mutex<Option<Advice>>,
+    pub(crate) advice: Mutex<Option<BufferAdvice>>,
     /// Rate and RTT of the path in an earlier transfer.
     pub(crate) remembered: Option<CachedPath>,
     /// Limit of announced files without a final outcome, if the receiver has set one.
@@ -80,7 +82,7 @@ struct StreamTable {
     /// Sum over the TCP streams that were removed.
     removed_stats: TransportStats,
     /// Sum over QUIC connections, one after another.
-    quic: InTurn,
+    quic: Cumulative,
 }
 
 /// Counters and RTTs of data streams, as TCP or QUIC reports them.
@@ -112,7 +114,7 @@ impl TransportStats {
         self.mss = self.mss.max(Bytes(info.snd_mss.into()));
     }
 
-    fn add_quic(&mut self, sight: &QuicSight) {
+    fn add_quic(&mut self, sight: &QuicStats) {
         self.received += sight.received;
         self.acked += sight.sent.saturating_sub(sight.lost);
         self.retransmits += sight.lost_packets;
@@ -157,10 +159,10 @@ impl Session {
             close();
         }
         if let Some(throttle) = &self.throttle {
-            throttle.end();
+            throttle.close();
         }
         if let Some(credit) = &self.credit {
-            credit.end();
+            credit.close();
         }
         self.wake_spawners();
     }
@@ -222,7 +224,7 @@ impl Session {
     /// false if a setting failed, which ends the session.
     pub(crate) fn prepare_sender(&self, number: u32, stream: &mut DataStream) -> bool {
         stream.set_throttle(self.throttle());
-        stream.set_gate(self.credit.as_ref().map(|credit| Gate::new(Arc::clone(credit), number)));
+        stream.set_credit(self.credit.as_ref().map(|credit| StreamCredit::new(Arc::clone(credit), number)));
         stream.set_burst_limit(Arc::clone(&self.burst_limit));
         if self.overrides.engine == Some(Engine::Splice) {
             // The user chose this engine explicitly: no fallback.
@@ -295,10 +297,10 @@ impl Session {
     pub(crate) fn remove_stream(&self, number: u32) -> bool {
         let mut streams = lock(&self.streams);
         let removed = streams.open.remove(&number);
-        if let Some(info) = removed.as_ref().and_then(Socket::info) {
+        if let Some(info) = removed.as_ref().and_then(Socket::tcp_info) {
             streams.removed_stats.add(&info);
         }
-        if let Some(sight) = removed.as_ref().and_then(Socket::quic_sight) {
+        if let Some(sight) = removed.as_ref().and_then(Socket::quic_stats) {
             streams.removed_stats.mss = streams.removed_stats.mss.max(sight.segment);
         }
         removed.is_some()
@@ -321,14 +323,14 @@ impl Session {
     ) -> TransportStats {
         let mut streams = lock(&self.streams);
         // All streams share one QUIC connection.
-        let quic = streams.open.values().find_map(Socket::quic_sight);
+        let quic = streams.open.values().find_map(Socket::quic_stats);
         if let Some(sight) = quic {
-            streams.quic.take(sight);
+            streams.quic.record(sight);
         }
         let mut total = streams.removed_stats;
-        total.add_quic(&streams.quic.sum());
+        total.add_quic(&streams.quic.total());
         for (&number, socket) in &streams.open {
-            if let Some(info) = socket.info() {
+            if let Some(info) = socket.tcp_info() {
                 total.add(&info);
                 visit(number, socket, &info);
             }
@@ -344,7 +346,7 @@ impl Session {
     pub(crate) fn close_stream(&self, number: u32) -> bool {
         if let Some(credit) = &self.credit {
             // Unlimited credit wakes a sender that waits for it; it then finds the stream closed.
-            credit.ask(&[Credit { stream: number, bytes: u64::MAX }]);
+            credit.grant(&[Credit { stream: number, bytes: u64::MAX }]);
         }
         let mut streams = lock(&self.streams);
         streams.closed.insert(number);

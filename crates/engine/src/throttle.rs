@@ -1,8 +1,8 @@
-//! Holds all data connections of a session together below a rate: each waits for its turn before it
-//! sends. TCP's own pacing only smooths what that lets through: it shares a rate among connections
-//! for some time to come, lets the first segments go unpaced, and there is none through ssh.
+//! Rate limit shared by all data streams of a session: each stream waits before it sends a burst.
 //!
-//! Does not know connections, nor what they send.
+//! TCP pacing alone does not suffice: it only divides the rate among the connections for some time
+//! ahead, sends the first segments unpaced, and does not exist through ssh. Here it smooths the
+//! traffic within the limit.
 
 use crate::driver::Latch;
 use crate::net::control::lock;
@@ -12,47 +12,53 @@ use std::io;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// A rate that the connections of a session share.
+/// A rate shared by the data streams of a session.
 pub(crate) struct Throttle {
     turns: Mutex<RateLimiter>,
-    turn_bytes: usize,
-    began: Instant,
-    over: Latch,
+    max_burst_bytes: usize,
+    /// Origin of the times of `turns`.
+    origin: Instant,
+    closed: Latch,
 }
 
 impl Throttle {
     pub(crate) fn new(rate: Rate) -> Self {
         let turns = RateLimiter::new(rate);
-        let turn_bytes = turns.quantum().0 as usize;
-        Self { turns: Mutex::new(turns), turn_bytes, began: Instant::now(), over: Latch::default() }
+        let max_burst_bytes = turns.quantum().0 as usize;
+        Self {
+            turns: Mutex::new(turns),
+            max_burst_bytes,
+            origin: Instant::now(),
+            closed: Latch::default(),
+        }
     }
 
-    /// The most to send in one turn.
-    pub(crate) fn turn_bytes(&self) -> usize {
-        self.turn_bytes
+    /// Returns the size limit of one burst, in bytes.
+    pub(crate) fn max_burst_bytes(&self) -> usize {
+        self.max_burst_bytes
     }
 
-    /// Waits until so many bytes may be sent.
+    /// Waits until a burst of `bytes` may be sent.
     ///
     /// # Errors
-    /// `ConnectionAborted` when the session has ended meanwhile.
+    /// `ConnectionAborted` if the session ends first.
     pub(crate) fn wait(&self, bytes: usize) -> io::Result<()> {
-        let now = self.began.elapsed();
-        let begin = lock(&self.turns).reserve(now, Bytes(bytes as u64));
-        match self.over.wait(begin.saturating_sub(now)) {
+        let now = self.origin.elapsed();
+        let start = lock(&self.turns).reserve(now, Bytes(bytes as u64));
+        match self.closed.wait(start.saturating_sub(now)) {
             true => Err(io::ErrorKind::ConnectionAborted.into()),
             false => Ok(()),
         }
     }
 
-    /// Counts bytes that were sent out of turn: what comes after them waits.
-    pub(crate) fn count(&self, bytes: usize) {
-        lock(&self.turns).reserve(self.began.elapsed(), Bytes(bytes as u64));
+    /// Charges bytes that were sent without waiting; later bursts wait for them.
+    pub(crate) fn charge(&self, bytes: usize) {
+        lock(&self.turns).reserve(self.origin.elapsed(), Bytes(bytes as u64));
     }
 
-    /// Lets go whoever waits: the session ends.
-    pub(crate) fn end(&self) {
-        self.over.set();
+    /// Wakes all waiting streams with an error: the session ends.
+    pub(crate) fn close(&self) {
+        self.closed.set();
     }
 }
 
@@ -63,7 +69,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn all_together_keep_the_rate() {
+    fn concurrent_streams_share_the_rate() {
         let throttle = Throttle::new(Rate::from_bytes_per_sec(1_000_000));
         let started = Instant::now();
         thread::scope(|scope| {
@@ -71,17 +77,17 @@ mod tests {
                 scope.spawn(|| (0..10).for_each(|_| throttle.wait(5_000).unwrap()));
             }
         });
-        // Turn by turn, and the last one begins when the others have ended.
+        // 40 bursts of 5 ms each; the last one starts when the others have ended.
         assert!(started.elapsed() >= Duration::from_millis(185), "{:?}", started.elapsed());
     }
 
     #[test]
-    fn whoever_waits_is_let_go_when_the_session_ends() {
+    fn close_wakes_waiting_streams() {
         let throttle = Throttle::new(Rate::from_bytes_per_sec(1));
         throttle.wait(1_000_000).unwrap();
         thread::scope(|scope| {
             let waiting = scope.spawn(|| throttle.wait(1));
-            throttle.end();
+            throttle.close();
             assert!(waiting.join().unwrap().is_err());
         });
         assert!(throttle.wait(0).is_err());

@@ -9,7 +9,7 @@ use crate::event::{EventSink, Summary};
 use crate::gather::claims::Claimant;
 use crate::local;
 use crate::location::Location;
-use crate::net::staging::Staging;
+use crate::net::staging::BufferPool;
 use crate::options::{
     DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Direct, Fsync, MEMORY_LEAST, SshOptions,
     Transport, Tune,
@@ -43,7 +43,7 @@ pub struct Transfer {
     /// What the link carries by which this host receives.
     pub(crate) link_rate: Option<Rate>,
     /// Where what is received waits until it is written, and its limit.
-    pub(crate) staging: Arc<Staging>,
+    pub(crate) staging: Arc<BufferPool>,
     pub(crate) memory_max: Option<Bytes>,
     /// How many transfers, this one included, are to receive at the same time.
     pub(crate) company: Option<Arc<AtomicUsize>>,
@@ -224,7 +224,7 @@ impl Transfer {
     /// connections and directions, a quarter of the limit at most where that is more.
     #[must_use]
     pub fn memory_max(mut self, most: Bytes) -> Self {
-        self.staging = Staging::new(Some(most));
+        self.staging = BufferPool::new(Some(most));
         self.memory_max = Some(most);
         self
     }

@@ -6,11 +6,11 @@ use super::{Far, Greeted, Request, run};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind, lowercase_first, way_to_reach};
 use crate::event::{Event, EventSink, Route, Summary};
-use crate::net::control::{ControlReader, RUN_AGAIN, close_when_heard, split};
+use crate::net::control::{ControlReader, RERUN_HINT, close_when_acked, split};
 use crate::net::known_hosts::KnownHosts;
 use crate::net::quic::QuicPort;
-use crate::net::socket::{Socket, configure, rtt_of};
-use crate::net::staging::Staging;
+use crate::net::socket::{Socket, configure, tcp_rtt};
+use crate::net::staging::BufferPool;
 use crate::net::tls;
 use crate::options::{DaemonOptions, Fingerprint, Transport, default_state_dir};
 use crate::paths::Lossy;
@@ -30,7 +30,7 @@ struct Place {
     name: String,
     timeout: Duration,
     /// What may wait in memory.
-    staging: Arc<Staging>,
+    staging: Arc<BufferPool>,
 }
 
 /// A connection to a daemon that has shown its certificate, and the data connections that follow.
@@ -108,10 +108,10 @@ pub(crate) fn transfer(
     let close = socket.try_clone().map_err(lost)?;
     let (input, output) = split(tls, socket).map_err(lost)?;
     let far = Far {
-        reader: ControlReader::new(input, name.clone(), RUN_AGAIN),
+        reader: ControlReader::new(input, name.clone(), RERUN_HINT),
         output,
         wake: Box::new(move || wake.stop_reading()),
-        close: Arc::new(move || close_when_heard(&close)),
+        close: Arc::new(move || close_when_acked(&close)),
         peer: name.clone(),
         route,
         noise_bytes_max: 0,
@@ -121,7 +121,7 @@ pub(crate) fn transfer(
     let connector = Connector::new(dialler, begun, is_encrypted.then_some(shown), &welcome);
     let greeted = Greeted { far, welcome, rtt, asked };
     let result = run(greeted, connector, request, events, cancel, started);
-    if let Some(message) = advice.and_then(|mut advice| advice.news()) {
+    if let Some(message) = advice.and_then(|mut advice| advice.next_advice()) {
         events.event(Event::Notice { message });
     }
     result
@@ -187,7 +187,7 @@ fn by_tcp(
         timeout: place.timeout,
         peer: place.name.clone(),
     };
-    let rtt = rtt_of(&socket);
+    let rtt = tcp_rtt(&socket);
     let begun = dialler.begin(streams(rtt));
     let (connection, shown) = tls::connect(&tls, &mut socket, &place.name)?;
     let (socket, tls) = (Socket::Tcp(socket), Some(connection));

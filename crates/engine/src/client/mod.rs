@@ -7,7 +7,10 @@ pub(crate) mod ssh;
 
 use crate::anchor::{PathRoot, ReceiveOptions};
 use crate::cancel::Cancel;
-use crate::driver::{ControlChannel, CloseFn, Connect, SessionRunner, Latch, SessionTask, StreamSource, report_destinations};
+use crate::driver::{
+    CloseFn, Connect, ControlChannel, Latch, SessionRunner, SessionTask, StreamSource,
+    report_destinations,
+};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Route, Summary};
 use crate::location::Location;
@@ -123,7 +126,7 @@ impl Far {
         match self.reader.next()? {
             Message::Welcome(welcome) => {
                 common_version(welcome.version, welcome.version)?;
-                self.reader.authenticated();
+                self.reader.set_authenticated();
                 Ok(welcome)
             }
             _ => Err(WireError::Unexpected("no welcome").into()),
@@ -242,7 +245,8 @@ fn run_greeted(
         ended: Latch::default(),
         autotune: Mutex::new(steering),
     };
-    let channel = ControlChannel { reader: far.reader, output: far.output, outbox, close: far.close };
+    let channel =
+        ControlChannel { reader: far.reader, output: far.output, outbox, close: far.close };
     let streams = StreamSource::Connect { connector: Arc::new(connector), count, ready };
     let result = drive.run(channel, part, streams);
     let sight = stats.path_observer();
@@ -323,9 +327,7 @@ fn probing(
     // Without datagrams the transfer runs as well, with less to go by.
     let told = |e| {
         let why = crate::error::plain(&e);
-        stats.warn(format!(
-            "no UDP port can be had here ({why}): the path is judged by TCP alone"
-        ));
+        stats.warn(format!("no UDP port can be had here ({why}): the path is judged by TCP alone"));
     };
     let port = ProbePort::bind(SocketAddr::from((any, 0))).map_err(told).ok()?;
     let line = port.join(*session, *key, Some(door.ip()));

@@ -10,7 +10,7 @@ use super::{Far, Greeted, Request, run};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind, printable};
 use crate::event::{EventSink, Route, Summary};
-use crate::net::control::{ControlReader, RUN_AGAIN, lock};
+use crate::net::control::{ControlReader, RERUN_HINT, lock};
 use crate::net::pipe::{PipeReader, PipeWriter};
 use crate::net::tls;
 use crate::options::Fingerprint;
@@ -149,7 +149,7 @@ fn start(
     let child = Arc::new(Mutex::new(child));
     let reaper = Arc::clone(&child);
     let far = Far {
-        reader: ControlReader::new(Box::new(input), login.host.to_owned(), RUN_AGAIN),
+        reader: ControlReader::new(Box::new(input), login.host.to_owned(), RERUN_HINT),
         output: Box::new(output),
         wake: Box::new(move || control.stop()),
         close: Arc::new(move || end(&mut lock(&reaper))),

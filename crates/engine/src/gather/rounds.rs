@@ -5,7 +5,7 @@ use super::{Gather, GatherSink, GatherSummary, RUNNING_MAX};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::options::Transport;
-use crate::threads::try_start;
+use crate::threads::try_spawn_joinable;
 use crate::tune::Barrier;
 use bankfull_control::Bytes;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Gather {
             left: count,
         };
         thread::scope(|scope| {
-            let running = try_start(scope, || {
+            let running = try_spawn_joinable(scope, || {
                 let result = self.run_with(events, &cancel, Some(barrier));
                 is_over.store(true, Ordering::Relaxed);
                 result

@@ -18,7 +18,7 @@ use crate::receiver::{ReceiveTarget, Receiver};
 use crate::sender::Sender;
 use crate::sender::walk::SourceItem;
 use crate::session::{Session, SessionStats, SideSummaries, UserLimits};
-use crate::threads::try_start;
+use crate::threads::try_spawn_joinable;
 use crate::transfer::Transfer;
 use std::io;
 use std::net::Shutdown;
@@ -115,7 +115,7 @@ impl LocalCopy<'_> {
         // Both sides count the same files: only the receiver's counters are shown.
         let unseen = SessionStats::new(&NoEvents, Instant::now());
         let (to_receiver, to_sender) = (Outbox::default(), Outbox::default());
-        to_sender.wait_when_full();
+        to_sender.block_when_full();
         let sender = Sender::new(self.session, to_receiver.clone(), &unseen, target.dry_run);
         let session = Arc::clone(self.session);
         let (receiver, compare) =
@@ -161,7 +161,7 @@ impl LocalCopy<'_> {
             to_sender.close();
             to_receiver.close();
             if result.is_ok() {
-                to_sender.wait_gone(self.runner.timeout);
+                to_sender.wait_writer_done(self.runner.timeout);
             }
             self.runner.ended.set();
             result
@@ -176,7 +176,7 @@ impl LocalCopy<'_> {
     ) -> Vec<ScopedJoinHandle<'scope, ()>> {
         let mut workers = Vec::new();
         for number in 0..self.threads {
-            match try_start(scope, move || mover.run(number)) {
+            match try_spawn_joinable(scope, move || mover.run(number)) {
                 Ok(worker) => workers.push(worker),
                 Err(_) if number > 0 => break,
                 Err(error) => {
@@ -195,7 +195,7 @@ impl LocalCopy<'_> {
         let wake = socket.try_clone().map_err(unusable)?;
         self.session.on_stop(move || drop(wake.shutdown(Shutdown::Both)));
         let mut reader = ControlReader::new(Box::new(input), "this host".to_owned(), "");
-        reader.authenticated();
+        reader.set_authenticated();
         Ok(reader)
     }
 }

@@ -1,9 +1,11 @@
-//! Reading ahead on a data connection: one thread takes bytes off the socket and decrypts them
-//! while another hashes and writes the ones before. What is between them is staged (`staging.rs`).
+//! Reader of a data stream's frames.
+//!
+//! One thread receives and decrypts while another hashes and writes; chunks between the two are
+//! held in the buffer pool (`staging.rs`).
 
 use super::control::lock;
 use super::socket::Socket;
-use super::staging::{PIECE_BYTES, Piece, Share, Staging};
+use super::staging::{BufferPool, CHUNK_BYTES, Chunk, PoolShare};
 use super::stream::DataStream;
 use crate::tune::{BarrierSeat, Lane, hold_window};
 use bankfull_control::Bytes;
@@ -14,215 +16,216 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-/// Receive window to begin with. Linux begins with 64 KiB, which a slow start passes in its third
-/// round trip, before the kernel has seen that it should grow. [measured over 1 Gbit/s, 100 ms, 16
-/// streams: senders waited up to 0.3 s for the window; with 512 KiB a copy of 82 MB ends 0.09 s
-/// sooner]
-const WINDOW_BYTES: u32 = 512 << 10;
+/// Initial receive window. Linux starts with 64 KiB, which slow start fills in its third RTT,
+/// before the kernel has autotuned it. (measured at 1 Gbit/s, 100 ms, 16 streams: senders waited up
+/// to 0.3 s for the window; with 512 KiB a copy of 82 MB ends 0.09 s sooner)
+const INITIAL_WINDOW_BYTES: u32 = 512 << 10;
 
-/// What comes off a connection, in order.
-pub(crate) enum Taken {
-    /// A header; its payload and tag follow.
+/// Events of a data stream, in order.
+pub(crate) enum FrameEvent {
+    /// Header of a frame; payload and tag follow.
     Header([u8; HEADER_BYTES], Header),
-    /// The next bytes of the payload.
-    Piece(Piece),
-    /// The end of a frame.
+    /// Next bytes of the payload.
+    Chunk(Chunk),
+    /// Tag: the end of a frame.
     Tag([u8; TAG_BYTES]),
-    /// Nothing came for a while.
+    /// Read timeout between frames.
     Idle,
-    /// The sender ended the stream.
+    /// End of the stream, as sent by the peer.
     End,
 }
 
-/// Figures of the reading thread, handed in as it goes.
+/// Counters of the reading thread since they were taken last.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Figures {
+pub(crate) struct ReaderStats {
     pub(crate) wire_bytes: u64,
     pub(crate) crypto_time: Duration,
-    /// On a processor.
-    pub(crate) busy: Duration,
+    /// CPU time of the thread.
+    pub(crate) cpu_time: Duration,
 }
 
-/// The consuming end.
-pub(crate) struct ReadAhead {
-    taken: Receiver<io::Result<Taken>>,
-    share: Arc<Share>,
-    figures: Arc<Mutex<Figures>>,
+/// Consuming end of a data stream.
+pub(crate) struct DataFrameReader {
+    events: Receiver<io::Result<FrameEvent>>,
+    share: Arc<PoolShare>,
+    stats: Arc<Mutex<ReaderStats>>,
     tagger: Tagger,
     socket: Socket,
-    /// Whom to tell what is verified and written, where that is waited for.
-    seat: Option<BarrierSeat>,
+    /// Receives the verified bytes, if a round of synchronized senders waits for them.
+    barrier: Option<BarrierSeat>,
 }
 
-impl ReadAhead {
-    /// Starts the reading thread. The receive window is what the user has set, or what is held of
-    /// it with others, else the kernel's.
+impl DataFrameReader {
+    /// Starts the reading thread. `window` is the receive window set by the user; without it a flow
+    /// hook may manage the window, else the kernel does.
     pub(crate) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         mut stream: DataStream,
-        staging: &Arc<Staging>,
+        pool: &Arc<BufferPool>,
         window: Option<Bytes>,
-        lane: Option<Lane>,
+        flow_hook: Option<Lane>,
     ) -> io::Result<Self> {
         let socket = stream.socket().try_clone()?;
-        let seat = lane.as_ref().and_then(Lane::seat);
-        let is_held = lane.as_ref().is_some_and(Lane::is_held);
-        stream.set_lane(lane);
+        let barrier = flow_hook.as_ref().and_then(Lane::seat);
+        let is_window_managed = flow_hook.as_ref().is_some_and(Lane::is_held);
+        stream.set_flow_hook(flow_hook);
         if let Socket::Tcp(tcp) = &socket
-            && !is_held
+            && !is_window_managed
         {
             let bytes = window.map(|window| u32::try_from(window.0).unwrap_or(u32::MAX));
-            // Where it cannot be opened, the kernel's own pace does.
-            let _ = bankfull_sys::open_window(tcp, bytes.unwrap_or(WINDOW_BYTES));
+            // If this fails, the kernel's autotuning opens the window.
+            let _ = bankfull_sys::open_window(tcp, bytes.unwrap_or(INITIAL_WINDOW_BYTES));
         }
         if let Some(window) = window {
             hold_window(&socket, window);
         }
-        // Bounded by the pieces: each frame has one.
-        let (sender, taken) = channel();
-        let share = staging.share();
-        let figures = Arc::new(Mutex::new(Figures::default()));
+        // Unbounded, but limited by the buffer pool: each frame has a chunk.
+        let (sender, events) = channel();
+        let share = pool.share();
+        let stats = Arc::new(Mutex::new(ReaderStats::default()));
         let tagger = stream.tagger();
-        let reader = Reader {
+        let reader = ReaderThread {
             stream,
             sender,
             share: Arc::clone(&share),
-            figures: Arc::clone(&figures),
-            busy: Duration::ZERO,
+            stats: Arc::clone(&stats),
+            cpu_time: Duration::ZERO,
         };
         thread::Builder::new().spawn_scoped(scope, move || reader.run())?;
-        Ok(Self { taken, share, figures, tagger, socket, seat })
+        Ok(Self { events, share, stats, tagger, socket, barrier })
     }
 
-    /// The next thing off the connection; waits for it.
-    pub(crate) fn next(&mut self) -> io::Result<Taken> {
-        match self.taken.try_recv() {
+    /// Waits for the next event.
+    pub(crate) fn next_event(&mut self) -> io::Result<FrameEvent> {
+        match self.events.try_recv() {
             Err(TryRecvError::Empty) => self.share.on_starved(),
             Err(TryRecvError::Disconnected) => {}
-            Ok(taken) => return taken,
+            Ok(event) => return event,
         }
-        // A reader that is gone said why before.
-        self.taken.recv().unwrap_or_else(|_| Err(io::ErrorKind::UnexpectedEof.into()))
+        // A thread that failed has sent its error already.
+        self.events.recv().unwrap_or_else(|_| Err(io::ErrorKind::UnexpectedEof.into()))
     }
 
-    /// The next thing, which must be a piece of payload.
-    pub(crate) fn next_piece(&mut self) -> io::Result<Piece> {
-        match self.next()? {
-            Taken::Piece(piece) => Ok(piece),
+    /// Waits for the next event, which must be a chunk of payload.
+    pub(crate) fn next_chunk(&mut self) -> io::Result<Chunk> {
+        match self.next_event()? {
+            FrameEvent::Chunk(chunk) => Ok(chunk),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 
-    /// Reads the tag of a frame and compares it; false when the payload is not what was sent.
-    pub(crate) fn next_tag(
+    /// Reads the tag of a frame; false if it does not match the payload.
+    pub(crate) fn verify_tag(
         &mut self,
         header: &[u8; HEADER_BYTES],
         payload_hash: &[u8; 32],
     ) -> io::Result<bool> {
-        let Taken::Tag(tag) = self.next()? else { return Err(io::ErrorKind::InvalidData.into()) };
+        let FrameEvent::Tag(tag) = self.next_event()? else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
         let expected = self.tagger.next(header, payload_hash);
-        // In constant time: on a plain stream the tag is a secret's proof.
+        // In constant time: on an unencrypted stream the tag authenticates the data.
         Ok(blake3::Hash::from_bytes(expected) == blake3::Hash::from_bytes(tag))
     }
 
-    /// A frame with so much payload is dealt with: all that it brought is verified and written.
-    pub(crate) fn frame_done(&self, bytes: u64) {
-        if let Some(seat) = &self.seat {
-            seat.done(bytes);
+    /// Reports a frame whose `bytes` of payload are verified and written.
+    pub(crate) fn report_verified(&self, bytes: u64) {
+        if let Some(barrier) = &self.barrier {
+            barrier.done(bytes);
         }
     }
 
-    /// So much of a frame's payload was damaged on its way, and is sent again in the same round.
-    pub(crate) fn comes_again(&self, bytes: u64) {
-        if let Some(seat) = &self.seat {
-            seat.again(bytes);
+    /// Reports `bytes` of payload that arrived damaged and will be sent again in the same round.
+    pub(crate) fn report_damaged(&self, bytes: u64) {
+        if let Some(barrier) = &self.barrier {
+            barrier.again(bytes);
         }
     }
 
-    /// What the reading thread measured since the last call.
-    pub(crate) fn take_figures(&self) -> Figures {
-        std::mem::take(&mut lock(&self.figures))
+    /// Returns the counters since the last call.
+    pub(crate) fn take_stats(&self) -> ReaderStats {
+        std::mem::take(&mut lock(&self.stats))
     }
 }
 
-/// Nobody takes what is read any more: the reading thread must not wait for more.
-impl Drop for ReadAhead {
+/// Ends the reading thread, which must not block on an abandoned stream.
+impl Drop for DataFrameReader {
     fn drop(&mut self) {
         self.socket.shutdown();
-        while self.taken.recv().is_ok() {}
+        while self.events.recv().is_ok() {}
     }
 }
 
-/// The reading thread.
-struct Reader {
+/// State of the reading thread.
+struct ReaderThread {
     stream: DataStream,
-    sender: Sender<io::Result<Taken>>,
-    share: Arc<Share>,
-    figures: Arc<Mutex<Figures>>,
-    /// What it had used of a processor when that was reported last.
-    busy: Duration,
+    sender: Sender<io::Result<FrameEvent>>,
+    share: Arc<PoolShare>,
+    stats: Arc<Mutex<ReaderStats>>,
+    /// CPU time at the last report.
+    cpu_time: Duration,
 }
 
-impl Reader {
+impl ReaderThread {
     fn run(mut self) {
-        self.busy = bankfull_sys::thread_cpu_time();
+        self.cpu_time = bankfull_sys::thread_cpu_time();
         loop {
-            let step = self.frame();
-            let last = match &step {
-                Ok(taken) => matches!(taken, Taken::End),
+            let event = self.read_frame();
+            let is_last = match &event {
+                Ok(event) => matches!(event, FrameEvent::End),
                 Err(_) => true,
             };
-            if self.sender.send(step).is_err() || last {
+            if self.sender.send(event).is_err() || is_last {
                 return;
             }
         }
     }
 
-    /// Takes a whole frame but its tag, which is returned.
-    fn frame(&mut self) -> io::Result<Taken> {
+    /// Reads a frame and emits all its events but the last, which it returns.
+    fn read_frame(&mut self) -> io::Result<FrameEvent> {
         let (bytes, header) = match self.stream.receive_header() {
             Ok(Some(header)) => header,
             Ok(None) => {
-                self.report();
-                return Ok(Taken::End);
+                self.publish_stats();
+                return Ok(FrameEvent::End);
             }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Taken::Idle),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(FrameEvent::Idle),
             Err(e) => return Err(e),
         };
         let len = match header {
             Header::Block { len, .. } | Header::Pack { len, .. } => len as usize,
-            // A copy takes no filler: whoever reads this frame ends the connection.
+            // Copies do not use filler frames: the consumer ends the connection.
             Header::End | Header::Filler { .. } => 0,
         };
-        self.stream.frame_begins(len as u64);
-        self.pass(Taken::Header(bytes, header))?;
+        self.stream.on_frame_start(len as u64);
+        self.emit(FrameEvent::Header(bytes, header))?;
         if len == 0 && header != Header::End {
-            // Nobody sends that, and whoever takes it knows why it is wrong.
+            // Invalid; the consumer has the header, and reports why.
             return Err(io::ErrorKind::InvalidData.into());
         }
         let mut left = len;
         while left > 0 {
-            let mut piece = self.share.take(left.min(PIECE_BYTES))?;
-            self.stream.receive_payload(&mut piece)?;
-            left -= piece.len();
-            self.report();
-            self.pass(Taken::Piece(piece))?;
+            let mut chunk = self.share.allocate(left.min(CHUNK_BYTES))?;
+            self.stream.receive_payload(&mut chunk)?;
+            left -= chunk.len();
+            self.publish_stats();
+            self.emit(FrameEvent::Chunk(chunk))?;
         }
         let mut tag = [0; TAG_BYTES];
         self.stream.receive(&mut tag)?;
-        self.report();
-        Ok(Taken::Tag(tag))
+        self.publish_stats();
+        Ok(FrameEvent::Tag(tag))
     }
 
-    fn pass(&self, taken: Taken) -> io::Result<()> {
-        self.sender.send(Ok(taken)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    fn emit(&self, event: FrameEvent) -> io::Result<()> {
+        self.sender.send(Ok(event)).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
-    fn report(&mut self) {
-        let mut figures = lock(&self.figures);
-        figures.wire_bytes += self.stream.take_wire_bytes();
-        figures.crypto_time += self.stream.take_crypto_time();
-        let busy = bankfull_sys::thread_cpu_time();
-        figures.busy += busy.saturating_sub(std::mem::replace(&mut self.busy, busy));
+    fn publish_stats(&mut self) {
+        let mut stats = lock(&self.stats);
+        stats.wire_bytes += self.stream.take_wire_bytes();
+        stats.crypto_time += self.stream.take_crypto_time();
+        let cpu_time = bankfull_sys::thread_cpu_time();
+        stats.cpu_time += cpu_time.saturating_sub(std::mem::replace(&mut self.cpu_time, cpu_time));
     }
 }

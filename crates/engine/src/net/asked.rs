@@ -1,5 +1,6 @@
-//! What the receiver has asked each data connection for, where its sender sends nothing unasked.
-//! The sending side's threads wait here.
+//! Credits of a session's data streams: byte offsets up to which each stream may send.
+//!
+//! The receiver grants them in control messages; the sender's stream threads wait here for credit.
 
 use crate::net::control::lock;
 use bankfull_proto::limits::MAX_CREDITS;
@@ -8,108 +9,112 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// Connections that are known here, there or not yet, without much being kept on a peer's word.
-/// (ours: those that there may be, and as many that come in their place)
-const KNOWN_MAX: usize = 16 * MAX_CREDITS;
+/// Streams that are tracked, present or not; bounds the memory a peer can occupy. (chosen: all
+/// streams of a session, each replaced 15 times)
+const MAX_TRACKED_STREAMS: usize = 16 * MAX_CREDITS;
 
-/// What all connections of a session were asked for.
+/// Credits of all data streams of a session.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
-    state: Mutex<State>,
+pub(crate) struct CreditTable {
+    state: Mutex<TableState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Bytes of payload that each may send, from its beginning.
-    allowed: BTreeMap<u32, u64>,
-    is_over: bool,
+struct TableState {
+    /// Credit of each stream number: bytes of payload from the beginning of the stream.
+    limits: BTreeMap<u32, u64>,
+    is_closed: bool,
 }
 
-impl Asked {
-    /// Takes in what is asked for. What was asked for once stays so.
-    pub(crate) fn ask(&self, asks: &[Credit]) {
+impl CreditTable {
+    /// Raises the credits of streams; a credit is never lowered.
+    pub(crate) fn grant(&self, credits: &[Credit]) {
         let mut state = lock(&self.state);
-        for ask in asks {
-            if state.allowed.len() >= KNOWN_MAX && !state.allowed.contains_key(&ask.stream) {
-                // Those with the least numbers have ended long since.
-                state.allowed.pop_first();
+        for credit in credits {
+            if state.limits.len() >= MAX_TRACKED_STREAMS
+                && !state.limits.contains_key(&credit.stream)
+            {
+                // The lowest number is the oldest stream, which ended long ago.
+                state.limits.pop_first();
             }
-            let allowed = state.allowed.entry(ask.stream).or_default();
-            *allowed = ask.bytes.max(*allowed);
+            let limit = state.limits.entry(credit.stream).or_default();
+            *limit = credit.bytes.max(*limit);
         }
         self.changed.notify_all();
     }
 
-    /// Lets go whoever waits: the session ends.
-    pub(crate) fn end(&self) {
-        lock(&self.state).is_over = true;
+    /// Wakes all waiting threads with an error: the session ends.
+    pub(crate) fn close(&self) {
+        lock(&self.state).is_closed = true;
         self.changed.notify_all();
     }
 
-    /// Whether a connection that has sent so much may send more.
-    fn allows(&self, number: u32, sent: u64) -> bool {
-        lock(&self.state).allowed.get(&number).is_some_and(|&allowed| allowed > sent)
+    /// True if a stream may send beyond the offset `sent`.
+    fn has_credit(&self, stream: u32, sent: u64) -> bool {
+        lock(&self.state).limits.get(&stream).is_some_and(|&limit| limit > sent)
     }
 
-    /// Waits until a connection that has sent so much may send more, and returns how much.
-    fn wait(&self, number: u32, sent: u64) -> io::Result<u64> {
+    /// Waits until a stream may send beyond the offset `sent`; returns the bytes left.
+    fn wait(&self, stream: u32, sent: u64) -> io::Result<u64> {
         let mut state = lock(&self.state);
         loop {
-            if state.is_over {
+            if state.is_closed {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
-            let allowed = state.allowed.get(&number).copied().unwrap_or_default();
-            if allowed > sent {
-                return Ok(allowed - sent);
+            let limit = state.limits.get(&stream).copied().unwrap_or_default();
+            if limit > sent {
+                return Ok(limit - sent);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
-/// What one connection may send.
+/// Credit of one data stream.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    asked: Arc<Asked>,
-    number: u32,
+pub(crate) struct StreamCredit {
+    table: Arc<CreditTable>,
+    stream: u32,
+    /// Payload sent so far, in bytes.
     sent: u64,
 }
 
-impl Gate {
-    pub(crate) fn new(asked: Arc<Asked>, number: u32) -> Self {
-        Self { asked, number, sent: 0 }
+impl StreamCredit {
+    /// Returns the credit of the stream with this number, of which nothing is consumed yet.
+    pub(crate) fn new(table: Arc<CreditTable>, stream: u32) -> Self {
+        Self { table, stream, sent: 0 }
     }
 
-    /// Whether something may be sent without waiting.
-    pub(crate) fn is_open(&self) -> bool {
-        self.asked.allows(self.number, self.sent)
+    /// True if at least one byte may be sent without waiting.
+    pub(crate) fn is_available(&self) -> bool {
+        self.table.has_credit(self.stream, self.sent)
     }
 
-    /// Waits until something may be sent.
+    /// Waits until at least one byte may be sent.
     ///
     /// # Errors
-    /// `ConnectionAborted` when the session has ended meanwhile.
+    /// `ConnectionAborted` if the session ends first.
     pub(crate) fn wait(&self) -> io::Result<()> {
-        self.asked.wait(self.number, self.sent).map(drop)
+        self.table.wait(self.stream, self.sent).map(drop)
     }
 
-    /// Waits until some of so many bytes may be sent, counts them as sent, and returns how many.
+    /// Waits for credit, consumes at most `len` bytes of it, and returns how many.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
-    pub(crate) fn take(&mut self, len: usize) -> io::Result<usize> {
+    pub(crate) fn consume(&mut self, len: usize) -> io::Result<usize> {
         if len == 0 {
             return Ok(0);
         }
-        let allowed = self.asked.wait(self.number, self.sent)?;
-        let taken = usize::try_from(allowed).unwrap_or(usize::MAX).min(len);
-        self.sent += taken as u64;
-        Ok(taken)
+        let left = self.table.wait(self.stream, self.sent)?;
+        let consumed = usize::try_from(left).unwrap_or(usize::MAX).min(len);
+        self.sent += consumed as u64;
+        Ok(consumed)
     }
 
-    /// So many of the bytes that were counted were not sent.
-    pub(crate) fn give_back(&mut self, len: usize) {
+    /// Returns consumed bytes that were not sent.
+    pub(crate) fn refund(&mut self, len: usize) {
         self.sent -= len as u64;
     }
 }
@@ -119,45 +124,45 @@ mod tests {
     use super::*;
     use std::thread;
 
-    fn ask(stream: u32, bytes: u64) -> Credit {
+    fn credit(stream: u32, bytes: u64) -> Credit {
         Credit { stream, bytes }
     }
 
     #[test]
-    fn a_connection_sends_what_it_was_asked_for_and_waits_for_the_rest() {
-        let asked = Arc::new(Asked::default());
-        // Before the connection is there, and never less again.
-        asked.ask(&[ask(3, 100), ask(4, 1)]);
-        asked.ask(&[ask(3, 50)]);
-        let mut gate = Gate::new(Arc::clone(&asked), 3);
-        assert!(gate.is_open() && !Gate::new(Arc::clone(&asked), 5).is_open());
-        assert_eq!((gate.take(60).unwrap(), gate.take(60).unwrap()), (60, 40));
-        assert_eq!((gate.take(0).unwrap(), gate.is_open()), (0, false));
-        gate.give_back(5);
-        assert_eq!(gate.take(60).unwrap(), 5);
+    fn consume_stops_at_credit_and_waits_for_more() {
+        let table = Arc::new(CreditTable::default());
+        // Granted before the stream exists; a lower credit has no effect.
+        table.grant(&[credit(3, 100), credit(4, 1)]);
+        table.grant(&[credit(3, 50)]);
+        let mut stream = StreamCredit::new(Arc::clone(&table), 3);
+        assert!(stream.is_available() && !StreamCredit::new(Arc::clone(&table), 5).is_available());
+        assert_eq!((stream.consume(60).unwrap(), stream.consume(60).unwrap()), (60, 40));
+        assert_eq!((stream.consume(0).unwrap(), stream.is_available()), (0, false));
+        stream.refund(5);
+        assert_eq!(stream.consume(60).unwrap(), 5);
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| gate.take(60).unwrap());
-            asked.ask(&[ask(3, 110)]);
+            let waiting = scope.spawn(|| stream.consume(60).unwrap());
+            table.grant(&[credit(3, 110)]);
             assert_eq!(waiting.join().unwrap(), 10);
         });
     }
 
     #[test]
-    fn whoever_waits_is_let_go_when_the_session_ends() {
-        let asked = Arc::new(Asked::default());
+    fn close_wakes_waiting_streams() {
+        let table = Arc::new(CreditTable::default());
         thread::scope(|scope| {
-            let gate = Gate::new(Arc::clone(&asked), 1);
-            let waiting = scope.spawn(move || gate.wait());
-            asked.end();
+            let stream = StreamCredit::new(Arc::clone(&table), 1);
+            let waiting = scope.spawn(move || stream.wait());
+            table.close();
             assert!(waiting.join().unwrap().is_err());
         });
     }
 
     #[test]
-    fn no_more_connections_are_kept_than_a_session_can_have_had() {
-        let asked = Arc::new(Asked::default());
-        (0..100_000).for_each(|number| asked.ask(&[ask(number, 1)]));
-        assert_eq!(lock(&asked.state).allowed.len(), KNOWN_MAX);
-        assert!(asked.allows(99_999, 0) && !asked.allows(0, 0));
+    fn tracked_streams_are_bounded() {
+        let table = Arc::new(CreditTable::default());
+        (0..100_000).for_each(|stream| table.grant(&[credit(stream, 1)]));
+        assert_eq!(lock(&table.state).limits.len(), MAX_TRACKED_STREAMS);
+        assert!(table.has_credit(99_999, 0) && !table.has_credit(0, 0));
     }
 }

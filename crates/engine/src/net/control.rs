@@ -1,17 +1,15 @@
-//! The control channel: frames of messages in both directions at once, over TLS or over the pipes
-//! of an ssh session.
+//! Control channel: framed messages in both directions, over TLS, QUIC or the pipes of an ssh
+//! session.
 //!
-//! One thread reads ([`ControlReader`]); everyone else posts to the [`Outbox`], whose writer thread
-//! sends. What waits there is bounded on both sides, and yet the two cannot wait for each other:
-//! the sender's reading thread never waits for its outbox, so it always comes to read what the
-//! receiver has written; there only the walk and the tunnel wait. On the receiving side everyone
-//! does, the reading thread too ([`Outbox::wait_when_full`]).
+//! One thread reads ([`ControlReader`]); all others post to the [`Outbox`], whose writer thread
+//! sends. The outbox is bounded on both sides without deadlock: the sender's reading thread never
+//! blocks on its outbox, so it always reads the receiver's messages; on that side only the walk and
+//! the tunnel wait. On the receiving side every thread waits, the reading thread too
+//! ([`Outbox::block_when_full`]).
 
 use crate::error::{Error, ErrorKind, is_timeout};
 use crate::net::socket::Socket;
-use bankfull_proto::limits::{
-    MAX_CONTROL_FRAME_BYTES, MAX_CREDITS, MAX_HELLO_FRAME_BYTES, MAX_RUNS,
-};
+use bankfull_proto::limits::{MAX_CREDITS, MAX_CONTROL_FRAME_BYTES, MAX_HELLO_FRAME_BYTES, MAX_RUNS};
 use bankfull_proto::wire::control::{self, Credit, FileRuns, Message};
 use bankfull_proto::wire::frame::FrameReader;
 use bankfull_proto::{blocks::Run, wire::WireError};
@@ -23,114 +21,113 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const READ_BYTES: usize = 64 << 10;
+/// Bytes read from a socket at once, and written to TLS at once.
+const READ_BUFFER_BYTES: usize = 64 << 10;
 
-/// Bytes that may wait in the outbox before those who can have to wait. [ours: some hundred
-/// batches]
-const OUTBOX_BYTES_MAX: usize = 8 << 20;
+/// Size of the outbox beyond which posting threads wait. (chosen: several hundred batches)
+const MAX_OUTBOX_BYTES: usize = 8 << 20;
 
-/// What a message costs beside its bytes, and what a gathered number costs, at most: the queue's
-/// own memory. [ours: small messages must count too]
-const MESSAGE_BYTES: usize = 64;
-/// See [`MESSAGE_BYTES`].
-const NUMBER_BYTES: usize = 16;
+/// Memory overhead of a queued message, so that small messages count too. (chosen: upper bound)
+const MESSAGE_OVERHEAD_BYTES: usize = 64;
+/// Memory overhead of a queued block or file number. (chosen: upper bound)
+const ENTRY_OVERHEAD_BYTES: usize = 16;
 
-/// Locks a mutex; a thread that panicked holding it left nothing half-done that matters more than
-/// going on to report the panic.
+/// Locks a mutex, poisoned or not: after a panic the report matters more than consistent state.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long a connection stays open for last words that the peer's host has not acknowledged.
-/// [ours: at a round trip of 150 ms enough for one retransmission, and short where nobody is there]
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Time to wait for the peer's host to acknowledge the final message. (chosen: covers one
+/// retransmission at an RTT of 150 ms, and is short if the host is gone)
+const CLOSE_ACK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often that is looked at.
-const LAST_WORDS_LOOK: Duration = Duration::from_millis(5);
+/// Interval at which the acknowledgement is checked.
+const CLOSE_ACK_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Ends a control connection once the peer's host has what was written. A socket that is closed
-/// while something in it is unread, or still comes, resets the connection; then the reason for the
-/// end is not sent again where it was lost on its way.
-pub(crate) fn close_when_heard(socket: &Socket) {
-    let until = Instant::now() + LAST_WORDS;
+/// Closes a control connection once the peer's host has acknowledged all data.
+///
+/// Closing a socket with unread or arriving data resets the connection; a lost final message would
+/// not be retransmitted then.
+pub(crate) fn close_when_acked(socket: &Socket) {
+    let deadline = Instant::now() + CLOSE_ACK_TIMEOUT;
     match socket {
         Socket::Tcp(tcp) => {
-            while is_underway(tcp) && Instant::now() < until {
-                thread::sleep(LAST_WORDS_LOOK);
+            while has_unacked_data(tcp) && Instant::now() < deadline {
+                thread::sleep(CLOSE_ACK_POLL_INTERVAL);
             }
         }
-        Socket::Quic(stream) => stream.wait_until_heard(LAST_WORDS),
+        Socket::Quic(stream) => stream.wait_until_acked(CLOSE_ACK_TIMEOUT),
         Socket::Unix(_) => {}
     }
     socket.shutdown();
 }
 
-/// Whether something that was written has not arrived, and still may.
-fn is_underway(socket: &TcpStream) -> bool {
-    let waits = bankfull_sys::send_queue_bytes(socket).is_ok_and(|bytes| bytes > 0);
-    // What was written to a peer that had closed is counted for ever: such a connection is reset,
-    // and has no peer any more.
-    waits && socket.peer_addr().is_ok()
+/// True if sent data is unacknowledged and may still arrive.
+fn has_unacked_data(socket: &TcpStream) -> bool {
+    let has_queued = bankfull_sys::send_queue_bytes(socket).is_ok_and(|bytes| bytes > 0);
+    // Data sent to a peer that had closed stays counted; but such a connection is reset and has no
+    // peer address.
+    has_queued && socket.peer_addr().is_ok()
 }
 
-/// Writes to the peer at once: before a session runs there is no outbox.
+/// Writes to the peer at once, before a session has an outbox.
 pub(crate) fn write_now(output: &mut dyn Write, bytes: &[u8], peer: &str) -> Result<(), Error> {
     let written = output.write_all(bytes).and_then(|()| output.flush());
-    written.map_err(|e| Error::network(format!("cannot talk to {peer}"), &e))
+    written.map_err(|e| Error::network(format!("cannot write to {peer}"), &e))
 }
 
-/// The reading half of a channel.
+/// Reading half of a control channel.
 pub(crate) struct ControlReader {
     input: Box<dyn Read + Send>,
     frames: FrameReader,
     peer: String,
-    /// What the user may do about a lost connection.
+    /// Suffix of errors: the user's way out of a lost connection.
     hint: &'static str,
     tunnel: Option<TunnelSink>,
 }
 
-/// What a client may do about a lost connection.
-pub(crate) const RUN_AGAIN: &str = "; run the same command again to continue";
+/// Hint of a client about a lost connection.
+pub(crate) const RERUN_HINT: &str = "; run the same command again to continue";
 
-/// Takes the bytes of a data connection that travels in control messages; empty at its end.
+/// Receives the bytes of a tunnelled data stream; an empty slice marks the end.
 pub(crate) type TunnelSink = Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>;
 
 impl ControlReader {
-    /// Reads from `input`; `peer` names the far side in errors.
+    /// Reads from `input`; `peer` names the peer in errors.
     pub(crate) fn new(input: Box<dyn Read + Send>, peer: String, hint: &'static str) -> Self {
         let frames = FrameReader::new(MAX_HELLO_FRAME_BYTES);
         Self { input, frames, peer, hint, tunnel: None }
     }
 
-    /// Lets the peer send frames of full size: it is authenticated.
-    pub(crate) fn authenticated(&mut self) {
+    /// Accepts frames of full size, since the peer is authenticated.
+    pub(crate) fn set_authenticated(&mut self) {
         self.frames.set_limit(MAX_CONTROL_FRAME_BYTES);
     }
 
-    /// Lets data travel in control messages.
+    /// Accepts tunnelled data and passes it to `sink`.
     pub(crate) fn set_tunnel(&mut self, sink: TunnelSink) {
         self.tunnel = Some(sink);
     }
 
-    /// Ends the tunnel's data: whoever reads on it sees the end, after what has come.
-    pub(crate) fn end_tunnel(&mut self) {
+    /// Ends the tunnelled data: its reader sees the end after all received bytes.
+    pub(crate) fn close_tunnel(&mut self) {
         if let Some(sink) = &mut self.tunnel {
-            // It may be gone already.
+            // The tunnel may be closed already.
             let _ = sink(&[]);
         }
     }
 
-    /// Waits until the peer closes the connection: it has read everything then.
-    pub(crate) fn wait_for_end(&mut self) {
+    /// Reads until the peer closes the connection, after it has read everything.
+    pub(crate) fn wait_closed(&mut self) {
         while self.next().is_ok() {}
     }
 
-    /// Reads up to the end of the magic. Bytes before it are skipped: shells print greetings.
+    /// Reads up to the end of the magic, and skips what a login shell prints before it.
     pub(crate) fn expect_magic(&mut self, noise_bytes_max: usize) -> Result<(), Error> {
         let mut seen: VecDeque<u8> = VecDeque::new();
         let mut byte = [0];
         for _ in 0..noise_bytes_max + control::MAGIC.len() {
-            self.input.read_exact(&mut byte).map_err(|e| self.lost(&e))?;
+            self.input.read_exact(&mut byte).map_err(|e| self.loss_error(&e))?;
             seen.push_back(byte[0]);
             if seen.len() > control::MAGIC.len() {
                 seen.pop_front();
@@ -145,15 +142,15 @@ impl ControlReader {
         ))
     }
 
-    /// The next message. Pings and tunnelled data are dealt with here.
+    /// Waits for the next message; handles pings and tunnelled data itself.
     pub(crate) fn next(&mut self) -> Result<Message, Error> {
-        let mut buffer = vec![0; READ_BYTES];
+        let mut buffer = vec![0; READ_BUFFER_BYTES];
         loop {
             while let Some(frame) = self.frames.next_frame()? {
                 match control::decode(frame)? {
                     Message::Ping => {}
                     Message::Tunnel(bytes) => match &mut self.tunnel {
-                        // A tunnel whose stream is gone swallows what still comes.
+                        // Data of a closed tunnel is dropped.
                         Some(sink) => drop(sink(&bytes.0)),
                         None => return Err(WireError::Unexpected("tunnelled data").into()),
                     },
@@ -163,71 +160,73 @@ impl ControlReader {
             }
             let n = match self.input.read(&mut buffer) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                read => read.map_err(|e| self.lost(&e))?,
+                read => read.map_err(|e| self.loss_error(&e))?,
             };
             if n == 0 {
-                return Err(self.lost(&io::ErrorKind::UnexpectedEof.into()));
+                return Err(self.loss_error(&io::ErrorKind::UnexpectedEof.into()));
             }
             self.frames.push(&buffer[..n]);
         }
     }
 
-    fn lost(&self, error: &io::Error) -> Error {
-        self.loss().explain(error)
+    fn loss_error(&self, error: &io::Error) -> Error {
+        self.loss().to_error(error)
     }
 
-    /// Name of the far side, for messages.
+    /// Returns the name of the peer, for messages.
     pub(crate) fn peer(&self) -> &str {
         &self.peer
     }
 
-    /// How the loss of this connection is told.
-    pub(crate) fn loss(&self) -> Loss {
-        Loss { peer: self.peer.clone(), hint: self.hint }
+    /// Returns the description of this connection's loss.
+    pub(crate) fn loss(&self) -> ConnectionLoss {
+        ConnectionLoss { peer: self.peer.clone(), hint: self.hint }
     }
 }
 
-/// Tells the loss of a control connection, whoever notices it.
-pub(crate) struct Loss {
+/// Describes the loss of a control connection, for the reading and the writing thread.
+pub(crate) struct ConnectionLoss {
     peer: String,
     hint: &'static str,
 }
 
-impl Loss {
-    fn explain(&self, error: &io::Error) -> Error {
+impl ConnectionLoss {
+    fn to_error(&self, error: &io::Error) -> Error {
         let Self { peer, hint } = self;
         if is_timeout(error) {
-            let text = format!("nothing was heard from {peer} for too long{hint}");
+            let text = format!("no response from {peer} within the timeout{hint}");
             return Error::new(ErrorKind::Timeout, text);
         }
-        let what = match error.kind() {
+        let reason = match error.kind() {
             io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
             _ => crate::error::plain(error),
         };
-        let text = format!("the connection to {peer} was lost ({what}){hint}");
+        let text = format!("the connection to {peer} was lost ({reason}){hint}");
         Error::new(ErrorKind::Network, text)
     }
 }
 
-/// Messages on their way out.
+/// Queue of outgoing messages.
 #[derive(Default)]
 struct Pending {
     messages: VecDeque<Vec<u8>>,
-    /// What all that is queued takes, about.
+    /// Approximate memory of the queue, in bytes.
     bytes: usize,
-    /// Whoever posts waits while much is queued.
-    waits_when_full: bool,
+    /// True if posting threads wait while the queue is full.
+    blocks_when_full: bool,
+    /// Acknowledged blocks to send, by file.
     acks: BTreeMap<u64, Vec<u64>>,
+    /// Completed files to send.
     finished: Vec<u64>,
-    /// What data connections are asked for, by their numbers.
-    asks: BTreeMap<u32, u64>,
-    closed: bool,
-    /// The writer thread has ended, one way or the other.
-    gone: bool,
-    /// Tunnels that carried something and have not ended.
-    pumps: usize,
-    /// The session stops: nobody must wait for the peer to read.
-    released: bool,
+    /// Credits to send, by stream number.
+    credits: BTreeMap<u32, u64>,
+    is_closed: bool,
+    /// True once the writer thread has ended.
+    is_writer_done: bool,
+    /// Tunnels that have carried data and are open.
+    active_tunnels: usize,
+    /// True once the session stops: no thread may wait for the peer any more.
+    is_released: bool,
     error: Option<WireError>,
 }
 
@@ -236,18 +235,21 @@ impl Pending {
         self.messages.is_empty()
             && self.acks.is_empty()
             && self.finished.is_empty()
-            && self.asks.is_empty()
+            && self.credits.is_empty()
     }
 
-    /// Whether somebody who can wait has to.
+    /// True if posting threads must wait.
     fn is_full(&self) -> bool {
-        self.bytes > OUTBOX_BYTES_MAX && !self.gone && !self.released && !self.closed
+        self.bytes > MAX_OUTBOX_BYTES
+            && !self.is_writer_done
+            && !self.is_released
+            && !self.is_closed
     }
 
     fn push(&mut self, message: &Message) {
         match control::encode(message) {
             Ok(frame) => {
-                self.bytes += frame.len() + MESSAGE_BYTES;
+                self.bytes += frame.len() + MESSAGE_OVERHEAD_BYTES;
                 self.messages.push_back(frame);
             }
             Err(e) => self.error = Some(e),
@@ -255,7 +257,7 @@ impl Pending {
     }
 }
 
-/// Takes messages for the peer; shared by all threads of a session.
+/// Queue of messages for the peer, shared by all threads of a session.
 #[derive(Clone, Default)]
 pub(crate) struct Outbox(Arc<OutboxInner>);
 
@@ -266,13 +268,15 @@ struct OutboxInner {
 }
 
 impl Outbox {
-    /// From now on whoever posts waits while much is queued. For the receiving side: a sender that
-    /// announces and does not read what it is answered would fill the memory otherwise.
-    pub(crate) fn wait_when_full(&self) {
-        lock(&self.0.pending).waits_when_full = true;
+    /// Makes posting threads wait while the queue is full.
+    ///
+    /// For the receiving side: a sender that announces files and does not read the replies would
+    /// fill the memory.
+    pub(crate) fn block_when_full(&self) {
+        lock(&self.0.pending).blocks_when_full = true;
     }
 
-    /// Waits while much is queued, and the session goes on.
+    /// Waits until the queue has room or the session stops.
     pub(crate) fn wait_for_room(&self) {
         drop(self.wait_while_full(lock(&self.0.pending)));
     }
@@ -282,14 +286,14 @@ impl Outbox {
         waited.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds to what is queued, after a wait where that is the rule.
+    /// Adds to the queue, after a wait if threads wait for room.
     fn add(&self, change: impl FnOnce(&mut Pending)) {
         let mut pending = lock(&self.0.pending);
-        if pending.waits_when_full {
+        if pending.blocks_when_full {
             pending = self.wait_while_full(pending);
         }
-        // At the end nobody waits, and what does not fit will not be sent any more.
-        if !(pending.released && pending.bytes > OUTBOX_BYTES_MAX) {
+        // After the release a full queue is never sent.
+        if !(pending.is_released && pending.bytes > MAX_OUTBOX_BYTES) {
             change(&mut pending);
         }
         drop(pending);
@@ -299,7 +303,7 @@ impl Outbox {
     /// Posts a message.
     pub(crate) fn post(&self, message: &Message) {
         if matches!(message, Message::Error(_)) {
-            // The last word, for which there is always room.
+            // The final message always fits.
             lock(&self.0.pending).push(message);
             self.0.changed.notify_all();
         } else {
@@ -307,13 +311,13 @@ impl Outbox {
         }
     }
 
-    /// Posts a sign of life; never waits. Where much is queued, that is one.
+    /// Posts a keep-alive unless the queue is full, which serves as one. Never waits.
     pub(crate) fn post_ping(&self) {
-        self.post_if_room(&Message::Ping);
+        self.try_post(&Message::Ping);
     }
 
-    /// Posts a message unless much is queued; never waits. Whether it was posted.
-    pub(crate) fn post_if_room(&self, message: &Message) -> bool {
+    /// Posts a message unless the queue is full; returns whether it did. Never waits.
+    pub(crate) fn try_post(&self, message: &Message) -> bool {
         let mut pending = lock(&self.0.pending);
         let has_room = !pending.is_full();
         if has_room {
@@ -324,90 +328,97 @@ impl Outbox {
         has_room
     }
 
-    /// Posts that a block is verified and journalled. Gathered into few messages.
-    pub(crate) fn ack(&self, file: u64, index: u64) {
+    /// Posts that a block is verified and journalled; coalesced.
+    pub(crate) fn post_ack(&self, file: u64, index: u64) {
         self.add(|pending| {
             pending.acks.entry(file).or_default().push(index);
-            pending.bytes += NUMBER_BYTES;
+            pending.bytes += ENTRY_OVERHEAD_BYTES;
         });
     }
 
-    /// Posts that files are in place. Gathered into few messages.
-    pub(crate) fn finished(&self, files: &[u64]) {
+    /// Posts that files are complete; coalesced.
+    pub(crate) fn post_finished(&self, files: &[u64]) {
         self.add(|pending| {
             pending.finished.extend_from_slice(files);
-            pending.bytes += files.len() * NUMBER_BYTES;
+            pending.bytes += files.len() * ENTRY_OVERHEAD_BYTES;
         });
     }
 
-    /// Asks a data connection for payload up to so many bytes from its beginning. Gathered into few
-    /// messages; never waits, for there is one for each connection at most.
-    pub(crate) fn ask(&self, stream: u32, bytes: u64) {
-        lock(&self.0.pending).asks.insert(stream, bytes);
+    /// Posts the credit of a data stream, in bytes from its beginning; coalesced.
+    ///
+    /// Never waits, since each stream has at most one entry.
+    pub(crate) fn post_credit(&self, stream: u32, bytes: u64) {
+        lock(&self.0.pending).credits.insert(stream, bytes);
         self.0.changed.notify_all();
     }
 
-    /// A tunnel begins to carry data.
-    pub(crate) fn pump_began(&self) {
-        lock(&self.0.pending).pumps += 1;
+    /// Records that a tunnel carries data.
+    pub(crate) fn on_tunnel_start(&self) {
+        lock(&self.0.pending).active_tunnels += 1;
     }
 
-    /// A tunnel has posted its last bytes.
-    pub(crate) fn pump_ended(&self) {
-        lock(&self.0.pending).pumps -= 1;
+    /// Records that a tunnel has posted its last bytes.
+    pub(crate) fn on_tunnel_end(&self) {
+        lock(&self.0.pending).active_tunnels -= 1;
         self.0.changed.notify_all();
     }
 
-    /// Waits until what went into tunnels is posted: the next message comes after it.
-    pub(crate) fn wait_pumps(&self) {
+    /// Waits until all tunnelled data is posted, so that the next message follows it.
+    pub(crate) fn wait_for_tunnels(&self) {
         let pending = lock(&self.0.pending);
-        let waits = |p: &mut Pending| p.pumps > 0 && !p.gone && !p.released;
-        drop(self.0.changed.wait_while(pending, waits).unwrap_or_else(PoisonError::into_inner));
+        let must_wait =
+            |p: &mut Pending| p.active_tunnels > 0 && !p.is_writer_done && !p.is_released;
+        drop(self.0.changed.wait_while(pending, must_wait).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Lets go whoever waits to post.
+    /// Wakes all waiting threads: the session stops.
     pub(crate) fn release(&self) {
-        lock(&self.0.pending).released = true;
+        lock(&self.0.pending).is_released = true;
         self.0.changed.notify_all();
     }
 
-    /// Lets the writer thread end when all is sent.
+    /// Ends the writer thread once the queue is sent.
     pub(crate) fn close(&self) {
-        lock(&self.0.pending).closed = true;
+        lock(&self.0.pending).is_closed = true;
         self.0.changed.notify_all();
     }
 
-    /// Waits until the writer thread has ended; false when `timeout` passed first.
-    pub(crate) fn wait_gone(&self, timeout: Duration) -> bool {
+    /// Waits for the end of the writer thread; false after `timeout`.
+    pub(crate) fn wait_writer_done(&self, timeout: Duration) -> bool {
         let pending = lock(&self.0.pending);
-        let waited = self.0.changed.wait_timeout_while(pending, timeout, |p| !p.gone);
-        waited.unwrap_or_else(PoisonError::into_inner).0.gone
+        let waited = self.0.changed.wait_timeout_while(pending, timeout, |p| !p.is_writer_done);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_writer_done
     }
 
-    /// The writer thread: sends what is posted until closed and empty.
+    /// Runs the writer thread: sends messages until the queue is closed and empty.
     pub(crate) fn run_writer(
         &self,
         mut output: Box<dyn Write + Send>,
-        loss: &Loss,
+        loss: &ConnectionLoss,
     ) -> Result<(), Error> {
         let result = self.write_all(&mut *output, loss);
-        lock(&self.0.pending).gone = true;
+        lock(&self.0.pending).is_writer_done = true;
         self.0.changed.notify_all();
         result
     }
 
-    fn write_all(&self, output: &mut dyn Write, loss: &Loss) -> Result<(), Error> {
+    fn write_all(&self, output: &mut dyn Write, loss: &ConnectionLoss) -> Result<(), Error> {
         while let Some(bytes) = self.take()? {
-            output.write_all(&bytes).and_then(|()| output.flush()).map_err(|e| loss.explain(&e))?;
+            output
+                .write_all(&bytes)
+                .and_then(|()| output.flush())
+                .map_err(|e| loss.to_error(&e))?;
         }
         Ok(())
     }
 
-    /// Waits for something to send. Acknowledgements come before the messages posted with them, so
-    /// that a stream's end never overtakes what arrived on it.
+    /// Waits for messages and returns their bytes.
+    ///
+    /// Acknowledgements precede the messages posted with them, so that the end of a stream never
+    /// overtakes them.
     fn take(&self) -> Result<Option<Vec<u8>>, Error> {
         let mut pending = lock(&self.0.pending);
-        while pending.is_empty() && !pending.closed {
+        while pending.is_empty() && !pending.is_closed {
             pending = self.0.changed.wait(pending).unwrap_or_else(PoisonError::into_inner);
         }
         if let Some(error) = pending.error.take() {
@@ -417,7 +428,7 @@ impl Outbox {
             return Ok(None);
         }
         let mut out = Vec::new();
-        for message in gathered(&mut pending) {
+        for message in coalesced_messages(&mut pending) {
             out.extend_from_slice(&control::encode(&message)?);
         }
         for frame in std::mem::take(&mut pending.messages) {
@@ -430,14 +441,14 @@ impl Outbox {
     }
 }
 
-/// Most files in one gathered message: far below what a frame holds.
-const GATHERED_MAX: usize = 4096;
+/// Files of one coalesced message: far below the limit of a frame.
+const MAX_COALESCED_FILES: usize = 4096;
 
-fn gathered(pending: &mut Pending) -> Vec<Message> {
-    let asks = std::mem::take(&mut pending.asks).into_iter();
-    let asks: Vec<Credit> = asks.map(|(stream, bytes)| Credit { stream, bytes }).collect();
+fn coalesced_messages(pending: &mut Pending) -> Vec<Message> {
+    let credits = std::mem::take(&mut pending.credits).into_iter();
+    let credits: Vec<Credit> = credits.map(|(stream, bytes)| Credit { stream, bytes }).collect();
     let mut messages: Vec<Message> =
-        asks.chunks(MAX_CREDITS).map(|asks| Message::Credits(asks.to_vec())).collect();
+        credits.chunks(MAX_CREDITS).map(|credits| Message::Credits(credits.to_vec())).collect();
     let mut acks = Vec::new();
     for (file, mut indices) in std::mem::take(&mut pending.acks) {
         indices.sort_unstable();
@@ -450,7 +461,7 @@ fn gathered(pending: &mut Pending) -> Vec<Message> {
     for ack in acks {
         runs += ack.runs.len();
         batch.push(ack);
-        if batch.len() >= GATHERED_MAX || runs >= MAX_RUNS {
+        if batch.len() >= MAX_COALESCED_FILES || runs >= MAX_RUNS {
             messages.push(Message::Acks(std::mem::take(&mut batch)));
             runs = 0;
         }
@@ -458,13 +469,13 @@ fn gathered(pending: &mut Pending) -> Vec<Message> {
     if !batch.is_empty() {
         messages.push(Message::Acks(batch));
     }
-    for files in std::mem::take(&mut pending.finished).chunks(GATHERED_MAX) {
+    for files in std::mem::take(&mut pending.finished).chunks(MAX_COALESCED_FILES) {
         messages.push(Message::Finished(files.to_vec()));
     }
     messages
 }
 
-/// Ascending numbers as runs.
+/// Merges ascending numbers into runs.
 pub(crate) fn runs_of(indices: &[u64]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for &index in indices {
@@ -476,8 +487,7 @@ pub(crate) fn runs_of(indices: &[u64]) -> Vec<Run> {
     runs
 }
 
-/// Cuts a connection in two halves that work at the same time; `tls` is what encrypts it, where
-/// the socket does not.
+/// Splits a connection into halves for concurrent use; `tls` encrypts it, unless the socket does.
 pub(crate) fn split(
     tls: Option<Connection>,
     socket: Socket,
@@ -489,8 +499,8 @@ pub(crate) fn split(
     let reader = TlsReader {
         connection: Arc::clone(&shared),
         socket: socket.try_clone()?,
-        raw: vec![0; READ_BYTES],
-        taken: 0,
+        raw: vec![0; READ_BUFFER_BYTES],
+        consumed: 0,
         len: 0,
     };
     Ok((Box::new(reader), Box::new(TlsWriter { connection: shared, socket })))
@@ -500,7 +510,7 @@ struct TlsReader {
     connection: Arc<Mutex<Connection>>,
     socket: Socket,
     raw: Vec<u8>,
-    taken: usize,
+    consumed: usize,
     len: usize,
 }
 
@@ -513,15 +523,15 @@ impl Read for TlsReader {
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                     done => return done,
                 }
-                if self.taken < self.len {
-                    let mut raw = &self.raw[self.taken..self.len];
-                    self.taken += connection.read_tls(&mut raw)?;
+                if self.consumed < self.len {
+                    let mut raw = &self.raw[self.consumed..self.len];
+                    self.consumed += connection.read_tls(&mut raw)?;
                     connection.process_new_packets().map_err(io::Error::other)?;
                     continue;
                 }
             }
-            // The lock is not held while waiting, so the writer goes on.
-            self.taken = 0;
+            // The lock is released while waiting, so that the writer can continue.
+            self.consumed = 0;
             self.len = 0;
             self.len = self.socket.read(&mut self.raw)?;
             if self.len == 0 {
@@ -538,19 +548,19 @@ struct TlsWriter {
 
 impl Write for TlsWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // rustls bounds what it queues, so pieces go out one by one.
-        let piece = &bytes[..bytes.len().min(READ_BYTES)];
-        let mut records = Vec::with_capacity(piece.len() + 1024);
-        let taken = {
+        // rustls bounds its queue, so long writes are split.
+        let part = &bytes[..bytes.len().min(READ_BUFFER_BYTES)];
+        let mut records = Vec::with_capacity(part.len() + 1024);
+        let consumed = {
             let mut connection = lock(&self.connection);
-            let taken = connection.writer().write(piece)?;
+            let consumed = connection.writer().write(part)?;
             while connection.wants_write() {
                 connection.write_tls(&mut records)?;
             }
-            taken
+            consumed
         };
         self.socket.write_all(&records)?;
-        Ok(taken)
+        Ok(consumed)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -575,27 +585,27 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_last_words_to_reach_a_peer_that_has_closed() {
+    fn data_to_closed_peer_does_not_count_as_unacked() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         drop(listener.accept().unwrap());
-        near.write_all(b"last words").unwrap();
-        let until = Instant::now() + Duration::from_secs(20);
-        while is_underway(&near) && Instant::now() < until {
+        client.write_all(b"last bytes").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while has_unacked_data(&client) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(bankfull_sys::send_queue_bytes(&near).unwrap(), 10, "counted for ever");
-        assert!(!is_underway(&near));
+        assert_eq!(bankfull_sys::send_queue_bytes(&client).unwrap(), 10, "still counted");
+        assert!(!has_unacked_data(&client));
     }
 
     #[test]
-    fn acknowledgements_are_gathered_and_come_before_a_streams_end() {
+    fn acks_are_coalesced_and_precede_the_stream_end() {
         let outbox = Outbox::default();
         for index in [3, 1, 2, 7] {
-            outbox.ack(9, index);
+            outbox.post_ack(9, index);
         }
         outbox.post(&Message::StreamEnded(4));
-        outbox.finished(&[5, 6]);
+        outbox.post_finished(&[5, 6]);
         let runs = vec![Run { first: 1, count: 3 }, Run { first: 7, count: 1 }];
         let expected = [
             Message::Acks(vec![FileRuns { file: 9, runs }]),
@@ -606,30 +616,30 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_posts_to_a_full_outbox_waits_until_something_is_sent_or_the_session_stops() {
+    fn full_outbox_blocks_until_sent_released_or_closed() {
         let end = Message::StreamEnded(1);
-        for let_go in [|outbox: &Outbox| drop(outbox.take()), Outbox::release, Outbox::close] {
+        for unblock in [|outbox: &Outbox| drop(outbox.take()), Outbox::release, Outbox::close] {
             let outbox = Outbox::default();
-            outbox.wait_when_full();
+            outbox.block_when_full();
             while !lock(&outbox.0.pending).is_full() {
                 outbox.post(&end);
             }
-            // Signs of life do not pile up, and do not wait.
+            // Keep-alives neither accumulate nor wait.
             let bytes = lock(&outbox.0.pending).bytes;
             outbox.post_ping();
             assert_eq!(lock(&outbox.0.pending).bytes, bytes);
             thread::scope(|scope| {
                 let posting = scope.spawn(|| outbox.post(&end));
-                let gathering = scope.spawn(|| outbox.ack(1, 1));
+                let acking = scope.spawn(|| outbox.post_ack(1, 1));
                 thread::sleep(Duration::from_millis(20));
-                assert!(!posting.is_finished() && !gathering.is_finished());
-                let_go(&outbox);
+                assert!(!posting.is_finished() && !acking.is_finished());
+                unblock(&outbox);
             });
         }
     }
 
     #[test]
-    fn nobody_waits_at_the_outbox_of_a_sender_who_does_not_ask_for_room() {
+    fn unblocking_outbox_never_blocks_post() {
         let outbox = Outbox::default();
         for number in 0..300_000 {
             outbox.post(&Message::StreamLost(number));
@@ -640,7 +650,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_closed_outbox_sends_what_it_holds_and_then_ends() {
+    fn closed_outbox_is_drained() {
         let outbox = Outbox::default();
         outbox.post(&Message::Nack(Nack { file: 1, index: 2 }));
         outbox.close();
@@ -649,10 +659,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_magic_is_found_behind_a_shells_greeting() {
+    fn magic_is_found_after_shell_output() {
         let mut input = b"Welcome to the machine\nBKFLBKFLCTRL".to_vec();
         input.extend_from_slice(&control::encode(&Message::StreamEnded(3)).unwrap());
-        let mut reader = ControlReader::new(Box::new(io::Cursor::new(input)), "far".into(), "");
+        let mut reader = ControlReader::new(Box::new(io::Cursor::new(input)), "peer".into(), "");
         reader.expect_magic(100).unwrap();
         assert_eq!(reader.next().unwrap(), Message::StreamEnded(3));
         let error = reader.next().unwrap_err();
@@ -660,14 +670,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn pings_and_tunnelled_bytes_in_front_of_a_message_do_not_hold_it_up() {
+    fn pings_and_tunnelled_data_are_skipped() {
         let mut input = Vec::new();
         let bytes = control::Bytes(b"data".to_vec());
         for message in [Message::Tunnel(bytes), Message::Ping, Message::StreamEnded(3)] {
             input.extend_from_slice(&control::encode(&message).unwrap());
         }
-        // The input ends right behind the last message: waiting for more would be an error.
-        let mut reader = ControlReader::new(Box::new(io::Cursor::new(input)), "far".into(), "");
+        // The input ends after the last message: a further read would be an error.
+        let mut reader = ControlReader::new(Box::new(io::Cursor::new(input)), "peer".into(), "");
         let (sent, received) = std::sync::mpsc::channel();
         reader
             .set_tunnel(Box::new(move |bytes| sent.send(bytes.to_vec()).map_err(io::Error::other)));
@@ -676,9 +686,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_far_side_that_only_makes_noise_is_no_bankfull() {
+    fn peer_without_magic_is_rejected() {
         let noise = vec![b'x'; 1000];
-        let mut reader = ControlReader::new(Box::new(io::Cursor::new(noise)), "far".into(), "");
+        let mut reader = ControlReader::new(Box::new(io::Cursor::new(noise)), "peer".into(), "");
         assert_eq!(reader.expect_magic(100).unwrap_err().kind(), ErrorKind::Protocol);
     }
 }

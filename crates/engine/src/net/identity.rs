@@ -1,4 +1,4 @@
-//! The self-made certificate of a daemon (kept in the state directory) or agent (for one session).
+//! Self-signed certificate of a daemon (kept in the state directory) or an agent (one session).
 
 use crate::error::{Error, ErrorKind};
 use crate::options::Fingerprint;
@@ -8,66 +8,66 @@ use std::io::{self, ErrorKind as IoKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// File within the state directory: length of the certificate (4 bytes, big-endian), certificate,
-/// private key; both DER. One file, so that the two can never be of different generations.
+/// File in the state directory: length of the certificate (4 bytes, big-endian), certificate,
+/// private key; both DER. A single file keeps the two consistent.
 const FILE_NAME: &str = "identity";
 
-/// A certificate and its key.
+/// Certificate and private key.
 pub(crate) struct Identity {
     pub(crate) certificate: CertificateDer<'static>,
     pub(crate) key: PrivateKeyDer<'static>,
 }
 
 impl Identity {
-    /// Makes a fresh one.
+    /// Generates a new certificate.
     pub(crate) fn generate() -> Result<Self, Error> {
         let failed = |e: rcgen::Error| {
-            Error::new(ErrorKind::Local, format!("cannot make a certificate: {e}"))
+            Error::new(ErrorKind::Local, format!("cannot generate a certificate: {e}"))
         };
-        let made =
+        let generated =
             rcgen::generate_simple_self_signed(vec!["bankfull".to_owned()]).map_err(failed)?;
         Ok(Self {
-            certificate: made.cert.der().clone(),
-            key: PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into(),
+            certificate: generated.cert.der().clone(),
+            key: PrivatePkcs8KeyDer::from(generated.signing_key.serialize_der()).into(),
         })
     }
 
-    /// Loads the one kept in `dir`, or makes and keeps one.
+    /// Loads the certificate kept in `dir`, or generates and saves one.
     pub(crate) fn load_or_generate(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(FILE_NAME);
         match fs::read(&path) {
             Ok(bytes) => Self::decode(&bytes).ok_or_else(|| {
-                let hint = "move it away, and clients will have to trust the new fingerprint";
+                let hint = "move it away; clients then have to trust a new fingerprint";
                 Error::new(ErrorKind::Local, format!("{} is damaged: {hint}", path.display()))
             }),
             Err(e) if e.kind() == IoKind::NotFound => {
-                let made = Self::generate()?;
-                made.save(dir, &path)?;
-                // Another daemon may have been first: what is on the disk counts.
-                fs::read(&path).ok().and_then(|b| Self::decode(&b)).map_or(Ok(made), Ok)
+                let generated = Self::generate()?;
+                generated.save(dir, &path)?;
+                // If another daemon has saved one first, that one is used.
+                fs::read(&path).ok().and_then(|b| Self::decode(&b)).map_or(Ok(generated), Ok)
             }
-            Err(e) => Err(unusable(format!("cannot read {}", path.display()), &e)),
+            Err(e) => Err(state_dir_error(format!("cannot read {}", path.display()), &e)),
         }
     }
 
     fn save(&self, dir: &Path, path: &Path) -> Result<(), Error> {
-        make_private_dir(dir)?;
-        let failed = |e| unusable(format!("cannot write {}", path.display()), &e);
-        let draft = dir.join(format!(".{FILE_NAME}-{}", std::process::id()));
+        create_private_dir(dir)?;
+        let failed = |e| state_dir_error(format!("cannot write {}", path.display()), &e);
+        let temp = dir.join(format!(".{FILE_NAME}-{}", std::process::id()));
         let mut file = fs::OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .mode(0o600)
-            .open(&draft)
+            .open(&temp)
             .map_err(failed)?;
         file.write_all(&(self.certificate.len() as u32).to_be_bytes()).map_err(failed)?;
         file.write_all(&self.certificate).map_err(failed)?;
         file.write_all(self.key.secret_der()).map_err(failed)?;
         file.sync_all().map_err(failed)?;
-        // A link fails where a name exists: the first of two daemons wins.
-        let linked = fs::hard_link(&draft, path);
-        let _ = fs::remove_file(&draft);
+        // The link fails if the name exists: the first of two daemons wins.
+        let linked = fs::hard_link(&temp, path);
+        let _ = fs::remove_file(&temp);
         match linked {
             Err(e) if e.kind() != IoKind::AlreadyExists => Err(failed(e)),
             _ => Ok(()),
@@ -86,13 +86,13 @@ impl Identity {
         })
     }
 
-    /// What clients pin.
+    /// Returns the fingerprint that clients pin.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         fingerprint_of(&self.certificate)
     }
 }
 
-/// SHA-256 of a certificate.
+/// Returns the SHA-256 of a certificate.
 pub(crate) fn fingerprint_of(certificate: &CertificateDer<'_>) -> Fingerprint {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, certificate);
     let mut out = [0; 32];
@@ -100,18 +100,16 @@ pub(crate) fn fingerprint_of(certificate: &CertificateDer<'_>) -> Fingerprint {
     Fingerprint(out)
 }
 
-/// Makes a directory that only its owner can read.
-pub(crate) fn make_private_dir(dir: &Path) -> Result<(), Error> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(|e| unusable(format!("cannot make the state directory {}", dir.display()), &e))
+/// Creates a directory readable by its owner only.
+pub(crate) fn create_private_dir(dir: &Path) -> Result<(), Error> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| {
+        state_dir_error(format!("cannot create the state directory {}", dir.display()), &e)
+    })
 }
 
-/// A state directory that cannot be used, or a file in it.
-pub(crate) fn unusable(what: String, error: &io::Error) -> Error {
-    let error = Error::local(what, error);
+/// Returns the error of an unusable state directory, or of a file in it.
+pub(crate) fn state_dir_error(context: String, error: &io::Error) -> Error {
+    let error = Error::local(context, error);
     Error::new(error.kind(), format!("{error}: choose another directory with --state-dir"))
 }
 
@@ -121,7 +119,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn the_identity_is_made_once_kept_private_and_loaded_again() {
+    fn identity_is_created_once_and_private() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("a/b");
         let first = Identity::load_or_generate(&state).unwrap().fingerprint();
@@ -129,13 +127,13 @@ mod tests {
         assert_eq!(first, again);
         let mode = fs::metadata(state.join(FILE_NAME)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(fs::read_dir(&state).unwrap().count(), 1, "no draft is left");
+        assert_eq!(fs::read_dir(&state).unwrap().count(), 1, "no temp is left");
     }
 
     #[test]
-    fn a_state_directory_that_cannot_be_made_has_a_way_out() {
+    fn state_dir_creation_error_suggests_another() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let error = make_private_dir(&file.path().join("state")).unwrap_err();
+        let error = create_private_dir(&file.path().join("state")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Local);
         assert!(
             error.to_string().ends_with("choose another directory with --state-dir"),
@@ -144,22 +142,22 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_that_cannot_be_read_or_written_has_the_same_way_out() {
+    fn identity_io_error_suggests_another_state_dir() {
         let dir = tempfile::tempdir().unwrap();
-        let way_out = |state: &Path| {
+        let expect_hint = |state: &Path| {
             let error = Identity::load_or_generate(state).err().unwrap();
             assert!(error.to_string().ends_with("another directory with --state-dir"), "{error}");
         };
-        // What is a directory is no file to be read.
+        // A directory cannot be read as a file.
         fs::create_dir_all(dir.path().join("read").join(FILE_NAME)).unwrap();
-        way_out(&dir.path().join("read"));
-        let draft = format!(".{FILE_NAME}-{}", std::process::id());
-        fs::create_dir_all(dir.path().join("written").join(draft)).unwrap();
-        way_out(&dir.path().join("written"));
+        expect_hint(&dir.path().join("read"));
+        let temp = format!(".{FILE_NAME}-{}", std::process::id());
+        fs::create_dir_all(dir.path().join("written").join(temp)).unwrap();
+        expect_hint(&dir.path().join("written"));
     }
 
     #[test]
-    fn a_damaged_identity_is_an_error_and_never_replaced() {
+    fn damaged_identity_is_reported_and_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE_NAME);
         fs::write(&path, b"rubbish").unwrap();

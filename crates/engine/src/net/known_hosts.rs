@@ -1,6 +1,6 @@
-//! Daemons met before and the fingerprint each showed: one per line, `HOST:PORT sha256:…`.
+//! Known daemons and their fingerprints, one per line: `HOST:PORT sha256:…`.
 
-use super::identity::{make_private_dir, unusable};
+use super::identity::{create_private_dir, state_dir_error};
 use crate::error::{Error, ErrorKind};
 use crate::options::Fingerprint;
 use std::fs;
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 const FILE_NAME: &str = "known_hosts";
 
-/// The file of met daemons.
+/// File of known daemons.
 pub(crate) struct KnownHosts {
     dir: PathBuf,
 }
 
 impl KnownHosts {
-    /// The file within a state directory; it need not exist.
+    /// Names the file in a state directory; it need not exist.
     pub(crate) fn new(dir: PathBuf) -> Self {
         Self { dir }
     }
@@ -24,13 +24,13 @@ impl KnownHosts {
         self.dir.join(FILE_NAME)
     }
 
-    /// The fingerprint remembered for `host`.
+    /// Returns the fingerprint recorded for `host`.
     pub(crate) fn find(&self, host: &str) -> Result<Option<Fingerprint>, Error> {
         let path = self.path();
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == IoKind::NotFound => return Ok(None),
-            Err(e) => return Err(unusable(format!("cannot read {}", path.display()), &e)),
+            Err(e) => return Err(state_dir_error(format!("cannot read {}", path.display()), &e)),
         };
         for line in text.lines() {
             let mut words = line.split_whitespace();
@@ -40,7 +40,7 @@ impl KnownHosts {
                     Error::new(
                         ErrorKind::Local,
                         format!(
-                            "{}: the line of {host} is damaged: mend or remove it",
+                            "{}: the entry for {host} is damaged: fix or remove it",
                             path.display()
                         ),
                     )
@@ -50,45 +50,52 @@ impl KnownHosts {
         Ok(None)
     }
 
-    /// Remembers a daemon. One short appended line: safe with several processes at once.
+    /// Records a daemon by one short append, which is safe with concurrent processes.
     pub(crate) fn remember(&self, host: &str, fingerprint: Fingerprint) -> Result<(), Error> {
-        make_private_dir(&self.dir)?;
+        create_private_dir(&self.dir)?;
         let path = self.path();
-        let failed = |e| unusable(format!("cannot write {}", path.display()), &e);
+        let failed = |e| state_dir_error(format!("cannot write {}", path.display()), &e);
         let mut file =
             fs::OpenOptions::new().create(true).append(true).open(&path).map_err(failed)?;
         file.write_all(format!("{host} {fingerprint}\n").as_bytes()).map_err(failed)
     }
 
-    /// Decides whether a daemon that showed `shown` is trusted. The file that remembers it from now
-    /// on, where it was not known before.
+    /// Checks the fingerprint that a daemon presented.
+    ///
+    /// Returns the file, if the daemon was unknown and is recorded now.
     pub(crate) fn check(
         &self,
         host: &str,
-        shown: Fingerprint,
+        presented: Fingerprint,
         accept_new: bool,
     ) -> Result<Option<PathBuf>, Error> {
         match self.find(host)? {
-            Some(known) if known == shown => Ok(None),
-            Some(known) => Err(changed(host, known, shown, &self.path())),
-            None if accept_new => self.remember(host, shown).map(|()| Some(self.path())),
+            Some(known) if known == presented => Ok(None),
+            Some(known) => Err(changed_fingerprint_error(host, known, presented, &self.path())),
+            None if accept_new => self.remember(host, presented).map(|()| Some(self.path())),
             None => Err(Error::new(
                 ErrorKind::Refused,
                 format!(
-                    "{host} is not known yet; its fingerprint is {shown}: compare it with what the \
-                     server printed, then add --fingerprint {shown}, or --accept-new to remember it"
+                    "{host} is not known yet; its fingerprint is {presented}: compare it with what \
+                     the server printed, then add --fingerprint {presented}, or --accept-new to \
+                     remember it"
                 ),
             )),
         }
     }
 }
 
-fn changed(host: &str, known: Fingerprint, shown: Fingerprint, path: &Path) -> Error {
+fn changed_fingerprint_error(
+    host: &str,
+    known: Fingerprint,
+    presented: Fingerprint,
+    path: &Path,
+) -> Error {
     Error::new(
         ErrorKind::Refused,
         format!(
-            "the fingerprint of {host} has changed from {known} to {shown}: somebody may be in \
-             between. If the server was set up anew, remove its line from {}",
+            "the fingerprint of {host} has changed from {known} to {presented}: the connection \
+             may be intercepted. If the server was reinstalled, remove its entry from {}",
             path.display()
         ),
     )
@@ -102,7 +109,7 @@ mod tests {
     const B: Fingerprint = Fingerprint([2; 32]);
 
     #[test]
-    fn an_unknown_daemon_is_refused_unless_new_ones_are_accepted() {
+    fn unknown_daemon_needs_accept_new() {
         let dir = tempfile::tempdir().unwrap();
         let hosts = KnownHosts::new(dir.path().join("state"));
         let error = hosts.check("h:1", A, false).unwrap_err();
@@ -117,9 +124,9 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_used_has_a_way_out() {
+    fn io_error_suggests_another_state_dir() {
         let dir = tempfile::tempdir().unwrap();
-        // What is a directory is no file to be read or written.
+        // A directory can be neither read nor written as a file.
         fs::create_dir(dir.path().join(FILE_NAME)).unwrap();
         let hosts = KnownHosts::new(dir.path().to_owned());
         for error in [hosts.find("h:1").unwrap_err(), hosts.remember("h:1", A).unwrap_err()] {
@@ -129,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_fingerprint_is_refused_even_if_new_ones_are_accepted() {
+    fn changed_fingerprint_is_refused_with_accept_new() {
         let dir = tempfile::tempdir().unwrap();
         let hosts = KnownHosts::new(dir.path().to_owned());
         hosts.remember("h:1", A).unwrap();

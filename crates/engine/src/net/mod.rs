@@ -1,5 +1,5 @@
-//! Connections: TLS, the control channel, and the data streams. Nothing here knows what is
-//! transferred.
+//! Transport: sockets, TLS, QUIC, the control channel and the data streams; independent of the
+//! data transferred.
 
 pub(crate) mod ahead;
 pub(crate) mod asked;

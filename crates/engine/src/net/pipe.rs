@@ -1,4 +1,4 @@
-//! The two ends of pipes, with a time-out and a way to stop them: what sockets have of their own.
+//! Pipe ends with a timeout and a way to stop them from another thread, like sockets.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -7,42 +7,41 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a wait looks whether it was stopped.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which a blocked call checks whether it was stopped.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long last words may wait for room in the pipe once all else was stopped.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// Time a write may wait for space in the pipe after the stop. (chosen: enough for a final message
+/// to a live peer)
+const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A pipe that is read with a time-out.
+/// Reading end of a pipe, with a timeout.
 pub(crate) struct PipeReader {
     pipe: File,
     control: PipeControl,
 }
 
-/// A pipe that is written with a time-out.
+/// Writing end of a pipe, with a timeout.
 pub(crate) struct PipeWriter {
     pipe: File,
     control: PipeControl,
 }
 
-/// Stops a [`PipeReader`] or sets its time-out, from another thread, and that of the [`PipeWriter`]
-/// which goes with it. Clones are the same.
+/// Controls a [`PipeReader`] and its [`PipeWriter`] from another thread. Clones share the state.
 #[derive(Clone)]
-pub(crate) struct PipeControl(Arc<State>);
+pub(crate) struct PipeControl(Arc<SharedState>);
 
-struct State {
+struct SharedState {
     stopped: AtomicBool,
     timeout_ms: AtomicU64,
 }
 
 impl PipeControl {
-    /// Wakes the reader, which then sees the end of the pipe. The writer does not wait for long any
-    /// more.
+    /// Ends the reader, which sees the end of the pipe, and limits the waits of the writer.
     pub(crate) fn stop(&self) {
         self.0.stopped.store(true, Ordering::SeqCst);
     }
 
-    /// Sets how long a read or a write may wait.
+    /// Sets the timeout of a read or a write.
     pub(crate) fn set_timeout(&self, timeout: Duration) {
         let ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.0.timeout_ms.store(ms, Ordering::SeqCst);
@@ -59,7 +58,7 @@ impl PipeControl {
 
 impl PipeReader {
     pub(crate) fn new(pipe: impl Into<OwnedFd>, timeout: Duration) -> Self {
-        let state = State { stopped: AtomicBool::new(false), timeout_ms: AtomicU64::new(0) };
+        let state = SharedState { stopped: AtomicBool::new(false), timeout_ms: AtomicU64::new(0) };
         let control = PipeControl(Arc::new(state));
         control.set_timeout(timeout);
         Self { pipe: File::from(pipe.into()), control }
@@ -72,12 +71,12 @@ impl PipeReader {
 
 impl Read for PipeReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let began = Instant::now();
-        while !bankfull_sys::wait_readable(&self.pipe, LOOK)? {
+        let started = Instant::now();
+        while !bankfull_sys::wait_readable(&self.pipe, STOP_POLL_INTERVAL)? {
             if self.control.is_stopped() {
                 return Ok(0);
             }
-            if began.elapsed() >= self.control.timeout() {
+            if started.elapsed() >= self.control.timeout() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
@@ -86,7 +85,7 @@ impl Read for PipeReader {
 }
 
 impl PipeWriter {
-    /// The other direction of what `control` belongs to.
+    /// Returns the writing end that belongs to the same connection as `control`.
     pub(crate) fn new(pipe: impl Into<OwnedFd>, control: PipeControl) -> Self {
         Self { pipe: File::from(pipe.into()), control }
     }
@@ -94,14 +93,18 @@ impl PipeWriter {
 
 impl Write for PipeWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let began = Instant::now();
-        while !bankfull_sys::wait_writable(&self.pipe, LOOK)? {
-            let limit = if self.control.is_stopped() { FAREWELL } else { self.control.timeout() };
-            if began.elapsed() >= limit {
+        let started = Instant::now();
+        while !bankfull_sys::wait_writable(&self.pipe, STOP_POLL_INTERVAL)? {
+            let limit = if self.control.is_stopped() {
+                FINAL_WRITE_TIMEOUT
+            } else {
+                self.control.timeout()
+            };
+            if started.elapsed() >= limit {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
-        // More than that might wait, and nothing could end it.
+        // A longer write might block in the kernel, where it cannot be stopped.
         self.pipe.write(&bytes[..bytes.len().min(bankfull_sys::PIPE_BYTES)])
     }
 
@@ -115,22 +118,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_gives_up_after_its_time_out_or_soon_after_the_stop() {
-        let ((reader, _far), (_unread, writer)) = (io::pipe().unwrap(), io::pipe().unwrap());
+    fn write_times_out_and_soon_after_stop() {
+        let ((reader, _peer), (_unread, writer)) = (io::pipe().unwrap(), io::pipe().unwrap());
         let control = PipeReader::new(reader, Duration::from_millis(1)).control();
         let mut writer = PipeWriter::new(writer, control.clone());
         let full = writer.write_all(&vec![0; 8 << 20]).unwrap_err();
         assert_eq!(full.kind(), io::ErrorKind::TimedOut);
         control.set_timeout(Duration::from_secs(3600));
         control.stop();
-        let began = Instant::now();
+        let started = Instant::now();
         assert_eq!(writer.write_all(b"bye").unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert!(began.elapsed() < 10 * FAREWELL);
+        assert!(started.elapsed() < 10 * FINAL_WRITE_TIMEOUT);
     }
 
     #[test]
-    fn what_is_written_arrives_in_order_however_much_it_is() {
-        let ((reader, _far), (mut unread, writer)) = (io::pipe().unwrap(), io::pipe().unwrap());
+    fn large_write_arrives_in_order() {
+        let ((reader, _peer), (mut unread, writer)) = (io::pipe().unwrap(), io::pipe().unwrap());
         let control = PipeReader::new(reader, Duration::from_secs(60)).control();
         let mut writer = PipeWriter::new(writer, control);
         let sent: Vec<u8> = (0..300_000_u32).map(|n| n as u8).collect();
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_gives_up_after_its_time_out_and_ends_when_stopped() {
+    fn read_times_out_and_ends_after_stop() {
         let (reader, mut writer) = io::pipe().unwrap();
         let mut reader = PipeReader::new(reader, Duration::from_millis(1));
         let mut byte = [0];

@@ -1,9 +1,10 @@
-//! What carries a stream: a TCP connection, a stream of a QUIC connection, or a pipe through an ssh
-//! session. How it is set up, and what is told of it; not what is said on it.
+//! Transport of a stream: a TCP connection, a QUIC stream, or a socket pair tunnelled through ssh.
+//!
+//! Covers setup and statistics, not the data.
 
 use crate::block_io::send::splice_once;
-use crate::datagram_room::Advice;
-use crate::net::quic::{QuicSight, QuicStream};
+use crate::datagram_room::BufferAdvice;
+use crate::net::quic::{QuicStats, QuicStream};
 use bankfull_control::Bytes;
 use bankfull_sys::{Pipe, TcpInfo};
 use socket2::SockRef;
@@ -14,19 +15,19 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What carries a stream.
+/// Transport of a stream.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    /// A TCP connection.
+    /// TCP connection.
     Tcp(TcpStream),
-    /// One end of a socket pair, whose other end is pumped through an ssh session.
+    /// One end of a socket pair; the other end is relayed through an ssh session.
     Unix(UnixStream),
-    /// A stream of a QUIC connection, which is encrypted.
+    /// Stream of a QUIC connection, encrypted by QUIC.
     Quic(QuicStream),
 }
 
 impl Socket {
-    /// A second handle on the same connection, to shut it down from another thread.
+    /// Returns a second handle on the same connection, to shut it down from another thread.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         match self {
             Self::Tcp(s) => s.try_clone().map(Self::Tcp),
@@ -35,7 +36,7 @@ impl Socket {
         }
     }
 
-    /// Ends both directions; whoever waits on it is woken.
+    /// Closes both directions and wakes blocked threads.
     pub(crate) fn shutdown(&self) {
         let _ = match self {
             Self::Tcp(s) => s.shutdown(Shutdown::Both),
@@ -47,16 +48,16 @@ impl Socket {
         };
     }
 
-    /// Round trip of the path; `None` where there is no path, or nobody measured it yet.
+    /// Returns the smoothed RTT; `None` without a network path or a measurement.
     pub(crate) fn rtt(&self) -> Option<Duration> {
         match self {
-            Self::Tcp(s) => rtt_of(s),
+            Self::Tcp(s) => tcp_rtt(s),
             Self::Unix(_) => None,
             Self::Quic(s) => Some(s.rtt()),
         }
     }
 
-    /// Where it leads.
+    /// Returns the address of the peer.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(s) => s.peer_addr().ok(),
@@ -65,57 +66,58 @@ impl Socket {
         }
     }
 
-    /// What TCP says about this connection.
-    pub(crate) fn info(&self) -> Option<TcpInfo> {
+    /// Returns the kernel's statistics of a TCP connection.
+    pub(crate) fn tcp_info(&self) -> Option<TcpInfo> {
         match self {
             Self::Tcp(s) => bankfull_sys::tcp_info(s).ok(),
             Self::Unix(_) | Self::Quic(_) => None,
         }
     }
 
-    /// What QUIC says about the connection, with all of its streams.
-    pub(crate) fn quic_sight(&self) -> Option<QuicSight> {
+    /// Returns the statistics of the whole QUIC connection, with all its streams.
+    pub(crate) fn quic_stats(&self) -> Option<QuicStats> {
         match self {
-            Self::Quic(s) => Some(s.sight()),
+            Self::Quic(s) => Some(s.stats()),
             Self::Tcp(_) | Self::Unix(_) => None,
         }
     }
 
-    /// Bytes that have come and were not read.
-    pub(crate) fn unread(&self) -> u64 {
-        let unread = match self {
+    /// Returns the received bytes that were not read yet; zero for QUIC.
+    pub(crate) fn unread_bytes(&self) -> u64 {
+        let bytes = match self {
             Self::Tcp(s) => bankfull_sys::unread_bytes(s),
             Self::Unix(s) => bankfull_sys::unread_bytes(s),
             Self::Quic(_) => return 0,
         };
-        unread.unwrap_or_default()
+        bytes.unwrap_or_default()
     }
 
-    /// Segments that TCP sent again on this connection; or packets that QUIC has lost of which no
-    /// other stream of the connection has told, nor this one before.
+    /// Returns the TCP segments retransmitted, or the QUIC packets lost.
+    ///
+    /// A lost QUIC packet is reported once, by the first stream of its connection that calls this.
     pub(crate) fn retransmits(&self) -> u64 {
         match self {
             Self::Quic(s) => s.newly_lost_packets(),
-            _ => self.info().map_or(0, |info| u64::from(info.total_retrans)),
+            _ => self.tcp_info().map_or(0, |info| u64::from(info.total_retrans)),
         }
     }
 
-    /// What an administrator could set for it, where datagrams are discarded from now on.
-    pub(crate) fn advice(&self) -> Option<Advice> {
+    /// Returns advice about the receive buffer of a QUIC socket, if it drops datagrams from now on.
+    pub(crate) fn advice(&self) -> Option<BufferAdvice> {
         match self {
             Self::Quic(s) => Some(s.advice()),
             Self::Tcp(_) | Self::Unix(_) => None,
         }
     }
 
-    /// Whether it is encrypted without anything on top.
+    /// True if the transport itself encrypts.
     pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self, Self::Quic(_))
     }
 
-    /// Bytes of its send buffer, of which the kernel's own books are up to half; zero where it has
-    /// none of its own.
-    pub(crate) fn send_buffer(&self) -> usize {
+    /// Returns the size of the send buffer in bytes, up to half of which is kernel overhead; zero
+    /// for QUIC.
+    pub(crate) fn send_buffer_bytes(&self) -> usize {
         let size = match self {
             Self::Tcp(s) => SockRef::from(s).send_buffer_size(),
             Self::Unix(s) => SockRef::from(s).send_buffer_size(),
@@ -124,7 +126,7 @@ impl Socket {
         size.unwrap_or_default()
     }
 
-    /// Sends a piece of a file without copying it through user space.
+    /// Sends a range of a file without copying it through user space.
     pub(crate) fn send_file(&self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
         match self {
             Self::Tcp(s) => bankfull_sys::send_file(s, file, offset, len),
@@ -133,7 +135,7 @@ impl Socket {
         }
     }
 
-    /// The same through a pipe.
+    /// Sends a range of a file with splice(2) through `pipe`.
     pub(crate) fn splice_file(
         &self,
         pipe: &Pipe,
@@ -148,10 +150,10 @@ impl Socket {
         }
     }
 
-    /// The other side has shown that it may be here.
-    pub(crate) fn trust(&self) {
+    /// Marks the peer as authenticated.
+    pub(crate) fn set_authenticated(&self) {
         if let Self::Quic(s) = self {
-            s.trust();
+            s.set_authenticated();
         }
     }
 
@@ -166,7 +168,7 @@ impl Socket {
         }
     }
 
-    /// Ends what is read, and still writes.
+    /// Closes the receiving direction; sending continues.
     pub(crate) fn stop_reading(&self) {
         let _ = match self {
             Self::Tcp(s) => s.shutdown(Shutdown::Read),
@@ -211,7 +213,7 @@ impl Write for Socket {
     }
 }
 
-/// The most that TCP is to send at once, of every connection of a session; zero: no limit.
+/// Burst size limit of each TCP connection of a session, in bytes; zero disables it.
 #[derive(Debug, Default)]
 pub(crate) struct BurstLimit(AtomicUsize);
 
@@ -225,13 +227,13 @@ impl BurstLimit {
     }
 }
 
-/// Hands a TCP connection its bytes in bursts of a limited length.
-pub(super) struct Bursts<'a> {
+/// Writer that sends on TCP in bursts of limited size.
+pub(super) struct BurstWriter<'a> {
     pub(super) socket: &'a mut Socket,
     pub(super) limit: Option<usize>,
 }
 
-impl Write for Bursts<'_> {
+impl Write for BurstWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }
@@ -243,9 +245,9 @@ impl Write for Bursts<'_> {
         let mut left = limit;
         let first = |part| {
             let part: &[u8] = part;
-            let taken = &part[..part.len().min(left)];
-            left -= taken.len();
-            IoSlice::new(taken)
+            let sent = &part[..part.len().min(left)];
+            left -= sent.len();
+            IoSlice::new(sent)
         };
         let burst: Vec<_> = parts.iter().map(|part| &**part).map(first).collect();
         bankfull_sys::send_apart(tcp, &burst)
@@ -256,12 +258,12 @@ impl Write for Bursts<'_> {
     }
 }
 
-/// Round trip of a connection, as the kernel measured it last.
-pub(crate) fn rtt_of(socket: &TcpStream) -> Option<Duration> {
+/// Returns the smoothed RTT of a TCP connection; `None` before the first measurement.
+pub(crate) fn tcp_rtt(socket: &TcpStream) -> Option<Duration> {
     bankfull_sys::tcp_info(socket).ok().map(|i| i.rtt).filter(|rtt| !rtt.is_zero())
 }
 
-/// Settings that every TCP connection of ours gets.
+/// Applies the options of every TCP connection: no delay, keep-alive, user timeout.
 pub(crate) fn configure(socket: &TcpStream, timeout: Duration) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let keepalive = socket2::TcpKeepalive::new()

@@ -1,11 +1,12 @@
-//! Staging: the memory in which what came off the network waits until it is written. All that a
-//! process receives shares it, so that its limit is one. How much there may be follows the load by
-//! RRDA (`control::rrda::staging`); what is not in use is the host's.
+//! Buffer pool: memory for received data that waits to be written.
+//!
+//! All transfers of a process share one pool and its limit. RRDA sets the limit by the load
+//! (`control::rrda::staging`); unused memory is returned to the system.
 
 use crate::net::control::lock;
 use bankfull_control::Bytes;
 use bankfull_control::rrda::backlog::Backlog;
-use bankfull_control::rrda::staging::{Interval, Staging as Rule};
+use bankfull_control::rrda::staging::{Interval, Staging as LimitController};
 use bankfull_control::rrda::{Bounds, EPOCH, Reason};
 use bankfull_sys::{Memory, Pages};
 use std::collections::VecDeque;
@@ -15,361 +16,379 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes received, hashed and written at a time: fits a core's second-level cache.
-pub(crate) const PIECE_BYTES: usize = 256 << 10;
+/// Size of a chunk, which is received, hashed and written at once: fits the L2 cache of a core.
+pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 
-/// Pieces that each connection may have in any case: one that is being filled, one that is being
-/// written, and four between them, enough to bridge a short stall of either thread and few enough
-/// to stay in the third-level cache. 24 MiB for 16 streams.
-const PIECES: u64 = 6;
-const OWN_BYTES: u64 = PIECES * PIECE_BYTES as u64;
+/// Chunks guaranteed to each stream: one being filled, one being written, and four between them,
+/// which bridge a short stall of either thread and still fit the L3 cache. 24 MiB for 16 streams.
+const CHUNKS_PER_STREAM: u64 = 6;
+const GUARANTEED_BYTES: u64 = CHUNKS_PER_STREAM * CHUNK_BYTES as u64;
 
-/// Unless it is said, no more than this part of the memory that is free, and no more than so much:
-/// what is not written yet is sent again where a copy is interrupted. (ours: 10 Gbit/s for 0.8 s)
-const FREE_PART: u64 = 4;
-const MOST: Bytes = Bytes::mib(1024);
+/// Default limit: this fraction of free memory, at most [`MAX_DEFAULT_LIMIT`]. Data not written yet
+/// is sent again after an interruption. (chosen: 10 Gbit/s for 0.8 s)
+const FREE_MEMORY_DIVISOR: u64 = 4;
+const MAX_DEFAULT_LIMIT: Bytes = Bytes::mib(1024);
 
-/// This part of the limit is left to connections that have less than their [`PIECES`]: a disk that
-/// stalls must not hold up what goes to another. (ours)
-const RESERVED_PART: u64 = 4;
+/// Fraction of the limit reserved for streams below [`CHUNKS_PER_STREAM`], so that a stalled disk
+/// does not delay transfers to another one. (chosen: a quarter)
+const RESERVE_DIVISOR: u64 = 4;
 
-/// Of what was in use within an epoch and is not, so much is kept at most, since it may be needed
-/// again: a new page is emptied by the kernel first. (ours: 1 Gbit/s for 64 ms)
-const KEPT_BYTES: u64 = 8 << 20;
+/// Free chunks kept beyond the guaranteed ones, if they were in use in this epoch: the kernel
+/// zeroes each new page. (chosen: 1 Gbit/s for 64 ms)
+const MAX_SPARE_BYTES: u64 = 8 << 20;
 
-/// Where unread data is not kept by the kernel, connections may have this part of the limit for it,
-/// beyond the limit. (ours)
-const UNREAD_PART: u64 = 4;
+/// Fraction of the limit for unread data of connections whose receive buffer is in this process
+/// (QUIC); in addition to the limit. (chosen: a quarter)
+const UNREAD_DIVISOR: u64 = 4;
 
-/// How often it is read how much memory is free.
-const MEMORY_LOOK: Duration = Duration::from_secs(1);
+/// Interval at which free memory is read.
+const MEMORY_SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The memory that connections share.
+/// Memory shared by all streams of a process.
 #[derive(Default)]
-pub(crate) struct Staging {
-    /// As the user has said.
+pub(crate) struct BufferPool {
+    /// Limit set by the user.
     limit: Option<Bytes>,
-    state: Mutex<Option<State>>,
-    /// Whether somebody has waited for something to write in this epoch.
+    state: Mutex<Option<PoolState>>,
+    /// True if a writing thread has waited for data in this epoch.
     was_starved: AtomicBool,
-    /// Connections whose unread data is not kept by the kernel, and what all may have.
-    unread: AtomicU64,
-    unread_most: Mutex<Option<(Instant, Bytes)>>,
+    /// Connections that buffer unread data in this process.
+    unread_quotas: AtomicU64,
+    /// Limit of all their unread data, and when it was computed.
+    unread_limit: Mutex<Option<(Instant, Bytes)>>,
 }
 
-/// What has come and waits to be written.
+/// State of the buffer, for telemetry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Staged {
-    /// The most since it was asked last.
-    pub(crate) most: Bytes,
-    /// How much may wait.
+pub(crate) struct BufferStatus {
+    /// Peak of buffered bytes since the last call.
+    pub(crate) peak: Bytes,
+    /// Buffer limit.
     pub(crate) size: Bytes,
-    /// When that has changed last, and why.
+    /// Time and reason of the last change of the limit.
     pub(crate) change: Option<(Instant, Reason)>,
 }
 
-/// A connection whose unread data is kept in this process.
-pub(crate) struct Unread(Arc<Staging>);
+/// Memory quota for the unread data of one QUIC connection.
+pub(crate) struct UnreadQuota(Arc<BufferPool>);
 
-struct State {
-    /// Times of backlogs count from here.
+struct PoolState {
+    /// Origin of the times of backlogs.
     origin: Instant,
-    rule: Rule,
-    /// When its size has changed last, and why.
+    controller: LimitController,
+    /// Time and reason of the last change of the limit.
     change: Option<(Instant, Reason)>,
-    /// The most there may be, and the memory in use on this host, as they were read last.
+    /// Upper bound of the pool, in bytes, as of `memory_read_at`.
     limit: u64,
-    memory: f64,
-    looked: Instant,
-    /// Bytes of pieces that are in use, and pieces that are kept for the next.
-    held: u64,
-    /// The most of them since somebody asked for it.
-    most: u64,
-    /// Of those, what connections have beyond their [`PIECES`].
-    extra: u64,
+    /// Fraction of the host's memory in use, as of `memory_read_at`.
+    memory_used: f64,
+    memory_read_at: Instant,
+    /// Bytes of allocated chunks.
+    used_bytes: u64,
+    /// Peak of `used_bytes` since the last [`BufferPool::status`].
+    peak: u64,
+    /// Part of `used_bytes` beyond the guaranteed chunks of each stream.
+    extra_bytes: u64,
+    /// Free chunks that are retained.
     spare: Vec<Pages>,
-    /// Connections.
+    /// Number of streams.
     shares: u64,
-    /// Those that wait for room, and since when there has been one.
-    waiting: VecDeque<Arc<Share>>,
+    /// Streams that wait for a chunk, in order.
+    waiting: VecDeque<Arc<PoolShare>>,
+    /// Time since which streams have waited.
     full_since: Option<Instant>,
-    /// When the epoch began, and what it has been like.
-    began: Instant,
+    /// Start of the present epoch.
+    epoch_start: Instant,
     epoch: Interval,
 }
 
-/// A connection's part in it.
-pub(crate) struct Share {
-    staging: Arc<Staging>,
-    /// Bytes of pieces in use; changed under the lock of all.
+/// Share of one stream in the pool.
+pub(crate) struct PoolShare {
+    pool: Arc<BufferPool>,
+    /// Bytes of allocated chunks; changed with the pool locked.
     used: AtomicU64,
-    /// When more may be in use than connections have in any case.
+    /// Decides whether the stream may exceed its guaranteed chunks.
     backlog: Mutex<Backlog>,
-    room: Condvar,
+    released: Condvar,
 }
 
-/// Memory for a piece of what is received. Dropped, it goes back.
-pub(crate) struct Piece {
+/// Memory for a chunk of received data; dropping it releases the memory.
+pub(crate) struct Chunk {
     pages: Option<Pages>,
     len: usize,
-    share: Arc<Share>,
+    share: Arc<PoolShare>,
 }
 
-impl std::fmt::Debug for Staging {
+impl std::fmt::Debug for BufferPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Staging").field("limit", &self.limit).finish_non_exhaustive()
+        f.debug_struct("BufferPool").field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 
-impl Staging {
-    /// No more than so many bytes, where that is said.
+impl BufferPool {
+    /// Returns a pool with the limit set by the user, if any.
     pub(crate) fn new(limit: Option<Bytes>) -> Arc<Self> {
         Arc::new(Self { limit, ..Self::default() })
     }
 
-    /// A connection's part.
-    pub(crate) fn share(self: &Arc<Self>) -> Arc<Share> {
+    /// Returns the share of a new stream.
+    pub(crate) fn share(self: &Arc<Self>) -> Arc<PoolShare> {
         let mut state = lock(&self.state);
-        let state = state.get_or_insert_with(|| State::new(self.limit));
+        let state = state.get_or_insert_with(|| PoolState::new(self.limit));
         state.shares += 1;
         state.set_bounds();
-        Arc::new(Share {
-            staging: Arc::clone(self),
+        Arc::new(PoolShare {
+            pool: Arc::clone(self),
             used: AtomicU64::new(0),
             backlog: Mutex::new(Backlog::new(state.origin.elapsed())),
-            room: Condvar::new(),
+            released: Condvar::new(),
         })
     }
 
-    /// Of a connection whose unread data is kept in this process.
-    pub(crate) fn unread(self: &Arc<Self>) -> Unread {
-        self.unread.fetch_add(1, Ordering::Relaxed);
-        Unread(Arc::clone(self))
+    /// Returns the quota of a new QUIC connection.
+    pub(crate) fn unread_quota(self: &Arc<Self>) -> UnreadQuota {
+        self.unread_quotas.fetch_add(1, Ordering::Relaxed);
+        UnreadQuota(Arc::clone(self))
     }
 
-    /// What of the memory may be had by what the kernel, or a library, keeps for connections.
-    fn unread_most(&self) -> Bytes {
-        let mut most = lock(&self.unread_most);
+    /// Returns the limit for unread data of all QUIC connections.
+    fn unread_limit(&self) -> Bytes {
+        let mut cached = lock(&self.unread_limit);
         let now = Instant::now();
-        let known = most.filter(|(at, _)| now.saturating_duration_since(*at) < MEMORY_LOOK);
+        let known =
+            cached.filter(|(at, _)| now.saturating_duration_since(*at) < MEMORY_SAMPLE_INTERVAL);
         let read = || {
-            let held = lock(&self.state).as_ref().map_or(0, |state| state.held);
-            let limit = self.limit.unwrap_or_else(|| usual(bankfull_sys::memory().ok(), held));
-            (now, Bytes(limit.0 / UNREAD_PART))
+            let used_bytes = lock(&self.state).as_ref().map_or(0, |state| state.used_bytes);
+            let limit = self
+                .limit
+                .unwrap_or_else(|| default_limit(bankfull_sys::memory().ok(), used_bytes));
+            (now, Bytes(limit.0 / UNREAD_DIVISOR))
         };
-        most.insert(known.unwrap_or_else(read)).1
+        cached.insert(known.unwrap_or_else(read)).1
     }
 
-    /// What the receive buffer of a socket may have, where a limit is said.
-    pub(crate) fn socket_most(&self) -> Option<Bytes> {
-        self.limit.map(|limit| Bytes(limit.0 / UNREAD_PART))
+    /// Returns the size limit of a UDP receive buffer, if the user has set a memory limit.
+    pub(crate) fn socket_buffer_limit(&self) -> Option<Bytes> {
+        self.limit.map(|limit| Bytes(limit.0 / UNREAD_DIVISOR))
     }
 
-    /// What waits in it; `None` where nothing is received.
-    pub(crate) fn buffered_peak(&self) -> Option<Staged> {
+    /// Returns the state of the buffer; `None` if nothing is received.
+    pub(crate) fn status(&self) -> Option<BufferStatus> {
         let mut state = lock(&self.state);
         let state = state.as_mut()?;
-        let most = std::mem::replace(&mut state.most, state.held).max(state.held);
-        Some(Staged { most: Bytes(most), size: state.rule.size(), change: state.change })
+        let peak = std::mem::replace(&mut state.peak, state.used_bytes).max(state.used_bytes);
+        Some(BufferStatus {
+            peak: Bytes(peak),
+            size: state.controller.size(),
+            change: state.change,
+        })
     }
 
-    /// How much there is room for.
+    /// Returns the present limit.
     #[cfg(test)]
     fn size(&self) -> Bytes {
-        lock(&self.state).as_ref().map_or(Bytes(0), |state| state.rule.size())
+        lock(&self.state).as_ref().map_or(Bytes(0), |state| state.controller.size())
     }
 }
 
-impl State {
+impl PoolState {
     fn new(limit: Option<Bytes>) -> Self {
         let now = Instant::now();
         let mut state = Self {
             origin: now,
-            rule: Rule::new(Bounds { min: Bytes(0), max: Bytes(0) }),
+            controller: LimitController::new(Bounds { min: Bytes(0), max: Bytes(0) }),
             change: None,
             limit: 0,
-            memory: 0.0,
-            looked: now,
-            held: 0,
-            most: 0,
-            extra: 0,
+            memory_used: 0.0,
+            memory_read_at: now,
+            used_bytes: 0,
+            peak: 0,
+            extra_bytes: 0,
             spare: Vec::new(),
             shares: 0,
             waiting: VecDeque::new(),
             full_since: None,
-            began: now,
-            epoch: nothing(0, 0.0),
+            epoch_start: now,
+            epoch: empty_interval(0, 0.0),
         };
-        state.look(limit, now);
+        state.read_memory(limit, now);
         state
     }
 
-    /// Reads how much memory there is.
-    fn look(&mut self, limit: Option<Bytes>, now: Instant) {
-        self.looked = now;
+    /// Reads the memory of the host and updates the limit.
+    fn read_memory(&mut self, limit: Option<Bytes>, now: Instant) {
+        self.memory_read_at = now;
         let memory = bankfull_sys::memory().ok();
-        self.memory = memory.map_or(0.0, |memory| memory.used_part());
-        // What is held here is not free, and yet ours to have.
-        self.limit = limit.unwrap_or_else(|| usual(memory, self.held)).0;
+        self.memory_used = memory.map_or(0.0, |memory| memory.used_part());
+        // Memory of the pool is not free, but available to it.
+        self.limit = limit.unwrap_or_else(|| default_limit(memory, self.used_bytes)).0;
         self.set_bounds();
     }
 
     fn set_bounds(&mut self) {
-        let max = self.limit - self.limit / RESERVED_PART;
-        let before = self.rule.size();
-        self.rule.set_bounds(Bounds { min: Bytes(self.least()), max: Bytes(max) });
-        self.note_change(before, Reason::Bound);
+        let max = self.limit - self.limit / RESERVE_DIVISOR;
+        let before = self.controller.size();
+        self.controller.set_bounds(Bounds { min: Bytes(self.guaranteed_bytes()), max: Bytes(max) });
+        self.record_change(before, Reason::Bound);
     }
 
-    /// Notes why the size is another one than before, if it is.
-    fn note_change(&mut self, before: Bytes, reason: Reason) {
-        if self.rule.size() != before {
+    /// Records the reason if the limit has changed.
+    fn record_change(&mut self, before: Bytes, reason: Reason) {
+        if self.controller.size() != before {
             self.change = Some((Instant::now(), reason));
         }
     }
 
-    /// What connections have in any case.
-    fn least(&self) -> u64 {
-        let max = self.limit - self.limit / RESERVED_PART;
-        (self.shares * OWN_BYTES).min(max)
+    /// Returns the bytes guaranteed to all streams together.
+    fn guaranteed_bytes(&self) -> u64 {
+        let max = self.limit - self.limit / RESERVE_DIVISOR;
+        (self.shares * GUARANTEED_BYTES).min(max)
     }
 
-    /// Whether a connection may have another piece.
-    fn has_room(&self, share: &Share, now: Instant) -> bool {
-        let piece = PIECE_BYTES as u64;
+    /// True if a stream may allocate a chunk.
+    fn can_allocate(&self, share: &PoolShare, now: Instant) -> bool {
+        let chunk = CHUNK_BYTES as u64;
         let used = share.used.load(Ordering::Relaxed);
-        let fits = self.held + piece <= self.limit;
-        let beyond = Bytes((used + piece).saturating_sub(OWN_BYTES));
-        let is_let = || {
-            self.extra + piece <= self.rule.size().0.saturating_sub(self.least())
+        let fits = self.used_bytes + chunk <= self.limit;
+        let beyond = Bytes((used + chunk).saturating_sub(GUARANTEED_BYTES));
+        let is_admitted = || {
+            self.extra_bytes + chunk
+                <= self.controller.size().0.saturating_sub(self.guaranteed_bytes())
                 && lock(&share.backlog).admits(now.duration_since(self.origin), beyond)
         };
-        // Each has one in any case: what it does not read may keep others from what they wait for.
-        fits && (beyond == Bytes(0) || is_let()) || used == 0
+        // One chunk is always granted: data that a stream leaves unread may block the others.
+        fits && (beyond == Bytes(0) || is_admitted()) || used == 0
     }
 
-    /// Sets the size, where an epoch is over.
-    fn advance(&mut self, staging: &Staging, now: Instant) {
-        let elapsed = now.saturating_duration_since(self.began);
+    /// Updates the limit at the end of an epoch.
+    fn advance(&mut self, pool: &BufferPool, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.epoch_start);
         if elapsed < EPOCH {
             return;
         }
-        self.count_full(now);
+        self.add_wait_time(now);
         self.epoch.elapsed = elapsed;
-        self.epoch.was_starved = staging.was_starved.swap(false, Ordering::Relaxed);
-        if now.saturating_duration_since(self.looked) >= MEMORY_LOOK {
-            self.look(staging.limit, now);
+        self.epoch.was_starved = pool.was_starved.swap(false, Ordering::Relaxed);
+        if now.saturating_duration_since(self.memory_read_at) >= MEMORY_SAMPLE_INTERVAL {
+            self.read_memory(pool.limit, now);
         }
-        let before = self.rule.size();
-        let (size, reason) = self.rule.on_epoch(&self.epoch);
-        self.note_change(before, reason);
+        let before = self.controller.size();
+        let (size, reason) = self.controller.on_epoch(&self.epoch);
+        self.record_change(before, reason);
         if size > before {
-            self.waiting.iter().for_each(|share| share.room.notify_one());
+            self.waiting.iter().for_each(|share| share.released.notify_one());
         }
-        let spare = self.kept_most().saturating_sub(self.held) / PIECE_BYTES as u64;
+        let spare = self.retained_limit().saturating_sub(self.used_bytes) / CHUNK_BYTES as u64;
         self.spare.truncate(spare as usize);
-        self.began = now;
-        self.epoch = nothing(self.held, self.memory);
+        self.epoch_start = now;
+        self.epoch = empty_interval(self.used_bytes, self.memory_used);
     }
 
-    /// Counts the time in which somebody waited.
-    fn count_full(&mut self, now: Instant) {
+    /// Adds the time during which a stream waited for a chunk.
+    fn add_wait_time(&mut self, now: Instant) {
         if let Some(since) = self.full_since {
-            self.epoch.kept_out += now.saturating_duration_since(since.max(self.began));
+            self.epoch.kept_out += now.saturating_duration_since(since.max(self.epoch_start));
             self.full_since = (!self.waiting.is_empty()).then_some(now);
         }
     }
 
-    fn take(&mut self, share: &Share, now: Instant) -> io::Result<Pages> {
-        let pages = self.spare.pop().map_or_else(|| Pages::new(PIECE_BYTES), Ok)?;
-        self.held += PIECE_BYTES as u64;
-        match share.used.fetch_add(PIECE_BYTES as u64, Ordering::Relaxed) {
+    fn allocate(&mut self, share: &PoolShare, now: Instant) -> io::Result<Pages> {
+        let pages = self.spare.pop().map_or_else(|| Pages::new(CHUNK_BYTES), Ok)?;
+        self.used_bytes += CHUNK_BYTES as u64;
+        match share.used.fetch_add(CHUNK_BYTES as u64, Ordering::Relaxed) {
             0 => lock(&share.backlog).on_first(now.duration_since(self.origin)),
-            used if used >= OWN_BYTES => self.extra += PIECE_BYTES as u64,
+            used if used >= GUARANTEED_BYTES => self.extra_bytes += CHUNK_BYTES as u64,
             _ => {}
         }
-        self.epoch.most = self.epoch.most.max(Bytes(self.held));
-        self.most = self.most.max(self.held);
-        self.epoch.arrived += Bytes(PIECE_BYTES as u64);
+        self.epoch.most = self.epoch.most.max(Bytes(self.used_bytes));
+        self.peak = self.peak.max(self.used_bytes);
+        self.epoch.arrived += Bytes(CHUNK_BYTES as u64);
         Ok(pages)
     }
 
-    /// How much is kept for the next piece, in use or not: what connections have in any case, and
-    /// what was in use in this epoch, up to [`KEPT_BYTES`] more.
-    fn kept_most(&self) -> u64 {
-        let least = self.least();
-        self.epoch.most.0.clamp(least, least + KEPT_BYTES)
+    /// Returns the memory to retain, used or free: the guaranteed chunks, and the peak of this
+    /// epoch up to [`MAX_SPARE_BYTES`] beyond them.
+    fn retained_limit(&self) -> u64 {
+        let guaranteed = self.guaranteed_bytes();
+        self.epoch.most.0.clamp(guaranteed, guaranteed + MAX_SPARE_BYTES)
     }
 
-    /// A piece is not needed any more; its memory is kept where connections need that much.
-    fn give_back(&mut self, pages: Pages, share: &Share) {
-        self.held -= PIECE_BYTES as u64;
-        let used = share.used.fetch_sub(PIECE_BYTES as u64, Ordering::Relaxed);
-        if used > OWN_BYTES {
-            self.extra -= PIECE_BYTES as u64;
+    /// Takes a chunk back; its memory is retained up to [`retained_limit`](Self::retained_limit).
+    fn release(&mut self, pages: Pages, share: &PoolShare) {
+        self.used_bytes -= CHUNK_BYTES as u64;
+        let used = share.used.fetch_sub(CHUNK_BYTES as u64, Ordering::Relaxed);
+        if used > GUARANTEED_BYTES {
+            self.extra_bytes -= CHUNK_BYTES as u64;
         }
-        let beyond = Bytes(used.saturating_sub(OWN_BYTES + PIECE_BYTES as u64));
+        let beyond = Bytes(used.saturating_sub(GUARANTEED_BYTES + CHUNK_BYTES as u64));
         lock(&share.backlog).on_done(self.origin.elapsed(), beyond);
-        self.epoch.least = self.epoch.least.min(Bytes(self.held));
-        self.epoch.processed += Bytes(PIECE_BYTES as u64);
-        let kept = self.held + (self.spare.len() * PIECE_BYTES) as u64;
-        if kept < self.kept_most() {
+        self.epoch.least = self.epoch.least.min(Bytes(self.used_bytes));
+        self.epoch.processed += Bytes(CHUNK_BYTES as u64);
+        let retained = self.used_bytes + (self.spare.len() * CHUNK_BYTES) as u64;
+        if retained < self.retained_limit() {
             self.spare.push(pages);
         }
-        self.woken_by(share, Instant::now()).for_each(|waiting| waiting.room.notify_one());
+        self.shares_to_wake(share, Instant::now())
+            .for_each(|waiting| waiting.released.notify_one());
     }
 
-    /// The first of those who wait for whom there is room.
-    fn next_waiting(&self, now: Instant) -> Option<&Arc<Share>> {
-        self.waiting.iter().find(|waiting| self.has_room(waiting, now))
+    /// Returns the first waiting stream that may allocate a chunk.
+    fn first_allocatable(&self, now: Instant) -> Option<&Arc<PoolShare>> {
+        self.waiting.iter().find(|waiting| self.can_allocate(waiting, now))
     }
 
-    /// Whose wait may be over when a connection has given a piece back: its own, where it may have
-    /// another one in its place, and that of the first of the others for whom there is room.
-    fn woken_by(&self, share: &Share, now: Instant) -> impl Iterator<Item = &Arc<Share>> {
-        let is_own = move |waiting: &&Arc<Share>| std::ptr::eq(Arc::as_ptr(waiting), share);
-        let own = self.waiting.iter().find(is_own).filter(move |own| self.has_room(own, now));
+    /// Returns the streams to wake after `share` has released a chunk: `share` itself if it waits
+    /// and may allocate again, and the first other stream that may.
+    fn shares_to_wake(
+        &self,
+        share: &PoolShare,
+        now: Instant,
+    ) -> impl Iterator<Item = &Arc<PoolShare>> {
+        let is_own = move |waiting: &&Arc<PoolShare>| std::ptr::eq(Arc::as_ptr(waiting), share);
+        let own = self.waiting.iter().find(is_own).filter(move |own| self.can_allocate(own, now));
         let mut others = self.waiting.iter().filter(move |waiting| !is_own(waiting));
-        own.into_iter().chain(others.find(move |other| self.has_room(other, now)))
+        own.into_iter().chain(others.find(move |other| self.can_allocate(other, now)))
     }
 }
 
-fn usual(memory: Option<Memory>, held: u64) -> Bytes {
-    memory.map_or(MOST, |memory| MOST.min(Bytes((memory.free + held) / FREE_PART)))
+fn default_limit(memory: Option<Memory>, used_bytes: u64) -> Bytes {
+    memory.map_or(MAX_DEFAULT_LIMIT, |memory| {
+        MAX_DEFAULT_LIMIT.min(Bytes((memory.free + used_bytes) / FREE_MEMORY_DIVISOR))
+    })
 }
 
-/// An epoch in which nothing has happened yet.
-fn nothing(held: u64, memory: f64) -> Interval {
+/// Returns the initial statistics of an epoch.
+fn empty_interval(used_bytes: u64, memory: f64) -> Interval {
     Interval {
         elapsed: Duration::ZERO,
         arrived: Bytes(0),
         processed: Bytes(0),
-        most: Bytes(held),
-        least: Bytes(held),
+        most: Bytes(used_bytes),
+        least: Bytes(used_bytes),
         kept_out: Duration::ZERO,
         was_starved: false,
         memory,
     }
 }
 
-impl Share {
-    /// Memory for a piece of so many bytes, [`PIECE_BYTES`] at most; waits until there is room.
-    pub(crate) fn take(self: &Arc<Self>, len: usize) -> io::Result<Piece> {
-        let mut guard = lock(&self.staging.state);
+impl PoolShare {
+    /// Allocates a chunk of `len` bytes, at most [`CHUNK_BYTES`]; waits for memory.
+    pub(crate) fn allocate(self: &Arc<Self>, len: usize) -> io::Result<Chunk> {
+        let mut guard = lock(&self.pool.state);
         let mut has_queued = false;
         let pages = loop {
             let now = Instant::now();
-            let state = guard.get_or_insert_with(|| State::new(self.staging.limit));
-            state.advance(&self.staging, now);
-            if state.has_room(self, now) {
+            let state = guard.get_or_insert_with(|| PoolState::new(self.pool.limit));
+            state.advance(&self.pool, now);
+            if state.can_allocate(self, now) {
                 if has_queued {
                     state.waiting.retain(|share| !Arc::ptr_eq(share, self));
-                    state.count_full(now);
+                    state.add_wait_time(now);
                 }
-                let pages = state.take(self, now)?;
-                // What two have given back may have woken this one twice, and nobody else.
-                if has_queued && let Some(next) = state.next_waiting(now) {
-                    next.room.notify_one();
+                let pages = state.allocate(self, now)?;
+                // Two releases may have woken this stream twice and no other one.
+                if has_queued && let Some(next) = state.first_allocatable(now) {
+                    next.released.notify_one();
                 }
                 break pages;
             }
@@ -377,52 +396,53 @@ impl Share {
                 state.waiting.push_back(Arc::clone(self));
                 state.full_since.get_or_insert(now);
             }
-            // Nobody else may look at the clock meanwhile.
-            let left = EPOCH.saturating_sub(now.saturating_duration_since(state.began));
+            // While all streams wait, no other thread ends the epoch.
+            let left = EPOCH.saturating_sub(now.saturating_duration_since(state.epoch_start));
             let halts = lock(&self.backlog).halts_in(now.duration_since(state.origin));
             let left = if halts.is_zero() { left } else { left.min(halts) };
-            guard = self.room.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
+            guard =
+                self.released.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
         };
-        Ok(Piece { pages: Some(pages), len: len.min(PIECE_BYTES), share: Arc::clone(self) })
+        Ok(Chunk { pages: Some(pages), len: len.min(CHUNK_BYTES), share: Arc::clone(self) })
     }
 
-    /// Whoever writes has nothing to do.
+    /// Records that a writing thread has nothing to write.
     pub(crate) fn on_starved(&self) {
-        self.staging.was_starved.store(true, Ordering::Relaxed);
+        self.pool.was_starved.store(true, Ordering::Relaxed);
     }
 }
 
-impl Drop for Share {
+impl Drop for PoolShare {
     fn drop(&mut self) {
-        let mut guard = lock(&self.staging.state);
+        let mut guard = lock(&self.pool.state);
         let Some(state) = &mut *guard else { return };
         state.shares -= 1;
         if state.shares == 0 {
-            // What comes next is another load.
+            // The next transfer starts with fresh state.
             *guard = None;
             return;
         }
-        let most = state.least() / PIECE_BYTES as u64;
-        state.spare.truncate(most as usize);
+        let retained = state.guaranteed_bytes() / CHUNK_BYTES as u64;
+        state.spare.truncate(retained as usize);
         state.set_bounds();
     }
 }
 
-impl Unread {
-    /// How much that may be now.
-    pub(crate) fn most(&self) -> Bytes {
-        let connections = self.0.unread.load(Ordering::Relaxed).max(1);
-        Bytes(self.0.unread_most().0 / connections)
+impl UnreadQuota {
+    /// Returns the quota, in bytes.
+    pub(crate) fn limit(&self) -> Bytes {
+        let connections = self.0.unread_quotas.load(Ordering::Relaxed).max(1);
+        Bytes(self.0.unread_limit().0 / connections)
     }
 }
 
-impl Drop for Unread {
+impl Drop for UnreadQuota {
     fn drop(&mut self) {
-        self.0.unread.fetch_sub(1, Ordering::Relaxed);
+        self.0.unread_quotas.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Deref for Piece {
+impl Deref for Chunk {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -430,19 +450,19 @@ impl Deref for Piece {
     }
 }
 
-impl DerefMut for Piece {
+impl DerefMut for Chunk {
     fn deref_mut(&mut self) -> &mut [u8] {
         self.pages.as_mut().map_or(&mut [], |pages| &mut pages[..self.len])
     }
 }
 
-impl Drop for Piece {
+impl Drop for Chunk {
     fn drop(&mut self) {
-        let mut state = lock(&self.share.staging.state);
+        let mut state = lock(&self.share.pool.state);
         if let (Some(state), Some(pages)) = (&mut *state, self.pages.take()) {
-            // Where nothing more is taken, nobody else gives back what is not needed.
-            state.advance(&self.share.staging, Instant::now());
-            state.give_back(pages, &self.share);
+            // If nothing is allocated any more, only releases end the epoch.
+            state.advance(&self.share.pool, Instant::now());
+            state.release(pages, &self.share);
         }
     }
 }
@@ -453,121 +473,119 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    const PIECE: u64 = PIECE_BYTES as u64;
+    const CHUNK: u64 = CHUNK_BYTES as u64;
 
     #[test]
-    fn a_connection_has_its_pieces_and_waits_for_more() {
-        let staging = Staging::new(Some(Bytes::mib(64)));
-        let share = staging.share();
-        assert_eq!(staging.size(), Bytes(PIECES * PIECE));
-        let mut pieces: Vec<_> = (0..PIECES).map(|_| share.take(PIECE_BYTES).unwrap()).collect();
-        let (sender, taken) = mpsc::channel();
+    fn allocate_beyond_guarantee_waits() {
+        let pool = BufferPool::new(Some(Bytes::mib(64)));
+        let share = pool.share();
+        assert_eq!(pool.size(), Bytes(CHUNKS_PER_STREAM * CHUNK));
+        let mut chunks: Vec<_> =
+            (0..CHUNKS_PER_STREAM).map(|_| share.allocate(CHUNK_BYTES).unwrap()).collect();
+        let (sender, allocated) = mpsc::channel();
         let other = Arc::clone(&share);
-        let waiting = thread::spawn(move || sender.send(other.take(5).unwrap()).unwrap());
-        assert!(taken.recv_timeout(Duration::from_millis(30)).is_err());
-        pieces.pop();
-        assert_eq!(taken.recv_timeout(Duration::from_secs(5)).unwrap().len(), 5);
+        let waiting = thread::spawn(move || sender.send(other.allocate(5).unwrap()).unwrap());
+        assert!(allocated.recv_timeout(Duration::from_millis(30)).is_err());
+        chunks.pop();
+        assert_eq!(allocated.recv_timeout(Duration::from_secs(5)).unwrap().len(), 5);
         waiting.join().unwrap();
     }
 
     #[test]
-    fn while_the_disk_stalls_there_is_room_and_all_of_it_is_given_back() {
-        let staging = Staging::new(Some(Bytes::mib(64)));
-        let share = staging.share();
+    fn limit_grows_while_disk_stalls_and_memory_is_returned() {
+        let pool = BufferPool::new(Some(Bytes::mib(64)));
+        let share = pool.share();
         share.on_starved();
         let (sender, queue) = mpsc::channel();
         let reader = Arc::clone(&share);
-        let began = Instant::now();
-        // A disk that takes a piece as it comes, until it stalls.
+        let start = Instant::now();
+        // A disk that writes each chunk at once, until it stalls.
         let disk = thread::spawn(move || {
-            while began.elapsed() < 3 * EPOCH {
+            while start.elapsed() < 3 * EPOCH {
                 drop(queue.recv().unwrap());
             }
             thread::sleep(6 * EPOCH);
             drop(queue);
         });
-        let why = || staging.buffered_peak().and_then(|staged| staged.change);
-        let at_first = why();
-        assert_eq!(
-            at_first.map(|(_, reason)| reason),
-            Some(Reason::Bound),
-            "there is a connection"
-        );
-        let mut most = Bytes(0);
+        let last_change = || pool.status().and_then(|status| status.change);
+        let initial = last_change();
+        assert_eq!(initial.map(|(_, reason)| reason), Some(Reason::Bound), "a stream was added");
+        let mut max_size = Bytes(0);
         let mut reasons = Vec::new();
-        while let Ok(piece) = reader.take(PIECE_BYTES) {
-            most = most.max(staging.size());
-            reasons.extend(why().filter(|&why| Some(why) != at_first).map(|(_, reason)| reason));
-            if sender.send(piece).is_err() {
+        while let Ok(chunk) = reader.allocate(CHUNK_BYTES) {
+            max_size = max_size.max(pool.size());
+            let change = last_change().filter(|&change| Some(change) != initial);
+            reasons.extend(change.map(|(_, reason)| reason));
+            if sender.send(chunk).is_err() {
                 break;
             }
             thread::sleep(Duration::from_millis(2));
         }
         disk.join().unwrap();
-        assert!(most > Bytes(4 * PIECES * PIECE), "{most}");
-        assert!(most <= Bytes::mib(48), "the rest is for others: {most}");
+        assert!(max_size > Bytes(4 * CHUNKS_PER_STREAM * CHUNK), "{max_size}");
+        assert!(max_size <= Bytes::mib(48), "the rest is reserved: {max_size}");
         assert!(reasons.contains(&Reason::Discarded), "{reasons:?}");
         drop((reader, share));
-        assert!(lock(&staging.state).is_none());
+        assert!(lock(&pool.state).is_none());
     }
 
     #[test]
-    fn the_limit_holds_and_whoever_has_nothing_gets_something() {
-        let staging = Staging::new(Some(Bytes(8 * PIECE)));
-        let shares: Vec<_> = (0..10).map(|_| staging.share()).collect();
-        let many: Vec<_> = (0..6).map(|_| shares[0].take(1)).collect();
+    fn full_pool_grants_each_stream_one_chunk() {
+        let pool = BufferPool::new(Some(Bytes(8 * CHUNK)));
+        let shares: Vec<_> = (0..10).map(|_| pool.share()).collect();
+        let many: Vec<_> = (0..6).map(|_| shares[0].allocate(1)).collect();
         assert!(many.iter().all(Result::is_ok));
-        // What is left is for those that have less.
-        let _others = [shares[1].take(1).unwrap(), shares[2].take(1).unwrap()];
-        // It is full, and yet each has one in any case, and no more.
-        let _one = shares[9].take(1).unwrap();
-        let (sender, taken) = mpsc::channel();
+        // The reserve is left to streams with fewer chunks.
+        let _others = [shares[1].allocate(1).unwrap(), shares[2].allocate(1).unwrap()];
+        // The pool is full; each stream still gets one chunk, and no more.
+        let _one = shares[9].allocate(1).unwrap();
+        let (sender, allocated) = mpsc::channel();
         let last = Arc::clone(&shares[9]);
-        let waiting = thread::spawn(move || sender.send(last.take(1).unwrap()).unwrap());
-        assert!(taken.recv_timeout(Duration::from_millis(30)).is_err());
+        let waiting = thread::spawn(move || sender.send(last.allocate(1).unwrap()).unwrap());
+        assert!(allocated.recv_timeout(Duration::from_millis(30)).is_err());
         drop(many);
-        taken.recv_timeout(Duration::from_secs(5)).unwrap();
+        allocated.recv_timeout(Duration::from_secs(5)).unwrap();
         waiting.join().unwrap();
     }
 
     #[test]
-    fn what_comes_back_wakes_whoever_has_room_by_it() {
-        let staging = Staging::new(Some(Bytes(9 * PIECE)));
-        let [own, other, third] = [staging.share(), staging.share(), staging.share()];
-        let woken = |waiting: &[&Arc<Share>]| {
-            let mut guard = lock(&staging.state);
+    fn release_wakes_streams_that_can_allocate() {
+        let pool = BufferPool::new(Some(Bytes(9 * CHUNK)));
+        let [own, other, third] = [pool.share(), pool.share(), pool.share()];
+        let woken = |waiting: &[&Arc<PoolShare>]| {
+            let mut guard = lock(&pool.state);
             let state = guard.as_mut().unwrap();
             state.waiting = waiting.iter().map(|&share| Arc::clone(share)).collect();
-            // At a moment at which nobody's processing stands still.
-            let woken: Vec<_> = state.woken_by(&own, state.origin).map(Arc::as_ptr).collect();
+            // At a time when no backlog is stalled.
+            let woken: Vec<_> = state.shares_to_wake(&own, state.origin).map(Arc::as_ptr).collect();
             state.waiting.clear();
             woken
         };
         let [of_own, of_other] = [&own, &other].map(Arc::as_ptr);
-        let take = |share: &Arc<Share>, pieces| -> Vec<_> {
-            (0..pieces).map(|_| share.take(1).unwrap()).collect()
+        let allocate = |share: &Arc<PoolShare>, chunks| -> Vec<_> {
+            (0..chunks).map(|_| share.allocate(1).unwrap()).collect()
         };
-        let mut others = take(&other, 4);
-        others.extend(take(&third, 2));
-        let mut pieces = take(&own, 3);
-        assert!(woken(&[&other, &third, &own]).is_empty(), "it is full");
-        pieces.pop();
+        let mut others = allocate(&other, 4);
+        others.extend(allocate(&third, 2));
+        let mut chunks = allocate(&own, 3);
+        assert!(woken(&[&other, &third, &own]).is_empty(), "the pool is full");
+        chunks.pop();
         assert_eq!(woken(&[&third, &other]), [Arc::as_ptr(&third)]);
         assert_eq!(woken(&[&other, &own]), [of_own, of_other]);
-        // One that has its part, and whose writer runs, is not in the way of others.
+        // A stream with its guaranteed chunks and a running writer does not block others.
         others.truncate(5);
-        others.extend(take(&other, 2));
-        pieces.pop();
+        others.extend(allocate(&other, 2));
+        chunks.pop();
         assert_eq!(woken(&[&other, &third]), [Arc::as_ptr(&third)]);
         assert_eq!(woken(&[&other, &own]), [of_own]);
     }
 
     #[test]
-    fn a_limit_of_next_to_nothing_is_no_deadlock() {
-        let staging = Staging::new(Some(Bytes(1)));
-        let shares = [staging.share(), staging.share()];
+    fn tiny_limit_does_not_deadlock() {
+        let pool = BufferPool::new(Some(Bytes(1)));
+        let shares = [pool.share(), pool.share()];
         let threads = shares.map(|share| {
-            thread::spawn(move || (0..1000).for_each(|_| drop(share.take(1).unwrap())))
+            thread::spawn(move || (0..1000).for_each(|_| drop(share.allocate(1).unwrap())))
         });
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     }

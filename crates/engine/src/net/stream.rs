@@ -1,13 +1,13 @@
-//! A data connection: frames of raw bytes in one direction, encrypted or plain.
+//! Data stream: frames of raw bytes in one direction, encrypted or not.
 //!
-//! The connecting side attaches it to a session ([`DataStream::attach`]), the accepting side checks
-//! that ([`read_attach`], [`DataStream::accept`]). After that one side sends and the other
+//! The connecting side attaches it to a session ([`DataStream::attach`]), the accepting side
+//! verifies that ([`read_attach`], [`DataStream::accept`]). Then one side sends and the other
 //! receives.
 
 use crate::block_io::Engine;
 use crate::error::{Error, ErrorKind};
-use crate::net::asked::Gate;
-use crate::net::socket::{BurstLimit, Bursts, Socket};
+use crate::net::asked::StreamCredit;
+use crate::net::socket::{BurstLimit, BurstWriter, Socket};
 use crate::throttle::Throttle;
 use crate::tune::Lane;
 use bankfull_proto::wire::attach::{self, Attach, REPLY_BYTES, REQUEST_BYTES};
@@ -20,76 +20,76 @@ use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Raw bytes read from a socket at once when they must be decrypted: a few full records, and small
-/// enough to stay in a core's cache. [measured: no gain beyond 256 KiB]
-const RAW_BYTES: usize = 256 << 10;
+/// Bytes read from a socket at once for decryption: a few full TLS records, which stay in a core's
+/// cache. (measured: no gain beyond 256 KiB)
+const RAW_BUFFER_BYTES: usize = 256 << 10;
 
-/// Bytes encrypted at once: four full records. TLS allocates each record and frees it when it is
-/// sent; what is freed beyond 128 KiB (`M_TRIM_THRESHOLD`, mallopt(3)) goes back to the kernel, and
-/// comes again page by page. [measured: 2 GB in such parts of 256 KiB take 240 000 page faults and
-/// 2.1 s of a processor, in parts of 64 KiB 800 and 1.4 s]
-const CIPHER_BYTES: usize = 64 << 10;
+/// Bytes encrypted at once: four full TLS records. rustls allocates each record and frees it when
+/// sent; memory freed beyond 128 KiB (`M_TRIM_THRESHOLD`, mallopt(3)) returns to the kernel and is
+/// faulted in again page by page. (measured: 2 GB in parts of 256 KiB take 240 000 page faults and
+/// 2.1 s of CPU time, in parts of 64 KiB 800 and 1.4 s)
+const ENCRYPT_CHUNK_BYTES: usize = 64 << 10;
 
-/// A data connection that belongs to a session.
+/// Data stream that belongs to a session.
 pub(crate) struct DataStream {
     socket: Socket,
     tls: Option<Box<Connection>>,
     tagger: Tagger,
-    /// Header and tag bytes on their way out, sent with the next payload.
-    held: Vec<u8>,
-    /// Bytes of TLS records read ahead.
+    /// Headers and tags not sent yet; they are sent with the next payload.
+    deferred: Vec<u8>,
+    /// Received TLS records that are not decrypted yet.
     raw: Vec<u8>,
-    raw_taken: usize,
+    raw_consumed: usize,
     raw_len: usize,
     wire_bytes: u64,
     crypto_time: Duration,
-    /// What this side has to wait for before it sends.
+    /// Rate limit on the sending side.
     throttle: Option<Arc<Throttle>>,
-    /// What it has to be asked for.
-    gate: Option<Gate>,
-    /// What it tells whoever steers it with others, as the side that receives.
-    lane: Option<Lane>,
-    /// The most that TCP is to send at once.
-    burst: Arc<BurstLimit>,
-    /// Through which bytes of files go, where they are to be spliced.
+    /// Credit granted by the receiver, if the stream needs it to send.
+    credit: Option<StreamCredit>,
+    /// Hook of the incast controller on the receiving side.
+    flow_hook: Option<Lane>,
+    /// Burst size limit on the sending side.
+    burst_limit: Arc<BurstLimit>,
+    /// Pipe for splice(2), if files are sent with it.
     pipe: Option<Pipe>,
-    /// Bytes that were sent and not waited for: headers, tags, and what TLS adds.
-    unpaid: usize,
-    /// Given back when the connection is gone.
-    seat: Option<Seat>,
+    /// Bytes sent without waiting for the rate limit: headers, tags and TLS overhead.
+    uncharged_bytes: usize,
+    /// Admission permit, released with the stream.
+    permit: Option<BoxedPermit>,
 }
 
-/// A place among the connections that a server allows; dropping it makes room.
-pub(crate) type Seat = Box<dyn Any + Send>;
+/// Admission permit of a server; dropping it frees the slot.
+pub(crate) type BoxedPermit = Box<dyn Any + Send>;
 
 impl DataStream {
     fn new(socket: Socket, tls: Option<Connection>) -> Self {
         let mut tls = tls.map(Box::new);
         if let Some(tls) = &mut tls {
-            // The stream's own loops bound what is queued: one piece.
+            // The stream bounds the queue itself, to one chunk.
             tls.set_buffer_limit(None);
         }
         Self {
             socket,
             tls,
             tagger: Tagger::unkeyed(),
-            held: Vec::new(),
+            deferred: Vec::new(),
             raw: Vec::new(),
-            raw_taken: 0,
+            raw_consumed: 0,
             raw_len: 0,
             wire_bytes: 0,
             crypto_time: Duration::ZERO,
             throttle: None,
-            gate: None,
-            lane: None,
-            burst: Arc::default(),
+            credit: None,
+            flow_hook: None,
+            burst_limit: Arc::default(),
             pipe: None,
-            unpaid: 0,
-            seat: None,
+            uncharged_bytes: 0,
+            permit: None,
         }
     }
 
-    /// Attaches a fresh connection to a session and makes sure that the far side knows it too.
+    /// Attaches a new connection to a session and verifies that the peer knows the session key.
     pub(crate) fn attach(
         socket: Socket,
         tls: Option<Connection>,
@@ -98,21 +98,21 @@ impl DataStream {
         peer: &str,
     ) -> Result<Self, Error> {
         let mut stream = Self::new(socket, tls);
-        let lost = |e: io::Error| Error::network(format!("a data connection to {peer} failed"), &e);
-        stream.write(&attach.encode(session_key)).map_err(lost)?;
-        let mut answer = [0; REPLY_BYTES];
-        stream.read_exact(&mut answer).map_err(lost)?;
-        if !attach::verify_reply(&answer, session_key, &attach.nonce) {
+        let failed = |e: io::Error| Error::network(format!("a data stream to {peer} failed"), &e);
+        stream.write(&attach.encode(session_key)).map_err(failed)?;
+        let mut reply = [0; REPLY_BYTES];
+        stream.read_exact(&mut reply).map_err(failed)?;
+        if !attach::verify_reply(&reply, session_key, &attach.nonce) {
             return Err(Error::new(
                 ErrorKind::Refused,
-                format!("{peer} answered on the data port without knowing the session"),
+                format!("the data port of {peer} belongs to another server: wrong session key"),
             ));
         }
-        stream.use_key(session_key, &attach.nonce);
+        stream.set_tag_key(session_key, &attach.nonce);
         Ok(stream)
     }
 
-    /// The accepting side's end, after [`read_attach`] and the check of its proof.
+    /// Accepts a connection after [`read_attach`], once its proof is verified.
     pub(crate) fn accept(
         mut unattached: Unattached,
         attach: &Attach,
@@ -120,99 +120,97 @@ impl DataStream {
     ) -> io::Result<Self> {
         let stream = &mut unattached.0;
         stream.write(&attach::reply(session_key, &attach.nonce))?;
-        stream.use_key(session_key, &attach.nonce);
+        stream.set_tag_key(session_key, &attach.nonce);
         Ok(unattached.0)
     }
 
-    fn use_key(&mut self, session_key: &[u8; 32], nonce: &[u8; 32]) {
+    fn set_tag_key(&mut self, session_key: &[u8; 32], nonce: &[u8; 32]) {
         if !self.is_encrypted() {
             self.tagger = Tagger::keyed(attach::stream_key(session_key, nonce));
         }
     }
 
-    /// Keeps a seat for as long as the connection lives.
-    pub(crate) fn keep(&mut self, seat: Seat) {
-        self.seat = Some(seat);
+    /// Holds an admission permit for the lifetime of the stream.
+    pub(crate) fn set_permit(&mut self, permit: BoxedPermit) {
+        self.permit = Some(permit);
     }
 
-    /// Sends in turn with others from now on.
+    /// Sets the rate limit to send under.
     pub(crate) fn set_throttle(&mut self, throttle: Option<Arc<Throttle>>) {
         self.throttle = throttle;
     }
 
-    /// Shares its port with others from now on, as the side that receives.
-    pub(crate) fn set_lane(&mut self, lane: Option<Lane>) {
-        self.lane = lane;
+    /// Sets the incast controller's hook on the receiving side.
+    pub(crate) fn set_flow_hook(&mut self, flow_hook: Option<Lane>) {
+        self.flow_hook = flow_hook;
     }
 
-    /// Sends payload only as it is asked for from now on.
-    pub(crate) fn set_gate(&mut self, gate: Option<Gate>) {
-        self.gate = gate;
+    /// Sets the credit that payload needs to be sent.
+    pub(crate) fn set_credit(&mut self, credit: Option<StreamCredit>) {
+        self.credit = credit;
     }
 
-    /// Keeps to a limit of bursts from now on.
+    /// Sets the burst size limit.
     pub(crate) fn set_burst_limit(&mut self, limit: Arc<BurstLimit>) {
-        self.burst = limit;
+        self.burst_limit = limit;
     }
 
-    /// Sends files through a pipe from now on, where they go straight to the socket.
+    /// Sets the pipe to send files with splice(2).
     pub(crate) fn set_pipe(&mut self, pipe: Option<Pipe>) {
         self.pipe = pipe;
     }
 
-    /// Whether bytes of a file may go straight to the socket: not where they are encrypted, nor
-    /// where they are to go in short bursts.
+    /// True if files can be sent from the kernel: neither encrypted nor limited to bursts.
     pub(crate) fn can_send_file(&self) -> bool {
-        !self.is_encrypted() && self.burst.get().is_none()
+        !self.is_encrypted() && self.burst_limit.get().is_none()
     }
 
-    /// Whether bytes are encrypted by this stream.
+    /// True if the stream or its transport encrypts.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.tls.is_some() || self.socket.is_encrypted()
     }
 
-    /// The connection itself, to watch or end it.
+    /// Returns the connection, to monitor or end it.
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// Bytes sent or received on the wire since the last call.
+    /// Returns the bytes on the wire since the last call.
     pub(crate) fn take_wire_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.wire_bytes)
     }
 
-    /// Time spent encrypting or decrypting since the last call.
+    /// Returns the time spent on encryption since the last call.
     pub(crate) fn take_crypto_time(&mut self) -> Duration {
         std::mem::take(&mut self.crypto_time)
     }
 
-    /// Waits, with nothing held back, until some payload may be sent: so no frame begins whose
-    /// payload nobody has asked for.
-    pub(crate) fn wait_until_asked(&mut self) -> io::Result<()> {
-        if self.gate.as_ref().is_none_or(Gate::is_open) {
+    /// Waits for credit after a flush, so that no frame starts without credit for its payload.
+    pub(crate) fn wait_for_credit(&mut self) -> io::Result<()> {
+        if self.credit.as_ref().is_none_or(StreamCredit::is_available) {
             return Ok(());
         }
         self.flush()?;
-        self.gate.as_ref().map_or(Ok(()), Gate::wait)
+        self.credit.as_ref().map_or(Ok(()), StreamCredit::wait)
     }
 
-    /// Starts a frame. Its header travels with the first bytes of the payload.
-    pub(crate) fn begin(&mut self, header: &Header) -> [u8; HEADER_BYTES] {
+    /// Starts a frame; its header is sent with the first bytes of the payload.
+    pub(crate) fn begin_frame(&mut self, header: &Header) -> [u8; HEADER_BYTES] {
         let bytes = header.encode();
-        self.held.extend_from_slice(&bytes);
+        self.deferred.extend_from_slice(&bytes);
         bytes
     }
 
-    /// Sends a piece of payload from memory.
+    /// Sends payload from memory.
     pub(crate) fn send(&mut self, payload: &[u8]) -> io::Result<()> {
         let mut rest = payload;
         loop {
-            let turn;
-            (turn, rest) = rest.split_at(self.wait_for_turn(rest.len())?);
-            let before = self.wire_bytes + turn.len() as u64;
-            self.send_now(turn)?;
+            let part;
+            (part, rest) = rest.split_at(self.reserve(rest.len())?);
+            let before = self.wire_bytes + part.len() as u64;
+            self.send_now(part)?;
             if self.throttle.is_some() {
-                self.unpaid += self.wire_bytes.saturating_sub(before) as usize;
+                self.uncharged_bytes += self.wire_bytes.saturating_sub(before) as usize;
             }
             if rest.is_empty() {
                 return Ok(());
@@ -220,26 +218,27 @@ impl DataStream {
         }
     }
 
-    /// Waits until some of so many bytes may be sent, and returns how many.
-    fn wait_for_turn(&mut self, len: usize) -> io::Result<usize> {
-        let most = self.throttle.as_ref().map_or(usize::MAX, |throttle| throttle.turn_bytes());
-        let turn = len.min(most);
-        let turn = self.gate.as_mut().map_or(Ok(turn), |gate| gate.take(turn))?;
+    /// Waits until the stream may send; returns how many of `len` bytes.
+    fn reserve(&mut self, len: usize) -> io::Result<usize> {
+        let max_burst =
+            self.throttle.as_ref().map_or(usize::MAX, |throttle| throttle.max_burst_bytes());
+        let granted = len.min(max_burst);
+        let granted = self.credit.as_mut().map_or(Ok(granted), |credit| credit.consume(granted))?;
         if let Some(throttle) = &self.throttle {
-            throttle.wait(turn + std::mem::take(&mut self.unpaid))?;
+            throttle.wait(granted + std::mem::take(&mut self.uncharged_bytes))?;
         }
-        Ok(turn)
+        Ok(granted)
     }
 
     fn send_now(&mut self, payload: &[u8]) -> io::Result<()> {
-        let held = std::mem::take(&mut self.held);
-        let mut output = Bursts { socket: &mut self.socket, limit: self.burst.get() };
+        let deferred = std::mem::take(&mut self.deferred);
+        let mut output = BurstWriter { socket: &mut self.socket, limit: self.burst_limit.get() };
         match &mut self.tls {
             Some(tls) => {
                 let mut started = Instant::now();
-                tls.writer().write_all(&held)?;
-                let (first, rest) = payload.split_at(payload.len().min(CIPHER_BYTES));
-                for part in std::iter::once(first).chain(rest.chunks(CIPHER_BYTES)) {
+                tls.writer().write_all(&deferred)?;
+                let (first, rest) = payload.split_at(payload.len().min(ENCRYPT_CHUNK_BYTES));
+                for part in std::iter::once(first).chain(rest.chunks(ENCRYPT_CHUNK_BYTES)) {
                     tls.writer().write_all(part)?;
                     self.crypto_time += started.elapsed();
                     while tls.wants_write() {
@@ -249,18 +248,22 @@ impl DataStream {
                 }
             }
             None => {
-                write_both(&mut output, &held, payload)?;
-                self.wire_bytes += (held.len() + payload.len()) as u64;
+                write_both(&mut output, &deferred, payload)?;
+                self.wire_bytes += (deferred.len() + payload.len()) as u64;
             }
         }
-        self.held = held;
-        self.held.clear();
+        self.deferred = deferred;
+        self.deferred.clear();
         Ok(())
     }
 
-    /// Sends a piece of payload straight from a file, without copying it through user space. Only
-    /// for streams that are not encrypted; by one call, or as many as suit its buffer. An error is
-    /// the connection's; what the file is to blame for comes with what has gone before.
+    /// Sends payload from a file without copying it through user space.
+    ///
+    /// For unencrypted streams only. `is_whole` allows one system call for all of it; else a call
+    /// is limited by the send buffer.
+    ///
+    /// # Errors
+    /// Errors of the connection; an error of the file is part of the outcome.
     pub(crate) fn send_file(
         &mut self,
         file: &File,
@@ -269,59 +272,57 @@ impl DataStream {
         is_whole: bool,
     ) -> io::Result<SendOutcome> {
         self.flush()?;
-        let buffer = self.socket.send_buffer();
-        let at_once = if is_whole { len } else { Engine::sender_bytes(buffer) };
-        let mut gone = SendOutcome::default();
-        let mut turn = 0;
-        while gone.bytes < len {
-            if turn == 0 {
-                turn = self.wait_for_turn(len - gone.bytes)?;
+        let buffer = self.socket.send_buffer_bytes();
+        let max_call_bytes = if is_whole { len } else { Engine::sender_bytes(buffer) };
+        let mut outcome = SendOutcome::default();
+        let mut granted = 0;
+        while outcome.bytes < len {
+            if granted == 0 {
+                granted = self.reserve(len - outcome.bytes)?;
             }
-            let at = offset + gone.bytes as u64;
-            let most = turn.min(at_once);
+            let at = offset + outcome.bytes as u64;
+            let call_bytes = granted.min(max_call_bytes);
             let sent = match &self.pipe {
-                Some(pipe) => self.socket.splice_file(pipe, file, at, turn),
-                None => retry_interrupted(|| self.socket.send_file(file, at, most)),
+                Some(pipe) => self.socket.splice_file(pipe, file, at, granted),
+                None => retry_interrupted(|| self.socket.send_file(file, at, call_bytes)),
             };
             match sent {
                 Ok(0) => break,
-                Ok(sent) => (gone.bytes, turn) = (gone.bytes + sent, turn - sent),
-                Err(e) if is_of_file(&e) => {
-                    gone.refused = Some(e);
+                Ok(sent) => (outcome.bytes, granted) = (outcome.bytes + sent, granted - sent),
+                Err(e) if is_file_error(&e) => {
+                    outcome.file_error = Some(e);
                     break;
                 }
                 Err(e) => return Err(e),
             }
         }
-        if let Some(gate) = &mut self.gate {
-            gate.give_back(turn);
+        if let Some(credit) = &mut self.credit {
+            credit.refund(granted);
         }
-        self.wire_bytes += gone.bytes as u64;
-        Ok(gone)
+        self.wire_bytes += outcome.bytes as u64;
+        Ok(outcome)
     }
 
-    /// Ends a frame with its tag, which travels with whatever comes next, or at the next
-    /// [`flush`](Self::flush).
-    pub(crate) fn end(&mut self, header: &[u8; HEADER_BYTES], payload_hash: &[u8; 32]) {
+    /// Ends a frame with its tag, which is sent with the next frame or [`flush`](Self::flush).
+    pub(crate) fn end_frame(&mut self, header: &[u8; HEADER_BYTES], payload_hash: &[u8; 32]) {
         let tag = self.tagger.next(header, payload_hash);
-        self.held.extend_from_slice(&tag);
+        self.deferred.extend_from_slice(&tag);
     }
 
-    /// Sends what is held back.
+    /// Sends deferred headers and tags.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        if self.held.is_empty() { Ok(()) } else { self.send(&[]) }
+        if self.deferred.is_empty() { Ok(()) } else { self.send(&[]) }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.held.extend_from_slice(bytes);
+        self.deferred.extend_from_slice(bytes);
         self.flush()
     }
 
-    /// Reads the next header; `None` when the connection ended in order, that is with
-    /// [`Header::End`].
+    /// Reads the next header; `None` after an orderly end ([`Header::End`]).
     ///
-    /// A read timeout while nothing of a header has come is reported as `WouldBlock`; inside a
-    /// frame it is `TimedOut`.
+    /// # Errors
+    /// `WouldBlock` for a read timeout before a header, `TimedOut` within a frame.
     pub(crate) fn receive_header(&mut self) -> io::Result<Option<([u8; HEADER_BYTES], Header)>> {
         let mut bytes = [0; HEADER_BYTES];
         let first = self.read(&mut bytes)?;
@@ -335,51 +336,50 @@ impl DataStream {
         }
     }
 
-    /// Reads what belongs to a frame and is no payload, and fills `out`.
+    /// Fills `out` with bytes of a frame other than payload.
     pub(crate) fn receive(&mut self, out: &mut [u8]) -> io::Result<()> {
         self.read_exact(out)
     }
 
-    /// Reads a piece of payload that fills `out`. While its sender was not asked for more it may
-    /// take any time.
+    /// Fills `out` with payload. Timeouts are ignored while the sender has no credit.
     pub(crate) fn receive_payload(&mut self, mut out: &mut [u8]) -> io::Result<()> {
         while !out.is_empty() {
-            // What it was asked for a moment ago is not late.
-            let was_owed = self.is_owed();
+            // Credit granted during the read does not make the data late.
+            let had_credit = self.has_outstanding_credit();
             let n = match self.read(out) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock && !was_owed => continue,
-                read => read.map_err(in_frame)?,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && !had_credit => continue,
+                read => read.map_err(timeout_in_frame)?,
             };
             if n == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            if let Some(lane) = &self.lane {
-                lane.on_payload(n);
+            if let Some(flow_hook) = &self.flow_hook {
+                flow_hook.on_payload(n);
             }
             out = &mut out[n..];
         }
         Ok(())
     }
 
-    /// A frame with so much payload begins.
-    pub(crate) fn frame_begins(&mut self, bytes: u64) {
-        if let Some(lane) = &mut self.lane {
-            lane.on_frame(bytes);
+    /// Reports the start of a frame with `bytes` of payload.
+    pub(crate) fn on_frame_start(&mut self, bytes: u64) {
+        if let Some(flow_hook) = &mut self.flow_hook {
+            flow_hook.on_frame(bytes);
         }
     }
 
-    fn is_owed(&self) -> bool {
-        self.lane.as_ref().is_none_or(Lane::is_owed)
+    fn has_outstanding_credit(&self) -> bool {
+        self.flow_hook.as_ref().is_none_or(Lane::is_owed)
     }
 
-    /// What computes the tags of this stream's frames.
+    /// Returns the tag computation of this stream's frames.
     pub(crate) fn tagger(&self) -> Tagger {
         self.tagger.clone()
     }
 
     fn read_exact(&mut self, mut out: &mut [u8]) -> io::Result<()> {
         while !out.is_empty() {
-            let n = self.read(out).map_err(in_frame)?;
+            let n = self.read(out).map_err(timeout_in_frame)?;
             if n == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -392,8 +392,8 @@ impl DataStream {
         let Some(tls) = &mut self.tls else {
             let n = retry_interrupted(|| self.socket.read(out))?;
             self.wire_bytes += n as u64;
-            if let Some(lane) = &mut self.lane {
-                lane.on_read(&self.socket);
+            if let Some(flow_hook) = &mut self.flow_hook {
+                flow_hook.on_read(&self.socket);
             }
             return Ok(n);
         };
@@ -402,51 +402,53 @@ impl DataStream {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 done => return done,
             }
-            if self.raw_taken == self.raw_len {
+            if self.raw_consumed == self.raw_len {
                 if self.raw.is_empty() {
-                    self.raw.resize(RAW_BYTES, 0);
+                    self.raw.resize(RAW_BUFFER_BYTES, 0);
                 }
-                self.raw_taken = 0;
+                self.raw_consumed = 0;
                 self.raw_len = 0;
                 self.raw_len = retry_interrupted(|| self.socket.read(&mut self.raw))?;
                 self.wire_bytes += self.raw_len as u64;
-                if let Some(lane) = &mut self.lane {
-                    lane.on_read(&self.socket);
+                if let Some(flow_hook) = &mut self.flow_hook {
+                    flow_hook.on_read(&self.socket);
                 }
                 if self.raw_len == 0 {
                     tls.read_tls(&mut io::empty())?;
                     continue;
                 }
             }
-            // A piece at a time: rustls holds no more than a record or so of decrypted data.
+            // One read at a time: rustls buffers little more than a record of plaintext.
             let started = Instant::now();
-            let mut raw = &self.raw[self.raw_taken..self.raw_len];
-            self.raw_taken += tls.read_tls(&mut raw)?;
+            let mut raw = &self.raw[self.raw_consumed..self.raw_len];
+            self.raw_consumed += tls.read_tls(&mut raw)?;
             tls.process_new_packets().map_err(io::Error::other)?;
             self.crypto_time += started.elapsed();
         }
     }
 }
 
-/// What has gone of a piece of a file: less than all of it where the file ended early.
+/// Outcome of sending part of a file; fewer bytes than requested if the file has shrunk.
 #[derive(Debug, Default)]
 pub(crate) struct SendOutcome {
+    /// Bytes sent.
     pub(crate) bytes: usize,
-    /// Why the kernel does not send more of this file by itself.
-    pub(crate) refused: Option<io::Error>,
+    /// Reason why the kernel cannot send more of this file.
+    pub(crate) file_error: Option<io::Error>,
 }
 
-/// Whether sending from a file failed by that file, which may still be read: its file system has no
-/// such thing, or its disk or server gave nothing. No connection reports these. (sendfile(2),
-/// splice(2), tcp(7))
-fn is_of_file(error: &io::Error) -> bool {
-    /// EIO, EINVAL, ENOSYS and ESTALE. (errno(3))
-    const OF_FILES: [i32; 4] = [5, 22, 38, 116];
-    error.raw_os_error().is_some_and(|code| OF_FILES.contains(&code))
+/// True if sending failed because of the file, which may still be readable.
+///
+/// Its file system lacks the call, or its disk or server failed; connections never report these
+/// errors. (sendfile(2), splice(2), tcp(7))
+fn is_file_error(error: &io::Error) -> bool {
+    /// EIO, EINVAL, ENOSYS and ESTALE (errno(3)).
+    const FILE_ERRNOS: [i32; 4] = [5, 22, 38, 116];
+    error.raw_os_error().is_some_and(|code| FILE_ERRNOS.contains(&code))
 }
 
-/// Within a frame nothing may take long.
-fn in_frame(error: io::Error) -> io::Error {
+/// Turns a read timeout into an error, as within a frame.
+fn timeout_in_frame(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
         _ => error,
@@ -462,7 +464,7 @@ fn retry_interrupted(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<
     }
 }
 
-/// Writes one behind the other. The second may be in a mapping of a file.
+/// Writes `first`, then `second`, which may lie in a file mapping.
 fn write_both(output: &mut impl Write, mut first: &[u8], mut second: &[u8]) -> io::Result<()> {
     while !(first.is_empty() && second.is_empty()) {
         match output.write_vectored(&[IoSlice::new(first), IoSlice::new(second)]) {
@@ -472,26 +474,26 @@ fn write_both(output: &mut impl Write, mut first: &[u8], mut second: &[u8]) -> i
                 (first, second) = (&first[of_first..], &second[done - of_first..]);
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            // The file was cut: what is gone reads as zeros as soon as this process reads it.
-            Err(e) if bankfull_sys::is_gone(&e) => touch(second),
+            // The file was truncated: lost pages read as zeros once this process touches them.
+            Err(e) if bankfull_sys::is_gone(&e) => fault_in(second),
             Err(e) => return Err(e),
         }
     }
     Ok(())
 }
 
-/// Reads something of each page.
-fn touch(bytes: &[u8]) {
-    const PAGE_BYTES_LEAST: usize = 4096;
-    bytes.iter().step_by(PAGE_BYTES_LEAST).chain(bytes.last()).for_each(|byte| {
+/// Reads a byte of each page.
+fn fault_in(bytes: &[u8]) {
+    const MIN_PAGE_BYTES: usize = 4096;
+    bytes.iter().step_by(MIN_PAGE_BYTES).chain(bytes.last()).for_each(|byte| {
         std::hint::black_box(*byte);
     });
 }
 
-/// A connection that asked to join a session and was not answered yet.
+/// Connection that has requested to join a session and has no reply yet.
 pub(crate) struct Unattached(DataStream);
 
-/// Reads the rest of an attach request whose magic was seen already.
+/// Reads the rest of an attach request after its magic.
 pub(crate) fn read_attach(
     socket: Socket,
     tls: Option<Connection>,
@@ -507,7 +509,7 @@ pub(crate) fn read_attach(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::net::ahead::{ReadAhead, Taken};
+    use crate::net::ahead::{DataFrameReader, FrameEvent};
     use bankfull_control::Bytes;
     use std::net::TcpStream;
     use std::os::unix::net::UnixStream;
@@ -530,88 +532,90 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_frame_arrives_as_it_was_sent_and_a_changed_payload_is_noticed() {
+    fn frame_with_changed_payload_fails_its_tag() {
         let (mut a, b) = pair();
         let header = Header::Block { file: 1, offset: 0, len: 4 };
-        for (payload, told) in [(b"good", b"good"), (b"evil", b"good")] {
-            let bytes = a.begin(&header);
+        for (payload, tagged) in [(b"good", b"good"), (b"evil", b"good")] {
+            let bytes = a.begin_frame(&header);
             a.send(payload).unwrap();
-            a.end(&bytes, blake3::hash(told).as_bytes());
+            a.end_frame(&bytes, blake3::hash(tagged).as_bytes());
         }
-        a.begin(&Header::End);
+        a.begin_frame(&Header::End);
         a.flush().unwrap();
         std::thread::scope(|scope| {
-            let mut b = ReadAhead::start(scope, b, &Arc::default(), None, None).unwrap();
+            let mut b = DataFrameReader::start(scope, b, &Arc::default(), None, None).unwrap();
             for expected in [true, false] {
-                let Taken::Header(bytes, got) = b.next().unwrap() else { panic!("no header") };
+                let FrameEvent::Header(bytes, got) = b.next_event().unwrap() else {
+                    panic!("no header")
+                };
                 assert_eq!(got, header);
-                let hash = blake3::hash(&b.next_piece().unwrap());
-                assert_eq!(b.next_tag(&bytes, hash.as_bytes()).unwrap(), expected);
+                let hash = blake3::hash(&b.next_chunk().unwrap());
+                assert_eq!(b.verify_tag(&bytes, hash.as_bytes()).unwrap(), expected);
             }
-            assert!(matches!(b.next().unwrap(), Taken::End));
+            assert!(matches!(b.next_event().unwrap(), FrameEvent::End));
         });
     }
 
     #[test]
-    fn a_file_that_the_kernel_does_not_send_by_itself_is_no_trouble_of_the_connection() {
-        // It is made when it is read, and goes to no pipe.
-        let made = File::open("/proc/self/environ").unwrap();
+    fn unsendable_file_is_not_a_connection_error() {
+        // procfs generates this file on read, and cannot splice it.
+        let generated = File::open("/proc/self/environ").unwrap();
         for pipe in [None, Some(Pipe::new(1 << 16).unwrap())] {
             let (mut a, mut b) = pair();
             a.set_pipe(pipe);
-            let gone = a.send_file(&made, 0, 10, false).unwrap();
-            assert!(gone.bytes == 0 && gone.refused.is_some(), "{gone:?}");
+            let outcome = a.send_file(&generated, 0, 10, false).unwrap();
+            assert!(outcome.bytes == 0 && outcome.file_error.is_some(), "{outcome:?}");
             a.send(b"from memory").unwrap();
-            let mut came = [0; 11];
-            b.receive(&mut came).unwrap();
-            assert_eq!(&came, b"from memory");
+            let mut received = [0; 11];
+            b.receive(&mut received).unwrap();
+            assert_eq!(&received, b"from memory");
             drop(b);
             let file = File::open("/proc/self/exe").unwrap();
             let kind = a.send_file(&file, 0, 10, false).unwrap_err().kind();
-            assert_eq!(kind, io::ErrorKind::BrokenPipe, "the connection's");
+            assert_eq!(kind, io::ErrorKind::BrokenPipe, "a connection error");
         }
     }
 
     #[test]
-    fn bytes_that_go_in_short_bursts_arrive_as_they_are() {
+    fn payload_in_short_bursts_arrives_unchanged() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        near.set_nodelay(true).unwrap();
-        let (mut far, _) = listener.accept().unwrap();
-        let mut stream = DataStream::new(Socket::Tcp(near), None);
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_nodelay(true).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let mut stream = DataStream::new(Socket::Tcp(client), None);
         let limit = Arc::new(BurstLimit::default());
         limit.set(Some(Bytes(1000)));
         stream.set_burst_limit(Arc::clone(&limit));
         assert!(!stream.can_send_file());
         let payload: Vec<u8> = (0..10_300_u32).map(|n| n as u8).collect();
-        let header = stream.begin(&Header::Filler { len: payload.len() as u32 });
+        let header = stream.begin_frame(&Header::Filler { len: payload.len() as u32 });
         stream.send(&payload).unwrap();
         let mut got = vec![0; header.len() + payload.len()];
-        far.read_exact(&mut got).unwrap();
+        server.read_exact(&mut got).unwrap();
         assert!(got[..header.len()] == header && got[header.len()..] == payload);
-        let came = bankfull_sys::tcp_info(&far).unwrap().data_segs_in.unwrap();
-        assert!(came >= 11, "in {came} segments");
+        let received = bankfull_sys::tcp_info(&server).unwrap().data_segs_in.unwrap();
+        assert!(received >= 11, "{received} segments");
         limit.set(None);
         assert!(stream.can_send_file());
     }
 
     #[test]
-    fn a_reader_that_is_dropped_does_not_leave_its_thread_waiting() {
+    fn dropped_reader_ends_its_thread() {
         let (_a, b) = pair();
         std::thread::scope(|scope| {
-            drop(ReadAhead::start(scope, b, &Arc::default(), None, None).unwrap())
+            drop(DataFrameReader::start(scope, b, &Arc::default(), None, None).unwrap())
         });
     }
 
     #[test]
-    fn a_connection_that_just_ends_is_an_error() {
+    fn connection_without_end_frame_is_an_error() {
         let (a, mut b) = pair();
         drop(a);
         assert_eq!(b.receive_header().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
-    fn a_far_side_without_the_key_is_refused() {
+    fn peer_without_session_key_is_refused() {
         let (a, mut b) = UnixStream::pair().unwrap();
         let attach = Attach { version: 1, stream: 0, session: [1; 16], nonce: [2; 32] };
         b.write_all(&[9; REPLY_BYTES]).unwrap();

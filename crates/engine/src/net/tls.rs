@@ -1,4 +1,4 @@
-//! TLS 1.3 with pinned self-made certificates: configuration, and one blocking handshake.
+//! TLS 1.3 with pinned self-signed certificates: configuration and blocking handshakes.
 
 use super::identity::{Identity, fingerprint_of};
 use crate::error::{Error, ErrorKind, is_timeout};
@@ -16,43 +16,45 @@ use std::io::{self, Read};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-/// First byte of a TLS handshake record (RFC 8446 §5.1): tells it from a plain data connection.
+/// First byte of a TLS handshake record (RFC 8446 §5.1); never the first byte of an unencrypted
+/// data stream.
 pub(crate) const HANDSHAKE_BYTE: u8 = 0x16;
 
-/// AES-128-GCM first, and alone: every CPU that matters has instructions for it, and one suite less
-/// to choose is one downgrade less to worry about. [DESIGN.md, "Security"]
+/// Returns the provider with AES-128-GCM as the only cipher suite: relevant CPUs accelerate it, and
+/// a single suite leaves nothing to downgrade.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites = vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256];
     Arc::new(provider)
 }
 
-/// Configuration of the accepting side.
+/// Returns the configuration of the accepting side.
 pub(crate) fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, Error> {
-    let failed = |e: rustls::Error| {
-        Error::new(ErrorKind::Local, format!("the certificate is unusable: {e}"))
-    };
+    let failed =
+        |e: rustls::Error| Error::new(ErrorKind::Local, format!("cannot use the certificate: {e}"));
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(failed)?
         .with_no_client_auth()
         .with_single_cert(vec![identity.certificate.clone()], identity.key.clone_key())
         .map_err(failed)?;
-    // Nobody resumes a TLS session here, and a client that only sends would never read a ticket:
-    // closing its socket with unread bytes would reset the connection.
+    // Sessions are never resumed, and a client that only sends would not read a ticket: closing its
+    // socket with unread bytes would reset the connection.
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
-/// Configuration of the connecting side. Any certificate passes the handshake that proves
-/// possession of its key; the caller compares the fingerprint before a single byte is written.
+/// Returns the configuration of the connecting side.
+///
+/// The handshake accepts any certificate and proves possession of its key; the caller compares the
+/// fingerprint before it writes a byte.
 pub(crate) fn client_config() -> Result<Arc<ClientConfig>, Error> {
     let provider = provider();
     let verifier =
         Arc::new(AnyCertificate { algorithms: provider.signature_verification_algorithms });
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|e| Error::new(ErrorKind::Local, format!("TLS is unusable: {e}")))?
+        .map_err(|e| Error::new(ErrorKind::Local, format!("cannot set up TLS: {e}")))?
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
@@ -61,41 +63,42 @@ pub(crate) fn client_config() -> Result<Arc<ClientConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-/// Connects as client over `socket`; returns the connection and the fingerprint shown.
+/// Connects as client; returns the connection and the fingerprint presented.
 pub(crate) fn connect(
     config: &Arc<ClientConfig>,
     socket: &mut TcpStream,
     peer: &str,
 ) -> Result<(Connection, Fingerprint), Error> {
-    // The name is not checked (the fingerprint is), but rustls wants one.
+    // rustls requires a name; the fingerprint is checked instead.
     let name = ServerName::try_from("bankfull")
         .map_err(|e| Error::new(ErrorKind::Local, e.to_string()))?;
     let client = ClientConnection::new(Arc::clone(config), name)
-        .map_err(|e| Error::new(ErrorKind::Local, format!("TLS is unusable: {e}")))?;
+        .map_err(|e| Error::new(ErrorKind::Local, format!("cannot set up TLS: {e}")))?;
     let mut connection = Connection::Client(client);
-    handshake(&mut connection, socket).map_err(|e| explain(peer, &e))?;
-    let shown = connection.peer_certificates().and_then(|c| c.first()).map(fingerprint_of);
-    let shown = shown
-        .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("{peer} showed no certificate")))?;
-    Ok((connection, shown))
+    handshake(&mut connection, socket).map_err(|e| connect_error(peer, &e))?;
+    let presented = connection.peer_certificates().and_then(|c| c.first()).map(fingerprint_of);
+    let presented = presented.ok_or_else(|| {
+        Error::new(ErrorKind::Protocol, format!("{peer} presented no certificate"))
+    })?;
+    Ok((connection, presented))
 }
 
-/// Accepts as server over `socket`, and reads the magic that says what kind of connection this is.
-/// `None` when the client went away without a word: it begins connections before it knows whether
-/// it will need them.
+/// Accepts as server and reads the magic, which tells the kind of connection.
+///
+/// `None` if the client disconnects before it: clients open spare connections.
 pub(crate) fn accept_magic(
     config: &Arc<ServerConfig>,
     socket: &mut TcpStream,
 ) -> Result<Option<(Connection, [u8; 8])>, Error> {
     let server = ServerConnection::new(Arc::clone(config))
-        .map_err(|e| Error::new(ErrorKind::Local, format!("TLS is unusable: {e}")))?;
+        .map_err(|e| Error::new(ErrorKind::Local, format!("cannot set up TLS: {e}")))?;
     let mut connection = Connection::Server(server);
     let mut magic = [0; 8];
     let mut filled = 0;
     match read_magic(&mut connection, socket, &mut magic, &mut filled) {
         Ok(()) => Ok(Some((connection, magic))),
-        Err(e) if filled == 0 && has_left(&e) => Ok(None),
-        Err(e) => Err(turned_away(&e)),
+        Err(e) if filled == 0 && is_disconnect(&e) => Ok(None),
+        Err(e) => Err(rejected_client_error(&e)),
     }
 }
 
@@ -117,8 +120,8 @@ fn read_magic(
     Ok(())
 }
 
-/// Whether the client closed the connection, with or without something of ours unread.
-fn has_left(error: &io::Error) -> bool {
+/// True if the client closed the connection, whether or not it left data unread.
+fn is_disconnect(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
 }
@@ -134,7 +137,7 @@ fn handshake(connection: &mut Connection, socket: &mut TcpStream) -> io::Result<
     Ok(())
 }
 
-/// One step of I/O; a signal that interrupts it is no failure.
+/// Performs one step of I/O; ignores interruption by a signal.
 fn complete_io(connection: &mut Connection, socket: &mut TcpStream) -> io::Result<()> {
     match connection.complete_io(socket) {
         Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
@@ -142,17 +145,20 @@ fn complete_io(connection: &mut Connection, socket: &mut TcpStream) -> io::Resul
     }
 }
 
-/// Why a client was not let in, for the server's own log.
-fn turned_away(error: &io::Error) -> Error {
-    let why = match error.kind() {
-        _ if is_timeout(error) => "it was silent for too long".to_owned(),
+/// Returns the error of a failed handshake for the server's log.
+fn rejected_client_error(error: &io::Error) -> Error {
+    let reason = match error.kind() {
+        _ if is_timeout(error) => "it timed out".to_owned(),
         io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
         _ => crate::error::plain(error),
     };
-    Error::new(ErrorKind::Protocol, format!("a client did not complete the TLS handshake: {why}"))
+    Error::new(
+        ErrorKind::Protocol,
+        format!("a client did not complete the TLS handshake: {reason}"),
+    )
 }
 
-fn explain(peer: &str, error: &io::Error) -> Error {
+fn connect_error(peer: &str, error: &io::Error) -> Error {
     if is_timeout(error) {
         return Error::new(
             ErrorKind::Timeout,
@@ -163,7 +169,7 @@ fn explain(peer: &str, error: &io::Error) -> Error {
     match tls {
         Some(rustls::Error::InvalidMessage(_)) => Error::new(
             ErrorKind::Protocol,
-            format!("{peer} does not speak bankfull (its answer is no TLS): check host and port"),
+            format!("{peer} does not speak bankfull (its answer is not TLS): check host and port"),
         ),
         Some(e) => Error::new(
             ErrorKind::Protocol,
@@ -177,7 +183,7 @@ fn explain(peer: &str, error: &io::Error) -> Error {
     }
 }
 
-/// Accepts any certificate whose key signed the handshake.
+/// Certificate verifier that accepts any certificate whose key signed the handshake.
 #[derive(Debug)]
 struct AnyCertificate {
     algorithms: WebPkiSupportedAlgorithms,
@@ -201,7 +207,7 @@ impl ServerCertVerifier for AnyCertificate {
         _cert: &CertificateDer<'_>,
         _dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("only TLS 1.3 is spoken".to_owned()))
+        Err(rustls::Error::General("only TLS 1.3 is supported".to_owned()))
     }
 
     fn verify_tls13_signature(

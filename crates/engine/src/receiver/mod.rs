@@ -12,7 +12,7 @@ mod work;
 use crate::counts::{Account, Came, add};
 use crate::error::Error;
 use crate::gather::claims::Claimant;
-use crate::net::ahead::ReadAhead;
+use crate::net::ahead::DataFrameReader;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
 use crate::options::Fsync;
@@ -23,12 +23,12 @@ use crate::tune::Lane;
 use bankfull_control::StageTimes;
 use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::{BlockHash, FileHash};
-use bankfull_proto::journal::{VerifiedBlocks, Record};
-use bankfull_proto::receive::{ReceiveLedger, DigestOutcome};
+use bankfull_proto::journal::{Record, VerifiedBlocks};
+use bankfull_proto::receive::{DigestOutcome, ReceiveLedger};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Aborted, Cause, Entry, Failed, Failure, FileRuns, Message, FileDigest, SideSummary,
+    Aborted, Cause, Entry, Failed, Failure, FileDigest, FileRuns, Message, SideSummary,
 };
 use bankfull_sys::Dir;
 use ending::Completion;
@@ -356,7 +356,7 @@ impl<'a> Receiver<'a> {
         }
         // Under the lock: the thread with the last block reports the file as finished, which must
         // not overtake this acknowledgement.
-        self.outbox.ack(file, index);
+        self.outbox.post_ack(file, index);
         let seal = ledger.apply_early_digest(file);
         drop(ledger);
         self.stats.counts.book(&incoming.stats, Came::Moved, len.into());
@@ -376,7 +376,7 @@ impl<'a> Receiver<'a> {
                 return self.fail_file(id, &failure);
             }
             if lock(&self.ledger).on_block_copied(id, index) {
-                self.outbox.ack(id, index);
+                self.outbox.post_ack(id, index);
                 self.stats.counts.book(&incoming.stats, Came::Moved, layout.block_len(index));
             }
         }
@@ -392,7 +392,7 @@ impl<'a> Receiver<'a> {
         match placed {
             Ok(()) => {
                 self.on_small_stored(&incoming, None);
-                self.outbox.finished(&[id]);
+                self.outbox.post_finished(&[id]);
                 self.completion.on_completed(1);
             }
             Err(e) => self.fail_file(id, &self.write_failure(&incoming, &e)),
@@ -474,7 +474,7 @@ impl<'a> Receiver<'a> {
         lock(&self.incoming).remove(&id);
         let hash = hash.map(|hash| hash.to_string());
         self.stats.file_copied(self.path(&incoming), incoming.entry.size, hash);
-        self.outbox.finished(&[id]);
+        self.outbox.post_finished(&[id]);
         1
     }
 
@@ -562,7 +562,7 @@ impl<'a> Receiver<'a> {
             let result = std::thread::scope(|scope| {
                 let lane = Lane::enter(&self.session, &self.outbox, number, stream.socket());
                 let (staging, window) = (&self.session.buffer_pool, self.session.window_share());
-                let stream = ReadAhead::start(scope, stream, staging, window, lane)?;
+                let stream = DataFrameReader::start(scope, stream, staging, window, lane)?;
                 let mut worker = work::Worker::new(self, stream);
                 let result = worker.run();
                 worker.report_stats();

@@ -14,7 +14,7 @@ use crate::part_names::PartNames;
 use crate::session::Session;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHash, BlockHasher};
-use bankfull_proto::journal::{self, HEADER_BYTES, Header, VerifiedBlocks, RECORD_BYTES, Record};
+use bankfull_proto::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Record, VerifiedBlocks};
 use bankfull_proto::wire::control::{Cause, Entry, Failure};
 use bankfull_sys::{Dir, DirectAlign};
 use std::collections::HashMap;

@@ -55,7 +55,7 @@ impl Receiver<'_> {
             self.outbox.post(&Message::Wants(wants.to_vec()));
         }
         if !made.is_empty() {
-            self.outbox.finished(&made);
+            self.outbox.post_finished(&made);
         }
         let completed = wants.iter().filter(|want| is_final(want.verdict)).count();
         self.completion.on_completed(completed + made.len());
@@ -354,7 +354,8 @@ impl Receiver<'_> {
 }
 
 pub(super) fn make_want(file: u64, verdict: Verdict) -> Want {
-    let accepts_early_digest = matches!(verdict, Verdict::Send | Verdict::IfDiffers).then_some(true);
+    let accepts_early_digest =
+        matches!(verdict, Verdict::Send | Verdict::IfDiffers).then_some(true);
     Want { file, verdict, have: Vec::new(), hash: None, failure: None, accepts_early_digest }
 }
 

@@ -4,7 +4,7 @@ use super::part::PartFile;
 use super::{IncomingFile, Receiver};
 use crate::counts::add;
 use crate::error::failure;
-use crate::net::ahead::{ReadAhead, Taken};
+use crate::net::ahead::{DataFrameReader, FrameEvent};
 use crate::net::control::lock;
 use crate::session::ThreadMeter;
 use bankfull_control::Stage;
@@ -23,7 +23,7 @@ const ZERO_PAGE_BYTES: usize = 4096;
 /// State of a stream's thread.
 pub(super) struct Worker<'r, 'a> {
     receiver: &'r Receiver<'a>,
-    stream: ReadAhead,
+    stream: DataFrameReader,
     meter: ThreadMeter,
     pack: Vec<u8>,
     /// Files completed since the last report to [`Completion`](super::ending::Completion).
@@ -31,7 +31,7 @@ pub(super) struct Worker<'r, 'a> {
 }
 
 impl<'r, 'a> Worker<'r, 'a> {
-    pub(super) fn new(receiver: &'r Receiver<'a>, stream: ReadAhead) -> Self {
+    pub(super) fn new(receiver: &'r Receiver<'a>, stream: DataFrameReader) -> Self {
         Self { receiver, stream, meter: ThreadMeter::start(), pack: Vec::new(), completed: 0 }
     }
 
@@ -42,20 +42,20 @@ impl<'r, 'a> Worker<'r, 'a> {
     pub(super) fn run(&mut self) -> io::Result<()> {
         loop {
             self.meter.mark(Stage::Network);
-            match self.stream.next()? {
-                Taken::End | Taken::Header(_, Header::End) => return Ok(()),
-                Taken::Header(bytes, Header::Block { file, offset, len }) => {
+            match self.stream.next_event()? {
+                FrameEvent::End | FrameEvent::Header(_, Header::End) => return Ok(()),
+                FrameEvent::Header(bytes, Header::Block { file, offset, len }) => {
                     self.receive_block(&bytes, file, offset, len)?;
-                    self.stream.frame_done(len.into());
+                    self.stream.report_verified(len.into());
                 }
-                Taken::Header(bytes, Header::Pack { count, len }) => {
+                FrameEvent::Header(bytes, Header::Pack { count, len }) => {
                     self.receive_pack(&bytes, count, len as usize)?;
-                    self.stream.frame_done(len.into());
+                    self.stream.report_verified(len.into());
                 }
                 // No data for a while; the control connection detects a dead peer.
-                Taken::Idle if self.receiver.session.is_stopped() => return Ok(()),
-                Taken::Idle => self.meter.mark(Stage::Idle),
-                Taken::Header(_, Header::Filler { .. }) | Taken::Piece(_) | Taken::Tag(_) => {
+                FrameEvent::Idle if self.receiver.session.is_stopped() => return Ok(()),
+                FrameEvent::Idle => self.meter.mark(Stage::Idle),
+                FrameEvent::Header(_, Header::Filler { .. }) | FrameEvent::Chunk(_) | FrameEvent::Tag(_) => {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
             }
@@ -67,14 +67,14 @@ impl<'r, 'a> Worker<'r, 'a> {
 
     /// Adds the thread's measurements to the session's.
     pub(super) fn report_stats(&mut self) {
-        let figures = self.stream.take_figures();
+        let figures = self.stream.take_stats();
         let mut times = self.meter.take();
         // The reading thread may have been decrypting while this one waited.
         let crypto = figures.crypto_time.min(times.network);
         times.network -= crypto;
         times.compute += crypto;
         // The busier of the two threads limits the stream.
-        let busy = figures.busy.max(self.meter.take_cpu_time());
+        let busy = figures.cpu_time.max(self.meter.take_cpu_time());
         self.receiver.stats.add_times(&times, busy);
         add(&self.receiver.stats.counts.wire_bytes, figures.wire_bytes);
     }
@@ -127,7 +127,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         let skip_zeros = incoming.entry.sparse && !zeros_matter;
         let mut at = 0;
         while at < u64::from(len) {
-            let chunk = self.stream.next_piece()?;
+            let chunk = self.stream.next_chunk()?;
             self.meter.mark(Stage::Network);
             hasher.update(&chunk);
             self.meter.mark(Stage::Compute);
@@ -140,10 +140,10 @@ impl<'r, 'a> Worker<'r, 'a> {
             at += chunk.len() as u64;
         }
         let hash = hasher.finish();
-        if !self.stream.next_tag(header, &hash.0)? {
+        if !self.stream.verify_tag(header, &hash.0)? {
             lock(&self.receiver.ledger).on_block_damaged(file, index);
             self.receiver.outbox.post(&Message::Nack(Nack { file, index }));
-            self.stream.comes_again(len.into());
+            self.stream.report_damaged(len.into());
             return Ok(());
         }
         if let (Some(part), None) = (&part, &first_failure)
@@ -163,10 +163,10 @@ impl<'r, 'a> Worker<'r, 'a> {
     fn skip_block(&mut self, header: &[u8; HEADER_BYTES], len: u32) -> io::Result<()> {
         let mut left = len as usize;
         while left > 0 {
-            let chunk = self.stream.next_piece()?;
+            let chunk = self.stream.next_chunk()?;
             left -= chunk.len().min(left);
         }
-        self.stream.next_tag(header, &[0; 32]).map(|_| ())
+        self.stream.verify_tag(header, &[0; 32]).map(|_| ())
     }
 
     fn receive_pack(
@@ -178,12 +178,12 @@ impl<'r, 'a> Worker<'r, 'a> {
         let mut pack = std::mem::take(&mut self.pack);
         pack.clear();
         while pack.len() < len {
-            let chunk = self.stream.next_piece()?;
+            let chunk = self.stream.next_chunk()?;
             pack.extend_from_slice(&chunk);
         }
         self.meter.mark(Stage::Network);
         let hash = blake3::hash(&pack);
-        let intact = self.stream.next_tag(header, hash.as_bytes())?;
+        let intact = self.stream.verify_tag(header, hash.as_bytes())?;
         if !intact {
             // Its file numbers cannot be trusted either: the stream is given up.
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a pack arrived damaged"));
@@ -197,7 +197,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             }
             self.store_packed(packed, &mut done)?;
         }
-        self.receiver.outbox.finished(&done);
+        self.receiver.outbox.post_finished(&done);
         self.completed += done.len();
         self.meter.mark(Stage::Write);
         self.pack = pack;
@@ -216,7 +216,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         if hash.0 != packed.hash {
             lock(&self.receiver.ledger).release(id, 0);
             self.receiver.outbox.post(&Message::Nack(Nack { file: id, index: 0 }));
-            self.stream.comes_again(packed.content.len() as u64);
+            self.stream.report_damaged(packed.content.len() as u64);
             return Ok(());
         }
         self.meter.mark(Stage::Compute);

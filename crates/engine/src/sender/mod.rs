@@ -18,7 +18,7 @@ use bankfull_proto::send::{NextStep, SendLedger, Work};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Aborted, Cause, Entry, EntryKind, Failure, FileRuns, Message, Problem, FileDigest, SideSummary,
+    Aborted, Cause, Entry, EntryKind, Failure, FileDigest, FileRuns, Message, Problem, SideSummary,
     Totals, Verdict, Want,
 };
 use files::{SourceError, SourceFile, SourceFiles, entry_of};
@@ -121,7 +121,7 @@ impl<'a> Sender<'a> {
         }
         drop(ledger);
         join_streams();
-        self.outbox.wait_pumps();
+        self.outbox.wait_for_tunnels();
         if !self.session.is_stopped() {
             lock(&self.guard).on_finish_sent();
             self.outbox.post(&Message::Finish(self.stats.report()));
@@ -178,7 +178,7 @@ impl<'a> Sender<'a> {
             }
             Message::Credits(credits) => {
                 if let Some(credit) = &self.session.credit {
-                    credit.ask(&credits);
+                    credit.grant(&credits);
                 }
             }
             Message::TrainRequest(packets) => self.session.feedback.on_trains(packets),

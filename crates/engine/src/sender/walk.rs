@@ -148,7 +148,8 @@ impl Sender<'_> {
         stack: &mut Vec<PendingDir>,
     ) {
         if depth >= MAX_DIRECTORY_DEPTH {
-            let text = format!("{} is nested too deep (limit {MAX_DIRECTORY_DEPTH})", path.display());
+            let text =
+                format!("{} is nested too deep (limit {MAX_DIRECTORY_DEPTH})", path.display());
             return self.report_failure(path.to_owned(), Failure::new(Cause::Usage, text));
         }
         let mut entries = match dir.entries() {

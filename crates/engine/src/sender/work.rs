@@ -65,13 +65,13 @@ impl<'s, 'a> Worker<'s, 'a> {
         loop {
             let work = self.next_work()?;
             if matches!(work, Some(Work::Block { .. } | Work::Pack(_))) {
-                self.stream.wait_until_asked()?;
+                self.stream.wait_for_credit()?;
             }
             self.meter.mark(Stage::Idle);
             match work {
                 None if self.sender.session.is_stopped() => return Ok(()),
                 None => {
-                    self.stream.begin(&Header::End);
+                    self.stream.begin_frame(&Header::End);
                     return self.stream.flush();
                 }
                 Some(Work::Block { file, index }) => self.send_block(file, index)?,
@@ -115,7 +115,7 @@ impl<'s, 'a> Worker<'s, 'a> {
         self.prefetched = self.sender.prefetch_block(self.number, id).map(|index| (id, index));
         let next = self.prefetched.and_then(|(_, index)| layout.range(index));
         let len = (range.end - range.start) as u32;
-        let header = self.stream.begin(&Header::Block { file: id, offset: range.start, len });
+        let header = self.stream.begin_frame(&Header::Block { file: id, offset: range.start, len });
         let mut hasher = BlockHasher::new(&layout, range.start);
         let sent = self.send_range(&file, &opened, range, next, &mut hasher)?;
         let mut error = sent.err();
@@ -124,13 +124,13 @@ impl<'s, 'a> Worker<'s, 'a> {
             error = self.sender.files.check(&file, &opened).err();
         }
         if let Some(error) = error {
-            self.stream.end(&header, &[0; 32]);
+            self.stream.end_frame(&header, &[0; 32]);
             self.sender.on_source_error(id, error);
             return Ok(());
         }
         let hash = hasher.finish();
         let next = self.sender.with_ledger(|ledger| ledger.on_block_sent(id, index, hash));
-        self.stream.end(&header, &hash.0);
+        self.stream.end_frame(&header, &hash.0);
         self.meter.mark(Stage::Compute);
         if next == NextStep::SendEarlyDigest {
             self.sender.send_early_digest(&file, &opened);
@@ -179,7 +179,7 @@ impl<'s, 'a> Worker<'s, 'a> {
                 let len = (hashed - at) as usize;
                 let outcome = self.stream.send_file(opened, at, len, is_whole)?;
                 at += outcome.bytes as u64;
-                if outcome.refused.is_some() {
+                if outcome.file_error.is_some() {
                     file.sendfile_refused.store(true, Ordering::Relaxed);
                     let left = at..hashed;
                     let (sent, failed) =
@@ -236,11 +236,11 @@ impl<'s, 'a> Worker<'s, 'a> {
         if count == 0 {
             return Ok(());
         }
-        let header = self.stream.begin(&Header::Pack { count, len: self.pack.len() as u32 });
+        let header = self.stream.begin_frame(&Header::Pack { count, len: self.pack.len() as u32 });
         let hash = blake3::hash(&self.pack);
         self.meter.mark(Stage::Compute);
         self.stream.send(&self.pack)?;
-        self.stream.end(&header, hash.as_bytes());
+        self.stream.end_frame(&header, hash.as_bytes());
         self.meter.mark(Stage::Network);
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::TELL_COURSE;
 use crate::error::printable;
 use crate::event::{Event, Sample, Staging, Tuned};
 use crate::net::control::Outbox;
-use crate::net::staging::Staged;
+use crate::net::staging::BufferStatus;
 use crate::session::{SessionStats, problem_message};
 use bankfull_control::delivery::is_queued;
 use bankfull_control::rrda::staging::clause;
@@ -37,7 +37,7 @@ pub(super) struct Seen {
     pub(super) bytes_per_sec: Option<u64>,
     pub(super) retransmits: Option<u64>,
     /// What waited to be written on the receiving side.
-    pub(super) buffered_peak: Option<Staged>,
+    pub(super) buffered_peak: Option<BufferStatus>,
     /// What the threads of the sender and of the receiver spent their time with.
     pub(super) stages: [StageTimes; 2],
     /// Looks at which the source had nothing to send.
@@ -132,7 +132,7 @@ impl<'a> Teller<'a> {
             granted: seen.granted.map(Bytes),
             pacing: seen.bytes_per_sec.map(rate),
             retransmits: seen.retransmits,
-            buffered_peak: seen.buffered_peak.map(|buffered_peak| buffered_peak.most),
+            buffered_peak: seen.buffered_peak.map(|buffered_peak| buffered_peak.peak),
             buffer_limit: seen.buffered_peak.map(|buffered_peak| buffered_peak.size),
             sender: seen.stages[0],
             receiver: seen.stages[1],
@@ -142,7 +142,7 @@ impl<'a> Teller<'a> {
     }
 
     /// Tells here that another amount may wait to be written, if that is new.
-    fn buffer_limit(&mut self, buffered_peak: Option<Staged>) {
+    fn buffer_limit(&mut self, buffered_peak: Option<BufferStatus>) {
         let Some((buffered_peak, (at, reason))) =
             buffered_peak.and_then(|buffered_peak| Some((buffered_peak, buffered_peak.change?)))
         else {
@@ -251,7 +251,7 @@ impl<'a> Teller<'a> {
         let micros = |time: &Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         let change = seen.buffered_peak.and_then(|buffered_peak| buffered_peak.change);
         let is_new = |&(at, _): &(Instant, _)| self.staging_told != Some(at);
-        let has_room = outbox.post_if_room(&Message::ReceiverReport(ReceiverReport {
+        let has_room = outbox.try_post(&Message::ReceiverReport(ReceiverReport {
             state: state.to_owned(),
             window: seen.window,
             bytes_per_sec: seen.bytes_per_sec,
@@ -264,7 +264,7 @@ impl<'a> Teller<'a> {
             stage_nanos: Some(stage_nanos(&seen.stages[1])),
             streams: news.as_ref().and_then(|news| news.streams),
             reason: news.map(|news| news.reason),
-            buffered_peak: seen.buffered_peak.map(|buffered_peak| buffered_peak.most.0),
+            buffered_peak: seen.buffered_peak.map(|buffered_peak| buffered_peak.peak.0),
             buffer_limit: seen.buffered_peak.map(|buffered_peak| buffered_peak.size.0),
             buffer_reason: change.filter(is_new).map(|(_, reason)| clause(reason).to_owned()),
         }));
@@ -298,10 +298,10 @@ impl News {
 }
 
 /// What waits to be written at the receiver, as it has told.
-pub(super) fn staged_there(course: &ReceiverReport) -> Option<Staged> {
+pub(super) fn staged_there(course: &ReceiverReport) -> Option<BufferStatus> {
     let (most, size) = course.buffered_peak.zip(course.buffer_limit)?;
     // Why, is told as it comes.
-    Some(Staged { most: Bytes(most), size: Bytes(size), change: None })
+    Some(BufferStatus { peak: Bytes(most), size: Bytes(size), change: None })
 }
 
 fn median(times: &[Duration]) -> Option<Duration> {

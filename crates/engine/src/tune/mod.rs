@@ -26,7 +26,7 @@ pub(crate) use watch::{watch, watch_room};
 
 use crate::driver::Latch;
 use crate::net::control::lock;
-use crate::net::probe::{ProbeLine, ProbePort};
+use crate::net::probe::{ProbeHandle, ProbePort};
 use crate::net::socket::Socket;
 use crate::session::Session;
 use bankfull_control::Bytes;
@@ -67,7 +67,7 @@ const TRAINS_ASKED_MAX: u32 = 2;
 
 /// A session's way to the other side beside its data.
 pub(crate) struct Probing {
-    pub(crate) line: ProbeLine,
+    pub(crate) line: ProbeHandle,
     /// Where to knock: the side that connects does.
     pub(crate) door: Option<SocketAddr>,
     /// The port, where it serves this session only and is to be run with it.
@@ -155,7 +155,7 @@ pub(crate) fn hold_windows(session: &Session, over: &Latch) {
 
 /// Holds the receive window of a connection.
 pub(crate) fn hold_window(socket: &Socket, share: Bytes) {
-    set_window(socket, share, socket.info().map_or(0, |info| info.snd_mss));
+    set_window(socket, share, socket.tcp_info().map_or(0, |info| info.snd_mss));
 }
 
 /// Holds the receive window of a connection with such segments: they may be larger than those of
@@ -206,7 +206,7 @@ impl Knocker {
     }
 
     /// Whether the other side is known by now.
-    fn look(&mut self, line: &mut ProbeLine, now: Duration) -> bool {
+    fn look(&mut self, line: &mut ProbeHandle, now: Duration) -> bool {
         let is_known = line.address().is_some();
         if let Some(door) = self.door
             && now >= self.next
@@ -215,7 +215,7 @@ impl Knocker {
             let is_early = self.knocks < KNOCK.1 && !is_known;
             self.next = now + if is_early { KNOCK.0 } else { KNOCK_AGAIN };
             // Where it cannot be sent, nothing comes back either.
-            let _ = line.knock(door);
+            let _ = line.register(door);
         }
         is_known
     }

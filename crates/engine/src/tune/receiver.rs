@@ -12,7 +12,7 @@ use super::{
 };
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
-use crate::net::probe::{Arrived, clock};
+use crate::net::probe::{ProbeArrival, clock};
 use crate::session::Session;
 use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
 use bankfull_control::streams::{self, StreamTuner};
@@ -245,12 +245,12 @@ impl<'a> Steering<'a> {
         let Probing { line, .. } = self.probing.as_mut()?;
         let is_known = knocker.look(line, now);
         if is_known {
-            let _ = line.probe();
+            let _ = line.send_probe();
         }
         if let Some(door) = knocker.unheard(is_known, now) {
             self.teller.unheard(door);
         }
-        let arrived: Vec<Arrived> = line.arrivals().collect();
+        let arrived: Vec<ProbeArrival> = line.arrivals().collect();
         arrived.iter().fold(None, |rtt, arrived| self.take(arrived, now).or(rtt))
     }
 
@@ -291,7 +291,7 @@ impl<'a> Steering<'a> {
             // Trains count as data: no more of them than the user wants.
             Told::Others(packets) if self.session.overrides.rate_max.is_none() => {
                 let wanted = Message::TrainRequest(u32::try_from(packets).unwrap_or(u32::MAX));
-                let is_asked = self.outbox.post_if_room(&wanted);
+                let is_asked = self.outbox.try_post(&wanted);
                 self.trains.asked_for(packets, is_asked);
             }
             Told::Others(_) => {}
@@ -299,7 +299,7 @@ impl<'a> Steering<'a> {
     }
 
     /// A packet that came; the round trip that it tells.
-    fn take(&mut self, arrived: &Arrived, now: Duration) -> Option<Duration> {
+    fn take(&mut self, arrived: &ProbeArrival, now: Duration) -> Option<Duration> {
         let probe = &arrived.probe;
         match probe.kind {
             Kind::Echo => {
@@ -329,7 +329,7 @@ impl<'a> Steering<'a> {
             let window = held.map(|held| shares.window(number, held));
             let most = window.unwrap_or(Bytes(info.rcv_space.into())).0 / 2;
             if number < first_paused {
-                self.reads.add(socket.unread() > most);
+                self.reads.add(socket.unread_bytes() > most);
             }
             let shortest = info.min_rtt.filter(|rtt| !rtt.is_zero());
             tcp_min_rtt = tcp_min_rtt.into_iter().chain(shortest).min();
@@ -435,7 +435,7 @@ impl<'a> Steering<'a> {
             granted: self.sight.window,
             bytes_per_sec: self.held.and_then(|held| held.pacing).map(Rate::bytes_per_sec),
             retransmits: Some(self.sight.retransmits),
-            buffered_peak: self.session.buffer_pool.buffered_peak(),
+            buffered_peak: self.session.buffer_pool.status(),
             stages: [
                 self.sight.stage_nanos.map_or_else(StageTimes::default, stage_times),
                 self.teller.stages(),
@@ -491,7 +491,7 @@ impl<'a> Steering<'a> {
             let streams = tuner.map(StreamTuner::streams);
             let use_bbr = tuner.map(|tuner| tuner.bbr().is_some());
             let pace = Message::RateRequest(RateRequest { bytes_per_sec, streams, use_bbr });
-            self.is_told = self.outbox.post_if_room(&pace);
+            self.is_told = self.outbox.try_post(&pace);
         }
         let Some(held) = self.held else { return };
         // Once they are open they stay so.

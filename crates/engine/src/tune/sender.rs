@@ -11,7 +11,7 @@ use super::{
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::net::socket::Socket;
-use crate::session::{TransportStats, Session};
+use crate::session::{Session, TransportStats};
 use bankfull_control::sobas::SPARSE_SAMPLING_RTT;
 use bankfull_control::sobas::capacity::{TRAIN_COUNT, TRAIN_PACKETS};
 use bankfull_control::{Bytes, LimitSamples, Rate, StageTimes, StreamShares, pacing};
@@ -154,7 +154,7 @@ impl<'a> Pacer<'a> {
             self.tell(&sight, view.carried.acked);
             if now + LOOK / 2 >= told + TELL && sight.samples > 0 {
                 told = now;
-                self.outbox.post_if_room(&Message::SenderReport(sight));
+                self.outbox.try_post(&Message::SenderReport(sight));
             }
         }
     }
@@ -169,9 +169,9 @@ impl<'a> Pacer<'a> {
         let Some(to) = line.address().or(*door).filter(|_| trains.left > 0) else { return };
         trains.left -= 1;
         // Whatever does not arrive is left out of the estimate.
-        let _ = line.train(trains.packets, to);
+        let _ = line.send_train(trains.packets, to);
         if let Some(throttle) = self.session.throttle() {
-            throttle.count(trains.packets as usize * MAX_TRAIN_PACKET_BYTES);
+            throttle.charge(trains.packets as usize * MAX_TRAIN_PACKET_BYTES);
         }
     }
 
@@ -364,7 +364,7 @@ mod tests {
                 writer.write_all(&[7; 1000]).unwrap();
                 far.read_exact(&mut [0; 1000]).unwrap();
             }
-            near.info().unwrap().pacing_rate_bytes_per_sec.unwrap_or(u64::MAX)
+            near.tcp_info().unwrap().pacing_rate_bytes_per_sec.unwrap_or(u64::MAX)
         };
         assert!(paced_after(10, None) > 1_000_000, "left as it is");
         assert!(paced_after(20, Some(1_000_000)) <= 1_000_000);
@@ -389,7 +389,7 @@ mod tests {
             pacer.is_asked();
             let view = pacer.look();
             pacer.share(&view, Duration::from_millis(10));
-            let rate = |socket: &Socket| socket.info()?.pacing_rate_bytes_per_sec;
+            let rate = |socket: &Socket| socket.tcp_info()?.pacing_rate_bytes_per_sec;
             near.iter().map(rate).collect::<Vec<_>>()
         };
         assert_eq!(paced(None), [Some(1_000_000); 4]);

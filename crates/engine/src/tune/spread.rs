@@ -32,7 +32,7 @@ impl Spread {
     /// nothing is done.
     pub(crate) fn wait(&self, socket: &Socket) {
         let Socket::Tcp(tcp) = socket else { return };
-        let rtt = socket.info().and_then(|info| info.min_rtt).unwrap_or_default();
+        let rtt = socket.tcp_info().and_then(|info| info.min_rtt).unwrap_or_default();
         if rtt < FREE_RTT {
             return;
         }

@@ -2,7 +2,7 @@
 //! whether others are needed.
 
 use super::TRAINS_ASKED_MAX;
-use crate::net::probe::Arrived;
+use crate::net::probe::ProbeArrival;
 use bankfull_control::sobas::capacity::{
     self, Arrival, Dispersion, LONGEST_TRAIN_PACKETS, TRAIN_COUNT, TRAIN_PACKETS,
 };
@@ -59,7 +59,7 @@ impl Trains {
     }
 
     /// A packet of a train that came.
-    pub(super) fn take(&mut self, arrived: &Arrived, now: Duration) {
+    pub(super) fn take(&mut self, arrived: &ProbeArrival, now: Duration) {
         let train = arrived.probe.echoed_number.checked_sub(self.first);
         let train = train.and_then(|train| usize::try_from(train).ok());
         let is_last =
@@ -137,7 +137,7 @@ mod tests {
                     echoed_timestamp_us: TRAIN_PACKETS as u64,
                 };
                 let at = MS * 100 * (train as u32 + 1) + apart * packet as u32;
-                trains.take(&Arrived { probe, at, len: 1500 }, MS);
+                trains.take(&ProbeArrival { probe, at, len: 1500 }, MS);
             }
         }
     }

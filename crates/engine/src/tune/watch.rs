@@ -3,7 +3,7 @@
 
 use super::LOOK;
 use super::course::{Seen, Teller, staged_there};
-use crate::datagram_room::Advice;
+use crate::datagram_room::BufferAdvice;
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
 use crate::session::Session;
@@ -29,7 +29,7 @@ pub(crate) fn watch(
         }
         seen.stages[usize::from(receives)] = teller.stages();
         if receives {
-            seen.buffered_peak = session.buffer_pool.buffered_peak();
+            seen.buffered_peak = session.buffer_pool.status();
         } else {
             watch.hear(&teller, &mut seen);
         }
@@ -67,7 +67,7 @@ impl<'a> Watch<'a> {
             let shortest = if receives { info.rcv_rtt } else { Some(info.rtt) };
             rtt = rtt.into_iter().chain(shortest).filter(|rtt| !rtt.is_zero()).min();
             if receives {
-                samples.add(socket.unread() > u64::from(info.rcv_space) / 2);
+                samples.add(socket.unread_bytes() > u64::from(info.rcv_space) / 2);
             } else {
                 samples.add(info.notsent_bytes == Some(0));
                 if let Some(window) = info.snd_wnd {
@@ -105,9 +105,9 @@ impl<'a> Watch<'a> {
 
 /// Tells whoever runs the transfer, where that is not done on this side, what could be set here for
 /// the socket, as soon as something is discarded for want of it.
-pub(crate) fn watch_room(advice: &mut Advice, teller: &Teller<'_>, outbox: &Outbox, over: &Latch) {
+pub(crate) fn watch_room(advice: &mut BufferAdvice, teller: &Teller<'_>, outbox: &Outbox, over: &Latch) {
     while !teller.is_near() && !over.wait(LOOK) {
-        if let Some(message) = advice.news() {
+        if let Some(message) = advice.next_advice() {
             teller.remark(outbox, &message);
         }
     }

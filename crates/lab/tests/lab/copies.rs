@@ -220,7 +220,7 @@ const SMALL_FILES: u64 = 2000;
 const SMALL_BYTES: u64 = 4096;
 
 /// Symlinks between them, and the length of what they lead to: announced, they are 64 MB. The walk
-/// waits while 8 MiB are on their way out (`OUTBOX_BYTES_MAX`) and the socket holds 16 MiB at most,
+/// waits while 8 MiB are on their way out (`MAX_OUTBOX_BYTES`) and the socket holds 16 MiB at most,
 /// so it cannot end before 39 MB have crossed the path, which takes 3 s.
 const SYMLINKS: usize = 16_000;
 const TARGET_BYTES: usize = 4000;

@@ -1,4 +1,4 @@
-//! Our congestion control in the place of the protocol's own.
+//! Adapter that runs the congestion control of `bankfull-control` in `quinn-proto`.
 
 use bankfull_control::Bytes;
 use bankfull_control::delivery::Delivery;
@@ -9,46 +9,53 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Opened, it lets out what is to be sent whatever has arrived. The protocol would keep back the
-/// word that a connection is over while its window is full, and no window opens after the end.
+/// Lifts the congestion window once enabled, so that CONNECTION_CLOSE is sent.
+///
+/// `quinn-proto` withholds it while the window is full, and nothing opens the window after the
+/// close.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gate(Arc<AtomicBool>);
+pub(super) struct WindowBypass(Arc<AtomicBool>);
 
-impl Gate {
-    pub(super) fn open(&self) {
+impl WindowBypass {
+    pub(super) fn enable(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
 }
 
-/// Makes the controllers of a connection's paths.
+/// Creates the controllers of a connection's paths.
 #[derive(Debug)]
-pub(super) struct Deliveries(pub(super) Gate);
+pub(super) struct PathControllerFactory(pub(super) WindowBypass);
 
-impl ControllerFactory for Deliveries {
+impl ControllerFactory for PathControllerFactory {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
         let delivery = Delivery::new(Duration::ZERO, Bytes(mtu.into()));
-        Box::new(Control { first: delivery.window().0, delivery, since: now, gate: self.0.clone() })
+        Box::new(PathController {
+            initial_window: delivery.window().0,
+            delivery,
+            origin: now,
+            bypass: self.0.clone(),
+        })
     }
 }
 
-/// The controller of a path.
+/// Congestion controller of a path.
 #[derive(Clone)]
-struct Control {
+struct PathController {
     delivery: Delivery,
-    since: Instant,
-    first: u64,
-    gate: Gate,
+    origin: Instant,
+    initial_window: u64,
+    bypass: WindowBypass,
 }
 
-impl Control {
-    fn at(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.since)
+impl PathController {
+    fn elapsed(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.origin)
     }
 }
 
-impl Controller for Control {
+impl Controller for PathController {
     fn on_sent(&mut self, now: Instant, _bytes: u64, _last_packet_number: u64) {
-        self.delivery.on_sent(self.at(now));
+        self.delivery.on_sent(self.elapsed(now));
     }
 
     fn on_ack(
@@ -59,7 +66,7 @@ impl Controller for Control {
         app_limited: bool,
         _rtt: &RttEstimator,
     ) {
-        let (now, sent) = (self.at(now), self.at(sent));
+        let (now, sent) = (self.elapsed(now), self.elapsed(sent));
         self.delivery.on_ack(now, sent, Bytes(bytes), app_limited);
     }
 
@@ -88,7 +95,7 @@ impl Controller for Control {
     }
 
     fn window(&self) -> u64 {
-        if self.gate.0.load(Ordering::SeqCst) { u64::MAX } else { self.delivery.window().0 }
+        if self.bypass.0.load(Ordering::SeqCst) { u64::MAX } else { self.delivery.window().0 }
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
@@ -96,7 +103,7 @@ impl Controller for Control {
     }
 
     fn initial_window(&self) -> u64 {
-        self.first
+        self.initial_window
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {

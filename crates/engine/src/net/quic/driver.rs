@@ -1,11 +1,10 @@
-//! The thread of a UDP socket: it takes what comes, hands it to the connections, and sends what
-//! they have to send, in batches.
+//! Thread of a UDP socket: receives datagrams, passes them to connections, and sends in batches.
 
-use super::link::{Link, QuicStream, State, Terms, kind_of};
-use super::waker::{Alarm, Waker};
-use crate::datagram_room::DatagramRoom;
+use super::link::{ConnectionInner, ConnectionParams, ConnectionState, QuicStream, error_kind};
+use super::waker::{WakeReader, Waker};
+use crate::datagram_room::UdpReceiveBuffer;
 use crate::net::control::lock;
-use crate::net::staging::{Staging, Unread};
+use crate::net::staging::{BufferPool, UnreadQuota};
 use bankfull_control::rrda::EPOCH;
 use bytes::BytesMut;
 use quinn_proto::{
@@ -20,154 +19,152 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What a UDP datagram holds at most. (RFC 768; over IPv6 a little more)
-const DATAGRAM_BYTES: usize = 65_507;
+/// Maximum UDP payload over IPv4 (RFC 768); IPv6 allows slightly more.
+const MAX_DATAGRAM_BYTES: usize = 65_507;
 
-/// Batches that one connection sends before others, and what has come, have their turn. (ours: half
-/// a megabyte at most)
-const BATCHES: usize = 8;
+/// Batches a connection sends before other connections and received datagrams are served. (chosen:
+/// half a megabyte at most)
+const MAX_BATCHES_PER_TURN: usize = 8;
 
-/// From so many connections on whose handshake is not over, others have to show first that what is
-/// sent to where they say they are reaches them. (RFC 9000, §8.1.2; ours: a session has two)
-const UNPROVED_MAX: usize = 8;
+/// Unfinished handshakes beyond which clients must validate their address. (RFC 9000 §8.1.2;
+/// chosen: a session has two)
+const MAX_UNVALIDATED: usize = 8;
 
-/// A connection without a stream is ended after so long. (as long as one may take to say what it
-/// wants)
-const UNUSED_MAX: Duration = Duration::from_secs(30);
+/// Lifetime of a connection without streams. (chosen: the time a client may take for its first
+/// request)
+const UNUSED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A host that says that nobody has the port is believed of a connection that was asked for a sign
-/// of life then, if none has come for so long and it is said again. (ours: whoever would forge that
-/// cannot keep the other side from answering)
-const SILENT: Duration = Duration::from_secs(2);
+/// Delay after which a repeated ICMP "port unreachable" ends a connection that did not answer a
+/// PING. (chosen: a forged ICMP message cannot suppress the answer)
+const REFUSAL_CONFIRM_TIME: Duration = Duration::from_secs(2);
 
-/// No longer than this does the thread sleep. (ours: how late unused connections may be seen)
-const SLEEP_MAX: Duration = Duration::from_secs(5);
+/// Maximum sleep of the thread. (chosen: delay in detecting unused connections)
+const MAX_SLEEP: Duration = Duration::from_secs(5);
 
-/// The serving side of a socket.
-pub(super) struct Serving {
-    /// As it is for whoever comes from there, and how that connection is treated.
-    pub(super) config: Box<dyn Fn(SocketAddr) -> (Arc<ServerConfig>, Terms) + Send>,
-    /// So many connections are taken.
+/// Accepting side of a socket.
+pub(super) struct Listener {
+    /// Returns the configuration for connections from an address.
+    pub(super) config: Box<dyn Fn(SocketAddr) -> (Arc<ServerConfig>, ConnectionParams) + Send>,
+    /// Limit of concurrent connections.
     pub(super) connections_max: usize,
-    /// Where streams go that others have opened.
+    /// Receives the streams opened by clients.
     pub(super) streams: Sender<(QuicStream, SocketAddr)>,
 }
 
-/// What belongs to a socket.
+/// Resources of a socket.
 pub(super) struct Driver {
-    /// Shared with those who connect.
+    /// Shared with connecting threads.
     pub(super) endpoint: Arc<Mutex<Endpoint>>,
     pub(super) socket: UdpSocket,
     pub(super) udp: UdpSocketState,
     pub(super) waker: Arc<Waker>,
-    pub(super) alarm: Alarm,
-    /// Connections that were begun on this side.
-    pub(super) begun: Arc<Mutex<Vec<Arc<Link>>>>,
-    pub(super) serving: Option<Serving>,
-    /// The socket's receive buffer, where the kernel tells how full it is.
-    pub(super) room: Option<DatagramRoom>,
-    /// What may wait in memory.
-    pub(super) staging: Arc<Staging>,
-    /// Another socket at the same port, which may be told of what this one has sent.
+    pub(super) wake_reader: WakeReader,
+    /// Connections opened by this side since the last turn.
+    pub(super) new_connections: Arc<Mutex<Vec<Arc<ConnectionInner>>>>,
+    pub(super) listener: Option<Listener>,
+    /// Receive buffer of the socket, if the kernel reports its fill level.
+    pub(super) receive_buffer: Option<UdpReceiveBuffer>,
+    /// Buffer pool, which limits the memory for unread data.
+    pub(super) buffer_pool: Arc<BufferPool>,
+    /// Second socket on the same port, which may get the ICMP errors of this one.
     pub(super) sibling: Option<UdpSocket>,
 }
 
-/// A connection, and when it wants to be looked at without anything having happened.
-struct Held {
-    link: Arc<Link>,
-    since: Instant,
-    /// Its part of the memory, once the other side has shown that it may be here.
-    unread: Option<Unread>,
-    until: Option<Instant>,
+/// Connection and its schedule.
+struct ConnectionEntry {
+    conn: Arc<ConnectionInner>,
+    accepted_at: Instant,
+    /// Share of memory, once the peer is authenticated.
+    unread_quota: Option<UnreadQuota>,
+    next_timeout: Option<Instant>,
     is_ready: bool,
-    /// When its host said that nobody has the port, if nothing has come from there since.
-    refused: Option<Instant>,
+    /// Time of an ICMP "port unreachable", if nothing was received since.
+    refused_at: Option<Instant>,
 }
 
-/// The state of its loop.
-struct Work {
+/// State of the event loop.
+struct EventLoop {
     driver: Driver,
-    links: HashMap<ConnectionHandle, Held>,
-    /// Connections to look at.
+    connections: HashMap<ConnectionHandle, ConnectionEntry>,
+    /// Connections to service, in order.
     ready: VecDeque<ConnectionHandle>,
-    /// What was to be sent when the socket had no room.
-    unsent: Option<Transmit>,
-    outgoing: Vec<u8>,
-    incoming: Vec<u8>,
-    /// Streams that nobody waits for any more, until no connection is locked.
-    unwanted: Vec<QuicStream>,
+    /// Datagrams that did not fit into the socket's send buffer.
+    blocked_transmit: Option<Transmit>,
+    send_buffer: Vec<u8>,
+    receive_buffers: Vec<u8>,
+    /// Streams to drop once no connection is locked.
+    rejected_streams: Vec<QuicStream>,
 }
 
 impl Driver {
-    /// Runs until it is stopped; then all connections are ended.
+    /// Runs until stopped; then closes all connections.
     pub(super) fn run(self) {
-        let incoming = vec![0; BATCH_SIZE * DATAGRAM_BYTES.next_power_of_two()];
-        let mut work = Work {
+        let receive_buffers = vec![0; BATCH_SIZE * MAX_DATAGRAM_BYTES.next_power_of_two()];
+        let mut event_loop = EventLoop {
             driver: self,
-            links: HashMap::new(),
+            connections: HashMap::new(),
             ready: VecDeque::new(),
-            unsent: None,
-            outgoing: Vec::with_capacity(DATAGRAM_BYTES),
-            incoming,
-            unwanted: Vec::new(),
+            blocked_transmit: None,
+            send_buffer: Vec::with_capacity(MAX_DATAGRAM_BYTES),
+            receive_buffers,
+            rejected_streams: Vec::new(),
         };
-        while !work.driver.waker.is_stopped() {
-            let has_come = work.receive();
-            work.look();
-            let has_sent = work.send();
-            work.unwanted.clear();
-            if !has_come && !has_sent {
-                work.sleep();
+        while !event_loop.driver.waker.is_stopped() {
+            let has_received = event_loop.receive();
+            event_loop.collect_ready();
+            let has_sent = event_loop.send();
+            event_loop.rejected_streams.clear();
+            if !has_received && !has_sent {
+                event_loop.sleep();
             }
         }
-        work.end();
+        event_loop.close_all();
     }
 }
 
-/// Begins a connection; the driver takes it over.
+/// Opens a connection and hands it to the driver.
 pub(super) fn connect(
     endpoint: &Mutex<Endpoint>,
-    begun: &Mutex<Vec<Arc<Link>>>,
+    new_connections: &Mutex<Vec<Arc<ConnectionInner>>>,
     waker: &Arc<Waker>,
-    (config, terms): (ClientConfig, Terms),
+    (config, params): (ClientConfig, ConnectionParams),
     address: SocketAddr,
-) -> Result<Arc<Link>, ConnectError> {
+) -> Result<Arc<ConnectionInner>, ConnectError> {
     let (handle, connection) =
-        lock(endpoint).connect(Instant::now(), config, address, super::NAME)?;
-    let link = Link::new(handle, connection, Arc::clone(waker), terms);
-    lock(begun).push(Arc::clone(&link));
-    waker.tell(handle);
-    Ok(link)
+        lock(endpoint).connect(Instant::now(), config, address, super::SERVER_NAME)?;
+    let conn = ConnectionInner::new(handle, connection, Arc::clone(waker), params);
+    lock(new_connections).push(Arc::clone(&conn));
+    waker.notify(handle);
+    Ok(conn)
 }
 
-impl Held {
-    /// Its host says that nobody has the port. Whether it is asked for a sign of life.
+impl ConnectionEntry {
+    /// Handles an ICMP "port unreachable" of the peer; returns whether a PING was queued.
     fn on_refusal(&mut self) -> bool {
-        let mut state = self.link.state();
-        let is_asked = state.is_connected && self.refused.is_none();
-        if is_asked {
-            self.refused = Some(Instant::now());
+        let mut state = self.conn.state();
+        let is_probed = state.is_connected && self.refused_at.is_none();
+        if is_probed {
+            self.refused_at = Some(Instant::now());
             state.connection.ping();
-        } else if self.refused.is_none_or(|since| since.elapsed() > SILENT) {
+        } else if self.refused_at.is_none_or(|since| since.elapsed() > REFUSAL_CONFIRM_TIME) {
             let kind = io::ErrorKind::ConnectionRefused;
-            self.link.on_over(&mut state, kind, kind.to_string());
+            self.conn.on_closed(&mut state, kind, kind.to_string());
         }
-        is_asked
+        is_probed
     }
 }
 
-impl Work {
-    /// Takes what has come. Whether anything has.
+impl EventLoop {
+    /// Receives datagrams; returns whether there were any.
     fn receive(&mut self) -> bool {
-        if let Some(room) = &mut self.driver.room {
-            room.look(&self.driver.socket);
-            room.advance(&self.driver.socket, Instant::now());
+        if let Some(buffer) = &mut self.driver.receive_buffer {
+            buffer.sample(&self.driver.socket);
+            buffer.advance(&self.driver.socket, Instant::now());
         }
         let mut metas = [RecvMeta::default(); BATCH_SIZE];
-        let mut incoming = std::mem::take(&mut self.incoming);
-        let part = incoming.len() / BATCH_SIZE;
-        let mut parts: Vec<IoSliceMut<'_>> =
-            incoming.chunks_mut(part).map(IoSliceMut::new).collect();
+        let mut buffers = std::mem::take(&mut self.receive_buffers);
+        let len = buffers.len() / BATCH_SIZE;
+        let mut parts: Vec<IoSliceMut<'_>> = buffers.chunks_mut(len).map(IoSliceMut::new).collect();
         let socket = UdpSockRef::from(&self.driver.socket);
         let received = self.driver.udp.recv(socket, &mut parts, &mut metas);
         let now = Instant::now();
@@ -176,261 +173,279 @@ impl Work {
         }
         let count = received.unwrap_or(0);
         for (meta, part) in metas.iter().zip(&parts).take(count) {
-            // The kernel counts what it has joined as one.
-            if let Some(room) = &mut self.driver.room {
-                room.on_taken(meta.len);
+            // The kernel counts coalesced datagrams as one.
+            if let Some(buffer) = &mut self.driver.receive_buffer {
+                buffer.on_received(meta.len);
             }
             let mut rest = &part[..meta.len];
             while !rest.is_empty() {
                 let datagram;
                 (datagram, rest) = rest.split_at(meta.stride.min(rest.len()));
-                self.take(now, meta, datagram);
+                self.on_datagram(now, meta, datagram);
             }
         }
-        self.incoming = incoming;
+        self.receive_buffers = buffers;
         count > 0
     }
 
-    /// A network has said something of what was sent.
+    /// Handles a socket error, which may have been caused by ICMP.
     fn on_error(&mut self, error: &io::Error) {
         if error.kind() != io::ErrorKind::WouldBlock {
-            self.hear_refusals();
+            self.drain_refusals();
         }
     }
 
-    /// Takes all that networks have said of what was sent, by this socket or its sibling. Where the
-    /// other host says that nobody has the port, whoever waits for it is told.
-    fn hear_refusals(&mut self) {
+    /// Reads the error queues of both sockets and handles "port unreachable" of the peers.
+    fn drain_refusals(&mut self) {
         let Driver { socket, sibling, .. } = &self.driver;
         let sockets = [Some(socket), sibling.as_ref()].into_iter().flatten();
         let refused = |socket| bankfull_sys::refused_by(socket).ok().flatten();
-        let heard = sockets.flat_map(|socket| std::iter::from_fn(move || refused(socket)));
-        for peer in heard.collect::<Vec<_>>() {
-            let mut asked = Vec::new();
-            for (&handle, held) in &mut self.links {
-                if held.link.state().connection.remote_address() == peer && held.on_refusal() {
-                    asked.push(handle);
+        let refusals = sockets.flat_map(|socket| std::iter::from_fn(move || refused(socket)));
+        for peer in refusals.collect::<Vec<_>>() {
+            let mut probed = Vec::new();
+            for (&handle, entry) in &mut self.connections {
+                if entry.conn.state().connection.remote_address() == peer && entry.on_refusal() {
+                    probed.push(handle);
                 }
             }
-            asked.into_iter().for_each(|handle| self.make_ready(handle));
+            probed.into_iter().for_each(|handle| self.make_ready(handle));
         }
     }
 
-    fn take(&mut self, now: Instant, meta: &RecvMeta, datagram: &[u8]) {
+    fn on_datagram(&mut self, now: Instant, meta: &RecvMeta, datagram: &[u8]) {
         let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         let event = lock(&self.driver.endpoint).handle(
             now,
             meta.addr,
             meta.dst_ip,
             ecn,
             BytesMut::from(datagram),
-            &mut answer,
+            &mut response,
         );
         match event {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                if let Some(held) = self.links.get_mut(&handle) {
-                    held.refused = None;
-                    held.link.state().connection.handle_event(event);
+                if let Some(entry) = self.connections.get_mut(&handle) {
+                    entry.refused_at = None;
+                    entry.conn.state().connection.handle_event(event);
                     self.make_ready(handle);
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.admit(now, incoming),
-            // What cannot be sent is lost, as any datagram may be.
+            // A failed send counts as a lost datagram.
             Some(DatagramEvent::Response(transmit)) => {
-                let _ = self.transmit(&transmit, &answer);
+                let _ = self.transmit(&transmit, &response);
             }
             None => {}
         }
     }
 
-    /// Takes a connection in, where there is room.
+    /// Accepts a connection, refuses it, or requests address validation.
     fn admit(&mut self, now: Instant, incoming: Incoming) {
-        let most = self.driver.serving.as_ref().map_or(0, |serving| serving.connections_max);
-        // What is kept of ended ones has a bound, too.
-        let kept_most = most * 2;
-        if most > 0 && self.links.len() >= kept_most {
-            self.let_go(|held| held.link.state().connection.is_closed());
+        let max_open = self.driver.listener.as_ref().map_or(0, |listener| listener.connections_max);
+        // Bounds the closed connections that are kept.
+        let max_kept = max_open * 2;
+        if max_open > 0 && self.connections.len() >= max_kept {
+            self.evict_oldest(|entry| entry.conn.state().connection.is_closed());
         }
-        if most > 0 && self.open_count() >= most {
-            // Connections of those who have not shown that they may be here keep nobody out.
-            self.let_go(|held| {
-                let state = held.link.state();
-                !state.is_trusted() && !state.connection.is_closed()
+        if max_open > 0 && self.open_count() >= max_open {
+            // Unauthenticated connections do not keep others out.
+            self.evict_oldest(|entry| {
+                let state = entry.conn.state();
+                !state.is_authenticated() && !state.connection.is_closed()
             });
         }
-        let is_full = self.open_count() >= most || self.links.len() >= kept_most;
-        let mut answer = Vec::new();
+        let is_full = self.open_count() >= max_open || self.connections.len() >= max_kept;
+        let mut response = Vec::new();
         let mut endpoint = lock(&self.driver.endpoint);
-        let Some(serving) = &self.driver.serving else {
+        let Some(listener) = &self.driver.listener else {
             endpoint.ignore(incoming);
             return;
         };
         let accepted = if is_full {
-            Err(Some(endpoint.refuse(incoming, &mut answer)))
-        } else if !incoming.remote_address_validated() && self.unproved() >= UNPROVED_MAX {
-            Err(endpoint.retry(incoming, &mut answer).ok())
+            Err(Some(endpoint.refuse(incoming, &mut response)))
+        } else if !incoming.remote_address_validated()
+            && self.unvalidated_count() >= MAX_UNVALIDATED
+        {
+            Err(endpoint.retry(incoming, &mut response).ok())
         } else {
-            let (config, terms) = (serving.config)(incoming.remote_address());
-            let accepted = endpoint.accept(incoming, now, &mut answer, Some(config));
-            accepted.map(|new| (new, terms)).map_err(|e| e.response)
+            let (config, params) = (listener.config)(incoming.remote_address());
+            let accepted = endpoint.accept(incoming, now, &mut response, Some(config));
+            accepted.map(|new| (new, params)).map_err(|e| e.response)
         };
         drop(endpoint);
         match accepted {
-            Ok(((handle, connection), terms)) => {
-                let link = Link::new(handle, connection, Arc::clone(&self.driver.waker), terms);
-                self.hold(link);
+            Ok(((handle, connection), params)) => {
+                let conn = ConnectionInner::new(
+                    handle,
+                    connection,
+                    Arc::clone(&self.driver.waker),
+                    params,
+                );
+                self.insert(conn);
             }
-            Err(Some(transmit)) => drop(self.transmit(&transmit, &answer)),
+            Err(Some(transmit)) => drop(self.transmit(&transmit, &response)),
             Err(None) => {}
         }
     }
 
-    /// Makes room by the connection that has been there for longest of these.
-    fn let_go(&mut self, of: impl Fn(&Held) -> bool) {
-        let these = self.links.values().filter(|held| of(held));
-        let oldest = these.min_by_key(|held| held.since).map(|held| Arc::clone(&held.link));
-        let Some(link) = oldest else { return };
-        link.close();
-        self.turn(&link);
-        if self.links.remove(&link.handle()).is_some() {
-            lock(&self.driver.endpoint).handle_event(link.handle(), EndpointEvent::drained());
+    /// Removes the oldest connection that satisfies `is_candidate`.
+    fn evict_oldest(&mut self, is_candidate: impl Fn(&ConnectionEntry) -> bool) {
+        let candidates = self.connections.values().filter(|entry| is_candidate(entry));
+        let oldest =
+            candidates.min_by_key(|entry| entry.accepted_at).map(|entry| Arc::clone(&entry.conn));
+        let Some(conn) = oldest else { return };
+        conn.close();
+        self.service(&conn);
+        if self.connections.remove(&conn.handle()).is_some() {
+            lock(&self.driver.endpoint).handle_event(conn.handle(), EndpointEvent::drained());
         }
     }
 
-    /// Connections that have not been ended: what is kept of the others for a while, for datagrams
-    /// that come late (RFC 9000, §10.2), keeps nobody out.
+    /// Returns the number of open connections. Closed ones are kept for late datagrams (RFC 9000
+    /// §10.2) and do not count.
     fn open_count(&self) -> usize {
-        self.links.values().filter(|held| !held.link.state().connection.is_closed()).count()
+        self.connections.values().filter(|entry| !entry.conn.state().connection.is_closed()).count()
     }
 
-    /// Connections of which nobody knows yet that they come from where they say.
-    fn unproved(&self) -> usize {
-        self.links.values().filter(|held| !held.link.state().is_connected).count()
+    /// Returns the number of connections whose peer address is not validated.
+    fn unvalidated_count(&self) -> usize {
+        self.connections.values().filter(|entry| !entry.conn.state().is_connected).count()
     }
 
-    fn hold(&mut self, link: Arc<Link>) {
-        let handle = link.handle();
-        let (since, unread, until) = (Instant::now(), None, None);
-        let held = Held { link, since, unread, until, is_ready: false, refused: None };
-        self.links.insert(handle, held);
+    fn insert(&mut self, conn: Arc<ConnectionInner>) {
+        let handle = conn.handle();
+        let entry = ConnectionEntry {
+            conn,
+            accepted_at: Instant::now(),
+            unread_quota: None,
+            next_timeout: None,
+            is_ready: false,
+            refused_at: None,
+        };
+        self.connections.insert(handle, entry);
         self.make_ready(handle);
     }
 
     fn make_ready(&mut self, handle: ConnectionHandle) {
-        if let Some(held) = self.links.get_mut(&handle)
-            && !std::mem::replace(&mut held.is_ready, true)
+        if let Some(entry) = self.connections.get_mut(&handle)
+            && !std::mem::replace(&mut entry.is_ready, true)
         {
             self.ready.push_back(handle);
         }
     }
 
-    /// Finds the connections that have something to do.
-    fn look(&mut self) {
-        // In this order: one that was told of was begun before, or it would be nobody's.
-        let told = self.driver.waker.take();
-        let begun = std::mem::take(&mut *lock(&self.driver.begun));
-        begun.into_iter().for_each(|link| self.hold(link));
-        told.into_iter().for_each(|handle| self.make_ready(handle));
+    /// Queues the connections that need service: new, notified or due.
+    fn collect_ready(&mut self) {
+        // The order matters: a connection is registered before it is notified.
+        let notified = self.driver.waker.take_notified();
+        let new_connections = std::mem::take(&mut *lock(&self.driver.new_connections));
+        new_connections.into_iter().for_each(|conn| self.insert(conn));
+        notified.into_iter().for_each(|handle| self.make_ready(handle));
         let now = Instant::now();
-        let is_due = |held: &Held| held.until.is_some_and(|until| until <= now);
-        let due: Vec<_> =
-            self.links.iter().filter(|(_, held)| is_due(held)).map(|(&handle, _)| handle).collect();
+        let is_due =
+            |entry: &ConnectionEntry| entry.next_timeout.is_some_and(|timeout| timeout <= now);
+        let due: Vec<_> = self
+            .connections
+            .iter()
+            .filter(|(_, entry)| is_due(entry))
+            .map(|(&handle, _)| handle)
+            .collect();
         due.into_iter().for_each(|handle| self.make_ready(handle));
     }
 
-    /// Lets each connection that is ready have its turn. Whether there is more to do at once.
+    /// Services the ready connections; returns whether more work is left.
     fn send(&mut self) -> bool {
-        if let Some(transmit) = self.unsent.take() {
-            let outgoing = std::mem::take(&mut self.outgoing);
-            let sent = self.transmit(&transmit, &outgoing);
-            self.outgoing = outgoing;
-            if is_full(&sent) {
-                self.unsent = Some(transmit);
+        if let Some(transmit) = self.blocked_transmit.take() {
+            let send_buffer = std::mem::take(&mut self.send_buffer);
+            let sent = self.transmit(&transmit, &send_buffer);
+            self.send_buffer = send_buffer;
+            if would_block(&sent) {
+                self.blocked_transmit = Some(transmit);
                 return false;
             }
         }
         for _ in 0..self.ready.len() {
             let Some(handle) = self.ready.pop_front() else { break };
-            let Some(held) = self.links.get_mut(&handle) else { continue };
-            held.is_ready = false;
-            let link = Arc::clone(&held.link);
-            if self.turn(&link) {
+            let Some(entry) = self.connections.get_mut(&handle) else { continue };
+            entry.is_ready = false;
+            let conn = Arc::clone(&entry.conn);
+            if self.service(&conn) {
                 self.make_ready(handle);
             }
-            if self.unsent.is_some() {
+            if self.blocked_transmit.is_some() {
                 return false;
             }
         }
         !self.ready.is_empty()
     }
 
-    /// What a connection has to do: timers, packets, news. Whether it has more to send.
-    fn turn(&mut self, link: &Arc<Link>) -> bool {
-        link.begin();
-        self.set_windows(link);
+    /// Services a connection: timers, events, packets. Returns whether it has more to send.
+    fn service(&mut self, conn: &Arc<ConnectionInner>) -> bool {
+        conn.clear_notified();
+        self.set_windows(conn);
         let mut has_more = true;
-        for _ in 0..BATCHES {
+        for _ in 0..MAX_BATCHES_PER_TURN {
             let now = Instant::now();
-            let mut state = link.state();
-            if state.connection.poll_timeout().is_some_and(|until| until <= now) {
+            let mut state = conn.state();
+            if state.connection.poll_timeout().is_some_and(|timeout| timeout <= now) {
                 state.connection.handle_timeout(now);
             }
-            self.pass_on(link, &mut state);
-            self.outgoing.clear();
+            self.dispatch_events(conn, &mut state);
+            self.send_buffer.clear();
             let mtu = usize::from(state.connection.current_mtu());
-            let most = (DATAGRAM_BYTES / mtu).clamp(1, self.driver.udp.max_gso_segments());
-            let transmit = state.connection.poll_transmit(now, most, &mut self.outgoing);
+            let max_datagrams =
+                (MAX_DATAGRAM_BYTES / mtu).clamp(1, self.driver.udp.max_gso_segments());
+            let transmit =
+                state.connection.poll_transmit(now, max_datagrams, &mut self.send_buffer);
             drop(state);
             let Some(transmit) = transmit else {
                 has_more = false;
                 break;
             };
-            let outgoing = std::mem::take(&mut self.outgoing);
-            let sent = self.transmit(&transmit, &outgoing);
-            self.outgoing = outgoing;
-            if is_full(&sent) {
-                self.unsent = Some(transmit);
+            let send_buffer = std::mem::take(&mut self.send_buffer);
+            let sent = self.transmit(&transmit, &send_buffer);
+            self.send_buffer = send_buffer;
+            if would_block(&sent) {
+                self.blocked_transmit = Some(transmit);
                 break;
             }
             if let Err(error) = sent {
-                self.on_unsent(link, &error);
+                self.on_send_error(conn, &error);
             }
         }
-        self.settle(link);
+        self.finish_service(conn);
         has_more
     }
 
-    /// Something could not be sent. Where the other side has never been reached, and this socket
-    /// has no other, it never will be: it need not be waited for.
-    fn on_unsent(&self, link: &Link, error: &io::Error) {
-        let mut state = link.state();
-        if self.driver.serving.is_none() && !state.is_connected && is_no_way(error) {
-            link.on_over(&mut state, error.kind(), error.to_string());
+    /// Closes a connection whose first datagrams cannot be sent, if this socket is its only one.
+    fn on_send_error(&self, conn: &ConnectionInner, error: &io::Error) {
+        let mut state = conn.state();
+        if self.driver.listener.is_none() && !state.is_connected && is_unreachable(error) {
+            conn.on_closed(&mut state, error.kind(), error.to_string());
         }
     }
 
-    /// Passes on what a connection has to tell: to the socket's table of connections, and to the
-    /// threads that use it.
-    fn pass_on(&mut self, link: &Arc<Link>, state: &mut State) {
+    /// Dispatches events of a connection to the endpoint and to the threads that use it.
+    fn dispatch_events(&mut self, conn: &Arc<ConnectionInner>, state: &mut ConnectionState) {
         while let Some(event) = state.connection.poll_endpoint_events() {
-            let answer = lock(&self.driver.endpoint).handle_event(link.handle(), event);
-            if let Some(event) = answer {
+            let response = lock(&self.driver.endpoint).handle_event(conn.handle(), event);
+            if let Some(event) = response {
                 state.connection.handle_event(event);
             }
         }
         while let Some(event) = state.connection.poll() {
             match event {
-                Event::Connected => link.on_connected(state),
+                Event::Connected => conn.on_connected(state),
                 Event::ConnectionLost { reason } => {
-                    link.on_over(state, kind_of(&reason), reason.to_string());
+                    conn.on_closed(state, error_kind(&reason), reason.to_string());
                 }
                 Event::Stream(event) => {
-                    let opened = link.on_stream(state, event);
+                    let opened = conn.on_stream(state, event);
                     let peer = state.connection.remote_address();
                     for id in opened {
-                        let stream = QuicStream::new(link, state, id, None);
-                        self.give_out(stream, peer);
+                        let stream = QuicStream::new(conn, state, id, None);
+                        self.deliver_stream(stream, peer);
                     }
                 }
                 _ => {}
@@ -438,43 +453,46 @@ impl Work {
         }
     }
 
-    fn give_out(&mut self, stream: QuicStream, peer: SocketAddr) {
-        let unwanted = match &self.driver.serving {
-            Some(serving) => serving.streams.send((stream, peer)).err().map(|unsent| unsent.0.0),
+    fn deliver_stream(&mut self, stream: QuicStream, peer: SocketAddr) {
+        let rejected = match &self.driver.listener {
+            Some(listener) => listener.streams.send((stream, peer)).err().map(|unsent| unsent.0.0),
             None => Some(stream),
         };
-        // It ends, but not here, where its connection is locked.
-        self.unwanted.extend(unwanted);
+        // Dropped later, since its connection is locked here.
+        self.rejected_streams.extend(rejected);
     }
 
-    /// Gives a connection its part of the memory, where the other side may be here; before it
-    /// sends, so that its word of that goes at once.
-    fn set_windows(&mut self, link: &Link) {
-        let mut state = link.state();
-        if let Some(held) = self.links.get_mut(&link.handle()).filter(|_| state.is_trusted()) {
-            let unread = held.unread.get_or_insert_with(|| self.driver.staging.unread());
-            state.set_windows(unread.most());
+    /// Updates the windows of an authenticated connection, before it sends, so that MAX_DATA is
+    /// sent at once.
+    fn set_windows(&mut self, conn: &ConnectionInner) {
+        let mut state = conn.state();
+        if let Some(entry) =
+            self.connections.get_mut(&conn.handle()).filter(|_| state.is_authenticated())
+        {
+            let quota =
+                entry.unread_quota.get_or_insert_with(|| self.driver.buffer_pool.unread_quota());
+            state.set_windows(quota.limit());
         }
     }
 
-    /// When a connection is to be looked at again; lets go of one that is over.
-    fn settle(&mut self, link: &Arc<Link>) {
-        let mut state = link.state();
-        if self.driver.serving.is_some()
-            && state.unused.is_some_and(|since| since.elapsed() > UNUSED_MAX)
+    /// Schedules the next service of a connection, or removes it if drained.
+    fn finish_service(&mut self, conn: &Arc<ConnectionInner>) {
+        let mut state = conn.state();
+        if self.driver.listener.is_some()
+            && state.unused_since.is_some_and(|since| since.elapsed() > UNUSED_TIMEOUT)
         {
             drop(state);
-            link.close();
-            state = link.state();
+            conn.close();
+            state = conn.state();
         }
-        self.pass_on(link, &mut state);
-        let until = state.connection.poll_timeout();
-        let is_over = state.connection.is_drained();
+        self.dispatch_events(conn, &mut state);
+        let next_timeout = state.connection.poll_timeout();
+        let is_drained = state.connection.is_drained();
         drop(state);
-        if is_over {
-            self.links.remove(&link.handle());
-        } else if let Some(held) = self.links.get_mut(&link.handle()) {
-            held.until = until;
+        if is_drained {
+            self.connections.remove(&conn.handle());
+        } else if let Some(entry) = self.connections.get_mut(&conn.handle()) {
+            entry.next_timeout = next_timeout;
         }
     }
 
@@ -483,7 +501,7 @@ impl Work {
             UdpSockRef::from(&self.driver.socket),
             &quinn_udp::Transmit {
                 destination: transmit.destination,
-                // The window heeds no marks, so none are asked for.
+                // The congestion control ignores ECN marks, so none are requested.
                 ecn: None,
                 contents: &bytes[..transmit.size],
                 segment_size: transmit.segment_size,
@@ -496,60 +514,69 @@ impl Work {
         sent
     }
 
-    /// Sleeps until something comes, somebody has something to send, or a timer is due.
+    /// Sleeps until a datagram, a notification, or a timer.
     fn sleep(&mut self) {
-        // What nobody takes would wake the thread again and again, and has room that is data's.
-        self.hear_refusals();
-        if !self.driver.waker.may_sleep() {
+        // Unread errors would wake the thread repeatedly, and occupy the receive buffer.
+        self.drain_refusals();
+        if !self.driver.waker.prepare_sleep() {
             return;
         }
         let now = Instant::now();
-        let due = self.links.values().filter_map(|held| held.until).min();
-        let is_large = self.driver.room.as_ref().is_some_and(DatagramRoom::is_large);
-        let most = if is_large { EPOCH } else { SLEEP_MAX };
-        let due = due.map_or(most, |due| due.saturating_duration_since(now).min(most));
-        let Driver { socket, alarm, .. } = &mut self.driver;
-        let woken = bankfull_sys::wait_either(&alarm.0, &*socket, self.unsent.is_some(), due);
+        let timeout = self.connections.values().filter_map(|entry| entry.next_timeout).min();
+        let is_above_min =
+            self.driver.receive_buffer.as_ref().is_some_and(UdpReceiveBuffer::is_above_min);
+        let max_sleep = if is_above_min { EPOCH } else { MAX_SLEEP };
+        let sleep =
+            timeout.map_or(max_sleep, |at| at.saturating_duration_since(now).min(max_sleep));
+        let Driver { socket, wake_reader, .. } = &mut self.driver;
+        let woken = bankfull_sys::wait_either(
+            &wake_reader.0,
+            &*socket,
+            self.blocked_transmit.is_some(),
+            sleep,
+        );
         self.driver.waker.on_awake();
         if woken.is_ok_and(|woken| woken) {
-            self.driver.alarm.clear();
+            self.driver.wake_reader.clear();
         }
-        if due == SLEEP_MAX {
-            let handles: Vec<_> = self.links.keys().copied().collect();
+        if sleep == MAX_SLEEP {
+            let handles: Vec<_> = self.connections.keys().copied().collect();
             handles.into_iter().for_each(|handle| self.make_ready(handle));
         }
     }
 
-    /// Ends all connections, and tells the other sides once.
-    fn end(&mut self) {
-        self.look();
-        let links: Vec<_> = self.links.values().map(|held| Arc::clone(&held.link)).collect();
-        for link in links {
-            link.close();
-            self.turn(&link);
+    /// Closes all connections and notifies their peers once.
+    fn close_all(&mut self) {
+        self.collect_ready();
+        let connections: Vec<_> =
+            self.connections.values().map(|entry| Arc::clone(&entry.conn)).collect();
+        for conn in connections {
+            conn.close();
+            self.service(&conn);
         }
     }
 }
 
-impl Drop for Work {
-    /// Whatever it is that ends it, nobody waits for it any more.
+impl Drop for EventLoop {
+    /// Ends all waits, whatever ended the thread.
     fn drop(&mut self) {
         self.driver.waker.stop();
-        let begun = std::mem::take(&mut *lock(&self.driver.begun));
-        for link in begun.iter().chain(self.links.values().map(|held| &held.link)) {
-            let why = "the thread of its socket has ended".to_owned();
-            link.on_over(&mut link.state(), io::ErrorKind::NotConnected, why);
+        let new_connections = std::mem::take(&mut *lock(&self.driver.new_connections));
+        for conn in new_connections.iter().chain(self.connections.values().map(|entry| &entry.conn))
+        {
+            let reason = "the thread of its socket has ended".to_owned();
+            conn.on_closed(&mut conn.state(), io::ErrorKind::NotConnected, reason);
         }
     }
 }
 
-/// Whether nothing can be sent there from here.
-fn is_no_way(error: &io::Error) -> bool {
+/// True if there is no route, or no permission, to send to the address.
+fn is_unreachable(error: &io::Error) -> bool {
     use io::ErrorKind::{HostUnreachable, NetworkUnreachable, PermissionDenied};
     matches!(error.kind(), HostUnreachable | NetworkUnreachable | PermissionDenied)
 }
 
-/// Whether the socket had no room for something.
-fn is_full(sent: &io::Result<()>) -> bool {
+/// True if the socket's send buffer was full.
+fn would_block(sent: &io::Result<()>) -> bool {
     sent.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
 }

@@ -1,12 +1,12 @@
-//! One QUIC connection and its streams, as the threads see them that use them: they read, write and
-//! wait as on a socket. What comes and goes is the driver's business; whoever changes something
-//! tells it.
+//! QUIC connection and its streams, used by threads like sockets.
+//!
+//! The driver moves the packets; each change here notifies it.
 
-use super::congestion::Gate;
-use super::sight::QuicSight;
+use super::congestion::WindowBypass;
+use super::sight::QuicStats;
 use super::waker::Waker;
 use super::windows::Windows;
-use crate::datagram_room::{Advice, Shortage};
+use crate::datagram_room::{BufferAdvice, ShortfallLog};
 use crate::net::control::lock;
 use bytes::Bytes;
 use quinn_proto::{
@@ -21,84 +21,84 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes handed over at once: copied outside of the lock that all streams of a connection share.
-/// (ours: some packets; as many as a datagram of the loopback interface holds)
-const CHUNK_BYTES: usize = 64 << 10;
+/// Bytes passed to the connection at once; copied outside its lock. (chosen: the largest datagram
+/// of the loopback interface)
+const MAX_WRITE_BYTES: usize = 64 << 10;
 
-/// One QUIC connection.
-pub(super) struct Link {
+/// QUIC connection, shared by its streams and the driver.
+pub(super) struct ConnectionInner {
     handle: ConnectionHandle,
     waker: Arc<Waker>,
-    state: Mutex<State>,
-    /// The handshake is over, another stream may be opened, or everything is over.
+    state: Mutex<ConnectionState>,
+    /// Signals the end of the handshake, a higher stream limit, or the close.
     changed: Condvar,
-    /// Whether the driver was told that there is something to do.
-    is_told: AtomicBool,
-    terms: Terms,
+    /// True if the driver is notified and has not serviced the connection yet.
+    is_notified: AtomicBool,
+    params: ConnectionParams,
 }
 
-/// How a connection is treated.
-pub(super) struct Terms {
-    /// What lets out the connection's end.
-    pub(super) gate: Gate,
-    /// Whoever writes waits no longer than this while the other side takes nothing of any stream.
+/// Parameters of a connection.
+pub(super) struct ConnectionParams {
+    /// Lets the close be sent while the congestion window is full.
+    pub(super) bypass: WindowBypass,
+    /// Limit of a blocked write without progress on any stream of the connection.
     pub(super) timeout: Duration,
-    /// Whether it was begun here, and so is trusted from the beginning.
-    pub(super) is_own: bool,
-    /// What it has to receive and to send at first.
+    /// True if this side opened the connection; its peer is authenticated from the start.
+    pub(super) is_local: bool,
+    /// Initial receive and send window.
     pub(super) windows: (bankfull_control::Bytes, bankfull_control::Bytes),
-    /// What is told of its socket's receive buffer.
-    pub(super) shortage: Shortage,
+    /// Log of its socket's receive buffer.
+    pub(super) shortfalls: ShortfallLog,
 }
 
-/// What the threads of a connection share.
-pub(super) struct State {
+/// State shared by the threads of a connection.
+pub(super) struct ConnectionState {
     pub(super) connection: Connection,
-    streams: HashMap<StreamId, Arc<Signals>>,
+    streams: HashMap<StreamId, Arc<StreamSignals>>,
     windows: Windows,
     pub(super) is_connected: bool,
-    over: Option<(io::ErrorKind, String)>,
-    /// When it last took something that a stream has written.
-    took: Instant,
-    /// Packets that were lost, as far as some stream has told of them.
-    told_lost: u64,
-    /// Since when there has been no stream.
-    pub(super) unused: Option<Instant>,
+    close_reason: Option<(io::ErrorKind, String)>,
+    /// Time when a stream last passed on data to send.
+    last_progress: Instant,
+    /// Lost packets that a stream has reported already.
+    reported_lost_packets: u64,
+    /// Time since which there are no streams.
+    pub(super) unused_since: Option<Instant>,
 }
 
-/// Who waits for a stream.
+/// Signals of a stream to its threads.
 #[derive(Default)]
-struct Signals {
+struct StreamSignals {
     readable: Condvar,
     writable: Condvar,
-    /// All that was written has arrived, or will not any more.
-    is_heard: AtomicBool,
+    /// True once all data is acknowledged, or cannot be any more.
+    is_send_done: AtomicBool,
 }
 
-impl Link {
+impl ConnectionInner {
     pub(super) fn new(
         handle: ConnectionHandle,
         connection: Connection,
         waker: Arc<Waker>,
-        terms: Terms,
+        params: ConnectionParams,
     ) -> Arc<Self> {
-        let state = State {
+        let state = ConnectionState {
             connection,
             streams: HashMap::new(),
-            windows: Windows::new(Instant::now(), terms.windows, terms.is_own),
+            windows: Windows::new(Instant::now(), params.windows, params.is_local),
             is_connected: false,
-            over: None,
-            took: Instant::now(),
-            told_lost: 0,
-            unused: Some(Instant::now()),
+            close_reason: None,
+            last_progress: Instant::now(),
+            reported_lost_packets: 0,
+            unused_since: Some(Instant::now()),
         };
         Arc::new(Self {
             handle,
             waker,
             state: Mutex::new(state),
             changed: Condvar::new(),
-            is_told: AtomicBool::new(false),
-            terms,
+            is_notified: AtomicBool::new(false),
+            params,
         })
     }
 
@@ -106,25 +106,29 @@ impl Link {
         self.handle
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, ConnectionState> {
         lock(&self.state)
     }
 
-    /// The driver has something to do.
-    fn tell(&self) {
-        if !self.is_told.swap(true, Ordering::SeqCst) {
-            self.waker.tell(self.handle);
+    /// Notifies the driver that the connection needs service.
+    fn notify_driver(&self) {
+        if !self.is_notified.swap(true, Ordering::SeqCst) {
+            self.waker.notify(self.handle);
         }
     }
 
-    /// The driver begins with what there is to do.
-    pub(super) fn begin(&self) {
-        self.is_told.store(false, Ordering::SeqCst);
+    /// Clears the notification; the driver starts to service the connection.
+    pub(super) fn clear_notified(&self) {
+        self.is_notified.store(false, Ordering::SeqCst);
     }
 
-    /// Something has happened to a stream; answers with streams that the other side has opened.
-    pub(super) fn on_stream(&self, state: &mut State, event: StreamEvent) -> Vec<StreamId> {
-        let signals = |state: &State, id| state.streams.get(&id).cloned();
+    /// Handles an event of a stream; returns streams that the peer has opened.
+    pub(super) fn on_stream(
+        &self,
+        state: &mut ConnectionState,
+        event: StreamEvent,
+    ) -> Vec<StreamId> {
+        let signals = |state: &ConnectionState, id| state.streams.get(&id).cloned();
         match event {
             StreamEvent::Opened { dir: Dir::Bi } => {
                 let accept = || state.connection.streams().accept(Dir::Bi);
@@ -142,7 +146,7 @@ impl Link {
             }
             StreamEvent::Finished { id } | StreamEvent::Stopped { id, .. } => {
                 if let Some(signals) = signals(state, id) {
-                    signals.is_heard.store(true, Ordering::SeqCst);
+                    signals.is_send_done.store(true, Ordering::SeqCst);
                     signals.writable.notify_all();
                 }
             }
@@ -152,103 +156,109 @@ impl Link {
         Vec::new()
     }
 
-    pub(super) fn on_connected(&self, state: &mut State) {
+    pub(super) fn on_connected(&self, state: &mut ConnectionState) {
         state.is_connected = true;
         self.changed.notify_all();
     }
 
-    /// Everything is over: whoever waits is woken.
-    pub(super) fn on_over(&self, state: &mut State, kind: io::ErrorKind, why: String) {
-        state.over.get_or_insert((kind, why));
+    /// Records the end of the connection and wakes all waiting threads.
+    pub(super) fn on_closed(
+        &self,
+        state: &mut ConnectionState,
+        kind: io::ErrorKind,
+        reason: String,
+    ) {
+        state.close_reason.get_or_insert((kind, reason));
         self.changed.notify_all();
         for signals in state.streams.values() {
-            signals.is_heard.store(true, Ordering::SeqCst);
+            signals.is_send_done.store(true, Ordering::SeqCst);
             signals.readable.notify_all();
             signals.writable.notify_all();
         }
     }
 
-    /// Waits until the handshake is over.
+    /// Waits for the end of the handshake.
     pub(super) fn wait_connected(&self, timeout: Duration) -> io::Result<()> {
-        let until = Instant::now() + timeout;
+        let deadline = Instant::now() + timeout;
         let mut state = self.state();
         loop {
-            state.check()?;
+            state.check_open()?;
             if state.is_connected {
                 return Ok(());
             }
-            state = wait(&self.changed, state, Some(until))?;
+            state = wait(&self.changed, state, Some(deadline))?;
         }
     }
 
-    /// The certificate that the other side has shown.
+    /// Returns the certificate that the peer has presented.
     pub(super) fn certificate(&self) -> Option<CertificateDer<'static>> {
-        let shown = self.state().connection.crypto_session().peer_identity()?;
-        let certificates = shown.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+        let identity = self.state().connection.crypto_session().peer_identity()?;
+        let certificates = identity.downcast::<Vec<CertificateDer<'static>>>().ok()?;
         certificates.into_iter().next()
     }
 
-    /// Opens a stream; waits until the other side allows one more.
+    /// Opens a stream; waits deadline the peer allows one more.
     pub(super) fn open(self: &Arc<Self>, timeout: Duration) -> io::Result<StreamId> {
-        let until = Instant::now() + timeout;
+        let deadline = Instant::now() + timeout;
         let mut state = self.state();
         loop {
-            state.check()?;
+            state.check_open()?;
             if let Some(id) = state.connection.streams().open(Dir::Bi) {
                 return Ok(id);
             }
-            state = wait(&self.changed, state, Some(until))?;
+            state = wait(&self.changed, state, Some(deadline))?;
         }
     }
 
-    /// Ends the connection; the other side is told.
+    /// Closes the connection and notifies the peer.
     pub(super) fn close(&self) {
         let mut state = self.state();
-        self.terms.gate.open();
+        self.params.bypass.enable();
         state.connection.close(Instant::now(), VarInt::from_u32(0), Bytes::new());
-        self.on_over(&mut state, io::ErrorKind::NotConnected, "it was closed here".to_owned());
+        self.on_closed(&mut state, io::ErrorKind::NotConnected, "closed locally".to_owned());
         drop(state);
-        self.tell();
+        self.notify_driver();
     }
 }
 
-/// Waits for a signal; `WouldBlock` when the time is over.
+/// Waits for a signal; `WouldBlock` after the deadline.
 fn wait<'a>(
     signal: &Condvar,
-    state: MutexGuard<'a, State>,
-    until: Option<Instant>,
-) -> io::Result<MutexGuard<'a, State>> {
-    let Some(until) = until else {
+    state: MutexGuard<'a, ConnectionState>,
+    deadline: Option<Instant>,
+) -> io::Result<MutexGuard<'a, ConnectionState>> {
+    let Some(deadline) = deadline else {
         return Ok(signal.wait(state).unwrap_or_else(PoisonError::into_inner));
     };
-    let left = until.saturating_duration_since(Instant::now());
+    let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     Ok(signal.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0)
 }
 
-impl State {
-    /// Sets the windows as the load asks for, to `most` at most.
-    pub(super) fn set_windows(&mut self, most: bankfull_control::Bytes) {
-        self.windows.advance(&mut self.connection, most, Instant::now());
+impl ConnectionState {
+    /// Updates the windows within `limit`.
+    pub(super) fn set_windows(&mut self, limit: bankfull_control::Bytes) {
+        self.windows.advance(&mut self.connection, limit, Instant::now());
     }
 
-    /// Whether the other side has shown that it may be here.
-    pub(super) fn is_trusted(&self) -> bool {
-        self.windows.is_trusted()
+    /// True if the peer is authenticated.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.windows.is_authenticated()
     }
 
-    /// An error where everything is over.
-    fn check(&self) -> io::Result<()> {
-        let error = |(kind, why): &(io::ErrorKind, String)| io::Error::new(*kind, why.clone());
-        self.over.as_ref().map(error).map_or(Ok(()), Err)
+    /// Returns the error of a closed connection.
+    fn check_open(&self) -> io::Result<()> {
+        let error =
+            |(kind, reason): &(io::ErrorKind, String)| io::Error::new(*kind, reason.clone());
+        self.close_reason.as_ref().map(error).map_or(Ok(()), Err)
     }
 }
 
-/// What an end of the connection is called elsewhere.
-pub(super) fn kind_of(why: &ConnectionError) -> io::ErrorKind {
-    match why {
+/// Maps the end of a connection to an I/O error kind.
+pub(super) fn error_kind(error: &ConnectionError) -> io::ErrorKind {
+    match error {
         ConnectionError::TimedOut => io::ErrorKind::TimedOut,
         ConnectionError::LocallyClosed => io::ErrorKind::NotConnected,
         ConnectionError::ConnectionClosed(close)
@@ -263,21 +273,22 @@ pub(super) fn kind_of(why: &ConnectionError) -> io::ErrorKind {
     }
 }
 
-/// A stream in both directions, used like a socket.
+/// Bidirectional stream, used like a socket.
 #[derive(Clone)]
-pub(crate) struct QuicStream(Arc<Inner>);
+pub(crate) struct QuicStream(Arc<StreamInner>);
 
-struct Inner {
-    link: Arc<Link>,
+struct StreamInner {
+    conn: Arc<ConnectionInner>,
     id: StreamId,
-    signals: Arc<Signals>,
-    /// In microseconds; zero: none.
+    signals: Arc<StreamSignals>,
+    /// In microseconds; zero disables it.
     read_timeout: AtomicU64,
-    /// Nothing is read any more; nor written.
-    is_deaf: AtomicBool,
-    is_shut: AtomicBool,
-    /// Kept while the stream is there.
-    _owner: Option<Arc<dyn Send + Sync>>,
+    /// True if reading has ended.
+    is_read_closed: AtomicBool,
+    /// True once both directions are closed by this side.
+    is_closed_locally: AtomicBool,
+    /// Keeps the connection open while the stream exists.
+    _close_guard: Option<Arc<dyn Send + Sync>>,
 }
 
 impl std::fmt::Debug for QuicStream {
@@ -288,22 +299,22 @@ impl std::fmt::Debug for QuicStream {
 
 impl QuicStream {
     pub(super) fn new(
-        link: &Arc<Link>,
-        state: &mut State,
+        conn: &Arc<ConnectionInner>,
+        state: &mut ConnectionState,
         id: StreamId,
-        owner: Option<Arc<dyn Send + Sync>>,
+        close_guard: Option<Arc<dyn Send + Sync>>,
     ) -> Self {
-        let signals = Arc::new(Signals::default());
+        let signals = Arc::new(StreamSignals::default());
         state.streams.insert(id, Arc::clone(&signals));
-        state.unused = None;
-        Self(Arc::new(Inner {
-            link: Arc::clone(link),
+        state.unused_since = None;
+        Self(Arc::new(StreamInner {
+            conn: Arc::clone(conn),
             id,
             signals,
             read_timeout: AtomicU64::new(0),
-            is_deaf: AtomicBool::new(false),
-            is_shut: AtomicBool::new(false),
-            _owner: owner,
+            is_read_closed: AtomicBool::new(false),
+            is_closed_locally: AtomicBool::new(false),
+            _close_guard: close_guard,
         }))
     }
 
@@ -312,26 +323,26 @@ impl QuicStream {
         self.0.read_timeout.store(micros, Ordering::Relaxed);
     }
 
-    /// Ends both directions: what was written still arrives, and whoever reads is woken.
+    /// Closes both directions: sent data still arrives, and blocked readers are woken.
     pub(crate) fn shutdown(&self) {
-        self.0.end();
+        self.0.close();
     }
 
-    /// Ends what is read, and still writes.
+    /// Closes the receiving direction; sending continues.
     pub(crate) fn stop_reading(&self) {
-        self.0.is_deaf.store(true, Ordering::SeqCst);
-        let _state = self.0.link.state();
+        self.0.is_read_closed.store(true, Ordering::SeqCst);
+        let _state = self.0.conn.state();
         self.0.signals.readable.notify_all();
     }
 
-    /// Waits until all that was written has arrived, or nothing can any more.
-    pub(crate) fn wait_until_heard(&self, timeout: Duration) {
-        let until = Instant::now() + timeout;
-        let mut state = self.0.link.state();
+    /// Waits deadline all data is acknowledged, or cannot be any more.
+    pub(crate) fn wait_until_acked(&self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.0.conn.state();
         let _ = state.connection.send_stream(self.0.id).finish();
-        self.0.link.tell();
-        while state.over.is_none() && !self.0.signals.is_heard.load(Ordering::SeqCst) {
-            match wait(&self.0.signals.writable, state, Some(until)) {
+        self.0.conn.notify_driver();
+        while state.close_reason.is_none() && !self.0.signals.is_send_done.load(Ordering::SeqCst) {
+            match wait(&self.0.signals.writable, state, Some(deadline)) {
                 Ok(later) => state = later,
                 Err(_) => return,
             }
@@ -339,22 +350,22 @@ impl QuicStream {
     }
 
     pub(crate) fn rtt(&self) -> Duration {
-        self.0.link.state().connection.rtt()
+        self.0.conn.state().connection.rtt()
     }
 
     pub(crate) fn peer(&self) -> SocketAddr {
-        self.0.link.state().connection.remote_address()
+        self.0.conn.state().connection.remote_address()
     }
 
-    /// What an administrator could set for its socket, where something is discarded from now on.
-    pub(crate) fn advice(&self) -> Advice {
-        self.0.link.terms.shortage.advice()
+    /// Returns advice about the socket's receive buffer, if datagrams are dropped from now on.
+    pub(crate) fn advice(&self) -> BufferAdvice {
+        self.0.conn.params.shortfalls.advice()
     }
 
-    /// What the whole connection has done.
-    pub(crate) fn sight(&self) -> QuicSight {
-        let stats = self.0.link.state().connection.stats();
-        QuicSight {
+    /// Returns the statistics of the whole connection.
+    pub(crate) fn stats(&self) -> QuicStats {
+        let stats = self.0.conn.state().connection.stats();
+        QuicStats {
             rtt: stats.path.rtt,
             sent: stats.udp_tx.bytes,
             received: stats.udp_rx.bytes,
@@ -364,47 +375,49 @@ impl QuicStream {
         }
     }
 
-    /// Packets of the whole connection that were lost since one of its streams was asked last: all
-    /// of its streams together have told of each once.
+    /// Returns the packets lost since the last call on any stream of the connection.
     pub(crate) fn newly_lost_packets(&self) -> u64 {
-        let mut state = self.0.link.state();
+        let mut state = self.0.conn.state();
         let lost = state.connection.stats().path.lost_packets;
-        lost - std::mem::replace(&mut state.told_lost, lost)
+        lost - std::mem::replace(&mut state.reported_lost_packets, lost)
     }
 
-    /// The other side has shown that it may be here: as much of what it sends may wait here as of
-    /// anybody else.
-    pub(crate) fn trust(&self) {
-        self.0.link.state().windows.trust();
-        self.0.link.tell();
+    /// Marks the peer as authenticated, which widens its receive window.
+    pub(crate) fn set_authenticated(&self) {
+        self.0.conn.state().windows.set_authenticated();
+        self.0.conn.notify_driver();
     }
 }
 
-impl Inner {
-    fn end(&self) {
-        if self.is_shut.swap(true, Ordering::SeqCst) {
+impl StreamInner {
+    fn close(&self) {
+        if self.is_closed_locally.swap(true, Ordering::SeqCst) {
             return;
         }
-        self.is_deaf.store(true, Ordering::SeqCst);
-        let mut state = self.link.state();
+        self.is_read_closed.store(true, Ordering::SeqCst);
+        let mut state = self.conn.state();
         let _ = state.connection.send_stream(self.id).finish();
         let _ = state.connection.recv_stream(self.id).stop(VarInt::from_u32(0));
         self.signals.readable.notify_all();
         self.signals.writable.notify_all();
         drop(state);
-        self.link.tell();
+        self.conn.notify_driver();
     }
 
-    /// Takes what has come, up to so many bytes; `None` where nothing has.
-    fn take(&self, state: &mut State, most: usize) -> io::Result<Option<Vec<Bytes>>> {
+    /// Returns received data, up to `max_bytes`; `None` if there is none yet.
+    fn read_chunks(
+        &self,
+        state: &mut ConnectionState,
+        max_bytes: usize,
+    ) -> io::Result<Option<Vec<Bytes>>> {
         let mut stream = state.connection.recv_stream(self.id);
         let Ok(mut chunks) = stream.read(true) else { return Ok(Some(Vec::new())) };
-        let (mut taken, mut left) = (Vec::new(), most);
-        let ended = loop {
+        let (mut received, mut left) = (Vec::new(), max_bytes);
+        let is_finished = loop {
             match chunks.next(left) {
                 Ok(Some(chunk)) => {
                     left -= chunk.bytes.len();
-                    taken.push(chunk.bytes);
+                    received.push(chunk.bytes);
                     if left == 0 {
                         break Ok(false);
                     }
@@ -415,34 +428,34 @@ impl Inner {
             }
         };
         if chunks.finalize().should_transmit() {
-            self.link.tell();
+            self.conn.notify_driver();
         }
-        state.windows.on_read(most - left);
-        match (taken.is_empty(), ended) {
+        state.windows.on_read(max_bytes - left);
+        match (received.is_empty(), is_finished) {
             (true, Err(e)) => Err(e),
             (true, Ok(false)) => Ok(None),
-            _ => Ok(Some(taken)),
+            _ => Ok(Some(received)),
         }
     }
 
-    fn put(&self, chunk: &mut [Bytes; 1]) -> io::Result<()> {
-        let mut state = self.link.state();
-        let began = Instant::now();
+    fn write_chunk(&self, chunk: &mut [Bytes; 1]) -> io::Result<()> {
+        let mut state = self.conn.state();
+        let start = Instant::now();
         while !chunk[0].is_empty() {
-            if self.is_shut.load(Ordering::SeqCst) {
+            if self.is_closed_locally.load(Ordering::SeqCst) {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            state.check()?;
+            state.check_open()?;
             match state.connection.send_stream(self.id).write_chunks(chunk) {
                 Ok(_) => {
-                    state.took = Instant::now();
-                    self.link.tell();
+                    state.last_progress = Instant::now();
+                    self.conn.notify_driver();
                 }
                 Err(WriteError::Blocked) => {
-                    // Streams share what a connection may have on its way: as long as it takes
-                    // something of one, the others have their turn.
-                    let since = state.took.max(began).elapsed();
-                    let left = self.link.terms.timeout.saturating_sub(since);
+                    // Streams share the connection's window: progress of one means that the others
+                    // will be served.
+                    let blocked = state.last_progress.max(start).elapsed();
+                    let left = self.conn.params.timeout.saturating_sub(blocked);
                     if left.is_zero() {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
@@ -457,13 +470,13 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for StreamInner {
     fn drop(&mut self) {
-        self.end();
-        let mut state = self.link.state();
+        self.close();
+        let mut state = self.conn.state();
         state.streams.remove(&self.id);
         if state.streams.is_empty() {
-            state.unused = Some(Instant::now());
+            state.unused_since = Some(Instant::now());
         }
     }
 }
@@ -477,20 +490,20 @@ impl Read for QuicStream {
             0 => None,
             micros => Some(Instant::now() + Duration::from_micros(micros)),
         };
-        let mut state = self.0.link.state();
-        let taken = loop {
-            if self.0.is_deaf.load(Ordering::SeqCst) {
+        let mut state = self.0.conn.state();
+        let received = loop {
+            if self.0.is_read_closed.load(Ordering::SeqCst) {
                 return Ok(0);
             }
-            if let Some(taken) = self.0.take(&mut state, out.len())? {
-                break taken;
+            if let Some(received) = self.0.read_chunks(&mut state, out.len())? {
+                break received;
             }
-            state.check()?;
+            state.check_open()?;
             state = wait(&self.0.signals.readable, state, timeout)?;
         };
         drop(state);
         let mut filled = 0;
-        for bytes in &taken {
+        for bytes in &received {
             out[filled..filled + bytes.len()].copy_from_slice(bytes);
             filled += bytes.len();
         }
@@ -500,18 +513,18 @@ impl Read for QuicStream {
 
 impl Write for QuicStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let part = &bytes[..bytes.len().min(CHUNK_BYTES)];
-        self.0.put(&mut [Bytes::copy_from_slice(part)])?;
+        let part = &bytes[..bytes.len().min(MAX_WRITE_BYTES)];
+        self.0.write_chunk(&mut [Bytes::copy_from_slice(part)])?;
         Ok(part.len())
     }
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+        let mut chunk = Vec::with_capacity(MAX_WRITE_BYTES);
         for part in parts {
-            chunk.extend_from_slice(&part[..part.len().min(CHUNK_BYTES - chunk.len())]);
+            chunk.extend_from_slice(&part[..part.len().min(MAX_WRITE_BYTES - chunk.len())]);
         }
         let len = chunk.len();
-        self.0.put(&mut [Bytes::from(chunk)])?;
+        self.0.write_chunk(&mut [Bytes::from(chunk)])?;
         Ok(len)
     }
 

@@ -1,9 +1,9 @@
-//! QUIC: streams over a UDP socket, for paths that TCP does not do well on. A connection and its
-//! streams are used as sockets are (`link.rs`); one thread for each UDP socket moves the packets
-//! (`driver.rs`), and threads that use a stream wake it (`waker.rs`).
+//! QUIC: streams over a UDP socket, for paths on which TCP performs badly.
 //!
-//! The protocol itself, its cryptography and its congestion control are the crate's
-//! `quinn-proto`; datagrams go in batches by `quinn-udp`. Nothing here knows what is transferred.
+//! Connections and streams are used like sockets (`link.rs`). One thread per UDP socket moves
+//! packets (`driver.rs`); threads that use a stream wake it (`waker.rs`). `quinn-proto` implements
+//! the protocol, with the congestion control of `bankfull-control` (`congestion.rs`); `quinn-udp`
+//! sends datagrams in batches. Independent of the data transferred.
 
 mod congestion;
 mod driver;
@@ -14,24 +14,24 @@ mod tests;
 mod waker;
 mod windows;
 
-use crate::datagram_room::{Advice, DatagramRoom, Shortage};
+use crate::datagram_room::{BufferAdvice, ShortfallLog, UdpReceiveBuffer};
 use crate::error::{Error, ErrorKind, NOBODY_LISTENS, way_to_reach};
 use crate::net::identity::fingerprint_of;
-use crate::net::staging::Staging;
+use crate::net::staging::BufferPool;
 use crate::options::Fingerprint;
 use bankfull_control::Bytes;
 use bankfull_proto::limits::MAX_STREAMS;
-use congestion::{Deliveries, Gate};
-use driver::{Driver, Serving};
+use congestion::{PathControllerFactory, WindowBypass};
+use driver::{Driver, Listener};
 pub(crate) use link::QuicStream;
-use link::{Link, Terms};
+use link::{ConnectionInner, ConnectionParams};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ClientConfig, Endpoint, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
     TransportConfig, VarInt,
 };
 use quinn_udp::{UdpSockRef, UdpSocketState};
-pub(crate) use sight::{InTurn, QuicSight};
+pub(crate) use sight::{Cumulative, QuicStats};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{self, Receiver};
@@ -40,172 +40,182 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use waker::Waker;
 
-/// Whom the client greets; a certificate is known by its fingerprint.
-const NAME: &str = "bankfull";
+/// Server name in the handshake; certificates are verified by their fingerprint.
+const SERVER_NAME: &str = "bankfull";
 
-/// What the two sides say they speak. (ALPN, RFC 7301)
-const PROTOCOL: &[u8] = b"bankfull";
+/// Application protocol (ALPN, RFC 7301).
+const ALPN: &[u8] = b"bankfull";
 
-/// Headers of IP and UDP. (RFC 8200, RFC 791, RFC 768)
-const HEADERS_V6: u32 = 48;
-const HEADERS_V4: u32 = 28;
+/// Headers of IP and UDP (RFC 8200, RFC 791, RFC 768).
+const HEADER_BYTES_V6: u32 = 48;
+const HEADER_BYTES_V4: u32 = 28;
 
-/// What every path carries. (RFC 9000, §14)
-const DATAGRAM_MIN: u16 = 1200;
+/// UDP payload that every QUIC path carries (RFC 9000 §14).
+const MIN_DATAGRAM_BYTES: u16 = 1200;
 
-/// No window of a stream is a limit: the connection's is.
-const STREAM_WINDOW: u32 = 1 << 30;
+/// Receive window of a stream: not a limit, since the connection's window is.
+const STREAM_RECEIVE_WINDOW: u32 = 1 << 30;
 
-/// What the kernel may keep of what is sent, as far as it grants that. (ours: 1 Gbit/s for 30 ms)
-const BUFFER_BYTES: usize = 4 << 20;
+/// Send buffer of a socket, as far as the kernel grants it. (chosen: 1 Gbit/s for 30 ms)
+const SEND_BUFFER_BYTES: usize = 4 << 20;
 
-/// The receive buffer of a socket is no smaller, however little memory there may be. (ours: what
-/// Linux gives to any socket, rounded up)
-const SOCKET_LEAST: Bytes = Bytes::kib(256);
+/// Minimum receive buffer of a socket under a memory limit. (chosen: the Linux default, rounded up)
+const MIN_SOCKET_BUFFER: Bytes = Bytes::kib(256);
 
-/// After so long a silence it is asked whether the other side is still there. (ours: how soon one
-/// is missed that has died; its host answers that nobody has the port)
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// Idle time before a PING. (chosen: a dead peer is detected soon, since its host answers that the
+/// port is closed)
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A UDP socket, and the thread that serves it.
+/// UDP socket and the thread that serves it.
 pub(crate) struct QuicPort {
     endpoint: Arc<Mutex<Endpoint>>,
-    begun: Arc<Mutex<Vec<Arc<Link>>>>,
+    new_connections: Arc<Mutex<Vec<Arc<ConnectionInner>>>>,
     waker: Arc<Waker>,
-    shortage: Shortage,
-    /// What the windows of a connection have at first.
-    first_windows: Bytes,
+    shortfalls: ShortfallLog,
+    /// Initial size of each window of a connection.
+    initial_window: Bytes,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a server takes in.
+/// Configuration of the accepting side.
 pub(crate) struct QuicServer {
-    /// Its TLS configuration.
+    /// TLS configuration.
     pub(crate) tls: Arc<rustls::ServerConfig>,
-    /// How long a connection may be silent.
+    /// Idle timeout of a connection.
     pub(crate) timeout: Duration,
-    /// So many connections at a time.
+    /// Limit of concurrent connections.
     pub(crate) connections_max: usize,
-    /// What may wait in memory.
-    pub(crate) staging: Arc<Staging>,
-    /// Another socket at the same port: the kernel tells either of the two that nobody has the
-    /// port where something was sent, by a hash of the addresses.
+    /// Buffer pool, which limits the memory for unread data.
+    pub(crate) buffer_pool: Arc<BufferPool>,
+    /// Second socket on the same port: ICMP errors are delivered to either, by a hash of the
+    /// addresses.
     pub(crate) sibling: Option<UdpSocket>,
 }
 
-/// Streams that clients have opened, and where they come from.
-pub(crate) type Streams = Receiver<(QuicStream, SocketAddr)>;
+/// Streams opened by clients, with the client's address.
+pub(crate) type IncomingStreams = Receiver<(QuicStream, SocketAddr)>;
 
-/// A connection that was begun on this side. It ends with its last stream, when nothing else holds
-/// it either.
+/// Connection opened by this side; closed with its last stream and handle.
 #[derive(Clone)]
 pub(crate) struct QuicConnection {
-    link: Arc<Link>,
-    owner: Arc<Owner>,
+    conn: Arc<ConnectionInner>,
+    close_guard: Arc<CloseOnDrop>,
 }
 
-/// Ends a connection that nobody has any more.
-struct Owner {
-    link: Arc<Link>,
-    /// Whose thread still sends what there is to say.
+/// Closes a connection when its last user is gone.
+struct CloseOnDrop {
+    conn: Arc<ConnectionInner>,
+    /// Keeps the thread that sends the close.
     _port: Arc<QuicPort>,
 }
 
-impl Drop for Owner {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        self.link.close();
+        self.conn.close();
     }
 }
 
 impl QuicPort {
-    /// Connections to others, from any port, with what may wait in memory.
-    pub(crate) fn client(peer: SocketAddr, staging: Arc<Staging>) -> io::Result<Arc<Self>> {
+    /// Returns a port for outgoing connections to `peer`, bound to any free port number.
+    pub(crate) fn client(peer: SocketAddr, buffer_pool: Arc<BufferPool>) -> io::Result<Arc<Self>> {
         let any: IpAddr = match peer {
             SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
         };
         let socket = UdpSocket::bind((any, 0))?;
-        Self::start(socket, staging, None, (None, Shortage::default())).map(Arc::new)
+        Self::start(socket, buffer_pool, None, (None, ShortfallLog::default())).map(Arc::new)
     }
 
-    /// Takes in what comes to a socket.
-    pub(crate) fn server(socket: UdpSocket, server: QuicServer) -> io::Result<(Self, Streams)> {
+    /// Accepts connections on a socket.
+    pub(crate) fn server(
+        socket: UdpSocket,
+        server: QuicServer,
+    ) -> io::Result<(Self, IncomingStreams)> {
         let (sender, streams) = mpsc::channel();
         let mut tls = (*server.tls).clone();
-        tls.alpn_protocols = vec![PROTOCOL.to_vec()];
+        tls.alpn_protocols = vec![ALPN.to_vec()];
         let tls = Arc::new(QuicServerConfig::try_from(tls).map_err(io::Error::other)?);
-        let shortage = Shortage::default();
-        let told = shortage.clone();
-        let least = first_windows(&server.staging);
+        let shortfalls = ShortfallLog::default();
+        let listener_shortfalls = shortfalls.clone();
+        let send_window = initial_window(&server.buffer_pool);
         let config = move |peer| {
             let mut config = ServerConfig::with_crypto(tls.clone());
-            let windows = (windows::STRANGE, least);
-            let (gate, timeout) = (Gate::default(), server.timeout);
-            let shortage = told.clone();
-            let terms = Terms { gate, timeout, is_own: false, windows, shortage };
-            config.transport_config(Arc::new(transport(peer, &terms)));
-            (Arc::new(config), terms)
+            let windows = (windows::UNAUTHENTICATED_WINDOW, send_window);
+            let (bypass, timeout) = (WindowBypass::default(), server.timeout);
+            let shortfalls = listener_shortfalls.clone();
+            let params = ConnectionParams { bypass, timeout, is_local: false, windows, shortfalls };
+            config.transport_config(Arc::new(transport_config(peer, &params)));
+            (Arc::new(config), params)
         };
         let sibling = server.sibling;
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (usual, _) = config(any);
-        let serving = Serving {
+        let (default_config, _) = config(any);
+        let listener = Listener {
             config: Box::new(config),
             connections_max: server.connections_max,
             streams: sender,
         };
-        let serving = Some((serving, usual));
-        Ok((Self::start(socket, server.staging, serving, (sibling, shortage))?, streams))
+        let listener = Some((listener, default_config));
+        Ok((Self::start(socket, server.buffer_pool, listener, (sibling, shortfalls))?, streams))
     }
 
     fn start(
         socket: UdpSocket,
-        staging: Arc<Staging>,
-        serving: Option<(Serving, Arc<ServerConfig>)>,
-        (sibling, shortage): (Option<UdpSocket>, Shortage),
+        buffer_pool: Arc<BufferPool>,
+        listener: Option<(Listener, Arc<ServerConfig>)>,
+        (sibling, shortfalls): (Option<UdpSocket>, ShortfallLog),
     ) -> io::Result<Self> {
         let udp = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        // As much as there is: the kernel grants what it likes.
+        // The kernel may grant less.
         let buffers = socket2::SockRef::from(&socket);
-        let _ = buffers.set_send_buffer_size(BUFFER_BYTES);
-        // Without that, whoever is gone is missed after a time-out.
+        let _ = buffers.set_send_buffer_size(SEND_BUFFER_BYTES);
+        // Without ICMP errors a dead peer is detected only by the idle timeout.
         for socket in [Some(&socket), sibling.as_ref()].into_iter().flatten() {
             let _ = bankfull_sys::note_refusals(socket, socket.local_addr()?);
         }
-        let (serving, usual) = serving.unzip();
+        let (listener, default_config) = listener.unzip();
         let mut config = EndpointConfig::default();
         config.max_udp_payload_size(u16::MAX - 8).map_err(io::Error::other)?;
-        let endpoint = Endpoint::new(Arc::new(config), usual, !udp.may_fragment(), None);
+        let endpoint = Endpoint::new(Arc::new(config), default_config, !udp.may_fragment(), None);
         let endpoint = Arc::new(Mutex::new(endpoint));
-        let (waker, alarm) = Waker::new()?;
-        let (waker, begun) = (Arc::new(waker), Arc::default());
-        let first_windows = first_windows(&staging);
-        let most = staging.socket_most();
-        let least = most.map_or(windows::LEAST, |most| most.clamp(SOCKET_LEAST, windows::LEAST));
-        let room = DatagramRoom::new(&socket, shortage.clone(), least, most);
+        let (waker, wake_reader) = Waker::new()?;
+        let (waker, new_connections) = (Arc::new(waker), Arc::default());
+        let initial_window = initial_window(&buffer_pool);
+        let limit = buffer_pool.socket_buffer_limit();
+        let min = limit.map_or(windows::MIN_WINDOW, |limit| {
+            limit.clamp(MIN_SOCKET_BUFFER, windows::MIN_WINDOW)
+        });
+        let receive_buffer = UdpReceiveBuffer::new(&socket, shortfalls.clone(), min, limit);
         let driver = Driver {
             endpoint: Arc::clone(&endpoint),
             socket,
             udp,
             waker: Arc::clone(&waker),
-            alarm,
-            begun: Arc::clone(&begun),
-            serving,
-            room,
-            staging,
+            wake_reader,
+            new_connections: Arc::clone(&new_connections),
+            listener,
+            receive_buffer,
+            buffer_pool,
             sibling,
         };
         let thread = thread::Builder::new().name("quic".to_owned()).spawn(|| driver.run())?;
-        Ok(Self { endpoint, begun, waker, shortage, first_windows, thread: Some(thread) })
+        Ok(Self {
+            endpoint,
+            new_connections,
+            waker,
+            shortfalls,
+            initial_window,
+            thread: Some(thread),
+        })
     }
 
-    /// What an administrator could set for this socket, where something is discarded from now on.
-    pub(crate) fn advice(&self) -> Advice {
-        self.shortage.advice()
+    /// Returns advice about the receive buffer, if datagrams are dropped from now on.
+    pub(crate) fn advice(&self) -> BufferAdvice {
+        self.shortfalls.advice()
     }
 
-    /// Connects, and makes the handshake within `limit`; returns the connection, which may then be
-    /// silent for `timeout`, and the fingerprint shown.
+    /// Connects with a handshake of at most `limit`; returns the connection, whose idle timeout is
+    /// `timeout`, and the fingerprint presented.
     pub(crate) fn connect(
         self: &Arc<Self>,
         address: SocketAddr,
@@ -213,25 +223,28 @@ impl QuicPort {
         (limit, timeout): (Duration, Duration),
         peer: &str,
     ) -> Result<(QuicConnection, Fingerprint), Error> {
-        let unusable = |e: String| Error::new(ErrorKind::Local, format!("QUIC is unusable: {e}"));
+        let setup_error =
+            |e: String| Error::new(ErrorKind::Local, format!("cannot set up QUIC: {e}"));
         let mut tls = (**tls).clone();
-        tls.alpn_protocols = vec![PROTOCOL.to_vec()];
-        let tls = QuicClientConfig::try_from(tls).map_err(|e| unusable(e.to_string()))?;
+        tls.alpn_protocols = vec![ALPN.to_vec()];
+        let tls = QuicClientConfig::try_from(tls).map_err(|e| setup_error(e.to_string()))?;
         let mut config = ClientConfig::new(Arc::new(tls));
-        let windows = (self.first_windows, self.first_windows);
-        let (gate, shortage) = (Gate::default(), self.shortage.clone());
-        let terms = Terms { gate, timeout, is_own: true, windows, shortage };
-        config.transport_config(Arc::new(transport(address, &terms)));
-        let (endpoint, begun, waker) = (&self.endpoint, &self.begun, &self.waker);
-        let link = driver::connect(endpoint, begun, waker, (config, terms), address)
-            .map_err(|e| unusable(e.to_string()))?;
-        let owner = Arc::new(Owner { link: Arc::clone(&link), _port: Arc::clone(self) });
-        link.wait_connected(limit).map_err(|e| explain(peer, &e))?;
-        let shown = link.certificate().as_ref().map(fingerprint_of);
-        let shown = shown.ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, format!("{peer} showed no certificate"))
+        let windows = (self.initial_window, self.initial_window);
+        let (bypass, shortfalls) = (WindowBypass::default(), self.shortfalls.clone());
+        let params = ConnectionParams { bypass, timeout, is_local: true, windows, shortfalls };
+        config.transport_config(Arc::new(transport_config(address, &params)));
+        let (endpoint, new_connections, waker) =
+            (&self.endpoint, &self.new_connections, &self.waker);
+        let conn = driver::connect(endpoint, new_connections, waker, (config, params), address)
+            .map_err(|e| setup_error(e.to_string()))?;
+        let close_guard =
+            Arc::new(CloseOnDrop { conn: Arc::clone(&conn), _port: Arc::clone(self) });
+        conn.wait_connected(limit).map_err(|e| connect_error(peer, &e))?;
+        let presented = conn.certificate().as_ref().map(fingerprint_of);
+        let presented = presented.ok_or_else(|| {
+            Error::new(ErrorKind::Protocol, format!("{peer} presented no certificate"))
         })?;
-        Ok((QuicConnection { link, owner }, shown))
+        Ok((QuicConnection { conn, close_guard }, presented))
     }
 }
 
@@ -247,56 +260,59 @@ impl Drop for QuicPort {
 impl QuicConnection {
     /// Opens a stream.
     pub(crate) fn open(&self, timeout: Duration) -> io::Result<QuicStream> {
-        let id = self.link.open(timeout)?;
-        let owner: Arc<dyn Send + Sync> = Arc::clone(&self.owner) as _;
-        Ok(QuicStream::new(&self.link, &mut self.link.state(), id, Some(owner)))
+        let id = self.conn.open(timeout)?;
+        let close_guard: Arc<dyn Send + Sync> = Arc::clone(&self.close_guard) as _;
+        Ok(QuicStream::new(&self.conn, &mut self.conn.state(), id, Some(close_guard)))
     }
 }
 
-/// What each window of a connection has at first: of a session's two, where memory is limited.
-fn first_windows(staging: &Staging) -> Bytes {
-    staging.socket_most().map_or(windows::LEAST, |most| windows::least(Bytes(most.0 / 2)))
+/// Returns the initial size of each window; a session's two connections share a memory limit.
+fn initial_window(buffer_pool: &BufferPool) -> Bytes {
+    buffer_pool
+        .socket_buffer_limit()
+        .map_or(windows::MIN_WINDOW, |limit| windows::min_window(Bytes(limit.0 / 2)))
 }
 
-/// How connections with `peer` work.
-fn transport(peer: SocketAddr, terms: &Terms) -> TransportConfig {
-    let timeout = terms.timeout;
-    let (receive, send) = terms.windows;
+/// Returns the transport parameters of connections with `peer`.
+fn transport_config(peer: SocketAddr, params: &ConnectionParams) -> TransportConfig {
+    let timeout = params.timeout;
+    let (receive, send) = params.windows;
     let mut config = TransportConfig::default();
     let mut mtu = MtuDiscoveryConfig::default();
-    mtu.upper_bound(datagram_most(peer));
+    mtu.upper_bound(max_datagram_bytes(peer));
     config
         .max_idle_timeout(IdleTimeout::try_from(timeout).ok())
-        .keep_alive_interval(Some(KEEP_ALIVE.min(timeout / 4)))
+        .keep_alive_interval(Some(KEEP_ALIVE_INTERVAL.min(timeout / 4)))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .max_concurrent_bidi_streams(VarInt::from_u32(MAX_STREAMS))
-        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
+        .stream_receive_window(VarInt::from_u32(STREAM_RECEIVE_WINDOW))
         .receive_window(VarInt::from_u64(receive.0).unwrap_or(VarInt::MAX))
         .send_window(send.0)
         .mtu_discovery_config(Some(mtu))
-        .congestion_controller_factory(Arc::new(Deliveries(terms.gate.clone())))
+        .congestion_controller_factory(Arc::new(PathControllerFactory(params.bypass.clone())))
         .datagram_receive_buffer_size(None);
     config
 }
 
-/// What a datagram to `peer` may hold: what the way out takes.
-fn datagram_most(peer: SocketAddr) -> u16 {
-    let headers = if peer.ip().to_canonical().is_ipv4() { HEADERS_V4 } else { HEADERS_V6 };
-    let mtu = bankfull_sys::path_mtu(peer).unwrap_or(u32::from(DATAGRAM_MIN) + headers);
-    u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX - 8).max(DATAGRAM_MIN)
+/// Returns the UDP payload limit to `peer`, by the MTU of the route.
+fn max_datagram_bytes(peer: SocketAddr) -> u16 {
+    let headers =
+        if peer.ip().to_canonical().is_ipv4() { HEADER_BYTES_V4 } else { HEADER_BYTES_V6 };
+    let mtu = bankfull_sys::path_mtu(peer).unwrap_or(u32::from(MIN_DATAGRAM_BYTES) + headers);
+    u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX - 8).max(MIN_DATAGRAM_BYTES)
 }
 
-fn explain(peer: &str, error: &io::Error) -> Error {
+fn connect_error(peer: &str, error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::new(
             ErrorKind::Timeout,
             format!(
-                "{peer} does not answer by QUIC: is `bankfull serve` running there, and does UDP \
-                 pass? (--transport tcp does without)"
+                "{peer} does not answer over QUIC: is `bankfull serve` running there, and does the \
+                 network pass UDP? (--transport tcp avoids it)"
             ),
         ),
         io::ErrorKind::ConnectionRefused => {
-            let error = Error::network(format!("cannot connect to {peer} by QUIC"), error);
+            let error = Error::network(format!("cannot connect to {peer} over QUIC"), error);
             Error::new(error.kind(), format!("{error}{NOBODY_LISTENS}"))
         }
         io::ErrorKind::ResourceBusy => {
@@ -307,7 +323,7 @@ fn explain(peer: &str, error: &io::Error) -> Error {
             Error::new(ErrorKind::Network, text).heard()
         }
         _ => {
-            let failed = Error::network(format!("cannot connect to {peer} by QUIC"), error);
+            let failed = Error::network(format!("cannot connect to {peer} over QUIC"), error);
             Error::new(failed.kind(), format!("{failed}{}", way_to_reach(error)))
         }
     }

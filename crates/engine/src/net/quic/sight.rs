@@ -1,42 +1,45 @@
-//! What a QUIC connection has done, as it tells by itself.
+//! Transport statistics of a QUIC connection.
 
 use bankfull_control::Bytes;
 use std::time::Duration;
 
-/// What a connection has done, all of its streams together. Counts are from its beginning.
+/// Statistics of one connection with all its streams. Counts are from its beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct QuicSight {
-    /// Round trip, smoothed.
+pub(crate) struct QuicStats {
+    /// Smoothed RTT.
     pub(crate) rtt: Duration,
-    /// Bytes in datagrams that were sent, and in those that have come.
+    /// UDP payload sent, in bytes.
     pub(crate) sent: u64,
+    /// UDP payload received, in bytes.
     pub(crate) received: u64,
-    /// Bytes, and packets, that were sent and are lost.
+    /// Bytes of packets declared lost.
     pub(crate) lost: u64,
+    /// Packets declared lost.
     pub(crate) lost_packets: u64,
-    /// The most that a packet may hold now.
+    /// Path MTU: the size limit of a UDP payload now.
     pub(crate) segment: Bytes,
 }
 
-/// Connections one after the other: another one takes the place of one that was lost.
+/// Statistics of successive connections, each of which replaces a lost one.
 #[derive(Debug, Default)]
-pub(crate) struct InTurn {
-    before: QuicSight,
-    last: QuicSight,
+pub(crate) struct Cumulative {
+    before: QuicStats,
+    last: QuicStats,
 }
 
-impl InTurn {
-    pub(crate) fn take(&mut self, sight: QuicSight) {
-        if sight.sent < self.last.sent {
-            self.before = self.sum();
+impl Cumulative {
+    /// Records the statistics of the present connection; a lower `sent` marks a new one.
+    pub(crate) fn record(&mut self, stats: QuicStats) {
+        if stats.sent < self.last.sent {
+            self.before = self.total();
         }
-        self.last = sight;
+        self.last = stats;
     }
 
-    /// What all have done.
-    pub(crate) fn sum(&self) -> QuicSight {
+    /// Returns the counts of all connections together, and RTT and MTU of the last one.
+    pub(crate) fn total(&self) -> QuicStats {
         let (before, last) = (self.before, self.last);
-        QuicSight {
+        QuicStats {
             sent: before.sent + last.sent,
             received: before.received + last.received,
             lost: before.lost + last.lost,
@@ -51,13 +54,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_of_a_connection_that_was_made_again_go_on() {
-        let sight = |sent, lost_packets| QuicSight { sent, lost_packets, ..QuicSight::default() };
-        let mut in_turn = InTurn::default();
-        for (sight, sum) in [(sight(10, 1), 10), (sight(20, 2), 20), (sight(5, 0), 25)] {
-            in_turn.take(sight);
-            assert_eq!(in_turn.sum().sent, sum);
+    fn cumulative_counts_span_reconnects() {
+        let stats = |sent, lost_packets| QuicStats { sent, lost_packets, ..QuicStats::default() };
+        let mut cumulative = Cumulative::default();
+        for (stats, total) in [(stats(10, 1), 10), (stats(20, 2), 20), (stats(5, 0), 25)] {
+            cumulative.record(stats);
+            assert_eq!(cumulative.total().sent, total);
         }
-        assert_eq!(in_turn.sum().lost_packets, 2);
+        assert_eq!(cumulative.total().lost_packets, 2);
     }
 }

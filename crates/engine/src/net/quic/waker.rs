@@ -1,5 +1,4 @@
-//! How threads tell the driver that there is something to do, at the cost of a system call only
-//! where it sleeps.
+//! Wakes the driver thread; costs a system call only while the driver sleeps.
 
 use crate::net::control::lock;
 use quinn_proto::ConnectionHandle;
@@ -7,43 +6,43 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tells the driver what to look at.
+/// Wakes the driver and queues the connections that need service.
 pub(super) struct Waker {
-    told: Mutex<Vec<ConnectionHandle>>,
+    notified: Mutex<Vec<ConnectionHandle>>,
     is_stopped: AtomicBool,
     is_asleep: AtomicBool,
     pipe: PipeWriter,
 }
 
-/// The driver's side of it.
-pub(super) struct Alarm(pub(super) PipeReader);
+/// The driver's end of the wake-up pipe.
+pub(super) struct WakeReader(pub(super) PipeReader);
 
 impl Waker {
-    pub(super) fn new() -> io::Result<(Self, Alarm)> {
+    pub(super) fn new() -> io::Result<(Self, WakeReader)> {
         let (reader, pipe) = io::pipe()?;
         let waker = Self {
-            told: Mutex::default(),
+            notified: Mutex::default(),
             is_stopped: AtomicBool::new(false),
             is_asleep: AtomicBool::new(false),
             pipe,
         };
-        Ok((waker, Alarm(reader)))
+        Ok((waker, WakeReader(reader)))
     }
 
-    /// There is something to do for a connection.
-    pub(super) fn tell(&self, handle: ConnectionHandle) {
-        lock(&self.told).push(handle);
+    /// Queues a connection for service and wakes the driver.
+    pub(super) fn notify(&self, handle: ConnectionHandle) {
+        lock(&self.notified).push(handle);
         self.wake();
     }
 
-    /// The driver is to look again.
+    /// Wakes the driver if it sleeps.
     pub(super) fn wake(&self) {
         if self.is_asleep.swap(false, Ordering::SeqCst) {
             let _ = (&self.pipe).write(&[0]);
         }
     }
 
-    /// The driver is to end.
+    /// Makes the driver end.
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::SeqCst);
         self.wake();
@@ -53,29 +52,29 @@ impl Waker {
         self.is_stopped.load(Ordering::SeqCst)
     }
 
-    /// What was told since the last call.
-    pub(super) fn take(&self) -> Vec<ConnectionHandle> {
-        std::mem::take(&mut lock(&self.told))
+    /// Returns the connections queued since the last call.
+    pub(super) fn take_notified(&self) -> Vec<ConnectionHandle> {
+        std::mem::take(&mut lock(&self.notified))
     }
 
-    /// Whether the driver may sleep: from now on it is woken.
-    pub(super) fn may_sleep(&self) -> bool {
+    /// Marks the driver as asleep; false if there is work, and it must not sleep.
+    pub(super) fn prepare_sleep(&self) -> bool {
         self.is_asleep.store(true, Ordering::SeqCst);
-        let may = lock(&self.told).is_empty() && !self.is_stopped();
-        if !may {
+        let may_sleep = lock(&self.notified).is_empty() && !self.is_stopped();
+        if !may_sleep {
             self.is_asleep.store(false, Ordering::SeqCst);
         }
-        may
+        may_sleep
     }
 
-    /// The driver has slept.
+    /// Marks the driver as awake.
     pub(super) fn on_awake(&self) {
         self.is_asleep.store(false, Ordering::SeqCst);
     }
 }
 
-impl Alarm {
-    /// Takes what has woken it.
+impl WakeReader {
+    /// Reads the wake-up bytes, so that the pipe is not readable any more.
     pub(super) fn clear(&mut self) {
         let _ = self.0.read(&mut [0; 16]);
     }

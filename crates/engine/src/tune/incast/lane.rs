@@ -67,7 +67,7 @@ impl Lane {
         let own = port.as_ref().and_then(|_| socket.try_clone().ok());
         let Some((port, own)) = port.zip(own) else {
             if sharing.obeys {
-                outbox.ask(number, u64::MAX);
+                outbox.post_credit(number, u64::MAX);
             }
             return None;
         };

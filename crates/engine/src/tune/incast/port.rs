@@ -116,14 +116,14 @@ impl Member {
     fn ask(&self, bytes: u64) {
         self.flow.asked.store(bytes, Ordering::Relaxed);
         if self.session.sharing.obeys {
-            self.outbox.ask(self.number, bytes);
+            self.outbox.post_credit(self.number, bytes);
         }
     }
 
     fn pace(&self, rate: Option<Rate>) {
         let bytes_per_sec = rate.map(Rate::bytes_per_sec);
         // Where much waits to be sent it has other troubles.
-        self.outbox.post_if_room(&Message::RateRequest(RateRequest {
+        self.outbox.try_post(&Message::RateRequest(RateRequest {
             bytes_per_sec,
             ..RateRequest::default()
         }));
@@ -133,7 +133,7 @@ impl Member {
     fn join(&mut self, control: &mut Ictcp, now: Duration, id: Id) {
         // Before anything is asked of the sender here: its session asks for nothing any more.
         self.session.sharing.hold(1, 1);
-        let info = self.socket.info().unwrap_or_default();
+        let info = self.socket.tcp_info().unwrap_or_default();
         self.base = self.received();
         self.is_heard = false;
         let segment = Bytes(if info.snd_mss > 0 { info.snd_mss.into() } else { DEFAULT_MSS.0 });
@@ -268,9 +268,9 @@ impl Port {
         let Some(member) = members.get_mut(&id) else { return };
         control.on_received(now, id, Bytes(member.received() - member.base));
         if !std::mem::replace(&mut member.is_heard, true)
-            && let Some(window) = member.socket.info().and_then(|info| info.rcv_wnd)
+            && let Some(window) = member.socket.tcp_info().and_then(|info| info.rcv_wnd)
         {
-            control.on_offered(id, Bytes(member.socket.unread() + u64::from(window)));
+            control.on_offered(id, Bytes(member.socket.unread_bytes() + u64::from(window)));
         }
         member.note_next(control.next_look(id));
         state.obey(now);

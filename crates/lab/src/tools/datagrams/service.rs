@@ -10,7 +10,7 @@ use super::message::{self, Heading};
 use crate::deadline::Deadline;
 use crate::error::{LabError, Result};
 use crate::tools::sources::{failed, is_pause};
-use bankfull::datagram_room::{DatagramRoom, LEAST, Shortage};
+use bankfull::datagram_room::{UdpReceiveBuffer, MIN_BUFFER, ShortfallLog};
 use bankfull_control::Bytes;
 use bankfull_control::rrda::EPOCH;
 use std::net::{SocketAddr, UdpSocket};
@@ -79,7 +79,7 @@ pub(super) struct Service {
     /// A part of a processor.
     cpu: f64,
     /// Where the buffer follows the load.
-    room: Option<Mutex<DatagramRoom>>,
+    room: Option<Mutex<UdpReceiveBuffer>>,
     books: Mutex<Books>,
     /// When the clients ended, and how many messages they had sent.
     ended: OnceLock<(Instant, u64)>,
@@ -95,7 +95,7 @@ impl Service {
                 None
             }
             None => {
-                let room = DatagramRoom::new(&socket, Shortage::default(), LEAST, None);
+                let room = UdpReceiveBuffer::new(&socket, ShortfallLog::default(), MIN_BUFFER, None);
                 let remedy = "a kernel from 4.12 on tells how full a socket is";
                 Some(room.ok_or(LabError::Missing("SO_MEMINFO", remedy))?)
             }
@@ -155,7 +155,7 @@ impl Service {
                 continue;
             }
             if let Some(room) = &self.room {
-                lock(room).look(&self.socket);
+                lock(room).sample(&self.socket);
             }
             match self.socket.recv_from(&mut buffer) {
                 Ok((bytes, from)) => self.take(&buffer[..bytes], from, &mut last)?,
@@ -169,7 +169,7 @@ impl Service {
     /// Processes a message, unless it was before, and answers it.
     fn take(&self, message: &[u8], from: SocketAddr, last: &mut [u64]) -> Result<()> {
         if let Some(room) = &self.room {
-            lock(room).on_taken(message.len());
+            lock(room).on_received(message.len());
         }
         let heading = Heading::read(message);
         let last = heading.and_then(|heading| last.get_mut(heading.client as usize));
@@ -223,8 +223,8 @@ impl Service {
         let mut course = Course { sizes: vec![(now, size)], back: None };
         let (mut pause, mut standing, mut looks) = (FIRST_LOOK, Bytes(0), 0);
         loop {
-            let is_large = lock(room).is_large();
-            if !is_large && standing == Bytes(0) {
+            let is_above_min = lock(room).is_above_min();
+            if !is_above_min && standing == Bytes(0) {
                 let since = Instant::now();
                 bankfull_sys::wait_readable(&self.socket, EPOCH).map_err(failed)?;
                 if since.elapsed() > FIRST_LOOK {
@@ -237,11 +237,11 @@ impl Service {
             let mut room = lock(room);
             // Whoever takes something out looks first: then nobody else needs to.
             let mut has_changed = false;
-            if room.looks() == looks {
-                let before = (std::mem::replace(&mut standing, room.look(&self.socket)), size);
-                has_changed = room.size() > before.1 || !is_large && standing != before.0;
+            if room.sample_count() == looks {
+                let before = (std::mem::replace(&mut standing, room.sample(&self.socket)), size);
+                has_changed = room.size() > before.1 || !is_above_min && standing != before.0;
             }
-            looks = room.looks();
+            looks = room.sample_count();
             pause = if has_changed { FIRST_LOOK } else { (pause * 2).min(EPOCH) };
             room.advance(&self.socket, now);
             size = room.size();
@@ -252,7 +252,7 @@ impl Service {
             }
             if let Some((at, _)) = self.ended.get() {
                 let since = now.saturating_duration_since(*at);
-                if size.0 <= LEAST.0 * BACK {
+                if size.0 <= MIN_BUFFER.0 * BACK {
                     course.back = Some(since);
                 }
                 if course.back.is_some() || since > AFTERWARDS {
