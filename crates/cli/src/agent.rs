@@ -7,8 +7,8 @@ use crate::output::Output;
 use bankfull::Bytes;
 
 /// Serves the session to its end.
-pub(crate) fn run(memory_max: Option<Bytes>) -> Exit {
-    match bankfull::run_agent(memory_max) {
+pub(crate) fn run(max_memory: Option<Bytes>) -> Exit {
+    match bankfull::run_agent(max_memory) {
         Ok(ended_by) => ended_by.map_or(Exit::Done, Exit::from),
         Err(error) => {
             Output::standard().error(&error.to_string());

@@ -113,15 +113,15 @@ fn transfer(
         None => transfer,
     };
     let transfer = match flags.max_memory {
-        Some(most) => transfer.memory_max(most),
+        Some(most) => transfer.max_memory(most),
         None => transfer,
     };
     let transfer = match &flags.congestion {
         Some(name) => transfer.congestion(name),
         None => transfer,
     };
-    let transfer = match flags.io.engine() {
-        Some(engine) => transfer.engine(engine),
+    let transfer = match flags.io.io_method() {
+        Some(engine) => transfer.io_method(engine),
         None => transfer,
     };
     let transfer = match flags.block_size {
@@ -171,7 +171,7 @@ fn refuse_idle_flags<'p>(
         let text = "--buffer holds the windows that --tune sobas tunes: leave out one or the other";
         return Err(Error::new(ErrorKind::Usage, text));
     }
-    let in_kernel = flags.io.engine().filter(|engine| engine.stays_in_kernel());
+    let in_kernel = flags.io.io_method().filter(|engine| engine.stays_in_kernel());
     let io = in_kernel.map(|engine| format!("--io {engine}"));
     refuse_by_quic(
         &flags.daemon,

@@ -100,7 +100,7 @@ impl From<ErrorKind> for Exit {
             ErrorKind::Refused => Self::Refused,
             ErrorKind::Network => Self::Network,
             ErrorKind::Protocol => Self::Protocol,
-            ErrorKind::FarSide => Self::FarSide,
+            ErrorKind::AgentStart => Self::FarSide,
             ErrorKind::Interrupted => Self::Interrupted,
             ErrorKind::Timeout => Self::Timeout,
             // The library may learn new kinds; what has no code of its own happened on this side.
@@ -172,7 +172,7 @@ mod tests {
             (ErrorKind::Network, 10),
             (ErrorKind::Local, 11),
             (ErrorKind::Protocol, 12),
-            (ErrorKind::FarSide, 14),
+            (ErrorKind::AgentStart, 14),
             (ErrorKind::Interrupted, 20),
             (ErrorKind::Timeout, 30),
         ];

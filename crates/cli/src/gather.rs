@@ -116,7 +116,7 @@ fn gathering(
         None => gather,
     };
     let gather = match flags.max_memory {
-        Some(most) => gather.memory_max(most),
+        Some(most) => gather.max_memory(most),
         None => gather,
     };
     Ok((gather, warning))

@@ -75,12 +75,12 @@ fn options(
     let mut options = ServeOptions::new(flags.root.clone(), resolve(&flags.listen)?);
     options.token = token.bytes;
     options.read_only = flags.read_only;
-    options.allow_plain = flags.allow_no_encryption;
+    options.allow_unencrypted = flags.allow_no_encryption;
     options.state_dir = flags.state_dir.clone().or_else(|| environment.state_dir.clone());
-    options.connections_max = flags.max_connections;
+    options.max_connections = flags.max_connections;
     options.timeout = flags.timeout;
     options.link_rate = flags.link_rate;
-    options.memory_max = flags.max_memory;
+    options.max_memory = flags.max_memory;
     Ok((options, token.warning))
 }
 
@@ -172,9 +172,9 @@ mod tests {
         );
         assert_eq!(options.root, std::path::PathBuf::from("/srv"));
         assert_eq!(options.listen, "127.0.0.1:99".parse().unwrap());
-        assert!(options.read_only && options.allow_plain);
+        assert!(options.read_only && options.allow_unencrypted);
         assert_eq!(options.state_dir, Some("/s".into()));
-        assert_eq!(options.connections_max, 9);
+        assert_eq!(options.max_connections, 9);
         assert_eq!(options.timeout.as_secs(), 2);
     }
 

@@ -30,7 +30,7 @@ pub(crate) fn on_signals(steps: Vec<Step>) -> Result<(), Error> {
         }
     };
     let started = std::thread::Builder::new().spawn(handle);
-    started.map(drop).map_err(|e| Error::no_thread(&e))
+    started.map(drop).map_err(|e| Error::thread_start(&e))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Copies SRC to DST with the library, shows how far it is, and stops when Enter is pressed. The
-//! same command then continues.
+//! Copies SRC to DST with the library, shows the progress, and stops when Enter is pressed. The
+//! same command then resumes the copy.
 //!
 //! ```sh
 //! cargo run -p bankfull --example copy -- ./data /backup
@@ -11,17 +11,17 @@ use std::env;
 use std::process::ExitCode;
 use std::thread;
 
-/// Empties the line that the progress stands on, and goes to its start.
+/// Clears the progress line.
 const CLEAR: &str = "\r\x1b[K";
 
 /// Shows events on standard error. A sink is called from several threads and must not block for
-/// long; a program with more to draw puts events into a queue instead.
+/// long; a program that draws more queues its events instead.
 struct Show;
 
 impl EventSink for Show {
     fn event(&self, event: Event) {
         match event {
-            Event::Landing { source, destination } => {
+            Event::Destination { source, destination } => {
                 eprintln!("{} -> {}", source.display(), destination.display());
             }
             Event::Progress(p) => {
@@ -31,7 +31,7 @@ impl EventSink for Show {
             Event::FileFailed { path, message, .. } => {
                 eprintln!("{CLEAR}{}: {message}", path.display());
             }
-            Event::Notice { message } => eprintln!("{CLEAR}note: {message}"),
+            Event::Warning { message } => eprintln!("{CLEAR}warning: {message}"),
             _ => {}
         }
     }
@@ -72,7 +72,8 @@ fn copy(source: Location, destination: Location) -> Result<(), Error> {
     Ok(())
 }
 
-/// The thread ends with the program. The end of the input is no wish to stop.
+/// Cancels when Enter is pressed, but not at the end of the input. The thread ends with the
+/// program.
 fn cancel_at_enter(cancel: Cancel) {
     thread::spawn(move || {
         if std::io::stdin().read_line(&mut String::new()).is_ok_and(|bytes| bytes > 0) {

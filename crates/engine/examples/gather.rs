@@ -1,4 +1,4 @@
-//! Fetches from many hosts into DST with the library, and says how each of them ended.
+//! Copies from many hosts into DST with the library, and shows the result of each.
 //!
 //! ```sh
 //! cargo run -p bankfull --example gather -- one:/var/log two:/var/log ./logs
@@ -8,7 +8,7 @@
 use bankfull::{Cancel, Error, Event, Gather, GatherSink, Location, Summary};
 use std::process::ExitCode;
 
-/// Shows what is worth a line, with the source that it is about.
+/// Shows failed files and the results of the sources.
 struct Show {
     names: Vec<String>,
 }
@@ -29,9 +29,9 @@ impl GatherSink for Show {
 }
 
 fn gather() -> Result<bool, Error> {
-    let mut places: Vec<_> = std::env::args_os().skip(1).collect();
-    let destination = places.pop().unwrap_or_default().into();
-    let sources = places.iter().map(|place| Location::parse(place));
+    let mut operands: Vec<_> = std::env::args_os().skip(1).collect();
+    let destination = operands.pop().unwrap_or_default().into();
+    let sources = operands.iter().map(|operand| Location::parse(operand));
     let sources = sources.collect::<Result<Vec<_>, _>>()?;
     let show = Show { names: sources.iter().map(ToString::to_string).collect() };
     let done = Gather::new(sources, destination).run(&show, &Cancel::new())?;

@@ -1,6 +1,6 @@
-//! Who comes in at a port: connections are counted, have a short time to say what they want, and
-//! show by their first bytes what they are. A daemon's port and an ssh agent's data port share
-//! this. How many are allowed, and what they are answered, is the business of those two.
+//! Accepting side of a port: counts connections, limits the time of their greeting, and classifies
+//! them by their first bytes. Shared by the daemon's port and the agent's data port, which decide
+//! on limits and answers.
 
 use crate::error::{Error, ErrorKind};
 use crate::net::control::lock;
@@ -17,140 +17,140 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a client may take to authenticate and to say what it wants, however slowly it sends.
-/// (ours: a path that is cut for 5 s is tried again up to 11 s after the cut began, and 23 s after
-/// it when that is lost, too. OpenSSH's LoginGraceTime is 120 s for people who type; nobody types
-/// here.)
-const GREETING_MAX: Duration = Duration::from_secs(30);
+/// Time for a client to authenticate and send its request, however slowly. (chosen: a path cut for
+/// 5 s recovers its retransmission up to 11 s after the cut began, or 23 s after it if that is lost
+/// too; OpenSSH's LoginGraceTime of 120 s allows for typing, which is not needed here)
+const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often the accepting thread looks at its clock.
-const TICK: Duration = Duration::from_millis(100);
+/// Interval at which the accepting thread checks deadlines.
+const ACCEPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long to wait for descriptors or memory to come back, or for others to leave.
-const PAUSE: Duration = Duration::from_millis(10);
+/// Pause before a retry, until descriptors, memory or connections are free.
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// A port, and the connections that came in by it.
-pub(crate) struct Door {
+/// A listening port and its connections.
+pub(crate) struct Acceptor {
     listener: TcpListener,
-    came: AtomicU64,
-    /// Connections by when they came.
+    accepted_count: AtomicU64,
+    /// Connections in the order of their arrival.
     connections: Mutex<BTreeSet<u64>>,
-    /// Connections whose thread runs: strangers and control connections, not data.
-    talking: AtomicUsize,
-    /// Connections that have not asked for anything yet, and until when they may; the first has
-    /// waited longest.
-    waiting: Mutex<BTreeMap<u64, (Instant, Socket)>>,
+    /// Threads of pending and control connections; those of data streams do not count.
+    active_threads: AtomicUsize,
+    /// Connections without a request yet, and their deadlines; the oldest first.
+    pending: Mutex<BTreeMap<u64, (Instant, Socket)>>,
 }
 
-/// A connection that has said nothing yet.
-pub(crate) struct Newcomer {
+/// An accepted connection that has not authenticated.
+pub(crate) struct PendingConn {
     pub(crate) socket: Socket,
     pub(crate) peer: SocketAddr,
-    /// How many connections there are with this one.
+    /// Number of connections, this one included.
     pub(crate) count: usize,
-    pub(crate) seat: Seated,
-    pub(crate) visit: Visit,
+    pub(crate) permit: Permit,
+    pub(crate) deadline: GreetingDeadline,
 }
 
-/// A connection that is counted; dropping it makes room for another.
-pub(crate) struct Seated {
-    door: Arc<Door>,
+/// Admission slot of a connection; dropping it frees the slot.
+pub(crate) struct Permit {
+    acceptor: Arc<Acceptor>,
     id: u64,
 }
 
-impl Seated {
-    /// How many connections there are up to this one: those that came later do not count.
-    pub(crate) fn place(&self) -> usize {
-        lock(&self.door.connections).range(..=self.id).count()
+impl Permit {
+    /// Number of connections up to this one; later ones do not count.
+    pub(crate) fn position(&self) -> usize {
+        lock(&self.acceptor.connections).range(..=self.id).count()
     }
 
-    /// Its place, once that is no more than `most`, or as it is after `limit`. While it waits, it
-    /// takes nobody's room that came later: sessions were promised some for their data.
-    pub(crate) fn wait_for_place(&self, most: usize, limit: Duration) -> usize {
+    /// Waits until the position is at most `max` or `limit` has passed, and returns it. A waiting
+    /// connection gives up its place to later ones, because sessions were promised slots for their
+    /// data streams.
+    pub(crate) fn wait_for_position(&self, max: usize, limit: Duration) -> usize {
         let deadline = Instant::now() + limit;
         loop {
-            let mut connections = lock(&self.door.connections);
+            let mut connections = lock(&self.acceptor.connections);
             connections.remove(&self.id);
-            let place = connections.range(..self.id).count() + 1;
-            if place <= most || Instant::now() >= deadline {
+            let position = connections.range(..self.id).count() + 1;
+            if position <= max || Instant::now() >= deadline {
                 connections.insert(self.id);
-                return place;
+                return position;
             }
             drop(connections);
-            thread::sleep(PAUSE);
+            thread::sleep(RETRY_PAUSE);
         }
     }
 }
 
-impl Drop for Seated {
+impl Drop for Permit {
     fn drop(&mut self) {
-        lock(&self.door.connections).remove(&self.id);
+        lock(&self.acceptor.connections).remove(&self.id);
     }
 }
 
-/// A connection's thread, for as long as it runs. Its clock runs until it has asked for something.
-pub(crate) struct Visit {
-    door: Arc<Door>,
+/// Greeting deadline of a connection, and its active thread while it exists. The deadline ends with
+/// the client's request.
+pub(crate) struct GreetingDeadline {
+    acceptor: Arc<Acceptor>,
     id: u64,
 }
 
-impl Visit {
-    /// What stops the clock: the client has asked for something.
-    pub(crate) fn on_asked(&self) -> impl FnOnce() + Send + 'static {
-        let (door, id) = (Arc::clone(&self.door), self.id);
-        move || drop(lock(&door.waiting).remove(&id))
+impl GreetingDeadline {
+    /// Callback for the client's request, which ends the deadline.
+    pub(crate) fn on_request(&self) -> impl FnOnce() + Send + 'static {
+        let (acceptor, id) = (Arc::clone(&self.acceptor), self.id);
+        move || drop(lock(&acceptor.pending).remove(&id))
     }
 }
 
-impl Drop for Visit {
+impl Drop for GreetingDeadline {
     fn drop(&mut self) {
-        lock(&self.door.waiting).remove(&self.id);
-        self.door.talking.fetch_sub(1, Ordering::SeqCst);
+        lock(&self.acceptor.pending).remove(&self.id);
+        self.acceptor.active_threads.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// What the first bytes of a connection say.
-pub(crate) enum Opening {
-    /// It ended without a word: port scanners and health checks connect and go, and so do clients
-    /// that find that they will not need all the connections they have begun.
-    Nothing,
-    /// A control connection; by TCP, with what encrypts it.
+/// Classification of a connection by its first bytes.
+pub(crate) enum Preamble {
+    /// Closed without a byte. Port scanners, health checks and clients with surplus connections do
+    /// so.
+    Closed,
+    /// A control connection; over TCP, with its TLS state.
     Control(Option<Box<Connection>>),
-    /// A data connection, encrypted or plain.
+    /// A data stream, encrypted or not.
     Data(Option<Box<Connection>>),
-    /// Something else than bankfull, whose bytes are still to be read.
-    Stranger,
+    /// Another protocol, whose bytes are still unread.
+    OtherProtocol,
 }
 
-impl Door {
-    /// Admits connections to `listener`.
+impl Acceptor {
+    /// Starts to accept connections of `listener`.
     pub(crate) fn new(listener: TcpListener) -> io::Result<Arc<Self>> {
         listener.set_nonblocking(true)?;
         Ok(Arc::new(Self {
             listener,
-            came: AtomicU64::new(0),
+            accepted_count: AtomicU64::new(0),
             connections: Mutex::default(),
-            talking: AtomicUsize::new(0),
-            waiting: Mutex::default(),
+            active_threads: AtomicUsize::new(0),
+            pending: Mutex::default(),
         }))
     }
 
-    /// Waits a moment for a newcomer, and ends connections that took too long to say what they
-    /// want. An error is the port's own.
-    pub(crate) fn admit(self: &Arc<Self>) -> io::Result<Option<Newcomer>> {
-        self.end_overdue();
-        if !bankfull_sys::wait_readable(&self.listener, TICK)? {
+    /// Waits a moment for a connection, and closes overdue ones. Errors are those of the port
+    /// itself.
+    pub(crate) fn admit(self: &Arc<Self>) -> io::Result<Option<PendingConn>> {
+        self.close_overdue();
+        if !bankfull_sys::wait_readable(&self.listener, ACCEPT_POLL_INTERVAL)? {
             return Ok(None);
         }
         let accepted = self.listener.accept().and_then(|(socket, peer)| {
-            // Without a handle to end it, a connection would have no clock: then it is closed.
+            // A connection without a handle to close it could not be timed: drop it.
             let handle = socket.try_clone()?;
             Ok((Socket::Tcp(socket), peer, Socket::Tcp(handle)))
         });
         match accepted {
-            Ok((socket, peer, handle)) => Ok(Some(self.seat(socket, peer, handle))),
-            Err(e) if is_passing(&e) => {
-                thread::sleep(PAUSE);
+            Ok((socket, peer, handle)) => Ok(Some(self.track(socket, peer, handle))),
+            Err(e) if is_transient(&e) => {
+                thread::sleep(RETRY_PAUSE);
                 Ok(None)
             }
             Err(e) => Err(e),
@@ -158,31 +158,37 @@ impl Door {
     }
 
     /// Admits a stream that a client has opened on a QUIC connection.
-    pub(crate) fn admit_stream(self: &Arc<Self>, stream: QuicStream, peer: SocketAddr) -> Newcomer {
+    pub(crate) fn admit_stream(
+        self: &Arc<Self>,
+        stream: QuicStream,
+        peer: SocketAddr,
+    ) -> PendingConn {
         let handle = stream.clone();
-        self.seat(Socket::Quic(stream), peer, Socket::Quic(handle))
+        self.track(Socket::Quic(stream), peer, Socket::Quic(handle))
     }
 
-    /// Counts a connection and starts its clock.
-    fn seat(self: &Arc<Self>, socket: Socket, peer: SocketAddr, handle: Socket) -> Newcomer {
-        let id = self.came.fetch_add(1, Ordering::SeqCst);
+    /// Counts a connection and starts its deadline.
+    fn track(self: &Arc<Self>, socket: Socket, peer: SocketAddr, handle: Socket) -> PendingConn {
+        let id = self.accepted_count.fetch_add(1, Ordering::SeqCst);
         let count = {
             let mut connections = lock(&self.connections);
             connections.insert(id);
             connections.len()
         };
-        self.talking.fetch_add(1, Ordering::SeqCst);
-        lock(&self.waiting).insert(id, (Instant::now() + GREETING_MAX, handle));
-        // An IPv4 client on an IPv6 socket is shown as what it is.
+        self.active_threads.fetch_add(1, Ordering::SeqCst);
+        lock(&self.pending).insert(id, (Instant::now() + GREETING_TIMEOUT, handle));
+        // An IPv4 client of an IPv6 socket is shown by its IPv4 address.
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        let (seat, visit) =
-            (Seated { door: Arc::clone(self), id }, Visit { door: Arc::clone(self), id });
-        Newcomer { socket, peer, count, seat, visit }
+        let (permit, deadline) = (
+            Permit { acceptor: Arc::clone(self), id },
+            GreetingDeadline { acceptor: Arc::clone(self), id },
+        );
+        PendingConn { socket, peer, count, permit, deadline }
     }
 
-    fn end_overdue(&self) {
+    fn close_overdue(&self) {
         let now = Instant::now();
-        lock(&self.waiting).retain(|_, (until, socket)| {
+        lock(&self.pending).retain(|_, (until, socket)| {
             let keep = *until > now;
             if !keep {
                 socket.shutdown();
@@ -191,52 +197,53 @@ impl Door {
         });
     }
 
-    /// Ends the connection that has waited longest without asking for anything, for the sake of
-    /// `newcomer`. False when there is no other.
-    pub(crate) fn make_room(&self, newcomer: &Newcomer) -> bool {
-        let mut waiting = lock(&self.waiting);
-        let Some(longest) = waiting.first_entry().filter(|e| *e.key() != newcomer.visit.id) else {
+    /// Closes the oldest pending connection other than `conn`. False if there is none.
+    pub(crate) fn evict_oldest(&self, conn: &PendingConn) -> bool {
+        let mut pending = lock(&self.pending);
+        let Some(oldest) = pending.first_entry().filter(|e| *e.key() != conn.deadline.id) else {
             return false;
         };
-        let (_, socket) = longest.remove();
+        let (_, socket) = oldest.remove();
         socket.shutdown();
         true
     }
 
-    /// Lets those who have not asked for anything say no more. Their threads find the end of what
-    /// they read, and may still answer.
-    pub(crate) fn hear_no_more(&self) {
-        for (_, socket) in lock(&self.waiting).values() {
+    /// Ends reading on all pending connections. Their threads see end of file and may still answer.
+    pub(crate) fn stop_reading_pending(&self) {
+        for (_, socket) in lock(&self.pending).values() {
             socket.stop_reading();
         }
     }
 
-    /// Whether no connection's thread runs.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.talking.load(Ordering::SeqCst) == 0
+    /// True if no connection's thread runs.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.active_threads.load(Ordering::SeqCst) == 0
     }
 }
 
-impl Newcomer {
-    /// Waits for its first bytes. Reads then wait no longer than a greeting may take, until
-    /// somebody sets another time-out.
-    pub(crate) fn listen(
+impl PendingConn {
+    /// Waits for the first bytes and classifies them. Sets a read timeout of at most
+    /// [`GREETING_TIMEOUT`], which lasts until it is replaced.
+    pub(crate) fn read_preamble(
         &mut self,
         config: &Arc<ServerConfig>,
         timeout: Duration,
-    ) -> Result<Opening, Error> {
+    ) -> Result<Preamble, Error> {
         let Self { socket, peer, .. } = self;
-        let failed = |e: io::Error| Error::network(format!("the connection of {peer} failed"), &e);
-        let unknown = || Error::new(ErrorKind::Protocol, format!("{peer} speaks no bankfull"));
-        socket.set_read_timeout(Some(timeout.min(GREETING_MAX))).map_err(failed)?;
+        let failed =
+            |e: io::Error| Error::network(format!("the connection from {peer} failed"), &e);
+        let unknown = || {
+            Error::new(ErrorKind::Protocol, format!("{peer} does not speak the bankfull protocol"))
+        };
+        socket.set_read_timeout(Some(timeout.min(GREETING_TIMEOUT))).map_err(failed)?;
         let mut magic = [0; DATA_MAGIC.len()];
         let Socket::Tcp(socket) = socket else {
             return match socket.read_exact(&mut magic) {
-                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(Opening::Nothing),
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(Preamble::Closed),
                 Err(e) => Err(failed(e)),
                 Ok(()) => match magic {
-                    DATA_MAGIC => Ok(Opening::Data(None)),
-                    CONTROL_MAGIC => Ok(Opening::Control(None)),
+                    DATA_MAGIC => Ok(Preamble::Data(None)),
+                    CONTROL_MAGIC => Ok(Preamble::Control(None)),
                     _ => Err(unknown()),
                 },
             };
@@ -245,12 +252,12 @@ impl Newcomer {
         configure(socket, timeout).map_err(failed)?;
         let mut first = [0];
         if bankfull_sys::peek(&*socket, &mut first).map_err(failed)? == 0 {
-            return Ok(Opening::Nothing);
+            return Ok(Preamble::Closed);
         }
         let connection = match first[0] {
             tls::HANDSHAKE_BYTE => {
                 let Some((connection, inside)) = tls::accept_magic(config, socket)? else {
-                    return Ok(Opening::Nothing);
+                    return Ok(Preamble::Closed);
                 };
                 magic = inside;
                 Some(Box::new(connection))
@@ -259,18 +266,18 @@ impl Newcomer {
                 socket.read_exact(&mut magic).map_err(failed)?;
                 None
             }
-            _ => return Ok(Opening::Stranger),
+            _ => return Ok(Preamble::OtherProtocol),
         };
         match (magic, connection) {
-            (DATA_MAGIC, connection) => Ok(Opening::Data(connection)),
-            (CONTROL_MAGIC, Some(connection)) => Ok(Opening::Control(Some(connection))),
+            (DATA_MAGIC, connection) => Ok(Preamble::Data(connection)),
+            (CONTROL_MAGIC, Some(connection)) => Ok(Preamble::Control(Some(connection))),
             _ => Err(unknown()),
         }
     }
 }
 
-/// Whether accepting may work again soon: the client is gone already, or descriptors are short.
-fn is_passing(error: &io::Error) -> bool {
+/// True if a retry may succeed soon: the client is gone, or descriptors are short.
+fn is_transient(error: &io::Error) -> bool {
     const EMFILE: i32 = 24;
     const ENFILE: i32 = 23;
     matches!(
@@ -284,91 +291,95 @@ mod tests {
     use super::*;
     use std::net::TcpStream;
 
-    fn door() -> (Arc<Door>, SocketAddr) {
+    fn acceptor() -> (Arc<Acceptor>, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        (Door::new(listener).unwrap(), address)
+        (Acceptor::new(listener).unwrap(), address)
     }
 
-    fn come(door: &Arc<Door>, address: SocketAddr) -> (TcpStream, Newcomer) {
+    fn connect(acceptor: &Arc<Acceptor>, address: SocketAddr) -> (TcpStream, PendingConn) {
         let client = TcpStream::connect(address).unwrap();
-        let newcomer = loop {
-            if let Some(newcomer) = door.admit().unwrap() {
-                break newcomer;
+        let conn = loop {
+            if let Some(conn) = acceptor.admit().unwrap() {
+                break conn;
             }
         };
         client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        (client, newcomer)
+        (client, conn)
     }
 
     #[test]
-    fn connections_are_counted_until_they_are_gone() {
-        let (door, address) = door();
-        assert!(door.admit().unwrap().is_none() && door.is_quiet());
-        let (_a, first) = come(&door, address);
-        let (_b, second) = come(&door, address);
+    fn connections_are_counted_until_permit_is_dropped() {
+        let (acceptor, address) = acceptor();
+        assert!(acceptor.admit().unwrap().is_none() && acceptor.is_idle());
+        let (_a, first) = connect(&acceptor, address);
+        let (_b, second) = connect(&acceptor, address);
         assert_eq!((first.count, second.count), (1, 2));
         drop(second);
-        // A data connection's thread ends, and its seat stays taken.
-        let Newcomer { seat, visit, .. } = first;
-        drop(visit);
-        assert!(door.is_quiet() && lock(&door.waiting).is_empty());
-        let (_c, third) = come(&door, address);
+        // A data stream keeps its permit after its greeting thread has ended.
+        let PendingConn { permit, deadline, .. } = first;
+        drop(deadline);
+        assert!(acceptor.is_idle() && lock(&acceptor.pending).is_empty());
+        let (_c, third) = connect(&acceptor, address);
         assert_eq!(third.count, 2);
-        drop(seat);
-        assert_eq!(third.seat.place(), 1);
+        drop(permit);
+        assert_eq!(third.permit.position(), 1);
     }
 
     #[test]
-    fn who_finds_no_room_waits_for_those_who_came_before_and_not_for_others() {
-        let (door, address) = door();
-        let (_a, first) = come(&door, address);
-        let (_b, second) = come(&door, address);
-        let (_c, _third) = come(&door, address);
-        assert_eq!(second.seat.wait_for_place(1, Duration::ZERO), 2, "nobody has left");
+    fn permit_waits_for_earlier_connections_only() {
+        let (acceptor, address) = acceptor();
+        let (_a, first) = connect(&acceptor, address);
+        let (_b, second) = connect(&acceptor, address);
+        let (_c, _third) = connect(&acceptor, address);
+        assert_eq!(
+            second.permit.wait_for_position(1, Duration::ZERO),
+            2,
+            "no connection has closed"
+        );
         let leaving = thread::spawn(move || {
-            thread::sleep(PAUSE);
+            thread::sleep(RETRY_PAUSE);
             drop(first);
         });
-        assert_eq!(second.seat.wait_for_place(1, Duration::from_secs(60)), 1);
+        assert_eq!(second.permit.wait_for_position(1, Duration::from_secs(60)), 1);
         leaving.join().unwrap();
     }
 
     #[test]
-    fn room_is_made_by_who_has_waited_longest_and_not_by_who_has_asked() {
-        let (door, address) = door();
-        let (_asked, asked) = come(&door, address);
-        asked.visit.on_asked()();
-        let (mut stranger, _waiting) = come(&door, address);
-        let (_late, late) = come(&door, address);
-        assert!(door.make_room(&late));
-        assert_eq!(stranger.read(&mut [0]).unwrap(), 0, "it was ended");
-        assert!(!door.make_room(&late), "nobody else waits");
+    fn eviction_closes_oldest_pending_connection() {
+        let (acceptor, address) = acceptor();
+        let (_active, active) = connect(&acceptor, address);
+        active.deadline.on_request()();
+        let (mut oldest_client, _oldest) = connect(&acceptor, address);
+        let (_late, late) = connect(&acceptor, address);
+        assert!(acceptor.evict_oldest(&late));
+        assert_eq!(oldest_client.read(&mut [0]).unwrap(), 0, "it was closed");
+        assert!(!acceptor.evict_oldest(&late), "no other is pending");
     }
 
     #[test]
-    fn who_is_heard_no_more_may_still_be_answered() {
+    fn pending_connection_is_answered_after_reading_stops() {
         use std::io::Write;
-        let (door, address) = door();
-        let (mut client, mut newcomer) = come(&door, address);
-        door.hear_no_more();
-        let Socket::Tcp(tcp) = &newcomer.socket else { unreachable!() };
+        let (acceptor, address) = acceptor();
+        let (mut client, mut conn) = connect(&acceptor, address);
+        acceptor.stop_reading_pending();
+        let Socket::Tcp(tcp) = &conn.socket else { unreachable!() };
         tcp.set_nonblocking(false).unwrap();
-        assert_eq!(newcomer.socket.read(&mut [0]).unwrap(), 0);
-        newcomer.socket.write_all(b"no").unwrap();
+        assert_eq!(conn.socket.read(&mut [0]).unwrap(), 0);
+        conn.socket.write_all(b"no").unwrap();
         let mut answer = [0; 2];
         client.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"no");
     }
 
     #[test]
-    fn who_waits_too_long_is_ended() {
-        let (door, address) = door();
-        let (mut client, newcomer) = come(&door, address);
-        lock(&door.waiting).values_mut().for_each(|(until, _)| *until = Instant::now());
-        assert!(door.admit().unwrap().is_none());
+    fn pending_connection_overdue_is_closed() {
+        let (acceptor, address) = acceptor();
+        let (mut client, conn) = connect(&acceptor, address);
+        lock(&acceptor.pending).values_mut().for_each(|(until, _)| *until = Instant::now());
+        assert!(acceptor.admit().unwrap().is_none());
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
-        drop(newcomer);
-        assert!(door.is_quiet());
+        drop(conn);
+        assert!(acceptor.is_idle());
     }
 }

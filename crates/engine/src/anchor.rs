@@ -1,6 +1,6 @@
 //! Resolution of operands on their own host: finds the sources, opens the destination.
 
-use crate::error::{Error, ErrorKind, failure, plain};
+use crate::error::{Error, ErrorKind, failure, os_message};
 use crate::receiver::ReceiveTarget;
 use crate::sender::walk::SourceItem;
 use bankfull_proto::plan::{self, Destination};
@@ -95,7 +95,7 @@ impl PathRoot {
         let path = self.validate(typed)?;
         let shown = PathBuf::from(OsString::from_vec(typed.to_vec()));
         let failed = |e: io::Error| {
-            Error::new(ErrorKind::Source, format!("cannot read {}: {}", shown.display(), plain(&e)))
+            Error::new(ErrorKind::Source, format!("cannot read {}: {}", shown.display(), os_message(&e)))
         };
         let parts = split_path(&path);
         let Some(name) = parts.name else { return self.contents_of(&path, &shown).map_err(failed) };
@@ -168,7 +168,7 @@ impl PathRoot {
         let base = base.map(Arc::new);
         let ReceiveOptions { fsync, checksum, dry_run, set_id, .. } = options;
         let target =
-            ReceiveTarget { base, shown, rename, fsync, checksum, dry_run, set_id, claimant: None };
+            ReceiveTarget { base, shown, rename, fsync, checksum, dry_run, set_id, merge_handle: None };
         Ok((target, landing))
     }
 
@@ -218,7 +218,7 @@ fn cannot_use(shown: &Path, error: &io::Error) -> Error {
         let text = format!("{what}: nothing can be created there: choose another destination");
         return Failure::new(Cause::Io, text).into();
     }
-    Error::here(failure(what, error))
+    Error::on_this_host(failure(what, error))
 }
 
 fn destination_of(source: &Source, base: &Path, rename: Option<&OsStr>) -> PathBytes {

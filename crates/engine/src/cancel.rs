@@ -1,4 +1,4 @@
-//! A request to stop, shared between threads.
+//! Cancellation, shared between threads.
 
 use crate::error::{Error, ErrorKind};
 use std::sync::Arc;
@@ -6,67 +6,66 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-/// How often a wait looks whether the request was made.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which a wait checks for cancellation. (chosen: not noticed by a user)
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Asks a running transfer or server to stop. Clones share the same request.
+/// Stops a running transfer or server on request. Clones share one state.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel {
     own: Arc<AtomicBool>,
-    /// Counts as well.
-    above: Option<Arc<AtomicBool>>,
+    /// State of the parent, whose cancellation counts as well.
+    parent: Option<Arc<AtomicBool>>,
 }
 
 impl Cancel {
-    /// A request not made yet.
+    /// A handle that is not cancelled.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes the request. A transfer stops mostly at once, and within about two seconds where the
-    /// far side must be told or an ssh does not end by itself. It keeps what is verified, and can
-    /// be continued by the same call.
+    /// Requests the stop. Most transfers stop at once; it takes up to about two seconds if the peer
+    /// must be informed or ssh does not exit. Verified data is kept, and the same call resumes it.
     pub fn cancel(&self) {
         self.own.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the request was made.
+    /// True if a stop was requested.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         let is_made = |request: &Arc<AtomicBool>| request.load(Ordering::Relaxed);
-        is_made(&self.own) || self.above.as_ref().is_some_and(is_made)
+        is_made(&self.own) || self.parent.as_ref().is_some_and(is_made)
     }
 
-    /// A request of its own, which counts as made when this one is. One that stands beneath another
-    /// has none beneath itself.
-    pub(crate) fn beneath(&self) -> Self {
-        Self { own: Arc::default(), above: Some(Arc::clone(&self.own)) }
+    /// A handle that is cancelled on its own or with this one. Only one level: a child's child does
+    /// not see this handle.
+    pub(crate) fn child(&self) -> Self {
+        Self { own: Arc::default(), parent: Some(Arc::clone(&self.own)) }
     }
 
-    /// Does something that may wait long for others, such as connecting, and gives up waiting as
-    /// soon as the request is made. The work then ends by its own time-outs, seen by nobody.
-    pub(crate) fn attend<T: Send + 'static>(
+    /// Runs blocking work (such as connecting) in a thread and stops waiting on cancellation. The
+    /// abandoned work ends by its own timeouts, and its result is dropped.
+    pub(crate) fn run_cancellable<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        attend(|| self.is_cancelled(), work)
+        run_abandonable(|| self.is_cancelled(), work)
     }
 }
 
-/// Does something that may wait long for others, and gives up waiting as soon as nobody needs it
-/// any more. The work then ends by its own time-outs, seen by nobody.
-pub(crate) fn attend<T: Send + 'static>(
-    is_needless: impl Fn() -> bool,
+/// Runs blocking work in a thread and stops waiting once `is_abandoned`. The abandoned work ends by
+/// its own timeouts, and its result is dropped.
+pub(crate) fn run_abandonable<T: Send + 'static>(
+    is_abandoned: impl Fn() -> bool,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let (sent, done) = mpsc::channel();
     let started = std::thread::Builder::new().spawn(move || drop(sent.send(work())));
-    started.map_err(|e| Error::no_thread(&e))?;
+    started.map_err(|e| Error::thread_start(&e))?;
     loop {
-        match done.recv_timeout(LOOK) {
+        match done.recv_timeout(POLL_INTERVAL) {
             Ok(result) => return result,
-            Err(RecvTimeoutError::Timeout) if !is_needless() => {}
+            Err(RecvTimeoutError::Timeout) if !is_abandoned() => {}
             Err(RecvTimeoutError::Timeout) => return Err(Error::interrupted()),
             Err(RecvTimeoutError::Disconnected) => {
                 let text = "a thread of this program panicked: please report this bug";
@@ -81,17 +80,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_that_panics_is_no_interruption() {
-        let failed = Cancel::new().attend(|| -> Result<(), Error> { panic!("on purpose") });
+    fn cancellable_work_panic_is_a_local_error() {
+        let failed =
+            Cancel::new().run_cancellable(|| -> Result<(), Error> { panic!("on purpose") });
         let error = failed.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Local);
         assert!(error.to_string().contains("panicked"), "{error}");
     }
 
     #[test]
-    fn a_request_reaches_those_beneath_it_and_none_above() {
+    fn cancel_reaches_children_but_not_parents() {
         let cancel = Cancel::new();
-        let [one, other] = [cancel.beneath(), cancel.beneath()];
+        let [one, other] = [cancel.child(), cancel.child()];
         one.cancel();
         assert!(one.is_cancelled() && !other.is_cancelled() && !cancel.is_cancelled());
         cancel.cancel();
@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn work_is_waited_for_until_the_request_is_made() {
+    fn cancellable_work_is_awaited_until_cancel() {
         let cancel = Cancel::new();
-        assert_eq!(cancel.attend(|| Ok(7)).unwrap(), 7);
-        let failed = cancel.attend(|| Err::<(), _>(Error::new(ErrorKind::Source, "gone")));
+        assert_eq!(cancel.run_cancellable(|| Ok(7)).unwrap(), 7);
+        let failed = cancel.run_cancellable(|| Err::<(), _>(Error::new(ErrorKind::Source, "gone")));
         assert_eq!(failed.unwrap_err().kind(), ErrorKind::Source);
         let (_never, forever) = mpsc::channel::<()>();
         cancel.cancel();
-        let left = cancel.attend(move || forever.recv().map_err(|_| Error::interrupted()));
+        let left = cancel.run_cancellable(move || forever.recv().map_err(|_| Error::interrupted()));
         assert_eq!(left.unwrap_err().kind(), ErrorKind::Interrupted);
     }
 }

@@ -13,7 +13,7 @@ pub(crate) struct Counts {
     pub(crate) total_is_final: AtomicBool,
     pub(crate) dirs: AtomicU64,
     pub(crate) symlinks: AtomicU64,
-    pub(crate) links_made: AtomicU64,
+    pub(crate) symlinks_created: AtomicU64,
     pub(crate) special_files_skipped: AtomicU64,
     pub(crate) files_copied: AtomicU64,
     pub(crate) bytes_moved: AtomicU64,

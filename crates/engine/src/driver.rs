@@ -1,7 +1,7 @@
 //! Runs one negotiated session on one side: its threads, heartbeats, progress, reconnects and
 //! orderly end.
 
-use crate::cancel::{Cancel, attend};
+use crate::cancel::{Cancel, run_abandonable};
 use crate::counts::add;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Summary};
@@ -115,7 +115,7 @@ pub(crate) fn report_destinations(
 ) {
     for (source, path) in transfer.sources.iter().zip(destinations) {
         let path = PathBuf::from(OsString::from_vec(path.0.clone()));
-        events.event(Event::Landing {
+        events.event(Event::Destination {
             source: source.to_path(),
             destination: transfer.destination.with_path(path).to_path(),
         });
@@ -232,19 +232,20 @@ impl SessionRunner<'_> {
                 // a time-out. The kernel reports the cause to one thread; the rest get a broken
                 // pipe.
                 let is_cause = |first: &Error| {
-                    let was_silent = first.is_loss() && error.kind() == ErrorKind::Timeout;
-                    !was_silent && (!first.is_loss() || error.is_loss())
+                    let was_silent = first.is_connection_loss() && error.kind() == ErrorKind::Timeout;
+                    !was_silent && (!first.is_connection_loss() || error.is_connection_loss())
                 };
                 Err(self.session.take_error().filter(is_cause).unwrap_or(error))
             }
         };
         if let Err(error) = &result
-            && (error.is_said() || !matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout))
+            && (error.has_protocol_cause() || !matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout))
         {
             outbox.post(&Message::Error(error.to_failure()));
         }
         outbox.close();
-        let flushed = outbox.wait_writer_done(if result.is_ok() { self.timeout } else { CLOSE_TIMEOUT });
+        let flushed =
+            outbox.wait_writer_done(if result.is_ok() { self.timeout } else { CLOSE_TIMEOUT });
         // The sender closes first; the receiver waits for that, so that its last message arrives.
         if result.is_ok() && flushed && receives {
             reader.wait_closed();
@@ -528,7 +529,7 @@ impl SessionRunner<'_> {
         let is_unneeded = || self.session.is_stopped() || is_done();
         let connect = || {
             let connector = Arc::clone(connector);
-            attend(is_unneeded, move || connector.connect())
+            run_abandonable(is_unneeded, move || connector.connect())
         };
         while !is_unneeded() {
             let mut lifetime = Duration::ZERO;
@@ -563,7 +564,7 @@ impl SessionRunner<'_> {
                 return self.stats.warn(format!("continuing with one data stream fewer: {error}"));
             }
             if let Some(lost) = lost {
-                let why = crate::error::plain(&lost);
+                let why = crate::error::os_message(&lost);
                 self.stats.warn(format!("data stream lost ({why}): reconnecting"));
             }
         }

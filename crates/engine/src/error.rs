@@ -1,81 +1,81 @@
-//! What can end a transfer or server, with the cause that a program needs to react to it.
+//! Errors that end a transfer or server, with a kind that programs can act on.
 
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Cause, Failure};
 use std::io;
 use thiserror::Error;
 
-/// Why a transfer or server could not go on. Its text is one line that says what happened, to what,
-/// and what to do.
+/// Reason why a transfer or server could not go on. The text is one line: what happened, to what,
+/// and the way out.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct Error {
     kind: ErrorKind,
     message: String,
-    /// The cause in the protocol's terms, where it is known more exactly.
+    /// Cause in the protocol's terms, if known.
     cause: Option<Cause>,
-    /// The peer said so.
-    heard: bool,
+    /// True if the peer reported it.
+    is_from_peer: bool,
 }
 
-/// Causes that a program may want to tell apart.
+/// Kinds of errors that a program may handle differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The request makes no sense, or source and destination do not fit each other.
+    /// Invalid request, or source and destination that do not fit each other.
     Usage,
-    /// A source does not exist or cannot be read at all.
+    /// A source that does not exist or cannot be read.
     Source,
-    /// The far side refused: wrong token, unknown or changed fingerprint, read-only, not permitted.
+    /// Refused by the peer (wrong token, read-only, not permitted), or an untrusted fingerprint.
     Refused,
-    /// The far side could not be reached, or the connection was lost.
+    /// An unreachable peer, or a lost connection.
     Network,
-    /// A local file or directory could not be used.
+    /// A local file or directory that cannot be used.
     Local,
-    /// The far side does not speak the protocol, or broke it.
+    /// A peer that does not speak the protocol, or violates it.
     Protocol,
-    /// The two sides share no protocol version.
+    /// No protocol version in common.
     Version,
-    /// The far side could not be started over ssh.
-    FarSide,
+    /// An agent that could not be started over ssh.
+    AgentStart,
     /// Ended by the user.
     Interrupted,
-    /// Nothing was heard from the far side for too long.
+    /// Silence of the peer beyond the timeout.
     Timeout,
 }
 
 impl Error {
-    /// An error of a kind with its one line.
+    /// An error of a kind, with its one-line message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), cause: None, heard: false }
+        Self { kind, message: message.into(), cause: None, is_from_peer: false }
     }
 
-    /// The cause.
+    /// Kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Whether it was stated in the protocol's terms, so that the peer can be told.
-    pub(crate) fn is_said(&self) -> bool {
+    /// True if it has a protocol cause, which can be sent to the peer.
+    pub(crate) fn has_protocol_cause(&self) -> bool {
         self.cause.is_some()
     }
 
-    /// Whether it is no more than the loss of a connection, or its silence.
-    pub(crate) fn is_loss(&self) -> bool {
+    /// True if it is only the loss or the silence of a connection.
+    pub(crate) fn is_connection_loss(&self) -> bool {
         let is_network = matches!(self.kind, ErrorKind::Network | ErrorKind::Timeout);
-        is_network && !self.heard && !self.is_said()
+        is_network && !self.is_from_peer && !self.has_protocol_cause()
     }
 
-    /// A local file or directory could not be used: what was tried, and the operating system's
-    /// words without their number.
+    /// A local file or directory cannot be used: the failed action, and the system's message
+    /// without its number.
     pub fn local(what: impl std::fmt::Display, error: &io::Error) -> Self {
-        Self::new(ErrorKind::Local, format!("{what}: {}", plain(error)))
+        Self::new(ErrorKind::Local, format!("{what}: {}", os_message(error)))
     }
 
-    /// Why there is no thread.
+    /// A thread cannot be started.
     #[must_use]
-    pub fn no_thread(why: &io::Error) -> Self {
+    pub fn thread_start(why: &io::Error) -> Self {
         let text = "cannot start a thread (see ulimit -u, and pids.max of the container)";
         Self::local(text, why)
     }
@@ -83,17 +83,17 @@ impl Error {
     /// A connection failed or was lost.
     pub(crate) fn network(what: impl std::fmt::Display, error: &io::Error) -> Self {
         let kind = if is_timeout(error) { ErrorKind::Timeout } else { ErrorKind::Network };
-        Self::new(kind, format!("{what}: {}", plain(error)))
+        Self::new(kind, format!("{what}: {}", os_message(error)))
     }
 
-    /// The same, said by the peer.
-    pub(crate) fn heard(self) -> Self {
-        Self { heard: true, ..self }
+    /// Marks the error as reported by the peer.
+    pub(crate) fn reported_by_peer(self) -> Self {
+        Self { is_from_peer: true, ..self }
     }
 
-    /// A failure of this host. What the operating system does not permit is a refusal for a peer
-    /// that hears of it, and a local matter for whoever is here.
-    pub(crate) fn here(failure: Failure) -> Self {
+    /// A failure on this host. `Permission` means "refused" only to a peer; here it is a local
+    /// error.
+    pub(crate) fn on_this_host(failure: Failure) -> Self {
         let is_denied = failure.cause() == Cause::Permission;
         let error = Self::from(failure);
         if is_denied { Self { kind: ErrorKind::Local, ..error } } else { error }
@@ -106,7 +106,7 @@ impl Error {
         )
     }
 
-    /// This error as a peer is told.
+    /// Failure message for the peer.
     pub(crate) fn to_failure(&self) -> Failure {
         let cause = match self.kind {
             ErrorKind::Usage => Cause::Usage,
@@ -117,12 +117,12 @@ impl Error {
             ErrorKind::Version => Cause::NoCommonVersion,
             ErrorKind::Interrupted => Cause::Cancelled,
             ErrorKind::Timeout => Cause::Timeout,
-            ErrorKind::Network | ErrorKind::FarSide => Cause::Other,
+            ErrorKind::Network | ErrorKind::AgentStart => Cause::Other,
         };
         Failure::new(self.cause.unwrap_or(cause), self.message.clone())
     }
 
-    /// The error that a peer told us.
+    /// Error from a failure message of the peer.
     pub(crate) fn from_peer(failure: &Failure) -> Self {
         let kind = match failure.cause() {
             Cause::Usage | Cause::NotADirectory | Cause::IsADirectory => ErrorKind::Usage,
@@ -139,8 +139,8 @@ impl Error {
             Cause::Cancelled => ErrorKind::Network,
             _ => ErrorKind::Local,
         };
-        let text = format!("the far side says: {}", printable(&failure.text));
-        Self { heard: true, ..Self::new(kind, text) }
+        let text = format!("the peer reported: {}", printable(&failure.text));
+        Self { is_from_peer: true, ..Self::new(kind, text) }
     }
 }
 
@@ -156,20 +156,20 @@ impl From<WireError> for Error {
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
-        let told = Self::from_peer(&failure);
-        Self { cause: Some(failure.cause()), ..Self::new(told.kind, failure.text) }
+        let peer_error = Self::from_peer(&failure);
+        Self { cause: Some(failure.cause()), ..Self::new(peer_error.kind, failure.text) }
     }
 }
 
-/// Whether a socket call gave up waiting.
+/// True if a socket call timed out.
 pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }
 
-/// The operating system's words without "(os error N)".
-pub(crate) fn plain(error: &io::Error) -> String {
+/// Message of the operating system without "(os error N)".
+pub(crate) fn os_message(error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::UnexpectedEof {
-        return "the far side closed it".to_owned();
+        return "closed by the peer".to_owned();
     }
     let text = error.to_string();
     match text.find(" (os error") {
@@ -178,39 +178,39 @@ pub(crate) fn plain(error: &io::Error) -> String {
     }
 }
 
-/// A text as it stands within a sentence.
+/// Lowercases the first letter, for use within a sentence.
 pub(crate) fn lowercase_first(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |c| c.to_lowercase().chain(chars).collect())
 }
 
-/// The way out where a port refuses connections.
-pub(crate) const NOBODY_LISTENS: &str =
+/// Hint when a port refuses connections.
+pub(crate) const NO_LISTENER_HINT: &str =
     " (is `bankfull serve` running there? bankfull://HOST:PORT/ names another port)";
 
-/// The way out where a daemon cannot be reached.
-pub(crate) fn way_to_reach(error: &io::Error) -> &'static str {
+/// Hint when a daemon is unreachable.
+pub(crate) fn reachability_hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused => NOBODY_LISTENS,
+        io::ErrorKind::ConnectionRefused => NO_LISTENER_HINT,
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            " (check the address, and the network of this host)"
+            " (check the address and the network of this host)"
         }
         _ if is_timeout(error) => {
-            " (is the host up, and do firewalls let its port through? bankfull://HOST:PORT/ names \
+            " (is the host up, and does a firewall block the port? bankfull://HOST:PORT/ names \
              another port)"
         }
         _ => "",
     }
 }
 
-/// Text from a peer, safe for a terminal: control characters become escapes.
+/// Escapes control characters, so that a peer's text is safe on a terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
         .collect()
 }
 
-/// The cause of a failed system call on a file.
+/// Protocol cause of a failed system call on a file.
 pub(crate) fn cause_of(error: &io::Error) -> Cause {
     match error.kind() {
         io::ErrorKind::NotFound => Cause::NotFound,
@@ -223,21 +223,21 @@ pub(crate) fn cause_of(error: &io::Error) -> Cause {
     }
 }
 
-/// A failure of a file, in one line.
+/// One-line failure of a file operation.
 pub(crate) fn failure(what: impl std::fmt::Display, error: &io::Error) -> Failure {
     let cause = cause_of(error);
     let hint = match cause {
         Cause::Permission if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
             " (mount it writable, or choose another destination)"
         }
-        // A small file is not kept in part, but those that are whole are.
+        // Small files are not kept in part, but complete ones are.
         Cause::NoSpace => {
-            " (free some space and run the same command again: what arrived whole is kept)"
+            " (free some space and run the same command again: verified data is kept)"
         }
         Cause::Permission => " (check the permissions of the user that bankfull runs as)",
         _ => "",
     };
-    Failure::new(cause, format!("{what}: {}{hint}", plain(error)))
+    Failure::new(cause, format!("{what}: {}{hint}", os_message(error)))
 }
 
 #[cfg(test)]
@@ -245,21 +245,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_that_cannot_be_reached_is_told_with_a_way_out_that_fits() {
+    fn reachability_hint_fits_the_system_error() {
         // Linux: ENETUNREACH 101, ETIMEDOUT 110, ECONNREFUSED 111, EHOSTUNREACH 113.
         for (code, words) in [
             (101, "check the address"),
-            (110, "do firewalls let its port through?"),
+            (110, "does a firewall block the port?"),
             (111, "is `bankfull serve` running there?"),
             (113, "check the address"),
         ] {
-            let way = way_to_reach(&io::Error::from_raw_os_error(code));
-            assert!(way.contains(words), "{code}: {way}");
+            let hint = reachability_hint(&io::Error::from_raw_os_error(code));
+            assert!(hint.contains(words), "{code}: {hint}");
         }
     }
 
     #[test]
-    fn a_failure_has_the_systems_words_without_a_number_and_a_hint_that_fits() {
+    fn failure_has_system_message_without_number_and_hint() {
         // Linux: EACCES 13, EROFS 30.
         let shown = |code| failure("cannot write a", &io::Error::from_raw_os_error(code)).text;
         assert_eq!(

@@ -1,15 +1,15 @@
-//! What a transfer tells while it runs: typed events into a sink that the caller passes in. This
-//! module draws nothing and formats nothing.
+//! Events of a running transfer or server, passed to a sink of the caller. This module draws
+//! nothing and formats nothing.
 
 use crate::error::Error;
 use bankfull_control::{Bytes, Rate, StageTimes};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Takes the events of a transfer or server. Called from several threads, so it must not block for
-/// long: an event is best put aside and shown later.
+/// Receives the events of a transfer or server. Several threads call it, so it must not block for
+/// long: queue the event and show it later.
 pub trait EventSink: Send + Sync {
-    /// Takes one event.
+    /// Receives one event.
     fn event(&self, event: Event);
 }
 
@@ -21,197 +21,196 @@ impl EventSink for NoEvents {
     fn event(&self, _event: Event) {}
 }
 
-/// How the bytes travel.
+/// Path of the bytes between the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Route {
     /// Within this host.
     Local,
-    /// To a daemon, by TCP.
+    /// To a daemon, over TCP.
     Daemon,
-    /// To a daemon, by QUIC.
+    /// To a daemon, over QUIC.
     Quic,
-    /// Control over ssh, data over connections of their own.
+    /// Control over ssh, data over separate connections.
     Ssh,
-    /// Control and data over ssh, because the data port could not be reached.
+    /// Control and data over ssh, because the data port is unreachable.
     SshOnly,
 }
 
-/// How a file ended.
+/// Final outcome of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Copied and in place under its final name.
+    /// Copied, and in place under its final name.
     Copied,
     /// Not sent: the destination had it already.
     Unchanged,
-    /// A dry run: it would be sent.
+    /// Dry run: it would be sent.
     WouldCopy,
 }
 
-/// Something that happened.
+/// An event of a transfer or server.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The two sides understand each other.
+    /// The two sides have agreed on the transfer.
     Connected {
-        /// How the bytes will travel.
+        /// Path of the bytes.
         route: Route,
-        /// Name and version of the far side's software.
+        /// Name and version of the peer's software.
         software: String,
-        /// Whether data is encrypted on its way.
+        /// True if data is encrypted in transit.
         encrypted: bool,
     },
-    /// Where an operand lands: once per source, before anything is moved.
-    Landing {
+    /// Destination of an operand: once per source, before any data is sent.
+    Destination {
         /// The operand as typed.
         source: PathBuf,
-        /// The place it gets, with its host where that is another one.
+        /// Its resolved destination, with the host if that is remote.
         destination: PathBuf,
     },
-    /// How far the transfer is; about ten times a second.
+    /// Progress of the transfer; about ten times per second.
     Progress(Progress),
-    /// A file, directory or symlink of the tree is settled.
-    Settled {
-        /// Its path on this side: at the source when sending, at the destination otherwise.
+    /// A file, directory or symlink has its final outcome.
+    Completed {
+        /// Path on this side: at the source when sending, else at the destination.
         path: PathBuf,
-        /// How it ended.
+        /// Final outcome.
         outcome: Outcome,
-        /// Its size.
+        /// Size.
         bytes: Bytes,
-        /// BLAKE3 of the file in hexadecimal, where this side knows it.
+        /// BLAKE3 of the file in hexadecimal, if this side knows it.
         blake3: Option<String>,
     },
-    /// A file that could not be copied; the transfer goes on.
+    /// A file could not be copied; the transfer goes on.
     FileFailed {
         /// Path relative to the destination, or in the source.
         path: PathBuf,
-        /// One line that says what happened and what to do.
+        /// One line: what happened, and the way out.
         message: String,
-        /// Whether the source disappeared after it was listed.
+        /// True if the source disappeared after it was listed.
         vanished: bool,
     },
-    /// What is held of window and pacing from now on, and why.
-    Tuned(Tuned),
-    /// How much of what has arrived may wait to be written from now on, and why.
-    Staging(Staging),
-    /// How the data connections do; about ten times a second.
+    /// A new decision on window, pacing or streams.
+    Tuning(TuningDecision),
+    /// A new limit of received data that waits for the disk.
+    BufferLimit(BufferLimit),
+    /// Telemetry of the data streams; about ten times per second.
     Sample(Sample),
-    /// Something worth knowing that is no failure of a file.
-    Notice {
+    /// A message to the user that is not the failure of a file.
+    Warning {
         /// One line.
         message: String,
     },
-    /// A client came to the server.
+    /// A client has connected to the server.
     ClientConnected {
-        /// Its address.
+        /// Address of the client.
         peer: String,
     },
-    /// A client's session ended.
+    /// A client's session has ended.
     ClientDone {
-        /// Its address.
+        /// Address of the client.
         peer: String,
-        /// How it ended: a summary, or the error.
+        /// Summary, or the error that ended the session.
         result: Result<Summary, Error>,
     },
 }
 
-/// How far a transfer is.
+/// Progress of a transfer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
     /// Regular files found so far.
     pub files_total: u64,
-    /// Bytes in them.
+    /// Bytes in the regular files found so far.
     pub bytes_total: Bytes,
-    /// Whether the walk is over, so that the totals are final.
+    /// True if the walk has ended, so that the totals are final.
     pub total_is_final: bool,
-    /// Files settled: copied, unchanged or failed.
+    /// Completed files: copied, unchanged or failed.
     pub files_done: u64,
-    /// Bytes settled: verified at the destination, now or by an earlier run.
+    /// Completed bytes: verified at the destination, now or by an earlier run.
     pub bytes_done: Bytes,
-    /// Bytes verified at the destination by this run: what a rate is made of.
+    /// Bytes verified at the destination by this run; the basis of a rate.
     pub bytes_moved: Bytes,
     /// Time since the start.
     pub elapsed: Duration,
 }
 
-/// A decision about a transfer's data connections, made by the side that receives.
+/// A tuning decision of the receiver about the data streams.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Tuned {
-    /// When, since the transfer began; on a server since the client was heard.
+pub struct TuningDecision {
+    /// Time since the start of the transfer; on a server, since the client's request.
     pub at: Duration,
-    /// Where the controller stands now, in one word.
+    /// State of the controller, in one word.
     pub state: String,
-    /// The receive window that is held, of all connections together; `None`: none is.
+    /// Receive window set, of all data streams together; `None`: left to the kernel.
     pub window: Option<Bytes>,
-    /// The rate of data to which the sender paces them together; `None`: to none.
+    /// Pacing rate of the data, of all data streams together; `None`: not paced.
     pub pacing: Option<Rate>,
-    /// How many data connections are to carry data from now on, where that is what was decided.
+    /// New number of data streams, if that is what was decided.
     pub streams: Option<u32>,
-    /// Why, in a clause.
+    /// Reason, in a clause.
     pub reason: String,
 }
 
-/// How much of what has arrived may wait in memory until it is written, of all that the receiving
-/// process takes in; decided there.
+/// Limit of received data that waits in memory for the disk. It applies to the whole receiving
+/// process, which decides it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Staging {
-    /// Since when, from the beginning of the transfer; of a receiver on the far side, when it has
-    /// told.
+pub struct BufferLimit {
+    /// Time of the decision since the start of the transfer; of a remote receiver, time of its
+    /// report.
     pub at: Duration,
-    /// So much may wait.
+    /// The limit.
     pub size: Bytes,
-    /// Why it is another size than before, in a clause.
+    /// Reason of the change, in a clause.
     pub reason: String,
 }
 
-/// How a transfer's data connections do, all together. Counts are from the beginning.
+/// Telemetry of all data streams together. Counters are totals since the start.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Sample {
-    /// When, since the transfer began.
+    /// Time since the start of the transfer.
     pub at: Duration,
-    /// How many there are.
+    /// Number of data streams.
     pub streams: u32,
-    /// What they have carried, encryption and framing included.
+    /// Bytes on the wire, encryption and framing included.
     pub carried: Bytes,
-    /// Round trips that were measured since the last sample; TCP's own, smoothed, where no datagram
-    /// gets through.
+    /// RTT samples since the last event: of probes, or TCP's smoothed RTT if no datagram gets
+    /// through.
     pub rtts: Vec<Duration>,
-    /// How many probes were answered or lost, and how many of them were lost on the way that the
-    /// data goes.
+    /// Probes answered or lost.
     pub probes: u64,
-    /// See above.
+    /// Probes lost on the data's direction of the path.
     pub probes_lost: u64,
-    /// The rate of data that the line carries, as packet trains told it.
+    /// Capacity of the path for data, measured by packet trains.
     pub capacity: Option<Rate>,
-    /// The receive window that is held; `None`: none is.
+    /// Receive window set; `None`: left to the kernel.
     pub window: Option<Bytes>,
-    /// The receive window that the sender sees, where its kernel tells.
+    /// Receive window that the sender sees, if its kernel reports it.
     pub granted: Option<Bytes>,
-    /// The rate of data to which they are paced; `None`: to none.
+    /// Pacing rate of the data; `None`: not paced.
     pub pacing: Option<Rate>,
-    /// Segments sent again; `None` where only the other side knows.
+    /// Retransmitted segments; `None` if only the peer knows.
     pub retransmits: Option<u64>,
-    /// The most that had come and waited to be written since the last sample, of all that the
-    /// receiving process takes in; `None` where it does not tell.
+    /// Peak of received data that waited for the disk since the last event, of the whole receiving
+    /// process; `None` if the receiver does not report it.
     pub buffered_peak: Option<Bytes>,
-    /// How much may wait there.
+    /// Limit of that data.
     pub buffer_limit: Option<Bytes>,
-    /// What the sender's threads have spent their time with, summed.
+    /// Times of the sender's stages, summed over its threads.
     pub sender: StageTimes,
-    /// What the receiver's threads have.
+    /// Times of the receiver's stages, summed over its threads.
     pub receiver: StageTimes,
-    /// How often of late the sender had nothing to send, 0 to 1.
-    pub source_share: f64,
-    /// How often of late the receiver had not come to read, 0 to 1.
-    pub receiver_share: f64,
+    /// Share of recent samples that were app-limited: the sender had nothing to send. 0 to 1.
+    pub app_limited_share: f64,
+    /// Share of recent samples that were receiver-limited: the receiver had not read. 0 to 1.
+    pub receiver_limited_share: f64,
 }
 
-/// What a transfer did.
+/// Result of a transfer.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Summary {
@@ -221,48 +220,48 @@ pub struct Summary {
     pub dirs: u64,
     /// Symlinks in the tree.
     pub symlinks: u64,
-    /// Symlinks made by this run: the others were there already.
-    pub links_made: u64,
-    /// Content bytes that this run brought and verified, those of files that failed later included:
-    /// what is verified is kept for the next run.
+    /// Symlinks created by this run; others existed already.
+    pub symlinks_created: u64,
+    /// Content bytes that this run transferred and verified. Files that failed later are included,
+    /// as their verified blocks are kept for the next run.
     pub bytes: Bytes,
-    /// Bytes on data connections, with headers and encryption, as this side counted them.
+    /// Bytes on data streams as counted by this side, with headers and encryption.
     pub wire_bytes: Bytes,
-    /// From the start of the command to its end.
+    /// Duration of the whole command.
     pub elapsed: Duration,
-    /// Data connections kept at a time, those that rest included.
+    /// Data streams kept at a time, idle ones included.
     pub streams: u32,
-    /// Segments retransmitted on data connections.
+    /// Segments retransmitted on data streams.
     pub retransmits: u64,
-    /// Bytes that earlier runs had brought of files completed or continued by this run.
+    /// Bytes from earlier runs of files completed or continued by this run.
     pub resumed_bytes: Bytes,
     /// Files that the destination had already.
     pub skipped_files: u64,
-    /// Bytes in them.
+    /// Bytes in the skipped files.
     pub skipped_bytes: Bytes,
     /// Files and symlinks that a dry run would have copied.
     pub would_copy_entries: u64,
-    /// Bytes in them.
+    /// Bytes in those files.
     pub would_copy_bytes: Bytes,
     /// Files, directories and symlinks that could not be copied.
     pub failed_files: u64,
-    /// How many of those disappeared from the source after they were listed.
+    /// Failed entries whose source disappeared after it was listed.
     pub vanished_files: u64,
-    /// Sockets, devices and FIFOs left out.
+    /// Sockets, devices and FIFOs, which are not copied.
     pub special_files_skipped: u64,
-    /// What limited the transfer: a stable name such as `network` or `source-read`.
+    /// Stage that limited the transfer, as a stable name such as `network` or `source-read`.
     pub limited_by: &'static str,
-    /// The same for people.
+    /// Stage that limited the transfer, as text for people.
     pub limited_by_text: String,
 }
 
 impl Summary {
-    /// Adds the counts of another transfer; times and limits stay.
+    /// Adds the counters of another transfer; times and limits stay.
     pub(crate) fn add(&mut self, other: &Self) {
         self.files += other.files;
         self.dirs += other.dirs;
         self.symlinks += other.symlinks;
-        self.links_made += other.links_made;
+        self.symlinks_created += other.symlinks_created;
         self.bytes += other.bytes;
         self.wire_bytes += other.wire_bytes;
         self.streams += other.streams;

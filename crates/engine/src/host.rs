@@ -1,13 +1,11 @@
-//! The serving side of sessions: what a daemon and an ssh agent have in common. Greets clients,
-//! checks what they ask for, and brings data connections to their sessions.
+//! Serving side of sessions, shared by daemon and agent: the handshake with clients, checks of
+//! their requests, and the attachment of data streams.
 
 use crate::anchor::{PathRoot, ReceiveOptions};
 use crate::cancel::Cancel;
 use crate::client::software;
 use crate::datagram_room::BufferAdvice;
-use crate::driver::{
-    AcceptedStream, CloseFn, ControlChannel, Latch, SessionRunner, SessionTask, StreamSource,
-};
+use crate::driver::{AcceptedStream, ControlChannel, CloseFn, SessionRunner, Latch, SessionTask, StreamSource};
 use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Summary};
 use crate::net::control::{ControlReader, Outbox, lock, write_now};
@@ -33,77 +31,76 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// What clients may do.
+/// Permissions and limits of clients.
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
     pub(crate) token: Option<Vec<u8>>,
     pub(crate) read_only: bool,
     pub(crate) unencrypted_allowed: bool,
     pub(crate) timeout: Duration,
-    /// What the link carries by which clients send, where that is known.
+    /// Rate of the link by which clients send, if known.
     pub(crate) link_rate: Option<Rate>,
-    /// What may wait in memory until it is written, of all clients together.
+    /// Memory for received data that waits for the disk, of all clients together.
     pub(crate) buffer_pool: Arc<BufferPool>,
 }
 
-/// A session that data connections may join.
-struct Slot {
+/// A session that data streams may join.
+struct JoinableSession {
     version: u16,
     key: [u8; 32],
-    unencrypted: bool,
+    is_unencrypted: bool,
     max_streams: u32,
     nonces: HashSet<[u8; 32]>,
-    /// Numbers of its connections so far: each has one of its own.
+    /// Stream numbers used so far; each is unique.
     numbers: HashSet<u32>,
     accepted: mpsc::Sender<AcceptedStream>,
     session: Arc<Session>,
 }
 
-/// The serving side.
-pub(crate) struct Host {
+/// Sessions of a daemon or an agent.
+pub(crate) struct SessionManager {
     pub(crate) anchor: PathRoot,
     pub(crate) policy: Policy,
-    /// Where datagrams come in, if they can.
+    /// UDP port of the probes, if available.
     pub(crate) probes: Option<Arc<ProbePort>>,
-    /// Once requested, running sessions go on and no other begins.
+    /// Once cancelled, running sessions go on and none begins.
     pub(crate) draining: Cancel,
-    sessions: Mutex<HashMap<[u8; 16], Slot>>,
-    /// Sessions that ended lately: some of their data connections come late.
-    ended: Mutex<VecDeque<[u8; 16]>>,
+    sessions: Mutex<HashMap<[u8; 16], JoinableSession>>,
+    /// Sessions that ended recently; late data streams may still arrive for them.
+    recently_ended: Mutex<VecDeque<[u8; 16]>>,
 }
 
-/// How many sessions that ended are remembered. (ours: what may end within a round trip)
-const ENDED_MAX: usize = 64;
+/// Ended sessions that are remembered. (chosen: as many as may end within an RTT)
+const MAX_ENDED_SESSIONS: usize = 64;
 
-/// What was agreed with a client.
-struct Agreed {
+/// Result of the negotiation with a client.
+struct Negotiated {
     open: Open,
     opened: Opened,
     part: SessionTask,
 }
 
-/// A client's control connection, greeted by nobody yet.
-pub(crate) struct Caller {
+/// A client's control connection before its handshake.
+pub(crate) struct ControlConn {
     pub(crate) reader: ControlReader,
     pub(crate) output: Box<dyn Write + Send>,
     pub(crate) wake: Box<dyn Fn() + Send>,
     pub(crate) close: CloseFn,
-    /// How many data connections it may have.
+    /// Maximum number of data streams.
     pub(crate) max_streams: u32,
-    /// What an agent tells of its data port.
+    /// Data port of an agent.
     pub(crate) data_port: Option<u16>,
     pub(crate) data_hosts: Vec<String>,
     pub(crate) fingerprint: Option<[u8; 32]>,
-    /// Where it comes from, if its datagrams have to come from there too.
+    /// Source address required of the client's datagrams, if any.
     pub(crate) peer: Option<IpAddr>,
-    /// What could be set here for the socket by which it comes.
+    /// Hints for the administrator about the socket of this connection.
     pub(crate) advice: Option<BufferAdvice>,
-    /// Called once the client is authenticated and has asked for something, with the time-out that
-    /// holds from then on.
-    pub(crate) on_asked: Box<dyn FnOnce(Duration) + Send>,
+    /// Callback for the authenticated client's request, with the timeout that applies from then on.
+    pub(crate) on_request: Box<dyn FnOnce(Duration) + Send>,
 }
 
-impl Caller {
+impl ControlConn {
     fn write(&mut self, message: &Message) -> Result<(), Error> {
         self.write_raw(&control::encode(message)?)
     }
@@ -112,22 +109,22 @@ impl Caller {
         write_now(&mut *self.output, bytes, self.reader.peer())
     }
 
-    /// Tells a client that was not greeted why it will not be.
-    pub(crate) fn refuse_ungreeted(mut self, error: &Error) {
+    /// Refuses a client that has not had its handshake.
+    pub(crate) fn refuse_before_handshake(mut self, error: &Error) {
         let _ = self.write_raw(&control::MAGIC);
-        // A connection closed with bytes unread would be reset, and the reason lost.
+        // Closing with unread bytes would reset the connection and lose the reason.
         let _ = self.reader.next();
         self.refuse(error);
     }
 
-    /// Tells the client why there will be no session.
+    /// Sends the client the reason why there is no session.
     pub(crate) fn refuse(mut self, error: &Error) {
         let _ = self.write(&Message::Error(error.to_failure()));
         (self.close)();
     }
 }
 
-impl Host {
+impl SessionManager {
     pub(crate) fn new(anchor: PathRoot, policy: Policy, probes: Option<Arc<ProbePort>>) -> Self {
         Self {
             anchor,
@@ -135,81 +132,81 @@ impl Host {
             probes,
             draining: Cancel::new(),
             sessions: Mutex::default(),
-            ended: Mutex::default(),
+            recently_ended: Mutex::default(),
         }
     }
 
-    /// How many sessions run.
+    /// Number of running sessions.
     pub(crate) fn session_count(&self) -> usize {
         lock(&self.sessions).len()
     }
 
     /// Ends all sessions.
     pub(crate) fn abort(&self) {
-        for slot in lock(&self.sessions).values() {
-            slot.session.fail(Failure::new(Cause::Cancelled, "the server was shut down").into());
+        for entry in lock(&self.sessions).values() {
+            entry.session.fail(Failure::new(Cause::Cancelled, "the server was shut down").into());
         }
     }
 
-    /// Serves one client on its control connection, whose magic was read.
+    /// Serves a client on its control connection, whose magic has been read.
     pub(crate) fn serve(
         &self,
-        mut caller: Caller,
+        mut conn: ControlConn,
         tunnelled: bool,
         events: &dyn EventSink,
     ) -> Result<Summary, Error> {
         let started = Instant::now();
-        let welcome = match self.greet(&mut caller) {
+        let welcome = match self.handshake(&mut conn) {
             Ok(welcome) => welcome,
             Err(error) => {
-                caller.refuse(&error);
+                conn.refuse(&error);
                 return Err(error);
             }
         };
-        let opened = self.open(&mut caller);
-        let agreed = match opened {
-            Ok(agreed) => agreed,
+        let opened = self.negotiate(&mut conn);
+        let negotiated = match opened {
+            Ok(negotiated) => negotiated,
             Err(error) => {
-                caller.refuse(&error);
+                conn.refuse(&error);
                 return Err(error);
             }
         };
-        self.run(caller, &welcome, agreed, tunnelled, events, started)
+        self.run(conn, &welcome, negotiated, tunnelled, events, started)
     }
 
-    fn greet(&self, caller: &mut Caller) -> Result<Welcome, Error> {
-        caller.write_raw(&control::MAGIC)?;
-        let Message::Hello(hello) = self.hear(caller)? else {
+    fn handshake(&self, conn: &mut ControlConn) -> Result<Welcome, Error> {
+        conn.write_raw(&control::MAGIC)?;
+        let Message::Hello(hello) = self.next_message(conn)? else {
             return Err(WireError::Unexpected("no hello").into());
         };
         let version = common_version(hello.min_version, hello.max_version)?;
         self.check_token(&hello)?;
-        caller.reader.set_authenticated();
+        conn.reader.set_authenticated();
         let mut welcome = Welcome {
             version,
             software: software(),
-            max_streams: caller.max_streams,
+            max_streams: conn.max_streams,
             unencrypted_allowed: self.policy.unencrypted_allowed,
-            data_port: caller.data_port,
-            data_hosts: std::mem::take(&mut caller.data_hosts),
-            fingerprint: caller.fingerprint,
+            data_port: conn.data_port,
+            data_hosts: std::mem::take(&mut conn.data_hosts),
+            fingerprint: conn.fingerprint,
             timeout_ms: u64::try_from(self.policy.timeout.as_millis()).ok(),
             ..Welcome::default()
         };
         let random = |out: &mut [u8]| {
-            bankfull_sys::random(out).map_err(|e| Error::local("no randomness", &e))
+            bankfull_sys::random(out).map_err(|e| Error::local("cannot read random bytes", &e))
         };
         random(&mut welcome.session)?;
         random(&mut welcome.session_key)?;
-        caller.write(&Message::Welcome(welcome.clone()))?;
+        conn.write(&Message::Welcome(welcome.clone()))?;
         Ok(welcome)
     }
 
-    /// What a client says that has no session yet, unless none will begin any more.
-    fn hear(&self, caller: &mut Caller) -> Result<Message, Error> {
-        let heard = caller.reader.next();
-        // A port that drains lets nobody say more: then the end is not the client's doing.
-        let is_ended = heard.as_ref().map_or_else(|e| e.kind() == ErrorKind::Network, |_| true);
+    /// Reads a message of a client without a session; fails if the server is shutting down.
+    fn next_message(&self, conn: &mut ControlConn) -> Result<Message, Error> {
+        let received = conn.reader.next();
+        // A draining port ends reading itself: the end is not the client's doing.
+        let is_ended = received.as_ref().map_or_else(|e| e.kind() == ErrorKind::Network, |_| true);
         if is_ended && self.draining.is_cancelled() {
             return Err(Failure::new(
                 Cause::Cancelled,
@@ -217,31 +214,31 @@ impl Host {
             )
             .into());
         }
-        heard
+        received
     }
 
     fn check_token(&self, hello: &Hello) -> Result<(), Error> {
         let Some(expected) = &self.policy.token else { return Ok(()) };
-        let shown = hello.token.as_deref().unwrap_or_default();
-        // Hashes have equal length, and comparing them takes the same time wherever they differ.
-        if blake3::hash(shown) == blake3::hash(expected) {
+        let token = hello.token.as_deref().unwrap_or_default();
+        // Hashes have equal length, so the comparison takes the same time for every token.
+        if blake3::hash(token) == blake3::hash(expected) {
             return Ok(());
         }
         let text = match &hello.token {
             None => "a token is needed: give --token-file FILE or set BANKFULL_TOKEN",
-            Some(_) => "the token is wrong: ask whoever runs the server for the right one",
+            Some(_) => "the token is wrong: ask the administrator of the server for the right one",
         };
         Err(Failure::new(Cause::BadToken, text).into())
     }
 
-    /// Agrees on what the client asks for.
-    fn open(&self, caller: &mut Caller) -> Result<Agreed, Error> {
-        let Message::Open(open) = self.hear(caller)? else {
+    /// Checks the client's request and agrees on the session.
+    fn negotiate(&self, conn: &mut ControlConn) -> Result<Negotiated, Error> {
+        let Message::Open(open) = self.next_message(conn)? else {
             return Err(WireError::Unexpected("no request").into());
         };
-        std::mem::replace(&mut caller.on_asked, Box::new(|_| {}))(self.timeout_for(&open));
+        std::mem::replace(&mut conn.on_request, Box::new(|_| {}))(self.timeout_for(&open));
         if open.unencrypted && !self.policy.unencrypted_allowed {
-            let text = "data without encryption is not allowed here";
+            let text = "data without encryption is not allowed here: leave out --no-encryption";
             return Err(Failure::new(Cause::UnencryptedRefused, text).into());
         }
         let overrides = Overrides::of(&open)?;
@@ -256,7 +253,7 @@ impl Host {
                 Direction::Pull => SessionTask::SendTest(time),
                 Direction::Push => SessionTask::ReceiveTest(time),
             };
-            return Ok(Agreed { open, opened: Opened::default(), part });
+            return Ok(Negotiated { open, opened: Opened::default(), part });
         }
         let (opened, part) = match open.direction {
             Direction::Pull => {
@@ -284,16 +281,15 @@ impl Host {
                 };
                 let (target, destinations) =
                     self.anchor.open_destination(&path, &open.sources, options)?;
-                // Where others send here, too, they take turns.
-                let credit =
-                    open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);
-                (Opened { destinations, credit, ..Opened::default() }, SessionTask::Receive(target))
+                // With other receivers, senders take time slots.
+                let uses_credit = open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);
+                (Opened { destinations, credit: uses_credit, ..Opened::default() }, SessionTask::Receive(target))
             }
         };
-        Ok(Agreed { open, opened, part })
+        Ok(Negotiated { open, opened, part })
     }
 
-    /// The shorter of the two sides' time-outs: what signs of life must keep up with.
+    /// Smaller of the two sides' timeouts, which the heartbeats must meet.
     fn timeout_for(&self, open: &Open) -> Duration {
         match open.timeout_ms {
             0 => self.policy.timeout,
@@ -303,101 +299,98 @@ impl Host {
 
     fn run(
         &self,
-        mut caller: Caller,
+        mut conn: ControlConn,
         welcome: &Welcome,
-        agreed: Agreed,
+        negotiated: Negotiated,
         tunnelled: bool,
         events: &dyn EventSink,
         started: Instant,
     ) -> Result<Summary, Error> {
-        let is_steered = is_steered(&agreed.open);
-        let mut session = self.session(&agreed, welcome, tunnelled)?;
-        session.advice = Mutex::new(caller.advice.take());
+        let is_autotuned = is_autotuned(&negotiated.open);
+        let mut session = self.session(&negotiated, welcome, tunnelled)?;
+        session.advice = Mutex::new(conn.advice.take());
         let session = Arc::new(session);
-        session.on_stop(std::mem::replace(&mut caller.wake, Box::new(|| {})));
+        session.on_stop(std::mem::replace(&mut conn.wake, Box::new(|| {})));
         let (accepted, streams) = mpsc::channel();
         let maker = accepted.clone();
         session.on_spawner_wake(move || drop(maker.send(None)));
         let outbox = Outbox::default();
-        let slot = Slot {
+        let entry = JoinableSession {
             version: welcome.version,
             key: welcome.session_key,
-            unencrypted: agreed.open.unencrypted,
+            is_unencrypted: negotiated.open.unencrypted,
             max_streams: welcome.max_streams,
             nonces: HashSet::new(),
             numbers: HashSet::new(),
             accepted: accepted.clone(),
             session: Arc::clone(&session),
         };
-        let steer = match is_steered {
+        let steer = match is_autotuned {
             false => Steer::Not,
-            // The client knocks; until then nobody knows where its datagrams come from.
+            // The client registers its address; until then it is unknown.
             true => Steer::With(self.probes.as_ref().map(|port| {
-                let line = port.join(welcome.session, welcome.session_key, caller.peer);
+                let line = port.join(welcome.session, welcome.session_key, conn.peer);
                 Box::new(Probing { line, door: None, own: None })
             })),
         };
-        // Before the client hears that it may connect, and that datagrams are waited for.
-        lock(&self.sessions).insert(welcome.session, slot);
-        caller.write(&Message::Opened(agreed.opened)).inspect_err(|_| {
+        // Before the client learns that it may connect and send datagrams.
+        lock(&self.sessions).insert(welcome.session, entry);
+        conn.write(&Message::Opened(negotiated.opened)).inspect_err(|_| {
             self.forget(welcome.session);
         })?;
         if tunnelled {
             let key = welcome.session_key;
-            let near = crate::tunnel::open(&mut caller.reader, &outbox)
-                .map_err(|e| Error::local("cannot make a tunnel through ssh", &e))?;
-            let accept = move || accept_tunnelled(near, &key, &accepted);
-            std::thread::Builder::new().spawn(accept).map_err(|e| Error::no_thread(&e))?;
+            let local_end = crate::tunnel::open(&mut conn.reader, &outbox)
+                .map_err(|e| Error::local("cannot open a tunnel through ssh", &e))?;
+            let accept = move || accept_tunnelled(local_end, &key, &accepted);
+            std::thread::Builder::new().spawn(accept).map_err(|e| Error::thread_start(&e))?;
         }
         let stats = SessionStats::new(events, started);
         let drive = SessionRunner {
             session,
             stats: &stats,
             cancel: &Cancel::new(),
-            timeout: self.timeout_for(&agreed.open),
+            timeout: self.timeout_for(&negotiated.open),
             report_progress: false,
             ended: Latch::default(),
             autotune: Mutex::new(steer),
         };
-        let channel = ControlChannel {
-            reader: caller.reader,
-            output: caller.output,
-            outbox,
-            close: caller.close,
-        };
-        let result = drive.run(channel, agreed.part, StreamSource::Accept(streams));
+        let channel =
+            ControlChannel { reader: conn.reader, output: conn.output, outbox, close: conn.close };
+        let result = drive.run(channel, negotiated.part, StreamSource::Accept(streams));
         self.forget(welcome.session);
         result
     }
 
-    /// A session as it was agreed.
+    /// The negotiated session.
     fn session(
         &self,
-        agreed: &Agreed,
+        negotiated: &Negotiated,
         welcome: &Welcome,
         tunnelled: bool,
     ) -> Result<Session, Error> {
-        let Agreed { open, opened, .. } = agreed;
+        let Negotiated { open, opened, .. } = negotiated;
         let streams = open.streams.min(welcome.max_streams);
         let mut session = Session::new(Overrides::of(open)?, streams);
         session.remembered = open.remembered.map(|[bytes_per_sec, rtt_us]| CachedPath {
             rate: Rate::from_bytes_per_sec(bytes_per_sec),
             rtt: Duration::from_micros(rtt_us),
         });
-        let is_steered = is_steered(open);
+        let is_autotuned = is_autotuned(open);
         session.buffer_pool = Arc::clone(&self.policy.buffer_pool);
-        session.start_stagger = is_steered.then(|| Spread::new(streams));
-        session.max_streams = open.max_streams.filter(|_| is_steered && !tunnelled);
-        session.max_streams = session.max_streams.map(|most| most.min(welcome.max_streams));
-        let credit = opened.credit == Some(true);
+        session.start_stagger = is_autotuned.then(|| Spread::new(streams));
+        session.max_streams = open.max_streams.filter(|_| is_autotuned && !tunnelled);
+        session.max_streams = session.max_streams.map(|max| max.min(welcome.max_streams));
+        let uses_credit = opened.credit == Some(true);
         match open.direction {
             Direction::Pull => {
-                session.credit = credit.then(Arc::default);
+                session.credit = uses_credit.then(Arc::default);
                 session.max_outstanding_files = open.max_outstanding_files;
             }
             Direction::Push => {
-                let takes_part = is_steered && open.throughput_test_ms.is_none();
-                session.sharing = Sharing::new(takes_part, credit, self.policy.link_rate, None);
+                let takes_part = is_autotuned && open.throughput_test_ms.is_none();
+                session.sharing =
+                    Sharing::new(takes_part, uses_credit, self.policy.link_rate, None);
             }
         }
         Ok(session)
@@ -405,21 +398,21 @@ impl Host {
 
     fn forget(&self, session: [u8; 16]) {
         lock(&self.sessions).remove(&session);
-        let mut ended = lock(&self.ended);
+        let mut ended = lock(&self.recently_ended);
         ended.push_back(session);
-        if ended.len() > ENDED_MAX {
+        if ended.len() > MAX_ENDED_SESSIONS {
             ended.pop_front();
         }
     }
 
-    /// Brings a data connection, whose magic was read, to its session. Whoever cannot prove to
-    /// belong to one is not answered. `NotFound` when its session has ended.
+    /// Attaches a data stream, whose magic has been read, to its session. A peer that fails to
+    /// prove membership is not answered. `NotFound` when the session has ended.
     pub(crate) fn attach(
         &self,
         socket: Socket,
         tls: Option<Connection>,
         magic: &[u8; 8],
-        seat: BoxedPermit,
+        permit: BoxedPermit,
     ) -> io::Result<()> {
         let encrypted = tls.is_some() || socket.is_encrypted();
         let (unattached, bytes) = read_attach(socket, tls, magic)?;
@@ -428,23 +421,26 @@ impl Host {
         let attach = Attach::decode(&bytes).map_err(io::Error::other)?;
         let (key, accepted) = {
             let mut sessions = lock(&self.sessions);
-            let slot = sessions.get_mut(&attach.session).ok_or_else(|| {
-                let is_late = lock(&self.ended).contains(&attach.session);
+            let entry = sessions.get_mut(&attach.session).ok_or_else(|| {
+                let is_late = lock(&self.recently_ended).contains(&attach.session);
                 if is_late { late() } else { refused() }
             })?;
-            let known = attach::verify(&bytes, &slot.key);
-            let known = known && attach.version == slot.version;
-            if !known || (!encrypted && !slot.unencrypted) || !slot.nonces.insert(attach.nonce) {
+            let is_authentic = attach::verify(&bytes, &entry.key);
+            let is_authentic = is_authentic && attach.version == entry.version;
+            if !is_authentic
+                || (!encrypted && !entry.is_unencrypted)
+                || !entry.nonces.insert(attach.nonce)
+            {
                 return Err(refused());
             }
-            let running = slot.session.stream_count();
-            if running >= slot.max_streams as usize || !slot.numbers.insert(attach.stream) {
+            let running = entry.session.stream_count();
+            if running >= entry.max_streams as usize || !entry.numbers.insert(attach.stream) {
                 return Err(refused());
             }
-            (slot.key, slot.accepted.clone())
+            (entry.key, entry.accepted.clone())
         };
         let mut stream = finish_attach(unattached, &attach, &key, self.policy.timeout)?;
-        stream.set_permit(seat);
+        stream.set_permit(permit);
         accepted.send(Some((attach.stream, stream))).map_err(|_| late())
     }
 }
@@ -461,20 +457,19 @@ fn finish_attach(
     Ok(stream)
 }
 
-/// Whether the data connections of such a session are steered.
-fn is_steered(open: &Open) -> bool {
+/// True if the data streams of the requested session are tuned.
+fn is_autotuned(open: &Open) -> bool {
     open.autotune_off != Some(true) && open.window.is_none()
 }
 
-/// Waits for the one data connection that may come through the control channel. It is not
-/// encrypted by us: ssh does that.
+/// Waits for the one data stream that may use the control channel. ssh encrypts it.
 fn accept_tunnelled(
-    near: std::os::unix::net::UnixStream,
+    local_end: std::os::unix::net::UnixStream,
     key: &[u8; 32],
     accepted: &mpsc::Sender<AcceptedStream>,
 ) {
     let attached = || -> io::Result<()> {
-        let mut socket = Socket::Unix(near);
+        let mut socket = Socket::Unix(local_end);
         let mut magic = [0; 8];
         io::Read::read_exact(&mut socket, &mut magic)?;
         let (unattached, bytes) = read_attach(socket, None, &magic)?;
@@ -487,6 +482,6 @@ fn accept_tunnelled(
             .send(Some((attach.stream, stream)))
             .map_err(|_| io::ErrorKind::ConnectionAborted.into())
     };
-    // The client notices by itself when its tunnel does not answer.
+    // The client detects by itself that its tunnel does not answer.
     let _ = attached();
 }

@@ -1,5 +1,5 @@
-//! Bankfull, the library: a bulk data mover that copies files and trees between hosts over several
-//! TCP connections, verifies every block, and continues where it was interrupted.
+//! Library of Bankfull, a bulk data mover that copies files and trees between hosts over several
+//! TCP or QUIC streams, verifies every block, and resumes interrupted copies.
 //!
 //! ```no_run
 //! use bankfull::{Cancel, Location, NoEvents, Transfer};
@@ -14,12 +14,12 @@
 //! ```
 //!
 //! [`Transfer`] copies, [`Gather`] copies from many hosts at once, [`Server`] is the daemon,
-//! [`run_agent`] is the far side of an ssh session. All tell what happens through an [`EventSink`]
-//! (or [`GatherSink`]) and stop at a [`Cancel`]. No third-party type is part of this interface.
+//! [`run_agent`] is the agent of an ssh session. All report events to an [`EventSink`] (or
+//! [`GatherSink`]) and stop on [`Cancel`]. No third-party type is part of this interface.
 //!
-//! What lives here: real sockets and files, driven by the state machines of `bankfull-proto` and
-//! `bankfull-control`. What does not: flags and terminals (the command's), system calls
-//! (`bankfull-sys`), decisions (`bankfull-control`).
+//! This crate drives real sockets and files with the state machines of `bankfull-proto` and
+//! `bankfull-control`. Flags and terminals are in `bankfull-cli`, system calls in `bankfull-sys`,
+//! decisions in `bankfull-control`.
 
 mod admission;
 mod agent;
@@ -54,23 +54,25 @@ mod tree;
 mod tune;
 mod tunnel;
 
-/// For programs: connections may still be about to be made for a transfer that has ended, and what
-/// the TLS library clears at a process's ordinary end would have their threads abort it.
+/// Ends the process at once, without running exit handlers. Threads may still be connecting for a
+/// transfer that has ended; the TLS library's cleanup at a normal exit would make them abort the
+/// process.
 pub use bankfull_sys::exit_now;
 
 pub use agent::run_agent;
 pub use bankfull_control::{Bytes, Rate, StageTimes, UnitError};
-pub use block_io::Engine;
+pub use block_io::IoMethod;
 pub use cancel::Cancel;
 pub use error::{Error, ErrorKind};
 pub use event::{
-    Event, EventSink, NoEvents, Outcome, Progress, Route, Sample, Staging, Summary, Tuned,
+    BufferLimit, Event, EventSink, NoEvents, Outcome, Progress, Route, Sample, Summary,
+    TuningDecision,
 };
 pub use gather::{Gather, GatherSink, GatherSummary, Layout, Merge, Round, Rounds};
 pub use location::{DEFAULT_PORT, Location};
 pub use options::{
-    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Direct, Fingerprint, Fsync, MEMORY_LEAST,
-    ServeOptions, SshOptions, Transport, Tune, default_state_dir,
+    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, DirectIo, Fingerprint, Fsync,
+    MIN_MEMORY_LIMIT, ServeOptions, SshOptions, Transport, Tune, default_state_dir,
 };
 pub use overrides::{BUFFER_LEAST, BUFFER_MOST, RATE_MAX_LEAST, is_block};
 pub use probe::{DEFAULT_PROBE_TIME, Findings, Probe};

@@ -1,4 +1,4 @@
-//! Where files are: the operands of the command, parsed. Touches no file system.
+//! Operands of the command, parsed. No file system access.
 
 use crate::error::{Error, ErrorKind};
 use std::ffi::{OsStr, OsString};
@@ -6,24 +6,24 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// Port of `bankfull serve` where none is given. [ours: unassigned by IANA]
+/// Default port of `bankfull serve`. (chosen: unassigned by IANA)
 pub const DEFAULT_PORT: u16 = 7440;
 
-/// A place that files are copied from or to.
+/// A source or destination of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     /// A path on this host.
     Local(PathBuf),
-    /// `[user@]host:path`: reached over the user's own ssh.
+    /// `[user@]host:path`, reached over the user's own ssh.
     Ssh {
-        /// Login name, where given.
+        /// Login name, if given.
         user: Option<String>,
-        /// Host as ssh knows it: a name, an address or an alias of its configuration.
+        /// Host name, address, or alias in ssh's configuration.
         host: String,
-        /// Path there; relative paths start in the user's home.
+        /// Path there; relative paths start in the user's home directory.
         path: PathBuf,
     },
-    /// `bankfull://host[:port]/path`: a daemon.
+    /// `bankfull://host[:port]/path`, a daemon.
     Daemon {
         /// Host name or address.
         host: String,
@@ -37,25 +37,25 @@ pub enum Location {
 const SCHEME: &[u8] = b"bankfull://";
 
 impl Location {
-    /// Parses an operand. A colon before the first slash makes it `host:path`; a local name with
-    /// a colon is written `./name:with:colon`. IPv6 addresses stand in brackets.
+    /// Parses an operand. A colon before the first slash makes it `host:path`; a local name with a
+    /// colon is written `./name:with:colon`. IPv6 addresses are in brackets.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for an empty operand, a missing host, a bad port or another scheme.
+    /// [`ErrorKind::Usage`] for an empty operand, a missing host, a bad port or an unknown scheme.
     pub fn parse(text: &OsStr) -> Result<Self, Error> {
         let bytes = text.as_bytes();
         let usage = |why: &str| {
             Error::new(ErrorKind::Usage, format!("{:?}: {why}", text.to_string_lossy()))
         };
         if bytes.is_empty() {
-            return Err(usage("an empty path; write . for the current directory"));
+            return Err(usage("the path is empty: write . for the current directory"));
         }
         if let Some(rest) = bytes.strip_prefix(SCHEME) {
             return Self::parse_daemon(rest).map_err(|why| usage(&why));
         }
         if let Some(scheme) = scheme_of(bytes) {
             return Err(usage(&format!(
-                "unknown kind of place {scheme}://: write host:path or bankfull://host/path"
+                "unknown scheme {scheme}://: write host:path or bankfull://host/path"
             )));
         }
         match split_host(bytes) {
@@ -67,42 +67,45 @@ impl Location {
     fn parse_daemon(rest: &[u8]) -> Result<Self, String> {
         let end = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
-        let authority = std::str::from_utf8(authority).map_err(|_| "the host is not text")?;
+        let authority =
+            std::str::from_utf8(authority).map_err(|_| "the host is not valid UTF-8")?;
         let (host, port) = split_port(authority)?;
         if host.is_empty() {
-            return Err("no host; write bankfull://HOST[:PORT]/PATH".to_owned());
+            return Err("the host is missing: write bankfull://HOST[:PORT]/PATH".to_owned());
         }
         let path = path.strip_prefix(b"/").unwrap_or(path);
         Ok(Self::Daemon { host: host.to_owned(), port, path: path_from(path) })
     }
 
     fn parse_ssh(login: &[u8], path: &[u8]) -> Result<Self, String> {
-        let login = std::str::from_utf8(login).map_err(|_| "the host is not text")?;
+        let login = std::str::from_utf8(login).map_err(|_| "the host is not valid UTF-8")?;
         let (user, host) = match login.rsplit_once('@') {
             Some((user, host)) => (Some(user.to_owned()), host),
             None => (None, login),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        // A host or user that starts with '-' would be read as an option by ssh.
+        // ssh would read a host or user that starts with '-' as an option.
         let unsafe_text =
             |s: &str| s.is_empty() || s.starts_with('-') || s.contains(char::is_control);
         if unsafe_text(host) || user.as_deref().is_some_and(unsafe_text) {
-            return Err("not a host: write [user@]host:path, or ./name for a local file".to_owned());
+            return Err(
+                "invalid host: write [user@]host:path, or ./name for a local file".to_owned()
+            );
         }
         let path = if path.is_empty() { path_from(b".") } else { path_from(path) };
         Ok(Self::Ssh { user, host: host.to_owned(), path })
     }
 
-    /// Whether it is on this host.
+    /// True if it is on this host.
     #[must_use]
     pub fn is_local(&self) -> bool {
         matches!(self, Self::Local(_))
     }
 
-    /// The operand as it would be typed, byte for byte.
+    /// The operand as typed, byte for byte.
     pub(crate) fn to_path(&self) -> PathBuf {
         let typed = self.to_string();
-        // Displaying replaces what is not UTF-8, and only the path can be that.
+        // Only the path may be other than UTF-8, which `Display` replaces.
         let shown = self.path().display().to_string();
         let mut bytes = typed.as_bytes()[..typed.len() - shown.len()].to_vec();
         bytes.extend_from_slice(self.path().as_os_str().as_bytes());
@@ -111,16 +114,16 @@ impl Location {
 
     /// Another path on the same host.
     pub(crate) fn with_path(&self, path: PathBuf) -> Self {
-        let mut place = self.clone();
-        match &mut place {
+        let mut location = self.clone();
+        match &mut location {
             Self::Local(old) | Self::Ssh { path: old, .. } | Self::Daemon { path: old, .. } => {
                 *old = path;
             }
         }
-        place
+        location
     }
 
-    /// The path part.
+    /// The path.
     #[must_use]
     pub fn path(&self) -> &std::path::Path {
         match self {
@@ -129,7 +132,7 @@ impl Location {
     }
 }
 
-/// The operand as it would be typed; bytes that are not UTF-8 are replaced.
+/// Shows the operand as typed; bytes that are not UTF-8 are replaced.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -150,7 +153,7 @@ fn path_from(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes.to_vec()))
 }
 
-/// What stands before `://`, where that could be meant as a scheme.
+/// Text before `://`, if it could be a scheme.
 fn scheme_of(bytes: &[u8]) -> Option<&str> {
     let end = bytes.windows(3).position(|three| three == b"://")?;
     let scheme = std::str::from_utf8(&bytes[..end]).ok()?;
@@ -159,7 +162,7 @@ fn scheme_of(bytes: &[u8]) -> Option<&str> {
         .then_some(scheme)
 }
 
-/// Cuts `host:path` at the colon; `None` when this is a local path.
+/// Splits `host:path` at the colon; `None` for a local path.
 fn split_host(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let bracket = bytes
         .iter()
@@ -176,7 +179,7 @@ fn split_host(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 fn split_port(authority: &str) -> Result<(&str, u16), String> {
     let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
-        let (host, after) = rest.split_once(']').ok_or("a '[' without ']'")?;
+        let (host, after) = rest.split_once(']').ok_or("'[' without ']' in the host")?;
         (host, after.strip_prefix(':'))
     } else {
         match authority.split_once(':') {
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn operands_are_read_as_scp_reads_them() {
+    fn operand_parses_as_in_scp() {
         assert_eq!(parse("dir/a"), Ok(Location::Local("dir/a".into())));
         assert_eq!(parse("./a:b"), Ok(Location::Local("./a:b".into())));
         assert_eq!(parse("/x/a:b"), Ok(Location::Local("/x/a:b".into())));
@@ -222,17 +225,17 @@ mod tests {
     }
 
     #[test]
-    fn daemon_addresses_have_a_default_port_and_a_path_beneath_the_root() {
+    fn daemon_operand_has_default_port_and_relative_path() {
         assert_eq!(parse("bankfull://h/a/b"), Ok(daemon("h", DEFAULT_PORT, "a/b")));
         assert_eq!(parse("bankfull://h:99"), Ok(daemon("h", 99, "")));
         assert_eq!(parse("bankfull://[::1]:99/"), Ok(daemon("::1", 99, "")));
     }
 
     #[test]
-    fn another_scheme_is_no_host() {
-        for place in ["bankful://h/a", "http://h/", "BANKFULL://h/a"] {
-            let message = parse(place).unwrap_err();
-            assert!(message.contains("unknown kind of place"), "{message}");
+    fn operand_with_unknown_scheme_is_refused() {
+        for location in ["bankful://h/a", "http://h/", "BANKFULL://h/a"] {
+            let message = parse(location).unwrap_err();
+            assert!(message.contains("unknown scheme"), "{message}");
             assert!(message.ends_with("write host:path or bankfull://host/path"), "{message}");
         }
         assert_eq!(parse("./a://b"), Ok(Location::Local("./a://b".into())));
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ssh_would_read_as_an_option_is_refused() {
+    fn ssh_operand_like_an_option_is_refused() {
         assert!(parse("-oProxyCommand=x:y").is_err());
         assert!(parse("me@-host:y").is_err());
         assert!(parse("-me@host:y").is_err());
@@ -248,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_operands_name_themselves_and_the_way_out() {
+    fn malformed_operand_is_named_in_the_error() {
         for bad in ["", "bankfull:///x", "bankfull://h:0/x", "bankfull://h:x/", "bankfull://[::1/x"]
         {
             let message = parse(bad).unwrap_err();
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_location_prints_as_it_is_typed() {
+    fn location_displays_as_typed() {
         for text in ["dir/a", "me@host:/a", "host:a", "bankfull://h:99/a", "bankfull://[::1]:9/a"] {
             assert_eq!(parse(text).map(|l| l.to_string()), Ok(text.to_owned()));
         }

@@ -1,4 +1,4 @@
-//! What a caller may set, with the defaults and where they come from.
+//! Options of transfers and servers, with their defaults and sources.
 
 use crate::error::{Error, ErrorKind};
 use bankfull_control::{Bytes, Rate};
@@ -9,66 +9,64 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Data connections where none are asked for and the path is short, or its round trip not known;
-/// over long ones they are up to 16. [DESIGN.md; GridFTP, bbcp and FDT recommend 4]
+/// Initial data streams of a short path, or of one whose RTT is unknown; up to 16 on a long path.
+/// (GridFTP, bbcp and FDT recommend 4)
 pub const DEFAULT_STREAMS: u32 = 4;
 
-/// Silence after which the far side is given up. [as long as rsync users set `--timeout`]
+/// Silence after which the peer is given up. (chosen: common value of rsync's `--timeout`)
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The least limit of memory for what is received and not written yet. (ours: some pieces; less
-/// would have connections wait for each other)
-pub const MEMORY_LEAST: Bytes = Bytes::mib(1);
+/// Smallest limit of memory for received data that waits for the disk. (chosen: a few chunks; with
+/// less, streams would wait for each other)
+pub const MIN_MEMORY_LIMIT: Bytes = Bytes::mib(1);
 
-/// When received files are flushed to the disk.
+/// Time at which received files are flushed to the disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fsync {
-    /// Left to the kernel.
+    /// Nothing: left to the kernel.
     None,
-    /// Each file before it is renamed into place, and its directory after.
+    /// Each file before its rename into place, and its directory afterwards.
     File,
-    /// The destination file system once, at the end.
+    /// The destination's file system once, at the end.
     #[default]
     End,
 }
 
-/// Whether windows and pacing of the data connections are tuned while a copy runs.
+/// Parameters that are tuned while a copy runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tune {
-    /// All that can be tuned: window, pacing and, where it is not set, the number of data
-    /// connections.
+    /// Window, pacing and, unless set, the number of data streams.
     #[default]
     Auto,
     /// Left to the kernel.
     Off,
-    /// Window and pacing alone, as the path shows itself.
+    /// Window and pacing only.
     Sobas,
 }
 
-/// Whether files are read and written past the page cache (`O_DIRECT`).
+/// Use of direct I/O (`O_DIRECT`), which bypasses the page cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Direct {
-    /// Files of 16 MiB and more on disks that do not rotate; to read those that are in the cache
-    /// for the most part, through it. Only where the kernel tells all that: to write from Linux 6.1
-    /// on, to read from 6.5 on, and of file systems on one disk.
+pub enum DirectIo {
+    /// Files of at least 16 MiB on non-rotating disks, unless most of a range to read is cached.
+    /// Requires a file system on one disk and Linux 6.1 for writes, 6.5 for reads.
     #[default]
     Auto,
-    /// Wherever the file system can.
+    /// Every file whose file system supports it.
     On,
-    /// Nowhere.
+    /// No file.
     Off,
 }
 
-/// How the far side is started over ssh. The user's own ssh, with its configuration, agent and
+/// Options to start the agent over ssh: the user's own ssh, with its configuration, agent and
 /// known hosts.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct SshOptions {
-    /// Program and leading arguments in place of `ssh`.
+    /// Program and leading arguments that replace `ssh`.
     pub command: Vec<OsString>,
-    /// Path of `bankfull` on the far side, in place of the one on its `PATH`.
+    /// Path of `bankfull` on the remote host, instead of the one on its `PATH`.
     pub remote_program: Option<String>,
-    /// Put this very binary there when there is none.
+    /// Copies this binary to the remote host if it has none.
     pub deploy: bool,
     /// Port of the ssh server (`-p` of ssh).
     pub port: Option<u16>,
@@ -100,7 +98,9 @@ impl FromStr for Fingerprint {
         let bad = || {
             Error::new(
                 ErrorKind::Usage,
-                format!("{text:?} is not a fingerprint: write sha256: and 64 hexadecimal digits"),
+                format!(
+                    "{text:?} is not a fingerprint: write sha256: followed by 64 hexadecimal digits"
+                ),
             )
         };
         let digits = text.strip_prefix("sha256:").ok_or_else(bad)?;
@@ -116,70 +116,71 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// What carries a copy to or from a daemon.
+/// Transport protocol of a copy to or from a daemon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
     /// TCP connections.
     #[default]
     Tcp,
-    /// Streams of a QUIC connection, by UDP: always encrypted.
+    /// Streams of a QUIC connection over UDP; always encrypted.
     Quic,
-    /// TCP connections; QUIC where none can be made, or where an earlier copy by TCP lost much
-    /// without a queue and none by QUIC was slower.
+    /// TCP, or QUIC in two cases: no TCP connection can be made; or an earlier copy over TCP had
+    /// many losses without a queue, and no copy over QUIC was slower.
     Auto,
 }
 
-/// How a daemon is trusted and told who we are.
+/// Mutual authentication of client and daemon, and their transport.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct DaemonOptions {
-    /// Its access token.
+    /// Access token of the daemon.
     pub token: Option<Vec<u8>>,
-    /// The fingerprint it must show.
+    /// Fingerprint that the daemon must present.
     pub fingerprint: Option<Fingerprint>,
-    /// Trust a daemon that was never met, and remember it.
+    /// Trusts an unknown daemon and remembers it.
     pub accept_new: bool,
-    /// Where met daemons are remembered, in place of [`default_state_dir`].
+    /// Directory that remembers known daemons, instead of [`default_state_dir`].
     pub state_dir: Option<PathBuf>,
-    /// What carries control and data.
+    /// Transport of control and data.
     pub transport: Transport,
 }
 
-/// How a daemon serves.
+/// Options of a daemon.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ServeOptions {
-    /// The directory that is served; nothing outside it is touched.
+    /// Directory served; nothing outside it is accessible.
     pub root: PathBuf,
-    /// Address and port to listen on; port 0 takes a free one.
+    /// Address and port to listen on; port 0 chooses a free one.
     pub listen: SocketAddr,
-    /// Clients must show this token.
+    /// Token that clients must present.
     pub token: Option<Vec<u8>>,
-    /// Refuse uploads.
+    /// Refuses uploads.
     pub read_only: bool,
-    /// Allow clients to ask for data connections without encryption.
-    pub allow_plain: bool,
-    /// Where the certificate is kept, in place of [`default_state_dir`].
+    /// Allows clients to request data streams without encryption.
+    pub allow_unencrypted: bool,
+    /// Directory of the certificate, instead of [`default_state_dir`].
     pub state_dir: Option<PathBuf>,
-    /// Most connections at a time, control and data together.
-    pub connections_max: usize,
+    /// Maximum number of connections, control and data together.
+    pub max_connections: usize,
     /// Silence after which a client is given up.
     pub timeout: Duration,
-    /// What the link carries by which clients send, in packets: while several do, their windows and
-    /// turns fit it together. `None`: what the interface tells, else what turns out.
+    /// Packet rate of the link by which clients send. While several do, their windows and time
+    /// slots fit it together. `None`: the interface's speed, else a measurement.
     pub link_rate: Option<Rate>,
-    /// What may wait in memory until it is written, of all clients together. `None`: a quarter of
-    /// the memory that is free, and no more than 1 GiB. What is beside it is told with
-    /// [`Transfer::memory_max`](crate::Transfer::memory_max).
-    pub memory_max: Option<Bytes>,
+    /// Limit of memory for received data that waits for the disk, of all clients together. `None`:
+    /// a quarter of the free memory, at most 1 GiB.
+    /// [`Transfer::max_memory`](crate::Transfer::max_memory) lists what is not counted.
+    pub max_memory: Option<Bytes>,
 }
 
 impl ServeOptions {
-    /// Most connections at a time where nothing is said: 32 sessions of the default size. (ours)
-    pub const CONNECTIONS_MAX: usize = 160;
+    /// Default maximum of connections. (chosen: 32 sessions of the default size)
+    pub const DEFAULT_MAX_CONNECTIONS: usize = 160;
 
-    /// Serves `root` on `listen` with the defaults: no token, uploads allowed, encryption required.
+    /// Options to serve `root` on `listen` with the defaults: no token, uploads allowed, encryption
+    /// required.
     #[must_use]
     pub fn new(root: PathBuf, listen: SocketAddr) -> Self {
         Self {
@@ -187,17 +188,17 @@ impl ServeOptions {
             listen,
             token: None,
             read_only: false,
-            allow_plain: false,
+            allow_unencrypted: false,
             state_dir: None,
-            connections_max: Self::CONNECTIONS_MAX,
+            max_connections: Self::DEFAULT_MAX_CONNECTIONS,
             timeout: DEFAULT_TIMEOUT,
             link_rate: None,
-            memory_max: None,
+            max_memory: None,
         }
     }
 }
 
-/// Where bankfull keeps what it must remember: `$XDG_STATE_HOME/bankfull`, else
+/// Default directory of persistent state: `$XDG_STATE_HOME/bankfull`, else
 /// `~/.local/state/bankfull`.
 ///
 /// # Errors
@@ -211,7 +212,7 @@ pub fn default_state_dir() -> Result<PathBuf, Error> {
         Some(home) => Ok(home.join(".local/state/bankfull")),
         None => Err(Error::new(
             ErrorKind::Local,
-            "no place to remember things: set HOME or XDG_STATE_HOME, or give --state-dir",
+            "no state directory: set HOME or XDG_STATE_HOME, or use --state-dir",
         )),
     }
 }
@@ -221,13 +222,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fingerprint_reads_back_as_it_prints() {
+    fn fingerprint_parses_its_own_display() {
         let fingerprint = Fingerprint(std::array::from_fn(|i| i as u8 * 7));
         assert_eq!(fingerprint.to_string().parse::<Fingerprint>().unwrap(), fingerprint);
     }
 
     #[test]
-    fn what_is_no_fingerprint_is_refused_with_the_form_it_should_have() {
+    fn fingerprint_malformed_is_refused_with_the_form() {
         for bad in ["", "sha256:", "sha256:12", &format!("sha1:{}", "0".repeat(64)), "sha256:zz"] {
             assert!(bad.parse::<Fingerprint>().unwrap_err().to_string().contains("64 hex"));
         }

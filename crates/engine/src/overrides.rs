@@ -3,9 +3,9 @@
 //!
 //! Both sides of a session know it: the client from its caller, the server from the request.
 
-use crate::block_io::Engine;
+use crate::block_io::IoMethod;
 use crate::net::socket::Socket;
-use crate::options::Direct;
+use crate::options::DirectIo;
 use crate::throttle::Throttle;
 use bankfull_control::pacing::DEFAULT_MSS;
 use bankfull_control::{Bytes, Rate};
@@ -42,11 +42,11 @@ pub(crate) struct Overrides {
     /// The congestion control of the data connections, on the side that sends.
     pub(crate) congestion: Option<String>,
     /// The engine that takes bytes from files to connections, on the side that sends.
-    pub(crate) engine: Option<Engine>,
+    pub(crate) engine: Option<IoMethod>,
     /// The blocks into which that side cuts files.
     pub(crate) block: Option<Bytes>,
     /// Whether both sides pass their page caches by.
-    pub(crate) direct: Direct,
+    pub(crate) direct: DirectIo,
 }
 
 impl Overrides {
@@ -64,9 +64,9 @@ impl Overrides {
             engine: engine.map_err(|text: String| Failure::new(Cause::Usage, text))?,
             block: open.block_bytes.map(|bytes| Bytes(bytes.into())),
             direct: match open.direct {
-                None => Direct::Auto,
-                Some(true) => Direct::On,
-                Some(false) => Direct::Off,
+                None => DirectIo::Auto,
+                Some(true) => DirectIo::On,
+                Some(false) => DirectIo::Off,
             },
         })
     }
@@ -79,9 +79,9 @@ impl Overrides {
         open.engine = self.engine.map(|engine| engine.name().to_owned());
         open.block_bytes = self.block.and_then(|block| u32::try_from(block.0).ok());
         open.direct = match self.direct {
-            Direct::Auto => None,
-            Direct::On => Some(true),
-            Direct::Off => Some(false),
+            DirectIo::Auto => None,
+            DirectIo::On => Some(true),
+            DirectIo::Off => Some(false),
         };
     }
 
@@ -96,7 +96,7 @@ impl Overrides {
     }
 
     /// The engine, where it has no effect on data connections that are encrypted.
-    pub(crate) fn need_plain(&self) -> Option<Engine> {
+    pub(crate) fn need_plain(&self) -> Option<IoMethod> {
         self.engine.filter(|engine| engine.stays_in_kernel())
     }
 
@@ -139,8 +139,8 @@ impl Overrides {
             let text = format!("engine {engine} is only to be measured, with bankfull-lab io");
             return Err(Failure::new(Cause::Usage, text));
         }
-        let through_cache = self.engine.filter(|&engine| engine != Engine::IoUring);
-        if let Some(engine) = through_cache.filter(|_| self.direct == Direct::On) {
+        let through_cache = self.engine.filter(|&engine| engine != IoMethod::IoUring);
+        if let Some(engine) = through_cache.filter(|_| self.direct == DirectIo::On) {
             let text = format!(
                 "engine {engine} (--io) reads through the page cache, which --direct on forbids: \
                  leave out --io or --direct, or choose --io io_uring"
@@ -162,7 +162,7 @@ impl Overrides {
     /// # Errors
     /// [`Cause::Usage`], with what can be chosen and how to have more.
     pub(crate) fn check_sender(&self) -> Result<(), Failure> {
-        if self.engine == Some(Engine::IoUring) && !Engine::IoUring.is_available() {
+        if self.engine == Some(IoMethod::IoUring) && !IoMethod::IoUring.is_available() {
             let text = "the sending host does not let us have io_uring (see there sysctl \
                         kernel.io_uring_disabled, what its container forbids, and whether bankfull \
                         was built with it): choose another engine";
@@ -215,7 +215,7 @@ fn unusable(name: &str, error: &io::Error, available: &str, allowed: &str) -> Fa
         ),
         _ => format!(
             "the sending host cannot use congestion control {name} ({}): choose one of {allowed}",
-            crate::error::plain(error)
+            crate::error::os_message(error)
         ),
     };
     Failure::new(Cause::Usage, text)
@@ -271,9 +271,9 @@ mod tests {
             rate_max: Some(Rate::from_bits_per_sec(1e9)),
             window: Some(Bytes(4_000_000)),
             congestion: Some("reno".to_owned()),
-            engine: Some(Engine::IoUring),
+            engine: Some(IoMethod::IoUring),
             block: Some(Bytes::mib(4)),
-            direct: Direct::Off,
+            direct: DirectIo::Off,
         };
         let mut open = open();
         assert!(Overrides::of(&open).unwrap().is_empty());
@@ -292,13 +292,13 @@ mod tests {
             assert!(text.contains("a power of two, 1.0 MiB to 16.0 MiB"), "{text}");
         }
         let by = |engine| Overrides { engine: Some(engine), ..Overrides::default() }.check();
-        assert_eq!(by(Engine::Mmap), Ok(()));
-        let text = by(Engine::Stream).unwrap_err().text;
+        assert_eq!(by(IoMethod::Mmap), Ok(()));
+        let text = by(IoMethod::Stream).unwrap_err().text;
         assert!(text.contains("only to be measured"), "{text}");
-        let both = Overrides { engine: Some(Engine::Splice), direct: Direct::On, ..by_nothing() };
+        let both = Overrides { engine: Some(IoMethod::Splice), direct: DirectIo::On, ..by_nothing() };
         assert!(both.check().unwrap_err().text.contains("leave out --io or --direct"));
         let by = |engine| Overrides { engine: Some(engine), ..both.clone() }.check();
-        assert!(by(Engine::Mmap).is_err() && by(Engine::IoUring).is_ok());
+        assert!(by(IoMethod::Mmap).is_err() && by(IoMethod::IoUring).is_ok());
     }
 
     fn by_nothing() -> Overrides {

@@ -106,7 +106,7 @@ impl Probe {
         let direction = if self.reverse { Direction::Pull } else { Direction::Push };
         let watch = Watch { next: events, samples: Mutex::default(), route: Mutex::default() };
         let far = self.transfer.destination.clone();
-        let summary = self.transfer.run_with(&far, direction, &watch, cancel, started)?;
+        let summary = self.transfer.run_remote(&far, direction, &watch, cancel, started)?;
         let samples = watch.samples.into_inner().unwrap_or_default();
         let route = watch.route.into_inner().unwrap_or_default();
         Ok(Findings::new(&samples, summary, self.reverse, route))

@@ -1,11 +1,11 @@
 //! The daemon: one port, one root, many clients.
 
-use crate::admission::{Door, Newcomer, Opening, Seated, Visit};
+use crate::admission::{Acceptor, GreetingDeadline, PendingConn, Permit, Preamble};
 use crate::anchor::PathRoot;
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink};
-use crate::host::{Caller, Host, Policy};
+use crate::host::{ControlConn, Policy, SessionManager};
 use crate::net::control::{ControlReader, close_when_acked, lock, split};
 use crate::net::identity::Identity;
 use crate::net::probe::ProbePort;
@@ -28,30 +28,29 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// Connections over the limit that are still told so before they are closed. (ours: those of three
-/// clients that each begin 16 for data while they are waiting for room)
-const BUSY_MAX: usize = 64;
+/// Connections beyond the limit that still receive a refusal before they are closed. (chosen: three
+/// clients that each start 16 data streams while they wait)
+const MAX_BUSY_REPLIES: usize = 64;
 
-/// How long a client that finds no room waits for others that are leaving. (ours: the threads of a
-/// session that its client has ended are gone within a round trip, and within this also where they
-/// wait for a processor)
-const LEAVING_MAX: Duration = Duration::from_secs(1);
+/// Time a client waits for a free slot while other connections close. (chosen: the threads of a
+/// session ended by its client exit within an RTT, and within this time also on a busy CPU)
+const CAPACITY_WAIT: Duration = Duration::from_secs(1);
 
-/// How often the thread that waits for streams sees whether all is over.
-const TICK: Duration = Duration::from_millis(100);
+/// Interval at which the thread that accepts QUIC streams checks for the end.
+const STREAM_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A daemon that is bound to its port. [`run`](Self::run) serves.
+/// A daemon bound to its port. [`run`](Self::run) serves.
 pub struct Server {
-    door: Arc<Door>,
+    acceptor: Arc<Acceptor>,
     address: SocketAddr,
     fingerprint: Fingerprint,
     config: Arc<ServerConfig>,
-    connections_max: usize,
-    host: Host,
-    /// Where QUIC connections come in, until it serves.
+    max_connections: usize,
+    sessions: SessionManager,
+    /// Port that accepts QUIC connections, and the streams opened on them.
     quic: Option<Mutex<(QuicPort, IncomingStreams)>>,
-    /// Why there is no port for datagrams.
-    unheard: Option<String>,
+    /// Reason why the UDP port is unavailable.
+    udp_error: Option<String>,
 }
 
 impl std::fmt::Debug for Server {
@@ -61,7 +60,7 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Opens the root, loads or makes the certificate, and binds the port.
+    /// Opens the root, loads or creates the certificate, and binds the port.
     ///
     /// # Errors
     /// [`ErrorKind::Local`] when the root or the certificate cannot be used,
@@ -77,7 +76,7 @@ impl Server {
                 io::ErrorKind::PermissionDenied => " (ports below 1024 need root)",
                 _ => "",
             };
-            let text = crate::error::plain(&e);
+            let text = crate::error::os_message(&e);
             Error::new(
                 ErrorKind::Network,
                 format!("cannot listen on {}: {text}{hint}", options.listen),
@@ -85,42 +84,42 @@ impl Server {
         })?;
         let unusable = |e| Error::local("the listening socket is unusable", &e);
         let address = listener.local_addr().map_err(unusable)?;
-        let door = Door::new(listener).map_err(unusable)?;
-        // A daemon holds many files; it is no error when the limit cannot be raised.
+        let acceptor = Acceptor::new(listener).map_err(unusable)?;
+        // A failure to raise the limit is not an error.
         let _ = bankfull_sys::raise_open_file_limit();
         let policy = Policy {
             token: options.token,
             read_only: options.read_only,
-            unencrypted_allowed: options.allow_plain,
+            unencrypted_allowed: options.allow_unencrypted,
             timeout: options.timeout,
             link_rate: options.link_rate,
-            buffer_pool: BufferPool::new(options.memory_max),
+            buffer_pool: BufferPool::new(options.max_memory),
         };
         let config = tls::server_config(&identity)?;
         let quic = QuicServer {
             tls: Arc::clone(&config),
             timeout: policy.timeout,
-            connections_max: options.connections_max,
+            connections_max: options.max_connections,
             buffer_pool: Arc::clone(&policy.buffer_pool),
             sibling: None,
         };
-        let (probes, quic, unheard) = match by_datagrams(address, quic) {
+        let (probes, quic, udp_error) = match bind_udp(address, quic) {
             Ok((probes, quic)) => (Some(probes), Some(quic), None),
-            Err(e) => (None, None, Some(crate::error::plain(&e))),
+            Err(e) => (None, None, Some(crate::error::os_message(&e))),
         };
         Ok(Self {
-            door,
+            acceptor,
             address,
             fingerprint: identity.fingerprint(),
             config,
-            connections_max: options.connections_max,
-            host: Host::new(PathRoot::Dir(Arc::new(root)), policy, probes),
+            max_connections: options.max_connections,
+            sessions: SessionManager::new(PathRoot::Dir(Arc::new(root)), policy, probes),
             quic: quic.map(Mutex::new),
-            unheard,
+            udp_error,
         })
     }
 
-    /// The address bound.
+    /// Address of the port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
@@ -132,35 +131,36 @@ impl Server {
         self.fingerprint
     }
 
-    /// Serves until drained: at a request on `drain` it takes no new clients and waits for the
-    /// running sessions to end; a request on `abort` ends those too.
+    /// Serves until drained. A request on `drain` refuses new clients and waits for the running
+    /// sessions; a request on `abort` ends those too.
     ///
     /// # Errors
-    /// [`ErrorKind::Network`] when the port fails, [`ErrorKind::Local`] when there are no threads.
+    /// [`ErrorKind::Network`] when the port fails, [`ErrorKind::Local`] when a thread cannot be
+    /// started.
     pub fn run(&self, events: &dyn EventSink, drain: &Cancel, abort: &Cancel) -> Result<(), Error> {
         thread::scope(|scope| {
             let mut started = Ok(());
-            if let Some(probes) = &self.host.probes {
+            if let Some(probes) = &self.sessions.probes {
                 started = try_spawn(scope, || probes.run());
             }
-            if let Some(why) = &self.unheard {
+            if let Some(why) = &self.udp_error {
                 let port = self.address.port();
                 let message = format!(
-                    "UDP port {port} cannot be had ({why}): there is no QUIC, and copies are tuned by \
-                     what TCP tells alone; end the program that has it, or serve on another port \
-                     (--listen)"
+                    "UDP port {port} is unavailable ({why}): QUIC is off, and copies are tuned by \
+                     TCP statistics alone; stop the program that uses the port, or choose another \
+                     with --listen"
                 );
-                events.event(Event::Notice { message });
+                events.event(Event::Warning { message });
             }
-            let over = Arc::new(AtomicBool::new(false));
+            let finished = Arc::new(AtomicBool::new(false));
             if let Some(quic) = &self.quic {
-                let over = Arc::clone(&over);
-                let admit = move || self.admit_streams(scope, events, &lock(quic), &over);
+                let finished = Arc::clone(&finished);
+                let admit = move || self.admit_streams(scope, events, &lock(quic), &finished);
                 started = started.and_then(|()| try_spawn(scope, admit));
             }
             let result = started.and_then(|()| self.admit(scope, events, drain, abort));
-            over.store(true, Ordering::SeqCst);
-            if let Some(probes) = &self.host.probes {
+            finished.store(true, Ordering::SeqCst);
+            if let Some(probes) = &self.sessions.probes {
                 probes.stop();
             }
             result
@@ -176,89 +176,90 @@ impl Server {
     ) -> Result<(), Error> {
         loop {
             if drain.is_cancelled() || abort.is_cancelled() {
-                self.host.draining.cancel();
+                self.sessions.draining.cancel();
                 if abort.is_cancelled() {
-                    self.host.abort();
+                    self.sessions.abort();
                 }
-                // Data connections still come in while a session runs.
-                if self.host.session_count() == 0 {
-                    self.door.hear_no_more();
+                // Data streams still arrive while a session runs.
+                if self.sessions.session_count() == 0 {
+                    self.acceptor.stop_reading_pending();
                 }
-                if self.door.is_quiet() {
+                if self.acceptor.is_idle() {
                     return Ok(());
                 }
             }
-            let failed = |e| Error::network(format!("the port {} failed", self.address), &e);
-            if let Some(newcomer) = self.door.admit().map_err(failed)? {
-                self.receive(scope, newcomer, events);
+            let failed = |e| Error::network(format!("listening on {} failed", self.address), &e);
+            if let Some(conn) = self.acceptor.admit().map_err(failed)? {
+                self.spawn_handler(scope, conn, events);
             }
         }
     }
 
-    /// Takes in what clients open on QUIC connections, until all is over.
+    /// Accepts the streams that clients open on QUIC connections, until the end.
     fn admit_streams<'scope>(
         &'scope self,
         scope: &'scope thread::Scope<'scope, '_>,
         events: &'scope dyn EventSink,
         (port, streams): &(QuicPort, IncomingStreams),
-        over: &AtomicBool,
+        finished: &AtomicBool,
     ) {
         let mut advice = port.advice();
-        while !over.load(Ordering::SeqCst) {
+        while !finished.load(Ordering::SeqCst) {
             if let Some(message) = advice.next_advice() {
-                events.event(Event::Notice { message });
+                events.event(Event::Warning { message });
             }
-            if let Ok((stream, peer)) = streams.recv_timeout(TICK) {
-                self.receive(scope, self.door.admit_stream(stream, peer), events);
+            if let Ok((stream, peer)) = streams.recv_timeout(STREAM_POLL_INTERVAL) {
+                self.spawn_handler(scope, self.acceptor.admit_stream(stream, peer), events);
             }
         }
     }
 
-    /// Starts a newcomer's thread. One that finds no room to be told so, or no thread, is closed.
-    fn receive<'scope>(
+    /// Starts a connection's thread. Without a slot for a refusal, or without a thread, it is
+    /// closed.
+    fn spawn_handler<'scope>(
         &'scope self,
         scope: &'scope thread::Scope<'scope, '_>,
-        newcomer: Newcomer,
+        conn: PendingConn,
         events: &'scope dyn EventSink,
     ) {
-        if newcomer.count <= self.connections_max + BUSY_MAX {
-            let greet = move || self.greet(newcomer, events);
-            let _ = thread::Builder::new().spawn_scoped(scope, greet);
+        if conn.count <= self.max_connections + MAX_BUSY_REPLIES {
+            let handle = move || self.handle_connection(conn, events);
+            let _ = thread::Builder::new().spawn_scoped(scope, handle);
         }
     }
 
-    /// One connection's thread.
-    fn greet(&self, newcomer: Newcomer, events: &dyn EventSink) {
-        let peer = newcomer.peer.to_string();
-        if let Err(error) = self.talk(newcomer, &peer, events) {
+    /// Runs a connection's thread and reports its error.
+    fn handle_connection(&self, conn: PendingConn, events: &dyn EventSink) {
+        let peer = conn.peer.to_string();
+        if let Err(error) = self.serve_connection(conn, &peer, events) {
             events.event(Event::ClientDone { peer, result: Err(error) });
         }
     }
 
-    fn talk(
+    fn serve_connection(
         &self,
-        mut newcomer: Newcomer,
+        mut conn: PendingConn,
         peer: &str,
         events: &dyn EventSink,
     ) -> Result<(), Error> {
-        let opening = newcomer.listen(&self.config, self.host.policy.timeout)?;
-        let Newcomer { mut socket, seat, visit, .. } = newcomer;
-        match opening {
-            Opening::Nothing => {}
-            Opening::Control(connection) => {
-                // With it, one that carries data.
-                let place =
-                    seat.wait_for_place(self.connections_max.saturating_sub(1), LEAVING_MAX);
-                let room = self.connections_max.saturating_sub(place);
+        let preamble = conn.read_preamble(&self.config, self.sessions.policy.timeout)?;
+        let PendingConn { mut socket, permit, deadline, .. } = conn;
+        match preamble {
+            Preamble::Closed => {}
+            Preamble::Control(connection) => {
+                // One more slot is for a data stream.
+                let position =
+                    permit.wait_for_position(self.max_connections.saturating_sub(1), CAPACITY_WAIT);
+                let capacity = self.max_connections.saturating_sub(position);
                 let tls = connection.map(|tls| *tls);
-                return self.control(&visit, tls, socket, peer, room, events);
+                return self.serve_control(&deadline, tls, socket, peer, capacity, events);
             }
-            // A session that came first has taken the room that was promised to this one.
-            Opening::Data(_) if seat.place() > self.connections_max => {}
-            Opening::Data(connection) => {
-                self.attach(socket, connection.map(|tls| *tls), seat, peer, events);
+            // An earlier session has the slots that were promised to this one.
+            Preamble::Data(_) if permit.position() > self.max_connections => {}
+            Preamble::Data(connection) => {
+                self.attach(socket, connection.map(|tls| *tls), permit, peer, events);
             }
-            Opening::Stranger => return Err(turn_away(&mut socket, peer)),
+            Preamble::OtherProtocol => return Err(reject_protocol(&mut socket, peer)),
         }
         Ok(())
     }
@@ -267,67 +268,68 @@ impl Server {
         &self,
         socket: Socket,
         connection: Option<Connection>,
-        seat: Seated,
+        permit: Permit,
         peer: &str,
         events: &dyn EventSink,
     ) {
-        let attached = self.host.attach(socket, connection, &DATA_MAGIC, Box::new(seat));
-        // One that comes too late for its session is no news.
+        let attached = self.sessions.attach(socket, connection, &DATA_MAGIC, Box::new(permit));
+        // A stream that arrives too late for its session is not reported.
         if attached.is_err_and(|e| !is_late(&e)) {
-            let message = format!("a data connection of {peer} belongs to no session");
-            events.event(Event::Notice { message });
+            let message = format!("a data stream from {peer} belongs to no session: closed it");
+            events.event(Event::Warning { message });
         }
     }
 
-    fn control(
+    fn serve_control(
         &self,
-        visit: &Visit,
+        deadline: &GreetingDeadline,
         tls: Option<Connection>,
         socket: Socket,
         peer: &str,
-        room: usize,
+        capacity: usize,
         events: &dyn EventSink,
     ) -> Result<(), Error> {
-        let failed = |e: io::Error| Error::network(format!("the connection of {peer} failed"), &e);
+        let failed =
+            |e: io::Error| Error::network(format!("the connection from {peer} failed"), &e);
         let wake = socket.try_clone().map_err(failed)?;
         let close = socket.try_clone().map_err(failed)?;
-        let asked = socket.try_clone().map_err(failed)?;
+        let handle = socket.try_clone().map_err(failed)?;
         let (input, output) = split(tls, socket).map_err(failed)?;
-        let on_asked = visit.on_asked();
-        let address = asked.peer().ok_or_else(|| failed(io::ErrorKind::NotConnected.into()))?;
-        let caller = Caller {
+        let on_request = deadline.on_request();
+        let address = handle.peer().ok_or_else(|| failed(io::ErrorKind::NotConnected.into()))?;
+        let control = ControlConn {
             reader: ControlReader::new(input, peer.to_owned(), ""),
             output,
             wake: Box::new(move || wake.stop_reading()),
             close: Arc::new(move || close_when_acked(&close)),
-            max_streams: u32::try_from(room).unwrap_or(u32::MAX).min(MAX_STREAMS),
+            max_streams: u32::try_from(capacity).unwrap_or(u32::MAX).min(MAX_STREAMS),
             data_port: None,
             data_hosts: Vec::new(),
             fingerprint: None,
             peer: Some(address.ip()),
-            advice: asked.advice(),
-            on_asked: Box::new(move |timeout| {
-                on_asked();
-                asked.set_authenticated();
-                let _ = asked.set_read_timeout(Some(timeout));
+            advice: handle.advice(),
+            on_request: Box::new(move |timeout| {
+                on_request();
+                handle.set_authenticated();
+                let _ = handle.set_read_timeout(Some(timeout));
             }),
         };
-        if room == 0 {
-            let text = "the server has no room for more connections: try again later, or start it \
-                        with more --max-connections";
+        if capacity == 0 {
+            let text = "the server has reached its connection limit: try again later, or start it \
+                        with a larger --max-connections";
             let error = Failure::new(Cause::Busy, text).into();
-            caller.refuse_ungreeted(&error);
+            control.refuse_before_handshake(&error);
             return Err(error);
         }
         events.event(Event::ClientConnected { peer: peer.to_owned() });
-        let result = self.host.serve(caller, false, events);
+        let result = self.sessions.serve(control, false, events);
         events.event(Event::ClientDone { peer: peer.to_owned(), result });
         Ok(())
     }
 }
 
-/// Datagrams come in at the same port number: probes of sessions, and QUIC.
-fn by_datagrams(
+/// Binds the UDP port of the same number, for probes and QUIC.
+fn bind_udp(
     address: SocketAddr,
     mut quic: QuicServer,
 ) -> io::Result<(Arc<ProbePort>, (QuicPort, IncomingStreams))> {
@@ -336,21 +338,21 @@ fn by_datagrams(
     Ok((ProbePort::from_socket(marked)?, QuicPort::server(other, quic)?))
 }
 
-/// Whether a data connection only came after its session, or its client, had ended.
+/// True if a data stream arrived after its session, or its client, had ended.
 fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof)
 }
 
-/// Answers whoever speaks something else; a browser or curl deserves words.
-fn turn_away(socket: &mut Socket, peer: &str) -> Error {
-    const WORDS: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
+/// Rejects another protocol; HTTP clients get an answer to read.
+fn reject_protocol(socket: &mut Socket, peer: &str) -> Error {
+    const RESPONSE: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
         Connection: close\r\n\r\nThis is a bankfull port. Use `bankfull cp`.\n";
     let mut start = [0; 8];
     let n = socket.read(&mut start).unwrap_or(0);
     let is_http = start[..n].iter().take_while(|b| b.is_ascii_uppercase()).count() >= 3;
     if is_http {
-        let _ = socket.write_all(WORDS.as_bytes());
+        let _ = socket.write_all(RESPONSE.as_bytes());
     }
-    let what = if is_http { "HTTP" } else { "something else" };
-    Error::new(ErrorKind::Protocol, format!("{peer} speaks {what}, not bankfull"))
+    let what = if is_http { "HTTP" } else { "another protocol" };
+    Error::new(ErrorKind::Protocol, format!("{peer} speaks {what} instead of bankfull"))
 }

@@ -1,6 +1,6 @@
 //! State that the threads of one session share: first error, stop signal, streams and statistics.
 
-use crate::block_io::{Engine, PIECE_BYTES};
+use crate::block_io::{IoMethod, CHUNK_BYTES};
 use crate::counts::{Account, Counts, add, read};
 use crate::datagram_room::BufferAdvice;
 use crate::error::Error;
@@ -224,11 +224,13 @@ impl Session {
     /// false if a setting failed, which ends the session.
     pub(crate) fn prepare_sender(&self, number: u32, stream: &mut DataStream) -> bool {
         stream.set_throttle(self.throttle());
-        stream.set_credit(self.credit.as_ref().map(|credit| StreamCredit::new(Arc::clone(credit), number)));
+        stream.set_credit(
+            self.credit.as_ref().map(|credit| StreamCredit::new(Arc::clone(credit), number)),
+        );
         stream.set_burst_limit(Arc::clone(&self.burst_limit));
-        if self.overrides.engine == Some(Engine::Splice) {
+        if self.overrides.engine == Some(IoMethod::Splice) {
             // The user chose this engine explicitly: no fallback.
-            match Pipe::new(PIECE_BYTES) {
+            match Pipe::new(CHUNK_BYTES) {
                 Ok(pipe) => stream.set_pipe(Some(pipe)),
                 Err(e) => {
                     self.fail(Error::local("cannot create a pipe for engine splice", &e));
@@ -411,7 +413,7 @@ impl<'a> SessionStats<'a> {
     }
 
     pub(crate) fn warn(&self, message: impl Into<String>) {
-        self.event(Event::Notice { message: message.into() });
+        self.event(Event::Warning { message: message.into() });
     }
 
     /// Records a failed file, directory or symlink.
@@ -462,7 +464,7 @@ impl<'a> SessionStats<'a> {
             add(&self.counts.planned, 1);
             add(&self.counts.bytes_planned, bytes);
         }
-        self.event(Event::Settled { path, outcome, bytes: Bytes(bytes), blake3: hash });
+        self.event(Event::Completed { path, outcome, bytes: Bytes(bytes), blake3: hash });
     }
 
     pub(crate) fn progress(&self) -> Progress {
@@ -532,7 +534,7 @@ impl<'a> SessionStats<'a> {
             files: read(&c.files_copied),
             dirs: read(&c.dirs),
             symlinks: read(&c.symlinks),
-            links_made: read(&c.links_made),
+            symlinks_created: read(&c.symlinks_created),
             bytes: Bytes(read(&c.bytes_moved).saturating_sub(read(&c.bytes_void))),
             wire_bytes: Bytes(read(&c.wire_bytes)),
             elapsed: self.started.elapsed(),

@@ -16,5 +16,5 @@ pub(crate) fn try_spawn_joinable<'scope, 'env: 'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, 'env>,
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>, Error> {
-    thread::Builder::new().spawn_scoped(scope, work).map_err(|e| Error::no_thread(&e))
+    thread::Builder::new().spawn_scoped(scope, work).map_err(|e| Error::thread_start(&e))
 }

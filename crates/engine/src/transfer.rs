@@ -1,17 +1,17 @@
-//! The public entry: what to copy, how, and run.
+//! [`Transfer`]: one copy, its options, and its run.
 
 use crate::anchor::PathRoot;
-use crate::block_io::Engine;
+use crate::block_io::IoMethod;
 use crate::cancel::Cancel;
 use crate::client::{self, Request, path_bytes};
 use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Summary};
-use crate::gather::claims::Claimant;
+use crate::gather::claims::MergeHandle;
 use crate::local;
 use crate::location::Location;
 use crate::net::staging::BufferPool;
 use crate::options::{
-    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Direct, Fsync, MEMORY_LEAST, SshOptions,
+    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, DirectIo, Fsync, MIN_MEMORY_LIMIT, SshOptions,
     Transport, Tune,
 };
 use crate::overrides::Overrides;
@@ -24,12 +24,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// A copy to be made. Build it, then [`run`](Self::run) it.
+/// A copy between two locations. Build it, then [`run`](Self::run) it.
 #[derive(Debug, Clone)]
 pub struct Transfer {
     pub(crate) sources: Vec<Location>,
     pub(crate) destination: Location,
-    /// `None`: as the path asks for.
+    /// `None`: chosen from the path's RTT.
     pub(crate) streams: Option<u32>,
     pub(crate) encryption: bool,
     pub(crate) fsync: Fsync,
@@ -38,29 +38,29 @@ pub struct Transfer {
     pub(crate) timeout: Duration,
     pub(crate) tune: Tune,
     pub(crate) overrides: Overrides,
-    /// Nothing is copied: filler goes over the path for so long.
+    /// Duration of a throughput test, which sends filler instead of files.
     pub(crate) probe: Option<Duration>,
-    /// What the link carries by which this host receives.
+    /// Rate of the link by which this host receives.
     pub(crate) link_rate: Option<Rate>,
-    /// Where what is received waits until it is written, and its limit.
-    pub(crate) staging: Arc<BufferPool>,
-    pub(crate) memory_max: Option<Bytes>,
-    /// How many transfers, this one included, are to receive at the same time.
-    pub(crate) company: Option<Arc<AtomicUsize>>,
-    /// Its place among those that send in rounds.
-    pub(crate) seat: Option<BarrierSeat>,
-    /// The directory of the destination will be there, though a dry run may not find it yet.
+    /// Memory for received data that waits for the disk, and its limit.
+    pub(crate) buffer_pool: Arc<BufferPool>,
+    pub(crate) max_memory: Option<Bytes>,
+    /// Number of transfers, this one included, that are to receive at the same time.
+    pub(crate) concurrent_receivers: Option<Arc<AtomicUsize>>,
+    /// Place at the barrier of a gather in rounds.
+    pub(crate) barrier_seat: Option<BarrierSeat>,
+    /// The destination's directory will exist, though a dry run may not find it yet.
     pub(crate) parent_is_planned: bool,
-    /// What says what it may put in place, where it is merged with others.
-    pub(crate) claimant: Option<Claimant>,
+    /// Resolves conflicts with other sources that are merged into the same tree.
+    pub(crate) merge_handle: Option<MergeHandle>,
     pub(crate) ssh: SshOptions,
     pub(crate) daemon: DaemonOptions,
 }
 
 impl Transfer {
-    /// A copy of `sources` to `destination` with the defaults: streams as the path asks for,
-    /// encrypted, unchanged files skipped by size and time, one flush to the disk at the end, 60 s
-    /// timeout.
+    /// A copy of `sources` to `destination` with the defaults. These are: streams chosen from the
+    /// path's RTT, encryption, unchanged files skipped by size and time, one flush to the disk at
+    /// the end, a timeout of 60 s.
     #[must_use]
     pub fn new(sources: Vec<Location>, destination: Location) -> Self {
         Self {
@@ -76,121 +76,120 @@ impl Transfer {
             overrides: Overrides::default(),
             probe: None,
             link_rate: None,
-            staging: Arc::default(),
-            memory_max: None,
-            company: None,
-            seat: None,
+            buffer_pool: Arc::default(),
+            max_memory: None,
+            concurrent_receivers: None,
+            barrier_seat: None,
             parent_is_planned: false,
-            claimant: None,
+            merge_handle: None,
             ssh: SshOptions::default(),
             daemon: DaemonOptions::default(),
         }
     }
 
-    /// Number of data connections, 1 to 64. Without this call it begins as the round trip asks for:
-    /// 4 up to 20 ms, 16 above 40 ms, 8 between; and then, unless [`Tune`] says otherwise, it is
-    /// what the path is found to need. 4 threads for a copy within a host.
+    /// Sets the number of data streams, 1 to 64. Default: 4 up to an RTT of 20 ms, 16 above 40 ms,
+    /// 8 between; then, unless [`Tune`] says otherwise, tuned while the copy runs. A copy within a
+    /// host uses 4 threads.
     #[must_use]
     pub fn streams(mut self, streams: u32) -> Self {
         self.streams = Some(streams);
         self
     }
 
-    /// Whether data is encrypted on its way. Without, it is still authenticated and verified.
+    /// Encrypts data in transit (default). Unencrypted data is still authenticated and verified.
     #[must_use]
     pub fn encryption(mut self, encryption: bool) -> Self {
         self.encryption = encryption;
         self
     }
 
-    /// When received files are flushed to the disk.
+    /// Sets when received files are flushed to the disk.
     #[must_use]
     pub fn fsync(mut self, fsync: Fsync) -> Self {
         self.fsync = fsync;
         self
     }
 
-    /// Compare content instead of size and modification time.
+    /// Compares content instead of size and modification time.
     #[must_use]
     pub fn checksum(mut self, checksum: bool) -> Self {
         self.checksum = checksum;
         self
     }
 
-    /// Say what would be done; change nothing.
+    /// Reports what would be copied and changes nothing.
     #[must_use]
     pub fn dry_run(mut self, dry_run: bool) -> Self {
         self.dry_run = dry_run;
         self
     }
 
-    /// Silence after which the far side is given up.
+    /// Sets the silence after which the peer is given up.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Whether windows and pacing of the data connections are tuned while the copy runs.
+    /// Sets what is tuned while the copy runs.
     #[must_use]
     pub fn tune(mut self, tune: Tune) -> Self {
         self.tune = tune;
         self
     }
 
-    /// The most data per second, over all data connections together, whether they are tuned or
-    /// not; what is sent on the control connection does not count. Without this call: as much as
-    /// the path carries.
+    /// Limits the data rate of all data streams together, with or without tuning. The control
+    /// connection does not count. Default: no limit.
     ///
-    /// Below [`RATE_MAX_LEAST`](crate::RATE_MAX_LEAST), and for a copy within a host, the transfer
-    /// is refused as [`ErrorKind::Usage`].
+    /// A rate below [`RATE_MAX_LEAST`](crate::RATE_MAX_LEAST) and a copy within a host are refused
+    /// as [`ErrorKind::Usage`].
     #[must_use]
     pub fn max_rate(mut self, rate: Rate) -> Self {
         self.overrides.rate_max = Some(rate);
         self
     }
 
-    /// The receive windows of all data connections together, for the whole copy, as far as the
-    /// receiver's kernel allows them (`tcp_rmem`). Windows do not follow the path then, and pacing
-    /// is left to TCP. Each connection has two segments at least.
+    /// Fixes the sum of the receive windows of all data streams for the whole copy. The receiver's
+    /// kernel may allow less (`tcp_rmem`). Windows are then not tuned, and pacing is left to TCP.
+    /// Each stream has at least two segments.
     ///
-    /// Below [`BUFFER_LEAST`](crate::BUFFER_LEAST), beyond [`BUFFER_MOST`](crate::BUFFER_MOST),
-    /// and for a copy within a host, the transfer is refused as [`ErrorKind::Usage`].
+    /// A size below [`BUFFER_LEAST`](crate::BUFFER_LEAST) or above
+    /// [`BUFFER_MOST`](crate::BUFFER_MOST) and a copy within a host are refused as
+    /// [`ErrorKind::Usage`].
     #[must_use]
     pub fn buffer(mut self, window: Bytes) -> Self {
         self.overrides.window = Some(window);
         self
     }
 
-    /// The congestion control of the data connections, by the name that the sending host's kernel
-    /// has for it. Without this call: that host's own.
+    /// Sets the congestion control of the data streams, by its name in the sending host's kernel.
+    /// Default: that kernel's own choice.
     ///
-    /// A name that no kernel could have, or that the sending host does not have or does not allow
-    /// to its user, and a copy within a host, are refused as [`ErrorKind::Usage`], before anything
-    /// is written.
+    /// A malformed name, a name that the sending host lacks or does not permit, and a copy within a
+    /// host are refused as [`ErrorKind::Usage`] before anything is written.
     #[must_use]
     pub fn congestion(mut self, name: impl Into<String>) -> Self {
         self.overrides.congestion = Some(name.into());
         self
     }
 
-    /// The engine that takes bytes from files to data connections, on the side that sends. Without
-    /// this call: what suits the file and the connection.
+    /// Sets the method by which the sender moves bytes from files to data streams. Default: chosen
+    /// by file and stream.
     ///
-    /// One that is only to be measured, one that stays in the kernel where data is encrypted, one
-    /// that the sending host's kernel does not have, and a copy within a host, are refused as
-    /// [`ErrorKind::Usage`].
+    /// Refused as [`ErrorKind::Usage`]: a method that exists only for benchmarks, one within the
+    /// kernel when data is encrypted, one that the sending host's kernel lacks, and a copy within a
+    /// host.
     #[must_use]
-    pub fn engine(mut self, engine: Engine) -> Self {
-        self.overrides.engine = Some(engine);
+    pub fn io_method(mut self, method: IoMethod) -> Self {
+        self.overrides.engine = Some(method);
         self
     }
 
-    /// The blocks into which files are cut that are sent anew: what is verified, acknowledged and
-    /// continued as a whole. Files that would have too many of them have larger ones. Without this
-    /// call: 1 to 16 MiB, by the file's size.
+    /// Sets the block size of files that are sent anew. A block is verified, acknowledged and
+    /// resumed as a whole. A file that would have too many blocks gets larger ones. Default: 1 to
+    /// 16 MiB, by file size.
     ///
-    /// What is no power of two from 1 to 16 MiB, and a copy within a host, are refused as
+    /// A size other than a power of two from 1 to 16 MiB and a copy within a host are refused as
     /// [`ErrorKind::Usage`].
     #[must_use]
     pub fn block(mut self, block: Bytes) -> Self {
@@ -198,86 +197,86 @@ impl Transfer {
         self
     }
 
-    /// Whether both sides pass their page caches by. [`Direct::On`] does so wherever a file system
-    /// can; a copy within a host is refused then as [`ErrorKind::Usage`].
+    /// Sets when both sides bypass their page caches. [`DirectIo::On`] does so on every file system
+    /// that supports it, and refuses a copy within a host as [`ErrorKind::Usage`].
     #[must_use]
-    pub fn direct(mut self, direct: Direct) -> Self {
+    pub fn direct(mut self, direct: DirectIo) -> Self {
         self.overrides.direct = direct;
         self
     }
 
-    /// What the link carries by which this host receives, in packets. It counts while several
-    /// transfers of this process receive by the same interface: their senders then take turns, and
-    /// their windows fit that link together. Without this call: what the interface tells, else
-    /// what turns out.
+    /// Sets the packet rate of the link by which this host receives. It applies while several
+    /// transfers of this process receive by the same interface: their senders then take time slots,
+    /// and their windows together fit the link. Default: the interface's speed, else a measurement.
     #[must_use]
     pub fn link_rate(mut self, rate: Rate) -> Self {
         self.link_rate = Some(rate);
         self
     }
 
-    /// How much of what was received may wait in memory until it is written, on the side that
-    /// receives: on this host, or on one that is reached over ssh. 1 MiB at least; without this
-    /// call a quarter of the memory that is free there, and no more than 1 GiB. How much of that is
-    /// used follows the load: next to nothing while the disk keeps up. Each data connection has
-    /// 256 KiB in any case, and QUIC has windows beside it: 4 MiB at least for each of its two
-    /// connections and directions, a quarter of the limit at most where that is more.
+    /// Limits the memory for received data that waits for the disk. The limit applies to the
+    /// receiving side: this host, or one reached over ssh. Minimum: 1 MiB. Default: a quarter of
+    /// the free memory there, at most 1 GiB. Use follows the load and is almost zero while the disk
+    /// keeps up.
+    ///
+    /// Not counted: 256 KiB per data stream. QUIC windows are also separate: at least 4 MiB, at
+    /// most a quarter of the limit if that is more, for each of its two connections and directions.
     #[must_use]
-    pub fn memory_max(mut self, most: Bytes) -> Self {
-        self.staging = BufferPool::new(Some(most));
-        self.memory_max = Some(most);
+    pub fn max_memory(mut self, limit: Bytes) -> Self {
+        self.buffer_pool = BufferPool::new(Some(limit));
+        self.max_memory = Some(limit);
         self
     }
 
-    /// How the far side is started over ssh.
+    /// Sets how the agent is started over ssh.
     #[must_use]
     pub fn ssh(mut self, ssh: SshOptions) -> Self {
         self.ssh = ssh;
         self
     }
 
-    /// How a daemon is trusted and told who we are.
+    /// Sets how a daemon is authenticated and how this client authenticates to it.
     #[must_use]
     pub fn daemon(mut self, daemon: DaemonOptions) -> Self {
         self.daemon = daemon;
         self
     }
 
-    /// Copies. Files that fail are reported as events and counted in the summary; the copy goes on
-    /// without them.
+    /// Runs the copy. Files that fail are reported as events and counted in the summary; the copy
+    /// goes on without them.
     ///
     /// # Errors
-    /// What keeps the copy as a whole from going on; see [`crate::ErrorKind`]. What is verified by
-    /// then is kept, and the same call continues there.
+    /// Errors that end the whole copy; see [`crate::ErrorKind`]. Verified data is kept, and the
+    /// same call resumes there.
     pub fn run(self, events: &dyn EventSink, cancel: &Cancel) -> Result<Summary, Error> {
         let started = Instant::now();
         self.check()?;
         let _ = bankfull_sys::raise_open_file_limit();
         let first = self.sources.first().cloned();
-        let far = match (&first, &self.destination) {
+        let remote = match (&first, &self.destination) {
             (Some(Location::Local(_)), Location::Local(_)) => {
                 return local::run(&self, events, cancel, started);
             }
-            (Some(Location::Local(_)), far) => (far.clone(), Direction::Push),
-            (Some(far), _) => (far.clone(), Direction::Pull),
+            (Some(Location::Local(_)), remote) => (remote.clone(), Direction::Push),
+            (Some(remote), _) => (remote.clone(), Direction::Pull),
             (None, _) => return Err(Error::new(ErrorKind::Usage, "no source given")),
         };
-        self.run_with(&far.0, far.1, events, cancel, started)
+        self.run_remote(&remote.0, remote.1, events, cancel, started)
     }
 
-    /// Runs it with a far side.
-    pub(crate) fn run_with(
+    /// Runs the transfer with a daemon or an agent.
+    pub(crate) fn run_remote(
         &self,
-        far: &Location,
+        remote: &Location,
         direction: Direction,
         events: &dyn EventSink,
         cancel: &Cancel,
         started: Instant,
     ) -> Result<Summary, Error> {
-        let far_paths = match direction {
+        let remote_paths = match direction {
             _ if self.probe.is_some() => Vec::new(),
-            Direction::Push => vec![far_path(&self.destination)],
-            Direction::Pull => self.sources.iter().map(far_path).collect(),
+            Direction::Push => vec![remote_path(&self.destination)],
+            Direction::Pull => self.sources.iter().map(remote_path).collect(),
         };
         let token = self.daemon.token.clone();
         let items = match direction {
@@ -290,110 +289,125 @@ impl Transfer {
         };
         let memory = PathMemory::of(self, direction).filter(|_| self.is_tuned());
         let earlier = memory.and_then(|memory| memory.recall()).unwrap_or_default();
-        let request = Request { transfer: self, direction, far_paths, token, items, earlier };
-        match far {
+        let request = Request { transfer: self, direction, remote_paths, token, items, earlier };
+        match remote {
             Location::Daemon { host, port, .. } => {
                 client::daemon::transfer(host, *port, request, events, cancel, started)
             }
             Location::Ssh { user, host, .. } => {
                 client::ssh::transfer(user.as_deref(), host, request, events, cancel, started)
             }
-            Location::Local(_) => Err(Error::new(ErrorKind::Usage, "both places are local")),
+            Location::Local(_) => {
+                Err(Error::new(ErrorKind::Usage, "source and destination are both local"))
+            }
         }
     }
 
-    /// How many data connections to make where a round trip takes `rtt`, as far as it is known.
-    pub(crate) fn streams_for(&self, rtt: Option<Duration>) -> u32 {
+    /// Initial number of data streams at a path RTT of `rtt`, if it is known.
+    pub(crate) fn initial_streams(&self, rtt: Option<Duration>) -> u32 {
         let chosen = || rtt.map_or(DEFAULT_STREAMS, bankfull_control::initial_streams);
         self.streams.unwrap_or_else(chosen)
     }
 
-    /// How many data connections there may come to be; `None` where their number stays.
+    /// Maximum number of data streams; `None` if their number is fixed.
     pub(crate) fn max_streams(&self) -> Option<u32> {
-        let is_free = self.streams.is_none() && self.tune == Tune::Auto && !self.dry_run;
-        (is_free && self.is_tuned()).then_some(MAX_STREAMS)
+        let may_vary = self.streams.is_none() && self.tune == Tune::Auto && !self.dry_run;
+        (may_vary && self.is_tuned()).then_some(MAX_STREAMS)
     }
 
-    /// Whether windows and pacing follow the path.
+    /// True if windows and pacing are tuned.
     pub(crate) fn is_tuned(&self) -> bool {
-        // What QUIC sends has a controller of its own.
-        !self.is_by_quic() && self.tune != Tune::Off && self.overrides.window.is_none()
+        // QUIC has a congestion controller of its own.
+        !self.uses_quic() && self.tune != Tune::Off && self.overrides.window.is_none()
     }
 
-    /// Whether QUIC carries it.
-    pub(crate) fn is_by_quic(&self) -> bool {
-        let mut places = self.sources.iter().chain([&self.destination]);
-        let is_daemon = |place: &Location| matches!(place, Location::Daemon { .. });
-        self.daemon.transport == Transport::Quic && places.any(is_daemon)
+    /// True if QUIC carries the transfer.
+    pub(crate) fn uses_quic(&self) -> bool {
+        let mut locations = self.sources.iter().chain([&self.destination]);
+        let is_daemon = |location: &Location| matches!(location, Location::Daemon { .. });
+        self.daemon.transport == Transport::Quic && locations.any(is_daemon)
     }
 
-    /// It is one of so many that receive at the same time, as long as there are as many.
-    pub(crate) fn in_company(mut self, company: Arc<AtomicUsize>) -> Self {
-        self.company = Some(company);
+    /// Marks the transfer as one of several that receive at the same time. `concurrent_receivers`
+    /// counts those that are left.
+    pub(crate) fn with_concurrent_receivers(
+        mut self,
+        concurrent_receivers: Arc<AtomicUsize>,
+    ) -> Self {
+        self.concurrent_receivers = Some(concurrent_receivers);
         self
     }
 
-    /// Whether others are to receive at the same time.
-    pub(crate) fn has_company(&self) -> bool {
-        self.company.as_ref().is_some_and(|company| company.load(Ordering::Relaxed) > 1)
+    /// True if other transfers are to receive at the same time.
+    pub(crate) fn has_concurrent_receivers(&self) -> bool {
+        self.concurrent_receivers
+            .as_ref()
+            .is_some_and(|concurrent_receivers| concurrent_receivers.load(Ordering::Relaxed) > 1)
     }
 
-    /// How the connections share their port, as the side that receives, where the sender obeys
-    /// what it is asked for, or not.
-    pub(crate) fn sharing(&self, obeys: bool) -> Sharing {
-        let company = self.company.clone();
-        let mut sharing = Sharing::new(self.is_tuned(), obeys, self.link_rate, company);
-        sharing.seat.clone_from(&self.seat);
+    /// Sharing of the receiving interface with other transfers. `uses_credit`: the
+    /// sender sends only what the receiver grants.
+    pub(crate) fn sharing(&self, uses_credit: bool) -> Sharing {
+        let concurrent_receivers = self.concurrent_receivers.clone();
+        let mut sharing =
+            Sharing::new(self.is_tuned(), uses_credit, self.link_rate, concurrent_receivers);
+        sharing.seat.clone_from(&self.barrier_seat);
         sharing
     }
 
-    /// Whether the sender is to send what it is asked for, and no more: where others receive in
-    /// this process, or are about to.
-    pub(crate) fn wants_to_ask(&self) -> bool {
-        let wants = self.seat.is_some() || self.has_company() || is_receiving();
-        wants && self.is_tuned() && self.probe.is_none() && !self.dry_run
+    /// True if the sender is to send only what the receiver grants: other transfers of this process
+    /// receive, or are about to.
+    pub(crate) fn uses_credit(&self) -> bool {
+        let is_shared =
+            self.barrier_seat.is_some() || self.has_concurrent_receivers() || is_receiving();
+        is_shared && self.is_tuned() && self.probe.is_none() && !self.dry_run
     }
 
-    /// Whether the operands fit each other.
+    /// Checks the options and that the operands fit each other.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let usage = |text: &str| Err(Error::new(ErrorKind::Usage, text));
         if let Some(streams) = self.streams.filter(|n| !(1..=MAX_STREAMS).contains(n)) {
-            return usage(&format!("{streams} streams: choose 1 to {MAX_STREAMS}"));
+            return usage(&format!("{streams} streams is out of range: choose 1 to {MAX_STREAMS}"));
         }
-        if self.timeout < TIMEOUT_MIN {
+        if self.timeout < MIN_TIMEOUT {
             return usage("the timeout must be at least 0.1 seconds");
         }
-        if self.memory_max.is_some_and(|most| most < MEMORY_LEAST) {
-            return usage(&format!("the memory for what is received is {MEMORY_LEAST} at least"));
+        if self.max_memory.is_some_and(|limit| limit < MIN_MEMORY_LIMIT) {
+            return usage(&format!(
+                "the memory limit is too small: choose {MIN_MEMORY_LIMIT} or more"
+            ));
         }
-        if self.memory_max.is_some() && matches!(self.destination, Location::Daemon { .. }) {
-            let text = "a daemon has a limit of memory of its own: give `bankfull serve` there \
-                        --max-memory";
+        if self.max_memory.is_some() && matches!(self.destination, Location::Daemon { .. }) {
+            let text =
+                "a daemon has its own memory limit: start `bankfull serve` there with --max-memory";
             return usage(text);
         }
         self.overrides.check()?;
         self.overrides.check_encryption(self.encryption)?;
-        let mut hosts = self.sources.iter().map(host_of);
+        let mut hosts = self.sources.iter().map(host_key);
         let first = hosts.next().unwrap_or_default();
         if hosts.any(|host| host != first) {
-            return usage("sources on different hosts: copy from one host at a time");
+            return usage("the sources are on different hosts: copy from one host at a time");
         }
         if first.is_some() && !self.destination.is_local() {
-            return usage("source and destination are both remote: run bankfull on one of them");
+            return usage(
+                "source and destination are both remote: run bankfull on one of the two hosts",
+            );
         }
         if first.is_none() && self.destination.is_local() && !self.overrides.is_empty() {
-            let text = "rate, buffer, congestion control, engine, blocks and direct input and \
-                        output are for copies with another host";
+            let text = "a copy within a host has no rate limit, buffer, congestion control, I/O \
+                        method, block size or direct I/O to set: leave them out";
             return usage(text);
         }
         Ok(())
     }
 }
 
-/// The path as the far side is to take it. An agent starts in the user's home, so that `~/` may go.
-pub(crate) fn far_path(place: &Location) -> PathBytes {
-    let mut path = path_bytes(place.path());
-    if matches!(place, Location::Ssh { .. }) {
+/// Path of a location as its host resolves it. An agent starts in the user's home directory, so a
+/// leading `~/` is removed.
+pub(crate) fn remote_path(location: &Location) -> PathBytes {
+    let mut path = path_bytes(location.path());
+    if matches!(location, Location::Ssh { .. }) {
         match path.0.as_slice() {
             b"~" => path.0 = b".".to_vec(),
             [b'~', b'/', ..] => drop(path.0.drain(..2)),
@@ -403,12 +417,12 @@ pub(crate) fn far_path(place: &Location) -> PathBytes {
     path
 }
 
-/// Shorter would end sessions that are merely busy.
-const TIMEOUT_MIN: Duration = Duration::from_millis(100);
+/// Shortest timeout. (chosen: a shorter one would end sessions that are merely busy)
+const MIN_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// What identifies the host of a place; `None` for this one.
-fn host_of(place: &Location) -> Option<String> {
-    match place {
+/// Identity of a location's host; `None` for this host.
+fn host_key(location: &Location) -> Option<String> {
+    match location {
         Location::Local(_) => None,
         Location::Ssh { user, host, .. } => Some(format!("{user:?} {host}")),
         Location::Daemon { host, port, .. } => Some(format!("{host} {port}")),
@@ -421,21 +435,21 @@ mod tests {
     use crate::event::NoEvents;
 
     #[test]
-    fn within_a_host_there_is_no_rate_buffer_or_congestion_control_to_set() {
-        let here = || Location::Local("/nonexistent".into());
-        let local = Transfer::new(vec![here()], here());
+    fn local_copy_with_network_options_is_refused() {
+        let local_path = || Location::Local("/nonexistent".into());
+        let local = Transfer::new(vec![local_path()], local_path());
         let rate = Rate::from_bits_per_sec(1e9);
         for set in [
             local.clone().max_rate(rate),
             local.clone().buffer(Bytes::mib(4)),
             local.clone().congestion("reno"),
-            local.clone().engine(Engine::Mmap),
+            local.clone().io_method(IoMethod::Mmap),
             local.clone().block(Bytes::mib(4)),
-            local.clone().direct(Direct::On),
+            local.clone().direct(DirectIo::On),
         ] {
             let error = set.run(&NoEvents, &Cancel::new()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Usage);
-            assert!(error.to_string().contains("are for copies with another host"), "{error}");
+            assert!(error.to_string().contains("a copy within a host has no"), "{error}");
         }
         let error = local.run(&NoEvents, &Cancel::new()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Source);

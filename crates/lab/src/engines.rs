@@ -9,7 +9,7 @@
 use crate::error::{LabError, Result};
 use crate::hosts::Hosts;
 use crate::machine;
-use bankfull::block_io::Engine;
+use bankfull::block_io::IoMethod;
 use bankfull_control::Bytes;
 use serde::Serialize;
 use socket2::{Domain, Socket, Type};
@@ -49,14 +49,14 @@ pub enum Way {
     /// The engine and the block that copies have by themselves, whatever the cell's block is.
     Auto,
     /// This one.
-    Fixed(Engine),
+    Fixed(IoMethod),
 }
 
 impl Way {
     /// All that this host has: the engines, and what is chosen of them.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        let engines = Engine::ALL.into_iter().filter(|engine| engine.is_available());
+        let engines = IoMethod::ALL.into_iter().filter(|engine| engine.is_available());
         engines.map(Self::Fixed).chain([Self::Auto]).collect()
     }
 
@@ -70,16 +70,16 @@ impl Way {
     }
 
     /// The engine, and bytes that it moves at once.
-    fn engine(self, cell: &Cell) -> (Engine, usize) {
+    fn engine(self, cell: &Cell) -> (IoMethod, usize) {
         match (self, cell.direction) {
             (Self::Fixed(engine), _) => (engine, cell.block.0 as usize),
             (Self::Auto, Direction::Send) => {
                 // The kernel gives twice what it is asked for. (socket(7))
                 let buffer =
                     cell.socket_buffer.map_or(usize::MAX, |Bytes(asked)| asked as usize * 2);
-                (Engine::SENDER, Engine::sender_bytes(buffer))
+                (IoMethod::DEFAULT_SENDER, IoMethod::sender_call_bytes(buffer))
             }
-            (Self::Auto, Direction::Receive) => Engine::RECEIVER,
+            (Self::Auto, Direction::Receive) => IoMethod::DEFAULT_RECEIVER,
         }
     }
 }
@@ -139,13 +139,13 @@ impl Cell {
     /// Why there is nothing to measure; `None` where there is.
     #[must_use]
     pub fn refused(&self) -> Option<&'static str> {
-        let is_slow = self.engine == Way::Fixed(Engine::Stream);
+        let is_slow = self.engine == Way::Fixed(IoMethod::Stream);
         if is_slow && self.size > STREAM_BYTES_MAX {
             return Some("byte by byte, only files of up to 1 MiB are moved");
         }
         let can_receive = matches!(
             self.engine.engine(self).0,
-            Engine::Stream | Engine::Buffered | Engine::Splice
+            IoMethod::Stream | IoMethod::Buffered | IoMethod::Splice
         );
         (self.direction == Direction::Receive && !can_receive).then_some("it only sends")
     }
@@ -212,7 +212,7 @@ impl Bench<'_> {
     fn send(&self, cell: &Cell, socket: &TcpStream) -> io::Result<()> {
         let (engine, block) = match cell.direction {
             Direction::Send => cell.engine.engine(cell),
-            Direction::Receive => (Engine::SendFile, OTHER_BYTES),
+            Direction::Receive => (IoMethod::SendFile, OTHER_BYTES),
         };
         engine.sender(block)?.send(self.file, 0..cell.size.0, socket).map(drop)
     }
@@ -278,14 +278,14 @@ mod tests {
     fn what_takes_hours_or_cannot_be_is_refused_with_a_reason() {
         let cell = Cell {
             direction: Direction::Send,
-            engine: Way::Fixed(Engine::Stream),
+            engine: Way::Fixed(IoMethod::Stream),
             block: Bytes(4096),
             socket_buffer: None,
             size: Bytes(1 << 20),
         };
         assert_eq!(cell.refused(), None);
         assert!(Cell { size: Bytes(1 << 21), ..cell }.refused().is_some());
-        let sendfile = Cell { engine: Way::Fixed(Engine::SendFile), size: Bytes(1 << 32), ..cell };
+        let sendfile = Cell { engine: Way::Fixed(IoMethod::SendFile), size: Bytes(1 << 32), ..cell };
         assert_eq!(sendfile.refused(), None);
         assert!(Cell { direction: Direction::Receive, ..sendfile }.refused().is_some());
         let auto = Cell { engine: Way::Auto, ..sendfile };

@@ -53,7 +53,7 @@ pub(crate) struct ServeFlags {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = ServeOptions::CONNECTIONS_MAX,
+        default_value_t = ServeOptions::DEFAULT_MAX_CONNECTIONS,
         value_parser = connections
     )]
     pub(crate) max_connections: usize,
@@ -125,7 +125,7 @@ mod tests {
         let flags = serve(&[]).unwrap();
         assert_eq!(flags.root, PathBuf::from("/srv"));
         assert_eq!(flags.listen, Listen { host: "::".to_owned(), port: DEFAULT_PORT });
-        assert_eq!(flags.max_connections, ServeOptions::CONNECTIONS_MAX);
+        assert_eq!(flags.max_connections, ServeOptions::DEFAULT_MAX_CONNECTIONS);
         assert_eq!(flags.timeout, DEFAULT_TIMEOUT);
         assert!(!flags.read_only && !flags.allow_no_encryption && flags.token_file.is_none());
         assert!(parse(&["serve"]).is_err());

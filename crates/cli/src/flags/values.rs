@@ -1,8 +1,8 @@
 //! Values of flags that need a check of their own: times, rates, addresses, commands, fingerprints.
 
 use bankfull::{
-    BUFFER_LEAST, BUFFER_MOST, Bytes, DEFAULT_PORT, Direct, Engine, Fingerprint, Fsync,
-    MEMORY_LEAST, Merge, RATE_MAX_LEAST, Rate, Transport, Tune, UnitError, is_block,
+    BUFFER_LEAST, BUFFER_MOST, Bytes, DEFAULT_PORT, DirectIo, IoMethod, Fingerprint, Fsync,
+    MIN_MEMORY_LIMIT, Merge, RATE_MAX_LEAST, Rate, Transport, Tune, UnitError, is_block,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -77,15 +77,15 @@ pub(crate) enum IoHow {
 
 impl IoHow {
     /// The engine that was chosen.
-    pub(crate) fn engine(self) -> Option<Engine> {
+    pub(crate) fn io_method(self) -> Option<IoMethod> {
         match self {
             Self::Auto => None,
-            Self::Buffered => Some(Engine::Buffered),
-            Self::Mmap => Some(Engine::Mmap),
-            Self::Sendfile => Some(Engine::SendFile),
-            Self::Zerobuffer => Some(Engine::ZeroBuffer),
-            Self::Splice => Some(Engine::Splice),
-            Self::IoUring => Some(Engine::IoUring),
+            Self::Buffered => Some(IoMethod::Buffered),
+            Self::Mmap => Some(IoMethod::Mmap),
+            Self::Sendfile => Some(IoMethod::SendFile),
+            Self::Zerobuffer => Some(IoMethod::ZeroBuffer),
+            Self::Splice => Some(IoMethod::Splice),
+            Self::IoUring => Some(IoMethod::IoUring),
         }
     }
 }
@@ -101,7 +101,7 @@ pub(crate) enum DirectWhen {
     Off,
 }
 
-impl From<DirectWhen> for Direct {
+impl From<DirectWhen> for DirectIo {
     fn from(when: DirectWhen) -> Self {
         match when {
             DirectWhen::Auto => Self::Auto,
@@ -207,7 +207,7 @@ pub(super) fn block(text: &str) -> Result<Bytes, String> {
 /// Reads how much memory may be used, such as `256MiB`.
 pub(super) fn memory(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
-    if bytes < MEMORY_LEAST { Err(format!("it is {MEMORY_LEAST} at least")) } else { Ok(bytes) }
+    if bytes < MIN_MEMORY_LIMIT { Err(format!("it is {MIN_MEMORY_LIMIT} at least")) } else { Ok(bytes) }
 }
 
 /// `--streams`: how many data connections.

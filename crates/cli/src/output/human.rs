@@ -225,10 +225,10 @@ impl Render for Human {
             Event::Connected { route, software, encrypted } => {
                 self.connected("", *route, software, *encrypted);
             }
-            Event::Landing { source, destination } => self.landing(source, destination),
-            Event::Settled { path, outcome, bytes, .. } => self.settled(path, *outcome, *bytes),
+            Event::Destination { source, destination } => self.landing(source, destination),
+            Event::Completed { path, outcome, bytes, .. } => self.settled(path, *outcome, *bytes),
             Event::FileFailed { path, message, .. } => self.failed(path, message),
-            Event::Notice { message } => self.say(&format!("note: {}", printable_text(message))),
+            Event::Warning { message } => self.say(&format!("note: {}", printable_text(message))),
             Event::ClientConnected { peer } => {
                 self.say(&format!("client {}: connected", printable_text(peer)));
             }
@@ -255,7 +255,7 @@ impl Render for Human {
                 let who = format!("{}: ", self.source_name(source));
                 self.connected(&who, *route, software, *encrypted);
             }
-            Event::Notice { message } => self.source_notice(source, message),
+            Event::Warning { message } => self.source_notice(source, message),
             // Their paths say where they come from.
             event => self.event(event),
         }
@@ -340,7 +340,7 @@ mod tests {
     }
 
     fn settled(path: &str, outcome: Outcome) -> Event {
-        Event::Settled { path: path.into(), outcome, bytes: Bytes::mib(3), blake3: None }
+        Event::Completed { path: path.into(), outcome, bytes: Bytes::mib(3), blake3: None }
     }
 
     fn failure(path: String) -> Event {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     fn landing() -> Event {
-        Event::Landing { source: "data".into(), destination: "/in/data".into() }
+        Event::Destination { source: "data".into(), destination: "/in/data".into() }
     }
 
     fn copied() -> Summary {
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn without_flags_there_are_notices_failures_and_the_summary() {
         let (mut human, out, err) = human(0, false);
-        let notice = Event::Notice { message: "the clock\nis off".to_owned() };
+        let notice = Event::Warning { message: "the clock\nis off".to_owned() };
         let events = [connected(Route::Ssh), landing(), settled("a", Outcome::Copied), notice];
         events.iter().for_each(|event| human.event(event));
         human.event(&failure("a\x1b[2J".to_owned()));
@@ -422,8 +422,8 @@ mod tests {
 
     #[test]
     fn notices_of_many_sources_do_not_flood_the_terminal() {
-        let same = |_| Event::Notice { message: "the clock is off".to_owned() };
-        let own = |n| Event::Notice { message: format!("nothing comes from h{n}") };
+        let same = |_| Event::Warning { message: "the clock is off".to_owned() };
+        let own = |n| Event::Warning { message: format!("nothing comes from h{n}") };
         let shown = |verbosity, notice: &dyn Fn(usize) -> Event| {
             let (mut human, err) = gathering(verbosity, 30);
             (0..30).for_each(|n| human.source_event(n, &notice(n)));

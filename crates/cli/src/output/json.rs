@@ -90,7 +90,7 @@ impl Render for Json {
         let Some(line) = event_line(event) else { return };
         self.put(match event {
             // It names the source itself.
-            Event::Landing { .. } => line.field("source_index", source),
+            Event::Destination { .. } => line.field("source_index", source),
             _ => self.of_source(line, source),
         });
     }
@@ -172,10 +172,10 @@ fn event_line(event: &Event) -> Option<Line> {
             .field("route", route_name(*route))
             .field("software", software.as_str())
             .field("encrypted", *encrypted),
-        Event::Landing { source, destination } => {
+        Event::Destination { source, destination } => {
             Line::new("landing").path("source", source).path("destination", destination)
         }
-        Event::Settled { path, outcome, bytes, blake3 } => Line::new("file")
+        Event::Completed { path, outcome, bytes, blake3 } => Line::new("file")
             .path("path", path)
             .field("outcome", outcome_name(*outcome))
             .field("bytes", bytes.0)
@@ -184,18 +184,18 @@ fn event_line(event: &Event) -> Option<Line> {
             .path("path", path)
             .field("message", message.as_str())
             .field("vanished", *vanished),
-        Event::Tuned(tuned) => Line::new("tuned")
+        Event::Tuning(tuned) => Line::new("tuned")
             .field("at_seconds", seconds(tuned.at))
             .field("state", tuned.state.as_str())
             .field("window_bytes", tuned.window.map(|window| window.0))
             .field("pacing_bps", tuned.pacing.map(Rate::bits_per_sec))
             .field("streams", tuned.streams)
             .field("reason", tuned.reason.as_str()),
-        Event::Staging(staging) => Line::new("staging")
+        Event::BufferLimit(staging) => Line::new("staging")
             .field("at_seconds", seconds(staging.at))
             .field("size_bytes", staging.size.0)
             .field("reason", staging.reason.as_str()),
-        Event::Notice { message } => Line::new("notice").field("message", message.as_str()),
+        Event::Warning { message } => Line::new("notice").field("message", message.as_str()),
         Event::ClientConnected { peer } => {
             Line::new("client_connected").field("peer", peer.as_str())
         }

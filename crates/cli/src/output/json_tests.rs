@@ -32,21 +32,21 @@ fn failed(path: &OsStr) -> Event {
 fn every_event_has_its_object() {
     let events = [
         Event::Connected { route: Route::SshOnly, software: "x 1".to_owned(), encrypted: true },
-        Event::Landing { source: "a".into(), destination: "/b/a".into() },
-        Event::Settled {
+        Event::Destination { source: "a".into(), destination: "/b/a".into() },
+        Event::Completed {
             path: "a/f".into(),
             outcome: Outcome::Copied,
             bytes: Bytes(7),
             blake3: Some("ab".to_owned()),
         },
-        Event::Settled {
+        Event::Completed {
             path: "a/g".into(),
             outcome: Outcome::WouldCopy,
             bytes: Bytes(0),
             blake3: None,
         },
         failed(OsStr::new("a/h")),
-        Event::Notice { message: "careful".to_owned() },
+        Event::Warning { message: "careful".to_owned() },
         Event::ClientConnected { peer: "[::1]:9".to_owned() },
         Event::ClientDone {
             peer: "[::1]:9".to_owned(),
@@ -113,7 +113,7 @@ fn the_first_line_is_the_start_and_the_last_one_the_summary_even_when_files_fail
 fn a_fatal_error_is_the_last_line_and_stands_on_standard_error_too() {
     let (mut json, out, err) = json();
     begin_copy(&mut json);
-    json.end(&Ending::Failed(&Error::new(ErrorKind::FarSide, "no ssh")));
+    json.end(&Ending::Failed(&Error::new(ErrorKind::AgentStart, "no ssh")));
     assert_eq!(
         out.lines()[1..],
         [r#"{"event":"error","kind":"far-side","message":"no ssh","exit_code":14}"#]

@@ -173,7 +173,7 @@ mod tests {
     fn only_errors_are_shown() {
         let (output, out, err) = buffers();
         let mut quiet = Quiet::new(output);
-        quiet.event(&Event::Notice { message: "hello".to_owned() });
+        quiet.event(&Event::Warning { message: "hello".to_owned() });
         quiet.event(&Event::FileFailed {
             path: "a\nb".into(),
             message: "permission denied".to_owned(),

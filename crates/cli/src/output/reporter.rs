@@ -60,13 +60,13 @@ impl Reporter {
                 let _ = give.send(render);
                 Ok(Self { queue, latest, wants_settled, thread })
             }
-            Err(e) => Err(end(render, &Ending::Failed(&Error::no_thread(&e)))),
+            Err(e) => Err(end(render, &Ending::Failed(&Error::thread_start(&e)))),
         }
     }
 
     /// Shows one line worth knowing.
     pub(crate) fn notice(&self, message: String) {
-        EventSink::event(self, Event::Notice { message });
+        EventSink::event(self, Event::Warning { message });
     }
 
     /// Shows a round of all sources that is over.
@@ -96,7 +96,7 @@ impl Reporter {
     /// Whether an event that is no progress is shown.
     fn is_wanted(&self, event: &Event) -> bool {
         match event {
-            Event::Settled { .. } => self.wants_settled,
+            Event::Completed { .. } => self.wants_settled,
             Event::Sample(_) => false,
             _ => true,
         }

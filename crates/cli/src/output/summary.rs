@@ -96,8 +96,8 @@ pub(super) fn session_line(summary: &Summary) -> String {
 
 /// What there is now that was not there before; empty for nothing.
 fn made(summary: &Summary) -> String {
-    let links = count(summary.links_made, "symlink", "symlinks");
-    let all = [(summary.files, files(summary.files)), (summary.links_made, links)];
+    let links = count(summary.symlinks_created, "symlink", "symlinks");
+    let all = [(summary.files, files(summary.files)), (summary.symlinks_created, links)];
     let made: Vec<_> = all.into_iter().filter(|(n, _)| *n > 0).map(|(_, text)| text).collect();
     made.join(" and ")
 }
@@ -194,7 +194,7 @@ mod tests {
         (summary.files, summary.streams, summary.retransmits) = (1, 1, 1);
         (summary.skipped_files, summary.skipped_bytes) = (12, Bytes::mib(3));
         summary.resumed_bytes = Bytes(1_288_490_189);
-        (summary.special_files_skipped, summary.links_made) = (1, 2);
+        (summary.special_files_skipped, summary.symlinks_created) = (1, 2);
         (summary.failed_files, summary.vanished_files) = (3, 1);
         summary.limited_by_text = "writing the destination".to_owned();
         assert_eq!(
@@ -225,7 +225,7 @@ mod tests {
         (summary.failed_files, summary.bytes) = (1, Bytes(9));
         assert_eq!(lines(&summary, false), ["nothing copied", "failed: 1 entry"]);
         assert_eq!(plan_lines(&summary), ["nothing would be copied", "failed: 1 entry"]);
-        summary.links_made = 1;
+        summary.symlinks_created = 1;
         assert_eq!(lines(&summary, false), ["made 1 symlink", "failed: 1 entry"]);
     }
 
@@ -233,7 +233,7 @@ mod tests {
     fn a_session_is_one_line_with_what_there_was() {
         let mut summary = Summary::default();
         assert_eq!(session_line(&summary), "nothing copied");
-        summary.links_made = 1;
+        summary.symlinks_created = 1;
         assert_eq!(session_line(&summary), "1 symlink");
         summary.would_copy_entries = 2;
         assert_eq!(session_line(&summary), "would copy 2 entries");

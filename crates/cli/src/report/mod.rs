@@ -6,7 +6,7 @@
 mod page;
 
 use bankfull::{
-    Error, ErrorKind, Event, EventSink, Progress, Route, Sample, Staging, Summary, Tuned,
+    Error, ErrorKind, Event, EventSink, Progress, Route, Sample, BufferLimit, Summary, TuningDecision,
 };
 use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};
@@ -36,8 +36,8 @@ struct Record {
     encrypted: bool,
     samples: Thinned<Sample>,
     progress: Thinned<Progress>,
-    decisions: Latest<Tuned>,
-    staging: Latest<Staging>,
+    decisions: Latest<TuningDecision>,
+    staging: Latest<BufferLimit>,
     notices: Latest<String>,
     /// Files that failed, and why.
     failed: Latest<(PathBuf, String)>,
@@ -229,9 +229,9 @@ impl EventSink for Recorder<'_> {
             }
             Event::Sample(sample) => record.samples.push(sample.clone()),
             Event::Progress(progress) => record.progress.push(*progress),
-            Event::Tuned(tuned) => record.decisions.push(tuned.clone()),
-            Event::Staging(staging) => record.staging.push(staging.clone()),
-            Event::Notice { message } => record.notices.push(message.clone()),
+            Event::Tuning(tuned) => record.decisions.push(tuned.clone()),
+            Event::BufferLimit(staging) => record.staging.push(staging.clone()),
+            Event::Warning { message } => record.notices.push(message.clone()),
             Event::FileFailed { path, message, .. } => {
                 record.failed.push((path.clone(), message.clone()));
             }

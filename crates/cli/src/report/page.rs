@@ -3,7 +3,7 @@
 
 use super::Record;
 use crate::output::{byte_rate, printable_text};
-use bankfull::{Error, Route, Sample, StageTimes, Staging, Summary};
+use bankfull::{Error, Route, Sample, StageTimes, BufferLimit, Summary};
 use bankfull_chart::{Axis, Chart, LineChart, Mark, Page, Section, Series, Table, Unit};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -169,7 +169,7 @@ fn course(record: &Record) -> Option<Section> {
         if has_points(&pace) {
             chart.series.push(Series::step("paced to", pace));
         }
-        let mark = |tuned: &bankfull::Tuned| {
+        let mark = |tuned: &bankfull::TuningDecision| {
             let (state, reason) = (printable_text(&tuned.state), printable_text(&tuned.reason));
             Mark::new(tuned.at.as_secs_f64(), &format!("{state}: {reason}"))
         };
@@ -189,7 +189,7 @@ fn course(record: &Record) -> Option<Section> {
     let staging = vec![("waited, at most", waited), ("may wait", may_wait)];
     let mut waiting = chart("Arrived and not written yet", Unit::Bytes, staging);
     if let Some(Chart::Line(chart)) = &mut waiting {
-        let mark = |staging: &Staging| {
+        let mark = |staging: &BufferLimit| {
             let text = format!("{}: {}", staging.size, printable_text(&staging.reason));
             Mark::new(staging.at.as_secs_f64(), &text)
         };
@@ -204,8 +204,8 @@ fn course(record: &Record) -> Option<Section> {
             "Who kept the other waiting, share of looks at the connections",
             Unit::Percent,
             vec![
-                ("source had nothing to send", curve(samples, |sample| Some(sample.source_share))),
-                ("receiver did not come to read", curve(samples, |s| Some(s.receiver_share))),
+                ("source had nothing to send", curve(samples, |sample| Some(sample.app_limited_share))),
+                ("receiver did not come to read", curve(samples, |s| Some(s.receiver_limited_share))),
             ],
         ));
     }
@@ -314,7 +314,7 @@ fn decisions(record: &Record) -> Option<Section> {
         return None;
     }
     let mut section = Section::new("What was decided, and why");
-    let row = |tuned: &bankfull::Tuned| {
+    let row = |tuned: &bankfull::TuningDecision| {
         vec![
             Unit::Seconds.format(tuned.at.as_secs_f64()),
             printable_text(&tuned.state),
@@ -341,7 +341,7 @@ fn staging_changes(record: &Record) -> Option<Section> {
         return None;
     }
     let mut section = Section::new("How much may wait to be written, and why");
-    let row = |staging: &Staging| {
+    let row = |staging: &BufferLimit| {
         vec![
             Unit::Seconds.format(staging.at.as_secs_f64()),
             staging.size.to_string(),

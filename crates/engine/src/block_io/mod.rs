@@ -1,9 +1,9 @@
-//! From a file to a socket, and from a socket to a file: the ways that there are, behind one trait
-//! in each direction. `bankfull-lab io` compares them.
+//! Methods to move data from a file to a socket and back, behind one trait in each direction.
+//! `bankfull-lab io` compares them.
 //!
-//! The five ways of the ZeroBuffer paper are [`Engine::Stream`], [`Engine::Buffered`],
-//! [`Engine::Mmap`], [`Engine::SendFile`] and [`Engine::ZeroBuffer`]; [`Engine::Splice`] is what
-//! Linux has beside them.
+//! The five methods of the ZeroBuffer paper are [`IoMethod::Stream`], [`IoMethod::Buffered`],
+//! [`IoMethod::Mmap`], [`IoMethod::SendFile`] and [`IoMethod::ZeroBuffer`]. [`IoMethod::Splice`],
+//! [`IoMethod::IoUring`] and [`IoMethod::ZeroCopy`] are Linux's own.
 
 mod ahead;
 pub(crate) mod direct;
@@ -19,36 +19,34 @@ use std::net::TcpStream;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// Bytes read, hashed and sent at a time: fits a core's second-level cache, so the hash and the
-/// cipher find them there. [measured by hand, not by a program of this tree: reading and hashing
-/// 1 GiB takes 0.18 s in pieces of 64 KiB to 1 MiB alike; ours: 256 KiB has few calls and fits
-/// beside the cipher's output]
-pub(crate) const PIECE_BYTES: usize = 256 << 10;
+/// Unit of reading, hashing and sending, in bytes. It fits a core's second-level cache, where the
+/// hash and the cipher find it. (measured by hand: reading and hashing 1 GiB takes 0.18 s in chunks
+/// of 64 KiB to 1 MiB alike; chosen: 256 KiB has few calls and fits beside the cipher's output)
+pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 
-/// A way from a file to a socket or back.
+/// Method to move data between a file and a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Engine {
-    /// Byte by byte: one call for each to read it, and one to write it. To compare with.
+pub enum IoMethod {
+    /// Byte by byte, two calls for each. A baseline only.
     Stream,
     /// Blocks through a buffer.
     Buffered,
-    /// Blocks of the file in memory (`mmap`).
+    /// Blocks of the mapped file (`mmap`).
     Mmap,
     /// The whole range at once, within the kernel (`sendfile`).
     SendFile,
-    /// The same block by block; small blocks go several to a call, up to 64 KiB.
+    /// `sendfile` block by block; small blocks are joined up to 64 KiB per call.
     ZeroBuffer,
     /// Through a pipe, within the kernel (`splice`).
     Splice,
-    /// Blocks through buffers that the kernel fills ahead of whoever sends them (`io_uring`).
+    /// Blocks through buffers that the kernel fills ahead (`io_uring`).
     IoUring,
-    /// Blocks of the file in memory, which the network takes from there where it can
-    /// (`MSG_ZEROCOPY`).
+    /// Blocks of the mapped file, sent without a copy if possible (`MSG_ZEROCOPY`).
     ZeroCopy,
 }
 
-impl Engine {
-    /// All of them.
+impl IoMethod {
+    /// All methods.
     pub const ALL: [Self; 8] = [
         Self::Stream,
         Self::Buffered,
@@ -60,7 +58,7 @@ impl Engine {
         Self::ZeroCopy,
     ];
 
-    /// What users call it.
+    /// Name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -75,95 +73,94 @@ impl Engine {
         }
     }
 
-    /// What copies have by themselves where data is not encrypted. (measured: docs/block-io.md)
-    pub const SENDER: Self = Self::ZeroBuffer;
+    /// Default method to send unencrypted data. (measured: docs/block-io.md)
+    pub const DEFAULT_SENDER: Self = Self::ZeroBuffer;
 
-    /// How much of a file it moves at once to a socket whose send buffer has so many bytes: half of
-    /// that, so that there is something to send while the next is handed over; but no less than
-    /// 64 KiB and no more than 256 KiB. (measured: docs/block-io.md, "the call of a small buffer")
+    /// Bytes per call to a socket whose send buffer has `send_buffer` bytes: half of it, so that
+    /// data is left to send during the next call, clamped to 64 to 256 KiB. (measured:
+    /// docs/block-io.md, "the call of a small buffer")
     #[must_use]
-    pub fn sender_bytes(send_buffer: usize) -> usize {
-        (send_buffer / 2).clamp(send::JOINED_BYTES, PIECE_BYTES)
+    pub fn sender_call_bytes(send_buffer: usize) -> usize {
+        (send_buffer / 2).clamp(send::MIN_CALL_BYTES, CHUNK_BYTES)
     }
 
-    /// What copies have to bring bytes from a socket to a file. (measured: docs/block-io.md, "to a
-    /// file in memory")
-    pub const RECEIVER: (Self, usize) = (Self::Buffered, PIECE_BYTES);
+    /// Default method and block size to receive. (measured: docs/block-io.md, "to a file in
+    /// memory")
+    pub const DEFAULT_RECEIVER: (Self, usize) = (Self::Buffered, CHUNK_BYTES);
 
-    /// Whether this build and this kernel have it.
+    /// True if this build and this kernel support it.
     #[must_use]
     pub fn is_available(self) -> bool {
         self != Self::IoUring || bankfull_sys::Reads::are_possible()
     }
 
-    /// Whether a copy can be made by it: not by what is only to compare with.
+    /// True if copies may use it: not for methods that serve as baseline only.
     #[must_use]
     pub fn is_for_copies(self) -> bool {
         !matches!(self, Self::Stream | Self::ZeroCopy)
     }
 
-    /// Whether bytes go from the file to the socket within the kernel, and so cannot be encrypted
-    /// on their way.
+    /// True if the data stays in the kernel, and so cannot be encrypted.
     #[must_use]
     pub fn stays_in_kernel(self) -> bool {
         matches!(self, Self::SendFile | Self::ZeroBuffer | Self::Splice)
     }
 
-    /// A sender of this kind, in blocks of so many bytes.
+    /// Creates a sender with blocks of `block_bytes`.
     ///
     /// # Errors
-    /// When it cannot have what it needs: a pipe.
+    /// Unavailable resources of the method: a pipe, `io_uring`.
     pub fn sender(self, block_bytes: usize) -> io::Result<Box<dyn SendRange>> {
         send::sender(self, block_bytes)
     }
 
-    /// A receiver of this kind, in blocks of so many bytes. Within the kernel there is only one way
-    /// from a socket to a file, [`Engine::Splice`]; [`Engine::Mmap`] only sends, too.
+    /// Creates a receiver with blocks of `block_bytes`. [`IoMethod::Stream`],
+    /// [`IoMethod::Buffered`] and [`IoMethod::Splice`] can receive.
     ///
     /// # Errors
-    /// `Unsupported` for those, and when it cannot have what it needs.
+    /// `Unsupported` for the other methods, and when a resource of the method is unavailable.
     pub fn receiver(self, block_bytes: usize) -> io::Result<Box<dyn ReceiveRange>> {
         receive::receiver(self, block_bytes)
     }
 }
 
-impl fmt::Display for Engine {
+impl fmt::Display for IoMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Engine {
+impl FromStr for IoMethod {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|engine| engine.name() == text);
+        let found = Self::ALL.into_iter().find(|method| method.name() == text);
         found.ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            format!("there is no engine {text:?}: choose {names}")
+            format!("unknown I/O method {text:?}: choose {names}")
         })
     }
 }
 
-/// Puts a range of a file on a socket.
+/// Sends ranges of files to a socket.
 pub trait SendRange: Send {
-    /// Sends the range; how many bytes of it there were: fewer where the file ends before.
+    /// Sends the range; returns the number of bytes sent, fewer if the file ends early.
     ///
     /// # Errors
-    /// What reading or sending reports.
+    /// Errors of reading and sending.
     fn send(&mut self, file: &File, range: Range<u64>, socket: &TcpStream) -> io::Result<u64>;
 }
 
-/// Takes a range of a file off a socket.
+/// Receives ranges of files from a socket.
 pub trait ReceiveRange: Send {
-    /// Receives the range; how many bytes of it came: fewer where the socket ends before.
+    /// Receives the range; returns the number of bytes received, fewer if the socket ends early.
     ///
     /// # Errors
-    /// What receiving or writing reports.
+    /// Errors of receiving and writing.
     fn receive(&mut self, socket: &TcpStream, file: &File, range: Range<u64>) -> io::Result<u64>;
 }
 
-/// Tries again what a signal has interrupted.
+/// Repeats a call that a signal interrupts.
 fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {

@@ -1,51 +1,50 @@
-//! Ranges of files in memory, piece by piece: for whoever hashes, encrypts or sends from there.
+//! Readers of file ranges into memory, chunk by chunk, for hashing, encryption and sending.
 
-use super::ahead::Ahead;
+use super::ahead::Prefetcher;
 use super::direct::CacheBypass;
-use super::{Engine, PIECE_BYTES, uninterrupted};
-use crate::options::Direct;
+use super::{CHUNK_BYTES, IoMethod, uninterrupted};
+use crate::options::DirectIo;
 use bankfull_sys::Mapping;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Has ranges of files in memory, one after the other, each in pieces and in order.
+/// Reads ranges of files into memory, one after the other, each in chunks and in order.
 pub(crate) trait ReadRange: Send {
-    /// A range will be read, all of it.
+    /// Starts a range, which will be read completely.
     ///
     /// # Errors
-    /// Where this way cannot read this file; another may.
+    /// Files that this method cannot read; another one may.
     fn start(&mut self, file: &File, range: Range<u64>) -> io::Result<()>;
 
-    /// The next piece of the range; empty where the range or the file has ended.
+    /// Returns the next chunk; empty at the end of the range or of the file.
     ///
     /// # Errors
-    /// What reading reports.
+    /// Errors of reading.
     fn next(&mut self, file: &File) -> io::Result<&[u8]>;
 
-    /// Whether what it reads does not come through the page cache, where nobody else should look
-    /// for it then.
+    /// True if the range bypasses the page cache.
     fn is_direct(&self) -> bool {
         false
     }
 
-    /// Lets go of the range. Whether all that was handed out, and read, was the file's: others may
-    /// have cut it meanwhile, and zeros have stood for what was gone.
+    /// Releases the range. False if the file was truncated meanwhile, and zeros were returned for
+    /// its missing part.
     fn finish(&mut self) -> bool {
         true
     }
 }
 
-/// Through a buffer (`pread`).
+/// Reads through a buffer (`pread`).
 pub(crate) struct Buffered {
     buffer: Vec<u8>,
     left: Range<u64>,
 }
 
 impl Buffered {
-    pub(crate) fn new(piece_bytes: usize) -> Self {
-        Self { buffer: vec![0; piece_bytes.max(1)], left: 0..0 }
+    pub(crate) fn new(chunk_bytes: usize) -> Self {
+        Self { buffer: vec![0; chunk_bytes.max(1)], left: 0..0 }
     }
 }
 
@@ -71,25 +70,24 @@ impl ReadRange for Buffered {
     }
 }
 
-/// The file's own pages (`mmap`): nothing is copied.
+/// Reads the file's own pages (`mmap`), without a copy.
 pub(crate) struct Mapped {
-    piece_bytes: usize,
+    chunk_bytes: usize,
     window: Option<Mapping>,
-    /// Bytes of the window that were handed out.
+    /// Bytes of the window that were returned.
     taken: usize,
-    /// What is not in the window yet.
+    /// Rest of the range outside the window.
     left: Range<u64>,
     was_whole: bool,
 }
 
-/// Bytes that are mapped at a time, where pieces are smaller. (ours: few calls, and few tables of
-/// pages)
+/// Bytes mapped at a time, if chunks are smaller. (chosen: few calls, and few page tables)
 const WINDOW_BYTES: u64 = 4 << 20;
 
 impl Mapped {
-    pub(crate) fn new(piece_bytes: usize) -> Self {
+    pub(crate) fn new(chunk_bytes: usize) -> Self {
         Self {
-            piece_bytes: piece_bytes.max(1),
+            chunk_bytes: chunk_bytes.max(1),
             window: None,
             taken: 0,
             left: 0..0,
@@ -97,15 +95,15 @@ impl Mapped {
         }
     }
 
-    fn let_go(&mut self) {
+    fn release(&mut self) {
         self.was_whole &= self.window.take().is_none_or(|window| window.is_whole());
     }
 
-    /// Maps what comes next; false where nothing does.
+    /// Maps the next window; false at the end.
     fn map_next(&mut self, file: &File) -> io::Result<bool> {
-        self.let_go();
+        self.release();
         let wanted = self.left.end.saturating_sub(self.left.start);
-        let len = wanted.min(WINDOW_BYTES.max(self.piece_bytes as u64)) as usize;
+        let len = wanted.min(WINDOW_BYTES.max(self.chunk_bytes as u64)) as usize;
         if len > 0 {
             self.window = Some(Mapping::new(file, self.left.start, len)?);
             (self.left.start, self.taken) = (self.left.start + len as u64, 0);
@@ -116,7 +114,7 @@ impl Mapped {
 
 impl ReadRange for Mapped {
     fn start(&mut self, file: &File, range: Range<u64>) -> io::Result<()> {
-        // What is behind the end of the file cannot be read, and nobody would miss it.
+        // The part beyond the end of the file cannot be read and is not needed.
         let end = range.end.min(file.metadata()?.len());
         (self.left, self.window, self.was_whole) = (range.start..end, None, true);
         self.map_next(file).map(drop)
@@ -128,100 +126,102 @@ impl ReadRange for Mapped {
             return Ok(&[]);
         }
         let Some(window) = &self.window else { return Ok(&[]) };
-        let end = window.bytes().len().min(self.taken + self.piece_bytes);
-        let piece = self.taken..end;
+        let end = window.bytes().len().min(self.taken + self.chunk_bytes);
+        let chunk = self.taken..end;
         self.taken = end;
-        window.fetch(piece.clone());
-        Ok(&window.bytes()[piece])
+        window.fetch(chunk.clone());
+        Ok(&window.bytes()[chunk])
     }
 
     fn finish(&mut self) -> bool {
-        self.let_go();
+        self.release();
         (self.left, self.taken) = (0..0, 0);
         self.was_whole
     }
 }
 
-/// Whichever way suits a file, or was chosen.
-pub(crate) struct Reader {
-    engine: Option<Engine>,
-    pass_by: CacheBypass,
+/// Reads by the method that suits the file, or by the one that was chosen.
+pub(crate) struct FileReader {
+    method: Option<IoMethod>,
+    cache_bypass: CacheBypass,
     mapped: Mapped,
     buffered: Buffered,
-    /// Past the page cache, and through it.
-    direct: Way,
-    ahead: Way,
+    /// Prefetching readers past the page cache, and through it.
+    direct: LazyPrefetcher,
+    ring: LazyPrefetcher,
 }
 
-/// Reads ahead, made when they are needed first. Where they cannot be had it is not tried again.
-struct Way {
-    make: fn(usize) -> io::Result<Option<Ahead>>,
-    made: Option<Option<Ahead>>,
+/// A prefetching reader, created on first use. A failed creation is not repeated.
+struct LazyPrefetcher {
+    make: fn(usize) -> io::Result<Option<Prefetcher>>,
+    made: Option<Option<Prefetcher>>,
 }
 
-impl Way {
-    fn new(make: fn(usize) -> io::Result<Option<Ahead>>) -> Self {
+impl LazyPrefetcher {
+    fn new(make: fn(usize) -> io::Result<Option<Prefetcher>>) -> Self {
         Self { make, made: None }
     }
 
-    /// Whether they have begun to read a range.
+    /// Starts a range; false if this reader cannot.
     fn start(&mut self, file: &File, range: &Range<u64>) -> bool {
-        let make = || (self.make)(PIECE_BYTES).ok().flatten();
-        let ahead = self.made.get_or_insert_with(make);
-        ahead.as_mut().is_some_and(|ahead| ahead.start(file, range.clone()).is_ok())
+        let make = || (self.make)(CHUNK_BYTES).ok().flatten();
+        let prefetcher = self.made.get_or_insert_with(make);
+        prefetcher.as_mut().is_some_and(|prefetcher| prefetcher.start(file, range.clone()).is_ok())
     }
 
-    fn ahead(&mut self) -> Option<&mut Ahead> {
+    fn get(&mut self) -> Option<&mut Prefetcher> {
         self.made.as_mut()?.as_mut()
     }
 }
 
-impl Reader {
-    /// By an engine, where one was chosen.
-    pub(crate) fn new(engine: Option<Engine>, direct: Direct) -> Self {
+impl FileReader {
+    /// A reader by the chosen method, if any.
+    pub(crate) fn new(method: Option<IoMethod>, direct: DirectIo) -> Self {
         Self {
-            engine,
-            pass_by: CacheBypass::new(direct),
-            mapped: Mapped::new(PIECE_BYTES),
-            buffered: Buffered::new(PIECE_BYTES),
-            direct: Way::new(|bytes| Ahead::past_cache(bytes).map(Some)),
-            ahead: Way::new(Ahead::by_ring),
+            method,
+            cache_bypass: CacheBypass::new(direct),
+            mapped: Mapped::new(CHUNK_BYTES),
+            buffered: Buffered::new(CHUNK_BYTES),
+            direct: LazyPrefetcher::new(|bytes| Prefetcher::direct_io(bytes).map(Some)),
+            ring: LazyPrefetcher::new(Prefetcher::with_io_uring),
         }
     }
 
-    /// What was read of a range that was to be next is not wanted any more.
-    pub(crate) fn forget(&mut self) {
-        let ways = [self.direct.ahead(), self.ahead.ahead()];
-        ways.into_iter().flatten().for_each(Ahead::forget);
+    /// Discards what was prefetched.
+    pub(crate) fn discard(&mut self) {
+        let readers = [self.direct.get(), self.ring.get()];
+        readers.into_iter().flatten().for_each(Prefetcher::discard);
     }
 
-    /// What has the range of a file in memory. Where it is known which one comes next, reading goes
-    /// on into that: it must be [forgotten](Self::forget) if something else comes, or the file is
-    /// taken for another version of itself.
+    /// Returns a reader of the range. Reading continues into the `next` range if it is known.
+    /// [Discard](Self::discard) that if another range follows, or the file counts as a new version.
     pub(crate) fn start(
         &mut self,
         file: &File,
         range: Range<u64>,
         next: Option<Range<u64>>,
     ) -> &mut dyn ReadRange {
-        // Another engine that was chosen reads through the cache.
-        let may_pass = self.engine.is_none_or(|engine| engine == Engine::IoUring);
-        if may_pass && self.pass_by.reads(file, &range) && self.direct.start(file, &range) {
-            let next = next.filter(|next| self.pass_by.reads(file, next));
-            return followed(&mut self.direct, next).map_or(&mut self.buffered, |way| way);
+        // Another chosen method reads through the page cache.
+        let may_bypass = self.method.is_none_or(|method| method == IoMethod::IoUring);
+        if may_bypass
+            && self.cache_bypass.bypasses_read(file, &range)
+            && self.direct.start(file, &range)
+        {
+            let next = next.filter(|next| self.cache_bypass.bypasses_read(file, next));
+            return with_prefetch(&mut self.direct, next)
+                .map_or(&mut self.buffered, |reader| reader);
         }
-        if self.engine == Some(Engine::IoUring) && self.ahead.start(file, &range) {
-            return followed(&mut self.ahead, next).map_or(&mut self.buffered, |way| way);
+        if self.method == Some(IoMethod::IoUring) && self.ring.start(file, &range) {
+            return with_prefetch(&mut self.ring, next).map_or(&mut self.buffered, |reader| reader);
         }
-        // Some file systems map nothing; there are only so many mappings. By itself a sender maps
-        // nothing: it would take a tenth more of its processor's time. (docs/block-io.md)
-        // Blocks are handed out in order: so a disk reads them in order, too, a whole one at a
-        // time, and not pieces of as many as there are connections; and the next one while this one
-        // is sent. Where the kernel does not, it is not missed.
+        // Readahead of a whole block: the disk then reads in order, not in chunks of as many blocks
+        // as there are streams; and the next block while this one is sent. Kernels that cannot are
+        // no loss. By default nothing is mapped: some file systems map nothing, mappings are
+        // limited, and a sender would use a tenth more CPU time. (docs/block-io.md)
         for Range { start, end } in std::iter::once(&range).chain(&next) {
             let _ = bankfull_sys::advise_will_need(file, *start, end.saturating_sub(*start));
         }
-        if self.engine == Some(Engine::Mmap) && self.mapped.start(file, range.clone()).is_ok() {
+        if self.method == Some(IoMethod::Mmap) && self.mapped.start(file, range.clone()).is_ok() {
             return &mut self.mapped;
         }
         let (Ok(()) | Err(_)) = self.buffered.start(file, range);
@@ -229,13 +229,13 @@ impl Reader {
     }
 }
 
-/// Reads that are to go on into what comes next.
-fn followed(way: &mut Way, next: Option<Range<u64>>) -> Option<&mut Ahead> {
-    let ahead = way.ahead()?;
+/// Returns the reader, with the next range announced.
+fn with_prefetch(reader: &mut LazyPrefetcher, next: Option<Range<u64>>) -> Option<&mut Prefetcher> {
+    let prefetcher = reader.get()?;
     if let Some(next) = next {
-        ahead.follow(next);
+        prefetcher.prefetch(next);
     }
-    Some(ahead)
+    Some(prefetcher)
 }
 
 #[cfg(test)]
@@ -244,11 +244,11 @@ mod tests {
     use crate::block_io::tests::cannot;
     use bankfull_sys::{advise_dont_need, sync_all};
 
-    const PIECE: usize = 64 << 10;
+    const CHUNK: usize = 64 << 10;
 
-    const NOTHING_PAST: &str = "this disk, or this kernel, tells of nothing past the page cache";
+    const NO_DIRECT_IO: &str = "this disk or this kernel does not report direct I/O";
 
-    /// A file on this tree's disk, not in the page cache.
+    /// A file on the disk of this source tree, not in the page cache.
     fn cold_file(bytes: usize) -> (File, Vec<u8>) {
         let content: Vec<u8> = (0..bytes).map(|at| (at / 5 % 247) as u8).collect();
         let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
@@ -258,86 +258,87 @@ mod tests {
         (file, content)
     }
 
-    fn all_of(way: &mut dyn ReadRange, file: &File) -> Vec<u8> {
-        let mut came = Vec::new();
+    fn all_of(reader: &mut dyn ReadRange, file: &File) -> Vec<u8> {
+        let mut read = Vec::new();
         loop {
-            match way.next(file).unwrap() {
-                [] => return came,
-                piece => came.extend_from_slice(piece),
+            match reader.next(file).unwrap() {
+                [] => return read,
+                chunk => read.extend_from_slice(chunk),
             }
         }
     }
 
-    /// Every way that there is here, and whether it reads past the cache.
-    fn ways(file: &File) -> Vec<(Box<dyn ReadRange>, bool)> {
-        let mut ways: Vec<(Box<dyn ReadRange>, bool)> =
-            vec![(Box::new(Buffered::new(PIECE)), false), (Box::new(Mapped::new(PIECE)), false)];
-        let ahead = Ahead::by_ring(PIECE).unwrap();
-        let ahead = ahead.or_else(|| cannot("this process may not have io_uring"));
-        ways.extend(ahead.map(|way| (Box::new(way) as Box<dyn ReadRange>, false)));
+    /// Every reader available here, and whether it bypasses the page cache.
+    fn readers(file: &File) -> Vec<(Box<dyn ReadRange>, bool)> {
+        let mut readers: Vec<(Box<dyn ReadRange>, bool)> =
+            vec![(Box::new(Buffered::new(CHUNK)), false), (Box::new(Mapped::new(CHUNK)), false)];
+        let prefetcher = Prefetcher::with_io_uring(CHUNK).unwrap();
+        let prefetcher = prefetcher.or_else(|| cannot("io_uring is denied to this process"));
+        readers.extend(prefetcher.map(|reader| (Box::new(reader) as Box<dyn ReadRange>, false)));
         let opened = bankfull_sys::open_direct(file, false).unwrap();
-        if opened.or_else(|| cannot(NOTHING_PAST)).is_some() {
-            let both = [Ahead::past_cache(PIECE), Ahead::past_cache_by_threads(PIECE)];
+        if opened.or_else(|| cannot(NO_DIRECT_IO)).is_some() {
+            let both = [Prefetcher::direct_io(CHUNK), Prefetcher::direct_io_with_threads(CHUNK)];
             let both = both.into_iter().map(Result::unwrap);
-            ways.extend(both.map(|way| (Box::new(way) as Box<dyn ReadRange>, true)));
+            readers.extend(both.map(|reader| (Box::new(reader) as Box<dyn ReadRange>, true)));
         }
-        ways
+        readers
     }
 
     #[test]
-    fn ranges_come_whole_and_in_order_by_every_way_up_to_the_end_of_the_file() {
+    fn ranges_are_complete_and_in_order_with_every_reader() {
         let (file, content) = cold_file((1 << 20) + 777);
         let end = content.len() as u64;
-        for (mut way, is_direct) in ways(&file) {
+        for (mut reader, is_direct) in readers(&file) {
             for range in [0..1 << 20, 4096..8192, 1 << 19..end, 0..end + 5000, 1 << 20..end] {
-                way.start(&file, range.clone()).unwrap();
-                assert_eq!(way.is_direct(), is_direct);
+                reader.start(&file, range.clone()).unwrap();
+                assert_eq!(reader.is_direct(), is_direct);
                 let wanted = &content[range.start as usize..range.end.min(end) as usize];
-                assert!(all_of(way.as_mut(), &file) == wanted, "{range:?}, direct: {is_direct}");
-                assert!(way.finish());
+                assert!(all_of(reader.as_mut(), &file) == wanted, "{range:?}, direct: {is_direct}");
+                assert!(reader.finish());
             }
         }
     }
 
     #[test]
-    fn a_range_may_be_given_up_in_the_midst_and_another_begun() {
+    fn range_may_be_abandoned_for_another() {
         let (file, content) = cold_file(1 << 20);
-        for (mut way, _) in ways(&file) {
-            way.start(&file, 0..1 << 20).unwrap();
-            assert_eq!(way.next(&file).unwrap(), &content[..PIECE]);
-            way.start(&file, 1 << 18..1 << 19).unwrap();
-            assert!(all_of(way.as_mut(), &file) == content[1 << 18..1 << 19]);
-            way.start(&file, 0..1 << 20).unwrap();
-            assert!(!way.next(&file).unwrap().is_empty());
+        for (mut reader, _) in readers(&file) {
+            reader.start(&file, 0..1 << 20).unwrap();
+            assert_eq!(reader.next(&file).unwrap(), &content[..CHUNK]);
+            reader.start(&file, 1 << 18..1 << 19).unwrap();
+            assert!(all_of(reader.as_mut(), &file) == content[1 << 18..1 << 19]);
+            reader.start(&file, 0..1 << 20).unwrap();
+            assert!(!reader.next(&file).unwrap().is_empty());
         }
     }
 
     #[test]
-    fn what_is_cut_off_meanwhile_does_not_come_or_is_known_not_to_be_the_files() {
+    fn truncation_during_read_is_detected() {
         for index in 0..5 {
             let (file, content) = cold_file(8 << 20);
-            let Some((mut way, _)) = ways(&file).into_iter().nth(index) else { break };
-            way.start(&file, 0..8 << 20).unwrap();
-            way.next(&file).unwrap();
+            let Some((mut reader, _)) = readers(&file).into_iter().nth(index) else { break };
+            reader.start(&file, 0..8 << 20).unwrap();
+            reader.next(&file).unwrap();
             file.set_len(1 << 20).unwrap();
-            let rest = all_of(way.as_mut(), &file);
-            let is_whole = way.finish();
-            let is_short = PIECE + rest.len() < content.len();
+            let rest = all_of(reader.as_mut(), &file);
+            let is_whole = reader.finish();
+            let is_short = CHUNK + rest.len() < content.len();
             assert!(is_short || !is_whole, "{index}: {} bytes", rest.len());
         }
     }
 
     #[test]
-    fn past_the_cache_only_what_lies_as_the_disk_needs_it() {
+    fn unaligned_range_is_read_through_the_cache() {
         let (file, content) = cold_file(1 << 20);
-        let Some((mut way, _)) = ways(&file).into_iter().find(|(_, is_direct)| *is_direct) else {
-            // Said already.
+        let Some((mut reader, _)) = readers(&file).into_iter().find(|(_, is_direct)| *is_direct)
+        else {
+            // The skip was reported already.
             return;
         };
-        assert_eq!(way.start(&file, 5..100).unwrap_err().kind(), io::ErrorKind::Unsupported);
-        let mut reader = Reader::new(None, Direct::On);
-        let way = reader.start(&file, 5..100, None);
-        assert!(!way.is_direct());
-        assert_eq!(way.next(&file).unwrap(), &content[5..100]);
+        assert_eq!(reader.start(&file, 5..100).unwrap_err().kind(), io::ErrorKind::Unsupported);
+        let mut reader = FileReader::new(None, DirectIo::On);
+        let reader = reader.start(&file, 5..100, None);
+        assert!(!reader.is_direct());
+        assert_eq!(reader.next(&file).unwrap(), &content[5..100]);
     }
 }

@@ -1,6 +1,6 @@
 //! From a socket to a file.
 
-use super::{Engine, ReceiveRange, uninterrupted};
+use super::{IoMethod, ReceiveRange, uninterrupted};
 use bankfull_sys::Pipe;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -8,25 +8,25 @@ use std::net::TcpStream;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-pub(super) fn receiver(engine: Engine, block_bytes: usize) -> io::Result<Box<dyn ReceiveRange>> {
-    Ok(match engine {
-        Engine::Stream => Box::new(Buffered(vec![0; 1])),
-        Engine::Buffered => Box::new(Buffered(vec![0; block_bytes.max(1)])),
-        Engine::Splice => Box::new(Spliced { pipe: Pipe::new(block_bytes)?, block_bytes }),
-        Engine::Mmap
-        | Engine::SendFile
-        | Engine::ZeroBuffer
-        | Engine::IoUring
-        | Engine::ZeroCopy => {
-            let text = format!("{engine} does not receive: choose stream, buffered or splice");
+pub(super) fn receiver(method: IoMethod, block_bytes: usize) -> io::Result<Box<dyn ReceiveRange>> {
+    Ok(match method {
+        IoMethod::Stream => Box::new(BufferedReceive(vec![0; 1])),
+        IoMethod::Buffered => Box::new(BufferedReceive(vec![0; block_bytes.max(1)])),
+        IoMethod::Splice => Box::new(SpliceReceive { pipe: Pipe::new(block_bytes)?, block_bytes }),
+        IoMethod::Mmap
+        | IoMethod::SendFile
+        | IoMethod::ZeroBuffer
+        | IoMethod::IoUring
+        | IoMethod::ZeroCopy => {
+            let text = format!("{method} cannot receive: choose stream, buffered or splice");
             return Err(io::Error::new(ErrorKind::Unsupported, text));
         }
     })
 }
 
-struct Buffered(Vec<u8>);
+struct BufferedReceive(Vec<u8>);
 
-impl ReceiveRange for Buffered {
+impl ReceiveRange for BufferedReceive {
     fn receive(
         &mut self,
         mut socket: &TcpStream,
@@ -47,13 +47,13 @@ impl ReceiveRange for Buffered {
     }
 }
 
-struct Spliced {
+struct SpliceReceive {
     pipe: Pipe,
     block_bytes: usize,
 }
 
-impl Spliced {
-    fn pass(&mut self, socket: &TcpStream, file: &File, range: Range<u64>) -> io::Result<u64> {
+impl SpliceReceive {
+    fn splice(&mut self, socket: &TcpStream, file: &File, range: Range<u64>) -> io::Result<u64> {
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(self.block_bytes.max(1) as u64) as usize;
@@ -72,13 +72,13 @@ impl Spliced {
     }
 }
 
-impl ReceiveRange for Spliced {
+impl ReceiveRange for SpliceReceive {
     fn receive(&mut self, socket: &TcpStream, file: &File, range: Range<u64>) -> io::Result<u64> {
-        let passed = self.pass(socket, file, range);
-        if passed.is_err() {
-            // What is left in the pipe is nobody's.
+        let result = self.splice(socket, file, range);
+        if result.is_err() {
+            // The rest in the pipe belongs to no range.
             self.pipe = Pipe::new(self.block_bytes)?;
         }
-        passed
+        result
     }
 }

@@ -1,8 +1,8 @@
 //! From a file to a socket.
 
-use super::ahead::Ahead;
+use super::ahead::Prefetcher;
 use super::read::{Buffered, Mapped, ReadRange};
-use super::{Engine, SendRange, uninterrupted};
+use super::{IoMethod, SendRange, uninterrupted};
 use bankfull_sys::{Pipe, allow_uncopied, is_gone, send_file, send_uncopied, take_uncopied};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -11,25 +11,27 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-/// Most bytes that one `sendfile` is asked for. (ours: Linux takes 2 GiB less a page at most)
-const CALL_BYTES_MAX: u64 = 1 << 30;
+/// Largest request to `sendfile`. (chosen: Linux accepts 2 GiB minus a page)
+const MAX_SENDFILE_BYTES: u64 = 1 << 30;
 
-pub(super) fn sender(engine: Engine, block_bytes: usize) -> io::Result<Box<dyn SendRange>> {
-    Ok(match engine {
-        Engine::Stream => Box::new(Stream),
-        Engine::Buffered => Box::new(FromMemory(Buffered::new(block_bytes))),
-        Engine::Mmap => Box::new(FromMemory(Mapped::new(block_bytes))),
-        Engine::SendFile => Box::new(InKernel { block_bytes: None }),
-        Engine::ZeroBuffer => Box::new(InKernel { block_bytes: Some(joined(block_bytes)) }),
-        Engine::IoUring => Box::new(FromMemory(ahead(block_bytes)?)),
-        Engine::ZeroCopy => Box::new(Uncopied(Mapped::new(block_bytes))),
-        Engine::Splice => Box::new(Spliced::new(block_bytes)?),
+pub(super) fn sender(method: IoMethod, block_bytes: usize) -> io::Result<Box<dyn SendRange>> {
+    Ok(match method {
+        IoMethod::Stream => Box::new(ByteSend),
+        IoMethod::Buffered => Box::new(MemorySend(Buffered::new(block_bytes))),
+        IoMethod::Mmap => Box::new(MemorySend(Mapped::new(block_bytes))),
+        IoMethod::SendFile => Box::new(SendFileLoop { block_bytes: None }),
+        IoMethod::ZeroBuffer => {
+            Box::new(SendFileLoop { block_bytes: Some(call_bytes(block_bytes)) })
+        }
+        IoMethod::IoUring => Box::new(MemorySend(io_uring_reader(block_bytes)?)),
+        IoMethod::ZeroCopy => Box::new(ZeroCopySend(Mapped::new(block_bytes))),
+        IoMethod::Splice => Box::new(SpliceSend::new(block_bytes)?),
     })
 }
 
-struct Stream;
+struct ByteSend;
 
-impl SendRange for Stream {
+impl SendRange for ByteSend {
     fn send(&mut self, file: &File, range: Range<u64>, mut socket: &TcpStream) -> io::Result<u64> {
         let mut byte = [0];
         let mut sent = 0;
@@ -44,60 +46,63 @@ impl SendRange for Stream {
     }
 }
 
-fn ahead(block_bytes: usize) -> io::Result<Ahead> {
-    Ahead::by_ring(block_bytes)?.ok_or_else(|| {
-        io::Error::new(ErrorKind::Unsupported, "this kernel does not let us have io_uring")
+fn io_uring_reader(block_bytes: usize) -> io::Result<Prefetcher> {
+    Prefetcher::with_io_uring(block_bytes)?.ok_or_else(|| {
+        io::Error::new(
+            ErrorKind::Unsupported,
+            "io_uring is denied to this process: choose another I/O method",
+        )
     })
 }
 
-/// What is in memory is written to the socket.
-struct FromMemory<R>(R);
+/// Sends from memory through `write`.
+struct MemorySend<R>(R);
 
-impl<R: ReadRange> SendRange for FromMemory<R> {
+impl<R: ReadRange> SendRange for MemorySend<R> {
     fn send(&mut self, file: &File, range: Range<u64>, mut socket: &TcpStream) -> io::Result<u64> {
-        send_pieces(&mut self.0, file, range, |rest| socket.write(rest))
+        send_chunks(&mut self.0, file, range, |rest| socket.write(rest))
     }
 }
 
-/// Sends the pieces of a range; how many bytes have gone.
-fn send_pieces(
-    pieces: &mut impl ReadRange,
+/// Sends the chunks of a range; returns the number of bytes sent.
+fn send_chunks(
+    chunks: &mut impl ReadRange,
     file: &File,
     range: Range<u64>,
     mut send: impl FnMut(&[u8]) -> io::Result<usize>,
 ) -> io::Result<u64> {
-    pieces.start(file, range)?;
+    chunks.start(file, range)?;
     let mut sent = 0;
     loop {
-        let mut rest = pieces.next(file)?;
+        let mut rest = chunks.next(file)?;
         if rest.is_empty() {
-            pieces.finish();
+            chunks.finish();
             return Ok(sent);
         }
         while !rest.is_empty() {
-            // The kernel reads from a mapping: of what is gone meanwhile it says so.
+            // For a mapping that was truncated, the kernel reports an error.
             match uninterrupted(|| send(rest)) {
                 Err(e) if is_gone(&e) => return Ok(sent),
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(gone) => (sent, rest) = (sent + gone as u64, &rest[gone..]),
+                Ok(sent_now) => (sent, rest) = (sent + sent_now as u64, &rest[sent_now..]),
                 Err(e) => return Err(e),
             }
         }
     }
 }
 
-/// The network takes the file's pages themselves, where it can.
-struct Uncopied(Mapped);
+/// Sends the file's pages without a copy, if possible.
+struct ZeroCopySend(Mapped);
 
-impl SendRange for Uncopied {
+impl SendRange for ZeroCopySend {
     fn send(&mut self, file: &File, range: Range<u64>, mut socket: &TcpStream) -> io::Result<u64> {
         if !allow_uncopied(socket)? {
             return Err(ErrorKind::Unsupported.into());
         }
-        send_pieces(&mut self.0, file, range, |rest| {
+        send_chunks(&mut self.0, file, range, |rest| {
             take_uncopied(socket)?;
             match send_uncopied(socket, rest) {
-                // As much is on its way as may be.
+                // The limit of data in flight without a copy is reached.
                 Err(e) if e.raw_os_error() == Some(ENOBUFS) => socket.write(rest),
                 sent => sent,
             }
@@ -108,23 +113,23 @@ impl SendRange for Uncopied {
 /// "No buffer space available". (errno(3))
 const ENOBUFS: i32 = 105;
 
-/// As many whole blocks as are handed over by one call: what it returns tells how many have gone.
-fn joined(block_bytes: usize) -> usize {
+/// Bytes per call: as many whole blocks as are joined, so that the result counts blocks.
+fn call_bytes(block_bytes: usize) -> usize {
     let block_bytes = block_bytes.max(1);
-    block_bytes * (JOINED_BYTES / block_bytes).max(1)
+    block_bytes * (MIN_CALL_BYTES / block_bytes).max(1)
 }
 
-struct InKernel {
-    /// The whole range at once where there is none.
+struct SendFileLoop {
+    /// `None`: the whole range at once.
     block_bytes: Option<usize>,
 }
 
-impl SendRange for InKernel {
+impl SendRange for SendFileLoop {
     fn send(&mut self, file: &File, range: Range<u64>, socket: &TcpStream) -> io::Result<u64> {
-        let most = self.block_bytes.map_or(CALL_BYTES_MAX, |bytes| bytes as u64);
+        let max_bytes = self.block_bytes.map_or(MAX_SENDFILE_BYTES, |bytes| bytes as u64);
         let mut at = range.start;
         while at < range.end {
-            let len = (range.end - at).min(most) as usize;
+            let len = (range.end - at).min(max_bytes) as usize;
             match uninterrupted(|| send_file(socket, file, at, len))? {
                 0 => break,
                 sent => at += sent as u64,
@@ -134,59 +139,58 @@ impl SendRange for InKernel {
     }
 }
 
-struct Spliced {
+struct SpliceSend {
     pipe: Pipe,
     block_bytes: usize,
 }
 
-/// What a pipe holds at least: as many small blocks as are joined. (Linux gives no more to users,
-/// pipe-max-size)
-const PIPE_BYTES: usize = 1 << 20;
+/// Smallest capacity of a pipe, for joined small blocks. (Linux's maximum for users, pipe-max-size)
+const MIN_PIPE_BYTES: usize = 1 << 20;
 
-/// Blocks are joined up to so many bytes before the network has them: whatever it is given it sends
-/// on at once, at the cost of a packet. (the largest that TCP makes: GSO_LEGACY_MAX_SIZE)
-pub(super) const JOINED_BYTES: usize = 64 << 10;
+/// Smallest number of bytes per call: smaller blocks are joined, as each call may emit a packet.
+/// (TCP's largest: GSO_LEGACY_MAX_SIZE)
+pub(super) const MIN_CALL_BYTES: usize = 64 << 10;
 
-impl Spliced {
+impl SpliceSend {
     fn new(block_bytes: usize) -> io::Result<Self> {
         let block_bytes = block_bytes.max(1);
-        let pipe = Pipe::new(block_bytes.max(PIPE_BYTES))?;
+        let pipe = Pipe::new(block_bytes.max(MIN_PIPE_BYTES))?;
         Ok(Self { pipe, block_bytes })
     }
 
-    fn pass(&mut self, file: &File, range: Range<u64>, socket: &TcpStream) -> io::Result<u64> {
+    fn splice(&mut self, file: &File, range: Range<u64>, socket: &TcpStream) -> io::Result<u64> {
         let mut at = range.start;
         while at < range.end {
-            let held = self.gather(file, at..range.end)?;
+            let held = self.fill_pipe(file, at..range.end)?;
             if held == 0 {
                 break;
             }
             at += held as u64;
-            hand_out(&self.pipe, held, at < range.end, socket)?;
+            drain_pipe(&self.pipe, held, at < range.end, socket)?;
         }
         Ok(at - range.start)
     }
 
-    /// Takes blocks into the empty pipe, until there are enough of them; how many bytes.
-    fn gather(&mut self, file: &File, range: Range<u64>) -> io::Result<usize> {
+    /// Fills the empty pipe with enough blocks; returns the number of bytes.
+    fn fill_pipe(&mut self, file: &File, range: Range<u64>) -> io::Result<usize> {
         let mut held = 0;
         for _ in 0..self.pipe.room_for(self.block_bytes).max(1) {
             let at = range.start + held as u64;
             let len = (range.end - at).min(self.block_bytes as u64) as usize;
-            if len == 0 || held >= JOINED_BYTES {
+            if len == 0 || held >= MIN_CALL_BYTES {
                 break;
             }
             match uninterrupted(|| self.pipe.take_from_file(file, at, len))? {
                 0 => break,
-                came => held += came,
+                moved => held += moved,
             }
         }
         Ok(held)
     }
 }
 
-/// Has some of a file's bytes go through an empty pipe to a socket, `len` at most; how many. None:
-/// the file has ended. After an error some may be left in the pipe.
+/// Moves at most `len` bytes of a file through an empty pipe to a socket; returns their number, 0
+/// at the end of the file. After an error, some may be left in the pipe.
 pub(crate) fn splice_once(
     pipe: &Pipe,
     file: &File,
@@ -194,14 +198,14 @@ pub(crate) fn splice_once(
     len: usize,
     socket: impl AsFd,
 ) -> io::Result<usize> {
-    let came = uninterrupted(|| pipe.take_from_file(file, offset, len))?;
-    // More of the same follows, unless this is all.
-    hand_out(pipe, came, came < len, socket)?;
-    Ok(came)
+    let moved = uninterrupted(|| pipe.take_from_file(file, offset, len))?;
+    // More data follows, unless this is all.
+    drain_pipe(pipe, moved, moved < len, socket)?;
+    Ok(moved)
 }
 
-/// Hands out all that is in a pipe.
-fn hand_out(pipe: &Pipe, held: usize, more: bool, socket: impl AsFd) -> io::Result<()> {
+/// Sends everything in the pipe.
+fn drain_pipe(pipe: &Pipe, held: usize, more: bool, socket: impl AsFd) -> io::Result<()> {
     let mut left = held;
     while left > 0 {
         match uninterrupted(|| pipe.hand_to_socket(&socket, left, more))? {
@@ -212,13 +216,13 @@ fn hand_out(pipe: &Pipe, held: usize, more: bool, socket: impl AsFd) -> io::Resu
     Ok(())
 }
 
-impl SendRange for Spliced {
+impl SendRange for SpliceSend {
     fn send(&mut self, file: &File, range: Range<u64>, socket: &TcpStream) -> io::Result<u64> {
-        let passed = self.pass(file, range, socket);
-        if passed.is_err() {
-            // What is left in the pipe is nobody's.
+        let result = self.splice(file, range, socket);
+        if result.is_err() {
+            // The rest in the pipe belongs to no range.
             *self = Self::new(self.block_bytes)?;
         }
-        passed
+        result
     }
 }

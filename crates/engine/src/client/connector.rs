@@ -1,8 +1,8 @@
-//! Makes the client's data connections; where none can be made, a tunnel through the control
-//! channel takes their place.
+//! Connects the client's data streams, or opens a tunnel through the control channel if the data
+//! port is unreachable.
 
-use super::Far;
-use super::dial::{Begun, Dialled, Dialler};
+use super::Peer;
+use super::dial::{DialedConn, Dialer, PendingDials};
 use crate::driver::Connect;
 use crate::error::{Error, ErrorKind};
 use crate::event::Route;
@@ -19,12 +19,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Makes data connections of one session.
+/// Connects the data streams of one session.
 pub(crate) struct Connector {
-    dialler: Dialler,
-    /// Those that were begun before there was a session.
-    begun: Begun,
-    /// What an encrypted connection must show.
+    dialer: Dialer,
+    /// Connections that were started before the session existed.
+    pending: PendingDials,
+    /// Fingerprint that an encrypted connection must present.
     fingerprint: Option<Fingerprint>,
     version: u16,
     session: [u8; 16],
@@ -35,14 +35,14 @@ pub(crate) struct Connector {
 
 impl Connector {
     pub(crate) fn new(
-        dialler: Dialler,
-        begun: Begun,
+        dialer: Dialer,
+        pending: PendingDials,
         fingerprint: Option<Fingerprint>,
         welcome: &Welcome,
     ) -> Self {
         Self {
-            dialler,
-            begun,
+            dialer,
+            pending,
             fingerprint,
             version: welcome.version,
             session: welcome.session,
@@ -52,33 +52,33 @@ impl Connector {
         }
     }
 
-    /// Where data connections go first.
+    /// First address of the data port.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.dialler.addresses.first().copied()
+        self.dialer.addresses.first().copied()
     }
 
-    /// Of the connections that were begun, no more than `count` will be needed.
-    pub(crate) fn keep(&self, count: u32) {
-        self.begun.keep(count);
+    /// Keeps at most `count` of the connections that were started early.
+    pub(crate) fn limit(&self, count: u32) {
+        self.pending.limit(count);
     }
 
-    /// What making the first connection over ssh showed: the route that is open. Where there is
-    /// none, the data goes through the control channel.
+    /// Chooses the route from the outcome of the first data stream over ssh. If the data port is
+    /// unreachable, opens a tunnel through the control channel.
     pub(crate) fn choose_route(
         &mut self,
         made: Result<(u32, DataStream), Error>,
-        far: &mut Far,
+        peer: &mut Peer,
         outbox: &Outbox,
         stats: &SessionStats<'_>,
     ) -> Result<(Vec<(u32, DataStream)>, Route), Error> {
         match made {
-            Ok(stream) => Ok((vec![stream], far.route)),
-            Err(e) if reach_failed(&e) => {
+            Ok(stream) => Ok((vec![stream], peer.route)),
+            Err(e) if is_unreachable(&e) => {
                 stats.warn(format!(
-                    "the data port could not be reached ({e}): carrying the data over ssh"
+                    "the data port is unreachable ({e}): carrying the data over ssh"
                 ));
-                let socket = tunnel::open(&mut far.reader, outbox)
-                    .map_err(|e| Error::local("cannot make a tunnel through ssh", &e))?;
+                let socket = tunnel::open(&mut peer.reader, outbox)
+                    .map_err(|e| Error::local("cannot open a tunnel through ssh", &e))?;
                 self.tunnel = Some(Mutex::new(Some(socket)));
                 Ok((Vec::new(), Route::SshOnly))
             }
@@ -86,48 +86,55 @@ impl Connector {
         }
     }
 
-    /// The one connection through the control channel.
+    /// Attaches the one data stream in the tunnel.
     fn connect_tunnelled(
         &self,
         slot: &Mutex<Option<UnixStream>>,
     ) -> Result<(u32, DataStream), Error> {
         let Some(socket) = lock(slot).take() else {
-            return Err(Error::new(ErrorKind::FarSide, "the tunnel through ssh was lost"));
+            return Err(Error::new(
+                ErrorKind::AgentStart,
+                "the tunnel through ssh was lost: run the same command again to continue",
+            ));
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let attach = self.attach(number)?;
         socket
-            .set_read_timeout(Some(self.dialler.timeout))
-            .map_err(|e| Error::local("cannot make a tunnel through ssh", &e))?;
+            .set_read_timeout(Some(self.dialer.timeout))
+            .map_err(|e| Error::local("cannot open a tunnel through ssh", &e))?;
         let socket = Socket::Unix(socket);
-        DataStream::attach(socket, None, &attach, &self.session_key, &self.dialler.peer)
+        DataStream::attach(socket, None, &attach, &self.session_key, &self.dialer.peer)
             .map(|stream| (number, stream))
     }
 
     fn attach(&self, number: u32) -> Result<Attach, Error> {
         let mut nonce = [0; 32];
-        bankfull_sys::random(&mut nonce).map_err(|e| Error::local("no randomness", &e))?;
+        bankfull_sys::random(&mut nonce)
+            .map_err(|e| Error::local("cannot read random bytes", &e))?;
         Ok(Attach { version: self.version, stream: number, session: self.session, nonce })
     }
 
     /// Attaches a connection to the session.
-    fn join(&self, dialled: Dialled) -> Result<(u32, DataStream), Error> {
-        let peer = &self.dialler.peer;
+    fn join(&self, dialed: DialedConn) -> Result<(u32, DataStream), Error> {
+        let peer = &self.dialer.peer;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        if dialled.shown != self.fingerprint {
+        if dialed.fingerprint != self.fingerprint {
             return Err(Error::new(
                 ErrorKind::Protocol,
-                format!("the data port of {peer} belongs to somebody else"),
+                format!(
+                    "the data port of {peer} presents another certificate: check which program \
+                     listens there"
+                ),
             ));
         }
         let attach = self.attach(number)?;
-        let Dialled { socket, tls, .. } = dialled;
+        let DialedConn { socket, tls, .. } = dialed;
         let stream = DataStream::attach(socket, tls, &attach, &self.session_key, peer)?;
         Ok((number, stream))
     }
 }
 
-fn reach_failed(error: &Error) -> bool {
+fn is_unreachable(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout | ErrorKind::Protocol)
 }
 
@@ -136,12 +143,12 @@ impl Connect for Connector {
         if let Some(slot) = &self.tunnel {
             return self.connect_tunnelled(slot);
         }
-        if let Some(dialled) = self.begun.take().transpose()?
-            && let Ok(joined) = self.join(dialled)
+        if let Some(dialed) = self.pending.take().transpose()?
+            && let Ok(joined) = self.join(dialed)
         {
             return Ok(joined);
         }
-        // One that was begun early and is lost by now says nothing about the port.
-        self.join(self.dialler.dial()?)
+        // The loss of a connection that was started early does not condemn the port.
+        self.join(self.dialer.dial()?)
     }
 }

@@ -1,10 +1,10 @@
-//! Reaching a daemon: connect, check its fingerprint, show the token.
+//! Connection to a daemon: transport, fingerprint check, token.
 
 use super::connector::Connector;
-use super::dial::{Begun, CONNECT_TIMEOUT, Dialler, QuicDialler};
-use super::{Far, Greeted, Request, run};
+use super::dial::{CONNECT_TIMEOUT, Dialer, PendingDials, QuicDialer};
+use super::{Handshaken, Peer, Request, run};
 use crate::cancel::Cancel;
-use crate::error::{Error, ErrorKind, lowercase_first, way_to_reach};
+use crate::error::{Error, ErrorKind, lowercase_first, reachability_hint};
 use crate::event::{Event, EventSink, Route, Summary};
 use crate::net::control::{ControlReader, RERUN_HINT, close_when_acked, split};
 use crate::net::known_hosts::KnownHosts;
@@ -21,30 +21,31 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where a daemon is, and what is to hold for connections to it.
+/// Address of a daemon and parameters of its connections.
 #[derive(Clone)]
-struct Place {
+struct DaemonTarget {
     host: String,
     port: u16,
-    /// As it is named in messages.
+    /// Name in messages.
     name: String,
     timeout: Duration,
-    /// What may wait in memory.
-    staging: Arc<BufferPool>,
+    /// Memory for received data that waits for the disk.
+    buffer_pool: Arc<BufferPool>,
 }
 
-/// A connection to a daemon that has shown its certificate, and the data connections that follow.
-struct Reached {
+/// A connection to a daemon that has presented its certificate, and the data streams started with
+/// it.
+struct DaemonConn {
     socket: Socket,
-    /// What encrypts it, where the socket does not.
+    /// TLS state, if the socket does not encrypt.
     tls: Option<Connection>,
-    shown: Fingerprint,
+    fingerprint: Fingerprint,
     rtt: Option<Duration>,
-    dialler: Dialler,
-    begun: Begun,
+    dialer: Dialer,
+    pending: PendingDials,
     port: Option<Arc<QuicPort>>,
-    /// Why QUIC does not get through, where it was to be taken.
-    unreached: Option<Error>,
+    /// Error of QUIC, if it was tried first and failed.
+    quic_error: Option<Error>,
 }
 
 /// Runs a transfer with the daemon at `host:port`.
@@ -59,47 +60,47 @@ pub(crate) fn transfer(
     let name =
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let timeout = request.transfer.timeout;
-    let staging = Arc::clone(&request.transfer.staging);
-    let place = Place { host: host.to_owned(), port, name: name.clone(), timeout, staging };
+    let buffer_pool = Arc::clone(&request.transfer.buffer_pool);
+    let target =
+        DaemonTarget { host: host.to_owned(), port, name: name.clone(), timeout, buffer_pool };
     let encryption = request.transfer.encryption;
     let transport = match request.transfer.daemon.transport {
-        // Whoever sends in rounds is asked, which those who send by QUIC are not.
-        Transport::Auto if request.transfer.seat.is_some() => Transport::Tcp,
+        // Gather rounds need credit, which QUIC does not use.
+        Transport::Auto if request.transfer.barrier_seat.is_some() => Transport::Tcp,
         transport => transport,
     };
     let streams = request.streams();
-    let is_for_quic = request.earlier.lossy.is_some_and(Lossy::is_for_quic);
-    let reach = move || {
-        let all = addresses(&place)?;
+    let prefers_quic = request.earlier.lossy.is_some_and(Lossy::is_for_quic);
+    let connect_any = move || {
+        let all = addresses(&target)?;
         match transport {
-            Transport::Tcp => by_tcp(&place, &all, place.timeout, encryption, streams),
-            Transport::Quic => by_quic(&place, &all, place.timeout, &streams),
-            Transport::Auto => by_either(&place, &all, encryption, is_for_quic, streams),
+            Transport::Tcp => connect_tcp(&target, &all, target.timeout, encryption, streams),
+            Transport::Quic => connect_quic(&target, &all, target.timeout, &streams),
+            Transport::Auto => connect_auto(&target, &all, encryption, prefers_quic, streams),
         }
     };
-    let Reached { socket, tls, shown, rtt, dialler, begun, port, unreached } =
-        cancel.attend(reach)?;
+    let DaemonConn { socket, tls, fingerprint, rtt, dialer, pending, port, quic_error } =
+        cancel.run_cancellable(connect_any)?;
     let advice = port.as_ref().map(|port| port.advice());
+    let warn = |message| events.event(Event::Warning { message });
     if transport == Transport::Auto && tls.is_none() {
-        let why = match is_for_quic {
-            true => "an earlier copy by TCP lost segments at random on this path",
+        let why = match prefers_quic {
+            true => "an earlier copy over TCP had random losses on this path",
             false => "no TCP connection could be made",
         };
-        events.event(Event::Notice { message: format!("the data goes by QUIC: {why}") });
+        warn(format!("the data goes over QUIC: {why}"));
     }
     let mut request = request;
-    if let Some(why) = unreached {
+    if let Some(why) = quic_error {
         request.earlier.lossy = request.earlier.lossy.map(Lossy::without_quic);
-        let message = format!("the data goes by TCP: {why}");
-        events.event(Event::Notice { message });
+        warn(format!("the data goes over TCP: {why}"));
     }
     let mut transfer = request.transfer.clone();
     transfer.daemon.transport = if tls.is_some() { Transport::Tcp } else { Transport::Quic };
     let request = Request { transfer: &transfer, ..request };
-    if let Some(file) = trust(&name, shown, &request.transfer.daemon)? {
+    if let Some(file) = verify_fingerprint(&name, fingerprint, &request.transfer.daemon)? {
         let file = file.display();
-        let message = format!("trusting {name} with fingerprint {shown} from now on ({file})");
-        events.event(Event::Notice { message });
+        warn(format!("trusting {name} with fingerprint {fingerprint} from now on ({file})"));
     }
     let lost = |e: io::Error| Error::network(format!("the connection to {name} failed"), &e);
     let is_encrypted = encryption || socket.is_encrypted();
@@ -107,151 +108,157 @@ pub(crate) fn transfer(
     let wake = socket.try_clone().map_err(lost)?;
     let close = socket.try_clone().map_err(lost)?;
     let (input, output) = split(tls, socket).map_err(lost)?;
-    let far = Far {
+    let peer = Peer {
         reader: ControlReader::new(input, name.clone(), RERUN_HINT),
         output,
         wake: Box::new(move || wake.stop_reading()),
         close: Arc::new(move || close_when_acked(&close)),
-        peer: name.clone(),
+        name: name.clone(),
         route,
-        noise_bytes_max: 0,
+        max_noise_bytes: 0,
     };
     let (token, open) = (request.token.clone(), request.open(request.streams()(rtt)));
-    let (far, (welcome, asked)) = far.attend(cancel, move |far| far.greet_and_ask(token, &open))?;
-    let connector = Connector::new(dialler, begun, is_encrypted.then_some(shown), &welcome);
-    let greeted = Greeted { far, welcome, rtt, asked };
-    let result = run(greeted, connector, request, events, cancel, started);
+    let (peer, (welcome, request_sent)) =
+        peer.run_cancellable(cancel, move |peer| peer.handshake_and_open(token, &open))?;
+    let connector = Connector::new(dialer, pending, is_encrypted.then_some(fingerprint), &welcome);
+    let handshaken = Handshaken { peer, welcome, rtt, request_sent };
+    let result = run(handshaken, connector, request, events, cancel, started);
     if let Some(message) = advice.and_then(|mut advice| advice.next_advice()) {
-        events.event(Event::Notice { message });
+        warn(message);
     }
     result
 }
 
-/// Connects by TCP, or by QUIC where that does not reach anybody; or the other way round.
-fn by_either(
-    place: &Place,
+/// Connects over TCP and falls back to QUIC if that is unreachable; in reverse order if
+/// `prefers_quic`.
+fn connect_auto(
+    target: &DaemonTarget,
     all: &[SocketAddr],
     encryption: bool,
-    is_for_quic: bool,
+    prefers_quic: bool,
     streams: impl Fn(Option<Duration>) -> u32,
-) -> Result<Reached, Error> {
-    let limit = CONNECT_TIMEOUT.min(place.timeout);
-    let has_failed =
+) -> Result<DaemonConn, Error> {
+    let limit = CONNECT_TIMEOUT.min(target.timeout);
+    let is_unreachable =
         |error: &Error| matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout);
-    if is_for_quic {
-        // Whatever is the matter with QUIC here, TCP has done before.
-        let is_quics = |error: &Error| {
-            has_failed(error) || matches!(error.kind(), ErrorKind::Local | ErrorKind::Protocol)
+    if prefers_quic {
+        // TCP has worked on this path before, so any failure of QUIC falls back to it.
+        let is_quic_failure = |error: &Error| {
+            is_unreachable(error) || matches!(error.kind(), ErrorKind::Local | ErrorKind::Protocol)
         };
-        return match by_quic(place, all, limit, &streams) {
-            Err(error) if is_quics(&error) => {
-                by_tcp(place, all, place.timeout, encryption, streams)
-                    .map(|reached| Reached { unreached: Some(error), ..reached })
+        return match connect_quic(target, all, limit, &streams) {
+            Err(error) if is_quic_failure(&error) => {
+                connect_tcp(target, all, target.timeout, encryption, streams)
+                    .map(|conn| DaemonConn { quic_error: Some(error), ..conn })
             }
-            reached => reached,
+            conn => conn,
         };
     }
-    match by_tcp(place, all, limit, encryption, &streams) {
-        // Why there is no TCP is what a user knows how to mend.
-        Err(error) if has_failed(&error) => {
-            by_quic(place, all, limit, &streams).map_err(|quic| by_neither(&error, &quic))
+    match connect_tcp(target, all, limit, encryption, &streams) {
+        // The reason for the failure of TCP is the one that users can act on.
+        Err(error) if is_unreachable(&error) => {
+            connect_quic(target, all, limit, &streams).map_err(|quic| both_failed(&error, &quic))
         }
-        reached => reached,
+        conn => conn,
     }
 }
 
-/// What is said where neither reaches anybody: the way out is the same, and is told once.
-fn by_neither(tcp: &Error, quic: &Error) -> Error {
-    let text = match quic.is_loss() {
-        true => format!("{tcp}; nobody answers by QUIC either"),
-        false => format!("{tcp}; and by QUIC, {quic}"),
+/// Error when both transports fail; a hint common to both appears once.
+fn both_failed(tcp: &Error, quic: &Error) -> Error {
+    let text = match quic.is_connection_loss() {
+        true => format!("{tcp}; QUIC also failed: no response"),
+        false => format!("{tcp}; QUIC also failed: {quic}"),
     };
     Error::new(tcp.kind(), text)
 }
 
-/// Connects by TCP, within `limit`.
-fn by_tcp(
-    place: &Place,
+/// Connects over TCP within `limit`.
+fn connect_tcp(
+    target: &DaemonTarget,
     all: &[SocketAddr],
     limit: Duration,
     encryption: bool,
     streams: impl Fn(Option<Duration>) -> u32,
-) -> Result<Reached, Error> {
+) -> Result<DaemonConn, Error> {
     let tls = tls::client_config()?;
-    let (mut socket, address) = connect(place, all, limit)?;
-    // The data connections follow this one, and are there when the two sides have agreed.
-    let dialler = Dialler {
+    let (mut socket, address) = connect_first(target, all, limit)?;
+    // The data streams connect while the two sides negotiate.
+    let dialer = Dialer {
         addresses: vec![address],
         tls: encryption.then(|| Arc::clone(&tls)),
         quic: None,
-        timeout: place.timeout,
-        peer: place.name.clone(),
+        timeout: target.timeout,
+        peer: target.name.clone(),
     };
     let rtt = tcp_rtt(&socket);
-    let begun = dialler.begin(streams(rtt));
-    let (connection, shown) = tls::connect(&tls, &mut socket, &place.name)?;
+    let pending = dialer.start_dialing(streams(rtt));
+    let (connection, fingerprint) = tls::connect(&tls, &mut socket, &target.name)?;
     let (socket, tls) = (Socket::Tcp(socket), Some(connection));
-    Ok(Reached { socket, tls, shown, rtt, dialler, begun, port: None, unreached: None })
+    Ok(DaemonConn { socket, tls, fingerprint, rtt, dialer, pending, port: None, quic_error: None })
 }
 
-/// Connects by QUIC. Data has a connection of its own, so that what waits there to be written to a
-/// disk holds up no word.
-fn by_quic(
-    place: &Place,
+/// Connects over QUIC. Data uses a second connection, so that data waiting for the disk cannot
+/// block control messages.
+fn connect_quic(
+    target: &DaemonTarget,
     all: &[SocketAddr],
     limit: Duration,
     streams: &impl Fn(Option<Duration>) -> u32,
-) -> Result<Reached, Error> {
-    let mut last = Error::new(ErrorKind::Network, format!("{} has no address", place.host));
-    // As by TCP, the next one where nobody answers at the first.
+) -> Result<DaemonConn, Error> {
+    let mut last = Error::new(
+        ErrorKind::Network,
+        format!("{} has no IP address: check the name", target.host),
+    );
+    // As with TCP, the next address if one is unreachable.
     for address in all {
-        match by_quic_to(place, *address, limit / all.len() as u32, streams) {
+        match connect_quic_to(target, *address, limit / all.len() as u32, streams) {
             Err(e) if matches!(e.kind(), ErrorKind::Network | ErrorKind::Timeout) => last = e,
-            reached => return reached,
+            conn => return conn,
         }
     }
     Err(last)
 }
 
-fn by_quic_to(
-    place: &Place,
+fn connect_quic_to(
+    target: &DaemonTarget,
     address: SocketAddr,
     limit: Duration,
     streams: &impl Fn(Option<Duration>) -> u32,
-) -> Result<Reached, Error> {
+) -> Result<DaemonConn, Error> {
     let tls = tls::client_config()?;
-    let port = QuicPort::client(address, Arc::clone(&place.staging))
-        .map_err(|e| Error::network("no UDP port can be had here", &e))?;
+    let port = QuicPort::client(address, Arc::clone(&target.buffer_pool))
+        .map_err(|e| Error::network("cannot open a UDP port", &e))?;
     let lost =
-        |e: io::Error| Error::network(format!("the connection to {} failed", place.name), &e);
-    let quic = QuicDialler::new(Arc::clone(&port), Arc::clone(&tls));
-    let dialler = Dialler {
+        |e: io::Error| Error::network(format!("the connection to {} failed", target.name), &e);
+    let quic = QuicDialer::new(Arc::clone(&port), Arc::clone(&tls));
+    let dialer = Dialer {
         addresses: vec![address],
         tls: None,
         quic: Some(Arc::new(quic)),
-        timeout: place.timeout,
-        peer: place.name.clone(),
+        timeout: target.timeout,
+        peer: target.name.clone(),
     };
-    let (connection, shown) = port.connect(address, &tls, (limit, place.timeout), &place.name)?;
-    let stream = connection.open(place.timeout).map_err(lost)?;
-    stream.set_read_timeout(Some(place.timeout));
+    let (connection, fingerprint) =
+        port.connect(address, &tls, (limit, target.timeout), &target.name)?;
+    let stream = connection.open(target.timeout).map_err(lost)?;
+    stream.set_read_timeout(Some(target.timeout));
     let rtt = Some(stream.rtt());
-    let begun = dialler.begin(streams(rtt));
+    let pending = dialer.start_dialing(streams(rtt));
     let socket = Socket::Quic(stream);
     let port = Some(port);
-    Ok(Reached { socket, tls: None, shown, rtt, dialler, begun, port, unreached: None })
+    Ok(DaemonConn { socket, tls: None, fingerprint, rtt, dialer, pending, port, quic_error: None })
 }
 
-fn addresses(place: &Place) -> Result<Vec<SocketAddr>, Error> {
-    let Place { host, port, .. } = place;
+fn addresses(target: &DaemonTarget) -> Result<Vec<SocketAddr>, Error> {
+    let DaemonTarget { host, port, .. } = target;
     let all = (host.as_str(), *port).to_socket_addrs().map_err(|e| unresolved(host, &e))?;
     Ok(all.collect())
 }
 
-/// A name without an address.
+/// Error for a host name without an address.
 fn unresolved(host: &str, error: &io::Error) -> Error {
     let text = error.to_string();
-    // The library's own words come first, and say no more than ours.
+    // The prefix of the standard library repeats our own words.
     let why = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
     let text = format!(
         "cannot find the address of {host}: {} (check the name, or give an IP address)",
@@ -260,12 +267,12 @@ fn unresolved(host: &str, error: &io::Error) -> Error {
     Error::new(ErrorKind::Network, text)
 }
 
-fn connect(
-    place: &Place,
+fn connect_first(
+    target: &DaemonTarget,
     all: &[SocketAddr],
     limit: Duration,
 ) -> Result<(TcpStream, SocketAddr), Error> {
-    let Place { name, timeout, .. } = place;
+    let DaemonTarget { name, timeout, .. } = target;
     let timeout = *timeout;
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for &address in all {
@@ -280,20 +287,19 @@ fn connect(
         }
     }
     let error = Error::network(format!("cannot connect to {name}"), &last);
-    Err(Error::new(error.kind(), format!("{error}{}", way_to_reach(&last))))
+    Err(Error::new(error.kind(), format!("{error}{}", reachability_hint(&last))))
 }
 
-/// Decides whether the daemon is the one that is meant. The file that remembers it from now on,
-/// where it was not known before.
-fn trust(
+/// Checks the daemon's fingerprint. Returns the file that now remembers it, if it was unknown.
+fn verify_fingerprint(
     name: &str,
-    shown: Fingerprint,
+    fingerprint: Fingerprint,
     options: &DaemonOptions,
 ) -> Result<Option<PathBuf>, Error> {
     if let Some(expected) = options.fingerprint {
-        if expected == shown {
-            // Verified and to be remembered: the best of both.
-            let remember = |dir| KnownHosts::new(dir).check(name, shown, true);
+        if expected == fingerprint {
+            // `--accept-new` also remembers a fingerprint that was verified by option.
+            let remember = |dir| KnownHosts::new(dir).check(name, fingerprint, true);
             return match options.accept_new {
                 true => state_dir(options).and_then(remember),
                 false => Ok(None),
@@ -302,12 +308,12 @@ fn trust(
         return Err(Error::new(
             ErrorKind::Refused,
             format!(
-                "{name} shows the fingerprint {shown}, not the expected {expected}: check the \
-                 address, and the fingerprint that the server prints when it starts"
+                "{name} presents the fingerprint {fingerprint}, not the expected {expected}: check \
+                 the address, and the fingerprint that the server prints when it starts"
             ),
         ));
     }
-    KnownHosts::new(state_dir(options)?).check(name, shown, options.accept_new)
+    KnownHosts::new(state_dir(options)?).check(name, fingerprint, options.accept_new)
 }
 
 fn state_dir(options: &DaemonOptions) -> Result<PathBuf, Error> {
@@ -319,22 +325,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_neither_reaches_anybody_the_way_out_is_told_once_and_what_differs_too() {
+    fn both_transports_failed_hint_appears_once() {
         let error = |text: &str| Error::new(ErrorKind::Network, text);
         let tcp = error("cannot connect to h:1: refused (try it)");
-        let told = |quic: &Error| by_neither(&tcp, quic).to_string();
+        let message = |quic: &Error| both_failed(&tcp, quic).to_string();
         assert_eq!(
-            told(&error("cannot connect to h:1 by QUIC: refused (try it)")),
-            "cannot connect to h:1: refused (try it); nobody answers by QUIC either"
+            message(&error("cannot connect to h:1 over QUIC: refused (try it)")),
+            "cannot connect to h:1: refused (try it); QUIC also failed: no response"
         );
         assert_eq!(
-            told(&error("h:1 has no room").heard()),
-            "cannot connect to h:1: refused (try it); and by QUIC, h:1 has no room"
+            message(&error("h:1 is busy").reported_by_peer()),
+            "cannot connect to h:1: refused (try it); QUIC also failed: h:1 is busy"
         );
     }
 
     #[test]
-    fn a_name_without_an_address_is_told_once_with_a_way_out() {
+    fn unresolved_name_has_one_reason_and_a_hint() {
         let library = "failed to lookup address information: Name or service not known";
         assert_eq!(
             unresolved("hots", &io::Error::other(library)).to_string(),

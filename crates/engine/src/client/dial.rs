@@ -1,8 +1,7 @@
-//! Connections to the port for data, up to the point where they join a session. They can be begun
-//! before there is one: their round trips then pass while the two sides agree on it.
+//! Connections to the data port, up to their attachment to a session. They may be started before
+//! the session exists, so that their round trips overlap with the negotiation.
 //!
-//! Nothing but the TLS handshake is written here. Whose certificate was shown is for the caller to
-//! judge, who knows which one it has to be.
+//! Only the TLS handshake is written here. The caller checks the fingerprint.
 
 use crate::error::{Error, ErrorKind};
 use crate::net::control::lock;
@@ -17,97 +16,101 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// How long one address of the data port may take to answer: twice the first retransmission of a
-/// SYN (1 s and 2 s, RFC 6298) fits, and a firewall that drops does not hold the user up for long.
+/// Time for one address of the data port to answer. It includes two SYN retransmissions (after 1 s
+/// and 2 s, RFC 6298) and limits the delay by a firewall that drops packets.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Where data connections go, and how they are made.
+/// Addresses of the data port and parameters of its connections.
 #[derive(Clone)]
-pub(crate) struct Dialler {
+pub(crate) struct Dialer {
     pub(crate) addresses: Vec<SocketAddr>,
-    /// `None` for plain connections.
+    /// `None` for unencrypted connections.
     pub(crate) tls: Option<Arc<ClientConfig>>,
-    /// In place of TCP, streams of one QUIC connection.
-    pub(crate) quic: Option<Arc<QuicDialler>>,
+    /// Streams of one QUIC connection instead of TCP.
+    pub(crate) quic: Option<Arc<QuicDialer>>,
     pub(crate) timeout: Duration,
-    /// Name of the far side, for messages.
+    /// Name of the peer in messages.
     pub(crate) peer: String,
 }
 
-/// A connection that belongs to no session yet.
-pub(crate) struct Dialled {
+/// A connection that is not attached to a session yet.
+pub(crate) struct DialedConn {
     pub(crate) socket: Socket,
-    /// What encrypts it, where the socket does not.
+    /// TLS state, if the socket does not encrypt.
     pub(crate) tls: Option<Connection>,
-    /// For an encrypted one, the fingerprint that was shown.
-    pub(crate) shown: Option<Fingerprint>,
+    /// Fingerprint presented by an encrypted connection.
+    pub(crate) fingerprint: Option<Fingerprint>,
 }
 
-/// Makes streams of one QUIC connection, and another one when that is lost.
-pub(crate) struct QuicDialler {
+/// Opens streams of one QUIC connection, and reconnects if it is lost.
+pub(crate) struct QuicDialer {
     port: Arc<QuicPort>,
     tls: Arc<ClientConfig>,
     connected: Mutex<Option<(QuicConnection, Fingerprint)>>,
 }
 
-impl QuicDialler {
+impl QuicDialer {
     pub(crate) fn new(port: Arc<QuicPort>, tls: Arc<ClientConfig>) -> Self {
         Self { port, tls, connected: Mutex::default() }
     }
 
-    fn dial(&self, dialler: &Dialler) -> Result<Dialled, Error> {
-        // Whoever comes while the handshake is made waits for it.
+    fn dial(&self, dialer: &Dialer) -> Result<DialedConn, Error> {
+        // Concurrent callers wait here for the handshake.
         let mut connected = lock(&self.connected);
-        if let Some((connection, shown)) = &*connected
-            && let Ok(stream) = connection.open(dialler.timeout)
+        if let Some((connection, fingerprint)) = &*connected
+            && let Ok(stream) = connection.open(dialer.timeout)
         {
-            return dialled(stream, *shown, dialler.timeout);
+            return dialed(stream, *fingerprint, dialer.timeout);
         }
         *connected = None;
-        let address = *dialler.addresses.first().ok_or_else(|| dialler.no_address())?;
-        let (connection, shown) = self.port.connect(
+        let address = *dialer.addresses.first().ok_or_else(|| dialer.no_address())?;
+        let (connection, fingerprint) = self.port.connect(
             address,
             &self.tls,
-            (dialler.timeout, dialler.timeout),
-            &dialler.peer,
+            (dialer.timeout, dialer.timeout),
+            &dialer.peer,
         )?;
-        let stream = connection.open(dialler.timeout).map_err(|e| {
-            Error::network(format!("a data connection to {} failed", dialler.peer), &e)
-        })?;
-        *connected = Some((connection, shown));
-        dialled(stream, shown, dialler.timeout)
+        let stream = connection
+            .open(dialer.timeout)
+            .map_err(|e| Error::network(format!("a data stream to {} failed", dialer.peer), &e))?;
+        *connected = Some((connection, fingerprint));
+        dialed(stream, fingerprint, dialer.timeout)
     }
 }
 
-fn dialled(stream: QuicStream, shown: Fingerprint, timeout: Duration) -> Result<Dialled, Error> {
+fn dialed(
+    stream: QuicStream,
+    fingerprint: Fingerprint,
+    timeout: Duration,
+) -> Result<DialedConn, Error> {
     stream.set_read_timeout(Some(timeout));
-    Ok(Dialled { socket: Socket::Quic(stream), tls: None, shown: Some(shown) })
+    Ok(DialedConn { socket: Socket::Quic(stream), tls: None, fingerprint: Some(fingerprint) })
 }
 
-impl Dialler {
+impl Dialer {
     /// Connects, and makes the TLS handshake.
-    pub(crate) fn dial(&self) -> Result<Dialled, Error> {
+    pub(crate) fn dial(&self) -> Result<DialedConn, Error> {
         if let Some(quic) = &self.quic {
             return quic.dial(self);
         }
-        let mut socket = self.reach()?;
-        let lost = |e| Error::network(format!("a data connection to {} failed", self.peer), &e);
+        let mut socket = self.connect()?;
+        let lost = |e| Error::network(format!("a data stream to {} failed", self.peer), &e);
         configure(&socket, self.timeout).map_err(lost)?;
         socket.set_read_timeout(Some(self.timeout)).map_err(lost)?;
         let connect = |config| {
             tls::connect(config, &mut socket, &self.peer)
                 .map_err(|e| Error::new(ErrorKind::Network, e.to_string()))
         };
-        let (tls, shown) = self.tls.as_ref().map(connect).transpose()?.unzip();
-        Ok(Dialled { socket: Socket::Tcp(socket), tls, shown })
+        let (tls, fingerprint) = self.tls.as_ref().map(connect).transpose()?.unzip();
+        Ok(DialedConn { socket: Socket::Tcp(socket), tls, fingerprint })
     }
 
     fn no_address(&self) -> Error {
-        let text = format!("{} named no address for data connections", self.peer);
+        let text = format!("{} reported no address for data streams", self.peer);
         Error::new(ErrorKind::Network, text)
     }
 
-    fn reach(&self) -> Result<TcpStream, Error> {
+    fn connect(&self) -> Result<TcpStream, Error> {
         let mut last = None;
         let limit = CONNECT_TIMEOUT.min(self.timeout);
         for address in &self.addresses {
@@ -118,56 +121,56 @@ impl Dialler {
         }
         match last {
             Some((address, e)) => {
-                Err(Error::network(format!("cannot open a data connection to {address}"), &e))
+                Err(Error::network(format!("cannot open a data stream to {address}"), &e))
             }
             None => Err(self.no_address()),
         }
     }
 
-    /// Begins `count` connections, all at once.
-    pub(crate) fn begin(&self, count: u32) -> Begun {
-        let (sender, dialled) = mpsc::channel();
+    /// Starts `count` connections at once.
+    pub(crate) fn start_dialing(&self, count: u32) -> PendingDials {
+        let (sender, dialed) = mpsc::channel();
         for _ in 0..count {
-            let (dialler, sender) = (self.clone(), sender.clone());
-            // One that finds no thread is missing, and is made when it is needed.
-            let _ = thread::Builder::new().spawn(move || drop(sender.send(dialler.dial())));
+            let (dialer, sender) = (self.clone(), sender.clone());
+            // Without a thread, the connection is made later, when it is needed.
+            let _ = thread::Builder::new().spawn(move || drop(sender.send(dialer.dial())));
         }
-        Begun(Mutex::new(Waiting { left: count, dialled: Some(dialled) }))
+        PendingDials(Mutex::new(DialQueue { left: count, dialed: Some(dialed) }))
     }
 }
 
-/// Connections that are being made. Those that nobody takes are closed with this.
-pub(crate) struct Begun(Mutex<Waiting>);
+/// Connections in progress. Those that are not taken are closed on drop.
+pub(crate) struct PendingDials(Mutex<DialQueue>);
 
-struct Waiting {
-    /// How many may still be taken.
+struct DialQueue {
+    /// Number that may still be taken.
     left: u32,
-    dialled: Option<Receiver<Result<Dialled, Error>>>,
+    dialed: Option<Receiver<Result<DialedConn, Error>>>,
 }
 
-impl Begun {
-    /// Lets go of what comes after the first `count`.
-    pub(crate) fn keep(&self, count: u32) {
-        let mut waiting = lock(&self.0);
-        waiting.left = waiting.left.min(count);
-        waiting.close_when_empty();
+impl PendingDials {
+    /// Closes all but the first `count`.
+    pub(crate) fn limit(&self, count: u32) {
+        let mut queue = lock(&self.0);
+        queue.left = queue.left.min(count);
+        queue.close_when_empty();
     }
 
-    /// What became of the next one; waits for it. `None` when there is no other.
-    pub(crate) fn take(&self) -> Option<Result<Dialled, Error>> {
-        let mut waiting = lock(&self.0);
-        // Whoever comes after waits for the lock, as it would for a connection of its own.
-        let dialled = waiting.dialled.as_ref()?.recv().ok()?;
-        waiting.left = waiting.left.saturating_sub(1);
-        waiting.close_when_empty();
-        Some(dialled)
+    /// Waits for the next connection and returns its outcome; `None` if there is no other.
+    pub(crate) fn take(&self) -> Option<Result<DialedConn, Error>> {
+        let mut queue = lock(&self.0);
+        // Concurrent callers wait for the lock instead.
+        let dialed = queue.dialed.as_ref()?.recv().ok()?;
+        queue.left = queue.left.saturating_sub(1);
+        queue.close_when_empty();
+        Some(dialed)
     }
 }
 
-impl Waiting {
+impl DialQueue {
     fn close_when_empty(&mut self) {
         if self.left == 0 {
-            self.dialled = None;
+            self.dialed = None;
         }
     }
 }
@@ -178,8 +181,8 @@ mod tests {
     use std::io::Read;
     use std::net::TcpListener;
 
-    fn dialler(listener: &TcpListener) -> Dialler {
-        Dialler {
+    fn dialer(listener: &TcpListener) -> Dialer {
+        Dialer {
             addresses: vec![listener.local_addr().unwrap()],
             tls: None,
             quic: None,
@@ -189,34 +192,34 @@ mod tests {
     }
 
     #[test]
-    fn connections_begun_are_handed_out_once_and_those_too_many_are_closed() {
+    fn pending_dials_beyond_the_limit_are_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let begun = dialler(&listener).begin(3);
+        let pending = dialer(&listener).start_dialing(3);
         let mut accepted: Vec<_> = (0..3).map(|_| listener.accept().unwrap().0).collect();
-        begun.keep(2);
-        let taken: Vec<_> = (0..3).filter_map(|_| begun.take()).map(Result::unwrap).collect();
+        pending.limit(2);
+        let taken: Vec<_> = (0..3).filter_map(|_| pending.take()).map(Result::unwrap).collect();
         assert_eq!(taken.len(), 2);
-        let ours = |socket: &TcpStream| {
+        let is_taken = |socket: &TcpStream| {
             let from = socket.peer_addr().unwrap();
-            let local = |d: &Dialled| match &d.socket {
+            let local = |d: &DialedConn| match &d.socket {
                 Socket::Tcp(tcp) => tcp.local_addr().unwrap(),
                 _ => unreachable!(),
             };
             taken.iter().any(|d| local(d) == from)
         };
-        accepted.retain(|socket| !ours(socket));
+        accepted.retain(|socket| !is_taken(socket));
         assert_eq!(accepted.len(), 1);
         accepted[0].set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         assert_eq!(accepted[0].read(&mut [0]).unwrap(), 0, "it was closed");
     }
 
     #[test]
-    fn one_that_fails_is_told_once() {
+    fn pending_dial_failure_is_returned_once() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let dialler = dialler(&listener);
+        let dialer = dialer(&listener);
         drop(listener);
-        let begun = dialler.begin(2);
-        let failed = || begun.take().is_some_and(|dialled| dialled.is_err());
-        assert!(failed() && failed() && begun.take().is_none());
+        let pending = dialer.start_dialing(2);
+        let failed = || pending.take().is_some_and(|dialed| dialed.is_err());
+        assert!(failed() && failed() && pending.take().is_none());
     }
 }

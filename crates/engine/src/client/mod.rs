@@ -1,4 +1,4 @@
-//! The client: reaches the far side, agrees on the transfer, and runs this side of it.
+//! The client: connects to the peer, negotiates the transfer, and runs this side of it.
 
 mod connector;
 pub(crate) mod daemon;
@@ -7,10 +7,7 @@ pub(crate) mod ssh;
 
 use crate::anchor::{PathRoot, ReceiveOptions};
 use crate::cancel::Cancel;
-use crate::driver::{
-    CloseFn, Connect, ControlChannel, Latch, SessionRunner, SessionTask, StreamSource,
-    report_destinations,
-};
+use crate::driver::{ControlChannel, CloseFn, Connect, SessionRunner, Latch, SessionTask, StreamSource, report_destinations};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Route, Summary};
 use crate::location::Location;
@@ -36,93 +33,91 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Most bytes of a greeting with a request behind it. (ours: they fit in one segment even of IPv6's
-/// least MTU, 1280 bytes, with TLS around them, so that they arrive together. A server that turns
-/// the client away after the first words has read the others too: left unread, they would reset the
-/// connection, and its reason would be lost.)
-const GREETING_BYTES_MAX: usize = 1024;
+/// Largest handshake with a request appended. (chosen: with TLS it fits in one segment even at
+/// IPv6's minimum MTU of 1280 bytes, so both arrive together. A server that refuses the client
+/// after the handshake has then read the request too; unread bytes would reset the connection and
+/// lose the reason.)
+const MAX_GREETING_BYTES: usize = 1024;
 
-/// Name and version of this software, for messages to people.
+/// Name and version of this software, for messages.
 pub(crate) fn software() -> String {
     format!("bankfull {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// A far side that was reached, before anything is agreed.
-pub(crate) struct Far {
+/// A connected peer, before the handshake.
+pub(crate) struct Peer {
     pub(crate) reader: ControlReader,
     pub(crate) output: Box<dyn Write + Send>,
-    /// Wakes whoever waits for the far side.
+    /// Wakes the thread that waits for the peer.
     pub(crate) wake: Box<dyn Fn() + Send>,
-    /// Ends the connection.
+    /// Closes the connection.
     pub(crate) close: CloseFn,
-    pub(crate) peer: String,
+    pub(crate) name: String,
     pub(crate) route: Route,
-    /// Bytes of noise allowed before the far side speaks.
-    pub(crate) noise_bytes_max: usize,
+    /// Maximum number of bytes before the peer's first message.
+    pub(crate) max_noise_bytes: usize,
 }
 
-/// What the far side is to do, and where its data connections go.
+/// The transfer requested from the peer, and what this side knows of it.
 pub(crate) struct Request<'t> {
     pub(crate) transfer: &'t Transfer,
     pub(crate) direction: Direction,
-    /// The far side's paths, as typed.
-    pub(crate) far_paths: Vec<PathBytes>,
+    /// Paths on the peer's host, as typed.
+    pub(crate) remote_paths: Vec<PathBytes>,
     pub(crate) token: Option<Vec<u8>>,
-    /// The sources, where they are on this side.
+    /// Sources, if they are on this side.
     pub(crate) items: Vec<SourceItem>,
-    /// What an earlier copy saw of the path; nothing where the user has set what goes.
+    /// Measurements of the path by earlier copies; empty if the user has set the parameters.
     pub(crate) earlier: Seen,
 }
 
-impl Far {
+impl Peer {
     fn write(&mut self, message: &Message) -> Result<(), Error> {
-        write_now(&mut *self.output, &control::encode(message)?, &self.peer)
+        write_now(&mut *self.output, &control::encode(message)?, &self.name)
     }
 
-    /// Does something that waits for the far side. When the user gives up first, the connection is
-    /// ended.
-    pub(crate) fn attend<T: Send + 'static>(
+    /// Runs work that waits for the peer. Cancellation closes the connection.
+    pub(crate) fn run_cancellable<T: Send + 'static>(
         mut self,
         cancel: &Cancel,
         work: impl FnOnce(&mut Self) -> Result<T, Error> + Send + 'static,
     ) -> Result<(Self, T), Error> {
         let close = Arc::clone(&self.close);
-        let attended = cancel.attend(move || work(&mut self).map(|done| (self, done)));
-        // Otherwise the work has let go of the connection by itself, and what ends with that (ssh)
-        // may still say why.
+        let result = cancel.run_cancellable(move || work(&mut self).map(|done| (self, done)));
+        // Otherwise the failed work has dropped the connection, and ssh may still print the reason.
         if cancel.is_cancelled() {
             close();
         }
-        attended
+        result
     }
 
-    /// Introduces the two sides to each other.
-    pub(crate) fn greet(&mut self, token: Option<Vec<u8>>) -> Result<Welcome, Error> {
+    /// Exchanges `Hello` and `Welcome`.
+    pub(crate) fn handshake(&mut self, token: Option<Vec<u8>>) -> Result<Welcome, Error> {
         let greeting = greeting(token)?;
-        write_now(&mut *self.output, &greeting, &self.peer)?;
-        self.hear_welcome()
+        write_now(&mut *self.output, &greeting, &self.name)?;
+        self.read_welcome()
     }
 
-    /// Introduces the two sides and asks for the transfer in one go, where the request is short.
-    /// True when it was sent.
-    pub(crate) fn greet_and_ask(
+    /// Exchanges `Hello` and `Welcome`, and appends the request if it is short. Returns true if the
+    /// request was sent.
+    pub(crate) fn handshake_and_open(
         &mut self,
         token: Option<Vec<u8>>,
         open: &Open,
     ) -> Result<(Welcome, bool), Error> {
         let mut greeting = greeting(token)?;
         let request = control::encode(&Message::Open(open.clone()))?;
-        let credit =
-            MIN_VERSION == MAX_VERSION && greeting.len() + request.len() <= GREETING_BYTES_MAX;
-        if credit {
+        let fits =
+            MIN_VERSION == MAX_VERSION && greeting.len() + request.len() <= MAX_GREETING_BYTES;
+        if fits {
             greeting.extend_from_slice(&request);
         }
-        write_now(&mut *self.output, &greeting, &self.peer)?;
-        Ok((self.hear_welcome()?, credit))
+        write_now(&mut *self.output, &greeting, &self.name)?;
+        Ok((self.read_welcome()?, fits))
     }
 
-    fn hear_welcome(&mut self) -> Result<Welcome, Error> {
-        self.reader.expect_magic(self.noise_bytes_max)?;
+    fn read_welcome(&mut self) -> Result<Welcome, Error> {
+        self.reader.expect_magic(self.max_noise_bytes)?;
         match self.reader.next()? {
             Message::Welcome(welcome) => {
                 common_version(welcome.version, welcome.version)?;
@@ -133,8 +128,8 @@ impl Far {
         }
     }
 
-    /// Asks for the transfer, unless that was done already.
-    fn agree(&mut self, open: Option<Open>) -> Result<Opened, Error> {
+    /// Sends the request, unless it was sent with the handshake, and returns the answer.
+    fn open_transfer(&mut self, open: Option<Open>) -> Result<Opened, Error> {
         if let Some(open) = open {
             self.write(&Message::Open(open))?;
         }
@@ -145,7 +140,7 @@ impl Far {
     }
 }
 
-/// The first words to the far side.
+/// Magic and `Hello`.
 fn greeting(token: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
     let hello =
         Hello { min_version: MIN_VERSION, max_version: MAX_VERSION, software: software(), token };
@@ -154,62 +149,62 @@ fn greeting(token: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// A far side that was greeted.
-pub(crate) struct Greeted {
-    pub(crate) far: Far,
+/// A peer after the handshake.
+pub(crate) struct Handshaken {
+    pub(crate) peer: Peer,
     pub(crate) welcome: Welcome,
-    /// Round trip of the path there, where it is known.
+    /// RTT of the path, if known.
     pub(crate) rtt: Option<Duration>,
-    /// Whether it was asked for the transfer.
-    pub(crate) asked: bool,
+    /// True if the request was sent with the handshake.
+    pub(crate) request_sent: bool,
 }
 
-/// Runs a transfer with a far side that was greeted. However it ends, the connection ends with it.
+/// Runs a transfer with a peer after the handshake. An error closes the connection.
 pub(crate) fn run(
-    greeted: Greeted,
+    handshaken: Handshaken,
     connector: Connector,
     request: Request<'_>,
     events: &dyn EventSink,
     cancel: &Cancel,
     started: Instant,
 ) -> Result<Summary, Error> {
-    let close = Arc::clone(&greeted.far.close);
-    run_greeted(greeted, connector, request, events, cancel, started).inspect_err(|_| close())
+    let close = Arc::clone(&handshaken.peer.close);
+    run_handshaken(handshaken, connector, request, events, cancel, started).inspect_err(|_| close())
 }
 
-fn run_greeted(
-    greeted: Greeted,
+fn run_handshaken(
+    handshaken: Handshaken,
     mut connector: Connector,
     mut request: Request<'_>,
     events: &dyn EventSink,
     cancel: &Cancel,
     started: Instant,
 ) -> Result<Summary, Error> {
-    let Greeted { mut far, welcome, rtt, asked } = greeted;
+    let Handshaken { mut peer, welcome, rtt, request_sent } = handshaken;
     let transfer = request.transfer;
-    let wake = std::mem::replace(&mut far.wake, Box::new(|| {}));
-    if !transfer.encryption && far.route != Route::Quic && !welcome.unencrypted_allowed {
-        return Err(plain_refused(&far.peer));
+    let wake = std::mem::replace(&mut peer.wake, Box::new(|| {}));
+    if !transfer.encryption && peer.route != Route::Quic && !welcome.unencrypted_allowed {
+        return Err(unencrypted_refused(&peer.name));
     }
     let streams = request.streams();
-    let open = (!asked).then(|| request.open(streams(rtt)));
+    let open = (!request_sent).then(|| request.open(streams(rtt)));
     let items = std::mem::take(&mut request.items);
-    let (mut far, opened) = far.attend(cancel, |far| far.agree(open))?;
-    let credit = opened.credit == Some(true);
-    if transfer.seat.is_some() && !credit {
-        let text = format!("{} cannot send in rounds: install a newer bankfull there", far.peer);
+    let (mut peer, opened) = peer.run_cancellable(cancel, |peer| peer.open_transfer(open))?;
+    let uses_credit = opened.credit == Some(true);
+    if transfer.barrier_seat.is_some() && !uses_credit {
+        let text = format!("{} does not support rounds: install a newer bankfull there", peer.name);
         return Err(Error::new(ErrorKind::Version, text));
     }
     let part = part_of(&request, items, &opened, events)?;
     let stats = SessionStats::new(events, started);
     let outbox = Outbox::default();
-    let is_daemon = matches!(far.route, Route::Daemon | Route::Quic);
+    let is_daemon = matches!(peer.route, Route::Daemon | Route::Quic);
     let (ready, route) = if transfer.dry_run || is_daemon {
-        (Vec::new(), far.route)
+        (Vec::new(), peer.route)
     } else {
-        let (made, back) = cancel.attend(move || Ok((connector.connect(), connector)))?;
+        let (made, back) = cancel.run_cancellable(move || Ok((connector.connect(), connector)))?;
         connector = back;
-        connector.choose_route(made, &mut far, &outbox, &stats)?
+        connector.choose_route(made, &mut peer, &outbox, &stats)?
     };
     let key = welcome.session_key;
     events.event(Event::Connected {
@@ -222,17 +217,19 @@ fn run_greeted(
         Route::SshOnly => 1,
         _ => streams(rtt).min(welcome.max_streams),
     };
-    tell_idle(transfer, route, welcome.max_streams, &stats);
-    connector.keep(count.saturating_sub(ready.len() as u32));
-    let probing = || probing(&ready, &connector, route, (&welcome.session, &key), &stats);
-    // Of many at a time, probes alone would be a load.
-    let probes = transfer.overrides.allow_datagrams() && !transfer.has_company();
+    warn_ineffective(transfer, route, welcome.max_streams, &stats);
+    connector.limit(count.saturating_sub(ready.len() as u32));
+    let probe_channel =
+        || probe_channel(&ready, &connector, route, (&welcome.session, &key), &stats);
+    // The probes of many concurrent transfers would be a load of their own.
+    let probes = transfer.overrides.allow_datagrams() && !transfer.has_concurrent_receivers();
     let steering = match transfer.is_tuned() {
-        true => Steer::With(probes.then(probing).flatten()),
+        true => Steer::With(probes.then(probe_channel).flatten()),
         false => Steer::Not,
     };
-    let most = transfer.max_streams().filter(|_| route != Route::SshOnly);
-    let session = request.session(count, most.map(|most| most.min(welcome.max_streams)), credit);
+    let max_streams = transfer.max_streams().filter(|_| route != Route::SshOnly);
+    let session =
+        request.session(count, max_streams.map(|max| max.min(welcome.max_streams)), uses_credit);
     session.on_stop(wake);
     let drive = SessionRunner {
         session: Arc::new(session),
@@ -245,41 +242,40 @@ fn run_greeted(
         ended: Latch::default(),
         autotune: Mutex::new(steering),
     };
-    let channel =
-        ControlChannel { reader: far.reader, output: far.output, outbox, close: far.close };
+    let channel = ControlChannel { reader: peer.reader, output: peer.output, outbox, close: peer.close };
     let streams = StreamSource::Connect { connector: Arc::new(connector), count, ready };
     let result = drive.run(channel, part, streams);
     let sight = stats.path_observer();
     let segment = drive.session.mss();
-    request.note(sight.seen(), (rtt, segment), &result, sight.is_queued());
+    request.record_path(sight.seen(), (rtt, segment), &result, sight.is_queued());
     drop(sight);
     result
 }
 
-/// Says what of a user's settings has no effect on this route, or where the far side has room for
-/// no more than `max_streams` data connections.
-fn tell_idle(transfer: &Transfer, route: Route, max_streams: u32, stats: &SessionStats<'_>) {
+/// Warns of options without effect on this route, and of a peer's limit of `max_streams` data
+/// streams.
+fn warn_ineffective(transfer: &Transfer, route: Route, max_streams: u32, stats: &SessionStats<'_>) {
     let overrides = &transfer.overrides;
-    let asked = transfer.streams.filter(|_| route != Route::SshOnly && !transfer.dry_run);
-    if let Some(asked) = asked.filter(|&asked| asked > max_streams) {
+    let wanted = transfer.streams.filter(|_| route != Route::SshOnly && !transfer.dry_run);
+    if let Some(wanted) = wanted.filter(|&wanted| wanted > max_streams) {
         stats.warn(format!(
-            "{max_streams} of {asked} data connections are made: the far side has room for no more \
+            "{max_streams} of {wanted} data streams are used: the peer allows no more \
              (--max-connections there)"
         ));
     }
     if overrides.need_tcp() && matches!(route, Route::SshOnly | Route::Quic) {
-        let by = if route == Route::Quic { "by QUIC" } else { "through ssh" };
+        let by = if route == Route::Quic { "over QUIC" } else { "through ssh" };
         stats.warn(format!("{by}, a buffer and a congestion control have no effect"));
     }
     if route == Route::Quic && !transfer.encryption {
-        let idle = overrides.need_plain();
-        let idle =
-            idle.map_or(String::new(), |engine| format!(", and engine {engine} has no effect"));
-        stats.warn(format!("by QUIC all is encrypted, though that was not asked for{idle}"));
+        let method = overrides.need_plain();
+        let method =
+            method.map_or(String::new(), |method| format!(", nor has I/O method {method}"));
+        stats.warn(format!("QUIC always encrypts: --no-encryption has no effect{method}"));
     }
 }
 
-/// What this side does.
+/// Role of this side.
 fn part_of(
     request: &Request<'_>,
     items: Vec<SourceItem>,
@@ -300,18 +296,18 @@ fn part_of(
     })
 }
 
-fn plain_refused(peer: &str) -> Error {
+fn unencrypted_refused(peer: &str) -> Error {
     Error::new(
         ErrorKind::Refused,
         format!(
-            "{peer} does not allow data without encryption: leave out --no-encryption, or start it \
-             with --allow-no-encryption"
+            "{peer} does not allow data without encryption: leave out --no-encryption, or start \
+             the server with --allow-no-encryption"
         ),
     )
 }
 
-/// The way for datagrams to where the data connections go, unless they go through ssh.
-fn probing(
+/// UDP channel to the address of the data streams, unless they go through ssh.
+fn probe_channel(
     ready: &[(u32, DataStream)],
     connector: &Connector,
     route: Route,
@@ -319,39 +315,39 @@ fn probing(
     stats: &SessionStats<'_>,
 ) -> Option<Box<Probing>> {
     let connected = ready.first().and_then(|(_, stream)| stream.socket().peer());
-    let door = connected.or(connector.address()).filter(|_| route != Route::SshOnly)?;
-    let any: IpAddr = match door {
+    let address = connected.or(connector.address()).filter(|_| route != Route::SshOnly)?;
+    let any: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // Without datagrams the transfer runs as well, with less to go by.
-    let told = |e| {
-        let why = crate::error::plain(&e);
-        stats.warn(format!("no UDP port can be had here ({why}): the path is judged by TCP alone"));
+    // The transfer also runs without datagrams, with fewer measurements.
+    let warn = |e| {
+        let why = crate::error::os_message(&e);
+        stats.warn(format!("cannot open a UDP port ({why}): the path is measured by TCP alone"));
     };
-    let port = ProbePort::bind(SocketAddr::from((any, 0))).map_err(told).ok()?;
-    let line = port.join(*session, *key, Some(door.ip()));
-    Some(Box::new(Probing { line, door: Some(door), own: Some(port) }))
+    let port = ProbePort::bind(SocketAddr::from((any, 0))).map_err(warn).ok()?;
+    let line = port.join(*session, *key, Some(address.ip()));
+    Some(Box::new(Probing { line, door: Some(address), own: Some(port) }))
 }
 
 impl Request<'_> {
-    /// What the threads of this side will share: of so many connections, and up to `most`; `credit`:
-    /// the sender sends what it is asked for.
-    fn session(&self, count: u32, most: Option<u32>, credit: bool) -> Session {
+    /// State shared by the threads of this side, for `count` data streams and up to `max_streams`.
+    /// `uses_credit`: the sender sends only what the receiver grants.
+    fn session(&self, count: u32, max_streams: Option<u32>, uses_credit: bool) -> Session {
         let mut session = Session::new(self.transfer.overrides.clone(), count);
         session.remembered = self.earlier.held;
-        session.buffer_pool = Arc::clone(&self.transfer.staging);
-        session.max_streams = most;
+        session.buffer_pool = Arc::clone(&self.transfer.buffer_pool);
+        session.max_streams = max_streams;
         match self.direction {
-            Direction::Push => session.credit = credit.then(Arc::default),
-            Direction::Pull => session.sharing = self.transfer.sharing(credit),
+            Direction::Push => session.credit = uses_credit.then(Arc::default),
+            Direction::Pull => session.sharing = self.transfer.sharing(uses_credit),
         }
         session.start_stagger = self.transfer.is_tuned().then(|| Spread::new(count));
         session
     }
 
-    /// Remembers what was seen of the path; what the user has set says nothing of it.
-    fn note(
+    /// Records measurements of the path, unless the user has set the parameters.
+    fn record_path(
         &self,
         seen: Seen,
         (rtt, segment): (Option<Duration>, Bytes),
@@ -359,10 +355,10 @@ impl Request<'_> {
         is_queued: Option<bool>,
     ) {
         let earlier = self.earlier;
-        let by_quic = self.transfer.is_by_quic();
+        let by_quic = self.transfer.uses_quic();
         let lossy = match result {
-            // A number of connections that the user has set tells of that number alone.
-            Ok(done) if done.limited_by == Limit::Network.name() && self.may_choose() => {
+            // A fixed number of streams yields the loss rate of that number only.
+            Ok(done) if done.limited_by == Limit::Network.name() && self.streams_may_vary() => {
                 let losses = LossSample::new(done.retransmits, done.wire_bytes, segment);
                 let goodput = done.goodput();
                 Lossy::after(earlier.lossy, &Carried { by_quic, goodput, losses, is_queued })
@@ -373,56 +369,56 @@ impl Request<'_> {
             _ => earlier.lossy,
         };
         if by_quic {
-            // It tells nothing of what TCP needs.
-            self.remember(&Seen { lossy, ..earlier });
+            // QUIC reveals nothing about the needs of TCP.
+            self.save_path(&Seen { lossy, ..earlier });
             return;
         }
-        let usual = self.transfer.streams_for(rtt);
+        let initial = self.transfer.initial_streams(rtt);
         let streams = match self.transfer.max_streams() {
-            // Where nothing else was decided for long, what it began with has done.
-            Some(_) => seen.streams.or(self.earlier.streams).filter(|&streams| streams > usual),
-            // A number that the user has set says nothing of the path, and confirms nothing.
+            // Without a long-standing decision, the initial number was sufficient.
+            Some(_) => seen.streams.or(self.earlier.streams).filter(|&streams| streams > initial),
+            // A number set by the user neither measures nor confirms anything.
             None => self.earlier.streams.filter(|_| seen.held.is_some()),
         };
-        self.remember(&Seen { streams, lossy, ..seen });
+        self.save_path(&Seen { streams, lossy, ..seen });
     }
 
-    /// Whether the number of connections is not the user's.
-    fn may_choose(&self) -> bool {
-        self.transfer.is_by_quic() || self.transfer.max_streams().is_some()
+    /// True if the user has not set the number of streams.
+    fn streams_may_vary(&self) -> bool {
+        self.transfer.uses_quic() || self.transfer.max_streams().is_some()
     }
 
-    fn remember(&self, seen: &Seen) {
+    fn save_path(&self, seen: &Seen) {
         let memory = PathMemory::of(self.transfer, self.direction);
         let is_usual = self.transfer.overrides.is_empty()
-            && (self.transfer.is_tuned() || self.transfer.is_by_quic());
+            && (self.transfer.is_tuned() || self.transfer.uses_quic());
         if let Some(memory) = memory.filter(|_| is_usual) {
             memory.note(seen, &self.earlier);
         }
     }
 
-    /// How many data connections to make where a round trip takes so long.
+    /// Number of data streams to connect, as a function of the path's RTT.
     fn streams(&self) -> impl Fn(Option<Duration>) -> u32 + Send + 'static {
         let transfer = self.transfer.clone();
         let earlier = self.earlier.streams.zip(transfer.max_streams());
-        let earlier = earlier.map_or(0, |(streams, most)| streams.min(most));
-        move |rtt| if transfer.dry_run { 0 } else { transfer.streams_for(rtt).max(earlier) }
+        let earlier = earlier.map_or(0, |(streams, max)| streams.min(max));
+        move |rtt| if transfer.dry_run { 0 } else { transfer.initial_streams(rtt).max(earlier) }
     }
 
-    /// Whether the receiver may ask for each byte: a daemon does where it has other clients, too.
-    fn may_ask(&self) -> bool {
+    /// True if the receiver may grant credit; a daemon does so if it has other clients.
+    fn may_use_credit(&self) -> bool {
         match self.direction {
             Direction::Push => self.transfer.is_tuned() && self.transfer.probe.is_none(),
-            Direction::Pull => self.transfer.wants_to_ask(),
+            Direction::Pull => self.transfer.uses_credit(),
         }
     }
 
-    /// The request as it travels.
+    /// The request as sent.
     fn open(&self, streams: u32) -> Open {
         let transfer = self.transfer;
         let mut open = Open {
             direction: self.direction,
-            paths: self.far_paths.clone(),
+            paths: self.remote_paths.clone(),
             sources: self.items.iter().map(|item| item.to_source()).collect(),
             fsync: match transfer.fsync {
                 Fsync::None => control::Fsync::None,
@@ -431,13 +427,13 @@ impl Request<'_> {
             },
             checksum: transfer.checksum,
             dry_run: transfer.dry_run,
-            unencrypted: !transfer.encryption && !transfer.is_by_quic(),
+            unencrypted: !transfer.encryption && !transfer.uses_quic(),
             streams,
             timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
             autotune_off: (!transfer.is_tuned()).then_some(true),
             throughput_test_ms: transfer.probe.map(|time| time.as_millis() as u32),
             max_streams: transfer.max_streams(),
-            credit: self.may_ask().then_some(true),
+            credit: self.may_use_credit().then_some(true),
             ..Open::default()
         };
         transfer.overrides.write(&mut open);
@@ -464,12 +460,12 @@ fn receive_target(
     };
     let typed = path_bytes(transfer.destination.path());
     let (mut target, landing) = PathRoot::Host.open_destination(&typed.0, sources, options)?;
-    target.claimant.clone_from(&transfer.claimant);
+    target.merge_handle.clone_from(&transfer.merge_handle);
     report_destinations(events, transfer, &landing);
     Ok(target)
 }
 
-/// A path as it travels.
+/// A path as sent.
 pub(crate) fn path_bytes(path: &Path) -> PathBytes {
     PathBytes(path.as_os_str().as_bytes().to_vec())
 }
@@ -479,19 +475,19 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
 
-    /// Greets with a request for so many paths, and returns what the far side has before it says a
-    /// word, and whether the request was sent.
-    fn greet_with(paths: usize) -> (Vec<Message>, bool) {
-        let (near, far) = UnixStream::pair().unwrap();
+    /// Runs a handshake with a request for `paths` paths. Returns the messages that the server has
+    /// before it answers, and whether the request was sent.
+    fn handshake_with(paths: usize) -> (Vec<Message>, bool) {
+        let (near, peer) = UnixStream::pair().unwrap();
         let end = near.try_clone().unwrap();
-        let mut client = Far {
-            reader: ControlReader::new(Box::new(near.try_clone().unwrap()), "far".into(), ""),
+        let mut client = Peer {
+            reader: ControlReader::new(Box::new(near.try_clone().unwrap()), "server".into(), ""),
             output: Box::new(near),
             wake: Box::new(|| {}),
             close: Arc::new(move || drop(end.shutdown(std::net::Shutdown::Both))),
-            peer: "far".to_owned(),
+            name: "server".to_owned(),
             route: Route::Daemon,
-            noise_bytes_max: 0,
+            max_noise_bytes: 0,
         };
         let open = Open {
             direction: Direction::Pull,
@@ -506,24 +502,25 @@ mod tests {
             ..Open::default()
         };
         let token = Some(b"token".to_vec());
-        let greeting = std::thread::spawn(move || client.greet_and_ask(token, &open).unwrap().1);
-        let mut server = ControlReader::new(Box::new(far.try_clone().unwrap()), "near".into(), "");
+        let greeting =
+            std::thread::spawn(move || client.handshake_and_open(token, &open).unwrap().1);
+        let mut server = ControlReader::new(Box::new(peer.try_clone().unwrap()), "near".into(), "");
         server.expect_magic(0).unwrap();
-        let mut heard = vec![server.next().unwrap()];
-        far.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        heard.extend(server.next());
+        let mut received = vec![server.next().unwrap()];
+        peer.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        received.extend(server.next());
         let mut answer = control::MAGIC.to_vec();
         let welcome = Welcome { version: MAX_VERSION, ..Welcome::default() };
         answer.extend(control::encode(&Message::Welcome(welcome)).unwrap());
-        (&far).write_all(&answer).unwrap();
-        (heard, greeting.join().unwrap())
+        (&peer).write_all(&answer).unwrap();
+        (received, greeting.join().unwrap())
     }
 
     #[test]
-    fn a_short_request_comes_with_the_greeting_and_a_long_one_waits_for_the_welcome() {
-        let (heard, asked) = greet_with(1);
-        assert!(matches!(heard[..], [Message::Hello(_), Message::Open(_)]) && asked);
-        let (heard, asked) = greet_with(20);
-        assert!(matches!(heard[..], [Message::Hello(_)]) && !asked);
+    fn short_request_is_sent_with_the_handshake() {
+        let (received, request_sent) = handshake_with(1);
+        assert!(matches!(received[..], [Message::Hello(_), Message::Open(_)]) && request_sent);
+        let (received, request_sent) = handshake_with(20);
+        assert!(matches!(received[..], [Message::Hello(_)]) && !request_sent);
     }
 }

@@ -1,6 +1,6 @@
-//! Who may put what where, when several sources are merged into one tree. Every source lists all it
-//! has before any of it is wanted, so that the outcome follows from what there is and not from who
-//! was quicker. Touches no file.
+//! Conflicts between sources that are merged into one tree. Every source lists all its entries
+//! before any is requested, so that the outcome does not depend on which source is faster. Touches
+//! no file.
 
 use crate::net::control::lock;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
@@ -11,34 +11,33 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Which of several files counts that come from several sources to the same place. Directories are
-/// merged. A file and a directory at the same place are no choice: what is named first counts, and
-/// the other is a failed file.
+/// Rule for files from several sources with the same destination. Directories are merged. If one is
+/// a file and the other a directory, the source named first wins, and the other is a failed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Merge {
-    /// That of the source named first; the others are failed files.
+    /// The source named first wins; the others are failed files.
     Refuse,
-    /// That of the source named first; the others are left out without a word.
+    /// The source named first wins; the others are skipped without a message.
     First,
-    /// The one that was modified last, and among equal ones that of the source named first; the
-    /// others are left out without a word.
+    /// The latest modification time wins, then the source named first; the others are skipped
+    /// without a message.
     Newest,
 }
 
-/// How often who waits looks whether it is still wanted.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which a wait checks for cancellation.
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A directory's number in the merged tree.
-type Place = u64;
+/// Number of a node in the merged tree.
+type NodeId = u64;
 
-/// The directory that all is merged into.
-pub(crate) const TOP: Place = 0;
+/// Root of the merged tree.
+pub(crate) const ROOT_DIR: NodeId = 0;
 
-/// What is known of the sources that are merged. Shared by their sessions.
+/// Entries of all merged sources. Shared by their sessions.
 #[derive(Debug)]
-pub(super) struct Claims {
-    rule: Merge,
+pub(super) struct MergeConflicts {
+    policy: Merge,
     /// The sources as typed.
     names: Vec<String>,
     table: Mutex<Table>,
@@ -47,17 +46,17 @@ pub(super) struct Claims {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// What is to be put where: a name in a directory.
-    places: HashMap<(Place, Vec<u8>), Node>,
+    /// Claimed nodes, by parent directory and name.
+    nodes: HashMap<(NodeId, Vec<u8>), Node>,
     /// Sources that may still list more.
     listing: HashSet<usize>,
-    /// Metadata of directories into which several sources put something.
+    /// Metadata of directories that several sources share.
     shared: Vec<SharedDir>,
 }
 
 #[derive(Debug)]
 struct Node {
-    place: Place,
+    id: NodeId,
     claims: Vec<Claim>,
 }
 
@@ -68,46 +67,46 @@ struct Claim {
     mtime: (i64, u32),
 }
 
-/// What a directory gets when nothing is put into it any more.
+/// Metadata of a shared directory, applied when all its entries are in place.
 #[derive(Debug)]
 pub(crate) struct SharedDir {
-    /// The source whose metadata it is.
+    /// Source of the metadata.
     pub(crate) source: usize,
-    /// Relative to the destination.
+    /// Path relative to the destination.
     pub(crate) path: PathBuf,
     pub(crate) mode: u32,
     pub(crate) mtime: Timestamp,
 }
 
-/// What becomes of an entry that is not to be put in place.
+/// Outcome of an entry that loses its conflict.
 #[derive(Debug)]
-pub(crate) enum Lost {
-    /// It is left out.
+pub(crate) enum Rejection {
+    /// Left out without a message.
     Skipped,
-    /// It has failed.
+    /// Reported as failed.
     Refused(Failure),
 }
 
-impl Claims {
-    /// Of sources with these names, all of which will list what they have.
-    pub(super) fn new(rule: Merge, names: Vec<String>) -> Arc<Self> {
+impl MergeConflicts {
+    /// Conflicts between sources with these names, each of which is expected to list its entries.
+    pub(super) fn new(policy: Merge, names: Vec<String>) -> Arc<Self> {
         let listing = (0..names.len()).collect();
         let table = Mutex::new(Table { listing, ..Table::default() });
-        Arc::new(Self { rule, names, table, changed: Condvar::new() })
+        Arc::new(Self { policy, names, table, changed: Condvar::new() })
     }
 
-    /// What the session of a source is given.
-    pub(super) fn claimant(self: &Arc<Self>, source: usize) -> Claimant {
-        Claimant { claims: Arc::clone(self), source }
+    /// Handle for the session of one source.
+    pub(super) fn handle(self: &Arc<Self>, source: usize) -> MergeHandle {
+        MergeHandle { conflicts: Arc::clone(self), source }
     }
 
-    /// A source has ended, as it may before it has listed anything. As long as others may list
-    /// more, nothing of it is in place, and nothing will be.
-    pub(super) fn ended(&self, source: usize) {
+    /// Withdraws the claims of a source that has ended, while others may still list more: nothing
+    /// of it is in place then.
+    pub(super) fn source_ended(&self, source: usize) {
         let mut table = lock(&self.table);
         if !table.listing.is_empty() {
             table.listing.remove(&source);
-            for node in table.places.values_mut() {
+            for node in table.nodes.values_mut() {
                 node.claims.retain(|claim| claim.source != source);
             }
         }
@@ -115,31 +114,31 @@ impl Claims {
         self.changed.notify_all();
     }
 
-    /// What directories that several sources share are to get, the deepest first.
-    pub(super) fn take_shared(&self) -> Vec<SharedDir> {
+    /// Takes the metadata of shared directories, deepest first.
+    pub(super) fn drain_shared_dirs(&self) -> Vec<SharedDir> {
         let mut shared = std::mem::take(&mut lock(&self.table).shared);
         shared.sort_by_key(|dir| Reverse(dir.path.components().count()));
         shared
     }
 }
 
-/// A source's way to the claims of all.
+/// Access of one source to the conflicts.
 #[derive(Debug, Clone)]
-pub(crate) struct Claimant {
-    claims: Arc<Claims>,
+pub(crate) struct MergeHandle {
+    conflicts: Arc<MergeConflicts>,
     source: usize,
 }
 
-impl Claimant {
-    /// Claims the place of an entry in a directory; the number of the place.
-    pub(crate) fn claim(&self, parent: Place, entry: &Entry) -> Place {
-        let mut table = lock(&self.claims.table);
-        let next = table.places.len() as Place + 1;
+impl MergeHandle {
+    /// Claims an entry's name in a directory; returns the number of its node.
+    pub(crate) fn claim(&self, parent: NodeId, entry: &Entry) -> NodeId {
+        let mut table = lock(&self.conflicts.table);
+        let next = table.nodes.len() as NodeId + 1;
         let is_open = !table.listing.is_empty();
-        let empty = || Node { place: next, claims: Vec::new() };
-        let node = table.places.entry((parent, entry.name.clone())).or_insert_with(empty);
+        let empty = || Node { id: next, claims: Vec::new() };
+        let node = table.nodes.entry((parent, entry.name.clone())).or_insert_with(empty);
         let is_known = node.claims.iter().any(|claim| claim.source == self.source);
-        // What comes when all was listed is announced again, or has no claim where others have.
+        // After the listing, an entry is a repeated announcement, or loses against earlier claims.
         if !is_known && (is_open || node.claims.is_empty()) {
             node.claims.push(Claim {
                 source: self.source,
@@ -147,34 +146,39 @@ impl Claimant {
                 mtime: (entry.mtime_secs, entry.mtime_nanos),
             });
         }
-        node.place
+        node.id
     }
 
-    /// This source has listed all that it has.
-    pub(crate) fn listed(&self) {
-        lock(&self.claims.table).listing.remove(&self.source);
-        self.claims.changed.notify_all();
+    /// Marks the listing of this source as complete.
+    pub(crate) fn finish_listing(&self) {
+        lock(&self.conflicts.table).listing.remove(&self.source);
+        self.conflicts.changed.notify_all();
     }
 
-    /// Waits until every source has listed what it has, or has ended; not longer than it is of use.
-    pub(crate) fn wait(&self, is_needless: impl Fn() -> bool) {
-        let mut table = lock(&self.claims.table);
-        while !table.listing.is_empty() && !is_needless() {
-            let waited = self.claims.changed.wait_timeout(table, LOOK);
+    /// Waits until every source is listed or has ended, or the wait is abandoned.
+    pub(crate) fn wait_until_listed(&self, is_abandoned: impl Fn() -> bool) {
+        let mut table = lock(&self.conflicts.table);
+        while !table.listing.is_empty() && !is_abandoned() {
+            let waited = self.conflicts.changed.wait_timeout(table, CANCEL_POLL_INTERVAL);
             table = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// What becomes of an entry at its place, which messages show as `shown`; `None`: it is put
-    /// there.
-    pub(crate) fn lost(&self, parent: Place, entry: &Entry, shown: &Path) -> Option<Lost> {
-        let table = lock(&self.claims.table);
-        let claims = &table.places.get(&(parent, entry.name.clone()))?.claims;
+    /// Returns why an entry must not be put in place; `None` if it may be. `shown` is its path in
+    /// messages.
+    pub(crate) fn rejection(
+        &self,
+        parent: NodeId,
+        entry: &Entry,
+        shown: &Path,
+    ) -> Option<Rejection> {
+        let table = lock(&self.conflicts.table);
+        let claims = &table.nodes.get(&(parent, entry.name.clone()))?.claims;
         let first = claims.iter().min_by_key(|claim| claim.source)?;
         let own = claims.iter().find(|claim| claim.source == self.source);
         let is_mixed = claims.iter().any(|claim| claim.is_dir != first.is_dir);
         let newest = || claims.iter().max_by_key(|claim| (claim.mtime, Reverse(claim.source)));
-        let (winner, is_silent) = match self.claims.rule {
+        let (winner, is_skip) = match self.conflicts.policy {
             _ if is_mixed || first.is_dir => (first, false),
             Merge::Refuse => (first, false),
             Merge::First => (first, true),
@@ -183,22 +187,22 @@ impl Claimant {
         match own {
             Some(own) if own.source == winner.source => None,
             Some(own) if own.is_dir && winner.is_dir => None,
-            _ if is_silent => Some(Lost::Skipped),
+            _ if is_skip => Some(Rejection::Skipped),
             own => {
                 let is_dir = own.is_some_and(|own| own.is_dir);
-                Some(Lost::Refused(self.refusal(shown, winner, is_dir)))
+                Some(Rejection::Refused(self.refusal(shown, winner, is_dir)))
             }
         }
     }
 
     fn refusal(&self, shown: &Path, winner: &Claim, is_dir: bool) -> Failure {
-        let name = |source: usize| self.claims.names.get(source).map_or("", String::as_str);
+        let name = |source: usize| self.conflicts.names.get(source).map_or("", String::as_str);
         let kind = |is_dir| if is_dir { "a directory" } else { "a file" };
         let (first, own, shown) = (name(winner.source), name(self.source), shown.display());
         let text = match winner.is_dir == is_dir {
             true => format!(
-                "{shown} comes from {first}, and from {own}: rename one of them, or \
-                             have a rule choose (--merge first, --merge newest)"
+                "{shown} is in {first} and in {own}: rename one of them, or choose a rule with \
+                 --merge first or --merge newest"
             ),
             false => format!(
                 "{shown} is {} from {first}, and {} from {own}: rename one of them",
@@ -209,18 +213,18 @@ impl Claimant {
         Failure::new(Cause::Usage, text)
     }
 
-    /// Whether others put something into a directory as well. Then its metadata must wait for them;
-    /// what this source has for it counts if no other one was named before it.
+    /// True if a directory is shared, so that its metadata must wait for the other sources. Records
+    /// this source's metadata if no other one was named before it.
     pub(crate) fn defers(
         &self,
-        parent: Place,
+        parent: NodeId,
         entry: &Entry,
         dir: impl FnOnce(usize) -> SharedDir,
     ) -> bool {
-        let mut table = lock(&self.claims.table);
-        let Some(node) = table.places.get(&(parent, entry.name.clone())) else { return false };
+        let mut table = lock(&self.conflicts.table);
+        let Some(node) = table.nodes.get(&(parent, entry.name.clone())) else { return false };
         let is_first = node.claims.iter().all(|claim| claim.source >= self.source);
-        // Anyone may put something into the top.
+        // Any source may put entries into the root.
         let is_shared = node.claims.len() > 1 || entry.name.is_empty();
         if is_shared && is_first {
             table.shared.push(dir(self.source));
@@ -252,28 +256,29 @@ mod tests {
         }
     }
 
-    /// What becomes of the file or directory that each source has at one place, claimed in the
-    /// order given: `.` put there, `s` skipped, `r` refused.
-    fn outcome(rule: Merge, all: &[(EntryKind, i64)], order: &[usize]) -> String {
-        let claims = Claims::new(rule, (0..all.len()).map(|n| format!("{n}:x")).collect());
+    /// Outcome of one entry of each source, claimed in the given order: `.` put in place, `s`
+    /// skipped, `r` refused.
+    fn outcome(policy: Merge, all: &[(EntryKind, i64)], order: &[usize]) -> String {
+        let conflicts =
+            MergeConflicts::new(policy, (0..all.len()).map(|n| format!("{n}:x")).collect());
         let entries: Vec<_> = all.iter().map(|(kind, mtime)| entry("x", *kind, *mtime)).collect();
         for &source in order {
-            claims.claimant(source).claim(TOP, &entries[source]);
-            claims.claimant(source).listed();
+            conflicts.handle(source).claim(ROOT_DIR, &entries[source]);
+            conflicts.handle(source).finish_listing();
         }
-        let lost = |(source, entry)| {
-            let claimant: Claimant = claims.claimant(source);
-            match claimant.lost(TOP, entry, Path::new("d/x")) {
+        let outcome_of = |(source, entry)| {
+            let handle: MergeHandle = conflicts.handle(source);
+            match handle.rejection(ROOT_DIR, entry, Path::new("d/x")) {
                 None => '.',
-                Some(Lost::Skipped) => 's',
-                Some(Lost::Refused(_)) => 'r',
+                Some(Rejection::Skipped) => 's',
+                Some(Rejection::Refused(_)) => 'r',
             }
         };
-        entries.iter().enumerate().map(lost).collect()
+        entries.iter().enumerate().map(outcome_of).collect()
     }
 
     #[test]
-    fn a_rule_chooses_the_same_whoever_was_quicker() {
+    fn merge_policy_outcome_is_independent_of_order() {
         use EntryKind::{Dir, File, Symlink};
         let files = [(File, 1), (File, 3), (Symlink, 3)];
         let mixed = [(File, 1), (Dir, 3), (File, 9)];
@@ -282,55 +287,55 @@ mod tests {
             assert_eq!(outcome(Merge::Refuse, &files, &order), ".rr");
             assert_eq!(outcome(Merge::First, &files, &order), ".ss");
             assert_eq!(outcome(Merge::Newest, &files, &order), "s.s");
-            for rule in [Merge::Refuse, Merge::First, Merge::Newest] {
-                assert_eq!(outcome(rule, &mixed, &order), ".rr");
-                assert_eq!(outcome(rule, &beneath, &order), ".r.");
-                assert_eq!(outcome(rule, &[(Dir, 1), (Dir, 2), (Dir, 3)], &order), "...");
+            for policy in [Merge::Refuse, Merge::First, Merge::Newest] {
+                assert_eq!(outcome(policy, &mixed, &order), ".rr");
+                assert_eq!(outcome(policy, &beneath, &order), ".r.");
+                assert_eq!(outcome(policy, &[(Dir, 1), (Dir, 2), (Dir, 3)], &order), "...");
             }
         }
     }
 
     #[test]
-    fn one_that_fails_before_all_is_listed_claims_nothing() {
-        let claims = Claims::new(Merge::First, vec!["a:x".into(), "b:x".into()]);
-        let [a, b] = [claims.claimant(0), claims.claimant(1)];
+    fn source_failed_before_listing_claims_nothing() {
+        let conflicts = MergeConflicts::new(Merge::First, vec!["a:x".into(), "b:x".into()]);
+        let [a, b] = [conflicts.handle(0), conflicts.handle(1)];
         let x = entry("x", EntryKind::File, 1);
-        a.claim(TOP, &x);
-        b.claim(TOP, &x);
-        b.listed();
-        assert!(matches!(b.lost(TOP, &x, Path::new("x")), Some(Lost::Skipped)));
-        claims.ended(0);
-        b.wait(|| false);
-        assert!(b.lost(TOP, &x, Path::new("x")).is_none());
-        // Too late for another one.
-        a.claim(TOP, &x);
-        assert!(a.lost(TOP, &x, Path::new("x")).is_some());
+        a.claim(ROOT_DIR, &x);
+        b.claim(ROOT_DIR, &x);
+        b.finish_listing();
+        assert!(matches!(b.rejection(ROOT_DIR, &x, Path::new("x")), Some(Rejection::Skipped)));
+        conflicts.source_ended(0);
+        b.wait_until_listed(|| false);
+        assert!(b.rejection(ROOT_DIR, &x, Path::new("x")).is_none());
+        // Too late for another claim.
+        a.claim(ROOT_DIR, &x);
+        assert!(a.rejection(ROOT_DIR, &x, Path::new("x")).is_some());
         let late = entry("late", EntryKind::File, 1);
-        b.claim(TOP, &late);
-        assert!(b.lost(TOP, &late, Path::new("late")).is_none());
+        b.claim(ROOT_DIR, &late);
+        assert!(b.rejection(ROOT_DIR, &late, Path::new("late")).is_none());
     }
 
     #[test]
-    fn one_that_fails_later_keeps_what_it_may_have_put_in_place() {
-        let claims = Claims::new(Merge::First, vec!["a:x".into(), "b:x".into()]);
-        let [a, b] = [claims.claimant(0), claims.claimant(1)];
+    fn source_failed_after_listing_keeps_its_claims() {
+        let conflicts = MergeConflicts::new(Merge::First, vec!["a:x".into(), "b:x".into()]);
+        let [a, b] = [conflicts.handle(0), conflicts.handle(1)];
         let x = entry("x", EntryKind::File, 1);
-        a.claim(TOP, &x);
-        b.claim(TOP, &x);
-        a.listed();
-        b.listed();
-        claims.ended(0);
-        assert!(b.lost(TOP, &x, Path::new("x")).is_some());
+        a.claim(ROOT_DIR, &x);
+        b.claim(ROOT_DIR, &x);
+        a.finish_listing();
+        b.finish_listing();
+        conflicts.source_ended(0);
+        assert!(b.rejection(ROOT_DIR, &x, Path::new("x")).is_some());
     }
 
     #[test]
-    fn who_waits_goes_when_it_is_of_no_use_any_more() {
-        let claims = Claims::new(Merge::First, vec!["a:x".into(), "b:x".into()]);
-        claims.claimant(0).wait(|| true);
-        claims.ended(0);
+    fn listing_wait_ends_when_abandoned_or_listed() {
+        let conflicts = MergeConflicts::new(Merge::First, vec!["a:x".into(), "b:x".into()]);
+        conflicts.handle(0).wait_until_listed(|| true);
+        conflicts.source_ended(0);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| claims.claimant(0).wait(|| false));
-            claims.claimant(1).listed();
+            let waiting = scope.spawn(|| conflicts.handle(0).wait_until_listed(|| false));
+            conflicts.handle(1).finish_listing();
             waiting.join().unwrap();
         });
     }

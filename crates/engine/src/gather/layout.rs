@@ -1,30 +1,29 @@
-//! Where the sources of a gathering land: names alone, nothing is looked at.
+//! Destinations of the sources of a gather, from their names alone.
 
 use super::claims::Merge;
 use crate::anchor::split_path;
 use crate::error::{Error, ErrorKind, printable};
 use crate::location::{DEFAULT_PORT, Location};
-use crate::transfer::far_path;
+use crate::transfer::remote_path;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// How what comes from several sources is laid out at the destination.
+/// Layout of several sources at the destination.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Layout {
-    /// Each source lands in a directory that is named after its host, as a copy of this source
-    /// alone into that directory would. A daemon on another port than [`DEFAULT_PORT`] is
-    /// `host_port`; hosts that are reached over ssh as several users are `user@host` each. Sources
-    /// that would land on each other there are refused.
+    /// A directory for each host, named after it, into which its sources are copied. A daemon on
+    /// another port than [`DEFAULT_PORT`] is `host_port`; a host reached over ssh as several users
+    /// is `user@host` for each. Sources with the same destination are refused.
     #[default]
     ByHost,
-    /// All sources land in one tree, each as a copy of it alone into the destination would. Nothing
-    /// is copied before every source is listed or has failed; up to 256 sources.
+    /// One tree for all sources, each copied as if alone. Nothing is copied before every source is
+    /// listed or has failed; up to 256 sources.
     Merged(Merge),
 }
 
-/// The directory that each source lands in, as it is typed for a copy: it ends with a slash.
+/// Destination directory of each source, written with a trailing slash.
 pub(super) fn directories(
     sources: &[Location],
     destination: &Path,
@@ -49,7 +48,7 @@ fn as_directory(path: &Path) -> PathBuf {
     typed.into()
 }
 
-/// The name of each source's host as a directory.
+/// Directory name for the host of each source.
 fn host_names(sources: &[Location]) -> Vec<String> {
     let mut users: HashMap<&str, HashSet<Option<&str>>> = HashMap::new();
     for source in sources {
@@ -69,7 +68,7 @@ fn host_names(sources: &[Location]) -> Vec<String> {
     sources.iter().map(name).collect()
 }
 
-/// A name that is one component of a path, whatever it is made of.
+/// Any text as a single path component.
 fn component(name: &str) -> String {
     match name {
         "." | ".." => name.replace('.', "_"),
@@ -77,14 +76,14 @@ fn component(name: &str) -> String {
     }
 }
 
-/// The name that a source has where it lands; `None` where its contents do.
+/// Name of a source at the destination; `None` if only its contents are copied.
 fn own_name(source: &Location) -> Option<OsString> {
-    let path = far_path(source);
+    let path = remote_path(source);
     let parts = split_path(&path.0);
     parts.name.filter(|_| !parts.must_be_dir).map(ToOwned::to_owned)
 }
 
-/// Refuses sources that would land on each other.
+/// Refuses sources with the same destination.
 fn refuse_clashes(
     sources: &[Location],
     directories: &[String],
@@ -98,21 +97,21 @@ fn refuse_clashes(
         let (first, first_is_whole) = *first_in.entry(directory).or_insert((source, is_whole));
         let is_second = !std::ptr::eq(first, source);
         if is_second && (is_whole || first_is_whole) {
-            let place = destination.join(directory);
+            let target = destination.join(directory);
             let (whole, other) = if is_whole { (source, first) } else { (first, source) };
             return Err(clash(&format!(
                 "the contents of {whole} would mix with {other} in {}: name a directory without \
                  its trailing slash, or gather them in two commands",
-                place.display()
+                target.display()
             )));
         }
         let Some(name) = name else { continue };
-        let place = destination.join(directory).join(&name);
+        let target = destination.join(directory).join(&name);
         if let Some(other) = taken.insert((directory, name), source) {
             return Err(clash(&format!(
-                "{other} and {source} would land on each other as {}: gather them in two commands, \
-                 to two places",
-                place.display()
+                "{other} and {source} have the same destination {}: gather them in two commands, \
+                 into two directories",
+                target.display()
             )));
         }
     }

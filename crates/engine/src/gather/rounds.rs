@@ -1,7 +1,7 @@
-//! A gathering in rounds: every source is asked for a piece, and for the next one only when all
-//! are there.
+//! Gather in rounds: each round requests an amount of data from every source and ends when all have
+//! sent it.
 
-use super::{Gather, GatherSink, GatherSummary, RUNNING_MAX};
+use super::{Gather, GatherSink, GatherSummary, MAX_CONCURRENT_SOURCES};
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::options::Transport;
@@ -13,44 +13,43 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A round that is over.
+/// Result of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Round {
-    /// Its number, from 1 on.
+    /// Number, from 1.
     pub number: u64,
-    /// What came in it from all sources, verified and written: content, and what is
-    /// told of small files (spec/wire.md, Pack).
+    /// Bytes received from all sources, verified and written: content, and the metadata of small
+    /// files (spec/wire.md, Pack).
     pub bytes: Bytes,
-    /// From the question to the last answer.
+    /// Time from the request to the last answer.
     pub elapsed: Duration,
-    /// Sources that have not come to their end.
+    /// Sources that have not ended.
     pub sources_left: usize,
 }
 
-/// Asks the sources of a gathering for what they have, piece by piece: see
-/// [`Gather::run_in_rounds`].
+/// Requests data from the sources of a gather, round by round; see [`Gather::run_in_rounds`].
 #[derive(Debug)]
 pub struct Rounds {
     barrier: Arc<Barrier>,
     cancel: Cancel,
-    /// The gathering has ended.
-    is_over: Arc<AtomicBool>,
+    /// True if the gather has ended.
+    has_ended: Arc<AtomicBool>,
     number: u64,
-    came: u64,
+    received: u64,
     left: usize,
 }
 
 impl Gather {
-    /// Gathers in rounds: sources are reached and listed, but send nothing of their content before
-    /// `work`, which runs in this thread, asks for it by [`Rounds::next`]. What it has not asked
-    /// for when it returns is not fetched.
+    /// Runs the gather in rounds. Sources are listed at once, but send content only when `work`,
+    /// which runs in this thread, requests it by [`Rounds::next`]. Content not requested when it
+    /// returns is not fetched.
     ///
     /// ```no_run
     /// use bankfull::{Bytes, Cancel, Gather, Location, NoEvents};
     ///
     /// let sources = ["bankfull://one/part", "bankfull://two/part"];
-    /// let sources = sources.map(|place| Location::parse(place.as_ref()));
+    /// let sources = sources.map(|operand| Location::parse(operand.as_ref()));
     /// let sources = sources.into_iter().collect::<Result<Vec<_>, _>>()?;
     /// let gather = Gather::new(sources, "/srv/parts".into());
     /// let done = gather.run_in_rounds(&NoEvents, &Cancel::new(), |rounds| {
@@ -63,9 +62,10 @@ impl Gather {
     /// ```
     ///
     /// # Errors
-    /// As [`run`](Self::run). [`ErrorKind::Usage`], too, where there are more than 256 sources, for
-    /// a dry run, and where nothing may be tuned: what tunes the senders is what asks them.
-    /// [`ErrorKind::Interrupted`] where not all was asked for.
+    /// - Those of [`run`](Self::run).
+    /// - [`ErrorKind::Usage`] for more than 256 sources, a dry run, QUIC, or without tuning, whose
+    ///   controller grants the credit.
+    /// - [`ErrorKind::Interrupted`] if some content was not requested.
     pub fn run_in_rounds(
         self,
         events: &dyn GatherSink,
@@ -74,30 +74,35 @@ impl Gather {
     ) -> Result<GatherSummary, Error> {
         self.check_rounds()?;
         let count = self.sources.len();
-        let (barrier, is_over) = (Barrier::new(count), Arc::new(AtomicBool::new(false)));
-        let cancel = cancel.beneath();
+        let (barrier, has_ended) = (Barrier::new(count), Arc::new(AtomicBool::new(false)));
+        let cancel = cancel.child();
         let mut rounds = Rounds {
             barrier: Arc::clone(&barrier),
             cancel: cancel.clone(),
-            is_over: Arc::clone(&is_over),
+            has_ended: Arc::clone(&has_ended),
             number: 0,
-            came: 0,
+            received: 0,
             left: count,
         };
         thread::scope(|scope| {
             let running = try_spawn_joinable(scope, || {
                 let result = self.run_with(events, &cancel, Some(barrier));
-                is_over.store(true, Ordering::Relaxed);
+                has_ended.store(true, Ordering::Relaxed);
                 result
             })?;
-            // Also where it panics: whoever waits to be asked would wait for ever.
-            let mut stop = Stop(Some(rounds.cancel.clone()));
+            // A panic of `work` also cancels: the sources would wait for ever.
+            let mut stop = CancelOnDrop(Some(rounds.cancel.clone()));
             work(&mut rounds);
             if rounds.left == 0 {
                 stop.0 = None;
             }
             drop(stop);
-            let panicked = |_| Error::new(ErrorKind::Local, "a thread of this program panicked");
+            let panicked = |_| {
+                Error::new(
+                    ErrorKind::Local,
+                    "a thread of this program panicked: please report this bug",
+                )
+            };
             running.join().map_err(panicked)?
         })
     }
@@ -105,29 +110,29 @@ impl Gather {
     fn check_rounds(&self) -> Result<(), Error> {
         let usage = |text: String| Err(Error::new(ErrorKind::Usage, text));
         let count = self.sources.len();
-        if self.each.dry_run {
+        if self.template.dry_run {
             return usage("a dry run has no rounds: nothing is sent".to_owned());
         }
-        if self.each.daemon.transport == Transport::Quic {
-            let text = "rounds are for sources that are asked by TCP: leave out --transport quic";
+        if self.template.daemon.transport == Transport::Quic {
+            let text = "rounds need TCP: leave out --transport quic";
             return usage(text.to_owned());
         }
-        if !self.each.is_tuned() {
-            return usage(
-                "rounds need tuning, which is off: it is what asks the sources".to_owned(),
-            );
+        if !self.template.is_tuned() {
+            return usage("rounds need tuning, which is off: leave out --tune off".to_owned());
         }
-        if count > RUNNING_MAX {
-            return usage(format!("{count} sources: up to {RUNNING_MAX} can send in rounds"));
+        if count > MAX_CONCURRENT_SOURCES {
+            return usage(format!(
+                "{count} sources: up to {MAX_CONCURRENT_SOURCES} can send in rounds"
+            ));
         }
         Ok(())
     }
 }
 
-/// Cancels when it is dropped.
-struct Stop(Option<Cancel>);
+/// Cancels on drop.
+struct CancelOnDrop(Option<Cancel>);
 
-impl Drop for Stop {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if let Some(cancel) = &self.0 {
             cancel.cancel();
@@ -136,33 +141,33 @@ impl Drop for Stop {
 }
 
 impl Rounds {
-    /// Asks every source for so much more of its content, and returns when all are there. A source
-    /// sends the block or the pack of files in which that ends as a whole, and so much less in the
-    /// next round; whatever it has sent is verified and written. A file gets its name about a round
-    /// trip after its last block. A source that fails or comes to its end is not waited for.
+    /// Requests `bytes` more of every source's content and returns when all have sent it. A source
+    /// completes the block or pack at the end of its share and sends that much less in the next
+    /// round. Data sent is verified and written. A file gets its final name about an RTT after its
+    /// last block. A source that fails or ends is not waited for.
     ///
-    /// `None` when no source has more, or after a cancel.
+    /// Returns `None` when no source has more, or after a cancellation.
     pub fn next(&mut self, bytes: Bytes) -> Option<Round> {
         let began = Instant::now();
         if self.left == 0 {
             return None;
         }
         self.barrier.open(bytes.0);
-        let is_needless = || self.cancel.is_cancelled() || self.is_over.load(Ordering::Relaxed);
-        let came = self.barrier.wait(is_needless);
-        // A gathering that ended before anything was begun waits for nobody.
-        let Some(came) = came else {
+        let is_abandoned = || self.cancel.is_cancelled() || self.has_ended.load(Ordering::Relaxed);
+        let received = self.barrier.wait(is_abandoned);
+        // The gather ended before any source had started.
+        let Some(received) = received else {
             self.left = 0;
             return None;
         };
         self.number += 1;
-        self.left = came.left;
-        let before = std::mem::replace(&mut self.came, came.bytes);
+        self.left = received.left;
+        let before = std::mem::replace(&mut self.received, received.bytes);
         Some(Round {
             number: self.number,
-            bytes: Bytes(came.bytes - before),
+            bytes: Bytes(received.bytes - before),
             elapsed: began.elapsed(),
-            sources_left: came.left,
+            sources_left: received.left,
         })
     }
 }

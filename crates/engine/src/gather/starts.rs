@@ -1,5 +1,5 @@
-//! How many ssh sessions may be starting at a time. Servers turn away logins beyond a number; who
-//! waits here, instead, is let in.
+//! Limit of concurrent ssh logins. Servers drop logins beyond a number; those that wait here are
+//! accepted.
 
 use crate::cancel::Cancel;
 use crate::error::Error;
@@ -8,71 +8,72 @@ use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Logins under way at one host. (ours: sshd drops some beyond 10, MaxStartups 10:30:100, and not
-/// all of them need be ours)
-const HOST_MAX: usize = 8;
+/// Concurrent logins per host. (chosen: sshd drops some beyond 10, MaxStartups 10:30:100, and other
+/// clients may log in too)
+const MAX_LOGINS_PER_HOST: usize = 8;
 
-/// Logins under way in all. (ours: each is a process that computes a key exchange here)
-const ALL_MAX: usize = 32;
+/// Concurrent logins in total. (chosen: each is a local process that computes a key exchange)
+const MAX_LOGINS: usize = 32;
 
-/// How often who waits looks whether it is still wanted.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which a wait checks for cancellation.
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Counts starts under way.
+/// Limits concurrent logins.
 #[derive(Debug, Default)]
-pub(super) struct Starts {
-    under_way: Mutex<UnderWay>,
+pub(super) struct LoginLimiter {
+    counts: Mutex<LoginCounts>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct UnderWay {
-    all: usize,
+struct LoginCounts {
+    total: usize,
     by_host: HashMap<String, usize>,
 }
 
-impl UnderWay {
-    fn has_room(&self, host: &str) -> bool {
-        self.all < ALL_MAX && self.by_host.get(host).is_none_or(|&count| count < HOST_MAX)
+impl LoginCounts {
+    fn has_capacity(&self, host: &str) -> bool {
+        self.total < MAX_LOGINS
+            && self.by_host.get(host).is_none_or(|&count| count < MAX_LOGINS_PER_HOST)
     }
 }
 
-impl Starts {
-    /// Waits for a turn to start a session at `host`, which lasts as long as the value.
+impl LoginLimiter {
+    /// Waits for a permit to log in to `host`.
     ///
     /// # Errors
-    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) when the user gives up first.
-    pub(super) fn wait(&self, host: &str, cancel: &Cancel) -> Result<Start<'_>, Error> {
-        let mut under_way = lock(&self.under_way);
-        while !under_way.has_room(host) {
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) when the user cancels first.
+    pub(super) fn acquire(&self, host: &str, cancel: &Cancel) -> Result<LoginPermit<'_>, Error> {
+        let mut counts = lock(&self.counts);
+        while !counts.has_capacity(host) {
             if cancel.is_cancelled() {
                 return Err(Error::interrupted());
             }
-            let waited = self.changed.wait_timeout(under_way, LOOK);
-            under_way = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(counts, CANCEL_POLL_INTERVAL);
+            counts = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        under_way.all += 1;
-        *under_way.by_host.entry(host.to_owned()).or_default() += 1;
-        Ok(Start { starts: self, host: host.to_owned() })
+        counts.total += 1;
+        *counts.by_host.entry(host.to_owned()).or_default() += 1;
+        Ok(LoginPermit { limiter: self, host: host.to_owned() })
     }
 }
 
-/// A session that is being started.
+/// Permit for one login, held while it is in progress.
 #[derive(Debug)]
-pub(super) struct Start<'a> {
-    starts: &'a Starts,
+pub(super) struct LoginPermit<'a> {
+    limiter: &'a LoginLimiter,
     host: String,
 }
 
-impl Drop for Start<'_> {
+impl Drop for LoginPermit<'_> {
     fn drop(&mut self) {
-        let mut under_way = lock(&self.starts.under_way);
-        under_way.all -= 1;
-        if let Some(count) = under_way.by_host.get_mut(&self.host) {
+        let mut counts = lock(&self.limiter.counts);
+        counts.total -= 1;
+        if let Some(count) = counts.by_host.get_mut(&self.host) {
             *count -= 1;
         }
-        drop(under_way);
-        self.starts.changed.notify_all();
+        drop(counts);
+        self.limiter.changed.notify_all();
     }
 }
 
@@ -81,27 +82,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_has_eight_starts_and_all_have_thirty_two() {
-        let (starts, cancel) = (Starts::default(), Cancel::new());
-        let start = |host: &str| starts.wait(host, &cancel).unwrap();
-        let mut held: Vec<_> = (0..HOST_MAX).map(|_| start("a")).collect();
-        assert!(!lock(&starts.under_way).has_room("a") && lock(&starts.under_way).has_room("b"));
-        held.extend((HOST_MAX..ALL_MAX).map(|n| start(&n.to_string())));
-        assert!(!lock(&starts.under_way).has_room("b"));
-        held.truncate(HOST_MAX - 1);
+    fn logins_are_limited_per_host_and_in_total() {
+        let (limiter, cancel) = (LoginLimiter::default(), Cancel::new());
+        let start = |host: &str| limiter.acquire(host, &cancel).unwrap();
+        let mut held: Vec<_> = (0..MAX_LOGINS_PER_HOST).map(|_| start("a")).collect();
+        assert!(
+            !lock(&limiter.counts).has_capacity("a") && lock(&limiter.counts).has_capacity("b")
+        );
+        held.extend((MAX_LOGINS_PER_HOST..MAX_LOGINS).map(|n| start(&n.to_string())));
+        assert!(!lock(&limiter.counts).has_capacity("b"));
+        held.truncate(MAX_LOGINS_PER_HOST - 1);
         start("a");
     }
 
     #[test]
-    fn who_waits_goes_when_another_is_done_or_when_it_is_given_up() {
-        let (starts, cancel) = (Starts::default(), Cancel::new());
-        let mut held: Vec<_> = (0..HOST_MAX).map(|_| starts.wait("a", &cancel).unwrap()).collect();
+    fn login_wait_ends_on_release_or_cancel() {
+        let (limiter, cancel) = (LoginLimiter::default(), Cancel::new());
+        let mut held: Vec<_> =
+            (0..MAX_LOGINS_PER_HOST).map(|_| limiter.acquire("a", &cancel).unwrap()).collect();
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| starts.wait("a", &cancel).is_ok());
+            let waiting = scope.spawn(|| limiter.acquire("a", &cancel).is_ok());
             held.pop();
             assert!(waiting.join().unwrap());
-            held.push(starts.wait("a", &cancel).unwrap());
-            let waiting = scope.spawn(|| starts.wait("a", &cancel).is_ok());
+            held.push(limiter.acquire("a", &cancel).unwrap());
+            let waiting = scope.spawn(|| limiter.acquire("a", &cancel).is_ok());
             cancel.cancel();
             assert!(!waiting.join().unwrap());
         });

@@ -12,7 +12,7 @@ use crate::driver::{Latch, SessionRunner, report_destinations};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, NoEvents, Route, Summary};
 use crate::net::control::{ControlReader, Outbox};
-use crate::options::Direct;
+use crate::options::DirectIo;
 use crate::overrides::Overrides;
 use crate::receiver::{ReceiveTarget, Receiver};
 use crate::sender::Sender;
@@ -53,7 +53,7 @@ pub(crate) fn run(
     let software = crate::client::software();
     events.event(Event::Connected { route: Route::Local, software, encrypted: false });
     // Reflinked and kernel-copied data is not written by this process.
-    let overrides = Overrides { direct: Direct::Off, ..Overrides::default() };
+    let overrides = Overrides { direct: DirectIo::Off, ..Overrides::default() };
     let session = Arc::new(Session::new(overrides, 0));
     let stats = SessionStats::new(events, started);
     let runner = SessionRunner {
@@ -68,7 +68,7 @@ pub(crate) fn run(
     let (near, far) =
         UnixStream::pair().map_err(|e| Error::local("cannot create a socket pair", &e))?;
     let copy =
-        LocalCopy { runner: &runner, session: &session, threads: transfer.streams_for(None) };
+        LocalCopy { runner: &runner, session: &session, threads: transfer.initial_streams(None) };
     let user_limits = UserLimits::default();
     copy.run(&items, target, near, far)
         .map(|ends| stats.summary(&ends, &user_limits, started.elapsed()))

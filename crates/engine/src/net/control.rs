@@ -9,7 +9,9 @@
 
 use crate::error::{Error, ErrorKind, is_timeout};
 use crate::net::socket::Socket;
-use bankfull_proto::limits::{MAX_CREDITS, MAX_CONTROL_FRAME_BYTES, MAX_HELLO_FRAME_BYTES, MAX_RUNS};
+use bankfull_proto::limits::{
+    MAX_CONTROL_FRAME_BYTES, MAX_CREDITS, MAX_HELLO_FRAME_BYTES, MAX_RUNS,
+};
 use bankfull_proto::wire::control::{self, Credit, FileRuns, Message};
 use bankfull_proto::wire::frame::FrameReader;
 use bankfull_proto::{blocks::Run, wire::WireError};
@@ -199,7 +201,7 @@ impl ConnectionLoss {
         }
         let reason = match error.kind() {
             io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
-            _ => crate::error::plain(error),
+            _ => crate::error::os_message(error),
         };
         let text = format!("the connection to {peer} was lost ({reason}){hint}");
         Error::new(ErrorKind::Network, text)

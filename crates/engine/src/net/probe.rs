@@ -6,7 +6,9 @@
 
 use crate::net::control::lock;
 use bankfull_control::sobas::capacity::TRAIN_PACKETS;
-use bankfull_proto::wire::probe::{self, Kind, PROBE_BYTES, ProbePacket, MAX_TRAIN_PACKET_BYTES, udp_ip_header_bytes};
+use bankfull_proto::wire::probe::{
+    self, Kind, MAX_TRAIN_PACKET_BYTES, PROBE_BYTES, ProbePacket, udp_ip_header_bytes,
+};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};

@@ -4,7 +4,7 @@
 //! verifies that ([`read_attach`], [`DataStream::accept`]). Then one side sends and the other
 //! receives.
 
-use crate::block_io::Engine;
+use crate::block_io::IoMethod;
 use crate::error::{Error, ErrorKind};
 use crate::net::asked::StreamCredit;
 use crate::net::socket::{BurstLimit, BurstWriter, Socket};
@@ -273,7 +273,7 @@ impl DataStream {
     ) -> io::Result<SendOutcome> {
         self.flush()?;
         let buffer = self.socket.send_buffer_bytes();
-        let max_call_bytes = if is_whole { len } else { Engine::sender_bytes(buffer) };
+        let max_call_bytes = if is_whole { len } else { IoMethod::sender_call_bytes(buffer) };
         let mut outcome = SendOutcome::default();
         let mut granted = 0;
         while outcome.bytes < len {

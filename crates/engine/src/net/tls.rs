@@ -150,7 +150,7 @@ fn rejected_client_error(error: &io::Error) -> Error {
     let reason = match error.kind() {
         _ if is_timeout(error) => "it timed out".to_owned(),
         io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
-        _ => crate::error::plain(error),
+        _ => crate::error::os_message(error),
     };
     Error::new(
         ErrorKind::Protocol,

@@ -5,7 +5,7 @@ use super::want::{make_refusal, make_want};
 use super::{Receiver, place};
 use crate::counts::add;
 use crate::error::Error;
-use crate::gather::claims::{Claimant, Lost, SharedDir, TOP};
+use crate::gather::claims::{MergeHandle, Rejection, SharedDir, ROOT_DIR};
 use crate::net::control::lock;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Entry, EntryKind, Message, Totals, Verdict, Want};
@@ -24,7 +24,7 @@ const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// State of a merged session.
 #[derive(Debug)]
 pub(super) struct MergeState {
-    claimant: Claimant,
+    merge_handle: MergeHandle,
     /// Directories of the merged tree by this session's numbers.
     merged_dirs: Mutex<HashMap<u64, u64>>,
     /// Announcements; closed when the sender has finished.
@@ -33,11 +33,11 @@ pub(super) struct MergeState {
 }
 
 impl MergeState {
-    pub(super) fn new(claimant: Claimant) -> Self {
+    pub(super) fn new(merge_handle: MergeHandle) -> Self {
         let (queue_tx, queue_rx) = mpsc::channel();
         Self {
-            claimant,
-            merged_dirs: Mutex::new(HashMap::from([(0, TOP)])),
+            merge_handle,
+            merged_dirs: Mutex::new(HashMap::from([(0, ROOT_DIR)])),
             queue_tx: Mutex::new(Some(queue_tx)),
             queue_rx: Mutex::new(queue_rx),
         }
@@ -63,18 +63,18 @@ impl MergeState {
     /// Claims an entry's place in the merged tree.
     fn claim(&self, entry: &Entry) -> Result<(), WireError> {
         let parent = self.merged_dir(entry.parent).ok_or(WireError::BadFileId(entry.parent))?;
-        let place = self.claimant.claim(parent, entry);
+        let place = self.merge_handle.claim(parent, entry);
         if entry.kind == EntryKind::Dir {
             // An entry without a name is the destination itself.
-            let place = if entry.name.is_empty() { TOP } else { place };
+            let place = if entry.name.is_empty() { ROOT_DIR } else { place };
             lock(&self.merged_dirs).insert(entry.id, place);
         }
         Ok(())
     }
 
-    fn lost(&self, entry: &Entry, shown: &Path) -> Option<Lost> {
+    fn rejection(&self, entry: &Entry, shown: &Path) -> Option<Rejection> {
         let parent = self.merged_dir(entry.parent)?;
-        if entry.name.is_empty() { None } else { self.claimant.lost(parent, entry, shown) }
+        if entry.name.is_empty() { None } else { self.merge_handle.rejection(parent, entry, shown) }
     }
 }
 
@@ -108,8 +108,8 @@ impl Receiver<'_> {
                     }
                 }
                 Message::EntriesEnd(totals) => {
-                    merge_state.claimant.listed();
-                    merge_state.claimant.wait(|| self.session.is_stopped());
+                    merge_state.merge_handle.finish_listing();
+                    merge_state.merge_handle.wait_until_listed(|| self.session.is_stopped());
                     for entries in listed.take().unwrap_or_default() {
                         if self.session.is_stopped() {
                             return Ok(());
@@ -132,19 +132,19 @@ impl Receiver<'_> {
             return false;
         };
         let shown = self.dirs.path_of(entry.parent, OsStr::from_bytes(&entry.name));
-        let Some(lost) = merge_state.lost(entry, &shown) else { return false };
+        let Some(lost) = merge_state.rejection(entry, &shown) else { return false };
         match (lost, entry.kind) {
-            (Lost::Refused(failure), EntryKind::Dir) => {
+            (Rejection::Refused(failure), EntryKind::Dir) => {
                 self.dirs.insert(entry.id, entry.parent, OsStr::from_bytes(&entry.name));
                 lock(&self.announced_dirs).failed.insert(entry.id);
                 self.report_problem(shown, failure);
             }
-            (Lost::Refused(failure), _) => {
+            (Rejection::Refused(failure), _) => {
                 add(&self.stats.counts.files_total, u64::from(entry.kind == EntryKind::File));
                 self.stats.file_failed(shown, &failure);
                 wants.push(make_refusal(entry.id, failure));
             }
-            (Lost::Skipped, _) => wants.push(make_want(entry.id, Verdict::Skip)),
+            (Rejection::Skipped, _) => wants.push(make_want(entry.id, Verdict::Skip)),
         }
         true
     }
@@ -153,7 +153,7 @@ impl Receiver<'_> {
     pub(super) fn defers_metadata(&self, entry: &Entry) -> bool {
         let Some(merge_state) = &self.merge_state else { return false };
         let Some(parent) = merge_state.merged_dir(entry.parent) else { return false };
-        merge_state.claimant.defers(parent, entry, |source| {
+        merge_state.merge_handle.defers(parent, entry, |source| {
             let path = self.dirs.path(if entry.name.is_empty() { 0 } else { entry.id });
             SharedDir {
                 source,

@@ -11,7 +11,7 @@ mod work;
 
 use crate::counts::{Account, Came, add};
 use crate::error::Error;
-use crate::gather::claims::Claimant;
+use crate::gather::claims::MergeHandle;
 use crate::net::ahead::DataFrameReader;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
@@ -64,7 +64,7 @@ pub(crate) struct ReceiveTarget {
     /// Whether the peer is trusted with set-id bits: over ssh and within a host.
     pub(crate) set_id: bool,
     /// Resolves conflicts with other sources, if several are merged.
-    pub(crate) claimant: Option<Claimant>,
+    pub(crate) merge_handle: Option<MergeHandle>,
 }
 
 /// A file that is being received.
@@ -169,7 +169,7 @@ impl<'a> Receiver<'a> {
             compare: Mutex::new(Some(compare)),
             finished: AtomicBool::new(false),
             completion,
-            merge_state: target.claimant.map(MergeState::new),
+            merge_state: target.merge_handle.map(MergeState::new),
             done: Mutex::default(),
         };
         (receiver, queue)

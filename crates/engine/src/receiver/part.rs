@@ -9,7 +9,7 @@
 use crate::block_io::direct::CacheBypass;
 use crate::error::failure;
 use crate::net::control::lock;
-use crate::options::{DEFAULT_TIMEOUT, Direct};
+use crate::options::{DEFAULT_TIMEOUT, DirectIo};
 use crate::part_names::PartNames;
 use crate::session::Session;
 use bankfull_proto::blocks::Layout;
@@ -238,8 +238,8 @@ impl PartFile {
 
     /// Enables direct I/O if the options allow it. Sparse files are written page by page, and need
     /// the page cache to combine the pages.
-    pub(crate) fn prepare(mut self, entry: &Entry, direct: Direct) -> Self {
-        if !entry.sparse && CacheBypass::new(direct).writes(&self.file) {
+    pub(crate) fn prepare(mut self, entry: &Entry, direct: DirectIo) -> Self {
+        if !entry.sparse && CacheBypass::new(direct).bypasses_write(&self.file) {
             self.enable_direct();
         }
         self

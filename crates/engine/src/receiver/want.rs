@@ -152,7 +152,7 @@ impl Receiver<'_> {
                 wants.push(make_want(entry.id, Verdict::WouldSend));
             }
             Ok(true) => {
-                add(&self.stats.counts.links_made, 1);
+                add(&self.stats.counts.symlinks_created, 1);
                 made.push(entry.id);
             }
             Ok(false) => wants.push(make_want(entry.id, Verdict::Skip)),

@@ -55,7 +55,9 @@ impl<'r, 'a> Worker<'r, 'a> {
                 // No data for a while; the control connection detects a dead peer.
                 FrameEvent::Idle if self.receiver.session.is_stopped() => return Ok(()),
                 FrameEvent::Idle => self.meter.mark(Stage::Idle),
-                FrameEvent::Header(_, Header::Filler { .. }) | FrameEvent::Chunk(_) | FrameEvent::Tag(_) => {
+                FrameEvent::Header(_, Header::Filler { .. })
+                | FrameEvent::Chunk(_)
+                | FrameEvent::Tag(_) => {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
             }

@@ -281,7 +281,7 @@ impl<'a> Sender<'a> {
             let hash = hash.map(|h| h.to_string());
             self.stats.file_copied(self.files.path(&file), file.entry.size, hash);
         } else {
-            add(&self.stats.counts.links_made, 1);
+            add(&self.stats.counts.symlinks_created, 1);
         }
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use super::Sender;
 use super::files::{SourceError, SourceFile};
-use crate::block_io::read::Reader;
-use crate::block_io::{Engine, PIECE_BYTES};
+use crate::block_io::read::FileReader;
+use crate::block_io::{IoMethod, CHUNK_BYTES};
 use crate::counts::add;
 use crate::net::stream::DataStream;
 use crate::session::ThreadMeter;
@@ -25,7 +25,7 @@ pub(super) struct Worker<'s, 'a> {
     number: u32,
     stream: DataStream,
     meter: ThreadMeter,
-    reader: Reader,
+    reader: FileReader,
     buffer: Vec<u8>,
     pack: Vec<u8>,
     /// File and index of the next block, which is reserved and read ahead.
@@ -40,8 +40,8 @@ impl<'s, 'a> Worker<'s, 'a> {
             number,
             stream,
             meter: ThreadMeter::start(),
-            reader: Reader::new(overrides.engine, overrides.direct),
-            buffer: vec![0; PIECE_BYTES],
+            reader: FileReader::new(overrides.engine, overrides.direct),
+            buffer: vec![0; CHUNK_BYTES],
             pack: Vec::new(),
             prefetched: None,
         }
@@ -55,7 +55,7 @@ impl<'s, 'a> Worker<'s, 'a> {
             return Ok(Some(Work::Block { file, index }));
         }
         // Data read ahead may be of an earlier version of the file.
-        self.reader.forget();
+        self.reader.discard();
         let stream = &mut self.stream;
         self.sender.next_work(self.number, || stream.flush())
     }
@@ -151,14 +151,14 @@ impl<'s, 'a> Worker<'s, 'a> {
         hasher: &mut BlockHasher,
     ) -> io::Result<Result<(), SourceError>> {
         let engine = self.sender.session.overrides.engine;
-        let may_stay = engine.unwrap_or(Engine::SENDER).stays_in_kernel();
+        let may_stay = engine.unwrap_or(IoMethod::DEFAULT_SENDER).stays_in_kernel();
         // Either the whole range is sent once it is hashed, or each chunk by itself.
         let (mut at, mut hashed) = (range.start, range.start);
         let mut error = None;
         let chunks = self.reader.start(opened, range.clone(), next);
         let is_refused = || file.sendfile_refused.load(Ordering::Relaxed);
         let may_stay = may_stay && !chunks.is_direct() && !is_refused();
-        let is_whole = may_stay && engine == Some(Engine::SendFile) && self.stream.can_send_file();
+        let is_whole = may_stay && engine == Some(IoMethod::SendFile) && self.stream.can_send_file();
         while at < range.end && error.is_none() {
             let chunk = match chunks.next(opened) {
                 Ok(chunk) => chunk,

@@ -3,7 +3,7 @@
 
 use super::TELL_COURSE;
 use crate::error::printable;
-use crate::event::{Event, Sample, Staging, Tuned};
+use crate::event::{Event, Sample, BufferLimit, TuningDecision};
 use crate::net::control::Outbox;
 use crate::net::staging::BufferStatus;
 use crate::session::{SessionStats, problem_message};
@@ -136,8 +136,8 @@ impl<'a> Teller<'a> {
             buffer_limit: seen.buffered_peak.map(|buffered_peak| buffered_peak.size),
             sender: seen.stages[0],
             receiver: seen.stages[1],
-            source_share: since.0.share(),
-            receiver_share: since.1.share(),
+            app_limited_share: since.0.share(),
+            receiver_limited_share: since.1.share(),
         }));
     }
 
@@ -149,7 +149,7 @@ impl<'a> Teller<'a> {
             return;
         };
         if self.staging_told.replace(at) != Some(at) {
-            self.stats.event(Event::Staging(Staging {
+            self.stats.event(Event::BufferLimit(BufferLimit {
                 at: self.stats.elapsed().saturating_sub(at.elapsed()),
                 size: buffered_peak.size,
                 reason: clause(reason).to_owned(),
@@ -160,7 +160,7 @@ impl<'a> Teller<'a> {
     /// Tells a decision here.
     pub(super) fn decided(&self, decision: &Decision, window: Option<Bytes>) {
         self.settle(decision.state.name(), decision.pacing);
-        self.stats.event(Event::Tuned(Tuned {
+        self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
             state: decision.state.name().to_owned(),
             window,
@@ -172,7 +172,7 @@ impl<'a> Teller<'a> {
 
     /// Tells here that the connections are steered with those of other sessions.
     pub(super) fn shared(&self, reason: String, window: Option<Bytes>) {
-        self.stats.event(Event::Tuned(Tuned {
+        self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
             state: SHARED.to_owned(),
             window,
@@ -191,7 +191,7 @@ impl<'a> Teller<'a> {
     ) {
         let News { reason, streams } = News::of(decision);
         self.count(streams);
-        self.stats.event(Event::Tuned(Tuned {
+        self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
             state: held.map_or_else(String::new, |held| held.state.name().to_owned()),
             window,
@@ -220,7 +220,7 @@ impl<'a> Teller<'a> {
     /// Tells here what the far side has decided, if it has.
     pub(super) fn decided_there(&self, course: &ReceiverReport) {
         if let (Some(size), Some(reason)) = (course.buffer_limit, &course.buffer_reason) {
-            self.stats.event(Event::Staging(Staging {
+            self.stats.event(Event::BufferLimit(BufferLimit {
                 at: self.stats.elapsed(),
                 size: Bytes(size),
                 reason: printable(reason),
@@ -229,7 +229,7 @@ impl<'a> Teller<'a> {
         let Some(reason) = &course.reason else { return };
         self.settle(&course.state, course.bytes_per_sec.map(Rate::from_bytes_per_sec));
         self.count(course.streams);
-        self.stats.event(Event::Tuned(Tuned {
+        self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
             state: printable(&course.state),
             window: course.window.map(Bytes),

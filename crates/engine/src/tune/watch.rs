@@ -105,7 +105,12 @@ impl<'a> Watch<'a> {
 
 /// Tells whoever runs the transfer, where that is not done on this side, what could be set here for
 /// the socket, as soon as something is discarded for want of it.
-pub(crate) fn watch_room(advice: &mut BufferAdvice, teller: &Teller<'_>, outbox: &Outbox, over: &Latch) {
+pub(crate) fn watch_room(
+    advice: &mut BufferAdvice,
+    teller: &Teller<'_>,
+    outbox: &Outbox,
+    over: &Latch,
+) {
     while !teller.is_near() && !over.wait(LOOK) {
         if let Some(message) = advice.next_advice() {
             teller.remark(outbox, &message);
@@ -165,7 +170,7 @@ mod tests {
 
         fn staging(&self) -> Vec<(Bytes, String)> {
             let staging = |event: &Event| match event {
-                Event::Staging(staging) => Some((staging.size, staging.reason.clone())),
+                Event::BufferLimit(staging) => Some((staging.size, staging.reason.clone())),
                 _ => None,
             };
             lock(&self.0).iter().filter_map(staging).collect()

@@ -312,7 +312,7 @@ fn pictures(flags: &Flags, measured: &[Measured]) -> Vec<(String, LineChart)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bankfull::block_io::Engine;
+    use bankfull::block_io::IoMethod;
     use clap::Parser;
 
     #[derive(Parser)]
@@ -335,7 +335,7 @@ mod tests {
         assert!(cells.iter().all(|cell| cell.refused().is_none()));
         let received = flags_of("io --receive --engine splice,mmap --size 1MiB").cells();
         assert!(
-            received.iter().all(|cell| cell.engine == Way::Fixed(Engine::Splice)),
+            received.iter().all(|cell| cell.engine == Way::Fixed(IoMethod::Splice)),
             "{received:?}"
         );
         let wrong = Cli::try_parse_from(["io", "--engine", "floppy"]).err().unwrap().to_string();

@@ -1,7 +1,7 @@
 //! Scenarios as a user runs them: the program, files, tables, JSON and the page.
 
 use super::{MACHINE, is_forbidden, too_busy};
-use bankfull::block_io::Engine;
+use bankfull::block_io::IoMethod;
 use bankfull_lab::hosts::{Hosts, Setup};
 use bankfull_lab::{say, scenario};
 use serde_json::Value;
@@ -182,7 +182,7 @@ fn block_engines_are_measured_over_a_cable() {
     let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().unwrap();
     // What is chosen of them is one more; two of them receive, and byte by byte does.
-    let senders = Engine::ALL.into_iter().filter(|engine| engine.is_available()).count() + 1;
+    let senders = IoMethod::ALL.into_iter().filter(|engine| engine.is_available()).count() + 1;
     for (flag, engines) in [(None, senders), (Some("--receive"), 4)] {
         let json = dir.path().join("io.json");
         let done = Command::new(LAB)

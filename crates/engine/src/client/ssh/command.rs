@@ -1,4 +1,4 @@
-//! The ssh command line, and the small shell script that it runs on the far side.
+//! The ssh command line, and the shell script that it runs on the remote host.
 
 use crate::cancel::Cancel;
 use crate::error::{Error, printable};
@@ -8,13 +8,13 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-/// Who and where to log in.
+/// User, host and options of a login.
 pub(super) struct Login<'l> {
     pub(super) user: Option<&'l str>,
     pub(super) host: &'l str,
     pub(super) options: &'l SshOptions,
-    /// What the agent may have in memory until it is written.
-    pub(super) memory_max: Option<Bytes>,
+    /// Limit of received data that waits for the agent's disk.
+    pub(super) max_memory: Option<Bytes>,
 }
 
 impl Login<'_> {
@@ -43,7 +43,7 @@ impl Login<'_> {
         command
     }
 
-    /// The same with the name to log in as.
+    /// ssh with the user's options and the login name.
     fn with_user(&self) -> Command {
         let mut command = self.base();
         if let Some(user) = self.user {
@@ -52,8 +52,8 @@ impl Login<'_> {
         command
     }
 
-    /// What a user may type to see whether ssh itself gets there: the same program and options.
-    pub(super) fn check_line(&self) -> String {
+    /// Command for the user to test the login: the same program and options.
+    pub(super) fn check_command(&self) -> String {
         let mut command = self.base();
         match self.user {
             Some(user) => command.arg(format!("{user}@{}", self.host)),
@@ -66,7 +66,7 @@ impl Login<'_> {
         words.join(" ")
     }
 
-    /// ssh that runs `script` in a POSIX shell on the far side, without terminal or forwarding.
+    /// ssh that runs `script` in a POSIX shell on the remote host, without terminal or forwarding.
     pub(super) fn command(&self, script: &str) -> Command {
         let mut command = self.with_user();
         command.args(["-T", "-x", "-o", "ClearAllForwardings=yes", "--"]);
@@ -74,37 +74,38 @@ impl Login<'_> {
         command
     }
 
-    /// The host name that ssh makes of the one given (aliases of the user's configuration). That
-    /// may run programs of the user's, and so take any time.
+    /// Host name that ssh resolves the given one to (aliases in its configuration). ssh may run the
+    /// user's programs for that, and take any time.
     pub(super) fn resolved_host(&self, cancel: &Cancel) -> Result<String, Error> {
         let mut command = self.with_user();
         command.args(["-G", "--"]).arg(self.host);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let Ok(mut child) = command.spawn() else { return Ok(self.host.to_owned()) };
         let output = child.stdout.take();
-        let told = cancel.attend(move || {
+        let config = cancel.run_cancellable(move || {
             let mut bytes = Vec::new();
-            // What cannot be read says nothing: the name as given is as good.
+            // An unreadable answer leaves the name as given.
             let _ = output.map(|mut output| output.read_to_end(&mut bytes));
             Ok(String::from_utf8_lossy(&bytes).into_owned())
         });
-        // All was said, or nobody listens any more.
+        // The output has ended, or the wait was cancelled.
         let _ = child.kill();
         let _ = child.wait();
-        let told = told?;
-        let named = told.lines().find_map(|line| line.strip_prefix("hostname "));
+        let config = config?;
+        let named = config.lines().find_map(|line| line.strip_prefix("hostname "));
         Ok(named.unwrap_or(self.host).to_owned())
     }
 }
 
-/// Where a deployed binary of this version is kept on the far side, as a shell expression.
+/// Path of a deployed binary of this version on the remote host, as a shell expression.
 pub(super) fn cache_path() -> String {
     format!("\"${{XDG_CACHE_HOME:-$HOME/.cache}}\"/bankfull/{}/bankfull", env!("CARGO_PKG_VERSION"))
 }
 
-/// Starts the agent: the named program, or the one on the PATH, or one deployed earlier.
+/// Script that starts the agent: the program named by the user, or the one on the `PATH`, or one
+/// deployed earlier.
 pub(super) fn agent_script(login: &Login<'_>) -> String {
-    let limit = login.memory_max.map(|most| format!(" --max-memory {}", most.0));
+    let limit = login.max_memory.map(|limit| format!(" --max-memory {}", limit.0));
     let limit = limit.unwrap_or_default();
     match &login.options.remote_program {
         Some(program) => {
@@ -124,7 +125,7 @@ pub(super) fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// The same where it is needed, so that what is shown reads as it would be typed.
+/// Quotes a word only if needed, for messages.
 fn quote_if_needed(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "%+,-./:=@_".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { quote(word) }
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_options_come_before_the_host_and_nothing_after_it_is_an_option() {
+    fn ssh_command_has_user_options_before_the_host() {
         let options = SshOptions {
             port: Some(2222),
             identities: vec!["key".into()],
@@ -148,7 +149,7 @@ mod tests {
             options: vec!["BatchMode=yes".into()],
             ..SshOptions::default()
         };
-        let login = Login { user: Some("me"), host: "far", options: &options, memory_max: None };
+        let login = Login { user: Some("me"), host: "host", options: &options, max_memory: None };
         let words = words(&login.command("true"));
         let expected = [
             "-p",
@@ -168,14 +169,14 @@ mod tests {
             "-o",
             "ClearAllForwardings=yes",
             "--",
-            "far",
+            "host",
             "exec sh -c 'true'",
         ];
         assert_eq!(words, expected);
     }
 
     #[test]
-    fn the_line_to_check_a_login_with_is_the_one_that_was_run() {
+    fn check_command_has_the_same_options() {
         let options = SshOptions {
             port: Some(2222),
             identities: vec!["my key".into()],
@@ -184,17 +185,17 @@ mod tests {
             options: vec!["BatchMode=yes".into()],
             ..SshOptions::default()
         };
-        let login = Login { user: Some("me"), host: "far", options: &options, memory_max: None };
-        let line = "ssh -p 2222 -i 'my key' -F cfg -J a,b -o BatchMode=yes me@far true";
-        assert_eq!(login.check_line(), line);
+        let login = Login { user: Some("me"), host: "host", options: &options, max_memory: None };
+        let line = "ssh -p 2222 -i 'my key' -F cfg -J a,b -o BatchMode=yes me@host true";
+        assert_eq!(login.check_command(), line);
         let options =
             SshOptions { command: vec!["/opt/ssh".into(), "-4".into()], ..SshOptions::default() };
-        let login = Login { user: None, host: "far", options: &options, memory_max: None };
-        assert_eq!(login.check_line(), "/opt/ssh -4 far true");
+        let login = Login { user: None, host: "host", options: &options, max_memory: None };
+        assert_eq!(login.check_command(), "/opt/ssh -4 host true");
     }
 
     #[test]
-    fn a_word_with_quotes_survives_the_shell() {
+    fn quoted_word_survives_the_shell() {
         for word in ["plain", "it's", "a b\"$x`y", ""] {
             let output = Command::new("sh")
                 .arg("-c")
@@ -206,12 +207,12 @@ mod tests {
     }
 
     #[test]
-    fn a_far_side_without_the_program_exits_as_a_shell_would() {
+    fn agent_script_without_program_exits_with_127() {
         let options = SshOptions {
             remote_program: Some("/no/such/bankfull".into()),
             ..SshOptions::default()
         };
-        let login = Login { user: None, host: "far", options: &options, memory_max: None };
+        let login = Login { user: None, host: "host", options: &options, max_memory: None };
         let status = Command::new("sh").arg("-c").arg(agent_script(&login)).status();
         assert_eq!(status.unwrap().code(), Some(127));
     }

@@ -15,7 +15,7 @@ mod waker;
 mod windows;
 
 use crate::datagram_room::{BufferAdvice, ShortfallLog, UdpReceiveBuffer};
-use crate::error::{Error, ErrorKind, NOBODY_LISTENS, way_to_reach};
+use crate::error::{Error, ErrorKind, NO_LISTENER_HINT, reachability_hint};
 use crate::net::identity::fingerprint_of;
 use crate::net::staging::BufferPool;
 use crate::options::Fingerprint;
@@ -313,18 +313,18 @@ fn connect_error(peer: &str, error: &io::Error) -> Error {
         ),
         io::ErrorKind::ConnectionRefused => {
             let error = Error::network(format!("cannot connect to {peer} over QUIC"), error);
-            Error::new(error.kind(), format!("{error}{NOBODY_LISTENS}"))
+            Error::new(error.kind(), format!("{error}{NO_LISTENER_HINT}"))
         }
         io::ErrorKind::ResourceBusy => {
             let text = format!(
                 "{peer} has no room for more connections: try again later, or start it with more \
                  --max-connections"
             );
-            Error::new(ErrorKind::Network, text).heard()
+            Error::new(ErrorKind::Network, text).reported_by_peer()
         }
         _ => {
             let failed = Error::network(format!("cannot connect to {peer} over QUIC"), error);
-            Error::new(failed.kind(), format!("{failed}{}", way_to_reach(error)))
+            Error::new(failed.kind(), format!("{failed}{}", reachability_hint(error)))
         }
     }
 }

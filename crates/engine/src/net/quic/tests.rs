@@ -89,7 +89,8 @@ fn session_counts_a_shared_connection_once() {
         scope.spawn(|| stream.write_all(&data).unwrap());
         accepted.read_exact(&mut vec![0; data.len()]).unwrap();
     });
-    let (sent, received) = (local.sample_streams(|_, _, _| {}), remote.sample_streams(|_, _, _| {}));
+    let (sent, received) =
+        (local.sample_streams(|_, _, _| {}), remote.sample_streams(|_, _, _| {}));
     assert!(sent.quic_smoothed_rtt.is_some() && received.quic_smoothed_rtt.is_some());
     // Includes protocol overhead, retransmissions and MTU probes.
     let expected = data.len() as u64..2 * data.len() as u64;
@@ -219,7 +220,7 @@ fn full_server_evicts_oldest_unauthenticated_connection() {
     let error = connect().err().unwrap();
     let text = "no room for more connections: try again later, or start it with more \
                 --max-connections";
-    assert!(error.to_string().ends_with(text) && !error.is_loss(), "{error}");
+    assert!(error.to_string().ends_with(text) && !error.is_connection_loss(), "{error}");
     assert_eq!(error.kind(), ErrorKind::Network);
     drop(first);
     assert_eq!(remote.read(&mut [0; 2]).unwrap(), 1);

@@ -31,7 +31,7 @@ impl EventSink for Kept {
 impl Kept {
     /// Whether its connections were steered with others.
     fn has_shared(&self) -> bool {
-        let is_shared = |event: &Event| matches!(event, Event::Tuned(t) if t.state == "shared");
+        let is_shared = |event: &Event| matches!(event, Event::Tuning(t) if t.state == "shared");
         lock(&self.0).iter().any(is_shared)
     }
 
@@ -113,7 +113,7 @@ fn copies_that_come_in_together_share_what_the_link_carries_and_arrive_whole() {
                 let to = Location::Local(into.clone());
                 let mut copy = place.copy(place.at(&n.to_string()), to);
                 copy = copy.link_rate(Rate::from_bits_per_sec(1e9));
-                copy.company = Some(Arc::clone(&company));
+                copy.concurrent_receivers = Some(Arc::clone(&company));
                 let company = &company;
                 scope.spawn(move || {
                     copy.run(kept, &Cancel::new()).unwrap();

@@ -142,7 +142,7 @@ impl Ratio {
 mod tests {
     use super::*;
     use crate::engines::{Direction, Took};
-    use bankfull::block_io::Engine;
+    use bankfull::block_io::IoMethod;
     use bankfull_control::Bytes;
 
     #[test]
@@ -179,18 +179,18 @@ mod tests {
         };
         let measured = [
             one(Way::Auto, 1, [1.0, 10.0]),
-            one(Way::Fixed(Engine::Mmap), 1, [2.0, 20.0]),
-            one(Way::Fixed(Engine::SendFile), 1, [0.9, 9.0]),
+            one(Way::Fixed(IoMethod::Mmap), 1, [2.0, 20.0]),
+            one(Way::Fixed(IoMethod::SendFile), 1, [0.9, 9.0]),
             // Of other conditions.
-            one(Way::Fixed(Engine::Splice), 2, [0.1, 0.1]),
+            one(Way::Fixed(IoMethod::Splice), 2, [0.1, 0.1]),
         ];
         let found = beside(&measured[0], &measured).unwrap();
-        assert_eq!(found.best, Way::Fixed(Engine::SendFile));
+        assert_eq!(found.best, Way::Fixed(IoMethod::SendFile));
         assert!((found.ratio.median - 0.9).abs() < 1e-9 && found.ratio.most < 0.91);
         assert_eq!(found.verdict, Verdict::Missed);
         let verdict = |of: &[Measured]| beside(&of[0], of).unwrap().verdict;
         assert_eq!(verdict(&measured[..2]), Verdict::Held);
-        let unsteady = one(Way::Fixed(Engine::Mmap), 1, [0.9, 20.0]);
+        let unsteady = one(Way::Fixed(IoMethod::Mmap), 1, [0.9, 20.0]);
         assert_eq!(verdict(&[one(Way::Auto, 1, [1.0; 2]), unsteady]), Verdict::Unknown);
         assert!(beside(&measured[1], &measured).is_none());
         let said = say(&measured).unwrap();

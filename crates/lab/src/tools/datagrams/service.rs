@@ -10,7 +10,7 @@ use super::message::{self, Heading};
 use crate::deadline::Deadline;
 use crate::error::{LabError, Result};
 use crate::tools::sources::{failed, is_pause};
-use bankfull::datagram_room::{UdpReceiveBuffer, MIN_BUFFER, ShortfallLog};
+use bankfull::datagram_room::{MIN_BUFFER, ShortfallLog, UdpReceiveBuffer};
 use bankfull_control::Bytes;
 use bankfull_control::rrda::EPOCH;
 use std::net::{SocketAddr, UdpSocket};
@@ -95,7 +95,8 @@ impl Service {
                 None
             }
             None => {
-                let room = UdpReceiveBuffer::new(&socket, ShortfallLog::default(), MIN_BUFFER, None);
+                let room =
+                    UdpReceiveBuffer::new(&socket, ShortfallLog::default(), MIN_BUFFER, None);
                 let remedy = "a kernel from 4.12 on tells how full a socket is";
                 Some(room.ok_or(LabError::Missing("SO_MEMINFO", remedy))?)
             }
