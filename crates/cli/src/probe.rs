@@ -5,7 +5,7 @@ use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::{ProbeFlags, StreamCount};
 use crate::output::{self, Beginning, Ending, Reporter};
-use bankfull::{Error, ErrorKind, Findings, Location, Probe};
+use bankfull::{Error, ErrorKind, Location, Probe, ProbeResult};
 use std::ffi::{OsStr, OsString};
 
 /// Looks as the flags ask for.
@@ -28,7 +28,7 @@ pub(crate) fn run(flags: &ProbeFlags) -> Exit {
     }
 }
 
-fn look(flags: &ProbeFlags, reporter: &Reporter) -> Result<Findings, Error> {
+fn look(flags: &ProbeFlags, reporter: &Reporter) -> Result<ProbeResult, Error> {
     let cancel = cp::cancel_on_signals(reporter)?;
     let host = place(&flags.host)?;
     cp::refuse_idle(&flags.daemon, &flags.ssh, [&host].into_iter())?;
@@ -36,7 +36,7 @@ fn look(flags: &ProbeFlags, reporter: &Reporter) -> Result<Findings, Error> {
         cp::reached(&flags.daemon, &flags.ssh, &Environment::read())?;
     warning.into_iter().for_each(|message| reporter.notice(message));
     let probe = Probe::new(host)
-        .time(flags.time)
+        .duration(flags.time)
         .reverse(flags.reverse)
         .encryption(!flags.no_encryption)
         .timeout(flags.timeout)

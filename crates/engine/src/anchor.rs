@@ -95,7 +95,10 @@ impl PathRoot {
         let path = self.validate(typed)?;
         let shown = PathBuf::from(OsString::from_vec(typed.to_vec()));
         let failed = |e: io::Error| {
-            Error::new(ErrorKind::Source, format!("cannot read {}: {}", shown.display(), os_message(&e)))
+            Error::new(
+                ErrorKind::Source,
+                format!("cannot read {}: {}", shown.display(), os_message(&e)),
+            )
         };
         let parts = split_path(&path);
         let Some(name) = parts.name else { return self.contents_of(&path, &shown).map_err(failed) };
@@ -167,8 +170,16 @@ impl PathRoot {
             sources.iter().map(|s| destination_of(s, &shown, rename.as_deref())).collect();
         let base = base.map(Arc::new);
         let ReceiveOptions { fsync, checksum, dry_run, set_id, .. } = options;
-        let target =
-            ReceiveTarget { base, shown, rename, fsync, checksum, dry_run, set_id, merge_handle: None };
+        let target = ReceiveTarget {
+            base,
+            shown,
+            rename,
+            fsync,
+            checksum,
+            dry_run,
+            set_id,
+            merge_handle: None,
+        };
         Ok((target, landing))
     }
 

@@ -1,11 +1,10 @@
-//! What a session counts, of all and of single files. It adds up; what is made of it is said in
-//! `session.rs`.
+//! Counters of a session and of its files. `session.rs` derives progress and summary from them.
 
 use crate::net::control::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Counts of a session, for progress and summary.
+/// Counters of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) files_total: AtomicU64,
@@ -19,8 +18,8 @@ pub(crate) struct Counts {
     pub(crate) bytes_moved: AtomicU64,
     pub(crate) bytes_resumed: AtomicU64,
     pub(crate) bytes_holes: AtomicU64,
-    /// Of those that were moved: of files that changed meanwhile, and had to be read again.
-    pub(crate) bytes_void: AtomicU64,
+    /// Part of `bytes_moved`: bytes of files that changed meanwhile and had to be read again.
+    pub(crate) bytes_discarded: AtomicU64,
     pub(crate) files_skipped: AtomicU64,
     pub(crate) bytes_skipped: AtomicU64,
     pub(crate) planned: AtomicU64,
@@ -32,52 +31,53 @@ pub(crate) struct Counts {
     pub(crate) streams: AtomicU64,
 }
 
-/// What counts of a file while it is on its way, so that it can be taken back.
+/// Bytes counted for an outstanding file, so that they can be discarded.
 #[derive(Debug, Default)]
-pub(crate) struct Account(Mutex<Booked>);
+pub(crate) struct FileStats(Mutex<Counted>);
 
 #[derive(Debug, Default)]
-struct Booked {
-    /// Bytes, in the order of [`Came`].
+struct Counted {
+    /// Indexed by [`ByteSource`].
     bytes: [u64; 3],
-    /// It was taken back: what comes late does not count.
-    is_void: bool,
+    /// The file was discarded: late bytes do not count.
+    is_discarded: bool,
 }
 
-/// How bytes of a file have come to be at the destination.
+/// Origin of a file's bytes at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Came {
-    Moved,
+pub(crate) enum ByteSource {
+    Transferred,
+    /// Left by an earlier run.
     Resumed,
-    AsHoles,
+    Holes,
 }
 
 impl Counts {
-    /// Bytes of a file are at the destination.
-    pub(crate) fn book(&self, account: &Account, came: Came, bytes: u64) {
-        let mut booked = lock(&account.0);
-        if !booked.is_void {
-            booked.bytes[came as usize] += bytes;
-            add(self.counter(came), bytes);
+    /// Records bytes of a file at the destination.
+    pub(crate) fn record(&self, file: &FileStats, source: ByteSource, bytes: u64) {
+        let mut counted = lock(&file.0);
+        if !counted.is_discarded {
+            counted.bytes[source as usize] += bytes;
+            add(self.counter(source), bytes);
         }
     }
 
-    /// What has come of a file is nothing.
-    pub(crate) fn take_back(&self, account: &Account) {
-        let mut booked = lock(&account.0);
-        booked.is_void = true;
-        let [moved, resumed, holes] = std::mem::take(&mut booked.bytes);
-        // What was moved stays moved: rates are differences of that.
-        add(&self.bytes_void, moved);
+    /// Discards the bytes of a file that changed.
+    pub(crate) fn discard(&self, file: &FileStats) {
+        let mut counted = lock(&file.0);
+        counted.is_discarded = true;
+        let [transferred, resumed, holes] = std::mem::take(&mut counted.bytes);
+        // `bytes_moved` never falls, because rates are its differences.
+        add(&self.bytes_discarded, transferred);
         self.bytes_resumed.fetch_sub(resumed, Ordering::Relaxed);
         self.bytes_holes.fetch_sub(holes, Ordering::Relaxed);
     }
 
-    fn counter(&self, came: Came) -> &AtomicU64 {
-        match came {
-            Came::Moved => &self.bytes_moved,
-            Came::Resumed => &self.bytes_resumed,
-            Came::AsHoles => &self.bytes_holes,
+    fn counter(&self, source: ByteSource) -> &AtomicU64 {
+        match source {
+            ByteSource::Transferred => &self.bytes_moved,
+            ByteSource::Resumed => &self.bytes_resumed,
+            ByteSource::Holes => &self.bytes_holes,
         }
     }
 }
@@ -97,22 +97,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_of_a_file_that_changed_is_taken_back_and_what_comes_late_does_not_count() {
-        let (counts, file, other) = (Counts::default(), Account::default(), Account::default());
-        for (account, came, bytes) in [
-            (&file, Came::Moved, 10),
-            (&file, Came::Resumed, 20),
-            (&file, Came::AsHoles, 40),
-            (&other, Came::Moved, 1),
-            (&other, Came::Resumed, 2),
+    fn discarded_file_bytes_do_not_count_even_late() {
+        let (counts, file, other) = (Counts::default(), FileStats::default(), FileStats::default());
+        for (file, source, bytes) in [
+            (&file, ByteSource::Transferred, 10),
+            (&file, ByteSource::Resumed, 20),
+            (&file, ByteSource::Holes, 40),
+            (&other, ByteSource::Transferred, 1),
+            (&other, ByteSource::Resumed, 2),
         ] {
-            counts.book(account, came, bytes);
+            counts.record(file, source, bytes);
         }
-        counts.take_back(&file);
-        counts.book(&file, Came::Moved, 100);
-        counts.take_back(&file);
-        let counters =
-            [&counts.bytes_moved, &counts.bytes_void, &counts.bytes_resumed, &counts.bytes_holes];
+        counts.discard(&file);
+        counts.record(&file, ByteSource::Transferred, 100);
+        counts.discard(&file);
+        let counters = [
+            &counts.bytes_moved,
+            &counts.bytes_discarded,
+            &counts.bytes_resumed,
+            &counts.bytes_holes,
+        ];
         assert_eq!(counters.map(read), [11, 10, 2, 0]);
     }
 }

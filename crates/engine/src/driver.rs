@@ -5,7 +5,7 @@ use crate::cancel::{Cancel, run_abandonable};
 use crate::counts::add;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Summary};
-use crate::load::Load;
+use crate::load::ThroughputTest;
 use crate::net::control::{ControlReader, Outbox, lock};
 use crate::net::stream::DataStream;
 use crate::receiver::{ReceiveTarget, Receiver};
@@ -14,7 +14,10 @@ use crate::sender::walk::SourceItem;
 use crate::session::{Session, SessionStats, SideSummaries};
 use crate::threads::try_spawn;
 use crate::transfer::Transfer;
-use crate::tune::{Pacer, Receiving, Steer, Steering, Teller, hold_windows, watch, watch_room};
+use crate::tune::{
+    Autotune, ReceiverTuner, ReceivingGuard, SenderTuner, Telemetry, clamp_windows, watch,
+    watch_udp_buffer,
+};
 use bankfull_proto::session::Role;
 use bankfull_proto::wire::control::{Message, PathBytes};
 use std::ffi::OsString;
@@ -84,7 +87,7 @@ pub(crate) struct SessionRunner<'a> {
     /// Set at the end of the session; stops the ticker without delay.
     pub(crate) ended: Latch,
     /// Tuning of the data streams, taken when it starts.
-    pub(crate) autotune: Mutex<Steer>,
+    pub(crate) autotune: Mutex<Autotune>,
 }
 
 /// One-shot event that threads can wait for.
@@ -192,7 +195,7 @@ impl SessionRunner<'_> {
             });
             self.session.spawn(scope, || self.tick(outbox));
             let receives = matches!(task, SessionTask::Receive(_) | SessionTask::ReceiveTest(_));
-            let receiving = matches!(task, SessionTask::Receive(_)).then(Receiving::new);
+            let receiving = matches!(task, SessionTask::Receive(_)).then(ReceivingGuard::new);
             self.session.spawn(scope, move || self.run_autotune(outbox, receives));
             let result = match task {
                 SessionTask::Send { items, dry_run } => {
@@ -232,14 +235,16 @@ impl SessionRunner<'_> {
                 // a time-out. The kernel reports the cause to one thread; the rest get a broken
                 // pipe.
                 let is_cause = |first: &Error| {
-                    let was_silent = first.is_connection_loss() && error.kind() == ErrorKind::Timeout;
+                    let was_silent =
+                        first.is_connection_loss() && error.kind() == ErrorKind::Timeout;
                     !was_silent && (!first.is_connection_loss() || error.is_connection_loss())
                 };
                 Err(self.session.take_error().filter(is_cause).unwrap_or(error))
             }
         };
         if let Err(error) = &result
-            && (error.has_protocol_cause() || !matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout))
+            && (error.has_protocol_cause()
+                || !matches!(error.kind(), ErrorKind::Network | ErrorKind::Timeout))
         {
             outbox.post(&Message::Error(error.to_failure()));
         }
@@ -344,7 +349,8 @@ impl SessionRunner<'_> {
         time: Duration,
         streams: StreamSource,
     ) -> Result<SideSummaries, Error> {
-        let load = Load::new(&self.session, outbox.clone(), self.stats, Role::Sender, time);
+        let load =
+            ThroughputTest::new(&self.session, outbox.clone(), self.stats, Role::Sender, time);
         let group = WaitGroup::default();
         let run = |number, stream| load.send(number, stream);
         let is_done = || load.is_over();
@@ -373,7 +379,8 @@ impl SessionRunner<'_> {
         time: Duration,
         streams: StreamSource,
     ) -> Result<SideSummaries, Error> {
-        let load = Load::new(&self.session, outbox.clone(), self.stats, Role::Receiver, time);
+        let load =
+            ThroughputTest::new(&self.session, outbox.clone(), self.stats, Role::Receiver, time);
         let group = WaitGroup::default();
         let run = |number, stream| load.receive(number, stream);
         let is_done = || load.is_over();
@@ -391,21 +398,21 @@ impl SessionRunner<'_> {
     /// Runs the tuner: windows on the receiving side, pacing on the sending side.
     fn run_autotune(&self, outbox: &Outbox, receives: bool) {
         let probing = match std::mem::take(&mut *lock(&self.autotune)) {
-            Steer::With(probing) => probing.map(|probing| *probing),
+            Autotune::On(probing) => probing.map(|probing| *probing),
             // A rate limit is enforced on the sending side even without autotuning.
-            Steer::Not if !receives && self.session.overrides.rate_max.is_some() => None,
-            Steer::Not => return self.run_untuned(outbox, receives),
+            Autotune::Off if !receives && self.session.overrides.rate_max.is_some() => None,
+            Autotune::Off => return self.run_untuned(outbox, receives),
         };
         let outbox = outbox.clone();
-        let own = probing.as_ref().and_then(|probing| probing.own.clone());
+        let own = probing.as_ref().and_then(|probing| probing.own_port.clone());
         thread::scope(|scope| {
             if let Some(port) = &own {
                 self.session.spawn(scope, || port.run());
             }
-            let teller = Teller::new(self.stats, self.report_progress);
+            let teller = Telemetry::new(self.stats, self.report_progress);
             match receives {
-                true => Steering::new(&self.session, outbox, teller, probing).run(&self.ended),
-                false => Pacer::new(&self.session, outbox, teller, probing).run(&self.ended),
+                true => ReceiverTuner::new(&self.session, outbox, teller, probing).run(&self.ended),
+                false => SenderTuner::new(&self.session, outbox, teller, probing).run(&self.ended),
             }
             if let Some(port) = &own {
                 port.stop();
@@ -415,18 +422,19 @@ impl SessionRunner<'_> {
 
     /// Runs without autotuning: the windows are the user's or the kernel's.
     fn run_untuned(&self, outbox: &Outbox, receives: bool) {
-        let teller = Teller::new(self.stats, self.report_progress);
+        let teller = Telemetry::new(self.stats, self.report_progress);
         let advice = lock(&self.session.advice).take().filter(|_| receives);
         thread::scope(|scope| {
             if let Some(mut advice) = advice {
-                let teller = Teller::new(self.stats, self.report_progress);
-                let watch_socket = move || watch_room(&mut advice, &teller, outbox, &self.ended);
+                let teller = Telemetry::new(self.stats, self.report_progress);
+                let watch_socket =
+                    move || watch_udp_buffer(&mut advice, &teller, outbox, &self.ended);
                 self.session.spawn(scope, watch_socket);
             }
             let watch = || watch(&self.session, teller, outbox, receives, &self.ended);
             self.session.spawn(scope, watch);
             if receives {
-                hold_windows(&self.session, &self.ended);
+                clamp_windows(&self.session, &self.ended);
             }
         });
     }

@@ -5,18 +5,20 @@ use crate::anchor::{PathRoot, ReceiveOptions};
 use crate::cancel::Cancel;
 use crate::client::software;
 use crate::datagram_room::BufferAdvice;
-use crate::driver::{AcceptedStream, ControlChannel, CloseFn, SessionRunner, Latch, SessionTask, StreamSource};
+use crate::driver::{
+    AcceptedStream, CloseFn, ControlChannel, Latch, SessionRunner, SessionTask, StreamSource,
+};
 use crate::error::{Error, ErrorKind};
 use crate::event::{EventSink, Summary};
 use crate::net::control::{ControlReader, Outbox, lock, write_now};
 use crate::net::probe::ProbePort;
 use crate::net::socket::Socket;
 use crate::net::staging::BufferPool;
-use crate::net::stream::{DataStream, BoxedPermit, Unattached, read_attach};
+use crate::net::stream::{BoxedPermit, DataStream, Unattached, read_attach};
 use crate::options::Fsync;
 use crate::overrides::Overrides;
 use crate::session::{Session, SessionStats};
-use crate::tune::{Probing, Sharing, Spread, Steer, is_receiving};
+use crate::tune::{Autotune, InterfaceSharing, ProbeChannel, StartStagger, is_receiving};
 use bankfull_control::Rate;
 use bankfull_control::sobas::CachedPath;
 use bankfull_proto::wire::attach::{self, Attach};
@@ -241,7 +243,7 @@ impl SessionManager {
             let text = "data without encryption is not allowed here: leave out --no-encryption";
             return Err(Failure::new(Cause::UnencryptedRefused, text).into());
         }
-        let overrides = Overrides::of(&open)?;
+        let overrides = Overrides::from_open(&open)?;
         overrides.check()?;
         overrides.check_encryption(!open.unencrypted)?;
         if open.direction == Direction::Pull {
@@ -282,8 +284,12 @@ impl SessionManager {
                 let (target, destinations) =
                     self.anchor.open_destination(&path, &open.sources, options)?;
                 // With other receivers, senders take time slots.
-                let uses_credit = open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);
-                (Opened { destinations, credit: uses_credit, ..Opened::default() }, SessionTask::Receive(target))
+                let uses_credit =
+                    open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);
+                (
+                    Opened { destinations, credit: uses_credit, ..Opened::default() },
+                    SessionTask::Receive(target),
+                )
             }
         };
         Ok(Negotiated { open, opened, part })
@@ -326,11 +332,11 @@ impl SessionManager {
             session: Arc::clone(&session),
         };
         let steer = match is_autotuned {
-            false => Steer::Not,
+            false => Autotune::Off,
             // The client registers its address; until then it is unknown.
-            true => Steer::With(self.probes.as_ref().map(|port| {
+            true => Autotune::On(self.probes.as_ref().map(|port| {
                 let line = port.join(welcome.session, welcome.session_key, conn.peer);
-                Box::new(Probing { line, door: None, own: None })
+                Box::new(ProbeChannel { line, register_address: None, own_port: None })
             })),
         };
         // Before the client learns that it may connect and send datagrams.
@@ -371,14 +377,14 @@ impl SessionManager {
     ) -> Result<Session, Error> {
         let Negotiated { open, opened, .. } = negotiated;
         let streams = open.streams.min(welcome.max_streams);
-        let mut session = Session::new(Overrides::of(open)?, streams);
+        let mut session = Session::new(Overrides::from_open(open)?, streams);
         session.remembered = open.remembered.map(|[bytes_per_sec, rtt_us]| CachedPath {
             rate: Rate::from_bytes_per_sec(bytes_per_sec),
             rtt: Duration::from_micros(rtt_us),
         });
         let is_autotuned = is_autotuned(open);
         session.buffer_pool = Arc::clone(&self.policy.buffer_pool);
-        session.start_stagger = is_autotuned.then(|| Spread::new(streams));
+        session.start_stagger = is_autotuned.then(|| StartStagger::new(streams));
         session.max_streams = open.max_streams.filter(|_| is_autotuned && !tunnelled);
         session.max_streams = session.max_streams.map(|max| max.min(welcome.max_streams));
         let uses_credit = opened.credit == Some(true);
@@ -390,7 +396,7 @@ impl SessionManager {
             Direction::Push => {
                 let takes_part = is_autotuned && open.throughput_test_ms.is_none();
                 session.sharing =
-                    Sharing::new(takes_part, uses_credit, self.policy.link_rate, None);
+                    InterfaceSharing::new(takes_part, uses_credit, self.policy.link_rate, None);
             }
         }
         Ok(session)

@@ -74,7 +74,7 @@ pub use options::{
     DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, DirectIo, Fingerprint, Fsync,
     MIN_MEMORY_LIMIT, ServeOptions, SshOptions, Transport, Tune, default_state_dir,
 };
-pub use overrides::{BUFFER_LEAST, BUFFER_MOST, RATE_MAX_LEAST, is_block};
-pub use probe::{DEFAULT_PROBE_TIME, Findings, Probe};
+pub use overrides::{MAX_BUFFER, MIN_BUFFER, MIN_RATE_LIMIT, is_valid_block_size};
+pub use probe::{DEFAULT_PROBE_DURATION, Probe, ProbeResult};
 pub use server::Server;
 pub use transfer::Transfer;

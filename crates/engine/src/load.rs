@@ -1,6 +1,5 @@
-//! A session that copies nothing: the sending side sends filler for a while, to see what the path
-//! carries. Everything around the data is as in a copy: connections, encryption, windows, pacing,
-//! and what both sides tell of them.
+//! Throughput test: a session that copies no files. The sender sends filler for a time, to measure
+//! the path. Streams, encryption, windows, pacing and reports are those of a copy.
 
 use crate::counts::add;
 use crate::error::Error;
@@ -18,44 +17,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of filler in a frame. [as the pieces of a copy, see `sender/work.rs`]
+/// Bytes of filler in a frame. (as the chunks of a copy, `sender/work.rs`)
 const FRAME_BYTES: usize = 256 << 10;
 
-/// How often a connection that rests looks whether it still is to. (ours: two looks at the path)
-const REST: Duration = Duration::from_millis(20);
+/// Interval at which a resting stream checks whether to resume. (chosen: two samples)
+const RESTING_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// One side of such a session.
-pub(crate) struct Load<'a> {
+/// One side of a throughput test.
+pub(crate) struct ThroughputTest<'a> {
     session: &'a Session,
     outbox: Outbox,
     stats: &'a SessionStats<'a>,
-    time: Duration,
-    /// When the first connection began to carry it.
-    began: Mutex<Option<Instant>>,
+    duration: Duration,
+    /// Start of the first stream's data.
+    started: Mutex<Option<Instant>>,
     guard: Mutex<Guard>,
     is_finished: AtomicBool,
 }
 
-impl<'a> Load<'a> {
+impl<'a> ThroughputTest<'a> {
     pub(crate) fn new(
         session: &'a Session,
         outbox: Outbox,
         stats: &'a SessionStats<'a>,
         role: Role,
-        time: Duration,
+        duration: Duration,
     ) -> Self {
         let guard = Mutex::new(Guard::new(role));
-        let (began, is_finished) = Default::default();
-        Self { session, outbox, stats, time, began, guard, is_finished }
+        let (started, is_finished) = Default::default();
+        Self { session, outbox, stats, duration, started, guard, is_finished }
     }
 
-    /// Whether no connection is needed any more.
+    /// True if the test is over and needs no more streams.
     pub(crate) fn is_over(&self) -> bool {
-        let is_late = lock(&self.began).is_some_and(|began| began.elapsed() >= self.time);
-        is_late || self.is_finished.load(Ordering::Relaxed)
+        let is_expired =
+            lock(&self.started).is_some_and(|started| started.elapsed() >= self.duration);
+        is_expired || self.is_finished.load(Ordering::Relaxed)
     }
 
-    /// The sending side's control thread: until the receiver has had all of it.
+    /// Handles control messages on the sending side until the receiver is done.
     pub(crate) fn run_sender(&self, reader: &mut ControlReader) -> Result<SideSummary, Error> {
         loop {
             let message = reader.next()?;
@@ -63,23 +63,26 @@ impl<'a> Load<'a> {
             match message {
                 Message::Done(report) if self.is_over() => return Ok(report),
                 Message::Done(_) => {
-                    return Err(WireError::Unexpected("the receiver is done too early").into());
+                    return Err(WireError::Unexpected(
+                        "Done before the end of the throughput test",
+                    )
+                    .into());
                 }
                 Message::RateRequest(pace) => {
-                    self.session.feedback.on_pace(pace);
+                    self.session.feedback.on_rate_request(pace);
                     pace.streams
                         .into_iter()
                         .for_each(|count| self.session.set_wanted_streams(count));
                 }
-                Message::TrainRequest(packets) => self.session.feedback.on_trains(packets),
-                Message::ReceiverReport(course) => self.session.feedback.on_course(course),
+                Message::TrainRequest(packets) => self.session.feedback.on_train_request(packets),
+                Message::ReceiverReport(course) => self.session.feedback.on_receiver_report(course),
                 Message::StreamEnded(number) => drop(self.session.close_stream(number)),
                 _ => {}
             }
         }
     }
 
-    /// The receiving side's control thread: until the sender has said that it is finished.
+    /// Handles control messages on the receiving side until the sender is finished.
     pub(crate) fn run_receiver(&self, reader: &mut ControlReader) -> Result<SideSummary, Error> {
         loop {
             let message = reader.next()?;
@@ -89,14 +92,14 @@ impl<'a> Load<'a> {
                     self.is_finished.store(true, Ordering::Relaxed);
                     return Ok(report);
                 }
-                Message::SenderReport(sight) => self.session.feedback.on_sight(sight),
+                Message::SenderReport(sight) => self.session.feedback.on_sender_report(sight),
                 Message::StreamLost(number) => drop(self.session.close_stream(number)),
                 _ => {}
             }
         }
     }
 
-    /// Says that nothing more comes, once the connections have ended.
+    /// Ends the test: joins the streams, then sends `Finish`.
     pub(crate) fn finish(&self, join_streams: impl FnOnce()) {
         self.outbox.post(&Message::EntriesEnd(Totals::default()));
         join_streams();
@@ -107,13 +110,13 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// A connection of the sending side.
+    /// Runs a stream of the sending side.
     pub(crate) fn send(&self, number: u32, mut stream: DataStream) -> io::Result<()> {
         if !self.session.prepare_sender(number, &mut stream) {
             return Ok(());
         }
         self.session.add_stream(number, stream.socket())?;
-        lock(&self.began).get_or_insert_with(Instant::now);
+        lock(&self.started).get_or_insert_with(Instant::now);
         let result = self.send_on(number, &mut stream);
         add(&self.stats.counts.retransmits, stream.socket().retransmits());
         self.session.remove_stream(number);
@@ -124,26 +127,26 @@ impl<'a> Load<'a> {
     }
 
     fn send_on(&self, number: u32, stream: &mut DataStream) -> io::Result<()> {
-        // Nothing on the way may make it smaller.
+        // Random, so that no middlebox can compress it.
         let mut filler = vec![0; FRAME_BYTES];
         bankfull_sys::random(&mut filler)?;
         let mut meter = ThreadMeter::start();
         while !self.is_over() && !self.session.is_stopped() {
             if self.session.is_paused(number) {
-                thread::sleep(REST);
+                thread::sleep(RESTING_POLL_INTERVAL);
                 meter.mark(Stage::Idle);
                 continue;
             }
             stream.begin_frame(&Header::Filler { len: FRAME_BYTES as u32 });
             stream.send(&filler)?;
             add(&self.stats.counts.bytes_moved, FRAME_BYTES as u64);
-            self.account(stream, &mut meter);
+            self.record_times(stream, &mut meter);
         }
         stream.begin_frame(&Header::End);
         stream.flush()
     }
 
-    /// A connection of the receiving side.
+    /// Runs a stream of the receiving side.
     pub(crate) fn receive(&self, number: u32, mut stream: DataStream) -> io::Result<()> {
         self.session.add_stream(number, stream.socket())?;
         let result = self.receive_on(&mut stream);
@@ -166,23 +169,24 @@ impl<'a> Load<'a> {
                 Ok(None) => return Ok(()),
                 Ok(Some((_, Header::Filler { len }))) => len as usize,
                 Ok(Some(_)) => return Err(io::ErrorKind::InvalidData.into()),
-                // Nothing for a while; the control connection tells whether that is bad.
+                // A read timeout alone is no error: the control connection detects a dead peer.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(e) => return Err(e),
             };
             let mut left = len;
             while left > 0 {
-                let part = left.min(buffer.len());
-                stream.receive(&mut buffer[..part])?;
-                left -= part;
+                let chunk = left.min(buffer.len());
+                stream.receive(&mut buffer[..chunk])?;
+                left -= chunk;
             }
             add(&self.stats.counts.bytes_moved, len as u64);
-            self.account(stream, &mut meter);
+            self.record_times(stream, &mut meter);
         }
         Ok(())
     }
 
-    fn account(&self, stream: &mut DataStream, meter: &mut ThreadMeter) {
+    /// Adds the stream's stage times and wire bytes to the statistics.
+    fn record_times(&self, stream: &mut DataStream, meter: &mut ThreadMeter) {
         meter.mark(Stage::Network);
         let mut times = meter.take();
         let crypto = stream.take_crypto_time().min(times.network);

@@ -1,7 +1,6 @@
-//! What a user has set that the path or the system would else decide: the most data per second,
-//! windows, the congestion control, how files are read and sent.
+//! User settings that override automatic choices: rate limit, windows, congestion control, I/O.
 //!
-//! Both sides of a session know it: the client from its caller, the server from the request.
+//! Both sides of a session have them: the client from its caller, the server from the request.
 
 use crate::block_io::IoMethod;
 use crate::net::socket::Socket;
@@ -16,45 +15,45 @@ use std::fs;
 use std::io;
 use std::sync::Arc;
 
-/// The least that may be chosen as the most data per second: at less, 64 connections that take
-/// turns would look dead. (ours: a segment of each then takes 8 s)
-pub const RATE_MAX_LEAST: Rate = Rate::from_bytes_per_sec(12_500);
+/// Smallest rate limit. Below it, 64 streams that take turns would appear dead. (chosen: one
+/// segment of each takes 8 s)
+pub const MIN_RATE_LIMIT: Rate = Rate::from_bytes_per_sec(12_500);
 
-/// The least that may be chosen for the receive windows: two segments. (RFC 5681 §4.2: with one,
-/// the receiver holds back its acknowledgement)
-pub const BUFFER_LEAST: Bytes = Bytes(2 * DEFAULT_MSS.0);
+/// Smallest total of the receive windows: two segments. (RFC 5681 §4.2: with one, the receiver
+/// delays its ACK)
+pub const MIN_BUFFER: Bytes = Bytes(2 * DEFAULT_MSS.0);
 
-/// The most: 1 GiB for each of as many connections as there may be. (RFC 7323 §2.3: TCP can tell
-/// no larger window than that, 65 535 scaled by 14 bits)
-pub const BUFFER_MOST: Bytes = Bytes(MAX_STREAMS as u64 * (1 << 30));
+/// Largest total of the receive windows: 1 GiB for each of the maximum number of streams. (RFC 7323
+/// §2.3: a TCP window is at most 65 535 scaled by 14 bits)
+pub const MAX_BUFFER: Bytes = Bytes(MAX_STREAMS as u64 * (1 << 30));
 
-/// Where less is allowed per second, no datagrams measure the path: packet trains are 0.3 MB, and
-/// probes 80 kbit/s. (ours: a quarter of a second, and one percent)
-const DATAGRAMS_LEAST: Rate = Rate::from_bytes_per_sec(1_250_000);
+/// Smallest rate limit with probes: packet trains take 0.3 MB, and probes 80 kbit/s. (chosen: a
+/// quarter of a second, and one percent)
+const MIN_RATE_FOR_PROBES: Rate = Rate::from_bytes_per_sec(1_250_000);
 
-/// What a user has set.
+/// User settings that override automatic choices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Overrides {
-    /// The most data per second, of all data connections together.
+    /// Maximum data rate of all streams together.
     pub(crate) rate_max: Option<Rate>,
-    /// The receive windows of all data connections together.
+    /// Total of the receive windows of all streams.
     pub(crate) window: Option<Bytes>,
-    /// The congestion control of the data connections, on the side that sends.
+    /// Congestion control of the streams, on the sending side.
     pub(crate) congestion: Option<String>,
-    /// The engine that takes bytes from files to connections, on the side that sends.
+    /// I/O engine of the sending side.
     pub(crate) engine: Option<IoMethod>,
-    /// The blocks into which that side cuts files.
+    /// Block size that the sending side uses.
     pub(crate) block: Option<Bytes>,
-    /// Whether both sides pass their page caches by.
+    /// Whether both sides bypass the page cache.
     pub(crate) direct: DirectIo,
 }
 
 impl Overrides {
-    /// What a client asks for.
+    /// Reads the settings from a client's request.
     ///
     /// # Errors
-    /// [`Cause::Usage`] for an engine that is not known here, with those that are.
-    pub(crate) fn of(open: &Open) -> Result<Self, Failure> {
+    /// [`Cause::Usage`] for an unknown engine, with the known ones.
+    pub(crate) fn from_open(open: &Open) -> Result<Self, Failure> {
         let is_sender = open.direction == Direction::Pull;
         let engine = open.engine.as_deref().filter(|_| is_sender).map(str::parse).transpose();
         Ok(Self {
@@ -71,8 +70,8 @@ impl Overrides {
         })
     }
 
-    /// Writes it into a request.
-    pub(crate) fn write(&self, open: &mut Open) {
+    /// Writes the settings into a request.
+    pub(crate) fn write_to(&self, open: &mut Open) {
         open.rate_max = self.rate_max.map(Rate::bytes_per_sec);
         open.window = self.window.map(|window| window.0);
         open.congestion.clone_from(&self.congestion);
@@ -85,58 +84,62 @@ impl Overrides {
         };
     }
 
-    /// Whether all is left to the path.
+    /// True if the user set nothing.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether something of it is lost where data has no TCP connections of its own.
-    pub(crate) fn need_tcp(&self) -> bool {
+    /// True if a setting has no effect without TCP data connections.
+    pub(crate) fn needs_tcp(&self) -> bool {
         self.window.is_some() || self.congestion.is_some()
     }
 
-    /// The engine, where it has no effect on data connections that are encrypted.
-    pub(crate) fn need_plain(&self) -> Option<IoMethod> {
+    /// Returns the engine if it works only on unencrypted streams.
+    pub(crate) fn unencrypted_engine(&self) -> Option<IoMethod> {
         self.engine.filter(|engine| engine.stays_in_kernel())
     }
 
-    /// Whether it can be done where data is encrypted, or not.
+    /// Checks the engine against the encryption of the data.
     ///
     /// # Errors
-    /// [`Cause::Usage`], with what can be done about it.
+    /// [`Cause::Usage`] if the engine needs unencrypted streams, with the alternatives.
     pub(crate) fn check_encryption(&self, is_encrypted: bool) -> Result<(), Failure> {
-        let Some(engine) = self.need_plain().filter(|_| is_encrypted) else { return Ok(()) };
+        let Some(engine) = self.unencrypted_engine().filter(|_| is_encrypted) else {
+            return Ok(());
+        };
         let text = format!(
-            "engine {engine} sends bytes as they are in the file: add --no-encryption, or choose \
-             buffered, mmap or io_uring"
+            "engine {engine} cannot encrypt: add --no-encryption, or choose buffered, mmap or \
+             io_uring"
         );
         Err(Failure::new(Cause::Usage, text))
     }
 
-    /// Whether there is room for datagrams beside the data.
-    pub(crate) fn allow_datagrams(&self) -> bool {
-        self.rate_max.is_none_or(|rate| rate >= DATAGRAMS_LEAST)
+    /// True if the rate limit leaves room for probes and packet trains.
+    pub(crate) fn allows_probes(&self) -> bool {
+        self.rate_max.is_none_or(|rate| rate >= MIN_RATE_FOR_PROBES)
     }
 
-    /// Whether it can be done at all.
+    /// Checks the values.
     ///
     /// # Errors
-    /// [`Cause::Usage`], with what can be chosen.
+    /// [`Cause::Usage`] for an invalid value, with the valid ones.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        if let Some(rate) = self.rate_max.filter(|&rate| rate < RATE_MAX_LEAST) {
-            let text = format!("at most {rate}: choose {RATE_MAX_LEAST} or more");
+        if let Some(rate) = self.rate_max.filter(|&rate| rate < MIN_RATE_LIMIT) {
+            let text = format!("rate limit {rate} is too low: choose {MIN_RATE_LIMIT} or more");
             return Err(Failure::new(Cause::Usage, text));
         }
-        if let Some(window) = self.window.filter(|&window| window < BUFFER_LEAST) {
-            let text = format!("a buffer of {window}: choose two segments or more, {BUFFER_LEAST}");
+        if let Some(window) = self.window.filter(|&window| window < MIN_BUFFER) {
+            let text = format!(
+                "buffer {window} is smaller than two segments: choose {MIN_BUFFER} or more"
+            );
             return Err(Failure::new(Cause::Usage, text));
         }
-        if let Some(window) = self.window.filter(|&window| window > BUFFER_MOST) {
-            let text = format!("a buffer of {window}: choose no more than {BUFFER_MOST}");
+        if let Some(window) = self.window.filter(|&window| window > MAX_BUFFER) {
+            let text = format!("buffer {window} is too large: choose {MAX_BUFFER} or less");
             return Err(Failure::new(Cause::Usage, text));
         }
         if let Some(engine) = self.engine.filter(|engine| !engine.is_for_copies()) {
-            let text = format!("engine {engine} is only to be measured, with bankfull-lab io");
+            let text = format!("engine {engine} is for measurements only, with bankfull-lab io");
             return Err(Failure::new(Cause::Usage, text));
         }
         let through_cache = self.engine.filter(|&engine| engine != IoMethod::IoUring);
@@ -147,9 +150,10 @@ impl Overrides {
             );
             return Err(Failure::new(Cause::Usage, text));
         }
-        if let Some(block) = self.block.filter(|&block| !is_block(block)) {
-            let (least, most) = (Bytes(MIN_BLOCK_BYTES.into()), Bytes(MAX_BLOCK_BYTES.into()));
-            let text = format!("blocks of {block}: choose a power of two, {least} to {most}");
+        if let Some(block) = self.block.filter(|&block| !is_valid_block_size(block)) {
+            let (min, max) = (Bytes(MIN_BLOCK_BYTES.into()), Bytes(MAX_BLOCK_BYTES.into()));
+            let text =
+                format!("block size {block} is invalid: choose a power of two from {min} to {max}");
             return Err(Failure::new(Cause::Usage, text));
         }
         let name = self.congestion.as_deref();
@@ -157,60 +161,74 @@ impl Overrides {
         checked.map_err(|bad| Failure::new(Cause::Usage, bad.to_string()))
     }
 
-    /// Whether this host, which will send, can do it.
+    /// Checks that this host, as the sender, supports the settings.
     ///
     /// # Errors
-    /// [`Cause::Usage`], with what can be chosen and how to have more.
+    /// [`Cause::Usage`] for an unsupported setting, with the alternatives and the way to enable it.
     pub(crate) fn check_sender(&self) -> Result<(), Failure> {
         if self.engine == Some(IoMethod::IoUring) && !IoMethod::IoUring.is_available() {
-            let text = "the sending host does not let us have io_uring (see there sysctl \
-                        kernel.io_uring_disabled, what its container forbids, and whether bankfull \
-                        was built with it): choose another engine";
+            let text = "io_uring is unavailable on the sending host: choose another engine, or \
+                        check there sysctl kernel.io_uring_disabled, the restrictions of its \
+                        container, and whether bankfull was built with it";
             return Err(Failure::new(Cause::Usage, text));
         }
         let Some(name) = &self.congestion else { return Ok(()) };
         let socket = |domain| socket2::Socket::new(domain, socket2::Type::STREAM, None);
         let socket = socket(socket2::Domain::IPV4).or_else(|_| socket(socket2::Domain::IPV6));
         let tried = socket.and_then(|socket| bankfull_sys::set_congestion_control(&socket, name));
-        tried.map_err(|error| unusable(name, &error, &listed("available"), &listed("allowed")))
+        tried.map_err(|error| {
+            congestion_failure(
+                name,
+                &error,
+                &congestion_controls("available"),
+                &congestion_controls("allowed"),
+            )
+        })
     }
 
-    /// Readies a connection to send. What goes through ssh has no congestion control of its own.
-    pub(crate) fn ready_sender(&self, socket: &Socket) -> Result<(), Failure> {
+    /// Applies the congestion control to a stream that will send. Other sockets than TCP have none.
+    pub(crate) fn apply_to_sender(&self, socket: &Socket) -> Result<(), Failure> {
         let (Some(name), Socket::Tcp(socket)) = (&self.congestion, socket) else { return Ok(()) };
         let set = bankfull_sys::set_congestion_control(socket, name);
-        set.map_err(|error| unusable(name, &error, &listed("available"), &listed("allowed")))
+        set.map_err(|error| {
+            congestion_failure(
+                name,
+                &error,
+                &congestion_controls("available"),
+                &congestion_controls("allowed"),
+            )
+        })
     }
 
-    /// What holds the connections of a side that sends.
+    /// Returns the throttle of the sending side, if the rate is limited.
     pub(crate) fn throttle(&self) -> Option<Arc<Throttle>> {
         self.rate_max.map(|rate| Arc::new(Throttle::new(rate)))
     }
 }
 
-/// Whether files can be cut into blocks of this size.
+/// True if files can be split into blocks of this size.
 #[must_use]
-pub fn is_block(size: Bytes) -> bool {
+pub fn is_valid_block_size(size: Bytes) -> bool {
     u32::try_from(size.0).is_ok_and(|bytes| Layout::new(0, bytes).is_ok())
 }
 
-/// The congestion controls that this host has, or allows to everybody.
-fn listed(which: &str) -> String {
+/// Lists this host's congestion controls: all `available` ones, or those `allowed` to any user.
+fn congestion_controls(which: &str) -> String {
     let file = format!("/proc/sys/net/ipv4/tcp_{which}_congestion_control");
     let names = fs::read_to_string(&file).unwrap_or_default();
     let names: Vec<&str> = names.split_whitespace().collect();
     if names.is_empty() { format!("those in {file}") } else { names.join(", ") }
 }
 
-/// Why a congestion control cannot be had on this host, and what can be done.
-fn unusable(name: &str, error: &io::Error, available: &str, allowed: &str) -> Failure {
+/// Describes why a congestion control is unavailable on this host, with the alternatives.
+fn congestion_failure(name: &str, error: &io::Error, available: &str, allowed: &str) -> Failure {
     let text = match error.kind() {
         io::ErrorKind::NotFound => format!(
             "the sending host has no congestion control {name}: choose one of {available}, or load \
              it there as root with modprobe tcp_{name}"
         ),
         io::ErrorKind::PermissionDenied => format!(
-            "the sending host allows congestion control {name} to root alone: choose one of \
+            "the sending host allows congestion control {name} only to root: choose one of \
              {allowed}, or add it there as root to sysctl net.ipv4.tcp_allowed_congestion_control"
         ),
         _ => format!(
@@ -242,31 +260,35 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_is_too_low_is_refused_with_the_least_one() {
-        let of = |bytes| {
+    fn rate_limit_too_low_is_refused() {
+        let check = |bytes| {
             let rate_max = Some(Rate::from_bytes_per_sec(bytes));
             Overrides { rate_max, ..Overrides::default() }.check()
         };
-        assert_eq!((of(12_500), Overrides::default().check()), (Ok(()), Ok(())));
-        let failure = of(125).unwrap_err();
+        assert_eq!((check(12_500), Overrides::default().check()), (Ok(()), Ok(())));
+        let failure = check(125).unwrap_err();
         assert_eq!(failure.cause(), Cause::Usage);
-        assert_eq!(failure.text, "at most 1.0 kbit/s: choose 100.0 kbit/s or more");
+        assert_eq!(failure.text, "rate limit 1.0 kbit/s is too low: choose 100.0 kbit/s or more");
     }
 
     #[test]
-    fn a_buffer_that_holds_no_two_segments_or_more_than_tcp_can_tell_is_refused() {
-        let of = |bytes| Overrides { window: Some(Bytes(bytes)), ..Overrides::default() }.check();
-        assert_eq!(of(2_896), Ok(()));
-        let failure = of(2_895).unwrap_err();
+    fn buffer_out_of_range_is_refused() {
+        let check =
+            |bytes| Overrides { window: Some(Bytes(bytes)), ..Overrides::default() }.check();
+        assert_eq!(check(2_896), Ok(()));
+        let failure = check(2_895).unwrap_err();
         assert_eq!(failure.cause(), Cause::Usage);
-        assert_eq!(failure.text, "a buffer of 2.8 KiB: choose two segments or more, 2.8 KiB");
-        assert_eq!(of(BUFFER_MOST.0), Ok(()));
-        let failure = of(BUFFER_MOST.0 + 1).unwrap_err();
-        assert_eq!(failure.text, "a buffer of 64.0 GiB: choose no more than 64.0 GiB");
+        assert_eq!(
+            failure.text,
+            "buffer 2.8 KiB is smaller than two segments: choose 2.8 KiB or more"
+        );
+        assert_eq!(check(MAX_BUFFER.0), Ok(()));
+        let failure = check(MAX_BUFFER.0 + 1).unwrap_err();
+        assert_eq!(failure.text, "buffer 64.0 GiB is too large: choose 64.0 GiB or less");
     }
 
     #[test]
-    fn a_request_carries_all_of_it() {
+    fn overrides_survive_the_request() {
         let set = Overrides {
             rate_max: Some(Rate::from_bits_per_sec(1e9)),
             window: Some(Bytes(4_000_000)),
@@ -276,63 +298,67 @@ mod tests {
             direct: DirectIo::Off,
         };
         let mut open = open();
-        assert!(Overrides::of(&open).unwrap().is_empty());
-        set.write(&mut open);
-        assert_eq!(Overrides::of(&open), Ok(set));
+        assert!(Overrides::from_open(&open).unwrap().is_empty());
+        set.write_to(&mut open);
+        assert_eq!(Overrides::from_open(&open), Ok(set));
         open.engine = Some("floppy".to_owned());
-        assert!(Overrides::of(&open).unwrap_err().text.contains("choose"));
+        assert!(Overrides::from_open(&open).unwrap_err().text.contains("choose"));
     }
 
     #[test]
-    fn blocks_and_engines_that_cannot_be_are_refused_with_those_that_can() {
-        let of = |bytes| Overrides { block: Some(Bytes(bytes)), ..Overrides::default() }.check();
-        assert_eq!(of(4 << 20), Ok(()));
+    fn invalid_block_sizes_and_engines_are_refused() {
+        let check = |bytes| Overrides { block: Some(Bytes(bytes)), ..Overrides::default() }.check();
+        assert_eq!(check(4 << 20), Ok(()));
         for bad in [0, 1000, 3 << 20, 1 << 33] {
-            let text = of(bad).unwrap_err().text;
-            assert!(text.contains("a power of two, 1.0 MiB to 16.0 MiB"), "{text}");
+            let text = check(bad).unwrap_err().text;
+            assert!(text.contains("a power of two from 1.0 MiB to 16.0 MiB"), "{text}");
         }
-        let by = |engine| Overrides { engine: Some(engine), ..Overrides::default() }.check();
-        assert_eq!(by(IoMethod::Mmap), Ok(()));
-        let text = by(IoMethod::Stream).unwrap_err().text;
-        assert!(text.contains("only to be measured"), "{text}");
-        let both = Overrides { engine: Some(IoMethod::Splice), direct: DirectIo::On, ..by_nothing() };
+        let with_engine =
+            |engine| Overrides { engine: Some(engine), ..Overrides::default() }.check();
+        assert_eq!(with_engine(IoMethod::Mmap), Ok(()));
+        let text = with_engine(IoMethod::Stream).unwrap_err().text;
+        assert!(text.contains("for measurements only"), "{text}");
+        let both = Overrides {
+            engine: Some(IoMethod::Splice),
+            direct: DirectIo::On,
+            ..Overrides::default()
+        };
         assert!(both.check().unwrap_err().text.contains("leave out --io or --direct"));
-        let by = |engine| Overrides { engine: Some(engine), ..both.clone() }.check();
-        assert!(by(IoMethod::Mmap).is_err() && by(IoMethod::IoUring).is_ok());
+        let with_engine = |engine| Overrides { engine: Some(engine), ..both.clone() }.check();
+        assert!(with_engine(IoMethod::Mmap).is_err() && with_engine(IoMethod::IoUring).is_ok());
     }
 
-    fn by_nothing() -> Overrides {
-        Overrides::default()
-    }
-
-    fn by(name: &str) -> Overrides {
+    fn with_congestion(name: &str) -> Overrides {
         Overrides { congestion: Some(name.to_owned()), ..Overrides::default() }
     }
 
     #[test]
-    fn a_congestion_control_that_is_not_there_is_refused_with_those_that_are() {
-        assert_eq!((by("reno").check(), by("reno").check_sender()), (Ok(()), Ok(())));
-        assert_eq!(by("no-such").check(), Ok(()));
-        let failure = by("no-such").check_sender().unwrap_err();
+    fn unknown_congestion_control_is_refused_with_alternatives() {
+        assert_eq!(
+            (with_congestion("reno").check(), with_congestion("reno").check_sender()),
+            (Ok(()), Ok(()))
+        );
+        assert_eq!(with_congestion("no-such").check(), Ok(()));
+        let failure = with_congestion("no-such").check_sender().unwrap_err();
         assert_eq!(failure.cause(), Cause::Usage);
         for part in ["the sending host has no congestion control no-such", "reno", "modprobe"] {
             assert!(failure.text.contains(part), "{part} is missing in {}", failure.text);
         }
-        let failure = by("Reno!").check().unwrap_err();
+        let failure = with_congestion("Reno!").check().unwrap_err();
         assert_eq!(failure.cause(), Cause::Usage);
-        assert!(failure.text.contains("is no name of a congestion control"), "{}", failure.text);
+        assert!(failure.text.contains("congestion control"), "{}", failure.text);
     }
 
     #[test]
-    fn what_users_may_not_have_is_told_with_what_they_may() {
+    fn congestion_failure_names_the_allowed_ones() {
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
         assert_eq!(
-            unusable("bbr", &denied, "reno, bbr", "reno").text,
-            "the sending host allows congestion control bbr to root alone: choose one of reno, or \
+            congestion_failure("bbr", &denied, "reno, bbr", "reno").text,
+            "the sending host allows congestion control bbr only to root: choose one of reno, or \
              add it there as root to sysctl net.ipv4.tcp_allowed_congestion_control"
         );
         let other = io::Error::from_raw_os_error(12);
-        let text = unusable("bbr", &other, "reno, bbr", "reno").text;
+        let text = congestion_failure("bbr", &other, "reno, bbr", "reno").text;
         assert!(
             text.contains("cannot use congestion control bbr (cannot allocate memory)"),
             "{text}"
@@ -340,14 +366,17 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_gets_it_and_one_through_ssh_needs_none() {
+    fn congestion_control_applies_to_tcp_only() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let socket = Socket::Tcp(near.try_clone().unwrap());
-        by("reno").ready_sender(&socket).unwrap();
+        with_congestion("reno").apply_to_sender(&socket).unwrap();
         assert_eq!(bankfull_sys::congestion_control(&near).unwrap(), "reno");
-        assert_eq!(by("no-such").ready_sender(&socket).unwrap_err().cause(), Cause::Usage);
+        assert_eq!(
+            with_congestion("no-such").apply_to_sender(&socket).unwrap_err().cause(),
+            Cause::Usage
+        );
         let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        assert_eq!(by("no-such").ready_sender(&Socket::Unix(one)), Ok(()));
+        assert_eq!(with_congestion("no-such").apply_to_sender(&Socket::Unix(one)), Ok(()));
     }
 }

@@ -1,6 +1,8 @@
-//! What earlier copies saw of paths: a starting point where nothing else tells, and no more. One
-//! small file for each path and direction. It is replaced as a whole, so that many processes may
-//! read and write at once; what is old, damaged or missing tells nothing.
+//! Cache of path metrics from earlier copies, as starting points for later ones (like Linux's
+//! `tcp_metrics`).
+//!
+//! One small file for each path and direction. Each write replaces the whole file, so concurrent
+//! processes need no lock. Expired, damaged and missing files are ignored.
 
 use crate::location::Location;
 use crate::net::identity::create_private_dir;
@@ -15,179 +17,183 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Older than this it tells nothing. (ours: lines are changed within weeks)
-const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Lifetime of cached metrics. (chosen: links change within weeks)
+const CACHE_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// A path is one for QUIC where so much is lost without a queue (measured:
-/// docs/algorithms/quic.md: at 0.1 % TCP is as good, at 1 % it is not), and so many segments (ours:
-/// fewer are chance).
-const LOST_SHARE: f64 = 0.005;
-const LOST_LEAST: u64 = 20;
+/// Minimum loss rate without a queue for QUIC. (measured, docs/algorithms/quic.md: at 0.1 % TCP is
+/// as good, at 1 % it is not)
+const MIN_LOSS_RATE: f64 = 0.005;
 
-/// What QUIC came to is a reason for so long; then it is tried again. (ours: what does not get
-/// through may be mended, and a copy may have failed for another reason)
-const TRIED: Duration = Duration::from_secs(24 * 3600);
+/// Minimum number of lost segments for QUIC. (chosen: fewer are chance)
+const MIN_LOST_SEGMENTS: u64 = 20;
 
-/// So many looks tell whether a queue stands. (ours: two seconds)
-const LOOKS_LEAST: u32 = 10;
+/// Lifetime of a QUIC result; after it QUIC is tried again. (chosen: blocked UDP may be opened, and
+/// the copy may have failed for another reason)
+const QUIC_RESULT_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// A number of connections that was kept for so long is no trial. (docs/algorithms/streams.md: a
-/// sample waits for 4 s and 10 T at most, and takes 4 T; 200 ms each)
-const COUNT_KEPT: Duration = Duration::from_secs(7);
+/// Minimum number of samples that show whether there is a standing queue. (chosen: two seconds)
+const MIN_QUEUE_SAMPLES: u32 = 10;
 
-/// First line of a file.
-const MAGIC: &str = "bankfull path 4";
+/// Minimum time that a stream count was in use to be no trial. (docs/algorithms/streams.md: a
+/// sample waits for 4 s and 10 T at most, and takes 4 T, of at most 200 ms each)
+const MIN_STREAM_COUNT_TIME: Duration = Duration::from_secs(7);
 
-/// Counts what this process writes.
-static NUMBER: AtomicU64 = AtomicU64::new(0);
+/// First line of a cache file, with its format version.
+const FILE_MAGIC: &str = "bankfull path 4";
 
-/// What a copy saw of a path.
+/// Number of the next temporary file of this process.
+static TEMP_FILE_NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// Metrics of a path from one copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Seen {
-    /// The rate at which it was held last, and its shortest round trip.
-    pub(crate) held: Option<CachedPath>,
-    /// How many connections it took, where these were more than a copy begins with.
+pub(crate) struct PathMetrics {
+    /// Last rate limit of the controller, and the min RTT.
+    pub(crate) sustained: Option<CachedPath>,
+    /// Stream count, if higher than the initial one.
     pub(crate) streams: Option<u32>,
-    /// What copies came to, where it loses segments at random.
-    pub(crate) lossy: Option<Lossy>,
+    /// Results by transport, if the path loses segments at random.
+    pub(crate) loss: Option<LossRecord>,
 }
 
-/// What copies came to over a path that loses segments while no queue stands.
+/// Results of copies over a path that loses segments without a queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Lossy {
-    /// The last by TCP, and the last by QUIC.
-    tcp: Figure,
-    quic: Option<Figure>,
+pub(crate) struct LossRecord {
+    /// Last result over TCP.
+    tcp: Measurement,
+    /// Last result over QUIC.
+    quic: Option<Measurement>,
 }
 
-/// What a copy came to, and when.
+/// Goodput of a copy, with its time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Figure {
+struct Measurement {
     goodput: Rate,
     /// Seconds since 1970.
     at: u64,
 }
 
-impl Figure {
+impl Measurement {
     fn now(goodput: Rate) -> Self {
-        Self { goodput, at: seconds(SystemTime::now()) }
+        Self { goodput, at: unix_seconds(SystemTime::now()) }
     }
 
-    /// Where it is not older than that.
-    fn within(self, kept: Duration, now: SystemTime) -> Option<Self> {
-        let age = seconds(now).checked_sub(self.at)?;
-        (age <= kept.as_secs()).then_some(self)
+    /// Returns the measurement unless it is older than its lifetime.
+    fn within(self, lifetime: Duration, now: SystemTime) -> Option<Self> {
+        let age = unix_seconds(now).checked_sub(self.at)?;
+        (age <= lifetime.as_secs()).then_some(self)
     }
 }
 
-fn seconds(at: SystemTime) -> u64 {
+fn unix_seconds(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// What a copy tells of the transport that carried it.
+/// Result of a copy that the path limited, for its transport.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Carried {
-    pub(crate) by_quic: bool,
+pub(crate) struct TransportResult {
+    pub(crate) is_quic: bool,
     pub(crate) goodput: Rate,
     pub(crate) losses: LossSample,
-    /// A queue stood most of the time, where somebody has looked.
+    /// True if most samples showed a standing queue; `None` with too few samples.
     pub(crate) is_queued: Option<bool>,
 }
 
-impl Lossy {
-    /// Whether QUIC is the better road, as far as is known.
-    pub(crate) fn is_for_quic(self) -> bool {
+impl LossRecord {
+    /// True if QUIC was faster than TCP, or has no result.
+    pub(crate) fn prefers_quic(self) -> bool {
         self.quic.is_none_or(|quic| quic.goodput > self.tcp.goodput)
     }
 
-    /// QUIC has not got through.
-    pub(crate) fn without_quic(self) -> Self {
-        Self { quic: Some(Figure::now(Rate::from_bits_per_sec(1.0))), ..self }
+    /// Returns the record with a failed QUIC attempt.
+    pub(crate) fn with_quic_failure(self) -> Self {
+        Self { quic: Some(Measurement::now(Rate::from_bits_per_sec(1.0))), ..self }
     }
 
-    /// What is known after another copy that the path limited.
-    pub(crate) fn after(before: Option<Self>, copy: &Carried) -> Option<Self> {
-        let LossSample { retransmits, segments } = copy.losses;
-        if (segments as f64) < LOST_LEAST as f64 / LOST_SHARE {
+    /// Returns the record updated with the result of another copy.
+    pub(crate) fn updated(before: Option<Self>, result: &TransportResult) -> Option<Self> {
+        let LossSample { retransmits, segments } = result.losses;
+        if (segments as f64) < MIN_LOST_SEGMENTS as f64 / MIN_LOSS_RATE {
             return before;
         }
-        let loses = retransmits >= LOST_LEAST && copy.losses.loss_rate() >= LOST_SHARE;
-        if copy.by_quic {
-            // Where it loses no more, what TCP came to when it did tells nothing.
-            let known = before.filter(|_| loses);
-            return known.map(|known| Self { quic: Some(Figure::now(copy.goodput)), ..known });
+        let has_loss =
+            retransmits >= MIN_LOST_SEGMENTS && result.losses.loss_rate() >= MIN_LOSS_RATE;
+        if result.is_quic {
+            // Once the path no longer loses segments, TCP's earlier result is void.
+            let known = before.filter(|_| has_loss);
+            return known
+                .map(|known| Self { quic: Some(Measurement::now(result.goodput)), ..known });
         }
-        let Some(is_queued) = copy.is_queued else { return before };
-        let is_lossy = loses && !is_queued;
+        let Some(is_queued) = result.is_queued else { return before };
+        let is_random_loss = has_loss && !is_queued;
         let quic = before.and_then(|known| known.quic);
-        is_lossy.then_some(Self { tcp: Figure::now(copy.goodput), quic })
+        is_random_loss.then_some(Self { tcp: Measurement::now(result.goodput), quic })
     }
 }
 
-/// What is seen of a path while a copy runs; moments are times since it began.
+/// Collects the metrics of a path during a copy. Times count from its start.
 #[derive(Debug, Default)]
-pub(crate) struct Sight {
-    held: Option<CachedPath>,
-    /// How many connections were asked for last, and since when.
-    count: Option<(u32, Duration)>,
-    /// What had been carried at the last look, and when that was more than before.
+pub(crate) struct PathObserver {
+    sustained: Option<CachedPath>,
+    /// Latest target stream count, with the time it was set.
+    streams: Option<(u32, Duration)>,
+    /// Carried bytes, with the time of their latest increase.
     carried: (u64, Duration),
-    /// Looks at which a queue stood, and all.
+    /// Samples with a standing queue, and all samples.
     queued: (u32, u32),
 }
 
-impl Sight {
-    /// The path is held at a rate; its shortest round trip.
-    pub(crate) fn on_held(&mut self, rate: Rate, rtt: Duration) {
-        self.held = Some(CachedPath { rate, rtt });
+impl PathObserver {
+    /// Records a rate limit of the controller, with the min RTT.
+    pub(crate) fn on_rate_limit(&mut self, rate: Rate, rtt: Duration) {
+        self.sustained = Some(CachedPath { rate, rtt });
     }
 
-    /// So many connections are to carry data from now on.
-    pub(crate) fn on_count(&mut self, streams: u32, now: Duration) {
-        self.count = Some((streams, now));
+    /// Records a new target stream count.
+    pub(crate) fn on_stream_count(&mut self, streams: u32, now: Duration) {
+        self.streams = Some((streams, now));
     }
 
-    /// So much has been carried so far.
+    /// Records the bytes carried so far.
     pub(crate) fn on_carried(&mut self, bytes: u64, now: Duration) {
         if bytes > self.carried.0 {
             self.carried = (bytes, now);
         }
     }
 
-    /// Somebody has looked whether a queue stands.
+    /// Records a sample of the queue.
     pub(crate) fn on_queue(&mut self, is_standing: bool) {
         self.queued = (self.queued.0 + u32::from(is_standing), self.queued.1 + 1);
     }
 
-    /// Whether a queue stood most of the time; `None` where nobody has looked often enough.
+    /// True if most samples showed a standing queue; `None` with too few samples.
     pub(crate) fn is_queued(&self) -> Option<bool> {
         let (standing, all) = self.queued;
-        (all >= LOOKS_LEAST).then_some(2 * standing > all)
+        (all >= MIN_QUEUE_SAMPLES).then_some(2 * standing > all)
     }
 
-    /// How the path was held last, if it ever was, and how many connections it took in the end,
-    /// where these were found while data came, for a time in which no trial ends.
-    pub(crate) fn seen(&self) -> Seen {
-        let is_kept = |(_, since): &(u32, Duration)| self.carried.1 >= *since + COUNT_KEPT;
-        let streams = self.count.filter(is_kept).map(|(streams, _)| streams);
-        Seen { held: self.held, streams, lossy: None }
+    /// Returns the metrics, with the stream count only if data flowed long enough with it.
+    pub(crate) fn metrics(&self) -> PathMetrics {
+        let is_settled =
+            |(_, since): &(u32, Duration)| self.carried.1 >= *since + MIN_STREAM_COUNT_TIME;
+        let streams = self.streams.filter(is_settled).map(|(streams, _)| streams);
+        PathMetrics { sustained: self.sustained, streams, loss: None }
     }
 }
 
-/// What is remembered of the path of a transfer.
-pub(crate) struct PathMemory {
+/// Cache entry of a transfer's path.
+pub(crate) struct PathCache {
     file: PathBuf,
     name: String,
 }
 
-impl PathMemory {
-    /// That of the path to or from the far side; `None` where there is no place to remember things.
-    pub(crate) fn of(transfer: &Transfer, direction: Direction) -> Option<Self> {
-        let far = match direction {
+impl PathCache {
+    /// Returns the entry of the path to or from the peer; `None` without a state directory.
+    pub(crate) fn for_transfer(transfer: &Transfer, direction: Direction) -> Option<Self> {
+        let peer = match direction {
             Direction::Pull => transfer.sources.first().unwrap_or(&transfer.destination),
             Direction::Push => &transfer.destination,
         };
-        let host = match far {
+        let host = match peer {
             Location::Local(_) => return None,
             Location::Ssh { host, .. } => host.clone(),
             Location::Daemon { host, port, .. } => format!("{host}:{port}"),
@@ -202,64 +208,69 @@ impl PathMemory {
         Self { file: state_dir.join("paths").join(&hash.as_str()[..16]), name: name.to_owned() }
     }
 
-    /// What is remembered.
-    pub(crate) fn recall(&self) -> Option<Seen> {
-        self.recall_at(SystemTime::now())
+    /// Loads the metrics, unless expired.
+    pub(crate) fn load(&self) -> Option<PathMetrics> {
+        self.load_at(SystemTime::now())
     }
 
-    fn recall_at(&self, now: SystemTime) -> Option<Seen> {
+    fn load_at(&self, now: SystemTime) -> Option<PathMetrics> {
         let text = fs::read_to_string(&self.file).ok()?;
         let mut lines = text.lines();
-        if lines.next()? != MAGIC || lines.next()? != self.name {
+        if lines.next()? != FILE_MAGIC || lines.next()? != self.name {
             return None;
         }
-        let figures: Vec<u64> = lines.map_while(|line| line.parse().ok()).collect();
+        let numbers: Vec<u64> = lines.map_while(|line| line.parse().ok()).collect();
         let [rate_bps, rtt_us, streams, tcp_bps, tcp_at, quic_bps, quic_at, at] =
-            figures.try_into().ok()?;
+            numbers.try_into().ok()?;
         let at = UNIX_EPOCH.checked_add(Duration::from_secs(at))?;
         let age = now.duration_since(at).ok()?;
         let rate = |bps: u64| (bps > 0).then(|| Rate::from_bits_per_sec(bps as f64));
         let rtt = Duration::from_micros(rtt_us);
-        let held = rate(rate_bps).filter(|_| rtt_us > 0).map(|rate| CachedPath { rate, rtt });
-        let figure =
-            |bps, at, kept| rate(bps).and_then(|goodput| Figure { goodput, at }.within(kept, now));
-        let lossy = figure(tcp_bps, tcp_at, KEPT)
-            .map(|tcp| Lossy { tcp, quic: figure(quic_bps, quic_at, TRIED) });
+        let sustained = rate(rate_bps).filter(|_| rtt_us > 0).map(|rate| CachedPath { rate, rtt });
+        let measurement = |bps, at, lifetime| {
+            rate(bps).and_then(|goodput| Measurement { goodput, at }.within(lifetime, now))
+        };
+        let tcp = measurement(tcp_bps, tcp_at, CACHE_LIFETIME);
+        let loss = tcp.map(|tcp| LossRecord {
+            tcp,
+            quic: measurement(quic_bps, quic_at, QUIC_RESULT_LIFETIME),
+        });
         let streams = u32::try_from(streams).ok().filter(|&streams| streams > 0);
-        (age <= KEPT).then_some(Seen { held, streams, lossy })
+        (age <= CACHE_LIFETIME).then_some(PathMetrics { sustained, streams, loss })
     }
 
-    /// Remembers it, where there is something to remember, or to forget. What cannot be written is
-    /// not missed.
-    pub(crate) fn note(&self, seen: &Seen, earlier: &Seen) {
-        if *seen != Seen::default() || earlier.lossy.is_some() {
-            let _ = self.try_note(seen);
+    /// Stores the metrics unless they are empty and have no loss record to clear.
+    ///
+    /// Failures are ignored.
+    pub(crate) fn store(&self, metrics: &PathMetrics, earlier: &PathMetrics) {
+        if *metrics != PathMetrics::default() || earlier.loss.is_some() {
+            let _ = self.try_store(metrics);
         }
     }
 
-    fn try_note(&self, seen: &Seen) -> Option<()> {
+    fn try_store(&self, metrics: &PathMetrics) -> Option<()> {
         let dir = self.file.parent()?;
         create_private_dir(dir.parent()?).ok()?;
         create_private_dir(dir).ok()?;
-        let at = seconds(SystemTime::now());
-        let held = seen.held.map(|held| (held.rate.bits_per_sec(), held.rtt.as_micros()));
-        let (rate, rtt) = held.unwrap_or_default();
-        let streams = seen.streams.unwrap_or_default();
-        let lines = |figure: Option<Figure>| {
-            let (bps, at) = figure.map_or((0, 0), |f| (f.goodput.bits_per_sec(), f.at));
+        let at = unix_seconds(SystemTime::now());
+        let sustained = metrics.sustained.map(|s| (s.rate.bits_per_sec(), s.rtt.as_micros()));
+        let (rate, rtt) = sustained.unwrap_or_default();
+        let streams = metrics.streams.unwrap_or_default();
+        let lines = |measurement: Option<Measurement>| {
+            let (bps, at) = measurement.map_or((0, 0), |m| (m.goodput.bits_per_sec(), m.at));
             format!("{bps}\n{at}")
         };
-        let tcp = lines(seen.lossy.map(|known| known.tcp));
-        let quic = lines(seen.lossy.and_then(|known| known.quic));
-        // A name of its own for each: nobody writes into what another one renames.
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let part = self.file.with_extension(format!("{}-{number}", std::process::id()));
-        let mut file = fs::File::create(&part).ok()?;
-        let figures = format!("{rate}\n{rtt}\n{streams}\n{tcp}\n{quic}\n{at}\n");
-        let text = format!("{MAGIC}\n{}\n{figures}", self.name);
-        let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&part, &self.file));
+        let tcp = lines(metrics.loss.map(|loss| loss.tcp));
+        let quic = lines(metrics.loss.and_then(|loss| loss.quic));
+        // A unique name, so that no other writer renames an unfinished file.
+        let number = TEMP_FILE_NUMBER.fetch_add(1, Ordering::Relaxed);
+        let temp = self.file.with_extension(format!("{}-{number}", std::process::id()));
+        let mut file = fs::File::create(&temp).ok()?;
+        let numbers = format!("{rate}\n{rtt}\n{streams}\n{tcp}\n{quic}\n{at}\n");
+        let text = format!("{FILE_MAGIC}\n{}\n{numbers}", self.name);
+        let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&temp, &self.file));
         if written.is_err() {
-            let _ = fs::remove_file(&part);
+            let _ = fs::remove_file(&temp);
         }
         written.ok()
     }
@@ -269,137 +280,138 @@ impl PathMemory {
 mod tests {
     use super::*;
 
-    fn seen(mbit: f64) -> Seen {
+    fn metrics(mbit: f64) -> PathMetrics {
         let rate = Rate::from_bits_per_sec(mbit * 1e6);
-        let held = Some(CachedPath { rate, rtt: Duration::from_millis(20) });
-        Seen { held, ..Seen::default() }
+        let sustained = Some(CachedPath { rate, rtt: Duration::from_millis(20) });
+        PathMetrics { sustained, ..PathMetrics::default() }
     }
 
     #[test]
-    fn a_path_is_remembered_for_a_week_and_apart_from_others() {
+    fn metrics_last_a_week_and_are_kept_per_path() {
         let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| PathMemory::at(dir.path().to_owned(), name);
-        assert_eq!(path("to a:1").recall(), None);
-        path("to a:1").note(&seen(900.0), &Seen::default());
-        path("from a:1").note(&seen(100.0), &Seen::default());
-        assert_eq!(path("to a:1").recall(), Some(seen(900.0)));
-        assert_eq!(path("from a:1").recall(), Some(seen(100.0)));
-        let many = Seen { streams: Some(48), ..Seen::default() };
-        path("to a:1").note(&many, &Seen::default());
-        path("to a:1").note(&Seen::default(), &Seen::default());
-        assert_eq!(path("to a:1").recall(), Some(many));
-        let later = SystemTime::now() + KEPT + Duration::from_secs(60);
-        assert_eq!(path("to a:1").recall_at(later), None);
+        let path = |name: &str| PathCache::at(dir.path().to_owned(), name);
+        assert_eq!(path("to a:1").load(), None);
+        path("to a:1").store(&metrics(900.0), &PathMetrics::default());
+        path("from a:1").store(&metrics(100.0), &PathMetrics::default());
+        assert_eq!(path("to a:1").load(), Some(metrics(900.0)));
+        assert_eq!(path("from a:1").load(), Some(metrics(100.0)));
+        let many = PathMetrics { streams: Some(48), ..PathMetrics::default() };
+        path("to a:1").store(&many, &PathMetrics::default());
+        path("to a:1").store(&PathMetrics::default(), &PathMetrics::default());
+        assert_eq!(path("to a:1").load(), Some(many));
+        let later = SystemTime::now() + CACHE_LIFETIME + Duration::from_secs(60);
+        assert_eq!(path("to a:1").load_at(later), None);
     }
 
     #[test]
-    fn what_is_damaged_tells_nothing_and_is_replaced() {
+    fn damaged_cache_file_is_ignored_and_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        let path = PathMemory::at(dir.path().to_owned(), "to a:1");
-        path.note(&seen(900.0), &Seen::default());
-        let far = format!("{MAGIC}\nto a:1\n1\n1\n1\n1\n1\n1\n1\n{}\n", u64::MAX);
-        let other = format!("{MAGIC}\nto b:1\n1\n1\n1\n1\n1\n1\n1\n1\n");
-        for text in ["", "rubbish", &other, &far, "\u{0}\u{1}"] {
+        let path = PathCache::at(dir.path().to_owned(), "to a:1");
+        path.store(&metrics(900.0), &PathMetrics::default());
+        let future = format!("{FILE_MAGIC}\nto a:1\n1\n1\n1\n1\n1\n1\n1\n{}\n", u64::MAX);
+        let other = format!("{FILE_MAGIC}\nto b:1\n1\n1\n1\n1\n1\n1\n1\n1\n");
+        for text in ["", "rubbish", &other, &future, "\u{0}\u{1}"] {
             fs::write(&path.file, text).unwrap();
-            assert_eq!(path.recall(), None, "{text:?}");
+            assert_eq!(path.load(), None, "{text:?}");
         }
-        path.note(&seen(800.0), &Seen::default());
-        assert_eq!(path.recall(), Some(seen(800.0)));
+        path.store(&metrics(800.0), &PathMetrics::default());
+        assert_eq!(path.load(), Some(metrics(800.0)));
         assert_eq!(fs::read_dir(path.file.parent().unwrap()).unwrap().count(), 1);
     }
 
     #[test]
-    fn many_at_once_leave_a_whole_file() {
+    fn concurrent_writers_leave_a_whole_file() {
         let dir = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for n in 1..=8u32 {
-                let path = PathMemory::at(dir.path().to_owned(), "to a:1");
+                let path = PathCache::at(dir.path().to_owned(), "to a:1");
                 scope.spawn(move || {
-                    let seen = seen(f64::from(n));
-                    (0..50).for_each(|_| path.note(&seen, &Seen::default()));
+                    let metrics = metrics(f64::from(n));
+                    (0..50).for_each(|_| path.store(&metrics, &PathMetrics::default()));
                 });
             }
         });
-        let found = PathMemory::at(dir.path().to_owned(), "to a:1").recall();
-        let rtt = |seen: Seen| seen.held.map(|held| held.rtt);
-        assert_eq!(found.and_then(rtt), rtt(seen(1.0)));
+        let loaded = PathCache::at(dir.path().to_owned(), "to a:1").load();
+        let rtt = |metrics: PathMetrics| metrics.sustained.map(|sustained| sustained.rtt);
+        assert_eq!(loaded.and_then(rtt), rtt(metrics(1.0)));
     }
 
-    const MANY: LossSample = LossSample { retransmits: 700, segments: 70_000 };
+    const MANY_LOSSES: LossSample = LossSample { retransmits: 700, segments: 70_000 };
 
-    fn carried(by_quic: bool, mbit: f64) -> Carried {
+    fn result(is_quic: bool, mbit: f64) -> TransportResult {
         let goodput = Rate::from_bits_per_sec(mbit * 1e6);
-        Carried { by_quic, goodput, losses: MANY, is_queued: Some(false) }
+        TransportResult { is_quic, goodput, losses: MANY_LOSSES, is_queued: Some(false) }
     }
 
     #[test]
-    fn a_path_that_loses_at_random_is_for_quic_unless_tcp_has_proved_better() {
-        let lossy = Lossy::after(None, &carried(false, 100.0));
-        assert!(lossy.unwrap().is_for_quic(), "it has not been tried");
-        let tried = Lossy::after(lossy, &carried(true, 130.0));
-        assert!(tried.unwrap().is_for_quic());
-        let slower = Lossy::after(tried, &carried(true, 90.0));
-        assert!(!slower.unwrap().is_for_quic());
-        // The next goes by TCP, and what QUIC came to is not forgotten.
-        let again = Lossy::after(slower, &carried(false, 80.0));
-        assert!(again.unwrap().is_for_quic());
-        assert_eq!(Lossy::after(None, &carried(true, 100.0)), None, "nobody knows what TCP does");
-        let failed = lossy.unwrap().without_quic();
-        assert!(!failed.is_for_quic());
-        assert!(!Lossy::after(Some(failed), &carried(false, 80.0)).unwrap().is_for_quic());
-        // A short copy tells nothing, and one that loses no more that the path has changed.
-        let little = LossSample { retransmits: 0, segments: 80 };
-        let short = Carried { losses: little, ..carried(true, 1.0) };
-        assert_eq!(Lossy::after(tried, &short), tried);
-        let healed =
-            Carried { losses: LossSample { retransmits: 0, ..MANY }, ..carried(true, 130.0) };
-        assert_eq!(Lossy::after(tried, &healed), None);
+    fn random_loss_prefers_quic_unless_tcp_was_faster() {
+        let lossy = LossRecord::updated(None, &result(false, 100.0));
+        assert!(lossy.unwrap().prefers_quic(), "QUIC has no result yet");
+        let tried = LossRecord::updated(lossy, &result(true, 130.0));
+        assert!(tried.unwrap().prefers_quic());
+        let slower = LossRecord::updated(tried, &result(true, 90.0));
+        assert!(!slower.unwrap().prefers_quic());
+        // The next copy uses TCP, and keeps the result of QUIC.
+        let again = LossRecord::updated(slower, &result(false, 80.0));
+        assert!(again.unwrap().prefers_quic());
+        assert_eq!(LossRecord::updated(None, &result(true, 100.0)), None, "no result of TCP");
+        let failed = lossy.unwrap().with_quic_failure();
+        assert!(!failed.prefers_quic());
+        assert!(!LossRecord::updated(Some(failed), &result(false, 80.0)).unwrap().prefers_quic());
+        // A short copy changes nothing; a long one without loss clears the record.
+        let few = LossSample { retransmits: 0, segments: 80 };
+        let short = TransportResult { losses: few, ..result(true, 1.0) };
+        assert_eq!(LossRecord::updated(tried, &short), tried);
+        let losses = LossSample { retransmits: 0, ..MANY_LOSSES };
+        let lossless = TransportResult { losses, ..result(true, 130.0) };
+        assert_eq!(LossRecord::updated(tried, &lossless), None);
     }
 
     #[test]
-    fn a_queue_few_losses_or_little_data_are_no_reason_for_quic() {
-        let known = Lossy::after(None, &carried(false, 100.0));
+    fn queue_few_losses_or_little_data_do_not_prefer_quic() {
+        let known = LossRecord::updated(None, &result(false, 100.0));
         let after = |before, losses, is_queued| {
             let is_queued = Some(is_queued);
-            Lossy::after(before, &Carried { losses, is_queued, ..carried(false, 100.0) })
+            let result = TransportResult { losses, is_queued, ..result(false, 100.0) };
+            LossRecord::updated(before, &result)
         };
         for before in [None, known] {
-            assert_eq!(after(before, MANY, true), None);
+            assert_eq!(after(before, MANY_LOSSES, true), None);
             assert_eq!(
                 after(before, LossSample { retransmits: 70, segments: 70_000 }, false),
                 None
             );
             let little = LossSample { retransmits: 30, segments: 1_000 };
-            assert_eq!(after(before, little, false), before, "it tells nothing");
-            let unseen = Carried { is_queued: None, ..carried(false, 100.0) };
-            assert_eq!(Lossy::after(before, &unseen), before, "nobody has looked");
+            assert_eq!(after(before, little, false), before, "too few segments");
+            let unsampled = TransportResult { is_queued: None, ..result(false, 100.0) };
+            assert_eq!(LossRecord::updated(before, &unsampled), before, "too few samples");
         }
     }
 
     #[test]
-    fn what_transports_came_to_is_remembered_and_forgotten() {
+    fn transport_results_are_stored_and_expire() {
         let dir = tempfile::tempdir().unwrap();
-        let path = PathMemory::at(dir.path().to_owned(), "to a:1");
-        let lossy = Lossy::after(None, &carried(false, 100.0));
-        let tried = Lossy::after(lossy, &carried(true, 130.0));
-        for lossy in [lossy, tried] {
-            let seen = Seen { lossy, ..seen(100.0) };
-            path.note(&seen, &Seen::default());
-            assert_eq!(path.recall(), Some(seen));
+        let path = PathCache::at(dir.path().to_owned(), "to a:1");
+        let lossy = LossRecord::updated(None, &result(false, 100.0));
+        let tried = LossRecord::updated(lossy, &result(true, 130.0));
+        for loss in [lossy, tried] {
+            let metrics = PathMetrics { loss, ..metrics(100.0) };
+            path.store(&metrics, &PathMetrics::default());
+            assert_eq!(path.load(), Some(metrics));
         }
-        // QUIC that was slower, or did not get through, is tried again after a day; what TCP came
-        // to is forgotten after a week, however often QUIC was taken meanwhile.
-        let failed = tried.map(Lossy::without_quic);
-        path.note(&Seen { lossy: failed, ..Seen::default() }, &Seen::default());
-        let at = |age| path.recall_at(SystemTime::now() + age).and_then(|seen| seen.lossy);
-        assert!(!at(TRIED / 2).unwrap().is_for_quic());
-        assert!(at(2 * TRIED).unwrap().is_for_quic());
+        // A slow or failed QUIC result expires after a day, that of TCP after a week, regardless of
+        // QUIC copies meanwhile.
+        let loss = tried.map(LossRecord::with_quic_failure);
+        path.store(&PathMetrics { loss, ..PathMetrics::default() }, &PathMetrics::default());
+        let at = |age| path.load_at(SystemTime::now() + age).and_then(|metrics| metrics.loss);
+        assert!(!at(QUIC_RESULT_LIFETIME / 2).unwrap().prefers_quic());
+        assert!(at(2 * QUIC_RESULT_LIFETIME).unwrap().prefers_quic());
         let tcp = tried.unwrap().tcp;
-        let old = Figure { at: tcp.at - KEPT.as_secs() - 60, ..tcp };
-        let lossy = tried.map(|known| Lossy { tcp: old, ..known });
-        path.note(&Seen { lossy, ..Seen::default() }, &Seen::default());
+        let expired = Measurement { at: tcp.at - CACHE_LIFETIME.as_secs() - 60, ..tcp };
+        let loss = tried.map(|known| LossRecord { tcp: expired, ..known });
+        path.store(&PathMetrics { loss, ..PathMetrics::default() }, &PathMetrics::default());
         assert_eq!(at(Duration::ZERO), None);
-        path.note(&Seen::default(), &Seen { lossy, ..Seen::default() });
-        assert_eq!(path.recall(), Some(Seen::default()));
+        path.store(&PathMetrics::default(), &PathMetrics { loss, ..PathMetrics::default() });
+        assert_eq!(path.load(), Some(PathMetrics::default()));
     }
 }

@@ -1,5 +1,5 @@
-//! The public entry for looking at a path: sends filler over it as a copy would send data, and says
-//! what it carries.
+//! Public entry point for measuring a path: sends filler over it like the data of a copy, and
+//! reports the throughput.
 
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
@@ -15,112 +15,114 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How long a path is filled where nothing is said. (ours: the controller settles within some
-/// seconds)
-pub const DEFAULT_PROBE_TIME: Duration = Duration::from_secs(10);
+/// Default duration of a probe. (chosen: the controller settles within some seconds)
+pub const DEFAULT_PROBE_DURATION: Duration = Duration::from_secs(10);
 
-/// A look at the path to a host. Build it, then [`run`](Self::run) it.
+/// Measurement of the path to a host. Build it, then [`run`](Self::run) it.
 #[derive(Debug, Clone)]
 pub struct Probe {
     transfer: Transfer,
-    time: Duration,
+    duration: Duration,
     reverse: bool,
 }
 
 impl Probe {
-    /// A look at the path to the host of a place, for 10 s, with the defaults of a copy. The path
-    /// of the place does not matter.
+    /// Creates a probe of the path to a host, for 10 s, with the defaults of a copy.
+    ///
+    /// The location's path is ignored.
     #[must_use]
     pub fn new(host: Location) -> Self {
         let transfer = Transfer::new(Vec::new(), host.with_path(PathBuf::new()));
-        Self { transfer, time: DEFAULT_PROBE_TIME, reverse: false }
+        Self { transfer, duration: DEFAULT_PROBE_DURATION, reverse: false }
     }
 
-    /// How long it is filled: up to an hour.
+    /// Sets the duration, 1 s to 1 h.
     #[must_use]
-    pub fn time(mut self, time: Duration) -> Self {
-        self.time = time;
+    pub fn duration(mut self, duration: Duration) -> Self {
+        self.duration = duration;
         self
     }
 
-    /// From there to here, in place of from here to there.
+    /// Sends from the host to this side instead.
     #[must_use]
     pub fn reverse(mut self, reverse: bool) -> Self {
         self.reverse = reverse;
         self
     }
 
-    /// Number of data connections, as of [`Transfer::streams`].
+    /// Sets the number of data streams, as [`Transfer::streams`].
     #[must_use]
     pub fn streams(mut self, streams: u32) -> Self {
         self.transfer = self.transfer.streams(streams);
         self
     }
 
-    /// Whether filler is encrypted as data would be.
+    /// Sets whether the filler is encrypted.
     #[must_use]
     pub fn encryption(mut self, encryption: bool) -> Self {
         self.transfer = self.transfer.encryption(encryption);
         self
     }
 
-    /// Silence after which the far side is given up.
+    /// Sets the time without a message after which the peer counts as lost.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.transfer = self.transfer.timeout(timeout);
         self
     }
 
-    /// How the far side is started over ssh.
+    /// Sets the ssh options.
     #[must_use]
     pub fn ssh(mut self, ssh: SshOptions) -> Self {
         self.transfer = self.transfer.ssh(ssh);
         self
     }
 
-    /// How a daemon is trusted and told who we are.
+    /// Sets the trust and authentication options for a daemon.
     #[must_use]
     pub fn daemon(mut self, daemon: DaemonOptions) -> Self {
         self.transfer = self.transfer.daemon(daemon);
         self
     }
 
-    /// Looks.
+    /// Runs the probe.
     ///
     /// # Errors
-    /// As of [`Transfer::run`].
-    pub fn run(mut self, events: &dyn EventSink, cancel: &Cancel) -> Result<Findings, Error> {
+    /// [`ErrorKind::Usage`] for a duration out of range or a local path; otherwise as
+    /// [`Transfer::run`].
+    pub fn run(mut self, events: &dyn EventSink, cancel: &Cancel) -> Result<ProbeResult, Error> {
         let started = Instant::now();
-        let longest = Duration::from_millis(MAX_THROUGHPUT_TEST_MS.into());
-        if self.time < Duration::from_secs(1) || self.time > longest {
-            let text = "--time is from 1 second to 1 hour";
+        let max = Duration::from_millis(MAX_THROUGHPUT_TEST_MS.into());
+        if self.duration < Duration::from_secs(1) || self.duration > max {
+            let text = "--time must be from 1 second to 1 hour";
             return Err(Error::new(ErrorKind::Usage, text));
         }
         if self.transfer.destination.is_local() {
-            let text =
-                "there is no path within a host: name another one, as host or bankfull://host";
+            let text = "cannot probe a local path: specify a remote host, as host or \
+                        bankfull://host";
             return Err(Error::new(ErrorKind::Usage, text));
         }
         self.transfer.check()?;
-        self.transfer.probe = Some(self.time);
+        self.transfer.probe = Some(self.duration);
         let direction = if self.reverse { Direction::Pull } else { Direction::Push };
-        let watch = Watch { next: events, samples: Mutex::default(), route: Mutex::default() };
-        let far = self.transfer.destination.clone();
-        let summary = self.transfer.run_remote(&far, direction, &watch, cancel, started)?;
-        let samples = watch.samples.into_inner().unwrap_or_default();
-        let route = watch.route.into_inner().unwrap_or_default();
-        Ok(Findings::new(&samples, summary, self.reverse, route))
+        let collector =
+            Collector { next: events, samples: Mutex::default(), route: Mutex::default() };
+        let host = self.transfer.destination.clone();
+        let summary = self.transfer.run_remote(&host, direction, &collector, cancel, started)?;
+        let samples = collector.samples.into_inner().unwrap_or_default();
+        let route = collector.route.into_inner().unwrap_or_default();
+        Ok(ProbeResult::new(&samples, summary, self.reverse, route))
     }
 }
 
-/// Keeps the samples and how bytes travel, and passes all on.
-struct Watch<'a> {
+/// Event sink that collects the samples and the route, and forwards all events.
+struct Collector<'a> {
     next: &'a dyn EventSink,
     samples: Mutex<Vec<Sample>>,
     route: Mutex<Option<Route>>,
 }
 
-impl EventSink for Watch<'_> {
+impl EventSink for Collector<'_> {
     fn event(&self, event: Event) {
         match &event {
             Event::Sample(sample) => lock(&self.samples).push(sample.clone()),
@@ -131,61 +133,65 @@ impl EventSink for Watch<'_> {
     }
 }
 
-/// What a path carries, as a probe saw it.
+/// Result of a probe.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Findings {
-    /// The rate of data that the narrowest line carries, as packet trains told it.
+pub struct ProbeResult {
+    /// Data rate of the bottleneck link, from packet trains.
     pub capacity: Option<Rate>,
-    /// The rate of data that came: in the middle of the seconds of the second half.
+    /// Goodput: the median of the seconds in the second half.
     pub rate: Rate,
-    /// The shortest round trip.
+    /// Min RTT.
     pub rtt_min: Option<Duration>,
-    /// The mean of all round trips while the path was filled.
+    /// Mean RTT under load.
     pub rtt_mean: Option<Duration>,
-    /// 99 of 100 were not longer.
+    /// 99th percentile of the RTT under load.
     pub rtt_p99: Option<Duration>,
-    /// How many probes were answered or lost.
+    /// Number of probes answered or lost.
     pub probes: u64,
-    /// How many of them were lost on the way that the data goes.
+    /// Number of probes lost in the direction of the data.
     pub probes_lost: u64,
-    /// Segments of data sent again.
+    /// Retransmitted segments.
     pub retransmits: u64,
-    /// The receive window that fills the path.
+    /// Receive window that fills the path: goodput times min RTT.
     pub window: Option<Bytes>,
-    /// How many connections that takes, with the windows that this host allows.
+    /// Number of streams that cover `window` with this host's buffers.
     pub streams: u32,
-    /// How large a connection's window may be on this host; the far side may allow less.
+    /// Largest window of a stream on this host; the peer's may be smaller.
     pub window_max: Option<Bytes>,
-    /// What was seen, in sentences.
-    pub words: Vec<String>,
-    /// Seconds, bytes, connections, and who limited.
+    /// The result in sentences, for people.
+    pub messages: Vec<String>,
+    /// Summary of the session: times, bytes, streams and bottleneck.
     pub summary: Summary,
 }
 
-/// Less than this beside the shortest round trip is no queue. (ours: as the controller's)
-const QUEUE_SHARE: f64 = 0.1;
+/// Relative RTT increase below which a queue is insignificant. (chosen: as the controller's)
+const MIN_QUEUE_RTT_SHARE: f64 = 0.1;
 
-/// More than this share of what the trains told is more than their error. (ours: some percent)
-const TRUSTED_SHARE: f64 = 1.05;
+/// Ratio of goodput to capacity above which the capacity is wrong. (chosen: trains err by some
+/// percent)
+const MAX_CAPACITY_RATIO: f64 = 1.05;
 
-impl Findings {
+/// Ratio of goodput to capacity from which the path counts as filled. (chosen)
+const MIN_FILLED_RATIO: f64 = 0.9;
+
+impl ProbeResult {
     fn new(samples: &[Sample], summary: Summary, reverse: bool, route: Option<Route>) -> Self {
         let mut rtts: Vec<Duration> = samples.iter().flat_map(|s| s.rtts.clone()).collect();
         rtts.sort_unstable();
         let last = samples.last().cloned().unwrap_or_default();
-        // What goes through ssh itself has no connections that could be looked at.
-        let seen = steady_rate(samples);
-        let rate = if seen == Rate::default() { summary.goodput() } else { seen };
+        // Data through ssh itself has no samples.
+        let steady = steady_rate(samples);
+        let rate = if steady == Rate::default() { summary.goodput() } else { steady };
         let mean = |all: &[Duration]| all.iter().sum::<Duration>() / all.len() as u32;
         let (rtt_min, window_max) = (rtts.first().copied(), window_max(reverse));
-        let fills = |rtt: Duration| Bytes((rate.bytes_per_sec() as f64 * rtt.as_secs_f64()) as u64);
-        let window = rtt_min.map(fills);
+        let bdp = |rtt: Duration| Bytes((rate.bytes_per_sec() as f64 * rtt.as_secs_f64()) as u64);
+        let window = rtt_min.map(bdp);
         let streams = match (window, window_max) {
-            (Some(window), Some(most)) => window.0.div_ceil(most.0.max(1)).clamp(1, 64) as u32,
+            (Some(window), Some(max)) => window.0.div_ceil(max.0.max(1)).clamp(1, 64) as u32,
             _ => 1,
         };
-        let mut findings = Self {
+        let mut result = Self {
             capacity: last.capacity,
             rate,
             rtt_min,
@@ -197,110 +203,113 @@ impl Findings {
             window,
             streams,
             window_max,
-            words: Vec::new(),
+            messages: Vec::new(),
             summary,
         };
-        findings.words = [
-            findings.say_rate(),
-            findings.say_round_trip(),
-            findings.say_loss(route),
-            findings.say_window(reverse),
+        result.messages = [
+            result.rate_message(),
+            result.rtt_message(),
+            result.loss_message(route),
+            result.window_message(reverse),
         ]
         .into_iter()
         .flatten()
         .collect();
-        findings
+        result
     }
 
-    fn say_rate(&self) -> Option<String> {
+    fn rate_message(&self) -> Option<String> {
+        let rate = self.rate;
         let Some(capacity) = self.capacity else {
             return Some(format!(
-                "{} came. How much the line carries is not known: no packet train told it",
-                self.rate
+                "goodput {rate}; the link's capacity is unknown: no packet train measured it"
             ));
         };
-        let share = self.rate.bits_per_sec() as f64 / capacity.bits_per_sec().max(1) as f64;
-        if share > TRUSTED_SHARE {
-            let told = "packet trains told less than the line carries";
-            return Some(format!("{} came: {told}, {capacity}", self.rate));
+        let ratio = rate.bits_per_sec() as f64 / capacity.bits_per_sec().max(1) as f64;
+        if ratio > MAX_CAPACITY_RATIO {
+            return Some(format!(
+                "goodput {rate}; packet trains underestimated the link's capacity: {capacity}"
+            ));
         }
         let why = match self.summary.limited_by {
-            _ if share >= 0.9 => "the path can be filled",
-            "network" if self.probes_lost > 0 => "others take the rest, or losses keep TCP from it",
-            "network" => "others take the rest, or windows are too small",
-            _ => "it is not the path that limits",
+            _ if ratio >= MIN_FILLED_RATIO => "the path is filled",
+            "network" if self.probes_lost > 0 => {
+                "cross traffic takes the rest, or losses limit TCP"
+            }
+            "network" => "cross traffic takes the rest, or windows are too small",
+            _ => "the path is not the bottleneck",
         };
-        let percent = share * 100.0;
-        Some(format!("the line carries {capacity}, {} came, {percent:.0} %: {why}", self.rate))
+        let percent = ratio * 100.0;
+        Some(format!("link capacity {capacity}, goodput {rate}, {percent:.0} %: {why}"))
     }
 
-    fn say_round_trip(&self) -> Option<String> {
-        let (least, mean) = (self.rtt_min?, self.rtt_mean?);
+    fn rtt_message(&self) -> Option<String> {
+        let (min, mean) = (self.rtt_min?, self.rtt_mean?);
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        let queue = mean.saturating_sub(least);
-        let says = match queue > least.mul_f64(QUEUE_SHARE).max(Duration::from_millis(1)) {
-            true => "a queue stands while it is filled",
-            false => "hardly a queue while it is filled",
+        let queue = mean.saturating_sub(min);
+        let threshold = min.mul_f64(MIN_QUEUE_RTT_SHARE).max(Duration::from_millis(1));
+        let verdict = match queue > threshold {
+            true => "a standing queue under load",
+            false => "hardly a queue under load",
         };
-        Some(format!(
-            "a round trip takes {:.2} ms, {:.2} ms on average: {says}",
-            ms(least),
-            ms(mean)
-        ))
+        Some(format!("RTT {:.2} ms at least, {:.2} ms on average: {verdict}", ms(min), ms(mean)))
     }
 
-    fn say_loss(&self, route: Option<Route>) -> Option<String> {
+    fn loss_message(&self, route: Option<Route>) -> Option<String> {
         if self.probes == 0 {
-            let what = match self.rtt_min {
+            let text = match self.rtt_min {
                 Some(_) if route == Some(Route::Quic) => {
-                    "data goes by QUIC, and so do round trips: no probes are sent beside it"
+                    "the data uses QUIC, which measures the RTT itself: no probes are sent"
                 }
                 Some(_) => {
-                    "no probe came back, so round trips are TCP's: let UDP through to the port of \
-                     the data, and see that no other program has it there"
+                    "no response to any probe, so the RTT is TCP's: let UDP through to the port of \
+                     the data, and check that no other program uses it there"
                 }
                 None if route == Some(Route::Quic) => {
-                    "data goes by QUIC, where no probe tells the round trip"
+                    "no RTT: the data uses QUIC, which sends no probes"
                 }
-                None => "data goes through ssh itself: nothing tells the round trip",
+                None => "no RTT: the data goes through ssh itself",
             };
-            return Some(what.to_owned());
+            return Some(text.to_owned());
         }
-        let share = self.probes_lost as f64 * 100.0 / self.probes as f64;
+        let percent = self.probes_lost as f64 * 100.0 / self.probes as f64;
         Some(match self.probes_lost {
-            0 => format!("none of {} probes was lost", self.probes),
-            lost => format!("{lost} of {} probes were lost on the way, {share:.2} %", self.probes),
+            0 => format!("none of {} probes lost", self.probes),
+            lost => format!("{lost} of {} probes lost, {percent:.2} %", self.probes),
         })
     }
 
-    fn say_window(&self, reverse: bool) -> Option<String> {
-        let (window, most) = (self.window?, self.window_max?);
+    fn window_message(&self, reverse: bool) -> Option<String> {
+        let (window, max) = (self.window?, self.window_max?);
         if self.streams <= 1 {
-            return Some(format!("a window of {window} fills it: one connection may have {most}"));
+            return Some(format!(
+                "a window of {window} fills the path; one connection may have {max}"
+            ));
         }
-        // The two smaller values stay as they are.
-        let name = buffer_name(reverse);
+        // The sysctl's other two values stay.
+        let name = buffer_sysctl(reverse);
         let values = buffer_values(reverse)?;
-        let [least, first] = [values.first()?, values.get(1)?];
+        let [min, default] = [values.first()?, values.get(1)?];
         Some(format!(
-            "a window of {window} fills it, and a connection may have {most} here: {} streams, or \
-             sysctl -w net.ipv4.{name}=\"{least} {first} {}\"",
+            "a window of {window} fills the path, but a connection may have only {max} here: use \
+             {} streams, or sysctl -w net.ipv4.{name}=\"{min} {default} {}\"",
             self.streams,
             window.0 * 2
         ))
     }
 }
 
-/// The rate in the middle of the seconds of the second half; of all where there is hardly one.
+/// Returns the median rate of the seconds in the second half; of shorter intervals if the probe was
+/// short.
 fn steady_rate(samples: &[Sample]) -> Rate {
-    let until = samples.last().map(|sample| sample.at).unwrap_or_default();
-    let second_half = samples.iter().filter(|sample| sample.at >= until / 2);
+    let end = samples.last().map(|sample| sample.at).unwrap_or_default();
+    let second_half = samples.iter().filter(|sample| sample.at >= end / 2);
     let mut rates = Vec::new();
     let mut from: Option<&Sample> = None;
     for sample in second_half {
         let begin = *from.get_or_insert(sample);
         let time = sample.at.saturating_sub(begin.at);
-        if time >= Duration::from_secs(1).min(until / 4).max(Duration::from_millis(1)) {
+        if time >= Duration::from_secs(1).min(end / 4).max(Duration::from_millis(1)) {
             let bytes = Bytes(sample.carried.0.saturating_sub(begin.carried.0));
             rates.push(bytes.per(time));
             from = Some(sample);
@@ -310,19 +319,19 @@ fn steady_rate(samples: &[Sample]) -> Rate {
     rates.get(rates.len() / 2).copied().unwrap_or_default()
 }
 
-/// How large the window of a connection may grow here: half of the largest buffer, for the kernel
-/// counts what packets take in memory, not their data (tcp_adv_win_scale, ip-sysctl.rst).
+/// Returns the largest window of a connection on this host: half of the largest buffer, because the
+/// kernel counts the memory of packets, not their data (tcp_adv_win_scale, ip-sysctl.rst).
 fn window_max(reverse: bool) -> Option<Bytes> {
     Some(Bytes(buffer_values(reverse)?.get(2)? / 2))
 }
 
-fn buffer_name(reverse: bool) -> &'static str {
+fn buffer_sysctl(reverse: bool) -> &'static str {
     if reverse { "tcp_rmem" } else { "tcp_wmem" }
 }
 
-/// The least, the first and the largest buffer of a connection here, in bytes.
+/// Returns the buffer sysctl's values on this host: minimum, default and maximum, in bytes.
 fn buffer_values(reverse: bool) -> Option<Vec<u64>> {
-    let path = format!("/proc/sys/net/ipv4/{}", buffer_name(reverse));
+    let path = format!("/proc/sys/net/ipv4/{}", buffer_sysctl(reverse));
     let text = std::fs::read_to_string(path).ok()?;
     text.split_whitespace().map(|value| value.parse().ok()).collect()
 }
@@ -348,51 +357,51 @@ mod tests {
     }
 
     #[test]
-    fn the_start_does_not_count() {
-        let found = Findings::new(
+    fn probe_rate_excludes_the_start() {
+        let result = ProbeResult::new(
             &samples(&[10, 100, 400, 940, 940, 940, 900, 940]),
             Summary::default(),
             false,
             None,
         );
-        assert_eq!(found.rate.bits_per_sec() / 1_000_000, 940);
-        assert_eq!(found.window, Some(Bytes(2_350_000)));
-        assert_eq!(found.rtt_min, Some(Duration::from_millis(20)));
-        assert_eq!(found.rtt_p99, Some(Duration::from_millis(21)));
-        let words = found.words.join(". ");
-        assert!(words.contains("the path can be filled"), "{words}");
-        assert!(words.contains("none of 800 probes"), "{words}");
+        assert_eq!(result.rate.bits_per_sec() / 1_000_000, 940);
+        assert_eq!(result.window, Some(Bytes(2_350_000)));
+        assert_eq!(result.rtt_min, Some(Duration::from_millis(20)));
+        assert_eq!(result.rtt_p99, Some(Duration::from_millis(21)));
+        let messages = result.messages.join(". ");
+        assert!(messages.contains("the path is filled"), "{messages}");
+        assert!(messages.contains("none of 800 probes lost"), "{messages}");
     }
 
     #[test]
-    fn trains_that_told_too_little_are_not_taken_for_the_line() {
-        let found = Findings::new(&samples(&[1200; 6]), Summary::default(), false, None);
-        assert!(found.words[0].contains("told less than the line carries"), "{:?}", found.words);
+    fn capacity_below_goodput_is_reported_as_underestimate() {
+        let result = ProbeResult::new(&samples(&[1200; 6]), Summary::default(), false, None);
+        let first = &result.messages[0];
+        assert!(first.contains("underestimated the link's capacity"), "{first}");
     }
 
     #[test]
-    fn through_ssh_itself_the_rate_is_that_of_the_whole() {
+    fn probe_rate_through_ssh_is_the_overall_goodput() {
         let elapsed = Duration::from_secs(10);
         let summary = Summary { bytes: Bytes(1_250_000_000), elapsed, ..Summary::default() };
-        let found = Findings::new(&samples(&[0; 5]), summary, false, None);
-        assert_eq!(found.rate.bits_per_sec(), 1_000_000_000);
+        let result = ProbeResult::new(&samples(&[0; 5]), summary, false, None);
+        assert_eq!(result.rate.bits_per_sec(), 1_000_000_000);
     }
 
     #[test]
-    fn nothing_seen_is_told_without_figures() {
-        for (route, by) in [(Route::SshOnly, "through ssh itself"), (Route::Quic, "by QUIC")] {
-            let found = Findings::new(&[], Summary::default(), true, Some(route));
-            assert_eq!((found.rate, found.window, found.streams), (Rate::default(), None, 1));
-            let says =
-                |words: &String| words.contains("tells the round trip") && words.contains(by);
-            assert!(found.words.iter().any(says), "{:?}", found.words);
+    fn probe_without_samples_names_the_route() {
+        for (route, name) in [(Route::SshOnly, "through ssh itself"), (Route::Quic, "uses QUIC")] {
+            let result = ProbeResult::new(&[], Summary::default(), true, Some(route));
+            assert_eq!((result.rate, result.window, result.streams), (Rate::default(), None, 1));
+            let is_match = |message: &String| message.contains("no RTT") && message.contains(name);
+            assert!(result.messages.iter().any(is_match), "{:?}", result.messages);
         }
     }
 
     #[test]
-    fn a_host_has_no_path_to_itself() {
-        let here = Location::parse("./x".as_ref()).unwrap();
-        let error = Probe::new(here).run(&crate::event::NoEvents, &Cancel::new()).unwrap_err();
+    fn probe_of_local_path_is_refused() {
+        let local = Location::parse("./x".as_ref()).unwrap();
+        let error = Probe::new(local).run(&crate::event::NoEvents, &Cancel::new()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage);
     }
 }

@@ -9,7 +9,7 @@ use crate::host::{ControlConn, Policy, SessionManager};
 use crate::net::control::{ControlReader, close_when_acked, lock, split};
 use crate::net::identity::Identity;
 use crate::net::probe::ProbePort;
-use crate::net::quic::{QuicPort, QuicServer, IncomingStreams};
+use crate::net::quic::{IncomingStreams, QuicPort, QuicServer};
 use crate::net::socket::Socket;
 use crate::net::staging::BufferPool;
 use crate::net::tls;

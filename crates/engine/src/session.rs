@@ -1,7 +1,7 @@
 //! State that the threads of one session share: first error, stop signal, streams and statistics.
 
-use crate::block_io::{IoMethod, CHUNK_BYTES};
-use crate::counts::{Account, Counts, add, read};
+use crate::block_io::{CHUNK_BYTES, IoMethod};
+use crate::counts::{Counts, FileStats, add, read};
 use crate::datagram_room::BufferAdvice;
 use crate::error::Error;
 use crate::event::{Event, EventSink, Outcome, Progress, Summary};
@@ -12,10 +12,10 @@ use crate::net::socket::{BurstLimit, Socket};
 use crate::net::staging::BufferPool;
 use crate::net::stream::DataStream;
 use crate::overrides::Overrides;
-use crate::paths::Sight;
+use crate::paths::PathObserver;
 use crate::threads::try_spawn;
 use crate::throttle::Throttle;
-use crate::tune::{Sharing, Spread, Steered};
+use crate::tune::{FeedbackInbox, InterfaceSharing, StartStagger};
 use bankfull_control::sobas::CachedPath;
 use bankfull_control::{Bytes, Limit, Rate, Stage, StageMeter, StageTimes, limited_by, pacing};
 use bankfull_proto::wire::control::{
@@ -43,7 +43,7 @@ pub(crate) struct Session {
     stop_callbacks: Mutex<Vec<Callback>>,
     streams: Mutex<StreamTable>,
     /// Statistics and requests of the peer, from the control thread to the tuner.
-    pub(crate) feedback: Steered,
+    pub(crate) feedback: FeedbackInbox,
     pub(crate) overrides: Overrides,
     /// Number of data streams to begin with.
     initial_streams: u32,
@@ -59,11 +59,11 @@ pub(crate) struct Session {
     /// Longest burst of a data stream, on the sending side.
     pub(crate) burst_limit: Arc<BurstLimit>,
     /// Staggered start of the data streams, on the sending side, if they are tuned.
-    pub(crate) start_stagger: Option<Spread>,
+    pub(crate) start_stagger: Option<StartStagger>,
     /// Credit of each stream, on the sending side, if the receiver grants any.
     pub(crate) credit: Option<Arc<CreditTable>>,
     /// Sharing of the interface with other sessions, on the receiving side.
-    pub(crate) sharing: Sharing,
+    pub(crate) sharing: InterfaceSharing,
     /// Buffers for received data that waits for the disk.
     pub(crate) buffer_pool: Arc<BufferPool>,
     /// Advice about the UDP socket's receive buffer; taken by the thread that watches it.
@@ -238,7 +238,7 @@ impl Session {
                 }
             }
         }
-        let ready = self.overrides.ready_sender(stream.socket());
+        let ready = self.overrides.apply_to_sender(stream.socket());
         let is_ready = ready.map_err(|failure| self.fail(failure.into())).is_ok();
         if let Some(spread) = self.start_stagger.as_ref().filter(|_| is_ready) {
             spread.wait(stream.socket());
@@ -389,7 +389,7 @@ pub(crate) struct SessionStats<'a> {
     cpu_time: Mutex<Duration>,
     started: Instant,
     events: &'a dyn EventSink,
-    path_observer: Mutex<Sight>,
+    path_observer: Mutex<PathObserver>,
 }
 
 impl<'a> SessionStats<'a> {
@@ -403,7 +403,7 @@ impl<'a> SessionStats<'a> {
     }
 
     /// Returns the collector of path measurements.
-    pub(crate) fn path_observer(&self) -> MutexGuard<'_, Sight> {
+    pub(crate) fn path_observer(&self) -> MutexGuard<'_, PathObserver> {
         lock(&self.path_observer)
     }
 
@@ -442,8 +442,8 @@ impl<'a> SessionStats<'a> {
     }
 
     /// Reverts the counters of a file that changed while it was read.
-    pub(crate) fn file_changed(&self, path: &Path, account: &Account) {
-        self.counts.take_back(account);
+    pub(crate) fn file_changed(&self, path: &Path, account: &FileStats) {
+        self.counts.discard(account);
         self.warn(format!("{} changed while it was read: it is read again", path.display()));
     }
 
@@ -471,7 +471,7 @@ impl<'a> SessionStats<'a> {
         let c = &self.counts;
         let done = [&c.bytes_moved, &c.bytes_resumed, &c.bytes_skipped, &c.bytes_holes];
         let done: u64 = done.into_iter().map(read).sum();
-        let void = read(&c.bytes_void);
+        let void = read(&c.bytes_discarded);
         Progress {
             files_total: read(&c.files_total),
             bytes_total: Bytes(read(&c.bytes_total)),
@@ -535,7 +535,7 @@ impl<'a> SessionStats<'a> {
             dirs: read(&c.dirs),
             symlinks: read(&c.symlinks),
             symlinks_created: read(&c.symlinks_created),
-            bytes: Bytes(read(&c.bytes_moved).saturating_sub(read(&c.bytes_void))),
+            bytes: Bytes(read(&c.bytes_moved).saturating_sub(read(&c.bytes_discarded))),
             wire_bytes: Bytes(read(&c.wire_bytes)),
             elapsed: self.started.elapsed(),
             streams: read(&c.streams) as u32,

@@ -15,8 +15,8 @@ use crate::options::{
     Transport, Tune,
 };
 use crate::overrides::Overrides;
-use crate::paths::PathMemory;
-use crate::tune::{BarrierSeat, Sharing, is_receiving};
+use crate::paths::PathCache;
+use crate::tune::{BarrierParty, InterfaceSharing, is_receiving};
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::control::{Direction, PathBytes};
@@ -48,7 +48,7 @@ pub struct Transfer {
     /// Number of transfers, this one included, that are to receive at the same time.
     pub(crate) concurrent_receivers: Option<Arc<AtomicUsize>>,
     /// Place at the barrier of a gather in rounds.
-    pub(crate) barrier_seat: Option<BarrierSeat>,
+    pub(crate) barrier_seat: Option<BarrierParty>,
     /// The destination's directory will exist, though a dry run may not find it yet.
     pub(crate) parent_is_planned: bool,
     /// Resolves conflicts with other sources that are merged into the same tree.
@@ -141,7 +141,7 @@ impl Transfer {
     /// Limits the data rate of all data streams together, with or without tuning. The control
     /// connection does not count. Default: no limit.
     ///
-    /// A rate below [`RATE_MAX_LEAST`](crate::RATE_MAX_LEAST) and a copy within a host are refused
+    /// A rate below [`MIN_RATE_LIMIT`](crate::MIN_RATE_LIMIT) and a copy within a host are refused
     /// as [`ErrorKind::Usage`].
     #[must_use]
     pub fn max_rate(mut self, rate: Rate) -> Self {
@@ -153,8 +153,8 @@ impl Transfer {
     /// kernel may allow less (`tcp_rmem`). Windows are then not tuned, and pacing is left to TCP.
     /// Each stream has at least two segments.
     ///
-    /// A size below [`BUFFER_LEAST`](crate::BUFFER_LEAST) or above
-    /// [`BUFFER_MOST`](crate::BUFFER_MOST) and a copy within a host are refused as
+    /// A size below [`MIN_BUFFER`](crate::MIN_BUFFER) or above
+    /// [`MAX_BUFFER`](crate::MAX_BUFFER) and a copy within a host are refused as
     /// [`ErrorKind::Usage`].
     #[must_use]
     pub fn buffer(mut self, window: Bytes) -> Self {
@@ -287,8 +287,8 @@ impl Transfer {
             }
             Direction::Pull => Vec::new(),
         };
-        let memory = PathMemory::of(self, direction).filter(|_| self.is_tuned());
-        let earlier = memory.and_then(|memory| memory.recall()).unwrap_or_default();
+        let memory = PathCache::for_transfer(self, direction).filter(|_| self.is_tuned());
+        let earlier = memory.and_then(|memory| memory.load()).unwrap_or_default();
         let request = Request { transfer: self, direction, remote_paths, token, items, earlier };
         match remote {
             Location::Daemon { host, port, .. } => {
@@ -347,11 +347,15 @@ impl Transfer {
 
     /// Sharing of the receiving interface with other transfers. `uses_credit`: the
     /// sender sends only what the receiver grants.
-    pub(crate) fn sharing(&self, uses_credit: bool) -> Sharing {
+    pub(crate) fn sharing(&self, uses_credit: bool) -> InterfaceSharing {
         let concurrent_receivers = self.concurrent_receivers.clone();
-        let mut sharing =
-            Sharing::new(self.is_tuned(), uses_credit, self.link_rate, concurrent_receivers);
-        sharing.seat.clone_from(&self.barrier_seat);
+        let mut sharing = InterfaceSharing::new(
+            self.is_tuned(),
+            uses_credit,
+            self.link_rate,
+            concurrent_receivers,
+        );
+        sharing.barrier_party.clone_from(&self.barrier_seat);
         sharing
     }
 

@@ -285,7 +285,8 @@ mod tests {
         };
         assert_eq!(cell.refused(), None);
         assert!(Cell { size: Bytes(1 << 21), ..cell }.refused().is_some());
-        let sendfile = Cell { engine: Way::Fixed(IoMethod::SendFile), size: Bytes(1 << 32), ..cell };
+        let sendfile =
+            Cell { engine: Way::Fixed(IoMethod::SendFile), size: Bytes(1 << 32), ..cell };
         assert_eq!(sendfile.refused(), None);
         assert!(Cell { direction: Direction::Receive, ..sendfile }.refused().is_some());
         let auto = Cell { engine: Way::Auto, ..sendfile };

@@ -1,8 +1,8 @@
 //! Values of flags that need a check of their own: times, rates, addresses, commands, fingerprints.
 
 use bankfull::{
-    BUFFER_LEAST, BUFFER_MOST, Bytes, DEFAULT_PORT, DirectIo, IoMethod, Fingerprint, Fsync,
-    MIN_MEMORY_LIMIT, Merge, RATE_MAX_LEAST, Rate, Transport, Tune, UnitError, is_block,
+    Bytes, DEFAULT_PORT, DirectIo, Fingerprint, Fsync, IoMethod, MAX_BUFFER, MIN_BUFFER,
+    MIN_MEMORY_LIMIT, MIN_RATE_LIMIT, Merge, Rate, Transport, Tune, UnitError, is_valid_block_size,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -178,8 +178,8 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 /// Reads a rate, such as `100mbit`.
 pub(super) fn rate(text: &str) -> Result<Rate, String> {
     let rate: Rate = text.parse().map_err(|e: UnitError| e.to_string())?;
-    if rate < RATE_MAX_LEAST {
-        return Err(format!("a rate is at least {RATE_MAX_LEAST}"));
+    if rate < MIN_RATE_LIMIT {
+        return Err(format!("a rate is at least {MIN_RATE_LIMIT}"));
     }
     Ok(rate)
 }
@@ -187,11 +187,11 @@ pub(super) fn rate(text: &str) -> Result<Rate, String> {
 /// Reads the size of windows, such as `4MB`.
 pub(super) fn buffer(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
-    if bytes < BUFFER_LEAST {
-        return Err(format!("a buffer has two segments at least, {} bytes", BUFFER_LEAST.0));
+    if bytes < MIN_BUFFER {
+        return Err(format!("a buffer has two segments at least, {} bytes", MIN_BUFFER.0));
     }
-    if bytes > BUFFER_MOST {
-        return Err(format!("a buffer has {BUFFER_MOST} at most, the windows of 64 connections"));
+    if bytes > MAX_BUFFER {
+        return Err(format!("a buffer has {MAX_BUFFER} at most, the windows of 64 connections"));
     }
     Ok(bytes)
 }
@@ -201,13 +201,17 @@ pub(super) fn block(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
     let Bytes(count) = bytes;
     let bad = || format!("it is {count} bytes: choose a power of two, 1MiB to 16MiB, such as 4MiB");
-    if is_block(bytes) { Ok(bytes) } else { Err(bad()) }
+    if is_valid_block_size(bytes) { Ok(bytes) } else { Err(bad()) }
 }
 
 /// Reads how much memory may be used, such as `256MiB`.
 pub(super) fn memory(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
-    if bytes < MIN_MEMORY_LIMIT { Err(format!("it is {MIN_MEMORY_LIMIT} at least")) } else { Ok(bytes) }
+    if bytes < MIN_MEMORY_LIMIT {
+        Err(format!("it is {MIN_MEMORY_LIMIT} at least"))
+    } else {
+        Ok(bytes)
+    }
 }
 
 /// `--streams`: how many data connections.
@@ -314,7 +318,7 @@ mod tests {
     #[test]
     fn a_rate_has_a_unit_and_is_not_too_low() {
         assert_eq!(rate("1.5gbit"), Ok(Rate::from_bits_per_sec(1.5e9)));
-        assert_eq!(rate("100kbit"), Ok(RATE_MAX_LEAST));
+        assert_eq!(rate("100kbit"), Ok(MIN_RATE_LIMIT));
         assert_eq!(rate("99kbit").unwrap_err(), "a rate is at least 100.0 kbit/s");
         assert_eq!(rate("10").unwrap_err(), "\"10\" is no rate: write 100mbit, 1.5gbit …");
     }
@@ -323,8 +327,8 @@ mod tests {
     fn a_buffer_is_in_bytes_and_holds_two_segments() {
         assert_eq!(buffer("4MB"), Ok(Bytes(4_000_000)));
         assert_eq!(buffer("256KiB"), Ok(Bytes::kib(256)));
-        assert_eq!(buffer("2896"), Ok(BUFFER_LEAST));
-        assert_eq!(buffer("64GiB"), Ok(BUFFER_MOST));
+        assert_eq!(buffer("2896"), Ok(MIN_BUFFER));
+        assert_eq!(buffer("64GiB"), Ok(MAX_BUFFER));
         assert!(buffer("65GiB").unwrap_err().contains("at most"));
         assert!(buffer("2895").unwrap_err().contains("two segments at least, 2896 bytes"));
         assert!(buffer("4mbit").unwrap_err().contains("write 64KiB, 300kB, 1.5MB"));

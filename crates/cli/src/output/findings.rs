@@ -1,11 +1,11 @@
 //! What a probe found, for people: figures first, then what they mean.
 
 use super::text::{count, grouped};
-use bankfull::{Findings, Rate};
+use bankfull::{ProbeResult, Rate};
 use std::time::Duration;
 
 /// The lines.
-pub(super) fn lines(found: &Findings) -> Vec<String> {
+pub(super) fn lines(found: &ProbeResult) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = |name: &str, value: String| lines.push(format!("{name:<14}{value}"));
     line("rate", found.rate.to_string());
@@ -19,7 +19,7 @@ pub(super) fn lines(found: &Findings) -> Vec<String> {
         line("to fill it", format!("a window of {window}, {streams}"));
     }
     lines.push(String::new());
-    lines.extend(found.words.iter().map(|words| format!("- {words}")));
+    lines.extend(found.messages.iter().map(|words| format!("- {words}")));
     lines
 }
 
@@ -27,7 +27,7 @@ fn unknown() -> String {
     "not known".to_owned()
 }
 
-fn round_trip(found: &Findings) -> String {
+fn round_trip(found: &ProbeResult) -> String {
     let ms = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
     match (found.rtt_min, found.rtt_mean, found.rtt_p99) {
         (Some(least), Some(mean), Some(p99)) => {
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn what_was_not_seen_is_said_to_be_unknown() {
-        let lines = lines(&Findings::default());
+        let lines = lines(&ProbeResult::default());
         assert_eq!(lines[1], "capacity      not known");
         assert_eq!(lines[2], "round trip    not known");
     }

@@ -8,7 +8,7 @@ use super::text::printable_text;
 use super::{Beginning, Ending, Output, Render, SCHEMA, Serving};
 use crate::exit::Exit;
 use bankfull::{
-    Error, Event, Findings, GatherSummary, Outcome, Progress, Rate, Round, Route, Summary,
+    Error, Event, GatherSummary, Outcome, ProbeResult, Progress, Rate, Round, Route, Summary,
 };
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -210,7 +210,7 @@ fn event_line(event: &Event) -> Option<Line> {
     })
 }
 
-fn findings_line(found: &Findings) -> Line {
+fn findings_line(found: &ProbeResult) -> Line {
     Line::new("findings")
         .field("rate_bps", found.rate.bits_per_sec())
         .field("capacity_bps", found.capacity.map(Rate::bits_per_sec))
@@ -226,7 +226,7 @@ fn findings_line(found: &Findings) -> Line {
         .field("streams_used", found.summary.streams)
         .field("seconds", seconds(found.summary.elapsed))
         .field("limited_by", found.summary.limited_by)
-        .field("words", found.words.clone())
+        .field("words", found.messages.clone())
 }
 
 fn listening(serving: &Serving) -> Line {

@@ -22,7 +22,7 @@ pub(crate) use text::{byte_rate, printable, printable_text};
 
 use crate::exit::Exit;
 use crate::flags::ShowFlags;
-use bankfull::{Error, Event, Findings, Fingerprint, GatherSummary, Progress, Round, Summary};
+use bankfull::{Error, Event, Fingerprint, GatherSummary, ProbeResult, Progress, Round, Summary};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -94,7 +94,7 @@ pub(crate) enum Ending<'a> {
     /// The gathering came to its end, with or without failed sources.
     Gathered(&'a GatherSummary),
     /// A path was looked at.
-    Probed(&'a Findings),
+    Probed(&'a ProbeResult),
     /// The daemon served its last client.
     Stopped,
     /// It could not go on.

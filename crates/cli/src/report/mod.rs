@@ -6,7 +6,8 @@
 mod page;
 
 use bankfull::{
-    Error, ErrorKind, Event, EventSink, Progress, Route, Sample, BufferLimit, Summary, TuningDecision,
+    BufferLimit, Error, ErrorKind, Event, EventSink, Progress, Route, Sample, Summary,
+    TuningDecision,
 };
 use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};

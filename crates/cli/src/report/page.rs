@@ -3,7 +3,7 @@
 
 use super::Record;
 use crate::output::{byte_rate, printable_text};
-use bankfull::{Error, Route, Sample, StageTimes, BufferLimit, Summary};
+use bankfull::{BufferLimit, Error, Route, Sample, StageTimes, Summary};
 use bankfull_chart::{Axis, Chart, LineChart, Mark, Page, Section, Series, Table, Unit};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -204,8 +204,14 @@ fn course(record: &Record) -> Option<Section> {
             "Who kept the other waiting, share of looks at the connections",
             Unit::Percent,
             vec![
-                ("source had nothing to send", curve(samples, |sample| Some(sample.app_limited_share))),
-                ("receiver did not come to read", curve(samples, |s| Some(s.receiver_limited_share))),
+                (
+                    "source had nothing to send",
+                    curve(samples, |sample| Some(sample.app_limited_share)),
+                ),
+                (
+                    "receiver did not come to read",
+                    curve(samples, |s| Some(s.receiver_limited_share)),
+                ),
             ],
         ));
     }

@@ -13,7 +13,7 @@ use crate::net::socket::{Socket, configure, tcp_rtt};
 use crate::net::staging::BufferPool;
 use crate::net::tls;
 use crate::options::{DaemonOptions, Fingerprint, Transport, default_state_dir};
-use crate::paths::Lossy;
+use crate::paths::LossRecord;
 use rustls::Connection;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -70,7 +70,7 @@ pub(crate) fn transfer(
         transport => transport,
     };
     let streams = request.streams();
-    let prefers_quic = request.earlier.lossy.is_some_and(Lossy::is_for_quic);
+    let prefers_quic = request.earlier.loss.is_some_and(LossRecord::prefers_quic);
     let connect_any = move || {
         let all = addresses(&target)?;
         match transport {
@@ -92,7 +92,7 @@ pub(crate) fn transfer(
     }
     let mut request = request;
     if let Some(why) = quic_error {
-        request.earlier.lossy = request.earlier.lossy.map(Lossy::without_quic);
+        request.earlier.loss = request.earlier.loss.map(LossRecord::with_quic_failure);
         warn(format!("the data goes over TCP: {why}"));
     }
     let mut transfer = request.transfer.clone();

@@ -7,7 +7,10 @@ pub(crate) mod ssh;
 
 use crate::anchor::{PathRoot, ReceiveOptions};
 use crate::cancel::Cancel;
-use crate::driver::{ControlChannel, CloseFn, Connect, SessionRunner, Latch, SessionTask, StreamSource, report_destinations};
+use crate::driver::{
+    CloseFn, Connect, ControlChannel, Latch, SessionRunner, SessionTask, StreamSource,
+    report_destinations,
+};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, EventSink, Route, Summary};
 use crate::location::Location;
@@ -15,11 +18,11 @@ use crate::net::control::{ControlReader, Outbox, write_now};
 use crate::net::probe::ProbePort;
 use crate::net::stream::DataStream;
 use crate::options::Fsync;
-use crate::paths::{Carried, Lossy, PathMemory, Seen};
+use crate::paths::{LossRecord, PathCache, PathMetrics, TransportResult};
 use crate::sender::walk::SourceItem;
 use crate::session::{Session, SessionStats};
 use crate::transfer::Transfer;
-use crate::tune::{Probing, Spread, Steer};
+use crate::tune::{Autotune, ProbeChannel, StartStagger};
 use bankfull_control::{Bytes, Limit, LossSample};
 use bankfull_proto::wire::control::{
     self, Direction, Hello, Message, Open, Opened, PathBytes, Source, Welcome,
@@ -68,7 +71,7 @@ pub(crate) struct Request<'t> {
     /// Sources, if they are on this side.
     pub(crate) items: Vec<SourceItem>,
     /// Measurements of the path by earlier copies; empty if the user has set the parameters.
-    pub(crate) earlier: Seen,
+    pub(crate) earlier: PathMetrics,
 }
 
 impl Peer {
@@ -222,10 +225,10 @@ fn run_handshaken(
     let probe_channel =
         || probe_channel(&ready, &connector, route, (&welcome.session, &key), &stats);
     // The probes of many concurrent transfers would be a load of their own.
-    let probes = transfer.overrides.allow_datagrams() && !transfer.has_concurrent_receivers();
+    let probes = transfer.overrides.allows_probes() && !transfer.has_concurrent_receivers();
     let steering = match transfer.is_tuned() {
-        true => Steer::With(probes.then(probe_channel).flatten()),
-        false => Steer::Not,
+        true => Autotune::On(probes.then(probe_channel).flatten()),
+        false => Autotune::Off,
     };
     let max_streams = transfer.max_streams().filter(|_| route != Route::SshOnly);
     let session =
@@ -242,12 +245,13 @@ fn run_handshaken(
         ended: Latch::default(),
         autotune: Mutex::new(steering),
     };
-    let channel = ControlChannel { reader: peer.reader, output: peer.output, outbox, close: peer.close };
+    let channel =
+        ControlChannel { reader: peer.reader, output: peer.output, outbox, close: peer.close };
     let streams = StreamSource::Connect { connector: Arc::new(connector), count, ready };
     let result = drive.run(channel, part, streams);
     let sight = stats.path_observer();
     let segment = drive.session.mss();
-    request.record_path(sight.seen(), (rtt, segment), &result, sight.is_queued());
+    request.record_path(sight.metrics(), (rtt, segment), &result, sight.is_queued());
     drop(sight);
     result
 }
@@ -263,12 +267,12 @@ fn warn_ineffective(transfer: &Transfer, route: Route, max_streams: u32, stats: 
              (--max-connections there)"
         ));
     }
-    if overrides.need_tcp() && matches!(route, Route::SshOnly | Route::Quic) {
+    if overrides.needs_tcp() && matches!(route, Route::SshOnly | Route::Quic) {
         let by = if route == Route::Quic { "over QUIC" } else { "through ssh" };
         stats.warn(format!("{by}, a buffer and a congestion control have no effect"));
     }
     if route == Route::Quic && !transfer.encryption {
-        let method = overrides.need_plain();
+        let method = overrides.unencrypted_engine();
         let method =
             method.map_or(String::new(), |method| format!(", nor has I/O method {method}"));
         stats.warn(format!("QUIC always encrypts: --no-encryption has no effect{method}"));
@@ -313,7 +317,7 @@ fn probe_channel(
     route: Route,
     (session, key): (&[u8; 16], &[u8; 32]),
     stats: &SessionStats<'_>,
-) -> Option<Box<Probing>> {
+) -> Option<Box<ProbeChannel>> {
     let connected = ready.first().and_then(|(_, stream)| stream.socket().peer());
     let address = connected.or(connector.address()).filter(|_| route != Route::SshOnly)?;
     let any: IpAddr = match address {
@@ -327,7 +331,7 @@ fn probe_channel(
     };
     let port = ProbePort::bind(SocketAddr::from((any, 0))).map_err(warn).ok()?;
     let line = port.join(*session, *key, Some(address.ip()));
-    Some(Box::new(Probing { line, door: Some(address), own: Some(port) }))
+    Some(Box::new(ProbeChannel { line, register_address: Some(address), own_port: Some(port) }))
 }
 
 impl Request<'_> {
@@ -335,42 +339,45 @@ impl Request<'_> {
     /// `uses_credit`: the sender sends only what the receiver grants.
     fn session(&self, count: u32, max_streams: Option<u32>, uses_credit: bool) -> Session {
         let mut session = Session::new(self.transfer.overrides.clone(), count);
-        session.remembered = self.earlier.held;
+        session.remembered = self.earlier.sustained;
         session.buffer_pool = Arc::clone(&self.transfer.buffer_pool);
         session.max_streams = max_streams;
         match self.direction {
             Direction::Push => session.credit = uses_credit.then(Arc::default),
             Direction::Pull => session.sharing = self.transfer.sharing(uses_credit),
         }
-        session.start_stagger = self.transfer.is_tuned().then(|| Spread::new(count));
+        session.start_stagger = self.transfer.is_tuned().then(|| StartStagger::new(count));
         session
     }
 
     /// Records measurements of the path, unless the user has set the parameters.
     fn record_path(
         &self,
-        seen: Seen,
+        seen: PathMetrics,
         (rtt, segment): (Option<Duration>, Bytes),
         result: &Result<Summary, Error>,
         is_queued: Option<bool>,
     ) {
         let earlier = self.earlier;
-        let by_quic = self.transfer.uses_quic();
-        let lossy = match result {
+        let is_quic = self.transfer.uses_quic();
+        let loss = match result {
             // A fixed number of streams yields the loss rate of that number only.
             Ok(done) if done.limited_by == Limit::Network.name() && self.streams_may_vary() => {
                 let losses = LossSample::new(done.retransmits, done.wire_bytes, segment);
                 let goodput = done.goodput();
-                Lossy::after(earlier.lossy, &Carried { by_quic, goodput, losses, is_queued })
+                LossRecord::updated(
+                    earlier.loss,
+                    &TransportResult { is_quic, goodput, losses, is_queued },
+                )
             }
-            Err(e) if by_quic && matches!(e.kind(), ErrorKind::Network | ErrorKind::Timeout) => {
-                earlier.lossy.map(Lossy::without_quic)
+            Err(e) if is_quic && matches!(e.kind(), ErrorKind::Network | ErrorKind::Timeout) => {
+                earlier.loss.map(LossRecord::with_quic_failure)
             }
-            _ => earlier.lossy,
+            _ => earlier.loss,
         };
-        if by_quic {
+        if is_quic {
             // QUIC reveals nothing about the needs of TCP.
-            self.save_path(&Seen { lossy, ..earlier });
+            self.save_path(&PathMetrics { loss, ..earlier });
             return;
         }
         let initial = self.transfer.initial_streams(rtt);
@@ -378,9 +385,9 @@ impl Request<'_> {
             // Without a long-standing decision, the initial number was sufficient.
             Some(_) => seen.streams.or(self.earlier.streams).filter(|&streams| streams > initial),
             // A number set by the user neither measures nor confirms anything.
-            None => self.earlier.streams.filter(|_| seen.held.is_some()),
+            None => self.earlier.streams.filter(|_| seen.sustained.is_some()),
         };
-        self.save_path(&Seen { streams, lossy, ..seen });
+        self.save_path(&PathMetrics { streams, loss, ..seen });
     }
 
     /// True if the user has not set the number of streams.
@@ -388,12 +395,12 @@ impl Request<'_> {
         self.transfer.uses_quic() || self.transfer.max_streams().is_some()
     }
 
-    fn save_path(&self, seen: &Seen) {
-        let memory = PathMemory::of(self.transfer, self.direction);
+    fn save_path(&self, seen: &PathMetrics) {
+        let memory = PathCache::for_transfer(self.transfer, self.direction);
         let is_usual = self.transfer.overrides.is_empty()
             && (self.transfer.is_tuned() || self.transfer.uses_quic());
         if let Some(memory) = memory.filter(|_| is_usual) {
-            memory.note(seen, &self.earlier);
+            memory.store(seen, &self.earlier);
         }
     }
 
@@ -436,9 +443,9 @@ impl Request<'_> {
             credit: self.may_use_credit().then_some(true),
             ..Open::default()
         };
-        transfer.overrides.write(&mut open);
+        transfer.overrides.write_to(&mut open);
         if self.direction == Direction::Push {
-            open.remembered = self.earlier.held.map(|seen| {
+            open.remembered = self.earlier.sustained.map(|seen| {
                 [seen.rate.bytes_per_sec(), u64::try_from(seen.rtt.as_micros()).unwrap_or(u64::MAX)]
             });
         }

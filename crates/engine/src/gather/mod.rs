@@ -203,7 +203,7 @@ impl Gather {
         let conflicts = self.conflicts();
         let mut transfers = self.transfers(conflicts.as_ref())?;
         for (number, transfer) in transfers.iter_mut().enumerate() {
-            transfer.barrier_seat = barrier.as_ref().map(|barrier| barrier.seat(number));
+            transfer.barrier_seat = barrier.as_ref().map(|barrier| barrier.party(number));
         }
         let base = self.open_destination()?;
         let run = GatherRun {
@@ -437,7 +437,7 @@ impl Drop for SourceGuard<'_, '_> {
             conflicts.source_ended(self.number);
         }
         if let Some(barrier) = &self.run.barrier {
-            barrier.ended(self.number);
+            barrier.on_source_ended(self.number);
         }
     }
 }

@@ -152,7 +152,7 @@ impl Rounds {
         if self.left == 0 {
             return None;
         }
-        self.barrier.open(bytes.0);
+        self.barrier.begin_round(bytes.0);
         let is_abandoned = || self.cancel.is_cancelled() || self.has_ended.load(Ordering::Relaxed);
         let received = self.barrier.wait(is_abandoned);
         // The gather ended before any source had started.
@@ -161,13 +161,13 @@ impl Rounds {
             return None;
         };
         self.number += 1;
-        self.left = received.left;
+        self.left = received.sources_left;
         let before = std::mem::replace(&mut self.received, received.bytes);
         Some(Round {
             number: self.number,
             bytes: Bytes(received.bytes - before),
             elapsed: began.elapsed(),
-            sources_left: received.left,
+            sources_left: received.sources_left,
         })
     }
 }

@@ -7,7 +7,7 @@ use super::control::lock;
 use super::socket::Socket;
 use super::staging::{BufferPool, CHUNK_BYTES, Chunk, PoolShare};
 use super::stream::DataStream;
-use crate::tune::{BarrierSeat, Lane, hold_window};
+use crate::tune::{BarrierParty, FlowHook, clamp_window};
 use bankfull_control::Bytes;
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, TAG_BYTES, Tagger};
 use std::io;
@@ -52,7 +52,7 @@ pub(crate) struct DataFrameReader {
     tagger: Tagger,
     socket: Socket,
     /// Receives the verified bytes, if a round of synchronized senders waits for them.
-    barrier: Option<BarrierSeat>,
+    barrier: Option<BarrierParty>,
 }
 
 impl DataFrameReader {
@@ -63,11 +63,11 @@ impl DataFrameReader {
         mut stream: DataStream,
         pool: &Arc<BufferPool>,
         window: Option<Bytes>,
-        flow_hook: Option<Lane>,
+        flow_hook: Option<FlowHook>,
     ) -> io::Result<Self> {
         let socket = stream.socket().try_clone()?;
-        let barrier = flow_hook.as_ref().and_then(Lane::seat);
-        let is_window_managed = flow_hook.as_ref().is_some_and(Lane::is_held);
+        let barrier = flow_hook.as_ref().and_then(FlowHook::barrier_party);
+        let is_window_managed = flow_hook.as_ref().is_some_and(FlowHook::is_clamped);
         stream.set_flow_hook(flow_hook);
         if let Socket::Tcp(tcp) = &socket
             && !is_window_managed
@@ -77,7 +77,7 @@ impl DataFrameReader {
             let _ = bankfull_sys::open_window(tcp, bytes.unwrap_or(INITIAL_WINDOW_BYTES));
         }
         if let Some(window) = window {
-            hold_window(&socket, window);
+            clamp_window(&socket, window);
         }
         // Unbounded, but limited by the buffer pool: each frame has a chunk.
         let (sender, events) = channel();
@@ -131,14 +131,14 @@ impl DataFrameReader {
     /// Reports a frame whose `bytes` of payload are verified and written.
     pub(crate) fn report_verified(&self, bytes: u64) {
         if let Some(barrier) = &self.barrier {
-            barrier.done(bytes);
+            barrier.on_verified(bytes);
         }
     }
 
     /// Reports `bytes` of payload that arrived damaged and will be sent again in the same round.
     pub(crate) fn report_damaged(&self, bytes: u64) {
         if let Some(barrier) = &self.barrier {
-            barrier.again(bytes);
+            barrier.on_damaged(bytes);
         }
     }
 

@@ -5,7 +5,7 @@ use super::want::{make_refusal, make_want};
 use super::{Receiver, place};
 use crate::counts::add;
 use crate::error::Error;
-use crate::gather::claims::{MergeHandle, Rejection, SharedDir, ROOT_DIR};
+use crate::gather::claims::{MergeHandle, ROOT_DIR, Rejection, SharedDir};
 use crate::net::control::lock;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Entry, EntryKind, Message, Totals, Verdict, Want};

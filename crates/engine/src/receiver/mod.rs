@@ -9,7 +9,7 @@ mod place;
 mod want;
 mod work;
 
-use crate::counts::{Account, Came, add};
+use crate::counts::{ByteSource, FileStats, add};
 use crate::error::Error;
 use crate::gather::claims::MergeHandle;
 use crate::net::ahead::DataFrameReader;
@@ -19,7 +19,7 @@ use crate::options::Fsync;
 use crate::part_names::PartNames;
 use crate::session::{Session, SessionStats, problem_message};
 use crate::tree::DirTable;
-use crate::tune::Lane;
+use crate::tune::FlowHook;
 use bankfull_control::StageTimes;
 use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::{BlockHash, FileHash};
@@ -75,7 +75,7 @@ pub(crate) struct IncomingFile {
     pub(crate) dir: u64,
     /// Name in that directory.
     pub(crate) name: OsString,
-    stats: Account,
+    stats: FileStats,
     part: Mutex<PartSlot>,
 }
 
@@ -225,7 +225,7 @@ impl<'a> Receiver<'a> {
             Message::Aborted(aborted) => self.on_aborted(&aborted)?,
             Message::Unchanged(files) => files.into_iter().for_each(|id| self.on_unchanged(id)),
             Message::Differs(files) => files.into_iter().for_each(|id| self.on_differs(id)),
-            Message::SenderReport(sight) => self.session.feedback.on_sight(sight),
+            Message::SenderReport(sight) => self.session.feedback.on_sender_report(sight),
             Message::StreamLost(number) if !self.session.close_stream(number) => {
                 self.outbox.post(&Message::StreamEnded(number));
             }
@@ -359,7 +359,7 @@ impl<'a> Receiver<'a> {
         self.outbox.post_ack(file, index);
         let seal = ledger.apply_early_digest(file);
         drop(ledger);
-        self.stats.counts.book(&incoming.stats, Came::Moved, len.into());
+        self.stats.counts.record(&incoming.stats, ByteSource::Transferred, len.into());
         seal.map_or(0, |seal| self.apply_digest(file, seal))
     }
 
@@ -377,7 +377,11 @@ impl<'a> Receiver<'a> {
             }
             if lock(&self.ledger).on_block_copied(id, index) {
                 self.outbox.post_ack(id, index);
-                self.stats.counts.book(&incoming.stats, Came::Moved, layout.block_len(index));
+                self.stats.counts.record(
+                    &incoming.stats,
+                    ByteSource::Transferred,
+                    layout.block_len(index),
+                );
             }
         }
     }
@@ -434,7 +438,7 @@ impl<'a> Receiver<'a> {
         let Some(layout) = incoming.layout() else { return Ok(()) };
         let range = |run: &Run| layout.byte_range(*run);
         let bytes = holes.runs.iter().map(range).map(|range| range.end - range.start).sum();
-        self.stats.counts.book(&incoming.stats, Came::AsHoles, bytes);
+        self.stats.counts.record(&incoming.stats, ByteSource::Holes, bytes);
         let recorded = part.and_then(|part| {
             let may_continue = || !self.session.is_stopped();
             new_runs
@@ -560,7 +564,7 @@ impl<'a> Receiver<'a> {
     pub(crate) fn run_stream(&self, number: u32, stream: DataStream) -> io::Result<()> {
         let result = self.session.add_stream(number, stream.socket()).and_then(|()| {
             let result = std::thread::scope(|scope| {
-                let lane = Lane::enter(&self.session, &self.outbox, number, stream.socket());
+                let lane = FlowHook::attach(&self.session, &self.outbox, number, stream.socket());
                 let (staging, window) = (&self.session.buffer_pool, self.session.window_share());
                 let stream = DataFrameReader::start(scope, stream, staging, window, lane)?;
                 let mut worker = work::Worker::new(self, stream);

@@ -2,7 +2,7 @@
 
 use super::part::{LockRequest, PartFile};
 use super::{IncomingFile, Receiver, remove_part};
-use crate::counts::{Account, Came, add};
+use crate::counts::{ByteSource, FileStats, add};
 use crate::error::{Error, failure};
 use crate::net::control::lock;
 use crate::part_names::{self, PartNames};
@@ -187,7 +187,7 @@ impl Receiver<'_> {
             dir: entry.parent,
             name: self.local_name(&entry),
             entry,
-            stats: Account::default(),
+            stats: FileStats::default(),
             part: Mutex::default(),
         };
         match self.plan_file(&incoming) {
@@ -257,7 +257,7 @@ impl Receiver<'_> {
         match incoming.layout() {
             Some(layout) => {
                 let resumed = here.blocks.iter().map(|(index, _)| layout.block_len(*index)).sum();
-                self.stats.counts.book(&incoming.stats, Came::Resumed, resumed);
+                self.stats.counts.record(&incoming.stats, ByteSource::Resumed, resumed);
                 want.have = self.post_have(id, &here.set(layout.count()));
                 lock(&self.ledger).expect_blocks(id, layout, &here);
             }

@@ -1,6 +1,6 @@
 //! Source files by number: how they are opened and checked for changes.
 
-use crate::counts::Account;
+use crate::counts::FileStats;
 use crate::error;
 use crate::net::control::lock;
 use crate::tree::DirTable;
@@ -29,7 +29,7 @@ pub(crate) struct SourceFile {
     pub(crate) name: OsString,
     /// Number of times that it changed while it was read.
     pub(crate) attempt: u32,
-    pub(crate) stats: Account,
+    pub(crate) stats: FileStats,
     /// Set after the kernel refused to send this file: it is then sent through user memory.
     pub(crate) sendfile_refused: AtomicBool,
     open: Mutex<Option<Arc<File>>>,

@@ -6,7 +6,7 @@ pub(crate) mod files;
 pub(crate) mod walk;
 mod work;
 
-use crate::counts::{Came, add, read};
+use crate::counts::{ByteSource, add, read};
 use crate::error::Error;
 use crate::event::Outcome;
 use crate::net::control::{ControlReader, Outbox, lock};
@@ -170,7 +170,7 @@ impl<'a> Sender<'a> {
                 self.on_receiver_failure(failed.file, &failed.failure);
             }
             Message::RateRequest(pace) => {
-                self.session.feedback.on_pace(pace);
+                self.session.feedback.on_rate_request(pace);
                 if let Some(streams) = pace.streams {
                     self.session.set_wanted_streams(streams);
                     self.changed.notify_all();
@@ -181,8 +181,8 @@ impl<'a> Sender<'a> {
                     credit.grant(&credits);
                 }
             }
-            Message::TrainRequest(packets) => self.session.feedback.on_trains(packets),
-            Message::ReceiverReport(course) => self.session.feedback.on_course(course),
+            Message::TrainRequest(packets) => self.session.feedback.on_train_request(packets),
+            Message::ReceiverReport(course) => self.session.feedback.on_receiver_report(course),
             Message::StreamEnded(number) => {
                 self.session.close_stream(number);
                 if self.with_ledger(|ledger| ledger.on_stream_ended(number)) {
@@ -210,8 +210,8 @@ impl<'a> Sender<'a> {
         let next = self.with_ledger(|ledger| ledger.on_want(want))?;
         let Some(file) = file else { return Ok(false) };
         if let Some(there) = self.with_ledger(|ledger| ledger.bytes_at_receiver(want.file)) {
-            self.stats.counts.book(&file.stats, Came::Resumed, there.saturating_sub(holes));
-            self.stats.counts.book(&file.stats, Came::AsHoles, holes);
+            self.stats.counts.record(&file.stats, ByteSource::Resumed, there.saturating_sub(holes));
+            self.stats.counts.record(&file.stats, ByteSource::Holes, holes);
         }
         match next {
             NextStep::SendDigest => self.send_digest(&file),
@@ -262,7 +262,11 @@ impl<'a> Sender<'a> {
     fn on_ack(&self, ack: &FileRuns) -> Result<(), Error> {
         let next = self.with_ledger(|ledger| ledger.on_acks(ack))?;
         if let Some(file) = self.files.find(ack.file) {
-            self.stats.counts.book(&file.stats, Came::Moved, bytes_in(&file.entry, ack));
+            self.stats.counts.record(
+                &file.stats,
+                ByteSource::Transferred,
+                bytes_in(&file.entry, ack),
+            );
             if next == NextStep::SendDigest {
                 self.send_digest(&file);
             }

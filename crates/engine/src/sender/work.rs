@@ -3,7 +3,7 @@
 use super::Sender;
 use super::files::{SourceError, SourceFile};
 use crate::block_io::read::FileReader;
-use crate::block_io::{IoMethod, CHUNK_BYTES};
+use crate::block_io::{CHUNK_BYTES, IoMethod};
 use crate::counts::add;
 use crate::net::stream::DataStream;
 use crate::session::ThreadMeter;
@@ -158,7 +158,8 @@ impl<'s, 'a> Worker<'s, 'a> {
         let chunks = self.reader.start(opened, range.clone(), next);
         let is_refused = || file.sendfile_refused.load(Ordering::Relaxed);
         let may_stay = may_stay && !chunks.is_direct() && !is_refused();
-        let is_whole = may_stay && engine == Some(IoMethod::SendFile) && self.stream.can_send_file();
+        let is_whole =
+            may_stay && engine == Some(IoMethod::SendFile) && self.stream.can_send_file();
         while at < range.end && error.is_none() {
             let chunk = match chunks.next(opened) {
                 Ok(chunk) => chunk,

@@ -1,77 +1,78 @@
-//! The congestion control of the connections that this side sends on, where the receiver may ask
-//! for BBR: whether this host gives it, and who has it. What the user chose stays.
+//! Switches the sending side's streams to BBR at the receiver's request, and back.
+//!
+//! A congestion control that the user chose is never replaced.
 
 use crate::net::socket::Socket;
 use crate::session::Session;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// The name that the kernel has for it (net/ipv4/tcp_bbr.c).
+/// The kernel's name of BBR. (net/ipv4/tcp_bbr.c)
 const BBR: &str = "bbr";
 
-/// Gives connections BBR and takes it away again.
-pub(super) struct Congestion {
-    /// Connections may be asked for it.
-    offers: bool,
-    /// They are to have it.
-    is_wanted: bool,
-    /// What those began with that have it from us.
-    given: BTreeMap<u32, String>,
+/// Switches streams between BBR and their own congestion control.
+pub(super) struct BbrSwitch {
+    /// This host and the user's settings allow the switch.
+    is_available: bool,
+    is_requested: bool,
+    /// Previous congestion control of each stream; empty if none was replaced.
+    replaced: BTreeMap<u32, String>,
 }
 
-impl Congestion {
+impl BbrSwitch {
+    /// Creates a switch and tests, if the session may use BBR, whether this host allows it.
     pub(super) fn new(session: &Session) -> Self {
-        // Where their number is to stay, nobody asks; the kernel may have to load it first.
+        // With a fixed stream count the receiver sends no request, and the test may load a module.
         let is_free = session.overrides.congestion.is_none() && session.max_streams.is_some();
-        let offers = is_free && has_bbr();
-        Self { offers, is_wanted: false, given: BTreeMap::new() }
+        let is_available = is_free && is_bbr_allowed();
+        Self { is_available, is_requested: false, replaced: BTreeMap::new() }
     }
 
-    /// Whether connections may have it.
-    pub(super) fn offers(&self) -> bool {
-        self.offers
+    /// True if the receiver may request BBR.
+    pub(super) fn is_available(&self) -> bool {
+        self.is_available
     }
 
-    /// Whether they are to have it from now on.
-    pub(super) fn want(&mut self, is_wanted: bool) {
-        self.is_wanted = is_wanted && self.offers;
+    /// Stores the receiver's request; [`apply`](Self::apply) carries it out.
+    pub(super) fn request(&mut self, is_requested: bool) {
+        self.is_requested = is_requested && self.is_available;
     }
 
-    /// Sets what connections do not have yet: some come later.
-    pub(super) fn set(&mut self, session: &Session) {
-        let given = &mut self.given;
-        if !self.is_wanted {
-            if !given.is_empty() {
-                session.for_each_stream(|number, socket| restore(socket, given.get(&number)));
-                given.clear();
+    /// Applies the request to all streams, including those opened since the last call.
+    pub(super) fn apply(&mut self, session: &Session) {
+        let replaced = &mut self.replaced;
+        if !self.is_requested {
+            if !replaced.is_empty() {
+                session.for_each_stream(|number, socket| restore(socket, replaced.get(&number)));
+                replaced.clear();
             }
             return;
         }
         session.for_each_stream(|number, socket| {
-            given.entry(number).or_insert_with(|| give(socket).unwrap_or_default());
+            replaced.entry(number).or_insert_with(|| switch_to_bbr(socket).unwrap_or_default());
         });
     }
 }
 
-/// Gives a connection BBR; what it had, if it was something else.
-fn give(socket: &Socket) -> Option<String> {
+/// Switches a stream to BBR. Returns the congestion control it replaced, if any.
+fn switch_to_bbr(socket: &Socket) -> Option<String> {
     let Socket::Tcp(tcp) = socket else { return None };
-    let own = bankfull_sys::congestion_control(tcp).ok().filter(|own| own != BBR)?;
-    bankfull_sys::set_congestion_control(tcp, BBR).ok().map(|()| own)
+    let previous = bankfull_sys::congestion_control(tcp).ok().filter(|name| name != BBR)?;
+    bankfull_sys::set_congestion_control(tcp, BBR).ok().map(|()| previous)
 }
 
-/// Gives a connection back what it had.
-fn restore(socket: &Socket, own: Option<&String>) {
-    if let (Socket::Tcp(tcp), Some(own)) = (socket, own.filter(|own| !own.is_empty())) {
-        // The kernel had it a moment ago; where it has not, what comes tells.
-        let _ = bankfull_sys::set_congestion_control(tcp, own);
+/// Restores a stream's previous congestion control.
+fn restore(socket: &Socket, previous: Option<&String>) {
+    if let (Socket::Tcp(tcp), Some(name)) = (socket, previous.filter(|name| !name.is_empty())) {
+        // The kernel offered it before. If it no longer does, the stream stays with BBR.
+        let _ = bankfull_sys::set_congestion_control(tcp, name);
     }
 }
 
-/// Whether this host gives it to us. Found once.
-fn has_bbr() -> bool {
-    static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| {
+/// True if this process may use BBR. Tested once.
+fn is_bbr_allowed() -> bool {
+    static IS_ALLOWED: OnceLock<bool> = OnceLock::new();
+    *IS_ALLOWED.get_or_init(|| {
         let socket = |domain| socket2::Socket::new(domain, socket2::Type::STREAM, None);
         let socket = socket(socket2::Domain::IPV4).or_else(|_| socket(socket2::Domain::IPV6));
         socket.is_ok_and(|socket| bankfull_sys::set_congestion_control(&socket, BBR).is_ok())
@@ -85,44 +86,44 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn connections_get_it_later_ones_too_and_have_their_own_back() {
+    fn bbr_switch_covers_later_streams_and_restores_all() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connect = || Socket::Tcp(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
-        let near = [connect(), connect()];
-        let has = |socket: &Socket| match socket {
+        let streams = [connect(), connect()];
+        let current = |socket: &Socket| match socket {
             Socket::Tcp(tcp) => bankfull_sys::congestion_control(tcp).unwrap(),
             _ => unreachable!(),
         };
-        let reno = |socket: &Socket| match socket {
+        let set_reno = |socket: &Socket| match socket {
             Socket::Tcp(tcp) => bankfull_sys::set_congestion_control(tcp, "reno").unwrap(),
             _ => unreachable!(),
         };
         let mut session = Session::new(Overrides::default(), 1);
-        assert!(!Congestion::new(&session).offers(), "nobody would ask");
+        assert!(!BbrSwitch::new(&session).is_available(), "the stream count is fixed");
         session.max_streams = Some(2);
-        let mut congestion = Congestion::new(&session);
-        if !congestion.offers() {
-            println!("skipped: this host gives no BBR");
+        let mut bbr = BbrSwitch::new(&session);
+        if !bbr.is_available() {
+            println!("skipped: this host does not allow BBR");
             return;
         }
-        near.iter().for_each(reno);
-        session.add_stream(0, &near[0]).unwrap();
-        congestion.set(&session);
-        assert_eq!(has(&near[0]), "reno");
-        congestion.want(true);
-        congestion.set(&session);
-        session.add_stream(1, &near[1]).unwrap();
-        congestion.set(&session);
-        assert_eq!([has(&near[0]), has(&near[1])], [BBR, BBR]);
-        congestion.want(false);
-        congestion.set(&session);
-        assert_eq!([has(&near[0]), has(&near[1])], ["reno", "reno"]);
+        streams.iter().for_each(set_reno);
+        session.add_stream(0, &streams[0]).unwrap();
+        bbr.apply(&session);
+        assert_eq!(current(&streams[0]), "reno");
+        bbr.request(true);
+        bbr.apply(&session);
+        session.add_stream(1, &streams[1]).unwrap();
+        bbr.apply(&session);
+        assert_eq!([current(&streams[0]), current(&streams[1])], [BBR, BBR]);
+        bbr.request(false);
+        bbr.apply(&session);
+        assert_eq!([current(&streams[0]), current(&streams[1])], ["reno", "reno"]);
     }
 
     #[test]
-    fn what_the_user_chose_stays() {
+    fn bbr_switch_user_choice_makes_it_unavailable() {
         let congestion = Some("reno".to_owned());
-        let set = Overrides { congestion, ..Overrides::default() };
-        assert!(!Congestion::new(&Session::new(set, 1)).offers());
+        let overrides = Overrides { congestion, ..Overrides::default() };
+        assert!(!BbrSwitch::new(&Session::new(overrides, 1)).is_available());
     }
 }

@@ -1,9 +1,9 @@
-//! Tells how a transfer's data connections do: to whoever runs the transfer as events, and from a
-//! server that receives to its client as messages, which there become the same events.
+//! Reports the state of a transfer's streams: as events on the client, and from a receiving server
+//! to its client as receiver reports, which become the same events there.
 
-use super::TELL_COURSE;
+use super::TELEMETRY_INTERVAL;
 use crate::error::printable;
-use crate::event::{Event, Sample, BufferLimit, TuningDecision};
+use crate::event::{BufferLimit, Event, Sample, TuningDecision};
 use crate::net::control::Outbox;
 use crate::net::staging::BufferStatus;
 use crate::session::{SessionStats, problem_message};
@@ -18,148 +18,153 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Where a session's own controller stands while its connections are steered with others.
-pub(super) const SHARED: &str = "shared";
+/// Reported state while the session's streams are tuned together with those of other sessions.
+pub(super) const SHARED_STATE: &str = "shared";
 
-/// What is seen of the data connections at a moment, of all together. Counts are from the
-/// beginning.
+/// State of all streams of a session at one moment. Counters start with the session.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
+pub(super) struct Snapshot {
     pub(super) streams: u32,
-    /// Data carried.
+    /// Bytes carried: received on the receiving side, acknowledged on the sending side.
     pub(super) carried: u64,
+    /// RTT samples since the last report.
     pub(super) rtts: Vec<Duration>,
     pub(super) probes: u64,
     pub(super) probes_lost: u64,
+    /// Data rate of the bottleneck link in bytes/s, from packet trains.
     pub(super) capacity: Option<u64>,
+    /// Target receive window of all streams together, in bytes.
     pub(super) window: Option<u64>,
+    /// Receive window that the peer granted to all streams together, in bytes.
     pub(super) granted: Option<u64>,
+    /// Pacing rate of all streams together.
     pub(super) bytes_per_sec: Option<u64>,
     pub(super) retransmits: Option<u64>,
-    /// What waited to be written on the receiving side.
-    pub(super) buffered_peak: Option<BufferStatus>,
-    /// What the threads of the sender and of the receiver spent their time with.
+    /// Received data waiting for the disk.
+    pub(super) buffered: Option<BufferStatus>,
+    /// Stage times of the sender's threads and of the receiver's.
     pub(super) stages: [StageTimes; 2],
-    /// Looks at which the source had nothing to send.
-    pub(super) sends: LimitSamples,
-    /// Looks at which the receiver had not come to read.
-    pub(super) reads: LimitSamples,
+    /// Samples of the sender's sockets, and how many of them were app-limited.
+    pub(super) sender_samples: LimitSamples,
+    /// Samples of the receiver's sockets, and how many of them were receiver-limited.
+    pub(super) receiver_samples: LimitSamples,
 }
 
-/// Tells what is seen, now and then.
-pub(crate) struct Teller<'a> {
+/// Reports snapshots and decisions of one session.
+pub(crate) struct Telemetry<'a> {
     stats: &'a SessionStats<'a>,
-    /// Whoever runs the transfer is on this side.
-    is_near: bool,
-    last: Duration,
-    told: (LimitSamples, LimitSamples),
-    /// The shortest round trip.
-    rtt_min: Option<Duration>,
-    /// The last change of the staging that was told.
-    staging_told: Option<Instant>,
+    /// This side is the client, which runs the transfer.
+    is_client: bool,
+    last_due: Duration,
+    /// Sender and receiver samples of the last snapshot.
+    reported: (LimitSamples, LimitSamples),
+    min_rtt: Option<Duration>,
+    /// Time of the last reported change of the buffer limit.
+    reported_limit_change: Option<Instant>,
 }
 
-impl<'a> Teller<'a> {
-    pub(crate) fn new(stats: &'a SessionStats<'a>, is_near: bool) -> Self {
-        let (last, told, rtt_min, staging_told) = Default::default();
-        Self { stats, is_near, last, told, rtt_min, staging_told }
+impl<'a> Telemetry<'a> {
+    pub(crate) fn new(stats: &'a SessionStats<'a>, is_client: bool) -> Self {
+        let (last_due, reported, min_rtt, reported_limit_change) = Default::default();
+        Self { stats, is_client, last_due, reported, min_rtt, reported_limit_change }
     }
 
-    /// Tells that no datagrams get through, where whoever runs the transfer is on this side.
-    pub(super) fn unheard(&self, door: SocketAddr) {
+    /// Warns on this side that no datagram came back from the peer's UDP address.
+    pub(super) fn warn_no_udp_response(&self, address: SocketAddr) {
         let message = format!(
-            "nothing comes back over UDP from {door}: the path is judged by TCP alone; to have it \
-             measured, let UDP through to that port, and see that no other program has it"
+            "no response over UDP from {address}: the path is measured with TCP alone; to measure \
+             it with UDP, let UDP through to that port and check that no other program uses it"
         );
         self.stats.warn(message);
     }
 
-    /// Tells whoever runs the transfer something of note.
-    pub(super) fn remark(&self, outbox: &Outbox, message: &str) {
-        if self.is_near {
+    /// Sends a warning to the client.
+    pub(super) fn warn(&self, outbox: &Outbox, message: &str) {
+        if self.is_client {
             self.stats.warn(message);
         } else {
             outbox.post(&problem_message(PathBuf::new(), Failure::new(Cause::Warning, message)));
         }
     }
 
-    /// Whether whoever runs the transfer is on this side.
-    pub(super) fn is_near(&self) -> bool {
-        self.is_near
+    /// True if this side is the client.
+    pub(super) fn is_client(&self) -> bool {
+        self.is_client
     }
 
-    /// For how long the data connections have kept processors of this side busy.
-    pub(super) fn busy(&self) -> Duration {
+    /// Returns the CPU time that this side spent on its streams.
+    pub(super) fn cpu_busy(&self) -> Duration {
         self.stats.cpu_time()
     }
 
-    /// What the threads of this side spent their time with.
-    pub(super) fn stages(&self) -> StageTimes {
+    /// Returns the stage times of this side's threads.
+    pub(super) fn stage_times(&self) -> StageTimes {
         self.stats.times()
     }
 
-    /// Whether it is time to tell again.
-    pub(super) fn is_due(&mut self) -> bool {
+    /// True once per [`TELEMETRY_INTERVAL`].
+    pub(super) fn poll_due(&mut self) -> bool {
         let now = self.stats.elapsed();
-        let is_due = now >= self.last + TELL_COURSE;
+        let is_due = now >= self.last_due + TELEMETRY_INTERVAL;
         if is_due {
-            self.last = now;
+            self.last_due = now;
         }
         is_due
     }
 
-    /// Tells it here.
-    pub(super) fn sample(&mut self, seen: &Seen) {
-        let since = (seen.sends.since(self.told.0), seen.reads.since(self.told.1));
-        self.told = (seen.sends, seen.reads);
-        self.rtt_min = seen.rtts.iter().copied().chain(self.rtt_min).min();
-        self.stats.path_observer().on_carried(seen.carried, self.stats.elapsed());
-        if let Some(least) = self.rtt_min {
-            // Those of single connections may tell of their own repairs.
-            let usual = median(&seen.rtts).unwrap_or(least);
-            self.stats.path_observer().on_queue(is_queued(usual, least));
+    /// Emits a snapshot as a sample event.
+    pub(super) fn emit_sample(&mut self, snapshot: &Snapshot) {
+        let since = (
+            snapshot.sender_samples.since(self.reported.0),
+            snapshot.receiver_samples.since(self.reported.1),
+        );
+        self.reported = (snapshot.sender_samples, snapshot.receiver_samples);
+        self.min_rtt = snapshot.rtts.iter().copied().chain(self.min_rtt).min();
+        self.stats.path_observer().on_carried(snapshot.carried, self.stats.elapsed());
+        if let Some(min_rtt) = self.min_rtt {
+            // The median: single streams may be delayed by their own loss recovery.
+            let rtt = median(&snapshot.rtts).unwrap_or(min_rtt);
+            self.stats.path_observer().on_queue(is_queued(rtt, min_rtt));
         }
-        self.buffer_limit(seen.buffered_peak);
+        self.emit_buffer_limit(snapshot.buffered);
         self.stats.event(Event::Sample(Sample {
-            at: self.last,
-            streams: seen.streams,
-            carried: Bytes(seen.carried),
-            rtts: seen.rtts.clone(),
-            probes: seen.probes,
-            probes_lost: seen.probes_lost,
-            capacity: seen.capacity.map(rate),
-            window: seen.window.map(Bytes),
-            granted: seen.granted.map(Bytes),
-            pacing: seen.bytes_per_sec.map(rate),
-            retransmits: seen.retransmits,
-            buffered_peak: seen.buffered_peak.map(|buffered_peak| buffered_peak.peak),
-            buffer_limit: seen.buffered_peak.map(|buffered_peak| buffered_peak.size),
-            sender: seen.stages[0],
-            receiver: seen.stages[1],
+            at: self.last_due,
+            streams: snapshot.streams,
+            carried: Bytes(snapshot.carried),
+            rtts: snapshot.rtts.clone(),
+            probes: snapshot.probes,
+            probes_lost: snapshot.probes_lost,
+            capacity: snapshot.capacity.map(rate),
+            window: snapshot.window.map(Bytes),
+            granted: snapshot.granted.map(Bytes),
+            pacing: snapshot.bytes_per_sec.map(rate),
+            retransmits: snapshot.retransmits,
+            buffered_peak: snapshot.buffered.map(|buffered| buffered.peak),
+            buffer_limit: snapshot.buffered.map(|buffered| buffered.size),
+            sender: snapshot.stages[0],
+            receiver: snapshot.stages[1],
             app_limited_share: since.0.share(),
             receiver_limited_share: since.1.share(),
         }));
     }
 
-    /// Tells here that another amount may wait to be written, if that is new.
-    fn buffer_limit(&mut self, buffered_peak: Option<BufferStatus>) {
-        let Some((buffered_peak, (at, reason))) =
-            buffered_peak.and_then(|buffered_peak| Some((buffered_peak, buffered_peak.change?)))
-        else {
+    /// Emits a change of the buffer limit, once.
+    fn emit_buffer_limit(&mut self, buffered: Option<BufferStatus>) {
+        let Some((buffered, (at, reason))) = buffered.and_then(|b| Some((b, b.change?))) else {
             return;
         };
-        if self.staging_told.replace(at) != Some(at) {
+        if self.reported_limit_change.replace(at) != Some(at) {
             self.stats.event(Event::BufferLimit(BufferLimit {
                 at: self.stats.elapsed().saturating_sub(at.elapsed()),
-                size: buffered_peak.size,
+                size: buffered.size,
                 reason: clause(reason).to_owned(),
             }));
         }
     }
 
-    /// Tells a decision here.
-    pub(super) fn decided(&self, decision: &Decision, window: Option<Bytes>) {
-        self.settle(decision.state.name(), decision.pacing);
+    /// Emits a decision on window and pacing.
+    pub(super) fn emit_decision(&self, decision: &Decision, window: Option<Bytes>) {
+        self.record_rate(decision.state.name(), decision.pacing);
         self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
             state: decision.state.name().to_owned(),
@@ -170,11 +175,11 @@ impl<'a> Teller<'a> {
         }));
     }
 
-    /// Tells here that the connections are steered with those of other sessions.
-    pub(super) fn shared(&self, reason: String, window: Option<Bytes>) {
+    /// Emits that the streams are tuned together with those of other sessions.
+    pub(super) fn emit_coscheduled(&self, reason: String, window: Option<Bytes>) {
         self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
-            state: SHARED.to_owned(),
+            state: SHARED_STATE.to_owned(),
             window,
             pacing: None,
             streams: None,
@@ -182,113 +187,115 @@ impl<'a> Teller<'a> {
         }));
     }
 
-    /// Tells here how many connections are to carry data.
-    pub(super) fn counted(
+    /// Emits a decision on the stream count. `current` is the one on window and pacing.
+    pub(super) fn emit_stream_decision(
         &self,
         decision: &streams::Decision,
-        held: Option<&Decision>,
+        current: Option<&Decision>,
         window: Option<Bytes>,
     ) {
-        let News { reason, streams } = News::of(decision);
-        self.count(streams);
+        let PendingDecision { reason, streams } = PendingDecision::from_streams(decision);
+        self.record_streams(streams);
         self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
-            state: held.map_or_else(String::new, |held| held.state.name().to_owned()),
+            state: current.map_or_else(String::new, |current| current.state.name().to_owned()),
             window,
-            pacing: held.and_then(|held| held.pacing),
+            pacing: current.and_then(|current| current.pacing),
             streams,
             reason,
         }));
     }
 
-    /// Notes the rate at which the path is held, for another copy.
-    fn settle(&self, state: &str, pacing: Option<Rate>) {
+    /// Records the rate limit for later transfers over the same path.
+    fn record_rate(&self, state: &str, pacing: Option<Rate>) {
         if state == State::Limited.name()
-            && let (Some(rate), Some(rtt)) = (pacing, self.rtt_min)
+            && let (Some(rate), Some(min_rtt)) = (pacing, self.min_rtt)
         {
-            self.stats.path_observer().on_held(rate, rtt);
+            self.stats.path_observer().on_rate_limit(rate, min_rtt);
         }
     }
 
-    /// Notes how many connections are to carry data, where that is said.
-    fn count(&self, streams: Option<u32>) {
+    /// Records the target stream count, if the decision has one.
+    fn record_streams(&self, streams: Option<u32>) {
         if let Some(streams) = streams {
-            self.stats.path_observer().on_count(streams, self.stats.elapsed());
+            self.stats.path_observer().on_stream_count(streams, self.stats.elapsed());
         }
     }
 
-    /// Tells here what the far side has decided, if it has.
-    pub(super) fn decided_there(&self, course: &ReceiverReport) {
-        if let (Some(size), Some(reason)) = (course.buffer_limit, &course.buffer_reason) {
+    /// Emits the decisions in a report of the receiver.
+    pub(super) fn on_receiver_report(&self, report: &ReceiverReport) {
+        if let (Some(size), Some(reason)) = (report.buffer_limit, &report.buffer_reason) {
             self.stats.event(Event::BufferLimit(BufferLimit {
                 at: self.stats.elapsed(),
                 size: Bytes(size),
                 reason: printable(reason),
             }));
         }
-        let Some(reason) = &course.reason else { return };
-        self.settle(&course.state, course.bytes_per_sec.map(Rate::from_bytes_per_sec));
-        self.count(course.streams);
+        let Some(reason) = &report.reason else { return };
+        self.record_rate(&report.state, report.bytes_per_sec.map(Rate::from_bytes_per_sec));
+        self.record_streams(report.streams);
         self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
-            state: printable(&course.state),
-            window: course.window.map(Bytes),
-            pacing: course.bytes_per_sec.map(rate),
-            streams: course.streams,
+            state: printable(&report.state),
+            window: report.window.map(Bytes),
+            pacing: report.bytes_per_sec.map(rate),
+            streams: report.streams,
             reason: printable(reason),
         }));
     }
 
-    /// Tells the client, where there is room for it: what is seen, and what has been decided. What
-    /// is told is not told again.
-    pub(super) fn post(
+    /// Sends a snapshot and at most one decision to the client. False if the outbox is full.
+    ///
+    /// RTT samples and the change of the buffer limit are removed once sent.
+    pub(super) fn send_report(
         &mut self,
         outbox: &Outbox,
-        seen: &mut Seen,
+        snapshot: &mut Snapshot,
         state: &str,
-        news: Option<News>,
+        decision: Option<PendingDecision>,
     ) -> bool {
         let micros = |time: &Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-        let change = seen.buffered_peak.and_then(|buffered_peak| buffered_peak.change);
-        let is_new = |&(at, _): &(Instant, _)| self.staging_told != Some(at);
-        let has_room = outbox.try_post(&Message::ReceiverReport(ReceiverReport {
+        let change = snapshot.buffered.and_then(|buffered| buffered.change);
+        let is_new = |&(at, _): &(Instant, _)| self.reported_limit_change != Some(at);
+        let is_sent = outbox.try_post(&Message::ReceiverReport(ReceiverReport {
             state: state.to_owned(),
-            window: seen.window,
-            bytes_per_sec: seen.bytes_per_sec,
-            rtts_us: seen.rtts.iter().take(MAX_REPORT_RTTS).map(micros).collect(),
-            capacity: seen.capacity,
-            probes: seen.probes,
-            probes_lost: seen.probes_lost,
-            samples: seen.reads.count,
-            receiver_limited: seen.reads.limited,
-            stage_nanos: Some(stage_nanos(&seen.stages[1])),
-            streams: news.as_ref().and_then(|news| news.streams),
-            reason: news.map(|news| news.reason),
-            buffered_peak: seen.buffered_peak.map(|buffered_peak| buffered_peak.peak.0),
-            buffer_limit: seen.buffered_peak.map(|buffered_peak| buffered_peak.size.0),
+            window: snapshot.window,
+            bytes_per_sec: snapshot.bytes_per_sec,
+            rtts_us: snapshot.rtts.iter().take(MAX_REPORT_RTTS).map(micros).collect(),
+            capacity: snapshot.capacity,
+            probes: snapshot.probes,
+            probes_lost: snapshot.probes_lost,
+            samples: snapshot.receiver_samples.count,
+            receiver_limited: snapshot.receiver_samples.limited,
+            stage_nanos: Some(stage_nanos(&snapshot.stages[1])),
+            streams: decision.as_ref().and_then(|decision| decision.streams),
+            reason: decision.map(|decision| decision.reason),
+            buffered_peak: snapshot.buffered.map(|buffered| buffered.peak.0),
+            buffer_limit: snapshot.buffered.map(|buffered| buffered.size.0),
             buffer_reason: change.filter(is_new).map(|(_, reason)| clause(reason).to_owned()),
         }));
-        if has_room {
-            seen.rtts.clear();
-            self.staging_told = change.map(|(at, _)| at).or(self.staging_told);
+        if is_sent {
+            snapshot.rtts.clear();
+            self.reported_limit_change = change.map(|(at, _)| at).or(self.reported_limit_change);
         }
-        has_room
+        is_sent
     }
 }
 
-/// What has just been decided.
-pub(super) struct News {
+/// Decision that is not reported yet.
+pub(super) struct PendingDecision {
     pub(super) reason: String,
-    /// Where it is how many connections are to carry data.
+    /// Target stream count, if the decision is about it.
     pub(super) streams: Option<u32>,
 }
 
-impl News {
-    pub(super) fn of(decision: &streams::Decision) -> Self {
+impl PendingDecision {
+    /// Describes a decision on the stream count or on BBR.
+    pub(super) fn from_streams(decision: &streams::Decision) -> Self {
         if decision.reason.is_bbr_related() {
-            // Where a search has ended with it, there may be another number, too.
-            let is_other = decision.reason == streams::Reason::LossIncreased;
-            let streams = is_other.then_some(decision.streams);
+            // The end of a search may change the stream count too.
+            let has_count = decision.reason == streams::Reason::LossIncreased;
+            let streams = has_count.then_some(decision.streams);
             return Self { reason: decision.reason.to_string(), streams };
         }
         let connections = if decision.streams == 1 { "connection" } else { "connections" };
@@ -297,10 +304,10 @@ impl News {
     }
 }
 
-/// What waits to be written at the receiver, as it has told.
-pub(super) fn staged_there(course: &ReceiverReport) -> Option<BufferStatus> {
-    let (most, size) = course.buffered_peak.zip(course.buffer_limit)?;
-    // Why, is told as it comes.
+/// Returns the receiver's buffered data from its report.
+pub(super) fn buffered_at_receiver(report: &ReceiverReport) -> Option<BufferStatus> {
+    let (most, size) = report.buffered_peak.zip(report.buffer_limit)?;
+    // `on_receiver_report` has emitted the reason already.
     Some(BufferStatus { peak: Bytes(most), size: Bytes(size), change: None })
 }
 

@@ -1,14 +1,15 @@
-//! The receiving side: looks at what comes, has the controller decide, holds the windows and asks
-//! the sender for a rate.
+//! Tuning of the receiving side: samples its sockets, passes observations to the controller, clamps
+//! windows and requests a rate from the sender.
 
-use super::course::{News, SHARED, Seen, Teller};
-use super::echoes::Echoes;
-use super::incast::holds_windows;
-use super::room::{Room, Side};
-use super::streams::Known;
-use super::trains::{Told, Trains};
+use super::course::{PendingDecision, SHARED_STATE, Snapshot, Telemetry};
+use super::echoes::ProbeLoss;
+use super::incast::can_clamp_windows;
+use super::room::{BufferSide, SocketBuffers};
+use super::streams::TunerInput;
+use super::trains::{TrainCollector, TrainResult};
 use super::{
-    COURSES_MAX, Glances, Knocker, LOOK, OPEN, Probing, SHARING_TIME, TELL_COURSE, set_window,
+    MAX_QUEUED_REPORTS, MAX_TCP_WINDOW, MIN_SHARE_INTERVAL, ProbeChannel, ProbeRegistrar,
+    SAMPLE_INTERVAL, SampleClock, TELEMETRY_INTERVAL, clamp_window_for,
 };
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
@@ -23,498 +24,541 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// How long to wait for the first one. (ours: a long round trip and a half, and its queue)
-const PROBE_WAIT: Duration = Duration::from_millis(600);
+/// Minimum timeout of an echo, and of the first probe. (chosen: one and a half long RTTs with their
+/// queue)
+const MIN_PROBE_TIMEOUT: Duration = Duration::from_millis(600);
 
-/// Longer round trips are a clock that was set. (ours)
-const RTT_MAX: Duration = Duration::from_secs(10);
+/// Largest accepted RTT; longer ones come from a clock step. (chosen)
+const MAX_PLAUSIBLE_RTT: Duration = Duration::from_secs(10);
 
-/// Where datagrams end and so much data comes all the same, the path is not cut. (ours: more than
-/// was on its way)
-const CARRIED_DEAF: Bytes = Bytes::mib(64);
+/// Data received since the last echo that shows that UDP is blocked, not the path down. (chosen:
+/// more than was in flight)
+const UDP_BLOCKED_MIN_DATA: Bytes = Bytes::mib(64);
 
-/// The clock was set when it moves by more than this between two ticks, as far as they are read
-/// within so much of each other. (ours: the kernel slews a clock by 5 µs in that time at most)
-const CLOCK_STEP: Duration = Duration::from_millis(1);
-const CLOCK_READING: Duration = Duration::from_micros(500);
+/// Change of the probe clock's offset between two ticks that counts as a step. (chosen: the kernel
+/// slews a clock by 5 µs in that time at most)
+const MIN_CLOCK_STEP: Duration = Duration::from_millis(1);
 
-/// Where windows of running connections cannot be changed.
-const OLD_KERNEL: &str = "this host's kernel, older than Linux 5.15, does not change the windows of \
-                          running connections: many senders only take turns";
+/// Longest time between the two clock readings for a valid comparison. (chosen)
+const MAX_CLOCK_READ_TIME: Duration = Duration::from_micros(500);
 
-/// Steers the connections of a session that receives.
-pub(crate) struct Steering<'a> {
+/// Warning for kernels that ignore window clamps on established connections.
+const OLD_KERNEL_WARNING: &str = "this host's kernel is older than Linux 5.15 and cannot change \
+                                  the windows of established connections: with many senders only \
+                                  time slots limit them";
+
+/// Tunes the streams of a receiving session.
+pub(crate) struct ReceiverTuner<'a> {
     session: &'a Session,
     outbox: Outbox,
-    teller: Teller<'a>,
-    probing: Option<Probing>,
+    telemetry: Telemetry<'a>,
+    probe_channel: Option<ProbeChannel>,
     sobas: Sobas,
-    began: Instant,
-    trains: Trains,
-    /// Echoes that came, and when the last one did.
-    echoes: Echoes,
-    heard_at: Duration,
-    /// Data that had come by then; `None` once it was told that none come any more.
-    carried_then: Option<Bytes>,
-    /// What the clock of probes is ahead of ours, and when it was set last.
-    clock_ahead: Option<Duration>,
-    clock_set_at: Option<Duration>,
-    /// Looks at the sender's sockets between the last two reports of it, and at ours.
-    sends: LimitSamples,
-    reads: LimitSamples,
-    reads_before: LimitSamples,
-    /// What each connection has of the window.
+    started: Instant,
+    trains: TrainCollector,
+    probe_loss: ProbeLoss,
+    last_echo_at: Duration,
+    /// Data received by the last echo; `None` once the UDP warning was sent.
+    received_at_echo: Option<Bytes>,
+    /// Offset of the probe clock from `started`, at the latest tick.
+    clock_offset: Option<Duration>,
+    /// Time of the latest step of the probe clock.
+    clock_stepped_at: Option<Duration>,
+    /// Samples of the sender's sockets between its last two reports.
+    sender_samples: LimitSamples,
+    /// Samples of this side's sockets, and those before the latest one.
+    receiver_samples: LimitSamples,
+    previous_receiver_samples: LimitSamples,
+    /// Each stream's share of the window.
     shares: StreamShares,
-    room: Room,
-    /// What finds the number of connections, where it may change.
-    tuner: Option<StreamTuner>,
-    /// It was told how fewer would do.
+    buffers: SocketBuffers,
+    /// Tuner of the stream count, unless the count is fixed.
+    stream_tuner: Option<StreamTuner>,
+    /// The advice on larger buffers was sent.
     is_advised: bool,
-    /// Round trips since the last report.
+    /// RTT samples since the last report.
     rtts: Vec<Duration>,
-    /// What the trains told.
+    /// Data rate of the bottleneck link, from packet trains.
     capacity: Option<Rate>,
-    /// What is held, of all connections together.
-    held: Option<Decision>,
-    /// The sender has been asked for its rate, and for as many connections.
-    is_told: bool,
-    /// Decisions that whoever runs the transfer on the far side has not been told.
-    news: VecDeque<Decision>,
-    counts: VecDeque<streams::Decision>,
-    /// Windows are not held, nor were they since.
-    is_open: bool,
-    /// They are steered with those of other sessions for now.
-    is_aside: bool,
-    /// Whoever runs the transfer on the far side has not been told.
-    aside_news: Option<News>,
-    /// The largest segment of a connection.
+    /// Current decision on window and pacing of all streams together.
+    decision: Option<Decision>,
+    /// The sender has the current rate request.
+    is_requested: bool,
+    /// Decisions not yet reported to a remote client.
+    pending_decisions: VecDeque<Decision>,
+    pending_stream_decisions: VecDeque<streams::Decision>,
+    /// The windows are already unclamped.
+    is_unclamped: bool,
+    /// The streams are tuned together with those of other sessions.
+    is_coscheduled: bool,
+    /// Start of coscheduling, not yet reported to a remote client.
+    pending_coscheduling: Option<PendingDecision>,
+    /// Largest MSS of the streams, in bytes.
     mss: u32,
-    /// What the sender has told last.
-    sight: SenderReport,
+    /// Latest sender report.
+    sender_report: SenderReport,
 }
 
-impl<'a> Steering<'a> {
+impl<'a> ReceiverTuner<'a> {
     pub(crate) fn new(
         session: &'a Session,
         outbox: Outbox,
-        teller: Teller<'a>,
-        probing: Option<Probing>,
+        telemetry: Telemetry<'a>,
+        probe_channel: Option<ProbeChannel>,
     ) -> Self {
-        // Without a way for datagrams there is nothing to wait for.
-        let capacity_timeout = if probing.is_some() { PROBE_WAIT } else { Duration::ZERO };
+        // Without a UDP channel the controller need not wait for the first probe.
+        let capacity_timeout =
+            if probe_channel.is_some() { MIN_PROBE_TIMEOUT } else { Duration::ZERO };
         let rate_max = session.overrides.rate_max;
         let remembered = session.remembered;
-        let config = Config { window_max: OPEN, capacity_timeout, rate_max, remembered };
+        let config = Config { window_max: MAX_TCP_WINDOW, capacity_timeout, rate_max, remembered };
         Self {
             session,
             outbox,
-            teller,
-            probing,
+            telemetry,
+            probe_channel,
             sobas: Sobas::new(config),
-            began: Instant::now(),
-            trains: Trains::new(),
-            echoes: Echoes::default(),
-            heard_at: Duration::ZERO,
-            carried_then: Some(Bytes(0)),
-            clock_ahead: None,
-            clock_set_at: None,
-            sends: LimitSamples::default(),
-            reads: LimitSamples::default(),
-            reads_before: LimitSamples::default(),
+            started: Instant::now(),
+            trains: TrainCollector::new(),
+            probe_loss: ProbeLoss::default(),
+            last_echo_at: Duration::ZERO,
+            received_at_echo: Some(Bytes(0)),
+            clock_offset: None,
+            clock_stepped_at: None,
+            sender_samples: LimitSamples::default(),
+            receiver_samples: LimitSamples::default(),
+            previous_receiver_samples: LimitSamples::default(),
             shares: StreamShares::default(),
-            tuner: session.max_streams.map(|most| StreamTuner::new(session.wanted_streams(), most)),
+            stream_tuner: session
+                .max_streams
+                .map(|max| StreamTuner::new(session.wanted_streams(), max)),
             is_advised: false,
-            room: Room::new(Side::Receive),
+            buffers: SocketBuffers::new(BufferSide::Receive),
             rtts: Vec::new(),
             capacity: None,
-            held: None,
-            is_told: true,
-            news: VecDeque::new(),
-            counts: VecDeque::new(),
-            is_open: true,
-            is_aside: false,
-            aside_news: None,
+            decision: None,
+            is_requested: true,
+            pending_decisions: VecDeque::new(),
+            pending_stream_decisions: VecDeque::new(),
+            is_unclamped: true,
+            is_coscheduled: false,
+            pending_coscheduling: None,
             mss: 0,
-            sight: SenderReport::default(),
+            sender_report: SenderReport::default(),
         }
     }
 
     /// Runs until the session is over.
     pub(crate) fn run(mut self, over: &Latch) {
-        let mut knocker = Knocker::new(self.probing.as_ref().and_then(|probing| probing.door));
-        let mut glances = Glances::default();
-        while !over.wait(if self.is_aside { TELL_COURSE } else { LOOK }) {
-            let now = self.began.elapsed();
-            if self.stands_aside(now) {
+        let address = self.probe_channel.as_ref().and_then(|channel| channel.register_address);
+        let mut registrar = ProbeRegistrar::new(address);
+        let mut clock = SampleClock::default();
+        while !over.wait(if self.is_coscheduled { TELEMETRY_INTERVAL } else { SAMPLE_INTERVAL }) {
+            let now = self.started.elapsed();
+            if self.poll_coscheduled(now) {
                 continue;
             }
-            self.watch_clock(now);
-            let rtt = self.listen(&mut knocker, now);
-            if let Some(told) = self.trains.told(now, self.segment_data()) {
-                self.learn(&told, now);
-                glances.hurry();
+            self.detect_clock_step(now);
+            let rtt = self.exchange_probes(&mut registrar, now);
+            if let Some(result) = self.trains.poll_result(now, self.segment_data()) {
+                self.on_train_result(&result, now);
+                clock.force_next();
             }
-            if !glances.is_due(now, self.sobas.allows_sparse_sampling() && !self.is_deaf(now)) {
+            if !clock
+                .poll_due(now, self.sobas.allows_sparse_sampling() && !self.probe_timed_out(now))
+            {
                 if let Some(rtt) = rtt {
                     self.sobas.on_rtt_sample(rtt);
                     self.rtts.push(rtt);
                 }
                 continue;
             }
-            let seen = self.look(now, rtt);
-            self.notice_deafness(&seen);
-            let decision = self.sobas.observe(&seen);
-            self.decided(decision);
-            self.count_streams(&seen);
-            self.hold();
-            self.rtts.extend(seen.rtt);
-            self.tell(&seen);
+            let observation = self.sample(now, rtt);
+            self.warn_if_udp_blocked(&observation);
+            let decision = self.sobas.observe(&observation);
+            self.on_decision(decision);
+            self.tune_streams(&observation);
+            self.apply();
+            self.rtts.extend(observation.rtt);
+            self.report(&observation);
         }
     }
 
-    /// Whether the connections are steered with those of other sessions. Then nothing is decided
-    /// here, but told how they do.
-    fn stands_aside(&mut self, now: Duration) -> bool {
-        let held = self.session.sharing.held();
-        if held.is_some() != self.is_aside {
-            self.is_aside = held.is_some();
-            self.turn_aside(held.map(|(_, connections)| connections));
+    /// Returns whether the streams are tuned together with those of other sessions.
+    ///
+    /// Meanwhile this tuner decides nothing, and only reports.
+    fn poll_coscheduled(&mut self, now: Duration) -> bool {
+        let shared = self.session.sharing.coscheduled();
+        if shared.is_some() != self.is_coscheduled {
+            self.is_coscheduled = shared.is_some();
+            self.on_coscheduling_change(shared.map(|(_, connections)| connections));
         }
-        if self.is_aside {
-            let seen = self.look(now, None);
-            self.tell(&seen);
+        if self.is_coscheduled {
+            let observation = self.sample(now, None);
+            self.report(&observation);
         }
-        self.is_aside
+        self.is_coscheduled
     }
 
-    /// Stands aside for so many connections together, or begins anew after that.
-    fn turn_aside(&mut self, connections: Option<usize>) {
-        self.held = None;
-        self.news.clear();
-        self.counts.clear();
-        self.is_told = true;
+    /// Suspends the controller while the interface has this many connections, or restarts it.
+    fn on_coscheduling_change(&mut self, connections: Option<usize>) {
+        self.decision = None;
+        self.pending_decisions.clear();
+        self.pending_stream_decisions.clear();
+        self.is_requested = true;
         match connections {
             Some(connections) => {
                 let reason =
                     format!("several copies share the interface: {connections} connections in all");
-                if self.teller.is_near() {
-                    self.teller.shared(reason, self.window());
+                if self.telemetry.is_client() {
+                    self.telemetry.emit_coscheduled(reason, self.window());
                 } else {
-                    self.aside_news = Some(News { reason, streams: None });
+                    self.pending_coscheduling = Some(PendingDecision { reason, streams: None });
                 }
-                if !holds_windows() {
-                    self.teller.remark(&self.outbox, OLD_KERNEL);
+                if !can_clamp_windows() {
+                    self.telemetry.warn(&self.outbox, OLD_KERNEL_WARNING);
                 }
             }
             None => {
                 let rate_max = self.session.overrides.rate_max;
-                let (window_max, capacity_timeout) = (OPEN, Duration::ZERO);
+                let (window_max, capacity_timeout) = (MAX_TCP_WINDOW, Duration::ZERO);
                 self.sobas =
                     Sobas::new(Config { window_max, capacity_timeout, rate_max, remembered: None });
             }
         }
     }
 
-    /// Notices when the clock of probes is set: round trips that began before would be wrong.
-    fn watch_clock(&mut self, now: Duration) {
-        let from = self.began.elapsed();
+    /// Detects steps of the probe clock, which falsify the RTTs of probes in flight.
+    fn detect_clock_step(&mut self, now: Duration) {
+        let from = self.started.elapsed();
         let clock = clock();
-        let to = self.began.elapsed();
-        // Else we were not running in between.
-        if to - from < CLOCK_READING {
-            let ahead = clock.saturating_sub(to);
-            let before = self.clock_ahead.replace(ahead).unwrap_or(ahead);
-            if ahead.abs_diff(before) > CLOCK_STEP {
-                self.clock_set_at = Some(now);
+        let to = self.started.elapsed();
+        // Otherwise this thread was preempted in between.
+        if to - from < MAX_CLOCK_READ_TIME {
+            let offset = clock.saturating_sub(to);
+            let before = self.clock_offset.replace(offset).unwrap_or(offset);
+            if offset.abs_diff(before) > MIN_CLOCK_STEP {
+                self.clock_stepped_at = Some(now);
             }
         }
     }
 
-    /// How long an echo may take.
-    fn patience(&self) -> Duration {
-        PROBE_WAIT.max(self.sobas.min_rtt() * 4)
+    /// Returns the timeout of an echo.
+    fn probe_timeout(&self) -> Duration {
+        MIN_PROBE_TIMEOUT.max(self.sobas.min_rtt() * 4)
     }
 
-    /// Whether no datagrams get through, or no longer.
-    fn is_deaf(&self, now: Duration) -> bool {
-        self.probing.is_none() || now > self.heard_at + self.patience()
+    /// True if no echo has arrived within the timeout, or there is no UDP channel.
+    fn probe_timed_out(&self, now: Duration) -> bool {
+        self.probe_channel.is_none() || now > self.last_echo_at + self.probe_timeout()
     }
 
-    /// Sends the next datagram, and takes those that came: the round trip that the last one tells.
-    fn listen(&mut self, knocker: &mut Knocker, now: Duration) -> Option<Duration> {
-        let Probing { line, .. } = self.probing.as_mut()?;
-        let is_known = knocker.look(line, now);
+    /// Sends the next probe and handles arrived datagrams. Returns the latest RTT.
+    fn exchange_probes(
+        &mut self,
+        registrar: &mut ProbeRegistrar,
+        now: Duration,
+    ) -> Option<Duration> {
+        let ProbeChannel { line, .. } = self.probe_channel.as_mut()?;
+        let is_known = registrar.poll(line, now);
         if is_known {
             let _ = line.send_probe();
         }
-        if let Some(door) = knocker.unheard(is_known, now) {
-            self.teller.unheard(door);
+        if let Some(address) = registrar.poll_unanswered(is_known, now) {
+            self.telemetry.warn_no_udp_response(address);
         }
         let arrived: Vec<ProbeArrival> = line.arrivals().collect();
-        arrived.iter().fold(None, |rtt, arrived| self.take(arrived, now).or(rtt))
+        arrived.iter().fold(None, |rtt, arrived| self.on_datagram(arrived, now).or(rtt))
     }
 
-    /// Tells once when datagrams do not get through any more, but data does.
-    fn notice_deafness(&mut self, seen: &Observation) {
-        let Some(then) = self.carried_then else { return };
-        if !self.is_deaf(seen.now) {
-            self.carried_then = Some(seen.received);
-        } else if self.echoes.count() > 0 && seen.received.0 > then.0 + CARRIED_DEAF.0 {
-            self.carried_then = None;
-            let line = self.probing.as_ref().and_then(|probing| probing.line.address());
-            let from = line.map(|address| format!(" from {address}")).unwrap_or_default();
-            let deaf = format!(
-                "nothing comes back over UDP{from} any more: the path is judged by TCP alone; to \
-                 have it measured, let UDP through for as long as a copy takes"
+    /// Warns once if echoes stopped while data still arrives.
+    fn warn_if_udp_blocked(&mut self, observation: &Observation) {
+        let Some(at_echo) = self.received_at_echo else { return };
+        let received = observation.received;
+        if !self.probe_timed_out(observation.now) {
+            self.received_at_echo = Some(received);
+        } else if self.probe_loss.sent() > 0 && received.0 > at_echo.0 + UDP_BLOCKED_MIN_DATA.0 {
+            self.received_at_echo = None;
+            let channel = self.probe_channel.as_ref();
+            let address = channel.and_then(|channel| channel.line.address());
+            let from = address.map(|address| format!(" from {address}")).unwrap_or_default();
+            let message = format!(
+                "UDP responses{from} stopped: the path is measured with TCP alone; to measure it \
+                 with UDP, let UDP through for as long as a copy takes"
             );
-            self.teller.remark(&self.outbox, &deaf);
+            self.telemetry.warn(&self.outbox, &message);
         }
     }
 
-    /// What a full segment of the path carries.
+    /// Returns the payload of a full segment on this path.
     fn segment_data(&self) -> Bytes {
-        let address = self.probing.as_ref().and_then(|probing| probing.line.address());
+        let address = self.probe_channel.as_ref().and_then(|channel| channel.line.address());
         match address.map(|address| address.ip().to_canonical()) {
             Some(IpAddr::V6(_)) => pacing::DEFAULT_MSS_V6,
             _ => pacing::DEFAULT_MSS,
         }
     }
 
-    /// Takes what the trains have told.
-    fn learn(&mut self, told: &Told, now: Duration) {
-        match *told {
-            Told::Rate(rate) => {
+    /// Applies the result of the packet trains.
+    fn on_train_result(&mut self, result: &TrainResult, now: Duration) {
+        match *result {
+            TrainResult::Capacity(rate) => {
                 self.capacity = Some(rate);
                 let decision = self.sobas.on_capacity(now, rate);
-                self.decided(decision);
+                self.on_decision(decision);
             }
-            // Trains count as data: no more of them than the user wants.
-            Told::Others(packets) if self.session.overrides.rate_max.is_none() => {
-                let wanted = Message::TrainRequest(u32::try_from(packets).unwrap_or(u32::MAX));
-                let is_asked = self.outbox.try_post(&wanted);
-                self.trains.asked_for(packets, is_asked);
+            // More trains would exceed the user's rate limit.
+            TrainResult::Repeat(packets) if self.session.overrides.rate_max.is_none() => {
+                let request = Message::TrainRequest(u32::try_from(packets).unwrap_or(u32::MAX));
+                let is_sent = self.outbox.try_post(&request);
+                self.trains.on_requested(packets, is_sent);
             }
-            Told::Others(_) => {}
+            TrainResult::Repeat(_) => {}
         }
     }
 
-    /// A packet that came; the round trip that it tells.
-    fn take(&mut self, arrived: &ProbeArrival, now: Duration) -> Option<Duration> {
+    /// Handles an arrived datagram. Returns the RTT if it is a valid echo.
+    fn on_datagram(&mut self, arrived: &ProbeArrival, now: Duration) -> Option<Duration> {
         let probe = &arrived.probe;
         match probe.kind {
             Kind::Echo => {
-                self.echoes.take(probe.number);
-                self.heard_at = now;
+                self.probe_loss.on_echo(probe.number);
+                self.last_echo_at = now;
                 let sent = Duration::from_micros(probe.echoed_timestamp_us);
                 let rtt = arrived.at.checked_sub(sent)?;
-                let is_set = self.clock_set_at.is_some_and(|at| now < at + self.patience());
-                (!is_set && !rtt.is_zero() && rtt < RTT_MAX).then_some(rtt)
+                let stepped = self.clock_stepped_at;
+                let has_stepped = stepped.is_some_and(|at| now < at + self.probe_timeout());
+                (!has_stepped && !rtt.is_zero() && rtt < MAX_PLAUSIBLE_RTT).then_some(rtt)
             }
             Kind::Train => {
-                self.trains.take(arrived, now);
+                self.trains.on_packet(arrived, now);
                 None
             }
             Kind::Register | Kind::Probe => None,
         }
     }
 
-    fn look(&mut self, now: Duration, rtt: Option<Duration>) -> Observation {
+    /// Samples all connections. Returns the observation for the controller.
+    fn sample(&mut self, now: Duration, rtt: Option<Duration>) -> Observation {
         let first_paused = self.session.first_paused().unwrap_or(u32::MAX);
-        let (shares, held) = (&self.shares, self.window());
+        let (shares, session_window) = (&self.shares, self.window());
         let (mut received, mut tcp_min_rtt) = (Vec::new(), None::<Duration>);
         self.mss = 0;
         let carried = self.session.sample_streams(|number, socket, info| {
             self.mss = self.mss.max(info.snd_mss);
             received.push((number, info.bytes_received.unwrap_or_default()));
-            let window = held.map(|held| shares.window(number, held));
-            let most = window.unwrap_or(Bytes(info.rcv_space.into())).0 / 2;
+            let window = session_window.map(|window| shares.window(number, window));
+            let half_window = window.unwrap_or(Bytes(info.rcv_space.into())).0 / 2;
             if number < first_paused {
-                self.reads.add(socket.unread_bytes() > most);
+                self.receiver_samples.add(socket.unread_bytes() > half_window);
             }
-            let shortest = info.min_rtt.filter(|rtt| !rtt.is_zero());
-            tcp_min_rtt = tcp_min_rtt.into_iter().chain(shortest).min();
+            let min_rtt = info.min_rtt.filter(|rtt| !rtt.is_zero());
+            tcp_min_rtt = tcp_min_rtt.into_iter().chain(min_rtt).min();
         });
-        let stretch = SHARING_TIME.max(self.sobas.min_rtt() * 2);
-        let rate = self.held.and_then(|held| held.pacing);
-        self.shares.observe(now, stretch, rate, &received);
-        let reads_before = self.reads_before;
-        self.reads_before = self.reads;
-        if let Some(sight) = lock(&self.session.feedback.sight).take() {
-            // It comes at every other look only.
-            self.sends = looks_of(&sight).since(looks_of(&self.sight));
-            self.sight = sight;
+        let interval = MIN_SHARE_INTERVAL.max(self.sobas.min_rtt() * 2);
+        let rate = self.decision.and_then(|decision| decision.pacing);
+        self.shares.observe(now, interval, rate, &received);
+        let previous = self.previous_receiver_samples;
+        self.previous_receiver_samples = self.receiver_samples;
+        if let Some(report) = lock(&self.session.feedback.sender_report).take() {
+            // Arrives only at every second sample.
+            let before = app_limited_samples(&self.sender_report);
+            self.sender_samples = app_limited_samples(&report).since(before);
+            self.sender_report = report;
         }
-        let rtt_there = self.sight.rtt_us.map(Duration::from_micros);
-        let rtt_there = rtt_there.filter(|&rtt| self.is_deaf(now) && rtt < RTT_MAX);
+        let sender_rtt = self.sender_report.rtt_us.map(Duration::from_micros);
+        let sender_rtt =
+            sender_rtt.filter(|&rtt| self.probe_timed_out(now) && rtt < MAX_PLAUSIBLE_RTT);
         Observation {
             now,
             streams: self.session.active_stream_count(),
             received: Bytes(carried.received),
-            // Where no datagrams get through, TCP's round trip is the next best.
-            rtt: rtt.or(rtt_there),
+            // Without echoes the sender's TCP RTT is the next best.
+            rtt: rtt.or(sender_rtt),
             tcp_min_rtt,
-            probes_lost: self.echoes.lost(),
-            retransmits: self.sight.retransmits,
+            probes_lost: self.probe_loss.lost(),
+            retransmits: self.sender_report.retransmits,
             mss: Bytes(self.mss.into()),
-            bottleneck: bottleneck(self.sends, self.reads.since(reads_before)),
+            bottleneck: bottleneck(self.sender_samples, self.receiver_samples.since(previous)),
         }
     }
 
-    /// Asks how many connections are to carry data, and tells once if their windows are too small.
-    fn count_streams(&mut self, seen: &Observation) {
-        let known = Known {
+    /// Tunes the stream count, and suggests larger buffers once if windows are too small.
+    fn tune_streams(&mut self, observation: &Observation) {
+        let input = TunerInput {
             sobas: &self.sobas,
-            seen,
-            held: self.held.as_ref(),
+            observation,
+            decision: self.decision.as_ref(),
             capacity: self.capacity,
             rate_max: self.session.overrides.rate_max,
             active_streams: self.shares.active_count(),
-            sight: &self.sight,
-            samples: [looks_of(&self.sight), self.reads],
-            busy: self.teller.busy(),
-            max_inflight_bytes: self.room.max_inflight_bytes(),
+            sender_report: &self.sender_report,
+            samples: [app_limited_samples(&self.sender_report), self.receiver_samples],
+            cpu_busy: self.telemetry.cpu_busy(),
+            max_inflight: self.buffers.max_inflight(),
         };
         let is_new = self.session.remembered.is_none();
         if !self.is_advised
-            && let Some(advice) = known.advice(self.session.wanted_streams(), is_new)
+            && let Some(advice) = input.advice(self.session.wanted_streams(), is_new)
         {
             self.is_advised = true;
-            self.teller.remark(&self.outbox, &advice);
+            self.telemetry.warn(&self.outbox, &advice);
         }
-        let Some(tuner) = &mut self.tuner else { return };
-        let decision = known.ask(tuner);
-        let usual = tuner.bbr();
+        let Some(tuner) = &mut self.stream_tuner else { return };
+        let decision = input.observe(tuner);
+        let use_bbr = tuner.bbr();
         if let Some(decision) = decision {
             self.session.set_wanted_streams(decision.streams);
-            self.is_told = false;
-            self.teller.counted(&decision, self.held.as_ref(), self.window());
-            if !self.teller.is_near() && self.counts.len() < COURSES_MAX {
-                self.counts.push_back(decision);
+            self.is_requested = false;
+            let (current, window) = (self.decision.as_ref(), self.window());
+            self.telemetry.emit_stream_decision(&decision, current, window);
+            let pending = &mut self.pending_stream_decisions;
+            if !self.telemetry.is_client() && pending.len() < MAX_QUEUED_REPORTS {
+                pending.push_back(decision);
             }
-            let held = self.sobas.on_loss_tolerant_cc(seen.now, usual);
-            self.decided(held);
+            let decision = self.sobas.on_loss_tolerant_cc(observation.now, use_bbr);
+            self.on_decision(decision);
         }
     }
 
-    fn decided(&mut self, decision: Option<Decision>) {
+    /// Stores and emits a decision of the controller, if any.
+    fn on_decision(&mut self, decision: Option<Decision>) {
         let Some(decision) = decision else { return };
-        self.held = Some(decision);
-        self.is_told = false;
-        self.teller.decided(&decision, self.window());
-        if !self.teller.is_near() && self.news.len() < COURSES_MAX {
-            self.news.push_back(decision);
+        self.decision = Some(decision);
+        self.is_requested = false;
+        self.telemetry.emit_decision(&decision, self.window());
+        let has_room = self.pending_decisions.len() < MAX_QUEUED_REPORTS;
+        if !self.telemetry.is_client() && has_room {
+            self.pending_decisions.push_back(decision);
         }
     }
 
-    /// The window that is held, if any is.
+    /// Returns the target window of all streams together; `None` if unlimited.
     fn window(&self) -> Option<Bytes> {
-        let shared = self.session.sharing.held().map(|(window, _)| Bytes(window));
-        shared.or(self.held.map(|held| held.window).filter(|window| *window < OPEN))
+        let shared = self.session.sharing.coscheduled().map(|(window, _)| Bytes(window));
+        let own = self.decision.map(|decision| decision.window);
+        shared.or(own.filter(|window| *window < MAX_TCP_WINDOW))
     }
 
-    /// Where the controller stands.
-    fn state(&self) -> &'static str {
-        let own = self.held.map_or("", |held| held.state.name());
-        if self.is_aside { SHARED } else { own }
+    /// Returns the name of the current state.
+    fn state_name(&self) -> &'static str {
+        let own = self.decision.map_or("", |decision| decision.state.name());
+        if self.is_coscheduled { SHARED_STATE } else { own }
     }
 
-    /// Tells how it goes, now and then, and decisions at once.
-    fn tell(&mut self, look: &Observation) {
-        let is_due = self.teller.is_due();
-        if !is_due && self.news.is_empty() && self.counts.is_empty() {
+    /// Reports to the client: snapshots if due, and decisions at once.
+    fn report(&mut self, observation: &Observation) {
+        let is_due = self.telemetry.poll_due();
+        let has_decisions =
+            !self.pending_decisions.is_empty() || !self.pending_stream_decisions.is_empty();
+        if !is_due && !has_decisions {
             return;
         }
-        let mut seen = Seen {
+        let sender_stages = self.sender_report.stage_nanos;
+        let mut snapshot = Snapshot {
             streams: self.session.active_stream_count(),
-            carried: look.received.0,
+            carried: observation.received.0,
             rtts: std::mem::take(&mut self.rtts),
-            probes: self.echoes.count(),
-            probes_lost: look.probes_lost,
+            probes: self.probe_loss.sent(),
+            probes_lost: observation.probes_lost,
             capacity: self.capacity.map(Rate::bytes_per_sec),
             window: self.window().map(|window| window.0),
-            granted: self.sight.window,
-            bytes_per_sec: self.held.and_then(|held| held.pacing).map(Rate::bytes_per_sec),
-            retransmits: Some(self.sight.retransmits),
-            buffered_peak: self.session.buffer_pool.status(),
+            granted: self.sender_report.window,
+            bytes_per_sec: self
+                .decision
+                .and_then(|decision| decision.pacing)
+                .map(Rate::bytes_per_sec),
+            retransmits: Some(self.sender_report.retransmits),
+            buffered: self.session.buffer_pool.status(),
             stages: [
-                self.sight.stage_nanos.map_or_else(StageTimes::default, stage_times),
-                self.teller.stages(),
+                sender_stages.map_or_else(StageTimes::default, stage_times),
+                self.telemetry.stage_times(),
             ],
-            sends: looks_of(&self.sight),
-            reads: self.reads,
+            sender_samples: app_limited_samples(&self.sender_report),
+            receiver_samples: self.receiver_samples,
         };
-        if self.teller.is_near() {
-            return self.teller.sample(&seen);
+        if self.telemetry.is_client() {
+            self.telemetry.emit_sample(&snapshot);
+        } else {
+            self.send_reports(&mut snapshot, has_decisions);
         }
-        if self.news.is_empty() && self.counts.is_empty() {
-            let (state, news) = (self.state(), self.aside_news.take());
-            self.teller.post(&self.outbox, &mut seen, state, news);
+    }
+
+    /// Sends the snapshot to a remote client, once for each pending decision.
+    fn send_reports(&mut self, snapshot: &mut Snapshot, has_decisions: bool) {
+        if !has_decisions {
+            let (state, pending) = (self.state_name(), self.pending_coscheduling.take());
+            self.telemetry.send_report(&self.outbox, snapshot, state, pending);
         }
-        while let Some(decision) = self.counts.front() {
-            let (state, news) = (self.state(), News::of(decision));
-            if !self.teller.post(&self.outbox, &mut seen, state, Some(news)) {
+        while let Some(decision) = self.pending_stream_decisions.front() {
+            let state = self.state_name();
+            let pending = Some(PendingDecision::from_streams(decision));
+            if !self.telemetry.send_report(&self.outbox, snapshot, state, pending) {
                 return;
             }
-            self.counts.pop_front();
+            self.pending_stream_decisions.pop_front();
         }
-        while let Some(decision) = self.news.front() {
-            seen.window = Some(decision.window).filter(|window| *window < OPEN).map(|w| w.0);
-            seen.bytes_per_sec = decision.pacing.map(Rate::bytes_per_sec);
-            let why = News { reason: decision.reason.to_string(), streams: None };
+        while let Some(decision) = self.pending_decisions.front() {
+            let window = Some(decision.window).filter(|window| *window < MAX_TCP_WINDOW);
+            snapshot.window = window.map(|window| window.0);
+            snapshot.bytes_per_sec = decision.pacing.map(Rate::bytes_per_sec);
+            let reason = decision.reason.to_string();
+            let pending = Some(PendingDecision { reason, streams: None });
             let state = decision.state.name();
-            if !self.teller.post(&self.outbox, &mut seen, state, Some(why)) {
+            if !self.telemetry.send_report(&self.outbox, snapshot, state, pending) {
                 return;
             }
-            self.news.pop_front();
+            self.pending_decisions.pop_front();
         }
     }
 
-    /// The rate to ask for. Where windows hold the path, it need not.
-    fn pace(&self) -> Option<Rate> {
-        let rate = self.held?.pacing?;
-        let is_wanted = self.session.overrides.rate_max.is_some();
-        let by_windows = self.window().is_some() && !is_wanted;
+    /// Returns the rate to request. It is relaxed if windows limit the streams already.
+    fn requested_rate(&self) -> Option<Rate> {
+        let rate = self.decision?.pacing?;
+        let has_user_limit = self.session.overrides.rate_max.is_some();
+        let is_window_limited = self.window().is_some() && !has_user_limit;
         let count = self.session.wanted_streams();
-        Some(if by_windows { pacing::window_limited_pacing(rate, count) } else { rate })
+        Some(if is_window_limited { pacing::window_limited_pacing(rate, count) } else { rate })
     }
 
-    /// Asks for the rate, and sets the windows: again at every look, for the kernel raises them by
-    /// itself.
-    fn hold(&mut self) {
-        if self.session.sharing.held().is_some() {
-            // Since this look began.
+    /// Requests the rate if it changed, and clamps the windows.
+    ///
+    /// The clamp is repeated at each sample because the kernel raises windows by itself.
+    fn apply(&mut self) {
+        if self.session.sharing.coscheduled().is_some() {
+            // Coscheduling began since the start of this tick.
             return;
         }
-        if !self.is_told {
-            let tuner = self.tuner.as_ref();
-            let bytes_per_sec = self.pace().map(Rate::bytes_per_sec);
+        if !self.is_requested {
+            let tuner = self.stream_tuner.as_ref();
+            let bytes_per_sec = self.requested_rate().map(Rate::bytes_per_sec);
             let streams = tuner.map(StreamTuner::streams);
             let use_bbr = tuner.map(|tuner| tuner.bbr().is_some());
-            let pace = Message::RateRequest(RateRequest { bytes_per_sec, streams, use_bbr });
-            self.is_told = self.outbox.try_post(&pace);
+            let request = Message::RateRequest(RateRequest { bytes_per_sec, streams, use_bbr });
+            self.is_requested = self.outbox.try_post(&request);
         }
-        let Some(held) = self.held else { return };
-        // Once they are open they stay so.
-        let is_open = held.window >= OPEN;
-        if is_open && self.is_open {
+        let Some(decision) = self.decision else { return };
+        // Unclamped windows need no further calls.
+        let is_unclamped = decision.window >= MAX_TCP_WINDOW;
+        if is_unclamped && self.is_unclamped {
             return;
         }
-        self.is_open = is_open;
-        let (shares, room) = (&self.shares, &mut self.room);
+        self.is_unclamped = is_unclamped;
+        let (shares, buffers) = (&self.shares, &mut self.buffers);
         self.session.for_each_stream(|number, socket| {
-            let mut window = held.window;
-            if !is_open {
-                window = shares.window(number, held.window);
-                room.give(number, socket, window);
+            let mut window = decision.window;
+            if !is_unclamped {
+                window = shares.window(number, decision.window);
+                buffers.ensure(number, socket, window);
             }
-            set_window(socket, window, self.mss);
+            clamp_window_for(socket, window, self.mss);
         });
     }
 }
 
-/// How often the sender has looked, and how often it had nothing to send.
-fn looks_of(sight: &SenderReport) -> LimitSamples {
-    LimitSamples { count: sight.samples, limited: sight.app_limited }
+/// Returns the sender's samples, and how many of them were app-limited.
+fn app_limited_samples(report: &SenderReport) -> LimitSamples {
+    LimitSamples { count: report.samples, limited: report.app_limited }
 }
 
 #[cfg(test)]
@@ -526,23 +570,24 @@ mod tests {
     use bankfull_control::Bottleneck;
 
     #[test]
-    fn who_holds_it_up_is_known_between_two_reports_of_the_sender_too() {
+    fn bottleneck_persists_between_sender_reports() {
         let session = Session::new(Overrides::default(), 1);
         let stats = SessionStats::new(&NoEvents, Instant::now());
-        let teller = Teller::new(&stats, true);
-        let mut steering = Steering::new(&session, Outbox::default(), teller, None);
-        let mut held = |sight: Option<(u64, u64)>| {
-            if let Some((samples, app_limited)) = sight {
-                session.feedback.on_sight(SenderReport {
+        let telemetry = Telemetry::new(&stats, true);
+        let mut tuner = ReceiverTuner::new(&session, Outbox::default(), telemetry, None);
+        let mut bottleneck = |report: Option<(u64, u64)>| {
+            if let Some((samples, app_limited)) = report {
+                session.feedback.on_sender_report(SenderReport {
                     samples,
                     app_limited,
                     ..SenderReport::default()
                 });
             }
-            steering.look(Duration::from_millis(10), None).bottleneck
+            tuner.sample(Duration::from_millis(10), None).bottleneck
         };
-        assert_eq!(held(None), Bottleneck::Path);
-        assert_eq!([held(Some((8, 8))), held(None), held(None)], [Bottleneck::Sender; 3]);
-        assert_eq!([held(Some((16, 8))), held(None)], [Bottleneck::Path; 2]);
+        assert_eq!(bottleneck(None), Bottleneck::Path);
+        let app_limited = [bottleneck(Some((8, 8))), bottleneck(None), bottleneck(None)];
+        assert_eq!(app_limited, [Bottleneck::Sender; 3]);
+        assert_eq!([bottleneck(Some((16, 8))), bottleneck(None)], [Bottleneck::Path; 2]);
     }
 }

@@ -1,12 +1,13 @@
-//! The sending side: paces its connections as it is asked to, sends packet trains when it knows
-//! where to, and tells how its connections do.
+//! Tuning of the sending side: paces its streams at the requested rate, sends packet trains once
+//! the receiver's UDP address is known, and reports the state of its connections.
 
-use super::congestion::Congestion;
-use super::course::{Seen, Teller, staged_there};
-use super::room::{Room, Side};
-use super::unsent::Unsent;
+use super::congestion::BbrSwitch;
+use super::course::{Snapshot, Telemetry, buffered_at_receiver};
+use super::room::{BufferSide, SocketBuffers};
+use super::unsent::NotSentLowat;
 use super::{
-    FREE, FREE_RTT, Glances, Knocker, LOOK, Probing, SHARING_TIME, TRAINS_ASKED_MAX, cpus,
+    MAX_TRAIN_REQUESTS, MIN_PACING_RTT, MIN_SHARE_INTERVAL, ProbeChannel, ProbeRegistrar,
+    SAMPLE_INTERVAL, SampleClock, UNLIMITED_PACING_RATE, available_cpus,
 };
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
@@ -23,297 +24,319 @@ use bankfull_proto::wire::probe::MAX_TRAIN_PACKET_BYTES;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How often the receiver is told how the connections do. (ours: a window of the controller is
-/// longer on all but the shortest paths)
-const TELL: Duration = Duration::from_millis(20);
+/// Interval of sender reports. (chosen: the controller's windows are longer on all but the shortest
+/// paths)
+const SENDER_REPORT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Distance of packet trains. (ours: at 250 Mbit/s one has passed when the next comes)
-const TRAIN_DISTANCE: Duration = Duration::from_millis(3);
+/// Interval of packet trains. (chosen: at 250 Mbit/s one has passed before the next)
+const TRAIN_INTERVAL: Duration = Duration::from_millis(3);
 
-/// A connection may have this multiple in flight a round trip later: slow start doubles. (RFC 5681
-/// §3.1)
-const GROWS: u64 = 2;
+/// Maximum growth of the data in flight within an RTT: slow start doubles it. (RFC 5681 §3.1)
+const SLOW_START_GROWTH: u64 = 2;
 
-/// The packet trains that are still to be sent.
+/// Packet trains still to be sent.
 struct TrainPlan {
+    /// Number of packets in each train.
     packets: u32,
-    left: usize,
-    asked: u32,
+    remaining: usize,
+    /// Number of requests for more trains.
+    requests: u32,
 }
 
 impl TrainPlan {
-    /// The receiver may have asked for more.
-    fn ask(&mut self, packets: Option<u32>) {
+    /// Plans the trains that the receiver requested, if any.
+    fn on_request(&mut self, packets: Option<u32>) {
         if let Some(packets) = packets
-            && self.asked < TRAINS_ASKED_MAX
+            && self.requests < MAX_TRAIN_REQUESTS
         {
-            *self = Self { packets, left: TRAIN_COUNT, asked: self.asked + 1 };
+            *self = Self { packets, remaining: TRAIN_COUNT, requests: self.requests + 1 };
         }
     }
 }
 
-/// What a look sees of the connections.
+/// Sample of all connections.
 #[derive(Default)]
-struct View {
-    /// Data of each that the far side has acknowledged.
+struct ConnectionSample {
+    /// Acknowledged bytes of each stream.
     acked: Vec<(u32, u64)>,
-    /// What TCP would have each send in a round trip.
-    in_flight: BTreeMap<u32, Bytes>,
-    /// The least of them.
-    segment: Option<Bytes>,
+    /// Congestion window of each stream.
+    cwnd: BTreeMap<u32, Bytes>,
+    /// Smallest MSS of the streams.
+    min_segment: Option<Bytes>,
+    /// Smallest smoothed RTT of the streams.
     rtt: Option<Duration>,
-    rtt_min: Option<Duration>,
-    /// What the far side grants them together.
-    window: Option<u64>,
+    /// Smallest min RTT of the streams.
+    min_rtt: Option<Duration>,
+    /// Receive window granted to all streams together, in bytes.
+    granted: Option<u64>,
     carried: TransportStats,
 }
 
-impl View {
-    /// What a connection may need a buffer for. A rate alone, which the far side asks for, is no
-    /// reason for one: it has to take it, too.
-    fn could_take(&self, number: u32) -> Bytes {
-        let in_flight = self.in_flight.get(&number).copied().unwrap_or_default();
-        Bytes(in_flight.0 * GROWS)
+impl ConnectionSample {
+    /// Returns the most data that a stream may have in flight an RTT later.
+    ///
+    /// A requested rate alone, without data in flight, justifies no larger buffer.
+    fn max_next_inflight(&self, number: u32) -> Bytes {
+        let cwnd = self.cwnd.get(&number).copied().unwrap_or_default();
+        Bytes(cwnd.0 * SLOW_START_GROWTH)
     }
 }
 
-/// Paces the connections of a session that sends.
-pub(crate) struct Pacer<'a> {
+/// Tunes the streams of a sending session.
+pub(crate) struct SenderTuner<'a> {
     session: &'a Session,
     outbox: Outbox,
-    probing: Option<Probing>,
+    probe_channel: Option<ProbeChannel>,
+    /// Samples, and how many of them were app-limited.
     samples: LimitSamples,
-    /// What each connection has of the rate.
+    /// Each stream's share of the rate.
     shares: StreamShares,
-    room: Room,
-    unsent: Unsent,
-    congestion: Congestion,
-    /// What the receiver has asked for, of all connections together.
-    wanted: Option<u64>,
-    /// TCP has been made to pace itself.
-    paces: bool,
-    /// The shortest round trip of a connection, at the last look.
-    rtt_min: Duration,
-    /// What the receiver has told last of what it holds and sees.
-    course: ReceiverReport,
-    /// Round trips that it has told since the last sample.
+    buffers: SocketBuffers,
+    lowat: NotSentLowat,
+    bbr_switch: BbrSwitch,
+    /// Requested rate of all streams together, in bytes/s.
+    requested_rate: Option<u64>,
+    /// TCP pacing is enabled.
+    is_pacing: bool,
+    /// Min RTT of the latest sample.
+    min_rtt: Duration,
+    /// Latest receiver report.
+    receiver_report: ReceiverReport,
+    /// RTT samples of the receiver reports since the last sample event.
     rtts: Vec<Duration>,
-    teller: Teller<'a>,
+    telemetry: Telemetry<'a>,
 }
 
-impl<'a> Pacer<'a> {
+impl<'a> SenderTuner<'a> {
     pub(crate) fn new(
         session: &'a Session,
         outbox: Outbox,
-        teller: Teller<'a>,
-        probing: Option<Probing>,
+        telemetry: Telemetry<'a>,
+        probe_channel: Option<ProbeChannel>,
     ) -> Self {
-        let (samples, shares, course, rtts) = Default::default();
-        let wanted = session.overrides.rate_max.map(Rate::bytes_per_sec);
+        let (samples, shares, receiver_report, rtts) = Default::default();
+        let requested_rate = session.overrides.rate_max.map(Rate::bytes_per_sec);
         Self {
             session,
             outbox,
-            probing,
+            probe_channel,
             samples,
             shares,
-            room: Room::new(Side::Send),
-            unsent: Unsent::new(),
-            congestion: Congestion::new(session),
-            wanted,
-            paces: false,
-            rtt_min: Duration::ZERO,
-            course,
+            buffers: SocketBuffers::new(BufferSide::Send),
+            lowat: NotSentLowat::new(),
+            bbr_switch: BbrSwitch::new(session),
+            requested_rate,
+            is_pacing: false,
+            min_rtt: Duration::ZERO,
+            receiver_report,
             rtts,
-            teller,
+            telemetry,
         }
     }
 
     /// Runs until the session is over.
     pub(crate) fn run(mut self, over: &Latch) {
-        let began = Instant::now();
-        let mut glances = Glances::default();
-        let mut knocker = Knocker::new(self.probing.as_ref().and_then(|probing| probing.door));
-        let mut trains = TrainPlan { packets: TRAIN_PACKETS as u32, left: TRAIN_COUNT, asked: 0 };
-        let mut told = Duration::ZERO;
-        // The first trains leave with the first knock, before there is any data.
+        let started = Instant::now();
+        let mut clock = SampleClock::default();
+        let address = self.probe_channel.as_ref().and_then(|channel| channel.register_address);
+        let mut registrar = ProbeRegistrar::new(address);
+        let mut trains =
+            TrainPlan { packets: TRAIN_PACKETS as u32, remaining: TRAIN_COUNT, requests: 0 };
+        let mut reported = Duration::ZERO;
+        // The first train leaves with the first registration, before any data.
         let mut pause = Duration::ZERO;
         while !over.wait(pause) {
-            let now = began.elapsed();
-            trains.ask(lock(&self.session.feedback.trains).take());
-            self.send_train(&mut trains, &mut knocker, now);
-            pause = if (1..TRAIN_COUNT).contains(&trains.left) { TRAIN_DISTANCE } else { LOOK };
-            if self.is_asked() {
-                glances.hurry();
+            let now = started.elapsed();
+            trains.on_request(lock(&self.session.feedback.train_request).take());
+            self.send_train(&mut trains, &mut registrar, now);
+            let is_between_trains = (1..TRAIN_COUNT).contains(&trains.remaining);
+            pause = if is_between_trains { TRAIN_INTERVAL } else { SAMPLE_INTERVAL };
+            if self.poll_rate_request() {
+                clock.force_next();
             }
-            if !glances.is_due(now, self.rtt_min >= SPARSE_SAMPLING_RTT) {
+            if !clock.poll_due(now, self.min_rtt >= SPARSE_SAMPLING_RTT) {
                 continue;
             }
-            let view = self.look();
-            self.share(&view, now);
-            let sight = self.sight(&view);
-            self.tell(&sight, view.carried.acked);
-            if now + LOOK / 2 >= told + TELL && sight.samples > 0 {
-                told = now;
-                self.outbox.try_post(&Message::SenderReport(sight));
+            let sample = self.sample();
+            self.apply(&sample, now);
+            let report = self.build_report(&sample);
+            self.emit_telemetry(&report, sample.carried.acked);
+            if now + SAMPLE_INTERVAL / 2 >= reported + SENDER_REPORT_INTERVAL && report.samples > 0
+            {
+                reported = now;
+                self.outbox.try_post(&Message::SenderReport(report));
             }
         }
     }
 
-    /// Sends the next train, if there is one and it is known where to.
-    fn send_train(&mut self, trains: &mut TrainPlan, knocker: &mut Knocker, now: Duration) {
-        let Some(Probing { line, door, .. }) = &mut self.probing else { return };
-        let is_known = knocker.look(line, now);
-        if let Some(door) = knocker.unheard(is_known, now) {
-            self.teller.unheard(door);
+    /// Sends the next train, if any remains and the receiver's UDP address is known.
+    fn send_train(
+        &mut self,
+        trains: &mut TrainPlan,
+        registrar: &mut ProbeRegistrar,
+        now: Duration,
+    ) {
+        let Some(ProbeChannel { line, register_address, .. }) = &mut self.probe_channel else {
+            return;
+        };
+        let is_known = registrar.poll(line, now);
+        if let Some(address) = registrar.poll_unanswered(is_known, now) {
+            self.telemetry.warn_no_udp_response(address);
         }
-        let Some(to) = line.address().or(*door).filter(|_| trains.left > 0) else { return };
-        trains.left -= 1;
-        // Whatever does not arrive is left out of the estimate.
-        let _ = line.send_train(trains.packets, to);
+        let address = line.address().or(*register_address).filter(|_| trains.remaining > 0);
+        let Some(address) = address else { return };
+        trains.remaining -= 1;
+        // The estimate ignores packets that do not arrive.
+        let _ = line.send_train(trains.packets, address);
         if let Some(throttle) = self.session.throttle() {
             throttle.charge(trains.packets as usize * MAX_TRAIN_PACKET_BYTES);
         }
     }
 
-    /// Whether the receiver has asked for another rate.
-    fn is_asked(&mut self) -> bool {
-        let pace = lock(&self.session.feedback.pace).take();
-        if let Some(pace) = pace {
-            self.wanted = self.capped(pace.bytes_per_sec);
-            self.congestion.want(pace.use_bbr.unwrap_or_default());
+    /// Takes a rate request of the receiver. Returns false if there is none.
+    fn poll_rate_request(&mut self) -> bool {
+        let request = lock(&self.session.feedback.rate_request).take();
+        if let Some(request) = request {
+            self.requested_rate = self.cap_rate(request.bytes_per_sec);
+            self.bbr_switch.request(request.use_bbr.unwrap_or_default());
         }
-        pace.is_some()
+        request.is_some()
     }
 
-    /// Looks at all connections.
-    fn look(&mut self) -> View {
-        let mut view = View::default();
+    /// Samples all connections.
+    fn sample(&mut self) -> ConnectionSample {
+        let mut sample = ConnectionSample::default();
         let first_paused = self.session.first_paused().unwrap_or(u32::MAX);
-        let least = |a: Option<Duration>, b| Some(a.map_or(b, |a: Duration| a.min(b)));
-        view.carried = self.session.sample_streams(|number, _, info| {
+        let min = |a: Option<Duration>, b| Some(a.map_or(b, |a: Duration| a.min(b)));
+        sample.carried = self.session.sample_streams(|number, _, info| {
             if number < first_paused {
                 self.samples.add(info.notsent_bytes == Some(0));
             }
-            view.acked.push((number, info.bytes_acked.unwrap_or_default()));
+            sample.acked.push((number, info.bytes_acked.unwrap_or_default()));
             let segment = Bytes(info.snd_mss.into());
-            view.segment = Some(view.segment.map_or(segment, |least| least.min(segment)));
-            view.in_flight.insert(number, Bytes(segment.0 * u64::from(info.snd_cwnd)));
+            sample.min_segment = Some(sample.min_segment.map_or(segment, |min| min.min(segment)));
+            sample.cwnd.insert(number, Bytes(segment.0 * u64::from(info.snd_cwnd)));
             if let Some(granted) = info.snd_wnd {
-                *view.window.get_or_insert(0) += u64::from(granted);
+                *sample.granted.get_or_insert(0) += u64::from(granted);
             }
             if !info.rtt.is_zero() {
-                view.rtt = least(view.rtt, info.rtt);
-                view.rtt_min = least(view.rtt_min, info.min_rtt.unwrap_or(info.rtt));
+                sample.rtt = min(sample.rtt, info.rtt);
+                sample.min_rtt = min(sample.min_rtt, info.min_rtt.unwrap_or(info.rtt));
             }
         });
-        view.rtt = view.rtt.or(view.carried.quic_smoothed_rtt);
-        self.rtt_min = view.rtt_min.unwrap_or_default();
-        view
+        sample.rtt = sample.rtt.or(sample.carried.quic_smoothed_rtt);
+        self.min_rtt = sample.min_rtt.unwrap_or_default();
+        sample
     }
 
-    /// Shares the rate that is wanted, by what each connection takes, and has them send it as is
-    /// wanted.
-    fn share(&mut self, view: &View, now: Duration) {
-        let stretch = SHARING_TIME.max(self.rtt_min * 2);
-        let rate = self.wanted.map(Rate::from_bytes_per_sec);
-        self.shares.observe(now, stretch, rate, &view.acked);
-        self.congestion.set(self.session);
-        self.pace(rate, view);
+    /// Distributes the requested rate by what each stream sends, and applies rate and BBR.
+    fn apply(&mut self, sample: &ConnectionSample, now: Duration) {
+        let interval = MIN_SHARE_INTERVAL.max(self.min_rtt * 2);
+        let rate = self.requested_rate.map(Rate::from_bytes_per_sec);
+        self.shares.observe(now, interval, rate, &sample.acked);
+        self.bbr_switch.apply(self.session);
+        self.apply_pacing(rate, sample);
     }
 
-    /// What the receiver is to know of it.
-    fn sight(&self, view: &View) -> SenderReport {
+    /// Builds the sender report.
+    fn build_report(&self, sample: &ConnectionSample) -> SenderReport {
         SenderReport {
-            retransmits: view.carried.retransmits,
+            retransmits: sample.carried.retransmits,
             samples: self.samples.count,
             app_limited: self.samples.limited,
-            rtt_us: view.rtt.and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),
-            window: view.window,
-            stage_nanos: Some(stage_nanos(&self.teller.stages())),
-            cpus: Some(cpus()),
-            max_inflight_bytes: Some(self.room.max_inflight_bytes().0),
-            bbr_available: Some(self.congestion.offers()),
-            spurious_retransmits: Some(view.carried.spurious_retransmits),
-            cpu_nanos: u64::try_from(self.teller.busy().as_nanos()).ok(),
+            rtt_us: sample.rtt.and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),
+            window: sample.granted,
+            stage_nanos: Some(stage_nanos(&self.telemetry.stage_times())),
+            cpus: Some(available_cpus()),
+            max_inflight_bytes: Some(self.buffers.max_inflight().0),
+            bbr_available: Some(self.bbr_switch.is_available()),
+            spurious_retransmits: Some(sample.carried.spurious_retransmits),
+            cpu_nanos: u64::try_from(self.telemetry.cpu_busy().as_nanos()).ok(),
         }
     }
 
-    /// Tells what the receiver has decided, and how the connections do.
-    fn tell(&mut self, sight: &SenderReport, carried: u64) {
-        let courses = std::mem::take(&mut *lock(&self.session.feedback.courses));
-        if !self.teller.is_near() {
+    /// Emits the receiver's decisions and, if due, a sample event. Does nothing on a server.
+    fn emit_telemetry(&mut self, report: &SenderReport, carried: u64) {
+        let receiver_reports = std::mem::take(&mut *lock(&self.session.feedback.receiver_reports));
+        if !self.telemetry.is_client() {
             return;
         }
-        for course in courses {
-            self.teller.decided_there(&course);
-            let rtts = course.rtts_us.iter().map(|&us| Duration::from_micros(us.into()));
-            // An honest receiver tells about ten for each sample.
+        for report in receiver_reports {
+            self.telemetry.on_receiver_report(&report);
+            let rtts = report.rtts_us.iter().map(|&us| Duration::from_micros(us.into()));
+            // An honest receiver reports about ten per sample event.
             let room = MAX_REPORT_RTTS.saturating_sub(self.rtts.len());
             self.rtts.extend(rtts.take(room));
-            self.course = course;
+            self.receiver_report = report;
         }
-        if self.teller.is_due() {
-            let course = &self.course;
+        if self.telemetry.poll_due() {
+            let received = &self.receiver_report;
             let mut rtts = std::mem::take(&mut self.rtts);
-            if course.probes == 0 && rtts.is_empty() {
-                rtts.extend(sight.rtt_us.map(Duration::from_micros));
+            if received.probes == 0 && rtts.is_empty() {
+                rtts.extend(report.rtt_us.map(Duration::from_micros));
             }
-            let there = course.stage_nanos.map_or_else(StageTimes::default, stage_times);
-            self.teller.sample(&Seen {
+            let receiver_stages =
+                received.stage_nanos.map_or_else(StageTimes::default, stage_times);
+            self.telemetry.emit_sample(&Snapshot {
                 streams: self.session.stream_count() as u32,
                 carried,
                 rtts,
-                probes: course.probes,
-                probes_lost: course.probes_lost,
-                capacity: course.capacity,
-                window: course.window,
-                granted: sight.window,
-                bytes_per_sec: self.wanted,
-                retransmits: Some(sight.retransmits),
-                buffered_peak: staged_there(course),
-                stages: [self.teller.stages(), there],
-                sends: self.samples,
-                reads: LimitSamples { count: course.samples, limited: course.receiver_limited },
+                probes: received.probes,
+                probes_lost: received.probes_lost,
+                capacity: received.capacity,
+                window: received.window,
+                granted: report.window,
+                bytes_per_sec: self.requested_rate,
+                retransmits: Some(report.retransmits),
+                buffered: buffered_at_receiver(received),
+                stages: [self.telemetry.stage_times(), receiver_stages],
+                sender_samples: self.samples,
+                receiver_samples: LimitSamples {
+                    count: received.samples,
+                    limited: received.receiver_limited,
+                },
             });
         }
     }
 
-    /// What is asked for, or what the user wants at most.
-    fn capped(&self, pace: Option<u64>) -> Option<u64> {
-        let most = self.session.overrides.rate_max.map(Rate::bytes_per_sec);
-        pace.into_iter().chain(most).min()
+    /// Returns the smaller of the requested rate and the user's limit.
+    fn cap_rate(&self, requested: Option<u64>) -> Option<u64> {
+        let limit = self.session.overrides.rate_max.map(Rate::bytes_per_sec);
+        requested.into_iter().chain(limit).min()
     }
 
-    /// Shares the rate among the connections, by what each takes, and has none send more at once
-    /// than a shallow queue takes. Over a short path TCP is left as it is until it is asked for a
-    /// rate: once it paces itself, it does so for good, and is only let go.
-    fn pace(&mut self, rate: Option<Rate>, view: &View) {
-        let rtt_min = view.rtt_min;
-        if rate.is_none() && !self.paces && rtt_min.is_none_or(|rtt| rtt < FREE_RTT) {
+    /// Paces each stream at its share of the rate, and limits bursts to what a shallow queue takes.
+    ///
+    /// Over a short path TCP stays unpaced until a rate is requested. Pacing cannot be disabled
+    /// again, only raised to an unlimited rate.
+    fn apply_pacing(&mut self, rate: Option<Rate>, sample: &ConnectionSample) {
+        let min_rtt = sample.min_rtt;
+        let is_short = min_rtt.is_none_or(|rtt| rtt < MIN_PACING_RTT);
+        if rate.is_none() && !self.is_pacing && is_short {
             return;
         }
-        self.paces = true;
+        self.is_pacing = true;
         let mut largest = Rate::default();
-        let (shares, room, unsent) = (&self.shares, &mut self.room, &mut self.unsent);
-        // Where turns hold all of them together, what one has let through is not to wait again.
-        let most = self.session.overrides.rate_max.map(Rate::bytes_per_sec);
-        let has_turns = most.is_some() && self.wanted == most;
+        let (shares, buffers, lowat) = (&self.shares, &mut self.buffers, &mut self.lowat);
+        // The throttle limits all streams together: data it let pass must not wait again.
+        let limit = self.session.overrides.rate_max.map(Rate::bytes_per_sec);
+        let is_throttled = limit.is_some() && self.requested_rate == limit;
         self.session.for_each_stream(|number, socket| {
-            let own = |rate| if has_turns { rate } else { shares.rate(number, rate) };
+            let own = |rate| if is_throttled { rate } else { shares.rate(number, rate) };
             let share = rate.map(own);
             largest = largest.max(share.unwrap_or_default());
-            unsent.limit(number, socket, share);
-            if let (Some(share), Some(rtt)) = (share, rtt_min) {
-                let fills = Bytes((share.bytes_per_sec() as f64 * rtt.as_secs_f64()) as u64);
-                room.give(number, socket, fills.min(view.could_take(number)));
+            lowat.update(number, socket, share);
+            if let (Some(share), Some(rtt)) = (share, min_rtt) {
+                let bdp = Bytes((share.bytes_per_sec() as f64 * rtt.as_secs_f64()) as u64);
+                buffers.ensure(number, socket, bdp.min(sample.max_next_inflight(number)));
             }
             if let Socket::Tcp(tcp) = socket {
-                // Where the kernel cannot, it sends as without us.
-                let paced = share.map_or(FREE, Rate::bytes_per_sec);
-                let _ = bankfull_sys::set_pacing(tcp, Some(paced));
+                // If the kernel cannot pace, it sends as usual.
+                let pacing_rate = share.map_or(UNLIMITED_PACING_RATE, Rate::bytes_per_sec);
+                let _ = bankfull_sys::set_pacing(tcp, Some(pacing_rate));
             }
         });
-        let segment = view.segment.unwrap_or(pacing::DEFAULT_MSS);
+        let segment = sample.min_segment.unwrap_or(pacing::DEFAULT_MSS);
         let limit = rate.and_then(|rate| pacing::burst_limit(rate, largest, segment));
         self.session.burst_limit.set(limit);
     }
@@ -322,77 +345,77 @@ impl<'a> Pacer<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Event, EventSink};
+    use crate::event::NoEvents;
     use crate::overrides::Overrides;
     use crate::session::SessionStats;
     use bankfull_proto::wire::control::RateRequest;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
-    struct Deaf;
-
-    impl EventSink for Deaf {
-        fn event(&self, _: Event) {}
+    #[test]
+    fn buffer_need_follows_the_congestion_window() {
+        let mut sample = ConnectionSample::default();
+        assert_eq!(sample.max_next_inflight(0), Bytes(0));
+        sample.cwnd.insert(0, Bytes(14_480));
+        let next = [sample.max_next_inflight(0), sample.max_next_inflight(1)];
+        assert_eq!(next, [Bytes(28_960), Bytes(0)]);
     }
 
     #[test]
-    fn what_the_far_side_asks_for_is_no_reason_for_a_buffer_before_it_takes_it() {
-        let mut view = View::default();
-        assert_eq!(view.could_take(0), Bytes(0));
-        view.in_flight.insert(0, Bytes(14_480));
-        assert_eq!((view.could_take(0), view.could_take(1)), (Bytes(28_960), Bytes(0)));
-    }
-
-    #[test]
-    fn a_rate_is_let_go_over_a_short_path_too() {
+    fn rate_request_withdrawn_over_short_path_lifts_pacing() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = Socket::Tcp(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
-        let (mut far, _) = listener.accept().unwrap();
-        let mut writer = near.try_clone().unwrap();
+        let socket = Socket::Tcp(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut writer = socket.try_clone().unwrap();
         let session = Session::new(Overrides::default(), 1);
-        session.add_stream(0, &near).unwrap();
-        let stats = SessionStats::new(&Deaf, Instant::now());
-        let teller = Teller::new(&stats, false);
-        let mut pacer = Pacer::new(&session, Outbox::default(), teller, None);
-        let mut paced_after = |ms, pace: Option<u64>| {
-            session.feedback.on_pace(RateRequest { bytes_per_sec: pace, ..RateRequest::default() });
-            pacer.is_asked();
-            let view = pacer.look();
-            pacer.share(&view, Duration::from_millis(ms));
-            // The kernel takes a higher rate with the next acknowledgements.
+        session.add_stream(0, &socket).unwrap();
+        let stats = SessionStats::new(&NoEvents, Instant::now());
+        let telemetry = Telemetry::new(&stats, false);
+        let mut tuner = SenderTuner::new(&session, Outbox::default(), telemetry, None);
+        let mut pacing_after = |ms, rate: Option<u64>| {
+            session
+                .feedback
+                .on_rate_request(RateRequest { bytes_per_sec: rate, ..RateRequest::default() });
+            tuner.poll_rate_request();
+            let sample = tuner.sample();
+            tuner.apply(&sample, Duration::from_millis(ms));
+            // The kernel applies a higher rate with the next ACKs.
             for _ in 0..20 {
                 writer.write_all(&[7; 1000]).unwrap();
-                far.read_exact(&mut [0; 1000]).unwrap();
+                peer.read_exact(&mut [0; 1000]).unwrap();
             }
-            near.tcp_info().unwrap().pacing_rate_bytes_per_sec.unwrap_or(u64::MAX)
+            socket.tcp_info().unwrap().pacing_rate_bytes_per_sec.unwrap_or(u64::MAX)
         };
-        assert!(paced_after(10, None) > 1_000_000, "left as it is");
-        assert!(paced_after(20, Some(1_000_000)) <= 1_000_000);
-        assert!(paced_after(30, None) > 1_000_000, "nothing is asked for any more");
+        assert!(pacing_after(10, None) > 1_000_000, "left as it is");
+        assert!(pacing_after(20, Some(1_000_000)) <= 1_000_000);
+        assert!(pacing_after(30, None) > 1_000_000, "the request was withdrawn");
     }
 
     #[test]
-    fn what_turns_let_through_does_not_wait_again_for_a_share_of_the_rate() {
-        let most = Rate::from_bytes_per_sec(1_000_000);
-        let set = Overrides { rate_max: Some(most), ..Overrides::default() };
-        let session = Session::new(set, 4);
+    fn throttled_data_is_not_paced_again_by_shares() {
+        let limit = Rate::from_bytes_per_sec(1_000_000);
+        let overrides = Overrides { rate_max: Some(limit), ..Overrides::default() };
+        let session = Session::new(overrides, 4);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connect = |_| TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let near: Vec<Socket> = (0..4).map(connect).map(Socket::Tcp).collect();
-        for (number, socket) in (0..).zip(&near) {
+        let sockets: Vec<Socket> = (0..4).map(connect).map(Socket::Tcp).collect();
+        for (number, socket) in (0..).zip(&sockets) {
             session.add_stream(number, socket).unwrap();
         }
-        let stats = SessionStats::new(&Deaf, Instant::now());
-        let mut pacer = Pacer::new(&session, Outbox::default(), Teller::new(&stats, false), None);
-        let mut paced = |pace: Option<u64>| {
-            session.feedback.on_pace(RateRequest { bytes_per_sec: pace, ..RateRequest::default() });
-            pacer.is_asked();
-            let view = pacer.look();
-            pacer.share(&view, Duration::from_millis(10));
+        let stats = SessionStats::new(&NoEvents, Instant::now());
+        let telemetry = Telemetry::new(&stats, false);
+        let mut tuner = SenderTuner::new(&session, Outbox::default(), telemetry, None);
+        let mut pacing_rates = |rate: Option<u64>| {
+            session
+                .feedback
+                .on_rate_request(RateRequest { bytes_per_sec: rate, ..RateRequest::default() });
+            tuner.poll_rate_request();
+            let sample = tuner.sample();
+            tuner.apply(&sample, Duration::from_millis(10));
             let rate = |socket: &Socket| socket.tcp_info()?.pacing_rate_bytes_per_sec;
-            near.iter().map(rate).collect::<Vec<_>>()
+            sockets.iter().map(rate).collect::<Vec<_>>()
         };
-        assert_eq!(paced(None), [Some(1_000_000); 4]);
-        assert_eq!(paced(Some(400_000)), [Some(100_000); 4], "the path is slower");
+        assert_eq!(pacing_rates(None), [Some(1_000_000); 4]);
+        assert_eq!(pacing_rates(Some(400_000)), [Some(100_000); 4], "the path is slower");
     }
 }

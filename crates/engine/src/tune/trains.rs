@@ -1,7 +1,7 @@
-//! The packet trains of a session, as they arrive: when they are complete, what they tell, and
-//! whether others are needed.
+//! Collects the packet trains of a session, computes the capacity from them and determines whether
+//! more trains are needed.
 
-use super::TRAINS_ASKED_MAX;
+use super::MAX_TRAIN_REQUESTS;
 use crate::net::probe::ProbeArrival;
 use bankfull_control::sobas::capacity::{
     self, Arrival, Dispersion, LONGEST_TRAIN_PACKETS, TRAIN_COUNT, TRAIN_PACKETS,
@@ -10,82 +10,86 @@ use bankfull_control::{Bytes, Rate, pacing};
 use bankfull_proto::limits::MAX_TRAIN_PACKETS;
 use std::time::Duration;
 
-/// How long to wait for more of the trains after what came last. (ours: a whole one at 20 Mbit/s)
-const TRAINS_WAIT: Duration = Duration::from_millis(30);
+/// Timeout for the rest of the trains after the last packet. (chosen: one whole train at 20 Mbit/s)
+const TRAIN_TIMEOUT: Duration = Duration::from_millis(30);
 
-/// Where a train came more slowly, no others are asked for. (ours: at 50 Mbit/s five take 53 ms
-/// of the line, which is as much as they may cost)
-const AGAIN_RATE_MIN: Rate = Rate::from_bytes_per_sec(6_250_000);
+/// Minimum rate of a train for requesting more trains of the same length. (chosen: at 50 Mbit/s
+/// five trains take 53 ms of the link, the most they may cost)
+const MIN_TRAIN_REPEAT_RATE: Rate = Rate::from_bytes_per_sec(6_250_000);
 
-// A longer one would be refused.
+// The sender refuses longer trains.
 const _: () = assert!(LONGEST_TRAIN_PACKETS <= MAX_TRAIN_PACKETS as usize);
 
-/// The packet trains of a session.
-pub(super) struct Trains {
-    /// How many packets each has, and the number of the first.
+/// Packet trains of a session as they arrive.
+pub(super) struct TrainCollector {
+    /// Number of packets in each train.
     packets: usize,
+    /// Number of the first train.
     first: u64,
     arrivals: [Vec<Arrival>; TRAIN_COUNT],
-    /// When the last packet came.
-    latest: Option<Duration>,
-    /// The last packet of the last train has come.
-    is_whole: bool,
-    is_over: bool,
-    /// How often others were asked for.
-    asked: u32,
+    /// Arrival time of the latest packet.
+    last_arrival: Option<Duration>,
+    /// The last packet of the last train arrived.
+    is_complete: bool,
+    is_evaluated: bool,
+    /// Number of requests for more trains.
+    requests: u32,
 }
 
-/// What trains tell together.
+/// Result of all trains together.
 #[derive(Debug, PartialEq)]
-pub(super) enum Told {
-    /// The rate of data.
-    Rate(Rate),
-    /// Nothing: others are needed, of so many packets. They are expected once they were asked for.
-    Others(usize),
+pub(super) enum TrainResult {
+    /// Data rate of the bottleneck link.
+    Capacity(Rate),
+    /// Inconclusive: request trains of this many packets, then call
+    /// [`TrainCollector::on_requested`].
+    Repeat(usize),
 }
 
-impl Trains {
-    /// The first ones.
+impl TrainCollector {
+    /// Collects the first trains, which the sender sends unrequested.
     pub(super) fn new() -> Self {
         Self {
             packets: TRAIN_PACKETS,
             first: 0,
             arrivals: Default::default(),
-            latest: None,
-            is_whole: false,
-            is_over: false,
-            asked: 0,
+            last_arrival: None,
+            is_complete: false,
+            is_evaluated: false,
+            requests: 0,
         }
     }
 
-    /// A packet of a train that came.
-    pub(super) fn take(&mut self, arrived: &ProbeArrival, now: Duration) {
+    /// Records a packet of a train.
+    pub(super) fn on_packet(&mut self, arrived: &ProbeArrival, now: Duration) {
         let train = arrived.probe.echoed_number.checked_sub(self.first);
         let train = train.and_then(|train| usize::try_from(train).ok());
         let is_last =
             arrived.probe.number.checked_add(1) == Some(arrived.probe.echoed_timestamp_us);
-        let is_whole = is_last && train == Some(TRAIN_COUNT - 1);
+        let is_complete = is_last && train == Some(TRAIN_COUNT - 1);
         let Some(train) = train.and_then(|train| self.arrivals.get_mut(train)) else { return };
         if train.len() < self.packets {
             let bytes = Bytes(arrived.len as u64);
             let sent = Duration::from_micros(arrived.probe.timestamp_us);
             train.push(Arrival { at: arrived.at, sent, bytes });
-            self.latest = Some(now);
-            self.is_whole |= is_whole;
+            self.last_arrival = Some(now);
+            self.is_complete |= is_complete;
         }
     }
 
-    /// What they tell, once they are complete, and once, of a path whose segments carry so much.
-    pub(super) fn told(&mut self, now: Duration, segment: Bytes) -> Option<Told> {
-        let latest = self.latest.filter(|_| !self.is_over)?;
-        if !self.is_whole && now < latest + TRAINS_WAIT {
+    /// Returns the result once the trains are complete or timed out, and only once.
+    ///
+    /// `segment` is the payload of a full segment on this path.
+    pub(super) fn poll_result(&mut self, now: Duration, segment: Bytes) -> Option<TrainResult> {
+        let last_arrival = self.last_arrival.filter(|_| !self.is_evaluated)?;
+        if !self.is_complete && now < last_arrival + TRAIN_TIMEOUT {
             return None;
         }
-        self.is_over = true;
-        self.judge(segment)
+        self.is_evaluated = true;
+        self.evaluate(segment)
     }
 
-    fn judge(&self, segment: Bytes) -> Option<Told> {
+    fn evaluate(&self, segment: Bytes) -> Option<TrainResult> {
         let (mut rates, mut too_short) = (Vec::new(), Vec::new());
         for train in &self.arrivals {
             match capacity::dispersion(train) {
@@ -94,26 +98,27 @@ impl Trains {
                 Dispersion::Unusable => {}
             }
         }
-        let may_ask = self.asked < TRAINS_ASKED_MAX;
+        let may_request = self.requests < MAX_TRAIN_REQUESTS;
         if too_short.len() > rates.len() {
-            let longer = capacity::longer_train(self.packets, &too_short).filter(|_| may_ask);
-            return longer.map(Told::Others);
+            let longer = capacity::longer_train(self.packets, &too_short).filter(|_| may_request);
+            return longer.map(TrainResult::Repeat);
         }
-        let data_rate = |line| pacing::payload_rate(line, segment);
-        let told = capacity::agreed_capacity(&rates).map(data_rate).map(Told::Rate);
-        let is_slow = rates.iter().any(|rate| *rate < AGAIN_RATE_MIN);
-        let again = || may_ask.then_some(Told::Others(self.packets));
-        if told.is_some() || is_slow { told } else { again() }
+        let data_rate = |link_rate| pacing::payload_rate(link_rate, segment);
+        let result = capacity::agreed_capacity(&rates).map(data_rate).map(TrainResult::Capacity);
+        let is_slow = rates.iter().any(|rate| *rate < MIN_TRAIN_REPEAT_RATE);
+        let repeat = || may_request.then_some(TrainResult::Repeat(self.packets));
+        if result.is_some() || is_slow { result } else { repeat() }
     }
 
-    /// Others of so many packets were asked for, if they were: else they tell the same again.
-    pub(super) fn asked_for(&mut self, packets: usize, is_asked: bool) {
-        if !is_asked {
-            self.is_over = false;
+    /// Starts to collect the requested trains; if the request was not sent, returns the same result
+    /// again at the next poll.
+    pub(super) fn on_requested(&mut self, packets: usize, is_sent: bool) {
+        if !is_sent {
+            self.is_evaluated = false;
             return;
         }
-        let (first, asked) = (self.first + TRAIN_COUNT as u64, self.asked + 1);
-        *self = Self { first, packets, asked, ..Self::new() };
+        let (first, requests) = (self.first + TRAIN_COUNT as u64, self.requests + 1);
+        *self = Self { first, packets, requests, ..Self::new() };
     }
 }
 
@@ -124,8 +129,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Five trains of which each but the first packet came so long after the one before.
-    fn arrive(trains: &mut Trains, first: u64, apart: Duration) {
+    /// Delivers five trains with this gap between the packets of each.
+    fn arrive(trains: &mut TrainCollector, first: u64, gap: Duration) {
         for train in 0..TRAIN_COUNT as u64 {
             for packet in 0..TRAIN_PACKETS as u64 {
                 let probe = ProbePacket {
@@ -136,19 +141,19 @@ mod tests {
                     echoed_number: first + train,
                     echoed_timestamp_us: TRAIN_PACKETS as u64,
                 };
-                let at = MS * 100 * (train as u32 + 1) + apart * packet as u32;
-                trains.take(&ProbeArrival { probe, at, len: 1500 }, MS);
+                let at = MS * 100 * (train as u32 + 1) + gap * packet as u32;
+                trains.on_packet(&ProbeArrival { probe, at, len: 1500 }, MS);
             }
         }
     }
 
     #[test]
-    fn they_tell_the_rate_of_data_for_segments_of_the_path() {
+    fn trains_yield_the_data_rate_for_the_segment_size() {
         let mbit = |segment| {
-            let mut trains = Trains::new();
+            let mut trains = TrainCollector::new();
             arrive(&mut trains, 0, Duration::from_micros(12));
-            match trains.told(MS, segment) {
-                Some(Told::Rate(rate)) => rate.bits_per_sec() / 1_000_000,
+            match trains.poll_result(MS, segment) {
+                Some(TrainResult::Capacity(rate)) => rate.bits_per_sec() / 1_000_000,
                 other => panic!("{other:?}"),
             }
         };
@@ -156,22 +161,22 @@ mod tests {
     }
 
     #[test]
-    fn longer_ones_are_asked_for_until_they_are_and_twice_at_most() {
-        let mut trains = Trains::new();
-        let told = |trains: &mut Trains, now| trains.told(now, pacing::DEFAULT_MSS);
-        let apart = Duration::from_micros(2);
-        arrive(&mut trains, 0, apart);
-        let Some(Told::Others(packets)) = told(&mut trains, MS) else { panic!() };
-        assert!(packets > TRAIN_PACKETS && told(&mut trains, MS).is_none());
-        // There was no room for the question.
-        trains.asked_for(packets, false);
-        assert_eq!(told(&mut trains, MS), Some(Told::Others(packets)));
-        for asked in 1..=u64::from(TRAINS_ASKED_MAX) {
-            trains.asked_for(packets, true);
-            assert_eq!(told(&mut trains, MS * 1000), None, "none has come yet");
-            arrive(&mut trains, asked * TRAIN_COUNT as u64, apart);
-            let told = told(&mut trains, MS * 1000);
-            assert_eq!(told.is_some(), asked < TRAINS_ASKED_MAX.into(), "{told:?}");
+    fn trains_too_short_are_requested_longer_twice_at_most() {
+        let mut trains = TrainCollector::new();
+        let poll = |trains: &mut TrainCollector, now| trains.poll_result(now, pacing::DEFAULT_MSS);
+        let gap = Duration::from_micros(2);
+        arrive(&mut trains, 0, gap);
+        let Some(TrainResult::Repeat(packets)) = poll(&mut trains, MS) else { panic!() };
+        assert!(packets > TRAIN_PACKETS && poll(&mut trains, MS).is_none());
+        // The outbox was full.
+        trains.on_requested(packets, false);
+        assert_eq!(poll(&mut trains, MS), Some(TrainResult::Repeat(packets)));
+        for requests in 1..=u64::from(MAX_TRAIN_REQUESTS) {
+            trains.on_requested(packets, true);
+            assert_eq!(poll(&mut trains, MS * 1000), None, "none has arrived yet");
+            arrive(&mut trains, requests * TRAIN_COUNT as u64, gap);
+            let result = poll(&mut trains, MS * 1000);
+            assert_eq!(result.is_some(), requests < MAX_TRAIN_REQUESTS.into(), "{result:?}");
         }
     }
 }

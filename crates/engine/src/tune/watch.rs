@@ -1,8 +1,8 @@
-//! Connections that are left to the kernel, or to QUIC: nothing is asked or set, and whoever runs
-//! the transfer is told all the same how they do, as far as the two sides see it.
+//! Telemetry of untuned streams, which the kernel or QUIC controls: nothing is requested or set,
+//! and the client still receives samples.
 
-use super::LOOK;
-use super::course::{Seen, Teller, staged_there};
+use super::SAMPLE_INTERVAL;
+use super::course::{Snapshot, Telemetry, buffered_at_receiver};
 use crate::datagram_room::BufferAdvice;
 use crate::driver::Latch;
 use crate::net::control::{Outbox, lock};
@@ -11,109 +11,111 @@ use bankfull_control::{LimitSamples, StageTimes};
 use bankfull_proto::wire::control::{ReceiverReport, stage_times};
 use std::time::Duration;
 
-/// Looks at them until the session is over. Where whoever runs the transfer is on the other side, a
-/// receiver tells what it sees; a sender has nothing to tell, and ends at once.
+/// Samples the streams and reports to the client until the session is over.
+///
+/// A sending server has nothing to report, and returns at once.
 pub(crate) fn watch(
     session: &Session,
-    mut teller: Teller<'_>,
+    mut telemetry: Telemetry<'_>,
     outbox: &Outbox,
     receives: bool,
     over: &Latch,
 ) {
-    let is_near = teller.is_near();
-    let mut watch = Watch::new(session, receives);
-    while (is_near || receives) && !over.wait(LOOK) {
-        let mut seen = watch.look();
-        if !teller.is_due() {
+    let is_client = telemetry.is_client();
+    let mut monitor = Monitor::new(session, receives);
+    while (is_client || receives) && !over.wait(SAMPLE_INTERVAL) {
+        let mut snapshot = monitor.sample();
+        if !telemetry.poll_due() {
             continue;
         }
-        seen.stages[usize::from(receives)] = teller.stages();
+        snapshot.stages[usize::from(receives)] = telemetry.stage_times();
         if receives {
-            seen.buffered_peak = session.buffer_pool.status();
+            snapshot.buffered = session.buffer_pool.status();
         } else {
-            watch.hear(&teller, &mut seen);
+            monitor.take_receiver_reports(&telemetry, &mut snapshot);
         }
-        if is_near {
-            teller.sample(&seen);
+        if is_client {
+            telemetry.emit_sample(&snapshot);
         } else {
-            // Whoever sends measures them better.
-            seen.rtts.clear();
-            teller.post(outbox, &mut seen, "", None);
+            // The sender's RTT samples are better.
+            snapshot.rtts.clear();
+            telemetry.send_report(outbox, &mut snapshot, "", None);
         }
     }
 }
 
-/// What was seen so far.
-struct Watch<'a> {
+/// Samples a session's untuned streams.
+struct Monitor<'a> {
     session: &'a Session,
     receives: bool,
     samples: LimitSamples,
-    /// What the receiver has told last.
-    course: ReceiverReport,
+    /// Latest receiver report.
+    receiver_report: ReceiverReport,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> Monitor<'a> {
     fn new(session: &'a Session, receives: bool) -> Self {
-        let (samples, course) = Default::default();
-        Self { session, receives, samples, course }
+        let (samples, receiver_report) = Default::default();
+        Self { session, receives, samples, receiver_report }
     }
 
-    /// Looks at all connections.
-    fn look(&mut self) -> Seen {
+    /// Samples all streams.
+    fn sample(&mut self) -> Snapshot {
         let (receives, samples) = (self.receives, &mut self.samples);
-        let mut seen = Seen::default();
-        let mut rtt: Option<Duration> = None;
+        let mut snapshot = Snapshot::default();
+        let mut min_rtt: Option<Duration> = None;
         let carried = self.session.sample_streams(|_, socket, info| {
-            let shortest = if receives { info.rcv_rtt } else { Some(info.rtt) };
-            rtt = rtt.into_iter().chain(shortest).filter(|rtt| !rtt.is_zero()).min();
+            let rtt = if receives { info.rcv_rtt } else { Some(info.rtt) };
+            min_rtt = min_rtt.into_iter().chain(rtt).filter(|rtt| !rtt.is_zero()).min();
             if receives {
                 samples.add(socket.unread_bytes() > u64::from(info.rcv_space) / 2);
             } else {
                 samples.add(info.notsent_bytes == Some(0));
                 if let Some(window) = info.snd_wnd {
-                    *seen.granted.get_or_insert(0) += u64::from(window);
+                    *snapshot.granted.get_or_insert(0) += u64::from(window);
                 }
             }
         });
-        seen.streams = self.session.stream_count() as u32;
-        seen.rtts.extend(rtt.or(carried.quic_smoothed_rtt));
+        snapshot.streams = self.session.stream_count() as u32;
+        snapshot.rtts.extend(min_rtt.or(carried.quic_smoothed_rtt));
         if receives {
-            seen.carried = carried.received;
-            seen.reads = *samples;
+            snapshot.carried = carried.received;
+            snapshot.receiver_samples = *samples;
         } else {
-            seen.carried = carried.acked;
-            seen.retransmits = Some(carried.retransmits);
-            seen.sends = *samples;
+            snapshot.carried = carried.acked;
+            snapshot.retransmits = Some(carried.retransmits);
+            snapshot.sender_samples = *samples;
         }
-        seen
+        snapshot
     }
 
-    /// Takes what the receiver has told.
-    fn hear(&mut self, teller: &Teller<'_>, seen: &mut Seen) {
-        // The lock is free again before anything is told, which may take a while.
-        let courses = std::mem::take(&mut *lock(&self.session.feedback.courses));
-        for course in courses {
-            teller.decided_there(&course);
-            self.course = course;
+    /// Takes the queued receiver reports, and adds the latest one to the snapshot.
+    fn take_receiver_reports(&mut self, telemetry: &Telemetry<'_>, snapshot: &mut Snapshot) {
+        // Releases the lock before the events, whose handler may block.
+        let reports = std::mem::take(&mut *lock(&self.session.feedback.receiver_reports));
+        for report in reports {
+            telemetry.on_receiver_report(&report);
+            self.receiver_report = report;
         }
-        let course = &self.course;
-        seen.buffered_peak = staged_there(course);
-        seen.stages[1] = course.stage_nanos.map_or_else(StageTimes::default, stage_times);
-        seen.reads = LimitSamples { count: course.samples, limited: course.receiver_limited };
+        let report = &self.receiver_report;
+        snapshot.buffered = buffered_at_receiver(report);
+        snapshot.stages[1] = report.stage_nanos.map_or_else(StageTimes::default, stage_times);
+        snapshot.receiver_samples =
+            LimitSamples { count: report.samples, limited: report.receiver_limited };
     }
 }
 
-/// Tells whoever runs the transfer, where that is not done on this side, what could be set here for
-/// the socket, as soon as something is discarded for want of it.
-pub(crate) fn watch_room(
+/// Warns a remote client as soon as this host's UDP receive buffer drops packets, with the setting
+/// that avoids it.
+pub(crate) fn watch_udp_buffer(
     advice: &mut BufferAdvice,
-    teller: &Teller<'_>,
+    telemetry: &Telemetry<'_>,
     outbox: &Outbox,
     over: &Latch,
 ) {
-    while !teller.is_near() && !over.wait(LOOK) {
+    while !telemetry.is_client() && !over.wait(SAMPLE_INTERVAL) {
         if let Some(message) = advice.next_advice() {
-            teller.remark(outbox, &message);
+            telemetry.warn(outbox, &message);
         }
     }
 }
@@ -134,29 +136,29 @@ mod tests {
     use std::time::Instant;
 
     #[derive(Default)]
-    struct Kept(Mutex<Vec<Event>>);
+    struct EventLog(Mutex<Vec<Event>>);
 
-    impl EventSink for Kept {
+    impl EventSink for EventLog {
         fn event(&self, event: Event) {
             lock(&self.0).push(event);
         }
     }
 
-    /// What is posted next, all of it of the path: waits for it.
-    fn next_courses(outbox: &Outbox) -> Vec<ReceiverReport> {
-        let course = |message| match message {
-            Message::ReceiverReport(course) => course,
+    /// Waits for the next messages, which are all receiver reports.
+    fn next_reports(outbox: &Outbox) -> Vec<ReceiverReport> {
+        let report = |message| match message {
+            Message::ReceiverReport(report) => report,
             other => panic!("{other:?}"),
         };
-        sent(outbox).into_iter().map(course).collect()
+        sent(outbox).into_iter().map(report).collect()
     }
 
     fn is_sample(event: &Event) -> bool {
         matches!(event, Event::Sample(_))
     }
 
-    impl Kept {
-        /// Waits for a sample; all events until then.
+    impl EventLog {
+        /// Waits for a sample. Returns all events until then.
         fn until_sample(&self) -> Vec<Event> {
             let deadline = Instant::now() + Duration::from_secs(20);
             loop {
@@ -168,60 +170,60 @@ mod tests {
             }
         }
 
-        fn staging(&self) -> Vec<(Bytes, String)> {
-            let staging = |event: &Event| match event {
-                Event::BufferLimit(staging) => Some((staging.size, staging.reason.clone())),
+        fn buffer_limits(&self) -> Vec<(Bytes, String)> {
+            let limit = |event: &Event| match event {
+                Event::BufferLimit(limit) => Some((limit.size, limit.reason.clone())),
                 _ => None,
             };
-            lock(&self.0).iter().filter_map(staging).collect()
+            lock(&self.0).iter().filter_map(limit).collect()
         }
     }
 
     #[test]
-    fn what_a_receiver_sees_of_its_connections_is_told_here_or_to_the_client() {
+    fn receiving_side_reports_to_the_client_on_either_side() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let session = Session::default();
         session.add_stream(0, &Socket::Tcp(listener.accept().unwrap().0)).unwrap();
         let _share = session.buffer_pool.share();
         let size = 6 << 18;
-        far.write_all(&[7; 1000]).unwrap();
-        for is_near in [true, false] {
-            let (kept, over, outbox) = (Kept::default(), Latch::default(), Outbox::default());
-            let stats = SessionStats::new(&kept, Instant::now());
+        sender.write_all(&[7; 1000]).unwrap();
+        for is_client in [true, false] {
+            let (log, over, outbox) = (EventLog::default(), Latch::default(), Outbox::default());
+            let stats = SessionStats::new(&log, Instant::now());
             thread::scope(|scope| {
-                let teller = Teller::new(&stats, is_near);
-                scope.spawn(|| watch(&session, teller, &outbox, true, &over));
-                if is_near {
-                    let events = kept.until_sample();
+                let telemetry = Telemetry::new(&stats, is_client);
+                scope.spawn(|| watch(&session, telemetry, &outbox, true, &over));
+                if is_client {
+                    let events = log.until_sample();
                     over.set();
                     let Some(Event::Sample(sample)) = events.iter().find(|e| is_sample(e)) else {
                         panic!("{events:?}")
                     };
                     assert_eq!((sample.streams, sample.carried.0), (1, 1000));
-                    let held = (sample.window, sample.pacing, sample.retransmits);
-                    assert_eq!(held, (None, None, None));
-                    assert_eq!(kept.staging().iter().map(|told| told.0.0).max(), Some(size));
+                    let tuned = (sample.window, sample.pacing, sample.retransmits);
+                    assert_eq!(tuned, (None, None, None));
+                    assert_eq!(log.buffer_limits().iter().map(|b| b.0.0).max(), Some(size));
                     return;
                 }
-                let told = [next_courses(&outbox), next_courses(&outbox)].concat();
+                let reports = [next_reports(&outbox), next_reports(&outbox)].concat();
                 over.set();
-                for (at, course) in told.iter().enumerate() {
-                    assert_eq!((course.buffered_peak, course.buffer_limit), (Some(0), Some(size)));
-                    assert_eq!(course.buffer_reason.is_some(), at == 0, "{course:?}");
+                for (at, report) in reports.iter().enumerate() {
+                    assert_eq!((report.buffered_peak, report.buffer_limit), (Some(0), Some(size)));
+                    assert_eq!(report.buffer_reason.is_some(), at == 0, "{report:?}");
                 }
-                assert!(lock(&kept.0).is_empty(), "a server tells its client, and nobody here");
+                assert!(lock(&log.0).is_empty(), "a server emits no events");
             });
         }
     }
 
     #[test]
-    fn what_the_receiver_has_told_of_its_staging_is_told_by_whoever_sends() {
+    fn sending_client_emits_the_receivers_buffer_limit() {
         let session = Session::default();
-        let (kept, over, outbox) = (Kept::default(), Latch::default(), Outbox::default());
-        let stats = SessionStats::new(&kept, Instant::now());
+        let (log, over, outbox) = (EventLog::default(), Latch::default(), Outbox::default());
+        let stats = SessionStats::new(&log, Instant::now());
         for reason in [Some("because\n"), None] {
-            session.feedback.on_course(ReceiverReport {
+            session.feedback.on_receiver_report(ReceiverReport {
                 buffered_peak: Some(5),
                 buffer_limit: Some(7),
                 buffer_reason: reason.map(str::to_owned),
@@ -230,11 +232,11 @@ mod tests {
             });
         }
         thread::scope(|scope| {
-            let teller = Teller::new(&stats, true);
-            scope.spawn(|| watch(&session, teller, &outbox, false, &over));
-            let events = kept.until_sample();
+            let telemetry = Telemetry::new(&stats, true);
+            scope.spawn(|| watch(&session, telemetry, &outbox, false, &over));
+            let events = log.until_sample();
             over.set();
-            assert_eq!(kept.staging(), [(Bytes(7), "because\\n".to_owned())]);
+            assert_eq!(log.buffer_limits(), [(Bytes(7), "because\\n".to_owned())]);
             let Some(Event::Sample(sample)) = events.iter().find(|e| is_sample(e)) else {
                 panic!("{events:?}")
             };

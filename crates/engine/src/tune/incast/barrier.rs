@@ -1,16 +1,19 @@
-//! Rounds: every source may send so far and no farther until all have. What is asked for ends where
-//! a frame ends, so that all that came of a round is verified and written when it is over.
+//! Barrier between the rounds of a gathering: each source may send up to a limit, which rises once
+//! all sources have reached it.
+//!
+//! Credit ends at the end of a frame, so that all data of a round is verified and written when the
+//! round ends.
 
-use super::PORTS;
-use super::port::Port;
+use super::INTERFACES;
+use super::port::SharedInterface;
 use crate::net::control::lock;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often who waits looks whether it is still wanted.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which [`Barrier::wait`] checks for cancellation.
+const BARRIER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How far the sources of a gathering have come, and may come. Counts are bytes of payload.
+/// Progress and limits of the sources of a gathering. Counts are payload bytes.
 #[derive(Debug)]
 pub(crate) struct Barrier {
     state: Mutex<State>,
@@ -19,129 +22,128 @@ pub(crate) struct Barrier {
 
 #[derive(Debug)]
 struct State {
-    /// Every source may send up to here, and to the end of the frame in which that is.
-    open_to: u64,
+    /// Limit of the current round. A source may also finish the frame that contains it.
+    round_end: u64,
     sources: Vec<Source>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Source {
-    /// Up to here it is asked.
+    /// The source may send up to this offset.
     allowed: u64,
-    /// So much has been verified and written.
-    done: u64,
-    /// That much of it was damaged, and came again.
-    again: u64,
-    is_over: bool,
+    /// Bytes verified and written.
+    verified: u64,
+    /// Bytes of `verified` that were damaged at first and sent again.
+    resent: u64,
+    has_ended: bool,
 }
 
 impl Source {
-    fn is_there(&self) -> bool {
-        self.is_over || self.done >= self.allowed
+    fn is_round_complete(&self) -> bool {
+        self.has_ended || self.verified >= self.allowed
     }
 }
 
-/// What has come by the end of a round.
+/// Progress at the end of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Came {
-    /// From all sources since the beginning, what was damaged and came again counted once.
+pub(crate) struct RoundProgress {
+    /// Bytes of all sources since the beginning; blocks that were sent again count once.
     pub(crate) bytes: u64,
-    /// How many have more to send.
-    pub(crate) left: usize,
+    /// Number of sources with more to send.
+    pub(crate) sources_left: usize,
 }
 
 impl Barrier {
-    /// Of so many sources, none of which may send yet.
+    /// Creates a barrier for this number of sources, none of which may send yet.
     pub(crate) fn new(sources: usize) -> Arc<Self> {
         let sources = vec![Source::default(); sources];
-        let state = Mutex::new(State { open_to: 0, sources });
+        let state = Mutex::new(State { round_end: 0, sources });
         Arc::new(Self { state, changed: Condvar::new() })
     }
 
-    /// The place of a source.
-    pub(crate) fn seat(self: &Arc<Self>, source: usize) -> BarrierSeat {
-        BarrierSeat { barrier: Arc::clone(self), source }
+    /// Returns the handle of a source.
+    pub(crate) fn party(self: &Arc<Self>, source: usize) -> BarrierParty {
+        BarrierParty { barrier: Arc::clone(self), source }
     }
 
-    /// A source has ended, one way or the other.
-    pub(crate) fn ended(&self, source: usize) {
+    /// Records the end of a source, successful or not.
+    pub(crate) fn on_source_ended(&self, source: usize) {
         if let Some(source) = lock(&self.state).sources.get_mut(source) {
-            source.is_over = true;
+            source.has_ended = true;
         }
         self.changed.notify_all();
     }
 
-    /// Lets every source send so much more.
-    pub(crate) fn open(&self, bytes: u64) {
+    /// Begins a round: each source may send this many more bytes.
+    pub(crate) fn begin_round(&self, bytes: u64) {
         let mut state = lock(&self.state);
-        state.open_to = state.open_to.saturating_add(bytes);
-        let open_to = state.open_to;
+        state.round_end = state.round_end.saturating_add(bytes);
+        let round_end = state.round_end;
         for source in &mut state.sources {
-            source.allowed = source.allowed.max(open_to);
+            source.allowed = source.allowed.max(round_end);
         }
         drop(state);
-        ask_more();
+        request_more();
     }
 
-    /// Waits until all that was let through is there. What has come then; `None` where it is of no
-    /// use any more.
-    pub(crate) fn wait(&self, is_needless: impl Fn() -> bool) -> Option<Came> {
+    /// Waits for the end of the round. Returns `None` if cancelled.
+    pub(crate) fn wait(&self, is_cancelled: impl Fn() -> bool) -> Option<RoundProgress> {
         let mut state = lock(&self.state);
-        while !state.sources.iter().all(Source::is_there) {
-            if is_needless() {
+        while !state.sources.iter().all(Source::is_round_complete) {
+            if is_cancelled() {
                 return None;
             }
-            let waited = self.changed.wait_timeout(state, LOOK);
+            let waited = self.changed.wait_timeout(state, BARRIER_POLL_INTERVAL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let bytes =
-            state.sources.iter().map(|source| source.done.saturating_sub(source.again)).sum();
-        let left = state.sources.iter().filter(|source| !source.is_over).count();
-        Some(Came { bytes, left })
+        let new_bytes = |source: &Source| source.verified.saturating_sub(source.resent);
+        let bytes = state.sources.iter().map(new_bytes).sum();
+        let sources_left = state.sources.iter().filter(|source| !source.has_ended).count();
+        Some(RoundProgress { bytes, sources_left })
     }
 }
 
-/// More may be wanted of the sources than before.
-fn ask_more() {
-    let ports: Vec<Arc<Port>> =
-        lock(&PORTS).iter().filter_map(|(_, port)| port.upgrade()).collect();
-    ports.into_iter().for_each(|port| port.ask_more());
+/// Requests the newly allowed bytes on all interfaces.
+fn request_more() {
+    let interfaces: Vec<Arc<SharedInterface>> =
+        lock(&INTERFACES).iter().filter_map(|(_, interface)| interface.upgrade()).collect();
+    interfaces.into_iter().for_each(|interface| interface.request_more());
 }
 
-/// The place of one source at a barrier.
+/// Handle of one source at a barrier.
 #[derive(Debug, Clone)]
-pub(crate) struct BarrierSeat {
+pub(crate) struct BarrierParty {
     barrier: Arc<Barrier>,
     source: usize,
 }
 
-impl BarrierSeat {
+impl BarrierParty {
     fn with<T>(&self, act: impl FnOnce(&mut Source) -> T) -> Option<T> {
         lock(&self.barrier.state).sources.get_mut(self.source).map(act)
     }
 
-    /// How far it may send, and how far it has come.
-    pub(super) fn course(&self) -> (u64, u64) {
-        self.with(|source| (source.allowed, source.done)).unwrap_or_default()
+    /// Returns how many bytes the source may send, and how many are verified.
+    pub(super) fn progress(&self) -> (u64, u64) {
+        self.with(|source| (source.allowed, source.verified)).unwrap_or_default()
     }
 
-    /// A frame has begun that ends there: it may be sent as a whole.
+    /// Allows the source to finish a frame that ends at this offset.
     pub(super) fn extend(&self, end: u64) {
         self.with(|source| source.allowed = source.allowed.max(end));
     }
 
-    /// So much of a frame's payload was damaged: it may be sent again.
-    pub(crate) fn again(&self, bytes: u64) {
+    /// Allows the source to send damaged payload again.
+    pub(crate) fn on_damaged(&self, bytes: u64) {
         self.with(|source| {
             source.allowed += bytes;
-            source.again += bytes;
+            source.resent += bytes;
         });
-        ask_more();
+        request_more();
     }
 
-    /// So much of a frame's payload is verified and written.
-    pub(crate) fn done(&self, bytes: u64) {
-        self.with(|source| source.done += bytes);
+    /// Records payload that is verified and written.
+    pub(crate) fn on_verified(&self, bytes: u64) {
+        self.with(|source| source.verified += bytes);
         self.barrier.changed.notify_all();
     }
 }
@@ -151,26 +153,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_is_over_when_each_source_has_sent_its_last_frame_or_ended() {
+    fn round_ends_when_each_source_completed_a_frame_or_ended() {
         let barrier = Barrier::new(3);
-        let seats = [0, 1, 2].map(|source| barrier.seat(source));
-        barrier.open(100);
-        let is_over = || barrier.wait(|| true);
-        seats[0].done(100);
-        // A frame of 80 that begins at 60 may be sent.
-        seats[1].extend(140);
-        seats[1].done(60);
-        assert_eq!((seats[1].course(), is_over()), ((140, 60), None));
-        seats[1].done(80);
-        assert_eq!(is_over(), None);
-        barrier.ended(2);
-        assert_eq!(is_over(), Some(Came { bytes: 240, left: 2 }));
-        // What was damaged is waited for again, and counts once.
-        seats[0].again(30);
-        seats[0].done(30);
-        assert_eq!(is_over().map(|came| came.bytes), Some(240));
-        // What it sent beyond one round it need not in the next.
-        barrier.open(100);
-        assert_eq!([seats[0].course(), seats[1].course()], [(200, 130), (200, 140)]);
+        let parties = [0, 1, 2].map(|source| barrier.party(source));
+        barrier.begin_round(100);
+        let poll = || barrier.wait(|| true);
+        parties[0].on_verified(100);
+        // A frame of 80 bytes that begins at 60 may be finished.
+        parties[1].extend(140);
+        parties[1].on_verified(60);
+        assert_eq!((parties[1].progress(), poll()), ((140, 60), None));
+        parties[1].on_verified(80);
+        assert_eq!(poll(), None);
+        barrier.on_source_ended(2);
+        assert_eq!(poll(), Some(RoundProgress { bytes: 240, sources_left: 2 }));
+        // The round waits for damaged payload, which counts once.
+        parties[0].on_damaged(30);
+        parties[0].on_verified(30);
+        assert_eq!(poll().map(|progress| progress.bytes), Some(240));
+        // Bytes beyond one round count for the next.
+        barrier.begin_round(100);
+        let progress = [parties[0].progress(), parties[1].progress()];
+        assert_eq!(progress, [(200, 130), (200, 140)]);
     }
 }

@@ -1,9 +1,8 @@
-//! A data connection that shares its port with others, as the thread that reads it sees it: it
-//! counts what comes, has the port know when that matters, and holds the window that the port has
-//! chosen.
+//! Hook of a shared interface in the thread that reads a stream: counts received bytes, notifies
+//! the interface, and clamps the window.
 
-use super::port::Port;
-use super::{BarrierSeat, port_of};
+use super::port::SharedInterface;
+use super::{BarrierParty, shared_interface_of};
 use crate::net::control::Outbox;
 use crate::net::socket::Socket;
 use crate::session::Session;
@@ -12,122 +11,128 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The kernel raises a window by itself when the first full segments come, and then now and then:
-/// so it is held again at each of the first reads, and later not before so much time. (ours: on a
-/// fast line reads come every few microseconds)
-const HELD_AGAIN: (u32, Duration) = (8, Duration::from_millis(1));
+/// Number of first reads after which the clamp is repeated each time: the kernel raises the window
+/// with the first full segments, and later now and then. (chosen)
+const CLAMP_EAGER_READS: u32 = 8;
 
-/// What the port and the reading thread tell each other.
+/// Minimum interval of later clamps. (chosen: over a fast link reads are microseconds apart)
+const CLAMP_REFRESH_INTERVAL: Duration = Duration::from_millis(1);
+
+/// State shared by the interface and the reading thread.
 #[derive(Debug)]
-pub(super) struct Flow {
-    /// Payload that has come.
+pub(super) struct FlowState {
+    /// Payload bytes received.
     pub(super) received: AtomicU64,
-    /// Payload that its sender may send.
-    pub(super) asked: AtomicU64,
-    /// The port wants to know when so much has come.
-    pub(super) next_at: AtomicU64,
-    /// The window to be held; 0: none.
+    /// Credit: the sender may send payload up to this offset.
+    pub(super) credit: AtomicU64,
+    /// Received bytes at which the interface wants to be notified.
+    pub(super) notify_at: AtomicU64,
+    /// Window clamp in bytes; 0 if none.
     pub(super) window: AtomicU32,
 }
 
-impl Default for Flow {
+impl Default for FlowState {
     fn default() -> Self {
         Self {
             received: AtomicU64::new(0),
-            asked: AtomicU64::new(0),
-            next_at: AtomicU64::new(u64::MAX),
+            credit: AtomicU64::new(0),
+            notify_at: AtomicU64::new(u64::MAX),
             window: AtomicU32::new(0),
         }
     }
 }
 
-/// The reading thread's end. It leaves the port when it is dropped.
-pub(crate) struct Lane {
-    port: Arc<Port>,
+/// Hook of the reading thread. Detaches from the interface when dropped.
+pub(crate) struct FlowHook {
+    interface: Arc<SharedInterface>,
     id: Id,
-    flow: Arc<Flow>,
-    seat: Option<BarrierSeat>,
-    /// Payload of the frames so far, whether it has come or not.
-    frames: u64,
+    flow: Arc<FlowState>,
+    barrier_party: Option<BarrierParty>,
+    /// Payload of all frames begun so far.
+    frame_bytes: u64,
     reads: u32,
-    held_at: Instant,
+    clamped_at: Instant,
 }
 
-impl Lane {
-    /// Joins the port that a connection comes in by. Where there is none, its sender is asked for
-    /// all at once, if it waits for that.
-    pub(crate) fn enter(
+impl FlowHook {
+    /// Attaches a stream to the interface that it uses.
+    ///
+    /// Without a shared interface, grants the sender unlimited credit if it needs credit.
+    pub(crate) fn attach(
         session: &Arc<Session>,
         outbox: &Outbox,
         number: u32,
         socket: &Socket,
     ) -> Option<Self> {
         let sharing = &session.sharing;
-        let port = sharing.takes_part.then(|| port_of(socket, sharing)).flatten();
-        let own = port.as_ref().and_then(|_| socket.try_clone().ok());
-        let Some((port, own)) = port.zip(own) else {
-            if sharing.obeys {
+        let interface = sharing.is_tunable.then(|| shared_interface_of(socket, sharing)).flatten();
+        let own = interface.as_ref().and_then(|_| socket.try_clone().ok());
+        let Some((interface, own)) = interface.zip(own) else {
+            if sharing.is_grant_driven {
                 outbox.post_credit(number, u64::MAX);
             }
             return None;
         };
-        let flow = Arc::new(Flow::default());
-        let id = port.enter(Arc::clone(session), outbox.clone(), number, own, Arc::clone(&flow));
-        let seat = sharing.seat.clone();
-        Some(Self { port, id, flow, seat, frames: 0, reads: 0, held_at: Instant::now() })
+        let flow = Arc::new(FlowState::default());
+        let (session_ref, flow_ref) = (Arc::clone(session), Arc::clone(&flow));
+        let id = interface.attach(session_ref, outbox.clone(), number, own, flow_ref);
+        let barrier_party = sharing.barrier_party.clone();
+        let clamped_at = Instant::now();
+        Some(Self { interface, id, flow, barrier_party, frame_bytes: 0, reads: 0, clamped_at })
     }
 
-    /// Its place in rounds.
-    pub(crate) fn seat(&self) -> Option<BarrierSeat> {
-        self.seat.clone()
+    /// Returns the source's handle at the barrier, if it sends in rounds.
+    pub(crate) fn barrier_party(&self) -> Option<BarrierParty> {
+        self.barrier_party.clone()
     }
 
-    /// Whether its window is held now.
-    pub(crate) fn is_held(&self) -> bool {
+    /// True if the window is clamped.
+    pub(crate) fn is_clamped(&self) -> bool {
         self.flow.window.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether its sender has been asked for something that has not come.
-    pub(crate) fn is_owed(&self) -> bool {
-        self.flow.asked.load(Ordering::Relaxed) > self.flow.received.load(Ordering::Relaxed)
+    /// True if the sender has credit for data that has not arrived.
+    pub(crate) fn has_outstanding_credit(&self) -> bool {
+        self.flow.credit.load(Ordering::Relaxed) > self.flow.received.load(Ordering::Relaxed)
     }
 
-    /// A frame with so much payload begins: in a round it may be sent to its end.
+    /// Records the start of a frame with this payload, which may be completed within the round.
     pub(crate) fn on_frame(&mut self, bytes: u64) {
-        self.frames += bytes;
-        if self.seat.is_some() {
-            self.port.extend(self.id, self.frames);
+        self.frame_bytes += bytes;
+        if self.barrier_party.is_some() {
+            self.interface.extend(self.id, self.frame_bytes);
         }
     }
 
-    /// Something was read from the socket.
+    /// Repeats the window clamp after a read from the socket, if due.
     pub(crate) fn on_read(&mut self, socket: &Socket) {
         let window = self.flow.window.load(Ordering::Relaxed);
         if window == 0 {
             return;
         }
         self.reads = self.reads.saturating_add(1);
-        if self.reads > HELD_AGAIN.0 && self.held_at.elapsed() < HELD_AGAIN.1 {
+        let is_eager = self.reads <= CLAMP_EAGER_READS;
+        if !is_eager && self.clamped_at.elapsed() < CLAMP_REFRESH_INTERVAL {
             return;
         }
-        self.held_at = Instant::now();
+        self.clamped_at = Instant::now();
         if let Socket::Tcp(tcp) = socket {
-            // Where the kernel cannot, turns are left.
+            // If the kernel cannot clamp it, time slots alone limit the stream.
             let _ = bankfull_sys::hold_window(tcp, window);
         }
     }
 
-    /// So much payload more has come.
+    /// Records received payload, and notifies the interface if due.
     pub(crate) fn on_payload(&self, bytes: usize) {
         let received = self.flow.received.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        if received >= self.flow.next_at.load(Ordering::Relaxed) {
-            self.port.on_received(self.id);
+        if received >= self.flow.notify_at.load(Ordering::Relaxed) {
+            self.interface.on_received(self.id);
         }
     }
 }
 
-impl Drop for Lane {
+impl Drop for FlowHook {
     fn drop(&mut self) {
-        self.port.leave(self.id);
+        self.interface.detach(self.id);
     }
 }

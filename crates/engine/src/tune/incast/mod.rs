@@ -1,10 +1,12 @@
-//! Many sessions that receive over one interface: what their senders send at once would overflow
-//! the port that leads there. So one [`Port`] for each interface of this process steers all their
-//! data connections together, as `bankfull_control::ictcp` decides: windows, turns, pacing. A
-//! session that is alone is left to `Steering`.
+//! Coscheduling of sessions that receive over the same interface, whose senders together would
+//! overflow the switch port that leads to it (incast).
 //!
-//! What lives here: which sessions share an interface (`port`), and what the thread that reads a
-//! connection tells and holds (`lane`). What does not: the rules.
+//! One [`SharedInterface`] for each interface of this process controls the windows, time slots and
+//! pacing of all its streams, as `bankfull_control::ictcp` decides. A session that is alone is left
+//! to `ReceiverTuner`.
+//!
+//! `port` holds the sessions of an interface, `lane` the hook in the reading threads, `barrier` the
+//! rounds. The rules are in `bankfull_control::ictcp`.
 
 mod barrier;
 mod lane;
@@ -12,140 +14,145 @@ mod port;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use barrier::{Barrier, BarrierSeat};
-pub(crate) use lane::Lane;
+pub(crate) use barrier::{Barrier, BarrierParty};
+pub(crate) use lane::FlowHook;
 
 use crate::net::control::lock;
 use crate::net::socket::Socket;
 use bankfull_control::Rate;
 use bankfull_control::pacing::DEFAULT_MTU;
 use bankfull_sys::Interface;
-use port::Port;
+use port::SharedInterface;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-/// Kernels before this one do not change the windows of running connections. (Linux 5.15: a window
-/// clamp that is set takes effect at once, `tcp_set_window_clamp`)
-const HOLDS_WINDOWS: (u32, u32) = (5, 15);
+/// First kernel that applies a window clamp to an established connection at once. (Linux 5.15,
+/// `tcp_set_window_clamp`)
+const MIN_WINDOW_CLAMP_KERNEL: (u32, u32) = (5, 15);
 
-/// An Ethernet link carries each packet with preamble, header, check value and gap: 38 bytes.
-/// (IEEE 802.3)
-const ETHERNET_BYTES: u64 = 38;
+/// Ethernet overhead of a packet: preamble, header, frame check sequence and gap, in bytes. (IEEE
+/// 802.3)
+const ETHERNET_OVERHEAD_BYTES: u64 = 38;
 
-/// Sessions that receive in this process.
-static RECEIVING: AtomicUsize = AtomicUsize::new(0);
+/// Number of receiving sessions in this process.
+static RECEIVING_SESSIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// The ports of this process, by their interfaces' names.
-static PORTS: Mutex<Vec<(String, Weak<Port>)>> = Mutex::new(Vec::new());
+/// Shared interfaces of this process by name.
+static INTERFACES: Mutex<Vec<(String, Weak<SharedInterface>)>> = Mutex::new(Vec::new());
 
-/// Whether sessions receive in this process now.
+/// True if this process has receiving sessions.
 pub(crate) fn is_receiving() -> bool {
-    RECEIVING.load(Ordering::Relaxed) > 0
+    RECEIVING_SESSIONS.load(Ordering::Relaxed) > 0
 }
 
-/// Whether windows of running connections can be changed by this kernel, as far as its version
-/// tells.
-pub(super) fn holds_windows() -> bool {
-    bankfull_sys::kernel_version().is_none_or(|version| version >= HOLDS_WINDOWS)
+/// True if this kernel's version supports window clamps on established connections.
+pub(super) fn can_clamp_windows() -> bool {
+    bankfull_sys::kernel_version().is_none_or(|version| version >= MIN_WINDOW_CLAMP_KERNEL)
 }
 
-/// A session that receives, for as long as this lives.
-pub(crate) struct Receiving(());
+/// Guard that counts a receiving session while it lives.
+pub(crate) struct ReceivingGuard(());
 
-impl Receiving {
+impl ReceivingGuard {
     pub(crate) fn new() -> Self {
-        RECEIVING.fetch_add(1, Ordering::Relaxed);
+        RECEIVING_SESSIONS.fetch_add(1, Ordering::Relaxed);
         Self(())
     }
 }
 
-impl Drop for Receiving {
+impl Drop for ReceivingGuard {
     fn drop(&mut self) {
-        RECEIVING.fetch_sub(1, Ordering::Relaxed);
+        RECEIVING_SESSIONS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// How the data connections of a session that receives share an interface with others.
+/// Coscheduling state of a receiving session.
 #[derive(Debug, Default)]
-pub(crate) struct Sharing {
-    /// Windows and pacing of the session may be steered.
-    takes_part: bool,
-    /// Its sender sends what it is asked for, and no more.
-    pub(crate) obeys: bool,
-    /// How many sessions are to share it in all, those included that are still to come.
-    company: Option<Arc<AtomicUsize>>,
-    /// Its sender sends in rounds.
-    pub(crate) seat: Option<BarrierSeat>,
-    /// What the link carries, where the user has told.
+pub(crate) struct InterfaceSharing {
+    /// The session's windows and pacing may be tuned.
+    is_tunable: bool,
+    /// The sender needs credit for all data.
+    pub(crate) is_grant_driven: bool,
+    /// Number of sessions that will share the interface, including future ones.
+    expected_sessions: Option<Arc<AtomicUsize>>,
+    /// Handle at the barrier, if the sender sends in rounds.
+    pub(crate) barrier_party: Option<BarrierParty>,
+    /// Link rate that the user set.
     link_rate: Option<Rate>,
-    /// The windows of its connections together, as they are held; 0: they are not.
-    held: AtomicU64,
-    /// How many connections share the interface.
+    /// Sum of the session's window clamps in bytes; 0 while not coscheduled.
+    window: AtomicU64,
+    /// Number of connections that share the interface.
     connections: AtomicUsize,
 }
 
-impl Sharing {
-    /// See the fields.
+impl InterfaceSharing {
+    /// Creates the state of a session that is not coscheduled yet. See the fields.
     pub(crate) fn new(
-        takes_part: bool,
-        obeys: bool,
+        is_tunable: bool,
+        is_grant_driven: bool,
         link_rate: Option<Rate>,
-        company: Option<Arc<AtomicUsize>>,
+        expected_sessions: Option<Arc<AtomicUsize>>,
     ) -> Self {
-        Self { takes_part, obeys, link_rate, company, ..Self::default() }
+        Self { is_tunable, is_grant_driven, link_rate, expected_sessions, ..Self::default() }
     }
 
-    /// Whether the port is needed even if there is no other session: others are about to come, or
-    /// it asks for each piece.
-    fn needs_port(&self) -> bool {
+    /// True if the session is coscheduled even while alone: it sends in rounds, or more sessions
+    /// are expected.
+    fn needs_coscheduling(&self) -> bool {
         let is_many = |count: &Arc<AtomicUsize>| count.load(Ordering::Relaxed) > 1;
-        self.seat.is_some() || self.company.as_ref().is_some_and(is_many)
+        self.barrier_party.is_some() || self.expected_sessions.as_ref().is_some_and(is_many)
     }
 
-    /// The windows of the session's connections together, and how many connections share the
-    /// interface, where they do.
-    pub(super) fn held(&self) -> Option<(u64, usize)> {
-        let held = self.held.load(Ordering::Relaxed);
-        (held > 0).then(|| (held, self.connections.load(Ordering::Relaxed)))
+    /// Returns the session's total window and the interface's connections while coscheduled.
+    pub(super) fn coscheduled(&self) -> Option<(u64, usize)> {
+        let window = self.window.load(Ordering::Relaxed);
+        (window > 0).then(|| (window, self.connections.load(Ordering::Relaxed)))
     }
 
-    fn hold(&self, windows: u64, connections: usize) {
-        self.held.store(windows, Ordering::Relaxed);
+    /// Sets the session's total window, 0 to end coscheduling, and the interface's connections.
+    fn set_coscheduled(&self, window: u64, connections: usize) {
+        self.window.store(window, Ordering::Relaxed);
         self.connections.store(connections, Ordering::Relaxed);
     }
 }
 
-/// The port that a connection comes in by; `None` where nothing can overflow, or nothing can be
-/// done about it, and nobody needs one.
-fn port_of(socket: &Socket, sharing: &Sharing) -> Option<Arc<Port>> {
+/// Returns the shared interface of a connection.
+///
+/// `None` if the interface cannot overflow or is unknown, and the session sends without rounds.
+fn shared_interface_of(
+    socket: &Socket,
+    sharing: &InterfaceSharing,
+) -> Option<Arc<SharedInterface>> {
     let found = interface_of(socket);
-    // The loopback overflows only if the user says what it carries.
-    let overflows = |found: &Interface| !found.is_loopback || sharing.link_rate.is_some();
-    let nowhere = || Interface { name: String::new(), is_loopback: true };
-    let interface = match sharing.seat.is_some() {
-        true => found.unwrap_or_else(nowhere),
-        false => found.filter(overflows)?,
+    // The loopback overflows only if the user set its rate.
+    let can_overflow = |found: &Interface| !found.is_loopback || sharing.link_rate.is_some();
+    let unknown = || Interface { name: String::new(), is_loopback: true };
+    let interface = match sharing.barrier_party.is_some() {
+        true => found.unwrap_or_else(unknown),
+        false => found.filter(can_overflow)?,
     };
-    let mut ports = lock(&PORTS);
-    ports.retain(|(_, port)| port.strong_count() > 0);
-    let known = ports.iter().find(|(name, _)| *name == interface.name);
-    if let Some(port) = known.and_then(|(_, port)| port.upgrade()) {
-        return Some(port);
+    let mut interfaces = lock(&INTERFACES);
+    interfaces.retain(|(_, shared)| shared.strong_count() > 0);
+    let known = interfaces.iter().find(|(name, _)| *name == interface.name);
+    if let Some(shared) = known.and_then(|(_, shared)| shared.upgrade()) {
+        return Some(shared);
     }
-    let port = Arc::new(Port::new(sharing.link_rate.or_else(|| speed_of(&interface.name))));
-    ports.push((interface.name, Arc::downgrade(&port)));
-    Some(port)
+    let link_rate = sharing.link_rate.or_else(|| link_packet_rate(&interface.name));
+    let shared = Arc::new(SharedInterface::new(link_rate));
+    interfaces.push((interface.name, Arc::downgrade(&shared)));
+    Some(shared)
 }
 
-/// The interface that a connection comes in by.
+/// Returns the interface that a connection uses.
 fn interface_of(socket: &Socket) -> Option<Interface> {
     let Socket::Tcp(tcp) = socket else { return None };
     let address = tcp.local_addr().ok()?.ip();
     bankfull_sys::interface_of(address).ok().flatten()
 }
 
-/// What the link of an interface carries in packets, if it tells.
-fn speed_of(name: &str) -> Option<Rate> {
-    let share = DEFAULT_MTU.0 as f64 / (DEFAULT_MTU.0 + ETHERNET_BYTES) as f64;
+/// Returns the link rate of an interface in packets' bytes, without Ethernet overhead.
+fn link_packet_rate(name: &str) -> Option<Rate> {
+    let total = (DEFAULT_MTU.0 + ETHERNET_OVERHEAD_BYTES) as f64;
+    let share = DEFAULT_MTU.0 as f64 / total;
     bankfull_sys::link_speed(name).map(|bits| Rate::from_bits_per_sec(bits as f64 * share))
 }

@@ -1,12 +1,11 @@
-//! All data connections that come in by one interface, steered together while several sessions
-//! share it.
+//! Interface shared by several receiving sessions, with all streams that use it.
 
-use super::holds_windows;
-use super::lane::Flow;
+use super::can_clamp_windows;
+use super::lane::FlowState;
 use crate::net::control::{Outbox, lock};
 use crate::net::socket::Socket;
 use crate::session::Session;
-use crate::tune::{LOOK, OPEN, hold_window};
+use crate::tune::{MAX_TCP_WINDOW, SAMPLE_INTERVAL, clamp_window};
 use bankfull_control::ictcp::{Config, Ictcp, Id, Joining, Order, Seen};
 use bankfull_control::pacing::{DEFAULT_MSS, DEFAULT_MTU};
 use bankfull_control::{Bytes, Rate};
@@ -17,55 +16,58 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a connection offers its sender as long as nobody has changed that, where the kernel does
-/// not tell. (tcp_rmem's default of 128 KiB gives 64 KiB, and 70 when the first segment has come)
-const OFFERED: u32 = 72 << 10;
+/// Receive window that Linux offers before any clamp, if the kernel does not report it. (tcp_rmem's
+/// default of 128 KiB yields 64 KiB, and 70 KiB after the first segment)
+const DEFAULT_OFFERED_WINDOW: u32 = 72 << 10;
 
-/// At least as often the port is told what comes. (ours: half a millisecond of 1 Gbit/s)
-const TOLD: u64 = 64 << 10;
+/// Most bytes received on a stream before the interface is notified. (chosen: half a millisecond
+/// of 1 Gbit/s)
+const MAX_NOTIFY_BYTES: u64 = 64 << 10;
 
-/// A session that is left alone for so long is steered by itself again. (ours: those of a gather
-/// come one after the other)
-const ALONE: Duration = Duration::from_secs(1);
+/// Time that a session stays coscheduled once alone. (chosen: the sessions of a gather start one
+/// after the other)
+const DISENGAGE_DELAY: Duration = Duration::from_secs(1);
 
-/// The connections of an interface.
+/// Shared interface of this process.
 #[derive(Debug)]
-pub(super) struct Port {
+pub(super) struct SharedInterface {
     state: Mutex<State>,
-    began: Instant,
+    started: Instant,
 }
 
 #[derive(Debug)]
 struct State {
-    /// What the link carries in packets, as far as that is known.
+    /// Link rate in packets' bytes, if known.
     link_rate: Option<Rate>,
     members: BTreeMap<Id, Member>,
-    next: Id,
-    /// While several sessions are there.
-    control: Option<Ictcp>,
-    /// A thread looks at it now and then.
-    is_watched: bool,
+    next_id: Id,
+    /// Set while the streams are coscheduled.
+    controller: Option<Ictcp>,
+    /// The ticker thread runs.
+    has_ticker: bool,
     alone_since: Option<Duration>,
 }
 
-/// A connection.
+/// Stream of a session on this interface.
 struct Member {
     session: Arc<Session>,
     outbox: Outbox,
     number: u32,
     socket: Socket,
-    flow: Arc<Flow>,
-    /// What had come when it joined the control.
-    base: u64,
-    /// Something has come since.
-    is_heard: bool,
-    pace: Option<Rate>,
-    /// Segments lost on its way, and what its session had lost in all when that was counted last.
-    lost: u64,
-    session_lost: u64,
-    /// In rounds: how far its source had come when it joined, and what was wanted of it since.
-    began_at: u64,
-    wanted: u64,
+    flow: Arc<FlowState>,
+    /// Bytes received before it joined the controller.
+    received_at_join: u64,
+    /// Data has arrived since it joined.
+    has_received: bool,
+    requested_rate: Option<Rate>,
+    /// Lost segments attributed to this stream.
+    lost_segments: u64,
+    /// Lost segments of its session when last counted.
+    counted_session_loss: u64,
+    /// In rounds: verified bytes of its source when it joined.
+    barrier_offset: u64,
+    /// In rounds: bytes requested since.
+    barrier_requested: u64,
 }
 
 impl std::fmt::Debug for Member {
@@ -80,22 +82,21 @@ impl Member {
         outbox: Outbox,
         number: u32,
         socket: Socket,
-        flow: Arc<Flow>,
+        flow: Arc<FlowState>,
     ) -> Self {
-        let (base, lost, session_lost, began_at, wanted) = (0, 0, 0, 0, 0);
         Self {
             session,
             outbox,
             number,
             socket,
             flow,
-            base,
-            is_heard: false,
-            pace: None,
-            lost,
-            session_lost,
-            began_at,
-            wanted,
+            received_at_join: 0,
+            has_received: false,
+            requested_rate: None,
+            lost_segments: 0,
+            counted_session_loss: 0,
+            barrier_offset: 0,
+            barrier_requested: 0,
         }
     }
 
@@ -103,211 +104,219 @@ impl Member {
         self.flow.received.load(Ordering::Relaxed)
     }
 
-    fn asked(&self) -> u64 {
-        self.flow.asked.load(Ordering::Relaxed)
+    fn credit(&self) -> u64 {
+        self.flow.credit.load(Ordering::Relaxed)
     }
 
-    /// Whether its sender may be asked for each byte, and was not for all.
-    fn obeys(&self) -> bool {
-        self.session.sharing.obeys && self.asked() < u64::MAX
+    /// True if the sender needs credit and has no unlimited credit yet.
+    fn is_grant_driven(&self) -> bool {
+        self.session.sharing.is_grant_driven && self.credit() < u64::MAX
     }
 
-    /// Its sender may send up to here.
-    fn ask(&self, bytes: u64) {
-        self.flow.asked.store(bytes, Ordering::Relaxed);
-        if self.session.sharing.obeys {
+    /// Grants the sender credit up to this offset.
+    fn grant(&self, bytes: u64) {
+        self.flow.credit.store(bytes, Ordering::Relaxed);
+        if self.session.sharing.is_grant_driven {
             self.outbox.post_credit(self.number, bytes);
         }
     }
 
-    fn pace(&self, rate: Option<Rate>) {
+    /// Requests a rate from the sender, `None` for unlimited.
+    fn request_rate(&self, rate: Option<Rate>) {
         let bytes_per_sec = rate.map(Rate::bytes_per_sec);
-        // Where much waits to be sent it has other troubles.
+        // Dropped if the outbox is full: the session then has larger problems.
         self.outbox.try_post(&Message::RateRequest(RateRequest {
             bytes_per_sec,
             ..RateRequest::default()
         }));
     }
 
-    /// Is steered with others from now on.
-    fn join(&mut self, control: &mut Ictcp, now: Duration, id: Id) {
-        // Before anything is asked of the sender here: its session asks for nothing any more.
-        self.session.sharing.hold(1, 1);
+    /// Joins the controller.
+    fn join(&mut self, controller: &mut Ictcp, now: Duration, id: Id) {
+        // Before any request to the sender, so that the session's own tuner sends none.
+        self.session.sharing.set_coscheduled(1, 1);
         let info = self.socket.tcp_info().unwrap_or_default();
-        self.base = self.received();
-        self.is_heard = false;
+        self.received_at_join = self.received();
+        self.has_received = false;
         let segment = Bytes(if info.snd_mss > 0 { info.snd_mss.into() } else { DEFAULT_MSS.0 });
-        let offered = Bytes(info.rcv_wnd.unwrap_or(OFFERED).into());
-        let obeys = self.obeys();
-        self.session_lost = lost(&self.session.feedback.last_sight());
-        let lost = self.lost;
-        control.join(now, id, &Joining { segment, rtt: info.min_rtt, offered, obeys, lost });
-        if let Some(seat) = &self.session.sharing.seat {
-            self.began_at = seat.course().1;
-            self.want_more(control, id);
-        } else if obeys {
-            control.want(id, Bytes(u64::MAX));
-        } else if self.base > 0 {
-            // It may have been paced, which would not be its share.
-            self.pace(None);
+        let offered = Bytes(info.rcv_wnd.unwrap_or(DEFAULT_OFFERED_WINDOW).into());
+        let is_grant_driven = self.is_grant_driven();
+        self.counted_session_loss = lost_segments(&self.session.feedback.last_sender_report());
+        let joining = Joining {
+            segment,
+            rtt: info.min_rtt,
+            offered,
+            obeys: is_grant_driven,
+            lost: self.lost_segments,
+        };
+        controller.join(now, id, &joining);
+        if let Some(party) = &self.session.sharing.barrier_party {
+            self.barrier_offset = party.progress().1;
+            self.request_more(controller, id);
+        } else if is_grant_driven {
+            controller.want(id, Bytes(u64::MAX));
+        } else if self.received_at_join > 0 {
+            // Lifts a rate that its own tuner may have requested.
+            self.request_rate(None);
         }
     }
 
-    /// Its session has lost so much by now; what of it counts for this connection, with what did
-    /// before.
-    fn count_lost(&mut self, session: u64, is_own: bool) -> u64 {
-        self.lost += if is_own { session.saturating_sub(self.session_lost) } else { 0 };
-        self.session_lost = self.session_lost.max(session);
-        self.lost
+    /// Returns the stream's lost segments, with the session's new losses if `is_first`.
+    fn attribute_loss(&mut self, session_loss: u64, is_first: bool) -> u64 {
+        let new = session_loss.saturating_sub(self.counted_session_loss);
+        self.lost_segments += if is_first { new } else { 0 };
+        self.counted_session_loss = self.counted_session_loss.max(session_loss);
+        self.lost_segments
     }
 
-    /// In rounds: more may be wanted by now.
-    fn want_more(&mut self, control: &mut Ictcp, id: Id) {
-        let Some(seat) = &self.session.sharing.seat else { return };
-        let wanted = seat.course().0.saturating_sub(self.began_at);
-        if wanted > self.wanted {
-            control.want(id, Bytes(wanted - self.wanted));
-            self.wanted = wanted;
+    /// In rounds: requests the bytes that the barrier allows by now.
+    fn request_more(&mut self, controller: &mut Ictcp, id: Id) {
+        let Some(party) = &self.session.sharing.barrier_party else { return };
+        let allowed = party.progress().0.saturating_sub(self.barrier_offset);
+        if allowed > self.barrier_requested {
+            controller.want(id, Bytes(allowed - self.barrier_requested));
+            self.barrier_requested = allowed;
         }
     }
 
-    /// Is left to its session again.
+    /// Returns the stream to its session's own tuner.
     fn release(&mut self) {
-        self.flow.next_at.store(u64::MAX, Ordering::Relaxed);
+        self.flow.notify_at.store(u64::MAX, Ordering::Relaxed);
         self.flow.window.store(0, Ordering::Relaxed);
-        hold_window(&self.socket, OPEN);
-        if self.obeys() {
-            self.ask(u64::MAX);
+        clamp_window(&self.socket, MAX_TCP_WINDOW);
+        if self.is_grant_driven() {
+            self.grant(u64::MAX);
         }
-        if self.pace.take().is_some() {
-            self.pace(None);
+        if self.requested_rate.take().is_some() {
+            self.request_rate(None);
         }
-        self.session.sharing.hold(0, 0);
+        self.session.sharing.set_coscheduled(0, 0);
     }
 
-    /// When the port wants to know of it next.
-    fn note_next(&self, next: Option<Bytes>) {
-        let told = self.received() + TOLD;
-        let next = next.map_or(told, |next| told.min(self.base + next.0));
-        self.flow.next_at.store(next, Ordering::Relaxed);
+    /// Schedules the next notification, at `next` bytes since it joined or earlier.
+    fn schedule_notify(&self, next: Option<Bytes>) {
+        let latest = self.received() + MAX_NOTIFY_BYTES;
+        let next = next.map_or(latest, |next| latest.min(self.received_at_join + next.0));
+        self.flow.notify_at.store(next, Ordering::Relaxed);
     }
 }
 
-/// Segments that were lost, as far as the sender tells: a tail that is sent again in doubt is none.
-fn lost(sight: &SenderReport) -> u64 {
-    sight.retransmits.saturating_sub(sight.spurious_retransmits.unwrap_or_default())
+/// Returns a sender's lost segments: retransmitted ones without the spurious.
+fn lost_segments(report: &SenderReport) -> u64 {
+    report.retransmits.saturating_sub(report.spurious_retransmits.unwrap_or_default())
 }
 
-impl Port {
+impl SharedInterface {
     pub(super) fn new(link_rate: Option<Rate>) -> Self {
         let state = State {
             link_rate,
             members: BTreeMap::new(),
-            next: 0,
-            control: None,
-            is_watched: false,
+            next_id: 0,
+            controller: None,
+            has_ticker: false,
             alone_since: None,
         };
-        Self { state: Mutex::new(state), began: Instant::now() }
+        Self { state: Mutex::new(state), started: Instant::now() }
     }
 
-    /// A connection comes in here.
-    pub(super) fn enter(
+    /// Attaches a stream. Returns its id.
+    pub(super) fn attach(
         self: &Arc<Self>,
         session: Arc<Session>,
         outbox: Outbox,
         number: u32,
         socket: Socket,
-        flow: Arc<Flow>,
+        flow: Arc<FlowState>,
     ) -> Id {
-        let now = self.began.elapsed();
+        let now = self.started.elapsed();
         let mut state = lock(&self.state);
-        let id = state.next;
-        state.next += 1;
+        let id = state.next_id;
+        state.next_id += 1;
         state.link_rate = session.sharing.link_rate.or(state.link_rate);
         state.members.insert(id, Member::new(session, outbox, number, socket, flow));
-        if state.control.is_some() {
+        if state.controller.is_some() {
             state.join(now, id);
         } else if state.is_shared() {
             state.engage(now);
         } else if let Some(member) = state.members.get(&id) {
-            member.ask(u64::MAX);
+            member.grant(u64::MAX);
         }
-        state.obey(now);
-        state.tell();
-        if state.control.is_some() && !std::mem::replace(&mut state.is_watched, true) {
-            let port = Arc::clone(self);
-            // Without it nobody would see who is silent: then each is left to its session.
-            let watching = thread::Builder::new().name("incast".into()).spawn(move || port.watch());
-            if watching.is_err() {
+        state.execute_actions(now);
+        state.publish_windows();
+        if state.controller.is_some() && !std::mem::replace(&mut state.has_ticker, true) {
+            let interface = Arc::clone(self);
+            // Without a ticker, stalled senders go unnoticed, so coscheduling ends.
+            let ticker =
+                thread::Builder::new().name("incast".into()).spawn(move || interface.run_ticker());
+            if ticker.is_err() {
                 state.disengage();
             }
         }
         id
     }
 
-    /// A connection has ended.
-    pub(super) fn leave(&self, id: Id) {
-        let now = self.began.elapsed();
+    /// Detaches a stream that has ended.
+    pub(super) fn detach(&self, id: Id) {
+        let now = self.started.elapsed();
         let mut state = lock(&self.state);
-        if let Some(left) = state.members.remove(&id) {
-            state.let_go(&left);
+        if let Some(member) = state.members.remove(&id) {
+            state.on_detached(&member);
         }
-        if let Some(control) = &mut state.control {
-            control.leave(now, id);
+        if let Some(controller) = &mut state.controller {
+            controller.leave(now, id);
         }
-        state.obey(now);
-        state.tell();
+        state.execute_actions(now);
+        state.publish_windows();
     }
 
-    /// So much has come on a connection that others might have their turn.
+    /// Handles the notification of a stream, which may end its time slot.
     pub(super) fn on_received(&self, id: Id) {
-        let now = self.began.elapsed();
+        let now = self.started.elapsed();
         let mut state = lock(&self.state);
-        let State { control: Some(control), members, .. } = &mut *state else { return };
+        let State { controller: Some(controller), members, .. } = &mut *state else { return };
         let Some(member) = members.get_mut(&id) else { return };
-        control.on_received(now, id, Bytes(member.received() - member.base));
-        if !std::mem::replace(&mut member.is_heard, true)
+        controller.on_received(now, id, Bytes(member.received() - member.received_at_join));
+        if !std::mem::replace(&mut member.has_received, true)
             && let Some(window) = member.socket.tcp_info().and_then(|info| info.rcv_wnd)
         {
-            control.on_offered(id, Bytes(member.socket.unread_bytes() + u64::from(window)));
+            controller.on_offered(id, Bytes(member.socket.unread_bytes() + u64::from(window)));
         }
-        member.note_next(control.next_look(id));
-        state.obey(now);
+        member.schedule_notify(controller.next_look(id));
+        state.execute_actions(now);
     }
 
-    /// In rounds: a frame of a connection has begun that ends there, counted from its beginning.
+    /// In rounds: allows a frame that ends at this offset of the stream to be completed.
     pub(super) fn extend(&self, id: Id, end: u64) {
-        let now = self.began.elapsed();
+        let now = self.started.elapsed();
         let mut state = lock(&self.state);
-        let State { control: Some(control), members, .. } = &mut *state else { return };
+        let State { controller: Some(controller), members, .. } = &mut *state else { return };
         let Some(member) = members.get_mut(&id) else { return };
-        if let Some(seat) = &member.session.sharing.seat {
-            seat.extend(member.began_at + end);
+        if let Some(party) = &member.session.sharing.barrier_party {
+            party.extend(member.barrier_offset + end);
         }
-        member.want_more(control, id);
-        state.obey(now);
+        member.request_more(controller, id);
+        state.execute_actions(now);
     }
 
-    /// In rounds: another one has begun.
-    pub(super) fn ask_more(&self) {
-        let now = self.began.elapsed();
+    /// In rounds: requests newly allowed bytes of all streams.
+    pub(super) fn request_more(&self) {
+        let now = self.started.elapsed();
         let mut state = lock(&self.state);
-        let State { control: Some(control), members, .. } = &mut *state else { return };
-        members.iter_mut().for_each(|(&id, member)| member.want_more(control, id));
-        state.obey(now);
+        let State { controller: Some(controller), members, .. } = &mut *state else { return };
+        members.iter_mut().for_each(|(&id, member)| member.request_more(controller, id));
+        state.execute_actions(now);
     }
 
-    /// Looks at all of them now and then, until nobody shares it any more.
-    fn watch(&self) {
+    /// Ticks the controller until the interface is no longer shared.
+    fn run_ticker(&self) {
         loop {
-            thread::sleep(LOOK);
-            let now = self.began.elapsed();
+            thread::sleep(SAMPLE_INTERVAL);
+            let now = self.started.elapsed();
             let mut state = lock(&self.state);
             state.tick(now);
-            state.obey(now);
-            state.tell();
-            if state.is_done(now) {
+            state.execute_actions(now);
+            state.publish_windows();
+            if state.should_disengage(now) {
                 state.disengage();
                 return;
             }
@@ -316,124 +325,127 @@ impl Port {
 }
 
 impl State {
-    /// A connection has left. Where its session has none here any more, that is steered by itself
-    /// when it has one again.
-    fn let_go(&self, left: &Member) {
-        let is_same = |member: &Member| Arc::ptr_eq(&member.session, &left.session);
+    /// Ends coscheduling of a session whose last stream was detached.
+    fn on_detached(&self, detached: &Member) {
+        let is_same = |member: &Member| Arc::ptr_eq(&member.session, &detached.session);
         if !self.members.values().any(is_same) {
-            left.session.sharing.hold(0, 0);
-            if left.pace.is_some() {
-                left.pace(None);
+            detached.session.sharing.set_coscheduled(0, 0);
+            if detached.requested_rate.is_some() {
+                detached.request_rate(None);
             }
         }
     }
 
-    /// Whether several sessions are there, or are about to be.
+    /// True if several sessions are attached or expected.
     fn is_shared(&self) -> bool {
-        self.has_several() || self.members.values().any(|m| m.session.sharing.needs_port())
+        let needs = |member: &Member| member.session.sharing.needs_coscheduling();
+        self.has_multiple_sessions() || self.members.values().any(needs)
     }
 
-    fn has_several(&self) -> bool {
+    fn has_multiple_sessions(&self) -> bool {
         let mut sessions = self.members.values().map(|member| Arc::as_ptr(&member.session));
         let first = sessions.next();
         first.is_some_and(|first| sessions.any(|other| other != first))
     }
 
-    /// What the port carries in data.
+    /// Returns the interface's data rate, if known.
     fn capacity(&self) -> Option<Rate> {
         let data = DEFAULT_MSS.0 as f64 / DEFAULT_MTU.0 as f64;
         self.link_rate.map(|rate| Rate::from_bits_per_sec(rate.bits_per_sec() as f64 * data))
     }
 
-    /// Steers all of them together from now on.
+    /// Starts coscheduling of all streams.
     fn engage(&mut self, now: Duration) {
         let capacity = self.capacity();
-        let config = Config { capacity, holds_windows: holds_windows(), ..Config::default() };
-        self.control = Some(Ictcp::new(config));
+        let holds_windows = can_clamp_windows();
+        let config = Config { capacity, holds_windows, ..Config::default() };
+        self.controller = Some(Ictcp::new(config));
         self.alone_since = None;
         let ids: Vec<Id> = self.members.keys().copied().collect();
         ids.into_iter().for_each(|id| self.join(now, id));
     }
 
     fn join(&mut self, now: Duration, id: Id) {
-        if let (Some(control), Some(member)) = (&mut self.control, self.members.get_mut(&id)) {
-            member.join(control, now, id);
+        if let (Some(controller), Some(member)) = (&mut self.controller, self.members.get_mut(&id))
+        {
+            member.join(controller, now, id);
         }
     }
 
-    /// Leaves them to their sessions.
+    /// Ends coscheduling of all streams.
     fn disengage(&mut self) {
-        self.control = None;
-        self.is_watched = false;
+        self.controller = None;
+        self.has_ticker = false;
         self.members.values_mut().for_each(Member::release);
     }
 
-    /// Whether there has been no more than one session for long, nor are others about to come.
-    fn is_done(&mut self, now: Duration) -> bool {
+    /// True if at most one session was attached for the delay, and none is expected.
+    fn should_disengage(&mut self, now: Duration) -> bool {
         if self.is_shared() {
             self.alone_since = None;
             return false;
         }
         let since = *self.alone_since.get_or_insert(now);
-        self.members.is_empty() || now >= since + ALONE
+        self.members.is_empty() || now >= since + DISENGAGE_DELAY
     }
 
+    /// Passes a sample of all streams to the controller.
     fn tick(&mut self, now: Duration) {
-        let Some(control) = &mut self.control else { return };
-        let mut told = BTreeSet::new();
-        let seen = self.members.iter_mut().map(|(&id, member)| {
-            let sight = member.session.feedback.last_sight();
-            // The sender tells of all its connections together: that counts for the first.
-            let is_first = told.insert(Arc::as_ptr(&member.session));
+        let Some(controller) = &mut self.controller else { return };
+        let mut counted = BTreeSet::new();
+        let samples = self.members.iter_mut().map(|(&id, member)| {
+            let report = member.session.feedback.last_sender_report();
+            // A report covers all streams of a session: its losses go to the first.
+            let is_first = counted.insert(Arc::as_ptr(&member.session));
             Seen {
                 id,
-                received: Bytes(member.received() - member.base),
-                rtt: sight.rtt_us.map(Duration::from_micros),
-                lost: member.count_lost(lost(&sight), is_first),
+                received: Bytes(member.received() - member.received_at_join),
+                rtt: report.rtt_us.map(Duration::from_micros),
+                lost: member.attribute_loss(lost_segments(&report), is_first),
             }
         });
-        let seen: Vec<Seen> = seen.collect();
-        control.tick(now, &seen);
+        let samples: Vec<Seen> = samples.collect();
+        controller.tick(now, &samples);
     }
 
-    /// Does what was ordered.
-    fn obey(&mut self, now: Duration) {
-        let Some(control) = &mut self.control else { return };
-        let orders: Vec<Order> = control.take_orders(now).collect();
-        for order in orders {
-            match order {
+    /// Executes the controller's actions: grants, windows and rate requests.
+    fn execute_actions(&mut self, now: Duration) {
+        let Some(controller) = &mut self.controller else { return };
+        let actions: Vec<Order> = controller.take_orders(now).collect();
+        for action in actions {
+            match action {
                 Order::Ask(id, bytes) => {
                     let Some(member) = self.members.get(&id) else { continue };
-                    member.ask(member.asked().saturating_add(bytes.0));
-                    member.note_next(control.next_look(id));
+                    member.grant(member.credit().saturating_add(bytes.0));
+                    member.schedule_notify(controller.next_look(id));
                 }
                 Order::Window(id, window, _) => {
                     let Some(member) = self.members.get(&id) else { continue };
-                    member.note_next(control.next_look(id));
+                    member.schedule_notify(controller.next_look(id));
                     let bytes = u32::try_from(window.0).unwrap_or(u32::MAX);
                     member.flow.window.store(bytes, Ordering::Relaxed);
                     if let Socket::Tcp(tcp) = &member.socket {
-                        // Where the kernel cannot, turns are left.
+                        // If the kernel cannot clamp it, time slots alone limit the stream.
                         let _ = bankfull_sys::hold_window(tcp, bytes);
                     }
                 }
                 Order::Pace(id, rate) => {
                     let Some(member) = self.members.get_mut(&id) else { continue };
-                    member.pace = Some(rate);
+                    member.requested_rate = Some(rate);
                     let session = Arc::as_ptr(&member.session);
                     let own = self.members.values().filter(|m| Arc::as_ptr(&m.session) == session);
-                    let all = own.filter_map(|m| m.pace).map(Rate::bytes_per_sec).sum();
+                    let total = own.filter_map(|m| m.requested_rate).map(Rate::bytes_per_sec).sum();
                     if let Some(member) = self.members.get(&id) {
-                        member.pace(Some(Rate::from_bytes_per_sec(all)));
+                        member.request_rate(Some(Rate::from_bytes_per_sec(total)));
                     }
                 }
             }
         }
     }
 
-    /// Tells the sessions what is held of theirs.
-    fn tell(&self) {
-        if self.control.is_none() {
+    /// Publishes the total window of each session.
+    fn publish_windows(&self) {
+        if self.controller.is_none() {
             return;
         }
         let mut windows = BTreeMap::new();
@@ -442,9 +454,9 @@ impl State {
                 windows.entry(Arc::as_ptr(&member.session)).or_insert((&member.session, 0));
             *sum += u64::from(member.flow.window.load(Ordering::Relaxed));
         }
-        for (session, windows) in windows.into_values() {
-            // Where windows are not held, they are steered all the same.
-            session.sharing.hold(windows.max(1), self.members.len());
+        for (session, window) in windows.into_values() {
+            // At least 1, because 0 means not coscheduled.
+            session.sharing.set_coscheduled(window.max(1), self.members.len());
         }
     }
 }
