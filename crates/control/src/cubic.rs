@@ -1,73 +1,77 @@
-//! How a window grows between losses by CUBIC (RFC 9438), as Linux has it: fast at first, slowly
-//! near where something was lost, faster again beyond.
+//! Window growth of CUBIC between congestion events (RFC 9438), as in Linux.
 //!
-//! It knows neither slow start nor which losses count; whoever uses it has the window.
+//! Out of scope: slow start, loss detection and the window itself, which the caller keeps.
 
 use std::time::Duration;
 
-/// What is kept of the window after a loss. (RFC 9438 §4.6)
-pub const KEPT: f64 = 0.7;
+/// Multiplicative decrease factor β. (RFC 9438 §4.6)
+pub const BETA: f64 = 0.7;
 
-/// How fast it grows, in segments per cubic second. (RFC 9438 §5.1)
-const GROWTH: f64 = 0.4;
+/// Growth constant C, in segments per cubic second. (RFC 9438 §5.1)
+const CUBIC_C: f64 = 0.4;
 
-/// The target is at most this multiple of the window. (RFC 9438 §4.2)
-const TARGET_MAX: f64 = 1.5;
+/// Maximum target, in windows. (RFC 9438 §4.2)
+const MAX_TARGET_RATIO: f64 = 1.5;
 
-/// The state of CUBIC (RFC 9438 §4). Windows are in segments.
+/// CUBIC state (RFC 9438 §4), with windows in segments.
 #[derive(Debug, Clone, Default)]
 pub struct Cubic {
     /// Window before the last reduction, lowered by fast convergence.
-    window_max: f64,
+    w_max: f64,
     epoch: Option<Epoch>,
 }
 
-/// Growth since the last reduction.
+/// Congestion-avoidance epoch: growth since the last reduction.
 #[derive(Debug, Clone)]
 struct Epoch {
-    began: Duration,
-    /// Seconds until the window is at its origin again.
+    start: Duration,
+    /// Seconds from the start until the window reaches its origin point.
     k: f64,
-    origin: f64,
-    /// The window that `NewReno` would have.
-    reno: f64,
+    origin_point: f64,
+    /// Reno-friendly window estimate. (RFC 9438 §4.3)
+    w_est: f64,
 }
 
 impl Cubic {
-    /// Something was lost with this window, of which [`KEPT`] is to be kept.
+    /// Records a congestion event at this window; the caller reduces it to [`BETA`] of it.
     pub fn on_loss(&mut self, window: f64) {
         self.epoch = None;
         // Fast convergence (RFC 9438 §4.7).
-        let is_shrinking = window < self.window_max;
-        self.window_max = if is_shrinking { window * (1.0 + KEPT) / 2.0 } else { window };
+        let is_below_w_max = window < self.w_max;
+        self.w_max = if is_below_w_max { window * (1.0 + BETA) / 2.0 } else { window };
     }
 
-    /// Idle time is no time to grow in (RFC 9438 §5.8; cubictcp_cwnd_event, tcp_cubic.c).
-    pub fn shift(&mut self, idle: Duration) {
+    /// Excludes idle time from growth. (RFC 9438 §5.8; cubictcp_cwnd_event, tcp_cubic.c)
+    pub fn on_idle(&mut self, idle: Duration) {
         if let Some(epoch) = &mut self.epoch {
-            epoch.began += idle;
+            epoch.start += idle;
         }
     }
 
-    /// The window after `segments` more were delivered, `now` since any fixed beginning; `min_rtt`:
-    /// the shortest round trip.
+    /// Returns the window after `segments` more were delivered. `now` counts from any fixed origin.
     #[must_use]
-    pub fn grown(&mut self, window: f64, segments: f64, now: Duration, min_rtt: Duration) -> f64 {
-        let window_max = self.window_max;
+    pub fn next_window(
+        &mut self,
+        window: f64,
+        segments: f64,
+        now: Duration,
+        min_rtt: Duration,
+    ) -> f64 {
+        let w_max = self.w_max;
         let epoch = self.epoch.get_or_insert_with(|| Epoch {
-            began: now,
-            k: ((window_max - window).max(0.0) / GROWTH).cbrt(),
-            origin: window_max.max(window),
-            reno: window,
+            start: now,
+            k: ((w_max - window).max(0.0) / CUBIC_C).cbrt(),
+            origin_point: w_max.max(window),
+            w_est: window,
         });
-        // NewReno's growth with CUBIC's reduction. RFC 9438 §4.3 has the slope of 1 above the last
-        // window; Linux does not (bictcp_update, tcp_cubic.c).
-        const SLOPE: f64 = 3.0 * (1.0 - KEPT) / (1.0 + KEPT);
-        epoch.reno += SLOPE * segments / window;
-        let ahead = now.saturating_sub(epoch.began) + min_rtt;
-        let curve = epoch.origin + GROWTH * (ahead.as_secs_f64() - epoch.k).powi(3);
-        let target = curve.clamp(window, TARGET_MAX * window);
-        (window + (target - window) * (segments / window).min(1.0)).max(epoch.reno)
+        // RFC 9438 §4.3 raises α to 1 above the last maximum; Linux does not (bictcp_update,
+        // tcp_cubic.c).
+        const ALPHA_CUBIC: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+        epoch.w_est += ALPHA_CUBIC * segments / window;
+        let target_time = now.saturating_sub(epoch.start) + min_rtt;
+        let w_cubic = epoch.origin_point + CUBIC_C * (target_time.as_secs_f64() - epoch.k).powi(3);
+        let target = w_cubic.clamp(window, MAX_TARGET_RATIO * window);
+        (window + (target - window) * (segments / window).min(1.0)).max(epoch.w_est)
     }
 }
 
@@ -78,14 +82,14 @@ mod tests {
     const RTT: Duration = Duration::from_millis(20);
 
     #[test]
-    fn it_is_back_where_something_was_lost_after_k_seconds_and_slow_there() {
+    fn window_returns_to_w_max_after_k_seconds() {
         let mut cubic = Cubic::default();
         cubic.on_loss(1000.0);
-        let mut window = 1000.0 * KEPT;
+        let mut window = 1000.0 * BETA;
         // K = cbrt(300 / 0.4) = 9.09 s, 454 rounds of 20 ms.
         let mut at = [0.0; 500];
         for (n, at) in at.iter_mut().enumerate() {
-            window = cubic.grown(window, window, RTT * n as u32, RTT);
+            window = cubic.next_window(window, window, RTT * n as u32, RTT);
             *at = window;
         }
         assert!((930.0..985.0).contains(&at[227]), "{}", at[227]);
@@ -94,20 +98,20 @@ mod tests {
     }
 
     #[test]
-    fn a_second_loss_below_the_old_maximum_releases_more() {
+    fn second_loss_below_w_max_lowers_it_further() {
         let mut cubic = Cubic::default();
         cubic.on_loss(1000.0);
         cubic.on_loss(800.0);
-        assert!((cubic.window_max - 680.0).abs() < 1e-9);
+        assert!((cubic.w_max - 680.0).abs() < 1e-9);
     }
 
     #[test]
-    fn idle_time_does_not_count() {
+    fn idle_time_causes_no_growth() {
         let mut cubic = Cubic::default();
         cubic.on_loss(1000.0);
-        let before = cubic.grown(700.0, 1.0, RTT, RTT);
-        cubic.shift(RTT * 1000);
-        let after = cubic.grown(before, 1.0, RTT * 1001, RTT);
+        let before = cubic.next_window(700.0, 1.0, RTT, RTT);
+        cubic.on_idle(RTT * 1000);
+        let after = cubic.next_window(before, 1.0, RTT * 1001, RTT);
         assert!(after - before < 1.0, "{before}, {after}");
     }
 }

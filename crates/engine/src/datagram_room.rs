@@ -5,7 +5,7 @@
 
 use crate::net::control::lock;
 use bankfull_control::Bytes;
-use bankfull_control::rrda::{Bounds, EPOCH, Epoch, Reason, Rrda};
+use bankfull_control::rrda::{Bounds, EPOCH_INTERVAL, Epoch, Reason, Rrda};
 use bankfull_sys::ReceiveBuffer;
 use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
@@ -164,7 +164,7 @@ impl UdpReceiveBuffer {
         self.peak_used = self.peak_used.max(buffer.used);
         self.seen_discarded = self.seen_discarded.max(discarded);
         let before = self.rrda.size();
-        let (wanted, reason) = self.rrda.on_look(Bytes(buffer.used), discarded, self.memory.1);
+        let (wanted, reason) = self.rrda.on_sample(Bytes(buffer.used), discarded, self.memory.1);
         self.reason = reason;
         self.request_size(socket, (before, wanted), discarded);
         queued
@@ -224,7 +224,7 @@ impl UdpReceiveBuffer {
     /// Updates the size at the end of an epoch.
     pub fn advance(&mut self, socket: &UdpSocket, now: Instant) {
         let elapsed = now.saturating_duration_since(self.epoch_start);
-        if elapsed < EPOCH {
+        if elapsed < EPOCH_INTERVAL {
             return;
         }
         self.epoch_start = now;
@@ -234,7 +234,7 @@ impl UdpReceiveBuffer {
         self.mean_datagram_bytes =
             self.received_bytes.checked_div(self.datagrams).unwrap_or(self.mean_datagram_bytes);
         // Bytes queued now have arrived in this epoch, or remain from the one before.
-        let scale = EPOCH.as_secs_f64() / elapsed.as_secs_f64();
+        let scale = EPOCH_INTERVAL.as_secs_f64() / elapsed.as_secs_f64();
         let per_epoch = |bytes: u64| Bytes((bytes as f64 * scale) as u64);
         let epoch = Epoch {
             arrived: per_epoch(self.received_bytes + discarded.0 + buffer.used),
@@ -302,7 +302,7 @@ mod tests {
         let (mut now, mut reasons) = (buffer.epoch_start, Vec::new());
         for _ in 0..3 {
             (0..200).for_each(|_| assert_eq!(client.send(&[0; 1000]).unwrap(), 1000));
-            now += EPOCH;
+            now += EPOCH_INTERVAL;
             buffer.advance(&socket, now);
             reasons.push(buffer.reason());
         }
@@ -312,7 +312,7 @@ mod tests {
         // The kernel frees memory in batches, or when the queue is empty.
         (0..600).for_each(|_| buffer.on_received(socket.recv(&mut [0; 2000]).unwrap()));
         for _ in 0..3 {
-            now += EPOCH;
+            now += EPOCH_INTERVAL;
             buffer.advance(&socket, now);
         }
         assert_eq!(buffer.reason(), Reason::Draining);
@@ -358,7 +358,7 @@ mod tests {
             while let Ok(bytes) = socket.recv(&mut buf) {
                 buffer.on_received(bytes);
             }
-            now += EPOCH;
+            now += EPOCH_INTERVAL;
             buffer.advance(&socket, now);
             max_size = max_size.max(buffer.rrda.size());
         }

@@ -1,405 +1,443 @@
-//! The window of a sender that sees each acknowledgement: rate × round trip, where the rate is what
-//! is delivered, and losses count only where a queue stands. So it fills a path that loses at
-//! random. Beside others who keep a queue full it has CUBIC's window, if that is more, or it would
-//! make room for them until it has nothing.
+//! Model-based congestion control for a sender that sees each acknowledgement, as QUIC does.
 //!
-//! It knows no packets and no timers; whoever uses it tells what was sent, acknowledged and lost,
-//! and sends at a rate of about 1.25 windows in a round trip. How it works is told in
+//! The window is the bandwidth-delay product: maximum delivery rate × minimum RTT, in the terms of
+//! BBR (draft-ietf-ccwg-bbr). Loss counts only while a queue stands, so random loss does not shrink
+//! the window. Beside loss-based cross traffic CUBIC's window is a lower bound (`cubic_floor`).
+//!
+//! Out of scope: packets, timers and pacing. The caller reports what was sent, acknowledged and
+//! lost, and paces at about 1.25 windows per RTT. The document is
 //! [quic.md](../../../../docs/algorithms/quic.md).
 
-mod aggregation;
-mod rival;
-mod samples;
+mod cubic_floor;
+mod extra_acked;
+mod rate_sampler;
 #[cfg(test)]
 mod tests;
 
 use crate::units::{Bytes, Rate};
-use aggregation::Aggregation;
-use rival::Rival;
-use samples::{Most, Sent};
+use cubic_floor::CubicFloor;
+use extra_acked::ExtraAcked;
+use rate_sampler::{MaxFilter, RateSampler};
 use std::time::Duration;
 
-/// A window is no smaller than so many datagrams. (RFC 9002, §7.2: 2; ours, as BBR: so that one
-/// that is lost is noticed by others)
-const LEAST: u64 = 4;
+/// Minimum window, in datagrams. (BBR's MinPipeCwnd: 4; RFC 9002 §7.2: 2. Chosen: other datagrams
+/// reveal the loss of one)
+const MIN_PIPE_CWND_DATAGRAMS: u64 = 4;
 
-/// And begins with so many. (RFC 9002, §7.2: 10; ours: as many as three connections of TCP, paced)
-const FIRST: u64 = 32;
+/// Initial window, in datagrams. (RFC 9002 §7.2: 10. Chosen: as much as three TCP connections,
+/// paced)
+const INITIAL_CWND_DATAGRAMS: u64 = 32;
 
-/// The path is full where more in flight has not brought more by this factor, for so many rounds.
-/// (BBR, draft-ietf-ccwg-bbr §5.3.1.2)
-const GROWTH: f64 = 1.25;
-const FULL_ROUNDS: u32 = 3;
+/// Growth of the delivery rate per round below which the path may be full. (BBR: 1.25,
+/// draft-ietf-ccwg-bbr §5.3.1.2)
+const FULL_BW_GROWTH: f64 = 1.25;
 
-/// Until then no more than this multiple of what is delivered in a round trip is in flight. (twice
-/// as much in each round needs that, and a queue of one round trip takes it)
-const STARTUP: f64 = 2.0;
+/// Rounds in a row without that growth after which the path is full. (BBR: 3)
+const MAX_FULL_BW_COUNT: u32 = 3;
 
-/// A queue stands where the shortest round trip of a round is longer than the shortest of all by
-/// this part, and by so much. (HyStart++, RFC 9406: an eighth, 4 ms; ours: a quarter, since windows
-/// are to grow a quarter beyond)
-const STANDING: f64 = 0.25;
-const STANDING_LEAST: Duration = Duration::from_millis(4);
+/// Maximum window in `Startup`, in bandwidth-delay products. (BBR's StartupCwndGain: 2, enough to
+/// double the rate in each round; the excess is a queue of one RTT)
+const STARTUP_CWND_GAIN: f64 = 2.0;
 
-/// The most that was delivered is that of so many rounds. (BBR: 10, two cycles)
-const ROUNDS: u64 = 10;
+/// RTT increase that indicates a standing queue, as a fraction of the minimum RTT. (HyStart++, RFC
+/// 9406: 1/8. Chosen: 1/4, as probing grows the window by a quarter)
+const STANDING_QUEUE_RTT_FRACTION: f64 = 0.25;
 
-/// The shortest round trip is that of so long, and then it is looked for with this part of the
-/// window for a round. (BBR: 10 s, one half)
-const RTT_KEPT: Duration = Duration::from_secs(10);
-const RTT_LOOK: f64 = 0.5;
+/// Smallest RTT increase that indicates a standing queue. (HyStart++, RFC 9406: 4 ms)
+const MIN_STANDING_QUEUE_DELAY: Duration = Duration::from_millis(4);
 
-/// In flight, in turn: more, to see whether more is delivered; less, for the queue that this has
-/// left; and as much as is delivered. (BBR: 1.25, 0.75, 1 for the rate; ours: 0.05 more, since what
-/// is sent waits for acknowledgements that come together)
-const MORE: f64 = 1.25;
-const CYCLE: [f64; 8] = [MORE, 0.9, 1.05, 1.05, 1.05, 1.05, 1.05, 1.05];
+/// Length of the maximum-bandwidth filter, in rounds. (BBR version 1: 10; later: two cycles)
+const MAX_BW_FILTER_LEN: u64 = 10;
 
-/// Where more in flight has lost more than twice the usual part and this beside, half as much more
-/// is tried the next time, and this at least; else by this factor more again. (ours)
-const MORE_LOST: f64 = 0.01;
-const MORE_LEAST: f64 = 0.06;
-const MORE_AGAIN: f64 = 1.5;
+/// Lifetime of the minimum RTT; then `ProbeRtt` measures it again. (BBR's MinRTTFilterLen: 10 s)
+const MIN_RTT_FILTER_LEN: Duration = Duration::from_secs(10);
 
-/// The usual part is smoothed: a round has this weight. (ours)
-const USUAL_WEIGHT: f64 = 0.1;
+/// Window in `ProbeRtt`, in bandwidth-delay products, for one round. (BBR's ProbeRTTCwndGain: 0.5)
+const PROBE_RTT_CWND_GAIN: f64 = 0.5;
 
-/// Losses count where a queue stands and more than this part was lost in a round; and without,
-/// where more than the second was. (BBR: 2 %; ours: more than a fifth is no chance anywhere)
-const LOST_QUEUED: f64 = 0.02;
-const LOST: f64 = 0.2;
+/// Window while probing for bandwidth, in bandwidth-delay products. (BBR: 1.25)
+const PROBE_BW_UP_GAIN: f64 = 1.25;
 
-/// Then so much of the window and of the rate is kept. (CUBIC's, RFC 9438 §4.6)
-const KEPT: f64 = 0.7;
+/// Window in each phase of the `ProbeBw` cycle: up, down, six times cruise. (BBR's pacing gains:
+/// 1.25, 0.75, 1. Chosen: 0.05 more when cruising, as data in flight waits for aggregated ACKs)
+const PROBE_BW_CWND_GAINS: [f64; 8] = [PROBE_BW_UP_GAIN, 0.9, 1.05, 1.05, 1.05, 1.05, 1.05, 1.05];
 
-/// Others may keep a queue full that stands in so many of the last eight rounds: alone it does so
-/// in those in which more is tried. (ours)
-const OTHERS_ROUNDS: u32 = 4;
+/// Loss beyond twice the baseline after which the next probe is half as large. (chosen)
+const PROBE_UP_LOSS_MARGIN: f64 = 0.01;
 
-/// That is looked into, as the shortest round trip is, and again after so many rounds as long as it
-/// is so. (ours: a look costs half a round)
-const OTHERS_KEPT: u64 = 32;
+/// Smallest gain above 1 of a probe for bandwidth. (chosen: a quarter of the first, and still more
+/// than the 1.05 of cruising)
+const MIN_PROBE_UP_EXCESS: f64 = 0.06;
 
-/// They do not, where the round trip of a look is the shortest but for this part, and so much.
-/// (ours: half a window less empties a queue that nobody else fills)
-const EMPTY: f64 = 0.05;
-const EMPTY_LEAST: Duration = Duration::from_millis(1);
+/// Growth of the next probe after one without excessive loss. (chosen: two good probes undo a bad
+/// one)
+const PROBE_UP_EXCESS_GROWTH: f64 = 1.5;
 
-/// What it does.
+/// Weight of a round in the smoothed baseline loss. (chosen: about a cycle and a half of memory)
+const BASELINE_LOSS_WEIGHT: f64 = 0.1;
+
+/// Loss per round that reduces the bandwidth while a queue stands. (BBR's LossThresh: 2 %)
+const LOSS_THRESH: f64 = 0.02;
+
+/// Loss per round that reduces the bandwidth even without a queue. (chosen: no path loses a fifth
+/// at random)
+const MAX_UNQUEUED_LOSS: f64 = 0.2;
+
+/// Factor of a bandwidth reduction. (CUBIC, RFC 9438 §4.6; BBR's Beta: 0.7)
+const BETA: f64 = 0.7;
+
+/// Rounds with a standing queue, of the last eight, that suggest cross traffic. (chosen: without
+/// cross traffic only probing rounds have a queue)
+const CROSS_TRAFFIC_QUEUE_ROUNDS: u32 = 4;
+
+/// Rounds between two checks for cross traffic. (chosen: a check costs half a round)
+const CROSS_TRAFFIC_CHECK_ROUNDS: u64 = 32;
+
+/// RTT above the minimum that still means an empty queue in a check, as a fraction of the minimum.
+/// (chosen: halving the window drains a queue without cross traffic)
+const EMPTY_QUEUE_RTT_FRACTION: f64 = 0.05;
+
+/// Smallest such tolerance. (chosen)
+const MIN_EMPTY_QUEUE_MARGIN: Duration = Duration::from_millis(1);
+
+/// State of the controller, as in BBR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Twice the window in a round, until the path is full.
+enum State {
+    /// The window doubles in each round until the path is full.
     Startup,
-    /// By the cycle, at this place of it.
-    Cruise(usize),
-    /// Less for a round, to see the shortest round trip.
-    Look,
+    /// Cycles through [`PROBE_BW_CWND_GAINS`]; the value is the phase.
+    ProbeBw(usize),
+    /// A smaller window for one round, to measure the minimum RTT.
+    ProbeRtt,
 }
 
-/// The controller of one path.
+/// Congestion controller of one path.
 #[derive(Debug, Clone)]
-pub struct Delivery {
-    datagram: u64,
-    phase: Phase,
-    window: u64,
-    /// What was acknowledged.
+pub struct ModelBased {
+    datagram_size: u64,
+    state: State,
+    cwnd: u64,
+    /// Bytes acknowledged so far.
     delivered: u64,
-    sent: Sent,
-    rate: Most,
-    /// What may be in flight for acknowledgements that come late.
-    late: Aggregation,
-    /// The shortest round trip, and when it was seen.
-    rtt: Option<(Duration, Duration)>,
+    sampler: RateSampler,
+    max_bw: MaxFilter,
+    extra_acked: ExtraAcked,
+    /// Minimum RTT and the time of its measurement.
+    min_rtt: Option<(Duration, Duration)>,
     round: Round,
-    /// In which of the last rounds a queue stood, the last one first.
-    stood: u8,
-    /// The window beside others, while there are others; or the one with which that would begin, if
-    /// a look showed that there are; and the round of that look.
-    rival: Option<Rival>,
-    doubt: Option<Rival>,
-    looked: Option<u64>,
-    /// The round in which losses were heeded last: what the next one loses was sent before.
-    heeded: u64,
-    /// How much more is tried; what was lost of it, and of how much; and the part that is lost
-    /// usually.
-    more: f64,
-    tried: (u64, u64),
-    usual: f64,
-    /// The most that was delivered before the path could be full, and for how many rounds no more.
-    full: (f64, u32),
+    /// Bit per round, the last one lowest: whether a queue stood.
+    queue_history: u8,
+    /// CUBIC window while cross traffic is present.
+    cubic_floor: Option<CubicFloor>,
+    /// CUBIC window to use if the next check confirms cross traffic.
+    pending_floor: Option<CubicFloor>,
+    /// Round of the last check for cross traffic.
+    last_check: Option<u64>,
+    /// Round of the last reduction. Losses of the next round are of earlier data.
+    last_reduction: u64,
+    /// Gain above 1 of the next probe for bandwidth.
+    probe_up_excess: f64,
+    /// Bytes lost of that probe, and bytes lost or acknowledged.
+    probe_up_losses: (u64, u64),
+    /// Smoothed loss outside of probes, as a fraction.
+    baseline_loss: f64,
+    /// Highest bandwidth before the path may be full, and rounds without growth since.
+    /// (BBR.full_bw, BBR.full_bw_count)
+    full_bw: (f64, u32),
 }
 
-/// A round: from the sending of a datagram to its acknowledgement.
+/// Round trip: from the sending of a datagram to its acknowledgement.
 #[derive(Debug, Clone, Copy, Default)]
 struct Round {
-    number: u64,
-    since: Duration,
-    rtt: Option<Duration>,
-    acked: u64,
-    lost: u64,
-    /// Nothing was there to be sent at a moment.
-    is_idle: bool,
+    index: u64,
+    started: Duration,
+    min_rtt: Option<Duration>,
+    acked_bytes: u64,
+    lost_bytes: u64,
+    /// The sender lacked data at some moment.
+    app_limited: bool,
 }
 
-/// Whether a queue stands, where a round trip takes so long and the shortest took so long.
+/// Whether an RTT indicates a standing queue, given the minimum RTT.
 #[must_use]
-pub fn is_queued(rtt: Duration, least: Duration) -> bool {
-    rtt > least + STANDING_LEAST.max(least.mul_f64(STANDING))
+pub fn has_standing_queue(rtt: Duration, min_rtt: Duration) -> bool {
+    let delay = MIN_STANDING_QUEUE_DELAY.max(min_rtt.mul_f64(STANDING_QUEUE_RTT_FRACTION));
+    rtt > min_rtt + delay
 }
 
-impl Delivery {
-    /// Begins, with datagrams of so many bytes. Every moment told to it, here and below, is the
-    /// time since one and the same beginning, and none is earlier than one that was told before.
+impl ModelBased {
+    /// Creates a controller in `Startup`. All times, here and below, count from one origin and
+    /// never decrease.
     #[must_use]
-    pub fn new(now: Duration, datagram: Bytes) -> Self {
+    pub fn new(now: Duration, datagram_size: Bytes) -> Self {
         Self {
-            datagram: datagram.0,
-            phase: Phase::Startup,
-            window: datagram.0 * FIRST,
+            datagram_size: datagram_size.0,
+            state: State::Startup,
+            cwnd: datagram_size.0 * INITIAL_CWND_DATAGRAMS,
             delivered: 0,
-            sent: Sent::new(now),
-            rate: Most::default(),
-            late: Aggregation::new(now),
-            rtt: None,
-            // The first has a number that the round of no losses is not beside.
-            round: Round { number: 2, since: now, ..Round::default() },
-            stood: 0,
-            rival: None,
-            doubt: None,
-            looked: None,
-            heeded: 0,
-            more: MORE - 1.0,
-            tried: (0, 0),
-            usual: 0.0,
-            full: (0.0, 0),
+            sampler: RateSampler::new(now),
+            max_bw: MaxFilter::default(),
+            extra_acked: ExtraAcked::new(now),
+            min_rtt: None,
+            // The first index is more than one above the initial `last_reduction`.
+            round: Round { index: 2, started: now, ..Round::default() },
+            queue_history: 0,
+            cubic_floor: None,
+            pending_floor: None,
+            last_check: None,
+            last_reduction: 0,
+            probe_up_excess: PROBE_BW_UP_GAIN - 1.0,
+            probe_up_losses: (0, 0),
+            baseline_loss: 0.0,
+            full_bw: (0.0, 0),
         }
     }
 
-    /// How many bytes may be in flight.
+    /// Returns the congestion window.
     #[must_use]
     pub fn window(&self) -> Bytes {
-        let window = self.needed();
-        // In a look it would be the queue that is looked for.
-        Bytes(if self.phase == Phase::Look { window } else { self.late.window(window) })
+        let cwnd = self.target_cwnd();
+        // In `ProbeRtt` the allowance for aggregated ACKs would keep the queue standing.
+        Bytes(if self.state == State::ProbeRtt { cwnd } else { self.extra_acked.extend(cwnd) })
     }
 
-    /// The window, if acknowledgements came at once.
-    fn needed(&self) -> u64 {
-        match (&self.rival, self.phase) {
-            (Some(rival), Phase::Cruise(_)) => rival.window(self.datagram).max(self.window),
-            _ => self.window,
+    /// Returns the window without the allowance for aggregated ACKs.
+    fn target_cwnd(&self) -> u64 {
+        match (&self.cubic_floor, self.state) {
+            (Some(floor), State::ProbeBw(_)) => floor.bytes(self.datagram_size).max(self.cwnd),
+            _ => self.cwnd,
         }
     }
 
-    /// What the path is believed to deliver, once something has been.
+    /// Returns the estimated bandwidth of the path; `None` before the first sample.
     #[must_use]
-    pub fn rate(&self) -> Option<Rate> {
-        self.rate.get().map(|rate| Rate::from_bits_per_sec(rate * 8.0))
+    pub fn max_bw(&self) -> Option<Rate> {
+        self.max_bw.get().map(|bw| Rate::from_bits_per_sec(bw * 8.0))
     }
 
-    /// Datagrams have so many bytes from now on.
-    pub fn on_datagram(&mut self, bytes: Bytes) {
-        self.datagram = bytes.0;
-        self.window = self.window.max(self.least());
+    /// Sets the size of a datagram after a change of the path MTU.
+    pub fn on_mtu_update(&mut self, datagram_size: Bytes) {
+        self.datagram_size = datagram_size.0;
+        self.cwnd = self.cwnd.max(self.min_cwnd());
     }
 
-    /// Something was sent, now: told of each moment of sending before what was sent in it is
-    /// acknowledged.
+    /// Records that data is sent now; call before any of it is acknowledged.
     pub fn on_sent(&mut self, now: Duration) {
-        self.sent.on_sent(now, self.delivered);
+        self.sampler.on_sent(now, self.delivered);
     }
 
-    /// So much was acknowledged, sent at `sent`, which [`on_sent`](Self::on_sent) was told of; what
-    /// it was not told of counts as delivered and gives no rate. `is_idle`: more could have been in
-    /// flight, had there been more to send.
-    pub fn on_ack(&mut self, now: Duration, sent: Duration, bytes: Bytes, is_idle: bool) {
+    /// Records an acknowledgement of `bytes` that were sent at `sent_at`. Data sent at a time that
+    /// [`on_sent`](Self::on_sent) did not record counts as delivered but gives no rate sample.
+    /// `app_limited`: the sender lacked data to fill the window.
+    pub fn on_ack(&mut self, now: Duration, sent_at: Duration, bytes: Bytes, app_limited: bool) {
         self.delivered += bytes.0;
-        self.round.acked += bytes.0;
-        self.late.on_ack(now, bytes.0, self.needed(), is_idle);
-        self.round.is_idle |= is_idle;
-        let rtt = now.saturating_sub(sent);
-        self.round.rtt = Some(self.round.rtt.map_or(rtt, |least| least.min(rtt)));
-        let is_new = self.rtt.is_none_or(|(least, _)| rtt <= least);
+        self.round.acked_bytes += bytes.0;
+        self.extra_acked.on_ack(now, bytes.0, self.target_cwnd(), app_limited);
+        self.round.app_limited |= app_limited;
+        let rtt = now.saturating_sub(sent_at);
+        self.round.min_rtt = Some(self.round.min_rtt.map_or(rtt, |min_rtt| min_rtt.min(rtt)));
+        let is_new = self.min_rtt.is_none_or(|(min_rtt, _)| rtt <= min_rtt);
         if is_new {
-            self.rtt = Some((rtt, now));
+            self.min_rtt = Some((rtt, now));
         }
-        let least = self.rtt.map_or(rtt, |(least, _)| least);
-        if let Some((rate, was_idle)) = self.sent.rate(now, sent, self.delivered, least) {
-            self.round.is_idle |= was_idle;
-            self.rate.add(self.round.number, rate, is_idle || was_idle);
+        let min_rtt = self.min_rtt.map_or(rtt, |(min_rtt, _)| min_rtt);
+        if let Some((bw, was_app_limited)) =
+            self.sampler.sample(now, sent_at, self.delivered, min_rtt)
+        {
+            self.round.app_limited |= was_app_limited;
+            self.max_bw.update(self.round.index, bw, app_limited || was_app_limited);
         }
-        if let Some(rival) = self.rival.as_mut().filter(|_| !is_idle) {
-            rival.grow(bytes.0 as f64 / self.datagram as f64, now, least);
+        if let Some(floor) = self.cubic_floor.as_mut().filter(|_| !app_limited) {
+            floor.on_ack(bytes.0 as f64 / self.datagram_size as f64, now, min_rtt);
         }
-        if self.phase == Phase::Startup && !is_idle {
-            let most =
-                self.rate.get().map_or(f64::MAX, |rate| rate * least.as_secs_f64() * STARTUP);
-            let most = (most as u64).max(self.datagram * FIRST);
-            self.window = (self.window + bytes.0).min(most.max(self.window));
+        if self.state == State::Startup && !app_limited {
+            let max = self
+                .max_bw
+                .get()
+                .map_or(f64::MAX, |bw| bw * min_rtt.as_secs_f64() * STARTUP_CWND_GAIN);
+            let max = (max as u64).max(self.datagram_size * INITIAL_CWND_DATAGRAMS);
+            self.cwnd = (self.cwnd + bytes.0).min(max.max(self.cwnd));
         }
-        if sent >= self.round.since {
-            self.end_round(now);
-        }
-    }
-
-    /// Of what has come at once, all was told: so much is in flight still. `is_idle`: as above.
-    pub fn on_acks_end(&mut self, in_flight: Bytes, is_idle: bool) {
-        self.sent.on_acks_end(in_flight.0 == 0, is_idle);
-    }
-
-    /// So much was lost; `is_all`: everything, for as long as that tells that the path is gone.
-    pub fn on_lost(&mut self, bytes: Bytes, is_all: bool) {
-        self.round.lost += bytes.0;
-        self.late.on_lost(bytes.0.div_ceil(self.datagram), self.needed());
-        if is_all {
-            self.window = self.least();
-            self.phase = Phase::Startup;
-            self.full = (0.0, 0);
-            self.rate = Most::default();
-            (self.rival, self.doubt, self.stood) = (None, None, 0);
-            self.late.forget();
+        if sent_at >= self.round.started {
+            self.on_round_end(now);
         }
     }
 
-    fn least(&self) -> u64 {
-        self.datagram * LEAST
+    /// Records the end of a batch of acknowledgements, with the bytes still in flight.
+    pub fn on_end_acks(&mut self, in_flight: Bytes, app_limited: bool) {
+        self.sampler.on_end_acks(in_flight.0 == 0, app_limited);
     }
 
-    fn end_round(&mut self, now: Duration) {
-        let next = Round { number: self.round.number + 1, since: now, ..Round::default() };
+    /// Records lost bytes. Persistent congestion (RFC 9002 §7.6) resets the model.
+    pub fn on_lost(&mut self, bytes: Bytes, is_persistent_congestion: bool) {
+        self.round.lost_bytes += bytes.0;
+        self.extra_acked.on_lost(bytes.0.div_ceil(self.datagram_size), self.target_cwnd());
+        if is_persistent_congestion {
+            self.cwnd = self.min_cwnd();
+            self.state = State::Startup;
+            self.full_bw = (0.0, 0);
+            self.max_bw = MaxFilter::default();
+            (self.cubic_floor, self.pending_floor, self.queue_history) = (None, None, 0);
+            self.extra_acked.reset();
+        }
+    }
+
+    fn min_cwnd(&self) -> u64 {
+        self.datagram_size * MIN_PIPE_CWND_DATAGRAMS
+    }
+
+    fn on_round_end(&mut self, now: Duration) {
+        let next = Round { index: self.round.index + 1, started: now, ..Round::default() };
         let round = std::mem::replace(&mut self.round, next);
-        self.rate.forget(round.number.saturating_sub(ROUNDS));
-        let lost = round.lost as f64 / (round.lost + round.acked).max(1) as f64;
-        let stands = self.stands(&round);
-        self.look_for_others(&round, stands, lost);
-        if self.rival.is_none() && (lost > LOST || (stands && lost > LOST_QUEUED)) {
-            self.give_way(round.number);
+        self.max_bw.expire_before(round.index.saturating_sub(MAX_BW_FILTER_LEN));
+        let loss = round.lost_bytes as f64 / (round.lost_bytes + round.acked_bytes).max(1) as f64;
+        let queue_stands = self.has_queue(&round);
+        self.detect_cross_traffic(&round, queue_stands, loss);
+        if self.cubic_floor.is_none()
+            && (loss > MAX_UNQUEUED_LOSS || (queue_stands && loss > LOSS_THRESH))
+        {
+            self.reduce_bw(round.index);
             return;
         }
-        match self.phase {
-            Phase::Startup => self.see_whether_full(&round, stands),
-            Phase::Cruise(at) => {
-                self.learn(at, &round);
-                let is_again = self.rival.is_some() && self.has_not_looked(round.number);
-                let looks = self.doubt.is_some() || is_again || self.is_old(now);
-                self.phase =
-                    if looks { Phase::Look } else { Phase::Cruise((at + 1) % CYCLE.len()) };
+        match self.state {
+            State::Startup => self.check_full_bw(&round, queue_stands),
+            State::ProbeBw(phase) => {
+                self.record_losses(phase, &round);
+                let is_recheck = self.cubic_floor.is_some() && self.is_check_due(round.index);
+                let must_probe_rtt =
+                    self.pending_floor.is_some() || is_recheck || self.is_min_rtt_expired(now);
+                self.state = if must_probe_rtt {
+                    State::ProbeRtt
+                } else {
+                    State::ProbeBw((phase + 1) % PROBE_BW_CWND_GAINS.len())
+                };
             }
-            Phase::Look => {
-                self.look_whether_alone(&round);
-                if self.is_old(now) {
-                    self.rtt = round.rtt.map(|rtt| (rtt, now)).or(self.rtt);
+            State::ProbeRtt => {
+                self.check_cross_traffic(&round);
+                if self.is_min_rtt_expired(now) {
+                    self.min_rtt = round.min_rtt.map(|rtt| (rtt, now)).or(self.min_rtt);
                 }
-                self.phase = Phase::Cruise(0);
+                self.state = State::ProbeBw(0);
             }
         }
-        self.set_window();
+        self.set_cwnd();
     }
 
-    /// Whether others keep a queue full, and what of it is ours then.
-    fn look_for_others(&mut self, round: &Round, stands: bool, lost: f64) {
-        self.stood = self.stood << 1 | u8::from(stands);
-        let is_cruising = matches!(self.phase, Phase::Cruise(_));
-        let is_likely = self.stood.count_ones() >= OTHERS_ROUNDS && is_cruising && !round.is_idle;
-        let is_unknown = self.has_not_looked(round.number);
-        match &mut self.rival {
-            None if stands && is_likely && is_unknown => {
-                // As much as it had when the queue began to stand.
-                let (Some(rate), Some(rtt)) = (self.rate.get(), round.rtt) else { return };
-                let window = rate * rtt.as_secs_f64() / self.datagram as f64;
-                self.doubt = Some(Rival::new(window));
+    /// Prepares a check when cross traffic may keep a queue full, and applies loss to the CUBIC
+    /// window.
+    fn detect_cross_traffic(&mut self, round: &Round, queue_stands: bool, loss: f64) {
+        self.queue_history = self.queue_history << 1 | u8::from(queue_stands);
+        let is_cruising = matches!(self.state, State::ProbeBw(_));
+        let is_suspected = self.queue_history.count_ones() >= CROSS_TRAFFIC_QUEUE_ROUNDS
+            && is_cruising
+            && !round.app_limited;
+        let is_due = self.is_check_due(round.index);
+        match &mut self.cubic_floor {
+            None if queue_stands && is_suspected && is_due => {
+                // The amount in flight when the queue began to stand.
+                let (Some(bw), Some(rtt)) = (self.max_bw.get(), round.min_rtt) else { return };
+                let cwnd = bw * rtt.as_secs_f64() / self.datagram_size as f64;
+                self.pending_floor = Some(CubicFloor::new(cwnd));
             }
             None => {}
-            Some(rival) if lost > self.usual * 2.0 && round.number > self.heeded + 1 => {
-                rival.on_lost();
-                self.heeded = round.number;
+            Some(floor)
+                if loss > self.baseline_loss * 2.0 && round.index > self.last_reduction + 1 =>
+            {
+                floor.on_lost();
+                self.last_reduction = round.index;
             }
             Some(_) => {}
         }
     }
 
-    /// The queue that stood was ours, where it is gone as soon as there is less of ours.
-    fn look_whether_alone(&mut self, round: &Round) {
-        let (Some(rtt), Some((least, _))) = (round.rtt, self.rtt) else { return };
-        self.looked = Some(round.number);
-        let doubt = self.doubt.take();
-        if rtt <= least + EMPTY_LEAST.max(least.mul_f64(EMPTY)) {
-            (self.rival, self.stood) = (None, 0);
-        } else if self.rival.is_none() {
-            self.rival = doubt;
+    /// Decides whether cross traffic is present: its queue outlasts a smaller window.
+    fn check_cross_traffic(&mut self, round: &Round) {
+        let (Some(rtt), Some((min_rtt, _))) = (round.min_rtt, self.min_rtt) else { return };
+        self.last_check = Some(round.index);
+        let pending_floor = self.pending_floor.take();
+        if rtt <= min_rtt + MIN_EMPTY_QUEUE_MARGIN.max(min_rtt.mul_f64(EMPTY_QUEUE_RTT_FRACTION)) {
+            (self.cubic_floor, self.queue_history) = (None, 0);
+        } else if self.cubic_floor.is_none() {
+            self.cubic_floor = pending_floor;
         }
     }
 
-    /// Whether there has been no look for long.
-    fn has_not_looked(&self, round: u64) -> bool {
-        self.looked.is_none_or(|looked| round >= looked + OTHERS_KEPT)
+    /// Whether another check for cross traffic is due.
+    fn is_check_due(&self, round: u64) -> bool {
+        self.last_check.is_none_or(|checked| round >= checked + CROSS_TRAFFIC_CHECK_ROUNDS)
     }
 
-    /// Whether the shortest round trip was seen too long ago.
-    fn is_old(&self, now: Duration) -> bool {
-        self.rtt.is_some_and(|(_, seen)| now.saturating_sub(seen) > RTT_KEPT)
+    fn is_min_rtt_expired(&self, now: Duration) -> bool {
+        self.min_rtt
+            .is_some_and(|(_, measured_at)| now.saturating_sub(measured_at) > MIN_RTT_FILTER_LEN)
     }
 
-    /// What was lost of more than usual, and usually. What is lost of a round is known in the next.
-    fn learn(&mut self, at: usize, round: &Round) {
-        let sum = round.lost + round.acked;
-        if at > 1 {
-            self.usual += USUAL_WEIGHT * (round.lost as f64 / sum.max(1) as f64 - self.usual);
+    /// Records the loss of a round as that of a probe or as baseline, and sizes the next probe.
+    /// Losses of a probe show in its own round or in the next.
+    fn record_losses(&mut self, phase: usize, round: &Round) {
+        let total = round.lost_bytes + round.acked_bytes;
+        if phase > 1 {
+            self.baseline_loss += BASELINE_LOSS_WEIGHT
+                * (round.lost_bytes as f64 / total.max(1) as f64 - self.baseline_loss);
             return;
         }
-        self.tried = (self.tried.0 + round.lost, self.tried.1 + sum);
-        if at == 1 {
-            let (lost, sum) = std::mem::take(&mut self.tried);
-            let is_much = lost as f64 > (self.usual * 2.0 + MORE_LOST) * sum as f64;
-            let factor = if is_much { 0.5 } else { MORE_AGAIN };
-            self.more = (self.more * factor).clamp(MORE_LEAST, MORE - 1.0);
+        self.probe_up_losses =
+            (self.probe_up_losses.0 + round.lost_bytes, self.probe_up_losses.1 + total);
+        if phase == 1 {
+            let (lost, total) = std::mem::take(&mut self.probe_up_losses);
+            let is_excessive =
+                lost as f64 > (self.baseline_loss * 2.0 + PROBE_UP_LOSS_MARGIN) * total as f64;
+            let factor = if is_excessive { 0.5 } else { PROBE_UP_EXCESS_GROWTH };
+            self.probe_up_excess =
+                (self.probe_up_excess * factor).clamp(MIN_PROBE_UP_EXCESS, PROBE_BW_UP_GAIN - 1.0);
         }
     }
 
-    /// Whether a queue stands, by the shortest round trip of a round.
-    fn stands(&self, round: &Round) -> bool {
-        let (Some(rtt), Some((least, _))) = (round.rtt, self.rtt) else { return false };
-        is_queued(rtt, least)
+    /// Whether a queue stood, by the minimum RTT of a round.
+    fn has_queue(&self, round: &Round) -> bool {
+        let (Some(rtt), Some((min_rtt, _))) = (round.min_rtt, self.min_rtt) else { return false };
+        has_standing_queue(rtt, min_rtt)
     }
 
-    fn see_whether_full(&mut self, round: &Round, stands: bool) {
-        let rate = self.rate.get().unwrap_or_default();
-        if rate >= self.full.0 * GROWTH {
-            self.full = (rate, 0);
-        } else if !round.is_idle {
-            self.full.1 += 1;
+    /// Leaves `Startup` when the path is full. (BBRCheckFullBWReached)
+    fn check_full_bw(&mut self, round: &Round, queue_stands: bool) {
+        let bw = self.max_bw.get().unwrap_or_default();
+        if bw >= self.full_bw.0 * FULL_BW_GROWTH {
+            self.full_bw = (bw, 0);
+        } else if !round.app_limited {
+            self.full_bw.1 += 1;
         }
-        if stands || self.full.1 >= FULL_ROUNDS {
-            // A round with less, for the queue that the search has left.
-            self.phase = Phase::Cruise(1);
+        if queue_stands || self.full_bw.1 >= MAX_FULL_BW_COUNT {
+            // The down phase drains the queue of `Startup`.
+            self.state = State::ProbeBw(1);
         }
     }
 
-    /// Others fill the path, too, or it has become narrower.
-    fn give_way(&mut self, round: u64) {
-        if round > self.heeded + 1 {
-            self.rate.shrink(KEPT);
-            self.heeded = round;
+    /// Reduces the bandwidth estimate: the path is shared or has become slower.
+    fn reduce_bw(&mut self, round: u64) {
+        if round > self.last_reduction + 1 {
+            self.max_bw.scale(BETA);
+            self.last_reduction = round;
         }
-        if self.phase == Phase::Startup {
-            self.phase = Phase::Cruise(1);
+        if self.state == State::Startup {
+            self.state = State::ProbeBw(1);
         } else {
-            // As long as possible no more than is delivered.
-            self.phase = Phase::Cruise(2);
+            // The start of cruising is farthest from the next probe.
+            self.state = State::ProbeBw(2);
         }
-        self.set_window();
+        self.set_cwnd();
     }
 
-    /// What is delivered in the shortest round trip, as often as it is the turn of.
-    fn set_window(&mut self) {
-        let factor = match self.phase {
-            Phase::Startup => return,
-            Phase::Cruise(0) => 1.0 + self.more,
-            Phase::Cruise(at) => CYCLE[at],
-            Phase::Look => RTT_LOOK,
+    /// Sets the window to the bandwidth-delay product times the gain of the state.
+    fn set_cwnd(&mut self) {
+        let gain = match self.state {
+            State::Startup => return,
+            State::ProbeBw(0) => 1.0 + self.probe_up_excess,
+            State::ProbeBw(phase) => PROBE_BW_CWND_GAINS[phase],
+            State::ProbeRtt => PROBE_RTT_CWND_GAIN,
         };
-        let (Some(rate), Some((rtt, _))) = (self.rate.get(), self.rtt) else { return };
-        let window = (rate * rtt.as_secs_f64() * factor) as u64;
-        self.window = (window + 2 * self.datagram).max(self.least());
+        let (Some(bw), Some((min_rtt, _))) = (self.max_bw.get(), self.min_rtt) else { return };
+        let cwnd = (bw * min_rtt.as_secs_f64() * gain) as u64;
+        self.cwnd = (cwnd + 2 * self.datagram_size).max(self.min_cwnd());
     }
 }

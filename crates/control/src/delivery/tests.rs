@@ -4,21 +4,23 @@ use std::collections::BTreeMap;
 const MTU: u64 = 1200;
 const MS: Duration = Duration::from_millis(1);
 
-/// A sender and a path with one queue, packet by packet.
+/// Path with one queue, simulated packet by packet.
 struct Path {
+    /// Bytes per second.
     rate: f64,
     rtt: Duration,
+    /// Queue capacity in bytes.
     buffer: u64,
     loss: f64,
-    /// Acknowledgements come at multiples of this.
-    together: Duration,
+    /// ACKs are delayed to multiples of this.
+    ack_interval: Duration,
     random: u64,
-    /// What this flow does not have.
+    /// Time at which the queue is empty.
     queue_until: Duration,
     dropped: u64,
     delivered: u64,
-    /// The longest wait in the queue in the second half.
-    waits: Duration,
+    /// Longest delay in the queue, in the second half of a run.
+    max_queue_delay: Duration,
 }
 
 impl Path {
@@ -29,16 +31,16 @@ impl Path {
             rtt,
             buffer: (rate * rtt.as_secs_f64() * buffer) as u64,
             loss,
-            together: Duration::ZERO,
+            ack_interval: Duration::ZERO,
             random: 88_172_645_463_325_252,
             queue_until: Duration::ZERO,
             dropped: 0,
             delivered: 0,
-            waits: Duration::ZERO,
+            max_queue_delay: Duration::ZERO,
         }
     }
 
-    fn chance(&mut self) -> f64 {
+    fn random_unit(&mut self) -> f64 {
         // xorshift64 (Marsaglia 2003).
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -46,8 +48,8 @@ impl Path {
         (self.random >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// When a packet is acknowledged that is sent now.
-    fn pass(&mut self, now: Duration) -> Option<Duration> {
+    /// Sends a packet; returns the time of its ACK, or `None` if it is lost.
+    fn transmit(&mut self, now: Duration) -> Option<Duration> {
         let start = self.queue_until.max(now);
         let waiting = (start - now).as_secs_f64() * self.rate;
         if waiting + MTU as f64 > (self.buffer + MTU) as f64 {
@@ -55,38 +57,39 @@ impl Path {
             return None;
         }
         self.queue_until = start + Duration::from_secs_f64(MTU as f64 / self.rate);
-        if self.chance() < self.loss {
+        if self.random_unit() < self.loss {
             return None;
         }
         let acked = self.queue_until + self.rtt;
-        let beyond = acked.as_nanos().checked_rem(self.together.as_nanos()).unwrap_or(0);
-        let wait = if beyond == 0 { 0 } else { self.together.as_nanos() - beyond };
+        let beyond = acked.as_nanos().checked_rem(self.ack_interval.as_nanos()).unwrap_or(0);
+        let wait = if beyond == 0 { 0 } else { self.ack_interval.as_nanos() - beyond };
         Some(acked + Duration::from_nanos(wait as u64))
     }
 
-    /// Runs a transfer, and returns the part of the line that was filled in the second half.
+    /// Runs one flow; returns the fraction of the capacity that it used in the second half.
     fn run(&mut self, time: Duration) -> f64 {
         self.run_all(self.flows(1, 0, Duration::ZERO), time)[0]
     }
 
-    /// Runs as many of ours, and so many of CUBIC that have the line for a tenth of the time before
-    /// them; the parts of the line that each of ours had in the second half.
-    fn run_beside(&mut self, ours: usize, cubic: usize, time: Duration) -> Vec<f64> {
-        let flows = self.flows(ours, cubic, time / 10);
+    /// Runs CUBIC flows, and model-based ones that start after a tenth of the time. Returns the
+    /// fraction of the capacity that each model-based flow used in the second half.
+    fn run_with_cubic(&mut self, model_based: usize, cubic: usize, time: Duration) -> Vec<f64> {
+        let flows = self.flows(model_based, cubic, time / 10);
         self.run_all(flows, time).split_off(cubic)
     }
 
-    /// So many of CUBIC, and then ours, which begin when it is said.
-    fn flows(&self, ours: usize, cubic: usize, begin: Duration) -> Vec<Flow> {
-        let cubic = (0..cubic).map(|_| Flow::new(Way::Cubic(Rival::new(10.0)), self.rtt));
-        let ours = (0..ours).map(|_| {
-            let way = Way::Ours(Box::new(Delivery::new(begin, Bytes(MTU))));
-            Flow { next_send: begin, ..Flow::new(way, self.rtt) }
+    /// Returns CUBIC flows that start at zero, then model-based ones that start at `begin`.
+    fn flows(&self, model_based: usize, cubic: usize, begin: Duration) -> Vec<Flow> {
+        let cubic =
+            (0..cubic).map(|_| Flow::new(Algorithm::Cubic(CubicFloor::new(10.0)), self.rtt));
+        let model_based = (0..model_based).map(|_| {
+            let algorithm = Algorithm::ModelBased(Box::new(ModelBased::new(begin, Bytes(MTU))));
+            Flow { next_send: begin, ..Flow::new(algorithm, self.rtt) }
         });
-        cubic.chain(ours).collect()
+        cubic.chain(model_based).collect()
     }
 
-    /// The parts of the line that flows had in the second half.
+    /// Returns the fraction of the capacity that each flow used in the second half.
     fn run_all(&mut self, mut flows: Vec<Flow>, time: Duration) -> Vec<f64> {
         let mut half: Option<Vec<u64>> = None;
         self.run_until(&mut flows, time, |now, flows| {
@@ -105,12 +108,12 @@ impl Path {
         &mut self,
         flows: &mut [Flow],
         time: Duration,
-        mut look: impl FnMut(Duration, &[Flow]),
+        mut observe: impl FnMut(Duration, &[Flow]),
     ) {
         let (mut now, mut number) = (Duration::ZERO, 0_u64);
         let mut events: BTreeMap<(Duration, u64), (usize, Duration, bool)> = BTreeMap::new();
         while now < time {
-            look(now, flows);
+            observe(now, flows);
             let due = events.keys().next().map(|&(at, _)| at);
             let ready = (0..flows.len()).filter(|&at| flows[at].may_send());
             let next = ready.min_by_key(|&at| flows[at].next_send);
@@ -119,108 +122,111 @@ impl Path {
             {
                 now = now.max(flows[at].next_send);
                 number += 1;
-                let acked = self.pass(now);
+                let acked = self.transmit(now);
                 if now >= time / 2 {
-                    self.waits = self.waits.max(self.queue_until.saturating_sub(now));
+                    self.max_queue_delay =
+                        self.max_queue_delay.max(self.queue_until.saturating_sub(now));
                 }
                 flows[at].send(now);
-                // What is lost is missed an eighth of a round trip later.
-                let noticed = acked.unwrap_or(now + flows[at].srtt.mul_f64(1.125));
-                events.insert((noticed, number), (at, now, acked.is_some()));
+                // Loss is detected after 9/8 of the smoothed RTT.
+                let reported = acked.unwrap_or(now + flows[at].srtt.mul_f64(1.125));
+                events.insert((reported, number), (at, now, acked.is_some()));
                 continue;
             }
             let Some(((at, _), (flow, sent, is_acked))) = events.pop_first() else { break };
             now = now.max(at);
-            flows[flow].hear(now, sent, is_acked);
+            flows[flow].on_feedback(now, sent, is_acked);
         }
     }
 }
 
-/// Who decides on a window.
-enum Way {
-    Ours(Box<Delivery>),
-    Cubic(Rival),
+/// Congestion controller of a flow.
+enum Algorithm {
+    ModelBased(Box<ModelBased>),
+    Cubic(CubicFloor),
 }
 
-/// A sender.
+/// Sender with its congestion controller.
 struct Flow {
-    way: Way,
+    algorithm: Algorithm,
     in_flight: u64,
     srtt: Duration,
     next_send: Duration,
     delivered: u64,
-    /// CUBIC's slow start, until something is lost; and until when losses are of the same round.
-    is_new: bool,
-    recovers_until: Duration,
-    /// It has nothing more to send from then on; and between these only one as often as that.
-    ends: Duration,
-    rests: Option<(Duration, Duration, Duration)>,
+    /// CUBIC: no loss yet; and the time of sending before which losses belong to the last event.
+    in_slow_start: bool,
+    recovery_until: Duration,
+    /// Time after which there is no more data.
+    ends_at: Duration,
+    /// Start and end of an app-limited phase, and the interval of its sends.
+    app_limited_phase: Option<(Duration, Duration, Duration)>,
 }
 
 impl Flow {
-    fn new(way: Way, rtt: Duration) -> Self {
+    fn new(algorithm: Algorithm, rtt: Duration) -> Self {
         Self {
-            way,
+            algorithm,
             in_flight: 0,
             srtt: rtt,
             next_send: Duration::ZERO,
             delivered: 0,
-            is_new: true,
-            recovers_until: Duration::ZERO,
-            ends: Duration::MAX,
-            rests: None,
+            in_slow_start: true,
+            recovery_until: Duration::ZERO,
+            ends_at: Duration::MAX,
+            app_limited_phase: None,
         }
     }
 
     fn window(&self) -> u64 {
-        match &self.way {
-            Way::Ours(control) => control.window().0,
-            Way::Cubic(rival) => rival.window(MTU),
+        match &self.algorithm {
+            Algorithm::ModelBased(control) => control.window().0,
+            Algorithm::Cubic(floor) => floor.bytes(MTU),
         }
     }
 
     fn may_send(&self) -> bool {
-        self.in_flight + MTU <= self.window() && self.next_send < self.ends
+        self.in_flight + MTU <= self.window() && self.next_send < self.ends_at
     }
 
-    /// Whether it has little to send now.
-    fn rests(&self, now: Duration) -> bool {
-        self.rests.is_some_and(|(from, until, _)| (from..until).contains(&now))
+    /// Whether the flow is app-limited now.
+    fn is_app_limited(&self, now: Duration) -> bool {
+        self.app_limited_phase.is_some_and(|(from, until, _)| (from..until).contains(&now))
     }
 
     fn send(&mut self, now: Duration) {
-        if let Way::Ours(control) = &mut self.way {
+        if let Algorithm::ModelBased(control) = &mut self.algorithm {
             control.on_sent(now);
         }
         self.in_flight += MTU;
         let pace = self.window() as f64 * 1.25 / self.srtt.as_secs_f64();
         self.next_send = now + Duration::from_secs_f64(MTU as f64 / pace);
-        if let Some((_, until, every)) = self.rests.filter(|_| self.rests(now)) {
+        if let Some((_, until, every)) = self.app_limited_phase.filter(|_| self.is_app_limited(now))
+        {
             self.next_send = until.min(now + every);
         }
     }
 
-    fn hear(&mut self, now: Duration, sent: Duration, is_acked: bool) {
+    fn on_feedback(&mut self, now: Duration, sent: Duration, is_acked: bool) {
         self.in_flight -= MTU;
-        // What the window kept back is not sent in the past.
+        // Data that the window held back is sent now at the earliest.
         self.next_send = self.next_send.max(now);
         if is_acked {
             self.delivered += MTU;
             self.srtt = self.srtt.mul_f64(0.875) + (now - sent).mul_f64(0.125);
         }
-        let is_idle = self.rests(now);
-        match (&mut self.way, is_acked) {
-            (Way::Ours(control), true) => {
-                control.on_ack(now, sent, Bytes(MTU), is_idle);
-                control.on_acks_end(Bytes(self.in_flight), is_idle);
+        let app_limited = self.is_app_limited(now);
+        match (&mut self.algorithm, is_acked) {
+            (Algorithm::ModelBased(control), true) => {
+                control.on_ack(now, sent, Bytes(MTU), app_limited);
+                control.on_end_acks(Bytes(self.in_flight), app_limited);
             }
-            (Way::Ours(control), false) => control.on_lost(Bytes(MTU), false),
-            (Way::Cubic(rival), true) if self.is_new => rival.window += 1.0,
-            (Way::Cubic(rival), true) => rival.grow(1.0, now, self.srtt),
-            (Way::Cubic(rival), false) => {
-                if sent >= self.recovers_until {
-                    rival.on_lost();
-                    (self.recovers_until, self.is_new) = (now, false);
+            (Algorithm::ModelBased(control), false) => control.on_lost(Bytes(MTU), false),
+            (Algorithm::Cubic(floor), true) if self.in_slow_start => floor.cwnd += 1.0,
+            (Algorithm::Cubic(floor), true) => floor.on_ack(1.0, now, self.srtt),
+            (Algorithm::Cubic(floor), false) => {
+                if sent >= self.recovery_until {
+                    floor.on_lost();
+                    (self.recovery_until, self.in_slow_start) = (now, false);
                 }
             }
         }
@@ -228,20 +234,20 @@ impl Flow {
 }
 
 #[test]
-fn paths_are_filled_and_hardly_anything_waits_or_overflows() {
+fn path_is_filled_with_short_queue() {
     for (mbit, ms) in [(1000.0, 1), (200.0, 100), (50.0, 250), (5.0, 20)] {
         let mut path = Path::new(mbit, MS * ms, 1.0, 0.0);
         let part = path.run(MS * ms * 400);
         assert!(part > 0.95, "{mbit} Mbit/s, {ms} ms: {part}");
         let most = (MS * ms).mul_f64(0.35) + MS * 5;
-        assert!(path.waits < most, "{mbit} Mbit/s, {ms} ms: {:?}", path.waits);
-        // The first window may be too much for the queue of a narrow path.
-        assert!(path.dropped < FIRST, "{mbit} Mbit/s, {ms} ms: {}", path.dropped);
+        assert!(path.max_queue_delay < most, "{mbit} Mbit/s, {ms} ms: {:?}", path.max_queue_delay);
+        // The initial window may overflow the queue of a slow path.
+        assert!(path.dropped < INITIAL_CWND_DATAGRAMS, "{mbit} Mbit/s, {ms} ms: {}", path.dropped);
     }
 }
 
 #[test]
-fn random_loss_costs_what_is_lost_and_little_more() {
+fn random_loss_costs_little_goodput() {
     for (loss, least) in [(0.01, 0.92), (0.02, 0.9), (0.05, 0.85)] {
         for ms in [100, 250] {
             let part = Path::new(200.0, MS * ms, 1.0, loss).run(MS * ms * 300);
@@ -251,7 +257,7 @@ fn random_loss_costs_what_is_lost_and_little_more() {
 }
 
 #[test]
-fn a_short_queue_is_not_overflowed_for_long() {
+fn short_queue_drops_under_two_percent() {
     let mut path = Path::new(100.0, MS * 40, 0.1, 0.0);
     let part = path.run(MS * 40 * 400);
     assert!(part > 0.85, "{part}");
@@ -260,14 +266,14 @@ fn a_short_queue_is_not_overflowed_for_long() {
 }
 
 #[test]
-fn beside_cubic_it_has_its_share() {
+fn cubic_cross_traffic_leaves_fair_share() {
     for (mbit, ms) in [(100.0, 20), (100.0, 80)] {
         for buffer in [0.5, 1.0, 2.0] {
             for cubic in [1, 4] {
                 let mut path = Path::new(mbit, MS * ms, buffer, 0.0);
-                let part = path.run_beside(1, cubic, Duration::from_secs(40))[0];
+                let part = path.run_with_cubic(1, cubic, Duration::from_secs(40))[0];
                 let share = part * (cubic + 1) as f64;
-                // Another of CUBIC that comes later has no equal part after so long either.
+                // A late CUBIC flow has no equal share after 40 s either.
                 let of = format!("{ms} ms, a buffer of {buffer}, beside {cubic}: {share}");
                 assert!((0.4..2.5).contains(&share), "{of}");
             }
@@ -275,16 +281,16 @@ fn beside_cubic_it_has_its_share() {
     }
 }
 
-/// A cable of 1 Gbit/s whose ends sleep and wake.
+/// Cable of 1 Gbit/s between hosts that aggregate ACKs.
 fn cable(queue: u64, loss: f64) -> Path {
     let rtt = Duration::from_micros(40);
-    let together = Duration::from_micros(400);
-    Path { buffer: queue, together, ..Path::new(1000.0, rtt, 0.0, loss) }
+    let ack_interval = Duration::from_micros(400);
+    Path { buffer: queue, ack_interval, ..Path::new(1000.0, rtt, 0.0, loss) }
 }
 
 #[test]
-fn a_short_path_is_filled_though_acknowledgements_come_together() {
-    // Rate × shortest round trip is 5 kB, and 50 kB are delivered between acknowledgements.
+fn short_path_with_aggregated_acks_is_filled() {
+    // The BDP is 5 kB, and 50 kB are delivered between two ACKs.
     for loss in [0.0, 0.01, 0.05] {
         let mut path = cable(200_000, loss);
         let part = path.run(Duration::from_secs(4));
@@ -295,7 +301,7 @@ fn a_short_path_is_filled_though_acknowledgements_come_together() {
 }
 
 #[test]
-fn where_the_queue_is_small_less_is_in_flight() {
+fn small_queue_limits_extra_acked() {
     for (queue, least) in [(64_000, 0.85), (20_000, 0.4)] {
         for loss in [0.0, 0.02] {
             let mut path = cable(queue, loss);
@@ -308,30 +314,30 @@ fn where_the_queue_is_small_less_is_in_flight() {
 }
 
 #[test]
-fn two_share_a_path() {
+fn two_flows_share_evenly() {
     let mut path = Path::new(100.0, MS * 20, 1.0, 0.0);
-    let parts = path.run_beside(2, 0, Duration::from_secs(40));
+    let parts = path.run_with_cubic(2, 0, Duration::from_secs(40));
     assert!(parts.iter().all(|part| (0.3..0.7).contains(part)), "{parts:?}");
     assert!(parts.iter().sum::<f64>() > 0.95, "{parts:?}");
 }
 
 #[test]
-fn when_others_have_left_the_line_is_filled_and_the_queue_empty_again() {
+fn cross_traffic_end_refills_path_and_drains_queue() {
     let mut path = Path::new(100.0, MS * 20, 2.0, 0.0);
     let mut flows = path.flows(1, 2, Duration::from_secs(2));
-    flows[..2].iter_mut().for_each(|flow| flow.ends = Duration::from_secs(15));
+    flows[..2].iter_mut().for_each(|flow| flow.ends_at = Duration::from_secs(15));
     let part = path.run_all(flows, Duration::from_secs(60))[2];
     assert!(part > 0.95, "{part}");
-    assert!(path.waits < MS * 15, "{:?}", path.waits);
+    assert!(path.max_queue_delay < MS * 15, "{:?}", path.max_queue_delay);
 }
 
 #[test]
-fn a_pause_does_not_count_and_neither_does_a_trickle() {
-    // One in flight when there is more to send again; and what is delivered after a pause.
+fn app_limited_phase_keeps_window() {
+    // With one packet in flight when the phase ends, and with none.
     for every in [MS * 40, MS * 1010] {
         let mut path = Path::new(100.0, MS * 50, 1.0, 0.0);
         let mut flows = path.flows(1, 0, Duration::ZERO);
-        flows[0].rests = Some((Duration::from_secs(5), Duration::from_secs(30), every));
+        flows[0].app_limited_phase = Some((Duration::from_secs(5), Duration::from_secs(30), every));
         let (mut before, mut least) = (None, u64::MAX);
         path.run_until(&mut flows, Duration::from_millis(30_500), |now, flows| {
             if now >= Duration::from_secs(30) {
@@ -339,7 +345,7 @@ fn a_pause_does_not_count_and_neither_does_a_trickle() {
                 least = least.min(flows[0].window());
             }
         });
-        // Of ten round trips the first brings nothing.
+        // The first of ten RTTs delivers nothing.
         let part = (flows[0].delivered - before.unwrap()) as f64 / (path.rate * 0.45);
         assert!(part > 0.85, "{part} after {every:?}");
         assert!(least as f64 > path.rate * 0.05 * 0.8, "{least} after {every:?}");
@@ -347,10 +353,10 @@ fn a_pause_does_not_count_and_neither_does_a_trickle() {
 }
 
 #[test]
-fn a_path_that_is_gone_is_begun_anew() {
+fn persistent_congestion_resets_model() {
     // 10 Mbit/s, and 1 Gbit/s.
     for every in [MS, Duration::from_micros(10)] {
-        let mut control = Delivery::new(Duration::ZERO, Bytes(MTU));
+        let mut control = ModelBased::new(Duration::ZERO, Bytes(MTU));
         for n in 0..10_000 {
             control.on_sent(every * n);
             if n >= 10 {
@@ -359,20 +365,22 @@ fn a_path_that_is_gone_is_begun_anew() {
         }
         let before = control.window();
         control.on_lost(Bytes(MTU), true);
-        assert!(control.window() == Bytes(MTU * LEAST) && control.window() < before);
-        assert_eq!(control.rate(), None);
+        assert!(
+            control.window() == Bytes(MTU * MIN_PIPE_CWND_DATAGRAMS) && control.window() < before
+        );
+        assert_eq!(control.max_bw(), None);
     }
 }
 
 #[test]
-fn a_sender_with_little_to_send_does_not_take_that_for_the_path() {
-    let mut control = Delivery::new(Duration::ZERO, Bytes(MTU));
+fn app_limited_sender_stays_in_startup() {
+    let mut control = ModelBased::new(Duration::ZERO, Bytes(MTU));
     let mut now = Duration::ZERO;
     for _ in 0..100 {
         control.on_sent(now);
         now += MS * 20;
         control.on_ack(now, now - MS * 20, Bytes(MTU), true);
     }
-    assert!(control.window() >= Bytes(MTU * FIRST), "{:?}", control.window());
-    assert_eq!(control.phase, Phase::Startup);
+    assert!(control.window() >= Bytes(MTU * INITIAL_CWND_DATAGRAMS), "{:?}", control.window());
+    assert_eq!(control.state, State::Startup);
 }

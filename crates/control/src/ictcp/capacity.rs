@@ -1,47 +1,46 @@
-//! What the port carries: known, or what turns out when more is allowed and no more comes.
+//! Capacity of the port: known, or measured by allowing more until no more arrives.
 
-use super::slots::Half;
+use super::slots::Subslot;
 use crate::units::Rate;
 
-/// This part of the capacity is filled, and the rest left free. (paper, §IV-A: α = 0.9. Ours is
-/// larger: windows are bounded by what the port's queue takes, so that the tenth which the paper
-/// keeps for what its rules overshoot by is not needed)
-const FILLED: f64 = 0.98;
+/// Fraction of the capacity to fill. (paper, §IV-A: α = 0.9. Chosen: more, as windows are bounded
+/// by the port's queue, and the overshoot that the paper reserves a tenth for does not occur)
+const UTILIZATION_TARGET: f64 = 0.98;
 
-/// More came, when it is more by this part. (ours: a segment in a half slot)
-const MORE: f64 = 1.02;
+/// Rate relative to the peak that counts as growth. (chosen: a segment per subslot)
+const PEAK_GROWTH: f64 = 1.02;
 
-/// So often no more may come before that is the capacity. (ours)
-const TRIES: u32 = 6;
+/// Futile growths after which the peak is the capacity. (chosen)
+const MAX_FUTILE_GROWTHS: u32 = 6;
 
-/// It overflows at less than this part of what it is known to carry: others fill the line. (ours)
-const LESS: f64 = 0.8;
+/// Fraction of the known capacity below which an overflow indicates a shared path. (chosen)
+const SHARED_PATH_FRACTION: f64 = 0.8;
 
-/// What came in so many half slots tells, at its most, and nothing before so many. (ours: rounds
-/// begin and end slowly, and so do hosts)
-const RECENT: usize = 8;
+/// Subslots whose maximum gives the current capacity, and the minimum number for that. (chosen:
+/// rounds and hosts start and end slowly)
+const RECENT_SUBSLOTS: usize = 8;
 
-/// It carries so much more each time that what it carried came again. (ours: 50 steps a second)
-const REGAINED: f64 = 1.02;
+/// Growth of a reduced capacity each time it is filled. (chosen: 50 steps per second)
+const RECOVERY_FACTOR: f64 = 1.02;
 
-fn part(rate: Rate, part: f64) -> f64 {
+fn scaled(rate: Rate, part: f64) -> f64 {
     rate.bits_per_sec() as f64 * part
 }
 
-/// What the port carries.
+/// Capacity estimate in payload.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Capacity {
     known: Option<Rate>,
-    /// The most that has come in a half slot.
+    /// Highest rate of a subslot.
     peak: Rate,
-    /// Slots in which windows grew and no more came after it; whether any has grown in this one.
-    tries: u32,
+    /// Slots in which windows grew and the rate did not.
+    futile_growths: u32,
     has_grown: bool,
-    /// What came in the last half slots, and how many there have been.
-    recent: [Rate; RECENT],
-    seen: usize,
-    /// It overflowed at less than it is known to carry: it shares a line with others somewhere.
-    below: Option<Rate>,
+    /// Rates of the last subslots.
+    recent: [Rate; RECENT_SUBSLOTS],
+    subslot_count: usize,
+    /// Reduced capacity after an overflow below the known one: a path shared elsewhere.
+    reduced: Option<Rate>,
 }
 
 impl Capacity {
@@ -49,67 +48,68 @@ impl Capacity {
         Self {
             known,
             peak: Rate::default(),
-            tries: 0,
+            futile_growths: 0,
             has_grown: false,
-            recent: [Rate::default(); RECENT],
-            seen: 0,
-            below: None,
+            recent: [Rate::default(); RECENT_SUBSLOTS],
+            subslot_count: 0,
+            reduced: None,
         }
     }
 
-    /// A window has grown.
+    /// Records that a window has grown.
     pub(super) fn on_growth(&mut self) {
         self.has_grown = true;
     }
 
-    /// So much came in a half slot.
-    pub(super) fn on_rate(&mut self, rate: Rate, half: Half) {
-        if rate.bits_per_sec() as f64 > part(self.peak, MORE) {
-            self.tries = 0;
-        } else if half == Half::Measure && std::mem::take(&mut self.has_grown) {
-            self.tries = self.tries.saturating_add(1);
+    /// Records the rate of a subslot.
+    pub(super) fn on_rate(&mut self, rate: Rate, subslot: Subslot) {
+        if rate.bits_per_sec() as f64 > scaled(self.peak, PEAK_GROWTH) {
+            self.futile_growths = 0;
+        } else if subslot == Subslot::Measure && std::mem::take(&mut self.has_grown) {
+            self.futile_growths = self.futile_growths.saturating_add(1);
         }
         self.peak = self.peak.max(rate);
-        self.recent[self.seen % RECENT] = rate;
-        self.seen += 1;
+        self.recent[self.subslot_count % RECENT_SUBSLOTS] = rate;
+        self.subslot_count += 1;
         let known = self.known.unwrap_or_default().bits_per_sec() as f64;
-        if let Some(below) =
-            self.below.filter(|below| rate.bits_per_sec() as f64 > part(*below, FILLED))
+        if let Some(reduced) = self
+            .reduced
+            .filter(|reduced| rate.bits_per_sec() as f64 > scaled(*reduced, UTILIZATION_TARGET))
         {
-            let more = part(below, REGAINED);
-            self.below = (more < known).then(|| Rate::from_bits_per_sec(more));
+            let more = scaled(reduced, RECOVERY_FACTOR);
+            self.reduced = (more < known).then(|| Rate::from_bits_per_sec(more));
         }
     }
 
-    /// The port has overflowed, although less came than it is known to carry.
+    /// Reduces the capacity if the port overflowed clearly below it.
     pub(super) fn on_overflow(&mut self) {
         let most = self.recent.into_iter().max().unwrap_or_default();
-        let is_less = |known| (most.bits_per_sec() as f64) < part(known, LESS);
-        if self.seen >= RECENT && self.known.is_some_and(is_less) {
-            self.below = Some(most).filter(|most| most.bits_per_sec() > 0);
+        let is_less = |known| (most.bits_per_sec() as f64) < scaled(known, SHARED_PATH_FRACTION);
+        if self.subslot_count >= RECENT_SUBSLOTS && self.known.is_some_and(is_less) {
+            self.reduced = Some(most).filter(|most| most.bits_per_sec() > 0);
         }
     }
 
-    /// It overflowed because of others that are at the port itself.
-    pub(super) fn be_as_known(&mut self) {
-        self.below = None;
+    /// Restores the known capacity: cross traffic at the port explains the overflow.
+    pub(super) fn restore_known(&mut self) {
+        self.reduced = None;
     }
 
     pub(super) fn rate(&self) -> Option<Rate> {
-        self.below.or(self.known).or(Some(self.peak).filter(|peak| peak.bits_per_sec() > 0))
+        self.reduced.or(self.known).or(Some(self.peak).filter(|peak| peak.bits_per_sec() > 0))
     }
 
-    /// Whether nothing has told it yet: more came each time that more was allowed.
+    /// Whether the capacity is still unknown: each growth has raised the rate.
     pub(super) fn is_unknown(&self) -> bool {
-        self.known.is_none() && self.tries < TRIES
+        self.known.is_none() && self.futile_growths < MAX_FUTILE_GROWTHS
     }
 
-    /// What is free where so much comes. (paper, §IV-A: BW_A = max(0, α·C − BW_T))
+    /// Returns the available bandwidth. (paper, §IV-A: BW_A = max(0, α·C − BW_T))
     pub(super) fn free(&self, rate: Rate) -> Rate {
         if self.is_unknown() {
             return rate;
         }
-        let filled = part(self.rate().unwrap_or_default(), FILLED);
+        let filled = scaled(self.rate().unwrap_or_default(), UTILIZATION_TARGET);
         Rate::from_bits_per_sec((filled - rate.bits_per_sec() as f64).max(0.0))
     }
 }

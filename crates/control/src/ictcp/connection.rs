@@ -1,459 +1,480 @@
-//! A connection: what it was asked for and has brought, its window, and the rules by which that
-//! grows and shrinks. (paper, §IV-C and §IV-D)
+//! One connection: grants, bytes received, and the rules that grow and shrink its window. (paper,
+//! §IV-C and §IV-D)
 
-use super::busy::Busy;
+use super::active_time::ActiveTime;
 use super::reason::Reason;
-use super::slots::HALF_MIN;
-use super::{Joining, Seen};
+use super::slots::MIN_SUBSLOT;
+use super::{NewConnection, Sample};
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
-/// How much of the measured rate is kept where less comes. (paper, §IV-C: β)
-const SMOOTHING: f64 = 0.75;
+/// Weight of the previous throughput when a sample is lower. (paper, §IV-C: β)
+const THROUGHPUT_SMOOTHING: f64 = 0.75;
 
-/// Up to this difference between what may come and what comes, the window is what limits. (paper,
-/// §IV-C: γ₁)
-const USED: f64 = 0.1;
+/// Throughput difference up to which the window is the limit and may grow. (paper, §IV-C: γ₁)
+const INCREASE_THRESHOLD: f64 = 0.1;
 
-/// Beyond this, it is more than is needed. (paper, §IV-C: γ₂)
-const UNUSED: f64 = 0.5;
+/// Throughput difference above which the window is larger than needed. (paper, §IV-C: γ₂)
+const DECREASE_THRESHOLD: f64 = 0.5;
 
-/// So often in a row. (paper, §IV-C: three round trips; ours look at two at least)
-const UNUSED_TIMES: u32 = 2;
+/// Evaluations in a row above that before the window shrinks. (paper, §IV-C: three RTTs; chosen:
+/// two, as an evaluation takes an RTT or longer)
+const DECREASE_EVALUATIONS: u32 = 2;
 
-/// Windows grow and shrink by a segment (paper, §IV-C), or by this part of them. (ours: on fast
-/// lines a segment is nothing)
-const STEP_PART: u64 = 64;
+/// Window change per step: at least a segment (paper, §IV-C), or the window divided by this.
+/// (chosen: on fast links a segment is negligible)
+const STEP_DIVISOR: u64 = 64;
 
-/// A connection that was not asked for so long begins anew. (ours: longer than the pauses between
-/// rounds; TCP's own idle time is a retransmission time-out, 0.2 s at least)
-const IDLE: Duration = Duration::from_secs(1);
+/// Idle time after which a connection restarts with slow start. (chosen: longer than pauses between
+/// rounds; TCP's own is a retransmission time-out, 0.2 s at least)
+const IDLE_RESTART_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// And one that was not for so long leaves its share to the others. (ours: much shorter than the
-/// second in which shares are to be even, and longer than a pause between rounds)
-const LATELY: Duration = Duration::from_millis(200);
+/// Time for which an inactive connection keeps its share. (chosen: shorter than the second in which
+/// shares become even, longer than a pause between rounds)
+const SHARE_RETENTION: Duration = Duration::from_millis(200);
 
-/// Whoever brings nothing for so long, and for so many round trips, although it was asked, has
-/// nothing to send, or lost it all: its turn is the others' meanwhile. (ours: two looks, and a
-/// sender that waits for its disk is soon there again)
-const SILENT: (Duration, u32) = (Duration::from_millis(20), 4);
+/// Minimum time without data despite grants after which a connection is silent: it has no data or
+/// lost it all. (chosen: two ticks; a sender waiting for its disk returns soon)
+const MIN_SILENCE_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// What a connection that was sending before it joined is found to have lost within so long, it had
-/// lost before. (ours: TCP's least retransmission time-out on Linux, 0.2 s, and some looks)
-const LOST_BEFORE: Duration = Duration::from_millis(250);
+/// The same in RTTs; the longer time counts. (chosen)
+const SILENCE_TIMEOUT_RTTS: u32 = 4;
 
-/// As long as no round trip is known. (ours: a local network with its hosts)
-const RTT_UNKNOWN: Duration = Duration::from_millis(1);
+/// Time after joining for which losses of an already sending connection count as earlier ones.
+/// (chosen: Linux's minimum retransmission time-out, 0.2 s, and a few ticks)
+const JOIN_LOSS_GRACE: Duration = Duration::from_millis(250);
 
-/// A connection is asked again before it has brought this many windows. (ours: the request is there
-/// before the last data has left)
-pub(super) const AHEAD: u64 = 2;
+/// RTT assumed until one is known. (chosen: a local network with its hosts)
+const DEFAULT_RTT: Duration = Duration::from_millis(1);
 
-/// A queue stands elsewhere when a round trip is longer than the least one by so much, and by this
-/// part of it. (ours: ten times what hosts delay, and what no port's queue of ours is)
-const ELSEWHERE: (Duration, f64) = (Duration::from_millis(5), 0.25);
+/// Outstanding windows below which the next grant is due. (chosen: it arrives before the last data
+/// has left)
+pub(super) const GRANT_AHEAD_WINDOWS: u64 = 2;
 
-/// A sender with such a round trip is paced, at its window in each round trip and so much more.
-/// (TCP's own ratio in congestion avoidance, tcp_pacing_ca_ratio: 1.2; below, a window is too small
-/// to be a burst) It is told again when that changes by this part.
-pub(super) const PACED: (Duration, f64) = (Duration::from_millis(2), 1.2);
-const PACED_ANEW: f64 = 0.1;
+/// Minimum RTT increase that indicates a queue elsewhere on the path. (chosen: ten times the delays
+/// of hosts, and more than the port's queue)
+const MIN_REMOTE_QUEUE_DELAY: Duration = Duration::from_millis(5);
 
-/// What a connection's window should do.
+/// The same as a fraction of the minimum RTT; the longer delay counts. (chosen)
+const REMOTE_QUEUE_RTT_FRACTION: f64 = 0.25;
+
+/// Minimum RTT of a connection that is paced. (chosen: below it, a window is too small to be a
+/// burst)
+const MIN_PACING_RTT: Duration = Duration::from_millis(2);
+
+/// Pacing rate in windows per RTT. (Linux in congestion avoidance, tcp_pacing_ca_ratio: 1.2)
+pub(super) const PACING_RATIO: f64 = 1.2;
+
+/// Relative change of the pacing rate that is sent to the sender. (chosen)
+const PACING_UPDATE_THRESHOLD: f64 = 0.1;
+
+/// Decision about a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum WindowDecision {
     Keep,
     Grow,
     Shrink,
 }
 
-/// A connection.
+/// State of one connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) window: u64,
-    segment: u64,
-    least: u64,
-    obeys: bool,
-    /// Its sender may have sent up to here, by what it was offered.
-    edge: u64,
-    asked: u64,
+    mss: u64,
+    min_window: u64,
+    grant_driven: bool,
+    /// Right edge of the offered window: the sender may have sent up to here.
+    right_edge: u64,
+    granted: u64,
     received: u64,
-    /// What more is wanted than was asked for.
-    wanted: u64,
+    /// Bytes wanted beyond those granted.
+    demand: u64,
     pub(super) is_waiting: bool,
-    is_counted: bool,
-    paced: Rate,
+    is_demanding: bool,
+    pacing_rate: Rate,
     rtt: Option<Duration>,
-    rtt_least: Option<Duration>,
-    lost: u64,
-    is_lossy: bool,
-    /// What it is found to have lost until then was lost before it joined.
-    lost_before: Duration,
-    /// When it brought something last, or was asked after a pause.
-    heard: Duration,
-    busy: Busy,
-    measured: Rate,
-    is_slow_start: bool,
-    unused: u32,
-    is_used: bool,
-    /// It has not been asked for anything, or not for long: since then.
-    rests_since: Option<Duration>,
+    min_rtt: Option<Duration>,
+    lost_segments: u64,
+    has_new_loss: bool,
+    /// Time before which losses count as having occurred before it joined.
+    losses_count_from: Duration,
+    /// Time of the last data, or of the first grant after a pause.
+    last_progress: Duration,
+    active_time: ActiveTime,
+    throughput: Rate,
+    in_slow_start: bool,
+    decrease_count: u32,
+    window_is_used: bool,
+    /// Time since which it is inactive.
+    inactive_since: Option<Duration>,
     is_new: bool,
-    /// It has more than its own window, as long as nobody else wants it: that is this.
-    own: Option<u64>,
+    /// Window before more was lent to it.
+    base_window: Option<u64>,
 }
 
 impl Connection {
-    pub(super) fn new(now: Duration, joining: &Joining, segments_min: u64) -> Self {
-        let segment = joining.segment.0.max(1);
-        let least = segment * segments_min.max(1);
+    pub(super) fn new(
+        now: Duration,
+        new_connection: &NewConnection,
+        min_window_segments: u64,
+    ) -> Self {
+        let mss = new_connection.mss.0.max(1);
+        let min_window = mss * min_window_segments.max(1);
         Self {
-            window: least,
-            segment,
-            least,
-            obeys: joining.obeys,
-            edge: joining.offered.0,
-            asked: 0,
+            window: min_window,
+            mss,
+            min_window,
+            grant_driven: new_connection.grant_driven,
+            right_edge: new_connection.offered_window.0,
+            granted: 0,
             received: 0,
-            wanted: 0,
+            demand: 0,
             is_waiting: false,
-            is_counted: false,
-            paced: Rate::default(),
-            rtt: joining.rtt,
-            rtt_least: joining.rtt,
-            lost: joining.lost,
-            is_lossy: false,
-            lost_before: if joining.obeys { now } else { now + LOST_BEFORE },
-            heard: Duration::ZERO,
-            busy: Busy::default(),
-            measured: Rate::default(),
-            is_slow_start: true,
-            unused: 0,
-            is_used: false,
-            rests_since: None,
+            is_demanding: false,
+            pacing_rate: Rate::default(),
+            rtt: new_connection.rtt,
+            min_rtt: new_connection.rtt,
+            lost_segments: new_connection.lost_segments,
+            has_new_loss: false,
+            losses_count_from: if new_connection.grant_driven {
+                now
+            } else {
+                now + JOIN_LOSS_GRACE
+            },
+            last_progress: Duration::ZERO,
+            active_time: ActiveTime::default(),
+            throughput: Rate::default(),
+            in_slow_start: true,
+            decrease_count: 0,
+            window_is_used: false,
+            inactive_since: None,
             is_new: true,
-            own: None,
+            base_window: None,
         }
     }
 
-    /// So much more is wanted. Whether it did not count until now.
-    pub(super) fn want(&mut self, bytes: Bytes) -> bool {
-        self.wanted = self.wanted.saturating_add(bytes.0);
-        !std::mem::replace(&mut self.is_counted, true)
+    /// Adds demand. Returns whether it had none before.
+    pub(super) fn add_demand(&mut self, bytes: Bytes) -> bool {
+        self.demand = self.demand.saturating_add(bytes.0);
+        !std::mem::replace(&mut self.is_demanding, true)
     }
 
-    pub(super) fn unwant(&mut self) {
-        self.wanted = 0;
+    pub(super) fn clear_demand(&mut self) {
+        self.demand = 0;
         self.is_waiting = false;
     }
 
-    pub(super) fn wanted(&self) -> u64 {
-        self.wanted
+    pub(super) fn demand(&self) -> u64 {
+        self.demand
     }
 
-    /// What it was asked for and has not brought.
+    /// Returns the bytes granted and not received; unlimited without grants.
     pub(super) fn outstanding(&self) -> u64 {
-        if self.obeys { self.asked.saturating_sub(self.received) } else { u64::MAX }
+        if self.grant_driven { self.granted.saturating_sub(self.received) } else { u64::MAX }
     }
 
-    /// Data in a full segment of it.
-    pub(super) fn segment(&self) -> u64 {
-        self.segment
+    /// Returns the payload of a full segment.
+    pub(super) fn mss(&self) -> u64 {
+        self.mss
     }
 
-    /// Whether it sends what it is asked for, and no more.
-    pub(super) fn obeys(&self) -> bool {
-        self.obeys
+    /// Whether the sender sends only what it was granted.
+    pub(super) fn grant_driven(&self) -> bool {
+        self.grant_driven
     }
 
-    /// Where it might be asked again, has brought all, or has no more on its way than its window.
-    pub(super) fn next_look(&self, ahead: [u64; 2]) -> Option<u64> {
-        let again = ahead.into_iter().chain([0]).filter_map(|left| self.asked.checked_sub(left));
-        let looks = again.chain([self.edge.saturating_sub(self.window)]);
-        looks.filter(|&at| at > self.received).min()
+    /// Returns the byte count at which a grant may be due, all is received, or the offered window
+    /// fits.
+    pub(super) fn next_report_at(&self, thresholds: [u64; 2]) -> Option<u64> {
+        let due =
+            thresholds.into_iter().chain([0]).filter_map(|bytes| self.granted.checked_sub(bytes));
+        let offsets = due.chain([self.right_edge.saturating_sub(self.window)]);
+        offsets.filter(|&at| at > self.received).min()
     }
 
     pub(super) fn is_active(&self) -> bool {
         self.outstanding() > 0
     }
 
-    /// Whether something is wanted of it, or was lately.
-    pub(super) fn count(&mut self, now: Duration) -> bool {
-        self.is_counted = match self.rests_since {
-            Some(since) => self.is_waiting || now < since + LATELY,
+    /// Updates whether it has demand, now or lately.
+    pub(super) fn update_demanding(&mut self, now: Duration) -> bool {
+        self.is_demanding = match self.inactive_since {
+            Some(since) => self.is_waiting || now < since + SHARE_RETENTION,
             None => self.is_waiting || self.is_active(),
         };
-        self.is_counted
+        self.is_demanding
     }
 
-    /// It was asked for something, and has brought nothing for long.
+    /// Whether it was granted bytes and has delivered none for long.
     pub(super) fn is_silent(&self, now: Duration) -> bool {
-        now >= self.heard + SILENT.0.max(self.rtt() * SILENT.1)
+        now >= self.last_progress + MIN_SILENCE_TIMEOUT.max(self.rtt() * SILENCE_TIMEOUT_RTTS)
     }
 
-    /// It has brought nothing for long: that is no time in which anything could come.
-    pub(super) fn fall_silent(&mut self, now: Duration) {
-        self.busy.pause(now, self.received);
-        self.rests_since = Some(now);
+    /// Stops active time of a silent connection.
+    pub(super) fn on_silence(&mut self, now: Duration) {
+        self.active_time.pause(now, self.received);
+        self.inactive_since = Some(now);
     }
 
-    /// Whether it was counted as one that something is wanted of.
-    pub(super) fn is_counted(&self) -> bool {
-        self.is_counted
+    /// Whether it counted as having demand.
+    pub(super) fn is_demanding(&self) -> bool {
+        self.is_demanding
     }
 
-    /// What could be on its way at once, where its window is held.
-    pub(super) fn exposure(&self) -> u64 {
-        self.window.max(self.edge.saturating_sub(self.received))
+    /// Returns the bytes that can be in flight with a clamped window.
+    pub(super) fn max_in_flight(&self) -> u64 {
+        self.window.max(self.right_edge.saturating_sub(self.received))
     }
 
-    /// The most to ask for at once, as far as that depends on the connection: little of one that
-    /// has brought nothing yet. Linux widens a window by itself when the first full segment comes,
-    /// and it can be held only then. Until what was offered at first has come, requests are what
-    /// holds the sender.
-    pub(super) fn ask_max(&self) -> u64 {
+    /// Returns the largest grant that the connection's state allows. Before the first data the
+    /// kernel cannot clamp the window (Linux raises it on the first full segment), and a larger
+    /// offered window is limited by grants until it is used up.
+    pub(super) fn max_grant(&self) -> u64 {
         match self.received {
-            0 => self.least.saturating_sub(self.outstanding()),
-            _ if self.has_offered_more() => self.window.saturating_sub(self.outstanding()),
+            0 => self.min_window.saturating_sub(self.outstanding()),
+            _ if self.has_excess_offer() => self.window.saturating_sub(self.outstanding()),
             _ => u64::MAX,
         }
     }
 
-    /// Its sender was offered more than its window, and has not sent all of that.
-    pub(super) fn has_offered_more(&self) -> bool {
-        self.edge.saturating_sub(self.received) > self.window
+    /// Whether the sender was offered more than its window and has not used it up.
+    pub(super) fn has_excess_offer(&self) -> bool {
+        self.right_edge.saturating_sub(self.received) > self.window
     }
 
-    /// It is to be asked again when no more than this of what it was asked for is missing.
-    pub(super) fn ahead(&self, is_crowded: bool) -> u64 {
-        match is_crowded {
-            _ if self.has_offered_more() => self.window / 2,
+    /// Returns the outstanding bytes at or below which the next grant is due.
+    pub(super) fn grant_threshold(&self, is_contended: bool) -> u64 {
+        match is_contended {
+            _ if self.has_excess_offer() => self.window / 2,
             true => self.window,
-            false => self.window * AHEAD,
+            false => self.window * GRANT_AHEAD_WINDOWS,
         }
     }
 
-    /// Asks for so much more.
-    pub(super) fn ask(&mut self, bytes: u64) {
-        self.asked += bytes;
-        if self.wanted != u64::MAX {
-            self.wanted -= bytes;
+    /// Grants bytes.
+    pub(super) fn grant(&mut self, bytes: u64) {
+        self.granted += bytes;
+        if self.demand != u64::MAX {
+            self.demand -= bytes;
         }
     }
 
-    /// Something is asked for again. Whether that is the first time, or the first for long.
-    pub(super) fn begin(&mut self, now: Duration) -> bool {
-        if self.busy.is_paused() {
-            self.heard = now;
+    /// Starts a period of activity. Returns whether slow start applies: the first, or after long
+    /// idle.
+    pub(super) fn activate(&mut self, now: Duration) -> bool {
+        if self.active_time.is_paused() {
+            self.last_progress = now;
         }
-        self.busy.begin(now + self.rtt(), self.received);
-        let rested = self.rests_since.take().is_some_and(|since| now >= since + IDLE);
-        self.is_slow_start |= rested;
-        std::mem::take(&mut self.is_new) || rested
+        self.active_time.start(now + self.rtt(), self.received);
+        let was_idle =
+            self.inactive_since.take().is_some_and(|since| now >= since + IDLE_RESTART_TIMEOUT);
+        self.in_slow_start |= was_idle;
+        std::mem::take(&mut self.is_new) || was_idle
     }
 
-    /// So much has come in all; how much that is more.
-    pub(super) fn receive(&mut self, now: Duration, received: u64) -> u64 {
+    /// Records the bytes received in total. Returns the increase.
+    pub(super) fn on_received(&mut self, now: Duration, received: u64) -> u64 {
         let more = received.saturating_sub(self.received);
         if more > 0 {
-            self.heard = now;
+            self.last_progress = now;
         }
         if self.received == 0 {
-            // As much as in the beginning, as long as nobody knows better.
-            self.edge += more;
+            // The offered window is assumed to keep its initial size until reported.
+            self.right_edge += more;
         }
         self.received += more;
-        self.edge = self.edge.max(self.received + self.window);
-        self.busy.advance(now, self.received);
+        self.right_edge = self.right_edge.max(self.received + self.window);
+        self.active_time.advance(now, self.received);
         if more > 0 && !self.is_active() {
-            self.busy.pause(now, self.received);
-            self.rests_since = Some(now);
+            self.active_time.pause(now, self.received);
+            self.inactive_since = Some(now);
         }
         more
     }
 
-    /// So much is offered to its sender now.
-    pub(super) fn on_offered(&mut self, window: u64) {
-        self.edge = self.edge.max(self.received + window);
+    /// Records the window offered now.
+    pub(super) fn on_window_offered(&mut self, window: u64) {
+        self.right_edge = self.right_edge.max(self.received + window);
     }
 
     pub(super) fn on_rtt(&mut self, rtt: Option<Duration>) {
         let Some(rtt) = rtt.filter(|rtt| !rtt.is_zero()) else { return };
         self.rtt = Some(rtt);
-        self.rtt_least = Some(self.rtt_least.map_or(rtt, |least| least.min(rtt)));
+        self.min_rtt = Some(self.min_rtt.map_or(rtt, |min_rtt| min_rtt.min(rtt)));
     }
 
-    /// So many segments were lost so far. Whether that is more.
-    pub(super) fn on_lost(&mut self, now: Duration, lost: u64) -> bool {
-        let is_more = lost > self.lost && now >= self.lost_before;
-        self.lost = self.lost.max(lost);
-        self.is_lossy |= is_more;
+    /// Records the segments lost so far. Returns whether the number has grown.
+    pub(super) fn on_lost(&mut self, now: Duration, lost_segments: u64) -> bool {
+        let is_more = lost_segments > self.lost_segments && now >= self.losses_count_from;
+        self.lost_segments = self.lost_segments.max(lost_segments);
+        self.has_new_loss |= is_more;
         is_more
     }
 
-    /// Its round trip now.
+    /// Returns the current RTT.
     pub(super) fn rtt(&self) -> Duration {
-        self.rtt.unwrap_or(RTT_UNKNOWN)
+        self.rtt.unwrap_or(DEFAULT_RTT)
     }
 
-    /// Its shortest one.
-    pub(super) fn rtt_least(&self) -> Duration {
-        self.rtt_least.unwrap_or(RTT_UNKNOWN)
+    /// Returns the minimum RTT.
+    pub(super) fn min_rtt(&self) -> Duration {
+        self.min_rtt.unwrap_or(DEFAULT_RTT)
     }
 
     pub(super) fn received(&self) -> u64 {
         self.received
     }
 
-    /// What it brings while it is asked for something. (paper, §IV-C: the measured throughput)
-    pub(super) fn rate(&self) -> Rate {
-        self.measured
+    /// Returns the throughput in active time. (paper, §IV-C: measured throughput)
+    pub(super) fn throughput(&self) -> Rate {
+        self.throughput
     }
 
-    /// Whether its window is what limited it when that was looked at last.
-    pub(super) fn is_held(&self) -> bool {
-        self.unused == 0 && self.difference() <= self.used()
+    /// Whether the window was the limit at the last evaluation.
+    pub(super) fn is_window_limited(&self) -> bool {
+        self.decrease_count == 0 && self.throughput_difference() <= self.increase_threshold()
     }
 
-    /// What may come and does not, as part of what may. (paper, §IV-C)
-    fn difference(&self) -> f64 {
-        let measured = self.measured.bits_per_sec() as f64;
+    /// Returns the throughput difference: (expected − measured) / expected. (paper, §IV-C)
+    fn throughput_difference(&self) -> f64 {
+        let throughput = self.throughput.bits_per_sec() as f64;
         let expected = Bytes(self.window).per(self.rtt()).bits_per_sec() as f64;
-        let expected = expected.max(measured);
-        if expected > 0.0 { (expected - measured) / expected } else { 0.0 }
+        let expected = expected.max(throughput);
+        if expected > 0.0 { (expected - throughput) / expected } else { 0.0 }
     }
 
-    fn used(&self) -> f64 {
-        USED.max(self.segment as f64 / self.window as f64)
+    fn increase_threshold(&self) -> f64 {
+        INCREASE_THRESHOLD.max(self.mss as f64 / self.window as f64)
     }
 
-    /// What its window should do, when it is time to look.
-    pub(super) fn judge(&mut self) -> Option<Verdict> {
-        let verdict = self.look();
-        if let Some(verdict) = verdict {
-            self.is_used = verdict == Verdict::Grow;
+    /// Decides about the window if an evaluation is due.
+    pub(super) fn evaluate(&mut self) -> Option<WindowDecision> {
+        let decision = self.next_decision();
+        if let Some(decision) = decision {
+            self.window_is_used = decision == WindowDecision::Grow;
         }
-        verdict
+        decision
     }
 
-    fn look(&mut self) -> Option<Verdict> {
-        if self.busy.time() < HALF_MIN.max(self.rtt()) {
+    fn next_decision(&mut self) -> Option<WindowDecision> {
+        if self.active_time.elapsed() < MIN_SUBSLOT.max(self.rtt()) {
             return None;
         }
-        let sample = self.busy.take().bits_per_sec() as f64;
-        let smoothed = SMOOTHING * self.measured.bits_per_sec() as f64 + (1.0 - SMOOTHING) * sample;
-        self.measured = Rate::from_bits_per_sec(smoothed.max(sample));
-        let is_lossy = std::mem::take(&mut self.is_lossy);
-        let difference = self.difference();
-        if difference > UNUSED || is_lossy || self.queues_elsewhere() {
-            self.is_slow_start = false;
-            self.unused += 1;
-            if self.unused >= UNUSED_TIMES {
-                self.unused = 0;
-                return Some(Verdict::Shrink);
+        let sample = self.active_time.take().bits_per_sec() as f64;
+        let smoothed = THROUGHPUT_SMOOTHING * self.throughput.bits_per_sec() as f64
+            + (1.0 - THROUGHPUT_SMOOTHING) * sample;
+        self.throughput = Rate::from_bits_per_sec(smoothed.max(sample));
+        let has_new_loss = std::mem::take(&mut self.has_new_loss);
+        let throughput_difference = self.throughput_difference();
+        if throughput_difference > DECREASE_THRESHOLD || has_new_loss || self.has_remote_queue() {
+            self.in_slow_start = false;
+            self.decrease_count += 1;
+            if self.decrease_count >= DECREASE_EVALUATIONS {
+                self.decrease_count = 0;
+                return Some(WindowDecision::Shrink);
             }
-            return Some(Verdict::Keep);
+            return Some(WindowDecision::Keep);
         }
-        self.unused = 0;
-        if difference > self.used() {
-            self.is_slow_start = false;
-            return Some(Verdict::Keep);
+        self.decrease_count = 0;
+        if throughput_difference > self.increase_threshold() {
+            self.in_slow_start = false;
+            return Some(WindowDecision::Keep);
         }
-        Some(Verdict::Grow)
+        Some(WindowDecision::Grow)
     }
 
-    /// By how much its round trip is longer than the shortest one.
-    pub(super) fn waits(&self) -> Option<Duration> {
-        Some(self.rtt?.saturating_sub(self.rtt_least?))
+    /// Returns the RTT increase over the minimum.
+    pub(super) fn queue_delay(&self) -> Option<Duration> {
+        Some(self.rtt?.saturating_sub(self.min_rtt?))
     }
 
-    /// Whether a queue stands that is not the port's.
-    fn queues_elsewhere(&self) -> bool {
-        let least = self.rtt_least();
-        self.rtt() > least + ELSEWHERE.0.max(least.mul_f64(ELSEWHERE.1))
+    /// Whether a queue stands elsewhere on the path.
+    fn has_remote_queue(&self) -> bool {
+        let min_rtt = self.min_rtt();
+        self.rtt()
+            > min_rtt + MIN_REMOTE_QUEUE_DELAY.max(min_rtt.mul_f64(REMOTE_QUEUE_RTT_FRACTION))
     }
 
-    /// The rate at which its sender is to be paced, when that is news.
-    pub(super) fn pace(&mut self, ratio: f64) -> Option<Rate> {
-        let rtt = self.rtt_least.filter(|&rtt| rtt >= PACED.0)?;
-        let pace = Bytes(self.window).per(rtt).bits_per_sec() as f64 * ratio;
-        let change = (pace - self.paced.bits_per_sec() as f64).abs();
-        let is_news = change > self.paced.bits_per_sec() as f64 * PACED_ANEW;
-        is_news.then(|| {
-            self.paced = Rate::from_bits_per_sec(pace);
-            self.paced
+    /// Returns the pacing rate if it has changed enough.
+    pub(super) fn next_pacing_rate(&mut self, ratio: f64) -> Option<Rate> {
+        let rtt = self.min_rtt.filter(|&rtt| rtt >= MIN_PACING_RTT)?;
+        let rate = Bytes(self.window).per(rtt).bits_per_sec() as f64 * ratio;
+        let change = (rate - self.pacing_rate.bits_per_sec() as f64).abs();
+        let is_changed = change > self.pacing_rate.bits_per_sec() as f64 * PACING_UPDATE_THRESHOLD;
+        is_changed.then(|| {
+            self.pacing_rate = Rate::from_bits_per_sec(rate);
+            self.pacing_rate
         })
     }
 
-    /// What its window grows and shrinks by, but in slow start.
+    /// Returns the step by which the window changes outside of slow start.
     pub(super) fn step(&self) -> u64 {
-        self.segment.max(self.window / STEP_PART)
+        self.mss.max(self.window / STEP_DIVISOR)
     }
 
-    /// Its window is this now, in whole segments; whether it was another.
+    /// Sets the window, in whole segments. Returns whether it has changed.
     pub(super) fn set_window(&mut self, window: u64) -> bool {
-        let window = (window - window % self.segment).max(self.least);
+        let window = (window - window % self.mss).max(self.min_window);
         std::mem::replace(&mut self.window, window) != window
     }
 
-    /// By how much its window is to grow, since all of it was used when it was judged last.
-    pub(super) fn wants_more(&self) -> Option<u64> {
-        let by = if self.is_slow_start { self.window } else { self.step() };
-        self.is_used.then_some(by)
+    /// Returns the increase wanted, if the window was the limit at the last evaluation.
+    pub(super) fn wanted_increase(&self) -> Option<u64> {
+        let by = if self.in_slow_start { self.window } else { self.step() };
+        self.window_is_used.then_some(by)
     }
 
-    /// Its window grows. What comes in the next round trip was sent by the smaller one.
+    /// Grows the window. Data of the next RTT does not count: the smaller window sent it.
     pub(super) fn grow(&mut self, now: Duration, by: u64, reason: Reason) -> Reason {
-        self.is_used = false;
+        self.window_is_used = false;
         self.set_window(self.window + by);
-        self.busy.restart(now + self.rtt(), self.received);
+        self.active_time.restart(now + self.rtt(), self.received);
         reason
     }
 
-    /// Its window grows if the port has room, and slow start ends where it has not.
-    pub(super) fn grow_if(&mut self, may: bool, now: Duration, by: u64) -> Option<Reason> {
-        let reason = if self.is_slow_start { Reason::Doubled } else { Reason::Grew };
-        self.is_slow_start &= may;
-        may.then(|| self.grow(now, by, reason))
+    /// Grows the window if the port allows it; otherwise ends slow start.
+    pub(super) fn try_grow(&mut self, is_allowed: bool, now: Duration, by: u64) -> Option<Reason> {
+        let reason = if self.in_slow_start { Reason::SlowStart } else { Reason::Increased };
+        self.in_slow_start &= is_allowed;
+        is_allowed.then(|| self.grow(now, by, reason))
     }
 
-    /// Its window is that large for as long as nobody else wants it, if that is more and of use;
-    /// whether it is another now.
-    pub(super) fn borrow(&mut self, now: Duration, window: u64) -> bool {
-        let is_of_use = self.outstanding() > self.window && window >= self.window + self.segment;
-        if is_of_use {
-            self.own.get_or_insert(self.window);
+    /// Lends a larger window if it is of use. Returns whether the window has changed.
+    pub(super) fn lend_window(&mut self, now: Duration, window: u64) -> bool {
+        let is_useful = self.outstanding() > self.window && window >= self.window + self.mss;
+        if is_useful {
+            self.base_window.get_or_insert(self.window);
             self.set_window(window);
-            self.busy.restart(now + self.rtt(), self.received);
+            self.active_time.restart(now + self.rtt(), self.received);
         }
-        is_of_use
+        is_useful
     }
 
-    /// Its window is its own again, or its share if that is more; whether it is another now.
-    pub(super) fn give_back(&mut self, now: Duration, share: u64) -> bool {
-        let Some(own) = self.own.take() else { return false };
-        let is_other = self.set_window(self.window.min(own.max(share)));
-        self.busy.restart(now + self.rtt(), self.received);
-        is_other
+    /// Takes a lent window back, down to the base window or the share. Returns whether it has
+    /// changed.
+    pub(super) fn reclaim_window(&mut self, now: Duration, share: u64) -> bool {
+        let Some(base_window) = self.base_window.take() else { return false };
+        let is_changed = self.set_window(self.window.min(base_window.max(share)));
+        self.active_time.restart(now + self.rtt(), self.received);
+        is_changed
     }
 
-    /// Its window shrinks by a step; whether it did.
-    pub(super) fn step_down(&mut self) -> bool {
+    /// Shrinks the window by a step. Returns whether it has changed.
+    pub(super) fn decrease_by_step(&mut self) -> bool {
         self.set_window(self.window.saturating_sub(self.step()))
     }
 
-    /// Its window shrinks to this part; whether it did.
-    pub(super) fn shrink_to(&mut self, part: f64) -> bool {
-        self.is_slow_start = false;
-        self.set_window((self.window as f64 * part) as u64)
+    /// Scales the window. Returns whether it has changed.
+    pub(super) fn scale_window(&mut self, factor: f64) -> bool {
+        self.in_slow_start = false;
+        self.set_window((self.window as f64 * factor) as u64)
     }
 }
 
-/// What a connection is seen as, for those who have nothing else to say.
-impl Seen {
-    /// One that brought so much, and nothing else is known.
+impl Sample {
+    /// Creates a sample of received bytes only.
     #[must_use]
-    pub fn new(id: super::Id, received: Bytes) -> Self {
-        Self { id, received, rtt: None, lost: 0 }
+    pub fn new(id: super::ConnectionId, received: Bytes) -> Self {
+        Self { id, received, rtt: None, lost_segments: 0 }
     }
 }

@@ -1,22 +1,25 @@
-//! ICTCP: the receiver of many senders steers their windows, so that together they fill the port
-//! without overflowing it (Wu, Feng, Guo, Zhang, *ICTCP: Incast Congestion Control for TCP in
-//! Data-Center Networks*, IEEE/ACM Transactions on Networking 21(2), 2013).
+//! ICTCP: receiver-side congestion control for many senders into one switch port.
 //!
-//! What lives here: what the port has free in slots of time (`slots`), the rules of a single
-//! connection (`connection`), who may be asked for more right now (`asking`), how long the port's
-//! queue may become (`queue`), what of it is ours beside others (`crowd`), why (`reason`),
-//! and [`Ictcp`], which joins them. Beyond the paper: first windows follow from what the port
-//! carries and how many send; senders that would not fit with two segments each are asked in turns;
-//! losses, and queues that stand elsewhere, count. `docs/algorithms/ictcp.md` says why.
+//! The receiver sets the windows of all senders so that together they fill the port without
+//! overflowing it (Wu, Feng, Guo, Zhang, *ICTCP: Incast Congestion Control for TCP in Data-Center
+//! Networks*, IEEE/ACM Transactions on Networking 21(2), 2013).
 //!
-//! What never lives here: a socket or a clock. Whoever runs it tells what comes and obeys the
-//! [`Order`]s.
+//! Parts: available bandwidth and global slots (`capacity`, `slots`), the window rules of a
+//! connection (`connection`), grants (`grants`), the port's queue (`queue`), cross traffic
+//! (`cross_traffic`), reasons (`reason`), and [`Ictcp`], which joins them.
+//!
+//! Beyond the paper: initial windows follow from the capacity and the number of senders; senders
+//! beyond the active limit wait for grants; losses and queues elsewhere on the path count.
+//! `docs/algorithms/ictcp.md` explains why.
+//!
+//! Out of scope: sockets and clocks. The caller reports what arrives and carries out the
+//! [`Action`]s.
 
-mod asking;
-mod busy;
+mod active_time;
 mod capacity;
 mod connection;
-mod crowd;
+mod cross_traffic;
+mod grants;
 mod queue;
 mod reason;
 mod slots;
@@ -28,453 +31,474 @@ pub use reason::Reason;
 #[cfg(test)]
 use crate::pacing::DEFAULT_MSS;
 use crate::units::{Bytes, Rate};
-use asking::Share;
-use busy::Busy;
+use active_time::ActiveTime;
 use capacity::Capacity;
-use connection::{Connection, PACED, Verdict};
-use crowd::{Crowd, Finding};
-use queue::{KEPT, Queue};
-use slots::{Half, Slots};
+use connection::{Connection, PACING_RATIO, WindowDecision};
+use cross_traffic::{CrossTraffic, Finding};
+use grants::Share;
+use queue::{OVERFLOW_BETA, Queue};
+use slots::{Slots, Subslot};
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// A connection that data comes on.
-pub type Id = u64;
+/// Identifier of a data connection.
+pub type ConnectionId = u64;
 
-/// "When the available bandwidth is small", those with more than their share give some up: this
-/// part of the capacity. (paper, §IV-D: 0.2)
-const SCARCE: f64 = 0.2;
+/// Available bandwidth below which connections above their share shrink, as a fraction of the
+/// capacity. (paper, §IV-D: 0.2)
+const SCARCE_BANDWIDTH_FRACTION: f64 = 0.2;
 
-/// More than its share by this much. (ours: a step or two would go to and fro else)
-const ABOVE: f64 = 1.1;
+/// Window above which a connection exceeds its share, in shares. (chosen: a tighter limit would
+/// oscillate by a step or two)
+const FAIR_SHARE_TOLERANCE: f64 = 1.1;
 
-/// What the port and its senders are like.
+/// Properties of the port and its senders.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
-    /// What the port carries, in data; `None`: what turns out.
+    /// Capacity of the port in payload; `None` if it must be measured.
     pub capacity: Option<Rate>,
-    /// The smallest window, in segments: 2, or 1 by choice. (paper, §VII-A)
-    pub segments_min: u64,
-    /// Whether windows of running connections can be steered; else only asking is.
-    pub holds_windows: bool,
+    /// Minimum window in segments: 2, or 1 by choice. (paper, §VII-A)
+    pub min_window_segments: u64,
+    /// Whether windows of running connections can change; otherwise only grants and pacing limit
+    /// them.
+    pub can_clamp_windows: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { capacity: None, segments_min: 2, holds_windows: true }
+        Self { capacity: None, min_window_segments: 2, can_clamp_windows: true }
     }
 }
 
-/// A connection, as it joins.
+/// Properties of a connection that joins.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Joining {
-    /// Data in a full segment.
-    pub segment: Bytes,
-    /// Its round trip, as far as it is known.
+pub struct NewConnection {
+    /// Payload of a full segment.
+    pub mss: Bytes,
+    /// RTT, if known.
     pub rtt: Option<Duration>,
-    /// What its sender has been offered already, and can no longer be taken back.
-    pub offered: Bytes,
-    /// It sends only what it is asked for.
-    pub obeys: bool,
-    /// Segments of it that were lost so far, as far as that shows.
-    pub lost: u64,
+    /// Window already offered to the sender, which cannot be withdrawn.
+    pub offered_window: Bytes,
+    /// The sender sends only what it was granted.
+    pub grant_driven: bool,
+    /// Segments known to be lost so far.
+    pub lost_segments: u64,
 }
 
-/// What is seen of a connection at a tick.
+/// Sample of a connection at a tick.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Seen {
-    /// Which one.
-    pub id: Id,
-    /// Data that has come on it since it joined.
+pub struct Sample {
+    /// Sampled connection.
+    pub id: ConnectionId,
+    /// Bytes received since it joined.
     pub received: Bytes,
-    /// Its round trip now, if anything has told it.
+    /// Current RTT, if reported.
     pub rtt: Option<Duration>,
-    /// Segments of it that were lost so far, as far as that shows.
-    pub lost: u64,
+    /// Segments known to be lost so far.
+    pub lost_segments: u64,
 }
 
-/// What is to be done.
+/// Action to carry out.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Order {
-    /// Its sender may send so many bytes more.
-    Ask(Id, Bytes),
-    /// Its receive window is this now.
-    Window(Id, Bytes, Reason),
-    /// Its sender may send no faster.
-    Pace(Id, Rate),
+pub enum Action {
+    /// Grant more bytes to the sender.
+    Grant(ConnectionId, Bytes),
+    /// Set the receive window.
+    SetWindow(ConnectionId, Bytes, Reason),
+    /// Set the sender's pacing rate.
+    SetPacing(ConnectionId, Rate),
 }
 
-/// All connections that come in at a port.
+/// Controller of all connections into a port.
 #[derive(Debug)]
 pub struct Ictcp {
     config: Config,
-    connections: BTreeMap<Id, Connection>,
-    /// Those that have been asked for something that has not come.
-    active: BTreeSet<Id>,
-    /// How many something is wanted of, or was lately.
-    demanded: u64,
-    /// Those that something is wanted of, and that wait for their turn.
-    waiting: VecDeque<Id>,
-    /// How many share the port at a time, as long as nothing has changed that.
-    at_once: Cell<Option<u64>>,
-    /// Those that have joined since and send without being asked.
-    unasked: Vec<Id>,
+    connections: BTreeMap<ConnectionId, Connection>,
+    /// Connections with granted bytes outstanding.
+    active: BTreeSet<ConnectionId>,
+    /// Number of connections with demand, now or lately.
+    demanding_count: u64,
+    /// Connections with demand that wait for a grant.
+    waiting: VecDeque<ConnectionId>,
+    /// Cached number of connections that share the port at a time.
+    active_limit: Cell<Option<u64>>,
+    /// Connections without grants that have joined since the last poll.
+    new_unscheduled: Vec<ConnectionId>,
     capacity: Capacity,
     slots: Slots,
-    busy: Busy,
+    active_time: ActiveTime,
     received: u64,
     queue: Queue,
-    crowd: Crowd,
-    orders: Vec<Order>,
+    cross_traffic: CrossTraffic,
+    actions: Vec<Action>,
 }
 
 impl Ictcp {
-    /// Nobody sends yet.
+    /// Creates a controller without connections.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
             config,
             connections: BTreeMap::new(),
             active: BTreeSet::new(),
-            demanded: 0,
+            demanding_count: 0,
             waiting: VecDeque::new(),
-            at_once: Cell::new(None),
-            unasked: Vec::new(),
+            active_limit: Cell::new(None),
+            new_unscheduled: Vec::new(),
             capacity: Capacity::new(config.capacity),
             slots: Slots::default(),
-            busy: Busy::default(),
+            active_time: ActiveTime::default(),
             received: 0,
             queue: Queue::new(),
-            crowd: Crowd::new(config.capacity),
-            orders: Vec::new(),
+            cross_traffic: CrossTraffic::new(config.capacity),
+            actions: Vec::new(),
         }
     }
 
-    /// A connection is there.
-    pub fn join(&mut self, now: Duration, id: Id, joining: &Joining) {
-        let mut connection = Connection::new(now, joining, self.config.segments_min);
-        if !joining.obeys {
-            // It sends what it has.
-            self.demanded += u64::from(connection.count(now));
-            self.unasked.push(id);
+    /// Adds a connection.
+    pub fn join(&mut self, now: Duration, id: ConnectionId, new_connection: &NewConnection) {
+        let mut connection = Connection::new(now, new_connection, self.config.min_window_segments);
+        if !new_connection.grant_driven {
+            // An unscheduled sender sends as soon as it has data.
+            self.demanding_count += u64::from(connection.update_demanding(now));
+            self.new_unscheduled.push(id);
         }
         self.connections.insert(id, connection);
-        self.at_once.take();
+        self.active_limit.take();
     }
 
-    /// Those that send without being asked have their share as soon as all are known that joined
-    /// together, and nobody has more than that any more.
-    fn begin_unasked(&mut self, now: Duration) {
-        let unasked = std::mem::take(&mut self.unasked);
-        if unasked.is_empty() {
+    /// Gives new unscheduled connections their share, once all that joined together are known, and
+    /// caps the others.
+    fn start_unscheduled(&mut self, now: Duration) {
+        let new_unscheduled = std::mem::take(&mut self.new_unscheduled);
+        if new_unscheduled.is_empty() {
             return;
         }
-        unasked.into_iter().for_each(|id| self.begin(now, id));
-        self.make_room();
+        new_unscheduled.into_iter().for_each(|id| self.activate(now, id));
+        self.cap_windows();
     }
 
-    /// Nobody has more than a fair share, since one more begins.
-    fn make_room(&mut self) {
+    /// Caps all windows at the fair share.
+    fn cap_windows(&mut self) {
         let share = self.share();
         for (&id, connection) in &mut self.connections {
-            let own = share.of(connection);
-            if connection.window as f64 > own as f64 * ABOVE && connection.set_window(own) {
-                self.orders.push(Order::Window(id, Bytes(connection.window), Reason::Fair));
+            let fair = share.window(connection);
+            if connection.window as f64 > fair as f64 * FAIR_SHARE_TOLERANCE
+                && connection.set_window(fair)
+            {
+                self.actions.push(Action::SetWindow(
+                    id,
+                    Bytes(connection.window),
+                    Reason::FairShare,
+                ));
             }
         }
     }
 
-    /// A connection has ended.
-    pub fn leave(&mut self, now: Duration, id: Id) {
+    /// Removes a connection.
+    pub fn leave(&mut self, now: Duration, id: ConnectionId) {
         self.waiting.retain(|&waiting| waiting != id);
         self.connections.remove(&id);
-        self.at_once.take();
-        self.rest(now, id);
+        self.active_limit.take();
+        self.deactivate(now, id);
     }
 
-    /// So much more is wanted of a connection; `Bytes(u64::MAX)`: all that it will ever have.
-    pub fn want(&mut self, id: Id, bytes: Bytes) {
+    /// Adds demand to a connection; `Bytes(u64::MAX)` is unlimited.
+    pub fn add_demand(&mut self, id: ConnectionId, bytes: Bytes) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.want(bytes) {
-            self.demanded += 1;
-            self.at_once.take();
+        if connection.add_demand(bytes) {
+            self.demanding_count += 1;
+            self.active_limit.take();
         }
-        self.queue_up(id);
+        self.enqueue(id);
     }
 
-    /// Nothing more is wanted of a connection than what it was asked for.
-    pub fn unwant(&mut self, id: Id) {
+    /// Clears the demand beyond what was granted.
+    pub fn clear_demand(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.unwant();
+            connection.clear_demand();
             self.waiting.retain(|&waiting| waiting != id);
         }
     }
 
-    /// So much has come on a connection since it joined.
-    pub fn on_received(&mut self, now: Duration, id: Id, received: Bytes) {
+    /// Records the bytes received on a connection since it joined.
+    pub fn on_received(&mut self, now: Duration, id: ConnectionId, received: Bytes) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let more = connection.receive(now, received.0);
+        let more = connection.on_received(now, received.0);
         self.received += more;
-        self.busy.advance(now, self.received);
+        self.active_time.advance(now, self.received);
         if !connection.is_active() {
-            self.rest(now, id);
+            self.deactivate(now, id);
         } else if more > 0 && !self.active.contains(&id) {
-            // It had fallen silent.
-            self.begin(now, id);
+            // It was deactivated as silent.
+            self.activate(now, id);
         }
-        self.queue_up(id);
+        self.enqueue(id);
     }
 
-    /// So much is offered to a sender beyond what was told to have come. Linux widens a window by
-    /// itself when the first full segment comes, by an eighth or so, and that cannot be taken back.
-    pub fn on_offered(&mut self, id: Id, window: Bytes) {
+    /// Records a window offered beyond the bytes reported as received. Linux raises a window by
+    /// about an eighth when the first full segment arrives, and cannot withdraw it.
+    pub fn on_window_offered(&mut self, id: ConnectionId, window: Bytes) {
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.on_offered(window.0);
+            connection.on_window_offered(window.0);
         }
     }
 
-    /// What is to be done by now, in this order: whoever has told something asks.
-    pub fn take_orders(&mut self, now: Duration) -> impl Iterator<Item = Order> + '_ {
-        self.begin_unasked(now);
-        self.admit(now);
-        if !self.config.holds_windows {
-            // There they only say what a request is paced at.
-            self.orders.retain(|order| !matches!(order, Order::Window(..)));
+    /// Returns the actions due, in order; poll after each report.
+    pub fn poll_actions(&mut self, now: Duration) -> impl Iterator<Item = Action> + '_ {
+        self.start_unscheduled(now);
+        self.issue_grants(now);
+        if !self.config.can_clamp_windows {
+            // Without clamping, windows only determine the pacing rate.
+            self.actions.retain(|action| !matches!(action, Action::SetWindow(..)));
         }
-        self.pace();
-        self.orders.drain(..)
+        self.update_pacing();
+        self.actions.drain(..)
     }
 
-    /// The window of a connection.
+    /// Returns the window of a connection.
     #[must_use]
-    pub fn window(&self, id: Id) -> Option<Bytes> {
+    pub fn window(&self, id: ConnectionId) -> Option<Bytes> {
         self.connections.get(&id).map(|connection| Bytes(connection.window))
     }
 
     #[cfg(test)]
-    fn received_on(&self, id: Id) -> u64 {
+    fn received_on(&self, id: ConnectionId) -> u64 {
         self.connections.get(&id).map_or(0, Connection::received)
     }
 
-    /// How many connections have been asked for something that has not come, and how many wait for
-    /// their turn.
+    /// Returns the number of active and of waiting connections.
     #[must_use]
-    pub fn turns(&self) -> (usize, usize) {
+    pub fn connection_counts(&self) -> (usize, usize) {
         (self.active.len(), self.waiting.len())
     }
 
-    /// What the port carries, in data, as far as it is known.
+    /// Returns the capacity in payload, as far as it is known.
     #[must_use]
     pub fn capacity(&self) -> Option<Rate> {
         self.capacity.rate()
     }
 
-    /// Looks at all connections, every 10 ms or so, and steers their windows.
-    pub fn tick(&mut self, now: Duration, seen: &[Seen]) {
+    /// Applies samples of all connections, about every 10 ms, and adjusts their windows.
+    pub fn tick(&mut self, now: Duration, samples: &[Sample]) {
         let mut lossy = Vec::new();
-        for seen in seen {
-            self.on_received(now, seen.id, seen.received);
-            let Some(connection) = self.connections.get_mut(&seen.id) else { continue };
-            connection.on_rtt(seen.rtt);
-            if connection.on_lost(now, seen.lost) {
-                lossy.push(seen.id);
+        for sample in samples {
+            self.on_received(now, sample.id, sample.received);
+            let Some(connection) = self.connections.get_mut(&sample.id) else { continue };
+            connection.on_rtt(sample.rtt);
+            if connection.on_lost(now, sample.lost_segments) {
+                lossy.push(sample.id);
             }
         }
-        self.let_silent_rest(now);
+        self.deactivate_silent(now);
         let is_overflow = lossy.len() > 1 || (lossy.len() == 1 && self.active.len() <= 1);
         if is_overflow {
-            self.overflowed(now);
+            self.handle_overflow(now);
         }
-        let counted = self.connections.values_mut().map(|c| u64::from(c.count(now)));
-        self.demanded = counted.sum();
-        self.at_once.take();
+        let counted = self.connections.values_mut().map(|c| u64::from(c.update_demanding(now)));
+        self.demanding_count = counted.sum();
+        self.active_limit.take();
         self.advance_slots(now);
-        match self.config.holds_windows {
-            true => self.steer(now),
-            false => self.follow_shares(),
+        match self.config.can_clamp_windows {
+            true => self.adjust_windows(now),
+            false => self.apply_shares(),
         }
     }
 
-    /// Those that bring nothing although they were asked hold nobody up.
-    fn let_silent_rest(&mut self, now: Duration) {
-        let is_silent = |id: &Id| self.connections.get(id).is_some_and(|c| c.is_silent(now));
-        let silent: Vec<Id> = self.active.iter().copied().filter(is_silent).collect();
+    /// Deactivates connections that deliver nothing despite grants, so that they block no others.
+    fn deactivate_silent(&mut self, now: Duration) {
+        let is_silent =
+            |id: &ConnectionId| self.connections.get(id).is_some_and(|c| c.is_silent(now));
+        let silent: Vec<ConnectionId> = self.active.iter().copied().filter(is_silent).collect();
         for id in silent {
-            self.rest(now, id);
+            self.deactivate(now, id);
             if let Some(connection) = self.connections.get_mut(&id) {
-                connection.fall_silent(now);
+                connection.on_silence(now);
             }
         }
     }
 
-    /// The halves of the slots, which are those of time in which something comes.
+    /// Advances the global slots, which count active time only.
     fn advance_slots(&mut self, now: Duration) {
-        let length = self.slot();
-        if let Some((half, rate)) = self.slots.advance(&mut self.busy, length) {
-            let is_short = !self.waiting.is_empty() || self.is_held();
-            self.capacity.on_rate(rate, self.slots.half());
-            match self.crowd.on_rate(rate, self.queue.bytes, is_short) {
-                Some(Finding::Others(bytes)) => {
-                    self.capacity.be_as_known();
-                    self.queue.share(now, bytes);
+        let length = self.subslot_duration();
+        if let Some((subslot, rate)) = self.slots.advance(&mut self.active_time, length) {
+            let is_underused = !self.waiting.is_empty() || self.is_window_limited();
+            self.capacity.on_rate(rate, self.slots.subslot());
+            match self.cross_traffic.on_rate(rate, self.queue.limit, is_underused) {
+                Some(Finding::Detected(bytes)) => {
+                    self.capacity.restore_known();
+                    self.queue.set_limit(now, bytes);
                 }
-                Some(Finding::Beside(bytes)) => self.queue.share(now, bytes),
-                Some(Finding::None | Finding::Gone) => self.queue.have_alone(),
-                None if self.crowd.is_there() => {}
+                Some(Finding::QueueAdjusted(bytes)) => self.queue.set_limit(now, bytes),
+                Some(Finding::Absent | Finding::Ended) => self.queue.reset_limit(),
+                None if self.cross_traffic.is_present() => {}
                 None => {
-                    let (capacity, standing) = (self.capacity.rate(), self.standing());
-                    self.queue.on_rate(now, rate, capacity, is_short, standing);
+                    let (capacity, estimate) = (self.capacity.rate(), self.queue_estimate());
+                    self.queue.on_rate(now, rate, capacity, is_underused, estimate);
                 }
             }
-            self.at_once.take();
+            self.active_limit.take();
             let free = self.capacity.free(rate);
-            self.slots.begin(half, free);
-            let scarce = self.capacity.rate().unwrap_or_default().bits_per_sec() as f64 * SCARCE;
-            if half == Half::Spend && (free.bits_per_sec() as f64) < scarce {
-                self.even_out();
+            self.slots.start(subslot, free);
+            let scarce = self.capacity.rate().unwrap_or_default().bits_per_sec() as f64
+                * SCARCE_BANDWIDTH_FRACTION;
+            if subslot == Subslot::Increase && (free.bits_per_sec() as f64) < scarce {
+                self.enforce_fairness();
             }
         }
     }
 
-    /// What stands in the port's queue, by the round trips of those that are asked.
-    fn standing(&self) -> Option<Bytes> {
+    /// Estimates the port's queue from the RTTs of active connections.
+    fn queue_estimate(&self) -> Option<Bytes> {
         let active = self.active.iter().filter_map(|id| self.connections.get(id));
-        let waits = active.filter_map(Connection::waits);
-        let (count, sum) = waits.fold((0, Duration::ZERO), |(n, sum), waits| (n + 1, sum + waits));
+        let delays = active.filter_map(Connection::queue_delay);
+        let (count, sum) = delays.fold((0, Duration::ZERO), |(n, sum), delay| (n + 1, sum + delay));
         let mean = sum.checked_div(count)?;
         let rate = self.capacity.rate()?.bytes_per_sec() as f64;
         Some(Bytes((rate * mean.as_secs_f64()) as u64))
     }
 
-    /// Half a slot: the round trips of the connections, weighed with their share of what comes.
-    /// (paper, §IV-B: T = Σ wᵢ·RTTᵢ)
-    fn slot(&self) -> Duration {
-        let rates = self.connections.values().map(|c| (c.rate().bits_per_sec() as f64, c.rtt()));
+    /// Returns the subslot length: the RTTs of the connections weighted by their traffic. (paper,
+    /// §IV-B: T = Σ wᵢ·RTTᵢ)
+    fn subslot_duration(&self) -> Duration {
+        let rates =
+            self.connections.values().map(|c| (c.throughput().bits_per_sec() as f64, c.rtt()));
         let (sum, weighed) = rates.fold((0.0, 0.0), |(sum, weighed), (rate, rtt)| {
             (sum + rate, weighed + rate * rtt.as_secs_f64())
         });
         let mean = if sum > 0.0 { weighed / sum } else { 0.0 };
-        Duration::from_secs_f64(mean).max(slots::HALF_MIN)
+        Duration::from_secs_f64(mean).max(slots::MIN_SUBSLOT)
     }
 
-    /// Where windows cannot be held, what each should have on its way tells how it is paced.
-    fn follow_shares(&mut self) {
+    /// Sets windows to the fair share if they cannot be clamped; they determine the pacing rate.
+    fn apply_shares(&mut self) {
         let share = self.share();
         for connection in self.connections.values_mut() {
-            connection.set_window(share.of(connection));
+            connection.set_window(share.window(connection));
         }
     }
 
-    /// Whether windows are what holds those that are asked.
-    fn is_held(&self) -> bool {
-        self.connections.values().any(|c| c.is_active() && c.is_held())
+    /// Whether an active connection is limited by its window.
+    fn is_window_limited(&self) -> bool {
+        self.connections.values().any(|c| c.is_active() && c.is_window_limited())
     }
 
-    /// The port has overflowed.
-    fn overflowed(&mut self, now: Duration) {
-        // What was sent before it was noticed comes in a round trip, or some. (ours)
-        if self.queue.has_overflowed(now, self.rtt_max() * 4 + slots::HALF_MIN * 2) {
+    /// Handles an overflow of the port's queue.
+    fn handle_overflow(&mut self, now: Duration) {
+        // Data sent before the overflow was noticed arrives for a few RTTs. (chosen: four)
+        if self.queue.is_settling(now, self.max_rtt() * 4 + slots::MIN_SUBSLOT * 2) {
             return;
         }
-        if !self.crowd.on_overflow(self.queue.bytes, self.busy.rate()) {
+        if !self.cross_traffic.on_overflow(self.queue.limit, self.active_time.rate()) {
             return;
         }
         self.capacity.on_overflow();
         self.queue.on_overflow(now);
         for (&id, connection) in self.connections.iter_mut().filter(|(_, c)| c.is_active()) {
-            if connection.shrink_to(KEPT) {
-                self.orders.push(Order::Window(id, Bytes(connection.window), Reason::Overflowed));
+            if connection.scale_window(OVERFLOW_BETA) {
+                self.actions.push(Action::SetWindow(
+                    id,
+                    Bytes(connection.window),
+                    Reason::Overflowed,
+                ));
             }
         }
     }
 
-    /// Those with more than their share give some up.
-    fn even_out(&mut self) {
+    /// Shrinks connections above their share by a step.
+    fn enforce_fairness(&mut self) {
         let share = self.share();
         for (&id, connection) in self.connections.iter_mut().filter(|(_, c)| c.is_active()) {
-            let own = share.of(connection);
-            if connection.window as f64 > own as f64 * ABOVE && connection.step_down() {
-                self.orders.push(Order::Window(id, Bytes(connection.window), Reason::Fair));
-            }
-        }
-    }
-
-    /// Windows of long round trips would come in bursts that no port's queue takes.
-    fn pace(&mut self) {
-        // Where nothing else holds them, no more than their share.
-        let ratio = if self.config.holds_windows { PACED.1 } else { 1.0 };
-        let mut paces = Vec::new();
-        for order in &self.orders {
-            if let Order::Window(id, ..) | Order::Ask(id, _) = *order
-                && let Some(pace) = self.connections.get_mut(&id).and_then(|c| c.pace(ratio))
+            let fair = share.window(connection);
+            if connection.window as f64 > fair as f64 * FAIR_SHARE_TOLERANCE
+                && connection.decrease_by_step()
             {
-                paces.push(Order::Pace(id, pace));
+                self.actions.push(Action::SetWindow(
+                    id,
+                    Bytes(connection.window),
+                    Reason::FairShare,
+                ));
             }
         }
-        self.orders.append(&mut paces);
     }
 
-    /// Steers every connection whose time has come.
-    fn steer(&mut self, now: Duration) {
+    /// Paces connections whose RTT is long: their windows are bursts that overflow any port.
+    fn update_pacing(&mut self) {
+        // Without clamping, nothing else holds a connection to its share.
+        let ratio = if self.config.can_clamp_windows { PACING_RATIO } else { 1.0 };
+        let mut pacing = Vec::new();
+        for action in &self.actions {
+            if let Action::SetWindow(id, ..) | Action::Grant(id, _) = *action
+                && let Some(rate) =
+                    self.connections.get_mut(&id).and_then(|c| c.next_pacing_rate(ratio))
+            {
+                pacing.push(Action::SetPacing(id, rate));
+            }
+        }
+        self.actions.append(&mut pacing);
+    }
+
+    /// Applies the window rules to each connection that is due.
+    fn adjust_windows(&mut self, now: Duration) {
         let share = self.share();
-        let may_grow = self.slots.is_spending() && !self.queue.is_on_hold(now);
-        let mut room = self.room();
-        let each = room / self.demanded.max(1);
+        let may_grow = self.slots.is_increase() && !self.queue.is_on_hold(now);
+        let mut headroom = self.window_headroom();
+        let each = headroom / self.demanding_count.max(1);
         let is_unknown = self.capacity.is_unknown();
-        for id in self.poorest_first(&share) {
+        for id in self.by_smallest_share(&share) {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
-            let verdict = connection.judge();
-            let reason = if verdict == Some(Verdict::Shrink) {
-                connection.step_down().then_some(Reason::Unused)
-            } else if let Some(mut by) = connection.wants_more() {
+            let decision = connection.evaluate();
+            let reason = if decision == Some(WindowDecision::Shrink) {
+                connection.decrease_by_step().then_some(Reason::Unused)
+            } else if let Some(mut by) = connection.wanted_increase() {
                 if is_unknown {
-                    // Whoever does not double any more looks for the capacity, too.
-                    by = by.max(connection.window / asking::SEARCHED);
+                    // Connections past slow start also probe for the capacity.
+                    by = by.max(connection.window / grants::CAPACITY_PROBE_DIVISOR);
                 }
-                if connection.window + by <= share.of(connection) {
+                if connection.window + by <= share.window(connection) {
                     Some(connection.grow(now, by, Reason::BelowShare))
                 } else if may_grow {
                     let by = by.min(each.max(connection.step()));
                     let cost = Bytes(by).per(connection.rtt());
-                    let is_paid = by <= room && self.slots.spend(cost);
+                    let is_paid = by <= headroom && self.slots.spend(cost);
                     if is_paid {
-                        room -= by;
+                        headroom -= by;
                         self.capacity.on_growth();
                     }
-                    connection.grow_if(is_paid, now, by)
+                    connection.try_grow(is_paid, now, by)
                 } else {
-                    // In the next second half.
+                    // Waits for the next second subslot.
                     None
                 }
             } else {
                 None
             };
             if let Some(reason) = reason {
-                self.orders.push(Order::Window(id, Bytes(connection.window), reason));
+                self.actions.push(Action::SetWindow(id, Bytes(connection.window), reason));
             }
         }
     }
 
-    /// What the port has free goes to those first who have least of their share.
-    fn poorest_first(&self, share: &Share) -> Vec<Id> {
-        let part = |c: &Connection| c.window as f64 / share.of(c).max(1) as f64;
-        let mut ids: Vec<(f64, Id)> =
-            self.connections.iter().map(|(&id, c)| (part(c), id)).collect();
+    /// Orders connections by window relative to their share, smallest first, to receive free
+    /// bandwidth.
+    fn by_smallest_share(&self, share: &Share) -> Vec<ConnectionId> {
+        let relative = |c: &Connection| c.window as f64 / share.window(c).max(1) as f64;
+        let mut ids: Vec<(f64, ConnectionId)> =
+            self.connections.iter().map(|(&id, c)| (relative(c), id)).collect();
         ids.sort_unstable_by(|one, other| one.partial_cmp(other).unwrap_or(Ordering::Equal));
         ids.into_iter().map(|(_, id)| id).collect()
     }
 
-    fn rtt_max(&self) -> Duration {
+    fn max_rtt(&self) -> Duration {
         self.connections.values().map(Connection::rtt).max().unwrap_or_default()
     }
 
-    /// A connection has brought all that it was asked for. When all have, no time passes in which
-    /// anything could come.
-    fn rest(&mut self, now: Duration, id: Id) {
+    /// Marks a connection inactive. Without any active one, active time stops.
+    fn deactivate(&mut self, now: Duration, id: ConnectionId) {
         if self.active.remove(&id) && self.active.is_empty() {
-            self.busy.pause(now, self.received);
+            self.active_time.pause(now, self.received);
         }
     }
 }

@@ -1,71 +1,76 @@
-//! How long the queue of the port may become: as it was chosen, longer where somebody waits, the
-//! port has room and a longer one has brought more, and shorter after it has overflowed. What of a
-//! queue that others fill is ours is found elsewhere.
+//! Allowed queue at the port. It starts at a safe size, grows on trial if the port is underused and
+//! growth brings more, and shrinks after an overflow. Beside cross traffic `cross_traffic` sets it.
 
 use crate::pacing::DEFAULT_MSS;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
-/// What may stand in the queue of the port, more than what is on the way, to begin with. (ours: of
-/// the smallest buffer that we mean to be right for, 64 kB, what is left when headers are counted
-/// and what should be on the way is in the queue, too)
-const QUEUE: Bytes = Bytes(40_000);
+/// Initial allowed queue, beyond the BDP. (chosen: what the smallest supported port buffer, 64 kB,
+/// holds without headers and with the BDP queued as well)
+const INITIAL_QUEUE: Bytes = Bytes(40_000);
 
-/// The least, however much was lost: whole windows of some senders. (ours)
-const QUEUE_MIN: Bytes = Bytes(8 * DEFAULT_MSS.0);
+/// Minimum allowed queue, however often it overflows. (chosen: whole windows of some senders)
+const MIN_QUEUE: Bytes = Bytes(8 * DEFAULT_MSS.0);
 
-/// And the most, however much more it would bring. (ours: what the ports of shallow switches have)
-const QUEUE_MAX: Bytes = Bytes::kib(256);
+/// Maximum allowed queue. (chosen: the port buffer of shallow switches)
+const MAX_QUEUE: Bytes = Bytes::kib(256);
 
-/// After an overflow, this part of windows and queue is kept. (CUBIC's, RFC 9438 §4.6)
-pub(super) const KEPT: f64 = 0.7;
+/// Factor on windows and queue after an overflow. (CUBIC, RFC 9438 §4.6)
+pub(super) const OVERFLOW_BETA: f64 = 0.7;
 
-/// Nothing is allowed to grow for so long after an overflow, and twice as long after another one,
-/// up to the second. (ours)
-const CALM: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(32));
+/// Minimum hold time: nothing grows after an overflow. It doubles when overflows repeat. (chosen)
+const MIN_HOLD_TIME: Duration = Duration::from_secs(1);
 
-/// A longer queue is tried where less than this part of the capacity comes. (ours: what a round's
-/// first and last moments leave empty is no lack of windows)
-const SHORT: f64 = 0.8;
+/// Maximum hold time. (chosen)
+const MAX_HOLD_TIME: Duration = Duration::from_secs(32);
 
-/// The same where round trips show that hardly anything stands in it. (ours: what is left then is
-/// the hosts' own slowness)
-const SHORT_EMPTY: f64 = 0.93;
+/// Fraction of the capacity below which a longer queue is tried. (chosen: the start and end of a
+/// round leave the port idle without a lack of windows)
+const UNDERUSED_FRACTION: f64 = 0.8;
 
-/// It is longer by this factor then, and stays so where that brings more by this one. (ours)
-const LONGER: f64 = 1.25;
-const GAIN: f64 = 1.03;
+/// The same if RTTs show an almost empty queue. (chosen: the rest is the slowness of hosts)
+const UNDERUSED_EMPTY_FRACTION: f64 = 0.93;
 
-/// It is looked at for so many half slots. (ours: rounds differ)
-const TRIAL: u32 = 8;
+/// Growth of the queue in a trial. (chosen)
+const TRIAL_FACTOR: f64 = 1.25;
 
-/// Where it brought no more, it is tried again after so long. (ours: hosts are slow for moments)
-const AGAIN: Duration = Duration::from_millis(500);
+/// Rate gain that keeps the longer queue. (chosen)
+const MIN_TRIAL_GAIN: f64 = 1.03;
 
-/// Where round trips show that no more than this part of it stands, hosts are slower than the line.
-/// (ours: what does not stand does not overflow)
-const EMPTY: f64 = 0.25;
+/// Subslots of a trial. (chosen: rounds differ)
+const TRIAL_SUBSLOTS: u32 = 8;
 
-/// Where not even this part of the capacity comes, nothing stands, and it is longer by this factor,
-/// after so many half slots. (ours: a ramp is to be short)
-const FAR: f64 = 0.5;
-const LONGER_FAR: f64 = 1.5;
-const TRIAL_FAR: u32 = 3;
+/// Delay before the next trial after a failed one. (chosen: hosts are slow for moments)
+const TRIAL_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// What may stand in the port's queue.
+/// Fraction of the allowed queue below which RTTs show it empty: the hosts are the bottleneck.
+/// (chosen: an empty queue cannot overflow)
+const EMPTY_QUEUE_FRACTION: f64 = 0.25;
+
+/// Fraction of the capacity below which trials are fast: no queue stands then. (chosen: to ramp up
+/// quickly)
+const FAST_TRIAL_FRACTION: f64 = 0.5;
+
+/// Growth of the queue in a fast trial. (chosen)
+const FAST_TRIAL_FACTOR: f64 = 1.5;
+
+/// Subslots of a fast trial. (chosen)
+const FAST_TRIAL_SUBSLOTS: u32 = 3;
+
+/// State of the allowed queue.
 #[derive(Debug)]
 pub(super) struct Queue {
-    pub(super) bytes: Bytes,
-    calm_until: Duration,
-    calm: Duration,
+    pub(super) limit: Bytes,
+    hold_until: Duration,
+    hold_time: Duration,
     trial: Option<Trial>,
-    /// Where a longer one has brought no more, another is not tried before.
-    trial_after: Duration,
-    /// What came in the last half slots: their number and the sum.
-    seen: (u32, f64),
+    /// Time of the next trial after a failed one.
+    next_trial_at: Duration,
+    /// Number and sum of the rates since the last evaluation.
+    rates: (u32, f64),
 }
 
-/// A longer queue, tried.
+/// Trial of a longer queue.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
     before: Bytes,
@@ -75,88 +80,93 @@ struct Trial {
 impl Queue {
     pub(super) fn new() -> Self {
         Self {
-            bytes: QUEUE,
-            calm_until: Duration::ZERO,
-            calm: CALM.0,
+            limit: INITIAL_QUEUE,
+            hold_until: Duration::ZERO,
+            hold_time: MIN_HOLD_TIME,
             trial: None,
-            trial_after: Duration::ZERO,
-            seen: (0, 0.0),
+            next_trial_at: Duration::ZERO,
+            rates: (0, 0.0),
         }
     }
 
-    /// Whether nothing may grow beyond its share for now.
+    /// Whether windows may not grow beyond their share.
     pub(super) fn is_on_hold(&self, now: Duration) -> bool {
-        now < self.calm_until
+        now < self.hold_until
     }
 
-    /// So much came in a half slot; `is_short`: and more would have, had it been allowed;
-    /// `standing`: what stands in it, as far as round trips tell.
+    /// Records the rate of a subslot and starts or ends trials. `is_underused`: windows or grants
+    /// limited the rate; `queue_estimate`: from RTTs.
     pub(super) fn on_rate(
         &mut self,
         now: Duration,
         rate: Rate,
         capacity: Option<Rate>,
-        is_short: bool,
-        standing: Option<Bytes>,
+        is_underused: bool,
+        queue_estimate: Option<Bytes>,
     ) {
-        self.seen = (self.seen.0 + 1, self.seen.1 + rate.bits_per_sec() as f64);
-        let mean = self.seen.1 / f64::from(self.seen.0);
+        self.rates = (self.rates.0 + 1, self.rates.1 + rate.bits_per_sec() as f64);
+        let mean = self.rates.1 / f64::from(self.rates.0);
         let capacity = capacity.unwrap_or_default().bits_per_sec() as f64;
-        let limit = self.bytes.0 as f64 * EMPTY;
-        let is_empty = standing.is_some_and(|standing| (standing.0 as f64) < limit);
-        let is_far = mean < capacity * FAR;
-        let (trial, factor) = if is_far { (TRIAL_FAR, LONGER_FAR) } else { (TRIAL, LONGER) };
-        if self.seen.0 < trial {
+        let empty_below = self.limit.0 as f64 * EMPTY_QUEUE_FRACTION;
+        let is_empty = queue_estimate.is_some_and(|estimate| (estimate.0 as f64) < empty_below);
+        let is_far_below = mean < capacity * FAST_TRIAL_FRACTION;
+        let (trial, factor) = if is_far_below {
+            (FAST_TRIAL_SUBSLOTS, FAST_TRIAL_FACTOR)
+        } else {
+            (TRIAL_SUBSLOTS, TRIAL_FACTOR)
+        };
+        if self.rates.0 < trial {
             return;
         }
-        self.seen = (0, 0.0);
+        self.rates = (0, 0.0);
         if let Some(trial) = self.trial.take()
-            && mean < trial.rate * GAIN
+            && mean < trial.rate * MIN_TRIAL_GAIN
             && !is_empty
         {
-            self.bytes = trial.before;
-            self.trial_after = now + AGAIN;
+            self.limit = trial.before;
+            self.next_trial_at = now + TRIAL_RETRY_DELAY;
         }
-        let full = capacity * if is_empty { SHORT_EMPTY } else { SHORT };
-        if is_short && !self.is_on_hold(now) && now >= self.trial_after && mean < full {
-            self.trial = Some(Trial { before: self.bytes, rate: mean });
-            let longer = Bytes((self.bytes.0 as f64 * factor) as u64);
-            self.bytes = longer.min(QUEUE_MAX);
+        let full = capacity * if is_empty { UNDERUSED_EMPTY_FRACTION } else { UNDERUSED_FRACTION };
+        if is_underused && !self.is_on_hold(now) && now >= self.next_trial_at && mean < full {
+            self.trial = Some(Trial { before: self.limit, rate: mean });
+            let longer = Bytes((self.limit.0 as f64 * factor) as u64);
+            self.limit = longer.min(MAX_QUEUE);
         }
     }
 
-    /// Whether what overflows now has overflowed already, so lately that nothing that was done
-    /// about it shows yet.
-    pub(super) fn has_overflowed(&self, now: Duration, settle: Duration) -> bool {
-        let since = now.saturating_sub(self.calm_until.saturating_sub(self.calm));
-        self.calm_until > Duration::ZERO && since < settle
+    /// Whether the last overflow is so recent that the reaction cannot show yet.
+    pub(super) fn is_settling(&self, now: Duration, settle: Duration) -> bool {
+        let since = now.saturating_sub(self.hold_until.saturating_sub(self.hold_time));
+        self.hold_until > Duration::ZERO && since < settle
     }
 
-    /// The port has overflowed.
+    /// Shrinks the queue after an overflow and starts a hold.
     pub(super) fn on_overflow(&mut self, now: Duration) {
         self.trial = None;
         self.hold(now);
-        self.bytes = Bytes((self.bytes.0 as f64 * KEPT) as u64).max(QUEUE_MIN);
+        self.limit = Bytes((self.limit.0 as f64 * OVERFLOW_BETA) as u64).max(MIN_QUEUE);
     }
 
-    /// So much of a queue that others fill is ours: nothing is tried, and nothing on hold.
-    pub(super) fn share(&mut self, now: Duration, bytes: Bytes) {
+    /// Sets the queue beside cross traffic, without trials or hold.
+    pub(super) fn set_limit(&mut self, now: Duration, limit: Bytes) {
         self.trial = None;
-        self.calm = CALM.0;
-        self.calm_until = self.calm_until.min(now);
-        let least = QUEUE.min(self.bytes);
-        self.bytes = bytes.max(least).min(QUEUE_MAX);
+        self.hold_time = MIN_HOLD_TIME;
+        self.hold_until = self.hold_until.min(now);
+        let min = INITIAL_QUEUE.min(self.limit);
+        self.limit = limit.max(min).min(MAX_QUEUE);
     }
 
-    /// Nobody else fills it: no more than what every port takes.
-    pub(super) fn have_alone(&mut self) {
-        self.bytes = self.bytes.min(QUEUE);
+    /// Caps the queue at its initial size once cross traffic has ended.
+    pub(super) fn reset_limit(&mut self) {
+        self.limit = self.limit.min(INITIAL_QUEUE);
     }
 
-    /// Nothing grows for a while, and for longer when that was so lately.
+    /// Starts a hold, twice as long if the last one was recent.
     fn hold(&mut self, now: Duration) {
-        let is_again = self.calm_until > Duration::ZERO && now < self.calm_until + self.calm * 2;
-        self.calm = if is_again { (self.calm * 2).min(CALM.1) } else { CALM.0 };
-        self.calm_until = now + self.calm;
+        let is_again =
+            self.hold_until > Duration::ZERO && now < self.hold_until + self.hold_time * 2;
+        self.hold_time =
+            if is_again { (self.hold_time * 2).min(MAX_HOLD_TIME) } else { MIN_HOLD_TIME };
+        self.hold_until = now + self.hold_time;
     }
 }

@@ -1,53 +1,53 @@
-//! Why a window is what it is, in a type for programs and in words for people.
+//! Reasons for a window.
 
 use std::fmt;
 
-/// Why.
+/// Reason for the size of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// It begins with its share of what the port carries.
-    Began,
-    /// All of it was used, and the port has room: twice as much.
-    Doubled,
-    /// All of it was used, and the port has room: a step more.
-    Grew,
-    /// It is less than its share, and all of it was used.
+    /// Initial share of the capacity.
+    Initial,
+    /// Window used and bandwidth available: doubled.
+    SlowStart,
+    /// Window used and bandwidth available: one step more.
+    Increased,
+    /// Window used and below its fair share.
     BelowShare,
-    /// Much less came than may, or something was lost on its own way.
+    /// Throughput far below what the window allows, or loss elsewhere on the path.
     Unused,
-    /// The port has little room, and others have less.
-    Fair,
-    /// The port's queue has overflowed.
+    /// Little bandwidth available and other connections have less.
+    FairShare,
+    /// Overflow of the port's queue.
     Overflowed,
 }
 
 impl Reason {
-    /// The stable name used in machine-readable output.
+    /// Returns the stable name used in machine-readable output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Began => "began",
-            Self::Doubled => "doubled",
-            Self::Grew => "grew",
+            Self::Initial => "initial",
+            Self::SlowStart => "slow-start",
+            Self::Increased => "increased",
             Self::BelowShare => "below-share",
             Self::Unused => "unused",
-            Self::Fair => "fair",
+            Self::FairShare => "fair-share",
             Self::Overflowed => "overflowed",
         }
     }
 }
 
-/// One clause, for a trace or a report.
+/// Prints one clause for a trace or a report.
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Began => "it begins with its share of the port",
-            Self::Doubled => "all of it was used and the port has room: twice as much",
-            Self::Grew => "all of it was used and the port has room",
-            Self::BelowShare => "it was less than a fair share",
-            Self::Unused => "much less comes than may",
-            Self::Fair => "others have less",
-            Self::Overflowed => "the port's queue has overflowed",
+            Self::Initial => "initial share of the port",
+            Self::SlowStart => "window used and bandwidth available: doubled",
+            Self::Increased => "window used and bandwidth available",
+            Self::BelowShare => "below its fair share",
+            Self::Unused => "throughput far below the window, or loss on the path",
+            Self::FairShare => "other connections have less",
+            Self::Overflowed => "overflow of the port's queue",
         })
     }
 }

@@ -1,57 +1,62 @@
-//! Global slots: in the first half of each it is seen what the port has free, in the second
-//! windows may grow by that much. (paper, §IV-B)
+//! Global slots of two subslots: the first measures the available bandwidth, the second lets
+//! windows grow by it. (paper, §IV-B)
 
-use super::busy::Busy;
+use super::active_time::ActiveTime;
 use crate::units::Rate;
 use std::time::Duration;
 
-/// A half is no shorter. (ours: how often a program can afford to look at hundreds of connections;
+/// Minimum length of a subslot. (chosen: sampling interval affordable for hundreds of connections;
 /// the paper's driver sees each packet)
-pub(super) const HALF_MIN: Duration = Duration::from_millis(10);
+pub(super) const MIN_SUBSLOT: Duration = Duration::from_millis(10);
 
-/// Which half begins.
+/// Subslot of a global slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Half {
-    /// It is seen what comes, and nothing grows.
+pub(super) enum Subslot {
+    /// The available bandwidth is measured and nothing grows.
     #[default]
     Measure,
-    /// Windows may grow.
-    Spend,
+    /// Windows may grow within the quota.
+    Increase,
 }
 
-/// Slots of time in which something comes.
+/// Current subslot and its quota, in active time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Slots {
-    half: Half,
+    subslot: Subslot,
     quota: Rate,
 }
 
 impl Slots {
-    /// When a half is over: the one that begins, and what came in the last one.
-    pub(super) fn advance(&self, busy: &mut Busy, length: Duration) -> Option<(Half, Rate)> {
-        (busy.time() >= length).then(|| {
-            let next = if self.half == Half::Measure { Half::Spend } else { Half::Measure };
-            (next, busy.take())
+    /// Returns the next subslot and the rate of the last, when the last is over.
+    pub(super) fn advance(
+        &self,
+        active_time: &mut ActiveTime,
+        length: Duration,
+    ) -> Option<(Subslot, Rate)> {
+        (active_time.elapsed() >= length).then(|| {
+            let next =
+                if self.subslot == Subslot::Measure { Subslot::Increase } else { Subslot::Measure };
+            (next, active_time.take())
         })
     }
 
-    /// A half begins, with so much free.
-    pub(super) fn begin(&mut self, half: Half, free: Rate) {
-        self.half = half;
-        self.quota = if half == Half::Spend { free } else { Rate::default() };
+    /// Starts a subslot with the available bandwidth.
+    pub(super) fn start(&mut self, subslot: Subslot, free: Rate) {
+        self.subslot = subslot;
+        self.quota = if subslot == Subslot::Increase { free } else { Rate::default() };
     }
 
-    pub(super) fn half(&self) -> Half {
-        self.half
+    pub(super) fn subslot(&self) -> Subslot {
+        self.subslot
     }
 
-    pub(super) fn is_spending(&self) -> bool {
-        self.half == Half::Spend
+    pub(super) fn is_increase(&self) -> bool {
+        self.subslot == Subslot::Increase
     }
 
-    /// Takes something from the quota, if it is there.
+    /// Spends some of the quota, if it suffices.
     pub(super) fn spend(&mut self, cost: Rate) -> bool {
-        let is_there = self.is_spending() && cost <= self.quota;
+        let is_there = self.is_increase() && cost <= self.quota;
         if is_there {
             let left = self.quota.bits_per_sec() - cost.bits_per_sec();
             self.quota = Rate::from_bits_per_sec(left as f64);

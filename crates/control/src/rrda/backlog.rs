@@ -1,84 +1,91 @@
-//! When what waits to be processed may become more: while processing stands still, and not while it
-//! runs. Where whoever takes in is the quicker of the two, as when a processor is what limits, all
-//! the room that there is would be full after the first halt, for nothing, and what is processed
-//! late has left the processor's caches.
+//! Admission of data into the backlog before a processor: more is admitted only during a stall.
 //!
-//! What stood when processing went on may be there again for as long as it lasts: so nobody is kept
-//! out who is slower than processing, and catches up.
+//! If receiving is faster than processing (when the CPU is the bottleneck), a single stall would
+//! otherwise fill all available room for nothing, and data processed late has left the CPU caches.
+//!
+//! The ceiling after a stall is the backlog at that time. A receiver that is slower than the
+//! processor is therefore never throttled while the backlog drains.
 
-use super::{EPOCH, TREND};
+use super::{EPOCH_INTERVAL, TREND_EPOCHS};
 use crate::units::Bytes;
 use std::time::Duration;
 
-/// Processing stands still where nothing was done for so long. (ours: a disk that writes 50 MB/s
-/// takes as long for a piece of 256 KiB)
-const HALTED: Duration = Duration::from_millis(5);
+/// Time without progress after which processing is stalled. (chosen: a disk of 50 MB/s needs as
+/// long for a chunk of 256 KiB)
+const STALL_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// What stood last may be more by so much: who takes in and who processes do so by turns. (ours:
-/// what a connection has in any case)
-const SLACK: Bytes = Bytes(6 * (256 << 10));
+/// Slack of the ceiling above the last backlog, as receiving and processing alternate. (chosen: the
+/// guaranteed room of a connection, six chunks of 256 KiB)
+const SLACK_BYTES: Bytes = Bytes(6 * (256 << 10));
 
-/// What stands before one that processes. Times count from any one moment.
+/// Backlog of one processor, beyond guaranteed room. Times count from any fixed origin.
 #[derive(Debug, Clone)]
 pub struct Backlog {
     ceiling: Bytes,
-    /// When something was processed last, or came to where nothing stood.
-    done: Duration,
-    /// In this epoch: when it began, and whether somebody was kept out though processing ran.
-    began: Duration,
-    is_pressed: bool,
-    /// So many epochs before it in a row somebody was.
-    pressed: usize,
+    /// Time of the last progress, or of the first arrival at an idle processor.
+    last_processed: Duration,
+    epoch_start: Duration,
+    /// Data was rejected in this epoch while processing ran.
+    throttled: bool,
+    /// Throttled epochs in a row before this one.
+    throttled_epochs: usize,
 }
 
 impl Backlog {
-    /// Nothing stands there.
+    /// Creates an empty backlog.
     #[must_use]
     pub fn new(now: Duration) -> Self {
-        Self { ceiling: Bytes(0), done: now, began: now, is_pressed: false, pressed: 0 }
+        Self {
+            ceiling: Bytes(0),
+            last_processed: now,
+            epoch_start: now,
+            throttled: false,
+            throttled_epochs: 0,
+        }
     }
 
-    /// Something comes to where nothing stood.
-    pub fn on_first(&mut self, now: Duration) {
-        self.done = now;
+    /// Records an arrival while nothing is queued.
+    pub fn on_first_arrival(&mut self, now: Duration) {
+        self.last_processed = now;
     }
 
-    /// Something was processed; so much beyond what may stand in any case is left.
-    pub fn on_done(&mut self, now: Duration, beyond: Bytes) {
+    /// Records progress. `beyond`: what is still queued beyond guaranteed room.
+    pub fn on_processed(&mut self, now: Duration, beyond: Bytes) {
         self.advance(now);
-        self.done = now;
-        self.ceiling = self.ceiling.min(beyond + SLACK);
+        self.last_processed = now;
+        self.ceiling = self.ceiling.min(beyond + SLACK_BYTES);
     }
 
-    /// Whether so much may stand beyond what may in any case.
+    /// Whether the queue may grow to `beyond` bytes beyond guaranteed room.
     pub fn admits(&mut self, now: Duration, beyond: Bytes) -> bool {
         self.advance(now);
-        if self.halts_in(now).is_zero() {
+        if self.time_to_stall(now).is_zero() {
             self.ceiling = self.ceiling.max(beyond);
         }
         let admits = beyond <= self.ceiling;
-        self.is_pressed |= !admits;
+        self.throttled |= !admits;
         admits
     }
 
-    /// When processing would stand still, if nothing is done until then.
+    /// Returns the time until processing counts as stalled, without further progress.
     #[must_use]
-    pub fn halts_in(&self, now: Duration) -> Duration {
-        (self.done + HALTED).saturating_sub(now)
+    pub fn time_to_stall(&self, now: Duration) -> Duration {
+        (self.last_processed + STALL_TIMEOUT).saturating_sub(now)
     }
 
-    /// Where somebody is kept out for several epochs, processing is the slower one, and less does
-    /// as well.
+    /// Halves the ceiling after each epoch of a throttling trend: processing is the slower side,
+    /// and a smaller backlog serves it as well.
     fn advance(&mut self, now: Duration) {
-        let epochs = (now.saturating_sub(self.began).as_nanos() / EPOCH.as_nanos()) as u32;
+        let elapsed = now.saturating_sub(self.epoch_start);
+        let epochs = (elapsed.as_nanos() / EPOCH_INTERVAL.as_nanos()) as u32;
         if epochs == 0 {
             return;
         }
-        self.began += EPOCH * epochs;
-        let goes_on = self.is_pressed && epochs == 1;
-        self.pressed = if goes_on { self.pressed + 1 } else { 0 };
-        self.is_pressed = false;
-        if self.pressed >= TREND {
+        self.epoch_start += EPOCH_INTERVAL * epochs;
+        let is_consecutive = self.throttled && epochs == 1;
+        self.throttled_epochs = if is_consecutive { self.throttled_epochs + 1 } else { 0 };
+        self.throttled = false;
+        if self.throttled_epochs >= TREND_EPOCHS {
             self.ceiling = Bytes(self.ceiling.0 / 2);
         }
     }
@@ -88,52 +95,57 @@ impl Backlog {
 mod tests {
     use super::*;
 
-    const PIECE: u64 = 256 << 10;
-    /// What stands in any case.
-    const OWN: u64 = 6 * PIECE;
+    const CHUNK: u64 = 256 << 10;
+    /// Guaranteed room.
+    const GUARANTEED: u64 = 6 * CHUNK;
 
-    /// A network and a disk, in steps of a tenth of a millisecond.
+    /// Network and disk in steps of 0.1 ms.
     struct Run {
         backlog: Backlog,
-        stands: u64,
-        /// Since the last count.
-        kept_out: u32,
+        queued: u64,
+        /// Counters of the current run.
+        rejected: u32,
         starved: u32,
-        most: u64,
+        max_queued: u64,
     }
 
     impl Run {
         fn new() -> Self {
             let backlog = Backlog::new(Duration::ZERO);
-            Self { backlog, stands: 0, kept_out: 0, starved: 0, most: 0 }
+            Self { backlog, queued: 0, rejected: 0, starved: 0, max_queued: 0 }
         }
 
-        /// Bytes that come and are done in each step; counts anew.
-        fn run(&mut self, steps: std::ops::Range<u64>, comes: u64, goes: impl Fn(u64) -> u64) {
-            (self.kept_out, self.starved, self.most) = (0, 0, 0);
-            let (mut came, mut done) = (0, 0);
+        /// Runs steps with bytes arriving and processable per step; resets the counters.
+        fn run(
+            &mut self,
+            steps: std::ops::Range<u64>,
+            arriving: u64,
+            processable: impl Fn(u64) -> u64,
+        ) {
+            (self.rejected, self.starved, self.max_queued) = (0, 0, 0);
+            let (mut arrived, mut done) = (0, 0);
             for step in steps {
                 let now = Duration::from_micros(100) * step as u32;
-                came = (came + comes).min(4 * PIECE);
-                while came >= PIECE {
-                    let after = self.stands + PIECE;
-                    let beyond = after.saturating_sub(OWN);
+                arrived = (arrived + arriving).min(4 * CHUNK);
+                while arrived >= CHUNK {
+                    let after = self.queued + CHUNK;
+                    let beyond = after.saturating_sub(GUARANTEED);
                     if beyond > 0 && !self.backlog.admits(now, Bytes(beyond)) {
-                        self.kept_out += 1;
+                        self.rejected += 1;
                         break;
                     }
-                    if self.stands == 0 {
-                        self.backlog.on_first(now);
+                    if self.queued == 0 {
+                        self.backlog.on_first_arrival(now);
                     }
-                    (self.stands, came) = (after, came - PIECE);
+                    (self.queued, arrived) = (after, arrived - CHUNK);
                 }
-                self.most = self.most.max(self.stands);
-                done = (done + goes(step)).min(PIECE);
-                if goes(step) > 0 && self.stands == 0 {
+                self.max_queued = self.max_queued.max(self.queued);
+                done = (done + processable(step)).min(CHUNK);
+                if processable(step) > 0 && self.queued == 0 {
                     self.starved += 1;
-                } else if done == PIECE && self.stands > 0 {
-                    (self.stands, done) = (self.stands - PIECE, 0);
-                    self.backlog.on_done(now, Bytes(self.stands.saturating_sub(OWN)));
+                } else if done == CHUNK && self.queued > 0 {
+                    (self.queued, done) = (self.queued - CHUNK, 0);
+                    self.backlog.on_processed(now, Bytes(self.queued.saturating_sub(GUARANTEED)));
                 }
             }
         }
@@ -143,37 +155,37 @@ mod tests {
     const PATH: u64 = 12_500;
     const SECOND: u64 = 10_000;
 
-    /// Nothing is done in the first half second of three.
+    /// Disk that stalls for the first half second of every three.
     fn stalling(rate: u64) -> impl Fn(u64) -> u64 {
         move |step| if step % (3 * SECOND) < SECOND / 2 { 0 } else { rate }
     }
 
     #[test]
-    fn what_is_slower_all_the_time_has_no_more_than_in_any_case() {
+    fn slower_processor_gets_guaranteed_room_only() {
         let mut run = Run::new();
         run.run(0..3 * SECOND, 2 * PATH, |_| PATH);
-        assert_eq!((run.most, run.starved < 100), (OWN, true), "{}", run.starved);
+        assert_eq!((run.max_queued, run.starved < 100), (GUARANTEED, true), "{}", run.starved);
     }
 
     #[test]
-    fn a_halt_has_room_and_what_takes_in_faster_afterwards_gives_it_back() {
+    fn stall_gets_room_which_throttling_reclaims() {
         let mut run = Run::new();
-        // 200 ms; then as quick as before, and slower than what comes.
+        // A stall of 200 ms, then processing at a constant rate below arrival.
         run.run(0..SECOND, 4 * PATH, |step| if step < SECOND / 5 { 0 } else { 3 * PATH });
-        assert!(run.most > 4 * PATH * SECOND / 6, "{}", run.most);
+        assert!(run.max_queued > 4 * PATH * SECOND / 6, "{}", run.max_queued);
         run.run(SECOND..4 * SECOND, 4 * PATH, |_| 3 * PATH);
-        assert_eq!(run.starved, 0, "less has cost nothing");
+        assert_eq!(run.starved, 0, "a lower ceiling must not starve processing");
         run.run(4 * SECOND..5 * SECOND, 4 * PATH, |_| 3 * PATH);
-        assert!(run.most <= OWN + PIECE, "{}", run.most);
+        assert!(run.max_queued <= GUARANTEED + CHUNK, "{}", run.max_queued);
     }
 
     #[test]
-    fn what_catches_up_after_a_halt_keeps_nobody_out() {
+    fn faster_processor_is_not_throttled_after_stall() {
         for disk in [2 * PATH, PATH * 5 / 4, PATH * 11 / 10] {
             let mut run = Run::new();
             run.run(0..30 * SECOND, PATH, stalling(disk));
-            // The first five milliseconds of each halt may be.
-            assert!(run.kept_out < 10 * 60, "{disk}: {}", run.kept_out);
+            // The first 5 ms of each stall may reject.
+            assert!(run.rejected < 10 * 60, "{disk}: {}", run.rejected);
         }
     }
 }

@@ -1,17 +1,16 @@
-//! RRDA: a receive buffer that grows while more arrives than is processed, and shrinks when that
-//! is over, by what memory is free (Liu, Zhang, Zhou, Xue, *A Rate and Resource Detection Based
-//! Receive Buffer Adaptation Approach for High-speed Data Transportation*, 2011).
+//! RRDA: adapts the size of a receive buffer to arrival, processing and free memory.
 //!
-//! What lives here: the rule, for any buffer between something that arrives and something that
-//! processes it: the receive buffer of a UDP socket, or the staging before a disk. All is counted
-//! in bytes per epoch; an epoch is [`EPOCH`] unless said otherwise. `docs/algorithms/rrda.md` tells
-//! what is different from the paper, and why.
+//! The buffer grows while more arrives than is processed and shrinks afterwards (Liu, Zhang, Zhou,
+//! Xue, *A Rate and Resource Detection Based Receive Buffer Adaptation Approach for High-speed Data
+//! Transportation*, 2011). The rule fits any buffer between an arrival and its processing: the
+//! receive buffer of a UDP socket, or the buffer pool before a disk ([`pool`]). Rates are in bytes
+//! per epoch of [`EPOCH_INTERVAL`]. `docs/algorithms/rrda.md` explains the differences from the
+//! paper.
 //!
-//! What never lives here: a buffer, a socket or a clock. Whoever runs it tells what an epoch was
-//! like, and sets the size.
+//! Out of scope: buffers, sockets and clocks. The caller reports each epoch and sets the size.
 
 pub mod backlog;
-pub mod staging;
+pub mod pool;
 #[cfg(test)]
 mod tests;
 
@@ -20,68 +19,67 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How often a buffer is looked at. (paper, §V-A: Δt)
-pub const EPOCH: Duration = Duration::from_millis(100);
+/// Length of an epoch. (paper, §V-A: Δt)
+pub const EPOCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the epoch adds to the smoothed difference. (paper, §V-A: ω)
-const SMOOTHING: f64 = 0.5;
+/// Weight of an epoch in the smoothed surplus. (paper, §V-A: ω)
+const EMA_WEIGHT: f64 = 0.5;
 
-/// So many epochs in a row say the same before it is a trend. (paper, §V-A: k)
-const TREND: usize = 3;
+/// Epochs in a row with the same sign that form a trend. (paper, §V-A: k)
+const TREND_EPOCHS: usize = 3;
 
-/// A trend is provided for so many epochs ahead. (paper, §V-A: β, which has no unit there; with
-/// what comes in an epoch as the unit, sixteen are 1.6 s)
-const AHEAD: f64 = 16.0;
+/// Epochs that growth provides for. (paper, §V-A: β, without a unit there; with the surplus in
+/// bytes per epoch, 16 epochs are 1.6 s)
+const LOOKAHEAD_EPOCHS: f64 = 16.0;
 
-/// What was in use within so many epochs may be needed again. (ours: 4 s, longer than the 3 s
-/// between two pauses of a disk that flushes, and short enough that a buffer is back within 5 s)
-const REMEMBERED: usize = 40;
+/// Epochs whose peak usage may recur. (chosen: 4 s are longer than the 3 s between two pauses of a
+/// flushing disk, and a buffer is back to its minimum within 5 s)
+const USAGE_HISTORY_EPOCHS: usize = 40;
 
-/// Memory is short where more than this part of it is in use. (ours: a buffer that was needed is
-/// not given back sooner for the sake of memory that nobody wants)
-const SCARCE: f64 = 0.5;
+/// Memory utilization above which memory is scarce. (chosen: below it, memory has no other use)
+const SCARCE_MEMORY_FRACTION: f64 = 0.5;
 
-/// There is room for so many times what was in use. (ours: the next burst may be longer)
-const SPARE: u64 = 2;
+/// Size to keep, in multiples of peak usage. (chosen: the next burst may be longer)
+const HEADROOM_FACTOR: u64 = 2;
 
-/// The bounds of a buffer.
+/// Bounds of a buffer size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// It is never smaller.
+    /// Minimum size.
     pub min: Bytes,
-    /// It is never larger, unless more than that is in use.
+    /// Maximum size, unless more is in use.
     pub max: Bytes,
 }
 
-/// What an epoch was like.
+/// Observation of one epoch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Epoch {
-    /// What arrived, with what was discarded. (paper, §II-A: v_recv)
+    /// Bytes that arrived, discarded ones included. (paper, §II-A: v_recv)
     pub arrived: Bytes,
-    /// What was taken out and processed. (paper, §II-A: v_srv)
+    /// Bytes taken out and processed. (paper, §II-A: v_srv)
     pub processed: Bytes,
-    /// What was discarded for want of room.
+    /// Bytes discarded because the buffer was full.
     pub discarded: Bytes,
-    /// The most that stood in the buffer.
+    /// Peak usage of the buffer.
     pub used: Bytes,
-    /// Memory in use, as part of all there is. (paper, §III-B: α)
+    /// Memory utilization: used / total, 0 to 1. (paper, §III-B: α)
     pub memory: f64,
 }
 
-/// Why the size is what it is.
+/// Reason for the current size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// No trend, or there is room for it.
+    /// No trend, or the size covers it.
     Kept,
     /// More arrives than is processed, for several epochs.
     Surplus,
-    /// Something was discarded: there was no room.
+    /// Data was discarded because the buffer was full.
     Discarded,
     /// More is processed than arrives, for several epochs.
     Draining,
     /// Less was in use for seconds.
     Unused,
-    /// Its bounds have changed, or more stands in it than it was granted.
+    /// The bounds have changed, or more is in use than was granted.
     Bound,
 }
 
@@ -90,7 +88,7 @@ impl Reason {
         matches!(self, Self::Discarded | Self::Surplus)
     }
 
-    /// A word for it, as events and tables have it.
+    /// Returns the stable name used in events and tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -104,50 +102,50 @@ impl Reason {
     }
 }
 
-/// The size of a buffer.
+/// Controller of one buffer's size.
 #[derive(Debug, Clone)]
 pub struct Rrda {
     bounds: Bounds,
     size: u64,
-    /// What arrived beyond what was processed, smoothed: of the last epochs. (paper, §III-A: v'_b)
+    /// Smoothed difference of arrival and processing in the last epochs. (paper, §III-A: v'_b)
     surplus: VecDeque<f64>,
-    /// The most that was needed in each of the last epochs.
-    used: VecDeque<u64>,
+    /// Peak demand in each of the last epochs.
+    usage: VecDeque<u64>,
 }
 
 impl Rrda {
-    /// A buffer of the least size, or of the given one.
+    /// Creates a controller with the given size, or else the minimum.
     #[must_use]
     pub fn new(bounds: Bounds, size: Option<Bytes>) -> Self {
         let bounds = Bounds { max: bounds.max.max(bounds.min), ..bounds };
         let size = size.unwrap_or(bounds.min).clamp(bounds.min, bounds.max);
-        Self { bounds, size: size.0, surplus: VecDeque::new(), used: VecDeque::new() }
+        Self { bounds, size: size.0, surplus: VecDeque::new(), usage: VecDeque::new() }
     }
 
-    /// Its size.
+    /// Returns the current size.
     #[must_use]
     pub fn size(&self) -> Bytes {
         Bytes(self.size)
     }
 
-    /// Other bounds, since there is more memory or less.
+    /// Sets the bounds, which the next epoch applies.
     pub fn set_bounds(&mut self, bounds: Bounds) {
         self.bounds = Bounds { max: bounds.max.max(bounds.min), ..bounds };
     }
 
-    /// It has another size than was ordered: no more was granted, or something else set it.
+    /// Records the size that the system granted.
     pub fn on_granted(&mut self, size: Bytes) {
         self.size = size.0;
     }
 
-    /// In the midst of an epoch so much stands in it, and so much was discarded since the epoch
-    /// began. The size that it is to have at once: it may only grow, since what has no room now is
-    /// not helped by the end of the epoch, which counts the same once more.
-    pub fn on_look(&mut self, used: Bytes, discarded: Bytes, memory: f64) -> (Bytes, Reason) {
-        // As much again as stands there, so that it is there before something is discarded.
-        let spare = (1.0 - part(memory)) * used.0 as f64 * (SPARE - 1) as f64;
-        let (more, reason) = match ahead(discarded.0 as f64, memory) {
-            lacking if lacking as f64 > spare => (lacking, Reason::Discarded),
+    /// Applies a sample within an epoch: current usage, bytes discarded since the epoch began, and
+    /// memory utilization. Returns the size to set immediately, which only grows. The end of the
+    /// epoch counts the same bytes again without growing further.
+    pub fn on_sample(&mut self, used: Bytes, discarded: Bytes, memory: f64) -> (Bytes, Reason) {
+        // Headroom before anything is discarded: as much again as is in use.
+        let spare = (1.0 - memory_fraction(memory)) * used.0 as f64 * (HEADROOM_FACTOR - 1) as f64;
+        let (more, reason) = match lookahead_bytes(discarded.0 as f64, memory) {
+            missing if missing as f64 > spare => (missing, Reason::Discarded),
             _ => (spare as u64, Reason::Surplus),
         };
         match used.0.saturating_add(more) {
@@ -156,46 +154,45 @@ impl Rrda {
         }
     }
 
-    /// An epoch is over. The size that the buffer is to have now.
+    /// Applies a complete epoch. Returns the size to set.
     pub fn on_epoch(&mut self, epoch: &Epoch) -> (Bytes, Reason) {
         let surplus = self.smooth(epoch);
-        // What was discarded needed room as well.
+        // Discarded bytes needed room as well.
         let needed = epoch.used.0.saturating_add(epoch.discarded.0);
-        remember(&mut self.used, needed, REMEMBERED);
-        let memory = part(epoch.memory);
-        let most_used = self.used.iter().copied().max().unwrap_or_default();
-        // Discarding proves what a trend only shows.
-        let lacks_room = epoch.discarded > Bytes(0);
-        let (wanted, reason) = if lacks_room || self.is_trend(|surplus| surplus > 0.0) {
-            // One burst within an epoch is no trend, and yet too much.
+        push_bounded(&mut self.usage, needed, USAGE_HISTORY_EPOCHS);
+        let memory = memory_fraction(epoch.memory);
+        let peak_usage = self.usage.iter().copied().max().unwrap_or_default();
+        // A discard proves a lack of room without a trend.
+        let has_discarded = epoch.discarded > Bytes(0);
+        let (wanted, reason) = if has_discarded || self.is_trend(|surplus| surplus > 0.0) {
+            // A burst within the epoch counts in full, although the mean may hide it.
             let surplus = surplus.max(epoch.discarded.0 as f64);
-            let needed = epoch.used.0.saturating_add(ahead(surplus, memory));
+            let needed = epoch.used.0.saturating_add(lookahead_bytes(surplus, memory));
             match needed > self.size {
-                true if lacks_room => (needed, Reason::Discarded),
+                true if has_discarded => (needed, Reason::Discarded),
                 true => (needed, Reason::Surplus),
                 false => (self.size, Reason::Kept),
             }
         } else if self.is_trend(|surplus| surplus < 0.0) {
-            let behind = (memory * AHEAD * -surplus) as u64;
-            // What was needed a moment ago may be again, and more: room for that is kept unless
-            // memory is short.
-            let free = ((1.0 - memory) / (1.0 - SCARCE)).min(1.0);
-            let kept = most_used.saturating_mul(SPARE) as f64 * free;
-            let wanted = self.size.saturating_sub(behind).max(kept as u64).min(self.size);
+            let shrink_by = (memory * LOOKAHEAD_EPOCHS * -surplus) as u64;
+            // Recent usage may recur and be exceeded: keep headroom unless memory is scarce.
+            let free = ((1.0 - memory) / (1.0 - SCARCE_MEMORY_FRACTION)).min(1.0);
+            let kept = peak_usage.saturating_mul(HEADROOM_FACTOR) as f64 * free;
+            let wanted = self.size.saturating_sub(shrink_by).max(kept as u64).min(self.size);
             (wanted, Reason::Draining)
         } else {
             (self.size, Reason::Kept)
         };
-        let is_remembered = self.used.len() == REMEMBERED;
-        let enough = most_used.saturating_mul(SPARE);
-        let (wanted, reason) = match is_remembered && enough < wanted && !reason.is_growth() {
+        let is_history_full = self.usage.len() == USAGE_HISTORY_EPOCHS;
+        let enough = peak_usage.saturating_mul(HEADROOM_FACTOR);
+        let (wanted, reason) = match is_history_full && enough < wanted && !reason.is_growth() {
             true => (enough, Reason::Unused),
             false => (wanted, reason),
         };
         self.resize(wanted, epoch.used.0, reason)
     }
 
-    /// Within its bounds, and never below what is in use.
+    /// Sets the size within the bounds, and never below current usage.
     fn resize(&mut self, wanted: u64, used: u64, reason: Reason) -> (Bytes, Reason) {
         let size = wanted.clamp(self.bounds.min.0, self.bounds.max.0).max(used);
         let reason = match size.cmp(&self.size) {
@@ -208,35 +205,35 @@ impl Rrda {
         (Bytes(size), reason)
     }
 
-    /// What arrived beyond what was processed, smoothed. (paper, §III-A, equation 1)
+    /// Returns the smoothed surplus, the epoch included. (paper, §III-A, equation 1)
     fn smooth(&mut self, epoch: &Epoch) -> f64 {
         let surplus = epoch.arrived.0 as f64 - epoch.processed.0 as f64;
         let before = self.surplus.back().copied().unwrap_or_default();
-        let smoothed = SMOOTHING * surplus + (1.0 - SMOOTHING) * before;
-        remember(&mut self.surplus, smoothed, TREND);
+        let smoothed = EMA_WEIGHT * surplus + (1.0 - EMA_WEIGHT) * before;
+        push_bounded(&mut self.surplus, smoothed, TREND_EPOCHS);
         smoothed
     }
 
-    /// Whether it was so in all of the last epochs. (paper, §III-A, equation 2)
-    fn is_trend(&self, is_so: impl Fn(f64) -> bool) -> bool {
-        self.surplus.len() == TREND && self.surplus.iter().all(|&surplus| is_so(surplus))
+    /// Whether the surplus had one sign in all of the last epochs. (paper, §III-A, equation 2)
+    fn is_trend(&self, has_sign: impl Fn(f64) -> bool) -> bool {
+        self.surplus.len() == TREND_EPOCHS && self.surplus.iter().all(|&surplus| has_sign(surplus))
     }
 }
 
-/// What is provided for where so much more comes in an epoch than is processed. (paper, §III-B,
-/// equation 4)
-fn ahead(surplus: f64, memory: f64) -> u64 {
-    ((1.0 - part(memory)) * AHEAD * surplus) as u64
+/// Returns the growth for a surplus in bytes per epoch. (paper, §III-B, equation 4)
+fn lookahead_bytes(surplus: f64, memory: f64) -> u64 {
+    ((1.0 - memory_fraction(memory)) * LOOKAHEAD_EPOCHS * surplus) as u64
 }
 
-/// A part of all: what is no number tells nothing of a lack.
-fn part(memory: f64) -> f64 {
+/// Clamps a memory utilization to 0 to 1; NaN counts as all memory free.
+fn memory_fraction(memory: f64) -> f64 {
     if memory.is_nan() { 0.0 } else { memory.clamp(0.0, 1.0) }
 }
 
-fn remember<T>(all: &mut VecDeque<T>, one: T, most: usize) {
-    if all.len() == most {
-        all.pop_front();
+/// Appends an item and drops the oldest beyond the capacity.
+fn push_bounded<T>(items: &mut VecDeque<T>, item: T, capacity: usize) {
+    if items.len() == capacity {
+        items.pop_front();
     }
-    all.push_back(one);
+    items.push_back(item);
 }

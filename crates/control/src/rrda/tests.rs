@@ -2,7 +2,7 @@ use super::*;
 
 const BOUNDS: Bounds = Bounds { min: Bytes(100_000), max: Bytes(10_000_000) };
 
-/// An epoch in which so much arrived and was processed, and so much stood in the buffer.
+/// Epoch with half of the memory in use and nothing discarded.
 fn epoch(arrived: u64, processed: u64, used: u64) -> Epoch {
     Epoch {
         arrived: Bytes(arrived),
@@ -14,11 +14,15 @@ fn epoch(arrived: u64, processed: u64, used: u64) -> Epoch {
 }
 
 fn sizes(control: &mut Rrda, epochs: &[Epoch]) -> Vec<(u64, Reason)> {
-    epochs.iter().map(|epoch| control.on_epoch(epoch)).map(|(size, why)| (size.0, why)).collect()
+    epochs
+        .iter()
+        .map(|epoch| control.on_epoch(epoch))
+        .map(|(size, reason)| (size.0, reason))
+        .collect()
 }
 
 #[test]
-fn three_epochs_of_surplus_make_room_for_sixteen_more() {
+fn surplus_trend_grows_buffer_by_lookahead() {
     let mut control = Rrda::new(BOUNDS, None);
     let epochs = [epoch(50_000, 10_000, 40_000), epoch(50_000, 10_000, 80_000)];
     assert_eq!(sizes(&mut control, &epochs), [(100_000, Reason::Kept); 2]);
@@ -28,50 +32,50 @@ fn three_epochs_of_surplus_make_room_for_sixteen_more() {
 }
 
 #[test]
-fn what_is_discarded_needs_no_trend() {
+fn discard_grows_buffer_without_trend() {
     let mut control = Rrda::new(BOUNDS, None);
     let full = Epoch { discarded: Bytes(20_000), ..epoch(120_000, 100_000, 100_000) };
     assert_eq!(sizes(&mut control, &[full]), [(100_000 + 8 * 20_000, Reason::Discarded)]);
-    // Nothing is taken from a host that has nothing left.
+    // Without free memory the buffer does not grow.
     let mut control = Rrda::new(BOUNDS, None);
     let short = Epoch { memory: 1.0, ..full };
     assert_eq!(sizes(&mut control, &[short]), [(100_000, Reason::Kept)]);
 }
 
 #[test]
-fn what_is_discarded_within_an_epoch_has_room_at_once() {
+fn discard_within_epoch_grows_buffer_immediately() {
     let mut control = Rrda::new(BOUNDS, None);
-    let mut look = |used, discarded, memory| {
-        let (size, why) = control.on_look(Bytes(used), Bytes(discarded), memory);
-        (size.0, why)
+    let mut sample = |used, discarded, memory| {
+        let (size, reason) = control.on_sample(Bytes(used), Bytes(discarded), memory);
+        (size.0, reason)
     };
-    assert_eq!(look(50_000, 0, 0.5), (100_000, Reason::Kept));
-    assert_eq!(look(100_000, 20_000, 1.0), (100_000, Reason::Kept), "no memory is left");
-    assert_eq!(look(100_000, 20_000, 0.5), (100_000 + 8 * 20_000, Reason::Discarded));
-    assert_eq!(look(100_000, 20_000, 0.5), (260_000, Reason::Kept), "it has room for that");
-    // The end of the epoch counts the same, and not once more on top.
+    assert_eq!(sample(50_000, 0, 0.5), (100_000, Reason::Kept));
+    assert_eq!(sample(100_000, 20_000, 1.0), (100_000, Reason::Kept), "no free memory");
+    assert_eq!(sample(100_000, 20_000, 0.5), (100_000 + 8 * 20_000, Reason::Discarded));
+    assert_eq!(sample(100_000, 20_000, 0.5), (260_000, Reason::Kept), "already large enough");
+    // The end of the epoch does not count the same bytes twice.
     let full = Epoch { discarded: Bytes(20_000), ..epoch(120_000, 100_000, 100_000) };
     assert_eq!(control.on_epoch(&full), (Bytes(260_000), Reason::Kept));
-    let most = control.on_look(Bytes(100_000), Bytes(u64::MAX), f64::NAN);
-    assert_eq!(most, (Bytes(10_000_000), Reason::Discarded), "its bounds hold");
+    let most = control.on_sample(Bytes(100_000), Bytes(u64::MAX), f64::NAN);
+    assert_eq!(most, (Bytes(10_000_000), Reason::Discarded), "limited by the maximum");
 }
 
 #[test]
-fn what_is_more_than_half_full_has_room_for_as_much_again() {
+fn sample_above_half_full_doubles_room() {
     let mut control = Rrda::new(BOUNDS, None);
-    let mut look = |used, memory| control.on_look(Bytes(used), Bytes(0), memory);
-    assert_eq!(look(90_000, 1.0), (Bytes(100_000), Reason::Kept), "no memory is left");
-    assert_eq!(look(90_000, 0.0), (Bytes(180_000), Reason::Surplus));
-    assert_eq!(look(90_000, 0.0), (Bytes(180_000), Reason::Kept));
-    assert_eq!(look(150_000, 0.5), (Bytes(225_000), Reason::Surplus));
-    // What the rule has made room for it does not take back as too much.
+    let mut sample = |used, memory| control.on_sample(Bytes(used), Bytes(0), memory);
+    assert_eq!(sample(90_000, 1.0), (Bytes(100_000), Reason::Kept), "no free memory");
+    assert_eq!(sample(90_000, 0.0), (Bytes(180_000), Reason::Surplus));
+    assert_eq!(sample(90_000, 0.0), (Bytes(180_000), Reason::Kept));
+    assert_eq!(sample(150_000, 0.5), (Bytes(225_000), Reason::Surplus));
+    // Headroom from a sample is not released as unused.
     let steady = epoch(10_000, 10_000, 150_000);
-    let told = sizes(&mut control, &[steady; REMEMBERED + 1]);
-    assert!(told.iter().all(|one| *one == (225_000, Reason::Kept)), "{told:?}");
+    let decisions = sizes(&mut control, &[steady; USAGE_HISTORY_EPOCHS + 1]);
+    assert!(decisions.iter().all(|one| *one == (225_000, Reason::Kept)), "{decisions:?}");
 }
 
 #[test]
-fn draining_gives_back_the_more_the_less_memory_is_free() {
+fn draining_shrinks_more_when_memory_is_scarce() {
     let after = |memory: f64| {
         let mut control = Rrda::new(BOUNDS, Some(Bytes(1_000_000)));
         let draining = Epoch { memory, ..epoch(10_000, 30_000, 200_000) };
@@ -84,31 +88,31 @@ fn draining_gives_back_the_more_the_less_memory_is_free() {
 }
 
 #[test]
-fn what_was_not_used_for_seconds_is_given_back() {
+fn unused_room_is_released_after_history() {
     let mut control = Rrda::new(BOUNDS, Some(Bytes(8_000_000)));
     let burst = epoch(500_000, 500_000, 1_000_000);
     let quiet = epoch(10_000, 10_000, 0);
     assert_eq!(sizes(&mut control, &[burst])[0], (8_000_000, Reason::Kept));
-    let told = sizes(&mut control, &[quiet; REMEMBERED]);
-    // The burst is remembered up to the last, and then forgotten.
-    assert_eq!(told[REMEMBERED - 2], (2_000_000, Reason::Unused));
-    assert_eq!(told[REMEMBERED - 1], (100_000, Reason::Unused));
+    let decisions = sizes(&mut control, &[quiet; USAGE_HISTORY_EPOCHS]);
+    // The burst counts up to the last epoch of the history.
+    assert_eq!(decisions[USAGE_HISTORY_EPOCHS - 2], (2_000_000, Reason::Unused));
+    assert_eq!(decisions[USAGE_HISTORY_EPOCHS - 1], (100_000, Reason::Unused));
 }
 
 #[test]
-fn a_burst_after_a_long_rest_has_its_room_in_the_next_epoch_still() {
+fn burst_after_idle_keeps_room_next_epoch() {
     let mut control = Rrda::new(BOUNDS, None);
-    sizes(&mut control, &[epoch(0, 0, 0); 2 * REMEMBERED]);
+    sizes(&mut control, &[epoch(0, 0, 0); 2 * USAGE_HISTORY_EPOCHS]);
     let burst = Epoch { discarded: Bytes(900_000), ..epoch(1_100_000, 100_000, 100_000) };
     let grown = 100_000 + 8 * 900_000;
     assert_eq!(sizes(&mut control, &[burst]), [(grown, Reason::Discarded)]);
-    // Twice of what the burst needed.
+    // Twice the demand of the burst.
     assert_eq!(sizes(&mut control, &[epoch(0, 0, 0)]), [(2_000_000, Reason::Unused)]);
     assert_eq!(sizes(&mut control, &[epoch(0, 0, 0)]), [(2_000_000, Reason::Kept)]);
 }
 
 #[test]
-fn memory_that_is_no_number_is_no_lack() {
+fn nan_memory_counts_as_free() {
     let mut control = Rrda::new(BOUNDS, None);
     let full = Epoch { discarded: Bytes(1000), memory: f64::NAN, ..epoch(1000, 0, 0) };
     assert_eq!(sizes(&mut control, &[full])[0].0, 100_000);
@@ -117,7 +121,7 @@ fn memory_that_is_no_number_is_no_lack() {
 }
 
 #[test]
-fn a_buffer_is_not_cut_below_what_is_in_it_and_takes_what_was_granted() {
+fn size_covers_usage_and_follows_grant() {
     let mut control = Rrda::new(BOUNDS, Some(Bytes(400_000)));
     let draining = Epoch { memory: 1.0, ..epoch(0, 100_000, 350_000) };
     assert_eq!(sizes(&mut control, &[draining; 3])[2], (350_000, Reason::Draining));

@@ -1,13 +1,13 @@
 //! Buffer pool: memory for received data that waits to be written.
 //!
 //! All transfers of a process share one pool and its limit. RRDA sets the limit by the load
-//! (`control::rrda::staging`); unused memory is returned to the system.
+//! (`control::rrda::pool`); unused memory is returned to the system.
 
 use crate::net::control::lock;
 use bankfull_control::Bytes;
 use bankfull_control::rrda::backlog::Backlog;
-use bankfull_control::rrda::staging::{Interval, Staging as LimitController};
-use bankfull_control::rrda::{Bounds, EPOCH, Reason};
+use bankfull_control::rrda::pool::{Interval, PoolLimit as LimitController};
+use bankfull_control::rrda::{Bounds, EPOCH_INTERVAL, Reason};
 use bankfull_sys::{Memory, Pages};
 use std::collections::VecDeque;
 use std::io;
@@ -263,7 +263,7 @@ impl PoolState {
     /// Updates the limit at the end of an epoch.
     fn advance(&mut self, pool: &BufferPool, now: Instant) {
         let elapsed = now.saturating_duration_since(self.epoch_start);
-        if elapsed < EPOCH {
+        if elapsed < EPOCH_INTERVAL {
             return;
         }
         self.add_wait_time(now);
@@ -287,7 +287,7 @@ impl PoolState {
     /// Adds the time during which a stream waited for a chunk.
     fn add_wait_time(&mut self, now: Instant) {
         if let Some(since) = self.full_since {
-            self.epoch.kept_out += now.saturating_duration_since(since.max(self.epoch_start));
+            self.epoch.blocked_time += now.saturating_duration_since(since.max(self.epoch_start));
             self.full_since = (!self.waiting.is_empty()).then_some(now);
         }
     }
@@ -296,11 +296,11 @@ impl PoolState {
         let pages = self.spare.pop().map_or_else(|| Pages::new(CHUNK_BYTES), Ok)?;
         self.used_bytes += CHUNK_BYTES as u64;
         match share.used.fetch_add(CHUNK_BYTES as u64, Ordering::Relaxed) {
-            0 => lock(&share.backlog).on_first(now.duration_since(self.origin)),
+            0 => lock(&share.backlog).on_first_arrival(now.duration_since(self.origin)),
             used if used >= GUARANTEED_BYTES => self.extra_bytes += CHUNK_BYTES as u64,
             _ => {}
         }
-        self.epoch.most = self.epoch.most.max(Bytes(self.used_bytes));
+        self.epoch.max_used = self.epoch.max_used.max(Bytes(self.used_bytes));
         self.peak = self.peak.max(self.used_bytes);
         self.epoch.arrived += Bytes(CHUNK_BYTES as u64);
         Ok(pages)
@@ -310,7 +310,7 @@ impl PoolState {
     /// epoch up to [`MAX_SPARE_BYTES`] beyond them.
     fn retained_limit(&self) -> u64 {
         let guaranteed = self.guaranteed_bytes();
-        self.epoch.most.0.clamp(guaranteed, guaranteed + MAX_SPARE_BYTES)
+        self.epoch.max_used.0.clamp(guaranteed, guaranteed + MAX_SPARE_BYTES)
     }
 
     /// Takes a chunk back; its memory is retained up to [`retained_limit`](Self::retained_limit).
@@ -321,8 +321,8 @@ impl PoolState {
             self.extra_bytes -= CHUNK_BYTES as u64;
         }
         let beyond = Bytes(used.saturating_sub(GUARANTEED_BYTES + CHUNK_BYTES as u64));
-        lock(&share.backlog).on_done(self.origin.elapsed(), beyond);
-        self.epoch.least = self.epoch.least.min(Bytes(self.used_bytes));
+        lock(&share.backlog).on_processed(self.origin.elapsed(), beyond);
+        self.epoch.min_used = self.epoch.min_used.min(Bytes(self.used_bytes));
         self.epoch.processed += Bytes(CHUNK_BYTES as u64);
         let retained = self.used_bytes + (self.spare.len() * CHUNK_BYTES) as u64;
         if retained < self.retained_limit() {
@@ -363,9 +363,9 @@ fn empty_interval(used_bytes: u64, memory: f64) -> Interval {
         elapsed: Duration::ZERO,
         arrived: Bytes(0),
         processed: Bytes(0),
-        most: Bytes(used_bytes),
-        least: Bytes(used_bytes),
-        kept_out: Duration::ZERO,
+        max_used: Bytes(used_bytes),
+        min_used: Bytes(used_bytes),
+        blocked_time: Duration::ZERO,
         was_starved: false,
         memory,
     }
@@ -397,8 +397,9 @@ impl PoolShare {
                 state.full_since.get_or_insert(now);
             }
             // While all streams wait, no other thread ends the epoch.
-            let left = EPOCH.saturating_sub(now.saturating_duration_since(state.epoch_start));
-            let halts = lock(&self.backlog).halts_in(now.duration_since(state.origin));
+            let left =
+                EPOCH_INTERVAL.saturating_sub(now.saturating_duration_since(state.epoch_start));
+            let halts = lock(&self.backlog).time_to_stall(now.duration_since(state.origin));
             let left = if halts.is_zero() { left } else { left.min(halts) };
             guard =
                 self.released.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -501,10 +502,10 @@ mod tests {
         let start = Instant::now();
         // A disk that writes each chunk at once, until it stalls.
         let disk = thread::spawn(move || {
-            while start.elapsed() < 3 * EPOCH {
+            while start.elapsed() < 3 * EPOCH_INTERVAL {
                 drop(queue.recv().unwrap());
             }
-            thread::sleep(6 * EPOCH);
+            thread::sleep(6 * EPOCH_INTERVAL);
             drop(queue);
         });
         let last_change = || pool.status().and_then(|status| status.change);

@@ -7,8 +7,8 @@ use crate::event::{BufferLimit, Event, Sample, TuningDecision};
 use crate::net::control::Outbox;
 use crate::net::staging::BufferStatus;
 use crate::session::{SessionStats, problem_message};
-use bankfull_control::delivery::is_queued;
-use bankfull_control::rrda::staging::clause;
+use bankfull_control::delivery::has_standing_queue;
+use bankfull_control::rrda::pool::reason_clause;
 use bankfull_control::sobas::{Decision, State};
 use bankfull_control::streams;
 use bankfull_control::{Bytes, LimitSamples, Rate, StageTimes};
@@ -124,7 +124,7 @@ impl<'a> Telemetry<'a> {
         if let Some(min_rtt) = self.min_rtt {
             // The median: single streams may be delayed by their own loss recovery.
             let rtt = median(&snapshot.rtts).unwrap_or(min_rtt);
-            self.stats.path_observer().on_queue(is_queued(rtt, min_rtt));
+            self.stats.path_observer().on_queue(has_standing_queue(rtt, min_rtt));
         }
         self.emit_buffer_limit(snapshot.buffered);
         self.stats.event(Event::Sample(Sample {
@@ -157,7 +157,7 @@ impl<'a> Telemetry<'a> {
             self.stats.event(Event::BufferLimit(BufferLimit {
                 at: self.stats.elapsed().saturating_sub(at.elapsed()),
                 size: buffered.size,
-                reason: clause(reason).to_owned(),
+                reason: reason_clause(reason).to_owned(),
             }));
         }
     }
@@ -272,7 +272,9 @@ impl<'a> Telemetry<'a> {
             reason: decision.map(|decision| decision.reason),
             buffered_peak: snapshot.buffered.map(|buffered| buffered.peak.0),
             buffer_limit: snapshot.buffered.map(|buffered| buffered.size.0),
-            buffer_reason: change.filter(is_new).map(|(_, reason)| clause(reason).to_owned()),
+            buffer_reason: change
+                .filter(is_new)
+                .map(|(_, reason)| reason_clause(reason).to_owned()),
         }));
         if is_sent {
             snapshot.rtts.clear();

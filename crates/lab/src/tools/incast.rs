@@ -9,7 +9,7 @@ use crate::flows;
 use crate::hosts::Hosts;
 use crate::network::Network;
 use crate::scenario::Steer;
-use bankfull_control::ictcp::{Config, Ictcp, Joining, Order, Seen};
+use bankfull_control::ictcp::{Action, Config, Ictcp, NewConnection, Sample};
 use bankfull_control::pacing::{DEFAULT_MSS, DEFAULT_MTU};
 use bankfull_control::{Bytes, Rate};
 use rustix::buffer::spare_capacity;
@@ -157,16 +157,16 @@ impl<'s> Port<'s> {
         for ((id, stream), asked) in (0..).zip(&senders).zip(asked) {
             if let Some(control) = &mut control {
                 let info = bankfull_sys::tcp_info(stream)?;
-                let offered = bankfull_sys::tcp_info(asked)?.rcv_wnd.unwrap_or(OFFERED);
+                let offered_window = bankfull_sys::tcp_info(asked)?.rcv_wnd.unwrap_or(OFFERED);
                 control.join(
                     Duration::ZERO,
                     id,
-                    &Joining {
-                        segment: Bytes(info.snd_mss.into()),
+                    &NewConnection {
+                        mss: Bytes(info.snd_mss.into()),
                         rtt: info.min_rtt,
-                        offered: Bytes(offered.into()),
-                        obeys: true,
-                        lost: 0,
+                        offered_window: Bytes(offered_window.into()),
+                        grant_driven: true,
+                        lost_segments: 0,
                     },
                 );
             }
@@ -205,7 +205,9 @@ impl<'s> Port<'s> {
 
     fn want(&mut self, block: Bytes) -> io::Result<()> {
         match &mut self.control {
-            Some(control) => (0..self.asked.len() as u64).for_each(|id| control.want(id, block)),
+            Some(control) => {
+                (0..self.asked.len() as u64).for_each(|id| control.add_demand(id, block))
+            }
             None => {
                 for mut stream in self.asked {
                     stream.write_all(&block.0.to_le_bytes())?;
@@ -217,18 +219,18 @@ impl<'s> Port<'s> {
 
     fn obey(&mut self) -> io::Result<()> {
         let Some(control) = &mut self.control else { return Ok(()) };
-        let orders: Vec<Order> = control.take_orders(self.began.elapsed()).collect();
+        let orders: Vec<Action> = control.poll_actions(self.began.elapsed()).collect();
         for order in orders {
             match order {
-                Order::Ask(id, bytes) => {
+                Action::Grant(id, bytes) => {
                     (&self.asked[id as usize]).write_all(&bytes.0.to_le_bytes())?;
                     self.note_look(id as usize);
                 }
-                Order::Window(id, window, _) => {
+                Action::SetWindow(id, window, _) => {
                     self.windows[id as usize] = Some(window.0 as u32);
                     bankfull_sys::hold_window(&self.asked[id as usize], window.0 as u32)?;
                 }
-                Order::Pace(id, rate) => {
+                Action::SetPacing(id, rate) => {
                     let rate = Some(rate.bytes_per_sec());
                     bankfull_sys::set_pacing(self.senders[id as usize], rate)?;
                 }
@@ -277,7 +279,7 @@ impl<'s> Port<'s> {
                     && let Some(window) = bankfull_sys::tcp_info(&self.asked[at])?.rcv_wnd
                 {
                     let unread = bankfull_sys::unread_bytes(&self.asked[at])?;
-                    control.on_offered(id, Bytes(unread + u64::from(window)));
+                    control.on_window_offered(id, Bytes(unread + u64::from(window)));
                 }
                 self.note_look(at);
                 self.obey()
@@ -288,7 +290,7 @@ impl<'s> Port<'s> {
 
     /// When the control wants to know of a sender next.
     fn note_look(&mut self, at: usize) {
-        let look = self.control.as_ref().and_then(|control| control.next_look(at as u64));
+        let look = self.control.as_ref().and_then(|control| control.next_report_at(at as u64));
         let told = self.received[at] + TOLD;
         self.looks[at] = look.map_or(told, |look| told.min(look.0));
     }
@@ -301,8 +303,8 @@ impl<'s> Port<'s> {
             let (id, received) = (at as u64, Bytes(self.received[at]));
             // A tail that is sent again in doubt is no loss.
             let needless = info.dsack_dups.unwrap_or_default();
-            let lost = u64::from(info.total_retrans.saturating_sub(needless));
-            seen.push(Seen { id, received, rtt: Some(info.rtt), lost });
+            let lost_segments = u64::from(info.total_retrans.saturating_sub(needless));
+            seen.push(Sample { id, received, rtt: Some(info.rtt), lost_segments });
         }
         control.tick(now, &seen);
         self.obey()
@@ -313,8 +315,8 @@ fn config(steer: Steer, rate: Rate) -> Config {
     let data = DEFAULT_MSS.0 as f64 / DEFAULT_MTU.0 as f64;
     Config {
         capacity: Some(Rate::from_bits_per_sec(rate.bits_per_sec() as f64 * data)),
-        segments_min: if steer == Steer::IctcpOne { 1 } else { 2 },
-        holds_windows: steer != Steer::Asking,
+        min_window_segments: if steer == Steer::IctcpOne { 1 } else { 2 },
+        can_clamp_windows: steer != Steer::Asking,
     }
 }
 

@@ -100,7 +100,7 @@ impl Congestion {
             self.window = match self.algorithm {
                 Algorithm::NewReno => self.window + segments / self.window,
                 Algorithm::Cubic => {
-                    self.cubic.grown(self.window, segments, progress.now, progress.min_rtt)
+                    self.cubic.next_window(self.window, segments, progress.now, progress.min_rtt)
                 }
             };
         }
@@ -112,7 +112,7 @@ impl Congestion {
             Algorithm::NewReno => RENO_BETA,
             Algorithm::Cubic => {
                 self.cubic.on_loss(self.window);
-                cubic::KEPT
+                cubic::BETA
             }
         };
         self.threshold = (self.window * kept).max(SSTHRESH_MIN);
@@ -132,7 +132,7 @@ impl Congestion {
     /// Nothing was sent for `idle`, longer than the time-out: halves the window for each time-out
     /// (RFC 2861; tcp_cwnd_restart, net/ipv4/tcp_output.c).
     pub(crate) fn on_idle(&mut self, idle: Duration, timeout: Duration) {
-        self.cubic.shift(idle);
+        self.cubic.on_idle(idle);
         let halvings = (idle.as_secs_f64() / timeout.as_secs_f64()) as i32;
         if halvings > 0 {
             self.threshold = self.threshold.max(self.window * IDLE_SHARE);

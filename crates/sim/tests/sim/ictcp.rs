@@ -3,7 +3,7 @@
 
 use crate::sobas::same_as_committed;
 use crate::{DATA_SHARE, MS, SEC, mbit, port};
-use bankfull_control::ictcp::{Config, Ictcp, Joining, Order, Seen};
+use bankfull_control::ictcp::{Action, Config, Ictcp, NewConnection, Sample};
 use bankfull_control::{Bytes, Rate};
 use bankfull_sim::PathConfig;
 use bankfull_sim::tcp::MSS;
@@ -102,13 +102,19 @@ impl Port {
         });
         let flows: Vec<FlowId> = flows.collect();
         let capacity = rate * DATA_SHARE;
-        let segments_min = if let Way::Ictcp(segments) = way { segments } else { 2 };
-        let holds_windows = way != Way::Asked;
-        let mut control = Ictcp::new(Config { capacity: known, segments_min, holds_windows });
+        let min_window_segments = if let Way::Ictcp(segments) = way { segments } else { 2 };
+        let can_clamp_windows = way != Way::Asked;
+        let mut control =
+            Ictcp::new(Config { capacity: known, min_window_segments, can_clamp_windows });
         for (id, &line) in (0..).zip(lines) {
             let rtt = Some(path.rtt() + line);
-            let joining =
-                Joining { segment: Bytes(MSS), rtt, offered: OFFERED, obeys: true, lost: 0 };
+            let joining = NewConnection {
+                mss: Bytes(MSS),
+                rtt,
+                offered_window: OFFERED,
+                grant_driven: true,
+                lost_segments: 0,
+            };
             control.join(Duration::ZERO, id, &joining);
         }
         let (requests, asked, looks) = (Vec::new(), vec![0; lines.len()], vec![0; lines.len()]);
@@ -145,7 +151,7 @@ impl Port {
     fn want(&mut self, bytes: Bytes) {
         for sender in 0..self.flows.len() {
             match self.is_steered() {
-                true => self.control.want(sender as u64, bytes),
+                true => self.control.add_demand(sender as u64, bytes),
                 false => self.request(sender, bytes),
             }
         }
@@ -154,17 +160,19 @@ impl Port {
 
     fn obey(&mut self) {
         let now = self.world.now();
-        let orders: Vec<Order> = self.control.take_orders(now).collect();
+        let orders: Vec<Action> = self.control.poll_actions(now).collect();
         for order in orders {
             match order {
-                Order::Ask(id, bytes) => {
+                Action::Grant(id, bytes) => {
                     self.asked[id as usize] += bytes.0;
                     self.busy.insert(id as usize);
                     self.request(id as usize, bytes);
                     self.note_look(id as usize);
                 }
-                Order::Pace(id, rate) => self.world.set_pacing(self.flows[id as usize], Some(rate)),
-                Order::Window(id, window, _) => {
+                Action::SetPacing(id, rate) => {
+                    self.world.set_pacing(self.flows[id as usize], Some(rate))
+                }
+                Action::SetWindow(id, window, _) => {
                     self.world.set_receive_window(self.flows[id as usize], window);
                     self.note_look(id as usize);
                 }
@@ -193,7 +201,7 @@ impl Port {
             }
             self.control.on_received(until, id as u64, received);
             if self.unheard.remove(&id) {
-                self.control.on_offered(id as u64, WIDENED);
+                self.control.on_window_offered(id as u64, WIDENED);
             }
             self.note_look(id);
             if received.0 >= self.asked[id] {
@@ -205,14 +213,14 @@ impl Port {
             let seen = self.flows.iter().enumerate().map(|(id, &flow)| {
                 let stats = self.world.stats(flow);
                 let rtt = Some(stats.rtt_smoothed).filter(|rtt| !rtt.is_zero());
-                Seen {
+                Sample {
                     id: id as u64,
                     received: stats.delivered,
                     rtt,
-                    lost: stats.sender.retransmits,
+                    lost_segments: stats.sender.retransmits,
                 }
             });
-            let seen: Vec<Seen> = seen.collect();
+            let seen: Vec<Sample> = seen.collect();
             self.control.tick(until, &seen);
         }
         self.obey();
@@ -221,7 +229,7 @@ impl Port {
     /// When the control wants to know of a sender next.
     fn note_look(&mut self, id: usize) {
         let told = self.world.stats(self.flows[id]).delivered.0 + TOLD;
-        let look = self.control.next_look(id as u64);
+        let look = self.control.next_report_at(id as u64);
         self.looks[id] = look.map_or(told, |look| told.min(look.0));
     }
 
@@ -366,7 +374,7 @@ impl Port {
     fn endless(&mut self, who: impl Iterator<Item = usize>) {
         for sender in who {
             match self.is_steered() {
-                true => self.control.want(sender as u64, Bytes(u64::MAX)),
+                true => self.control.add_demand(sender as u64, Bytes(u64::MAX)),
                 false => self.world.write(self.flows[sender], Bytes::gib(100)),
             }
         }
@@ -403,7 +411,7 @@ fn long_flows_have_equal_shares_soon_after_others_come_and_go() {
         port.endless(16..17);
         steps(&mut port, "one more", 0..17);
         if port.is_steered() {
-            (0..12).for_each(|sender| port.control.unwant(sender));
+            (0..12).for_each(|sender| port.control.clear_demand(sender));
             steps(&mut port, "12 fewer", 12..17);
             assert_eq!(port.retransmits(), 0);
         }

@@ -48,7 +48,7 @@ impl Buffer {
             discarded += arriving / PARTS - taken;
             self.queued += taken;
             used = used.max(self.queued);
-            match self.control.on_look(Bytes(self.queued), Bytes(discarded), self.memory).1 {
+            match self.control.on_sample(Bytes(self.queued), Bytes(discarded), self.memory).1 {
                 Reason::Kept => {}
                 reason => looked = reason,
             }

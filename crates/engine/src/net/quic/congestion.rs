@@ -1,7 +1,7 @@
 //! Adapter that runs the congestion control of `bankfull-control` in `quinn-proto`.
 
 use bankfull_control::Bytes;
-use bankfull_control::delivery::Delivery;
+use bankfull_control::delivery::ModelBased;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use std::any::Any;
@@ -28,7 +28,7 @@ pub(super) struct PathControllerFactory(pub(super) WindowBypass);
 
 impl ControllerFactory for PathControllerFactory {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
-        let delivery = Delivery::new(Duration::ZERO, Bytes(mtu.into()));
+        let delivery = ModelBased::new(Duration::ZERO, Bytes(mtu.into()));
         Box::new(PathController {
             initial_window: delivery.window().0,
             delivery,
@@ -41,7 +41,7 @@ impl ControllerFactory for PathControllerFactory {
 /// Congestion controller of a path.
 #[derive(Clone)]
 struct PathController {
-    delivery: Delivery,
+    delivery: ModelBased,
     origin: Instant,
     initial_window: u64,
     bypass: WindowBypass,
@@ -77,7 +77,7 @@ impl Controller for PathController {
         app_limited: bool,
         _largest_packet_num_acked: Option<u64>,
     ) {
-        self.delivery.on_acks_end(Bytes(in_flight), app_limited);
+        self.delivery.on_end_acks(Bytes(in_flight), app_limited);
     }
 
     fn on_congestion_event(
@@ -91,7 +91,7 @@ impl Controller for PathController {
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
-        self.delivery.on_datagram(Bytes(new_mtu.into()));
+        self.delivery.on_mtu_update(Bytes(new_mtu.into()));
     }
 
     fn window(&self) -> u64 {

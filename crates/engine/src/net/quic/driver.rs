@@ -5,7 +5,7 @@ use super::waker::{WakeReader, Waker};
 use crate::datagram_room::UdpReceiveBuffer;
 use crate::net::control::lock;
 use crate::net::staging::{BufferPool, UnreadQuota};
-use bankfull_control::rrda::EPOCH;
+use bankfull_control::rrda::EPOCH_INTERVAL;
 use bytes::BytesMut;
 use quinn_proto::{
     ClientConfig, ConnectError, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint,
@@ -525,7 +525,7 @@ impl EventLoop {
         let timeout = self.connections.values().filter_map(|entry| entry.next_timeout).min();
         let is_above_min =
             self.driver.receive_buffer.as_ref().is_some_and(UdpReceiveBuffer::is_above_min);
-        let max_sleep = if is_above_min { EPOCH } else { MAX_SLEEP };
+        let max_sleep = if is_above_min { EPOCH_INTERVAL } else { MAX_SLEEP };
         let sleep =
             timeout.map_or(max_sleep, |at| at.saturating_duration_since(now).min(max_sleep));
         let Driver { socket, wake_reader, .. } = &mut self.driver;

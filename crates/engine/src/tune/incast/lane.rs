@@ -6,7 +6,7 @@ use super::{BarrierParty, shared_interface_of};
 use crate::net::control::Outbox;
 use crate::net::socket::Socket;
 use crate::session::Session;
-use bankfull_control::ictcp::Id;
+use bankfull_control::ictcp::ConnectionId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ impl Default for FlowState {
 /// Hook of the reading thread. Detaches from the interface when dropped.
 pub(crate) struct FlowHook {
     interface: Arc<SharedInterface>,
-    id: Id,
+    id: ConnectionId,
     flow: Arc<FlowState>,
     barrier_party: Option<BarrierParty>,
     /// Payload of all frames begun so far.

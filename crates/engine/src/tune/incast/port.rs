@@ -6,7 +6,7 @@ use crate::net::control::{Outbox, lock};
 use crate::net::socket::Socket;
 use crate::session::Session;
 use crate::tune::{MAX_TCP_WINDOW, SAMPLE_INTERVAL, clamp_window};
-use bankfull_control::ictcp::{Config, Ictcp, Id, Joining, Order, Seen};
+use bankfull_control::ictcp::{Action, Config, ConnectionId, Ictcp, NewConnection, Sample};
 use bankfull_control::pacing::{DEFAULT_MSS, DEFAULT_MTU};
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::wire::control::{Message, RateRequest, SenderReport};
@@ -39,8 +39,8 @@ pub(super) struct SharedInterface {
 struct State {
     /// Link rate in packets' bytes, if known.
     link_rate: Option<Rate>,
-    members: BTreeMap<Id, Member>,
-    next_id: Id,
+    members: BTreeMap<ConnectionId, Member>,
+    next_id: ConnectionId,
     /// Set while the streams are coscheduled.
     controller: Option<Ictcp>,
     /// The ticker thread runs.
@@ -132,29 +132,29 @@ impl Member {
     }
 
     /// Joins the controller.
-    fn join(&mut self, controller: &mut Ictcp, now: Duration, id: Id) {
+    fn join(&mut self, controller: &mut Ictcp, now: Duration, id: ConnectionId) {
         // Before any request to the sender, so that the session's own tuner sends none.
         self.session.sharing.set_coscheduled(1, 1);
         let info = self.socket.tcp_info().unwrap_or_default();
         self.received_at_join = self.received();
         self.has_received = false;
-        let segment = Bytes(if info.snd_mss > 0 { info.snd_mss.into() } else { DEFAULT_MSS.0 });
-        let offered = Bytes(info.rcv_wnd.unwrap_or(DEFAULT_OFFERED_WINDOW).into());
+        let mss = Bytes(if info.snd_mss > 0 { info.snd_mss.into() } else { DEFAULT_MSS.0 });
+        let offered_window = Bytes(info.rcv_wnd.unwrap_or(DEFAULT_OFFERED_WINDOW).into());
         let is_grant_driven = self.is_grant_driven();
         self.counted_session_loss = lost_segments(&self.session.feedback.last_sender_report());
-        let joining = Joining {
-            segment,
+        let joining = NewConnection {
+            mss,
             rtt: info.min_rtt,
-            offered,
-            obeys: is_grant_driven,
-            lost: self.lost_segments,
+            offered_window,
+            grant_driven: is_grant_driven,
+            lost_segments: self.lost_segments,
         };
         controller.join(now, id, &joining);
         if let Some(party) = &self.session.sharing.barrier_party {
             self.barrier_offset = party.progress().1;
             self.request_more(controller, id);
         } else if is_grant_driven {
-            controller.want(id, Bytes(u64::MAX));
+            controller.add_demand(id, Bytes(u64::MAX));
         } else if self.received_at_join > 0 {
             // Lifts a rate that its own tuner may have requested.
             self.request_rate(None);
@@ -170,11 +170,11 @@ impl Member {
     }
 
     /// In rounds: requests the bytes that the barrier allows by now.
-    fn request_more(&mut self, controller: &mut Ictcp, id: Id) {
+    fn request_more(&mut self, controller: &mut Ictcp, id: ConnectionId) {
         let Some(party) = &self.session.sharing.barrier_party else { return };
         let allowed = party.progress().0.saturating_sub(self.barrier_offset);
         if allowed > self.barrier_requested {
-            controller.want(id, Bytes(allowed - self.barrier_requested));
+            controller.add_demand(id, Bytes(allowed - self.barrier_requested));
             self.barrier_requested = allowed;
         }
     }
@@ -227,7 +227,7 @@ impl SharedInterface {
         number: u32,
         socket: Socket,
         flow: Arc<FlowState>,
-    ) -> Id {
+    ) -> ConnectionId {
         let now = self.started.elapsed();
         let mut state = lock(&self.state);
         let id = state.next_id;
@@ -256,7 +256,7 @@ impl SharedInterface {
     }
 
     /// Detaches a stream that has ended.
-    pub(super) fn detach(&self, id: Id) {
+    pub(super) fn detach(&self, id: ConnectionId) {
         let now = self.started.elapsed();
         let mut state = lock(&self.state);
         if let Some(member) = state.members.remove(&id) {
@@ -270,7 +270,7 @@ impl SharedInterface {
     }
 
     /// Handles the notification of a stream, which may end its time slot.
-    pub(super) fn on_received(&self, id: Id) {
+    pub(super) fn on_received(&self, id: ConnectionId) {
         let now = self.started.elapsed();
         let mut state = lock(&self.state);
         let State { controller: Some(controller), members, .. } = &mut *state else { return };
@@ -279,14 +279,15 @@ impl SharedInterface {
         if !std::mem::replace(&mut member.has_received, true)
             && let Some(window) = member.socket.tcp_info().and_then(|info| info.rcv_wnd)
         {
-            controller.on_offered(id, Bytes(member.socket.unread_bytes() + u64::from(window)));
+            controller
+                .on_window_offered(id, Bytes(member.socket.unread_bytes() + u64::from(window)));
         }
-        member.schedule_notify(controller.next_look(id));
+        member.schedule_notify(controller.next_report_at(id));
         state.execute_actions(now);
     }
 
     /// In rounds: allows a frame that ends at this offset of the stream to be completed.
-    pub(super) fn extend(&self, id: Id, end: u64) {
+    pub(super) fn extend(&self, id: ConnectionId, end: u64) {
         let now = self.started.elapsed();
         let mut state = lock(&self.state);
         let State { controller: Some(controller), members, .. } = &mut *state else { return };
@@ -358,14 +359,14 @@ impl State {
     fn engage(&mut self, now: Duration) {
         let capacity = self.capacity();
         let holds_windows = can_clamp_windows();
-        let config = Config { capacity, holds_windows, ..Config::default() };
+        let config = Config { capacity, can_clamp_windows: holds_windows, ..Config::default() };
         self.controller = Some(Ictcp::new(config));
         self.alone_since = None;
-        let ids: Vec<Id> = self.members.keys().copied().collect();
+        let ids: Vec<ConnectionId> = self.members.keys().copied().collect();
         ids.into_iter().for_each(|id| self.join(now, id));
     }
 
-    fn join(&mut self, now: Duration, id: Id) {
+    fn join(&mut self, now: Duration, id: ConnectionId) {
         if let (Some(controller), Some(member)) = (&mut self.controller, self.members.get_mut(&id))
         {
             member.join(controller, now, id);
@@ -397,31 +398,31 @@ impl State {
             let report = member.session.feedback.last_sender_report();
             // A report covers all streams of a session: its losses go to the first.
             let is_first = counted.insert(Arc::as_ptr(&member.session));
-            Seen {
+            Sample {
                 id,
                 received: Bytes(member.received() - member.received_at_join),
                 rtt: report.rtt_us.map(Duration::from_micros),
-                lost: member.attribute_loss(lost_segments(&report), is_first),
+                lost_segments: member.attribute_loss(lost_segments(&report), is_first),
             }
         });
-        let samples: Vec<Seen> = samples.collect();
+        let samples: Vec<Sample> = samples.collect();
         controller.tick(now, &samples);
     }
 
     /// Executes the controller's actions: grants, windows and rate requests.
     fn execute_actions(&mut self, now: Duration) {
         let Some(controller) = &mut self.controller else { return };
-        let actions: Vec<Order> = controller.take_orders(now).collect();
+        let actions: Vec<Action> = controller.poll_actions(now).collect();
         for action in actions {
             match action {
-                Order::Ask(id, bytes) => {
+                Action::Grant(id, bytes) => {
                     let Some(member) = self.members.get(&id) else { continue };
                     member.grant(member.credit().saturating_add(bytes.0));
-                    member.schedule_notify(controller.next_look(id));
+                    member.schedule_notify(controller.next_report_at(id));
                 }
-                Order::Window(id, window, _) => {
+                Action::SetWindow(id, window, _) => {
                     let Some(member) = self.members.get(&id) else { continue };
-                    member.schedule_notify(controller.next_look(id));
+                    member.schedule_notify(controller.next_report_at(id));
                     let bytes = u32::try_from(window.0).unwrap_or(u32::MAX);
                     member.flow.window.store(bytes, Ordering::Relaxed);
                     if let Socket::Tcp(tcp) = &member.socket {
@@ -429,7 +430,7 @@ impl State {
                         let _ = bankfull_sys::hold_window(tcp, bytes);
                     }
                 }
-                Order::Pace(id, rate) => {
+                Action::SetPacing(id, rate) => {
                     let Some(member) = self.members.get_mut(&id) else { continue };
                     member.requested_rate = Some(rate);
                     let session = Arc::as_ptr(&member.session);

@@ -12,7 +12,7 @@ use crate::error::{LabError, Result};
 use crate::tools::sources::{failed, is_pause};
 use bankfull::datagram_room::{MIN_BUFFER, ShortfallLog, UdpReceiveBuffer};
 use bankfull_control::Bytes;
-use bankfull_control::rrda::EPOCH;
+use bankfull_control::rrda::EPOCH_INTERVAL;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -227,7 +227,7 @@ impl Service {
             let is_above_min = lock(room).is_above_min();
             if !is_above_min && standing == Bytes(0) {
                 let since = Instant::now();
-                bankfull_sys::wait_readable(&self.socket, EPOCH).map_err(failed)?;
+                bankfull_sys::wait_readable(&self.socket, EPOCH_INTERVAL).map_err(failed)?;
                 if since.elapsed() > FIRST_LOOK {
                     pause = FIRST_LOOK;
                 }
@@ -243,7 +243,7 @@ impl Service {
                 has_changed = room.size() > before.1 || !is_above_min && standing != before.0;
             }
             looks = room.sample_count();
-            pause = if has_changed { FIRST_LOOK } else { (pause * 2).min(EPOCH) };
+            pause = if has_changed { FIRST_LOOK } else { (pause * 2).min(EPOCH_INTERVAL) };
             room.advance(&self.socket, now);
             size = room.size();
             drop(room);
