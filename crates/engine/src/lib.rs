@@ -21,60 +21,42 @@
 //! `bankfull-control`. Flags and terminals are in `bankfull-cli`, system calls in `bankfull-sys`,
 //! decisions in `bankfull-control`.
 
-mod admission;
-mod agent;
-mod anchor;
-pub mod block_io;
-mod cancel;
-mod client;
-mod counts;
-pub mod datagram_room;
-mod driver;
-mod error;
-mod event;
-mod gather;
-mod host;
-mod load;
-mod local;
-mod location;
-mod net;
-mod options;
-mod overrides;
-mod part_names;
-mod paths;
-mod probe;
-mod receiver;
-mod sender;
-mod server;
+mod api;
+mod base;
+mod file_io;
+mod model;
+mod routes;
+mod run;
 mod session;
-mod threads;
-mod throttle;
+mod stats;
 mod transfer;
-mod tree;
-mod tune;
-mod tunnel;
+mod transport;
+mod tuning;
 
 /// Ends the process at once, without running exit handlers. Threads may still be connecting for a
 /// transfer that has ended; the TLS library's cleanup at a normal exit would make them abort the
 /// process.
 pub use bankfull_sys::exit_now;
 
-pub use agent::run_agent;
+pub use api::agent::run_agent;
+pub use api::gather::layout::Layout;
+pub use api::gather::rounds::{Round, Rounds};
+pub use api::gather::{Gather, GatherSink, GatherSummary};
+pub use api::probe::{DEFAULT_PROBE_DURATION, Probe, ProbeResult};
+pub use api::server::Server;
+pub use api::transfer::Transfer;
 pub use bankfull_control::{Bytes, Rate, StageTimes, UnitError};
-pub use block_io::IoMethod;
-pub use cancel::Cancel;
-pub use error::{Error, ErrorKind};
-pub use event::{
+pub use base::cancel::Cancel;
+pub use base::error::{Error, ErrorKind};
+pub use base::event::{
     BufferLimit, Event, EventSink, NoEvents, Outcome, Progress, Route, Sample, Summary,
     TuningDecision,
 };
-pub use gather::{Gather, GatherSink, GatherSummary, Layout, Merge, Round, Rounds};
-pub use location::{DEFAULT_PORT, Location};
-pub use options::{
+pub use base::location::{DEFAULT_PORT, Location};
+pub use file_io::block_io::IoMethod;
+pub use model::merge_conflicts::Merge;
+pub use model::options::{
     DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, DirectIo, Fingerprint, Fsync,
     MIN_MEMORY_LIMIT, ServeOptions, SshOptions, Transport, Tune, default_state_dir,
 };
-pub use overrides::{MAX_BUFFER, MIN_BUFFER, MIN_RATE_LIMIT, is_valid_block_size};
-pub use probe::{DEFAULT_PROBE_DURATION, Probe, ProbeResult};
-pub use server::Server;
-pub use transfer::Transfer;
+pub use model::overrides::{MAX_BUFFER, MIN_BUFFER, MIN_RATE_LIMIT, is_valid_block_size};

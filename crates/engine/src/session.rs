@@ -1,21 +1,23 @@
 //! State that the threads of one session share: first error, stop signal, streams and statistics.
 
-use crate::block_io::{CHUNK_BYTES, IoMethod};
-use crate::counts::{Counts, FileStats, add, read};
-use crate::datagram_room::BufferAdvice;
-use crate::error::Error;
-use crate::event::{Event, EventSink, Outcome, Progress, Summary};
-use crate::net::asked::{CreditTable, StreamCredit};
-use crate::net::control::lock;
-use crate::net::quic::{Cumulative, QuicStats};
-use crate::net::socket::{BurstLimit, Socket};
-use crate::net::staging::BufferPool;
-use crate::net::stream::DataStream;
-use crate::overrides::Overrides;
-use crate::paths::PathObserver;
-use crate::threads::try_spawn;
-use crate::throttle::Throttle;
-use crate::tune::{FeedbackInbox, InterfaceSharing, StartStagger};
+use crate::base::error::Error;
+use crate::base::event::{Event, EventSink, Outcome, Progress, Summary};
+use crate::base::threads::try_spawn;
+use crate::file_io::block_io::{CHUNK_BYTES, IoMethod};
+use crate::model::overrides::Overrides;
+use crate::model::path_cache::PathObserver;
+use crate::model::throttle::Throttle;
+use crate::stats::counters::{Counts, FileStats, add, read};
+use crate::stats::quic_stats::{Cumulative, QuicStats};
+use crate::transport::buffer_pool::BufferPool;
+use crate::transport::control::lock;
+use crate::transport::credit::{CreditTable, StreamCredit};
+use crate::transport::data_stream::DataStream;
+use crate::transport::socket::{BurstLimit, Socket};
+use crate::transport::udp_receive_buffer::BufferAdvice;
+use crate::tuning::FeedbackInbox;
+use crate::tuning::incast::InterfaceSharing;
+use crate::tuning::start_stagger::StartStagger;
 use bankfull_control::sobas::CachedPath;
 use bankfull_control::{Bytes, Limit, Rate, Stage, StageMeter, StageTimes, limited_by, pacing};
 use bankfull_proto::wire::control::{
@@ -421,7 +423,7 @@ impl<'a> SessionStats<'a> {
         let vanished = failure.cause() == Cause::SourceVanished;
         add(&self.counts.files_failed, 1);
         add(&self.counts.files_vanished, u64::from(vanished));
-        let message = crate::error::printable(&failure.text);
+        let message = crate::base::error::printable(&failure.text);
         self.event(Event::FileFailed { path, message, vanished });
     }
 
@@ -429,7 +431,7 @@ impl<'a> SessionStats<'a> {
     pub(crate) fn on_peer_problem(&self, problem: Problem) {
         let Problem { path, failure } = problem;
         if failure.cause() == Cause::Warning {
-            return self.warn(crate::error::printable(&failure.text));
+            return self.warn(crate::base::error::printable(&failure.text));
         }
         self.file_failed(PathBuf::from(OsString::from_vec(path.0)), &failure);
     }
@@ -651,7 +653,7 @@ mod tests {
 
     #[test]
     fn limit_names_the_user_setting_that_was_reached() {
-        let stats = SessionStats::new(&crate::event::NoEvents, Instant::now());
+        let stats = SessionStats::new(&crate::base::event::NoEvents, Instant::now());
         add(&stats.counts.bytes_moved, 1_000_000);
         add(&stats.counts.wire_bytes, 1_000_000);
         let network = StageTimes { network: Duration::from_secs(1), ..StageTimes::default() };

@@ -1,0 +1,148 @@
+//! The agent: the control protocol on standard input and output, data on a separate port.
+
+use crate::base::cancel::Cancel;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::event::NoEvents;
+use crate::file_io::path_root::PathRoot;
+use crate::model::options::DEFAULT_TIMEOUT;
+use crate::routes::admission::{Acceptor, PendingConn, Preamble};
+use crate::routes::session_manager::{ControlConn, Policy, SessionManager};
+use crate::transport::buffer_pool::BufferPool;
+use crate::transport::control::ControlReader;
+use crate::transport::identity::Identity;
+use crate::transport::pipe::{PipeReader, PipeWriter};
+use crate::transport::probe::ProbePort;
+use crate::transport::tls;
+use bankfull_control::Bytes;
+use bankfull_proto::limits::MAX_STREAMS;
+use bankfull_proto::wire::attach::DATA_MAGIC;
+use rustls::ServerConfig;
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+
+/// Connections to the data port before pending ones are evicted: all of a session, and some that
+/// open or close.
+const MAX_CONNECTIONS: usize = MAX_STREAMS as usize + 16;
+
+/// Runs the agent of an ssh session on standard input and output until the client is done.
+/// `bankfull agent` is this function.
+///
+/// `max_memory` limits received data that waits for the disk, as in
+/// [`ServeOptions::max_memory`](crate::ServeOptions::max_memory).
+///
+/// Returns the kind of the error that ended the session early. The client has received it on the
+/// channel; printed on standard error it would appear twice.
+///
+/// # Errors
+/// Errors before the client could be reached on the channel.
+pub fn run_agent(max_memory: Option<Bytes>) -> Result<Option<ErrorKind>, Error> {
+    let unusable = |e: io::Error| Error::local("standard input or output is unusable", &e);
+    let input = File::from(duplicate(io::stdin()).map_err(unusable)?);
+    let output = File::from(duplicate(io::stdout()).map_err(unusable)?);
+    let identity = Identity::generate()?;
+    let config = tls::server_config(&identity)?;
+    let listener = listen()?;
+    let address = listener.local_addr().map_err(unusable)?;
+    let port = address.port();
+    let acceptor = Acceptor::new(listener).map_err(unusable)?;
+    let _ = bankfull_sys::raise_open_file_limit();
+    // A user who may log in may do anything here, unencrypted data included: ssh authenticates.
+    let policy = Policy {
+        token: None,
+        read_only: false,
+        unencrypted_allowed: true,
+        timeout: DEFAULT_TIMEOUT,
+        link_rate: None,
+        buffer_pool: BufferPool::new(max_memory),
+    };
+    // ssh authenticates the client, so its datagrams may have any source address.
+    let probes = ProbePort::bind(address).ok();
+    let sessions = Arc::new(SessionManager::new(PathRoot::Host, policy, probes));
+    let finished = Cancel::new();
+    let (accepting, until) = (Arc::clone(&sessions), finished.clone());
+    let accepting = move || accept(&acceptor, &accepting, &config, &until);
+    thread::Builder::new().spawn(accepting).map_err(|e| Error::thread_start(&e))?;
+    if let Some(probes) = sessions.probes.clone() {
+        thread::Builder::new().spawn(move || probes.run()).map_err(|e| Error::thread_start(&e))?;
+    }
+    let reader = PipeReader::new(input, DEFAULT_TIMEOUT);
+    let (wake, clock) = (reader.control(), reader.control());
+    let output = PipeWriter::new(output, reader.control());
+    let mut control = ControlConn {
+        reader: ControlReader::new(Box::new(reader), "the client".to_owned(), ""),
+        output: Box::new(output),
+        wake: Box::new(move || wake.stop()),
+        close: Arc::new(|| {}),
+        max_streams: MAX_STREAMS,
+        data_port: Some(port),
+        data_hosts: own_addresses(),
+        fingerprint: Some(identity.fingerprint().0),
+        peer: None,
+        advice: None,
+        on_request: Box::new(move |timeout| clock.set_timeout(timeout)),
+    };
+    control.reader.expect_magic(0)?;
+    let served = sessions.serve(control, true, &NoEvents);
+    finished.cancel();
+    Ok(served.err().map(|error| error.kind()))
+}
+
+fn duplicate(stream: impl AsFd) -> io::Result<OwnedFd> {
+    stream.as_fd().try_clone_to_owned()
+}
+
+/// Binds a free port on every address, IPv6 and IPv4 if the host has both.
+fn listen() -> Result<TcpListener, Error> {
+    let any6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+    let any4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    TcpListener::bind(any6)
+        .or_else(|_| TcpListener::bind(any4))
+        .map_err(|e| Error::network("cannot open a data port", &e))
+}
+
+/// Address at which the ssh client connected: the third word of sshd's `SSH_CONNECTION`.
+fn own_addresses() -> Vec<String> {
+    let variable = std::env::var("SSH_CONNECTION").unwrap_or_default();
+    variable.split_whitespace().nth(2).map(str::to_owned).into_iter().collect()
+}
+
+/// Attaches data streams to the session until it ends.
+fn accept(
+    acceptor: &Arc<Acceptor>,
+    sessions: &Arc<SessionManager>,
+    config: &Arc<ServerConfig>,
+    finished: &Cancel,
+) {
+    while !finished.is_cancelled() {
+        // Without a port, data can still go through ssh.
+        let Ok(conn) = acceptor.admit() else { return };
+        let Some(conn) = conn else { continue };
+        // The oldest pending connections are evicted for later ones, up to a second limit.
+        let is_full = conn.count > MAX_CONNECTIONS;
+        if conn.count > 2 * MAX_CONNECTIONS || is_full && !acceptor.evict_oldest(&conn) {
+            continue;
+        }
+        let (sessions, config) = (Arc::clone(sessions), Arc::clone(config));
+        // Strangers are not answered; the client detects a failure by itself.
+        let attach = move || drop(attach(conn, &sessions, &config));
+        let _ = thread::Builder::new().spawn(attach);
+    }
+}
+
+fn attach(
+    mut conn: PendingConn,
+    sessions: &SessionManager,
+    config: &Arc<ServerConfig>,
+) -> Result<(), Error> {
+    let Preamble::Data(connection) = conn.read_preamble(config, sessions.policy.timeout)? else {
+        return Err(Error::new(ErrorKind::Protocol, "an unknown connection to the data port"));
+    };
+    let PendingConn { socket, permit, deadline: _visit, .. } = conn;
+    sessions
+        .attach(socket, connection.map(|tls| *tls), &DATA_MAGIC, Box::new(permit))
+        .map_err(|e| Error::network("a data stream failed", &e))
+}

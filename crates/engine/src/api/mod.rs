@@ -1,0 +1,7 @@
+//! Public interface: transfers, gathers, probes, the daemon and the agent.
+
+pub(crate) mod agent;
+pub(crate) mod gather;
+pub(crate) mod probe;
+pub(crate) mod server;
+pub(crate) mod transfer;

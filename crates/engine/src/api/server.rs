@@ -1,0 +1,358 @@
+//! The daemon: one port, one root, many clients.
+
+use crate::base::cancel::Cancel;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::event::{Event, EventSink};
+use crate::base::threads::try_spawn;
+use crate::file_io::path_root::PathRoot;
+use crate::model::options::{Fingerprint, ServeOptions, default_state_dir};
+use crate::routes::admission::{Acceptor, GreetingDeadline, PendingConn, Permit, Preamble};
+use crate::routes::session_manager::{ControlConn, Policy, SessionManager};
+use crate::transport::buffer_pool::BufferPool;
+use crate::transport::control::{ControlReader, close_when_acked, lock, split};
+use crate::transport::identity::Identity;
+use crate::transport::probe::ProbePort;
+use crate::transport::quic::{IncomingStreams, QuicPort, QuicServer};
+use crate::transport::socket::Socket;
+use crate::transport::tls;
+use bankfull_proto::limits::MAX_STREAMS;
+use bankfull_proto::wire::attach::DATA_MAGIC;
+use bankfull_proto::wire::control::{Cause, Failure};
+use bankfull_proto::wire::probe::PROBE_MAGIC;
+use bankfull_sys::{Dir, SharedPort};
+use rustls::{Connection, ServerConfig};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// Connections beyond the limit that still receive a refusal before they are closed. (chosen: three
+/// clients that each start 16 data streams while they wait)
+const MAX_BUSY_REPLIES: usize = 64;
+
+/// Time a client waits for a free slot while other connections close. (chosen: the threads of a
+/// session ended by its client exit within an RTT, and within this time also on a busy CPU)
+const CAPACITY_WAIT: Duration = Duration::from_secs(1);
+
+/// Interval at which the thread that accepts QUIC streams checks for the end.
+const STREAM_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A daemon bound to its port. [`run`](Self::run) serves.
+pub struct Server {
+    acceptor: Arc<Acceptor>,
+    address: SocketAddr,
+    fingerprint: Fingerprint,
+    config: Arc<ServerConfig>,
+    max_connections: usize,
+    sessions: SessionManager,
+    /// Port that accepts QUIC connections, and the streams opened on them.
+    quic: Option<Mutex<(QuicPort, IncomingStreams)>>,
+    /// Reason why the UDP port is unavailable.
+    udp_error: Option<String>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Opens the root, loads or creates the certificate, and binds the port.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Local`] when the root or the certificate cannot be used,
+    /// [`ErrorKind::Network`] when the port cannot be bound.
+    pub fn bind(options: ServeOptions) -> Result<Self, Error> {
+        let root = Dir::open(&options.root)
+            .map_err(|e| Error::local(format!("cannot serve {}", options.root.display()), &e))?;
+        let state_dir = options.state_dir.map_or_else(default_state_dir, Ok)?;
+        let identity = Identity::load_or_generate(&state_dir)?;
+        let listener = TcpListener::bind(options.listen).map_err(|e| {
+            let hint = match e.kind() {
+                io::ErrorKind::AddrInUse => " (choose another port with --listen)",
+                io::ErrorKind::PermissionDenied => " (ports below 1024 need root)",
+                _ => "",
+            };
+            let text = crate::base::error::os_message(&e);
+            Error::new(
+                ErrorKind::Network,
+                format!("cannot listen on {}: {text}{hint}", options.listen),
+            )
+        })?;
+        let unusable = |e| Error::local("the listening socket is unusable", &e);
+        let address = listener.local_addr().map_err(unusable)?;
+        let acceptor = Acceptor::new(listener).map_err(unusable)?;
+        // A failure to raise the limit is not an error.
+        let _ = bankfull_sys::raise_open_file_limit();
+        let policy = Policy {
+            token: options.token,
+            read_only: options.read_only,
+            unencrypted_allowed: options.allow_unencrypted,
+            timeout: options.timeout,
+            link_rate: options.link_rate,
+            buffer_pool: BufferPool::new(options.max_memory),
+        };
+        let config = tls::server_config(&identity)?;
+        let quic = QuicServer {
+            tls: Arc::clone(&config),
+            timeout: policy.timeout,
+            connections_max: options.max_connections,
+            buffer_pool: Arc::clone(&policy.buffer_pool),
+            sibling: None,
+        };
+        let (probes, quic, udp_error) = match bind_udp(address, quic) {
+            Ok((probes, quic)) => (Some(probes), Some(quic), None),
+            Err(e) => (None, None, Some(crate::base::error::os_message(&e))),
+        };
+        Ok(Self {
+            acceptor,
+            address,
+            fingerprint: identity.fingerprint(),
+            config,
+            max_connections: options.max_connections,
+            sessions: SessionManager::new(PathRoot::Dir(Arc::new(root)), policy, probes),
+            quic: quic.map(Mutex::new),
+            udp_error,
+        })
+    }
+
+    /// Address of the port.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Fingerprint of the certificate, for clients to pin.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Serves until drained. A request on `drain` refuses new clients and waits for the running
+    /// sessions; a request on `abort` ends those too.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Network`] when the port fails, [`ErrorKind::Local`] when a thread cannot be
+    /// started.
+    pub fn run(&self, events: &dyn EventSink, drain: &Cancel, abort: &Cancel) -> Result<(), Error> {
+        thread::scope(|scope| {
+            let mut started = Ok(());
+            if let Some(probes) = &self.sessions.probes {
+                started = try_spawn(scope, || probes.run());
+            }
+            if let Some(why) = &self.udp_error {
+                let port = self.address.port();
+                let message = format!(
+                    "UDP port {port} is unavailable ({why}): QUIC is off, and copies are tuned by \
+                     TCP statistics alone; stop the program that uses the port, or choose another \
+                     with --listen"
+                );
+                events.event(Event::Warning { message });
+            }
+            let finished = Arc::new(AtomicBool::new(false));
+            if let Some(quic) = &self.quic {
+                let finished = Arc::clone(&finished);
+                let admit = move || self.admit_streams(scope, events, &lock(quic), &finished);
+                started = started.and_then(|()| try_spawn(scope, admit));
+            }
+            let result = started.and_then(|()| self.admit(scope, events, drain, abort));
+            finished.store(true, Ordering::SeqCst);
+            if let Some(probes) = &self.sessions.probes {
+                probes.stop();
+            }
+            result
+        })
+    }
+
+    fn admit<'scope>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, '_>,
+        events: &'scope dyn EventSink,
+        drain: &Cancel,
+        abort: &Cancel,
+    ) -> Result<(), Error> {
+        loop {
+            if drain.is_cancelled() || abort.is_cancelled() {
+                self.sessions.draining.cancel();
+                if abort.is_cancelled() {
+                    self.sessions.abort();
+                }
+                // Data streams still arrive while a session runs.
+                if self.sessions.session_count() == 0 {
+                    self.acceptor.stop_reading_pending();
+                }
+                if self.acceptor.is_idle() {
+                    return Ok(());
+                }
+            }
+            let failed = |e| Error::network(format!("listening on {} failed", self.address), &e);
+            if let Some(conn) = self.acceptor.admit().map_err(failed)? {
+                self.spawn_handler(scope, conn, events);
+            }
+        }
+    }
+
+    /// Accepts the streams that clients open on QUIC connections, until the end.
+    fn admit_streams<'scope>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, '_>,
+        events: &'scope dyn EventSink,
+        (port, streams): &(QuicPort, IncomingStreams),
+        finished: &AtomicBool,
+    ) {
+        let mut advice = port.advice();
+        while !finished.load(Ordering::SeqCst) {
+            if let Some(message) = advice.next_advice() {
+                events.event(Event::Warning { message });
+            }
+            if let Ok((stream, peer)) = streams.recv_timeout(STREAM_POLL_INTERVAL) {
+                self.spawn_handler(scope, self.acceptor.admit_stream(stream, peer), events);
+            }
+        }
+    }
+
+    /// Starts a connection's thread. Without a slot for a refusal, or without a thread, it is
+    /// closed.
+    fn spawn_handler<'scope>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, '_>,
+        conn: PendingConn,
+        events: &'scope dyn EventSink,
+    ) {
+        if conn.count <= self.max_connections + MAX_BUSY_REPLIES {
+            let handle = move || self.handle_connection(conn, events);
+            let _ = thread::Builder::new().spawn_scoped(scope, handle);
+        }
+    }
+
+    /// Runs a connection's thread and reports its error.
+    fn handle_connection(&self, conn: PendingConn, events: &dyn EventSink) {
+        let peer = conn.peer.to_string();
+        if let Err(error) = self.serve_connection(conn, &peer, events) {
+            events.event(Event::ClientDone { peer, result: Err(error) });
+        }
+    }
+
+    fn serve_connection(
+        &self,
+        mut conn: PendingConn,
+        peer: &str,
+        events: &dyn EventSink,
+    ) -> Result<(), Error> {
+        let preamble = conn.read_preamble(&self.config, self.sessions.policy.timeout)?;
+        let PendingConn { mut socket, permit, deadline, .. } = conn;
+        match preamble {
+            Preamble::Closed => {}
+            Preamble::Control(connection) => {
+                // One more slot is for a data stream.
+                let position =
+                    permit.wait_for_position(self.max_connections.saturating_sub(1), CAPACITY_WAIT);
+                let capacity = self.max_connections.saturating_sub(position);
+                let tls = connection.map(|tls| *tls);
+                return self.serve_control(&deadline, tls, socket, peer, capacity, events);
+            }
+            // An earlier session has the slots that were promised to this one.
+            Preamble::Data(_) if permit.position() > self.max_connections => {}
+            Preamble::Data(connection) => {
+                self.attach(socket, connection.map(|tls| *tls), permit, peer, events);
+            }
+            Preamble::OtherProtocol => return Err(reject_protocol(&mut socket, peer)),
+        }
+        Ok(())
+    }
+
+    fn attach(
+        &self,
+        socket: Socket,
+        connection: Option<Connection>,
+        permit: Permit,
+        peer: &str,
+        events: &dyn EventSink,
+    ) {
+        let attached = self.sessions.attach(socket, connection, &DATA_MAGIC, Box::new(permit));
+        // A stream that arrives too late for its session is not reported.
+        if attached.is_err_and(|e| !is_late(&e)) {
+            let message = format!("a data stream from {peer} belongs to no session: closed it");
+            events.event(Event::Warning { message });
+        }
+    }
+
+    fn serve_control(
+        &self,
+        deadline: &GreetingDeadline,
+        tls: Option<Connection>,
+        socket: Socket,
+        peer: &str,
+        capacity: usize,
+        events: &dyn EventSink,
+    ) -> Result<(), Error> {
+        let failed =
+            |e: io::Error| Error::network(format!("the connection from {peer} failed"), &e);
+        let wake = socket.try_clone().map_err(failed)?;
+        let close = socket.try_clone().map_err(failed)?;
+        let handle = socket.try_clone().map_err(failed)?;
+        let (input, output) = split(tls, socket).map_err(failed)?;
+        let on_request = deadline.on_request();
+        let address = handle.peer().ok_or_else(|| failed(io::ErrorKind::NotConnected.into()))?;
+        let control = ControlConn {
+            reader: ControlReader::new(input, peer.to_owned(), ""),
+            output,
+            wake: Box::new(move || wake.stop_reading()),
+            close: Arc::new(move || close_when_acked(&close)),
+            max_streams: u32::try_from(capacity).unwrap_or(u32::MAX).min(MAX_STREAMS),
+            data_port: None,
+            data_hosts: Vec::new(),
+            fingerprint: None,
+            peer: Some(address.ip()),
+            advice: handle.advice(),
+            on_request: Box::new(move |timeout| {
+                on_request();
+                handle.set_authenticated();
+                let _ = handle.set_read_timeout(Some(timeout));
+            }),
+        };
+        if capacity == 0 {
+            let text = "the server has reached its connection limit: try again later, or start it \
+                        with a larger --max-connections";
+            let error = Failure::new(Cause::Busy, text).into();
+            control.refuse_before_handshake(&error);
+            return Err(error);
+        }
+        events.event(Event::ClientConnected { peer: peer.to_owned() });
+        let result = self.sessions.serve(control, false, events);
+        events.event(Event::ClientDone { peer: peer.to_owned(), result });
+        Ok(())
+    }
+}
+
+/// Binds the UDP port of the same number, for probes and QUIC.
+fn bind_udp(
+    address: SocketAddr,
+    mut quic: QuicServer,
+) -> io::Result<(Arc<ProbePort>, (QuicPort, IncomingStreams))> {
+    let SharedPort { marked, other } = bankfull_sys::share_udp_port(address, PROBE_MAGIC)?;
+    quic.sibling = Some(marked.try_clone()?);
+    Ok((ProbePort::from_socket(marked)?, QuicPort::server(other, quic)?))
+}
+
+/// True if a data stream arrived after its session, or its client, had ended.
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof)
+}
+
+/// Rejects another protocol; HTTP clients get an answer to read.
+fn reject_protocol(socket: &mut Socket, peer: &str) -> Error {
+    const RESPONSE: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
+        Connection: close\r\n\r\nThis is a bankfull port. Use `bankfull cp`.\n";
+    let mut start = [0; 8];
+    let n = socket.read(&mut start).unwrap_or(0);
+    let is_http = start[..n].iter().take_while(|b| b.is_ascii_uppercase()).count() >= 3;
+    if is_http {
+        let _ = socket.write_all(RESPONSE.as_bytes());
+    }
+    let what = if is_http { "HTTP" } else { "another protocol" };
+    Error::new(ErrorKind::Protocol, format!("{peer} speaks {what} instead of bankfull"))
+}

@@ -1,0 +1,284 @@
+//! Events of a running transfer or server, passed to a sink of the caller. This module draws
+//! nothing and formats nothing.
+
+use super::error::Error;
+use bankfull_control::{Bytes, Rate, StageTimes};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Receives the events of a transfer or server. Several threads call it, so it must not block for
+/// long: queue the event and show it later.
+pub trait EventSink: Send + Sync {
+    /// Receives one event.
+    fn event(&self, event: Event);
+}
+
+/// Drops every event.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoEvents;
+
+impl EventSink for NoEvents {
+    fn event(&self, _event: Event) {}
+}
+
+/// Path of the bytes between the two sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Route {
+    /// Within this host.
+    Local,
+    /// To a daemon, over TCP.
+    Daemon,
+    /// To a daemon, over QUIC.
+    Quic,
+    /// Control over ssh, data over separate connections.
+    Ssh,
+    /// Control and data over ssh, because the data port is unreachable.
+    SshOnly,
+}
+
+/// Final outcome of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Copied, and in place under its final name.
+    Copied,
+    /// Not sent: the destination had it already.
+    Unchanged,
+    /// Dry run: it would be sent.
+    WouldCopy,
+}
+
+/// An event of a transfer or server.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The two sides have agreed on the transfer.
+    Connected {
+        /// Path of the bytes.
+        route: Route,
+        /// Name and version of the peer's software.
+        software: String,
+        /// True if data is encrypted in transit.
+        encrypted: bool,
+    },
+    /// Destination of an operand: once per source, before any data is sent.
+    Destination {
+        /// The operand as typed.
+        source: PathBuf,
+        /// Its resolved destination, with the host if that is remote.
+        destination: PathBuf,
+    },
+    /// Progress of the transfer; about ten times per second.
+    Progress(Progress),
+    /// A file, directory or symlink has its final outcome.
+    Completed {
+        /// Path on this side: at the source when sending, else at the destination.
+        path: PathBuf,
+        /// Final outcome.
+        outcome: Outcome,
+        /// Size.
+        bytes: Bytes,
+        /// BLAKE3 of the file in hexadecimal, if this side knows it.
+        blake3: Option<String>,
+    },
+    /// A file could not be copied; the transfer goes on.
+    FileFailed {
+        /// Path relative to the destination, or in the source.
+        path: PathBuf,
+        /// One line: what happened, and the way out.
+        message: String,
+        /// True if the source disappeared after it was listed.
+        vanished: bool,
+    },
+    /// A new decision on window, pacing or streams.
+    Tuning(TuningDecision),
+    /// A new limit of received data that waits for the disk.
+    BufferLimit(BufferLimit),
+    /// Telemetry of the data streams; about ten times per second.
+    Sample(Sample),
+    /// A message to the user that is not the failure of a file.
+    Warning {
+        /// One line.
+        message: String,
+    },
+    /// A client has connected to the server.
+    ClientConnected {
+        /// Address of the client.
+        peer: String,
+    },
+    /// A client's session has ended.
+    ClientDone {
+        /// Address of the client.
+        peer: String,
+        /// Summary, or the error that ended the session.
+        result: Result<Summary, Error>,
+    },
+}
+
+/// Progress of a transfer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Regular files found so far.
+    pub files_total: u64,
+    /// Bytes in the regular files found so far.
+    pub bytes_total: Bytes,
+    /// True if the walk has ended, so that the totals are final.
+    pub total_is_final: bool,
+    /// Completed files: copied, unchanged or failed.
+    pub files_done: u64,
+    /// Completed bytes: verified at the destination, now or by an earlier run.
+    pub bytes_done: Bytes,
+    /// Bytes verified at the destination by this run; the basis of a rate.
+    pub bytes_moved: Bytes,
+    /// Time since the start.
+    pub elapsed: Duration,
+}
+
+/// A tuning decision of the receiver about the data streams.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct TuningDecision {
+    /// Time since the start of the transfer; on a server, since the client's request.
+    pub at: Duration,
+    /// State of the controller, in one word.
+    pub state: String,
+    /// Receive window set, of all data streams together; `None`: left to the kernel.
+    pub window: Option<Bytes>,
+    /// Pacing rate of the data, of all data streams together; `None`: not paced.
+    pub pacing: Option<Rate>,
+    /// New number of data streams, if that is what was decided.
+    pub streams: Option<u32>,
+    /// Reason, in a clause.
+    pub reason: String,
+}
+
+/// Limit of received data that waits in memory for the disk. It applies to the whole receiving
+/// process, which decides it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BufferLimit {
+    /// Time of the decision since the start of the transfer; of a remote receiver, time of its
+    /// report.
+    pub at: Duration,
+    /// The limit.
+    pub size: Bytes,
+    /// Reason of the change, in a clause.
+    pub reason: String,
+}
+
+/// Telemetry of all data streams together. Counters are totals since the start.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Sample {
+    /// Time since the start of the transfer.
+    pub at: Duration,
+    /// Number of data streams.
+    pub streams: u32,
+    /// Bytes on the wire, encryption and framing included.
+    pub carried: Bytes,
+    /// RTT samples since the last event: of probes, or TCP's smoothed RTT if no datagram gets
+    /// through.
+    pub rtts: Vec<Duration>,
+    /// Probes answered or lost.
+    pub probes: u64,
+    /// Probes lost on the data's direction of the path.
+    pub probes_lost: u64,
+    /// Capacity of the path for data, measured by packet trains.
+    pub capacity: Option<Rate>,
+    /// Receive window set; `None`: left to the kernel.
+    pub window: Option<Bytes>,
+    /// Receive window that the sender sees, if its kernel reports it.
+    pub granted: Option<Bytes>,
+    /// Pacing rate of the data; `None`: not paced.
+    pub pacing: Option<Rate>,
+    /// Retransmitted segments; `None` if only the peer knows.
+    pub retransmits: Option<u64>,
+    /// Peak of received data that waited for the disk since the last event, of the whole receiving
+    /// process; `None` if the receiver does not report it.
+    pub buffered_peak: Option<Bytes>,
+    /// Limit of that data.
+    pub buffer_limit: Option<Bytes>,
+    /// Times of the sender's stages, summed over its threads.
+    pub sender: StageTimes,
+    /// Times of the receiver's stages, summed over its threads.
+    pub receiver: StageTimes,
+    /// Share of recent samples that were app-limited: the sender had nothing to send. 0 to 1.
+    pub app_limited_share: f64,
+    /// Share of recent samples that were receiver-limited: the receiver had not read. 0 to 1.
+    pub receiver_limited_share: f64,
+}
+
+/// Result of a transfer.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Regular files copied by this run.
+    pub files: u64,
+    /// Directories in the tree.
+    pub dirs: u64,
+    /// Symlinks in the tree.
+    pub symlinks: u64,
+    /// Symlinks created by this run; others existed already.
+    pub symlinks_created: u64,
+    /// Content bytes that this run transferred and verified. Files that failed later are included,
+    /// as their verified blocks are kept for the next run.
+    pub bytes: Bytes,
+    /// Bytes on data streams as counted by this side, with headers and encryption.
+    pub wire_bytes: Bytes,
+    /// Duration of the whole command.
+    pub elapsed: Duration,
+    /// Data streams kept at a time, idle ones included.
+    pub streams: u32,
+    /// Segments retransmitted on data streams.
+    pub retransmits: u64,
+    /// Bytes from earlier runs of files completed or continued by this run.
+    pub resumed_bytes: Bytes,
+    /// Files that the destination had already.
+    pub skipped_files: u64,
+    /// Bytes in the skipped files.
+    pub skipped_bytes: Bytes,
+    /// Files and symlinks that a dry run would have copied.
+    pub would_copy_entries: u64,
+    /// Bytes in those files.
+    pub would_copy_bytes: Bytes,
+    /// Files, directories and symlinks that could not be copied.
+    pub failed_files: u64,
+    /// Failed entries whose source disappeared after it was listed.
+    pub vanished_files: u64,
+    /// Sockets, devices and FIFOs, which are not copied.
+    pub special_files_skipped: u64,
+    /// Stage that limited the transfer, as a stable name such as `network` or `source-read`.
+    pub limited_by: &'static str,
+    /// Stage that limited the transfer, as text for people.
+    pub limited_by_text: String,
+}
+
+impl Summary {
+    /// Adds the counters of another transfer; times and limits stay.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.files += other.files;
+        self.dirs += other.dirs;
+        self.symlinks += other.symlinks;
+        self.symlinks_created += other.symlinks_created;
+        self.bytes += other.bytes;
+        self.wire_bytes += other.wire_bytes;
+        self.streams += other.streams;
+        self.retransmits += other.retransmits;
+        self.resumed_bytes += other.resumed_bytes;
+        self.skipped_files += other.skipped_files;
+        self.skipped_bytes += other.skipped_bytes;
+        self.would_copy_entries += other.would_copy_entries;
+        self.would_copy_bytes += other.would_copy_bytes;
+        self.failed_files += other.failed_files;
+        self.vanished_files += other.vanished_files;
+        self.special_files_skipped += other.special_files_skipped;
+    }
+
+    /// Content bits per second over the whole command.
+    #[must_use]
+    pub fn goodput(&self) -> Rate {
+        self.bytes.per(self.elapsed)
+    }
+}

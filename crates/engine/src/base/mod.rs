@@ -1,0 +1,8 @@
+//! Base: errors, events, cancellation and threads, which every folder above uses.
+
+pub(crate) mod cancel;
+pub(crate) mod error;
+pub(crate) mod event;
+pub(crate) mod location;
+pub(crate) mod part_names;
+pub(crate) mod threads;

@@ -1,0 +1,239 @@
+//! Resolution of operands on their own host: finds the sources, opens the destination.
+
+use crate::base::error::{Error, ErrorKind, failure, os_message};
+use crate::transfer::receiver::ReceiveTarget;
+use crate::transfer::sender::walk::SourceItem;
+use bankfull_proto::plan::{self, Destination};
+use bankfull_proto::wire::control::{Cause, Failure, PathBytes, Source};
+use bankfull_sys::{Dir, Kind};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Root that paths are resolved against.
+#[derive(Debug, Clone)]
+pub(crate) enum PathRoot {
+    /// The whole host, from the working directory, with the user's permissions.
+    Host,
+    /// Only paths beneath this directory.
+    Dir(Arc<Dir>),
+}
+
+/// Options for receiving a transfer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReceiveOptions {
+    pub(crate) fsync: crate::model::options::Fsync,
+    pub(crate) checksum: bool,
+    pub(crate) dry_run: bool,
+    /// Whether a dry run assumes that the destination's parent exists.
+    pub(crate) parent_is_planned: bool,
+    /// Whether the peer is trusted with set-id bits.
+    pub(crate) set_id: bool,
+}
+
+/// A path split into directory and last component.
+pub(crate) struct SplitPath<'p> {
+    dir: &'p [u8],
+    pub(crate) name: Option<&'p OsStr>,
+    pub(crate) must_be_dir: bool,
+}
+
+/// Splits a path before its last component.
+pub(crate) fn split_path(path: &[u8]) -> SplitPath<'_> {
+    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
+    let must_be_dir = end < path.len();
+    let bare = &path[..end];
+    let at = bare.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+    let (dir, name) = bare.split_at(at);
+    match name {
+        b"" | b"." | b".." => SplitPath { dir: path, name: None, must_be_dir: true },
+        name => SplitPath { dir, name: Some(OsStr::from_bytes(name)), must_be_dir },
+    }
+}
+
+impl PathRoot {
+    /// Returns the normalized path; beneath a directory it must be relative and without `..`.
+    fn validate(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
+        match self {
+            Self::Host if path.is_empty() => Ok(b".".to_vec()),
+            Self::Host => Ok(path.to_vec()),
+            Self::Dir(_) => {
+                let start = path.iter().position(|&b| b != b'/').unwrap_or(path.len());
+                let relative = &path[start..];
+                if relative.split(|&b| b == b'/').any(|part| part == b"..") || path.contains(&0) {
+                    let shown = String::from_utf8_lossy(path).into_owned();
+                    let text = format!(
+                        "the path {shown:?} is not allowed: use a path relative to the served \
+                         directory, without '..'"
+                    );
+                    return Err(Failure::new(Cause::OutsideRoot, text).into());
+                }
+                Ok(relative.to_vec())
+            }
+        }
+    }
+
+    fn open_dir(&self, path: &[u8]) -> io::Result<Dir> {
+        match self {
+            Self::Host if path.is_empty() => Dir::open(Path::new(".")),
+            Self::Host => Dir::open(Path::new(OsStr::from_bytes(path))),
+            Self::Dir(root) => {
+                let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
+                root.open_beneath(&path[..end])
+            }
+        }
+    }
+
+    /// Resolves the source operands.
+    pub(crate) fn resolve_sources(&self, paths: &[PathBytes]) -> Result<Vec<SourceItem>, Error> {
+        paths.iter().map(|path| self.find_source(&path.0)).collect()
+    }
+
+    fn find_source(&self, typed: &[u8]) -> Result<SourceItem, Error> {
+        let path = self.validate(typed)?;
+        let shown = PathBuf::from(OsString::from_vec(typed.to_vec()));
+        let failed = |e: io::Error| {
+            Error::new(
+                ErrorKind::Source,
+                format!("cannot read {}: {}", shown.display(), os_message(&e)),
+            )
+        };
+        let parts = split_path(&path);
+        let Some(name) = parts.name else { return self.contents_of(&path, &shown).map_err(failed) };
+        let dir = self.open_dir(parts.dir).map_err(failed)?;
+        let stat = dir.stat(name).map_err(failed)?;
+        match (parts.must_be_dir, stat.kind) {
+            (true, Kind::Dir | Kind::Symlink) => self.contents_of(&path, &shown).map_err(failed),
+            (true, _) => Err(failed(io::ErrorKind::NotADirectory.into())),
+            (false, Kind::Other) => Err(Error::new(
+                ErrorKind::Source,
+                format!("{} is neither a file, a directory nor a symlink", shown.display()),
+            )),
+            (false, _) => {
+                let name = name.to_owned();
+                Ok(SourceItem { dir: Arc::new(dir), name, stat, contents: false, operand: shown })
+            }
+        }
+    }
+
+    fn contents_of(&self, path: &[u8], shown: &Path) -> io::Result<SourceItem> {
+        let dir = Arc::new(self.open_dir(path)?);
+        let stat = dir.stat_self()?;
+        let operand = shown.to_owned();
+        Ok(SourceItem { dir, name: OsString::new(), stat, contents: true, operand })
+    }
+
+    /// Opens the destination, creating its last component if missing.
+    ///
+    /// Returns it with the destination path of each source.
+    pub(crate) fn open_destination(
+        &self,
+        typed: &[u8],
+        sources: &[Source],
+        options: ReceiveOptions,
+    ) -> Result<(ReceiveTarget, Vec<PathBytes>), Error> {
+        let path = self.validate(typed)?;
+        let parts = split_path(&path);
+        let shown = PathBuf::from(OsString::from_vec(path.clone()));
+        let opened = self.open_dir(&path);
+        let target = match &opened {
+            Ok(_) => plan::DestinationKind::Dir,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => plan::DestinationKind::Missing,
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => plan::DestinationKind::Other,
+            Err(e) => return Err(cannot_use(&shown, e)),
+        };
+        let landing = plan::resolve_destination(sources, target, parts.must_be_dir)
+            .map_err(|f| Failure::new(f.cause(), format!("{}: {}", shown.display(), f.text)))?;
+        let (base, rename) = match (landing, opened, parts.name) {
+            (Destination::Directory, Ok(dir), _) => (Some(dir), None),
+            (Destination::Directory, Err(_), Some(name)) => {
+                (self.make_destination(&parts, name, &shown, options)?, None)
+            }
+            (Destination::File, _, Some(name)) => {
+                (Some(self.parent_of(&parts, &shown)?), Some(name.to_owned()))
+            }
+            (_, opened, None) => {
+                return Err(cannot_use(
+                    &shown,
+                    &opened.err().unwrap_or_else(|| io::ErrorKind::InvalidInput.into()),
+                ));
+            }
+        };
+        let shown = if rename.is_some() {
+            PathBuf::from(OsString::from_vec(parts.dir.to_vec()))
+        } else {
+            shown
+        };
+        let landing =
+            sources.iter().map(|s| destination_of(s, &shown, rename.as_deref())).collect();
+        let base = base.map(Arc::new);
+        let ReceiveOptions { fsync, checksum, dry_run, set_id, .. } = options;
+        let target = ReceiveTarget {
+            base,
+            shown,
+            rename,
+            fsync,
+            checksum,
+            dry_run,
+            set_id,
+            merge_handle: None,
+        };
+        Ok((target, landing))
+    }
+
+    fn parent_of(&self, parts: &SplitPath<'_>, shown: &Path) -> Result<Dir, Error> {
+        self.open_dir(parts.dir).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => {
+                let dir = String::from_utf8_lossy(parts.dir).into_owned();
+                let text = format!(
+                    "cannot create {}: the directory {dir} does not exist: create it first",
+                    shown.display()
+                );
+                Failure::new(Cause::NotADirectory, text).into()
+            }
+            _ => cannot_use(shown, &e),
+        })
+    }
+
+    fn make_destination(
+        &self,
+        parts: &SplitPath<'_>,
+        name: &OsStr,
+        shown: &Path,
+        options: ReceiveOptions,
+    ) -> Result<Option<Dir>, Error> {
+        if options.dry_run && options.parent_is_planned {
+            return Ok(None);
+        }
+        let parent = self.parent_of(parts, shown)?;
+        if options.dry_run {
+            return Ok(None);
+        }
+        // As mkdir(1): the umask decides; a source directory's own mode may follow.
+        match parent.mkdir(name, 0o777) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(cannot_use(shown, &e));
+            }
+            _ => {}
+        }
+        parent.open_child_dir(name).map(Some).map_err(|e| cannot_use(shown, &e))
+    }
+}
+
+fn cannot_use(shown: &Path, error: &io::Error) -> Error {
+    let what = format!("cannot write to {}", shown.display());
+    if error.kind() == io::ErrorKind::NotFound {
+        // As in /proc: the parent exists but accepts no new names. No source is missing.
+        let text = format!("{what}: nothing can be created there: choose another destination");
+        return Failure::new(Cause::Io, text).into();
+    }
+    Error::on_this_host(failure(what, error))
+}
+
+fn destination_of(source: &Source, base: &Path, rename: Option<&OsStr>) -> PathBytes {
+    let name = rename.unwrap_or(OsStr::from_bytes(&source.name));
+    let path = if source.contents { base.to_owned() } else { base.join(name) };
+    PathBytes(path.into_os_string().into_vec())
+}

@@ -1,0 +1,7 @@
+//! Plain data of a transfer: options, overrides, the path cache, merge conflicts.
+
+pub(crate) mod merge_conflicts;
+pub(crate) mod options;
+pub(crate) mod overrides;
+pub(crate) mod path_cache;
+pub(crate) mod throttle;

@@ -1,0 +1,382 @@
+//! User settings that override automatic choices: rate limit, windows, congestion control, I/O.
+//!
+//! Both sides of a session have them: the client from its caller, the server from the request.
+
+use super::options::DirectIo;
+use super::throttle::Throttle;
+use crate::file_io::block_io::IoMethod;
+use crate::transport::socket::Socket;
+use bankfull_control::pacing::DEFAULT_MSS;
+use bankfull_control::{Bytes, Rate};
+use bankfull_proto::blocks::Layout;
+use bankfull_proto::limits::{MAX_BLOCK_BYTES, MAX_STREAMS, MIN_BLOCK_BYTES};
+use bankfull_proto::wire::control::{self, Cause, Direction, Failure, Open};
+use std::fs;
+use std::io;
+use std::sync::Arc;
+
+/// Smallest rate limit. Below it, 64 streams that take turns would appear dead. (chosen: one
+/// segment of each takes 8 s)
+pub const MIN_RATE_LIMIT: Rate = Rate::from_bytes_per_sec(12_500);
+
+/// Smallest total of the receive windows: two segments. (RFC 5681 §4.2: with one, the receiver
+/// delays its ACK)
+pub const MIN_BUFFER: Bytes = Bytes(2 * DEFAULT_MSS.0);
+
+/// Largest total of the receive windows: 1 GiB for each of the maximum number of streams. (RFC 7323
+/// §2.3: a TCP window is at most 65 535 scaled by 14 bits)
+pub const MAX_BUFFER: Bytes = Bytes(MAX_STREAMS as u64 * (1 << 30));
+
+/// Smallest rate limit with probes: packet trains take 0.3 MB, and probes 80 kbit/s. (chosen: a
+/// quarter of a second, and one percent)
+const MIN_RATE_FOR_PROBES: Rate = Rate::from_bytes_per_sec(1_250_000);
+
+/// User settings that override automatic choices.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Overrides {
+    /// Maximum data rate of all streams together.
+    pub(crate) rate_max: Option<Rate>,
+    /// Total of the receive windows of all streams.
+    pub(crate) window: Option<Bytes>,
+    /// Congestion control of the streams, on the sending side.
+    pub(crate) congestion: Option<String>,
+    /// I/O engine of the sending side.
+    pub(crate) engine: Option<IoMethod>,
+    /// Block size that the sending side uses.
+    pub(crate) block: Option<Bytes>,
+    /// Whether both sides bypass the page cache.
+    pub(crate) direct: DirectIo,
+}
+
+impl Overrides {
+    /// Reads the settings from a client's request.
+    ///
+    /// # Errors
+    /// [`Cause::Usage`] for an unknown engine, with the known ones.
+    pub(crate) fn from_open(open: &Open) -> Result<Self, Failure> {
+        let is_sender = open.direction == Direction::Pull;
+        let engine = open.engine.as_deref().filter(|_| is_sender).map(str::parse).transpose();
+        Ok(Self {
+            rate_max: open.rate_max.map(Rate::from_bytes_per_sec),
+            window: open.window.map(Bytes),
+            congestion: open.congestion.clone(),
+            engine: engine.map_err(|text: String| Failure::new(Cause::Usage, text))?,
+            block: open.block_bytes.map(|bytes| Bytes(bytes.into())),
+            direct: match open.direct {
+                None => DirectIo::Auto,
+                Some(true) => DirectIo::On,
+                Some(false) => DirectIo::Off,
+            },
+        })
+    }
+
+    /// Writes the settings into a request.
+    pub(crate) fn write_to(&self, open: &mut Open) {
+        open.rate_max = self.rate_max.map(Rate::bytes_per_sec);
+        open.window = self.window.map(|window| window.0);
+        open.congestion.clone_from(&self.congestion);
+        open.engine = self.engine.map(|engine| engine.name().to_owned());
+        open.block_bytes = self.block.and_then(|block| u32::try_from(block.0).ok());
+        open.direct = match self.direct {
+            DirectIo::Auto => None,
+            DirectIo::On => Some(true),
+            DirectIo::Off => Some(false),
+        };
+    }
+
+    /// True if the user set nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// True if a setting has no effect without TCP data connections.
+    pub(crate) fn needs_tcp(&self) -> bool {
+        self.window.is_some() || self.congestion.is_some()
+    }
+
+    /// Returns the engine if it works only on unencrypted streams.
+    pub(crate) fn unencrypted_engine(&self) -> Option<IoMethod> {
+        self.engine.filter(|engine| engine.stays_in_kernel())
+    }
+
+    /// Checks the engine against the encryption of the data.
+    ///
+    /// # Errors
+    /// [`Cause::Usage`] if the engine needs unencrypted streams, with the alternatives.
+    pub(crate) fn check_encryption(&self, is_encrypted: bool) -> Result<(), Failure> {
+        let Some(engine) = self.unencrypted_engine().filter(|_| is_encrypted) else {
+            return Ok(());
+        };
+        let text = format!(
+            "engine {engine} cannot encrypt: add --no-encryption, or choose buffered, mmap or \
+             io_uring"
+        );
+        Err(Failure::new(Cause::Usage, text))
+    }
+
+    /// True if the rate limit leaves room for probes and packet trains.
+    pub(crate) fn allows_probes(&self) -> bool {
+        self.rate_max.is_none_or(|rate| rate >= MIN_RATE_FOR_PROBES)
+    }
+
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// [`Cause::Usage`] for an invalid value, with the valid ones.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if let Some(rate) = self.rate_max.filter(|&rate| rate < MIN_RATE_LIMIT) {
+            let text = format!("rate limit {rate} is too low: choose {MIN_RATE_LIMIT} or more");
+            return Err(Failure::new(Cause::Usage, text));
+        }
+        if let Some(window) = self.window.filter(|&window| window < MIN_BUFFER) {
+            let text = format!(
+                "buffer {window} is smaller than two segments: choose {MIN_BUFFER} or more"
+            );
+            return Err(Failure::new(Cause::Usage, text));
+        }
+        if let Some(window) = self.window.filter(|&window| window > MAX_BUFFER) {
+            let text = format!("buffer {window} is too large: choose {MAX_BUFFER} or less");
+            return Err(Failure::new(Cause::Usage, text));
+        }
+        if let Some(engine) = self.engine.filter(|engine| !engine.is_for_copies()) {
+            let text = format!("engine {engine} is for measurements only, with bankfull-lab io");
+            return Err(Failure::new(Cause::Usage, text));
+        }
+        let through_cache = self.engine.filter(|&engine| engine != IoMethod::IoUring);
+        if let Some(engine) = through_cache.filter(|_| self.direct == DirectIo::On) {
+            let text = format!(
+                "engine {engine} (--io) reads through the page cache, which --direct on forbids: \
+                 leave out --io or --direct, or choose --io io_uring"
+            );
+            return Err(Failure::new(Cause::Usage, text));
+        }
+        if let Some(block) = self.block.filter(|&block| !is_valid_block_size(block)) {
+            let (min, max) = (Bytes(MIN_BLOCK_BYTES.into()), Bytes(MAX_BLOCK_BYTES.into()));
+            let text =
+                format!("block size {block} is invalid: choose a power of two from {min} to {max}");
+            return Err(Failure::new(Cause::Usage, text));
+        }
+        let name = self.congestion.as_deref();
+        let checked = name.map_or(Ok(()), control::check_congestion);
+        checked.map_err(|bad| Failure::new(Cause::Usage, bad.to_string()))
+    }
+
+    /// Checks that this host, as the sender, supports the settings.
+    ///
+    /// # Errors
+    /// [`Cause::Usage`] for an unsupported setting, with the alternatives and the way to enable it.
+    pub(crate) fn check_sender(&self) -> Result<(), Failure> {
+        if self.engine == Some(IoMethod::IoUring) && !IoMethod::IoUring.is_available() {
+            let text = "io_uring is unavailable on the sending host: choose another engine, or \
+                        check there sysctl kernel.io_uring_disabled, the restrictions of its \
+                        container, and whether bankfull was built with it";
+            return Err(Failure::new(Cause::Usage, text));
+        }
+        let Some(name) = &self.congestion else { return Ok(()) };
+        let socket = |domain| socket2::Socket::new(domain, socket2::Type::STREAM, None);
+        let socket = socket(socket2::Domain::IPV4).or_else(|_| socket(socket2::Domain::IPV6));
+        let tried = socket.and_then(|socket| bankfull_sys::set_congestion_control(&socket, name));
+        tried.map_err(|error| {
+            congestion_failure(
+                name,
+                &error,
+                &congestion_controls("available"),
+                &congestion_controls("allowed"),
+            )
+        })
+    }
+
+    /// Applies the congestion control to a stream that will send. Other sockets than TCP have none.
+    pub(crate) fn apply_to_sender(&self, socket: &Socket) -> Result<(), Failure> {
+        let (Some(name), Socket::Tcp(socket)) = (&self.congestion, socket) else { return Ok(()) };
+        let set = bankfull_sys::set_congestion_control(socket, name);
+        set.map_err(|error| {
+            congestion_failure(
+                name,
+                &error,
+                &congestion_controls("available"),
+                &congestion_controls("allowed"),
+            )
+        })
+    }
+
+    /// Returns the throttle of the sending side, if the rate is limited.
+    pub(crate) fn throttle(&self) -> Option<Arc<Throttle>> {
+        self.rate_max.map(|rate| Arc::new(Throttle::new(rate)))
+    }
+}
+
+/// True if files can be split into blocks of this size.
+#[must_use]
+pub fn is_valid_block_size(size: Bytes) -> bool {
+    u32::try_from(size.0).is_ok_and(|bytes| Layout::new(0, bytes).is_ok())
+}
+
+/// Lists this host's congestion controls: all `available` ones, or those `allowed` to any user.
+fn congestion_controls(which: &str) -> String {
+    let file = format!("/proc/sys/net/ipv4/tcp_{which}_congestion_control");
+    let names = fs::read_to_string(&file).unwrap_or_default();
+    let names: Vec<&str> = names.split_whitespace().collect();
+    if names.is_empty() { format!("those in {file}") } else { names.join(", ") }
+}
+
+/// Describes why a congestion control is unavailable on this host, with the alternatives.
+fn congestion_failure(name: &str, error: &io::Error, available: &str, allowed: &str) -> Failure {
+    let text = match error.kind() {
+        io::ErrorKind::NotFound => format!(
+            "the sending host has no congestion control {name}: choose one of {available}, or load \
+             it there as root with modprobe tcp_{name}"
+        ),
+        io::ErrorKind::PermissionDenied => format!(
+            "the sending host allows congestion control {name} only to root: choose one of \
+             {allowed}, or add it there as root to sysctl net.ipv4.tcp_allowed_congestion_control"
+        ),
+        _ => format!(
+            "the sending host cannot use congestion control {name} ({}): choose one of {allowed}",
+            crate::base::error::os_message(error)
+        ),
+    };
+    Failure::new(Cause::Usage, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bankfull_proto::wire::control::Fsync;
+
+    fn open() -> Open {
+        Open {
+            direction: Direction::Pull,
+            paths: Vec::new(),
+            sources: Vec::new(),
+            fsync: Fsync::None,
+            checksum: false,
+            dry_run: false,
+            unencrypted: false,
+            streams: 1,
+            timeout_ms: 0,
+            ..Open::default()
+        }
+    }
+
+    #[test]
+    fn rate_limit_too_low_is_refused() {
+        let check = |bytes| {
+            let rate_max = Some(Rate::from_bytes_per_sec(bytes));
+            Overrides { rate_max, ..Overrides::default() }.check()
+        };
+        assert_eq!((check(12_500), Overrides::default().check()), (Ok(()), Ok(())));
+        let failure = check(125).unwrap_err();
+        assert_eq!(failure.cause(), Cause::Usage);
+        assert_eq!(failure.text, "rate limit 1.0 kbit/s is too low: choose 100.0 kbit/s or more");
+    }
+
+    #[test]
+    fn buffer_out_of_range_is_refused() {
+        let check =
+            |bytes| Overrides { window: Some(Bytes(bytes)), ..Overrides::default() }.check();
+        assert_eq!(check(2_896), Ok(()));
+        let failure = check(2_895).unwrap_err();
+        assert_eq!(failure.cause(), Cause::Usage);
+        assert_eq!(
+            failure.text,
+            "buffer 2.8 KiB is smaller than two segments: choose 2.8 KiB or more"
+        );
+        assert_eq!(check(MAX_BUFFER.0), Ok(()));
+        let failure = check(MAX_BUFFER.0 + 1).unwrap_err();
+        assert_eq!(failure.text, "buffer 64.0 GiB is too large: choose 64.0 GiB or less");
+    }
+
+    #[test]
+    fn overrides_survive_the_request() {
+        let set = Overrides {
+            rate_max: Some(Rate::from_bits_per_sec(1e9)),
+            window: Some(Bytes(4_000_000)),
+            congestion: Some("reno".to_owned()),
+            engine: Some(IoMethod::IoUring),
+            block: Some(Bytes::mib(4)),
+            direct: DirectIo::Off,
+        };
+        let mut open = open();
+        assert!(Overrides::from_open(&open).unwrap().is_empty());
+        set.write_to(&mut open);
+        assert_eq!(Overrides::from_open(&open), Ok(set));
+        open.engine = Some("floppy".to_owned());
+        assert!(Overrides::from_open(&open).unwrap_err().text.contains("choose"));
+    }
+
+    #[test]
+    fn invalid_block_sizes_and_engines_are_refused() {
+        let check = |bytes| Overrides { block: Some(Bytes(bytes)), ..Overrides::default() }.check();
+        assert_eq!(check(4 << 20), Ok(()));
+        for bad in [0, 1000, 3 << 20, 1 << 33] {
+            let text = check(bad).unwrap_err().text;
+            assert!(text.contains("a power of two from 1.0 MiB to 16.0 MiB"), "{text}");
+        }
+        let with_engine =
+            |engine| Overrides { engine: Some(engine), ..Overrides::default() }.check();
+        assert_eq!(with_engine(IoMethod::Mmap), Ok(()));
+        let text = with_engine(IoMethod::Stream).unwrap_err().text;
+        assert!(text.contains("for measurements only"), "{text}");
+        let both = Overrides {
+            engine: Some(IoMethod::Splice),
+            direct: DirectIo::On,
+            ..Overrides::default()
+        };
+        assert!(both.check().unwrap_err().text.contains("leave out --io or --direct"));
+        let with_engine = |engine| Overrides { engine: Some(engine), ..both.clone() }.check();
+        assert!(with_engine(IoMethod::Mmap).is_err() && with_engine(IoMethod::IoUring).is_ok());
+    }
+
+    fn with_congestion(name: &str) -> Overrides {
+        Overrides { congestion: Some(name.to_owned()), ..Overrides::default() }
+    }
+
+    #[test]
+    fn unknown_congestion_control_is_refused_with_alternatives() {
+        assert_eq!(
+            (with_congestion("reno").check(), with_congestion("reno").check_sender()),
+            (Ok(()), Ok(()))
+        );
+        assert_eq!(with_congestion("no-such").check(), Ok(()));
+        let failure = with_congestion("no-such").check_sender().unwrap_err();
+        assert_eq!(failure.cause(), Cause::Usage);
+        for part in ["the sending host has no congestion control no-such", "reno", "modprobe"] {
+            assert!(failure.text.contains(part), "{part} is missing in {}", failure.text);
+        }
+        let failure = with_congestion("Reno!").check().unwrap_err();
+        assert_eq!(failure.cause(), Cause::Usage);
+        assert!(failure.text.contains("congestion control"), "{}", failure.text);
+    }
+
+    #[test]
+    fn congestion_failure_names_the_allowed_ones() {
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            congestion_failure("bbr", &denied, "reno, bbr", "reno").text,
+            "the sending host allows congestion control bbr only to root: choose one of reno, or \
+             add it there as root to sysctl net.ipv4.tcp_allowed_congestion_control"
+        );
+        let other = io::Error::from_raw_os_error(12);
+        let text = congestion_failure("bbr", &other, "reno, bbr", "reno").text;
+        assert!(
+            text.contains("cannot use congestion control bbr (cannot allocate memory)"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn congestion_control_applies_to_tcp_only() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = Socket::Tcp(near.try_clone().unwrap());
+        with_congestion("reno").apply_to_sender(&socket).unwrap();
+        assert_eq!(bankfull_sys::congestion_control(&near).unwrap(), "reno");
+        assert_eq!(
+            with_congestion("no-such").apply_to_sender(&socket).unwrap_err().cause(),
+            Cause::Usage
+        );
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(with_congestion("no-such").apply_to_sender(&Socket::Unix(one)), Ok(()));
+    }
+}

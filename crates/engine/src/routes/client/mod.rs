@@ -1,0 +1,534 @@
+//! The client: connects to the peer, negotiates the transfer, and runs this side of it.
+
+mod connector;
+pub(crate) mod daemon;
+mod dial;
+pub(crate) mod ssh;
+
+use crate::api::transfer::Transfer;
+use crate::base::cancel::Cancel;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::event::{Event, EventSink, Route, Summary};
+use crate::base::location::Location;
+use crate::file_io::path_root::{PathRoot, ReceiveOptions};
+use crate::model::options::Fsync;
+use crate::model::path_cache::{LossRecord, PathCache, PathMetrics, TransportResult};
+use crate::run::{
+    CloseFn, Connect, ControlChannel, Latch, SessionRunner, SessionTask, StreamSource,
+    report_destinations,
+};
+use crate::session::{Session, SessionStats};
+use crate::transfer::sender::walk::SourceItem;
+use crate::transport::control::{ControlReader, Outbox, write_now};
+use crate::transport::data_stream::DataStream;
+use crate::transport::probe::ProbePort;
+use crate::tuning::start_stagger::StartStagger;
+use crate::tuning::{Autotune, ProbeChannel};
+use bankfull_control::{Bytes, Limit, LossSample};
+use bankfull_proto::wire::control::{
+    self, Direction, Hello, Message, Open, Opened, PathBytes, Source, Welcome,
+};
+use bankfull_proto::wire::{MAX_VERSION, MIN_VERSION, WireError, common_version};
+use connector::Connector;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Largest handshake with a request appended. (chosen: with TLS it fits in one segment even at
+/// IPv6's minimum MTU of 1280 bytes, so both arrive together. A server that refuses the client
+/// after the handshake has then read the request too; unread bytes would reset the connection and
+/// lose the reason.)
+const MAX_GREETING_BYTES: usize = 1024;
+
+/// Name and version of this software, for messages.
+pub(crate) fn software() -> String {
+    format!("bankfull {}", env!("CARGO_PKG_VERSION"))
+}
+
+/// A connected peer, before the handshake.
+pub(crate) struct Peer {
+    pub(crate) reader: ControlReader,
+    pub(crate) output: Box<dyn Write + Send>,
+    /// Wakes the thread that waits for the peer.
+    pub(crate) wake: Box<dyn Fn() + Send>,
+    /// Closes the connection.
+    pub(crate) close: CloseFn,
+    pub(crate) name: String,
+    pub(crate) route: Route,
+    /// Maximum number of bytes before the peer's first message.
+    pub(crate) max_noise_bytes: usize,
+}
+
+/// The transfer requested from the peer, and what this side knows of it.
+pub(crate) struct Request<'t> {
+    pub(crate) transfer: &'t Transfer,
+    pub(crate) direction: Direction,
+    /// Paths on the peer's host, as typed.
+    pub(crate) remote_paths: Vec<PathBytes>,
+    pub(crate) token: Option<Vec<u8>>,
+    /// Sources, if they are on this side.
+    pub(crate) items: Vec<SourceItem>,
+    /// Measurements of the path by earlier copies; empty if the user has set the parameters.
+    pub(crate) earlier: PathMetrics,
+}
+
+impl Peer {
+    fn write(&mut self, message: &Message) -> Result<(), Error> {
+        write_now(&mut *self.output, &control::encode(message)?, &self.name)
+    }
+
+    /// Runs work that waits for the peer. Cancellation closes the connection.
+    pub(crate) fn run_cancellable<T: Send + 'static>(
+        mut self,
+        cancel: &Cancel,
+        work: impl FnOnce(&mut Self) -> Result<T, Error> + Send + 'static,
+    ) -> Result<(Self, T), Error> {
+        let close = Arc::clone(&self.close);
+        let result = cancel.run_cancellable(move || work(&mut self).map(|done| (self, done)));
+        // Otherwise the failed work has dropped the connection, and ssh may still print the reason.
+        if cancel.is_cancelled() {
+            close();
+        }
+        result
+    }
+
+    /// Exchanges `Hello` and `Welcome`.
+    pub(crate) fn handshake(&mut self, token: Option<Vec<u8>>) -> Result<Welcome, Error> {
+        let greeting = greeting(token)?;
+        write_now(&mut *self.output, &greeting, &self.name)?;
+        self.read_welcome()
+    }
+
+    /// Exchanges `Hello` and `Welcome`, and appends the request if it is short. Returns true if the
+    /// request was sent.
+    pub(crate) fn handshake_and_open(
+        &mut self,
+        token: Option<Vec<u8>>,
+        open: &Open,
+    ) -> Result<(Welcome, bool), Error> {
+        let mut greeting = greeting(token)?;
+        let request = control::encode(&Message::Open(open.clone()))?;
+        let fits =
+            MIN_VERSION == MAX_VERSION && greeting.len() + request.len() <= MAX_GREETING_BYTES;
+        if fits {
+            greeting.extend_from_slice(&request);
+        }
+        write_now(&mut *self.output, &greeting, &self.name)?;
+        Ok((self.read_welcome()?, fits))
+    }
+
+    fn read_welcome(&mut self) -> Result<Welcome, Error> {
+        self.reader.expect_magic(self.max_noise_bytes)?;
+        match self.reader.next()? {
+            Message::Welcome(welcome) => {
+                common_version(welcome.version, welcome.version)?;
+                self.reader.set_authenticated();
+                Ok(welcome)
+            }
+            _ => Err(WireError::Unexpected("no welcome").into()),
+        }
+    }
+
+    /// Sends the request, unless it was sent with the handshake, and returns the answer.
+    fn open_transfer(&mut self, open: Option<Open>) -> Result<Opened, Error> {
+        if let Some(open) = open {
+            self.write(&Message::Open(open))?;
+        }
+        match self.reader.next()? {
+            Message::Opened(opened) => Ok(opened),
+            _ => Err(WireError::Unexpected("no answer to the request").into()),
+        }
+    }
+}
+
+/// Magic and `Hello`.
+fn greeting(token: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
+    let hello =
+        Hello { min_version: MIN_VERSION, max_version: MAX_VERSION, software: software(), token };
+    let mut bytes = control::MAGIC.to_vec();
+    bytes.extend_from_slice(&control::encode(&Message::Hello(hello))?);
+    Ok(bytes)
+}
+
+/// A peer after the handshake.
+pub(crate) struct Handshaken {
+    pub(crate) peer: Peer,
+    pub(crate) welcome: Welcome,
+    /// RTT of the path, if known.
+    pub(crate) rtt: Option<Duration>,
+    /// True if the request was sent with the handshake.
+    pub(crate) request_sent: bool,
+}
+
+/// Runs a transfer with a peer after the handshake. An error closes the connection.
+pub(crate) fn run(
+    handshaken: Handshaken,
+    connector: Connector,
+    request: Request<'_>,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+    started: Instant,
+) -> Result<Summary, Error> {
+    let close = Arc::clone(&handshaken.peer.close);
+    run_handshaken(handshaken, connector, request, events, cancel, started).inspect_err(|_| close())
+}
+
+fn run_handshaken(
+    handshaken: Handshaken,
+    mut connector: Connector,
+    mut request: Request<'_>,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+    started: Instant,
+) -> Result<Summary, Error> {
+    let Handshaken { mut peer, welcome, rtt, request_sent } = handshaken;
+    let transfer = request.transfer;
+    let wake = std::mem::replace(&mut peer.wake, Box::new(|| {}));
+    if !transfer.encryption && peer.route != Route::Quic && !welcome.unencrypted_allowed {
+        return Err(unencrypted_refused(&peer.name));
+    }
+    let streams = request.streams();
+    let open = (!request_sent).then(|| request.open(streams(rtt)));
+    let items = std::mem::take(&mut request.items);
+    let (mut peer, opened) = peer.run_cancellable(cancel, |peer| peer.open_transfer(open))?;
+    let uses_credit = opened.credit == Some(true);
+    if transfer.barrier_seat.is_some() && !uses_credit {
+        let text = format!("{} does not support rounds: install a newer bankfull there", peer.name);
+        return Err(Error::new(ErrorKind::Version, text));
+    }
+    let part = part_of(&request, items, &opened, events)?;
+    let stats = SessionStats::new(events, started);
+    let outbox = Outbox::default();
+    let is_daemon = matches!(peer.route, Route::Daemon | Route::Quic);
+    let (ready, route) = if transfer.dry_run || is_daemon {
+        (Vec::new(), peer.route)
+    } else {
+        let (made, back) = cancel.run_cancellable(move || Ok((connector.connect(), connector)))?;
+        connector = back;
+        connector.choose_route(made, &mut peer, &outbox, &stats)?
+    };
+    let key = welcome.session_key;
+    events.event(Event::Connected {
+        route,
+        software: welcome.software,
+        encrypted: transfer.encryption || matches!(route, Route::SshOnly | Route::Quic),
+    });
+    let rtt = rtt.or_else(|| ready.first().and_then(|(_, stream)| stream.socket().rtt()));
+    let count = match route {
+        Route::SshOnly => 1,
+        _ => streams(rtt).min(welcome.max_streams),
+    };
+    warn_ineffective(transfer, route, welcome.max_streams, &stats);
+    connector.limit(count.saturating_sub(ready.len() as u32));
+    let probe_channel =
+        || probe_channel(&ready, &connector, route, (&welcome.session, &key), &stats);
+    // The probes of many concurrent transfers would be a load of their own.
+    let probes = transfer.overrides.allows_probes() && !transfer.has_concurrent_receivers();
+    let steering = match transfer.is_tuned() {
+        true => Autotune::On(probes.then(probe_channel).flatten()),
+        false => Autotune::Off,
+    };
+    let max_streams = transfer.max_streams().filter(|_| route != Route::SshOnly);
+    let session =
+        request.session(count, max_streams.map(|max| max.min(welcome.max_streams)), uses_credit);
+    session.on_stop(wake);
+    let drive = SessionRunner {
+        session: Arc::new(session),
+        stats: &stats,
+        cancel,
+        timeout: welcome
+            .timeout_ms
+            .map_or(transfer.timeout, |ms| transfer.timeout.min(Duration::from_millis(ms))),
+        report_progress: true,
+        ended: Latch::default(),
+        autotune: Mutex::new(steering),
+    };
+    let channel =
+        ControlChannel { reader: peer.reader, output: peer.output, outbox, close: peer.close };
+    let streams = StreamSource::Connect { connector: Arc::new(connector), count, ready };
+    let result = drive.run(channel, part, streams);
+    let sight = stats.path_observer();
+    let segment = drive.session.mss();
+    request.record_path(sight.metrics(), (rtt, segment), &result, sight.is_queued());
+    drop(sight);
+    result
+}
+
+/// Warns of options without effect on this route, and of a peer's limit of `max_streams` data
+/// streams.
+fn warn_ineffective(transfer: &Transfer, route: Route, max_streams: u32, stats: &SessionStats<'_>) {
+    let overrides = &transfer.overrides;
+    let wanted = transfer.streams.filter(|_| route != Route::SshOnly && !transfer.dry_run);
+    if let Some(wanted) = wanted.filter(|&wanted| wanted > max_streams) {
+        stats.warn(format!(
+            "{max_streams} of {wanted} data streams are used: the peer allows no more \
+             (--max-connections there)"
+        ));
+    }
+    if overrides.needs_tcp() && matches!(route, Route::SshOnly | Route::Quic) {
+        let by = if route == Route::Quic { "over QUIC" } else { "through ssh" };
+        stats.warn(format!("{by}, a buffer and a congestion control have no effect"));
+    }
+    if route == Route::Quic && !transfer.encryption {
+        let method = overrides.unencrypted_engine();
+        let method =
+            method.map_or(String::new(), |method| format!(", nor has I/O method {method}"));
+        stats.warn(format!("QUIC always encrypts: --no-encryption has no effect{method}"));
+    }
+}
+
+/// Role of this side.
+fn part_of(
+    request: &Request<'_>,
+    items: Vec<SourceItem>,
+    opened: &Opened,
+    events: &dyn EventSink,
+) -> Result<SessionTask, Error> {
+    let transfer = request.transfer;
+    Ok(match (request.direction, transfer.probe) {
+        (Direction::Push, Some(time)) => SessionTask::SendTest(time),
+        (Direction::Pull, Some(time)) => SessionTask::ReceiveTest(time),
+        (Direction::Push, None) => {
+            report_destinations(events, transfer, &opened.destinations);
+            SessionTask::Send { items, dry_run: transfer.dry_run }
+        }
+        (Direction::Pull, None) => {
+            SessionTask::Receive(receive_target(transfer, &opened.sources, events)?)
+        }
+    })
+}
+
+fn unencrypted_refused(peer: &str) -> Error {
+    Error::new(
+        ErrorKind::Refused,
+        format!(
+            "{peer} does not allow data without encryption: leave out --no-encryption, or start \
+             the server with --allow-no-encryption"
+        ),
+    )
+}
+
+/// UDP channel to the address of the data streams, unless they go through ssh.
+fn probe_channel(
+    ready: &[(u32, DataStream)],
+    connector: &Connector,
+    route: Route,
+    (session, key): (&[u8; 16], &[u8; 32]),
+    stats: &SessionStats<'_>,
+) -> Option<Box<ProbeChannel>> {
+    let connected = ready.first().and_then(|(_, stream)| stream.socket().peer());
+    let address = connected.or(connector.address()).filter(|_| route != Route::SshOnly)?;
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // The transfer also runs without datagrams, with fewer measurements.
+    let warn = |e| {
+        let why = crate::base::error::os_message(&e);
+        stats.warn(format!("cannot open a UDP port ({why}): the path is measured by TCP alone"));
+    };
+    let port = ProbePort::bind(SocketAddr::from((any, 0))).map_err(warn).ok()?;
+    let line = port.join(*session, *key, Some(address.ip()));
+    Some(Box::new(ProbeChannel { line, register_address: Some(address), own_port: Some(port) }))
+}
+
+impl Request<'_> {
+    /// State shared by the threads of this side, for `count` data streams and up to `max_streams`.
+    /// `uses_credit`: the sender sends only what the receiver grants.
+    fn session(&self, count: u32, max_streams: Option<u32>, uses_credit: bool) -> Session {
+        let mut session = Session::new(self.transfer.overrides.clone(), count);
+        session.remembered = self.earlier.sustained;
+        session.buffer_pool = Arc::clone(&self.transfer.buffer_pool);
+        session.max_streams = max_streams;
+        match self.direction {
+            Direction::Push => session.credit = uses_credit.then(Arc::default),
+            Direction::Pull => session.sharing = self.transfer.sharing(uses_credit),
+        }
+        session.start_stagger = self.transfer.is_tuned().then(|| StartStagger::new(count));
+        session
+    }
+
+    /// Records measurements of the path, unless the user has set the parameters.
+    fn record_path(
+        &self,
+        seen: PathMetrics,
+        (rtt, segment): (Option<Duration>, Bytes),
+        result: &Result<Summary, Error>,
+        is_queued: Option<bool>,
+    ) {
+        let earlier = self.earlier;
+        let is_quic = self.transfer.uses_quic();
+        let loss = match result {
+            // A fixed number of streams yields the loss rate of that number only.
+            Ok(done) if done.limited_by == Limit::Network.name() && self.streams_may_vary() => {
+                let losses = LossSample::new(done.retransmits, done.wire_bytes, segment);
+                let goodput = done.goodput();
+                LossRecord::updated(
+                    earlier.loss,
+                    &TransportResult { is_quic, goodput, losses, is_queued },
+                )
+            }
+            Err(e) if is_quic && matches!(e.kind(), ErrorKind::Network | ErrorKind::Timeout) => {
+                earlier.loss.map(LossRecord::with_quic_failure)
+            }
+            _ => earlier.loss,
+        };
+        if is_quic {
+            // QUIC reveals nothing about the needs of TCP.
+            self.save_path(&PathMetrics { loss, ..earlier });
+            return;
+        }
+        let initial = self.transfer.initial_streams(rtt);
+        let streams = match self.transfer.max_streams() {
+            // Without a long-standing decision, the initial number was sufficient.
+            Some(_) => seen.streams.or(self.earlier.streams).filter(|&streams| streams > initial),
+            // A number set by the user neither measures nor confirms anything.
+            None => self.earlier.streams.filter(|_| seen.sustained.is_some()),
+        };
+        self.save_path(&PathMetrics { streams, loss, ..seen });
+    }
+
+    /// True if the user has not set the number of streams.
+    fn streams_may_vary(&self) -> bool {
+        self.transfer.uses_quic() || self.transfer.max_streams().is_some()
+    }
+
+    fn save_path(&self, seen: &PathMetrics) {
+        let memory = PathCache::for_transfer(self.transfer, self.direction);
+        let is_usual = self.transfer.overrides.is_empty()
+            && (self.transfer.is_tuned() || self.transfer.uses_quic());
+        if let Some(memory) = memory.filter(|_| is_usual) {
+            memory.store(seen, &self.earlier);
+        }
+    }
+
+    /// Number of data streams to connect, as a function of the path's RTT.
+    fn streams(&self) -> impl Fn(Option<Duration>) -> u32 + Send + 'static {
+        let transfer = self.transfer.clone();
+        let earlier = self.earlier.streams.zip(transfer.max_streams());
+        let earlier = earlier.map_or(0, |(streams, max)| streams.min(max));
+        move |rtt| if transfer.dry_run { 0 } else { transfer.initial_streams(rtt).max(earlier) }
+    }
+
+    /// True if the receiver may grant credit; a daemon does so if it has other clients.
+    fn may_use_credit(&self) -> bool {
+        match self.direction {
+            Direction::Push => self.transfer.is_tuned() && self.transfer.probe.is_none(),
+            Direction::Pull => self.transfer.uses_credit(),
+        }
+    }
+
+    /// The request as sent.
+    fn open(&self, streams: u32) -> Open {
+        let transfer = self.transfer;
+        let mut open = Open {
+            direction: self.direction,
+            paths: self.remote_paths.clone(),
+            sources: self.items.iter().map(|item| item.to_source()).collect(),
+            fsync: match transfer.fsync {
+                Fsync::None => control::Fsync::None,
+                Fsync::File => control::Fsync::File,
+                Fsync::End => control::Fsync::End,
+            },
+            checksum: transfer.checksum,
+            dry_run: transfer.dry_run,
+            unencrypted: !transfer.encryption && !transfer.uses_quic(),
+            streams,
+            timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
+            autotune_off: (!transfer.is_tuned()).then_some(true),
+            throughput_test_ms: transfer.probe.map(|time| time.as_millis() as u32),
+            max_streams: transfer.max_streams(),
+            credit: self.may_use_credit().then_some(true),
+            ..Open::default()
+        };
+        transfer.overrides.write_to(&mut open);
+        if self.direction == Direction::Push {
+            open.remembered = self.earlier.sustained.map(|seen| {
+                [seen.rate.bytes_per_sec(), u64::try_from(seen.rtt.as_micros()).unwrap_or(u64::MAX)]
+            });
+        }
+        open
+    }
+}
+
+fn receive_target(
+    transfer: &Transfer,
+    sources: &[Source],
+    events: &dyn EventSink,
+) -> Result<crate::transfer::receiver::ReceiveTarget, Error> {
+    let options = ReceiveOptions {
+        fsync: transfer.fsync,
+        checksum: transfer.checksum,
+        dry_run: transfer.dry_run,
+        parent_is_planned: transfer.parent_is_planned,
+        set_id: !matches!(transfer.sources.first(), Some(Location::Daemon { .. })),
+    };
+    let typed = path_bytes(transfer.destination.path());
+    let (mut target, landing) = PathRoot::Host.open_destination(&typed.0, sources, options)?;
+    target.merge_handle.clone_from(&transfer.merge_handle);
+    report_destinations(events, transfer, &landing);
+    Ok(target)
+}
+
+/// A path as sent.
+pub(crate) fn path_bytes(path: &Path) -> PathBytes {
+    PathBytes(path.as_os_str().as_bytes().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    /// Runs a handshake with a request for `paths` paths. Returns the messages that the server has
+    /// before it answers, and whether the request was sent.
+    fn handshake_with(paths: usize) -> (Vec<Message>, bool) {
+        let (near, peer) = UnixStream::pair().unwrap();
+        let end = near.try_clone().unwrap();
+        let mut client = Peer {
+            reader: ControlReader::new(Box::new(near.try_clone().unwrap()), "server".into(), ""),
+            output: Box::new(near),
+            wake: Box::new(|| {}),
+            close: Arc::new(move || drop(end.shutdown(std::net::Shutdown::Both))),
+            name: "server".to_owned(),
+            route: Route::Daemon,
+            max_noise_bytes: 0,
+        };
+        let open = Open {
+            direction: Direction::Pull,
+            paths: vec![PathBytes(vec![b'p'; 100]); paths],
+            sources: Vec::new(),
+            fsync: control::Fsync::End,
+            checksum: false,
+            dry_run: false,
+            unencrypted: false,
+            streams: 4,
+            timeout_ms: 0,
+            ..Open::default()
+        };
+        let token = Some(b"token".to_vec());
+        let greeting =
+            std::thread::spawn(move || client.handshake_and_open(token, &open).unwrap().1);
+        let mut server = ControlReader::new(Box::new(peer.try_clone().unwrap()), "near".into(), "");
+        server.expect_magic(0).unwrap();
+        let mut received = vec![server.next().unwrap()];
+        peer.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        received.extend(server.next());
+        let mut answer = control::MAGIC.to_vec();
+        let welcome = Welcome { version: MAX_VERSION, ..Welcome::default() };
+        answer.extend(control::encode(&Message::Welcome(welcome)).unwrap());
+        (&peer).write_all(&answer).unwrap();
+        (received, greeting.join().unwrap())
+    }
+
+    #[test]
+    fn short_request_is_sent_with_the_handshake() {
+        let (received, request_sent) = handshake_with(1);
+        assert!(matches!(received[..], [Message::Hello(_), Message::Open(_)]) && request_sent);
+        let (received, request_sent) = handshake_with(20);
+        assert!(matches!(received[..], [Message::Hello(_)]) && !request_sent);
+    }
+}

@@ -1,0 +1,201 @@
+//! Copies within this host. Both sides of a session run in this process, with the same messages,
+//! rules and journal as between hosts. Only the data takes a shortcut: blocks are reflinked or
+//! copied by the kernel, without data streams.
+
+mod work;
+
+use super::client::path_bytes;
+use crate::api::transfer::Transfer;
+use crate::base::cancel::Cancel;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::event::{Event, EventSink, NoEvents, Route, Summary};
+use crate::base::threads::try_spawn_joinable;
+use crate::file_io::path_root::{PathRoot, ReceiveOptions};
+use crate::model::options::DirectIo;
+use crate::model::overrides::Overrides;
+use crate::run::{Latch, SessionRunner, report_destinations};
+use crate::session::{Session, SessionStats, SideSummaries, UserLimits};
+use crate::stats::counters::add;
+use crate::transfer::receiver::{ReceiveTarget, Receiver};
+use crate::transfer::sender::Sender;
+use crate::transfer::sender::walk::SourceItem;
+use crate::transport::control::{ControlReader, Outbox};
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::Instant;
+
+/// Copies within this host.
+pub(crate) fn run(
+    transfer: &Transfer,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+    started: Instant,
+) -> Result<Summary, Error> {
+    let typed: Vec<_> = transfer.sources.iter().map(|s| path_bytes(s.path())).collect();
+    let items = PathRoot::Host.resolve_sources(&typed)?;
+    let sources: Vec<_> = items.iter().map(|item| item.to_source()).collect();
+    let options = ReceiveOptions {
+        fsync: transfer.fsync,
+        checksum: transfer.checksum,
+        dry_run: transfer.dry_run,
+        parent_is_planned: false,
+        set_id: true,
+    };
+    let destination = path_bytes(transfer.destination.path());
+    refuse_into_itself(&items, transfer.destination.path())?;
+    let (target, destinations) =
+        PathRoot::Host.open_destination(&destination.0, &sources, options)?;
+    report_destinations(events, transfer, &destinations);
+    let software = super::client::software();
+    events.event(Event::Connected { route: Route::Local, software, encrypted: false });
+    // Reflinked and kernel-copied data is not written by this process.
+    let overrides = Overrides { direct: DirectIo::Off, ..Overrides::default() };
+    let session = Arc::new(Session::new(overrides, 0));
+    let stats = SessionStats::new(events, started);
+    let runner = SessionRunner {
+        session: Arc::clone(&session),
+        stats: &stats,
+        cancel,
+        timeout: transfer.timeout,
+        report_progress: true,
+        ended: Latch::default(),
+        autotune: std::sync::Mutex::default(),
+    };
+    let (near, far) =
+        UnixStream::pair().map_err(|e| Error::local("cannot create a socket pair", &e))?;
+    let copy =
+        LocalCopy { runner: &runner, session: &session, threads: transfer.initial_streams(None) };
+    let user_limits = UserLimits::default();
+    copy.run(&items, target, near, far)
+        .map(|ends| stats.summary(&ends, &user_limits, started.elapsed()))
+}
+
+/// Rejects a copy of a directory into itself, which would never end.
+fn refuse_into_itself(items: &[SourceItem], destination: &Path) -> Result<(), Error> {
+    // A destination that does not exist yet is created in its parent.
+    let parent = destination.parent().filter(|p| !p.as_os_str().is_empty());
+    let found =
+        destination.canonicalize().or_else(|_| parent.unwrap_or(Path::new(".")).canonicalize());
+    let Ok(destination) = found else { return Ok(()) };
+    for item in items.iter().filter(|item| item.stat.kind == bankfull_sys::Kind::Dir) {
+        let inside =
+            item.operand.canonicalize().is_ok_and(|source| destination.starts_with(source));
+        if inside {
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!(
+                    "cannot copy {} into itself: choose a destination outside it",
+                    item.operand.display()
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A running local copy.
+struct LocalCopy<'c> {
+    runner: &'c SessionRunner<'c>,
+    session: &'c Arc<Session>,
+    threads: u32,
+}
+
+impl LocalCopy<'_> {
+    fn run(
+        &self,
+        items: &[SourceItem],
+        target: ReceiveTarget,
+        near: UnixStream,
+        far: UnixStream,
+    ) -> Result<SideSummaries, Error> {
+        // Both sides count the same files: only the receiver's counters are shown.
+        let unseen = SessionStats::new(&NoEvents, Instant::now());
+        let (to_receiver, to_sender) = (Outbox::default(), Outbox::default());
+        to_sender.block_when_full();
+        let sender = Sender::new(self.session, to_receiver.clone(), &unseen, target.dry_run);
+        let session = Arc::clone(self.session);
+        let (receiver, compare) =
+            Receiver::new(session, to_sender.clone(), self.runner.stats, target);
+        let mut sender_reader = self.reader(&near)?;
+        let mut receiver_reader = self.reader(&far)?;
+        let mover = work::Mover::new(&sender, &receiver);
+        let loss = sender_reader.loss();
+        let loss = &loss;
+        thread::scope(|scope| {
+            for (outbox, output) in [(&to_receiver, near), (&to_sender, far)] {
+                let release = outbox.clone();
+                self.session.on_stop(move || release.release());
+                self.session.spawn(scope, move || {
+                    if let Err(e) = outbox.run_writer(Box::new(output), loss) {
+                        self.session.fail(e);
+                    }
+                });
+            }
+            self.session.spawn(scope, || self.runner.tick(&to_sender));
+            self.session.spawn(scope, || sender.walk(items));
+            self.session.spawn(scope, || receiver.run_compare(compare));
+            let workers = self.start_movers(scope, &mover);
+            self.session.spawn(scope, || {
+                sender.finish(|| workers.into_iter().for_each(|w| drop(w.join())));
+            });
+            self.session.spawn(scope, || {
+                if let Err(e) = sender.run_control(&mut sender_reader) {
+                    self.session.fail(e);
+                }
+            });
+            let result = receiver.run_control(&mut receiver_reader);
+            if result.is_ok() {
+                receiver.finish();
+            }
+            let result = match result {
+                Ok(sender) => Ok(SideSummaries { sender, receiver: self.runner.stats.report() }),
+                Err(error) => {
+                    self.session.fail(error);
+                    Err(self.session.take_error().unwrap_or_else(Error::interrupted))
+                }
+            };
+            to_sender.close();
+            to_receiver.close();
+            if result.is_ok() {
+                to_sender.wait_writer_done(self.runner.timeout);
+            }
+            self.runner.ended.set();
+            result
+        })
+    }
+
+    /// Starts the movers; continues with fewer if threads are short.
+    fn start_movers<'scope, 'env: 'scope>(
+        &self,
+        scope: &'scope Scope<'scope, 'env>,
+        mover: &'scope work::Mover<'_, '_>,
+    ) -> Vec<ScopedJoinHandle<'scope, ()>> {
+        let mut workers = Vec::new();
+        for number in 0..self.threads {
+            match try_spawn_joinable(scope, move || mover.run(number)) {
+                Ok(worker) => workers.push(worker),
+                Err(_) if number > 0 => break,
+                Err(error) => {
+                    self.session.fail(error);
+                    break;
+                }
+            }
+            add(&self.runner.stats.counts.streams, 1);
+        }
+        workers
+    }
+
+    fn reader(&self, socket: &UnixStream) -> Result<ControlReader, Error> {
+        let unusable = |e: io::Error| Error::local("cannot use a socket pair", &e);
+        let input = socket.try_clone().map_err(unusable)?;
+        let wake = socket.try_clone().map_err(unusable)?;
+        self.session.on_stop(move || drop(wake.shutdown(Shutdown::Both)));
+        let mut reader = ControlReader::new(Box::new(input), "this host".to_owned(), "");
+        reader.set_authenticated();
+        Ok(reader)
+    }
+}

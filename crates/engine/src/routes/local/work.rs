@@ -1,0 +1,181 @@
+//! Threads of a local copy: each takes the sender's work, copies the data, and enters it in the
+//! receiver's ledger.
+
+use crate::session::ThreadMeter;
+use crate::transfer::receiver::{IncomingFile, Receiver};
+use crate::transfer::sender::Sender;
+use crate::transfer::sender::files::{SourceError, SourceFile};
+use bankfull_control::Stage;
+use bankfull_proto::hash::FileHash;
+use bankfull_proto::limits::MAX_PACKED_FILE_BYTES;
+use bankfull_proto::send::Work;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes copied at a time if the kernel cannot copy by itself.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Copies data between the two sides of a local copy; shared by its threads.
+pub(crate) struct Mover<'m, 'a> {
+    sender: &'m Sender<'a>,
+    receiver: &'m Receiver<'a>,
+    /// Set after a reflink failed: these file systems do not support it.
+    is_reflink_unsupported: AtomicBool,
+}
+
+impl<'m, 'a> Mover<'m, 'a> {
+    pub(crate) fn new(sender: &'m Sender<'a>, receiver: &'m Receiver<'a>) -> Self {
+        Self { sender, receiver, is_reflink_unsupported: AtomicBool::new(false) }
+    }
+
+    /// Runs a thread until all files are completed.
+    pub(crate) fn run(&self, number: u32) {
+        let mut meter = ThreadMeter::start();
+        let mut buffer = vec![0; CHUNK_BYTES];
+        while let Ok(Some(work)) = self.sender.next_work(number, || Ok(())) {
+            meter.mark(Stage::Idle);
+            match work {
+                Work::Block { file, index } => self.move_block(file, index, &mut buffer),
+                Work::Pack(files) => {
+                    for id in files {
+                        self.move_small(id, &mut buffer, &mut meter);
+                    }
+                }
+                Work::Compare { file, hash } => self.compare(file, hash, &mut buffer),
+            }
+            meter.mark(Stage::Write);
+        }
+        self.receiver.add_times(&meter.take());
+    }
+
+    fn move_small(&self, id: u64, buffer: &mut [u8], meter: &mut ThreadMeter) {
+        let Some(file) = self.sender.files.find(id) else { return };
+        let len = file.entry.size.min(MAX_PACKED_FILE_BYTES) as usize;
+        let read = self.sender.files.read_whole(&file, &mut buffer[..len]);
+        meter.mark(Stage::Read);
+        match read {
+            Ok(()) => self.receiver.store_small(id, &buffer[..len]),
+            Err(error) => self.sender.on_source_error(id, error),
+        }
+        meter.mark(Stage::Write);
+    }
+
+    fn compare(&self, id: u64, remote_hash: FileHash, buffer: &mut [u8]) {
+        let Some(file) = self.sender.files.find(id) else { return };
+        match self.sender.files.hash_whole(&file, buffer) {
+            Ok(local_hash) => self.sender.on_compared(&file, local_hash == remote_hash),
+            Err(error) => self.sender.on_source_error(id, error),
+        }
+    }
+
+    fn move_block(&self, id: u64, index: u64, buffer: &mut [u8]) {
+        let Some(file) = self.sender.files.find(id) else { return };
+        let source = match self.sender.files.open(&file) {
+            Ok(source) => source,
+            Err(error) => return self.sender.on_source_error(id, error),
+        };
+        let Some(incoming) = self.receiver.find(id) else { return };
+        let Some(range) = incoming.layout().and_then(|layout| layout.range(index)) else { return };
+        if let Err(failure) = self.receiver.open_part(&incoming) {
+            return self.receiver.fail_file(id, &failure);
+        }
+        if self.reflink(&source, &incoming) {
+            return;
+        }
+        match self.copy(&file, &source, &incoming, range, buffer) {
+            Ok(Ok(())) => self.receiver.record_copied(&incoming, index..index + 1),
+            Ok(Err(e)) => {
+                let failure = self.receiver.write_failure(&incoming, &e);
+                self.receiver.fail_file(id, &failure);
+            }
+            Err(error) => self.sender.on_source_error(id, error),
+        }
+    }
+
+    /// Reflinks the whole source file to the part file, if the file system supports it.
+    fn reflink(&self, source: &File, incoming: &IncomingFile) -> bool {
+        if self.is_reflink_unsupported.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Ok(part) = self.receiver.open_part(incoming) else { return false };
+        let Some(layout) = incoming.layout() else { return false };
+        match bankfull_sys::clone_whole(source, &part.file) {
+            Ok(true) => {
+                self.receiver.record_copied(incoming, 0..layout.count());
+                true
+            }
+            _ => {
+                self.is_reflink_unsupported.store(true, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+
+    /// Copies one block. The outer error is the source's, the inner one the destination's.
+    fn copy(
+        &self,
+        file: &SourceFile,
+        source: &File,
+        incoming: &IncomingFile,
+        range: Range<u64>,
+        buffer: &mut [u8],
+    ) -> Result<io::Result<()>, SourceError> {
+        let Ok(part) = self.receiver.open_part(incoming) else { return Ok(Ok(())) };
+        if file.entry.sparse
+            && let Err(e) = part.clear_holes(&range, || true)
+        {
+            return Ok(Err(e));
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let extent = if file.entry.sparse {
+                let found = bankfull_sys::data_extent(source, at)
+                    .map_err(|e| self.sender.files.failed(file, &e))?;
+                let Some(extent) = found.filter(|extent| extent.start < range.end) else { break };
+                extent.start.max(at)..extent.end.min(range.end)
+            } else {
+                at..range.end
+            };
+            if let Err(e) = self.copy_extent(file, source, &part.file, extent.clone(), buffer)? {
+                return Ok(Err(e));
+            }
+            at = extent.end;
+        }
+        Ok(Ok(()))
+    }
+
+    fn copy_extent(
+        &self,
+        file: &SourceFile,
+        source: &File,
+        part: &File,
+        extent: Range<u64>,
+        buffer: &mut [u8],
+    ) -> Result<io::Result<()>, SourceError> {
+        let mut at = extent.start;
+        while at < extent.end {
+            match bankfull_sys::copy_range(source, at, part, at, extent.end - at) {
+                Ok(Some(0)) => return Err(SourceError::Changed),
+                Ok(Some(n)) => at += n,
+                Ok(None) => {
+                    let chunk = (extent.end - at).min(buffer.len() as u64) as usize;
+                    let n = source
+                        .read_at(&mut buffer[..chunk], at)
+                        .map_err(|e| self.sender.files.failed(file, &e))?;
+                    if n == 0 {
+                        return Err(SourceError::Changed);
+                    }
+                    if let Err(e) = part.write_all_at(&buffer[..n], at) {
+                        return Ok(Err(e));
+                    }
+                    at += n as u64;
+                }
+                Err(e) => return Ok(Err(e)),
+            }
+        }
+        Ok(Ok(()))
+    }
+}

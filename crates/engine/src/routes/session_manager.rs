@@ -1,0 +1,495 @@
+//! Serving side of sessions, shared by daemon and agent: the handshake with clients, checks of
+//! their requests, and the attachment of data streams.
+
+use super::client::software;
+use crate::base::cancel::Cancel;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::event::{EventSink, Summary};
+use crate::file_io::path_root::{PathRoot, ReceiveOptions};
+use crate::model::options::Fsync;
+use crate::model::overrides::Overrides;
+use crate::run::{
+    AcceptedStream, CloseFn, ControlChannel, Latch, SessionRunner, SessionTask, StreamSource,
+};
+use crate::session::{Session, SessionStats};
+use crate::transport::buffer_pool::BufferPool;
+use crate::transport::control::{ControlReader, Outbox, lock, write_now};
+use crate::transport::data_stream::{BoxedPermit, DataStream, Unattached, read_attach};
+use crate::transport::probe::ProbePort;
+use crate::transport::socket::Socket;
+use crate::transport::udp_receive_buffer::BufferAdvice;
+use crate::tuning::incast::{InterfaceSharing, is_receiving};
+use crate::tuning::start_stagger::StartStagger;
+use crate::tuning::{Autotune, ProbeChannel};
+use bankfull_control::Rate;
+use bankfull_control::sobas::CachedPath;
+use bankfull_proto::wire::attach::{self, Attach};
+use bankfull_proto::wire::control::{
+    self, Cause, Direction, Failure, Hello, Message, Open, Opened, Welcome,
+};
+use bankfull_proto::wire::{WireError, common_version};
+use rustls::Connection;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+/// Permissions and limits of clients.
+#[derive(Debug, Clone)]
+pub(crate) struct Policy {
+    pub(crate) token: Option<Vec<u8>>,
+    pub(crate) read_only: bool,
+    pub(crate) unencrypted_allowed: bool,
+    pub(crate) timeout: Duration,
+    /// Rate of the link by which clients send, if known.
+    pub(crate) link_rate: Option<Rate>,
+    /// Memory for received data that waits for the disk, of all clients together.
+    pub(crate) buffer_pool: Arc<BufferPool>,
+}
+
+/// A session that data streams may join.
+struct JoinableSession {
+    version: u16,
+    key: [u8; 32],
+    is_unencrypted: bool,
+    max_streams: u32,
+    nonces: HashSet<[u8; 32]>,
+    /// Stream numbers used so far; each is unique.
+    numbers: HashSet<u32>,
+    accepted: mpsc::Sender<AcceptedStream>,
+    session: Arc<Session>,
+}
+
+/// Sessions of a daemon or an agent.
+pub(crate) struct SessionManager {
+    pub(crate) anchor: PathRoot,
+    pub(crate) policy: Policy,
+    /// UDP port of the probes, if available.
+    pub(crate) probes: Option<Arc<ProbePort>>,
+    /// Once cancelled, running sessions go on and none begins.
+    pub(crate) draining: Cancel,
+    sessions: Mutex<HashMap<[u8; 16], JoinableSession>>,
+    /// Sessions that ended recently; late data streams may still arrive for them.
+    recently_ended: Mutex<VecDeque<[u8; 16]>>,
+}
+
+/// Ended sessions that are remembered. (chosen: as many as may end within an RTT)
+const MAX_ENDED_SESSIONS: usize = 64;
+
+/// Result of the negotiation with a client.
+struct Negotiated {
+    open: Open,
+    opened: Opened,
+    part: SessionTask,
+}
+
+/// A client's control connection before its handshake.
+pub(crate) struct ControlConn {
+    pub(crate) reader: ControlReader,
+    pub(crate) output: Box<dyn Write + Send>,
+    pub(crate) wake: Box<dyn Fn() + Send>,
+    pub(crate) close: CloseFn,
+    /// Maximum number of data streams.
+    pub(crate) max_streams: u32,
+    /// Data port of an agent.
+    pub(crate) data_port: Option<u16>,
+    pub(crate) data_hosts: Vec<String>,
+    pub(crate) fingerprint: Option<[u8; 32]>,
+    /// Source address required of the client's datagrams, if any.
+    pub(crate) peer: Option<IpAddr>,
+    /// Hints for the administrator about the socket of this connection.
+    pub(crate) advice: Option<BufferAdvice>,
+    /// Callback for the authenticated client's request, with the timeout that applies from then on.
+    pub(crate) on_request: Box<dyn FnOnce(Duration) + Send>,
+}
+
+impl ControlConn {
+    fn write(&mut self, message: &Message) -> Result<(), Error> {
+        self.write_raw(&control::encode(message)?)
+    }
+
+    fn write_raw(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        write_now(&mut *self.output, bytes, self.reader.peer())
+    }
+
+    /// Refuses a client that has not had its handshake.
+    pub(crate) fn refuse_before_handshake(mut self, error: &Error) {
+        let _ = self.write_raw(&control::MAGIC);
+        // Closing with unread bytes would reset the connection and lose the reason.
+        let _ = self.reader.next();
+        self.refuse(error);
+    }
+
+    /// Sends the client the reason why there is no session.
+    pub(crate) fn refuse(mut self, error: &Error) {
+        let _ = self.write(&Message::Error(error.to_failure()));
+        (self.close)();
+    }
+}
+
+impl SessionManager {
+    pub(crate) fn new(anchor: PathRoot, policy: Policy, probes: Option<Arc<ProbePort>>) -> Self {
+        Self {
+            anchor,
+            policy,
+            probes,
+            draining: Cancel::new(),
+            sessions: Mutex::default(),
+            recently_ended: Mutex::default(),
+        }
+    }
+
+    /// Number of running sessions.
+    pub(crate) fn session_count(&self) -> usize {
+        lock(&self.sessions).len()
+    }
+
+    /// Ends all sessions.
+    pub(crate) fn abort(&self) {
+        for entry in lock(&self.sessions).values() {
+            entry.session.fail(Failure::new(Cause::Cancelled, "the server was shut down").into());
+        }
+    }
+
+    /// Serves a client on its control connection, whose magic has been read.
+    pub(crate) fn serve(
+        &self,
+        mut conn: ControlConn,
+        tunnelled: bool,
+        events: &dyn EventSink,
+    ) -> Result<Summary, Error> {
+        let started = Instant::now();
+        let welcome = match self.handshake(&mut conn) {
+            Ok(welcome) => welcome,
+            Err(error) => {
+                conn.refuse(&error);
+                return Err(error);
+            }
+        };
+        let opened = self.negotiate(&mut conn);
+        let negotiated = match opened {
+            Ok(negotiated) => negotiated,
+            Err(error) => {
+                conn.refuse(&error);
+                return Err(error);
+            }
+        };
+        self.run(conn, &welcome, negotiated, tunnelled, events, started)
+    }
+
+    fn handshake(&self, conn: &mut ControlConn) -> Result<Welcome, Error> {
+        conn.write_raw(&control::MAGIC)?;
+        let Message::Hello(hello) = self.next_message(conn)? else {
+            return Err(WireError::Unexpected("no hello").into());
+        };
+        let version = common_version(hello.min_version, hello.max_version)?;
+        self.check_token(&hello)?;
+        conn.reader.set_authenticated();
+        let mut welcome = Welcome {
+            version,
+            software: software(),
+            max_streams: conn.max_streams,
+            unencrypted_allowed: self.policy.unencrypted_allowed,
+            data_port: conn.data_port,
+            data_hosts: std::mem::take(&mut conn.data_hosts),
+            fingerprint: conn.fingerprint,
+            timeout_ms: u64::try_from(self.policy.timeout.as_millis()).ok(),
+            ..Welcome::default()
+        };
+        let random = |out: &mut [u8]| {
+            bankfull_sys::random(out).map_err(|e| Error::local("cannot read random bytes", &e))
+        };
+        random(&mut welcome.session)?;
+        random(&mut welcome.session_key)?;
+        conn.write(&Message::Welcome(welcome.clone()))?;
+        Ok(welcome)
+    }
+
+    /// Reads a message of a client without a session; fails if the server is shutting down.
+    fn next_message(&self, conn: &mut ControlConn) -> Result<Message, Error> {
+        let received = conn.reader.next();
+        // A draining port ends reading itself: the end is not the client's doing.
+        let is_ended = received.as_ref().map_or_else(|e| e.kind() == ErrorKind::Network, |_| true);
+        if is_ended && self.draining.is_cancelled() {
+            return Err(Failure::new(
+                Cause::Cancelled,
+                "the server is shutting down: try again later",
+            )
+            .into());
+        }
+        received
+    }
+
+    fn check_token(&self, hello: &Hello) -> Result<(), Error> {
+        let Some(expected) = &self.policy.token else { return Ok(()) };
+        let token = hello.token.as_deref().unwrap_or_default();
+        // Hashes have equal length, so the comparison takes the same time for every token.
+        if blake3::hash(token) == blake3::hash(expected) {
+            return Ok(());
+        }
+        let text = match &hello.token {
+            None => "a token is needed: give --token-file FILE or set BANKFULL_TOKEN",
+            Some(_) => "the token is wrong: ask the administrator of the server for the right one",
+        };
+        Err(Failure::new(Cause::BadToken, text).into())
+    }
+
+    /// Checks the client's request and agrees on the session.
+    fn negotiate(&self, conn: &mut ControlConn) -> Result<Negotiated, Error> {
+        let Message::Open(open) = self.next_message(conn)? else {
+            return Err(WireError::Unexpected("no request").into());
+        };
+        std::mem::replace(&mut conn.on_request, Box::new(|_| {}))(self.timeout_for(&open));
+        if open.unencrypted && !self.policy.unencrypted_allowed {
+            let text = "data without encryption is not allowed here: leave out --no-encryption";
+            return Err(Failure::new(Cause::UnencryptedRefused, text).into());
+        }
+        let overrides = Overrides::from_open(&open)?;
+        overrides.check()?;
+        overrides.check_encryption(!open.unencrypted)?;
+        if open.direction == Direction::Pull {
+            overrides.check_sender()?;
+        }
+        if let Some(ms) = open.throughput_test_ms {
+            let time = Duration::from_millis(ms.into());
+            let part = match open.direction {
+                Direction::Pull => SessionTask::SendTest(time),
+                Direction::Push => SessionTask::ReceiveTest(time),
+            };
+            return Ok(Negotiated { open, opened: Opened::default(), part });
+        }
+        let (opened, part) = match open.direction {
+            Direction::Pull => {
+                let items = self.anchor.resolve_sources(&open.paths)?;
+                let sources = items.iter().map(|item| item.to_source()).collect();
+                let part = SessionTask::Send { items, dry_run: open.dry_run };
+                (Opened { sources, credit: open.credit, ..Opened::default() }, part)
+            }
+            Direction::Push if self.policy.read_only => {
+                let text = "this server is read-only: it was started with --read-only";
+                return Err(Failure::new(Cause::ReadOnly, text).into());
+            }
+            Direction::Push => {
+                let path = open.paths.first().map(|path| path.0.clone()).unwrap_or_default();
+                let options = ReceiveOptions {
+                    fsync: match open.fsync {
+                        control::Fsync::None => Fsync::None,
+                        control::Fsync::File => Fsync::File,
+                        control::Fsync::End => Fsync::End,
+                    },
+                    checksum: open.checksum,
+                    dry_run: open.dry_run,
+                    parent_is_planned: false,
+                    set_id: matches!(self.anchor, PathRoot::Host),
+                };
+                let (target, destinations) =
+                    self.anchor.open_destination(&path, &open.sources, options)?;
+                // With other receivers, senders take time slots.
+                let uses_credit =
+                    open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);
+                (
+                    Opened { destinations, credit: uses_credit, ..Opened::default() },
+                    SessionTask::Receive(target),
+                )
+            }
+        };
+        Ok(Negotiated { open, opened, part })
+    }
+
+    /// Smaller of the two sides' timeouts, which the heartbeats must meet.
+    fn timeout_for(&self, open: &Open) -> Duration {
+        match open.timeout_ms {
+            0 => self.policy.timeout,
+            ms => self.policy.timeout.min(Duration::from_millis(ms)),
+        }
+    }
+
+    fn run(
+        &self,
+        mut conn: ControlConn,
+        welcome: &Welcome,
+        negotiated: Negotiated,
+        tunnelled: bool,
+        events: &dyn EventSink,
+        started: Instant,
+    ) -> Result<Summary, Error> {
+        let is_autotuned = is_autotuned(&negotiated.open);
+        let mut session = self.session(&negotiated, welcome, tunnelled)?;
+        session.advice = Mutex::new(conn.advice.take());
+        let session = Arc::new(session);
+        session.on_stop(std::mem::replace(&mut conn.wake, Box::new(|| {})));
+        let (accepted, streams) = mpsc::channel();
+        let maker = accepted.clone();
+        session.on_spawner_wake(move || drop(maker.send(None)));
+        let outbox = Outbox::default();
+        let entry = JoinableSession {
+            version: welcome.version,
+            key: welcome.session_key,
+            is_unencrypted: negotiated.open.unencrypted,
+            max_streams: welcome.max_streams,
+            nonces: HashSet::new(),
+            numbers: HashSet::new(),
+            accepted: accepted.clone(),
+            session: Arc::clone(&session),
+        };
+        let steer = match is_autotuned {
+            false => Autotune::Off,
+            // The client registers its address; until then it is unknown.
+            true => Autotune::On(self.probes.as_ref().map(|port| {
+                let line = port.join(welcome.session, welcome.session_key, conn.peer);
+                Box::new(ProbeChannel { line, register_address: None, own_port: None })
+            })),
+        };
+        // Before the client learns that it may connect and send datagrams.
+        lock(&self.sessions).insert(welcome.session, entry);
+        conn.write(&Message::Opened(negotiated.opened)).inspect_err(|_| {
+            self.forget(welcome.session);
+        })?;
+        if tunnelled {
+            let key = welcome.session_key;
+            let local_end = crate::transport::tunnel::open(&mut conn.reader, &outbox)
+                .map_err(|e| Error::local("cannot open a tunnel through ssh", &e))?;
+            let accept = move || accept_tunnelled(local_end, &key, &accepted);
+            std::thread::Builder::new().spawn(accept).map_err(|e| Error::thread_start(&e))?;
+        }
+        let stats = SessionStats::new(events, started);
+        let drive = SessionRunner {
+            session,
+            stats: &stats,
+            cancel: &Cancel::new(),
+            timeout: self.timeout_for(&negotiated.open),
+            report_progress: false,
+            ended: Latch::default(),
+            autotune: Mutex::new(steer),
+        };
+        let channel =
+            ControlChannel { reader: conn.reader, output: conn.output, outbox, close: conn.close };
+        let result = drive.run(channel, negotiated.part, StreamSource::Accept(streams));
+        self.forget(welcome.session);
+        result
+    }
+
+    /// The negotiated session.
+    fn session(
+        &self,
+        negotiated: &Negotiated,
+        welcome: &Welcome,
+        tunnelled: bool,
+    ) -> Result<Session, Error> {
+        let Negotiated { open, opened, .. } = negotiated;
+        let streams = open.streams.min(welcome.max_streams);
+        let mut session = Session::new(Overrides::from_open(open)?, streams);
+        session.remembered = open.remembered.map(|[bytes_per_sec, rtt_us]| CachedPath {
+            rate: Rate::from_bytes_per_sec(bytes_per_sec),
+            rtt: Duration::from_micros(rtt_us),
+        });
+        let is_autotuned = is_autotuned(open);
+        session.buffer_pool = Arc::clone(&self.policy.buffer_pool);
+        session.start_stagger = is_autotuned.then(|| StartStagger::new(streams));
+        session.max_streams = open.max_streams.filter(|_| is_autotuned && !tunnelled);
+        session.max_streams = session.max_streams.map(|max| max.min(welcome.max_streams));
+        let uses_credit = opened.credit == Some(true);
+        match open.direction {
+            Direction::Pull => {
+                session.credit = uses_credit.then(Arc::default);
+                session.max_outstanding_files = open.max_outstanding_files;
+            }
+            Direction::Push => {
+                let takes_part = is_autotuned && open.throughput_test_ms.is_none();
+                session.sharing =
+                    InterfaceSharing::new(takes_part, uses_credit, self.policy.link_rate, None);
+            }
+        }
+        Ok(session)
+    }
+
+    fn forget(&self, session: [u8; 16]) {
+        lock(&self.sessions).remove(&session);
+        let mut ended = lock(&self.recently_ended);
+        ended.push_back(session);
+        if ended.len() > MAX_ENDED_SESSIONS {
+            ended.pop_front();
+        }
+    }
+
+    /// Attaches a data stream, whose magic has been read, to its session. A peer that fails to
+    /// prove membership is not answered. `NotFound` when the session has ended.
+    pub(crate) fn attach(
+        &self,
+        socket: Socket,
+        tls: Option<Connection>,
+        magic: &[u8; 8],
+        permit: BoxedPermit,
+    ) -> io::Result<()> {
+        let encrypted = tls.is_some() || socket.is_encrypted();
+        let (unattached, bytes) = read_attach(socket, tls, magic)?;
+        let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let late = || io::Error::from(io::ErrorKind::NotFound);
+        let attach = Attach::decode(&bytes).map_err(io::Error::other)?;
+        let (key, accepted) = {
+            let mut sessions = lock(&self.sessions);
+            let entry = sessions.get_mut(&attach.session).ok_or_else(|| {
+                let is_late = lock(&self.recently_ended).contains(&attach.session);
+                if is_late { late() } else { refused() }
+            })?;
+            let is_authentic = attach::verify(&bytes, &entry.key);
+            let is_authentic = is_authentic && attach.version == entry.version;
+            if !is_authentic
+                || (!encrypted && !entry.is_unencrypted)
+                || !entry.nonces.insert(attach.nonce)
+            {
+                return Err(refused());
+            }
+            let running = entry.session.stream_count();
+            if running >= entry.max_streams as usize || !entry.numbers.insert(attach.stream) {
+                return Err(refused());
+            }
+            (entry.key, entry.accepted.clone())
+        };
+        let mut stream = finish_attach(unattached, &attach, &key, self.policy.timeout)?;
+        stream.set_permit(permit);
+        accepted.send(Some((attach.stream, stream))).map_err(|_| late())
+    }
+}
+
+fn finish_attach(
+    unattached: Unattached,
+    attach: &Attach,
+    key: &[u8; 32],
+    timeout: Duration,
+) -> io::Result<DataStream> {
+    let stream = DataStream::accept(unattached, attach, key)?;
+    stream.socket().set_authenticated();
+    stream.socket().set_read_timeout(Some(timeout))?;
+    Ok(stream)
+}
+
+/// True if the data streams of the requested session are tuned.
+fn is_autotuned(open: &Open) -> bool {
+    open.autotune_off != Some(true) && open.window.is_none()
+}
+
+/// Waits for the one data stream that may use the control channel. ssh encrypts it.
+fn accept_tunnelled(
+    local_end: std::os::unix::net::UnixStream,
+    key: &[u8; 32],
+    accepted: &mpsc::Sender<AcceptedStream>,
+) {
+    let attached = || -> io::Result<()> {
+        let mut socket = Socket::Unix(local_end);
+        let mut magic = [0; 8];
+        io::Read::read_exact(&mut socket, &mut magic)?;
+        let (unattached, bytes) = read_attach(socket, None, &magic)?;
+        let attach = Attach::decode(&bytes).map_err(io::Error::other)?;
+        if !attach::verify(&bytes, key) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let stream = DataStream::accept(unattached, &attach, key)?;
+        accepted
+            .send(Some((attach.stream, stream)))
+            .map_err(|_| io::ErrorKind::ConnectionAborted.into())
+    };
+    // The client detects by itself that its tunnel does not answer.
+    let _ = attached();
+}

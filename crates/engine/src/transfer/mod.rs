@@ -1,0 +1,5 @@
+//! Transfer of files in one session: the sender, the receiver, and the throughput test.
+
+pub(crate) mod receiver;
+pub(crate) mod sender;
+pub(crate) mod throughput_test;

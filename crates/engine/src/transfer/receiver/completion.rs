@@ -1,0 +1,178 @@
+//! End of the receiving side. The receiver reports completion unasked, which saves a round trip, as
+//! soon as everything is announced and every file is completed. After a failure on either side the
+//! sender may announce the file again: the receiver then waits for the sender's `Finish`.
+
+use super::{Receiver, place};
+use crate::model::options::Fsync;
+use crate::transport::control::lock;
+use bankfull_proto::wire::WireError;
+use bankfull_proto::wire::control::Message;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Counter of outstanding files; shared by all threads of the receiving side.
+#[derive(Debug, Default)]
+pub(crate) struct Completion {
+    state: Mutex<CompletionState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct CompletionState {
+    /// Announced files and symlinks that are not completed.
+    outstanding: u64,
+    /// Whether the sender has announced everything.
+    is_all_announced: bool,
+    /// Whether [`Completion::wait`] has reported the end.
+    is_over: bool,
+    /// Whether waiting is over: the sender has finished, or the session stops.
+    is_released: bool,
+}
+
+impl Completion {
+    /// Adds `count` announced files and symlinks.
+    ///
+    /// # Errors
+    /// [`WireError::Unexpected`] after the end.
+    pub(crate) fn on_announced(&self, count: usize) -> Result<(), WireError> {
+        let mut state = lock(&self.state);
+        if state.is_over {
+            return Err(WireError::Unexpected("an entry after the receiver was done"));
+        }
+        state.outstanding += count as u64;
+        Ok(())
+    }
+
+    /// Records that everything is announced.
+    pub(crate) fn on_all_announced(&self) {
+        lock(&self.state).is_all_announced = true;
+        self.changed.notify_all();
+    }
+
+    /// Records files and symlinks that are completed without a failure; the message from or to the
+    /// sender about it is received or posted.
+    pub(crate) fn on_completed(&self, count: usize) {
+        let mut state = lock(&self.state);
+        state.outstanding = state.outstanding.saturating_sub(count as u64);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Ends the wait.
+    pub(crate) fn release(&self) {
+        lock(&self.state).is_released = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until all files are completed, after which none may be announced.
+    ///
+    /// Returns false if the wait was ended instead.
+    pub(crate) fn wait(&self) -> bool {
+        let waits = |state: &mut CompletionState| {
+            let is_over = state.is_all_announced && state.outstanding == 0;
+            !is_over && !state.is_released
+        };
+        let waited = self.changed.wait_while(lock(&self.state), waits);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        state.is_over = !state.is_released;
+        state.is_over
+    }
+}
+
+impl Receiver<'_> {
+    /// Finishes as soon as all files are completed, unless the sender finishes first.
+    pub(crate) fn finish_early(&self) {
+        if self.completion.wait() {
+            self.finish();
+        }
+    }
+
+    /// Sets the directories' metadata and sends `Done`, once; a second caller waits for the first.
+    pub(crate) fn finish(&self) {
+        let mut done = lock(&self.done);
+        if std::mem::replace(&mut *done, true) {
+            return;
+        }
+        self.set_dir_metadata();
+        if self.fsync == Fsync::End && !self.dry_run {
+            let synced = self.base.as_ref().map_or(Ok(()), |base| base.sync_filesystem());
+            if let Err(e) = synced {
+                let failure =
+                    crate::base::error::failure("cannot flush the destination to disk", &e);
+                self.report_problem(self.dirs.path(0), failure);
+            }
+        }
+        self.outbox.post(&Message::Done(self.stats.report()));
+    }
+
+    /// Sets mode and time of directories, deepest first, now that nothing more is added to them.
+    fn set_dir_metadata(&self) {
+        let entries = std::mem::take(&mut lock(&self.announced_dirs).entries);
+        if self.dry_run {
+            return;
+        }
+        for entry in entries.iter().rev() {
+            if self.defers_metadata(entry) {
+                continue;
+            }
+            let id = if entry.name.is_empty() { 0 } else { entry.id };
+            let set = self.dirs.open(id).and_then(|dir| {
+                let now = dir.stat_self()?;
+                if now.mode != entry.mode {
+                    dir.set_own_mode(entry.mode)?;
+                }
+                if now.mtime != place::mtime_of(entry) {
+                    dir.set_own_mtime(place::mtime_of(entry))?;
+                }
+                Ok(())
+            });
+            if let Err(e) = set {
+                let path = self.dirs.path(id);
+                let what = format!("cannot set mode and time of {}", path.display());
+                self.report_problem(path, crate::base::error::failure(what, &e));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completion_needs_every_announced_file() {
+        let completion = Completion::default();
+        std::thread::scope(|scope| {
+            completion.on_announced(3).unwrap();
+            completion.on_completed(3);
+            let waiting = scope.spawn(|| completion.wait());
+            let is_waiting = || {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                !waiting.is_finished()
+            };
+            assert!(is_waiting());
+            completion.on_announced(2).unwrap();
+            completion.on_all_announced();
+            assert!(is_waiting());
+            completion.on_completed(1);
+            assert!(is_waiting());
+            // A file that failed is announced again: it counts once more.
+            completion.on_announced(1).unwrap();
+            completion.on_completed(1);
+            assert!(is_waiting());
+            completion.on_completed(1);
+            assert!(waiting.join().unwrap());
+        });
+        assert!(completion.on_announced(1).is_err());
+    }
+
+    #[test]
+    fn release_ends_the_wait() {
+        let completion = Completion::default();
+        completion.on_announced(1).unwrap();
+        completion.on_all_announced();
+        completion.release();
+        assert!(!completion.wait());
+        completion.on_completed(1);
+        assert!(!completion.wait());
+    }
+}

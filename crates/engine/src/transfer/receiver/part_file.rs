@@ -1,0 +1,709 @@
+//! Part file and journal of a file that is being received.
+//!
+//! Order of writes: an old journal is removed before a new part file is created; a block is written
+//! to the part file before its record is appended to the journal; the part file is renamed to its
+//! target before the journal is removed. So a kill at any moment leaves a part file with a correct
+//! journal, or one of the two alone, which is ignored, or the finished file. After a power loss the
+//! identity of the boot tells which records to trust; see `bankfull_proto::journal`.
+
+use crate::base::error::failure;
+use crate::base::part_names::PartNames;
+use crate::file_io::block_io::direct::CacheBypass;
+use crate::model::options::{DEFAULT_TIMEOUT, DirectIo};
+use crate::session::Session;
+use crate::transport::control::lock;
+use bankfull_proto::blocks::Layout;
+use bankfull_proto::hash::{BlockHash, BlockHasher};
+use bankfull_proto::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Record, VerifiedBlocks};
+use bankfull_proto::wire::control::{Cause, Entry, Failure};
+use bankfull_sys::{Dir, DirectAlign};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+/// Longest wait for a part file whose owner keeps writing. An owner whose client was killed ends
+/// within moments; any other one is reported to the user.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longest wait for a part file whose owner writes nothing: a session that lost its client ends at
+/// its own time-out.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(DEFAULT_TIMEOUT.as_secs() + 5);
+
+/// Wait after which the user is warned.
+const WARN_AFTER: Duration = Duration::from_secs(2);
+
+/// Maximum number of attempts to lock or create a file that other sessions replace meanwhile.
+/// (chosen: far more than two sessions need)
+const MAX_LOCK_TRIES: u32 = 10;
+
+/// Interval of attempts to lock a part file.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Records between two barriers: the number of blocks, of 1 MiB to 16 MiB each, that are read
+/// again after a power loss. (chosen: few flushes, and little to read again)
+const RECORDS_PER_BARRIER: u64 = 256;
+
+/// Boot identity if the kernel reports none.
+pub(crate) const UNKNOWN_BOOT: [u8; 16] = [0; 16];
+
+/// Owners of part files in this process. A newer session for the same file ends the owner, which
+/// may not have noticed yet that its client is gone.
+static LOCK_OWNERS: LazyLock<Mutex<LockOwners>> = LazyLock::new(Mutex::default);
+
+/// Owners by device and inode of the part file.
+type LockOwners = HashMap<(u64, u64), LockOwner>;
+
+/// Session that holds a part file, and the source version that it receives.
+struct LockOwner {
+    session: Weak<Session>,
+    version: u64,
+}
+
+/// Request of a session to lock a part file.
+pub(crate) struct LockRequest<'a> {
+    pub(crate) session: &'a Arc<Session>,
+    /// Longest wait if another thread of the same session still holds the part file.
+    pub(crate) own_session_timeout: Duration,
+    /// Warns the user of a long wait.
+    pub(crate) warn: &'a dyn Fn(String),
+}
+
+/// An open part file with its journal.
+#[derive(Debug)]
+pub(crate) struct PartFile {
+    pub(crate) file: File,
+    direct: Option<DirectFile>,
+    journal: Mutex<Journal>,
+    /// Whether the part file may hold data that is in no record.
+    pub(crate) may_hold_stale_data: bool,
+}
+
+/// A part file opened for direct I/O.
+#[derive(Debug)]
+struct DirectFile {
+    file: File,
+    align: DirectAlign,
+    size: u64,
+    /// End of the space allocated so far.
+    reserved_end: Mutex<u64>,
+}
+
+#[derive(Debug)]
+struct Journal {
+    file: File,
+    bytes: u64,
+    records_since_barrier: u64,
+}
+
+/// Result of an attempt to lock a part file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LockOutcome {
+    /// Locked by this request.
+    Acquired,
+    /// The name was removed, or refers to another file.
+    Replaced,
+    /// Still held by a thread of the same session, for a file that failed.
+    HeldBySelf,
+}
+
+impl PartFile {
+    /// Creates a new part file in place of any earlier one.
+    pub(crate) fn create(
+        dir: &Dir,
+        names: &PartNames,
+        entry: &Entry,
+        layout: Layout,
+        boot: [u8; 16],
+        request: &LockRequest<'_>,
+    ) -> Result<Self, Failure> {
+        let shown = String::from_utf8_lossy(&entry.name).into_owned();
+        let failed = |e: io::Error| failure(format!("cannot create a file for {shown:?}"), &e);
+        for _ in 0..MAX_LOCK_TRIES {
+            // The earlier one may be in use: it is locked before it is replaced.
+            let before = dir.open_rw(&names.part).ok();
+            if let Some(before) = &before
+                && lock_part(dir, names, before, entry, request)? == LockOutcome::Replaced
+            {
+                continue;
+            }
+            // A journal must not outlive its part file.
+            remove_journal(dir, names).map_err(failed)?;
+            let file = create_file_replacing(dir, &names.part).map_err(failed)?;
+            if lock_part(dir, names, &file, entry, request)? != LockOutcome::Acquired {
+                continue;
+            }
+            file.set_len(layout.size()).map_err(failed)?;
+            let mut journal = create_file_replacing(dir, &names.journal).map_err(failed)?;
+            let header = Header::for_entry(entry, layout, boot).encode();
+            journal.write_all(&header).map_err(failed)?;
+            let journal =
+                Journal { file: journal, bytes: header.len() as u64, records_since_barrier: 0 };
+            return Ok(Self {
+                file,
+                direct: None,
+                journal: Mutex::new(journal),
+                may_hold_stale_data: false,
+            });
+        }
+        Err(busy(&shown))
+    }
+
+    /// Opens the part file of an earlier run; `None` if there is none for this version.
+    pub(crate) fn resume(
+        dir: &Dir,
+        names: &PartNames,
+        entry: &Entry,
+        boot: [u8; 16],
+        request: &LockRequest<'_>,
+    ) -> Result<Option<(Self, VerifiedBlocks)>, Failure> {
+        let shown = String::from_utf8_lossy(&entry.name).into_owned();
+        let failed =
+            |e: io::Error| failure(format!("cannot continue an earlier copy of {shown:?}"), &e);
+        for _ in 0..MAX_LOCK_TRIES {
+            let Some(file) = found(dir.open_rw(&names.part)).map_err(failed)? else {
+                // A journal without a part file is useless.
+                remove_journal(dir, names).map_err(failed)?;
+                return Ok(None);
+            };
+            match lock_part(dir, names, &file, entry, request)? {
+                LockOutcome::Acquired => {}
+                LockOutcome::Replaced => continue,
+                LockOutcome::HeldBySelf => return Ok(None),
+            }
+            // Opened under the lock, so that no other session writes to it.
+            let journal = found(dir.open_rw(&names.journal)).map_err(failed)?;
+            let Some(journal) = journal else { return Ok(None) };
+            return Self::replay_journal(dir, names, entry, boot, file, journal);
+        }
+        Err(busy(&shown))
+    }
+
+    /// Reads the blocks that the journal of a part file vouches for.
+    fn replay_journal(
+        dir: &Dir,
+        names: &PartNames,
+        entry: &Entry,
+        boot: [u8; 16],
+        file: File,
+        mut journal: File,
+    ) -> Result<Option<(Self, VerifiedBlocks)>, Failure> {
+        let mut bytes = Vec::new();
+        if journal.read_to_end(&mut bytes).is_err() {
+            return Ok(None);
+        }
+        let Ok(replay) = journal::replay(&bytes, &boot) else { return Ok(None) };
+        let size = bankfull_sys::stat_file(&file).map_or(0, |stat| stat.size);
+        if !replay.header.matches_entry(entry) || size != entry.size {
+            return Ok(None);
+        }
+        let layout = replay.header.layout;
+        let mut here = replay.trusted;
+        let suspect = replay.suspect;
+        here.blocks.extend(
+            suspect
+                .into_iter()
+                .filter(|(i, h)| is_block_intact(&file, &layout, *i, h))
+                .map(|(index, hash)| (index, Some(hash))),
+        );
+        // Untrusted records of an unknown boot may have been dropped: a later barrier must not
+        // cover them.
+        let same_boot = replay.header.boot == boot && boot != UNKNOWN_BOOT;
+        let journal = if same_boot {
+            journal.set_len(replay.valid_bytes).map(|()| Journal {
+                file: journal,
+                bytes: replay.valid_bytes,
+                records_since_barrier: 0,
+            })
+        } else {
+            rewrite_journal(dir, names, entry, layout, boot, &here)
+        };
+        let journal =
+            journal.map_err(|e| failure("cannot continue the journal of an earlier run", &e))?;
+        let journal = Mutex::new(journal);
+        Ok(Some((Self { file, direct: None, journal, may_hold_stale_data: true }, here)))
+    }
+
+    /// Returns a part file without a name.
+    #[cfg(test)]
+    pub(crate) fn of(file: File) -> Self {
+        let journal =
+            Journal { file: tempfile::tempfile().unwrap(), bytes: 0, records_since_barrier: 0 };
+        Self { file, direct: None, journal: Mutex::new(journal), may_hold_stale_data: false }
+    }
+
+    /// Enables direct I/O if the options allow it. Sparse files are written page by page, and need
+    /// the page cache to combine the pages.
+    pub(crate) fn prepare(mut self, entry: &Entry, direct: DirectIo) -> Self {
+        if !entry.sparse && CacheBypass::new(direct).bypasses_write(&self.file) {
+            self.enable_direct();
+        }
+        self
+    }
+
+    /// Switches to direct I/O if the file system supports it.
+    fn enable_direct(&mut self) {
+        // Without support, writes go through the page cache.
+        let opened = bankfull_sys::open_direct(&self.file, true).ok().flatten();
+        let size = bankfull_sys::stat_file(&self.file).map_or(0, |stat| stat.size);
+        let to_direct =
+            |(file, align)| DirectFile { file, align, size, reserved_end: Mutex::new(0) };
+        self.direct = opened.map(to_direct);
+    }
+
+    /// Writes a chunk of content.
+    pub(crate) fn write(&self, chunk: &[u8], offset: u64) -> io::Result<()> {
+        match self.direct.as_ref().filter(|direct| direct.is_aligned(chunk, offset)) {
+            Some(direct) => direct.write(chunk, offset, &self.file),
+            None => self.file.write_all_at(chunk, offset),
+        }
+    }
+
+    /// Appends a record for data that is written; if `durable`, flushes and adds a barrier every
+    /// [`RECORDS_PER_BARRIER`] records.
+    pub(crate) fn record(&self, record: &Record, durable: bool) -> io::Result<()> {
+        let covers = {
+            let mut journal = lock(&self.journal);
+            journal.append(record)?;
+            journal.records_since_barrier += 1;
+            if !durable || journal.records_since_barrier < RECORDS_PER_BARRIER {
+                return Ok(());
+            }
+            journal.records_since_barrier = 0;
+            (journal.bytes - HEADER_BYTES as u64) / RECORD_BYTES as u64
+        };
+        bankfull_sys::sync_data(&self.file)?;
+        // The barrier does not cover blocks that were recorded during the flush.
+        lock(&self.journal).append(&Record::Barrier { covers })
+    }
+
+    /// Empties the journal of a part file that lost its name: it must not vouch for another file.
+    pub(crate) fn invalidate_journal(&self, dir: &Dir, names: &PartNames) {
+        if !is_named(dir, names, &self.file) {
+            let _ = lock(&self.journal).file.set_len(0);
+        }
+    }
+
+    /// Makes a range read as zeros, for a hole of the source, while `may_continue` returns true.
+    pub(crate) fn clear_holes(
+        &self,
+        range: &Range<u64>,
+        may_continue: impl Fn() -> bool,
+    ) -> io::Result<()> {
+        let len = range.end - range.start;
+        if !self.may_hold_stale_data
+            || len == 0
+            || bankfull_sys::punch_hole(&self.file, range.start, len)?
+        {
+            return Ok(());
+        }
+        let zeros = vec![0; 1 << 20];
+        let mut at = range.start;
+        while at < range.end {
+            if !may_continue() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let chunk = (range.end - at).min(zeros.len() as u64) as usize;
+            self.file.write_all_at(&zeros[..chunk], at)?;
+            at += chunk as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Space allocated ahead of direct writes: file systems serialize writes that allocate.
+/// (measured: docs/block-io.md; chosen: few calls, and a bounded excess after an interrupted copy)
+const RESERVE_AHEAD_BYTES: u64 = 256 << 20;
+
+impl DirectFile {
+    /// Whether a chunk is aligned for direct I/O; the last one of a file often is not.
+    fn is_aligned(&self, chunk: &[u8], offset: u64) -> bool {
+        let (memory, unit) = (self.align.memory as usize, u64::from(self.align.offset));
+        (chunk.as_ptr() as usize).is_multiple_of(memory)
+            && offset.is_multiple_of(unit)
+            && (chunk.len() as u64).is_multiple_of(unit)
+    }
+
+    fn write(&self, chunk: &[u8], offset: u64, cached: &File) -> io::Result<()> {
+        self.reserve(offset + chunk.len() as u64);
+        match self.file.write_all_at(chunk, offset) {
+            // The device needs another alignment than the kernel reports.
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => cached.write_all_at(chunk, offset),
+            written => written,
+        }
+    }
+
+    /// Allocates space up to `end` and beyond.
+    fn reserve(&self, end: u64) {
+        let mut reserved_end = lock(&self.reserved_end);
+        if end > *reserved_end {
+            let from =
+                std::mem::replace(&mut *reserved_end, self.size.min(end + RESERVE_AHEAD_BYTES));
+            // If space is short, the write that exceeds it fails.
+            let _ = bankfull_sys::reserve(&self.file, from, reserved_end.saturating_sub(from));
+        }
+    }
+}
+
+impl Journal {
+    fn append(&mut self, record: &Record) -> io::Result<()> {
+        self.file.write_all_at(&record.encode(), self.bytes)?;
+        self.bytes += RECORD_BYTES as u64;
+        Ok(())
+    }
+}
+
+/// Creates a file in place of any earlier one of that name.
+pub(crate) fn create_file_replacing(dir: &Dir, name: &OsStr) -> io::Result<File> {
+    create_replacing(dir, name, || dir.create_new(name, 0o600))
+}
+
+/// Calls `make` after removing any file of that name; tolerates other sessions that do the same.
+pub(crate) fn create_replacing<T>(
+    dir: &Dir,
+    name: &OsStr,
+    make: impl Fn() -> io::Result<T>,
+) -> io::Result<T> {
+    for _ in 0..MAX_LOCK_TRIES {
+        match make() {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            done => return done,
+        }
+        match dir.unlink(name) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+    }
+    make()
+}
+
+/// Removes the journal of a part file, and its temporary file.
+pub(crate) fn remove_journal(dir: &Dir, names: &PartNames) -> io::Result<()> {
+    for name in [&names.journal, &names.journal_temp] {
+        match dir.unlink(name) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Maps a missing file to `None`.
+fn found(opened: io::Result<File>) -> io::Result<Option<File>> {
+    match opened {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+/// Locks a part file against other sessions.
+fn lock_part(
+    dir: &Dir,
+    names: &PartNames,
+    file: &File,
+    entry: &Entry,
+    request: &LockRequest<'_>,
+) -> Result<LockOutcome, Failure> {
+    let shown = String::from_utf8_lossy(&entry.name).into_owned();
+    let stat = bankfull_sys::stat_file(file).map_err(|e| failure(&shown, &e))?;
+    let key = (stat.dev, stat.ino);
+    let began = Instant::now();
+    let (mut written, mut last_write) = (stat.mtime, None);
+    let mut is_warned = false;
+    // Without locks in the file system, the user must avoid two sessions at once.
+    while !bankfull_sys::try_lock(file).unwrap_or(true) {
+        let waited = began.elapsed();
+        if preempt(key, entry.version, request.session) {
+            if waited >= request.own_session_timeout {
+                return Ok(LockOutcome::HeldBySelf);
+            }
+        } else {
+            let now = bankfull_sys::stat_file(file).map_or(written, |now| now.mtime);
+            if now != written {
+                (written, last_write) = (now, Some(Instant::now()));
+            }
+            let is_at_work = last_write.is_some_and(|at| at.elapsed() < BUSY_TIMEOUT);
+            if (waited >= BUSY_TIMEOUT && is_at_work) || waited >= IDLE_TIMEOUT {
+                return Err(busy(&shown));
+            }
+            if waited >= WARN_AFTER && !is_at_work && !is_warned {
+                (request.warn)(format!(
+                    "waiting for an earlier copy that still holds {shown:?}; up to {} s",
+                    IDLE_TIMEOUT.as_secs()
+                ));
+                is_warned = true;
+            }
+        }
+        if request.session.is_stopped() {
+            return Err(busy(&shown));
+        }
+        std::thread::sleep(LOCK_POLL_INTERVAL);
+    }
+    // It may have been replaced or renamed into place during the wait.
+    if !is_named(dir, names, file) {
+        return Ok(LockOutcome::Replaced);
+    }
+    let mut owners = lock(&LOCK_OWNERS);
+    owners.retain(|_, held| held.session.strong_count() > 0);
+    let held = LockOwner { session: Arc::downgrade(request.session), version: entry.version };
+    owners.insert(key, held);
+    Ok(LockOutcome::Acquired)
+}
+
+fn busy(shown: &str) -> Failure {
+    let text =
+        format!("another bankfull is receiving {shown:?}: wait until it is done, or stop it");
+    Failure::new(Cause::Busy, text)
+}
+
+/// Whether the part file's name still refers to this file.
+pub(crate) fn is_named(dir: &Dir, names: &PartNames, file: &File) -> bool {
+    let id = |stat: bankfull_sys::Stat| (stat.dev, stat.ino);
+    match (dir.stat(&names.part), bankfull_sys::stat_file(file)) {
+        (Ok(named), Ok(open)) => id(named) == id(open),
+        _ => false,
+    }
+}
+
+/// Ends another session of this process that receives the same source version: its client was
+/// restarted. Returns true if `session` itself is the owner.
+fn preempt(key: (u64, u64), version: u64, session: &Arc<Session>) -> bool {
+    let held = lock(&LOCK_OWNERS).get(&key).map(|held| (held.session.upgrade(), held.version));
+    let Some((Some(owner), held_version)) = held else { return false };
+    if Arc::ptr_eq(&owner, session) {
+        return true;
+    }
+    if held_version == version {
+        let text = "a newer session of the same transfer took over";
+        owner.fail(Failure::new(Cause::Busy, text).into());
+    }
+    false
+}
+
+/// Whether a block of the part file has the hash in its record.
+fn is_block_intact(file: &File, layout: &Layout, index: u64, hash: &BlockHash) -> bool {
+    let Some(range) = layout.range(index) else { return false };
+    let mut hasher = BlockHasher::new(layout, range.start);
+    let mut buffer = vec![0; 256 << 10];
+    let mut offset = range.start;
+    while offset < range.end {
+        let chunk = (range.end - offset).min(buffer.len() as u64) as usize;
+        if file.read_exact_at(&mut buffer[..chunk], offset).is_err() {
+            return false;
+        }
+        hasher.update(&buffer[..chunk]);
+        offset += chunk as u64;
+    }
+    hasher.finish() == *hash
+}
+
+/// Writes a journal for this boot with the blocks that were found intact.
+fn rewrite_journal(
+    dir: &Dir,
+    names: &PartNames,
+    entry: &Entry,
+    layout: Layout,
+    boot: [u8; 16],
+    here: &VerifiedBlocks,
+) -> io::Result<Journal> {
+    let mut bytes = Header::for_entry(entry, layout, boot).encode().to_vec();
+    let blocks = here.blocks.iter().map(|&(index, hash)| match hash {
+        Some(hash) => Record::Block { index, hash },
+        None => Record::Copied { index },
+    });
+    for record in blocks.chain(here.holes.iter().map(|&run| Record::Holes { run })) {
+        bytes.extend_from_slice(&record.encode());
+    }
+    let mut file = create_file_replacing(dir, &names.journal_temp)?;
+    file.write_all(&bytes)?;
+    dir.rename(&names.journal_temp, &names.journal)?;
+    Ok(Journal { file, bytes: bytes.len() as u64, records_since_barrier: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file_io::block_io::tests::cannot;
+    use bankfull_proto::blocks::Run;
+    use bankfull_proto::wire::control::EntryKind;
+    use std::path::Path;
+
+    const BOOT: [u8; 16] = [7; 16];
+    const SIZE: u64 = 3 << 20;
+
+    struct Fixture {
+        path: tempfile::TempDir,
+        dir: Dir,
+        names: PartNames,
+        layout: Layout,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let path = tempfile::tempdir().unwrap();
+            let dir = Dir::open(path.path()).unwrap();
+            let names = PartNames::of(OsStr::new("f"));
+            Self { path, dir, names, layout: Layout::new(SIZE, 1 << 20).unwrap() }
+        }
+
+        fn entry(&self, version: u64) -> Entry {
+            Entry {
+                id: 1,
+                parent: 0,
+                name: b"f".to_vec(),
+                kind: EntryKind::File,
+                mode: 0o644,
+                mtime_secs: 1,
+                mtime_nanos: 2,
+                size: SIZE,
+                version,
+                uid: 0,
+                gid: 0,
+                block_bytes: self.layout.block_bytes(),
+                sparse: true,
+                target: Vec::new(),
+            }
+        }
+
+        fn create(&self, session: &Arc<Session>, version: u64) -> Result<PartFile, Failure> {
+            let request =
+                LockRequest { session, own_session_timeout: Duration::ZERO, warn: &|_| {} };
+            let entry = self.entry(version);
+            PartFile::create(&self.dir, &self.names, &entry, self.layout, BOOT, &request)
+        }
+
+        fn resume(&self, session: &Arc<Session>, version: u64) -> Option<VerifiedBlocks> {
+            let request =
+                LockRequest { session, own_session_timeout: Duration::ZERO, warn: &|_| {} };
+            let entry = self.entry(version);
+            let found = PartFile::resume(&self.dir, &self.names, &entry, BOOT, &request).unwrap();
+            found.map(|(_, here)| here)
+        }
+
+        fn at(&self, name: &OsStr) -> std::path::PathBuf {
+            Path::new(self.path.path()).join(name)
+        }
+    }
+
+    fn record(part: &PartFile, index: u64) {
+        part.record(&Record::Block { index, hash: BlockHash([1; 32]) }, false).unwrap();
+    }
+
+    #[test]
+    fn journal_is_resumed_for_the_same_version_only() {
+        let fixture = Fixture::new();
+        let part = fixture.create(&Arc::default(), 1).unwrap();
+        record(&part, 2);
+        part.record(&Record::Holes { run: Run { first: 0, count: 2 } }, false).unwrap();
+        drop(part);
+        let here = fixture.resume(&Arc::default(), 1).unwrap();
+        assert_eq!(here.blocks, [(2, Some(BlockHash([1; 32])))]);
+        assert_eq!(here.holes, [Run { first: 0, count: 2 }]);
+        assert_eq!(fixture.resume(&Arc::default(), 2), None);
+    }
+
+    #[test]
+    fn create_replacing_tolerates_a_vanishing_file() {
+        let fixture = Fixture::new();
+        let name = OsStr::new("name");
+        let tries = std::cell::Cell::new(0);
+        // Another session created it, and removed it again in between.
+        let made = create_replacing(&fixture.dir, name, || {
+            tries.set(tries.get() + 1);
+            if tries.get() < 3 { Err(io::ErrorKind::AlreadyExists.into()) } else { Ok(7) }
+        });
+        assert_eq!((made.unwrap(), tries.get()), (7, 3));
+        std::fs::write(fixture.at(name), b"old").unwrap();
+        assert_eq!(create_file_replacing(&fixture.dir, name).unwrap().metadata().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn part_is_not_created_while_an_old_journal_remains() {
+        let fixture = Fixture::new();
+        // A directory cannot be unlinked, so the removal of the journal fails.
+        std::fs::create_dir(fixture.at(&fixture.names.journal)).unwrap();
+        assert!(fixture.create(&Arc::default(), 1).is_err());
+        assert!(!fixture.at(&fixture.names.part).exists());
+    }
+
+    #[test]
+    fn journal_without_its_part_is_removed_and_ignored() {
+        let fixture = Fixture::new();
+        let part = fixture.create(&Arc::default(), 1).unwrap();
+        record(&part, 0);
+        drop(part);
+        std::fs::remove_file(fixture.at(&fixture.names.part)).unwrap();
+        assert_eq!(fixture.resume(&Arc::default(), 1), None);
+        assert!(!fixture.at(&fixture.names.journal).exists());
+        // State after a kill right after the new part file was created.
+        File::create(fixture.at(&fixture.names.part)).unwrap().set_len(SIZE).unwrap();
+        assert_eq!(fixture.resume(&Arc::default(), 1), None);
+    }
+
+    #[test]
+    fn part_held_by_own_session_is_replaced_without_waiting() {
+        let fixture = Fixture::new();
+        let session = Arc::default();
+        let old = fixture.create(&session, 1).unwrap();
+        record(&old, 0);
+        assert_eq!(fixture.resume(&session, 1), None, "the old part file is still in use");
+        let new = fixture.create(&session, 2).unwrap();
+        assert!(!is_named(&fixture.dir, &fixture.names, &old.file));
+        assert!(is_named(&fixture.dir, &fixture.names, &new.file));
+        record(&old, 1);
+        drop(new);
+        assert_eq!(fixture.resume(&Arc::default(), 2), Some(VerifiedBlocks::default()));
+    }
+
+    #[test]
+    fn newer_session_preempts_only_the_same_version() {
+        let fixture = Fixture::new();
+        let (old, other): (Arc<Session>, Arc<Session>) = Default::default();
+        let part = fixture.create(&old, 1).unwrap();
+        other.stop();
+        assert!(fixture.create(&other, 2).is_err(), "a stopped session does not wait");
+        assert!(!old.is_stopped(), "another version is another transfer");
+        std::thread::scope(|scope| {
+            let newer = scope.spawn(|| fixture.resume(&Arc::default(), 1));
+            while !old.is_stopped() {
+                std::thread::sleep(LOCK_POLL_INTERVAL);
+            }
+            drop(part);
+            assert_eq!(newer.join().unwrap(), Some(VerifiedBlocks::default()));
+        });
+        assert_eq!(old.take_error().unwrap().to_failure().cause(), Cause::Busy);
+    }
+
+    #[test]
+    fn direct_write_is_correct_at_any_alignment() {
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let size = (1 << 20) + 100;
+        file.set_len(size).unwrap();
+        let mut part = PartFile::of(file);
+        part.enable_direct();
+        let mut chunk = bankfull_sys::Pages::new(1 << 18).unwrap();
+        chunk.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at % 249) as u8 + 1);
+        // Aligned and out of order; then the end of the file; then unaligned.
+        part.write(&chunk, 1 << 19).unwrap();
+        part.write(&chunk, 0).unwrap();
+        part.write(&chunk[..100], 1 << 20).unwrap();
+        part.write(&chunk[1..1000], 300_001).unwrap();
+        let mut back = vec![0; size as usize];
+        part.file.read_exact_at(&mut back, 0).unwrap();
+        assert!(back[..1 << 18] == chunk[..] && back[1 << 19..3 << 18] == chunk[..]);
+        assert!(back[1 << 20..] == chunk[..100] && back[300_001..301_000] == chunk[1..1000]);
+        assert_eq!(part.file.metadata().unwrap().len(), size);
+        let why = "no direct I/O on this disk or kernel";
+        if let Some(direct) = part.direct.as_ref().or_else(|| cannot(why)) {
+            assert_eq!(
+                *lock(&direct.reserved_end),
+                size,
+                "space is allocated up to the end of the file"
+            );
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Source files by number: how they are opened and checked for changes.
+
+use crate::base::error;
+use crate::file_io::dir_table::DirTable;
+use crate::stats::counters::FileStats;
+use crate::transport::control::lock;
+use bankfull_proto::blocks::{Layout, Run};
+use bankfull_proto::hash::FileHash;
+use bankfull_proto::limits::MAX_PACKED_FILE_BYTES;
+use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure, FileRuns};
+use bankfull_sys::{Kind, Stat};
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+/// An outstanding file of the source.
+#[derive(Debug)]
+pub(crate) struct SourceFile {
+    /// Entry as announced.
+    pub(crate) entry: Entry,
+    /// Number of its directory in the source's directory table.
+    pub(crate) dir: u64,
+    pub(crate) name: OsString,
+    /// Number of times that it changed while it was read.
+    pub(crate) attempt: u32,
+    pub(crate) stats: FileStats,
+    /// Set after the kernel refused to send this file: it is then sent through user memory.
+    pub(crate) sendfile_refused: AtomicBool,
+    open: Mutex<Option<Arc<File>>>,
+}
+
+/// Failure of a source file.
+#[derive(Debug)]
+pub(crate) enum SourceError {
+    /// The file differs from its announced entry.
+    Changed,
+    /// The file cannot be read.
+    Failed(Failure),
+}
+
+/// Source files by number.
+#[derive(Debug, Default)]
+pub(crate) struct SourceFiles {
+    files: Mutex<HashMap<u64, Arc<SourceFile>>>,
+    pub(crate) dirs: DirTable,
+}
+
+impl SourceFiles {
+    pub(crate) fn insert(&self, entry: Entry, dir: u64, name: &OsStr, attempt: u32) {
+        let name = name.to_owned();
+        let (stats, sendfile_refused, open) = Default::default();
+        let file = SourceFile { entry, dir, name, attempt, stats, sendfile_refused, open };
+        lock(&self.files).insert(file.entry.id, Arc::new(file));
+    }
+
+    pub(crate) fn find(&self, id: u64) -> Option<Arc<SourceFile>> {
+        lock(&self.files).get(&id).cloned()
+    }
+
+    pub(crate) fn remove(&self, id: u64) -> Option<Arc<SourceFile>> {
+        lock(&self.files).remove(&id)
+    }
+
+    /// Returns the path for messages.
+    pub(crate) fn path(&self, file: &SourceFile) -> PathBuf {
+        self.dirs.path_of(file.dir, &file.name)
+    }
+
+    /// Opens a file, or returns its open descriptor, after checking it against its entry.
+    pub(crate) fn open(&self, file: &SourceFile) -> Result<Arc<File>, SourceError> {
+        let mut open = lock(&file.open);
+        if let Some(open) = &*open {
+            return Ok(Arc::clone(open));
+        }
+        let opened = Arc::new(self.open_uncached(file)?);
+        *open = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// Opens a file for a single reader, after checking it against its entry.
+    pub(crate) fn open_uncached(&self, file: &SourceFile) -> Result<File, SourceError> {
+        let opened = self
+            .dirs
+            .open(file.dir)
+            .and_then(|dir| dir.open_file(&file.name))
+            .map_err(|e| self.failed(file, &e))?;
+        self.check(file, &opened)?;
+        Ok(opened)
+    }
+
+    /// Checks that an open file still matches its entry.
+    pub(crate) fn check(&self, file: &SourceFile, opened: &File) -> Result<(), SourceError> {
+        let now = bankfull_sys::stat_file(opened).map_err(|e| self.failed(file, &e))?;
+        let same = now.size == file.entry.size
+            && (now.mtime.secs, now.mtime.nanos) == (file.entry.mtime_secs, file.entry.mtime_nanos)
+            && version_of(&now) == file.entry.version;
+        if same { Ok(()) } else { Err(SourceError::Changed) }
+    }
+
+    pub(crate) fn failed(&self, file: &SourceFile, error: &io::Error) -> SourceError {
+        let path = self.path(file);
+        if error.kind() == io::ErrorKind::NotFound {
+            let text = format!("{} vanished before it was read", path.display());
+            return SourceError::Failed(Failure::new(Cause::SourceVanished, text));
+        }
+        SourceError::Failed(error::failure(format!("cannot read {}", path.display()), error))
+    }
+
+    /// Reads a whole file into a buffer of its announced size; fails if it changed meanwhile.
+    pub(crate) fn read_whole(&self, file: &SourceFile, out: &mut [u8]) -> Result<(), SourceError> {
+        let opened = self.open_uncached(file)?;
+        if let Err(e) = opened.read_exact_at(out, 0) {
+            let ended = e.kind() == io::ErrorKind::UnexpectedEof;
+            return Err(if ended { SourceError::Changed } else { self.failed(file, &e) });
+        }
+        self.check(file, &opened)
+    }
+
+    /// Returns the BLAKE3 hash of a whole file, read through `buffer`; fails if it changed.
+    pub(crate) fn hash_whole(
+        &self,
+        file: &SourceFile,
+        buffer: &mut [u8],
+    ) -> Result<FileHash, SourceError> {
+        let opened = self.open_uncached(file)?;
+        let mut hasher = blake3::Hasher::new();
+        let mut offset = 0;
+        while offset < file.entry.size {
+            let n = opened.read_at(buffer, offset).map_err(|e| self.failed(file, &e))?;
+            if n == 0 {
+                return Err(SourceError::Changed);
+            }
+            hasher.update(&buffer[..n]);
+            offset += n as u64;
+        }
+        self.check(file, &opened)?;
+        Ok(FileHash(*hasher.finalize().as_bytes()))
+    }
+
+    /// Returns the blocks of a file that lie wholly in holes.
+    pub(crate) fn holes(&self, file: &SourceFile) -> Result<FileRuns, SourceError> {
+        // Not cached: all wanted sparse files come here first, and descriptors are few.
+        let opened = self.open_uncached(file)?;
+        let mut holes = FileRuns { file: file.entry.id, runs: Vec::new() };
+        let Ok(layout) = Layout::new(file.entry.size, file.entry.block_bytes) else {
+            return Ok(holes);
+        };
+        let block = u64::from(layout.block_bytes());
+        let mut next = 0;
+        let mut offset = 0;
+        while offset < layout.size() {
+            let extent = bankfull_sys::data_extent(&opened, offset)
+                .map_err(|e| self.failed(file, &e))?
+                .unwrap_or(layout.size()..layout.size());
+            let first_with_data = (extent.start / block).min(layout.count());
+            let at_end = extent.start >= layout.size();
+            let end = if at_end { layout.count() } else { first_with_data };
+            if end > next {
+                holes.runs.push(Run { first: next, count: end - next });
+            }
+            next = next.max(extent.end.div_ceil(block));
+            offset = extent.end.max(offset + 1);
+        }
+        Ok(holes)
+    }
+}
+
+/// Builds the entry of a directory entry, without a number; `None` for a special file.
+pub(crate) fn entry_of(stat: &Stat, name: &OsStr, parent: u64) -> Option<Entry> {
+    let kind = match stat.kind {
+        Kind::File => EntryKind::File,
+        Kind::Dir => EntryKind::Dir,
+        Kind::Symlink => EntryKind::Symlink,
+        Kind::Other => return None,
+    };
+    let size = if kind == EntryKind::File { stat.size } else { 0 };
+    let packed = size <= MAX_PACKED_FILE_BYTES;
+    let in_blocks = kind == EntryKind::File && !packed;
+    Some(Entry {
+        id: 0,
+        parent,
+        name: name.as_bytes().to_vec(),
+        kind,
+        mode: stat.mode,
+        mtime_secs: stat.mtime.secs,
+        mtime_nanos: stat.mtime.nanos,
+        size,
+        version: version_of(stat),
+        uid: stat.uid,
+        gid: stat.gid,
+        block_bytes: if in_blocks { Layout::for_size(size).block_bytes() } else { 0 },
+        sparse: in_blocks && stat.allocated < size,
+        target: Vec::new(),
+    })
+}
+
+/// Returns a hash that changes when the file is written to, replaced or given another inode.
+///
+/// The hash covers the change time, which programs cannot set back, unlike the modification time.
+fn version_of(stat: &Stat) -> u64 {
+    let mut bytes = [0; 28];
+    bytes[..8].copy_from_slice(&stat.ctime.secs.to_be_bytes());
+    bytes[8..12].copy_from_slice(&stat.ctime.nanos.to_be_bytes());
+    bytes[12..20].copy_from_slice(&stat.ino.to_be_bytes());
+    bytes[20..28].copy_from_slice(&stat.dev.to_be_bytes());
+    let hash = blake3::hash(&bytes);
+    hash.as_bytes()[..8].iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bankfull_sys::Dir;
+
+    #[test]
+    fn holes_are_exactly_the_blocks_without_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = File::create(&path).unwrap();
+        let mib = 1u64 << 20;
+        file.set_len(20 * mib + 5).unwrap();
+        file.write_all_at(b"x", 3 * mib + 100).unwrap();
+        file.write_all_at(&[1; 2 << 20], 7 * mib + 4096).unwrap();
+        let sources = SourceFiles::default();
+        sources.dirs.insert_root(0, Arc::new(Dir::open(dir.path()).unwrap()), PathBuf::new());
+        let stat = bankfull_sys::stat_file(&file).unwrap();
+        let mut entry = entry_of(&stat, OsStr::new("f"), 0).unwrap();
+        entry.id = 5;
+        assert!(entry.sparse);
+        sources.insert(entry, 0, OsStr::new("f"), 0);
+        let holes = sources.holes(&sources.find(5).unwrap()).unwrap();
+        let runs: Vec<(u64, u64)> = holes.runs.iter().map(|r| (r.first, r.count)).collect();
+        assert_eq!(runs, [(0, 3), (4, 3), (10, 11)]);
+    }
+
+    #[test]
+    fn write_is_detected_although_mtime_was_set_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, b"one").unwrap();
+        let sources = SourceFiles::default();
+        sources.dirs.insert_root(0, Arc::new(Dir::open(dir.path()).unwrap()), PathBuf::new());
+        let stat = bankfull_sys::stat_file(File::open(&path).unwrap()).unwrap();
+        sources.insert(entry_of(&stat, OsStr::new("f"), 0).unwrap(), 0, OsStr::new("f"), 0);
+        let file = sources.find(0).unwrap();
+        assert!(sources.open_uncached(&file).is_ok());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::fs::write(&path, b"two").unwrap();
+        bankfull_sys::set_mtime(File::options().write(true).open(&path).unwrap(), stat.mtime)
+            .unwrap();
+        assert!(matches!(sources.open_uncached(&file), Err(SourceError::Changed)));
+    }
+}

@@ -1,0 +1,598 @@
+//! The sending side of a session: walks the sources, assigns work to the streams, and completes
+//! every file with the receiver. `bankfull_proto::send` holds the rules; this module adds files,
+//! sockets and threads.
+
+pub(crate) mod files;
+pub(crate) mod walk;
+mod work;
+
+use crate::base::error::Error;
+use crate::base::event::Outcome;
+use crate::session::{Session, SessionStats};
+use crate::stats::counters::{ByteSource, add, read};
+use crate::transport::control::{ControlReader, Outbox, lock};
+use crate::transport::data_stream::DataStream;
+use bankfull_proto::blocks::Layout;
+use bankfull_proto::limits::{ENTRY_BATCH_TARGET_BYTES, MAX_ENTRIES_PER_BATCH, MAX_RUNS};
+use bankfull_proto::send::{NextStep, SendLedger, Work};
+use bankfull_proto::session::{Guard, Role};
+use bankfull_proto::wire::WireError;
+use bankfull_proto::wire::control::{
+    Aborted, Cause, Entry, EntryKind, Failure, FileDigest, FileRuns, Message, Problem, SideSummary,
+    Totals, Verdict, Want,
+};
+use files::{SourceError, SourceFile, SourceFiles, entry_of};
+use std::ffi::OsStr;
+use std::sync::atomic::Ordering;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Longest wait of announced entries for more to join. (chosen: well below a WAN's RTT)
+const MAX_BATCH_AGE: Duration = Duration::from_millis(50);
+
+const DRY_RUN_CHUNK_BYTES: usize = 256 << 10;
+
+/// Longest wait between two checks for a stopped session.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Longest wait for the end of a truncation, and the interval of checks. (measured: ext4 takes 19
+/// to 90 ms to truncate 300 MB; chosen: far longer, and well below a time-out)
+const TRUNCATE_TIMEOUT: Duration = Duration::from_secs(2);
+const TRUNCATE_POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Blocks of a file left per stream for a stream to reserve its next one: near the end the other
+/// streams then seldom wait for a slow one. (chosen: at half the rate of the others, a stream sends
+/// two blocks while each of them sends four)
+const MIN_BLOCKS_LEFT_PER_STREAM: u64 = 4;
+
+/// Retries of a file that changed while it was read. (chosen: constant change would never end)
+const MAX_CHANGED_RETRIES: u32 = 1;
+
+/// Announced entries that are collected for a message.
+struct Announcer {
+    next_id: u64,
+    batch: Vec<Entry>,
+    bytes: usize,
+    since: Instant,
+}
+
+/// The sending side; shared by the walk, the control thread and the stream threads.
+pub(crate) struct Sender<'a> {
+    session: &'a Session,
+    outbox: Outbox,
+    stats: &'a SessionStats<'a>,
+    pub(crate) files: SourceFiles,
+    announcer: Mutex<Announcer>,
+    ledger: Mutex<SendLedger>,
+    changed: Condvar,
+    /// Signals completed files to the walk, if the receiver limits outstanding files.
+    completed: Condvar,
+    guard: Mutex<Guard>,
+    dry_run: bool,
+}
+
+impl<'a> Sender<'a> {
+    pub(crate) fn new(
+        session: &'a Session,
+        outbox: Outbox,
+        stats: &'a SessionStats<'a>,
+        dry_run: bool,
+    ) -> Self {
+        let announcer =
+            Announcer { next_id: 1, batch: Vec::new(), bytes: 0, since: Instant::now() };
+        Self {
+            session,
+            outbox,
+            stats,
+            files: SourceFiles::default(),
+            announcer: Mutex::new(announcer),
+            ledger: Mutex::default(),
+            changed: Condvar::new(),
+            completed: Condvar::new(),
+            guard: Mutex::new(Guard::new(Role::Sender)),
+            dry_run,
+        }
+    }
+
+    /// Runs the control thread until the receiver is done; returns the receiver's report.
+    pub(crate) fn run_control(&self, reader: &mut ControlReader) -> Result<SideSummary, Error> {
+        loop {
+            let message = reader.next()?;
+            lock(&self.guard).admit(&message)?;
+            match message {
+                // It may arrive before `Finish`, which is sent nevertheless.
+                Message::Done(report) if self.is_complete() => return Ok(report),
+                Message::Done(_) => {
+                    return Err(WireError::Unexpected("the receiver is done too early").into());
+                }
+                other => self.on_message(other)?,
+            }
+            self.notify_completion();
+        }
+    }
+
+    /// Waits until every file is completed and every stream has ended, then sends `Finish`.
+    pub(crate) fn finish(&self, join_streams: impl FnOnce()) {
+        let mut ledger = lock(&self.ledger);
+        while !ledger.is_complete() && !self.session.is_stopped() {
+            // The time-out covers a stop, which does not notify `changed`.
+            let waited = self.changed.wait_timeout(ledger, STOP_POLL_INTERVAL);
+            ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(ledger);
+        join_streams();
+        self.outbox.wait_for_tunnels();
+        if !self.session.is_stopped() {
+            lock(&self.guard).on_finish_sent();
+            self.outbox.post(&Message::Finish(self.stats.report()));
+        }
+    }
+
+    fn on_message(&self, message: Message) -> Result<(), Error> {
+        match message {
+            Message::Wants(wants) => {
+                let mut is_work = false;
+                for want in &wants {
+                    is_work |= self.on_want(want)?;
+                }
+                // One notification for all: a woken stream finds enough files for a pack.
+                if is_work {
+                    self.changed.notify_all();
+                }
+            }
+            Message::Have(have) => self.with_ledger(|ledger| ledger.on_have(&have))?,
+            Message::Acks(acks) => acks.iter().try_for_each(|ack| self.on_ack(ack))?,
+            Message::Problem(Problem { path, failure }) => {
+                self.stats.on_peer_problem(Problem { path, failure: with_peer_prefix(&failure) });
+            }
+            Message::Nack(nack) => {
+                // A file that was written to between hashing and sending arrives damaged too.
+                if let Some(file) = self.files.find(nack.file)
+                    && file.entry.block_bytes != 0
+                    && let Err(error) =
+                        self.files.open(&file).and_then(|open| self.files.check(&file, &open))
+                {
+                    self.on_source_error(nack.file, error);
+                    return Ok(());
+                }
+                match self.with_ledger(|ledger| ledger.on_nack(nack.file, nack.index))? {
+                    NextStep::GiveUp => self.fail_unverifiable(nack.file),
+                    _ => self.changed.notify_all(),
+                }
+            }
+            Message::Finished(files) => {
+                for id in files {
+                    self.on_finished(id)?;
+                }
+            }
+            Message::Failed(failed) => {
+                self.with_ledger(|ledger| ledger.drop_file(failed.file));
+                self.on_receiver_failure(failed.file, &failed.failure);
+            }
+            Message::RateRequest(pace) => {
+                self.session.feedback.on_rate_request(pace);
+                if let Some(streams) = pace.streams {
+                    self.session.set_wanted_streams(streams);
+                    self.changed.notify_all();
+                }
+            }
+            Message::Credits(credits) => {
+                if let Some(credit) = &self.session.credit {
+                    credit.grant(&credits);
+                }
+            }
+            Message::TrainRequest(packets) => self.session.feedback.on_train_request(packets),
+            Message::ReceiverReport(course) => self.session.feedback.on_receiver_report(course),
+            Message::StreamEnded(number) => {
+                self.session.close_stream(number);
+                if self.with_ledger(|ledger| ledger.on_stream_ended(number)) {
+                    self.changed.notify_all();
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Applies the receiver's want of a file; returns true if the streams have new work.
+    fn on_want(&self, want: &Want) -> Result<bool, Error> {
+        let file = self.files.find(want.file);
+        let mut holes = 0;
+        if let Some(file) = &file
+            && matches!(want.verdict, Verdict::Send | Verdict::IfDiffers)
+            && file.entry.sparse
+        {
+            match self.announce_holes(file)? {
+                Some(bytes) => holes = bytes,
+                None => return Ok(false),
+            }
+        }
+        let next = self.with_ledger(|ledger| ledger.on_want(want))?;
+        let Some(file) = file else { return Ok(false) };
+        if let Some(there) = self.with_ledger(|ledger| ledger.bytes_at_receiver(want.file)) {
+            self.stats.counts.record(&file.stats, ByteSource::Resumed, there.saturating_sub(holes));
+            self.stats.counts.record(&file.stats, ByteSource::Holes, holes);
+        }
+        match next {
+            NextStep::SendDigest => self.send_digest(&file),
+            NextStep::Completed => self.complete_unsent(&file, want),
+            _ => {}
+        }
+        Ok(next == NextStep::Work)
+    }
+
+    /// Sends the holes of a file; returns their bytes, or `None` if the file failed.
+    fn announce_holes(&self, file: &SourceFile) -> Result<Option<u64>, Error> {
+        match self.files.holes(file) {
+            Ok(holes) => {
+                self.with_ledger(|ledger| ledger.on_holes(&holes))?;
+                for runs in holes.runs.chunks(MAX_RUNS) {
+                    let part = FileRuns { file: holes.file, runs: runs.to_vec() };
+                    self.outbox.post(&Message::Holes(part));
+                }
+                Ok(Some(bytes_in(&file.entry, &holes)))
+            }
+            Err(error) => {
+                self.on_source_error(file.entry.id, error);
+                Ok(None)
+            }
+        }
+    }
+
+    fn complete_unsent(&self, file: &SourceFile, want: &Want) {
+        self.files.remove(want.file);
+        let path = self.files.path(file);
+        let is_file = file.entry.kind == EntryKind::File;
+        match (want.verdict, &want.failure) {
+            (Verdict::Refused, Some(failure)) => {
+                self.stats.file_failed(path, &with_peer_prefix(failure))
+            }
+            (Verdict::Refused, None) => {
+                let text = format!("{} was refused by the peer", path.display());
+                self.stats.file_failed(path, &Failure::new(Cause::Other, text));
+            }
+            (Verdict::Skip, _) if is_file => self.stats.file_skipped(path, file.entry.size),
+            (Verdict::WouldSend, _) => {
+                self.stats.file_completed(path, Outcome::WouldCopy, file.entry.size, None);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_ack(&self, ack: &FileRuns) -> Result<(), Error> {
+        let next = self.with_ledger(|ledger| ledger.on_acks(ack))?;
+        if let Some(file) = self.files.find(ack.file) {
+            self.stats.counts.record(
+                &file.stats,
+                ByteSource::Transferred,
+                bytes_in(&file.entry, ack),
+            );
+            if next == NextStep::SendDigest {
+                self.send_digest(&file);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_finished(&self, id: u64) -> Result<(), Error> {
+        let hash = self.with_ledger(|ledger| ledger.file_hash(id));
+        self.with_ledger(|ledger| ledger.on_finished(id))?;
+        let Some(file) = self.files.remove(id) else { return Ok(()) };
+        if file.entry.kind == EntryKind::File {
+            if file.entry.block_bytes == 0 {
+                add(&self.stats.counts.bytes_moved, file.entry.size);
+            }
+            let hash = hash.map(|h| h.to_string());
+            self.stats.file_copied(self.files.path(&file), file.entry.size, hash);
+        } else {
+            add(&self.stats.counts.symlinks_created, 1);
+        }
+        Ok(())
+    }
+
+    /// Sends the final digest of a file whose blocks are all acknowledged, if it is unchanged.
+    fn send_digest(&self, file: &SourceFile) {
+        let id = file.entry.id;
+        let checked = self.files.open(file).and_then(|open| self.files.check(file, &open));
+        match checked {
+            Ok(()) => {
+                let hash = self.with_ledger(|ledger| ledger.file_hash(id)).map(|h| h.0);
+                self.outbox.post(&Message::FileDigest(FileDigest { file: id, hash }));
+            }
+            Err(error) => self.on_source_error(id, error),
+        }
+    }
+
+    /// Sends the early digest of a file whose blocks are all read, if it is unchanged.
+    fn send_early_digest(&self, file: &SourceFile, opened: &std::fs::File) {
+        let id = file.entry.id;
+        // A change is reported once all blocks are acknowledged.
+        if self.files.check(file, opened).is_err() {
+            return;
+        }
+        self.with_ledger(|ledger| {
+            if ledger.record_early_digest(id) {
+                let hash = ledger.file_hash(id).map(|hash| hash.0);
+                // Posted under the lock, so that a later digest cannot overtake this one.
+                self.outbox.post(&Message::EarlyFileDigest(FileDigest { file: id, hash }));
+            }
+        });
+    }
+
+    /// Runs the comparisons of a dry run, which has no streams.
+    pub(crate) fn run_dry_run(&self) {
+        if !self.dry_run {
+            return;
+        }
+        let mut buffer = vec![0; DRY_RUN_CHUNK_BYTES];
+        while let Ok(Some(work)) = self.next_work(0, || Ok(())) {
+            if let Work::Compare { file, hash } = work
+                && let Some(file) = self.files.find(file)
+            {
+                match self.files.hash_whole(&file, &mut buffer) {
+                    Ok(local_hash) => self.on_compared(&file, local_hash == hash),
+                    Err(error) => self.on_source_error(file.entry.id, error),
+                }
+            }
+        }
+    }
+
+    /// Completes a file whose content is equal, or has it sent.
+    pub(crate) fn on_compared(&self, file: &SourceFile, equal: bool) {
+        let id = file.entry.id;
+        if self.dry_run && !equal {
+            self.with_ledger(|ledger| ledger.drop_file(id));
+            self.files.remove(id);
+            self.outbox.post(&Message::Differs(vec![id]));
+            let path = self.files.path(file);
+            self.stats.file_completed(path, Outcome::WouldCopy, file.entry.size, None);
+            return self.notify_completion();
+        }
+        match self.with_ledger(|ledger| ledger.on_compared(id, equal)) {
+            NextStep::Completed => {
+                self.files.remove(id);
+                self.outbox.post(&Message::Unchanged(vec![id]));
+                self.stats.file_skipped(self.files.path(file), file.entry.size);
+                self.notify_completion();
+            }
+            NextStep::SendDigest => self.send_digest(file),
+            _ => self.changed.notify_all(),
+        }
+    }
+
+    fn fail_unverifiable(&self, id: u64) {
+        if let Some(file) = self.files.find(id) {
+            let text = format!(
+                "{} arrived damaged several times: check the memory of both hosts",
+                self.files.path(&file).display()
+            );
+            self.on_source_error(id, SourceError::Failed(Failure::new(Cause::Verification, text)));
+        }
+    }
+
+    /// Announces a file again that only changed; fails it otherwise.
+    pub(crate) fn on_source_error(&self, id: u64, error: SourceError) {
+        let Some(file) = self.files.find(id) else { return };
+        let (failure, will_retry) = match error {
+            SourceError::Failed(failure) => (failure, false),
+            SourceError::Changed if self.is_gone(&file) => {
+                let text =
+                    format!("{} vanished while it was read", self.files.path(&file).display());
+                (Failure::new(Cause::SourceVanished, text), false)
+            }
+            SourceError::Changed => {
+                let path = self.files.path(&file);
+                let text = format!(
+                    "{} changed while it was read: copy it again once no program writes to it",
+                    path.display()
+                );
+                (Failure::new(Cause::SourceChanged, text), file.attempt < MAX_CHANGED_RETRIES)
+            }
+        };
+        let Some(file) = self.files.remove(id) else { return };
+        let entry = if will_retry { self.restat_changed(&file) } else { None };
+        let will_retry = entry.is_some();
+        // The receiver drops the file before it is announced again. The ledger drops it last,
+        // so that the session never looks complete in between.
+        let aborted = Aborted { file: id, failure: failure.clone(), will_retry };
+        self.outbox.post(&Message::Aborted(aborted));
+        match entry {
+            Some(entry) => {
+                self.stats.file_changed(&self.files.path(&file), &file.stats);
+                let total = &self.stats.counts.bytes_total;
+                total.fetch_sub(file.entry.size, Ordering::Relaxed);
+                add(total, entry.size);
+                self.announce(entry, file.dir, &file.name, file.attempt + 1);
+                self.flush_announced();
+            }
+            None => self.stats.file_failed(self.files.path(&file), &failure),
+        }
+        self.with_ledger(|ledger| ledger.drop_file(id));
+        self.notify_completion();
+    }
+
+    /// Whether the file's name no longer exists.
+    fn is_gone(&self, file: &SourceFile) -> bool {
+        let stat = self.files.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name));
+        stat.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
+    }
+
+    /// Returns a changed file's new entry; `None` if it is no longer a regular file.
+    ///
+    /// A truncation sets the size first, and the times once the blocks are freed. This waits for
+    /// the times, or the file would count as changed once more.
+    fn restat_changed(&self, file: &SourceFile) -> Option<Entry> {
+        let before = &file.entry;
+        let until = Instant::now() + TRUNCATE_TIMEOUT;
+        loop {
+            let stat = self.files.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name)).ok()?;
+            let now = entry_of(&stat, &file.name, before.parent)?;
+            let times = |entry: &Entry| (entry.mtime_secs, entry.mtime_nanos, entry.version);
+            let is_truncating = now.size != before.size && times(&now) == times(before);
+            if !is_truncating || Instant::now() >= until || self.session.is_stopped() {
+                return Some(now).filter(|entry| entry.kind == EntryKind::File);
+            }
+            std::thread::sleep(TRUNCATE_POLL_INTERVAL);
+        }
+    }
+
+    fn on_receiver_failure(&self, id: u64, failure: &Failure) {
+        if let Some(file) = self.files.remove(id) {
+            self.stats.file_failed(self.files.path(&file), &with_peer_prefix(failure));
+        }
+        self.notify_completion();
+    }
+
+    /// Whether nothing is left to send.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.with_ledger(|ledger| ledger.is_complete())
+    }
+
+    /// Wakes the walk, and the streams and the finish thread if nothing is left to send.
+    pub(crate) fn notify_completion(&self) {
+        self.completed.notify_all();
+        if self.with_ledger(|ledger| ledger.is_complete()) {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Numbers an entry, enters it in the ledger, and queues it for the receiver.
+    fn announce(&self, mut entry: Entry, dir: u64, name: &OsStr, attempt: u32) -> u64 {
+        if let Some(block) = self.session.overrides.block.filter(|_| entry.block_bytes != 0) {
+            entry.block_bytes = Layout::with_block_bytes(entry.size, block.0).block_bytes();
+        }
+        let mut announcer = lock(&self.announcer);
+        let id = announcer.next_id;
+        announcer.next_id += 1;
+        entry.id = id;
+        if entry.kind != EntryKind::Dir {
+            self.files.insert(entry.clone(), dir, name, attempt);
+            if let Err(e) = self.with_ledger(|ledger| ledger.announce(&entry)) {
+                self.session.fail(e.into());
+            }
+        }
+        if announcer.batch.is_empty() {
+            announcer.since = Instant::now();
+        }
+        announcer.bytes += 64 + entry.name.len() + entry.target.len();
+        announcer.batch.push(entry);
+        let full = announcer.bytes >= ENTRY_BATCH_TARGET_BYTES
+            || announcer.batch.len() >= MAX_ENTRIES_PER_BATCH
+            || announcer.since.elapsed() >= MAX_BATCH_AGE;
+        if full {
+            self.post_batch(&mut announcer);
+        }
+        id
+    }
+
+    fn flush_announced(&self) {
+        self.post_batch(&mut lock(&self.announcer));
+    }
+
+    /// Posts the batch with the announcer locked, so that numbers ascend on the wire.
+    ///
+    /// Must not block, as the control thread calls it too; the walk waits before.
+    fn post_batch(&self, announcer: &mut Announcer) {
+        if !announcer.batch.is_empty() {
+            announcer.bytes = 0;
+            let batch = std::mem::take(&mut announcer.batch);
+            self.outbox.post(&Message::Entries(batch));
+        }
+    }
+
+    fn totals(&self) -> Totals {
+        let c = &self.stats.counts;
+        Totals {
+            files: read(&c.files_total),
+            dirs: read(&c.dirs),
+            symlinks: read(&c.symlinks),
+            bytes: read(&c.bytes_total),
+            special_files_skipped: read(&c.special_files_skipped),
+        }
+    }
+
+    fn with_ledger<T>(&self, f: impl FnOnce(&mut SendLedger) -> T) -> T {
+        f(&mut lock(&self.ledger))
+    }
+
+    /// Waits for work; returns `None` when all files are completed or the session has stopped.
+    ///
+    /// `before_waiting` runs once before the first wait.
+    pub(crate) fn next_work(
+        &self,
+        stream: u32,
+        before_waiting: impl FnOnce() -> std::io::Result<()>,
+    ) -> std::io::Result<Option<Work>> {
+        if self.session.is_stopped() {
+            return Ok(None);
+        }
+        let work = |ledger: &mut SendLedger| {
+            if self.session.is_paused(stream) { None } else { ledger.next_work(stream) }
+        };
+        if let Some(work) = self.with_ledger(work) {
+            return Ok(Some(work));
+        }
+        before_waiting()?;
+        let mut ledger = lock(&self.ledger);
+        loop {
+            if self.session.is_stopped() || ledger.is_complete() {
+                return Ok(None);
+            }
+            if let Some(work) = work(&mut ledger) {
+                return Ok(Some(work));
+            }
+            // The time-out covers a stop, which does not notify `changed`.
+            let waited = self.changed.wait_timeout(ledger, STOP_POLL_INTERVAL);
+            ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Reserves the block of a file that a stream will send next, while many are left.
+    pub(crate) fn prefetch_block(&self, stream: u32, file: u64) -> Option<u64> {
+        if self.session.is_paused(stream) {
+            return None;
+        }
+        let min_left = u64::from(self.session.wanted_streams()) * MIN_BLOCKS_LEFT_PER_STREAM;
+        self.with_ledger(|ledger| ledger.prefetch_block(stream, file, min_left))
+    }
+
+    /// Runs a stream's thread; an error is the loss of the stream, which should be reconnected.
+    pub(crate) fn run_stream(&self, number: u32, mut stream: DataStream) -> std::io::Result<()> {
+        if !self.session.prepare_sender(number, &mut stream) {
+            return Ok(());
+        }
+        self.session.add_stream(number, stream.socket())?;
+        let mut worker = work::Worker::new(self, number, stream);
+        let result = worker.run();
+        worker.finish();
+        self.session.remove_stream(number);
+        match result {
+            Ok(()) => Ok(()),
+            Err(_) if self.session.is_stopped() => Ok(()),
+            Err(e) => {
+                self.outbox.post(&Message::StreamLost(number));
+                Err(e)
+            }
+        }
+    }
+}
+
+/// Marks a failure as the receiver's, which concerns the destination.
+fn with_peer_prefix(failure: &Failure) -> Failure {
+    match failure.cause() {
+        Cause::Warning => failure.clone(),
+        cause => Failure::new(cause, format!("the peer reported: {}", failure.text)),
+    }
+}
+
+/// Returns the content bytes in runs of blocks.
+fn bytes_in(entry: &Entry, runs: &FileRuns) -> u64 {
+    Layout::new(entry.size, entry.block_bytes).map_or(0, |layout| {
+        runs.runs
+            .iter()
+            .flat_map(|run| run.first..run.first.saturating_add(run.count))
+            .take_while(|&index| index < layout.count())
+            .map(|index| layout.block_len(index))
+            .sum()
+    })
+}

@@ -1,0 +1,238 @@
+//! The walk: lists the sources and announces entries, directories before their contents.
+
+use super::files::entry_of;
+use super::{MAX_BATCH_AGE, Sender};
+use crate::base::error;
+use crate::base::part_names;
+use crate::session::{join_path, problem_message};
+use crate::stats::counters::add;
+use crate::transport::control::lock;
+use bankfull_proto::blocks::Layout;
+use bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
+use bankfull_proto::wire::control::{Cause, EntryKind, Failure, Message, Source};
+use bankfull_sys::{Dir, Kind, Stat};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+/// A resolved source operand.
+#[derive(Debug)]
+pub(crate) struct SourceItem {
+    /// Its directory, or the directory itself if only its contents are copied.
+    pub(crate) dir: Arc<Dir>,
+    /// Name in that directory.
+    pub(crate) name: OsString,
+    pub(crate) stat: Stat,
+    /// Whether only the contents are copied into the destination.
+    pub(crate) contents: bool,
+    /// Path as given, for messages.
+    pub(crate) operand: PathBuf,
+}
+
+impl SourceItem {
+    /// Returns the description that the receiver gets.
+    pub(crate) fn to_source(&self) -> Source {
+        Source {
+            name: if self.contents { Vec::new() } else { self.name.as_bytes().to_vec() },
+            is_dir: self.stat.kind == Kind::Dir,
+            contents: self.contents,
+        }
+    }
+}
+
+struct PendingDir {
+    parent: Arc<Dir>,
+    name: OsString,
+    id: u64,
+    path: PathBuf,
+    depth: usize,
+}
+
+impl Sender<'_> {
+    /// Walks all sources and announces their end.
+    pub(crate) fn walk(&self, items: &[SourceItem]) {
+        for (at, item) in items.iter().enumerate() {
+            if !self.wait_for_capacity() {
+                return;
+            }
+            self.walk_item(at, item);
+        }
+        self.flush_announced();
+        self.stats.counts.total_is_final.store(true, Ordering::Relaxed);
+        // Under one lock: the receiver may report completion as soon as it has read this message.
+        self.with_ledger(|ledger| {
+            self.outbox.post(&Message::EntriesEnd(self.totals()));
+            ledger.on_entries_end();
+        });
+        self.notify_completion();
+    }
+
+    /// Waits while the outbox is full or too many files are outstanding; false after a stop.
+    fn wait_for_capacity(&self) -> bool {
+        self.outbox.wait_for_room();
+        if let Some(limit) = self.session.max_outstanding_files {
+            self.wait_for_outstanding_below(limit.max(1) as usize);
+        }
+        !self.session.is_stopped()
+    }
+
+    /// Waits while `limit` files are outstanding, until a quarter of them is completed.
+    ///
+    /// After [`MAX_BATCH_AGE`] fewer suffice. Without this wait each file would have a message.
+    fn wait_for_outstanding_below(&self, limit: usize) {
+        if self.with_ledger(|ledger| ledger.outstanding_files()) < limit {
+            return;
+        }
+        // Entries that are still queued here cannot be completed.
+        self.flush_announced();
+        let since = Instant::now();
+        let waits = |open: usize| match since.elapsed() < MAX_BATCH_AGE {
+            true => open > limit - limit.div_ceil(4),
+            false => open >= limit,
+        };
+        let mut ledger = lock(&self.ledger);
+        while waits(ledger.outstanding_files()) && !self.session.is_stopped() {
+            // The time-out covers that age, and a stop, which does not notify `completed`.
+            let waited = self.completed.wait_timeout(ledger, MAX_BATCH_AGE);
+            ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn walk_item(&self, at: usize, item: &SourceItem) {
+        // Keys of sources count down from the top, numbers of entries up.
+        let key = u64::MAX - at as u64;
+        let shown = item.operand.parent().unwrap_or(Path::new("")).to_owned();
+        self.files.dirs.insert_root(key, Arc::clone(&item.dir), shown);
+        if item.stat.kind != Kind::Dir {
+            self.announce_leaf(&item.dir, key, 0, &item.name, &item.stat);
+            return;
+        }
+        let opened = if item.contents {
+            Ok(Arc::clone(&item.dir))
+        } else {
+            item.dir.open_child_dir(&item.name).map(Arc::new)
+        };
+        let dir = match opened {
+            Ok(dir) => dir,
+            Err(e) => return self.report_error(item.operand.clone(), &e),
+        };
+        let name = if item.contents { OsStr::new("") } else { &item.name };
+        let Some(id) = self.announce_dir(0, name, &item.stat) else { return };
+        self.files.dirs.insert_root(id, Arc::clone(&dir), item.operand.clone());
+        let mut stack = Vec::new();
+        self.walk_dir(&dir, id, &item.operand, 0, &mut stack);
+        while let Some(next) = stack.pop() {
+            if !self.wait_for_capacity() {
+                return;
+            }
+            match next.parent.open_child_dir(&next.name) {
+                Ok(dir) => {
+                    self.walk_dir(&Arc::new(dir), next.id, &next.path, next.depth, &mut stack);
+                }
+                Err(e) => self.report_error(next.path, &e),
+            }
+        }
+    }
+
+    /// Announces the entries of a directory; its subdirectories go on the stack.
+    fn walk_dir(
+        &self,
+        dir: &Arc<Dir>,
+        id: u64,
+        path: &Path,
+        depth: usize,
+        stack: &mut Vec<PendingDir>,
+    ) {
+        if depth >= MAX_DIRECTORY_DEPTH {
+            let text =
+                format!("{} is nested too deep (limit {MAX_DIRECTORY_DEPTH})", path.display());
+            return self.report_failure(path.to_owned(), Failure::new(Cause::Usage, text));
+        }
+        let mut entries = match dir.entries() {
+            Ok(entries) => entries,
+            Err(e) => return self.report_error(path.to_owned(), &e),
+        };
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        let first_child = stack.len();
+        for entry in entries {
+            if !self.wait_for_capacity() {
+                return;
+            }
+            if part_names::is_part_name(entry.name.as_bytes()) {
+                let shown = join_path(path, &entry.name);
+                self.report_skipped(shown, "temporary file of an interrupted copy");
+                continue;
+            }
+            match dir.stat(&entry.name) {
+                Ok(stat) if stat.kind == Kind::Dir => {
+                    let Some(child) = self.announce_dir(id, &entry.name, &stat) else { return };
+                    self.files.dirs.insert(child, id, &entry.name);
+                    stack.push(PendingDir {
+                        parent: Arc::clone(dir),
+                        path: join_path(path, &entry.name),
+                        name: entry.name,
+                        id: child,
+                        depth: depth + 1,
+                    });
+                }
+                Ok(stat) => self.announce_leaf(dir, id, id, &entry.name, &stat),
+                // Removed between listing and stat: never part of the copy.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => self.report_error(join_path(path, &entry.name), &e),
+            }
+        }
+        // The first child is walked first.
+        stack[first_child..].reverse();
+    }
+
+    fn announce_dir(&self, parent: u64, name: &OsStr, stat: &Stat) -> Option<u64> {
+        let entry = entry_of(stat, name, parent)?;
+        add(&self.stats.counts.dirs, 1);
+        Some(self.announce(entry, 0, name, 0))
+    }
+
+    /// Announces a file or symlink; skips a special file.
+    fn announce_leaf(&self, dir: &Dir, key: u64, parent: u64, name: &OsStr, stat: &Stat) {
+        let Some(mut entry) = entry_of(stat, name, parent) else {
+            add(&self.stats.counts.special_files_skipped, 1);
+            let path = self.files.dirs.path_of(key, name);
+            return self.report_skipped(path, "neither a file, a directory nor a symlink");
+        };
+        if entry.kind == EntryKind::Symlink {
+            match dir.read_link(name) {
+                Ok(target) => entry.target = target.as_bytes().to_vec(),
+                Err(e) => return self.report_error(self.files.dirs.path_of(key, name), &e),
+            }
+            add(&self.stats.counts.symlinks, 1);
+        } else if entry.block_bytes != 0 && Layout::new(entry.size, entry.block_bytes).is_err() {
+            let path = self.files.dirs.path_of(key, name);
+            let text = format!("{} exceeds the maximum file size", path.display());
+            return self.report_failure(path, Failure::new(Cause::Other, text));
+        } else {
+            add(&self.stats.counts.files_total, 1);
+            add(&self.stats.counts.bytes_total, entry.size);
+        }
+        self.announce(entry, key, name, 0);
+    }
+
+    fn report_error(&self, path: PathBuf, error: &io::Error) {
+        let failure = error::failure(format!("cannot read {}", path.display()), error);
+        self.report_failure(path, failure);
+    }
+
+    pub(crate) fn report_failure(&self, path: PathBuf, failure: Failure) {
+        self.stats.file_failed(path.clone(), &failure);
+        self.outbox.post(&problem_message(path, failure));
+    }
+
+    /// Reports a skipped entry to both users.
+    fn report_skipped(&self, path: PathBuf, why: &str) {
+        let text = format!("skipped {}: {why}", path.display());
+        self.stats.warn(text.clone());
+        self.outbox.post(&problem_message(path, Failure::new(Cause::Warning, text)));
+    }
+}

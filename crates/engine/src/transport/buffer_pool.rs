@@ -1,0 +1,593 @@
+//! Buffer pool: memory for received data that waits to be written.
+//!
+//! All transfers of a process share one pool and its limit. RRDA sets the limit by the load
+//! (`control::rrda::pool`); unused memory is returned to the system.
+
+use super::control::lock;
+use bankfull_control::Bytes;
+use bankfull_control::rrda::backlog::Backlog;
+use bankfull_control::rrda::pool::{Interval, PoolLimit as LimitController};
+use bankfull_control::rrda::{Bounds, EPOCH_INTERVAL, Reason};
+use bankfull_sys::{Memory, Pages};
+use std::collections::VecDeque;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Size of a chunk, which is received, hashed and written at once: fits the L2 cache of a core.
+pub(crate) const CHUNK_BYTES: usize = 256 << 10;
+
+/// Chunks guaranteed to each stream: one being filled, one being written, and four between them,
+/// which bridge a short stall of either thread and still fit the L3 cache. 24 MiB for 16 streams.
+const CHUNKS_PER_STREAM: u64 = 6;
+const GUARANTEED_BYTES: u64 = CHUNKS_PER_STREAM * CHUNK_BYTES as u64;
+
+/// Default limit: this fraction of free memory, at most [`MAX_DEFAULT_LIMIT`]. Data not written yet
+/// is sent again after an interruption. (chosen: 10 Gbit/s for 0.8 s)
+const FREE_MEMORY_DIVISOR: u64 = 4;
+const MAX_DEFAULT_LIMIT: Bytes = Bytes::mib(1024);
+
+/// Fraction of the limit reserved for streams below [`CHUNKS_PER_STREAM`], so that a stalled disk
+/// does not delay transfers to another one. (chosen: a quarter)
+const RESERVE_DIVISOR: u64 = 4;
+
+/// Free chunks kept beyond the guaranteed ones, if they were in use in this epoch: the kernel
+/// zeroes each new page. (chosen: 1 Gbit/s for 64 ms)
+const MAX_SPARE_BYTES: u64 = 8 << 20;
+
+/// Fraction of the limit for unread data of connections whose receive buffer is in this process
+/// (QUIC); in addition to the limit. (chosen: a quarter)
+const UNREAD_DIVISOR: u64 = 4;
+
+/// Interval at which free memory is read.
+const MEMORY_SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Memory shared by all streams of a process.
+#[derive(Default)]
+pub(crate) struct BufferPool {
+    /// Limit set by the user.
+    limit: Option<Bytes>,
+    state: Mutex<Option<PoolState>>,
+    /// True if a writing thread has waited for data in this epoch.
+    was_starved: AtomicBool,
+    /// Connections that buffer unread data in this process.
+    unread_quotas: AtomicU64,
+    /// Limit of all their unread data, and when it was computed.
+    unread_limit: Mutex<Option<(Instant, Bytes)>>,
+}
+
+/// State of the buffer, for telemetry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BufferStatus {
+    /// Peak of buffered bytes since the last call.
+    pub(crate) peak: Bytes,
+    /// Buffer limit.
+    pub(crate) size: Bytes,
+    /// Time and reason of the last change of the limit.
+    pub(crate) change: Option<(Instant, Reason)>,
+}
+
+/// Memory quota for the unread data of one QUIC connection.
+pub(crate) struct UnreadQuota(Arc<BufferPool>);
+
+struct PoolState {
+    /// Origin of the times of backlogs.
+    origin: Instant,
+    controller: LimitController,
+    /// Time and reason of the last change of the limit.
+    change: Option<(Instant, Reason)>,
+    /// Upper bound of the pool, in bytes, as of `memory_read_at`.
+    limit: u64,
+    /// Fraction of the host's memory in use, as of `memory_read_at`.
+    memory_used: f64,
+    memory_read_at: Instant,
+    /// Bytes of allocated chunks.
+    used_bytes: u64,
+    /// Peak of `used_bytes` since the last [`BufferPool::status`].
+    peak: u64,
+    /// Part of `used_bytes` beyond the guaranteed chunks of each stream.
+    extra_bytes: u64,
+    /// Free chunks that are retained.
+    spare: Vec<Pages>,
+    /// Number of streams.
+    shares: u64,
+    /// Streams that wait for a chunk, in order.
+    waiting: VecDeque<Arc<PoolShare>>,
+    /// Time since which streams have waited.
+    full_since: Option<Instant>,
+    /// Start of the present epoch.
+    epoch_start: Instant,
+    epoch: Interval,
+}
+
+/// Share of one stream in the pool.
+pub(crate) struct PoolShare {
+    pool: Arc<BufferPool>,
+    /// Bytes of allocated chunks; changed with the pool locked.
+    used: AtomicU64,
+    /// Decides whether the stream may exceed its guaranteed chunks.
+    backlog: Mutex<Backlog>,
+    released: Condvar,
+}
+
+/// Memory for a chunk of received data; dropping it releases the memory.
+pub(crate) struct Chunk {
+    pages: Option<Pages>,
+    len: usize,
+    share: Arc<PoolShare>,
+}
+
+impl std::fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BufferPool").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+impl BufferPool {
+    /// Returns a pool with the limit set by the user, if any.
+    pub(crate) fn new(limit: Option<Bytes>) -> Arc<Self> {
+        Arc::new(Self { limit, ..Self::default() })
+    }
+
+    /// Returns the share of a new stream.
+    pub(crate) fn share(self: &Arc<Self>) -> Arc<PoolShare> {
+        let mut state = lock(&self.state);
+        let state = state.get_or_insert_with(|| PoolState::new(self.limit));
+        state.shares += 1;
+        state.set_bounds();
+        Arc::new(PoolShare {
+            pool: Arc::clone(self),
+            used: AtomicU64::new(0),
+            backlog: Mutex::new(Backlog::new(state.origin.elapsed())),
+            released: Condvar::new(),
+        })
+    }
+
+    /// Returns the quota of a new QUIC connection.
+    pub(crate) fn unread_quota(self: &Arc<Self>) -> UnreadQuota {
+        self.unread_quotas.fetch_add(1, Ordering::Relaxed);
+        UnreadQuota(Arc::clone(self))
+    }
+
+    /// Returns the limit for unread data of all QUIC connections.
+    fn unread_limit(&self) -> Bytes {
+        let mut cached = lock(&self.unread_limit);
+        let now = Instant::now();
+        let known =
+            cached.filter(|(at, _)| now.saturating_duration_since(*at) < MEMORY_SAMPLE_INTERVAL);
+        let read = || {
+            let used_bytes = lock(&self.state).as_ref().map_or(0, |state| state.used_bytes);
+            let limit = self
+                .limit
+                .unwrap_or_else(|| default_limit(bankfull_sys::memory().ok(), used_bytes));
+            (now, Bytes(limit.0 / UNREAD_DIVISOR))
+        };
+        cached.insert(known.unwrap_or_else(read)).1
+    }
+
+    /// Returns the size limit of a UDP receive buffer, if the user has set a memory limit.
+    pub(crate) fn socket_buffer_limit(&self) -> Option<Bytes> {
+        self.limit.map(|limit| Bytes(limit.0 / UNREAD_DIVISOR))
+    }
+
+    /// Returns the state of the buffer; `None` if nothing is received.
+    pub(crate) fn status(&self) -> Option<BufferStatus> {
+        let mut state = lock(&self.state);
+        let state = state.as_mut()?;
+        let peak = std::mem::replace(&mut state.peak, state.used_bytes).max(state.used_bytes);
+        Some(BufferStatus {
+            peak: Bytes(peak),
+            size: state.controller.size(),
+            change: state.change,
+        })
+    }
+
+    /// Returns the present limit.
+    #[cfg(test)]
+    fn size(&self) -> Bytes {
+        lock(&self.state).as_ref().map_or(Bytes(0), |state| state.controller.size())
+    }
+}
+
+impl PoolState {
+    fn new(limit: Option<Bytes>) -> Self {
+        let now = Instant::now();
+        let mut state = Self {
+            origin: now,
+            controller: LimitController::new(Bounds { min: Bytes(0), max: Bytes(0) }),
+            change: None,
+            limit: 0,
+            memory_used: 0.0,
+            memory_read_at: now,
+            used_bytes: 0,
+            peak: 0,
+            extra_bytes: 0,
+            spare: Vec::new(),
+            shares: 0,
+            waiting: VecDeque::new(),
+            full_since: None,
+            epoch_start: now,
+            epoch: empty_interval(0, 0.0),
+        };
+        state.read_memory(limit, now);
+        state
+    }
+
+    /// Reads the memory of the host and updates the limit.
+    fn read_memory(&mut self, limit: Option<Bytes>, now: Instant) {
+        self.memory_read_at = now;
+        let memory = bankfull_sys::memory().ok();
+        self.memory_used = memory.map_or(0.0, |memory| memory.used_part());
+        // Memory of the pool is not free, but available to it.
+        self.limit = limit.unwrap_or_else(|| default_limit(memory, self.used_bytes)).0;
+        self.set_bounds();
+    }
+
+    fn set_bounds(&mut self) {
+        let max = self.limit - self.limit / RESERVE_DIVISOR;
+        let before = self.controller.size();
+        self.controller.set_bounds(Bounds { min: Bytes(self.guaranteed_bytes()), max: Bytes(max) });
+        self.record_change(before, Reason::Bound);
+    }
+
+    /// Records the reason if the limit has changed.
+    fn record_change(&mut self, before: Bytes, reason: Reason) {
+        if self.controller.size() != before {
+            self.change = Some((Instant::now(), reason));
+        }
+    }
+
+    /// Returns the bytes guaranteed to all streams together.
+    fn guaranteed_bytes(&self) -> u64 {
+        let max = self.limit - self.limit / RESERVE_DIVISOR;
+        (self.shares * GUARANTEED_BYTES).min(max)
+    }
+
+    /// True if a stream may allocate a chunk.
+    fn can_allocate(&self, share: &PoolShare, now: Instant) -> bool {
+        let chunk = CHUNK_BYTES as u64;
+        let used = share.used.load(Ordering::Relaxed);
+        let fits = self.used_bytes + chunk <= self.limit;
+        let beyond = Bytes((used + chunk).saturating_sub(GUARANTEED_BYTES));
+        let is_admitted = || {
+            self.extra_bytes + chunk
+                <= self.controller.size().0.saturating_sub(self.guaranteed_bytes())
+                && lock(&share.backlog).admits(now.duration_since(self.origin), beyond)
+        };
+        // One chunk is always granted: data that a stream leaves unread may block the others.
+        fits && (beyond == Bytes(0) || is_admitted()) || used == 0
+    }
+
+    /// Updates the limit at the end of an epoch.
+    fn advance(&mut self, pool: &BufferPool, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.epoch_start);
+        if elapsed < EPOCH_INTERVAL {
+            return;
+        }
+        self.add_wait_time(now);
+        self.epoch.elapsed = elapsed;
+        self.epoch.was_starved = pool.was_starved.swap(false, Ordering::Relaxed);
+        if now.saturating_duration_since(self.memory_read_at) >= MEMORY_SAMPLE_INTERVAL {
+            self.read_memory(pool.limit, now);
+        }
+        let before = self.controller.size();
+        let (size, reason) = self.controller.on_epoch(&self.epoch);
+        self.record_change(before, reason);
+        if size > before {
+            self.waiting.iter().for_each(|share| share.released.notify_one());
+        }
+        let spare = self.retained_limit().saturating_sub(self.used_bytes) / CHUNK_BYTES as u64;
+        self.spare.truncate(spare as usize);
+        self.epoch_start = now;
+        self.epoch = empty_interval(self.used_bytes, self.memory_used);
+    }
+
+    /// Adds the time during which a stream waited for a chunk.
+    fn add_wait_time(&mut self, now: Instant) {
+        if let Some(since) = self.full_since {
+            self.epoch.blocked_time += now.saturating_duration_since(since.max(self.epoch_start));
+            self.full_since = (!self.waiting.is_empty()).then_some(now);
+        }
+    }
+
+    fn allocate(&mut self, share: &PoolShare, now: Instant) -> io::Result<Pages> {
+        let pages = self.spare.pop().map_or_else(|| Pages::new(CHUNK_BYTES), Ok)?;
+        self.used_bytes += CHUNK_BYTES as u64;
+        match share.used.fetch_add(CHUNK_BYTES as u64, Ordering::Relaxed) {
+            0 => lock(&share.backlog).on_first_arrival(now.duration_since(self.origin)),
+            used if used >= GUARANTEED_BYTES => self.extra_bytes += CHUNK_BYTES as u64,
+            _ => {}
+        }
+        self.epoch.max_used = self.epoch.max_used.max(Bytes(self.used_bytes));
+        self.peak = self.peak.max(self.used_bytes);
+        self.epoch.arrived += Bytes(CHUNK_BYTES as u64);
+        Ok(pages)
+    }
+
+    /// Returns the memory to retain, used or free: the guaranteed chunks, and the peak of this
+    /// epoch up to [`MAX_SPARE_BYTES`] beyond them.
+    fn retained_limit(&self) -> u64 {
+        let guaranteed = self.guaranteed_bytes();
+        self.epoch.max_used.0.clamp(guaranteed, guaranteed + MAX_SPARE_BYTES)
+    }
+
+    /// Takes a chunk back; its memory is retained up to [`retained_limit`](Self::retained_limit).
+    fn release(&mut self, pages: Pages, share: &PoolShare) {
+        self.used_bytes -= CHUNK_BYTES as u64;
+        let used = share.used.fetch_sub(CHUNK_BYTES as u64, Ordering::Relaxed);
+        if used > GUARANTEED_BYTES {
+            self.extra_bytes -= CHUNK_BYTES as u64;
+        }
+        let beyond = Bytes(used.saturating_sub(GUARANTEED_BYTES + CHUNK_BYTES as u64));
+        lock(&share.backlog).on_processed(self.origin.elapsed(), beyond);
+        self.epoch.min_used = self.epoch.min_used.min(Bytes(self.used_bytes));
+        self.epoch.processed += Bytes(CHUNK_BYTES as u64);
+        let retained = self.used_bytes + (self.spare.len() * CHUNK_BYTES) as u64;
+        if retained < self.retained_limit() {
+            self.spare.push(pages);
+        }
+        self.shares_to_wake(share, Instant::now())
+            .for_each(|waiting| waiting.released.notify_one());
+    }
+
+    /// Returns the first waiting stream that may allocate a chunk.
+    fn first_allocatable(&self, now: Instant) -> Option<&Arc<PoolShare>> {
+        self.waiting.iter().find(|waiting| self.can_allocate(waiting, now))
+    }
+
+    /// Returns the streams to wake after `share` has released a chunk: `share` itself if it waits
+    /// and may allocate again, and the first other stream that may.
+    fn shares_to_wake(
+        &self,
+        share: &PoolShare,
+        now: Instant,
+    ) -> impl Iterator<Item = &Arc<PoolShare>> {
+        let is_own = move |waiting: &&Arc<PoolShare>| std::ptr::eq(Arc::as_ptr(waiting), share);
+        let own = self.waiting.iter().find(is_own).filter(move |own| self.can_allocate(own, now));
+        let mut others = self.waiting.iter().filter(move |waiting| !is_own(waiting));
+        own.into_iter().chain(others.find(move |other| self.can_allocate(other, now)))
+    }
+}
+
+fn default_limit(memory: Option<Memory>, used_bytes: u64) -> Bytes {
+    memory.map_or(MAX_DEFAULT_LIMIT, |memory| {
+        MAX_DEFAULT_LIMIT.min(Bytes((memory.free + used_bytes) / FREE_MEMORY_DIVISOR))
+    })
+}
+
+/// Returns the initial statistics of an epoch.
+fn empty_interval(used_bytes: u64, memory: f64) -> Interval {
+    Interval {
+        elapsed: Duration::ZERO,
+        arrived: Bytes(0),
+        processed: Bytes(0),
+        max_used: Bytes(used_bytes),
+        min_used: Bytes(used_bytes),
+        blocked_time: Duration::ZERO,
+        was_starved: false,
+        memory,
+    }
+}
+
+impl PoolShare {
+    /// Allocates a chunk of `len` bytes, at most [`CHUNK_BYTES`]; waits for memory.
+    pub(crate) fn allocate(self: &Arc<Self>, len: usize) -> io::Result<Chunk> {
+        let mut guard = lock(&self.pool.state);
+        let mut has_queued = false;
+        let pages = loop {
+            let now = Instant::now();
+            let state = guard.get_or_insert_with(|| PoolState::new(self.pool.limit));
+            state.advance(&self.pool, now);
+            if state.can_allocate(self, now) {
+                if has_queued {
+                    state.waiting.retain(|share| !Arc::ptr_eq(share, self));
+                    state.add_wait_time(now);
+                }
+                let pages = state.allocate(self, now)?;
+                // Two releases may have woken this stream twice and no other one.
+                if has_queued && let Some(next) = state.first_allocatable(now) {
+                    next.released.notify_one();
+                }
+                break pages;
+            }
+            if !std::mem::replace(&mut has_queued, true) {
+                state.waiting.push_back(Arc::clone(self));
+                state.full_since.get_or_insert(now);
+            }
+            // While all streams wait, no other thread ends the epoch.
+            let left =
+                EPOCH_INTERVAL.saturating_sub(now.saturating_duration_since(state.epoch_start));
+            let halts = lock(&self.backlog).time_to_stall(now.duration_since(state.origin));
+            let left = if halts.is_zero() { left } else { left.min(halts) };
+            guard =
+                self.released.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
+        };
+        Ok(Chunk { pages: Some(pages), len: len.min(CHUNK_BYTES), share: Arc::clone(self) })
+    }
+
+    /// Records that a writing thread has nothing to write.
+    pub(crate) fn on_starved(&self) {
+        self.pool.was_starved.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for PoolShare {
+    fn drop(&mut self) {
+        let mut guard = lock(&self.pool.state);
+        let Some(state) = &mut *guard else { return };
+        state.shares -= 1;
+        if state.shares == 0 {
+            // The next transfer starts with fresh state.
+            *guard = None;
+            return;
+        }
+        let retained = state.guaranteed_bytes() / CHUNK_BYTES as u64;
+        state.spare.truncate(retained as usize);
+        state.set_bounds();
+    }
+}
+
+impl UnreadQuota {
+    /// Returns the quota, in bytes.
+    pub(crate) fn limit(&self) -> Bytes {
+        let connections = self.0.unread_quotas.load(Ordering::Relaxed).max(1);
+        Bytes(self.0.unread_limit().0 / connections)
+    }
+}
+
+impl Drop for UnreadQuota {
+    fn drop(&mut self) {
+        self.0.unread_quotas.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Deref for Chunk {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.pages.as_ref().map_or(&[], |pages| &pages[..self.len])
+    }
+}
+
+impl DerefMut for Chunk {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.pages.as_mut().map_or(&mut [], |pages| &mut pages[..self.len])
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        let mut state = lock(&self.share.pool.state);
+        if let (Some(state), Some(pages)) = (&mut *state, self.pages.take()) {
+            // If nothing is allocated any more, only releases end the epoch.
+            state.advance(&self.share.pool, Instant::now());
+            state.release(pages, &self.share);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+
+    const CHUNK: u64 = CHUNK_BYTES as u64;
+
+    #[test]
+    fn allocate_beyond_guarantee_waits() {
+        let pool = BufferPool::new(Some(Bytes::mib(64)));
+        let share = pool.share();
+        assert_eq!(pool.size(), Bytes(CHUNKS_PER_STREAM * CHUNK));
+        let mut chunks: Vec<_> =
+            (0..CHUNKS_PER_STREAM).map(|_| share.allocate(CHUNK_BYTES).unwrap()).collect();
+        let (sender, allocated) = mpsc::channel();
+        let other = Arc::clone(&share);
+        let waiting = thread::spawn(move || sender.send(other.allocate(5).unwrap()).unwrap());
+        assert!(allocated.recv_timeout(Duration::from_millis(30)).is_err());
+        chunks.pop();
+        assert_eq!(allocated.recv_timeout(Duration::from_secs(5)).unwrap().len(), 5);
+        waiting.join().unwrap();
+    }
+
+    #[test]
+    fn limit_grows_while_disk_stalls_and_memory_is_returned() {
+        let pool = BufferPool::new(Some(Bytes::mib(64)));
+        let share = pool.share();
+        share.on_starved();
+        let (sender, queue) = mpsc::channel();
+        let reader = Arc::clone(&share);
+        let start = Instant::now();
+        // A disk that writes each chunk at once, until it stalls.
+        let disk = thread::spawn(move || {
+            while start.elapsed() < 3 * EPOCH_INTERVAL {
+                drop(queue.recv().unwrap());
+            }
+            thread::sleep(6 * EPOCH_INTERVAL);
+            drop(queue);
+        });
+        let last_change = || pool.status().and_then(|status| status.change);
+        let initial = last_change();
+        assert_eq!(initial.map(|(_, reason)| reason), Some(Reason::Bound), "a stream was added");
+        let mut max_size = Bytes(0);
+        let mut reasons = Vec::new();
+        while let Ok(chunk) = reader.allocate(CHUNK_BYTES) {
+            max_size = max_size.max(pool.size());
+            let change = last_change().filter(|&change| Some(change) != initial);
+            reasons.extend(change.map(|(_, reason)| reason));
+            if sender.send(chunk).is_err() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        disk.join().unwrap();
+        assert!(max_size > Bytes(4 * CHUNKS_PER_STREAM * CHUNK), "{max_size}");
+        assert!(max_size <= Bytes::mib(48), "the rest is reserved: {max_size}");
+        assert!(reasons.contains(&Reason::Discarded), "{reasons:?}");
+        drop((reader, share));
+        assert!(lock(&pool.state).is_none());
+    }
+
+    #[test]
+    fn full_pool_grants_each_stream_one_chunk() {
+        let pool = BufferPool::new(Some(Bytes(8 * CHUNK)));
+        let shares: Vec<_> = (0..10).map(|_| pool.share()).collect();
+        let many: Vec<_> = (0..6).map(|_| shares[0].allocate(1)).collect();
+        assert!(many.iter().all(Result::is_ok));
+        // The reserve is left to streams with fewer chunks.
+        let _others = [shares[1].allocate(1).unwrap(), shares[2].allocate(1).unwrap()];
+        // The pool is full; each stream still gets one chunk, and no more.
+        let _one = shares[9].allocate(1).unwrap();
+        let (sender, allocated) = mpsc::channel();
+        let last = Arc::clone(&shares[9]);
+        let waiting = thread::spawn(move || sender.send(last.allocate(1).unwrap()).unwrap());
+        assert!(allocated.recv_timeout(Duration::from_millis(30)).is_err());
+        drop(many);
+        allocated.recv_timeout(Duration::from_secs(5)).unwrap();
+        waiting.join().unwrap();
+    }
+
+    #[test]
+    fn release_wakes_streams_that_can_allocate() {
+        let pool = BufferPool::new(Some(Bytes(9 * CHUNK)));
+        let [own, other, third] = [pool.share(), pool.share(), pool.share()];
+        let woken = |waiting: &[&Arc<PoolShare>]| {
+            let mut guard = lock(&pool.state);
+            let state = guard.as_mut().unwrap();
+            state.waiting = waiting.iter().map(|&share| Arc::clone(share)).collect();
+            // At a time when no backlog is stalled.
+            let woken: Vec<_> = state.shares_to_wake(&own, state.origin).map(Arc::as_ptr).collect();
+            state.waiting.clear();
+            woken
+        };
+        let [of_own, of_other] = [&own, &other].map(Arc::as_ptr);
+        let allocate = |share: &Arc<PoolShare>, chunks| -> Vec<_> {
+            (0..chunks).map(|_| share.allocate(1).unwrap()).collect()
+        };
+        let mut others = allocate(&other, 4);
+        others.extend(allocate(&third, 2));
+        let mut chunks = allocate(&own, 3);
+        assert!(woken(&[&other, &third, &own]).is_empty(), "the pool is full");
+        chunks.pop();
+        assert_eq!(woken(&[&third, &other]), [Arc::as_ptr(&third)]);
+        assert_eq!(woken(&[&other, &own]), [of_own, of_other]);
+        // A stream with its guaranteed chunks and a running writer does not block others.
+        others.truncate(5);
+        others.extend(allocate(&other, 2));
+        chunks.pop();
+        assert_eq!(woken(&[&other, &third]), [Arc::as_ptr(&third)]);
+        assert_eq!(woken(&[&other, &own]), [of_own]);
+    }
+
+    #[test]
+    fn tiny_limit_does_not_deadlock() {
+        let pool = BufferPool::new(Some(Bytes(1)));
+        let shares = [pool.share(), pool.share()];
+        let threads = shares.map(|share| {
+            thread::spawn(move || (0..1000).for_each(|_| drop(share.allocate(1).unwrap())))
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}

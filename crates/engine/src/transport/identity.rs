@@ -1,0 +1,168 @@
+//! Self-signed certificate of a daemon (kept in the state directory) or an agent (one session).
+
+use crate::base::error::{Error, ErrorKind};
+use crate::model::options::Fingerprint;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use std::fs;
+use std::io::{self, ErrorKind as IoKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+/// File in the state directory: length of the certificate (4 bytes, big-endian), certificate,
+/// private key; both DER. A single file keeps the two consistent.
+const FILE_NAME: &str = "identity";
+
+/// Certificate and private key.
+pub(crate) struct Identity {
+    pub(crate) certificate: CertificateDer<'static>,
+    pub(crate) key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// Generates a new certificate.
+    pub(crate) fn generate() -> Result<Self, Error> {
+        let failed = |e: rcgen::Error| {
+            Error::new(ErrorKind::Local, format!("cannot generate a certificate: {e}"))
+        };
+        let generated =
+            rcgen::generate_simple_self_signed(vec!["bankfull".to_owned()]).map_err(failed)?;
+        Ok(Self {
+            certificate: generated.cert.der().clone(),
+            key: PrivatePkcs8KeyDer::from(generated.signing_key.serialize_der()).into(),
+        })
+    }
+
+    /// Loads the certificate kept in `dir`, or generates and saves one.
+    pub(crate) fn load_or_generate(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(FILE_NAME);
+        match fs::read(&path) {
+            Ok(bytes) => Self::decode(&bytes).ok_or_else(|| {
+                let hint = "move it away; clients then have to trust a new fingerprint";
+                Error::new(ErrorKind::Local, format!("{} is damaged: {hint}", path.display()))
+            }),
+            Err(e) if e.kind() == IoKind::NotFound => {
+                let generated = Self::generate()?;
+                generated.save(dir, &path)?;
+                // If another daemon has saved one first, that one is used.
+                fs::read(&path).ok().and_then(|b| Self::decode(&b)).map_or(Ok(generated), Ok)
+            }
+            Err(e) => Err(state_dir_error(format!("cannot read {}", path.display()), &e)),
+        }
+    }
+
+    fn save(&self, dir: &Path, path: &Path) -> Result<(), Error> {
+        create_private_dir(dir)?;
+        let failed = |e| state_dir_error(format!("cannot write {}", path.display()), &e);
+        let temp = dir.join(format!(".{FILE_NAME}-{}", std::process::id()));
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temp)
+            .map_err(failed)?;
+        file.write_all(&(self.certificate.len() as u32).to_be_bytes()).map_err(failed)?;
+        file.write_all(&self.certificate).map_err(failed)?;
+        file.write_all(self.key.secret_der()).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        // The link fails if the name exists: the first of two daemons wins.
+        let linked = fs::hard_link(&temp, path);
+        let _ = fs::remove_file(&temp);
+        match linked {
+            Err(e) if e.kind() != IoKind::AlreadyExists => Err(failed(e)),
+            _ => Ok(()),
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (len, rest) = bytes.split_first_chunk::<4>()?;
+        let (certificate, key) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;
+        if certificate.is_empty() || key.is_empty() {
+            return None;
+        }
+        Some(Self {
+            certificate: CertificateDer::from(certificate.to_vec()),
+            key: PrivatePkcs8KeyDer::from(key.to_vec()).into(),
+        })
+    }
+
+    /// Returns the fingerprint that clients pin.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        fingerprint_of(&self.certificate)
+    }
+}
+
+/// Returns the SHA-256 of a certificate.
+pub(crate) fn fingerprint_of(certificate: &CertificateDer<'_>) -> Fingerprint {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, certificate);
+    let mut out = [0; 32];
+    out.copy_from_slice(digest.as_ref());
+    Fingerprint(out)
+}
+
+/// Creates a directory readable by its owner only.
+pub(crate) fn create_private_dir(dir: &Path) -> Result<(), Error> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| {
+        state_dir_error(format!("cannot create the state directory {}", dir.display()), &e)
+    })
+}
+
+/// Returns the error of an unusable state directory, or of a file in it.
+pub(crate) fn state_dir_error(context: String, error: &io::Error) -> Error {
+    let error = Error::local(context, error);
+    Error::new(error.kind(), format!("{error}: choose another directory with --state-dir"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn identity_is_created_once_and_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("a/b");
+        let first = Identity::load_or_generate(&state).unwrap().fingerprint();
+        let again = Identity::load_or_generate(&state).unwrap().fingerprint();
+        assert_eq!(first, again);
+        let mode = fs::metadata(state.join(FILE_NAME)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::read_dir(&state).unwrap().count(), 1, "no temp is left");
+    }
+
+    #[test]
+    fn state_dir_creation_error_suggests_another() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = create_private_dir(&file.path().join("state")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Local);
+        assert!(
+            error.to_string().ends_with("choose another directory with --state-dir"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn identity_io_error_suggests_another_state_dir() {
+        let dir = tempfile::tempdir().unwrap();
+        let expect_hint = |state: &Path| {
+            let error = Identity::load_or_generate(state).err().unwrap();
+            assert!(error.to_string().ends_with("another directory with --state-dir"), "{error}");
+        };
+        // A directory cannot be read as a file.
+        fs::create_dir_all(dir.path().join("read").join(FILE_NAME)).unwrap();
+        expect_hint(&dir.path().join("read"));
+        let temp = format!(".{FILE_NAME}-{}", std::process::id());
+        fs::create_dir_all(dir.path().join("written").join(temp)).unwrap();
+        expect_hint(&dir.path().join("written"));
+    }
+
+    #[test]
+    fn damaged_identity_is_reported_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE_NAME);
+        fs::write(&path, b"rubbish").unwrap();
+        let error = Identity::load_or_generate(dir.path()).err().unwrap();
+        assert!(error.to_string().contains("damaged"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"rubbish");
+    }
+}

@@ -1,0 +1,157 @@
+//! Coscheduling of sessions that receive over the same interface, whose senders together would
+//! overflow the switch port that leads to it (incast).
+//!
+//! One [`SharedInterface`] for each interface of this process controls the windows, time slots and
+//! pacing of all its streams, as `bankfull_control::ictcp` decides. A session that is alone is left
+//! to `ReceiverTuner`.
+//!
+//! `port` holds the sessions of an interface, `lane` the hook in the reading threads, `barrier` the
+//! rounds. The rules are in `bankfull_control::ictcp`.
+
+pub(crate) mod barrier;
+pub(crate) mod flow_hook;
+mod shared_interface;
+#[cfg(test)]
+mod tests;
+
+use barrier::BarrierParty;
+
+use crate::transport::control::lock;
+use crate::transport::socket::Socket;
+use bankfull_control::Rate;
+use bankfull_control::pacing::DEFAULT_MTU;
+use bankfull_sys::Interface;
+use shared_interface::SharedInterface;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+/// First kernel that applies a window clamp to an established connection at once. (Linux 5.15,
+/// `tcp_set_window_clamp`)
+const MIN_WINDOW_CLAMP_KERNEL: (u32, u32) = (5, 15);
+
+/// Ethernet overhead of a packet: preamble, header, frame check sequence and gap, in bytes. (IEEE
+/// 802.3)
+const ETHERNET_OVERHEAD_BYTES: u64 = 38;
+
+/// Number of receiving sessions in this process.
+static RECEIVING_SESSIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// Shared interfaces of this process by name.
+static INTERFACES: Mutex<Vec<(String, Weak<SharedInterface>)>> = Mutex::new(Vec::new());
+
+/// True if this process has receiving sessions.
+pub(crate) fn is_receiving() -> bool {
+    RECEIVING_SESSIONS.load(Ordering::Relaxed) > 0
+}
+
+/// True if this kernel's version supports window clamps on established connections.
+pub(crate) fn can_clamp_windows() -> bool {
+    bankfull_sys::kernel_version().is_none_or(|version| version >= MIN_WINDOW_CLAMP_KERNEL)
+}
+
+/// Guard that counts a receiving session while it lives.
+pub(crate) struct ReceivingGuard(());
+
+impl ReceivingGuard {
+    pub(crate) fn new() -> Self {
+        RECEIVING_SESSIONS.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for ReceivingGuard {
+    fn drop(&mut self) {
+        RECEIVING_SESSIONS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Coscheduling state of a receiving session.
+#[derive(Debug, Default)]
+pub(crate) struct InterfaceSharing {
+    /// The session's windows and pacing may be tuned.
+    is_tunable: bool,
+    /// The sender needs credit for all data.
+    pub(crate) is_grant_driven: bool,
+    /// Number of sessions that will share the interface, including future ones.
+    expected_sessions: Option<Arc<AtomicUsize>>,
+    /// Handle at the barrier, if the sender sends in rounds.
+    pub(crate) barrier_party: Option<BarrierParty>,
+    /// Link rate that the user set.
+    link_rate: Option<Rate>,
+    /// Sum of the session's window clamps in bytes; 0 while not coscheduled.
+    window: AtomicU64,
+    /// Number of connections that share the interface.
+    connections: AtomicUsize,
+}
+
+impl InterfaceSharing {
+    /// Creates the state of a session that is not coscheduled yet. See the fields.
+    pub(crate) fn new(
+        is_tunable: bool,
+        is_grant_driven: bool,
+        link_rate: Option<Rate>,
+        expected_sessions: Option<Arc<AtomicUsize>>,
+    ) -> Self {
+        Self { is_tunable, is_grant_driven, link_rate, expected_sessions, ..Self::default() }
+    }
+
+    /// True if the session is coscheduled even while alone: it sends in rounds, or more sessions
+    /// are expected.
+    fn needs_coscheduling(&self) -> bool {
+        let is_many = |count: &Arc<AtomicUsize>| count.load(Ordering::Relaxed) > 1;
+        self.barrier_party.is_some() || self.expected_sessions.as_ref().is_some_and(is_many)
+    }
+
+    /// Returns the session's total window and the interface's connections while coscheduled.
+    pub(crate) fn coscheduled(&self) -> Option<(u64, usize)> {
+        let window = self.window.load(Ordering::Relaxed);
+        (window > 0).then(|| (window, self.connections.load(Ordering::Relaxed)))
+    }
+
+    /// Sets the session's total window, 0 to end coscheduling, and the interface's connections.
+    fn set_coscheduled(&self, window: u64, connections: usize) {
+        self.window.store(window, Ordering::Relaxed);
+        self.connections.store(connections, Ordering::Relaxed);
+    }
+}
+
+/// Returns the shared interface of a connection.
+///
+/// `None` if the interface cannot overflow or is unknown, and the session sends without rounds.
+fn shared_interface_of(
+    socket: &Socket,
+    sharing: &InterfaceSharing,
+) -> Option<Arc<SharedInterface>> {
+    let found = interface_of(socket);
+    // The loopback overflows only if the user set its rate.
+    let can_overflow = |found: &Interface| !found.is_loopback || sharing.link_rate.is_some();
+    let unknown = || Interface { name: String::new(), is_loopback: true };
+    let interface = match sharing.barrier_party.is_some() {
+        true => found.unwrap_or_else(unknown),
+        false => found.filter(can_overflow)?,
+    };
+    let mut interfaces = lock(&INTERFACES);
+    interfaces.retain(|(_, shared)| shared.strong_count() > 0);
+    let known = interfaces.iter().find(|(name, _)| *name == interface.name);
+    if let Some(shared) = known.and_then(|(_, shared)| shared.upgrade()) {
+        return Some(shared);
+    }
+    let link_rate = sharing.link_rate.or_else(|| link_packet_rate(&interface.name));
+    let shared = Arc::new(SharedInterface::new(link_rate));
+    interfaces.push((interface.name, Arc::downgrade(&shared)));
+    Some(shared)
+}
+
+/// Returns the interface that a connection uses.
+fn interface_of(socket: &Socket) -> Option<Interface> {
+    let Socket::Tcp(tcp) = socket else { return None };
+    let address = tcp.local_addr().ok()?.ip();
+    bankfull_sys::interface_of(address).ok().flatten()
+}
+
+/// Returns the link rate of an interface in packets' bytes, without Ethernet overhead.
+fn link_packet_rate(name: &str) -> Option<Rate> {
+    let total = (DEFAULT_MTU.0 + ETHERNET_OVERHEAD_BYTES) as f64;
+    let share = DEFAULT_MTU.0 as f64 / total;
+    bankfull_sys::link_speed(name).map(|bits| Rate::from_bits_per_sec(bits as f64 * share))
+}

@@ -1,0 +1,68 @@
+//! Staggered start of a session's streams.
+//!
+//! TCP sends the ten segments of an initial window at once and paces only what follows
+//! (tcp_update_skb_after_send, net/ipv4/tcp_output.c). The initial windows of many streams together
+//! overflow a shallow queue, so the streams start as evenly as TCP's own pacing would send them.
+
+use super::{MIN_PACING_RTT, UNLIMITED_PACING_RATE};
+use crate::transport::control::lock;
+use crate::transport::socket::Socket;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Fraction of an RTT within which all streams start: slow start is paced at two windows per RTT
+/// (`tcp_pacing_ss_ratio`, ip-sysctl.rst).
+const STAGGER_RTT_FRACTION: f64 = 0.5;
+
+/// Staggers the start of streams.
+pub(crate) struct StartStagger {
+    /// Planned number of streams.
+    planned: u32,
+    /// Earliest start of the next stream.
+    next: Mutex<Instant>,
+}
+
+impl StartStagger {
+    pub(crate) fn new(planned: u32) -> Self {
+        Self { planned, next: Mutex::new(Instant::now()) }
+    }
+
+    /// Enables TCP pacing on a stream that is about to send, and waits for its start time.
+    ///
+    /// Does nothing over short paths.
+    pub(crate) fn wait(&self, socket: &Socket) {
+        let Socket::Tcp(tcp) = socket else { return };
+        let rtt = socket.tcp_info().and_then(|info| info.min_rtt).unwrap_or_default();
+        if rtt < MIN_PACING_RTT {
+            return;
+        }
+        // If the kernel cannot pace, it sends as usual.
+        let _ = bankfull_sys::set_pacing(tcp, Some(UNLIMITED_PACING_RATE));
+        let pause = self.reserve(Instant::now(), rtt.mul_f64(STAGGER_RTT_FRACTION));
+        thread::sleep(pause);
+    }
+
+    /// Reserves the next start time, with all streams within `time`. Returns the delay until then.
+    fn reserve(&self, now: Instant, time: Duration) -> Duration {
+        let mut next = lock(&self.next);
+        let begin = now.max(*next);
+        *next = begin + time / self.planned.max(1);
+        begin - now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn stream_starts_are_staggered_and_late_ones_immediate() {
+        let stagger = StartStagger::new(4);
+        let now = Instant::now() + MS;
+        let pauses = [0, 0, 5, 5, 100].map(|ms| stagger.reserve(now + MS * ms, MS * 80));
+        assert_eq!(pauses, [0, 20, 35, 55, 0].map(|ms| MS * ms));
+    }
+}
