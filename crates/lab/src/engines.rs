@@ -9,7 +9,7 @@
 use crate::error::{LabError, Result};
 use crate::hosts::Hosts;
 use crate::machine;
-use bankfull::block_io::IoMethod;
+use bankfull::IoMethod;
 use bankfull_control::Bytes;
 use serde::Serialize;
 use socket2::{Domain, Socket, Type};

@@ -6,8 +6,8 @@ use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink, Route, Sample, Summary};
 use crate::base::location::Location;
+use crate::base::sync::lock;
 use crate::model::options::{DaemonOptions, SshOptions};
-use crate::transport::control::lock;
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::limits::MAX_THROUGHPUT_TEST_MS;
 use bankfull_proto::wire::control::Direction;
@@ -97,17 +97,17 @@ impl Probe {
             let text = "--time must be from 1 second to 1 hour";
             return Err(Error::new(ErrorKind::Usage, text));
         }
-        if self.transfer.destination.is_local() {
+        if self.transfer.options.destination.is_local() {
             let text = "cannot probe a local path: specify a remote host, as host or \
                         bankfull://host";
             return Err(Error::new(ErrorKind::Usage, text));
         }
         self.transfer.check()?;
-        self.transfer.probe = Some(self.duration);
+        self.transfer.options.probe = Some(self.duration);
         let direction = if self.reverse { Direction::Pull } else { Direction::Push };
         let collector =
             Collector { next: events, samples: Mutex::default(), route: Mutex::default() };
-        let host = self.transfer.destination.clone();
+        let host = self.transfer.options.destination.clone();
         let summary = self.transfer.run_remote(&host, direction, &collector, cancel, started)?;
         let samples = collector.samples.into_inner().unwrap_or_default();
         let route = collector.route.into_inner().unwrap_or_default();

@@ -3,13 +3,14 @@
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink};
+use crate::base::sync::lock;
 use crate::base::threads::try_spawn;
 use crate::file_io::path_root::PathRoot;
 use crate::model::options::{Fingerprint, ServeOptions, default_state_dir};
 use crate::routes::admission::{Acceptor, GreetingDeadline, PendingConn, Permit, Preamble};
 use crate::routes::session_manager::{ControlConn, Policy, SessionManager};
 use crate::transport::buffer_pool::BufferPool;
-use crate::transport::control::{ControlReader, close_when_acked, lock, split};
+use crate::transport::control::{ControlReader, close_when_acked, split};
 use crate::transport::identity::Identity;
 use crate::transport::probe::ProbePort;
 use crate::transport::quic::{IncomingStreams, QuicPort, QuicServer};

@@ -4,59 +4,26 @@ use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{EventSink, Summary};
 use crate::base::location::Location;
-use crate::file_io::block_io::IoMethod;
 use crate::file_io::path_root::PathRoot;
-use crate::model::merge_conflicts::MergeHandle;
-use crate::model::options::{
-    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, DirectIo, Fsync, MIN_MEMORY_LIMIT, SshOptions,
-    Transport, Tune,
-};
-use crate::model::overrides::Overrides;
+use crate::model::io_method::IoMethod;
+use crate::model::options::{DaemonOptions, DirectIo, Fsync, MIN_MEMORY_LIMIT, SshOptions, Tune};
 use crate::model::path_cache::PathCache;
+use crate::model::transfer_options::TransferOptions;
 use crate::routes::client;
 use crate::routes::client::{Request, path_bytes};
 use crate::routes::local;
+use crate::run::context::RunContext;
 use crate::transport::buffer_pool::BufferPool;
-use crate::tuning::incast::barrier::BarrierParty;
-use crate::tuning::incast::{InterfaceSharing, is_receiving};
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::control::{Direction, PathBytes};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// A copy between two locations. Build it, then [`run`](Self::run) it.
 #[derive(Debug, Clone)]
 pub struct Transfer {
-    pub(crate) sources: Vec<Location>,
-    pub(crate) destination: Location,
-    /// `None`: chosen from the path's RTT.
-    pub(crate) streams: Option<u32>,
-    pub(crate) encryption: bool,
-    pub(crate) fsync: Fsync,
-    pub(crate) checksum: bool,
-    pub(crate) dry_run: bool,
-    pub(crate) timeout: Duration,
-    pub(crate) tune: Tune,
-    pub(crate) overrides: Overrides,
-    /// Duration of a throughput test, which sends filler instead of files.
-    pub(crate) probe: Option<Duration>,
-    /// Rate of the link by which this host receives.
-    pub(crate) link_rate: Option<Rate>,
-    /// Memory for received data that waits for the disk, and its limit.
-    pub(crate) buffer_pool: Arc<BufferPool>,
-    pub(crate) max_memory: Option<Bytes>,
-    /// Number of transfers, this one included, that are to receive at the same time.
-    pub(crate) concurrent_receivers: Option<Arc<AtomicUsize>>,
-    /// Place at the barrier of a gather in rounds.
-    pub(crate) barrier_seat: Option<BarrierParty>,
-    /// The destination's directory will exist, though a dry run may not find it yet.
-    pub(crate) parent_is_planned: bool,
-    /// Resolves conflicts with other sources that are merged into the same tree.
-    pub(crate) merge_handle: Option<MergeHandle>,
-    pub(crate) ssh: SshOptions,
-    pub(crate) daemon: DaemonOptions,
+    pub(crate) options: TransferOptions,
+    pub(crate) context: RunContext,
 }
 
 impl Transfer {
@@ -65,28 +32,7 @@ impl Transfer {
     /// the end, a timeout of 60 s.
     #[must_use]
     pub fn new(sources: Vec<Location>, destination: Location) -> Self {
-        Self {
-            sources,
-            destination,
-            streams: None,
-            encryption: true,
-            fsync: Fsync::default(),
-            checksum: false,
-            dry_run: false,
-            timeout: DEFAULT_TIMEOUT,
-            tune: Tune::default(),
-            overrides: Overrides::default(),
-            probe: None,
-            link_rate: None,
-            buffer_pool: Arc::default(),
-            max_memory: None,
-            concurrent_receivers: None,
-            barrier_seat: None,
-            parent_is_planned: false,
-            merge_handle: None,
-            ssh: SshOptions::default(),
-            daemon: DaemonOptions::default(),
-        }
+        Self { options: TransferOptions::new(sources, destination), context: RunContext::default() }
     }
 
     /// Sets the number of data streams, 1 to 64. Default: 4 up to an RTT of 20 ms, 16 above 40 ms,
@@ -94,49 +40,49 @@ impl Transfer {
     /// host uses 4 threads.
     #[must_use]
     pub fn streams(mut self, streams: u32) -> Self {
-        self.streams = Some(streams);
+        self.options.streams = Some(streams);
         self
     }
 
     /// Encrypts data in transit (default). Unencrypted data is still authenticated and verified.
     #[must_use]
     pub fn encryption(mut self, encryption: bool) -> Self {
-        self.encryption = encryption;
+        self.options.encryption = encryption;
         self
     }
 
     /// Sets when received files are flushed to the disk.
     #[must_use]
     pub fn fsync(mut self, fsync: Fsync) -> Self {
-        self.fsync = fsync;
+        self.options.fsync = fsync;
         self
     }
 
     /// Compares content instead of size and modification time.
     #[must_use]
     pub fn checksum(mut self, checksum: bool) -> Self {
-        self.checksum = checksum;
+        self.options.checksum = checksum;
         self
     }
 
     /// Reports what would be copied and changes nothing.
     #[must_use]
     pub fn dry_run(mut self, dry_run: bool) -> Self {
-        self.dry_run = dry_run;
+        self.options.dry_run = dry_run;
         self
     }
 
     /// Sets the silence after which the peer is given up.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.options.timeout = timeout;
         self
     }
 
     /// Sets what is tuned while the copy runs.
     #[must_use]
     pub fn tune(mut self, tune: Tune) -> Self {
-        self.tune = tune;
+        self.options.tune = tune;
         self
     }
 
@@ -147,7 +93,7 @@ impl Transfer {
     /// as [`ErrorKind::Usage`].
     #[must_use]
     pub fn max_rate(mut self, rate: Rate) -> Self {
-        self.overrides.rate_max = Some(rate);
+        self.options.overrides.rate_max = Some(rate);
         self
     }
 
@@ -160,7 +106,7 @@ impl Transfer {
     /// [`ErrorKind::Usage`].
     #[must_use]
     pub fn buffer(mut self, window: Bytes) -> Self {
-        self.overrides.window = Some(window);
+        self.options.overrides.window = Some(window);
         self
     }
 
@@ -171,7 +117,7 @@ impl Transfer {
     /// host are refused as [`ErrorKind::Usage`] before anything is written.
     #[must_use]
     pub fn congestion(mut self, name: impl Into<String>) -> Self {
-        self.overrides.congestion = Some(name.into());
+        self.options.overrides.congestion = Some(name.into());
         self
     }
 
@@ -183,7 +129,7 @@ impl Transfer {
     /// host.
     #[must_use]
     pub fn io_method(mut self, method: IoMethod) -> Self {
-        self.overrides.engine = Some(method);
+        self.options.overrides.engine = Some(method);
         self
     }
 
@@ -195,7 +141,7 @@ impl Transfer {
     /// [`ErrorKind::Usage`].
     #[must_use]
     pub fn block(mut self, block: Bytes) -> Self {
-        self.overrides.block = Some(block);
+        self.options.overrides.block = Some(block);
         self
     }
 
@@ -203,7 +149,7 @@ impl Transfer {
     /// that supports it, and refuses a copy within a host as [`ErrorKind::Usage`].
     #[must_use]
     pub fn direct(mut self, direct: DirectIo) -> Self {
-        self.overrides.direct = direct;
+        self.options.overrides.direct = direct;
         self
     }
 
@@ -212,7 +158,7 @@ impl Transfer {
     /// and their windows together fit the link. Default: the interface's speed, else a measurement.
     #[must_use]
     pub fn link_rate(mut self, rate: Rate) -> Self {
-        self.link_rate = Some(rate);
+        self.options.link_rate = Some(rate);
         self
     }
 
@@ -225,22 +171,22 @@ impl Transfer {
     /// most a quarter of the limit if that is more, for each of its two connections and directions.
     #[must_use]
     pub fn max_memory(mut self, limit: Bytes) -> Self {
-        self.buffer_pool = BufferPool::new(Some(limit));
-        self.max_memory = Some(limit);
+        self.context.buffer_pool = BufferPool::new(Some(limit));
+        self.options.max_memory = Some(limit);
         self
     }
 
     /// Sets how the agent is started over ssh.
     #[must_use]
     pub fn ssh(mut self, ssh: SshOptions) -> Self {
-        self.ssh = ssh;
+        self.options.ssh = ssh;
         self
     }
 
     /// Sets how a daemon is authenticated and how this client authenticates to it.
     #[must_use]
     pub fn daemon(mut self, daemon: DaemonOptions) -> Self {
-        self.daemon = daemon;
+        self.options.daemon = daemon;
         self
     }
 
@@ -254,10 +200,10 @@ impl Transfer {
         let started = Instant::now();
         self.check()?;
         let _ = bankfull_sys::raise_open_file_limit();
-        let first = self.sources.first().cloned();
-        let remote = match (&first, &self.destination) {
+        let first = self.options.sources.first().cloned();
+        let remote = match (&first, &self.options.destination) {
             (Some(Location::Local(_)), Location::Local(_)) => {
-                return local::run(&self, events, cancel, started);
+                return local::run(&self.options, events, cancel, started);
             }
             (Some(Location::Local(_)), remote) => (remote.clone(), Direction::Push),
             (Some(remote), _) => (remote.clone(), Direction::Pull),
@@ -276,22 +222,32 @@ impl Transfer {
         started: Instant,
     ) -> Result<Summary, Error> {
         let remote_paths = match direction {
-            _ if self.probe.is_some() => Vec::new(),
-            Direction::Push => vec![remote_path(&self.destination)],
-            Direction::Pull => self.sources.iter().map(remote_path).collect(),
+            _ if self.options.probe.is_some() => Vec::new(),
+            Direction::Push => vec![remote_path(&self.options.destination)],
+            Direction::Pull => self.options.sources.iter().map(remote_path).collect(),
         };
-        let token = self.daemon.token.clone();
+        let token = self.options.daemon.token.clone();
         let items = match direction {
             Direction::Push => {
-                self.overrides.check_sender()?;
-                let typed: Vec<_> = self.sources.iter().map(|s| path_bytes(s.path())).collect();
+                self.options.overrides.check_sender()?;
+                let typed: Vec<_> =
+                    self.options.sources.iter().map(|s| path_bytes(s.path())).collect();
                 PathRoot::Host.resolve_sources(&typed)?
             }
             Direction::Pull => Vec::new(),
         };
-        let memory = PathCache::for_transfer(self, direction).filter(|_| self.is_tuned());
+        let memory =
+            PathCache::for_transfer(&self.options, direction).filter(|_| self.options.is_tuned());
         let earlier = memory.and_then(|memory| memory.load()).unwrap_or_default();
-        let request = Request { transfer: self, direction, remote_paths, token, items, earlier };
+        let request = Request {
+            options: &self.options,
+            context: &self.context,
+            direction,
+            remote_paths,
+            token,
+            items,
+            earlier,
+        };
         match remote {
             Location::Daemon { host, port, .. } => {
                 client::daemon::transfer(host, *port, request, events, cancel, started)
@@ -305,102 +261,43 @@ impl Transfer {
         }
     }
 
-    /// Initial number of data streams at a path RTT of `rtt`, if it is known.
-    pub(crate) fn initial_streams(&self, rtt: Option<Duration>) -> u32 {
-        let chosen = || rtt.map_or(DEFAULT_STREAMS, bankfull_control::initial_streams);
-        self.streams.unwrap_or_else(chosen)
-    }
-
-    /// Maximum number of data streams; `None` if their number is fixed.
-    pub(crate) fn max_streams(&self) -> Option<u32> {
-        let may_vary = self.streams.is_none() && self.tune == Tune::Auto && !self.dry_run;
-        (may_vary && self.is_tuned()).then_some(MAX_STREAMS)
-    }
-
-    /// True if windows and pacing are tuned.
-    pub(crate) fn is_tuned(&self) -> bool {
-        // QUIC has a congestion controller of its own.
-        !self.uses_quic() && self.tune != Tune::Off && self.overrides.window.is_none()
-    }
-
-    /// True if QUIC carries the transfer.
-    pub(crate) fn uses_quic(&self) -> bool {
-        let mut locations = self.sources.iter().chain([&self.destination]);
-        let is_daemon = |location: &Location| matches!(location, Location::Daemon { .. });
-        self.daemon.transport == Transport::Quic && locations.any(is_daemon)
-    }
-
-    /// Marks the transfer as one of several that receive at the same time. `concurrent_receivers`
-    /// counts those that are left.
-    pub(crate) fn with_concurrent_receivers(
-        mut self,
-        concurrent_receivers: Arc<AtomicUsize>,
-    ) -> Self {
-        self.concurrent_receivers = Some(concurrent_receivers);
-        self
-    }
-
-    /// True if other transfers are to receive at the same time.
-    pub(crate) fn has_concurrent_receivers(&self) -> bool {
-        self.concurrent_receivers
-            .as_ref()
-            .is_some_and(|concurrent_receivers| concurrent_receivers.load(Ordering::Relaxed) > 1)
-    }
-
-    /// Sharing of the receiving interface with other transfers. `uses_credit`: the
-    /// sender sends only what the receiver grants.
-    pub(crate) fn sharing(&self, uses_credit: bool) -> InterfaceSharing {
-        let concurrent_receivers = self.concurrent_receivers.clone();
-        let mut sharing = InterfaceSharing::new(
-            self.is_tuned(),
-            uses_credit,
-            self.link_rate,
-            concurrent_receivers,
-        );
-        sharing.barrier_party.clone_from(&self.barrier_seat);
-        sharing
-    }
-
-    /// True if the sender is to send only what the receiver grants: other transfers of this process
-    /// receive, or are about to.
-    pub(crate) fn uses_credit(&self) -> bool {
-        let is_shared =
-            self.barrier_seat.is_some() || self.has_concurrent_receivers() || is_receiving();
-        is_shared && self.is_tuned() && self.probe.is_none() && !self.dry_run
-    }
-
     /// Checks the options and that the operands fit each other.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let usage = |text: &str| Err(Error::new(ErrorKind::Usage, text));
-        if let Some(streams) = self.streams.filter(|n| !(1..=MAX_STREAMS).contains(n)) {
+        if let Some(streams) = self.options.streams.filter(|n| !(1..=MAX_STREAMS).contains(n)) {
             return usage(&format!("{streams} streams is out of range: choose 1 to {MAX_STREAMS}"));
         }
-        if self.timeout < MIN_TIMEOUT {
+        if self.options.timeout < MIN_TIMEOUT {
             return usage("the timeout must be at least 0.1 seconds");
         }
-        if self.max_memory.is_some_and(|limit| limit < MIN_MEMORY_LIMIT) {
+        if self.options.max_memory.is_some_and(|limit| limit < MIN_MEMORY_LIMIT) {
             return usage(&format!(
                 "the memory limit is too small: choose {MIN_MEMORY_LIMIT} or more"
             ));
         }
-        if self.max_memory.is_some() && matches!(self.destination, Location::Daemon { .. }) {
+        if self.options.max_memory.is_some()
+            && matches!(self.options.destination, Location::Daemon { .. })
+        {
             let text =
                 "a daemon has its own memory limit: start `bankfull serve` there with --max-memory";
             return usage(text);
         }
-        self.overrides.check()?;
-        self.overrides.check_encryption(self.encryption)?;
-        let mut hosts = self.sources.iter().map(host_key);
+        self.options.overrides.check()?;
+        self.options.overrides.check_encryption(self.options.encryption)?;
+        let mut hosts = self.options.sources.iter().map(host_key);
         let first = hosts.next().unwrap_or_default();
         if hosts.any(|host| host != first) {
             return usage("the sources are on different hosts: copy from one host at a time");
         }
-        if first.is_some() && !self.destination.is_local() {
+        if first.is_some() && !self.options.destination.is_local() {
             return usage(
                 "source and destination are both remote: run bankfull on one of the two hosts",
             );
         }
-        if first.is_none() && self.destination.is_local() && !self.overrides.is_empty() {
+        if first.is_none()
+            && self.options.destination.is_local()
+            && !self.options.overrides.is_empty()
+        {
             let text = "a copy within a host has no rate limit, buffer, congestion control, I/O \
                         method, block size or direct I/O to set: leave them out";
             return usage(text);

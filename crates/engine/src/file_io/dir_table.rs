@@ -3,8 +3,8 @@
 //! Each descriptor is opened from its parent's, one component at a time and without following
 //! symlinks, so that a directory replaced by a symlink never leads out of the tree.
 
-use crate::session::join_path;
-use crate::transport::control::lock;
+use crate::base::fs_names::join_path;
+use crate::base::sync::lock;
 use bankfull_sys::Dir;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

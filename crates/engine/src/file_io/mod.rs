@@ -1,5 +1,6 @@
 //! Files: paths confined to a root, directories, and block-wise reads and writes.
 
-pub mod block_io;
+pub(crate) mod block_io;
 pub(crate) mod dir_table;
 pub(crate) mod path_root;
+pub(crate) mod roots;

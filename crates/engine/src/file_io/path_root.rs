@@ -1,8 +1,8 @@
 //! Resolution of operands on their own host: finds the sources, opens the destination.
 
+use super::roots::ReceiveTarget;
+use super::roots::SourceItem;
 use crate::base::error::{Error, ErrorKind, failure, os_message};
-use crate::transfer::receiver::ReceiveTarget;
-use crate::transfer::sender::walk::SourceItem;
 use bankfull_proto::plan::{self, Destination};
 use bankfull_proto::wire::control::{Cause, Failure, PathBytes, Source};
 use bankfull_sys::{Dir, Kind};

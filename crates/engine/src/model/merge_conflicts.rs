@@ -2,7 +2,7 @@
 //! before any is requested, so that the outcome does not depend on which source is faster. Touches
 //! no file.
 
-use crate::transport::control::lock;
+use crate::base::sync::lock;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
 use bankfull_sys::Timestamp;
 use std::cmp::Reverse;

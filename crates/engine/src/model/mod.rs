@@ -1,7 +1,9 @@
 //! Plain data of a transfer: options, overrides, the path cache, merge conflicts.
 
+pub(crate) mod io_method;
 pub(crate) mod merge_conflicts;
 pub(crate) mod options;
 pub(crate) mod overrides;
 pub(crate) mod path_cache;
 pub(crate) mod throttle;
+pub(crate) mod transfer_options;

@@ -2,10 +2,9 @@
 //!
 //! Both sides of a session have them: the client from its caller, the server from the request.
 
+use super::io_method::IoMethod;
 use super::options::DirectIo;
 use super::throttle::Throttle;
-use crate::file_io::block_io::IoMethod;
-use crate::transport::socket::Socket;
 use bankfull_control::pacing::DEFAULT_MSS;
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::blocks::Layout;
@@ -13,6 +12,7 @@ use bankfull_proto::limits::{MAX_BLOCK_BYTES, MAX_STREAMS, MIN_BLOCK_BYTES};
 use bankfull_proto::wire::control::{self, Cause, Direction, Failure, Open};
 use std::fs;
 use std::io;
+use std::net::TcpStream;
 use std::sync::Arc;
 
 /// Smallest rate limit. Below it, 64 streams that take turns would appear dead. (chosen: one
@@ -187,8 +187,8 @@ impl Overrides {
     }
 
     /// Applies the congestion control to a stream that will send. Other sockets than TCP have none.
-    pub(crate) fn apply_to_sender(&self, socket: &Socket) -> Result<(), Failure> {
-        let (Some(name), Socket::Tcp(socket)) = (&self.congestion, socket) else { return Ok(()) };
+    pub(crate) fn apply_to_sender(&self, socket: Option<&TcpStream>) -> Result<(), Failure> {
+        let (Some(name), Some(socket)) = (&self.congestion, socket) else { return Ok(()) };
         let set = bankfull_sys::set_congestion_control(socket, name);
         set.map_err(|error| {
             congestion_failure(
@@ -369,14 +369,12 @@ mod tests {
     fn congestion_control_applies_to_tcp_only() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let socket = Socket::Tcp(near.try_clone().unwrap());
-        with_congestion("reno").apply_to_sender(&socket).unwrap();
+        with_congestion("reno").apply_to_sender(Some(&near)).unwrap();
         assert_eq!(bankfull_sys::congestion_control(&near).unwrap(), "reno");
         assert_eq!(
-            with_congestion("no-such").apply_to_sender(&socket).unwrap_err().cause(),
+            with_congestion("no-such").apply_to_sender(Some(&near)).unwrap_err().cause(),
             Cause::Usage
         );
-        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        assert_eq!(with_congestion("no-such").apply_to_sender(&Socket::Unix(one)), Ok(()));
+        assert_eq!(with_congestion("no-such").apply_to_sender(None), Ok(()));
     }
 }

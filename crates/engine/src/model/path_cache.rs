@@ -5,9 +5,9 @@
 //! processes need no lock. Expired, damaged and missing files are ignored.
 
 use super::options::default_state_dir;
-use crate::api::transfer::Transfer;
+use crate::base::fs_names::create_private_dir;
 use crate::base::location::Location;
-use crate::transport::identity::create_private_dir;
+use crate::model::transfer_options::TransferOptions;
 use bankfull_control::sobas::CachedPath;
 use bankfull_control::{LossSample, Rate};
 use bankfull_proto::wire::control::Direction;
@@ -188,17 +188,17 @@ pub(crate) struct PathCache {
 
 impl PathCache {
     /// Returns the entry of the path to or from the peer; `None` without a state directory.
-    pub(crate) fn for_transfer(transfer: &Transfer, direction: Direction) -> Option<Self> {
+    pub(crate) fn for_transfer(options: &TransferOptions, direction: Direction) -> Option<Self> {
         let peer = match direction {
-            Direction::Pull => transfer.sources.first().unwrap_or(&transfer.destination),
-            Direction::Push => &transfer.destination,
+            Direction::Pull => options.sources.first().unwrap_or(&options.destination),
+            Direction::Push => &options.destination,
         };
         let host = match peer {
             Location::Local(_) => return None,
             Location::Ssh { host, .. } => host.clone(),
             Location::Daemon { host, port, .. } => format!("{host}:{port}"),
         };
-        let dir = transfer.daemon.state_dir.clone().or_else(|| default_state_dir().ok())?;
+        let dir = options.daemon.state_dir.clone().or_else(|| default_state_dir().ok())?;
         let way = if direction == Direction::Push { "to" } else { "from" };
         Some(Self::at(dir, &format!("{way} {host}")))
     }

@@ -4,8 +4,8 @@
 //! ahead, sends the first segments unpaced, and does not exist through ssh. Here it smooths the
 //! traffic within the limit.
 
-use crate::run::Latch;
-use crate::transport::control::lock;
+use crate::base::sync::Latch;
+use crate::base::sync::lock;
 use bankfull_control::pacing::RateLimiter;
 use bankfull_control::{Bytes, Rate};
 use std::io;

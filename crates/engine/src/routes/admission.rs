@@ -3,7 +3,7 @@
 //! on limits and answers.
 
 use crate::base::error::{Error, ErrorKind};
-use crate::transport::control::lock;
+use crate::base::sync::lock;
 use crate::transport::quic::connection::QuicStream;
 use crate::transport::socket::{Socket, configure};
 use crate::transport::tls;

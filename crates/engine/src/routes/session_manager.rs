@@ -5,21 +5,24 @@ use super::client::software;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{EventSink, Summary};
+use crate::base::sync::Latch;
+use crate::base::sync::lock;
 use crate::file_io::path_root::{PathRoot, ReceiveOptions};
 use crate::model::options::Fsync;
 use crate::model::overrides::Overrides;
-use crate::run::{
-    AcceptedStream, CloseFn, ControlChannel, Latch, SessionRunner, SessionTask, StreamSource,
+use crate::run::driver::{
+    AcceptedStream, CloseFn, ControlChannel, SessionRunner, SessionTask, StreamSource,
 };
+use crate::session::interface_sharing::InterfaceSharing;
 use crate::session::{Session, SessionStats};
 use crate::transport::buffer_pool::BufferPool;
-use crate::transport::control::{ControlReader, Outbox, lock, write_now};
+use crate::transport::control::{ControlReader, Outbox, write_now};
 use crate::transport::data_stream::{BoxedPermit, DataStream, Unattached, read_attach};
 use crate::transport::probe::ProbePort;
 use crate::transport::socket::Socket;
+use crate::transport::start_stagger::StartStagger;
 use crate::transport::udp_receive_buffer::BufferAdvice;
-use crate::tuning::incast::{InterfaceSharing, is_receiving};
-use crate::tuning::start_stagger::StartStagger;
+use crate::tuning::incast::is_receiving;
 use crate::tuning::{Autotune, ProbeChannel};
 use bankfull_control::Rate;
 use bankfull_control::sobas::CachedPath;

@@ -1,6 +1,6 @@
 //! Counters of a session and of its files. `session.rs` derives progress and summary from them.
 
-use crate::transport::control::lock;
+use crate::base::sync::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

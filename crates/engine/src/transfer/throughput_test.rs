@@ -2,9 +2,10 @@
 //! the path. Streams, encryption, windows, pacing and reports are those of a copy.
 
 use crate::base::error::Error;
+use crate::base::sync::lock;
 use crate::session::{Session, SessionStats, ThreadMeter};
 use crate::stats::counters::add;
-use crate::transport::control::{ControlReader, Outbox, lock};
+use crate::transport::control::{ControlReader, Outbox};
 use crate::transport::data_stream::DataStream;
 use bankfull_control::Stage;
 use bankfull_proto::session::{Guard, Role};

@@ -3,7 +3,7 @@
 //! All transfers of a process share one pool and its limit. RRDA sets the limit by the load
 //! (`control::rrda::pool`); unused memory is returned to the system.
 
-use super::control::lock;
+use crate::base::sync::lock;
 use bankfull_control::Bytes;
 use bankfull_control::rrda::backlog::Backlog;
 use bankfull_control::rrda::pool::{Interval, PoolLimit as LimitController};

@@ -7,6 +7,8 @@
 //! the tunnel wait. On the receiving side every thread waits, the reading thread too
 //! ([`Outbox::block_when_full`]).
 
+use crate::base::sync::lock;
+
 use super::socket::Socket;
 use crate::base::error::{Error, ErrorKind, is_timeout};
 use bankfull_proto::blocks::Run;
@@ -34,11 +36,6 @@ const MAX_OUTBOX_BYTES: usize = 8 << 20;
 const MESSAGE_OVERHEAD_BYTES: usize = 64;
 /// Memory overhead of a queued block or file number. (chosen: upper bound)
 const ENTRY_OVERHEAD_BYTES: usize = 16;
-
-/// Locks a mutex, poisoned or not: after a panic the report matters more than consistent state.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Time to wait for the peer's host to acknowledge the final message. (chosen: covers one
 /// retransmission at an RTT of 150 ms, and is short if the host is gone)

@@ -2,7 +2,7 @@
 //!
 //! The receiver grants them in control messages; the sender's stream threads wait here for credit.
 
-use super::control::lock;
+use crate::base::sync::lock;
 use bankfull_proto::limits::MAX_CREDITS;
 use bankfull_proto::wire::control::Credit;
 use std::collections::BTreeMap;

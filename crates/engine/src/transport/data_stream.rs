@@ -5,11 +5,11 @@
 //! receives.
 
 use super::credit::StreamCredit;
+use super::receive_hook::ReceiveHook;
 use super::socket::{BurstLimit, BurstWriter, Socket};
 use crate::base::error::{Error, ErrorKind};
-use crate::file_io::block_io::IoMethod;
+use crate::model::io_method::IoMethod;
 use crate::model::throttle::Throttle;
-use crate::tuning::incast::flow_hook::FlowHook;
 use bankfull_proto::wire::attach::{self, Attach, REPLY_BYTES, REQUEST_BYTES};
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, Tagger};
 use bankfull_sys::Pipe;
@@ -48,7 +48,7 @@ pub(crate) struct DataStream {
     /// Credit granted by the receiver, if the stream needs it to send.
     credit: Option<StreamCredit>,
     /// Hook of the incast controller on the receiving side.
-    flow_hook: Option<FlowHook>,
+    flow_hook: Option<Box<dyn ReceiveHook>>,
     /// Burst size limit on the sending side.
     burst_limit: Arc<BurstLimit>,
     /// Pipe for splice(2), if files are sent with it.
@@ -141,7 +141,7 @@ impl DataStream {
     }
 
     /// Sets the incast controller's hook on the receiving side.
-    pub(crate) fn set_flow_hook(&mut self, flow_hook: Option<FlowHook>) {
+    pub(crate) fn set_flow_hook(&mut self, flow_hook: Option<Box<dyn ReceiveHook>>) {
         self.flow_hook = flow_hook;
     }
 
@@ -369,7 +369,7 @@ impl DataStream {
     }
 
     fn has_outstanding_credit(&self) -> bool {
-        self.flow_hook.as_ref().is_none_or(FlowHook::has_outstanding_credit)
+        self.flow_hook.as_ref().is_none_or(|hook| hook.has_outstanding_credit())
     }
 
     /// Returns the tag computation of this stream's frames.

@@ -4,12 +4,12 @@
 //! held in the buffer pool (`staging.rs`).
 
 use super::buffer_pool::{BufferPool, CHUNK_BYTES, Chunk, PoolShare};
-use super::control::lock;
 use super::data_stream::DataStream;
+use super::receive_hook::ReceiveHook;
 use super::socket::Socket;
-use crate::tuning::clamp_window;
-use crate::tuning::incast::barrier::BarrierParty;
-use crate::tuning::incast::flow_hook::FlowHook;
+use super::socket::clamp_window;
+use crate::base::barrier::BarrierParty;
+use crate::base::sync::lock;
 use bankfull_control::Bytes;
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, TAG_BYTES, Tagger};
 use std::io;
@@ -65,11 +65,11 @@ impl DataFrameReader {
         mut stream: DataStream,
         pool: &Arc<BufferPool>,
         window: Option<Bytes>,
-        flow_hook: Option<FlowHook>,
+        flow_hook: Option<Box<dyn ReceiveHook>>,
     ) -> io::Result<Self> {
         let socket = stream.socket().try_clone()?;
-        let barrier = flow_hook.as_ref().and_then(FlowHook::barrier_party);
-        let is_window_managed = flow_hook.as_ref().is_some_and(FlowHook::is_clamped);
+        let barrier = flow_hook.as_ref().and_then(|hook| hook.barrier_party());
+        let is_window_managed = flow_hook.as_ref().is_some_and(|hook| hook.is_clamped());
         stream.set_flow_hook(flow_hook);
         if let Socket::Tcp(tcp) = &socket
             && !is_window_managed

@@ -1,10 +1,12 @@
 //! Self-signed certificate of a daemon (kept in the state directory) or an agent (one session).
 
+use crate::base::fs_names::{create_private_dir, state_dir_error};
+
 use crate::base::error::{Error, ErrorKind};
 use crate::model::options::Fingerprint;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::fs;
-use std::io::{self, ErrorKind as IoKind, Write};
+use std::io::{ErrorKind as IoKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -98,19 +100,6 @@ pub(crate) fn fingerprint_of(certificate: &CertificateDer<'_>) -> Fingerprint {
     let mut out = [0; 32];
     out.copy_from_slice(digest.as_ref());
     Fingerprint(out)
-}
-
-/// Creates a directory readable by its owner only.
-pub(crate) fn create_private_dir(dir: &Path) -> Result<(), Error> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| {
-        state_dir_error(format!("cannot create the state directory {}", dir.display()), &e)
-    })
-}
-
-/// Returns the error of an unusable state directory, or of a file in it.
-pub(crate) fn state_dir_error(context: String, error: &io::Error) -> Error {
-    let error = Error::local(context, error);
-    Error::new(error.kind(), format!("{error}: choose another directory with --state-dir"))
 }
 
 #[cfg(test)]

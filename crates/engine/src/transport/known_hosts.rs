@@ -1,7 +1,8 @@
 //! Known daemons and their fingerprints, one per line: `HOST:PORT sha256:…`.
 
-use super::identity::{create_private_dir, state_dir_error};
 use crate::base::error::{Error, ErrorKind};
+use crate::base::fs_names::create_private_dir;
+use crate::base::fs_names::state_dir_error;
 use crate::model::options::Fingerprint;
 use std::fs;
 use std::io::{ErrorKind as IoKind, Write};

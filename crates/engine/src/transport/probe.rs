@@ -4,7 +4,7 @@
 //! once, and passes the rest to the session. It answers only peers that know the session key, and
 //! never with more bytes than it received. The interpretation of probes is elsewhere (`tune/`).
 
-use super::control::lock;
+use crate::base::sync::lock;
 use bankfull_control::sobas::capacity::TRAIN_PACKETS;
 use bankfull_proto::wire::probe::{
     self, Kind, MAX_TRAIN_PACKET_BYTES, PROBE_BYTES, ProbePacket, udp_ip_header_bytes,

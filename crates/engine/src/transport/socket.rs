@@ -28,6 +28,14 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
+    /// Returns the TCP connection, if it is one.
+    pub(crate) fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Tcp(tcp) => Some(tcp),
+            _ => None,
+        }
+    }
+
     /// Returns a second handle on the same connection, to shut it down from another thread.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         match self {
@@ -272,4 +280,20 @@ pub(crate) fn configure(socket: &TcpStream, timeout: Duration) -> io::Result<()>
         .with_interval((timeout / 4).max(Duration::from_secs(1)));
     SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
     bankfull_sys::set_user_timeout(socket, timeout)
+}
+
+/// Clamps a stream's receive window.
+pub(crate) fn clamp_window(socket: &Socket, share: Bytes) {
+    clamp_window_for(socket, share, socket.tcp_info().map_or(0, |info| info.snd_mss));
+}
+
+/// Clamps a stream's receive window, to two segments at least.
+///
+/// Segments may be larger than those of Ethernet.
+pub(crate) fn clamp_window_for(socket: &Socket, share: Bytes, segment: u32) {
+    let Socket::Tcp(tcp) = socket else { return };
+    let min = 2 * u64::from(segment);
+    let window = u32::try_from(share.0.max(min)).unwrap_or(u32::MAX);
+    // If the kernel cannot clamp it, pacing alone limits the stream.
+    let _ = bankfull_sys::hold_window(tcp, window);
 }

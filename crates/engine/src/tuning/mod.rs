@@ -13,20 +13,18 @@ mod probe_loss;
 pub(crate) mod receiver;
 pub(crate) mod sender;
 mod socket_buffers;
-pub(crate) mod start_stagger;
 pub(crate) mod telemetry;
 mod trains;
 mod tuner_input;
 
-use crate::run::Latch;
+use crate::transport::socket::clamp_window;
+
+use crate::base::sync::Latch;
 use crate::session::Session;
-use crate::transport::control::lock;
 use crate::transport::probe::{ProbeHandle, ProbePort};
-use crate::transport::socket::Socket;
 use bankfull_control::Bytes;
-use bankfull_proto::wire::control::{RateRequest, ReceiverReport, SenderReport};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Largest TCP window: 65 535 bytes scaled by 14 bits (RFC 7323 §2.3). As a target it limits
@@ -49,15 +47,6 @@ const REGISTER_INITIAL_ATTEMPTS: u32 = 4;
 /// Interval of later registrations, which refresh NAT bindings and report a changed address.
 /// (chosen)
 const REGISTER_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Non-limiting rate that still enables TCP pacing, in slow start too; `u64::MAX` disables it.
-/// (sk_setsockopt, net/core/sock.c) Measured over 100 Mbit/s, 40 ms and a 50 kB queue: 16 CUBIC
-/// connections retransmitted 85 and 119 segments with it, 181 without.
-const UNLIMITED_PACING_RATE: u64 = u64::MAX - 1;
-
-/// Minimum RTT for unrequested pacing. (chosen: handshakes of busy hosts take some milliseconds,
-/// and on a local network pacing costs more than it saves)
-const MIN_PACING_RTT: Duration = Duration::from_millis(5);
 
 /// Maximum number of times a receiver requests more packet trains. (spec/wire.md, section 16)
 const MAX_TRAIN_REQUESTS: u32 = 2;
@@ -84,52 +73,6 @@ pub(crate) enum Autotune {
 /// Interval of receiver reports and of sample events.
 const TELEMETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum length of the queues of reports and decisions; further ones are dropped. (chosen: one
-/// second of reports, and decisions)
-const MAX_QUEUED_REPORTS: usize = 64;
-
-/// Feedback of the peer, passed from the control thread to the tuner.
-#[derive(Default)]
-pub(crate) struct FeedbackInbox {
-    sender_report: Mutex<Option<SenderReport>>,
-    /// Latest sender report, taken or not.
-    last_sender_report: Mutex<SenderReport>,
-    rate_request: Mutex<Option<RateRequest>>,
-    train_request: Mutex<Option<u32>>,
-    receiver_reports: Mutex<Vec<ReceiverReport>>,
-}
-
-impl FeedbackInbox {
-    /// Stores a sender report; a newer one replaces it.
-    pub(crate) fn on_sender_report(&self, report: SenderReport) {
-        *lock(&self.last_sender_report) = report;
-        *lock(&self.sender_report) = Some(report);
-    }
-
-    /// Returns the latest sender report, or the default before the first.
-    fn last_sender_report(&self) -> SenderReport {
-        *lock(&self.last_sender_report)
-    }
-
-    /// Stores a rate request of the receiver; a newer one replaces it.
-    pub(crate) fn on_rate_request(&self, request: RateRequest) {
-        *lock(&self.rate_request) = Some(request);
-    }
-
-    /// Stores a request for packet trains with this number of packets each.
-    pub(crate) fn on_train_request(&self, packets: u32) {
-        *lock(&self.train_request) = Some(packets);
-    }
-
-    /// Queues a receiver report.
-    pub(crate) fn on_receiver_report(&self, report: ReceiverReport) {
-        let mut reports = lock(&self.receiver_reports);
-        if reports.len() < MAX_QUEUED_REPORTS {
-            reports.push(report);
-        }
-    }
-}
-
 /// Returns the number of CPUs available to this process. Read once: it takes a dozen system calls.
 fn available_cpus() -> u32 {
     static COUNT: OnceLock<u32> = OnceLock::new();
@@ -149,22 +92,6 @@ pub(crate) fn clamp_windows(session: &Session, over: &Latch) {
             return;
         }
     }
-}
-
-/// Clamps a stream's receive window.
-pub(crate) fn clamp_window(socket: &Socket, share: Bytes) {
-    clamp_window_for(socket, share, socket.tcp_info().map_or(0, |info| info.snd_mss));
-}
-
-/// Clamps a stream's receive window, to two segments at least.
-///
-/// Segments may be larger than those of Ethernet.
-fn clamp_window_for(socket: &Socket, share: Bytes, segment: u32) {
-    let Socket::Tcp(tcp) = socket else { return };
-    let min = 2 * u64::from(segment);
-    let window = u32::try_from(share.0.max(min)).unwrap_or(u32::MAX);
-    // If the kernel cannot clamp it, pacing alone limits the stream.
-    let _ = bankfull_sys::hold_window(tcp, window);
 }
 
 /// Selects the ticks at which connections are sampled.
@@ -234,6 +161,7 @@ impl ProbeRegistrar {
 mod tests {
     use super::*;
     use crate::model::overrides::Overrides;
+    use crate::transport::socket::Socket;
     use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener, TcpStream};
     use std::thread;

@@ -3,9 +3,10 @@
 
 use super::SAMPLE_INTERVAL;
 use super::telemetry::{Snapshot, Telemetry, buffered_at_receiver};
-use crate::run::Latch;
+use crate::base::sync::Latch;
+use crate::base::sync::lock;
 use crate::session::Session;
-use crate::transport::control::{Outbox, lock};
+use crate::transport::control::Outbox;
 use crate::transport::udp_receive_buffer::BufferAdvice;
 use bankfull_control::{LimitSamples, StageTimes};
 use bankfull_proto::wire::control::{ReceiverReport, stage_times};

@@ -8,13 +8,16 @@ use super::telemetry::{PendingDecision, SHARED_STATE, Snapshot, Telemetry};
 use super::trains::{TrainCollector, TrainResult};
 use super::tuner_input::TunerInput;
 use super::{
-    MAX_QUEUED_REPORTS, MAX_TCP_WINDOW, MIN_SHARE_INTERVAL, ProbeChannel, ProbeRegistrar,
-    SAMPLE_INTERVAL, SampleClock, TELEMETRY_INTERVAL, clamp_window_for,
+    MAX_TCP_WINDOW, MIN_SHARE_INTERVAL, ProbeChannel, ProbeRegistrar, SAMPLE_INTERVAL, SampleClock,
+    TELEMETRY_INTERVAL,
 };
-use crate::run::Latch;
+use crate::base::sync::Latch;
+use crate::base::sync::lock;
 use crate::session::Session;
-use crate::transport::control::{Outbox, lock};
+use crate::session::feedback_inbox::MAX_QUEUED_REPORTS;
+use crate::transport::control::Outbox;
 use crate::transport::probe::{ProbeArrival, clock};
+use crate::transport::socket::clamp_window_for;
 use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
 use bankfull_control::streams::{self, StreamTuner};
 use bankfull_control::{Bytes, LimitSamples, Rate, StageTimes, StreamShares, bottleneck, pacing};

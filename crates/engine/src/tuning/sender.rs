@@ -6,13 +6,15 @@ use super::notsent_lowat::NotSentLowat;
 use super::socket_buffers::{BufferSide, SocketBuffers};
 use super::telemetry::{Snapshot, Telemetry, buffered_at_receiver};
 use super::{
-    MAX_TRAIN_REQUESTS, MIN_PACING_RTT, MIN_SHARE_INTERVAL, ProbeChannel, ProbeRegistrar,
-    SAMPLE_INTERVAL, SampleClock, UNLIMITED_PACING_RATE, available_cpus,
+    MAX_TRAIN_REQUESTS, MIN_SHARE_INTERVAL, ProbeChannel, ProbeRegistrar, SAMPLE_INTERVAL,
+    SampleClock, available_cpus,
 };
-use crate::run::Latch;
+use crate::base::sync::Latch;
+use crate::base::sync::lock;
 use crate::session::{Session, TransportStats};
-use crate::transport::control::{Outbox, lock};
+use crate::transport::control::Outbox;
 use crate::transport::socket::Socket;
+use crate::transport::start_stagger::{MIN_PACING_RTT, UNLIMITED_PACING_RATE};
 use bankfull_control::sobas::SPARSE_SAMPLING_RTT;
 use bankfull_control::sobas::capacity::{TRAIN_COUNT, TRAIN_PACKETS};
 use bankfull_control::{Bytes, LimitSamples, Rate, StageTimes, StreamShares, pacing};

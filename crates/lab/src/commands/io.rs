@@ -312,7 +312,7 @@ fn pictures(flags: &Flags, measured: &[Measured]) -> Vec<(String, LineChart)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bankfull::block_io::IoMethod;
+    use bankfull::IoMethod;
     use clap::Parser;
 
     #[derive(Parser)]

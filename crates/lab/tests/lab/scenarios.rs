@@ -1,7 +1,7 @@
 //! Scenarios as a user runs them: the program, files, tables, JSON and the page.
 
 use super::{MACHINE, is_forbidden, too_busy};
-use bankfull::block_io::IoMethod;
+use bankfull::IoMethod;
 use bankfull_lab::hosts::{Hosts, Setup};
 use bankfull_lab::{say, scenario};
 use serde_json::Value;

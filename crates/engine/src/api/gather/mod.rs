@@ -9,20 +9,20 @@ mod starts;
 #[cfg(test)]
 mod tests;
 
-pub use layout::Layout;
+pub(crate) use layout::Layout;
 
 use super::transfer::Transfer;
+use crate::base::barrier::Barrier;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind, failure};
 use crate::base::event::{Event, EventSink, NoEvents, Summary};
 use crate::base::location::Location;
+use crate::base::sync::lock;
 use crate::base::threads::try_spawn;
 use crate::file_io::path_root::{PathRoot, ReceiveOptions};
 use crate::model::merge_conflicts::{MergeConflicts, SharedDir};
 use crate::model::options::{DaemonOptions, Fsync, SshOptions, Tune};
 use crate::routes::client::path_bytes;
-use crate::transport::control::lock;
-use crate::tuning::incast::barrier::Barrier;
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::wire::control::{Failure, Source};
 use bankfull_sys::Dir;
@@ -202,7 +202,7 @@ impl Gather {
         let conflicts = self.conflicts();
         let mut transfers = self.transfers(conflicts.as_ref())?;
         for (number, transfer) in transfers.iter_mut().enumerate() {
-            transfer.barrier_seat = barrier.as_ref().map(|barrier| barrier.party(number));
+            transfer.context.barrier_seat = barrier.as_ref().map(|barrier| barrier.party(number));
         }
         let base = self.open_destination()?;
         let run = GatherRun {
@@ -281,13 +281,13 @@ impl Gather {
         let mut transfers = Vec::with_capacity(directories.len());
         for (number, (source, directory)) in self.sources.iter().zip(directories).enumerate() {
             let mut transfer = self.template.clone();
-            transfer.sources = vec![source.clone()];
-            transfer.destination = Location::Local(directory);
-            transfer.parent_is_planned = true;
-            transfer.merge_handle = conflicts.map(|conflicts| conflicts.handle(number));
+            transfer.options.sources = vec![source.clone()];
+            transfer.options.destination = Location::Local(directory);
+            transfer.context.parent_is_planned = true;
+            transfer.context.merge_handle = conflicts.map(|conflicts| conflicts.handle(number));
             // The gather flushes once for all sources.
-            if transfer.fsync == Fsync::End {
-                transfer.fsync = Fsync::None;
+            if transfer.options.fsync == Fsync::End {
+                transfer.options.fsync = Fsync::None;
             }
             transfer.check()?;
             transfers.push(transfer);
@@ -298,9 +298,9 @@ impl Gather {
     /// Opens or creates the destination; `None` in a dry run if it does not exist.
     fn open_destination(&self) -> Result<Option<Arc<Dir>>, Error> {
         let options = ReceiveOptions {
-            fsync: self.template.fsync,
-            checksum: self.template.checksum,
-            dry_run: self.template.dry_run,
+            fsync: self.template.options.fsync,
+            checksum: self.template.options.checksum,
+            dry_run: self.template.options.dry_run,
             parent_is_planned: false,
             set_id: false,
         };
@@ -313,7 +313,9 @@ impl Gather {
 
     /// Flushes received data to the disk, if that is due at the end.
     fn flush(&self, base: Option<Arc<Dir>>) -> Result<(), Error> {
-        let base = base.filter(|_| self.template.fsync == Fsync::End && !self.template.dry_run);
+        let base = base.filter(|_| {
+            self.template.options.fsync == Fsync::End && !self.template.options.dry_run
+        });
         let flushed = base.map_or(Ok(()), |base| base.sync_filesystem());
         flushed
             .map_err(|e| Error::on_this_host(failure("cannot flush the destination to disk", &e)))
@@ -369,7 +371,7 @@ impl GatherRun<'_> {
             let guard = SourceGuard { run: self, number };
             let result = self.run_one(number, transfer).map_err(|error| self.cause(error));
             drop(guard);
-            if let (Err(error), [source]) = (&result, &transfer.sources[..]) {
+            if let (Err(error), [source]) = (&result, &transfer.options.sources[..]) {
                 self.count_failure(source, error);
             }
             self.events.source_done(number, &result);
@@ -383,13 +385,14 @@ impl GatherRun<'_> {
         if self.stop.is_cancelled() {
             return Err(Error::interrupted());
         }
-        let login = match &transfer.sources[..] {
+        let login = match &transfer.options.sources[..] {
             [Location::Ssh { host, .. }] => Some(self.limiter.acquire(host, &self.stop)?),
             _ => None,
         };
         let sink = SourceSink { events: self.events, number, login: Mutex::new(login) };
-        let concurrent_receivers = Arc::clone(&self.unfinished);
-        transfer.clone().with_concurrent_receivers(concurrent_receivers).run(&sink, &self.stop)
+        let mut transfer = transfer.clone();
+        transfer.context.concurrent_receivers = Some(Arc::clone(&self.unfinished));
+        transfer.run(&sink, &self.stop)
     }
 
     /// Turns an error after the stop of all sources into an interruption, its cause.

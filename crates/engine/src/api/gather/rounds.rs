@@ -2,11 +2,12 @@
 //! sent it.
 
 use super::{Gather, GatherSink, GatherSummary, MAX_CONCURRENT_SOURCES};
+use crate::base::barrier::Barrier;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::threads::try_spawn_joinable;
 use crate::model::options::Transport;
-use crate::tuning::incast::barrier::Barrier;
+use crate::tuning::incast::request_more;
 use bankfull_control::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,7 +75,8 @@ impl Gather {
     ) -> Result<GatherSummary, Error> {
         self.check_rounds()?;
         let count = self.sources.len();
-        let (barrier, has_ended) = (Barrier::new(count), Arc::new(AtomicBool::new(false)));
+        let (barrier, has_ended) =
+            (Barrier::new(count, request_more), Arc::new(AtomicBool::new(false)));
         let cancel = cancel.child();
         let mut rounds = Rounds {
             barrier: Arc::clone(&barrier),
@@ -110,14 +112,14 @@ impl Gather {
     fn check_rounds(&self) -> Result<(), Error> {
         let usage = |text: String| Err(Error::new(ErrorKind::Usage, text));
         let count = self.sources.len();
-        if self.template.dry_run {
+        if self.template.options.dry_run {
             return usage("a dry run has no rounds: nothing is sent".to_owned());
         }
-        if self.template.daemon.transport == Transport::Quic {
+        if self.template.options.daemon.transport == Transport::Quic {
             let text = "rounds need TCP: leave out --transport quic";
             return usage(text.to_owned());
         }
-        if !self.template.is_tuned() {
+        if !self.template.options.is_tuned() {
             return usage("rounds need tuning, which is off: leave out --tune off".to_owned());
         }
         if count > MAX_CONCURRENT_SOURCES {

@@ -3,7 +3,7 @@
 
 use crate::base::cancel::Cancel;
 use crate::base::error::Error;
-use crate::transport::control::lock;
+use crate::base::sync::lock;
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;

@@ -14,7 +14,7 @@ pub(crate) mod send;
 pub(crate) mod tests;
 mod workers;
 
-use std::fmt;
+use crate::model::io_method::IoMethod;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
@@ -25,124 +25,6 @@ use std::str::FromStr;
 /// hash and the cipher find it. (measured by hand: reading and hashing 1 GiB takes 0.18 s in chunks
 /// of 64 KiB to 1 MiB alike; chosen: 256 KiB has few calls and fits beside the cipher's output)
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
-
-/// Method to move data between a file and a socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum IoMethod {
-    /// Byte by byte, two calls for each. A baseline only.
-    Stream,
-    /// Blocks through a buffer.
-    Buffered,
-    /// Blocks of the mapped file (`mmap`).
-    Mmap,
-    /// The whole range at once, within the kernel (`sendfile`).
-    SendFile,
-    /// `sendfile` block by block; small blocks are joined up to 64 KiB per call.
-    ZeroBuffer,
-    /// Through a pipe, within the kernel (`splice`).
-    Splice,
-    /// Blocks through buffers that the kernel fills ahead (`io_uring`).
-    IoUring,
-    /// Blocks of the mapped file, sent without a copy if possible (`MSG_ZEROCOPY`).
-    ZeroCopy,
-}
-
-impl IoMethod {
-    /// All methods.
-    pub const ALL: [Self; 8] = [
-        Self::Stream,
-        Self::Buffered,
-        Self::Mmap,
-        Self::SendFile,
-        Self::ZeroBuffer,
-        Self::Splice,
-        Self::IoUring,
-        Self::ZeroCopy,
-    ];
-
-    /// Name on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Stream => "stream",
-            Self::Buffered => "buffered",
-            Self::Mmap => "mmap",
-            Self::SendFile => "sendfile",
-            Self::ZeroBuffer => "zerobuffer",
-            Self::Splice => "splice",
-            Self::IoUring => "io_uring",
-            Self::ZeroCopy => "zerocopy",
-        }
-    }
-
-    /// Default method to send unencrypted data. (measured: docs/block-io.md)
-    pub const DEFAULT_SENDER: Self = Self::ZeroBuffer;
-
-    /// Bytes per call to a socket whose send buffer has `send_buffer` bytes: half of it, so that
-    /// data is left to send during the next call, clamped to 64 to 256 KiB. (measured:
-    /// docs/block-io.md, "the call of a small buffer")
-    #[must_use]
-    pub fn sender_call_bytes(send_buffer: usize) -> usize {
-        (send_buffer / 2).clamp(send::MIN_CALL_BYTES, CHUNK_BYTES)
-    }
-
-    /// Default method and block size to receive. (measured: docs/block-io.md, "to a file in
-    /// memory")
-    pub const DEFAULT_RECEIVER: (Self, usize) = (Self::Buffered, CHUNK_BYTES);
-
-    /// True if this build and this kernel support it.
-    #[must_use]
-    pub fn is_available(self) -> bool {
-        self != Self::IoUring || bankfull_sys::Reads::are_possible()
-    }
-
-    /// True if copies may use it: not for methods that serve as baseline only.
-    #[must_use]
-    pub fn is_for_copies(self) -> bool {
-        !matches!(self, Self::Stream | Self::ZeroCopy)
-    }
-
-    /// True if the data stays in the kernel, and so cannot be encrypted.
-    #[must_use]
-    pub fn stays_in_kernel(self) -> bool {
-        matches!(self, Self::SendFile | Self::ZeroBuffer | Self::Splice)
-    }
-
-    /// Creates a sender with blocks of `block_bytes`.
-    ///
-    /// # Errors
-    /// Unavailable resources of the method: a pipe, `io_uring`.
-    pub fn sender(self, block_bytes: usize) -> io::Result<Box<dyn SendRange>> {
-        send::sender(self, block_bytes)
-    }
-
-    /// Creates a receiver with blocks of `block_bytes`. [`IoMethod::Stream`],
-    /// [`IoMethod::Buffered`] and [`IoMethod::Splice`] can receive.
-    ///
-    /// # Errors
-    /// `Unsupported` for the other methods, and when a resource of the method is unavailable.
-    pub fn receiver(self, block_bytes: usize) -> io::Result<Box<dyn ReceiveRange>> {
-        receive::receiver(self, block_bytes)
-    }
-}
-
-impl fmt::Display for IoMethod {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for IoMethod {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|method| method.name() == text);
-        found.ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("unknown I/O method {text:?}: choose {names}")
-        })
-    }
-}
 
 /// Sends ranges of files to a socket.
 pub trait SendRange: Send {
@@ -169,5 +51,45 @@ fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             done => return done,
         }
+    }
+}
+
+impl IoMethod {
+    /// Default method to send unencrypted data. (measured: docs/block-io.md)
+    pub const DEFAULT_SENDER: Self = Self::ZeroBuffer;
+
+    /// Bytes per call to a socket whose send buffer has `send_buffer` bytes: half of it, so that
+    /// data is left to send during the next call, clamped to 64 to 256 KiB. (measured:
+    /// docs/block-io.md, "the call of a small buffer")
+    #[must_use]
+    pub fn sender_call_bytes(send_buffer: usize) -> usize {
+        (send_buffer / 2).clamp(send::MIN_CALL_BYTES, CHUNK_BYTES)
+    }
+
+    /// Default method and block size to receive. (measured: docs/block-io.md, "to a file in
+    /// memory")
+    pub const DEFAULT_RECEIVER: (Self, usize) = (Self::Buffered, CHUNK_BYTES);
+
+    /// True if this build and this kernel support it.
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        self != Self::IoUring || bankfull_sys::Reads::are_possible()
+    }
+
+    /// Creates a sender with blocks of `block_bytes`.
+    ///
+    /// # Errors
+    /// Unavailable resources of the method: a pipe, `io_uring`.
+    pub fn sender(self, block_bytes: usize) -> io::Result<Box<dyn SendRange>> {
+        send::sender(self, block_bytes)
+    }
+
+    /// Creates a receiver with blocks of `block_bytes`. [`IoMethod::Stream`],
+    /// [`IoMethod::Buffered`] and [`IoMethod::Splice`] can receive.
+    ///
+    /// # Errors
+    /// `Unsupported` for the other methods, and when a resource of the method is unavailable.
+    pub fn receiver(self, block_bytes: usize) -> io::Result<Box<dyn ReceiveRange>> {
+        receive::receiver(self, block_bytes)
     }
 }

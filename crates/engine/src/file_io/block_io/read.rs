@@ -2,7 +2,8 @@
 
 use super::ahead::Prefetcher;
 use super::direct::CacheBypass;
-use super::{CHUNK_BYTES, IoMethod, uninterrupted};
+use super::{CHUNK_BYTES, uninterrupted};
+use crate::model::io_method::IoMethod;
 use crate::model::options::DirectIo;
 use bankfull_sys::Mapping;
 use std::fs::File;

@@ -1,6 +1,7 @@
 //! From a socket to a file.
 
-use super::{IoMethod, ReceiveRange, uninterrupted};
+use super::{ReceiveRange, uninterrupted};
+use crate::model::io_method::IoMethod;
 use bankfull_sys::Pipe;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};

@@ -2,7 +2,8 @@
 
 use super::ahead::Prefetcher;
 use super::read::{Buffered, Mapped, ReadRange};
-use super::{IoMethod, SendRange, uninterrupted};
+use super::{SendRange, uninterrupted};
+use crate::model::io_method::IoMethod;
 use bankfull_sys::{Pipe, allow_uncopied, is_gone, send_file, send_uncopied, take_uncopied};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};

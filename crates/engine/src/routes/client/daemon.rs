@@ -59,14 +59,14 @@ pub(crate) fn transfer(
 ) -> Result<Summary, Error> {
     let name =
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    let timeout = request.transfer.timeout;
-    let buffer_pool = Arc::clone(&request.transfer.buffer_pool);
+    let timeout = request.options.timeout;
+    let buffer_pool = Arc::clone(&request.context.buffer_pool);
     let target =
         DaemonTarget { host: host.to_owned(), port, name: name.clone(), timeout, buffer_pool };
-    let encryption = request.transfer.encryption;
-    let transport = match request.transfer.daemon.transport {
+    let encryption = request.options.encryption;
+    let transport = match request.options.daemon.transport {
         // Gather rounds need credit, which QUIC does not use.
-        Transport::Auto if request.transfer.barrier_seat.is_some() => Transport::Tcp,
+        Transport::Auto if request.context.barrier_seat.is_some() => Transport::Tcp,
         transport => transport,
     };
     let streams = request.streams();
@@ -95,10 +95,10 @@ pub(crate) fn transfer(
         request.earlier.loss = request.earlier.loss.map(LossRecord::with_quic_failure);
         warn(format!("the data goes over TCP: {why}"));
     }
-    let mut transfer = request.transfer.clone();
-    transfer.daemon.transport = if tls.is_some() { Transport::Tcp } else { Transport::Quic };
-    let request = Request { transfer: &transfer, ..request };
-    if let Some(file) = verify_fingerprint(&name, fingerprint, &request.transfer.daemon)? {
+    let mut options = request.options.clone();
+    options.daemon.transport = if tls.is_some() { Transport::Tcp } else { Transport::Quic };
+    let request = Request { options: &options, ..request };
+    if let Some(file) = verify_fingerprint(&name, fingerprint, &request.options.daemon)? {
         let file = file.display();
         warn(format!("trusting {name} with fingerprint {fingerprint} from now on ({file})"));
     }

@@ -4,8 +4,8 @@
 //! Only the TLS handshake is written here. The caller checks the fingerprint.
 
 use crate::base::error::{Error, ErrorKind};
+use crate::base::sync::lock;
 use crate::model::options::Fingerprint;
-use crate::transport::control::lock;
 use crate::transport::quic::connection::QuicStream;
 use crate::transport::quic::{QuicConnection, QuicPort};
 use crate::transport::socket::{Socket, configure};

@@ -5,24 +5,25 @@ pub(crate) mod daemon;
 mod dial;
 pub(crate) mod ssh;
 
-use crate::api::transfer::Transfer;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink, Route, Summary};
 use crate::base::location::Location;
+use crate::base::sync::Latch;
 use crate::file_io::path_root::{PathRoot, ReceiveOptions};
+use crate::file_io::roots::{ReceiveTarget, SourceItem};
 use crate::model::options::Fsync;
 use crate::model::path_cache::{LossRecord, PathCache, PathMetrics, TransportResult};
-use crate::run::{
-    CloseFn, Connect, ControlChannel, Latch, SessionRunner, SessionTask, StreamSource,
-    report_destinations,
+use crate::model::transfer_options::TransferOptions;
+use crate::run::context::RunContext;
+use crate::run::driver::{
+    CloseFn, Connect, ControlChannel, SessionRunner, SessionTask, StreamSource, report_destinations,
 };
 use crate::session::{Session, SessionStats};
-use crate::transfer::sender::walk::SourceItem;
 use crate::transport::control::{ControlReader, Outbox, write_now};
 use crate::transport::data_stream::DataStream;
 use crate::transport::probe::ProbePort;
-use crate::tuning::start_stagger::StartStagger;
+use crate::transport::start_stagger::StartStagger;
 use crate::tuning::{Autotune, ProbeChannel};
 use bankfull_control::{Bytes, Limit, LossSample};
 use bankfull_proto::wire::control::{
@@ -64,7 +65,9 @@ pub(crate) struct Peer {
 
 /// The transfer requested from the peer, and what this side knows of it.
 pub(crate) struct Request<'t> {
-    pub(crate) transfer: &'t Transfer,
+    pub(crate) options: &'t TransferOptions,
+    /// Handles that the transfer shares with others.
+    pub(crate) context: &'t RunContext,
     pub(crate) direction: Direction,
     /// Paths on the peer's host, as typed.
     pub(crate) remote_paths: Vec<PathBytes>,
@@ -185,9 +188,9 @@ fn run_handshaken(
     started: Instant,
 ) -> Result<Summary, Error> {
     let Handshaken { mut peer, welcome, rtt, request_sent } = handshaken;
-    let transfer = request.transfer;
+    let (options, context) = (request.options, request.context);
     let wake = std::mem::replace(&mut peer.wake, Box::new(|| {}));
-    if !transfer.encryption && peer.route != Route::Quic && !welcome.unencrypted_allowed {
+    if !options.encryption && peer.route != Route::Quic && !welcome.unencrypted_allowed {
         return Err(unencrypted_refused(&peer.name));
     }
     let streams = request.streams();
@@ -195,7 +198,7 @@ fn run_handshaken(
     let items = std::mem::take(&mut request.items);
     let (mut peer, opened) = peer.run_cancellable(cancel, |peer| peer.open_transfer(open))?;
     let uses_credit = opened.credit == Some(true);
-    if transfer.barrier_seat.is_some() && !uses_credit {
+    if context.barrier_seat.is_some() && !uses_credit {
         let text = format!("{} does not support rounds: install a newer bankfull there", peer.name);
         return Err(Error::new(ErrorKind::Version, text));
     }
@@ -203,7 +206,7 @@ fn run_handshaken(
     let stats = SessionStats::new(events, started);
     let outbox = Outbox::default();
     let is_daemon = matches!(peer.route, Route::Daemon | Route::Quic);
-    let (ready, route) = if transfer.dry_run || is_daemon {
+    let (ready, route) = if options.dry_run || is_daemon {
         (Vec::new(), peer.route)
     } else {
         let (made, back) = cancel.run_cancellable(move || Ok((connector.connect(), connector)))?;
@@ -214,24 +217,24 @@ fn run_handshaken(
     events.event(Event::Connected {
         route,
         software: welcome.software,
-        encrypted: transfer.encryption || matches!(route, Route::SshOnly | Route::Quic),
+        encrypted: options.encryption || matches!(route, Route::SshOnly | Route::Quic),
     });
     let rtt = rtt.or_else(|| ready.first().and_then(|(_, stream)| stream.socket().rtt()));
     let count = match route {
         Route::SshOnly => 1,
         _ => streams(rtt).min(welcome.max_streams),
     };
-    warn_ineffective(transfer, route, welcome.max_streams, &stats);
+    warn_ineffective(options, route, welcome.max_streams, &stats);
     connector.limit(count.saturating_sub(ready.len() as u32));
     let probe_channel =
         || probe_channel(&ready, &connector, route, (&welcome.session, &key), &stats);
     // The probes of many concurrent transfers would be a load of their own.
-    let probes = transfer.overrides.allows_probes() && !transfer.has_concurrent_receivers();
-    let steering = match transfer.is_tuned() {
+    let probes = options.overrides.allows_probes() && !context.has_concurrent_receivers();
+    let steering = match options.is_tuned() {
         true => Autotune::On(probes.then(probe_channel).flatten()),
         false => Autotune::Off,
     };
-    let max_streams = transfer.max_streams().filter(|_| route != Route::SshOnly);
+    let max_streams = options.max_streams().filter(|_| route != Route::SshOnly);
     let session =
         request.session(count, max_streams.map(|max| max.min(welcome.max_streams)), uses_credit);
     session.on_stop(wake);
@@ -241,7 +244,7 @@ fn run_handshaken(
         cancel,
         timeout: welcome
             .timeout_ms
-            .map_or(transfer.timeout, |ms| transfer.timeout.min(Duration::from_millis(ms))),
+            .map_or(options.timeout, |ms| options.timeout.min(Duration::from_millis(ms))),
         report_progress: true,
         ended: Latch::default(),
         autotune: Mutex::new(steering),
@@ -259,9 +262,14 @@ fn run_handshaken(
 
 /// Warns of options without effect on this route, and of a peer's limit of `max_streams` data
 /// streams.
-fn warn_ineffective(transfer: &Transfer, route: Route, max_streams: u32, stats: &SessionStats<'_>) {
-    let overrides = &transfer.overrides;
-    let wanted = transfer.streams.filter(|_| route != Route::SshOnly && !transfer.dry_run);
+fn warn_ineffective(
+    options: &TransferOptions,
+    route: Route,
+    max_streams: u32,
+    stats: &SessionStats<'_>,
+) {
+    let overrides = &options.overrides;
+    let wanted = options.streams.filter(|_| route != Route::SshOnly && !options.dry_run);
     if let Some(wanted) = wanted.filter(|&wanted| wanted > max_streams) {
         stats.warn(format!(
             "{max_streams} of {wanted} data streams are used: the peer allows no more \
@@ -272,7 +280,7 @@ fn warn_ineffective(transfer: &Transfer, route: Route, max_streams: u32, stats: 
         let by = if route == Route::Quic { "over QUIC" } else { "through ssh" };
         stats.warn(format!("{by}, a buffer and a congestion control have no effect"));
     }
-    if route == Route::Quic && !transfer.encryption {
+    if route == Route::Quic && !options.encryption {
         let method = overrides.unencrypted_engine();
         let method =
             method.map_or(String::new(), |method| format!(", nor has I/O method {method}"));
@@ -287,16 +295,16 @@ fn part_of(
     opened: &Opened,
     events: &dyn EventSink,
 ) -> Result<SessionTask, Error> {
-    let transfer = request.transfer;
-    Ok(match (request.direction, transfer.probe) {
+    let (options, _context) = (request.options, request.context);
+    Ok(match (request.direction, options.probe) {
         (Direction::Push, Some(time)) => SessionTask::SendTest(time),
         (Direction::Pull, Some(time)) => SessionTask::ReceiveTest(time),
         (Direction::Push, None) => {
-            report_destinations(events, transfer, &opened.destinations);
-            SessionTask::Send { items, dry_run: transfer.dry_run }
+            report_destinations(events, options, &opened.destinations);
+            SessionTask::Send { items, dry_run: options.dry_run }
         }
         (Direction::Pull, None) => {
-            SessionTask::Receive(receive_target(transfer, &opened.sources, events)?)
+            SessionTask::Receive(receive_target(request, &opened.sources, events)?)
         }
     })
 }
@@ -339,15 +347,15 @@ impl Request<'_> {
     /// State shared by the threads of this side, for `count` data streams and up to `max_streams`.
     /// `uses_credit`: the sender sends only what the receiver grants.
     fn session(&self, count: u32, max_streams: Option<u32>, uses_credit: bool) -> Session {
-        let mut session = Session::new(self.transfer.overrides.clone(), count);
+        let mut session = Session::new(self.options.overrides.clone(), count);
         session.remembered = self.earlier.sustained;
-        session.buffer_pool = Arc::clone(&self.transfer.buffer_pool);
+        session.buffer_pool = Arc::clone(&self.context.buffer_pool);
         session.max_streams = max_streams;
         match self.direction {
             Direction::Push => session.credit = uses_credit.then(Arc::default),
-            Direction::Pull => session.sharing = self.transfer.sharing(uses_credit),
+            Direction::Pull => session.sharing = self.context.sharing(self.options, uses_credit),
         }
-        session.start_stagger = self.transfer.is_tuned().then(|| StartStagger::new(count));
+        session.start_stagger = self.options.is_tuned().then(|| StartStagger::new(count));
         session
     }
 
@@ -360,7 +368,7 @@ impl Request<'_> {
         is_queued: Option<bool>,
     ) {
         let earlier = self.earlier;
-        let is_quic = self.transfer.uses_quic();
+        let is_quic = self.options.uses_quic();
         let loss = match result {
             // A fixed number of streams yields the loss rate of that number only.
             Ok(done) if done.limited_by == Limit::Network.name() && self.streams_may_vary() => {
@@ -381,8 +389,8 @@ impl Request<'_> {
             self.save_path(&PathMetrics { loss, ..earlier });
             return;
         }
-        let initial = self.transfer.initial_streams(rtt);
-        let streams = match self.transfer.max_streams() {
+        let initial = self.options.initial_streams(rtt);
+        let streams = match self.options.max_streams() {
             // Without a long-standing decision, the initial number was sufficient.
             Some(_) => seen.streams.or(self.earlier.streams).filter(|&streams| streams > initial),
             // A number set by the user neither measures nor confirms anything.
@@ -393,13 +401,13 @@ impl Request<'_> {
 
     /// True if the user has not set the number of streams.
     fn streams_may_vary(&self) -> bool {
-        self.transfer.uses_quic() || self.transfer.max_streams().is_some()
+        self.options.uses_quic() || self.options.max_streams().is_some()
     }
 
     fn save_path(&self, seen: &PathMetrics) {
-        let memory = PathCache::for_transfer(self.transfer, self.direction);
-        let is_usual = self.transfer.overrides.is_empty()
-            && (self.transfer.is_tuned() || self.transfer.uses_quic());
+        let memory = PathCache::for_transfer(self.options, self.direction);
+        let is_usual = self.options.overrides.is_empty()
+            && (self.options.is_tuned() || self.options.uses_quic());
         if let Some(memory) = memory.filter(|_| is_usual) {
             memory.store(seen, &self.earlier);
         }
@@ -407,44 +415,44 @@ impl Request<'_> {
 
     /// Number of data streams to connect, as a function of the path's RTT.
     fn streams(&self) -> impl Fn(Option<Duration>) -> u32 + Send + 'static {
-        let transfer = self.transfer.clone();
-        let earlier = self.earlier.streams.zip(transfer.max_streams());
+        let options = self.options.clone();
+        let earlier = self.earlier.streams.zip(options.max_streams());
         let earlier = earlier.map_or(0, |(streams, max)| streams.min(max));
-        move |rtt| if transfer.dry_run { 0 } else { transfer.initial_streams(rtt).max(earlier) }
+        move |rtt| if options.dry_run { 0 } else { options.initial_streams(rtt).max(earlier) }
     }
 
     /// True if the receiver may grant credit; a daemon does so if it has other clients.
     fn may_use_credit(&self) -> bool {
         match self.direction {
-            Direction::Push => self.transfer.is_tuned() && self.transfer.probe.is_none(),
-            Direction::Pull => self.transfer.uses_credit(),
+            Direction::Push => self.options.is_tuned() && self.options.probe.is_none(),
+            Direction::Pull => self.context.uses_credit(self.options),
         }
     }
 
     /// The request as sent.
     fn open(&self, streams: u32) -> Open {
-        let transfer = self.transfer;
+        let options = self.options;
         let mut open = Open {
             direction: self.direction,
             paths: self.remote_paths.clone(),
             sources: self.items.iter().map(|item| item.to_source()).collect(),
-            fsync: match transfer.fsync {
+            fsync: match options.fsync {
                 Fsync::None => control::Fsync::None,
                 Fsync::File => control::Fsync::File,
                 Fsync::End => control::Fsync::End,
             },
-            checksum: transfer.checksum,
-            dry_run: transfer.dry_run,
-            unencrypted: !transfer.encryption && !transfer.uses_quic(),
+            checksum: options.checksum,
+            dry_run: options.dry_run,
+            unencrypted: !options.encryption && !options.uses_quic(),
             streams,
-            timeout_ms: u64::try_from(transfer.timeout.as_millis()).unwrap_or(u64::MAX),
-            autotune_off: (!transfer.is_tuned()).then_some(true),
-            throughput_test_ms: transfer.probe.map(|time| time.as_millis() as u32),
-            max_streams: transfer.max_streams(),
+            timeout_ms: u64::try_from(options.timeout.as_millis()).unwrap_or(u64::MAX),
+            autotune_off: (!options.is_tuned()).then_some(true),
+            throughput_test_ms: options.probe.map(|time| time.as_millis() as u32),
+            max_streams: options.max_streams(),
             credit: self.may_use_credit().then_some(true),
             ..Open::default()
         };
-        transfer.overrides.write_to(&mut open);
+        options.overrides.write_to(&mut open);
         if self.direction == Direction::Push {
             open.remembered = self.earlier.sustained.map(|seen| {
                 [seen.rate.bytes_per_sec(), u64::try_from(seen.rtt.as_micros()).unwrap_or(u64::MAX)]
@@ -455,21 +463,22 @@ impl Request<'_> {
 }
 
 fn receive_target(
-    transfer: &Transfer,
+    request: &Request<'_>,
     sources: &[Source],
     events: &dyn EventSink,
-) -> Result<crate::transfer::receiver::ReceiveTarget, Error> {
-    let options = ReceiveOptions {
-        fsync: transfer.fsync,
-        checksum: transfer.checksum,
-        dry_run: transfer.dry_run,
-        parent_is_planned: transfer.parent_is_planned,
-        set_id: !matches!(transfer.sources.first(), Some(Location::Daemon { .. })),
+) -> Result<ReceiveTarget, Error> {
+    let (options, context) = (request.options, request.context);
+    let receive = ReceiveOptions {
+        fsync: options.fsync,
+        checksum: options.checksum,
+        dry_run: options.dry_run,
+        parent_is_planned: context.parent_is_planned,
+        set_id: !matches!(options.sources.first(), Some(Location::Daemon { .. })),
     };
-    let typed = path_bytes(transfer.destination.path());
-    let (mut target, landing) = PathRoot::Host.open_destination(&typed.0, sources, options)?;
-    target.merge_handle.clone_from(&transfer.merge_handle);
-    report_destinations(events, transfer, &landing);
+    let typed = path_bytes(options.destination.path());
+    let (mut target, landing) = PathRoot::Host.open_destination(&typed.0, sources, receive)?;
+    target.merge_handle.clone_from(&context.merge_handle);
+    report_destinations(events, options, &landing);
     Ok(target)
 }
 

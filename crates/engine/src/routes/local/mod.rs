@@ -5,20 +5,22 @@
 mod work;
 
 use super::client::path_bytes;
-use crate::api::transfer::Transfer;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink, NoEvents, Route, Summary};
+use crate::base::sync::Latch;
 use crate::base::threads::try_spawn_joinable;
 use crate::file_io::path_root::{PathRoot, ReceiveOptions};
+use crate::file_io::roots::ReceiveTarget;
+use crate::file_io::roots::SourceItem;
 use crate::model::options::DirectIo;
 use crate::model::overrides::Overrides;
-use crate::run::{Latch, SessionRunner, report_destinations};
+use crate::model::transfer_options::TransferOptions;
+use crate::run::driver::{SessionRunner, report_destinations};
 use crate::session::{Session, SessionStats, SideSummaries, UserLimits};
 use crate::stats::counters::add;
-use crate::transfer::receiver::{ReceiveTarget, Receiver};
+use crate::transfer::receiver::Receiver;
 use crate::transfer::sender::Sender;
-use crate::transfer::sender::walk::SourceItem;
 use crate::transport::control::{ControlReader, Outbox};
 use std::io;
 use std::net::Shutdown;
@@ -30,26 +32,26 @@ use std::time::Instant;
 
 /// Copies within this host.
 pub(crate) fn run(
-    transfer: &Transfer,
+    options: &TransferOptions,
     events: &dyn EventSink,
     cancel: &Cancel,
     started: Instant,
 ) -> Result<Summary, Error> {
-    let typed: Vec<_> = transfer.sources.iter().map(|s| path_bytes(s.path())).collect();
+    let typed: Vec<_> = options.sources.iter().map(|s| path_bytes(s.path())).collect();
     let items = PathRoot::Host.resolve_sources(&typed)?;
     let sources: Vec<_> = items.iter().map(|item| item.to_source()).collect();
-    let options = ReceiveOptions {
-        fsync: transfer.fsync,
-        checksum: transfer.checksum,
-        dry_run: transfer.dry_run,
+    let receive = ReceiveOptions {
+        fsync: options.fsync,
+        checksum: options.checksum,
+        dry_run: options.dry_run,
         parent_is_planned: false,
         set_id: true,
     };
-    let destination = path_bytes(transfer.destination.path());
-    refuse_into_itself(&items, transfer.destination.path())?;
+    let destination = path_bytes(options.destination.path());
+    refuse_into_itself(&items, options.destination.path())?;
     let (target, destinations) =
-        PathRoot::Host.open_destination(&destination.0, &sources, options)?;
-    report_destinations(events, transfer, &destinations);
+        PathRoot::Host.open_destination(&destination.0, &sources, receive)?;
+    report_destinations(events, options, &destinations);
     let software = super::client::software();
     events.event(Event::Connected { route: Route::Local, software, encrypted: false });
     // Reflinked and kernel-copied data is not written by this process.
@@ -60,7 +62,7 @@ pub(crate) fn run(
         session: Arc::clone(&session),
         stats: &stats,
         cancel,
-        timeout: transfer.timeout,
+        timeout: options.timeout,
         report_progress: true,
         ended: Latch::default(),
         autotune: std::sync::Mutex::default(),
@@ -68,7 +70,7 @@ pub(crate) fn run(
     let (near, far) =
         UnixStream::pair().map_err(|e| Error::local("cannot create a socket pair", &e))?;
     let copy =
-        LocalCopy { runner: &runner, session: &session, threads: transfer.initial_streams(None) };
+        LocalCopy { runner: &runner, session: &session, threads: options.initial_streams(None) };
     let user_limits = UserLimits::default();
     copy.run(&items, target, near, far)
         .map(|ends| stats.summary(&ends, &user_limits, started.elapsed()))

@@ -3,8 +3,8 @@
 //! sender may announce the file again: the receiver then waits for the sender's `Finish`.
 
 use super::{Receiver, place};
+use crate::base::sync::lock;
 use crate::model::options::Fsync;
-use crate::transport::control::lock;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::Message;
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -4,9 +4,9 @@
 use super::want::{make_refusal, make_want};
 use super::{Receiver, place};
 use crate::base::error::Error;
+use crate::base::sync::lock;
 use crate::model::merge_conflicts::{MergeHandle, ROOT_DIR, Rejection, SharedDir};
 use crate::stats::counters::add;
-use crate::transport::control::lock;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Entry, EntryKind, Message, Totals, Verdict, Want};
 use std::collections::HashMap;

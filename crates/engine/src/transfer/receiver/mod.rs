@@ -9,16 +9,19 @@ mod place;
 mod want;
 mod work;
 
+use crate::file_io::roots::ReceiveTarget;
+
 use crate::base::error::Error;
 use crate::base::part_names::PartNames;
+use crate::base::sync::lock;
 use crate::file_io::dir_table::DirTable;
-use crate::model::merge_conflicts::MergeHandle;
 use crate::model::options::Fsync;
 use crate::session::{Session, SessionStats, problem_message};
 use crate::stats::counters::{ByteSource, FileStats, add};
-use crate::transport::control::{ControlReader, Outbox, lock};
+use crate::transport::control::{ControlReader, Outbox};
 use crate::transport::data_stream::DataStream;
 use crate::transport::frame_reader::DataFrameReader;
+use crate::transport::receive_hook::ReceiveHook;
 use crate::tuning::incast::flow_hook::FlowHook;
 use bankfull_control::StageTimes;
 use bankfull_proto::blocks::{Layout, Run};
@@ -49,23 +52,6 @@ const OWN_SESSION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of open part files, with two descriptors each, or three with direct I/O.
 /// (chosen: at most a third of the usual soft limit of 1024)
 const MAX_OPEN_PARTS: usize = 128;
-
-/// Destination of a transfer, and options for receiving it.
-pub(crate) struct ReceiveTarget {
-    /// Destination directory; `None` in a dry run if it does not exist yet.
-    pub(crate) base: Option<Arc<Dir>>,
-    /// Path for messages.
-    pub(crate) shown: PathBuf,
-    /// New name of a single copied file.
-    pub(crate) rename: Option<OsString>,
-    pub(crate) fsync: Fsync,
-    pub(crate) checksum: bool,
-    pub(crate) dry_run: bool,
-    /// Whether the peer is trusted with set-id bits: over ssh and within a host.
-    pub(crate) set_id: bool,
-    /// Resolves conflicts with other sources, if several are merged.
-    pub(crate) merge_handle: Option<MergeHandle>,
-}
 
 /// A file that is being received.
 #[derive(Debug)]
@@ -564,9 +550,11 @@ impl<'a> Receiver<'a> {
     pub(crate) fn run_stream(&self, number: u32, stream: DataStream) -> io::Result<()> {
         let result = self.session.add_stream(number, stream.socket()).and_then(|()| {
             let result = std::thread::scope(|scope| {
-                let lane = FlowHook::attach(&self.session, &self.outbox, number, stream.socket());
-                let (staging, window) = (&self.session.buffer_pool, self.session.window_share());
-                let stream = DataFrameReader::start(scope, stream, staging, window, lane)?;
+                let socket = stream.socket();
+                let hook = FlowHook::attach(&self.session, &self.outbox, number, socket);
+                let hook = hook.map(|hook| Box::new(hook) as Box<dyn ReceiveHook>);
+                let (pool, window) = (&self.session.buffer_pool, self.session.window_share());
+                let stream = DataFrameReader::start(scope, stream, pool, window, hook)?;
                 let mut worker = work::Worker::new(self, stream);
                 let result = worker.run();
                 worker.report_stats();

@@ -8,10 +8,10 @@
 
 use crate::base::error::failure;
 use crate::base::part_names::PartNames;
+use crate::base::sync::lock;
 use crate::file_io::block_io::direct::CacheBypass;
 use crate::model::options::{DEFAULT_TIMEOUT, DirectIo};
 use crate::session::Session;
-use crate::transport::control::lock;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHash, BlockHasher};
 use bankfull_proto::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Record, VerifiedBlocks};

@@ -3,9 +3,9 @@
 use super::part_file::PartFile;
 use super::{IncomingFile, Receiver};
 use crate::base::error::failure;
+use crate::base::sync::lock;
 use crate::session::ThreadMeter;
 use crate::stats::counters::add;
-use crate::transport::control::lock;
 use crate::transport::frame_reader::{DataFrameReader, FrameEvent};
 use bankfull_control::Stage;
 use bankfull_proto::hash::{BlockHasher, FileHash};

@@ -1,9 +1,9 @@
 //! Source files by number: how they are opened and checked for changes.
 
 use crate::base::error;
+use crate::base::sync::lock;
 use crate::file_io::dir_table::DirTable;
 use crate::stats::counters::FileStats;
-use crate::transport::control::lock;
 use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::limits::MAX_PACKED_FILE_BYTES;

@@ -8,9 +8,10 @@ mod work;
 
 use crate::base::error::Error;
 use crate::base::event::Outcome;
+use crate::base::sync::lock;
 use crate::session::{Session, SessionStats};
 use crate::stats::counters::{ByteSource, add, read};
-use crate::transport::control::{ControlReader, Outbox, lock};
+use crate::transport::control::{ControlReader, Outbox};
 use crate::transport::data_stream::DataStream;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::{ENTRY_BATCH_TARGET_BYTES, MAX_ENTRIES_PER_BATCH, MAX_RUNS};

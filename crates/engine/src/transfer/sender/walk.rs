@@ -1,15 +1,18 @@
 //! The walk: lists the sources and announces entries, directories before their contents.
 
+use crate::file_io::roots::SourceItem;
+
 use super::files::entry_of;
 use super::{MAX_BATCH_AGE, Sender};
 use crate::base::error;
+use crate::base::fs_names::join_path;
 use crate::base::part_names;
-use crate::session::{join_path, problem_message};
+use crate::base::sync::lock;
+use crate::session::problem_message;
 use crate::stats::counters::add;
-use crate::transport::control::lock;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
-use bankfull_proto::wire::control::{Cause, EntryKind, Failure, Message, Source};
+use bankfull_proto::wire::control::{Cause, EntryKind, Failure, Message};
 use bankfull_sys::{Dir, Kind, Stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,31 +21,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
-
-/// A resolved source operand.
-#[derive(Debug)]
-pub(crate) struct SourceItem {
-    /// Its directory, or the directory itself if only its contents are copied.
-    pub(crate) dir: Arc<Dir>,
-    /// Name in that directory.
-    pub(crate) name: OsString,
-    pub(crate) stat: Stat,
-    /// Whether only the contents are copied into the destination.
-    pub(crate) contents: bool,
-    /// Path as given, for messages.
-    pub(crate) operand: PathBuf,
-}
-
-impl SourceItem {
-    /// Returns the description that the receiver gets.
-    pub(crate) fn to_source(&self) -> Source {
-        Source {
-            name: if self.contents { Vec::new() } else { self.name.as_bytes().to_vec() },
-            is_dir: self.stat.kind == Kind::Dir,
-            contents: self.contents,
-        }
-    }
-}
 
 struct PendingDir {
     parent: Arc<Dir>,

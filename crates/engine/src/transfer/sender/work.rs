@@ -2,8 +2,9 @@
 
 use super::Sender;
 use super::files::{SourceError, SourceFile};
+use crate::file_io::block_io::CHUNK_BYTES;
 use crate::file_io::block_io::read::FileReader;
-use crate::file_io::block_io::{CHUNK_BYTES, IoMethod};
+use crate::model::io_method::IoMethod;
 use crate::session::ThreadMeter;
 use crate::stats::counters::add;
 use crate::transport::data_stream::DataStream;

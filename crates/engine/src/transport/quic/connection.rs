@@ -5,8 +5,8 @@
 use super::congestion::WindowBypass;
 use super::waker::Waker;
 use super::windows::Windows;
+use crate::base::sync::lock;
 use crate::stats::quic_stats::QuicStats;
-use crate::transport::control::lock;
 use crate::transport::udp_receive_buffer::{BufferAdvice, ShortfallLog};
 use bytes::Bytes;
 use quinn_proto::{

@@ -4,8 +4,8 @@ use super::connection::{
     ConnectionInner, ConnectionParams, ConnectionState, QuicStream, error_kind,
 };
 use super::waker::{WakeReader, Waker};
+use crate::base::sync::lock;
 use crate::transport::buffer_pool::{BufferPool, UnreadQuota};
-use crate::transport::control::lock;
 use crate::transport::udp_receive_buffer::UdpReceiveBuffer;
 use bankfull_control::rrda::EPOCH_INTERVAL;
 use bytes::BytesMut;

@@ -1,6 +1,6 @@
 //! Wakes the driver thread; costs a system call only while the driver sleeps.
 
-use crate::transport::control::lock;
+use crate::base::sync::lock;
 use quinn_proto::ConnectionHandle;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::sync::Mutex;

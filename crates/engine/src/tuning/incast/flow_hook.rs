@@ -1,11 +1,12 @@
 //! Hook of a shared interface in the thread that reads a stream: counts received bytes, notifies
 //! the interface, and clamps the window.
 
-use super::barrier::BarrierParty;
 use super::shared_interface::SharedInterface;
 use super::shared_interface_of;
+use crate::base::barrier::BarrierParty;
 use crate::session::Session;
 use crate::transport::control::Outbox;
+use crate::transport::receive_hook::ReceiveHook;
 use crate::transport::socket::Socket;
 use bankfull_control::ictcp::ConnectionId;
 use std::sync::Arc;
@@ -81,32 +82,29 @@ impl FlowHook {
         let clamped_at = Instant::now();
         Some(Self { interface, id, flow, barrier_party, frame_bytes: 0, reads: 0, clamped_at })
     }
+}
 
-    /// Returns the source's handle at the barrier, if it sends in rounds.
-    pub(crate) fn barrier_party(&self) -> Option<BarrierParty> {
+impl ReceiveHook for FlowHook {
+    fn barrier_party(&self) -> Option<BarrierParty> {
         self.barrier_party.clone()
     }
 
-    /// True if the window is clamped.
-    pub(crate) fn is_clamped(&self) -> bool {
+    fn is_clamped(&self) -> bool {
         self.flow.window.load(Ordering::Relaxed) > 0
     }
 
-    /// True if the sender has credit for data that has not arrived.
-    pub(crate) fn has_outstanding_credit(&self) -> bool {
+    fn has_outstanding_credit(&self) -> bool {
         self.flow.credit.load(Ordering::Relaxed) > self.flow.received.load(Ordering::Relaxed)
     }
 
-    /// Records the start of a frame with this payload, which may be completed within the round.
-    pub(crate) fn on_frame(&mut self, bytes: u64) {
+    fn on_frame(&mut self, bytes: u64) {
         self.frame_bytes += bytes;
         if self.barrier_party.is_some() {
             self.interface.extend(self.id, self.frame_bytes);
         }
     }
 
-    /// Repeats the window clamp after a read from the socket, if due.
-    pub(crate) fn on_read(&mut self, socket: &Socket) {
+    fn on_read(&mut self, socket: &Socket) {
         let window = self.flow.window.load(Ordering::Relaxed);
         if window == 0 {
             return;
@@ -123,8 +121,7 @@ impl FlowHook {
         }
     }
 
-    /// Records received payload, and notifies the interface if due.
-    pub(crate) fn on_payload(&self, bytes: usize) {
+    fn on_payload(&self, bytes: usize) {
         let received = self.flow.received.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
         if received >= self.flow.notify_at.load(Ordering::Relaxed) {
             self.interface.on_received(self.id);

@@ -8,21 +8,20 @@
 //! `port` holds the sessions of an interface, `lane` the hook in the reading threads, `barrier` the
 //! rounds. The rules are in `bankfull_control::ictcp`.
 
-pub(crate) mod barrier;
 pub(crate) mod flow_hook;
-mod shared_interface;
+pub(crate) mod shared_interface;
 #[cfg(test)]
 mod tests;
 
-use barrier::BarrierParty;
+use crate::session::interface_sharing::InterfaceSharing;
 
-use crate::transport::control::lock;
+use crate::base::sync::lock;
 use crate::transport::socket::Socket;
 use bankfull_control::Rate;
 use bankfull_control::pacing::DEFAULT_MTU;
 use bankfull_sys::Interface;
 use shared_interface::SharedInterface;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 /// First kernel that applies a window clamp to an established connection at once. (Linux 5.15,
@@ -65,56 +64,6 @@ impl Drop for ReceivingGuard {
     }
 }
 
-/// Coscheduling state of a receiving session.
-#[derive(Debug, Default)]
-pub(crate) struct InterfaceSharing {
-    /// The session's windows and pacing may be tuned.
-    is_tunable: bool,
-    /// The sender needs credit for all data.
-    pub(crate) is_grant_driven: bool,
-    /// Number of sessions that will share the interface, including future ones.
-    expected_sessions: Option<Arc<AtomicUsize>>,
-    /// Handle at the barrier, if the sender sends in rounds.
-    pub(crate) barrier_party: Option<BarrierParty>,
-    /// Link rate that the user set.
-    link_rate: Option<Rate>,
-    /// Sum of the session's window clamps in bytes; 0 while not coscheduled.
-    window: AtomicU64,
-    /// Number of connections that share the interface.
-    connections: AtomicUsize,
-}
-
-impl InterfaceSharing {
-    /// Creates the state of a session that is not coscheduled yet. See the fields.
-    pub(crate) fn new(
-        is_tunable: bool,
-        is_grant_driven: bool,
-        link_rate: Option<Rate>,
-        expected_sessions: Option<Arc<AtomicUsize>>,
-    ) -> Self {
-        Self { is_tunable, is_grant_driven, link_rate, expected_sessions, ..Self::default() }
-    }
-
-    /// True if the session is coscheduled even while alone: it sends in rounds, or more sessions
-    /// are expected.
-    fn needs_coscheduling(&self) -> bool {
-        let is_many = |count: &Arc<AtomicUsize>| count.load(Ordering::Relaxed) > 1;
-        self.barrier_party.is_some() || self.expected_sessions.as_ref().is_some_and(is_many)
-    }
-
-    /// Returns the session's total window and the interface's connections while coscheduled.
-    pub(crate) fn coscheduled(&self) -> Option<(u64, usize)> {
-        let window = self.window.load(Ordering::Relaxed);
-        (window > 0).then(|| (window, self.connections.load(Ordering::Relaxed)))
-    }
-
-    /// Sets the session's total window, 0 to end coscheduling, and the interface's connections.
-    fn set_coscheduled(&self, window: u64, connections: usize) {
-        self.window.store(window, Ordering::Relaxed);
-        self.connections.store(connections, Ordering::Relaxed);
-    }
-}
-
 /// Returns the shared interface of a connection.
 ///
 /// `None` if the interface cannot overflow or is unknown, and the session sends without rounds.
@@ -140,6 +89,13 @@ fn shared_interface_of(
     let shared = Arc::new(SharedInterface::new(link_rate));
     interfaces.push((interface.name, Arc::downgrade(&shared)));
     Some(shared)
+}
+
+/// Requests the bytes that a new round allows, on all interfaces.
+pub(crate) fn request_more() {
+    let interfaces: Vec<Arc<SharedInterface>> =
+        lock(&INTERFACES).iter().filter_map(|(_, interface)| interface.upgrade()).collect();
+    interfaces.into_iter().for_each(|interface| interface.request_more());
 }
 
 /// Returns the interface that a connection uses.

@@ -2,10 +2,12 @@
 
 use super::can_clamp_windows;
 use super::flow_hook::FlowState;
+use crate::base::sync::lock;
 use crate::session::Session;
-use crate::transport::control::{Outbox, lock};
+use crate::transport::control::Outbox;
 use crate::transport::socket::Socket;
-use crate::tuning::{MAX_TCP_WINDOW, SAMPLE_INTERVAL, clamp_window};
+use crate::transport::socket::clamp_window;
+use crate::tuning::{MAX_TCP_WINDOW, SAMPLE_INTERVAL};
 use bankfull_control::ictcp::{Action, Config, ConnectionId, Ictcp, NewConnection, Sample};
 use bankfull_control::pacing::{DEFAULT_MSS, DEFAULT_MTU};
 use bankfull_control::{Bytes, Rate};

@@ -6,8 +6,8 @@ use crate::api::transfer::Transfer;
 use crate::base::cancel::Cancel;
 use crate::base::event::{Event, EventSink, NoEvents};
 use crate::base::location::Location;
+use crate::base::sync::lock;
 use crate::model::options::{DaemonOptions, ServeOptions};
-use crate::transport::control::lock;
 use bankfull_control::Rate;
 use std::fs;
 use std::path::Path;
@@ -113,7 +113,7 @@ fn downloads_together_are_coscheduled_and_complete() {
                 let to = Location::Local(into.clone());
                 let mut copy = daemon.copy(daemon.location(&n.to_string()), to);
                 copy = copy.link_rate(Rate::from_bits_per_sec(1e9));
-                copy.concurrent_receivers = Some(Arc::clone(&expected));
+                copy.context.concurrent_receivers = Some(Arc::clone(&expected));
                 let expected = &expected;
                 scope.spawn(move || {
                     copy.run(log, &Cancel::new()).unwrap();

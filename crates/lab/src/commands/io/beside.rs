@@ -142,7 +142,7 @@ impl Ratio {
 mod tests {
     use super::*;
     use crate::engines::{Direction, Took};
-    use bankfull::block_io::IoMethod;
+    use bankfull::IoMethod;
     use bankfull_control::Bytes;
 
     #[test]

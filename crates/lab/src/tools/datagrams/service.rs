@@ -2,7 +2,7 @@
 //! one that looks after the socket's receive buffer, where that follows the load.
 //!
 //! What never lives here: the rule that the buffer follows (`bankfull_control::rrda`), and what it
-//! is told (`bankfull::datagram_room`).
+//! is told (`bankfull::udp_receive_buffer`).
 
 use super::NAME;
 use super::duty::Duty;
@@ -10,7 +10,7 @@ use super::message::{self, Heading};
 use crate::deadline::Deadline;
 use crate::error::{LabError, Result};
 use crate::tools::sources::{failed, is_pause};
-use bankfull::datagram_room::{MIN_BUFFER, ShortfallLog, UdpReceiveBuffer};
+use bankfull::udp_receive_buffer::{MIN_BUFFER, ShortfallLog, UdpReceiveBuffer};
 use bankfull_control::Bytes;
 use bankfull_control::rrda::EPOCH_INTERVAL;
 use std::net::{SocketAddr, UdpSocket};

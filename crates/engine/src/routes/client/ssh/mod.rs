@@ -10,8 +10,9 @@ use super::{Handshaken, Peer, Request, run};
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind, printable};
 use crate::base::event::{EventSink, Route, Summary};
+use crate::base::sync::lock;
 use crate::model::options::Fingerprint;
-use crate::transport::control::{ControlReader, RERUN_HINT, lock};
+use crate::transport::control::{ControlReader, RERUN_HINT};
 use crate::transport::pipe::{PipeReader, PipeWriter};
 use crate::transport::tls;
 use bankfull_proto::wire::control::Welcome;
@@ -42,9 +43,9 @@ pub(crate) fn transfer(
     cancel: &Cancel,
     started: Instant,
 ) -> Result<Summary, Error> {
-    let options = &request.transfer.ssh;
-    let login = Login { user, host, options, max_memory: request.transfer.max_memory };
-    let timeout = request.transfer.timeout;
+    let options = &request.options.ssh;
+    let login = Login { user, host, options, max_memory: request.options.max_memory };
+    let timeout = request.options.timeout;
     let (peer, welcome) = match start(&login, timeout, cancel) {
         Err(AgentStartError::NotFound) if options.deploy => {
             deploy::deploy(&login, events, cancel)?;
@@ -53,7 +54,7 @@ pub(crate) fn transfer(
         started => started.map_err(|e| e.into_error(&login))?,
     };
     let addresses = data_addresses(&login, &welcome, cancel)?;
-    let fingerprint = match (request.transfer.encryption, welcome.fingerprint) {
+    let fingerprint = match (request.options.encryption, welcome.fingerprint) {
         (true, Some(fingerprint)) => Some(Fingerprint(fingerprint)),
         (true, None) => {
             let text = format!("the agent on {host} has no certificate: update bankfull there");

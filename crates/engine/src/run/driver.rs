@@ -1,18 +1,22 @@
 //! Runs one negotiated session on one side: its threads, heartbeats, progress, reconnects and
 //! orderly end.
 
-use crate::api::transfer::Transfer;
+use crate::base::sync::Latch;
+
 use crate::base::cancel::{Cancel, run_abandonable};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink, Summary};
+use crate::base::sync::lock;
 use crate::base::threads::try_spawn;
+use crate::file_io::roots::ReceiveTarget;
+use crate::file_io::roots::SourceItem;
+use crate::model::transfer_options::TransferOptions;
 use crate::session::{Session, SessionStats, SideSummaries};
 use crate::stats::counters::add;
-use crate::transfer::receiver::{ReceiveTarget, Receiver};
+use crate::transfer::receiver::Receiver;
 use crate::transfer::sender::Sender;
-use crate::transfer::sender::walk::SourceItem;
 use crate::transfer::throughput_test::ThroughputTest;
-use crate::transport::control::{ControlReader, Outbox, lock};
+use crate::transport::control::{ControlReader, Outbox};
 use crate::transport::data_stream::DataStream;
 use crate::tuning::incast::ReceivingGuard;
 use crate::tuning::monitor::watch_udp_buffer;
@@ -92,37 +96,17 @@ pub(crate) struct SessionRunner<'a> {
     pub(crate) autotune: Mutex<Autotune>,
 }
 
-/// One-shot event that threads can wait for.
-#[derive(Default)]
-pub(crate) struct Latch {
-    is_set: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Latch {
-    pub(crate) fn set(&self) {
-        *lock(&self.is_set) = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits until the latch is set; returns false after `timeout`.
-    pub(crate) fn wait(&self, timeout: Duration) -> bool {
-        let waited = self.changed.wait_timeout_while(lock(&self.is_set), timeout, |set| !*set);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-}
-
 /// Emits the resolved destination of each source: paths on the receiver's host.
 pub(crate) fn report_destinations(
     events: &dyn EventSink,
-    transfer: &Transfer,
+    options: &TransferOptions,
     destinations: &[PathBytes],
 ) {
-    for (source, path) in transfer.sources.iter().zip(destinations) {
+    for (source, path) in options.sources.iter().zip(destinations) {
         let path = PathBuf::from(OsString::from_vec(path.0.clone()));
         events.event(Event::Destination {
             source: source.to_path(),
-            destination: transfer.destination.with_path(path).to_path(),
+            destination: options.destination.with_path(path).to_path(),
         });
     }
 }

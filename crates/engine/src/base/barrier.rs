@@ -4,9 +4,7 @@
 //! Credit ends at the end of a frame, so that all data of a round is verified and written when the
 //! round ends.
 
-use super::INTERFACES;
-use super::shared_interface::SharedInterface;
-use crate::transport::control::lock;
+use super::sync::lock;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +16,8 @@ const BARRIER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 pub(crate) struct Barrier {
     state: Mutex<State>,
     changed: Condvar,
+    /// Requests newly allowed bytes from all sources.
+    request_more: fn(),
 }
 
 #[derive(Debug)]
@@ -55,10 +55,12 @@ pub(crate) struct RoundProgress {
 
 impl Barrier {
     /// Creates a barrier for this number of sources, none of which may send yet.
-    pub(crate) fn new(sources: usize) -> Arc<Self> {
+    ///
+    /// `request_more` is called when sources may send more.
+    pub(crate) fn new(sources: usize, request_more: fn()) -> Arc<Self> {
         let sources = vec![Source::default(); sources];
         let state = Mutex::new(State { round_end: 0, sources });
-        Arc::new(Self { state, changed: Condvar::new() })
+        Arc::new(Self { state, changed: Condvar::new(), request_more })
     }
 
     /// Returns the handle of a source.
@@ -83,7 +85,7 @@ impl Barrier {
             source.allowed = source.allowed.max(round_end);
         }
         drop(state);
-        request_more();
+        (self.request_more)();
     }
 
     /// Waits for the end of the round. Returns `None` if cancelled.
@@ -101,13 +103,6 @@ impl Barrier {
         let sources_left = state.sources.iter().filter(|source| !source.has_ended).count();
         Some(RoundProgress { bytes, sources_left })
     }
-}
-
-/// Requests the newly allowed bytes on all interfaces.
-fn request_more() {
-    let interfaces: Vec<Arc<SharedInterface>> =
-        lock(&INTERFACES).iter().filter_map(|(_, interface)| interface.upgrade()).collect();
-    interfaces.into_iter().for_each(|interface| interface.request_more());
 }
 
 /// Handle of one source at a barrier.
@@ -138,7 +133,7 @@ impl BarrierParty {
             source.allowed += bytes;
             source.resent += bytes;
         });
-        request_more();
+        (self.barrier.request_more)();
     }
 
     /// Records payload that is verified and written.
@@ -154,7 +149,7 @@ mod tests {
 
     #[test]
     fn round_ends_when_each_source_completed_a_frame_or_ended() {
-        let barrier = Barrier::new(3);
+        let barrier = Barrier::new(3, || {});
         let parties = [0, 1, 2].map(|source| barrier.party(source));
         barrier.begin_round(100);
         let poll = || barrier.wait(|| true);

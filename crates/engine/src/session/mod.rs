@@ -1,29 +1,33 @@
 //! State that the threads of one session share: first error, stop signal, streams and statistics.
 
+pub(crate) mod feedback_inbox;
+pub(crate) mod interface_sharing;
+
 use crate::base::error::Error;
 use crate::base::event::{Event, EventSink, Outcome, Progress, Summary};
+use crate::base::sync::lock;
 use crate::base::threads::try_spawn;
-use crate::file_io::block_io::{CHUNK_BYTES, IoMethod};
+use crate::file_io::block_io::CHUNK_BYTES;
+use crate::model::io_method::IoMethod;
 use crate::model::overrides::Overrides;
 use crate::model::path_cache::PathObserver;
 use crate::model::throttle::Throttle;
 use crate::stats::counters::{Counts, FileStats, add, read};
 use crate::stats::quic_stats::{Cumulative, QuicStats};
 use crate::transport::buffer_pool::BufferPool;
-use crate::transport::control::lock;
 use crate::transport::credit::{CreditTable, StreamCredit};
 use crate::transport::data_stream::DataStream;
 use crate::transport::socket::{BurstLimit, Socket};
+use crate::transport::start_stagger::StartStagger;
 use crate::transport::udp_receive_buffer::BufferAdvice;
-use crate::tuning::FeedbackInbox;
-use crate::tuning::incast::InterfaceSharing;
-use crate::tuning::start_stagger::StartStagger;
 use bankfull_control::sobas::CachedPath;
 use bankfull_control::{Bytes, Limit, Rate, Stage, StageMeter, StageTimes, limited_by, pacing};
 use bankfull_proto::wire::control::{
     Cause, Credit, Failure, Message, PathBytes, Problem, SideSummary,
 };
 use bankfull_sys::{Pipe, TcpInfo};
+use feedback_inbox::FeedbackInbox;
+use interface_sharing::InterfaceSharing;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::io;
@@ -240,7 +244,7 @@ impl Session {
                 }
             }
         }
-        let ready = self.overrides.apply_to_sender(stream.socket());
+        let ready = self.overrides.apply_to_sender(stream.socket().tcp());
         let is_ready = ready.map_err(|failure| self.fail(failure.into())).is_ok();
         if let Some(spread) = self.start_stagger.as_ref().filter(|_| is_ready) {
             spread.wait(stream.socket());
@@ -589,11 +593,6 @@ impl ThreadMeter {
 /// Builds a message about a failure or a warning for the peer.
 pub(crate) fn problem_message(path: PathBuf, failure: Failure) -> Message {
     Message::Problem(Problem { path: PathBytes(path.into_os_string().into_vec()), failure })
-}
-
-/// Joins a relative path for messages.
-pub(crate) fn join_path(dir: &Path, name: &std::ffi::OsStr) -> PathBuf {
-    if dir.as_os_str().is_empty() { PathBuf::from(name) } else { dir.join(name) }
 }
 
 #[cfg(test)]

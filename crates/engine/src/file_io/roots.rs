@@ -1,0 +1,52 @@
+//! Roots of a transfer: what a sender walks, and where a receiver writes.
+
+use crate::model::merge_conflicts::MergeHandle;
+use crate::model::options::Fsync;
+use bankfull_proto::wire::control::Source;
+use bankfull_sys::{Dir, Kind, Stat};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Destination of a transfer, and options for receiving it.
+pub(crate) struct ReceiveTarget {
+    /// Destination directory; `None` in a dry run if it does not exist yet.
+    pub(crate) base: Option<Arc<Dir>>,
+    /// Path for messages.
+    pub(crate) shown: PathBuf,
+    /// New name of a single copied file.
+    pub(crate) rename: Option<OsString>,
+    pub(crate) fsync: Fsync,
+    pub(crate) checksum: bool,
+    pub(crate) dry_run: bool,
+    /// Whether the peer is trusted with set-id bits: over ssh and within a host.
+    pub(crate) set_id: bool,
+    /// Resolves conflicts with other sources, if several are merged.
+    pub(crate) merge_handle: Option<MergeHandle>,
+}
+
+/// A resolved source operand.
+#[derive(Debug)]
+pub(crate) struct SourceItem {
+    /// Its directory, or the directory itself if only its contents are copied.
+    pub(crate) dir: Arc<Dir>,
+    /// Name in that directory.
+    pub(crate) name: OsString,
+    pub(crate) stat: Stat,
+    /// Whether only the contents are copied into the destination.
+    pub(crate) contents: bool,
+    /// Path as given, for messages.
+    pub(crate) operand: PathBuf,
+}
+
+impl SourceItem {
+    /// Returns the description that the receiver gets.
+    pub(crate) fn to_source(&self) -> Source {
+        Source {
+            name: if self.contents { Vec::new() } else { self.name.as_bytes().to_vec() },
+            is_dir: self.stat.kind == Kind::Dir,
+            contents: self.contents,
+        }
+    }
+}

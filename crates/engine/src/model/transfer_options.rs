@@ -1,0 +1,81 @@
+//! Options of a transfer, as plain data.
+
+use super::options::{
+    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions, Transport, Tune,
+};
+use super::overrides::Overrides;
+use crate::base::location::Location;
+use bankfull_control::{Bytes, Rate};
+use bankfull_proto::limits::MAX_STREAMS;
+use std::time::Duration;
+
+/// Options of a transfer between two locations.
+#[derive(Debug, Clone)]
+pub(crate) struct TransferOptions {
+    pub(crate) sources: Vec<Location>,
+    pub(crate) destination: Location,
+    /// `None`: chosen from the path's RTT.
+    pub(crate) streams: Option<u32>,
+    pub(crate) encryption: bool,
+    pub(crate) fsync: Fsync,
+    pub(crate) checksum: bool,
+    pub(crate) dry_run: bool,
+    pub(crate) timeout: Duration,
+    pub(crate) tune: Tune,
+    pub(crate) overrides: Overrides,
+    /// Duration of a throughput test, which sends filler instead of files.
+    pub(crate) probe: Option<Duration>,
+    /// Rate of the link by which this host receives.
+    pub(crate) link_rate: Option<Rate>,
+    pub(crate) max_memory: Option<Bytes>,
+    pub(crate) ssh: SshOptions,
+    pub(crate) daemon: DaemonOptions,
+}
+
+impl TransferOptions {
+    /// Default options for a copy of `sources` to `destination`.
+    pub(crate) fn new(sources: Vec<Location>, destination: Location) -> Self {
+        Self {
+            sources,
+            destination,
+            streams: None,
+            encryption: true,
+            fsync: Fsync::default(),
+            checksum: false,
+            dry_run: false,
+            timeout: DEFAULT_TIMEOUT,
+            tune: Tune::default(),
+            overrides: Overrides::default(),
+            probe: None,
+            link_rate: None,
+            max_memory: None,
+            ssh: SshOptions::default(),
+            daemon: DaemonOptions::default(),
+        }
+    }
+
+    /// Initial number of data streams at a path RTT of `rtt`, if it is known.
+    pub(crate) fn initial_streams(&self, rtt: Option<Duration>) -> u32 {
+        let chosen = || rtt.map_or(DEFAULT_STREAMS, bankfull_control::initial_streams);
+        self.streams.unwrap_or_else(chosen)
+    }
+
+    /// Maximum number of data streams; `None` if their number is fixed.
+    pub(crate) fn max_streams(&self) -> Option<u32> {
+        let may_vary = self.streams.is_none() && self.tune == Tune::Auto && !self.dry_run;
+        (may_vary && self.is_tuned()).then_some(MAX_STREAMS)
+    }
+
+    /// True if windows and pacing are tuned.
+    pub(crate) fn is_tuned(&self) -> bool {
+        // QUIC has a congestion controller of its own.
+        !self.uses_quic() && self.tune != Tune::Off && self.overrides.window.is_none()
+    }
+
+    /// True if QUIC carries the transfer.
+    pub(crate) fn uses_quic(&self) -> bool {
+        let mut locations = self.sources.iter().chain([&self.destination]);
+        let is_daemon = |location: &Location| matches!(location, Location::Daemon { .. });
+        self.daemon.transport == Transport::Quic && locations.any(is_daemon)
+    }
+}

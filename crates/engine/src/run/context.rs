@@ -1,0 +1,52 @@
+//! Runtime handles of one transfer among others in this process.
+
+use crate::base::barrier::BarrierParty;
+use crate::model::merge_conflicts::MergeHandle;
+use crate::model::transfer_options::TransferOptions;
+use crate::session::interface_sharing::InterfaceSharing;
+use crate::transport::buffer_pool::BufferPool;
+use crate::tuning::incast::is_receiving;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Handles that a transfer shares with the process and with the others of a gather.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RunContext {
+    /// Memory for received data that waits for the disk, and its limit.
+    pub(crate) buffer_pool: Arc<BufferPool>,
+    /// Number of transfers, this one included, that are to receive at the same time.
+    pub(crate) concurrent_receivers: Option<Arc<AtomicUsize>>,
+    /// Place at the barrier of a gather in rounds.
+    pub(crate) barrier_seat: Option<BarrierParty>,
+    /// Resolves conflicts with other sources that are merged into the same tree.
+    pub(crate) merge_handle: Option<MergeHandle>,
+    /// The destination's directory will exist, though a dry run may not find it yet.
+    pub(crate) parent_is_planned: bool,
+}
+
+impl RunContext {
+    /// True if other transfers are to receive at the same time.
+    pub(crate) fn has_concurrent_receivers(&self) -> bool {
+        let is_many = |count: &Arc<AtomicUsize>| count.load(Ordering::Relaxed) > 1;
+        self.concurrent_receivers.as_ref().is_some_and(is_many)
+    }
+
+    /// Sharing of the receiving interface with other transfers. `uses_credit`: the sender sends
+    /// only what the receiver grants.
+    pub(crate) fn sharing(&self, options: &TransferOptions, uses_credit: bool) -> InterfaceSharing {
+        let receivers = self.concurrent_receivers.clone();
+        let is_tuned = options.is_tuned();
+        let mut sharing =
+            InterfaceSharing::new(is_tuned, uses_credit, options.link_rate, receivers);
+        sharing.barrier_party.clone_from(&self.barrier_seat);
+        sharing
+    }
+
+    /// True if the sender is to send only what the receiver grants: other transfers of this process
+    /// receive, or are about to.
+    pub(crate) fn uses_credit(&self, options: &TransferOptions) -> bool {
+        let is_shared =
+            self.barrier_seat.is_some() || self.has_concurrent_receivers() || is_receiving();
+        is_shared && options.is_tuned() && options.probe.is_none() && !options.dry_run
+    }
+}

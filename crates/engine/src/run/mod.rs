@@ -1,0 +1,4 @@
+//! Run of one session: its threads, and the handles that it shares with others.
+
+pub(crate) mod context;
+pub(crate) mod driver;

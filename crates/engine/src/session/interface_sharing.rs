@@ -1,0 +1,56 @@
+//! Coscheduling state of a receiving session.
+
+use crate::base::barrier::BarrierParty;
+use bankfull_control::Rate;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Coscheduling state of a receiving session.
+#[derive(Debug, Default)]
+pub(crate) struct InterfaceSharing {
+    /// The session's windows and pacing may be tuned.
+    pub(crate) is_tunable: bool,
+    /// The sender needs credit for all data.
+    pub(crate) is_grant_driven: bool,
+    /// Number of sessions that will share the interface, including future ones.
+    expected_sessions: Option<Arc<AtomicUsize>>,
+    /// Handle at the barrier, if the sender sends in rounds.
+    pub(crate) barrier_party: Option<BarrierParty>,
+    /// Link rate that the user set.
+    pub(crate) link_rate: Option<Rate>,
+    /// Sum of the session's window clamps in bytes; 0 while not coscheduled.
+    window: AtomicU64,
+    /// Number of connections that share the interface.
+    connections: AtomicUsize,
+}
+
+impl InterfaceSharing {
+    /// Creates the state of a session that is not coscheduled yet. See the fields.
+    pub(crate) fn new(
+        is_tunable: bool,
+        is_grant_driven: bool,
+        link_rate: Option<Rate>,
+        expected_sessions: Option<Arc<AtomicUsize>>,
+    ) -> Self {
+        Self { is_tunable, is_grant_driven, link_rate, expected_sessions, ..Self::default() }
+    }
+
+    /// True if the session is coscheduled even while alone: it sends in rounds, or more sessions
+    /// are expected.
+    pub(crate) fn needs_coscheduling(&self) -> bool {
+        let is_many = |count: &Arc<AtomicUsize>| count.load(Ordering::Relaxed) > 1;
+        self.barrier_party.is_some() || self.expected_sessions.as_ref().is_some_and(is_many)
+    }
+
+    /// Returns the session's total window and the interface's connections while coscheduled.
+    pub(crate) fn coscheduled(&self) -> Option<(u64, usize)> {
+        let window = self.window.load(Ordering::Relaxed);
+        (window > 0).then(|| (window, self.connections.load(Ordering::Relaxed)))
+    }
+
+    /// Sets the session's total window, 0 to end coscheduling, and the interface's connections.
+    pub(crate) fn set_coscheduled(&self, window: u64, connections: usize) {
+        self.window.store(window, Ordering::Relaxed);
+        self.connections.store(connections, Ordering::Relaxed);
+    }
+}
