@@ -3,12 +3,12 @@ package org.bankfull;
 import java.io.IOException;
 import org.bankfull.wire.Failure;
 
-/** A transfer ended before it was done. The message names what failed, and what to do. */
+/** Failure of a transfer. The message states the event, the object and the remedy. */
 public final class BankfullException extends IOException {
     private static final long serialVersionUID = 1;
 
-    /** What of a {@link Client} would have to be set otherwise. */
-    public enum Setting { FINGERPRINT, TOKEN, PLAIN }
+    /** Setting of a {@link Client} that caused a failure. */
+    public enum Setting { FINGERPRINT, TOKEN, UNENCRYPTED }
 
     private final int code;
     private final Setting setting;
@@ -21,7 +21,7 @@ public final class BankfullException extends IOException {
         this(code, message, null, cause);
     }
 
-    /** Because of a setting. */
+    /** Creates an exception caused by a setting. */
     public BankfullException(int code, String message, Setting setting, Throwable cause) {
         super(message, cause);
         this.code = code;
@@ -29,15 +29,15 @@ public final class BankfullException extends IOException {
     }
 
     public BankfullException(Failure failure) {
-        this(failure.code, failure.shown());
+        this(failure.code, failure.printable());
     }
 
-    /** As in section 12 of spec/wire.md; 0 where none of those fits. */
+    /** Returns the code of spec/wire.md, section 12; 0 if none applies. */
     public int code() {
         return code;
     }
 
-    /** Which setting stands in the way; null where none does. */
+    /** Returns the setting to be changed; null if the cause is another one. */
     public Setting setting() {
         return setting;
     }

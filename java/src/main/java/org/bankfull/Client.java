@@ -7,44 +7,46 @@ import java.util.List;
 import java.util.function.Consumer;
 import org.bankfull.engine.Transfers;
 import org.bankfull.wire.Entry;
+import org.bankfull.wire.Limits;
 
 /**
- * Fetches from a {@code bankfull serve}, sends to it, and lists what it has.
+ * Client of a {@code bankfull serve} daemon: fetches, sends and lists files.
  *
  * <pre>{@code
  * Client client = Client.of("bankfull://store.example/").fingerprint("sha256:…").token(token);
  * Summary done = client.get(List.of("photos"), "/sdcard/photos");
  * }</pre>
  *
- * <p>What was interrupted continues when the same call is made again. A client may be used by
- * several threads; each call is a session of its own.
+ * <p>An interrupted transfer continues when the same call is repeated. Several threads may use a
+ * client at once; each call runs a separate session.
  */
 public final class Client {
-    /** Connections unless told otherwise: what a machine of two small processors fills. */
+    /** Default number of data streams (chosen: saturates two small CPUs). */
     public static final int DEFAULT_STREAMS = 2;
 
     private static final long DEFAULT_TIMEOUT_MILLIS = 60_000;
-    /** Signs of life come a tenth of a second apart at least, and four of them in this time. */
-    private static final long LEAST_TIMEOUT_MILLIS = 400;
+    /** Four times the shortest ping interval, 100 ms. */
+    private static final long MIN_TIMEOUT_MILLIS = 400;
 
     final Settings settings = new Settings();
 
-    /** What is set of a client. */
+    /** Settings of a client. */
     public static final class Settings {
         public Endpoint endpoint;
         public String fingerprint;
         public byte[] token;
-        public boolean plain;
+        public boolean unencrypted;
         public boolean checksum;
         public boolean durable;
         public int streams = DEFAULT_STREAMS;
         public long timeoutMillis = DEFAULT_TIMEOUT_MILLIS;
-        public Progress progress = (files, filesKnown, bytes, bytesKnown) -> { };
+        public ProgressListener progress =
+            (completedFiles, announcedFiles, verifiedBytes, announcedBytes) -> { };
     }
 
     private Client() {}
 
-    /** For the daemon at {@code bankfull://host[:port]/path}; paths are beneath that path. */
+    /** Creates a client of {@code bankfull://host[:port]/path}; all paths are relative to it. */
     public static Client of(String url) throws BankfullException {
         Client client = new Client();
         client.settings.endpoint = Endpoint.parse(url);
@@ -52,99 +54,107 @@ public final class Client {
     }
 
     /**
-     * The fingerprint that the daemon shows when it starts: {@code sha256:} and 64 digits. Without
-     * it every call fails, and tells the one that the daemon shows, to be compared.
+     * Sets the certificate fingerprint that the daemon prints at its start.
+     *
+     * <p>The format is {@code sha256:} followed by 64 hexadecimal digits. Without a fingerprint
+     * every call fails; the message contains the daemon's fingerprint for comparison.
      */
     public Client fingerprint(String fingerprint) {
         settings.fingerprint = fingerprint;
         return this;
     }
 
-    /** The daemon's access token. */
+    /** Sets the daemon's access token. */
     public Client token(String token) {
         settings.token = token.trim().getBytes(StandardCharsets.UTF_8);
         return this;
     }
 
-    /** Sends the data unencrypted, where the daemon allows it; it is verified all the same. */
-    public Client plain(boolean plain) {
-        settings.plain = plain;
+    /** Disables encryption of the data, if the daemon allows it; it is still verified. */
+    public Client unencrypted(boolean unencrypted) {
+        settings.unencrypted = unencrypted;
         return this;
     }
 
-    /** Compares content, where size and time would do. */
+    /** Compares content instead of size and modification time. */
     public Client checksum(boolean checksum) {
         settings.checksum = checksum;
         return this;
     }
 
-    /** Flushes each file to the disk before it gets its name. */
+    /** Flushes each received file to the disk before it is renamed into place. */
     public Client durable(boolean durable) {
         settings.durable = durable;
         return this;
     }
 
     /**
-     * How many connections carry data, 1 to 64. Where the heap or the daemon allows fewer, there
-     * are fewer, and the summary says so.
+     * Sets the number of data streams, 1 to 64.
+     *
+     * <p>If the heap or the daemon allows fewer, fewer are used and the summary has a warning.
      */
     public Client streams(int streams) {
-        if (streams < 1 || streams > org.bankfull.wire.Limits.STREAMS) {
-            throw new IllegalArgumentException("1 to 64 streams, not " + streams);
+        if (streams < 1 || streams > Limits.MAX_STREAMS) {
+            throw new IllegalArgumentException(
+                streams + " streams is out of range: choose 1 to 64");
         }
         settings.streams = streams;
         return this;
     }
 
     /**
-     * After so long without a sign of life from the daemon a transfer ends; connecting takes no
-     * longer. 400 at least.
+     * Sets the timeout in milliseconds, at least 400 (default 60 000).
+     *
+     * <p>A transfer fails after this time without any message from the daemon. Connection setup has
+     * the same limit.
      */
     public Client timeoutMillis(long millis) {
-        if (millis < LEAST_TIMEOUT_MILLIS) {
+        if (millis < MIN_TIMEOUT_MILLIS) {
             throw new IllegalArgumentException(
-                "a time-out of " + LEAST_TIMEOUT_MILLIS + " ms at least, not " + millis);
+                "the timeout is at least " + MIN_TIMEOUT_MILLIS + " ms, not " + millis);
         }
         settings.timeoutMillis = millis;
         return this;
     }
 
-    /** Is told how far a transfer is, five times a second. */
-    public Client progress(Progress progress) {
+    /** Sets the listener that receives the progress five times a second. */
+    public Client progress(ProgressListener progress) {
         settings.progress = progress;
         return this;
     }
 
     /**
-     * Fetches files and trees. They land as with {@code bankfull cp}: inside the destination if
-     * that is a directory; a source that ends in a slash leaves its contents there.
+     * Fetches files and trees.
      *
-     * @throws BankfullException when it ended early; files that failed by themselves are in the
-     * summary
+     * <p>Destinations resolve as with {@code bankfull cp}: if the destination is a directory, the
+     * sources are copied into it; a source that ends in a slash stands for its contents.
+     *
+     * @throws BankfullException if the transfer stopped early; failures of single files are in
+     *     the summary
      */
     public Summary get(List<String> sources, String destination) throws IOException {
         return Transfers.get(settings, remote(sources), destination);
     }
 
-    /** Sends files and trees to a path at the daemon, by the same rules. */
+    /** Sends files and trees to a path of the daemon, by the same rules. */
     public Summary put(List<String> sources, String destination) throws IOException {
         return Transfers.put(settings, sources, remote(destination));
     }
 
-    /** Something that the daemon has. */
-    public static final class Listed {
-        /** From the path that was asked for. */
+    /** File, directory or symlink of the daemon. */
+    public static final class ListedEntry {
+        /** Path relative to the listed path. */
         public final String path;
         public final boolean directory;
         public final boolean symlink;
         public final long size;
         public final int mode;
         public final long modifiedSeconds;
-        /** Of a symlink. */
+        /** Target of a symlink, else empty. */
         public final String target;
 
-        /** From what a daemon announces. */
-        public Listed(String path, Entry entry) {
+        /** Creates it from an announced entry. */
+        public ListedEntry(String path, Entry entry) {
             this.path = path;
             this.directory = entry.kind == Entry.DIRECTORY;
             this.symlink = entry.kind == Entry.SYMLINK;
@@ -155,11 +165,9 @@ public final class Client {
         }
     }
 
-    /**
-     * Lists a tree, directories before their contents. What could not be read is in the summary.
-     */
-    public Summary list(String path, Consumer<Listed> each) throws IOException {
-        return Transfers.list(settings, remote(path), each);
+    /** Lists a tree, directories before their contents; the summary has the unreadable paths. */
+    public Summary list(String path, Consumer<ListedEntry> action) throws IOException {
+        return Transfers.list(settings, remote(path), action);
     }
 
     private List<byte[]> remote(List<String> paths) {

@@ -3,36 +3,36 @@ package org.bankfull;
 import java.util.ArrayList;
 import java.util.List;
 
-/** What a transfer did. */
+/** Result of a transfer. */
 public final class Summary {
-    /** Most problems that are kept in words; all are counted. */
-    private static final int TOLD_MAX = 1000;
+    /** Limit of the messages kept in each list; failures beyond it are only counted. */
+    private static final int MAX_MESSAGES = 1000;
 
     public long copied;
     public long skipped;
     public long directories;
     public long symlinks;
-    /** Content that was transferred now. */
+    /** Bytes of content transferred by this call. */
     public long bytes;
-    /** Content of copied files that an earlier run had left here. */
+    /** Bytes of content kept from an earlier run. */
     public long bytesResumed;
     public long failed;
-    /** Why files failed, a line each. */
+    /** Messages of failed files, one line each. */
     public final List<String> failures = new ArrayList<>();
-    /** What else is worth knowing: what was left out. */
-    public final List<String> remarks = new ArrayList<>();
+    /** Warnings, one line each: skipped paths, fewer streams than requested. */
+    public final List<String> warnings = new ArrayList<>();
     public double seconds;
 
-    public synchronized void fail(String line) {
+    public synchronized void addFailure(String line) {
         failed++;
-        if (failures.size() < TOLD_MAX) {
+        if (failures.size() < MAX_MESSAGES) {
             failures.add(line);
         }
     }
 
-    public synchronized void remark(String line) {
-        if (remarks.size() < TOLD_MAX) {
-            remarks.add(line);
+    public synchronized void addWarning(String line) {
+        if (warnings.size() < MAX_MESSAGES) {
+            warnings.add(line);
         }
     }
 }

@@ -13,7 +13,7 @@ import java.util.Arrays;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** The real daemon, which serves a directory until it is closed. */
+/** Real daemon that serves a directory until it is closed. */
 final class Daemon implements Closeable {
     static final String TOKEN = "sesame";
 
@@ -21,12 +21,12 @@ final class Daemon implements Closeable {
     final String fingerprint;
     private final Process process;
 
-    /** Skips the test with a word where no program is named. */
+    /** Starts a daemon that allows unencrypted data; skips the test without a program. */
     Daemon(Path root, Path state) throws IOException {
         this(root, state, "--allow-no-encryption");
     }
 
-    /** With flags of its own. */
+    /** Starts a daemon with flags. */
     Daemon(Path root, Path state, String... flags) throws IOException {
         String program = System.getProperty("bankfull.program", "");
         assumeTrue(!program.isEmpty(), "no daemon: give -Dbankfull.program=target/debug/bankfull");
@@ -38,15 +38,15 @@ final class Daemon implements Closeable {
         process = builder.start();
         BufferedReader out = new BufferedReader(
             new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
-        String first = out.readLine();
-        fingerprint = found("\"fingerprint\":\"(sha256:[0-9a-f]{64})\"", first);
-        port = Integer.parseInt(found("\"address\":\"127.0.0.1:([0-9]+)\"", first));
-        Thread rest = new Thread(() -> out.lines().forEach(line -> { }));
-        rest.setDaemon(true);
-        rest.start();
+        String startLine = out.readLine();
+        fingerprint = extract("\"fingerprint\":\"(sha256:[0-9a-f]{64})\"", startLine);
+        port = Integer.parseInt(extract("\"address\":\"127.0.0.1:([0-9]+)\"", startLine));
+        Thread drain = new Thread(() -> out.lines().forEach(line -> { }));
+        drain.setDaemon(true);
+        drain.start();
     }
 
-    private static String found(String pattern, String text) {
+    private static String extract(String pattern, String text) {
         Matcher matcher = Pattern.compile(pattern).matcher(text);
         assertTrue(matcher.find(), pattern + " in " + text);
         return matcher.group(1);

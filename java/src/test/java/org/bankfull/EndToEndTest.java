@@ -30,12 +30,12 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Real trees, both ways, between this client and the real daemon, with 64 MB of heap. */
+/** Transfers of trees in both directions with the real daemon and 64 MB of heap. */
 class EndToEndTest {
     @TempDir
     Path temp;
     private Path root;
-    private Path here;
+    private Path local;
     private Daemon daemon;
     private int port;
     private String fingerprint;
@@ -43,7 +43,7 @@ class EndToEndTest {
     @BeforeEach
     void startDaemon() throws IOException {
         root = Files.createDirectory(temp.resolve("root"));
-        here = Files.createDirectory(temp.resolve("here"));
+        local = Files.createDirectory(temp.resolve("local"));
         daemon = new Daemon(root, temp.resolve("state"));
         port = daemon.port;
         fingerprint = daemon.fingerprint;
@@ -63,11 +63,11 @@ class EndToEndTest {
 
     private static void write(Path path, int size, int seed) throws IOException {
         Random random = new Random(seed);
-        byte[] piece = new byte[1 << 20];
+        byte[] chunk = new byte[1 << 20];
         try (OutputStream out = Files.newOutputStream(path)) {
-            for (int left = size; left > 0; left -= piece.length) {
-                random.nextBytes(piece);
-                out.write(piece, 0, Math.min(left, piece.length));
+            for (int left = size; left > 0; left -= chunk.length) {
+                random.nextBytes(chunk);
+                out.write(chunk, 0, Math.min(left, chunk.length));
             }
         }
         Files.setLastModifiedTime(path,
@@ -96,9 +96,9 @@ class EndToEndTest {
             FileTime.from(Instant.ofEpochSecond(1_500_000_000L)));
     }
 
-    /** Everything that is to be the same on both sides. */
-    private static Map<String, String> picture(Path tree) throws IOException {
-        Map<String, String> picture = new TreeMap<>();
+    /** Returns path, type, mode, time and content of a tree, for comparison. */
+    private static Map<String, String> snapshot(Path tree) throws IOException {
+        Map<String, String> snapshot = new TreeMap<>();
         try (Stream<Path> all = Files.walk(tree)) {
             for (Path path : all.collect(Collectors.toList())) {
                 String text;
@@ -112,125 +112,127 @@ class EndToEndTest {
                             + Arrays.hashCode(Files.readAllBytes(path));
                     }
                 }
-                picture.put(tree.relativize(path).toString(), text);
+                snapshot.put(tree.relativize(path).toString(), text);
             }
         }
-        return picture;
+        return snapshot;
     }
 
     @ParameterizedTest
     @ValueSource(booleans = {false, true})
-    void aTreeGoesThereAndComesBack(boolean plain) throws IOException {
-        Path tree = here.resolve("tree");
+    void tree_putThenGet_isIdentical(boolean unencrypted) throws IOException {
+        Path tree = local.resolve("tree");
         makeTree(tree);
-        Summary put = client().plain(plain).put(List.of(tree.toString()), "");
+        Summary put = client().unencrypted(unencrypted).put(List.of(tree.toString()), "");
         assertEquals(List.of(), put.failures);
         assertEquals(304, put.copied);
-        assertEquals(picture(tree), picture(root.resolve("tree")));
-        Path back = here.resolve("back");
-        Summary get = client().plain(plain).get(List.of("tree/"), back.toString());
+        assertEquals(snapshot(tree), snapshot(root.resolve("tree")));
+        Path back = local.resolve("back");
+        Summary get = client().unencrypted(unencrypted).get(List.of("tree/"), back.toString());
         assertEquals(List.of(), get.failures);
         assertEquals(304, get.copied);
-        assertEquals(picture(tree), picture(back));
-        // Again: nothing is sent.
-        assertEquals(304, client().plain(plain).put(List.of(tree.toString()), "").skipped);
-        Summary again = client().plain(plain).get(List.of("tree/"), back.toString());
+        assertEquals(snapshot(tree), snapshot(back));
+        // Again: no data is sent.
+        assertEquals(
+            304, client().unencrypted(unencrypted).put(List.of(tree.toString()), "").skipped);
+        Summary again = client().unencrypted(unencrypted).get(List.of("tree/"), back.toString());
         assertEquals(304, again.skipped, again.failures.toString());
         assertEquals(0, again.bytes);
     }
 
     @Test
-    void contentIsComparedWhereItIsAskedFor() throws IOException {
-        write(here.resolve("f"), 3 << 20, 1);
-        client().put(List.of(here.resolve("f").toString()), "");
-        FileTime time = Files.getLastModifiedTime(here.resolve("f"));
-        byte[] other = Files.readAllBytes(here.resolve("f"));
+    void checksum_sameSizeAndTime_comparesContent() throws IOException {
+        write(local.resolve("f"), 3 << 20, 1);
+        client().put(List.of(local.resolve("f").toString()), "");
+        FileTime time = Files.getLastModifiedTime(local.resolve("f"));
+        byte[] other = Files.readAllBytes(local.resolve("f"));
         other[2 << 20] ^= 1;
-        Files.write(here.resolve("f"), other);
-        Files.setLastModifiedTime(here.resolve("f"), time);
-        assertEquals(1, client().put(List.of(here.resolve("f").toString()), "").skipped);
+        Files.write(local.resolve("f"), other);
+        Files.setLastModifiedTime(local.resolve("f"), time);
+        assertEquals(1, client().put(List.of(local.resolve("f").toString()), "").skipped);
         assertEquals(1,
-            client().checksum(true).put(List.of(here.resolve("f").toString()), "").copied);
+            client().checksum(true).put(List.of(local.resolve("f").toString()), "").copied);
         assertArrayEquals(other, Files.readAllBytes(root.resolve("f")));
         assertEquals(1,
-            client().checksum(true).put(List.of(here.resolve("f").toString()), "").skipped);
-        assertEquals(1, client().checksum(true).get(List.of("f"), here.toString()).skipped);
+            client().checksum(true).put(List.of(local.resolve("f").toString()), "").skipped);
+        assertEquals(1, client().checksum(true).get(List.of("f"), local.toString()).skipped);
         other[5] ^= 1;
         Files.write(root.resolve("f"), other);
         Files.setLastModifiedTime(root.resolve("f"), time);
-        assertEquals(1, client().checksum(true).get(List.of("f"), here.toString()).copied);
-        assertArrayEquals(other, Files.readAllBytes(here.resolve("f")));
+        assertEquals(1, client().checksum(true).get(List.of("f"), local.toString()).copied);
+        assertArrayEquals(other, Files.readAllBytes(local.resolve("f")));
     }
 
-    private Client through(CuttingProxy proxy) throws BankfullException {
+    private Client clientOf(FaultyProxy proxy) throws BankfullException {
         return Client.of("bankfull://127.0.0.1:" + proxy.port() + "/").fingerprint(fingerprint)
             .token(Daemon.TOKEN);
     }
 
     @ParameterizedTest
     @ValueSource(booleans = {false, true})
-    void anInterruptedFetchGoesOnWhereItStopped(boolean plain) throws IOException {
+    void get_interrupted_resumes(boolean unencrypted) throws IOException {
         write(root.resolve("big"), 24 << 20, 5);
-        try (CuttingProxy proxy = new CuttingProxy(port, 20 << 20, true)) {
+        try (FaultyProxy proxy = new FaultyProxy(port, 20 << 20, true)) {
             assertThrows(IOException.class,
-                () -> through(proxy).plain(plain).timeoutMillis(2000)
-                    .get(List.of("big"), here.toString()));
+                () -> clientOf(proxy).unencrypted(unencrypted).timeoutMillis(2000)
+                    .get(List.of("big"), local.toString()));
         }
-        assertFalse(Files.exists(here.resolve("big")));
-        Summary rest = client().plain(plain).get(List.of("big"), here.toString());
+        assertFalse(Files.exists(local.resolve("big")));
+        Summary rest = client().unencrypted(unencrypted).get(List.of("big"), local.toString());
         assertEquals(24 << 20, rest.bytes + rest.bytesResumed);
-        assertTrue(rest.bytesResumed >= 1 << 20, rest.bytesResumed + " were here");
-        Child.assertSame(root.resolve("big"), here.resolve("big"));
-        try (Stream<Path> left = Files.list(here)) {
-            assertEquals(1, left.count(), "part and journal are gone");
+        assertTrue(rest.bytesResumed >= 1 << 20, rest.bytesResumed + " bytes resumed");
+        ClientProcess.assertSameContent(root.resolve("big"), local.resolve("big"));
+        try (Stream<Path> left = Files.list(local)) {
+            assertEquals(1, left.count(), "part file and journal are deleted");
         }
     }
 
     @ParameterizedTest
     @ValueSource(booleans = {false, true})
-    void anInterruptedPutGoesOnWhereItStopped(boolean plain) throws IOException {
-        write(here.resolve("big"), 24 << 20, 5);
-        List<String> source = List.of(here.resolve("big").toString());
-        try (CuttingProxy proxy = new CuttingProxy(port, 20 << 20, true)) {
+    void put_interrupted_resumes(boolean unencrypted) throws IOException {
+        write(local.resolve("big"), 24 << 20, 5);
+        List<String> source = List.of(local.resolve("big").toString());
+        try (FaultyProxy proxy = new FaultyProxy(port, 20 << 20, true)) {
             assertThrows(IOException.class,
-                () -> through(proxy).plain(plain).timeoutMillis(2000).put(source, ""));
+                () -> clientOf(proxy).unencrypted(unencrypted).timeoutMillis(2000).put(source, ""));
         }
         assertFalse(Files.exists(root.resolve("big")));
-        Summary rest = client().plain(plain).put(source, "");
+        Summary rest = client().unencrypted(unencrypted).put(source, "");
         assertEquals(24 << 20, rest.bytes + rest.bytesResumed);
-        assertTrue(rest.bytesResumed >= 4 << 20, rest.bytesResumed + " were there");
-        Child.assertSame(here.resolve("big"), root.resolve("big"));
+        assertTrue(rest.bytesResumed >= 4 << 20, rest.bytesResumed + " bytes resumed");
+        ClientProcess.assertSameContent(local.resolve("big"), root.resolve("big"));
     }
 
     @ParameterizedTest
     @ValueSource(booleans = {false, true})
-    void aLostDataConnectionIsMadeAgain(boolean plain) throws IOException {
-        write(here.resolve("big"), 24 << 20, 6);
-        write(here.resolve("small"), 1000, 7);
+    void dataStream_lost_reconnects(boolean unencrypted) throws IOException {
+        write(local.resolve("big"), 24 << 20, 6);
+        write(local.resolve("small"), 1000, 7);
         List<String> sources =
-            List.of(here.resolve("big").toString(), here.resolve("small").toString());
-        try (CuttingProxy proxy = new CuttingProxy(port, 12 << 20, false)) {
-            Summary put = through(proxy).plain(plain).put(sources, "");
+            List.of(local.resolve("big").toString(), local.resolve("small").toString());
+        try (FaultyProxy proxy = new FaultyProxy(port, 12 << 20, false)) {
+            Summary put = clientOf(proxy).unencrypted(unencrypted).put(sources, "");
             assertEquals(2, put.copied, put.failures.toString());
-            assertTrue(proxy.hasCut());
+            assertTrue(proxy.hasInjectedFault());
         }
-        Child.assertSame(here.resolve("big"), root.resolve("big"));
-        Path back = Files.createDirectory(here.resolve("back"));
-        try (CuttingProxy proxy = new CuttingProxy(port, 12 << 20, false)) {
-            Summary get = through(proxy).plain(plain).get(List.of("big", "small"), back.toString());
+        ClientProcess.assertSameContent(local.resolve("big"), root.resolve("big"));
+        Path back = Files.createDirectory(local.resolve("back"));
+        try (FaultyProxy proxy = new FaultyProxy(port, 12 << 20, false)) {
+            Summary get = clientOf(proxy).unencrypted(unencrypted)
+                .get(List.of("big", "small"), back.toString());
             assertEquals(2, get.copied, get.failures.toString());
-            assertTrue(proxy.hasCut());
+            assertTrue(proxy.hasInjectedFault());
         }
-        Child.assertSame(here.resolve("big"), back.resolve("big"));
+        ClientProcess.assertSameContent(local.resolve("big"), back.resolve("big"));
     }
 
     @Test
-    void aTreeIsListed() throws IOException {
+    void list_tree_hasAllEntries() throws IOException {
         makeTree(root.resolve("tree"));
-        List<Client.Listed> all = new ArrayList<>();
+        List<Client.ListedEntry> all = new ArrayList<>();
         client().list("tree", all::add);
-        Map<String, Client.Listed> byPath =
-            all.stream().collect(Collectors.toMap(one -> one.path, one -> one));
+        Map<String, Client.ListedEntry> byPath =
+            all.stream().collect(Collectors.toMap(entry -> entry.path, entry -> entry));
         assertEquals(312, byPath.size());
         assertTrue(byPath.get("tree/a/deep").directory);
         assertEquals((5 << 20) + 12_345, byPath.get("tree/a/deep/blocks").size);
@@ -238,63 +240,63 @@ class EndToEndTest {
     }
 
     @Test
-    void aSourceThatIsNotThereIsNamed() throws IOException {
+    void source_missing_isNamedInError() throws IOException {
         write(root.resolve("f"), 10, 1);
         Exception missing = assertThrows(BankfullException.class,
-            () -> client().get(List.of("g"), here.toString()));
+            () -> client().get(List.of("g"), local.toString()));
         assertTrue(missing.getMessage().contains("g"), missing.getMessage());
         Exception none = assertThrows(BankfullException.class,
-            () -> client().put(List.of(here.resolve("missing").toString()), ""));
+            () -> client().put(List.of(local.resolve("missing").toString()), ""));
         assertTrue(none.getMessage().contains("missing"), none.getMessage());
     }
 
     @Test
-    void aDirectoryInTheWayFailsItsFileAloneAndIsSaid() throws IOException {
+    void get_directoryInTheWay_failsThatFileOnly() throws IOException {
         write(root.resolve("f"), 10, 1);
         write(root.resolve("g"), 400_000, 2);
-        Files.createDirectory(here.resolve("f"));
-        Summary get = client().get(List.of("f", "g"), here.toString() + "/");
+        Files.createDirectory(local.resolve("f"));
+        Summary get = client().get(List.of("f", "g"), local.toString() + "/");
         assertEquals(1, get.failed);
         assertTrue(get.failures.get(0).contains("a directory is in the way"),
             get.failures.toString());
-        assertTrue(Files.isRegularFile(here.resolve("g"), LinkOption.NOFOLLOW_LINKS));
+        assertTrue(Files.isRegularFile(local.resolve("g"), LinkOption.NOFOLLOW_LINKS));
         assertEquals(1, get.copied);
     }
 
     @ParameterizedTest
     @ValueSource(booleans = {false, true})
-    void aConnectionThatTakesNothingIsGivenUpAfterTheTimeOut(boolean plain) throws IOException {
-        write(here.resolve("big"), 64 << 20, 8);
-        // Far more is to come than the socket's buffers hold, so that the client waits in a write.
-        try (CuttingProxy proxy = CuttingProxy.stalling(port, 4 << 20)) {
-            long began = System.nanoTime();
-            Summary put = through(proxy).plain(plain).timeoutMillis(2000)
-                .put(List.of(here.resolve("big").toString()), "");
+    void put_streamStalled_isAbandonedAfterTimeout(boolean unencrypted) throws IOException {
+        write(local.resolve("big"), 64 << 20, 8);
+        // Far more data than the socket buffers hold, so that the client blocks in a write.
+        try (FaultyProxy proxy = FaultyProxy.stalling(port, 4 << 20)) {
+            long start = System.nanoTime();
+            Summary put = clientOf(proxy).unencrypted(unencrypted).timeoutMillis(2000)
+                .put(List.of(local.resolve("big").toString()), "");
             assertEquals(1, put.copied, put.failures.toString());
-            assertTrue(proxy.hasCut());
-            long seconds = (System.nanoTime() - began) / 1_000_000_000;
-            // The daemon notices by itself after its own time-out of 60 s.
+            assertTrue(proxy.hasInjectedFault());
+            long seconds = (System.nanoTime() - start) / 1_000_000_000;
+            // The daemon's own timeout is 60 s.
             assertTrue(seconds < 30, seconds + " s");
         }
-        Child.assertSame(here.resolve("big"), root.resolve("big"));
+        ClientProcess.assertSameContent(local.resolve("big"), root.resolve("big"));
     }
 
     @Test
-    void whatIsUnchangedIsNotTouched() throws IOException {
+    void get_unchangedFiles_areNotModified() throws IOException {
         for (String mode : List.of("---------", "-w-------", "rw-r--r--")) {
             write(root.resolve(mode), 1000, mode.hashCode() & 0xFFFF);
             Files.setPosixFilePermissions(root.resolve(mode),
                 PosixFilePermissions.fromString(mode));
         }
-        Path to = Files.createDirectory(here.resolve("to"));
+        Path to = Files.createDirectory(local.resolve("to"));
         Summary first = client().get(List.of(""), to.toString());
-        // A daemon that is not root's may not read the first two.
+        // Without root, the daemon cannot read the first two.
         assertTrue(first.copied >= 1, first.failures.toString());
         Map<String, Object> before = changeTimes(to);
         Summary again = client().get(List.of(""), to.toString());
         assertEquals(first.copied, again.skipped, again.failures.toString());
         assertEquals(before, changeTimes(to));
-        // What is not as it was is set again.
+        // A changed mode is restored.
         Files.setPosixFilePermissions(to.resolve("rw-r--r--"),
             PosixFilePermissions.fromString("rwx------"));
         assertEquals(first.copied, client().get(List.of(""), to.toString()).skipped);
@@ -313,12 +315,12 @@ class EndToEndTest {
     }
 
     @Test
-    void fewerConnectionsThanAskedForAreRemarked() throws IOException {
-        write(here.resolve("f"), 10, 1);
-        Summary put = client().streams(64).put(List.of(here.resolve("f").toString()), "");
-        assertEquals(1, put.remarks.size());
-        String remark = put.remarks.get(0);
-        assertTrue(remark.matches("[0-9]+ of 64 connections carry data: .*-Xmx\\)"), remark);
-        assertEquals(List.of(), client().get(List.of("f"), here.toString()).remarks);
+    void streams_heapTooSmall_warnsAndUsesFewer() throws IOException {
+        write(local.resolve("f"), 10, 1);
+        Summary put = client().streams(64).put(List.of(local.resolve("f").toString()), "");
+        assertEquals(1, put.warnings.size());
+        String warning = put.warnings.get(0);
+        assertTrue(warning.matches("[0-9]+ of 64 data streams are used: .*-Xmx\\)"), warning);
+        assertEquals(List.of(), client().get(List.of("f"), local.toString()).warnings);
     }
 }

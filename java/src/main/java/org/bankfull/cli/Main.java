@@ -20,19 +20,20 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import org.bankfull.BankfullException;
 import org.bankfull.Client;
 import org.bankfull.Endpoint;
+import org.bankfull.ProgressListener;
 import org.bankfull.Summary;
 import org.bankfull.wire.Failure;
 
-/** The command: {@code get}, {@code put}, {@code list}, and {@code measure}. */
+/** Command line: {@code get}, {@code put}, {@code list} and {@code measure}. */
 public final class Main {
-    private static final int DONE = 0;
+    private static final int SUCCESS = 0;
     private static final int USAGE = 1;
     private static final int STOPPED = 2;
-    /** As bankfull's own. */
+    /** Exit code of an interrupted transfer, as in {@code bankfull cp}. */
     private static final int INTERRUPTED = 20;
     private static final int SOME_FAILED = 23;
     private static final String HELP = String.join(System.lineSeparator(),
-        "bankfull for Java: fetches from a bankfull daemon, sends to it, and lists what it has",
+        "bankfull for Java: fetch files from a bankfull daemon, send files to it, list its files",
         "",
         "  get  [flags] bankfull://HOST[:PORT]/PATH... DESTINATION",
         "  put  [flags] SOURCE... bankfull://HOST[:PORT]/PATH",
@@ -40,52 +41,52 @@ public final class Main {
         "  measure send METHOD FILE HOST:PORT [--block BYTES] [--socket BYTES]",
         "  measure receive PORT [FILE] [--block BYTES] [--socket BYTES]",
         "",
-        "  --fingerprint F   sha256: and 64 digits, as the daemon shows it when it starts; needed",
-        "                    (or BANKFULL_FINGERPRINT)",
-        "  --token-file F    the daemon's access token (or BANKFULL_TOKEN)",
-        "  --no-encryption   data unencrypted, where the daemon allows it; still verified",
-        "  --checksum        compare content, not size and time",
-        "  --fsync           flush each file to the disk before it gets its name",
-        "  --streams N       connections with data, 1 to 64 (2); one for each 12 MiB of heap",
-        "  --timeout SECONDS give up after so long without a sign of life or an answer (60)",
-        "  --quiet, -q       no progress",
-        "  --help, -h        this text",
-        "  --                what follows is no flag, even where it begins with -",
-        "  --block BYTES     measure: read or sent at a time (send 262144, receive 1048576)",
-        "  --socket BYTES    measure: the buffer of the socket (as the kernel likes)",
+        "  --fingerprint F   Accept the daemon with this certificate fingerprint; required:",
+        "                    sha256: and 64 hexadecimal digits (or BANKFULL_FINGERPRINT)",
+        "  --token-file F    Read the daemon's access token from a file (or BANKFULL_TOKEN)",
+        "  --no-encryption   Send data unencrypted, if the daemon allows it; still verified",
+        "  --checksum        Compare content instead of size and time",
+        "  --fsync           Flush each file to the disk before it is renamed into place",
+        "  --streams N       Use N data streams, 1 to 64, 12 MiB of heap each (2)",
+        "  --timeout SECONDS Stop after this time without a response (60)",
+        "  --quiet, -q       Show no progress and no summary",
+        "  --help, -h        Show this text",
+        "  --                End the flags; arguments after it may begin with -",
+        "  --block BYTES     measure: set the block size (send 262144, receive 1048576)",
+        "  --socket BYTES    measure: set the socket buffer (default of the kernel)",
         "",
-        "A source that ends in a slash leaves its contents at the destination.",
-        "What was interrupted goes on when the same command is run again.",
+        "A source that ends in a slash stands for its contents.",
+        "An interrupted transfer continues when the same command is run again.",
         "Methods to measure: stream, nio, mapped, zerocopy, zerobuffer.",
-        "Exit codes: 0 done, 1 the command makes no sense, 2 it stopped, 23 some files failed,",
-        "20 interrupted by a signal.");
+        "Exit codes: 0 success, 1 usage error, 2 transfer stopped, 20 interrupted by a signal,",
+        "23 some files failed.");
 
-    /** Of a token, at most, and what shows that there is more. */
-    private static final int TOKEN_FILE_BYTES = 4096 + 3;
+    /** Bytes read of a token file: the limit and enough more to detect an excess. */
+    private static final int MAX_TOKEN_FILE_BYTES = 4096 + 3;
 
-    private static final String CONTINUES =
+    private static final String RESUME_HINT =
         "; run the same command again to continue where it stopped";
 
-    private static final List<String> ALONE =
+    private static final List<String> FLAGS_WITHOUT_VALUE =
         List.of("--no-encryption", "--checksum", "--fsync", "--quiet", "-q");
-    private static final List<String> WITH_VALUE =
+    private static final List<String> FLAGS_WITH_VALUE =
         List.of("--fingerprint", "--token-file", "--streams", "--timeout", "--block", "--socket");
 
     private final List<String> operands = new ArrayList<>();
     private String fingerprint = System.getenv("BANKFULL_FINGERPRINT");
     private String token = System.getenv("BANKFULL_TOKEN");
-    private String tokenFrom =
+    private String tokenSource =
         token == null ? "--token-file F, or BANKFULL_TOKEN" : "BANKFULL_TOKEN";
-    private boolean plain;
+    private boolean unencrypted;
     private boolean checksum;
     private boolean fsync;
     private boolean quiet;
-    private volatile boolean progressShown;
+    private volatile boolean hasProgressLine;
     private int streams = Client.DEFAULT_STREAMS;
     private long timeoutMillis = 60_000;
-    /** 0: as the method likes. */
+    /** Block size of measure in bytes; 0: default of the method. */
     private int block;
-    /** 0: as the kernel likes. */
+    /** Socket buffer of measure in bytes; 0: default of the kernel. */
     private int socket;
 
     private Main() {}
@@ -98,10 +99,10 @@ public final class Main {
         List<String> all = Arrays.asList(arguments);
         int end = all.indexOf("--");
         List<String> flags = end < 0 ? all : all.subList(0, end);
-        boolean asked = flags.contains("--help") || flags.contains("-h");
-        if (asked || all.isEmpty() || all.get(0).equals("help")) {
+        boolean wantsHelp = flags.contains("--help") || flags.contains("-h");
+        if (wantsHelp || all.isEmpty() || all.get(0).equals("help")) {
             out.println(HELP);
-            return all.isEmpty() ? USAGE : DONE;
+            return all.isEmpty() ? USAGE : SUCCESS;
         }
         Main main = new Main();
         try {
@@ -113,40 +114,40 @@ public final class Main {
             return e.code() == Failure.USAGE ? USAGE : STOPPED;
         } catch (IOException e) {
             main.endProgress(err);
-            err.println("bankfull: " + shown(e));
+            err.println("bankfull: " + describe(e));
             return STOPPED;
         } catch (OutOfMemoryError e) {
             main.endProgress(err);
-            err.println("bankfull: no memory is left: give Java more (-Xmx)");
+            err.println("bankfull: out of memory: give Java more (-Xmx)");
             return STOPPED;
         }
     }
 
-    /** How a setting is given here. */
+    /** Names the flag of a setting. */
     private String flagOf(BankfullException.Setting setting) {
         if (setting == null) {
             return "";
         }
         switch (setting) {
             case FINGERPRINT: return " (--fingerprint F, or BANKFULL_FINGERPRINT)";
-            case TOKEN: return " (" + tokenFrom + ")";
+            case TOKEN: return " (" + tokenSource + ")";
             default: return " (leave out --no-encryption)";
         }
     }
 
-    /** What happened, and to what: the message of some of Java's exceptions is a name alone. */
-    private static String shown(IOException e) {
+    /** Describes an error; the message of file system exceptions is only the path. */
+    private static String describe(IOException e) {
         return e instanceof FileSystemException
-            ? "cannot use " + ((FileSystemException) e).getFile() + ": " + why(e)
-            : why(e);
+            ? "cannot use " + ((FileSystemException) e).getFile() + ": " + reason(e)
+            : reason(e);
     }
 
-    private static String why(IOException e) {
-        String why = e instanceof NoSuchFileException ? "it does not exist"
+    private static String reason(IOException e) {
+        String reason = e instanceof NoSuchFileException ? "it does not exist"
             : e instanceof AccessDeniedException ? "permission denied"
             : e instanceof FileSystemException ? ((FileSystemException) e).getReason()
             : e.getMessage();
-        return why == null ? e.getClass().getSimpleName() : Failure.lowered(why);
+        return reason == null ? e.getClass().getSimpleName() : Failure.lowercaseInitial(reason);
     }
 
     private void parse(List<String> arguments) throws IOException {
@@ -160,27 +161,27 @@ public final class Main {
                 operands.add(flag);
                 continue;
             }
-            boolean alone = ALONE.contains(flag);
-            if (!alone && !WITH_VALUE.contains(flag)) {
-                throw usage("there is no flag " + flag
+            boolean hasNoValue = FLAGS_WITHOUT_VALUE.contains(flag);
+            if (!hasNoValue && !FLAGS_WITH_VALUE.contains(flag)) {
+                throw usage("unknown flag " + flag
                     + ": see --help, or write -- before a name that begins with -");
             }
-            if (!alone && (i + 1 >= arguments.size() || arguments.get(i + 1).equals("--"))) {
-                throw usage(flag + " wants a value");
+            if (!hasNoValue && (i + 1 >= arguments.size() || arguments.get(i + 1).equals("--"))) {
+                throw usage(flag + " needs a value");
             }
-            set(flag, alone ? "" : arguments.get(++i));
+            set(flag, hasNoValue ? "" : arguments.get(++i));
         }
     }
 
     private void set(String flag, String value) throws IOException {
         switch (flag) {
-            case "--no-encryption": plain = true; break;
+            case "--no-encryption": unencrypted = true; break;
             case "--checksum": checksum = true; break;
             case "--fsync": fsync = true; break;
             case "--fingerprint": fingerprint = value; break;
             case "--token-file":
-                token = read(value);
-                tokenFrom = "the token file " + value;
+                token = readToken(value);
+                tokenSource = "the token file " + value;
                 break;
             case "--streams": streams = number(flag, value, 64); break;
             case "--timeout": timeoutMillis = 1000L * number(flag, value, 1_000_000); break;
@@ -190,8 +191,8 @@ public final class Main {
         }
     }
 
-    private static String read(String file) throws IOException {
-        byte[] start = new byte[TOKEN_FILE_BYTES];
+    private static String readToken(String file) throws IOException {
+        byte[] start = new byte[MAX_TOKEN_FILE_BYTES];
         int length = 0;
         try (InputStream in = Files.newInputStream(path(file))) {
             for (int read = in.read(start); read > 0;) {
@@ -202,30 +203,30 @@ public final class Main {
             throw e;
         } catch (IOException e) {
             throw new BankfullException(
-                Failure.USAGE, "cannot read the token file " + file + ": " + why(e), e);
+                Failure.USAGE, "cannot read the token file " + file + ": " + reason(e), e);
         }
         return new String(start, 0, length, StandardCharsets.UTF_8);
     }
 
-    private static Path path(String typed) throws BankfullException {
+    private static Path path(String operand) throws BankfullException {
         try {
-            return Paths.get(typed);
+            return Paths.get(operand);
         } catch (InvalidPathException e) {
-            throw usage("Java cannot write the name \"" + new Failure(0, typed).shown()
+            throw usage("Java cannot write the name \"" + new Failure(0, operand).printable()
                 + "\" under this locale: run with LC_ALL=C.UTF-8");
         }
     }
 
-    private static int number(String flag, String value, int most) throws BankfullException {
+    private static int number(String flag, String value, int max) throws BankfullException {
         try {
             int number = Integer.parseInt(value);
-            if (number >= 1 && number <= most) {
+            if (number >= 1 && number <= max) {
                 return number;
             }
         } catch (NumberFormatException e) {
-            // Told below.
+            // Reported below.
         }
-        throw usage(flag + " wants a number from 1 to " + most + ", not \"" + value + "\"");
+        throw usage(flag + " needs a number from 1 to " + max + ", not \"" + value + "\"");
     }
 
     private static BankfullException usage(String text) {
@@ -234,14 +235,15 @@ public final class Main {
 
     private int command(String name, PrintStream out, PrintStream err) throws IOException {
         if (!name.equals("measure") && (block > 0 || socket > 0)) {
-            throw usage("--block and --socket are for measure alone");
+            throw usage("--block and --socket apply to measure only: leave them out");
         }
         switch (name) {
-            case "get": return untilSignal(CONTINUES, err, () -> get(err));
-            case "put": return untilSignal(CONTINUES, err, () -> put(err));
+            case "get": return untilSignal(RESUME_HINT, err, () -> get(err));
+            case "put": return untilSignal(RESUME_HINT, err, () -> put(err));
             case "list": return untilSignal("", err, () -> list(out, err));
             case "measure": return measure(out);
-            default: throw usage("there is no command \"" + name + "\": get, put, list or measure");
+            default: throw usage("unknown command \"" + name
+                + "\": choose get, put, list or measure");
         }
     }
 
@@ -250,8 +252,9 @@ public final class Main {
     }
 
     /**
-     * Runs a command. A signal meanwhile ends this process with a line: what is verified stands in
-     * its journal already, and the other side sees the connections end.
+     * Runs a command; a signal meanwhile prints a message and ends the process.
+     *
+     * <p>Verified blocks are in the journal already, and the peer sees the connections close.
      */
     private int untilSignal(String hint, PrintStream err, Command command) throws IOException {
         AtomicBoolean ended = new AtomicBoolean();
@@ -266,77 +269,78 @@ public final class Main {
         try {
             Runtime.getRuntime().addShutdownHook(hook);
         } catch (IllegalStateException e) {
-            // One has come already.
+            // The shutdown has already begun.
             return INTERRUPTED;
         }
         try {
             return command.run();
         } finally {
-            // From here on it is too late to interrupt it.
+            // The command has ended: a later signal prints no message.
             ended.set(true);
             try {
                 Runtime.getRuntime().removeShutdownHook(hook);
             } catch (IllegalStateException e) {
-                // It has come, and ends the process.
+                // The shutdown has begun and ends the process.
             }
         }
     }
 
-    /** What follows stands on a line of its own. */
+    /** Ends the progress line. */
     private void endProgress(PrintStream err) {
-        if (progressShown) {
+        if (hasProgressLine) {
             err.println();
-            progressShown = false;
+            hasProgressLine = false;
         }
     }
 
     private Client client(Endpoint endpoint) throws BankfullException {
-        Client client = Client.of("bankfull://" + endpoint.place() + "/");
-        client.fingerprint(fingerprint).plain(plain).checksum(checksum).durable(fsync);
+        Client client = Client.of("bankfull://" + endpoint.hostAndPort() + "/");
+        client.fingerprint(fingerprint).unencrypted(unencrypted).checksum(checksum).durable(fsync);
         client.streams(streams).timeoutMillis(timeoutMillis);
         return token == null ? client : client.token(token);
     }
 
     private int get(PrintStream err) throws IOException {
         if (operands.size() < 2) {
-            throw usage("get wants a source, bankfull://HOST/PATH, and a destination here");
+            throw usage("get needs a source, bankfull://HOST/PATH, and a local destination");
         }
         List<String> paths = new ArrayList<>();
         Endpoint daemon = Endpoint.parse(operands.get(0));
         for (String source : operands.subList(0, operands.size() - 1)) {
-            Endpoint one = Endpoint.parse(source);
-            if (!one.host.equals(daemon.host) || one.port != daemon.port) {
-                throw usage("all sources of a get are at one daemon");
+            Endpoint endpoint = Endpoint.parse(source);
+            if (!endpoint.host.equals(daemon.host) || endpoint.port != daemon.port) {
+                throw usage("the sources are on different daemons: get from one at a time");
             }
-            paths.add(one.path);
+            paths.add(endpoint.path);
         }
         Client client = client(daemon).progress(progress(err));
-        return told(client.get(paths, operands.get(operands.size() - 1)), err);
+        return report(client.get(paths, operands.get(operands.size() - 1)), err);
     }
 
     private int put(PrintStream err) throws IOException {
         if (operands.size() < 2) {
-            throw usage("put wants a source here and a destination, bankfull://HOST/PATH");
+            throw usage("put needs a local source and a destination, bankfull://HOST/PATH");
         }
         Endpoint daemon = Endpoint.parse(operands.get(operands.size() - 1));
         Client client = client(daemon).progress(progress(err));
-        return told(client.put(operands.subList(0, operands.size() - 1), daemon.path), err);
+        return report(client.put(operands.subList(0, operands.size() - 1), daemon.path), err);
     }
 
     private int list(PrintStream out, PrintStream err) throws IOException {
         if (operands.size() != 1) {
-            throw usage("list wants one bankfull://HOST/PATH");
+            throw usage("list needs one bankfull://HOST/PATH");
         }
         Endpoint daemon = Endpoint.parse(operands.get(0));
-        Summary done = client(daemon).list(daemon.path, one -> {
-            String kind = one.directory ? "d" : one.symlink ? "l" : "-";
+        Summary summary = client(daemon).list(daemon.path, entry -> {
+            String kind = entry.directory ? "d" : entry.symlink ? "l" : "-";
             String name =
-                new Failure(0, one.path + (one.symlink ? " -> " + one.target : "")).shown();
+                new Failure(0,
+                    entry.path + (entry.symlink ? " -> " + entry.target : "")).printable();
             out.printf(Locale.ROOT, "%s%04o %14d %s %s%n",
-                kind, one.mode, one.size, time(one.modifiedSeconds), name);
+                kind, entry.mode, entry.size, time(entry.modifiedSeconds), name);
         });
-        tellProblems(done, err);
-        return done.failed > 0 ? SOME_FAILED : DONE;
+        printMessages(summary, err);
+        return summary.failed > 0 ? SOME_FAILED : SUCCESS;
     }
 
     private static String time(long seconds) {
@@ -345,35 +349,37 @@ public final class Main {
         return shown ? Instant.ofEpochSecond(seconds).toString() : seconds + " s";
     }
 
-    /** What a daemon or a file name says is made safe for a terminal. */
-    private static void tellProblems(Summary done, PrintStream err) {
-        done.remarks.forEach(remark -> err.println("bankfull: " + new Failure(0, remark).shown()));
-        done.failures.forEach(failure ->
-            err.println("bankfull: " + new Failure(0, failure).shown()));
+    /** Prints warnings and failures, with control characters escaped. */
+    private static void printMessages(Summary summary, PrintStream err) {
+        summary.warnings.forEach(
+            warning -> err.println("bankfull: " + new Failure(0, warning).printable()));
+        summary.failures.forEach(failure ->
+            err.println("bankfull: " + new Failure(0, failure).printable()));
     }
 
-    private org.bankfull.Progress progress(PrintStream err) {
+    private ProgressListener progress(PrintStream err) {
         if (quiet || System.console() == null) {
-            return (files, filesKnown, bytes, bytesKnown) -> { };
+            return (completedFiles, announcedFiles, verifiedBytes, announcedBytes) -> { };
         }
-        return (files, filesKnown, bytes, bytesKnown) -> {
-            progressShown = true;
-            err.printf(Locale.ROOT, "\r%d of %d files, %s of %s   ", files, filesKnown,
-                size(bytes), size(bytesKnown));
+        return (completedFiles, announcedFiles, verifiedBytes, announcedBytes) -> {
+            hasProgressLine = true;
+            err.printf(Locale.ROOT, "\r%d of %d files, %s of %s   ", completedFiles,
+                announcedFiles, size(verifiedBytes), size(announcedBytes));
         };
     }
 
-    private int told(Summary done, PrintStream err) {
+    private int report(Summary summary, PrintStream err) {
         endProgress(err);
-        tellProblems(done, err);
+        printMessages(summary, err);
         if (!quiet) {
             err.printf(Locale.ROOT,
-                "%d copied, %d unchanged, %d failed; %s in %.2f s, %.0f Mbit/s%s%n", done.copied,
-                done.skipped, done.failed, size(done.bytes), done.seconds,
-                done.bytes * 8e-6 / done.seconds,
-                done.bytesResumed > 0 ? ", " + size(done.bytesResumed) + " were here before" : "");
+                "%d copied, %d unchanged, %d failed; %s in %.2f s, %.0f Mbit/s%s%n", summary.copied,
+                summary.skipped, summary.failed, size(summary.bytes), summary.seconds,
+                summary.bytes * 8e-6 / summary.seconds,
+                summary.bytesResumed > 0
+                    ? ", " + size(summary.bytesResumed) + " were present before" : "");
         }
-        return done.failed > 0 ? SOME_FAILED : DONE;
+        return summary.failed > 0 ? SOME_FAILED : SUCCESS;
     }
 
     private static String size(long bytes) {
@@ -389,19 +395,19 @@ public final class Main {
         if (operands.size() >= 2 && operands.get(0).equals("receive")) {
             int port = number("receive", operands.get(1), 0xFFFF);
             Path into = operands.size() > 2 ? path(operands.get(2)) : null;
-            Methods.receive(port, into, block, socket, out);
-            return DONE;
+            IoMethods.receive(port, into, block, socket, out);
+            return SUCCESS;
         }
         if (operands.size() != 4 || !operands.get(0).equals("send")
             || operands.get(3).lastIndexOf(':') < 1) {
-            throw usage("measure wants send METHOD FILE HOST:PORT, or receive PORT [FILE]");
+            throw usage("measure needs send METHOD FILE HOST:PORT, or receive PORT [FILE]");
         }
-        String place = operands.get(3);
-        int colon = place.lastIndexOf(':');
-        int port = number("send", place.substring(colon + 1), 0xFFFF);
-        String host = place.substring(0, colon);
+        String address = operands.get(3);
+        int colon = address.lastIndexOf(':');
+        int port = number("send", address.substring(colon + 1), 0xFFFF);
+        String host = address.substring(0, colon);
         Path file = path(operands.get(2));
-        Methods.send(operands.get(1), file, host, port, block, socket, out);
-        return DONE;
+        IoMethods.send(operands.get(1), file, host, port, block, socket, out);
+        return SUCCESS;
     }
 }

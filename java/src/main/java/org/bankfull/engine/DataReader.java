@@ -14,14 +14,15 @@ import org.bankfull.wire.Message;
 import org.bankfull.wire.WireException;
 
 /**
- * The receiving end of a data connection: this thread takes bytes off the socket, another hashes
- * and writes the ones before. The buffers between the two are few, and reused.
+ * Receiving end of a data stream: one thread reads the socket, another hashes and writes.
+ *
+ * <p>A fixed set of reused buffers connects the two.
  */
-final class DataReader implements DataConnections.Work {
-    /** Fits a processor's second cache, and is long enough to hash many chunks side by side. */
-    private static final int PIECE_BYTES = 256 << 10;
-    /** Enough to bridge a stall of either thread: 2 MiB for a connection. */
-    private static final int PIECES = 8;
+final class DataReader implements DataStreams.Task {
+    /** Chunk size (chosen: fits the L2 cache, long enough for parallel hashing). */
+    private static final int CHUNK_BYTES = 256 << 10;
+    /** Chunks per stream (chosen: 2 MiB bridge a stall of either thread). */
+    private static final int CHUNKS = 8;
 
     private final Session session;
     private final Receiver receiver;
@@ -31,133 +32,132 @@ final class DataReader implements DataConnections.Work {
         this.receiver = receiver;
     }
 
-    /** What comes off a connection, in order. */
+    /** Received element, in order: header, chunk of payload, or tag. */
     private static final class Item {
         final DataHeader header;
         final byte[] headerBytes;
-        final ByteBuffer piece;
+        final ByteBuffer chunk;
         final byte[] tag;
 
-        private Item(DataHeader header, byte[] headerBytes, ByteBuffer piece, byte[] tag) {
+        private Item(DataHeader header, byte[] headerBytes, ByteBuffer chunk, byte[] tag) {
             this.header = header;
             this.headerBytes = headerBytes;
-            this.piece = piece;
+            this.chunk = chunk;
             this.tag = tag;
         }
     }
 
-    private static final Item LAST = new Item(null, null, null, null);
+    private static final Item END_OF_STREAM = new Item(null, null, null, null);
 
     @Override
-    public void on(DataConnection connection) throws IOException {
-        BlockingQueue<Item> taken = new ArrayBlockingQueue<>(PIECES + 2);
-        BlockingQueue<ByteBuffer> spare = new ArrayBlockingQueue<>(PIECES);
-        for (int i = 0; i < PIECES; i++) {
-            spare.add(connection.buffer(PIECE_BYTES));
+    public void run(DataStream stream) throws IOException {
+        BlockingQueue<Item> queue = new ArrayBlockingQueue<>(CHUNKS + 2);
+        BlockingQueue<ByteBuffer> freeChunks = new ArrayBlockingQueue<>(CHUNKS);
+        for (int i = 0; i < CHUNKS; i++) {
+            freeChunks.add(stream.buffer(CHUNK_BYTES));
         }
-        Writer writer = new Writer(connection, taken, spare);
-        Thread thread = new Thread(writer, "bankfull-write-" + connection.stream);
+        Writer writer = new Writer(stream, queue, freeChunks);
+        Thread thread = new Thread(writer, "bankfull-write-" + stream.number);
         thread.setDaemon(true);
         thread.start();
         try {
-            read(connection, taken, spare);
+            read(stream, queue, freeChunks);
         } catch (InterruptedException e) {
             throw new IOException("interrupted", e);
         } catch (WireException e) {
-            throw session.broken(e);
+            throw session.protocolError(e);
         } finally {
-            finish(thread, taken);
+            finish(thread, queue);
         }
     }
 
     @Override
-    public Message lost(int stream) {
-        return Message.stream(Message.STREAM_ENDED, stream);
+    public Message lossMessage(int number) {
+        return Message.stream(Message.STREAM_ENDED, number);
     }
 
-    /** All that arrived is dealt with before anybody is told that the connection ended. */
-    private void finish(Thread writer, BlockingQueue<Item> taken) throws IOException {
+    /** Processes all received data before the end of the stream is reported. */
+    private void finish(Thread writer, BlockingQueue<Item> queue) throws IOException {
         try {
-            taken.put(LAST);
+            queue.put(END_OF_STREAM);
             writer.join();
         } catch (InterruptedException e) {
             throw new IOException("interrupted", e);
         }
-        session.check();
+        session.throwIfFailed();
     }
 
-    private void read(DataConnection connection, BlockingQueue<Item> taken,
-        BlockingQueue<ByteBuffer> spare)
+    private void read(DataStream stream, BlockingQueue<Item> queue,
+        BlockingQueue<ByteBuffer> freeChunks)
         throws IOException, WireException, InterruptedException {
-        ByteBuffer small = connection.buffer(DataHeader.BYTES);
+        ByteBuffer headerBuffer = stream.buffer(DataHeader.BYTES);
         while (true) {
-            byte[] bytes = take(connection, small);
+            byte[] bytes = readHeaderOrTag(stream, headerBuffer);
             DataHeader header = DataHeader.read(bytes);
             if (header.kind == DataHeader.END) {
                 return;
             }
-            taken.put(new Item(header, bytes, null, null));
+            queue.put(new Item(header, bytes, null, null));
             for (int left = header.length; left > 0;) {
-                ByteBuffer piece = spare.take();
-                Buffers.limit(Buffers.clear(piece), Math.min(piece.capacity(), left));
-                left -= piece.remaining();
-                connection.readFully(piece);
-                taken.put(new Item(null, null, Buffers.flip(piece), null));
+                ByteBuffer chunk = freeChunks.take();
+                Buffers.limit(Buffers.clear(chunk), Math.min(chunk.capacity(), left));
+                left -= chunk.remaining();
+                stream.readFully(chunk);
+                queue.put(new Item(null, null, Buffers.flip(chunk), null));
             }
-            taken.put(new Item(null, null, null, take(connection, small)));
+            queue.put(new Item(null, null, null, readHeaderOrTag(stream, headerBuffer)));
         }
     }
 
-    private static byte[] take(DataConnection connection, ByteBuffer small) throws IOException {
-        connection.readFully(Buffers.clear(small));
+    private static byte[] readHeaderOrTag(DataStream stream, ByteBuffer buffer)
+        throws IOException {
+        stream.readFully(Buffers.clear(buffer));
         byte[] bytes = new byte[DataHeader.BYTES];
-        Buffers.flip(small).get(bytes);
+        Buffers.flip(buffer).get(bytes);
         return bytes;
     }
 
-    /**
-     * Hashes and writes. After a failure it goes on taking, so that the other thread never waits.
-     */
+    /** Hashes and writes; continues to empty the queue after a failure. */
     private final class Writer implements Runnable {
-        private final DataConnection connection;
-        private final BlockingQueue<Item> taken;
-        private final BlockingQueue<ByteBuffer> spare;
-        private final AtomicReference<Throwable> failed = new AtomicReference<>();
-        private Incoming incoming;
+        private final DataStream stream;
+        private final BlockingQueue<Item> queue;
+        private final BlockingQueue<ByteBuffer> freeChunks;
+        private final AtomicReference<Throwable> failure = new AtomicReference<>();
+        private IncomingFile incoming;
         private DataHeader header;
         private byte[] headerBytes;
         private Blake3 hasher;
         private Layout layout;
-        private long at;
+        private long offset;
         private ByteBuffer pack;
 
-        Writer(DataConnection connection, BlockingQueue<Item> taken,
-            BlockingQueue<ByteBuffer> spare) {
-            this.connection = connection;
-            this.taken = taken;
-            this.spare = spare;
+        Writer(DataStream stream, BlockingQueue<Item> queue,
+            BlockingQueue<ByteBuffer> freeChunks) {
+            this.stream = stream;
+            this.queue = queue;
+            this.freeChunks = freeChunks;
         }
 
         @Override
         public void run() {
             try {
-                for (Item item = taken.take(); item != LAST; item = taken.take()) {
+                for (Item item = queue.take(); item != END_OF_STREAM; item = queue.take()) {
                     try {
-                        if (failed.get() == null) {
+                        if (failure.get() == null) {
                             handle(item);
                         }
                     } catch (Throwable e) {
-                        // Out of memory, too: the other thread must not wait in vain.
-                        failed.set(e);
+                        // Includes OutOfMemoryError: the reading thread must not wait forever.
+                        failure.set(e);
                         session.fail(e);
-                        connection.close();
+                        stream.close();
                     }
-                    if (item.piece != null) {
-                        spare.add(item.piece);
+                    if (item.chunk != null) {
+                        freeChunks.add(item.chunk);
                     }
                 }
                 if (incoming != null && header != null) {
-                    receiver.letGo(incoming, header.offset / incoming.entry.blockBytes);
+                    receiver.releaseClaim(incoming, header.offset / incoming.entry.blockBytes);
                 }
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
@@ -166,88 +166,89 @@ final class DataReader implements DataConnections.Work {
 
         private void handle(Item item) throws IOException, WireException {
             if (item.header != null) {
-                // What is in it will have to be answered.
-                session.awaitRoom();
-                begin(item);
-            } else if (item.piece != null) {
-                piece(item.piece);
+                // The frame will cause control messages.
+                session.awaitQueueSpace();
+                beginFrame(item);
+            } else if (item.chunk != null) {
+                onChunk(item.chunk);
             } else {
-                end(item.tag);
+                endFrame(item.tag);
             }
         }
 
-        private void begin(Item item) throws WireException {
+        private void beginFrame(Item item) throws WireException {
             header = item.header;
             headerBytes = item.headerBytes;
             incoming = null;
             hasher = Blake3.hasher();
             if (header.kind == DataHeader.BLOCK) {
                 incoming = receiver.claim(header.file, header.offset, header.length);
-                at = header.offset;
+                offset = header.offset;
                 if (incoming != null) {
                     layout = Layout.of(incoming.entry.size, incoming.entry.blockBytes);
                     hasher = layout.hasher(header.offset);
                 }
             } else if (pack == null) {
-                pack = ByteBuffer.allocate(Limits.PACK_BYTES);
+                pack = ByteBuffer.allocate(Limits.MAX_PACK_BYTES);
             }
             if (header.kind == DataHeader.PACK) {
                 Buffers.clear(pack);
             }
         }
 
-        private void piece(ByteBuffer piece) {
-            hasher.update(piece.duplicate());
+        private void onChunk(ByteBuffer chunk) {
+            hasher.update(chunk.duplicate());
             if (header.kind == DataHeader.PACK) {
-                pack.put(piece);
-            } else if (incoming != null && !incoming.dead) {
+                pack.put(chunk);
+            } else if (incoming != null && !incoming.isAbandoned) {
                 try {
-                    int length = piece.remaining();
-                    incoming.part.write(piece, at);
-                    at += length;
+                    int length = chunk.remaining();
+                    incoming.part.write(chunk, offset);
+                    offset += length;
                 } catch (IOException e) {
-                    receiver.giveUp(incoming, Meta.failure("cannot write", e));
+                    receiver.failFile(incoming, Metadata.failure("cannot write", e));
                 }
             }
         }
 
-        private void end(byte[] tag) throws WireException {
-            boolean whole = header.kind == DataHeader.PACK || incoming == null
-                || layout.count() == 1;
-            byte[] hash = whole ? hasher.finish() : hasher.finishSubtree();
-            boolean sound =
-                java.security.MessageDigest.isEqual(connection.tag(headerBytes, hash), tag);
+        private void endFrame(byte[] tag) throws WireException {
+            boolean isRoot = header.kind == DataHeader.PACK || incoming == null
+                || layout.blockCount() == 1;
+            byte[] hash = isRoot ? hasher.finish() : hasher.finishSubtree();
+            boolean isValid =
+                java.security.MessageDigest.isEqual(stream.tag(headerBytes, hash), tag);
             if (header.kind == DataHeader.PACK) {
-                unpack(sound);
+                unpack(isValid);
             } else if (incoming != null) {
-                Incoming done = incoming;
-                long block = header.offset / done.entry.blockBytes;
-                receiver.arrived(done, block, sound ? hash : null);
+                IncomingFile file = incoming;
+                long block = header.offset / file.entry.blockBytes;
+                receiver.onBlock(file, block, isValid ? hash : null);
             }
             incoming = null;
             header = null;
         }
 
-        private void unpack(boolean sound) throws WireException {
+        private void unpack(boolean isValid) throws WireException {
             Buffers.flip(pack);
             for (int i = 0; i < header.count; i++) {
                 if (pack.remaining() < 12 + Blake3.HASH_BYTES) {
-                    throw new WireException("a pack ends too early");
+                    throw new WireException("truncated pack");
                 }
                 long file = pack.getLong();
                 int length = pack.getInt();
                 byte[] hash = new byte[Blake3.HASH_BYTES];
                 pack.get(hash);
-                if (length < 0 || length > Limits.PACKED_FILE_BYTES || length > pack.remaining()) {
-                    throw new WireException("a file in a pack is too long");
+                if (length < 0 || length > Limits.MAX_PACKED_FILE_BYTES
+                    || length > pack.remaining()) {
+                    throw new WireException("a packed file exceeds its limit");
                 }
                 ByteBuffer content = pack.duplicate();
                 Buffers.limit(content, pack.position() + length);
-                receiver.packed(file, hash, content.slice(), sound);
+                receiver.onPackedFile(file, hash, content.slice(), isValid);
                 Buffers.position(pack, pack.position() + length);
             }
             if (pack.hasRemaining()) {
-                throw new WireException("a pack holds more than its files");
+                throw new WireException("trailing bytes in a pack");
             }
         }
     }

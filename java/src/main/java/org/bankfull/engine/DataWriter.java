@@ -15,14 +15,15 @@ import org.bankfull.wire.Failure;
 import org.bankfull.wire.Message;
 
 /**
- * The sending end of a data connection: another thread reads and hashes ahead, this one sends. On a
- * plain connection blocks go from the file to the socket without passing through this process
- * (ZeroBuffer: {@code transferTo}, slice by slice at an offset).
+ * Sending end of a data stream: one thread reads and hashes ahead, another sends.
+ *
+ * <p>On an unencrypted stream, blocks go from the file to the socket without a copy through user
+ * space (ZeroBuffer: {@code transferTo}, slice by slice at an offset).
  */
-final class DataWriter implements DataConnections.Work {
-    private static final int PIECE_BYTES = 256 << 10;
-    /** Enough to bridge a stall of either thread: 2 MiB for a connection. */
-    private static final int PIECES = 8;
+final class DataWriter implements DataStreams.Task {
+    private static final int CHUNK_BYTES = 256 << 10;
+    /** Chunks per stream (chosen: 2 MiB bridge a stall of either thread). */
+    private static final int CHUNKS = 8;
 
     private final Session session;
     private final Sender sender;
@@ -32,15 +33,15 @@ final class DataWriter implements DataConnections.Work {
         this.sender = sender;
     }
 
-    /** What is to be sent, in order: bytes, or a range of a file. */
+    /** Element to be sent, in order: bytes or a range of a file. */
     private static final class Item {
         ByteBuffer bytes;
-        /** Whether the buffer is one of those that are reused. */
-        boolean pooled;
+        /** The buffer belongs to the free chunks and is reused. */
+        boolean isPooled;
         FileChannel file;
         long offset;
         int length;
-        Outgoing of;
+        OutgoingFile source;
 
         static Item of(byte[] bytes) {
             Item item = new Item();
@@ -49,31 +50,31 @@ final class DataWriter implements DataConnections.Work {
         }
     }
 
-    private static final Item LAST = new Item();
+    private static final Item END_OF_STREAM = new Item();
 
     @Override
-    public void on(DataConnection connection) throws IOException {
-        BlockingQueue<Item> queue = new ArrayBlockingQueue<>(PIECES + 4);
-        BlockingQueue<ByteBuffer> spare = new ArrayBlockingQueue<>(PIECES);
-        for (int i = 0; i < PIECES; i++) {
-            spare.add(connection.buffer(PIECE_BYTES));
+    public void run(DataStream stream) throws IOException {
+        BlockingQueue<Item> queue = new ArrayBlockingQueue<>(CHUNKS + 4);
+        BlockingQueue<ByteBuffer> freeChunks = new ArrayBlockingQueue<>(CHUNKS);
+        for (int i = 0; i < CHUNKS; i++) {
+            freeChunks.add(stream.buffer(CHUNK_BYTES));
         }
-        Reader reader = new Reader(connection, queue, spare);
-        Thread thread = new Thread(reader, "bankfull-read-" + connection.stream);
+        Reader reader = new Reader(stream, queue, freeChunks);
+        Thread thread = new Thread(reader, "bankfull-read-" + stream.number);
         thread.setDaemon(true);
         thread.start();
         try {
-            for (Item item = queue.take(); item != LAST; item = queue.take()) {
-                send(connection, item);
-                if (item.pooled) {
-                    spare.add(item.bytes);
+            for (Item item = queue.take(); item != END_OF_STREAM; item = queue.take()) {
+                send(stream, item);
+                if (item.isPooled) {
+                    freeChunks.add(item.bytes);
                 }
             }
-            session.check();
-            if (!sender.isDone()) {
-                throw new IOException("the connection was ended before all was sent");
+            session.throwIfFailed();
+            if (!sender.isAllSent()) {
+                throw new IOException("the data stream was ended before all data was sent");
             }
-            connection.write(ByteBuffer.wrap(DataHeader.end().write()));
+            stream.write(ByteBuffer.wrap(DataHeader.end().write()));
         } catch (InterruptedException e) {
             throw new IOException("interrupted", e);
         } finally {
@@ -82,48 +83,48 @@ final class DataWriter implements DataConnections.Work {
     }
 
     @Override
-    public Message lost(int stream) {
-        return Message.stream(Message.STREAM_LOST, stream);
+    public Message lossMessage(int number) {
+        return Message.stream(Message.STREAM_LOST, number);
     }
 
-    /** The connection is not used any more: whoever reads ahead for it ends. */
-    private static final class Stopped extends Exception {
+    /** Signals the reading thread that its stream is closed. */
+    private static final class ReaderStopped extends Exception {
         private static final long serialVersionUID = 1;
     }
 
-    private void send(DataConnection connection, Item item) throws IOException {
+    private void send(DataStream stream, Item item) throws IOException {
         if (item.bytes != null) {
-            connection.write(item.bytes);
+            stream.write(item.bytes);
             return;
         }
-        long sent = connection.transfer(item.file, item.offset, item.length);
+        long sent = stream.transfer(item.file, item.offset, item.length);
         if (sent < item.length) {
-            // The frame is to be filled; its tag will not fit.
-            ByteBuffer zeros = ByteBuffer.allocate(PIECE_BYTES);
+            // Fill up the frame; its tag will not match.
+            ByteBuffer zeros = ByteBuffer.allocate(CHUNK_BYTES);
             for (long left = item.length - sent; left > 0; left -= zeros.limit()) {
                 Buffers.limit(Buffers.clear(zeros), (int) Math.min(zeros.capacity(), left));
-                connection.write(zeros.duplicate());
+                stream.write(zeros.duplicate());
             }
-            sender.changed(item.of);
+            sender.onSourceChanged(item.source);
         }
     }
 
-    /** Takes work, reads it, and hashes it. */
+    /** Reads and hashes assigned work. */
     private final class Reader implements Runnable {
-        private final DataConnection connection;
+        private final DataStream stream;
         private final BlockingQueue<Item> queue;
-        private final BlockingQueue<ByteBuffer> spare;
-        /** The file that was read last stays open: its next block comes soon. */
+        private final BlockingQueue<ByteBuffer> freeChunks;
+        /** Channel of {@code lastFile}, kept open for its next block. */
         private FileChannel file;
-        private Outgoing fileOf;
+        private OutgoingFile lastFile;
         private final List<FileChannel> opened = new ArrayList<>();
         private volatile boolean stopped;
 
-        Reader(DataConnection connection, BlockingQueue<Item> queue,
-            BlockingQueue<ByteBuffer> spare) {
-            this.connection = connection;
+        Reader(DataStream stream, BlockingQueue<Item> queue,
+            BlockingQueue<ByteBuffer> freeChunks) {
+            this.stream = stream;
             this.queue = queue;
-            this.spare = spare;
+            this.freeChunks = freeChunks;
         }
 
         void stop() {
@@ -133,33 +134,33 @@ final class DataWriter implements DataConnections.Work {
         @Override
         public void run() {
             try {
-                for (Sender.Work work = sender.take(connection.stream); work != null && !stopped;
-                    work = sender.take(connection.stream)) {
+                for (Sender.Work work = sender.takeWork(stream.number); work != null && !stopped;
+                    work = sender.takeWork(stream.number)) {
                     if (work.pack != null) {
-                        pack(work.pack);
+                        queuePack(work.pack);
                     } else {
-                        block(work.file, work.block);
+                        queueBlock(work.file, work.block);
                     }
                 }
-                put(LAST);
-            } catch (Stopped e) {
-                // What was not sent is said to be lost with its connection.
+                enqueue(END_OF_STREAM);
+            } catch (ReaderStopped e) {
+                // Unsent work is reported with the loss of the stream.
             } catch (Throwable e) {
-                // Out of memory, too: the other thread must not wait in vain.
+                // Includes OutOfMemoryError: the sending thread must not wait forever.
                 if (!stopped) {
                     session.fail(e);
-                    connection.close();
+                    stream.close();
                     stopped = true;
                     queue.clear();
-                    queue.add(LAST);
+                    queue.add(END_OF_STREAM);
                 }
             } finally {
                 awaitStop();
-                opened.forEach(Session::quietly);
+                opened.forEach(Session::closeQuietly);
             }
         }
 
-        /** Files are open as long as the other thread may send from them. */
+        /** Keeps files open while the sending thread may still use them. */
         private void awaitStop() {
             while (!stopped && !session.isOver()) {
                 try {
@@ -170,110 +171,108 @@ final class DataWriter implements DataConnections.Work {
             }
         }
 
-        private void put(Item item) throws Stopped {
+        private void enqueue(Item item) throws ReaderStopped {
             try {
                 while (!queue.offer(item, 100, TimeUnit.MILLISECONDS)) {
-                    checkStopped();
+                    throwIfStopped();
                 }
             } catch (InterruptedException e) {
-                throw new Stopped();
+                throw new ReaderStopped();
             }
         }
 
-        private ByteBuffer spare() throws Stopped {
+        private ByteBuffer takeFreeChunk() throws ReaderStopped {
             try {
                 for (ByteBuffer buffer = null;;) {
-                    buffer = spare.poll(100, TimeUnit.MILLISECONDS);
+                    buffer = freeChunks.poll(100, TimeUnit.MILLISECONDS);
                     if (buffer != null) {
                         return buffer;
                     }
-                    checkStopped();
+                    throwIfStopped();
                 }
             } catch (InterruptedException e) {
-                throw new Stopped();
+                throw new ReaderStopped();
             }
         }
 
-        private void checkStopped() throws Stopped {
+        private void throwIfStopped() throws ReaderStopped {
             if (stopped || session.isOver()) {
-                throw new Stopped();
+                throw new ReaderStopped();
             }
         }
 
-        private void open(Outgoing wanted) throws IOException {
-            if (fileOf != wanted) {
+        private void openFile(OutgoingFile wanted) throws IOException {
+            if (lastFile != wanted) {
                 file = FileChannel.open(wanted.path);
                 opened.add(file);
-                fileOf = wanted;
-                if (opened.size() > 2 * PIECES) {
-                    // What was opened so long ago has been sent: no more waits in the queue.
-                    Session.quietly(opened.remove(0));
+                lastFile = wanted;
+                if (opened.size() > 2 * CHUNKS) {
+                    // The oldest file has no more ranges in the queue.
+                    Session.closeQuietly(opened.remove(0));
                 }
             }
         }
 
-        private void block(Outgoing work, long block) throws IOException, Stopped {
+        private void queueBlock(OutgoingFile work, long block) throws IOException, ReaderStopped {
             long offset = work.layout.offset(block);
             int length = work.layout.length(block);
             byte[] header = DataHeader.block(work.entry.id, offset, length).write();
             Blake3 hasher = work.layout.hasher(offset);
-            boolean read;
+            boolean isComplete;
             try {
-                open(work);
-                if (!Meta.isUnchanged(work.path, work.entry)) {
-                    sender.changed(work);
+                openFile(work);
+                if (!Metadata.isUnchanged(work.path, work.entry)) {
+                    sender.onSourceChanged(work);
                     return;
                 }
-                read = connection.isPlain()
-                    ? hashAhead(hasher, offset, length)
-                    : copy(header, hasher, offset, length);
+                isComplete = stream.isUnencrypted()
+                    ? hashBlock(hasher, offset, length)
+                    : queueContent(header, hasher, offset, length);
             } catch (IOException e) {
-                sender.giveUp(work, Meta.failure("cannot read " + work.path, e), false);
+                sender.abort(work, Metadata.failure("cannot read " + work.path, e), false);
                 return;
             }
             byte[] hash = work.layout.finish(hasher);
-            if (read) {
-                sender.hashed(work, block, hash);
+            if (isComplete) {
+                sender.recordHash(work, block, hash);
             } else {
-                sender.changed(work);
-                if (connection.isPlain()) {
+                sender.onSourceChanged(work);
+                if (stream.isUnencrypted()) {
                     return;
                 }
             }
-            if (connection.isPlain()) {
-                put(Item.of(header));
+            if (stream.isUnencrypted()) {
+                enqueue(Item.of(header));
                 Item range = new Item();
                 range.file = file;
                 range.offset = offset;
                 range.length = length;
-                range.of = work;
-                put(range);
+                range.source = work;
+                enqueue(range);
             }
-            put(Item.of(connection.tag(header, hash)));
+            enqueue(Item.of(stream.tag(header, hash)));
         }
 
-        /**
-         * Hashes a block that will be sent from the file; false when the file ends before it does.
-         */
-        private boolean hashAhead(Blake3 hasher, long offset, int length)
-            throws IOException, Stopped {
-            ByteBuffer buffer = spare();
+        /** Hashes a block sent from the file; returns false if the file is too short. */
+        private boolean hashBlock(Blake3 hasher, long offset, int length)
+            throws IOException, ReaderStopped {
+            ByteBuffer buffer = takeFreeChunk();
             try {
                 for (int done = 0; done < length; done += buffer.limit()) {
                     Buffers.limit(Buffers.clear(buffer),
                         Math.min(buffer.capacity(), length - done));
-                    if (!fill(buffer, offset + done)) {
+                    if (!readFully(buffer, offset + done)) {
                         return false;
                     }
                     hasher.update(Buffers.flip(buffer));
                 }
                 return true;
             } finally {
-                spare.add(buffer);
+                freeChunks.add(buffer);
             }
         }
 
-        private boolean fill(ByteBuffer buffer, long offset) throws IOException {
+        private boolean readFully(ByteBuffer buffer, long offset) throws IOException {
             long at = offset;
             while (buffer.hasRemaining()) {
                 int read = file.read(buffer, at);
@@ -285,47 +284,46 @@ final class DataWriter implements DataConnections.Work {
             return true;
         }
 
-        /** Reads a block, hashes it, and hands it on; false when the file ends before it does. */
-        private boolean copy(byte[] header, Blake3 hasher, long offset, int length)
-            throws IOException, Stopped {
-            put(Item.of(header));
-            boolean whole = true;
+        /** Reads, hashes and queues a block; returns false if the file is too short. */
+        private boolean queueContent(byte[] header, Blake3 hasher, long offset, int length)
+            throws IOException, ReaderStopped {
+            enqueue(Item.of(header));
+            boolean isComplete = true;
             for (int done = 0; done < length;) {
-                ByteBuffer buffer = spare();
+                ByteBuffer buffer = takeFreeChunk();
                 Buffers.limit(Buffers.clear(buffer), Math.min(buffer.capacity(), length - done));
-                whole = whole && readOrNot(buffer, offset + done);
-                // Where it cannot be read, whatever is in the buffer fills the frame, and the tag
-                // tells.
+                isComplete = isComplete && tryReadFully(buffer, offset + done);
+                // After a read error, stale bytes fill the frame and its tag does not match.
                 Buffers.position(buffer, 0);
-                if (whole) {
+                if (isComplete) {
                     hasher.update(buffer.duplicate());
                 }
                 done += buffer.limit();
                 Item item = new Item();
                 item.bytes = buffer;
-                item.pooled = true;
-                put(item);
+                item.isPooled = true;
+                enqueue(item);
             }
-            return whole;
+            return isComplete;
         }
 
-        private boolean readOrNot(ByteBuffer buffer, long offset) {
+        private boolean tryReadFully(ByteBuffer buffer, long offset) {
             try {
-                return fill(buffer, offset);
+                return readFully(buffer, offset);
             } catch (IOException e) {
                 return false;
             }
         }
 
-        private void pack(List<Outgoing> files) throws IOException, Stopped {
+        private void queuePack(List<OutgoingFile> files) throws IOException, ReaderStopped {
             long bytes =
-                files.stream().mapToLong(one -> one.entry.size + 12 + Blake3.HASH_BYTES).sum();
+                files.stream().mapToLong(file -> file.entry.size + 12 + Blake3.HASH_BYTES).sum();
             ByteBuffer out = ByteBuffer.allocate((int) bytes);
             int count = 0;
-            for (Outgoing one : files) {
-                byte[] content = readWhole(one);
+            for (OutgoingFile file : files) {
+                byte[] content = readSmallFile(file);
                 if (content != null) {
-                    out.putLong(one.entry.id).putInt(content.length).put(Blake3.hash(content))
+                    out.putLong(file.entry.id).putInt(content.length).put(Blake3.hash(content))
                         .put(content);
                     count++;
                 }
@@ -336,31 +334,31 @@ final class DataWriter implements DataConnections.Work {
             Buffers.flip(out);
             byte[] header = DataHeader.pack(count, out.limit()).write();
             byte[] hash = Blake3.hasher().update(out.duplicate()).finish();
-            put(Item.of(header));
+            enqueue(Item.of(header));
             Item payload = new Item();
             payload.bytes = out;
-            put(payload);
-            put(Item.of(connection.tag(header, hash)));
+            enqueue(payload);
+            enqueue(Item.of(stream.tag(header, hash)));
         }
 
-        /** The content of a small file; null when it is gone, or not what was announced. */
-        private byte[] readWhole(Outgoing one) {
-            byte[] content = new byte[(int) one.entry.size];
-            try (FileChannel in = FileChannel.open(one.path)) {
+        /** Returns the content of a small file; null if it vanished or changed. */
+        private byte[] readSmallFile(OutgoingFile file) {
+            byte[] content = new byte[(int) file.entry.size];
+            try (FileChannel in = FileChannel.open(file.path)) {
                 ByteBuffer buffer = ByteBuffer.wrap(content);
                 while (buffer.hasRemaining() && in.read(buffer) > 0) {
                     continue;
                 }
-                if (buffer.hasRemaining() || !Meta.isUnchanged(one.path, one.entry)) {
-                    sender.changed(one);
+                if (buffer.hasRemaining() || !Metadata.isUnchanged(file.path, file.entry)) {
+                    sender.onSourceChanged(file);
                     return null;
                 }
                 return content;
             } catch (java.nio.file.NoSuchFileException e) {
-                sender.giveUp(one, new Failure(Failure.VANISHED,
-                    one.path + " vanished before it was read"), false);
+                sender.abort(file, new Failure(Failure.SOURCE_VANISHED,
+                    file.path + " vanished before it was read"), false);
             } catch (IOException e) {
-                sender.giveUp(one, Meta.failure("cannot read " + one.path, e), false);
+                sender.abort(file, Metadata.failure("cannot read " + file.path, e), false);
             }
             return null;
         }

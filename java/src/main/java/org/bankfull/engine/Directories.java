@@ -12,50 +12,52 @@ import java.util.Map;
 import org.bankfull.wire.Entry;
 
 /**
- * The directories of a tree that is being received. None is settled before the end, when they get
- * their modes and times: so little is kept of each, and no path.
+ * Directories of a tree that is being received.
+ *
+ * <p>All stay in memory until the end, when their modes and times are set; therefore each keeps its
+ * name only, not its path.
  */
 final class Directories {
     private static final int OWNER_ALL = 0700;
 
     private final Path base;
-    private final Map<Long, Directory> byNumber = new HashMap<>();
-    /** In the order announced, so that backwards the deepest come first. */
-    private final List<Directory> announced = new ArrayList<>();
+    private final Map<Long, Directory> byId = new HashMap<>();
+    /** Directories in the order of announcement, parents before children. */
+    private final List<Directory> created = new ArrayList<>();
 
-    /** One of them. */
+    /** Received directory. */
     static final class Directory {
-        /** Null for the destination itself. */
+        /** Parent; null for the destination itself. */
         private final Directory parent;
         private final String name;
         final int mode;
         final long mtimeSecs;
         final int mtimeNanos;
-        /** It could not be made: neither can what is in it. */
-        final boolean failed;
-        /** It was made just now, so nothing is in it. */
-        final boolean fresh;
+        /** Creation failed; its contents fail, too. */
+        final boolean isFailed;
+        /** Created by this session, hence empty before. */
+        final boolean isNew;
 
-        private Directory(Directory parent, String name, Entry entry, boolean failed,
-            boolean fresh) {
+        private Directory(Directory parent, String name, Entry entry, boolean isFailed,
+            boolean isNew) {
             this.parent = parent;
             this.name = name;
             this.mode = entry.mode;
             this.mtimeSecs = entry.mtimeSecs;
             this.mtimeNanos = entry.mtimeNanos;
-            this.failed = failed;
-            this.fresh = fresh;
+            this.isFailed = isFailed;
+            this.isNew = isNew;
         }
     }
 
     Directories(Path base) {
         this.base = base;
-        byNumber.put(0L, new Directory(null, "", new Entry(), false, false));
+        byId.put(0L, new Directory(null, "", new Entry(), false, false));
     }
 
-    /** Null where none was announced under this number. */
-    Directory find(long number) {
-        return byNumber.get(number);
+    /** Returns the directory with an ID; null if unknown. */
+    Directory find(long id) {
+        return byId.get(id);
     }
 
     Path path(Directory directory) {
@@ -71,41 +73,42 @@ final class Directories {
         return path;
     }
 
-    /** Makes one with this name, and enters it. */
-    void make(Entry entry, Directory parent, String name) throws IOException {
-        boolean fresh = !name.isEmpty() && make(path(parent).resolve(name));
-        Directory made = new Directory(parent, name, entry, false, fresh);
-        byNumber.put(entry.id, made);
-        announced.add(made);
+    /** Creates and registers a directory. */
+    void create(Entry entry, Directory parent, String name) throws IOException {
+        boolean isNew = !name.isEmpty() && create(path(parent).resolve(name));
+        Directory directory = new Directory(parent, name, entry, false, isNew);
+        byId.put(entry.id, directory);
+        created.add(directory);
     }
 
-    /** Enters one that could not be made. */
-    void failed(Entry entry, Directory parent) {
-        byNumber.put(entry.id, new Directory(parent, "", entry, true, false));
+    /** Registers a directory that could not be created. */
+    void addFailed(Entry entry, Directory parent) {
+        byId.put(entry.id, new Directory(parent, "", entry, true, false));
     }
 
-    /** True when it was made just now. */
-    private static boolean make(Path path) throws IOException {
+    /** Creates a directory; returns false if it exists. */
+    private static boolean create(Path path) throws IOException {
         try {
             Files.createDirectory(path);
             return true;
         } catch (FileAlreadyExistsException e) {
             if (!Files.isDirectory(path, LinkOption.NOFOLLOW_LINKS)) {
                 throw new IOException(
-                    Meta.kind(Meta.look(path)) + " is in the way: remove or rename it", e);
+                    Metadata.describeKind(Metadata.attributes(path))
+                        + " is in the way: remove or rename it", e);
             }
             if (!Files.isWritable(path)) {
-                // As an earlier run left it; it gets its mode again at the end.
-                Meta.setMode(path, OWNER_ALL);
+                // Left by an earlier run; its mode is set again at the end.
+                Metadata.setMode(path, OWNER_ALL);
             }
             return false;
         }
     }
 
-    /** Those that were made, the deepest first. */
-    void each(java.util.function.Consumer<Directory> act) {
-        for (int i = announced.size() - 1; i >= 0; i--) {
-            act.accept(announced.get(i));
+    /** Calls an action for each created directory, children before parents. */
+    void forEachDeepestFirst(java.util.function.Consumer<Directory> action) {
+        for (int i = created.size() - 1; i >= 0; i--) {
+            action.accept(created.get(i));
         }
     }
 }

@@ -30,72 +30,73 @@ import org.bankfull.wire.Message.Want;
 import org.bankfull.wire.WireException;
 
 /**
- * The receiving side: answers announcements, puts files in place, keeps the books of what arrives.
- * Of a file nothing is kept once it is settled.
+ * Receiving side of a session: answers announcements, verifies blocks and completes files.
+ *
+ * <p>A completed file occupies no memory.
  */
 final class Receiver {
-    /** As many files may be announced and not settled: some MB of memory, and some packs ahead. */
-    static final int UNSETTLED_MOST = 4096;
+    /** Limit of outstanding files (chosen: a few MB of memory, several packs ahead). */
+    static final int MAX_OUTSTANDING_FILES = 4096;
 
     private final Session session;
-    private final Landing landing;
+    private final Destination destination;
     private final List<Source> sources;
     private final boolean checksum;
     private final boolean durable;
     private final Summary summary;
-    private final Counts counts;
+    private final ProgressCounter counter;
     private final Directories directories;
-    private final Map<Long, Incoming> files = new HashMap<>();
-    /** Given up by either side: what still comes of them is read past. */
-    private final Spans dead = new Spans();
+    private final Map<Long, IncomingFile> files = new HashMap<>();
+    /** IDs of files that failed on either side; their further data is discarded. */
+    private final RangeSet abandonedIds = new RangeSet();
     private long lastId;
     private boolean entriesEnded;
 
-    Receiver(Session session, Landing landing, List<Source> sources, boolean checksum,
-        boolean durable, Summary summary, Counts counts) {
+    Receiver(Session session, Destination destination, List<Source> sources, boolean checksum,
+        boolean durable, Summary summary, ProgressCounter counter) {
         this.session = session;
-        this.landing = landing;
+        this.destination = destination;
         this.sources = sources;
         this.checksum = checksum;
         this.durable = durable;
         this.summary = summary;
-        this.counts = counts;
-        this.directories = new Directories(landing.base);
+        this.counter = counter;
+        this.directories = new Directories(destination.base);
     }
 
-    /** Handles messages until the sender has finished. */
-    void run(DataConnections connections) throws IOException {
+    /** Handles messages until Finish. */
+    void run(DataStreams streams) throws IOException {
         while (true) {
-            session.awaitRoom();
+            session.awaitQueueSpace();
             Message message = session.receive();
             try {
                 if (message.number == Message.FINISH) {
                     if (!entriesEnded) {
-                        throw new WireException("the sender finished before its entries ended");
+                        throw new WireException("Finish before EntriesEnd");
                     }
-                    connections.awaitEnds();
+                    streams.awaitEnd();
                     finish();
                     return;
                 }
-                handle(message, connections);
+                handle(message, streams);
             } catch (WireException e) {
                 session.post(Message.error(new Failure(Failure.PROTOCOL, e.getMessage())));
-                throw session.broken(e);
+                throw session.protocolError(e);
             }
         }
     }
 
-    /** Lets go of what is not in place yet: a later run goes on with it. */
+    /** Closes the part files of incomplete files, for a later run to resume. */
     synchronized void close() {
-        for (Incoming incoming : files.values()) {
-            incoming.dead = true;
+        for (IncomingFile incoming : files.values()) {
+            incoming.isAbandoned = true;
             if (incoming.part != null) {
                 incoming.part.close();
             }
         }
     }
 
-    private void handle(Message message, DataConnections connections)
+    private void handle(Message message, DataStreams streams)
         throws IOException, WireException {
         switch (message.number) {
             case Message.ENTRIES:
@@ -106,13 +107,13 @@ final class Receiver {
                 entriesEnded = true;
                 break;
             case Message.PROBLEM:
-                problem(message.failureInside(), summary);
+                recordProblem(message.nestedFailure(), summary);
                 break;
             case Message.HOLES:
                 onHoles(message.runs());
                 break;
-            case Message.SEALED:
-                onSealed(message);
+            case Message.FILE_DIGEST:
+                onFileDigest(message);
                 break;
             case Message.ABORTED:
                 onAborted(message);
@@ -123,32 +124,33 @@ final class Receiver {
                 }
                 break;
             case Message.STREAM_LOST:
-                connections.lostThere(message.stream());
+                streams.onStreamLost(message.stream());
                 break;
             default:
-                // How the path does (section 16), which nothing depends on.
+                // Path measurement and feedback (section 16) is ignored.
                 if (message.number < 25) {
-                    throw new WireException("message " + message.number + " from a sender");
+                    throw new WireException("message " + message.number
+                        + " must not be sent by a sender");
                 }
         }
     }
 
     private void onEntries(List<Entry> entries) throws WireException {
         List<Want> wants = new ArrayList<>();
-        List<Long> made = new ArrayList<>();
+        List<Long> created = new ArrayList<>();
         for (Entry entry : entries) {
             Directory parent = directories.find(entry.parent);
             if (entry.id <= lastId || parent == null) {
-                throw new WireException("entry " + entry.id + " comes out of order");
+                throw new WireException("entry " + entry.id + " is out of order");
             }
-            if (entry.parent == 0 && !Sources.hold(sources, entry)) {
-                throw new WireException("entry " + entry.id + " is nothing that was asked for");
+            if (entry.parent == 0 && !RequestedSources.contains(sources, entry)) {
+                throw new WireException("entry " + entry.id + " was not requested");
             }
             lastId = entry.id;
             if (entry.kind == Entry.DIRECTORY) {
                 onDirectory(entry, parent);
             } else if (entry.kind == Entry.SYMLINK) {
-                onSymlink(entry, parent, wants, made);
+                onSymlink(entry, parent, wants, created);
             } else {
                 Want want = onFile(entry, parent);
                 if (want != null) {
@@ -159,199 +161,202 @@ final class Receiver {
         if (!wants.isEmpty()) {
             session.post(Message.wants(wants));
         }
-        if (!made.isEmpty()) {
-            session.post(Message.files(Message.FINISHED, made));
+        if (!created.isEmpty()) {
+            session.post(Message.files(Message.FINISHED, created));
         }
     }
 
-    /** The path that a file or symlink gets. Its name is a single component. */
-    private Path place(Entry entry, Directory parent) throws Refused {
+    /** Returns the target path of a file or symlink. */
+    private Path targetPath(Entry entry, Directory parent) throws RefusedException {
         String name = name(entry, parent);
-        if (landing.rename != null && entry.parent == 0) {
-            name = landing.rename;
+        if (destination.rename != null && entry.parent == 0) {
+            name = destination.rename;
         }
         return directories.path(parent).resolve(name);
     }
 
-    /** A name that can be written here. */
-    private static String name(Entry entry, Directory parent) throws Refused {
-        if (parent.failed) {
-            throw new Refused(new Failure(Failure.IO, "its directory could not be made"));
+    /** Returns the name of an entry, if this locale can represent it. */
+    private static String name(Entry entry, Directory parent) throws RefusedException {
+        if (parent.isFailed) {
+            throw new RefusedException(
+                new Failure(Failure.IO, "its directory could not be created"));
         }
-        String name = decode(entry.name, "name");
+        String name = decodeUtf8(entry.name, "name");
         try {
             Paths.get(name);
             return name;
         } catch (InvalidPathException e) {
-            throw new Refused(new Failure(Failure.USAGE,
+            throw new RefusedException(new Failure(Failure.USAGE,
                 "its name cannot be written under this locale: run with LC_ALL=C.UTF-8"));
         }
     }
 
-    private static String decode(byte[] bytes, String what) throws Refused {
+    private static String decodeUtf8(byte[] bytes, String kind) throws RefusedException {
         try {
             return StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(bytes)).toString();
         } catch (CharacterCodingException e) {
-            throw new Refused(new Failure(Failure.USAGE,
-                "its " + what + " is no UTF-8, which Java cannot write"));
+            throw new RefusedException(new Failure(Failure.USAGE,
+                "its " + kind
+                + " is not valid UTF-8, which Java cannot write: rename it at the source"));
         }
     }
 
-    /** Something that cannot be received. */
-    private static final class Refused extends Exception {
+    /** Refusal of an entry. */
+    private static final class RefusedException extends Exception {
         private static final long serialVersionUID = 1;
         final transient Failure failure;
 
-        Refused(Failure failure) {
+        RefusedException(Failure failure) {
             this.failure = failure;
         }
     }
 
     private void onDirectory(Entry entry, Directory parent) {
         try {
-            directories.make(entry, parent, name(entry, parent));
+            directories.create(entry, parent, name(entry, parent));
             summary.directories++;
-        } catch (Refused refused) {
-            problem(entry, parent, refused.failure);
-            directories.failed(entry, parent);
+        } catch (RefusedException refused) {
+            reportProblem(entry, parent, refused.failure);
+            directories.addFailed(entry, parent);
         } catch (IOException e) {
-            problem(entry, parent, Meta.failure("cannot make the directory", e));
-            directories.failed(entry, parent);
+            reportProblem(entry, parent, Metadata.failure("cannot create the directory", e));
+            directories.addFailed(entry, parent);
         }
     }
 
-    private void problem(Entry entry, Directory parent, Failure failure) {
-        String shown = shown(entry, parent);
-        summary.fail(shown + ": " + failure.shown());
-        session.post(Message.problem(shown.getBytes(StandardCharsets.UTF_8), failure));
+    private void reportProblem(Entry entry, Directory parent, Failure failure) {
+        String path = displayPath(entry, parent);
+        summary.addFailure(path + ": " + failure.printable());
+        session.post(Message.problem(path.getBytes(StandardCharsets.UTF_8), failure));
     }
 
-    private String shown(Entry entry, Directory parent) {
-        String name = landing.rename != null && entry.parent == 0
-            ? landing.rename
+    private String displayPath(Entry entry, Directory parent) {
+        String name = destination.rename != null && entry.parent == 0
+            ? destination.rename
             : new String(entry.name, StandardCharsets.UTF_8);
         String directory = directories.path(parent).toString();
-        return new Failure(0, directory.isEmpty() ? name : directory + "/" + name).shown();
+        return new Failure(0, directory.isEmpty() ? name : directory + "/" + name).printable();
     }
 
-    private void onSymlink(Entry entry, Directory parent, List<Want> wants, List<Long> made) {
+    private void onSymlink(Entry entry, Directory parent, List<Want> wants, List<Long> created) {
         try {
-            Path path = place(entry, parent);
-            Path target = Paths.get(decode(entry.target, "target"));
+            Path path = targetPath(entry, parent);
+            Path target = Paths.get(decodeUtf8(entry.target, "target"));
             if (Files.isSymbolicLink(path) && Files.readSymbolicLink(path).equals(target)) {
                 wants.add(new Want(entry.id, Want.SKIP));
                 return;
             }
-            refuseInTheWay(path);
-            Path draft = Part.partOf(path);
-            Part.drop(path);
-            Files.createSymbolicLink(draft, target);
-            Part.rename(draft, path);
+            checkReplaceable(path);
+            Path temporary = PartFile.partPath(path);
+            PartFile.discard(path);
+            Files.createSymbolicLink(temporary, target);
+            PartFile.rename(temporary, path);
             summary.symlinks++;
-            made.add(entry.id);
-        } catch (Refused refused) {
-            wants.add(refused(entry, parent, refused.failure));
+            created.add(entry.id);
+        } catch (RefusedException refused) {
+            wants.add(refuse(entry, parent, refused.failure));
         } catch (IOException | InvalidPathException | UnsupportedOperationException e) {
             IOException io = e instanceof IOException ? (IOException) e : new IOException(e);
-            wants.add(refused(entry, parent, Meta.failure("cannot make the symlink", io)));
+            wants.add(refuse(entry, parent, Metadata.failure("cannot create the symlink", io)));
         }
     }
 
-    private static void refuseInTheWay(Path path) throws IOException, Refused {
-        BasicFileAttributes found = Meta.lookIfThere(path);
+    private static void checkReplaceable(Path path) throws IOException, RefusedException {
+        BasicFileAttributes found = Metadata.attributesIfExists(path);
         if (found != null && (found.isDirectory() || found.isOther())) {
-            String what = found.isDirectory() ? "a directory" : Meta.kind(found);
-            throw new Refused(new Failure(
+            String kind = found.isDirectory() ? "a directory" : Metadata.describeKind(found);
+            throw new RefusedException(new Failure(
                 found.isDirectory() ? Failure.IS_A_DIRECTORY : Failure.USAGE,
-                what + " is in the way: remove or rename it"));
+                kind + " is in the way: remove or rename it"));
         }
     }
 
-    private Want refused(Entry entry, Directory parent, Failure failure) {
-        summary.fail(shown(entry, parent) + ": " + failure.shown());
-        counts.settled(0);
+    private Want refuse(Entry entry, Directory parent, Failure failure) {
+        summary.addFailure(displayPath(entry, parent) + ": " + failure.printable());
+        counter.completeFile(0);
         Want want = new Want(entry.id, Want.REFUSED);
         want.failure = failure;
         return want;
     }
 
     private Want onFile(Entry entry, Directory parent) {
-        counts.announced(entry.size);
+        counter.addFile(entry.size);
         try {
-            Path target = place(entry, parent);
-            refuseInTheWay(target);
-            Incoming incoming = new Incoming(entry, target);
-            BasicFileAttributes existing = parent.fresh ? null : Meta.lookIfThere(target);
+            Path target = targetPath(entry, parent);
+            checkReplaceable(target);
+            IncomingFile incoming = new IncomingFile(entry, target);
+            BasicFileAttributes existing =
+                parent.isNew ? null : Metadata.attributesIfExists(target);
             boolean sameSize =
                 existing != null && existing.isRegularFile() && existing.size() == entry.size;
-            if (sameSize && !checksum && Meta.hasTime(entry, existing.lastModifiedTime())) {
+            if (sameSize && !checksum && Metadata.matchesTime(entry, existing.lastModifiedTime())) {
                 return skip(entry, target);
             }
             Want want = new Want(entry.id, Want.SEND);
             if (entry.blockBytes != 0) {
-                open(incoming, want);
+                openPart(incoming, want);
             }
             synchronized (this) {
                 files.put(entry.id, incoming);
             }
             return sameSize && checksum ? compare(want, incoming) : want;
-        } catch (Refused refused) {
-            return refused(entry, parent, refused.failure);
+        } catch (RefusedException refused) {
+            return refuse(entry, parent, refused.failure);
         } catch (IOException e) {
-            return refused(entry, parent, Meta.failure("cannot write", e));
+            return refuse(entry, parent, Metadata.failure("cannot write", e));
         }
     }
 
     private Want skip(Entry entry, Path target) throws IOException {
         if (entry.blockBytes != 0) {
-            Part.drop(target);
+            PartFile.discard(target);
         }
-        Meta.apply(target, entry);
-        skipped(entry);
+        Metadata.apply(target, entry);
+        countUnchanged(entry);
         return new Want(entry.id, Want.SKIP);
     }
 
-    private void skipped(Entry entry) {
+    private void countUnchanged(Entry entry) {
         synchronized (summary) {
             summary.skipped++;
         }
-        counts.settled(entry.size);
+        counter.completeFile(entry.size);
     }
 
-    /** Opens the part of a file of blocks, and says what of it is here. */
-    private void open(Incoming incoming, Want want) throws IOException {
-        incoming.part = Part.of(incoming.target, incoming.entry);
-        BitSet here = incoming.part.here();
+    /** Opens the part file and reports its verified blocks. */
+    private void openPart(IncomingFile incoming, Want want) throws IOException {
+        incoming.part = PartFile.open(incoming.target, incoming.entry);
+        BitSet completed = incoming.part.completedBlocks();
         List<Run> have = new ArrayList<>();
-        for (int at = here.nextSetBit(0); at >= 0;) {
-            int end = here.nextClearBit(at);
+        for (int at = completed.nextSetBit(0); at >= 0;) {
+            int end = completed.nextClearBit(at);
             have.add(new Run(at, end - at));
             long bytes = Math.min(incoming.entry.size, (long) end * incoming.entry.blockBytes)
                 - (long) at * incoming.entry.blockBytes;
             synchronized (summary) {
                 summary.bytesResumed += bytes;
             }
-            counts.arrived(bytes);
-            at = here.nextSetBit(end);
+            counter.addVerified(bytes);
+            at = completed.nextSetBit(end);
         }
-        int most = Limits.RUNS_IN_LIST / 16;
-        for (int at = 0; have.size() > most && at < have.size(); at += most) {
-            List<Run> some = have.subList(at, Math.min(have.size(), at + most));
-            session.post(Message.have(new Runs(incoming.entry.id, some)));
+        int maxRuns = Limits.MAX_RUNS / 16;
+        for (int at = 0; have.size() > maxRuns && at < have.size(); at += maxRuns) {
+            List<Run> batch = have.subList(at, Math.min(have.size(), at + maxRuns));
+            session.post(Message.have(new Runs(incoming.entry.id, batch)));
         }
-        want.have = have.size() > most ? List.of() : have;
+        want.have = have.size() > maxRuns ? List.of() : have;
     }
 
-    /** Asks to compare the content of a file that is here. */
-    private Want compare(Want want, Incoming incoming) {
+    /** Requests a comparison with the existing file. */
+    private Want compare(Want want, IncomingFile incoming) {
         byte[] hash;
         try {
-            hash = Meta.hash(incoming.target);
+            hash = Metadata.hashFile(incoming.target);
         } catch (IOException e) {
-            // It is gone or cannot be read: then it is replaced.
+            // Missing or unreadable: it will be replaced.
             return want;
         }
-        incoming.compared = true;
+        incoming.isCompared = true;
         Want compare = new Want(want.file, Want.IF_DIFFERS);
         compare.have = want.have;
         compare.hash = hash;
@@ -359,170 +364,174 @@ final class Receiver {
     }
 
     private void onUnchanged(long file) throws WireException {
-        Incoming incoming = settle(file);
-        if (incoming == null && isDead(file)) {
+        IncomingFile incoming = removeFile(file);
+        if (incoming == null && isAbandoned(file)) {
             return;
         }
-        if (incoming == null || !incoming.compared) {
-            throw new WireException("file " + file + " is unchanged, which nobody asked");
+        if (incoming == null || !incoming.isCompared) {
+            throw new WireException(
+                "file " + file + " is reported unchanged, but was not compared");
         }
         if (incoming.part != null) {
             incoming.part.close();
         }
         try {
-            Part.drop(incoming.target);
-            Meta.apply(incoming.target, incoming.entry);
-            skipped(incoming.entry);
+            PartFile.discard(incoming.target);
+            Metadata.apply(incoming.target, incoming.entry);
+            countUnchanged(incoming.entry);
         } catch (IOException e) {
-            summary.fail(
-                incoming.target + ": " + Meta.failure("cannot set its metadata", e).shown());
-            counts.settled(0);
+            summary.addFailure(
+                incoming.target + ": "
+                    + Metadata.failure("cannot set its metadata", e).printable());
+            counter.completeFile(0);
         }
     }
 
-    /** What the other side could not read, or left out. */
-    static void problem(Failure failure, Summary summary) {
-        if (failure.code == Failure.REMARK) {
-            summary.remark(failure.shown());
+    /** Records a Problem of the peer: a failure or a warning. */
+    static void recordProblem(Failure failure, Summary summary) {
+        if (failure.code == Failure.WARNING) {
+            summary.addWarning(failure.printable());
         } else {
-            summary.fail(failure.shown());
+            summary.addFailure(failure.printable());
         }
     }
 
     private void onHoles(Runs holes) throws WireException {
-        Incoming incoming = find(holes.file);
-        if (incoming == null && isDead(holes.file)) {
+        IncomingFile incoming = find(holes.file);
+        if (incoming == null && isAbandoned(holes.file)) {
             return;
         }
         if (incoming == null || incoming.part == null) {
-            throw new WireException("holes of a file that was not asked for");
+            throw new WireException("holes of a file that was not requested");
         }
         Layout layout = Layout.of(incoming.entry.size, incoming.entry.blockBytes);
         for (Run run : holes.runs) {
-            if (run.count > layout.count() - run.first) {
+            if (run.count > layout.blockCount() - run.first) {
                 throw new WireException("holes beyond the end of a file");
             }
             try {
-                if (!incoming.dead) {
-                    incoming.part.holes(run.first, run.count);
+                if (!incoming.isAbandoned) {
+                    incoming.part.recordHoles(run.first, run.count);
                 }
             } catch (IOException e) {
-                giveUp(incoming, Meta.failure("cannot write", e));
+                failFile(incoming, Metadata.failure("cannot write", e));
             }
         }
     }
 
-    private synchronized Incoming find(long file) {
+    private synchronized IncomingFile find(long file) {
         return files.get(file);
     }
 
-    private synchronized Incoming settle(long file) {
+    private synchronized IncomingFile removeFile(long file) {
         return files.remove(file);
     }
 
-    private synchronized boolean isDead(long file) {
-        return dead.contains(file);
+    private synchronized boolean isAbandoned(long file) {
+        return abandonedIds.contains(file);
     }
 
-    /** Forgets a file that is given up, but for its number; false when it was before. */
-    private synchronized boolean bury(Incoming incoming) {
-        boolean first = !incoming.dead;
-        incoming.dead = true;
+    /** Removes a failed file except for its ID; returns false if it was removed before. */
+    private synchronized boolean abandon(IncomingFile incoming) {
+        boolean first = !incoming.isAbandoned;
+        incoming.isAbandoned = true;
         files.remove(incoming.entry.id);
-        dead.add(incoming.entry.id);
+        abandonedIds.add(incoming.entry.id);
         return first;
     }
 
-    private void onSealed(Message message) throws WireException {
+    private void onFileDigest(Message message) throws WireException {
         long file = message.file();
-        Incoming incoming = settle(file);
-        if (incoming == null && isDead(file)) {
+        IncomingFile incoming = removeFile(file);
+        if (incoming == null && isAbandoned(file)) {
             return;
         }
-        if (incoming == null || incoming.part == null || !incoming.part.isWhole()) {
-            throw new WireException("file " + file + " was sealed before all of it was here");
+        if (incoming == null || incoming.part == null || !incoming.part.isComplete()) {
+            throw new WireException("file " + file + " has a digest but missing blocks");
         }
-        byte[] theirs = message.sealedHash();
-        byte[] ours = incoming.part.wholeHash();
-        if (theirs != null && ours != null && !Arrays.equals(theirs, ours)) {
+        byte[] sourceHash = message.fileDigestHash();
+        byte[] receivedHash = incoming.part.fileHash();
+        if (sourceHash != null && receivedHash != null
+            && !Arrays.equals(sourceHash, receivedHash)) {
             incoming.part.close();
-            giveUp(incoming, new Failure(Failure.VERIFICATION, "its content is not what was sent"));
+            failFile(incoming,
+                new Failure(Failure.VERIFICATION, "its content differs from the source"));
             return;
         }
         try {
-            incoming.part.place(durable);
-            done(incoming);
+            incoming.part.moveIntoPlace(durable);
+            complete(incoming);
         } catch (IOException e) {
-            giveUp(incoming, Meta.failure("cannot put it in place", e));
+            failFile(incoming, Metadata.failure("cannot move it into place", e));
         }
     }
 
-    private void done(Incoming incoming) {
+    private void complete(IncomingFile incoming) {
         synchronized (summary) {
             summary.copied++;
         }
-        counts.settled(0);
+        counter.completeFile(0);
         session.post(Message.files(Message.FINISHED, List.of(incoming.entry.id)));
     }
 
-    /** This side cannot go on with a file. */
-    void giveUp(Incoming incoming, Failure failure) {
-        if (!bury(incoming)) {
+    /** Fails a file on this side and reports it. */
+    void failFile(IncomingFile incoming, Failure failure) {
+        if (!abandon(incoming)) {
             return;
         }
         if (incoming.part != null) {
             incoming.part.close();
         }
-        summary.fail(incoming.target + ": " + failure.shown());
-        counts.settled(0);
+        summary.addFailure(incoming.target + ": " + failure.printable());
+        counter.completeFile(0);
         session.post(Message.failed(incoming.entry.id, failure));
     }
 
     private void onAborted(Message message) throws WireException {
-        Incoming incoming = find(message.file());
-        boolean again = message.again();
+        IncomingFile incoming = find(message.file());
+        boolean willRetry = message.willRetry();
         if (incoming == null) {
             return;
         }
-        if (!bury(incoming)) {
+        if (!abandon(incoming)) {
             return;
         }
         if (incoming.part != null) {
             incoming.part.close();
         }
-        if (!again) {
-            summary.fail(incoming.target + ": " + message.failureInside().shown());
+        if (!willRetry) {
+            summary.addFailure(incoming.target + ": " + message.nestedFailure().printable());
         }
-        counts.settled(0);
+        counter.completeFile(0);
     }
 
-    /** A block that begins to arrive; null when it is to be read past. */
-    synchronized Incoming claim(long file, long offset, int length) throws WireException {
-        Incoming incoming = files.get(file);
-        if (incoming == null && dead.contains(file)) {
+    /** Claims an arriving block; returns null if its data is to be discarded. */
+    synchronized IncomingFile claim(long file, long offset, int length) throws WireException {
+        IncomingFile incoming = files.get(file);
+        if (incoming == null && abandonedIds.contains(file)) {
             return null;
         }
         if (incoming == null || incoming.part == null) {
-            throw new WireException("a block of a file that was not asked for");
+            throw new WireException("a block of a file that was not requested");
         }
         Layout layout = Layout.of(incoming.entry.size, incoming.entry.blockBytes);
         long block = offset / layout.blockBytes;
-        boolean aligned = offset % layout.blockBytes == 0 && block < layout.count();
+        boolean aligned = offset % layout.blockBytes == 0 && block < layout.blockCount();
         if (!aligned || layout.length(block) != length) {
-            throw new WireException("what is no block of its file");
+            throw new WireException("offset or length do not match a block");
         }
-        if (incoming.part.has(block) || !incoming.arriving.add(block)) {
-            throw new WireException("a block comes twice");
+        if (incoming.part.hasBlock(block) || !incoming.claimed.add(block)) {
+            throw new WireException("a block was received twice");
         }
         return incoming;
     }
 
-    /** A block has arrived whole, or damaged where there is no hash. */
-    void arrived(Incoming incoming, long block, byte[] hash) {
+    /** Handles a received block; {@code hash} is null if it is damaged. */
+    void onBlock(IncomingFile incoming, long block, byte[] hash) {
         try {
             synchronized (this) {
-                incoming.arriving.remove(block);
-                if (incoming.dead) {
+                incoming.claimed.remove(block);
+                if (incoming.isAbandoned) {
                     return;
                 }
             }
@@ -530,66 +539,68 @@ final class Receiver {
                 session.post(Message.nack(incoming.entry.id, block));
                 return;
             }
-            incoming.part.verified(block, hash);
+            incoming.part.recordVerified(block, hash);
             int length = (int) Math.min(incoming.entry.blockBytes,
                 incoming.entry.size - block * incoming.entry.blockBytes);
-            counts.arrived(length);
+            counter.addVerified(length);
             synchronized (summary) {
                 summary.bytes += length;
             }
             Runs run = new Runs(incoming.entry.id, List.of(new Run(block, 1)));
             session.post(Message.acks(List.of(run)));
         } catch (IOException e) {
-            giveUp(incoming, Meta.failure("cannot write", e));
+            failFile(incoming, Metadata.failure("cannot write", e));
         }
     }
 
-    /** A block arrived in part before its connection broke. */
-    synchronized void letGo(Incoming incoming, long block) {
-        incoming.arriving.remove(block);
+    /** Releases the claim of a block whose data stream was lost. */
+    synchronized void releaseClaim(IncomingFile incoming, long block) {
+        incoming.claimed.remove(block);
     }
 
-    /** A packed file has arrived, whole if its hash is right. */
-    void packed(long file, byte[] hash, ByteBuffer content, boolean sound) throws WireException {
-        Incoming incoming = find(file);
-        if (incoming == null && isDead(file)) {
+    /** Handles a received packed file. */
+    void onPackedFile(long file, byte[] hash, ByteBuffer content, boolean isValid)
+        throws WireException {
+        IncomingFile incoming = find(file);
+        if (incoming == null && isAbandoned(file)) {
             return;
         }
         if (incoming == null || incoming.part != null
             || content.remaining() != incoming.entry.size) {
-            throw new WireException("a pack holds a file that was not asked for");
+            throw new WireException("a packed file that was not requested");
         }
-        if (!sound || !Arrays.equals(hash, Blake3.hasher().update(content.duplicate()).finish())) {
+        if (!isValid
+            || !Arrays.equals(hash, Blake3.hasher().update(content.duplicate()).finish())) {
             session.post(Message.nack(file, 0));
             return;
         }
         try {
             int length = content.remaining();
-            Part.put(incoming.target, content, incoming.entry, durable);
-            settle(file);
-            counts.arrived(length);
+            PartFile.writeSmallFile(incoming.target, content, incoming.entry, durable);
+            removeFile(file);
+            counter.addVerified(length);
             synchronized (summary) {
                 summary.bytes += length;
             }
-            done(incoming);
+            complete(incoming);
         } catch (IOException e) {
-            giveUp(incoming, Meta.failure("cannot write", e));
+            failFile(incoming, Metadata.failure("cannot write", e));
         }
     }
 
-    /** All is here: directories get their modes and times, deepest first. */
+    /** Sets the metadata of directories, deepest first, and sends Done. */
     private void finish() throws IOException {
-        directories.each(directory -> {
+        directories.forEachDeepestFirst(directory -> {
             Path path = directories.path(directory);
             try {
-                Meta.apply(path, directory.mode, directory.mtimeSecs, directory.mtimeNanos);
+                Metadata.apply(path, directory.mode, directory.mtimeSecs, directory.mtimeNanos);
             } catch (IOException e) {
-                Failure failure = Meta.failure("cannot set the metadata of " + path, e);
-                summary.fail(failure.shown());
-                session.post(Message.problem(Meta.bytes(path), failure));
+                Failure failure = Metadata.failure("cannot set the metadata of " + path, e);
+                summary.addFailure(failure.printable());
+                session.post(Message.problem(Metadata.nameBytes(path), failure));
             }
         });
-        session.post(Message.report(Message.DONE, new long[5], summary.failed));
+        session.post(Message.sideSummary(Message.DONE, new long[5], summary.failed));
         session.awaitClosed();
     }
 }

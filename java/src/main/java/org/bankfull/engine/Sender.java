@@ -23,52 +23,50 @@ import org.bankfull.wire.Message.Runs;
 import org.bankfull.wire.Message.Want;
 import org.bankfull.wire.WireException;
 
-/** The sending side: the books of what was announced, wanted, sent and settled. */
+/** Sending side of a session: ledger of announced, wanted, sent and completed files. */
 final class Sender {
-    /** The walk waits while so much of what it found is not settled: that is what memory holds. */
-    private static final int UNSETTLED_MAX = 4096;
-    /**
-     * Entries in a message: enough to make messages few, few enough to have the first leave soon.
-     */
-    private static final int BATCH = 64;
-    /** Of a record in a pack, before the content. */
-    private static final int RECORD_HEAD_BYTES = 8 + 4 + Blake3.HASH_BYTES;
+    /** Limit of outstanding entries, at which the walk waits, to bound memory. */
+    private static final int MAX_OUTSTANDING_ENTRIES = 4096;
+    /** Entries per message (chosen: few messages, yet a prompt first one). */
+    private static final int ENTRIES_PER_BATCH = 64;
+    /** Size of the header of a packed file. */
+    private static final int PACKED_FILE_HEADER_BYTES = 8 + 4 + Blake3.HASH_BYTES;
 
     private final Session session;
     private final Summary summary;
-    private final Counts counts;
-    private final ExecutorService comparing = Executors.newSingleThreadExecutor(task -> {
+    private final ProgressCounter counter;
+    private final ExecutorService comparer = Executors.newSingleThreadExecutor(task -> {
         Thread thread = new Thread(task, "bankfull-compare");
         thread.setDaemon(true);
         return thread;
     });
-    private final Map<Long, Outgoing> files = new HashMap<>();
+    private final Map<Long, OutgoingFile> files = new HashMap<>();
     private final Map<Long, String> symlinks = new HashMap<>();
-    /** Files of blocks with blocks to send, the first announced first. */
-    private final Map<Long, Outgoing> ready = new LinkedHashMap<>();
-    private final Deque<Outgoing> small = new ArrayDeque<>();
+    /** Files with blocks to send, in order of announcement. */
+    private final Map<Long, OutgoingFile> ready = new LinkedHashMap<>();
+    private final Deque<OutgoingFile> packable = new ArrayDeque<>();
     private final Deque<Integer> endedStreams = new ArrayDeque<>();
     private final List<Entry> pending = new ArrayList<>();
-    /** Files that were given up and are not announced again yet. */
+    /** Number of aborted files that will be announced again. */
     private int retrying;
     private long lastId;
     private boolean entriesEnded;
-    private boolean over;
+    private boolean isOver;
     private boolean finished;
 
-    Sender(Session session, Summary summary, Counts counts) {
+    Sender(Session session, Summary summary, ProgressCounter counter) {
         this.session = session;
         this.summary = summary;
-        this.counts = counts;
+        this.counter = counter;
     }
 
-    /** Something to send: a block of a file, or some small files. */
+    /** Unit of work of a data stream: a block or a pack. */
     static final class Work {
-        final Outgoing file;
+        final OutgoingFile file;
         final long block;
-        final List<Outgoing> pack;
+        final List<OutgoingFile> pack;
 
-        private Work(Outgoing file, long block, List<Outgoing> pack) {
+        private Work(OutgoingFile file, long block, List<OutgoingFile> pack) {
             this.file = file;
             this.block = block;
             this.pack = pack;
@@ -76,27 +74,30 @@ final class Sender {
     }
 
     /**
-     * Announces an entry, soon, and gives it its number. Waits while too much is unsettled; false
-     * when the transfer is over.
+     * Queues an entry for announcement and assigns its ID.
+     *
+     * <p>Waits while too many entries are outstanding.
+     *
+     * @return false if the transfer is over
      */
     boolean announce(Entry entry, Path path) throws IOException, WireException {
         synchronized (this) {
-            while (!over && files.size() + symlinks.size() > UNSETTLED_MAX) {
+            while (!isOver && files.size() + symlinks.size() > MAX_OUTSTANDING_ENTRIES) {
                 flush();
-                await();
+                awaitChange();
             }
-            if (over || session.isOver()) {
+            if (isOver || session.isOver()) {
                 return false;
             }
-            enter(entry, path, false);
-            if (pending.size() >= BATCH) {
+            register(entry, path, false);
+            if (pending.size() >= ENTRIES_PER_BATCH) {
                 flush();
             }
             return true;
         }
     }
 
-    /** Numbers go out in ascending order: whoever takes one posts what waits before. */
+    /** Posts pending entries; IDs are announced in ascending order. */
     private void flush() {
         if (!pending.isEmpty()) {
             session.post(Message.entries(new ArrayList<>(pending)));
@@ -104,56 +105,56 @@ final class Sender {
         }
     }
 
-    private void enter(Entry entry, Path path, boolean again) throws WireException {
+    private void register(Entry entry, Path path, boolean isRetry) throws WireException {
         entry.id = ++lastId;
         pending.add(entry);
         if (entry.kind == Entry.FILE) {
-            files.put(entry.id, new Outgoing(entry, path, again));
-            counts.announced(entry.size);
+            files.put(entry.id, new OutgoingFile(entry, path, isRetry));
+            counter.addFile(entry.size);
         } else if (entry.kind == Entry.SYMLINK) {
             symlinks.put(entry.id, path.toString());
         }
     }
 
-    synchronized void endOfEntries(Message totals) {
+    synchronized void endEntries(Message totals) {
         flush();
         session.post(totals);
         entriesEnded = true;
         notifyAll();
     }
 
-    /** A source that cannot be read, or is left out. */
-    void problem(Path path, Failure failure) {
-        if (failure.code == Failure.REMARK) {
-            summary.remark(failure.shown());
+    /** Records and reports an unreadable or skipped source. */
+    void reportProblem(Path path, Failure failure) {
+        if (failure.code == Failure.WARNING) {
+            summary.addWarning(failure.printable());
         } else {
-            summary.fail(failure.shown());
+            summary.addFailure(failure.printable());
         }
-        session.post(Message.problem(Meta.bytes(path), failure));
+        session.post(Message.problem(Metadata.nameBytes(path), failure));
     }
 
-    private void await() throws IOException {
+    private void awaitChange() throws IOException {
         try {
             wait(100);
         } catch (InterruptedException e) {
             throw new IOException("interrupted", e);
         }
-        session.check();
+        session.throwIfFailed();
     }
 
-    /** The next thing to send on a connection; null when all is settled. */
-    Work take(int stream) throws IOException {
+    /** Waits for work of a data stream; returns null if nothing is left to send. */
+    Work takeWork(int stream) throws IOException {
         synchronized (this) {
             while (true) {
-                session.check();
-                if (isSettled() || over || endedStreams.contains(stream)) {
+                session.throwIfFailed();
+                if (isAllCompleted() || isOver || endedStreams.contains(stream)) {
                     return null;
                 }
-                if (!small.isEmpty()) {
+                if (!packable.isEmpty()) {
                     return new Work(null, 0, takePack(stream));
                 }
-                for (Outgoing file : ready.values()) {
-                    long block = file.take(stream);
+                for (OutgoingFile file : ready.values()) {
+                    long block = file.nextBlock(stream);
                     if (!file.hasWork()) {
                         ready.remove(file.entry.id);
                     }
@@ -161,47 +162,47 @@ final class Sender {
                         return new Work(file, block, null);
                     }
                 }
-                await();
+                awaitChange();
             }
         }
     }
 
-    private List<Outgoing> takePack(int stream) {
-        List<Outgoing> pack = new ArrayList<>();
+    private List<OutgoingFile> takePack(int stream) {
+        List<OutgoingFile> pack = new ArrayList<>();
         long bytes = 0;
-        while (!small.isEmpty() && bytes < Limits.PACK_BYTES_AIMED
-            && pack.size() < Limits.PACK_FILES) {
-            Outgoing file = small.poll();
-            file.sent.put(0L, stream);
-            bytes += RECORD_HEAD_BYTES + file.entry.size;
+        while (!packable.isEmpty() && bytes < Limits.PACK_TARGET_BYTES
+            && pack.size() < Limits.MAX_PACK_FILES) {
+            OutgoingFile file = packable.poll();
+            file.inFlight.put(0L, stream);
+            bytes += PACKED_FILE_HEADER_BYTES + file.entry.size;
             pack.add(file);
         }
         return pack;
     }
 
-    private boolean isSettled() {
+    private boolean isAllCompleted() {
         return entriesEnded && files.isEmpty() && symlinks.isEmpty() && retrying == 0;
     }
 
-    /** Whether nothing is left to be sent. */
-    synchronized boolean isDone() {
-        return over || isSettled();
+    /** Whether nothing is left to send. */
+    synchronized boolean isAllSent() {
+        return isOver || isAllCompleted();
     }
 
-    /** The transfer is over, whether all is settled or not: nobody waits any longer. */
-    synchronized void end() {
-        comparing.shutdownNow();
-        over = true;
+    /** Ends the transfer and wakes all waiting threads. */
+    synchronized void stop() {
+        comparer.shutdownNow();
+        isOver = true;
         notifyAll();
     }
 
-    /** A block was read: its hash. */
-    synchronized void hashed(Outgoing file, long block, byte[] hash) {
-        file.keep(block, hash);
+    /** Records the hash of a block that was read. */
+    synchronized void recordHash(OutgoingFile file, long block, byte[] hash) {
+        file.keepHash(block, hash);
     }
 
-    /** Handles the receiver's messages until it is done. */
-    void run(DataConnections connections) throws IOException {
+    /** Handles messages until Done. */
+    void run(DataStreams streams) throws IOException {
         boolean done = false;
         while (!done) {
             Message message = session.receive();
@@ -210,25 +211,25 @@ final class Sender {
                 if (done) {
                     onDone(message);
                 } else {
-                    handle(message, connections);
+                    handle(message, streams);
                 }
             } catch (WireException e) {
                 session.post(Message.error(new Failure(Failure.PROTOCOL, e.getMessage())));
-                throw session.broken(e);
+                throw session.protocolError(e);
             }
         }
     }
 
     private synchronized void onDone(Message message) throws WireException {
-        if (!isSettled()) {
-            throw new WireException("the receiver is done before all is settled");
+        if (!isAllCompleted()) {
+            throw new WireException("Done before all files are completed");
         }
-        message.failedThere();
-        over = true;
+        message.peerFailedFiles();
+        isOver = true;
         notifyAll();
     }
 
-    private void handle(Message message, DataConnections connections)
+    private void handle(Message message, DataStreams streams)
         throws WireException, IOException {
         switch (message.number) {
             case Message.WANTS:
@@ -253,32 +254,33 @@ final class Sender {
                 }
                 break;
             case Message.FAILED:
-                onFailed(message.file(), message.failureInside());
+                onFailed(message.file(), message.nestedFailure());
                 break;
             case Message.PROBLEM:
-                Receiver.problem(message.failureInside(), summary);
+                Receiver.recordProblem(message.nestedFailure(), summary);
                 break;
             case Message.STREAM_ENDED:
-                onStreamEnded(message.stream(), connections);
+                onStreamEnded(message.stream(), streams);
                 break;
             default:
-                // How the path does (section 16), which nothing depends on.
+                // Path measurement and feedback (section 16) is ignored.
                 if (message.number < 25) {
-                    throw new WireException("message " + message.number + " from a receiver");
+                    throw new WireException("message " + message.number
+                        + " must not be sent by a receiver");
                 }
         }
     }
 
-    private synchronized Outgoing find(long file) throws WireException {
-        Outgoing found = files.get(file);
+    private synchronized OutgoingFile find(long file) throws WireException {
+        OutgoingFile found = files.get(file);
         if (found == null && (file <= 0 || file > lastId)) {
-            throw new WireException("file " + file + ", which nobody announced");
+            throw new WireException("file " + file + " was not announced");
         }
         return found;
     }
 
     private synchronized void onHave(Runs have) throws WireException {
-        Outgoing file = find(have.file);
+        OutgoingFile file = find(have.file);
         for (Run run : have.runs) {
             if (file != null) {
                 onHave(file, run);
@@ -286,13 +288,13 @@ final class Sender {
         }
     }
 
-    private void onHave(Outgoing file, Run run) throws WireException {
-        if (file.wanted) {
-            throw new WireException("the receiver has blocks after it asked for them");
+    private void onHave(OutgoingFile file, Run run) throws WireException {
+        if (file.isWanted) {
+            throw new WireException("blocks reported after the want of their file");
         }
-        file.have(run);
+        file.onHave(run);
         for (long block = run.first; block < run.first + run.count; block++) {
-            counts.arrived(file.layout.length(block));
+            counter.addVerified(file.layout.length(block));
             summary.bytesResumed += file.layout.length(block);
         }
     }
@@ -302,144 +304,144 @@ final class Sender {
             String symlink = symlinks.remove(want.file);
             if (symlink != null) {
                 if (want.verdict == Want.REFUSED) {
-                    summary.fail(symlink + ": "
-                        + (want.failure == null ? "refused" : want.failure.shown()));
+                    summary.addFailure(symlink + ": "
+                        + (want.failure == null ? "refused" : want.failure.printable()));
                 }
                 notifyAll();
                 return;
             }
         }
-        Outgoing file = find(want.file);
-        if (file == null || file.wanted) {
+        OutgoingFile file = find(want.file);
+        if (file == null || file.isWanted) {
             throw new WireException("a second want of file " + want.file);
         }
         synchronized (this) {
             for (Run run : want.have) {
                 onHave(file, run);
             }
-            file.wanted = true;
+            file.isWanted = true;
         }
         if (want.verdict == Want.IF_DIFFERS) {
-            // On a thread of its own: this one has to read on.
-            comparing.execute(() -> compare(file, want.hash));
+            // On a separate thread: this one must continue to read.
+            comparer.execute(() -> compare(file, want.hash));
         } else if (want.verdict == Want.SKIP) {
-            settle(file);
-            skipped(file);
+            complete(file);
+            countUnchanged(file);
         } else if (want.verdict == Want.REFUSED) {
-            settle(file);
-            summary.fail(file.path + ": "
-                + (want.failure == null ? "refused" : want.failure.shown()));
-            counts.settled(0);
+            complete(file);
+            summary.addFailure(file.path + ": "
+                + (want.failure == null ? "refused" : want.failure.printable()));
+            counter.completeFile(0);
         } else if (want.verdict == Want.WOULD_SEND) {
-            settle(file);
-            counts.settled(0);
+            complete(file);
+            counter.completeFile(0);
         } else {
-            makeReady(file);
+            schedule(file);
         }
     }
 
-    private void compare(Outgoing file, byte[] hash) {
+    private void compare(OutgoingFile file, byte[] hash) {
         if (!isSame(file, hash)) {
-            makeReady(file);
+            schedule(file);
             return;
         }
         synchronized (this) {
-            // Before it is settled, for then the end may come.
+            // Before it is completed: completion may end the session.
             session.post(Message.files(Message.UNCHANGED, List.of(file.entry.id)));
-            settle(file);
-            skipped(file);
+            complete(file);
+            countUnchanged(file);
         }
     }
 
-    private void skipped(Outgoing file) {
-        // Whoever compares counts on a thread of its own.
+    private void countUnchanged(OutgoingFile file) {
+        // Also called by the comparing thread.
         synchronized (summary) {
             summary.skipped++;
         }
-        counts.settled(file.entry.size);
+        counter.completeFile(file.entry.size);
     }
 
-    private void makeReady(Outgoing file) {
+    private void schedule(OutgoingFile file) {
         synchronized (this) {
             if (file.layout == null) {
-                small.add(file);
+                packable.add(file);
             } else if (file.hasWork()) {
                 ready.put(file.entry.id, file);
             }
             notifyAll();
         }
-        sealIfWhole(file);
+        sendDigestIfComplete(file);
     }
 
-    /** Whether a file's content is what is at the destination. */
-    private boolean isSame(Outgoing file, byte[] hash) {
+    /** Whether a file has the content of the destination. */
+    private boolean isSame(OutgoingFile file, byte[] hash) {
         try {
-            return Arrays.equals(Meta.hash(file.path), hash)
-                && Meta.isUnchanged(file.path, file.entry);
+            return Arrays.equals(Metadata.hashFile(file.path), hash)
+                && Metadata.isUnchanged(file.path, file.entry);
         } catch (IOException e) {
-            // Told when it is sent.
+            // Reported when it is sent.
             return false;
         }
     }
 
     private void onAcks(Runs acks) throws WireException, IOException {
-        Outgoing file = find(acks.file);
+        OutgoingFile file = find(acks.file);
         if (file == null) {
             return;
         }
         if (file.layout == null) {
-            throw new WireException("the receiver acknowledges blocks of a packed file");
+            throw new WireException("an Ack of blocks of a packed file");
         }
         synchronized (this) {
             for (Run run : acks.runs) {
                 for (long block = run.first; block < run.first + run.count; block++) {
-                    file.acknowledged(block);
-                    counts.arrived(file.layout.length(block));
+                    file.onAck(block);
+                    counter.addVerified(file.layout.length(block));
                     summary.bytes += file.layout.length(block);
                 }
             }
         }
-        sealIfWhole(file);
+        sendDigestIfComplete(file);
     }
 
-    private void sealIfWhole(Outgoing file) {
+    private void sendDigestIfComplete(OutgoingFile file) {
         byte[] hash;
         synchronized (this) {
-            if (!file.isWhole()) {
+            if (!file.isComplete()) {
                 return;
             }
-            hash = file.wholeHash();
+            hash = file.fileHash();
         }
         try {
-            if (Meta.isUnchanged(file.path, file.entry)) {
-                file.sealed = true;
-                session.post(Message.sealed(file.entry.id, hash));
+            if (Metadata.isUnchanged(file.path, file.entry)) {
+                file.isDigestSent = true;
+                session.post(Message.fileDigest(file.entry.id, hash));
                 return;
             }
         } catch (IOException e) {
-            // It is gone: that is a change, too.
+            // A vanished file counts as changed.
         }
-        changed(file);
+        onSourceChanged(file);
     }
 
     private void onNack(long id, long block) throws WireException {
-        Outgoing file = find(id);
+        OutgoingFile file = find(id);
         if (file == null) {
             return;
         }
-        boolean again;
+        boolean willRetry;
         synchronized (this) {
-            again = file.mayRepeat(block);
-            if (again && file.layout == null) {
-                small.add(file);
-            } else if (again) {
+            willRetry = file.onNack(block);
+            if (willRetry && file.layout == null) {
+                packable.add(file);
+            } else if (willRetry) {
                 ready.put(id, file);
             }
             notifyAll();
         }
-        if (!again) {
-            giveUp(file, new Failure(Failure.VERIFICATION,
-                file.path + " arrived damaged three times"), false);
+        if (!willRetry) {
+            abort(file, new Failure(Failure.VERIFICATION,
+                file.path + " arrived damaged three times: check the memory of both hosts"), false);
         }
     }
 
@@ -451,39 +453,39 @@ final class Sender {
                 return;
             }
         }
-        Outgoing file = find(id);
+        OutgoingFile file = find(id);
         if (file == null) {
             return;
         }
-        if (!file.wanted || file.layout != null && !file.sealed) {
-            throw new WireException("file " + id + " is in place before all of it was sent");
+        if (!file.isWanted || file.layout != null && !file.isDigestSent) {
+            throw new WireException("file " + id + " is finished before all of it was sent");
         }
-        settle(file);
+        complete(file);
         summary.copied++;
         if (file.layout == null) {
-            counts.settled(file.entry.size);
+            counter.completeFile(file.entry.size);
             summary.bytes += file.entry.size;
         } else {
-            counts.settled(0);
+            counter.completeFile(0);
         }
     }
 
     private void onFailed(long id, Failure failure) throws WireException {
-        Outgoing file = find(id);
+        OutgoingFile file = find(id);
         if (file != null) {
-            settle(file);
-            summary.fail(file.path + ": " + failure.shown());
-            counts.settled(0);
+            complete(file);
+            summary.addFailure(file.path + ": " + failure.printable());
+            counter.completeFile(0);
         }
     }
 
-    private void onStreamEnded(int stream, DataConnections connections) {
+    private void onStreamEnded(int stream, DataStreams streams) {
         synchronized (this) {
             endedStreams.add(stream);
-            for (Outgoing file : files.values()) {
-                if (file.lost(stream)) {
+            for (OutgoingFile file : files.values()) {
+                if (file.requeueLost(stream)) {
                     if (file.layout == null) {
-                        small.add(file);
+                        packable.add(file);
                     } else {
                         ready.put(file.entry.id, file);
                     }
@@ -491,81 +493,84 @@ final class Sender {
             }
             notifyAll();
         }
-        connections.endedThere(stream);
+        streams.onStreamEnded(stream);
     }
 
-    private synchronized void settle(Outgoing file) {
+    private synchronized void complete(OutgoingFile file) {
         files.remove(file.entry.id);
         ready.remove(file.entry.id);
         notifyAll();
     }
 
-    synchronized boolean isGone(Outgoing file) {
+    synchronized boolean isFileCompleted(OutgoingFile file) {
         return !files.containsKey(file.entry.id);
     }
 
-    /** A file is not what was announced any more: once more, or never. */
-    void changed(Outgoing file) {
+    /** Handles a changed source: announces it again once, then fails it. */
+    void onSourceChanged(OutgoingFile file) {
         Failure failure =
-            new Failure(Failure.CHANGED, file.path + " changed while it was read: copy it again");
+            new Failure(Failure.SOURCE_CHANGED, file.path
+                + " changed while it was read: copy it again once no program writes to it");
         Entry entry = null;
         try {
-            entry = file.again ? null : Meta.entry(file.path, file.entry.name, file.entry.parent);
+            entry = file.isRetry ? null
+                : Metadata.readEntry(file.path, file.entry.name, file.entry.parent);
         } catch (IOException e) {
-            failure = new Failure(Failure.VANISHED, file.path + " vanished while it was read");
+            failure = new Failure(
+                Failure.SOURCE_VANISHED, file.path + " vanished while it was read");
         }
         boolean isFile = entry != null && entry.kind == Entry.FILE;
-        if (isGone(file) || !giveUp(file, failure, isFile) || !isFile) {
+        if (isFileCompleted(file) || !abort(file, failure, isFile) || !isFile) {
             return;
         }
         synchronized (this) {
             retrying--;
             try {
-                enter(entry, file.path, true);
+                register(entry, file.path, true);
             } catch (WireException e) {
-                summary.fail(file.path + ": " + e.getMessage());
+                summary.addFailure(file.path + ": " + e.getMessage());
             }
             flush();
         }
     }
 
-    /** Aborts a file; false when it was settled before. */
-    boolean giveUp(Outgoing file, Failure failure, boolean again) {
+    /** Aborts a file; returns false if it is already completed. */
+    boolean abort(OutgoingFile file, Failure failure, boolean willRetry) {
         synchronized (this) {
             if (files.get(file.entry.id) != file) {
                 return false;
             }
-            retrying += again ? 1 : 0;
-            // Before it is settled, for then the end may come.
-            session.post(Message.aborted(file.entry.id, failure, again));
-            settle(file);
+            retrying += willRetry ? 1 : 0;
+            // Before it is completed: completion may end the session.
+            session.post(Message.aborted(file.entry.id, failure, willRetry));
+            complete(file);
         }
-        counts.settled(0);
-        if (!again) {
-            summary.fail(failure.shown());
+        counter.completeFile(0);
+        if (!willRetry) {
+            summary.addFailure(failure.printable());
         }
         return true;
     }
 
-    /** Waits until all is settled. */
-    void awaitSettled() throws IOException {
+    /** Waits until all files are completed. */
+    void awaitCompletion() throws IOException {
         synchronized (this) {
-            while (!isSettled() && !over) {
-                await();
+            while (!isAllCompleted() && !isOver) {
+                awaitChange();
             }
         }
     }
 
     synchronized void finish() {
-        session.post(Message.report(Message.FINISH, new long[5], summary.failed));
+        session.post(Message.sideSummary(Message.FINISH, new long[5], summary.failed));
         finished = true;
         notifyAll();
     }
 
-    /** Waits until this side has said that it is finished, too. */
+    /** Waits until this side has sent Finish. */
     synchronized void awaitFinished() throws IOException {
         while (!finished) {
-            await();
+            awaitChange();
         }
     }
 }

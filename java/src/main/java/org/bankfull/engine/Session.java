@@ -31,47 +31,47 @@ import org.bankfull.wire.Message;
 import org.bankfull.wire.WireException;
 
 /**
- * One session with a daemon: its control connection, a thread that writes what was posted and gives
- * signs of life, the first failure of any thread, and the way to data connections.
+ * Session with a daemon: control connection, outbox with pings, first failure, data streams.
  *
- * <p>One thread reads messages. Any may post them: posting never waits, so that a sender's reader
- * never does. A receiver's threads wait for room before they cause more to be said: its sender
- * reads at all times (spec/wire.md, section 6).
+ * <p>One thread reads messages; any thread may post them. Posting never blocks, so a sender always
+ * reads. A receiver's threads wait for space in the outbox before they cause more messages
+ * (spec/wire.md, section 6).
  */
 final class Session implements Closeable {
     static final String SOFTWARE = "bankfull-java 0.1.0";
 
-    private static final String AGAIN = "try again, and a transfer goes on where it was";
+    private static final String RETRY_HINT =
+        "try again, and the transfer continues where it stopped";
     private static final byte[] MAGIC = "BKFLCTRL".getBytes(StandardCharsets.US_ASCII);
-    private static final long PING_MILLIS_MOST = 10_000;
-    /** More often would be a load of its own, whatever time-out a server names. */
-    private static final long PING_MILLIS_LEAST = 100;
-    /** Some hundred messages of a receiver, and little beside the heap. */
-    private static final long WAITING_BYTES_MOST = 256 << 10;
-    /** What a message takes beside its bytes, about. */
-    private static final int MESSAGE_BYTES = 64;
-    /** What waits is written together up to about a TLS record. */
-    private static final int BATCH_BYTES = 16 << 10;
+    private static final long MAX_PING_INTERVAL_MILLIS = 10_000;
+    /** Lower limit of the ping interval, whatever the server's timeout. */
+    private static final long MIN_PING_INTERVAL_MILLIS = 100;
+    /** Limit of queued messages (chosen: hundreds of a receiver's, small beside the heap). */
+    private static final long MAX_QUEUED_BYTES = 256 << 10;
+    /** Estimated memory overhead of a queued message. */
+    private static final int MESSAGE_OVERHEAD_BYTES = 64;
+    /** Size up to which queued messages are written together: about a TLS record. */
+    private static final int WRITE_BATCH_BYTES = 16 << 10;
 
     private final Endpoint endpoint;
     private final Tls tls;
     private final SSLSocket control;
-    /** Below it: closing the other one would wait for whoever writes. */
+    /** Socket below TLS; closing the TLS socket would block on a writer. */
     private final Socket raw;
     private final DataInputStream in;
     private final OutputStream out;
-    /** Frames: a message takes several times as much before it is written. */
+    /** Queued frames; encoded, since a message object takes several times the memory. */
     private final BlockingQueue<byte[]> outbox = new LinkedBlockingQueue<>();
-    private final AtomicLong waiting = new AtomicLong();
-    /** Notified as the outbox empties. */
-    private final Object room = new Object();
-    private final AtomicReference<Throwable> failed = new AtomicReference<>();
+    private final AtomicLong queuedBytes = new AtomicLong();
+    /** Notified when the outbox shrinks. */
+    private final Object queueShrunk = new Object();
+    private final AtomicReference<Throwable> failure = new AtomicReference<>();
     private final AtomicInteger nextStream = new AtomicInteger();
     private final long timeoutMillis;
     private final SecureRandom random = new SecureRandom();
-    private final Thread writer = new Thread(this::write, "bankfull-control");
+    private final Thread writer = new Thread(this::writeQueued, "bankfull-control");
     private Message.Welcome welcome;
-    private volatile boolean closing;
+    private volatile boolean isClosing;
 
     private Session(Endpoint endpoint, Tls tls, Socket raw, SSLSocket control, long timeoutMillis)
         throws IOException {
@@ -85,141 +85,143 @@ final class Session implements Closeable {
         writer.setDaemon(true);
     }
 
-    /** Connects and greets. */
+    /** Connects and performs the handshake. */
     static Session connect(Endpoint endpoint, Tls tls, byte[] token, long timeoutMillis)
         throws IOException {
-        Socket socket = dial(endpoint, false, timeoutMillis);
+        Socket socket = connectSocket(endpoint, false, timeoutMillis);
         try {
             socket.setSoTimeout(asInt(timeoutMillis));
             SSLSocket control = handshake(tls, socket, endpoint);
             Session session = new Session(endpoint, tls, socket, control, timeoutMillis);
-            session.greet(token);
+            session.exchangeHello(token);
             return session;
         } catch (IOException e) {
-            quietly(socket);
-            throw named(e, endpoint);
+            closeQuietly(socket);
+            throw describe(e, endpoint);
         }
     }
 
-    private static Socket dial(Endpoint endpoint, boolean channeled, long timeoutMillis)
+    private static Socket connectSocket(Endpoint endpoint, boolean withChannel, long timeoutMillis)
         throws IOException {
-        String place = endpoint.place();
+        String peer = endpoint.hostAndPort();
         try {
-            return Dial.to(endpoint, channeled, timeoutMillis);
+            return Connector.connect(endpoint, withChannel, timeoutMillis);
         } catch (BankfullException e) {
             throw e;
         } catch (SocketTimeoutException e) {
             throw new BankfullException(Failure.TIMED_OUT,
-                "nothing answers at " + place + ": check the address and the firewall", e);
+                "no response from " + peer + ": check the address and the firewall", e);
         } catch (IOException e) {
-            String said = words(e);
-            String hint = said.contains("refused")
-                ? " (is bankfull serve running there, and at this port?)"
-                : " (check the address, and the network of this machine)";
+            String reason = reason(e);
+            String hint = reason.contains("refused")
+                ? " (is bankfull serve running there, on this port?)"
+                : " (check the address and the network of this host)";
             throw new BankfullException(
-                Failure.OTHER, "cannot connect to " + place + ": " + said + hint, e);
+                Failure.OTHER, "cannot connect to " + peer + ": " + reason + hint, e);
         }
     }
 
-    /** The first handshake, which tells what is there. */
+    /** Performs the TLS handshake of the control connection. */
     private static SSLSocket handshake(Tls tls, Socket socket, Endpoint endpoint)
         throws IOException {
-        String place = endpoint.place();
+        String peer = endpoint.hostAndPort();
         try {
-            return tls.over(socket, endpoint.host, endpoint.port);
+            return tls.handshake(socket, endpoint.host, endpoint.port);
         } catch (BankfullException e) {
             throw e;
         } catch (SocketTimeoutException e) {
             throw new BankfullException(Failure.TIMED_OUT,
-                place + " accepted the connection but did not answer: is it a bankfull server?", e);
+                peer + " accepted the connection but did not answer: is it a bankfull server?", e);
         } catch (IOException e) {
-            throw new BankfullException(Failure.PROTOCOL, unlikeOurs(place, e), e);
+            throw new BankfullException(Failure.PROTOCOL, handshakeError(peer, e), e);
         }
     }
 
-    /** What an error in a first handshake says of the other side. */
-    private static String unlikeOurs(String place, IOException e) {
+    /** Describes the peer from an error of the first handshake. */
+    private static String handshakeError(String peer, IOException e) {
         boolean ended = !(e instanceof SSLException);
         for (Throwable cause = e; cause != null; cause = cause.getCause()) {
             ended |= cause instanceof EOFException || cause instanceof SocketException;
         }
         if (ended) {
-            return place + " closed the connection during the handshake: is it a bankfull server?";
+            return peer + " closed the connection during the handshake: is it a bankfull server?";
         }
-        // So the JDK, and Android, name a first record that is none of TLS.
-        String said = words(e);
-        if (said.contains("unrecognized SSL message") || said.contains("parse TLS packet")) {
-            return place + " does not speak bankfull (its answer is no TLS): check host and port";
+        // Messages of the JDK and of Android for a first record that is not TLS.
+        String reason = reason(e);
+        if (reason.contains("unrecognized SSL message") || reason.contains("parse TLS packet")) {
+            return peer + " does not speak bankfull (its answer is not TLS): check host and port";
         }
-        return "the TLS handshake with " + place + " failed (" + said
+        return "the TLS handshake with " + peer + " failed (" + reason
             + "): is it a bankfull server?";
     }
 
-    /** What an error says, within a sentence; some say it twice. */
-    private static String words(IOException e) {
-        String said = e.getMessage() == null ? e.getClass().getSimpleName() : e.getMessage();
-        int twice = said.indexOf(" (");
-        return Failure.lowered(twice < 0 ? said : said.substring(0, twice));
+    /** Returns the reason of an error, without the repetition in parentheses. */
+    private static String reason(IOException e) {
+        String reason = e.getMessage() == null ? e.getClass().getSimpleName() : e.getMessage();
+        int repetition = reason.indexOf(" (");
+        return Failure.lowercaseInitial(repetition < 0 ? reason : reason.substring(0, repetition));
     }
 
     private static int asInt(long millis) {
         return (int) Math.min(millis, Integer.MAX_VALUE);
     }
 
-    private static IOException named(IOException e, Endpoint endpoint) {
+    private static IOException describe(IOException e, Endpoint endpoint) {
         if (e instanceof BankfullException) {
             return e;
         }
-        String place = endpoint.place();
+        String peer = endpoint.hostAndPort();
         if (e instanceof SocketTimeoutException) {
             return new BankfullException(
-                Failure.TIMED_OUT, place + " does not answer: " + AGAIN, e);
+                Failure.TIMED_OUT, "no response from " + peer + ": " + RETRY_HINT, e);
         }
         if (e instanceof EOFException) {
             return new BankfullException(
-                Failure.OTHER, place + " closed the connection: " + AGAIN, e);
+                Failure.OTHER, peer + " closed the connection: " + RETRY_HINT, e);
         }
         return new BankfullException(
-            Failure.OTHER, "the connection to " + place + " broke: " + words(e) + ": " + AGAIN, e);
+            Failure.OTHER,
+                "the connection to " + peer + " failed: " + reason(e) + ": " + RETRY_HINT, e);
     }
 
-    private void greet(byte[] token) throws IOException {
+    private void exchangeHello(byte[] token) throws IOException {
         out.write(MAGIC);
         send(Message.hello(SOFTWARE, token));
         byte[] magic = new byte[MAGIC.length];
         in.readFully(magic);
         if (!Arrays.equals(magic, MAGIC)) {
             throw new BankfullException(Failure.PROTOCOL,
-                endpoint.place() + " speaks something else than bankfull: check host and port");
+                endpoint.hostAndPort() + " does not speak bankfull: check host and port");
         }
         Message answer;
         try {
-            answer = readFrame(Limits.HELLO_FRAME_BYTES);
+            answer = readFrame(Limits.MAX_HELLO_FRAME_BYTES);
         } catch (BankfullException e) {
-            throw e.code() == Failure.TOKEN ? wrongToken(token, e) : e;
+            throw e.code() == Failure.BAD_TOKEN ? tokenError(token, e) : e;
         }
         try {
             welcome = answer.welcome();
         } catch (WireException e) {
-            throw broken(e);
+            throw protocolError(e);
         }
     }
 
-    /** The daemon's own words speak of the flags of another program. */
-    private BankfullException wrongToken(byte[] token, BankfullException e) {
-        String why = token == null
-            ? " asks for a token: ask whoever runs it, and give it"
-            : " says that the token is wrong: ask whoever runs it for the right one";
-        return new BankfullException(Failure.TOKEN, endpoint.place() + why,
+    /** Replaces the daemon's message, which names flags of another program. */
+    private BankfullException tokenError(byte[] token, BankfullException e) {
+        String error = token == null
+            ? " requires a token: ask the administrator of the server for it"
+            : " rejects the token: ask the administrator of the server for the right one";
+        return new BankfullException(Failure.BAD_TOKEN, endpoint.hostAndPort() + error,
             BankfullException.Setting.TOKEN, e);
     }
 
-    /** Asks, and returns the server's Opened. From here on messages may be posted. */
+    /** Sends Open and returns Opened; starts the writer of posted messages. */
     Message open(Message open) throws IOException {
         send(open);
         Message answer = receive();
         if (answer.number != Message.OPENED) {
-            throw broken(new WireException("message " + answer.number + " in answer to a request"));
+            throw protocolError(
+                new WireException("message " + answer.number + " in answer to Open"));
         }
         writer.start();
         return answer;
@@ -233,87 +235,91 @@ final class Session implements Closeable {
         return timeoutMillis;
     }
 
-    /** Queues a message; never waits. */
+    /** Queues a message; never blocks. */
     void post(Message message) {
         byte[] frame = frame(message);
-        waiting.addAndGet(frame.length + MESSAGE_BYTES);
+        queuedBytes.addAndGet(frame.length + MESSAGE_OVERHEAD_BYTES);
         outbox.add(frame);
     }
 
-    /** What waits to be written, in bytes, about. */
-    long waiting() {
-        return waiting.get();
+    /** Returns the estimated size of the outbox in bytes. */
+    long queuedBytes() {
+        return queuedBytes.get();
     }
 
     /**
-     * Waits while much is queued, for a receiver before it reads on; not longer than the time-out
-     * while nothing of it is taken.
+     * Waits until the outbox is below its limit.
+     *
+     * @throws BankfullException if the peer accepts no message for the timeout
      */
-    void awaitRoom() throws IOException {
-        synchronized (room) {
-            long before = waiting.get();
+    void awaitQueueSpace() throws IOException {
+        synchronized (queueShrunk) {
+            long before = queuedBytes.get();
             long since = System.nanoTime();
-            while (waiting.get() > WAITING_BYTES_MOST && !isOver()) {
+            while (queuedBytes.get() > MAX_QUEUED_BYTES && !isOver()) {
                 try {
-                    room.wait(100);
+                    queueShrunk.wait(100);
                 } catch (InterruptedException e) {
                     throw new IOException("interrupted", e);
                 }
-                if (waiting.get() < before) {
+                if (queuedBytes.get() < before) {
                     since = System.nanoTime();
                 }
-                before = waiting.get();
+                before = queuedBytes.get();
                 if ((System.nanoTime() - since) / 1_000_000 > timeoutMillis) {
-                    throw new BankfullException(Failure.TIMED_OUT, endpoint.place()
-                        + " has taken no message for " + shown(timeoutMillis) + ": " + AGAIN);
+                    throw new BankfullException(Failure.TIMED_OUT, endpoint.hostAndPort()
+                        + " has accepted no message for " + formatMillis(timeoutMillis) + ": "
+                        + RETRY_HINT);
                 }
             }
         }
-        check();
+        throwIfFailed();
     }
 
-    private static String shown(long millis) {
+    private static String formatMillis(long millis) {
         return millis % 1000 == 0 ? millis / 1000 + " s" : millis + " ms";
     }
 
-    /** The next message but signs of life. An error of the server's is thrown. */
+    /** Receives the next message other than Ping; throws a received Error. */
     Message receive() throws IOException {
         try {
             while (true) {
-                Message message = readFrame(Limits.CONTROL_FRAME_BYTES);
+                Message message = readFrame(Limits.MAX_CONTROL_FRAME_BYTES);
                 if (message.number != Message.PING) {
                     return message;
                 }
             }
         } catch (SocketTimeoutException e) {
-            throw first(new BankfullException(Failure.TIMED_OUT, endpoint.place()
-                + " has said nothing for " + shown(timeoutMillis) + ": " + AGAIN, e));
+            throw firstFailure(new BankfullException(Failure.TIMED_OUT, "no message from "
+                + endpoint.hostAndPort() + " for " + formatMillis(timeoutMillis) + ": "
+                + RETRY_HINT, e));
         } catch (IOException e) {
-            throw first(named(e, endpoint));
+            throw firstFailure(describe(e, endpoint));
         }
     }
 
-    /** Waits until the other side, which has heard all, closes the connection. */
+    /** Waits until the peer has received everything and closes the connection. */
     void awaitClosed() {
         try {
             while (true) {
-                readFrame(Limits.CONTROL_FRAME_BYTES);
+                readFrame(Limits.MAX_CONTROL_FRAME_BYTES);
             }
         } catch (IOException e) {
-            // So it has, or it has gone: nothing depends on it any more.
+            // Closed or lost: the session is complete either way.
         }
     }
 
-    /** What failed first is why the rest did. */
-    private IOException first(IOException later) {
-        Throwable earlier = failed.get();
-        return earlier == null ? later : asIo(earlier);
+    /** Returns the first failure of the session, the cause of later ones. */
+    private IOException firstFailure(IOException later) {
+        Throwable earlier = failure.get();
+        return earlier == null ? later : toIoException(earlier);
     }
 
-    private Message readFrame(int most) throws IOException {
+    private Message readFrame(int maxBytes) throws IOException {
         int length = in.readInt();
-        if (length < 0 || length > most) {
-            throw broken(new WireException("a frame of " + (length & 0xFFFFFFFFL) + " bytes"));
+        if (length < 0 || length > maxBytes) {
+            throw protocolError(
+                new WireException("a frame of " + (length & 0xFFFFFFFFL) + " bytes"));
         }
         byte[] body = new byte[length];
         in.readFully(body);
@@ -322,17 +328,18 @@ final class Session implements Closeable {
             if (message.number == Message.ERROR) {
                 Failure failure = message.failure();
                 throw new BankfullException(
-                    failure.code, "the far side says: " + failure.shown());
+                    failure.code, "the peer reported: " + failure.printable());
             }
             return message;
         } catch (WireException e) {
-            throw broken(e);
+            throw protocolError(e);
         }
     }
 
-    BankfullException broken(WireException e) {
+    BankfullException protocolError(WireException e) {
         return new BankfullException(
-            Failure.PROTOCOL, endpoint.place() + " broke the protocol: " + e.getMessage(), e);
+            Failure.PROTOCOL,
+            endpoint.hostAndPort() + " violated the protocol: " + e.getMessage(), e);
     }
 
     private void send(Message message) throws IOException {
@@ -345,121 +352,122 @@ final class Session implements Closeable {
         return ByteBuffer.allocate(4 + body.length).putInt(body.length).put(body).array();
     }
 
-    /** How long this side may be silent, given what the server says of its own time-out. */
-    static long pingMillis(long theirs, long ours) {
-        long shorter = theirs > 0 ? Math.min(theirs, ours) : ours;
-        return Math.max(PING_MILLIS_LEAST, Math.min(shorter / 4, PING_MILLIS_MOST));
+    /** Computes the ping interval from the timeouts of the server and this side; 0: unknown. */
+    static long pingIntervalMillis(long serverTimeout, long ownTimeout) {
+        long shorter = serverTimeout > 0 ? Math.min(serverTimeout, ownTimeout) : ownTimeout;
+        return Math.max(MIN_PING_INTERVAL_MILLIS, Math.min(shorter / 4, MAX_PING_INTERVAL_MILLIS));
     }
 
-    private void write() {
-        long every = pingMillis(welcome.timeoutMillis, timeoutMillis);
+    private void writeQueued() {
+        long interval = pingIntervalMillis(welcome.timeoutMillis, timeoutMillis);
         byte[] ping = frame(Message.ping());
         try {
-            while (!closing || !outbox.isEmpty()) {
-                byte[] next = outbox.poll(closing ? 0 : every, TimeUnit.MILLISECONDS);
+            while (!isClosing || !outbox.isEmpty()) {
+                byte[] next = outbox.poll(isClosing ? 0 : interval, TimeUnit.MILLISECONDS);
                 ByteArrayOutputStream frames = new ByteArrayOutputStream(1024);
                 byte[] first = next == null ? ping : next;
                 frames.write(first, 0, first.length);
-                long taken = next == null ? 0 : next.length + MESSAGE_BYTES;
-                while (frames.size() < BATCH_BYTES && (next = outbox.poll()) != null) {
+                long written = next == null ? 0 : next.length + MESSAGE_OVERHEAD_BYTES;
+                while (frames.size() < WRITE_BATCH_BYTES && (next = outbox.poll()) != null) {
                     frames.write(next, 0, next.length);
-                    taken += next.length + MESSAGE_BYTES;
+                    written += next.length + MESSAGE_OVERHEAD_BYTES;
                 }
                 out.write(frames.toByteArray());
                 out.flush();
-                waiting.addAndGet(-taken);
-                synchronized (room) {
-                    room.notifyAll();
+                queuedBytes.addAndGet(-written);
+                synchronized (queueShrunk) {
+                    queueShrunk.notifyAll();
                 }
             }
         } catch (IOException e) {
-            if (!closing) {
-                fail(named(e, endpoint));
+            if (!isClosing) {
+                fail(describe(e, endpoint));
             }
         } catch (Throwable e) {
             fail(e);
         }
     }
 
-    /** Joins a new data connection to the session. */
-    DataConnection attach(boolean plain) throws IOException {
-        int stream = nextStream.getAndIncrement();
+    /** Connects a data stream and attaches it to the session. */
+    DataStream attachStream(boolean unencrypted) throws IOException {
+        int number = nextStream.getAndIncrement();
         byte[] nonce = new byte[Attach.NONCE_BYTES];
         random.nextBytes(nonce);
-        Socket socket = dial(endpoint, plain, timeoutMillis);
+        Socket socket = connectSocket(endpoint, unencrypted, timeoutMillis);
         try {
             socket.setSoTimeout(asInt(timeoutMillis));
-            Socket secure = plain ? socket : tls.over(socket, endpoint.host, endpoint.port);
+            Socket secure =
+                unencrypted ? socket : tls.handshake(socket, endpoint.host, endpoint.port);
             byte[] key = welcome.key;
-            secure.getOutputStream().write(Attach.request(stream, welcome.session, key, nonce));
+            secure.getOutputStream().write(Attach.request(number, welcome.session, key, nonce));
             byte[] reply = new byte[Attach.REPLY_BYTES];
             new DataInputStream(secure.getInputStream()).readFully(reply);
             if (!MessageDigest.isEqual(reply, Attach.reply(key, nonce))) {
                 throw new BankfullException(Failure.PROTOCOL,
-                    endpoint.place() + " does not know the session");
+                    endpoint.hostAndPort() + " does not know the session: try again");
             }
-            // Silence on a data connection means nothing: who sends may have nothing to send.
+            // No read timeout: an idle data stream is normal.
             socket.setSoTimeout(0);
-            return plain
-                ? new DataConnection(stream, socket.getChannel(), Attach.streamKey(key, nonce))
-                : new DataConnection(stream, socket, secure);
+            return unencrypted
+                ? new DataStream(number, socket.getChannel(), Attach.deriveStreamKey(key, nonce))
+                : new DataStream(number, socket, secure);
         } catch (IOException e) {
-            quietly(socket);
-            throw named(e, endpoint);
+            closeQuietly(socket);
+            throw describe(e, endpoint);
         }
     }
 
-    /** Ends the session because of a failure; the first one counts. */
-    void fail(Throwable why) {
-        if (failed.compareAndSet(null, why)) {
-            quietly(raw);
+    /** Ends the session with a failure; only the first is recorded. */
+    void fail(Throwable error) {
+        if (failure.compareAndSet(null, error)) {
+            closeQuietly(raw);
         }
     }
 
     boolean isOver() {
-        return closing || failed.get() != null;
+        return isClosing || failure.get() != null;
     }
 
-    /** Throws what failed, if anything did. */
-    void check() throws IOException {
-        Throwable why = failed.get();
-        if (why != null) {
-            throw asIo(why);
+    /** Throws the recorded failure, if any. */
+    void throwIfFailed() throws IOException {
+        Throwable error = failure.get();
+        if (error != null) {
+            throw toIoException(error);
         }
     }
 
-    IOException asIo(Throwable why) {
-        if (why instanceof WireException) {
-            return broken((WireException) why);
+    IOException toIoException(Throwable error) {
+        if (error instanceof WireException) {
+            return protocolError((WireException) error);
         }
-        if (why instanceof OutOfMemoryError) {
+        if (error instanceof OutOfMemoryError) {
             return new BankfullException(Failure.OTHER,
-                "no memory is left: give Java more (-Xmx), or use fewer connections", why);
+                "out of memory: give Java more (-Xmx), or use fewer streams", error);
         }
-        return why instanceof IOException
-            ? (IOException) why
-            : new BankfullException(Failure.OTHER, String.valueOf(why), why);
+        return error instanceof IOException
+            ? (IOException) error
+            : new BankfullException(Failure.OTHER, String.valueOf(error), error);
     }
 
-    /** Writes what is posted, and closes. */
+    /** Writes the queued messages and closes the connection. */
     @Override
     public void close() {
-        closing = true;
+        isClosing = true;
         post(Message.ping());
         try {
             writer.join(1000);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }
-        quietly(raw);
-        quietly(control);
+        closeQuietly(raw);
+        closeQuietly(control);
     }
 
-    static void quietly(Closeable closeable) {
+    static void closeQuietly(Closeable closeable) {
         try {
             closeable.close();
         } catch (IOException e) {
-            // Nothing depends on it.
+            // Ignored: the resource is not used afterwards.
         }
     }
 }

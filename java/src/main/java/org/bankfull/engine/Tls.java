@@ -17,7 +17,7 @@ import javax.net.ssl.X509ExtendedTrustManager;
 import org.bankfull.BankfullException;
 import org.bankfull.wire.Failure;
 
-/** TLS to the one daemon whose certificate has the pinned fingerprint (spec/wire.md, section 2). */
+/** TLS client that accepts the pinned certificate only (spec/wire.md, section 2). */
 final class Tls {
     private static final String[] PROTOCOLS = {"TLSv1.3"};
     private static final String[] SUITES = {"TLS_AES_128_GCM_SHA256"};
@@ -26,15 +26,16 @@ final class Tls {
 
     private final SSLContext context;
 
-    /** To the daemon at a place. Without a fingerprint every handshake fails, and tells its own. */
-    Tls(String place, String fingerprint) throws BankfullException {
-        Pin pin = new Pin(place, fingerprint == null ? null : parse(fingerprint));
+    /** Creates a client of the daemon {@code peer}; without a fingerprint, handshakes fail. */
+    Tls(String peer, String fingerprint) throws BankfullException {
+        PinnedTrustManager trustManager =
+            new PinnedTrustManager(peer, fingerprint == null ? null : parse(fingerprint));
         try {
             context = SSLContext.getInstance("TLSv1.3");
-            context.init(null, new TrustManager[] {pin}, null);
+            context.init(null, new TrustManager[] {trustManager}, null);
         } catch (GeneralSecurityException e) {
             throw new BankfullException(Failure.OTHER,
-                "this Java has no TLS 1.3: " + e.getMessage() + ": take Java 11 or later", e);
+                "this Java has no TLS 1.3: " + e.getMessage() + ": use Java 11 or later", e);
         }
     }
 
@@ -44,8 +45,8 @@ final class Tls {
             : "";
         if (digits.length() != DIGITS || !digits.matches("[0-9a-f]+")) {
             throw new BankfullException(Failure.USAGE, "\"" + fingerprint
-                + "\" is not a fingerprint: write " + PREFIX + " and " + DIGITS
-                + " hexadecimal digits, as the daemon shows them when it starts",
+                + "\" is not a fingerprint: write " + PREFIX + " followed by " + DIGITS
+                + " hexadecimal digits, as printed by the daemon at its start",
                 BankfullException.Setting.FINGERPRINT, null);
         }
         byte[] bytes = new byte[DIGITS / 2];
@@ -55,29 +56,29 @@ final class Tls {
         return bytes;
     }
 
-    private static String shown(byte[] fingerprint) {
-        StringBuilder shown = new StringBuilder(PREFIX);
+    private static String format(byte[] fingerprint) {
+        StringBuilder text = new StringBuilder(PREFIX);
         for (byte each : fingerprint) {
-            shown.append(String.format("%02x", each));
+            text.append(String.format("%02x", each));
         }
-        return shown.toString();
+        return text.toString();
     }
 
-    /** Makes the handshake over a connected socket, which is closed with the one returned. */
-    SSLSocket over(Socket plain, String host, int port) throws IOException {
+    /** Performs the handshake over a connected socket; the result closes it, too. */
+    SSLSocket handshake(Socket raw, String host, int port) throws IOException {
         SSLSocket socket =
-            (SSLSocket) context.getSocketFactory().createSocket(plain, host, port, true);
+            (SSLSocket) context.getSocketFactory().createSocket(raw, host, port, true);
         socket.setEnabledProtocols(PROTOCOLS);
         socket.setEnabledCipherSuites(SUITES);
         SSLParameters parameters = socket.getSSLParameters();
-        // The certificate is pinned: nobody needs to hear a name.
+        // The certificate is pinned: no server name is sent.
         parameters.setServerNames(Collections.emptyList());
         socket.setSSLParameters(parameters);
         try {
             socket.startHandshake();
         } catch (SSLException e) {
             for (Throwable cause = e; cause != null; cause = cause.getCause()) {
-                if (cause instanceof Pin.Wrong) {
+                if (cause instanceof PinnedTrustManager.FingerprintMismatch) {
                     throw new BankfullException(Failure.OTHER, cause.getMessage(),
                         BankfullException.Setting.FINGERPRINT, e);
                 }
@@ -87,21 +88,21 @@ final class Tls {
         return socket;
     }
 
-    /** Looks at nothing but the fingerprint: names, dates and chains mean nothing here. */
-    private static final class Pin extends X509ExtendedTrustManager {
-        private final String place;
-        /** Null where none is known. */
-        private final byte[] pinned;
+    /** Checks the fingerprint only; names, dates and chains are ignored. */
+    private static final class PinnedTrustManager extends X509ExtendedTrustManager {
+        private final String peer;
+        /** Expected fingerprint; null if unknown. */
+        private final byte[] expected;
 
-        Pin(String place, byte[] pinned) {
-            this.place = place;
-            this.pinned = pinned;
+        PinnedTrustManager(String peer, byte[] expected) {
+            this.peer = peer;
+            this.expected = expected;
         }
 
-        private static final class Wrong extends CertificateException {
+        private static final class FingerprintMismatch extends CertificateException {
             private static final long serialVersionUID = 1;
 
-            Wrong(String message) {
+            FingerprintMismatch(String message) {
                 super(message);
             }
         }
@@ -113,14 +114,15 @@ final class Tls {
             } catch (GeneralSecurityException e) {
                 throw new CertificateException(e);
             }
-            if (pinned == null) {
-                throw new Wrong(place + " is not known yet; its fingerprint is " + shown(found)
-                    + ": compare it with what the daemon shows when it starts, then give it");
+            if (expected == null) {
+                throw new FingerprintMismatch(
+                    peer + " is not known yet; its fingerprint is " + format(found)
+                    + ": compare it with the fingerprint printed by the daemon, then pass it");
             }
-            if (!MessageDigest.isEqual(found, pinned)) {
-                throw new Wrong(place + " shows the fingerprint " + shown(found)
-                    + ", not the expected " + shown(pinned)
-                    + ": check the address, and what the daemon shows when it starts");
+            if (!MessageDigest.isEqual(found, expected)) {
+                throw new FingerprintMismatch(peer + " presents the fingerprint " + format(found)
+                    + ", not the expected " + format(expected)
+                    + ": check the address and the fingerprint printed by the daemon");
             }
         }
 
@@ -145,19 +147,19 @@ final class Tls {
         @Override
         public void checkClientTrusted(X509Certificate[] chain, String type, Socket socket)
             throws CertificateException {
-            throw new CertificateException("no client has a certificate");
+            throw new CertificateException("clients have no certificate");
         }
 
         @Override
         public void checkClientTrusted(X509Certificate[] chain, String type, SSLEngine engine)
             throws CertificateException {
-            throw new CertificateException("no client has a certificate");
+            throw new CertificateException("clients have no certificate");
         }
 
         @Override
         public void checkClientTrusted(X509Certificate[] chain, String type)
             throws CertificateException {
-            throw new CertificateException("no client has a certificate");
+            throw new CertificateException("clients have no certificate");
         }
 
         @Override

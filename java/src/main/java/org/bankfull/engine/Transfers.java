@@ -18,87 +18,89 @@ import org.bankfull.wire.Message.Source;
 import org.bankfull.wire.Message.Want;
 import org.bankfull.wire.WireException;
 
-/** What a client does, from connecting to the end. */
+/** Operations of a client, each a complete session. */
 public final class Transfers {
-    private static final long PROGRESS_MILLIS = 200;
-    /** What a connection may take of the heap: its pieces, and some packs. */
-    private static final long STREAM_BYTES = 12 << 20;
-    /** As bankfull cp: far more than anyone needs, and fits a hello. [ours] */
-    private static final int TOKEN_BYTES_MOST = 4096;
+    private static final long PROGRESS_INTERVAL_MILLIS = 200;
+    /** Heap needed by a data stream: its chunks and some packs. */
+    private static final long HEAP_PER_STREAM_BYTES = 12 << 20;
+    /** Token limit, as in {@code bankfull cp} (chosen: generous, and fits Hello). */
+    private static final int MAX_TOKEN_BYTES = 4096;
     private static final int FSYNC_EACH = 1;
-    /** The file system once, before the end: as bankfull cp does. */
+    /** Flush of the file system at the end, as in {@code bankfull cp}. */
     private static final int FSYNC_END = 2;
 
     private Transfers() {}
 
-    private interface Running {
-        void run(Session session, Counts counts, Summary summary) throws IOException, WireException;
+    private interface SessionTask {
+        void run(Session session, ProgressCounter counter, Summary summary)
+            throws IOException, WireException;
     }
 
-    /** Fetches. */
+    /** Fetches files and trees. */
     public static Summary get(Client.Settings settings, List<byte[]> paths, String destination)
         throws IOException {
-        return during(settings, (session, counts, summary) -> {
-            Message.Open open = request(session, settings);
-            open.streams = streams(session, settings, summary);
+        return runSession(settings, (session, counter, summary) -> {
+            Message.Open open = newOpen(session, settings);
+            open.streams = streamCount(session, settings, summary);
             open.pull = true;
             open.paths = paths;
-            open.unsettledMost = Receiver.UNSETTLED_MOST;
+            open.maxOutstandingFiles = Receiver.MAX_OUTSTANDING_FILES;
             List<Source> sources = session.open(open.write()).openedSources();
-            Sources.check(paths, sources);
-            Landing landing = Landing.of(destination, sources);
+            RequestedSources.check(paths, sources);
+            Destination target = Destination.resolve(destination, sources);
             Receiver receiver = new Receiver(
-                session, landing, sources, settings.checksum, settings.durable, summary, counts);
-            DataConnections connections =
-                new DataConnections(session, settings.plain, new DataReader(session, receiver));
-            connections.start(open.streams);
+                session, target, sources, settings.checksum, settings.durable, summary, counter);
+            DataStreams streams =
+                new DataStreams(session, settings.unencrypted, new DataReader(session, receiver));
+            streams.start(open.streams);
             try {
-                receiver.run(connections);
+                receiver.run(streams);
             } finally {
-                connections.closeAll();
+                streams.closeAll();
                 receiver.close();
             }
         });
     }
 
-    /** Sends. */
+    /** Sends files and trees. */
     public static Summary put(Client.Settings settings, List<String> sources, byte[] destination)
         throws IOException {
         List<Walk.Operand> operands = new ArrayList<>();
         for (String source : sources) {
             operands.add(Walk.Operand.of(source));
         }
-        return during(settings, (session, counts, summary) -> {
-            Message.Open open = request(session, settings);
-            open.streams = streams(session, settings, summary);
+        return runSession(settings, (session, counter, summary) -> {
+            Message.Open open = newOpen(session, settings);
+            open.streams = streamCount(session, settings, summary);
             open.paths = List.of(destination);
             operands.forEach(operand -> open.sources.add(operand.source));
-            session.open(open.write()).landing();
-            Sender sender = new Sender(session, summary, counts);
-            DataConnections connections =
-                new DataConnections(session, settings.plain, new DataWriter(session, sender));
-            connections.start(open.streams);
-            background(session, "bankfull-walk", () -> new Walk(sender).run(operands));
-            background(session, "bankfull-finish", () -> {
-                sender.awaitSettled();
-                connections.awaitEnds();
+            session.open(open.write()).destinations();
+            Sender sender = new Sender(session, summary, counter);
+            DataStreams streams =
+                new DataStreams(session, settings.unencrypted, new DataWriter(session, sender));
+            streams.start(open.streams);
+            startThread(session, "bankfull-walk", () -> new Walk(sender).run(operands));
+            startThread(session, "bankfull-finish", () -> {
+                sender.awaitCompletion();
+                streams.awaitEnd();
                 sender.finish();
             });
             try {
-                sender.run(connections);
+                sender.run(streams);
                 sender.awaitFinished();
             } finally {
-                sender.end();
-                connections.closeAll();
+                sender.stop();
+                streams.closeAll();
             }
         });
     }
 
-    /** Lists, by a dry run of a fetch. */
-    public static Summary list(Client.Settings settings, byte[] path, Consumer<Client.Listed> each)
+    /** Lists a tree by a dry run of a fetch. */
+    public static Summary list(
+        Client.Settings settings, byte[] path, Consumer<Client.ListedEntry> action)
         throws IOException {
-        return during(settings, (session, counts, summary) -> {
-            Message.Open open = request(session, settings);
+        return runSession(settings, (session, counter, summary) -> {
+            Message.Open open = newOpen(session, settings);
             open.pull = true;
             open.dryRun = true;
             open.paths = List.of(path);
@@ -106,37 +108,37 @@ public final class Transfers {
             Map<Long, String> names = new HashMap<>();
             names.put(0L, "");
             while (true) {
-                Message next = session.receive();
-                if (next.number == Message.FINISH) {
+                Message message = session.receive();
+                if (message.number == Message.FINISH) {
                     break;
                 }
-                if (next.number == Message.ENTRIES) {
-                    list(session, next.entries(), names, each);
-                } else if (next.number == Message.PROBLEM) {
-                    Receiver.problem(next.failureInside(), summary);
+                if (message.number == Message.ENTRIES) {
+                    list(session, message.entries(), names, action);
+                } else if (message.number == Message.PROBLEM) {
+                    Receiver.recordProblem(message.nestedFailure(), summary);
                 }
             }
-            session.post(Message.report(Message.DONE, new long[5], 0));
+            session.post(Message.sideSummary(Message.DONE, new long[5], 0));
         });
     }
 
     private static void list(Session session, List<Entry> entries, Map<Long, String> names,
-        Consumer<Client.Listed> each) throws WireException {
+        Consumer<Client.ListedEntry> action) throws WireException {
         List<Want> wants = new ArrayList<>();
         for (Entry entry : entries) {
-            String above = names.get(entry.parent);
-            if (above == null) {
-                throw new WireException("entry " + entry.id + " is in no directory");
+            String parent = names.get(entry.parent);
+            if (parent == null) {
+                throw new WireException("entry " + entry.id + " has an unknown parent");
             }
             String name = new String(entry.name, StandardCharsets.UTF_8);
-            String path = above.isEmpty() ? name : above + "/" + name;
+            String path = parent.isEmpty() ? name : parent + "/" + name;
             if (entry.kind == Entry.DIRECTORY) {
                 names.put(entry.id, path);
             } else {
                 wants.add(new Want(entry.id, Want.WOULD_SEND));
             }
             if (!path.isEmpty()) {
-                each.accept(new Client.Listed(path, entry));
+                action.accept(new Client.ListedEntry(path, entry));
             }
         }
         if (!wants.isEmpty()) {
@@ -144,50 +146,52 @@ public final class Transfers {
         }
     }
 
-    private static Message.Open request(Session session, Client.Settings settings)
+    private static Message.Open newOpen(Session session, Client.Settings settings)
         throws BankfullException {
-        if (settings.plain && !session.welcome().plainAllowed) {
-            throw new BankfullException(Failure.PLAIN_REFUSED, settings.endpoint.place()
-                + " does not allow data without encryption: have it started with bankfull serve"
+        if (settings.unencrypted && !session.welcome().unencryptedAllowed) {
+            throw new BankfullException(Failure.UNENCRYPTED_REFUSED, settings.endpoint.hostAndPort()
+                + " does not allow data without encryption: start it with bankfull serve"
                 + " --allow-no-encryption, or encrypt the data",
-                BankfullException.Setting.PLAIN, null);
+                BankfullException.Setting.UNENCRYPTED, null);
         }
         Message.Open open = new Message.Open();
         open.timeoutMillis = settings.timeoutMillis;
-        open.plain = settings.plain;
+        open.unencrypted = settings.unencrypted;
         open.checksum = settings.checksum;
         open.fsync = settings.durable ? FSYNC_EACH : FSYNC_END;
-        // Java can neither pace a connection nor look at one.
-        open.untuned = true;
+        // Java can neither pace a connection nor read tcp_info.
+        open.autotuneOff = true;
         return open;
     }
 
-    /** As many connections as are wanted, where memory and the daemon allow so many. */
-    private static int streams(Session session, Client.Settings settings, Summary summary) {
+    /** Returns the number of streams, limited by the settings, the heap and the daemon. */
+    private static int streamCount(Session session, Client.Settings settings, Summary summary) {
         long heap = Runtime.getRuntime().maxMemory();
-        int fit = (int) Math.max(1, Math.min(heap / STREAM_BYTES, Limits.STREAMS));
-        int allowed = session.welcome().streamsMax;
-        int streams = Math.min(settings.streams, Math.min(fit, allowed));
+        int heapLimit =
+            (int) Math.max(1, Math.min(heap / HEAP_PER_STREAM_BYTES, Limits.MAX_STREAMS));
+        int daemonLimit = session.welcome().maxStreams;
+        int streams = Math.min(settings.streams, Math.min(heapLimit, daemonLimit));
         if (streams < settings.streams) {
-            String why = fit <= allowed
-                ? "the heap of " + (heap >> 20) + " MiB has room for no more, "
-                    + (STREAM_BYTES >> 20) + " MiB each: give Java more (-Xmx)"
+            String reason = heapLimit <= daemonLimit
+                ? "the heap of " + (heap >> 20) + " MiB allows no more, "
+                    + (HEAP_PER_STREAM_BYTES >> 20) + " MiB each: give Java more (-Xmx)"
                 : "the daemon allows no more";
-            summary.remark(streams + " of " + settings.streams + " connections carry data: " + why);
+            summary.addWarning(
+                streams + " of " + settings.streams + " data streams are used: " + reason);
         }
         return streams;
     }
 
-    private interface Task {
+    private interface ThreadTask {
         void run() throws IOException, WireException;
     }
 
-    private static void background(Session session, String name, Task task) {
+    private static void startThread(Session session, String name, ThreadTask task) {
         Thread thread = new Thread(() -> {
             try {
                 task.run();
             } catch (Throwable e) {
-                // Out of memory, too: nobody may wait for this thread in vain.
+                // Includes OutOfMemoryError: other threads must not wait forever.
                 session.fail(e);
             }
         }, name);
@@ -195,55 +199,57 @@ public final class Transfers {
         thread.start();
     }
 
-    private static void check(byte[] token) throws BankfullException {
-        if (token == null || token.length > 0 && token.length <= TOKEN_BYTES_MOST) {
+    private static void checkToken(byte[] token) throws BankfullException {
+        if (token == null || token.length > 0 && token.length <= MAX_TOKEN_BYTES) {
             return;
         }
         throw new BankfullException(Failure.USAGE, token.length == 0
-            ? "the token is empty: give the one that the daemon asks for"
-            : "the token is longer than " + TOKEN_BYTES_MOST + " bytes: is it the right one?",
+            ? "the token is empty: use the access token of the daemon"
+            : "the token is longer than " + MAX_TOKEN_BYTES + " bytes: is it the right one?",
             BankfullException.Setting.TOKEN, null);
     }
 
-    private static Summary during(Client.Settings settings, Running running) throws IOException {
-        check(settings.token);
-        Tls tls = new Tls(settings.endpoint.place(), settings.fingerprint);
-        Counts counts = new Counts();
+    private static Summary runSession(Client.Settings settings, SessionTask task)
+        throws IOException {
+        checkToken(settings.token);
+        Tls tls = new Tls(settings.endpoint.hostAndPort(), settings.fingerprint);
+        ProgressCounter counter = new ProgressCounter();
         Summary summary = new Summary();
-        long began = System.nanoTime();
+        long start = System.nanoTime();
         try (Session session =
             Session.connect(settings.endpoint, tls, settings.token, settings.timeoutMillis)) {
-            Thread ticker = ticker(session, settings, counts);
+            Thread progressThread = startProgressThread(session, settings, counter);
             try {
-                running.run(session, counts, summary);
+                task.run(session, counter, summary);
             } catch (WireException e) {
                 session.post(Message.error(new Failure(Failure.PROTOCOL, e.getMessage())));
-                throw session.broken(e);
+                throw session.protocolError(e);
             } catch (OutOfMemoryError e) {
-                // What was in the way is let go of by now.
-                throw session.asIo(e);
+                // The memory of the transfer has been released.
+                throw session.toIoException(e);
             } finally {
-                ticker.interrupt();
+                progressThread.interrupt();
             }
         }
-        counts.tell(settings.progress);
-        summary.seconds = (System.nanoTime() - began) / 1e9;
+        counter.report(settings.progress);
+        summary.seconds = (System.nanoTime() - start) / 1e9;
         return summary;
     }
 
-    private static Thread ticker(Session session, Client.Settings settings, Counts counts) {
-        Thread ticker = new Thread(() -> {
+    private static Thread startProgressThread(
+        Session session, Client.Settings settings, ProgressCounter counter) {
+        Thread progressThread = new Thread(() -> {
             try {
                 while (!session.isOver()) {
-                    Thread.sleep(PROGRESS_MILLIS);
-                    counts.tell(settings.progress);
+                    Thread.sleep(PROGRESS_INTERVAL_MILLIS);
+                    counter.report(settings.progress);
                 }
             } catch (InterruptedException e) {
                 // The transfer is over.
             }
         }, "bankfull-progress");
-        ticker.setDaemon(true);
-        ticker.start();
-        return ticker;
+        progressThread.setDaemon(true);
+        progressThread.start();
+        return progressThread;
     }
 }

@@ -21,12 +21,12 @@ import org.bankfull.wire.Message;
 import org.bankfull.wire.Message.Source;
 import org.bankfull.wire.WireException;
 
-/** Finds what is in the sources and announces it, directories before their contents. */
+/** Walks the sources and announces their entries, directories before their contents. */
 final class Walk {
     private final Sender sender;
     private final Message.Totals totals = new Message.Totals();
 
-    /** An operand: what was typed, and what the receiver must know of it. */
+    /** Source operand with its description for the receiver. */
     static final class Operand {
         final Path path;
         final Source source;
@@ -36,30 +36,31 @@ final class Walk {
             this.source = source;
         }
 
-        static Operand of(String typed) throws IOException {
-            Path path = Meta.path(typed);
+        static Operand of(String operand) throws IOException {
+            Path path = Metadata.parsePath(operand);
             Path name = path.toAbsolutePath().normalize().getFileName();
             String last = path.getFileName() == null ? "" : path.getFileName().toString();
-            boolean contents = typed.endsWith("/") || last.isEmpty() || last.equals(".")
+            boolean contents = operand.endsWith("/") || last.isEmpty() || last.equals(".")
                 || last.equals("..");
             boolean directory;
-            BasicFileAttributes found;
+            BasicFileAttributes attributes;
             try {
-                found = Meta.look(path);
-                directory = contents ? Files.isDirectory(path) : found.isDirectory();
+                attributes = Metadata.attributes(path);
+                directory = contents ? Files.isDirectory(path) : attributes.isDirectory();
             } catch (IOException e) {
-                throw new BankfullException(Meta.failure("cannot read " + typed, e));
+                throw new BankfullException(Metadata.failure("cannot read " + operand, e));
             }
             if (contents && !directory) {
                 throw new BankfullException(Failure.NOT_A_DIRECTORY,
-                    "cannot read " + typed + ": it is no directory, and ends in a slash");
+                    "cannot read " + operand + ": it ends in a slash but is not a directory");
             }
-            if (found.isOther()) {
-                throw new BankfullException(Failure.OTHER, typed + " is "
-                    + Meta.kind(found) + ": only files, directories and symlinks are copied");
+            if (attributes.isOther()) {
+                throw new BankfullException(Failure.OTHER, operand + " is "
+                    + Metadata.describeKind(attributes)
+                    + ": only files, directories and symlinks are copied");
             }
             return new Operand(path,
-                new Source(contents ? new byte[0] : Meta.bytes(name), directory, contents));
+                new Source(contents ? new byte[0] : Metadata.nameBytes(name), directory, contents));
         }
     }
 
@@ -86,49 +87,51 @@ final class Walk {
                 return;
             }
             while (!stack.isEmpty()) {
-                if (!directory(stack.pop(), stack)) {
+                if (!walkDirectory(stack.pop(), stack)) {
                     return;
                 }
             }
         }
-        sender.endOfEntries(totals.write());
+        sender.endEntries(totals.write());
     }
 
-    /** Announces what is in a directory; false when the transfer is over. */
-    private boolean directory(Pending pending, Deque<Pending> stack)
+    /** Announces the contents of a directory; returns false if the transfer is over. */
+    private boolean walkDirectory(Pending pending, Deque<Pending> stack)
         throws IOException, WireException {
-        if (pending.depth >= Limits.DEPTH) {
-            sender.problem(pending.path,
-                new Failure(Failure.USAGE, pending.path + " is nested too deep"));
+        if (pending.depth >= Limits.MAX_DIRECTORY_DEPTH) {
+            sender.reportProblem(pending.path,
+                new Failure(Failure.USAGE,
+                    pending.path + " is nested too deeply: move it up in the tree"));
             return true;
         }
         List<Path> names = new ArrayList<>();
         try (DirectoryStream<Path> listing = Files.newDirectoryStream(pending.path)) {
             listing.forEach(names::add);
         } catch (IOException | DirectoryIteratorException e) {
-            IOException io = e instanceof IOException
+            IOException error = e instanceof IOException
                 ? (IOException) e
                 : ((DirectoryIteratorException) e).getCause();
-            sender.problem(pending.path, Meta.failure("cannot read " + pending.path, io));
+            sender.reportProblem(
+                pending.path, Metadata.failure("cannot read " + pending.path, error));
             return true;
         }
         Collections.sort(names);
         Deque<Pending> children = new ArrayDeque<>();
         for (Path path : names) {
             String name = path.getFileName().toString();
-            if (!Meta.isWhole(path.getFileName())) {
-                sender.problem(path, new Failure(Failure.USAGE,
-                    path + ": Java cannot read its name: rename it if it is no UTF-8, else run with"
-                        + " LC_ALL=C.UTF-8"));
-            } else if (Entry.isOurs(name)) {
-                sender.problem(path, new Failure(Failure.REMARK,
-                    "left out " + path + ": part of a copy that was interrupted"));
-            } else if (!announce(path, Meta.bytes(path.getFileName()), pending.id,
+            if (!Metadata.isValidUtf8(path.getFileName())) {
+                sender.reportProblem(path, new Failure(Failure.USAGE,
+                    path + ": Java cannot read its name: rename it if it is not valid UTF-8,"
+                        + " else run with LC_ALL=C.UTF-8"));
+            } else if (Entry.isReservedName(name)) {
+                sender.reportProblem(path, new Failure(Failure.WARNING,
+                    "skipped " + path + ": temporary file of an interrupted copy"));
+            } else if (!announce(path, Metadata.nameBytes(path.getFileName()), pending.id,
                 pending.depth + 1, children)) {
                 return false;
             }
         }
-        // The first child is walked first.
+        // The first child is visited first.
         while (!children.isEmpty()) {
             stack.push(children.pop());
         }
@@ -139,23 +142,24 @@ final class Walk {
         throws IOException, WireException {
         Entry entry;
         try {
-            entry = Meta.entry(path, name, parent);
+            entry = Metadata.readEntry(path, name, parent);
             if (entry != null && name.length == 0
                 && !Files.isDirectory(path, LinkOption.NOFOLLOW_LINKS)) {
-                // A symlink to a directory, written with a slash.
-                entry = Meta.entry(path.toRealPath(), name, parent);
+                // Symlink to a directory, given with a trailing slash.
+                entry = Metadata.readEntry(path.toRealPath(), name, parent);
             }
         } catch (NoSuchFileException e) {
-            // Gone between listing and looking: it was never part of what is copied.
+            // Removed since the listing: not part of the copy.
             return true;
         } catch (IOException e) {
-            sender.problem(path, Meta.failure("cannot read " + path, e));
+            sender.reportProblem(path, Metadata.failure("cannot read " + path, e));
             return true;
         }
         if (entry == null) {
-            totals.specials++;
-            sender.problem(path,
-                new Failure(Failure.REMARK, "left out " + path + ": neither file nor link"));
+            totals.specialFilesSkipped++;
+            sender.reportProblem(path,
+                new Failure(Failure.WARNING, "skipped " + path
+                    + ": neither a file, a directory nor a symlink"));
             return true;
         }
         if (!sender.announce(entry, path)) {

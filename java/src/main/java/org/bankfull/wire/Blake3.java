@@ -6,27 +6,26 @@ import java.nio.IntBuffer;
 import java.util.Arrays;
 
 /**
- * BLAKE3 (specification of 2021-11-23): hashes, keyed hashes, and the chaining values of a file's
- * blocks, which no library for Java gives. Not safe for use by several threads at once.
+ * BLAKE3 (specification of 2021-11-23): hashes, keyed hashes and chaining values of blocks.
  *
- * <p>What comes in long pieces is hashed {@value #LANES} chunks at a time, in loops that HotSpot
- * turns into vector instructions.
+ * <p>No Java library exposes the chaining values. Instances are not thread-safe. Long inputs are
+ * hashed {@value #LANES} chunks at a time, in loops that HotSpot vectorizes.
  */
 public final class Blake3 {
-    /** Bytes of a hash. */
+    /** Length of a hash. */
     public static final int HASH_BYTES = 32;
 
-    /** Bytes of a chunk, a leaf of the tree. */
+    /** Length of a BLAKE3 chunk, a leaf of the tree. */
     static final int CHUNK_BYTES = 1024;
 
-    /** Chunks hashed side by side. (measured: of 32, 64 and 96 the quickest) */
+    /** Chunks hashed in parallel (measured: the fastest of 32, 64 and 96). */
     private static final int LANES = 32;
 
     private static final int BLOCK_BYTES = 64;
     private static final int BLOCK_WORDS = 16;
     private static final int CHUNK_WORDS = CHUNK_BYTES / 4;
     private static final int CV_WORDS = 8;
-    /** Of 2^63 bytes, and one for the subtree that is being merged. */
+    /** Depth for 2^63 bytes, plus one for the subtree being merged. */
     private static final int STACK_DEPTH = 55;
 
     private static final int CHUNK_START = 1;
@@ -40,22 +39,22 @@ public final class Blake3 {
         0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19,
     };
 
-    /** Which words of a block each of the seven rounds mixes in. */
+    /** Message words that each of the seven rounds mixes in. */
     private static final int[][] SCHEDULE = schedule();
 
     private final int[] key;
     private final int flags;
     private final long firstChunk;
     private final int[] stack = new int[STACK_DEPTH * CV_WORDS];
-    private int stacked;
-    /** Chunks that are on the stack, counted from the first. */
-    private long chunks;
-    /** The last chunk, which is held back: only what follows tells whether it is the last. */
+    private int stackSize;
+    /** Number of chunks merged into the stack. */
+    private long chunkCount;
+    /** Pending chunk: compressed once more input follows, or as the last one. */
     private final ByteBuffer tail = ByteBuffer.allocate(CHUNK_BYTES).order(ByteOrder.LITTLE_ENDIAN);
     private final int[] words = new int[CHUNK_WORDS];
     private final int[] cv = new int[CV_WORDS];
     private final int[] state = new int[BLOCK_WORDS];
-    /** Made when the first long piece comes. */
+    /** Allocated for the first long input. */
     private Lanes lanes;
 
     private Blake3(int[] key, int flags, long firstChunk) {
@@ -64,48 +63,48 @@ public final class Blake3 {
         this.firstChunk = firstChunk;
     }
 
-    /** A plain hash. */
+    /** Creates an unkeyed hasher. */
     public static Blake3 hasher() {
         return new Blake3(IV, 0, 0);
     }
 
-    /** A hash under a key of 32 bytes. */
+    /** Creates a hasher with a key of 32 bytes. */
     public static Blake3 keyed(byte[] key) {
         if (key.length != HASH_BYTES) {
-            throw new IllegalArgumentException("a key has 32 bytes, not " + key.length);
+            throw new IllegalArgumentException("the key must have 32 bytes, not " + key.length);
         }
         int[] words = new int[CV_WORDS];
         ByteBuffer.wrap(key).order(ByteOrder.LITTLE_ENDIAN).asIntBuffer().get(words);
         return new Blake3(words, KEYED_HASH, 0);
     }
 
-    /** The chaining value of a subtree: {@code offset} is a multiple of its power of two. */
+    /** Creates a hasher of a subtree, whose power-of-two length divides {@code offset}. */
     public static Blake3 subtree(long offset) {
         return new Blake3(IV, 0, offset / CHUNK_BYTES);
     }
 
-    /** BLAKE3 of some bytes. */
+    /** Hashes an array. */
     public static byte[] hash(byte[] bytes) {
         return hasher().update(bytes, 0, bytes.length).finish();
     }
 
-    /** Takes in part of an array. */
+    /** Adds part of an array. */
     public Blake3 update(byte[] bytes, int offset, int length) {
         return update(ByteBuffer.wrap(bytes, offset, length));
     }
 
-    /** Takes in what remains of a buffer. Its position moves to its limit. */
+    /** Adds the remaining bytes of a buffer and moves its position to its limit. */
     public Blake3 update(ByteBuffer input) {
         while (input.hasRemaining()) {
             if (tail.position() == 0 && input.remaining() > CHUNK_BYTES) {
-                wholeChunks(input);
+                updateWholeChunks(input);
                 continue;
             }
             if (!tail.hasRemaining()) {
                 Buffers.flip(tail);
                 tail.asIntBuffer().get(words);
                 Buffers.clear(tail);
-                chunk(words, CHUNK_BYTES, 0);
+                compressChunk(words, CHUNK_BYTES, 0);
                 push(cv, 0);
                 continue;
             }
@@ -121,8 +120,8 @@ public final class Blake3 {
         Buffers.limit(input, limit);
     }
 
-    /** Takes whole chunks, but never the last of the input, straight from it. */
-    private void wholeChunks(ByteBuffer input) {
+    /** Compresses whole chunks directly from the input, except for its last one. */
+    private void updateWholeChunks(ByteBuffer input) {
         ByteOrder order = input.order();
         IntBuffer ints = input.order(ByteOrder.LITTLE_ENDIAN).asIntBuffer();
         input.order(order);
@@ -132,27 +131,27 @@ public final class Blake3 {
             lanes = new Lanes();
         }
         while (left >= LANES) {
-            lanes.chunks(ints, key, firstChunk + chunks, flags);
+            lanes.compressChunks(ints, key, firstChunk + chunkCount, flags);
             for (int lane = 0; lane < LANES; lane++) {
-                lanes.take(lane, cv);
+                lanes.copyChainingValue(lane, cv);
                 push(cv, 0);
             }
             left -= LANES;
         }
         for (; left > 0; left--) {
             ints.get(words);
-            chunk(words, CHUNK_BYTES, 0);
+            compressChunk(words, CHUNK_BYTES, 0);
             push(cv, 0);
         }
         Buffers.position(input, input.position() + whole * CHUNK_BYTES);
     }
 
-    /** The hash of all that came. Nothing may follow. */
+    /** Returns the hash of the input. The hasher must not be used afterwards. */
     public byte[] finish() {
         return finish(ROOT);
     }
 
-    /** The chaining value of all that came, which is not the whole file. Nothing may follow. */
+    /** Returns the chaining value of a subtree. The hasher must not be used afterwards. */
     public byte[] finishSubtree() {
         return finish(0);
     }
@@ -162,23 +161,23 @@ public final class Blake3 {
         Arrays.fill(tail.array(), length, CHUNK_BYTES, (byte) 0);
         Buffers.clear(tail);
         tail.asIntBuffer().get(words);
-        chunk(words, length, stacked == 0 ? root : 0);
-        while (stacked > 0) {
-            stacked--;
-            System.arraycopy(stack, stacked * CV_WORDS, words, 0, CV_WORDS);
+        compressChunk(words, length, stackSize == 0 ? root : 0);
+        while (stackSize > 0) {
+            stackSize--;
+            System.arraycopy(stack, stackSize * CV_WORDS, words, 0, CV_WORDS);
             System.arraycopy(cv, 0, words, CV_WORDS, CV_WORDS);
-            parent(words, stacked == 0 ? root : 0);
+            compressParent(words, stackSize == 0 ? root : 0);
         }
         return bytes(cv);
     }
 
-    /** The node above two chaining values; with {@code root}, the hash of their file. */
+    /** Computes the parent of two chaining values; with {@code root}, the root hash. */
     static byte[] parent(byte[] left, byte[] right, boolean root) {
         Blake3 node = hasher();
         ByteBuffer both = ByteBuffer.allocate(2 * HASH_BYTES).order(ByteOrder.LITTLE_ENDIAN);
         Buffers.flip(both.put(left).put(right));
         both.asIntBuffer().get(node.words, 0, BLOCK_WORDS);
-        node.parent(node.words, root ? ROOT : 0);
+        node.compressParent(node.words, root ? ROOT : 0);
         return bytes(node.cv);
     }
 
@@ -188,34 +187,35 @@ public final class Blake3 {
         return out.array();
     }
 
-    /** Puts a chunk's value on the stack, and merges what is whole below it. */
+    /** Pushes the chaining value of a chunk and merges completed subtrees. */
     private void push(int[] from, int at) {
-        System.arraycopy(from, at, stack, stacked * CV_WORDS, CV_WORDS);
-        stacked++;
-        chunks++;
-        for (long count = chunks; (count & 1) == 0; count >>= 1) {
-            stacked -= 2;
-            System.arraycopy(stack, stacked * CV_WORDS, words, 0, BLOCK_WORDS);
-            parent(words, 0);
-            System.arraycopy(cv, 0, stack, stacked * CV_WORDS, CV_WORDS);
-            stacked++;
+        System.arraycopy(from, at, stack, stackSize * CV_WORDS, CV_WORDS);
+        stackSize++;
+        chunkCount++;
+        for (long count = chunkCount; (count & 1) == 0; count >>= 1) {
+            stackSize -= 2;
+            System.arraycopy(stack, stackSize * CV_WORDS, words, 0, BLOCK_WORDS);
+            compressParent(words, 0);
+            System.arraycopy(cv, 0, stack, stackSize * CV_WORDS, CV_WORDS);
+            stackSize++;
         }
     }
 
-    private void parent(int[] pair, int extra) {
+    private void compressParent(int[] pair, int extra) {
         System.arraycopy(key, 0, cv, 0, CV_WORDS);
         compress(pair, 0, 0, BLOCK_BYTES, flags | PARENT | extra);
     }
 
-    /** The value of a chunk of {@code length} bytes, zeros after them. */
-    private void chunk(int[] chunk, int length, int extra) {
+    /** Compresses a chunk of {@code length} bytes, padded with zeros, into {@code cv}. */
+    private void compressChunk(int[] chunk, int length, int extra) {
         System.arraycopy(key, 0, cv, 0, CV_WORDS);
         int last = Math.max(0, (length - 1) / BLOCK_BYTES);
         for (int block = 0; block <= last; block++) {
             int end = block == last ? CHUNK_END | extra : 0;
             int start = block == 0 ? CHUNK_START : 0;
             int filled = Math.min(BLOCK_BYTES, length - block * BLOCK_BYTES);
-            compress(chunk, block * BLOCK_WORDS, firstChunk + chunks, filled, flags | start | end);
+            compress(chunk, block * BLOCK_WORDS, firstChunk + chunkCount, filled,
+                flags | start | end);
         }
     }
 
@@ -271,14 +271,14 @@ public final class Blake3 {
         return rounds;
     }
 
-    /** Many chunks side by side: word w of all of them lies in row w. */
+    /** Parallel compression of chunks: row w holds word w of all chunks. */
     private static final class Lanes {
         private final int[][] v = new int[BLOCK_WORDS][LANES];
         private final int[][] cvs = new int[CV_WORDS][LANES];
         private final int[][] message = new int[BLOCK_WORDS][LANES];
         private final int[] input = new int[LANES * CHUNK_WORDS];
 
-        void chunks(IntBuffer from, int[] key, long counter, int flags) {
+        void compressChunks(IntBuffer from, int[] key, long counter, int flags) {
             from.get(input);
             for (int word = 0; word < CV_WORDS; word++) {
                 Arrays.fill(cvs[word], key[word]);
@@ -291,14 +291,14 @@ public final class Blake3 {
             }
         }
 
-        void take(int lane, int[] out) {
+        void copyChainingValue(int lane, int[] out) {
             for (int word = 0; word < CV_WORDS; word++) {
                 out[word] = cvs[word][lane];
             }
         }
 
         private void transpose(int at) {
-            // A chunk's words in a row: chunks lie at distances that share few lines of a cache.
+            // Words of one chunk first: the distance between chunks maps to few cache sets.
             for (int lane = 0; lane < LANES; lane++) {
                 int from = lane * CHUNK_WORDS + at;
                 for (int word = 0; word < BLOCK_WORDS; word++) {
@@ -324,7 +324,7 @@ public final class Blake3 {
                 round(s);
             }
             for (int word = 0; word < CV_WORDS; word++) {
-                join(cvs[word], v[word], v[word + CV_WORDS]);
+                xor(cvs[word], v[word], v[word + CV_WORDS]);
             }
         }
 
@@ -340,7 +340,7 @@ public final class Blake3 {
         }
 
         private static void mix(int[] a, int[] b, int[] c, int[] d, int[] x, int[] y) {
-            // Up to a length that the compiler does not know: else it unrolls the loop instead.
+            // A length unknown to the compiler: for a known one it unrolls instead of vectorizing.
             for (int i = 0; i < a.length; i++) {
                 int va = a[i] + b[i] + x[i];
                 int vd = Integer.rotateRight(d[i] ^ va, 16);
@@ -356,7 +356,7 @@ public final class Blake3 {
             }
         }
 
-        private static void join(int[] out, int[] low, int[] high) {
+        private static void xor(int[] out, int[] low, int[] high) {
             for (int i = 0; i < out.length; i++) {
                 out[i] = low[i] ^ high[i];
             }

@@ -4,8 +4,10 @@ import java.nio.Buffer;
 import java.nio.ByteBuffer;
 
 /**
- * Where a buffer begins and ends, set by what every version of the library has: the methods of
- * {@code ByteBuffer} that return one came with Java 9, and Android's interface does not list them.
+ * Position and limit of buffers, set through methods that every Java library has.
+ *
+ * <p>The overloads that return a {@code ByteBuffer} came with Java 9 and are not in the Android
+ * API.
  */
 public final class Buffers {
     private Buffers() {}

@@ -3,17 +3,17 @@ package org.bankfull.wire;
 import java.nio.ByteBuffer;
 import java.util.Arrays;
 
-/** The 32 bytes before a payload on a data connection (spec/wire.md, section 9). */
+/** Header of 32 bytes before each payload of a data stream (spec/wire.md, section 9). */
 public final class DataHeader {
     public static final int BYTES = 32;
     public static final int BLOCK = 1;
     public static final int PACK = 2;
     public static final int END = 3;
 
-    private static final int CHECKED = 28;
+    private static final int CHECKED_BYTES = 28;
 
     public final int kind;
-    /** Files in a pack. */
+    /** Number of files in a pack. */
     public final int count;
     public final long file;
     public final long offset;
@@ -43,16 +43,16 @@ public final class DataHeader {
         ByteBuffer out = ByteBuffer.allocate(BYTES);
         out.put((byte) 'B').put((byte) 'K').put((byte) kind).put((byte) 0).putInt(count);
         out.putLong(file).putLong(offset).putInt(length);
-        out.put(check(out.array()), 0, BYTES - CHECKED);
+        out.put(checksum(out.array()), 0, BYTES - CHECKED_BYTES);
         return out.array();
     }
 
     public static DataHeader read(byte[] bytes) throws WireException {
         ByteBuffer in = ByteBuffer.wrap(bytes);
-        boolean known = in.get() == 'B' && in.get() == 'K';
+        boolean hasMagic = in.get() == 'B' && in.get() == 'K';
         int kind = in.get(2);
-        if (!known || kind < BLOCK || kind > END || in.get(3) != 0 || !checked(bytes)) {
-            throw new WireException("a data connection is out of step");
+        if (!hasMagic || kind < BLOCK || kind > END || in.get(3) != 0 || !hasValidChecksum(bytes)) {
+            throw new WireException("malformed data frame header");
         }
         DataHeader header =
             new DataHeader(kind, in.getInt(4), in.getLong(8), in.getLong(16), in.getInt(24));
@@ -61,23 +61,24 @@ public final class DataHeader {
     }
 
     private void checkBounds() throws WireException {
-        int most = kind == BLOCK ? Limits.BLOCK_BYTES_MOST : kind == PACK ? Limits.PACK_BYTES : 0;
+        int maxLength =
+            kind == BLOCK ? Limits.MAX_BLOCK_BYTES : kind == PACK ? Limits.MAX_PACK_BYTES : 0;
         boolean fits =
-            length >= 0 && length <= most && offset >= 0 && offset <= Long.MAX_VALUE - length;
+            length >= 0 && length <= maxLength && offset >= 0 && offset <= Long.MAX_VALUE - length;
         if (!fits || kind == BLOCK && (length == 0 || file <= 0)) {
-            throw new WireException("a data frame is out of bounds");
+            throw new WireException("a data frame exceeds its limits");
         }
-        if (kind == PACK && (count < 1 || count > Limits.PACK_FILES)) {
-            throw new WireException("a pack of " + count + " files");
+        if (kind == PACK && (count < 1 || count > Limits.MAX_PACK_FILES)) {
+            throw new WireException("a pack has " + count + " files");
         }
     }
 
-    private static boolean checked(byte[] bytes) {
-        return Arrays.equals(Arrays.copyOf(check(bytes), BYTES - CHECKED),
-            Arrays.copyOfRange(bytes, CHECKED, BYTES));
+    private static boolean hasValidChecksum(byte[] bytes) {
+        return Arrays.equals(Arrays.copyOf(checksum(bytes), BYTES - CHECKED_BYTES),
+            Arrays.copyOfRange(bytes, CHECKED_BYTES, BYTES));
     }
 
-    private static byte[] check(byte[] bytes) {
-        return Blake3.hasher().update(bytes, 0, CHECKED).finish();
+    private static byte[] checksum(byte[] bytes) {
+        return Blake3.hasher().update(bytes, 0, CHECKED_BYTES).finish();
     }
 }

@@ -4,14 +4,14 @@ import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
 
-/** Something in a tree, as its sender announces it. */
+/** File, directory or symlink as announced by the sender. */
 public final class Entry {
     public static final int FILE = 0;
     public static final int DIRECTORY = 1;
     public static final int SYMLINK = 2;
 
     public long id;
-    /** The directory that it is in, announced before; 0: the destination. */
+    /** ID of the parent directory, announced before; 0: the destination. */
     public long parent;
     public byte[] name = new byte[0];
     public int kind;
@@ -20,14 +20,14 @@ public final class Entry {
     public long mtimeSecs;
     public int mtimeNanos;
     public long size;
-    /** Differs when the source was written since. */
+    /** Change version: differs once the source has been modified. */
     public long version;
     public long uid;
     public long gid;
-    /** 0: travels in a pack. */
+    /** Block size in bytes; 0: the file is packed. */
     public int blockBytes;
     public boolean sparse;
-    /** Of a symlink. */
+    /** Target of a symlink, else empty. */
     public byte[] target = new byte[0];
 
     Object write() {
@@ -52,20 +52,20 @@ public final class Entry {
     static Entry read(Object item) throws WireException {
         Fields fields = new Fields(item, "entry");
         Entry entry = new Entry();
-        entry.id = fields.count(0);
-        entry.parent = fields.count(1);
-        entry.name = fields.bytes(2, Limits.NAME_BYTES);
-        entry.kind = fields.small(3, SYMLINK);
-        entry.mode = fields.small(4, 07777);
+        entry.id = fields.unsigned(0);
+        entry.parent = fields.unsigned(1);
+        entry.name = fields.bytes(2, Limits.MAX_NAME_BYTES);
+        entry.kind = fields.boundedInt(3, SYMLINK);
+        entry.mode = fields.boundedInt(4, 07777);
         entry.mtimeSecs = fields.signed(5);
-        entry.mtimeNanos = fields.small(6, 999_999_999);
-        entry.size = fields.count(7);
-        entry.version = fields.bits(8);
-        entry.uid = fields.count(9);
-        entry.gid = fields.count(10);
-        entry.blockBytes = fields.small(11, Limits.BLOCK_BYTES_MOST);
+        entry.mtimeNanos = fields.boundedInt(6, 999_999_999);
+        entry.size = fields.unsigned(7);
+        entry.version = fields.unsigned64(8);
+        entry.uid = fields.unsigned(9);
+        entry.gid = fields.unsigned(10);
+        entry.blockBytes = fields.boundedInt(11, Limits.MAX_BLOCK_BYTES);
         entry.sparse = fields.bool(12);
-        entry.target = fields.bytes(13, Limits.PATH_BYTES);
+        entry.target = fields.bytes(13, Limits.MAX_PATH_BYTES);
         entry.check();
         return entry;
     }
@@ -73,19 +73,19 @@ public final class Entry {
     private void check() throws WireException {
         checkName();
         if (kind != FILE && size != 0) {
-            throw new WireException("entry " + id + " has a size and is no file");
+            throw new WireException("entry " + id + " has a size but is not a file");
         }
         if (kind == SYMLINK) {
             if (target.length == 0 || indexOf(target, 0) >= 0) {
-                throw new WireException("symlink " + id + " leads nowhere");
+                throw new WireException("symlink " + id + " has an invalid target");
             }
         } else if (target.length != 0) {
-            throw new WireException("entry " + id + " has a target and is no symlink");
+            throw new WireException("entry " + id + " has a target but is not a symlink");
         }
         if (kind != FILE && blockBytes != 0) {
-            throw new WireException("entry " + id + " has blocks and is no file");
+            throw new WireException("entry " + id + " has blocks but is not a file");
         }
-        if (kind == FILE && blockBytes == 0 && size > Limits.PACKED_FILE_BYTES) {
+        if (kind == FILE && blockBytes == 0 && size > Limits.MAX_PACKED_FILE_BYTES) {
             throw new WireException("file " + id + " is too large for a pack");
         }
         if (blockBytes != 0) {
@@ -93,7 +93,7 @@ public final class Entry {
         }
     }
 
-    /** A single component, and not one of our own: only the destination itself has no name. */
+    /** Checks for a single path component; only the destination itself has an empty name. */
     private void checkName() throws WireException {
         if (name.length == 0) {
             if (kind != DIRECTORY || parent != 0) {
@@ -104,16 +104,16 @@ public final class Entry {
         String text = new String(name, StandardCharsets.ISO_8859_1);
         if (text.equals(".") || text.equals("..") || indexOf(name, '/') >= 0
             || indexOf(name, 0) >= 0) {
-            String shown = new Failure(0, text).shown();
-            throw new WireException("entry " + id + " is named \"" + shown + "\"");
+            String printable = new Failure(0, text).printable();
+            throw new WireException("entry " + id + " has the invalid name \"" + printable + "\"");
         }
-        if (isOurs(text)) {
-            throw new WireException("entry " + id + " has the name of a part");
+        if (isReservedName(text)) {
+            throw new WireException("entry " + id + " has the name of a part file");
         }
     }
 
-    /** Whether a receiver gives such names to parts and journals. */
-    public static boolean isOurs(String name) {
+    /** Whether a name is reserved for part files and journals. */
+    public static boolean isReservedName(String name) {
         return name.matches("\\.bankfull-[0-9a-f]{16}\\.(part|journal|journal\\.new)");
     }
 

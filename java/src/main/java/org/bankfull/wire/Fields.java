@@ -5,17 +5,17 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 
-/** The keys of a structure in a message, each read as what it must be. */
+/** Typed access to the keys of a structure in a message. */
 final class Fields {
     private final Map<?, ?> pairs;
-    private final String of;
+    private final String structure;
 
-    Fields(Object item, String of) throws WireException {
+    Fields(Object item, String structure) throws WireException {
         if (!(item instanceof Map)) {
-            throw new WireException(of + " is no map");
+            throw new WireException(structure + " is not a map");
         }
         this.pairs = (Map<?, ?>) item;
-        this.of = of;
+        this.structure = structure;
     }
 
     boolean has(int key) {
@@ -25,32 +25,33 @@ final class Fields {
     private <T> T get(int key, Class<T> type) throws WireException {
         Object value = pairs.get((long) key);
         if (!type.isInstance(value)) {
-            throw new WireException(of + ": key " + key + " is missing or of the wrong kind");
+            throw new WireException(
+                structure + ": key " + key + " is missing or has the wrong type");
         }
         return type.cast(value);
     }
 
-    /** An unsigned integer below 2^63. */
-    long count(int key) throws WireException {
+    /** Returns an unsigned integer below 2^63. */
+    long unsigned(int key) throws WireException {
         return within(get(key, Long.class), Long.MAX_VALUE);
     }
 
-    /** An unsigned integer that is {@code most} at most. */
-    int small(int key, int most) throws WireException {
-        return (int) within(get(key, Long.class), most);
+    /** Returns an unsigned integer of at most {@code max}. */
+    int boundedInt(int key, int max) throws WireException {
+        return (int) within(get(key, Long.class), max);
     }
 
-    private long within(long value, long most) throws WireException {
-        if (value < 0 || value > most) {
-            throw new WireException(of + ": " + value + " is out of bounds");
+    private long within(long value, long max) throws WireException {
+        if (value < 0 || value > max) {
+            throw new WireException(structure + ": " + value + " is out of range");
         }
         return value;
     }
 
-    /** An unsigned integer of 64 bits, by its bits. */
-    long bits(int key) throws WireException {
+    /** Returns the bits of an unsigned integer of 64 bits. */
+    long unsigned64(int key) throws WireException {
         Object value = pairs.get((long) key);
-        return value instanceof BigInteger ? ((BigInteger) value).longValue() : count(key);
+        return value instanceof BigInteger ? ((BigInteger) value).longValue() : unsigned(key);
     }
 
     long signed(int key) throws WireException {
@@ -65,19 +66,20 @@ final class Fields {
         return get(key, String.class);
     }
 
-    byte[] bytes(int key, int most) throws WireException {
+    byte[] bytes(int key, int max) throws WireException {
         byte[] value = get(key, byte[].class);
-        if (value.length > most) {
-            throw new WireException(of + ": a string of " + value.length + " bytes is too long");
+        if (value.length > max) {
+            throw new WireException(
+                structure + ": a string of " + value.length + " bytes exceeds its limit");
         }
         return value;
     }
 
-    byte[] exactly(int key, int length) throws WireException {
+    byte[] fixedBytes(int key, int length) throws WireException {
         byte[] value = bytes(key, length);
         if (value.length != length) {
-            throw new WireException(of + ": " + value.length + " bytes where there must be "
-                + length);
+            throw new WireException(
+                structure + ": " + value.length + " bytes instead of " + length);
         }
         return value;
     }
@@ -90,21 +92,21 @@ final class Fields {
         return get(key, List.class);
     }
 
-    /** Unsigned integers below 2^63. */
-    static List<Long> counts(Object item, String of) throws WireException {
+    /** Converts an array of unsigned integers below 2^63. */
+    static List<Long> unsignedList(Object item, String structure) throws WireException {
         List<Long> counts = new ArrayList<>();
-        for (Object each : list(item, of)) {
+        for (Object each : list(item, structure)) {
             if (!(each instanceof Long) || (Long) each < 0) {
-                throw new WireException(of + ": no unsigned integer");
+                throw new WireException(structure + " has an item that is not an unsigned integer");
             }
             counts.add((Long) each);
         }
         return counts;
     }
 
-    static List<?> list(Object item, String of) throws WireException {
+    static List<?> list(Object item, String structure) throws WireException {
         if (!(item instanceof List)) {
-            throw new WireException(of + " is no array");
+            throw new WireException(structure + " is not an array");
         }
         return (List<?>) item;
     }

@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
 
-/** A control message: its number and its body (spec/wire.md, section 6). */
+/** Control message: number and body (spec/wire.md, section 6). */
 public final class Message {
     public static final int HELLO = 0;
     public static final int WELCOME = 1;
@@ -20,7 +20,7 @@ public final class Message {
     public static final int WANTS = 8;
     public static final int HAVE = 9;
     public static final int HOLES = 10;
-    public static final int SEALED = 11;
+    public static final int FILE_DIGEST = 11;
     public static final int ABORTED = 12;
     public static final int UNCHANGED = 13;
     public static final int ACKS = 14;
@@ -33,7 +33,7 @@ public final class Message {
     public static final int DONE = 21;
     public static final int PING = 22;
     public static final int DIFFERS = 24;
-    private static final int LAST = 30;
+    private static final int MAX_NUMBER = 30;
 
     public final int number;
     private final Object body;
@@ -43,37 +43,37 @@ public final class Message {
         this.body = body;
     }
 
-    /** The bytes of a control frame's body. */
+    /** Encodes the body of a control frame. */
     public byte[] write() {
         return Cbor.write(Arrays.asList((long) number, body == null ? List.of() : List.of(body)));
     }
 
-    /** What a control frame holds. A message that does nothing here is read too. */
+    /** Decodes the body of a control frame; unused messages are accepted, too. */
     public static Message read(byte[] bytes) throws WireException {
-        List<?> outer = Fields.list(Cbor.read(bytes), "a message");
-        if (outer.size() != 2 || !(outer.get(0) instanceof Long)) {
-            throw new WireException("a message is not its number and its body");
+        List<?> parts = Fields.list(Cbor.read(bytes), "a message");
+        if (parts.size() != 2 || !(parts.get(0) instanceof Long)) {
+            throw new WireException("a message must be an array of number and body");
         }
-        long number = (Long) outer.get(0);
-        if (number < 0 || number > LAST) {
-            throw new WireException("message " + number + ", which nobody knows");
+        long number = (Long) parts.get(0);
+        if (number < 0 || number > MAX_NUMBER) {
+            throw new WireException("unknown message " + number);
         }
-        List<?> body = Fields.list(outer.get(1), "a message's body");
+        List<?> body = Fields.list(parts.get(1), "a message's body");
         return new Message((int) number, body.isEmpty() ? null : body.get(0));
     }
 
     private Fields fields(int expected) throws WireException {
         if (number != expected) {
-            throw new WireException("message " + number + " where " + expected + " is due");
+            throw new WireException("message " + number + " instead of " + expected);
         }
         return new Fields(body, "message " + number);
     }
 
-    private String what() {
+    private String name() {
         return "message " + number;
     }
 
-    /** The client's first word. */
+    /** Creates the client's first message. */
     public static Message hello(String software, byte[] token) {
         Map<Long, Object> map = new HashMap<>();
         map.put(0L, 1L);
@@ -85,28 +85,28 @@ public final class Message {
         return new Message(HELLO, map);
     }
 
-    /** What a server says of itself. */
+    /** Body of Welcome, the answer to Hello. */
     public static final class Welcome {
         public final String software;
         public final byte[] session;
         public final byte[] key;
-        public final int streamsMax;
-        public final boolean plainAllowed;
-        /** 0: not said. */
+        public final int maxStreams;
+        public final boolean unencryptedAllowed;
+        /** Idle timeout of the server; 0: not sent. */
         public final long timeoutMillis;
 
         Welcome(Fields fields) throws WireException {
-            int version = fields.small(0, 0xFFFF);
+            int version = fields.boundedInt(0, 0xFFFF);
             if (version != 1) {
                 throw new WireException("the server chose version " + version
                     + ", which was not offered");
             }
             software = fields.text(1);
-            session = fields.exactly(2, 16);
-            key = fields.exactly(3, 32);
-            streamsMax = fields.small(4, Integer.MAX_VALUE);
-            plainAllowed = fields.bool(5);
-            timeoutMillis = fields.has(9) ? fields.count(9) : 0;
+            session = fields.fixedBytes(2, 16);
+            key = fields.fixedBytes(3, 32);
+            maxStreams = fields.boundedInt(4, Integer.MAX_VALUE);
+            unencryptedAllowed = fields.bool(5);
+            timeoutMillis = fields.has(9) ? fields.unsigned(9) : 0;
         }
     }
 
@@ -114,7 +114,7 @@ public final class Message {
         return new Welcome(fields(WELCOME));
     }
 
-    /** An operand, as the side that receives it must know it. */
+    /** Source operand as described to the receiver. */
     public static final class Source {
         public final byte[] name;
         public final boolean directory;
@@ -129,10 +129,10 @@ public final class Message {
         private static Source read(Object item) throws WireException {
             Fields fields = new Fields(item, "source");
             Source source =
-                new Source(fields.bytes(0, Limits.NAME_BYTES), fields.bool(1), fields.bool(2));
+                new Source(fields.bytes(0, Limits.MAX_NAME_BYTES), fields.bool(1), fields.bool(2));
             if (source.contents != (source.name.length == 0)
                 || source.contents && !source.directory) {
-                throw new WireException("a source that is neither a name nor contents");
+                throw new WireException("a source must have either a name or contents");
             }
             return source;
         }
@@ -142,55 +142,55 @@ public final class Message {
         }
     }
 
-    /** What a client asks for. */
+    /** Body of Open, the request of a session. */
     public static final class Open {
         public boolean pull;
         public List<byte[]> paths = new ArrayList<>();
         public List<Source> sources = new ArrayList<>();
-        /** 0 none, 1 each file, 2 at the end. */
+        /** Flush to the disk: 0 never, 1 each file, 2 at the end. */
         public int fsync;
         public boolean checksum;
         public boolean dryRun;
-        public boolean plain;
+        public boolean unencrypted;
         public int streams;
         public long timeoutMillis;
-        public boolean untuned;
-        /** Pull: how many files may be announced and not settled; 0: any number. */
-        public int unsettledMost;
+        public boolean autotuneOff;
+        /** Pull: limit of announced files without a final outcome; 0: unlimited. */
+        public int maxOutstandingFiles;
 
         public Message write() {
             Map<Long, Object> map = new HashMap<>();
             map.put(0L, pull ? 1L : 0L);
             map.put(1L, paths);
-            map.put(2L, each(sources, Source::write));
+            map.put(2L, writeAll(sources, Source::write));
             map.put(3L, (long) fsync);
             map.put(4L, checksum);
             map.put(5L, dryRun);
-            map.put(6L, plain);
+            map.put(6L, unencrypted);
             map.put(7L, (long) streams);
             map.put(8L, timeoutMillis);
-            if (untuned) {
+            if (autotuneOff) {
                 map.put(9L, true);
             }
-            if (unsettledMost > 0) {
-                map.put(20L, (long) unsettledMost);
+            if (maxOutstandingFiles > 0) {
+                map.put(20L, (long) maxOutstandingFiles);
             }
             return new Message(OPEN, map);
         }
     }
 
-    /** The sources that will come, in a pull. */
+    /** Returns the sources that the server will send, in a pull. */
     public List<Source> openedSources() throws WireException {
-        return read(fields(OPENED).list(0), Source::read);
+        return readAll(fields(OPENED).list(0), Source::read);
     }
 
-    /** The path that each source gets, in a push. */
-    public List<byte[]> landing() throws WireException {
+    /** Returns the destination path of each source, in a push. */
+    public List<byte[]> destinations() throws WireException {
         Fields fields = fields(OPENED);
         List<byte[]> paths = new ArrayList<>();
         for (Object path : fields.list(1)) {
             if (!(path instanceof byte[])) {
-                throw new WireException("a landing is no path");
+                throw new WireException("a destination is not a path");
             }
             paths.add((byte[]) path);
         }
@@ -198,28 +198,29 @@ public final class Message {
     }
 
     public static Message entries(List<Entry> entries) {
-        return new Message(ENTRIES, each(entries, Entry::write));
+        return new Message(ENTRIES, writeAll(entries, Entry::write));
     }
 
     public List<Entry> entries() throws WireException {
-        List<?> items = Fields.list(body, what());
-        if (items.size() > Limits.ENTRIES_IN_MESSAGE) {
+        List<?> items = Fields.list(body, name());
+        if (items.size() > Limits.MAX_ENTRIES_PER_BATCH) {
             throw new WireException("too many entries in a message");
         }
-        return read(items, Entry::read);
+        return readAll(items, Entry::read);
     }
 
-    /** How much was announced. */
+    /** Body of EntriesEnd: totals of the announcement. */
     public static final class Totals {
         public long files;
         public long directories;
         public long symlinks;
         public long bytes;
-        public long specials;
+        public long specialFilesSkipped;
 
         public Message write() {
             Map<Long, Object> map =
-                Map.of(0L, files, 1L, directories, 2L, symlinks, 3L, bytes, 4L, specials);
+                Map.of(0L, files, 1L, directories, 2L, symlinks, 3L, bytes, 4L,
+                    specialFilesSkipped);
             return new Message(ENTRIES_END, map);
         }
     }
@@ -227,11 +228,11 @@ public final class Message {
     public Totals totals() throws WireException {
         Fields fields = fields(ENTRIES_END);
         Totals totals = new Totals();
-        totals.files = fields.count(0);
-        totals.directories = fields.count(1);
-        totals.symlinks = fields.count(2);
-        totals.bytes = fields.count(3);
-        totals.specials = fields.count(4);
+        totals.files = fields.unsigned(0);
+        totals.directories = fields.unsigned(1);
+        totals.symlinks = fields.unsigned(2);
+        totals.bytes = fields.unsigned(3);
+        totals.specialFilesSkipped = fields.unsigned(4);
         return totals;
     }
 
@@ -246,10 +247,10 @@ public final class Message {
         }
 
         private static Run read(Object item) throws WireException {
-            List<Long> pair = Fields.counts(item, "run");
-            if (pair.size() < 2 || pair.get(1) < 1 || pair.get(0) > Limits.FILE_BLOCKS
-                || pair.get(1) > Limits.FILE_BLOCKS) {
-                throw new WireException("a run of blocks is out of bounds");
+            List<Long> pair = Fields.unsignedList(item, "run");
+            if (pair.size() < 2 || pair.get(1) < 1 || pair.get(0) > Limits.MAX_FILE_BLOCKS
+                || pair.get(1) > Limits.MAX_FILE_BLOCKS) {
+                throw new WireException("a run of blocks is out of range");
             }
             return new Run(pair.get(0), pair.get(1));
         }
@@ -271,22 +272,22 @@ public final class Message {
 
         private static Runs read(Object item) throws WireException {
             Fields fields = new Fields(item, "blocks of a file");
-            return new Runs(fields.count(0), runs(fields.list(1)));
+            return new Runs(fields.unsigned(0), runs(fields.list(1)));
         }
 
         private Object write() {
-            return Map.of(0L, file, 1L, each(runs, Run::write));
+            return Map.of(0L, file, 1L, writeAll(runs, Run::write));
         }
     }
 
     private static List<Run> runs(List<?> items) throws WireException {
-        if (items.size() > Limits.RUNS_IN_LIST) {
+        if (items.size() > Limits.MAX_RUNS) {
             throw new WireException("too many runs in a list");
         }
-        return read(items, Run::read);
+        return readAll(items, Run::read);
     }
 
-    /** What a receiver says of an announced file. */
+    /** Receiver's answer to an announced file. */
     public static final class Want {
         public static final int SEND = 0;
         public static final int SKIP = 1;
@@ -307,12 +308,12 @@ public final class Message {
 
         private static Want read(Object item) throws WireException {
             Fields fields = new Fields(item, "want");
-            Want want = new Want(fields.count(0), fields.small(1, WOULD_SEND));
+            Want want = new Want(fields.unsigned(0), fields.boundedInt(1, WOULD_SEND));
             want.have = runs(fields.list(2));
-            want.hash = fields.has(3) ? fields.exactly(3, Blake3.HASH_BYTES) : null;
+            want.hash = fields.has(3) ? fields.fixedBytes(3, Blake3.HASH_BYTES) : null;
             want.failure = fields.has(4) ? Failure.read(fields.item(4)) : null;
             if (want.verdict == IF_DIFFERS && want.hash == null) {
-                throw new WireException("a want to compare has no hash");
+                throw new WireException("a want with the verdict compare has no hash");
             }
             return want;
         }
@@ -321,7 +322,7 @@ public final class Message {
             Map<Long, Object> map = new HashMap<>();
             map.put(0L, file);
             map.put(1L, (long) verdict);
-            map.put(2L, each(have, Run::write));
+            map.put(2L, writeAll(have, Run::write));
             if (hash != null) {
                 map.put(3L, hash);
             }
@@ -333,11 +334,11 @@ public final class Message {
     }
 
     public static Message wants(List<Want> wants) {
-        return new Message(WANTS, each(wants, Want::write));
+        return new Message(WANTS, writeAll(wants, Want::write));
     }
 
     public List<Want> wants() throws WireException {
-        return read(Fields.list(body, what()), Want::read);
+        return readAll(Fields.list(body, name()), Want::read);
     }
 
     public static Message have(Runs runs) {
@@ -348,31 +349,32 @@ public final class Message {
         return new Message(HOLES, runs.write());
     }
 
-    /** Of {@link #HAVE} and {@link #HOLES}. */
+    /** Returns the body of {@link #HAVE} or {@link #HOLES}. */
     public Runs runs() throws WireException {
         return Runs.read(body);
     }
 
     public static Message acks(List<Runs> acks) {
-        return new Message(ACKS, each(acks, Runs::write));
+        return new Message(ACKS, writeAll(acks, Runs::write));
     }
 
     public List<Runs> acks() throws WireException {
-        return read(Fields.list(body, what()), Runs::read);
+        return readAll(Fields.list(body, name()), Runs::read);
     }
 
-    public static Message sealed(long file, byte[] hash) {
-        return new Message(SEALED, hash == null ? Map.of(0L, file) : Map.of(0L, file, 1L, hash));
+    public static Message fileDigest(long file, byte[] hash) {
+        return new Message(
+            FILE_DIGEST, hash == null ? Map.of(0L, file) : Map.of(0L, file, 1L, hash));
     }
 
-    /** Of {@link #SEALED}; null where the sender does not know it. */
-    public byte[] sealedHash() throws WireException {
-        Fields fields = fields(SEALED);
-        return fields.has(1) ? fields.exactly(1, Blake3.HASH_BYTES) : null;
+    /** Returns the hash of {@link #FILE_DIGEST}; null if the sender does not know it. */
+    public byte[] fileDigestHash() throws WireException {
+        Fields fields = fields(FILE_DIGEST);
+        return fields.has(1) ? fields.fixedBytes(1, Blake3.HASH_BYTES) : null;
     }
 
-    public static Message aborted(long file, Failure failure, boolean again) {
-        return new Message(ABORTED, Map.of(0L, file, 1L, failure.write(), 2L, again));
+    public static Message aborted(long file, Failure failure, boolean willRetry) {
+        return new Message(ABORTED, Map.of(0L, file, 1L, failure.write(), 2L, willRetry));
     }
 
     public static Message failed(long file, Failure failure) {
@@ -383,71 +385,75 @@ public final class Message {
         return new Message(NACK, Map.of(0L, file, 1L, block));
     }
 
-    /** Of {@link #NACK}. */
+    /** Returns the block number of {@link #NACK}. */
     public long block() throws WireException {
-        return fields(NACK).count(1);
+        return fields(NACK).unsigned(1);
     }
 
-    /** Of {@link #SEALED}, {@link #ABORTED}, {@link #FAILED} and {@link #NACK}. */
+    /**
+     * Returns the file ID of {@link #FILE_DIGEST}, {@link #ABORTED}, {@link #FAILED} or
+     * {@link #NACK}.
+     */
     public long file() throws WireException {
-        return new Fields(body, what()).count(0);
+        return new Fields(body, name()).unsigned(0);
     }
 
-    /** Of {@link #ABORTED}: whether the file will be announced anew. */
-    public boolean again() throws WireException {
+    /** Whether the sender will announce the file of {@link #ABORTED} again. */
+    public boolean willRetry() throws WireException {
         return fields(ABORTED).bool(2);
     }
 
-    /** Of {@link #ABORTED}, {@link #FAILED} and {@link #PROBLEM}. */
-    public Failure failureInside() throws WireException {
-        return Failure.read(new Fields(body, what()).item(1));
+    /** Returns the failure in {@link #ABORTED}, {@link #FAILED} or {@link #PROBLEM}. */
+    public Failure nestedFailure() throws WireException {
+        return Failure.read(new Fields(body, name()).item(1));
     }
 
     public static Message problem(byte[] path, Failure failure) {
         return new Message(PROBLEM, Map.of(0L, path, 1L, failure.write()));
     }
 
-    /** Of {@link #PROBLEM}. */
+    /** Returns the path of {@link #PROBLEM}. */
     public byte[] path() throws WireException {
-        return fields(PROBLEM).bytes(0, Limits.CONTROL_FRAME_BYTES);
+        return fields(PROBLEM).bytes(0, Limits.MAX_CONTROL_FRAME_BYTES);
     }
 
     public static Message error(Failure failure) {
         return new Message(ERROR, failure.write());
     }
 
-    /** Of {@link #ERROR}. */
+    /** Returns the body of {@link #ERROR}. */
     public Failure failure() throws WireException {
         return Failure.read(body);
     }
 
-    /** A list of files: {@link #UNCHANGED}, {@link #DIFFERS} or {@link #FINISHED}. */
+    /** Creates {@link #UNCHANGED}, {@link #DIFFERS} or {@link #FINISHED} with file IDs. */
     public static Message files(int number, List<Long> files) {
         return new Message(number, files);
     }
 
     public List<Long> files() throws WireException {
-        return Fields.counts(body, what());
+        return Fields.unsignedList(body, name());
     }
 
-    /** {@link #STREAM_LOST} or {@link #STREAM_ENDED}. */
+    /** Creates {@link #STREAM_LOST} or {@link #STREAM_ENDED}. */
     public static Message stream(int number, int stream) {
         return new Message(number, (long) stream);
     }
 
     public int stream() throws WireException {
         if (!(body instanceof Long) || (Long) body < 0 || (Long) body > 0xFFFFFFFFL) {
-            throw new WireException(what() + " names no stream");
+            throw new WireException(name() + " has no stream number");
         }
         return (int) (long) (Long) body;
     }
 
     /**
-     * {@link #FINISH} or {@link #DONE}.
+     * Creates {@link #FINISH} or {@link #DONE} with the totals of this side.
      *
-     * @param stageNanos spent reading, computing, on the network, writing and idle
+     * @param stageNanos time spent reading, computing, on the network, writing and idle
+     * @param failed number of failed files
      */
-    public static Message report(int number, long[] stageNanos, long failed) {
+    public static Message sideSummary(int number, long[] stageNanos, long failed) {
         List<Object> nanos = new ArrayList<>();
         for (long each : stageNanos) {
             nanos.add(each);
@@ -455,28 +461,28 @@ public final class Message {
         return new Message(number, Map.of(0L, nanos, 1L, 0L, 2L, failed));
     }
 
-    /** Files that failed on the other side. */
-    public long failedThere() throws WireException {
-        return new Fields(body, what()).count(2);
+    /** Returns the number of files that failed on the peer. */
+    public long peerFailedFiles() throws WireException {
+        return new Fields(body, name()).unsigned(2);
     }
 
     public static Message ping() {
         return new Message(PING, null);
     }
 
-    private interface Read<T> {
+    private interface ItemReader<T> {
         T read(Object item) throws WireException;
     }
 
-    private static <T> List<T> read(List<?> items, Read<T> read) throws WireException {
+    private static <T> List<T> readAll(List<?> items, ItemReader<T> reader) throws WireException {
         List<T> all = new ArrayList<>(items.size());
         for (Object item : items) {
-            all.add(read.read(item));
+            all.add(reader.read(item));
         }
         return all;
     }
 
-    private static <T> List<Object> each(List<T> items, Function<T, Object> write) {
+    private static <T> List<Object> writeAll(List<T> items, Function<T, Object> write) {
         List<Object> all = new ArrayList<>(items.size());
         items.forEach(item -> all.add(write.apply(item)));
         return all;

@@ -1,6 +1,6 @@
 package org.bankfull.wire;
 
-/** The peer broke the protocol. */
+/** Protocol violation by the peer. */
 public final class WireException extends Exception {
     private static final long serialVersionUID = 1;
 

@@ -12,34 +12,34 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
-import org.bankfull.Child;
+import org.bankfull.ClientProcess;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What is typed, and what is said where it cannot be done: a line that names the thing. */
+/** Command line parsing, and one-line error messages that name their object. */
 class MainTest {
     private static final String URL = "bankfull://127.0.0.1:1/x";
 
     @TempDir
     Path temp;
 
-    /** What a command said, on both of its outputs, after its exit code. */
+    /** Returns the exit code of a command, followed by its output on stdout and stderr. */
     private static String run(String... arguments) {
-        ByteArrayOutputStream said = new ByteArrayOutputStream();
-        PrintStream stream = new PrintStream(said, true, StandardCharsets.UTF_8);
+        ByteArrayOutputStream output = new ByteArrayOutputStream();
+        PrintStream stream = new PrintStream(output, true, StandardCharsets.UTF_8);
         int code = Main.run(arguments, stream, stream);
-        return code + " " + said.toString(StandardCharsets.UTF_8);
+        return code + " " + output.toString(StandardCharsets.UTF_8);
     }
 
-    private static void line(String expected, String... arguments) {
-        String said = run(arguments);
-        assertTrue(said.startsWith(expected.substring(0, 2)), said);
-        assertTrue(said.contains(expected.substring(2)), said);
-        assertEquals(1, said.lines().count(), said);
+    private static void assertLine(String expected, String... arguments) {
+        String output = run(arguments);
+        assertTrue(output.startsWith(expected.substring(0, 2)), output);
+        assertTrue(output.contains(expected.substring(2)), output);
+        assertEquals(1, output.lines().count(), output);
     }
 
     @Test
-    void helpIsToBeHadAnywhereButBehindTheEndOfFlags() {
+    void help_anywhereBeforeEndOfFlags_isShown() {
         for (String flag : new String[] {"--help", "-h"}) {
             assertTrue(run(flag).startsWith("0 bankfull for Java"));
             assertTrue(run("get", flag).startsWith("0 bankfull for Java"));
@@ -47,73 +47,76 @@ class MainTest {
             assertTrue(put.startsWith("0 bankfull for Java"), put);
         }
         assertTrue(run().startsWith("1 bankfull for Java"));
-        line("2 cannot read --help: it does not exist", "put", "--", "--help", URL);
+        assertLine("2 cannot read --help: it does not exist", "put", "--", "--help", URL);
     }
 
     @Test
-    void whatBeginsWithADashIsAFlagOrRefused() {
+    void flag_unknownOrWithoutValue_isRefused() {
         for (String flag : new String[] {"-x", "--quite", "-", "-qq"}) {
-            line("1 there is no flag " + flag + ":", "get", flag, URL, "here");
+            assertLine("1 unknown flag " + flag + ":", "get", flag, URL, "here");
         }
-        line("2 cannot read -x: it does not exist", "put", "-q", "--", "-x", URL);
-        line("1 --streams wants a value", "get", URL, "here", "--streams");
-        line("1 --streams wants a value", "get", "--streams", "--", URL, "here");
-        line("1 --streams wants a number", "get", "--streams", "65", URL, "here");
-        line("1 --block and --socket are for measure alone", "get", "--block", "4096", URL, "here");
+        assertLine("2 cannot read -x: it does not exist", "put", "-q", "--", "-x", URL);
+        assertLine("1 --streams needs a value", "get", URL, "here", "--streams");
+        assertLine("1 --streams needs a value", "get", "--streams", "--", URL, "here");
+        assertLine("1 --streams needs a number", "get", "--streams", "65", URL, "here");
+        assertLine("1 --block and --socket apply to measure only", "get", "--block", "4096", URL,
+            "here");
     }
 
     @Test
-    void aFileThatIsNotThereIsNamed() {
+    void file_missing_isNamedInError() {
         String file = temp.resolve("nofile").toString();
-        line("1 cannot read the token file " + file + ": it does not exist",
+        assertLine("1 cannot read the token file " + file + ": it does not exist",
             "list", URL, "--token-file", file);
-        line("2 cannot use " + file + ": it does not exist",
+        assertLine("2 cannot use " + file + ": it does not exist",
             "measure", "send", "nio", file, "127.0.0.1:1");
     }
 
     @Test
-    void anAddressThatIsNoneIsSaidWithWhatIsWrongWithIt() {
-        line("1 \"bankfull://h:99999/f\": \"99999\" is not a port (1 to 65535): write bankfull://",
-            "list", "bankfull://h:99999/f");
-        line("1 \"bankfull:///f\": no host: write bankfull://", "list", "bankfull:///f");
-        line("1 \"bankfull://[::1/f\": a '[' without ']'", "list", "bankfull://[::1/f");
-        line("1 \"h:f\": no address of a daemon: write bankfull://", "list", "h:f");
+    void url_invalid_errorNamesTheMistake() {
+        assertLine("1 \"bankfull://h:99999/f\": \"99999\" is not a port (1 to 65535): write"
+            + " bankfull://", "list", "bankfull://h:99999/f");
+        assertLine("1 \"bankfull:///f\": the host is missing: write bankfull://", "list",
+            "bankfull:///f");
+        assertLine("1 \"bankfull://[::1/f\": '[' without ']' in the host", "list",
+            "bankfull://[::1/f");
+        assertLine("1 \"h:f\": not the address of a daemon: write bankfull://", "list", "h:f");
     }
 
     @Test
-    void aHostThatIsNotThereIsNamed() throws Exception {
+    void measureSend_hostUnreachable_isNamedInError() throws Exception {
         Path file = Files.writeString(temp.resolve("f"), "content");
-        line("2 nothing answers at 127.0.0.1:1",
+        assertLine("2 cannot connect to 127.0.0.1:1",
             "measure", "send", "nio", file.toString(), "127.0.0.1:1");
-        line("2 the host no-such-host.invalid has no address",
+        assertLine("2 the host no-such-host.invalid has no IP address",
             "measure", "send", "nio", file.toString(), "no-such-host.invalid:1");
     }
 
     @Test
-    void aNameThatTheLocaleCannotWriteIsRefusedWithTheWayOut() throws Exception {
+    void name_notInLocale_errorNamesRemedy() throws Exception {
         for (String[] arguments : new String[][] {
             {"put", "\u00fcber", URL},
             {"get", URL, "\u00fcber"},
             {"list", URL, "--token-file", "\u00fcber"},
             {"measure", "send", "nio", "\u00fcber", "127.0.0.1:1"},
         }) {
-            ProcessBuilder command = Child.command(List.of("-Xmx64m"), arguments);
+            ProcessBuilder command = ClientProcess.command(List.of("-Xmx64m"), arguments);
             command.environment().put("LC_ALL", "C");
             command.environment().put("BANKFULL_FINGERPRINT", "sha256:" + "0".repeat(64));
-            Child child = Child.run(command, temp);
+            ClientProcess child = ClientProcess.run(command, temp);
             if (arguments[0].equals("get")) {
-                // The daemon is asked first, and nobody answers.
-                assertEquals(2, child.code, child.said);
+                // The connection to the daemon comes first and fails.
+                assertEquals(2, child.exitCode, child.output);
             } else {
-                assertEquals(1, child.code, child.said);
-                assertTrue(child.said.contains("run with LC_ALL=C.UTF-8"), child.said);
+                assertEquals(1, child.exitCode, child.output);
+                assertTrue(child.output.contains("run with LC_ALL=C.UTF-8"), child.output);
             }
-            assertEquals(1, child.said.lines().count(), child.said);
+            assertEquals(1, child.output.lines().count(), child.output);
         }
     }
 
     @Test
-    void bothEndsOfAMeasurementHaveTheBuffersAndBlocksAskedFor() throws Exception {
+    void measure_blockAndSocketFlags_applyToBothEnds() throws Exception {
         int port;
         try (ServerSocket free = new ServerSocket(0)) {
             port = free.getLocalPort();
@@ -122,7 +125,7 @@ class MainTest {
         byte[] content = new byte[3_000_001];
         new java.util.Random(3).nextBytes(content);
         Path file = Files.write(temp.resolve("f"), content);
-        Process receiver = Child.command(List.of("-Xmx64m"), "measure", "receive",
+        Process receiver = ClientProcess.command(List.of("-Xmx64m"), "measure", "receive",
             String.valueOf(port), into.toString(), "--block", "4096", "--socket", "40000").start();
         try (BufferedReader out = new BufferedReader(
             new InputStreamReader(receiver.getInputStream(), StandardCharsets.UTF_8))) {
@@ -130,11 +133,11 @@ class MainTest {
                 "listening at " + port + ", with a buffer of 40000 bytes, in blocks of 4096";
             assertEquals(listening, out.readLine());
             for (String method : new String[] {"nio", "mapped", "zerocopy", "zerobuffer"}) {
-                String said = run("measure", "send", method, file.toString(), "127.0.0.1:" + port,
+                String output = run("measure", "send", method, file.toString(), "127.0.0.1:" + port,
                     "--block", "65536", "--socket", "50000");
-                assertTrue(said.contains("\"block\":65536,\"bytes\":3000001,"), said);
-                assertTrue(said.contains("\"socket\":50000"), said);
-                Child.assertSame(file, into);
+                assertTrue(output.contains("\"block\":65536,\"bytes\":3000001,"), output);
+                assertTrue(output.contains("\"socket\":50000"), output);
+                ClientProcess.assertSameContent(file, into);
             }
         } finally {
             receiver.destroyForcibly().waitFor();

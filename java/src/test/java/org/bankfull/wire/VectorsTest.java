@@ -24,16 +24,16 @@ import org.bankfull.wire.Message.Source;
 import org.bankfull.wire.Message.Want;
 import org.junit.jupiter.api.Test;
 
-/** The examples of spec/vectors, which the tests of the program in Rust read too. */
+/** Golden vectors of spec/vectors, shared with the Rust tests. */
 class VectorsTest {
     private static final Path DIR = Path.of(System.getProperty("bankfull.vectors"));
-    /** What is no control frame. */
-    private static final Set<String> OTHERS = Set.of(
+    /** Vectors other than control frames. */
+    private static final Set<String> NOT_CONTROL_FRAMES = Set.of(
         "attach-request", "attach-reply", "stream-key", "data-block", "data-pack", "data-end",
-        "data-filler", "pack-payload", "frames-encrypted", "frames-plain", "probe", "probe-echo",
-        "hashes-one-block", "hashes-three-blocks", "hashes-five-blocks", "journal");
-    private static final byte[] KEY = count(0x20, 32);
-    private static final byte[] NONCE = count(0x40, 32);
+        "data-filler", "pack-payload", "frames-encrypted", "frames-unencrypted", "probe",
+        "probe-echo", "hashes-one-block", "hashes-three-blocks", "hashes-five-blocks", "journal");
+    private static final byte[] KEY = ascendingBytes(0x20, 32);
+    private static final byte[] NONCE = ascendingBytes(0x40, 32);
 
     private static byte[] vector(String name) {
         try (Stream<String> lines = Files.lines(DIR.resolve(name + ".hex"))) {
@@ -48,7 +48,7 @@ class VectorsTest {
         }
     }
 
-    private static byte[] count(int from, int length) {
+    private static byte[] ascendingBytes(int from, int length) {
         byte[] bytes = new byte[length];
         for (int i = 0; i < length; i++) {
             bytes[i] = (byte) (from + i);
@@ -66,12 +66,12 @@ class VectorsTest {
         return Message.read(body(name));
     }
 
-    private static void same(String name, Message ours) {
-        assertArrayEquals(body(name), ours.write(), name);
+    private static void assertEncodes(String name, Message encoded) {
+        assertArrayEquals(body(name), encoded.write(), name);
     }
 
     @Test
-    void everyMessageIsReadAndWrittenAsItStands() throws Exception {
+    void messages_roundTrip_matchVectors() throws Exception {
         List<String> names;
         try (Stream<Path> files = Files.list(DIR)) {
             names = files.map(file -> file.getFileName().toString())
@@ -79,49 +79,52 @@ class VectorsTest {
                 .map(name -> name.substring(0, name.length() - 4)).collect(Collectors.toList());
         }
         assertTrue(names.size() > 50, "vectors are missing");
-        assertTrue(names.containsAll(OTHERS));
+        assertTrue(names.containsAll(NOT_CONTROL_FRAMES));
         for (String name : names) {
-            // What a newer peer may say is read, and holds what nobody here writes.
+            // Message of a newer peer: decodes, but has keys unknown here.
             if (name.equals("hello-newer")) {
                 message(name);
-            } else if (!OTHERS.contains(name)) {
-                same(name, message(name));
+            } else if (!NOT_CONTROL_FRAMES.contains(name)) {
+                assertEncodes(name, message(name));
             }
         }
     }
 
     @Test
-    void whatThisClientSaysIsWrittenAsInTheVectors() throws Exception {
-        same("hello", Message.hello("bankfull 0.1.0", null));
-        same("ping", Message.ping());
-        same("stream-lost", Message.stream(Message.STREAM_LOST, message("stream-lost").stream()));
-        same("stream-ended",
+    void messages_builtByClient_matchVectors() throws Exception {
+        assertEncodes("hello", Message.hello("bankfull 0.1.0", null));
+        assertEncodes("ping", Message.ping());
+        assertEncodes(
+            "stream-lost", Message.stream(Message.STREAM_LOST, message("stream-lost").stream()));
+        assertEncodes("stream-ended",
             Message.stream(Message.STREAM_ENDED, message("stream-ended").stream()));
-        same("entries", Message.entries(message("entries").entries()));
-        same("entries-end", message("entries-end").totals().write());
-        same("wants", Message.wants(message("wants").wants()));
-        same("have", Message.have(message("have").runs()));
-        same("holes", Message.holes(message("holes").runs()));
-        same("acks", Message.acks(message("acks").acks()));
-        same("unchanged", Message.files(Message.UNCHANGED, message("unchanged").files()));
-        same("finished", Message.files(Message.FINISHED, message("finished").files()));
+        assertEncodes("entries", Message.entries(message("entries").entries()));
+        assertEncodes("entries-end", message("entries-end").totals().write());
+        assertEncodes("wants", Message.wants(message("wants").wants()));
+        assertEncodes("have", Message.have(message("have").runs()));
+        assertEncodes("holes", Message.holes(message("holes").runs()));
+        assertEncodes("acks", Message.acks(message("acks").acks()));
+        assertEncodes("unchanged", Message.files(Message.UNCHANGED, message("unchanged").files()));
+        assertEncodes("finished", Message.files(Message.FINISHED, message("finished").files()));
         Message nack = message("nack");
-        same("nack", Message.nack(nack.file(), nack.block()));
-        Message sealed = message("sealed-hash");
-        same("sealed-hash", Message.sealed(sealed.file(), sealed.sealedHash()));
-        assertNull(message("sealed").sealedHash());
+        assertEncodes("nack", Message.nack(nack.file(), nack.block()));
+        Message fileDigest = message("file-digest-hash");
+        assertEncodes(
+            "file-digest-hash", Message.fileDigest(fileDigest.file(), fileDigest.fileDigestHash()));
+        assertNull(message("file-digest").fileDigestHash());
         Message aborted = message("aborted");
-        same("aborted", Message.aborted(aborted.file(), aborted.failureInside(), aborted.again()));
+        assertEncodes("aborted",
+            Message.aborted(aborted.file(), aborted.nestedFailure(), aborted.willRetry()));
         Message failed = message("failed");
-        same("failed", Message.failed(failed.file(), failed.failureInside()));
+        assertEncodes("failed", Message.failed(failed.file(), failed.nestedFailure()));
         Message problem = message("problem");
-        same("problem", Message.problem(problem.path(), problem.failureInside()));
-        same("error", Message.error(message("error").failure()));
+        assertEncodes("problem", Message.problem(problem.path(), problem.nestedFailure()));
+        assertEncodes("error", Message.error(message("error").failure()));
     }
 
     @Test
-    void requestsAreWrittenAsInTheVectors() {
-        same("hello-token", Message.hello("bankfull 0.1.0", utf8("sesame")));
+    void requests_built_matchVectors() {
+        assertEncodes("hello-token", Message.hello("bankfull 0.1.0", utf8("sesame")));
         Message.Open push = new Message.Open();
         push.paths.add(utf8("incoming/"));
         push.sources.add(new Source(utf8("notes.txt"), false, false));
@@ -129,25 +132,25 @@ class VectorsTest {
         push.fsync = 1;
         push.streams = 4;
         push.timeoutMillis = 60_000;
-        same("open-push", push.write());
+        assertEncodes("open-push", push.write());
         Message.Open pull = new Message.Open();
         pull.pull = true;
         pull.paths.add(utf8("data/"));
         pull.paths.add("caf\u00e9".getBytes(StandardCharsets.ISO_8859_1));
         pull.checksum = true;
         pull.dryRun = true;
-        pull.plain = true;
+        pull.unencrypted = true;
         pull.streams = 1;
-        same("open-pull", pull.write());
+        assertEncodes("open-pull", pull.write());
         Message.Open bounded = new Message.Open();
         bounded.pull = true;
         bounded.paths.add(utf8("photos/"));
         bounded.fsync = 2;
         bounded.streams = 2;
         bounded.timeoutMillis = 60_000;
-        bounded.untuned = true;
-        bounded.unsettledMost = 4096;
-        same("open-unsettled", bounded.write());
+        bounded.autotuneOff = true;
+        bounded.maxOutstandingFiles = 4096;
+        assertEncodes("open-max-outstanding", bounded.write());
     }
 
     private static byte[] utf8(String text) {
@@ -155,11 +158,11 @@ class VectorsTest {
     }
 
     @Test
-    void whatIsReadIsWhatTheVectorsHold() throws Exception {
+    void messages_decoded_haveExpectedFields() throws Exception {
         Message.Welcome welcome = message("welcome").welcome();
-        assertArrayEquals(count(0, 16), welcome.session);
+        assertArrayEquals(ascendingBytes(0, 16), welcome.session);
         assertArrayEquals(KEY, welcome.key);
-        assertEquals(64, welcome.streamsMax);
+        assertEquals(64, welcome.maxStreams);
         assertEquals(60_000, welcome.timeoutMillis);
         List<Entry> entries = message("entries").entries();
         Entry sparse = entries.get(5);
@@ -175,10 +178,11 @@ class VectorsTest {
     }
 
     @Test
-    void dataConnectionsSpeakAsInTheVectors() throws Exception {
-        assertArrayEquals(vector("attach-request"), Attach.request(3, count(0, 16), KEY, NONCE));
+    void attachAndDataHeaders_matchVectors() throws Exception {
+        assertArrayEquals(
+            vector("attach-request"), Attach.request(3, ascendingBytes(0, 16), KEY, NONCE));
         assertArrayEquals(vector("attach-reply"), Attach.reply(KEY, NONCE));
-        assertArrayEquals(vector("stream-key"), Attach.streamKey(KEY, NONCE));
+        assertArrayEquals(vector("stream-key"), Attach.deriveStreamKey(KEY, NONCE));
         assertArrayEquals(vector("data-block"), DataHeader.block(6, 3L << 30, 8 << 20).write());
         assertArrayEquals(vector("data-pack"), DataHeader.pack(2, 101).write());
         assertArrayEquals(vector("data-end"), DataHeader.end().write());
@@ -189,12 +193,12 @@ class VectorsTest {
     }
 
     @Test
-    void framesCarryTheTagsOfTheVectors() throws Exception {
+    void dataFrames_tags_matchVectors() throws Exception {
         byte[] pack = vector("pack-payload");
         byte[] hello = "hello".getBytes(StandardCharsets.UTF_8);
         byte[] world = "world".getBytes(StandardCharsets.UTF_8);
         byte[] streamKey = vector("stream-key");
-        for (boolean plain : new boolean[] {false, true}) {
+        for (boolean unencrypted : new boolean[] {false, true}) {
             ByteBuffer out = ByteBuffer.allocate(335);
             byte[][] headers = {
                 DataHeader.pack(2, pack.length).write(),
@@ -208,36 +212,38 @@ class VectorsTest {
                 Blake3.subtree(1 << 20).update(world, 0, 5).finishSubtree(),
             };
             for (int i = 0; i < headers.length; i++) {
-                byte[] tag = plain ? Attach.tag(streamKey, i, headers[i], hashes[i]) : hashes[i];
+                byte[] tag =
+                    unencrypted ? Attach.tag(streamKey, i, headers[i], hashes[i]) : hashes[i];
                 out.put(headers[i]).put(payloads[i]).put(tag);
             }
             out.put(DataHeader.end().write());
-            assertArrayEquals(vector(plain ? "frames-plain" : "frames-encrypted"), out.array());
+            assertArrayEquals(
+                vector(unencrypted ? "frames-unencrypted" : "frames-encrypted"), out.array());
         }
     }
 
     @Test
-    void blocksHaveTheHashesOfTheVectors() throws Exception {
-        hashes("hashes-one-block", 300_000);
-        hashes("hashes-three-blocks", 2_621_440);
-        hashes("hashes-five-blocks", 4_195_329);
+    void blockHashes_matchVectors() throws Exception {
+        assertBlockHashes("hashes-one-block", 300_000);
+        assertBlockHashes("hashes-three-blocks", 2_621_440);
+        assertBlockHashes("hashes-five-blocks", 4_195_329);
     }
 
-    private static void hashes(String name, int size) throws WireException {
+    private static void assertBlockHashes(String name, int size) throws WireException {
         byte[] content = new byte[size];
         for (int i = 0; i < size; i++) {
             content[i] = (byte) (i % 251);
         }
         Layout layout = Layout.of(size, 1 << 20);
         List<byte[]> blocks = new ArrayList<>();
-        ByteBuffer out = ByteBuffer.allocate(((int) layout.count() + 1) * 32);
-        for (long block = 0; block < layout.count(); block++) {
+        ByteBuffer out = ByteBuffer.allocate(((int) layout.blockCount() + 1) * 32);
+        for (long block = 0; block < layout.blockCount(); block++) {
             Blake3 hasher = layout.hasher(layout.offset(block));
-            // In uneven pieces.
+            // In chunks of uneven length.
             int at = (int) layout.offset(block);
             int end = at + layout.length(block);
-            for (int piece = 1; at < end; piece = piece * 3 + 1) {
-                int length = Math.min(piece, end - at);
+            for (int step = 1; at < end; step = step * 3 + 1) {
+                int length = Math.min(step, end - at);
                 hasher.update(content, at, length);
                 at += length;
             }
@@ -245,15 +251,15 @@ class VectorsTest {
             blocks.add(hash);
             out.put(hash);
         }
-        out.put(Layout.merge(blocks));
+        out.put(Layout.fileHash(blocks));
         assertArrayEquals(vector(name), out.array(), name);
-        assertArrayEquals(Layout.merge(blocks), Blake3.hash(content), name);
+        assertArrayEquals(Layout.fileHash(blocks), Blake3.hash(content), name);
         ByteBuffer direct = ByteBuffer.allocateDirect(size).put(content).flip();
-        assertArrayEquals(Layout.merge(blocks), Blake3.hasher().update(direct).finish(), name);
+        assertArrayEquals(Layout.fileHash(blocks), Blake3.hasher().update(direct).finish(), name);
     }
 
     @Test
-    void journalsAreWrittenAsInTheVectors() throws Exception {
+    void journal_matchesVectors() throws Exception {
         Entry entry = new Entry();
         entry.size = 2_621_440;
         entry.mtimeSecs = 1_700_000_000;
@@ -262,23 +268,23 @@ class VectorsTest {
         entry.version = 0x0123456789abcdefL;
         byte[] journal = vector("journal");
         ByteBuffer out = ByteBuffer.allocate(journal.length);
-        out.put(JournalFormat.header(entry, count(0x60, 16)));
-        out.put(JournalFormat.record(JournalFormat.BLOCK, 2, count(0xe0, 32)));
+        out.put(JournalFormat.header(entry, ascendingBytes(0x60, 16)));
+        out.put(JournalFormat.record(JournalFormat.BLOCK, 2, ascendingBytes(0xe0, 32)));
         out.put(JournalFormat.record(JournalFormat.BARRIER, 1, null));
         out.put(JournalFormat.holes(0, 1));
         out.put(JournalFormat.record(JournalFormat.COPIED, 1, null));
         assertArrayEquals(journal, out.array());
-        assertTrue(JournalFormat.isWhole(journal, 64));
+        assertTrue(JournalFormat.isValidRecord(journal, 64));
         journal[70] ^= 1;
-        assertTrue(!JournalFormat.isWhole(journal, 64));
+        assertTrue(!JournalFormat.isValidRecord(journal, 64));
     }
 
     @Test
-    void whatIsBrokenIsRefused() {
+    void messages_malformed_areRefused() {
         byte[] whole = body("entries");
         for (int length = 0; length < whole.length; length++) {
-            byte[] cut = Arrays.copyOf(whole, length);
-            assertThrows(WireException.class, () -> Message.read(cut).entries(),
+            byte[] truncated = Arrays.copyOf(whole, length);
+            assertThrows(WireException.class, () -> Message.read(truncated).entries(),
                 "cut at " + length);
         }
         Entry entry = new Entry();

@@ -22,48 +22,49 @@ import org.bankfull.wire.Buffers;
 import org.bankfull.wire.Failure;
 
 /**
- * The five ways from a file to a socket that Java has, measured alone, without a protocol around
- * them (Veluppillai, Ortiz, Hiromoto 2013): byte by byte, blocks through a buffer, a mapped file,
- * the whole file at once without a copy, and block by block without a copy.
+ * Five I/O methods from a file to a socket, measured without a protocol.
+ *
+ * <p>They are those of Veluppillai, Ortiz and Hiromoto (2013): byte by byte, blocks through a
+ * buffer, mapped file, the whole file without a copy, and blocks without a copy.
  */
-final class Methods {
-    /** What either end takes at a time unless told otherwise. */
-    private static final int SEND_BYTES = 256 << 10;
-    private static final int RECEIVE_BYTES = 1 << 20;
-    /** The most that one mapping covers: the rest of a long file is mapped after it. */
-    private static final long MAPPED_MOST = 1L << 30;
+final class IoMethods {
+    /** Default block sizes of the two ends. */
+    private static final int DEFAULT_SEND_BLOCK_BYTES = 256 << 10;
+    private static final int DEFAULT_RECEIVE_BLOCK_BYTES = 1 << 20;
+    /** Largest mapping; a longer file is mapped in parts. */
+    private static final long MAX_MAPPING_BYTES = 1L << 30;
 
-    private Methods() {}
+    private IoMethods() {}
 
-    private interface Method {
+    private interface IoMethod {
         void send(FileChannel file, long size, SocketChannel socket, int block) throws IOException;
     }
 
-    private static Method named(String name, Path path) throws BankfullException {
+    private static IoMethod byName(String name, Path path) throws BankfullException {
         switch (name) {
-            case "stream": return (file, size, socket, block) -> stream(path, socket);
-            case "nio": return Methods::nio;
-            case "mapped": return Methods::mapped;
+            case "stream": return (file, size, socket, block) -> sendBytes(path, socket);
+            case "nio": return IoMethods::sendBuffered;
+            case "mapped": return IoMethods::sendMapped;
             case "zerocopy":
                 return (file, size, socket, block) ->
-                    zeroBuffer(file, size, socket, Long.MAX_VALUE);
-            case "zerobuffer": return Methods::zeroBuffer;
+                    sendZeroCopy(file, size, socket, Long.MAX_VALUE);
+            case "zerobuffer": return IoMethods::sendZeroCopy;
             default: throw new BankfullException(Failure.USAGE,
-                "there is no method \"" + name + "\": stream, nio, mapped, zerocopy or zerobuffer");
+                "unknown I/O method \"" + name
+                    + "\": choose stream, nio, mapped, zerocopy or zerobuffer");
         }
     }
 
-    /**
-     * Sends a file, waits until the other end has taken all of it, and tells how long that took.
-     */
-    static void send(String name, Path path, String host, int port, int blockAsked, int socketBytes,
+    /** Sends a file until the receiver has read all of it, and prints the time. */
+    static void send(
+        String name, Path path, String host, int port, int requestedBlock, int socketBytes,
         PrintStream out) throws IOException {
-        int block = blockAsked > 0 ? blockAsked : SEND_BYTES;
-        Method method = named(name, path);
+        int block = requestedBlock > 0 ? requestedBlock : DEFAULT_SEND_BLOCK_BYTES;
+        IoMethod method = byName(name, path);
         InetSocketAddress address = new InetSocketAddress(host, port);
         if (address.isUnresolved()) {
             throw new BankfullException(
-                Failure.NOT_FOUND, "the host " + host + " has no address: check its name");
+                Failure.NOT_FOUND, "the host " + host + " has no IP address: check the name");
         }
         try (FileChannel file = FileChannel.open(path);
             SocketChannel socket = SocketChannel.open()) {
@@ -72,13 +73,13 @@ final class Methods {
             }
             connect(socket, address);
             long size = file.size();
-            long began = System.nanoTime();
+            long start = System.nanoTime();
             method.send(file, size, socket, block);
             socket.shutdownOutput();
             if (socket.read(ByteBuffer.allocate(1)) >= 0) {
-                throw new IOException("the other end speaks: it is not \"measure receive\"");
+                throw new IOException("the peer sent data: start \"measure receive\" there");
             }
-            double seconds = (System.nanoTime() - began) / 1e9;
+            double seconds = (System.nanoTime() - start) / 1e9;
             out.printf(Locale.ROOT,
                 "{\"method\":\"%s\",\"block\":%d,\"bytes\":%d,\"seconds\":%.6f,\"socket\":%d}%n",
                 name, block, size, seconds, socket.getOption(StandardSocketOptions.SO_SNDBUF));
@@ -91,24 +92,24 @@ final class Methods {
             socket.connect(address);
         } catch (ConnectException e) {
             throw new BankfullException(Failure.OTHER,
-                "nothing answers at " + address.getHostString()
+                "cannot connect to " + address.getHostString()
                 + ":" + address.getPort() + ": start \"measure receive\" there", e);
         }
     }
 
-    /** Takes one file after the other, into a file or nowhere, until it is ended. */
-    static void receive(int port, Path into, int blockAsked, int socketBytes, PrintStream out)
+    /** Receives one file after another, into a file or discarding it, until the process ends. */
+    static void receive(int port, Path into, int requestedBlock, int socketBytes, PrintStream out)
         throws IOException {
         try (ServerSocketChannel server = ServerSocketChannel.open()) {
             if (socketBytes > 0) {
-                // Before it listens: the window's scale is settled when a connection begins.
+                // Before listen: the handshake fixes the window scale.
                 server.setOption(StandardSocketOptions.SO_RCVBUF, socketBytes);
             }
             server.bind(new InetSocketAddress(port));
-            int room = server.getOption(StandardSocketOptions.SO_RCVBUF);
-            int block = blockAsked > 0 ? blockAsked : RECEIVE_BYTES;
+            int bufferBytes = server.getOption(StandardSocketOptions.SO_RCVBUF);
+            int block = requestedBlock > 0 ? requestedBlock : DEFAULT_RECEIVE_BLOCK_BYTES;
             out.println("listening at " + server.socket().getLocalPort()
-                + ", with a buffer of " + room + " bytes, in blocks of " + block);
+                + ", with a buffer of " + bufferBytes + " bytes, in blocks of " + block);
             while (true) {
                 try (SocketChannel socket = server.accept()) {
                     drain(socket, into, block);
@@ -136,8 +137,8 @@ final class Methods {
         }
     }
 
-    /** Byte by byte, as the paper's Java IO: the file is buffered, the socket is not. */
-    private static void stream(Path path, SocketChannel socket) throws IOException {
+    /** Sends byte by byte, as the paper's Java IO, from a buffered file. */
+    private static void sendBytes(Path path, SocketChannel socket) throws IOException {
         OutputStream out = socket.socket().getOutputStream();
         try (InputStream in = new BufferedInputStream(Files.newInputStream(path))) {
             for (int octet = in.read(); octet >= 0; octet = in.read()) {
@@ -146,7 +147,7 @@ final class Methods {
         }
     }
 
-    private static void nio(FileChannel file, long size, SocketChannel socket, int block)
+    private static void sendBuffered(FileChannel file, long size, SocketChannel socket, int block)
         throws IOException {
         ByteBuffer buffer = ByteBuffer.allocateDirect(block);
         while (file.read(buffer) >= 0) {
@@ -158,26 +159,26 @@ final class Methods {
         }
     }
 
-    private static void mapped(FileChannel file, long size, SocketChannel socket, int block)
+    private static void sendMapped(FileChannel file, long size, SocketChannel socket, int block)
         throws IOException {
-        for (long at = 0; at < size; at += MAPPED_MOST) {
-            MappedByteBuffer all =
-                file.map(FileChannel.MapMode.READ_ONLY, at, Math.min(MAPPED_MOST, size - at));
-            while (all.position() < all.capacity()) {
-                Buffers.limit(all, Math.min(all.capacity(), all.position() + block));
-                socket.write(all);
+        for (long at = 0; at < size; at += MAX_MAPPING_BYTES) {
+            MappedByteBuffer mapping =
+                file.map(FileChannel.MapMode.READ_ONLY, at, Math.min(MAX_MAPPING_BYTES, size - at));
+            while (mapping.position() < mapping.capacity()) {
+                Buffers.limit(mapping, Math.min(mapping.capacity(), mapping.position() + block));
+                socket.write(mapping);
             }
         }
     }
 
-    private static void zeroBuffer(FileChannel file, long size, SocketChannel socket, long block)
+    private static void sendZeroCopy(FileChannel file, long size, SocketChannel socket, long block)
         throws IOException {
         for (long at = 0; at < size;) {
-            long moved = file.transferTo(at, Math.min(block, size - at), socket);
-            if (moved <= 0) {
-                throw new IOException("the file has become shorter");
+            long transferred = file.transferTo(at, Math.min(block, size - at), socket);
+            if (transferred <= 0) {
+                throw new IOException("the file has become shorter: measure again");
             }
-            at += moved;
+            at += transferred;
         }
     }
 }

@@ -12,35 +12,36 @@ import java.util.Random;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What a transfer takes of memory: of a Java of its own, with 64 MB of heap, seen from outside. */
-class SmallMachineTest {
+/** Peak memory of a transfer in a separate Java process with 64 MB of heap. */
+class MemoryLimitTest {
     private static final int FILES = 100_000;
-    private static final int IN_DIRECTORY = 1000;
+    private static final int FILES_PER_DIRECTORY = 1000;
     private static final long LARGE_BYTES = 300 << 20;
-    private static final long PEAK_KIB_MOST = 160 << 10;
+    private static final long MAX_PEAK_KIB = 160 << 10;
 
     @TempDir
     Path temp;
 
-    private Child get(Daemon daemon, String source, Path to) throws Exception {
-        ProcessBuilder command = Child.command(List.of("-Xmx64m"), "get", daemon.url(source),
+    private ClientProcess get(Daemon daemon, String source, Path to) throws Exception {
+        ProcessBuilder command =
+            ClientProcess.command(List.of("-Xmx64m"), "get", daemon.url(source),
             to.toString(), "--fingerprint", daemon.fingerprint);
         command.environment().put("BANKFULL_TOKEN", Daemon.TOKEN);
-        Child child = Child.run(command, temp);
-        assertEquals(0, child.code, child.said);
-        assertTrue(child.peakKib > 0 && child.peakKib <= PEAK_KIB_MOST, child.peakKib + " KiB");
+        ClientProcess child = ClientProcess.run(command, temp);
+        assertEquals(0, child.exitCode, child.output);
+        assertTrue(child.peakKib > 0 && child.peakKib <= MAX_PEAK_KIB, child.peakKib + " KiB");
         return child;
     }
 
-    /** Long enough for all of them to be more than the heap holds. */
+    /** Returns a name so long that all names together exceed the heap. */
     private static String name(int number) {
         return "a file with the number " + number + " " + "-".repeat(200);
     }
 
     private static void makeMany(Path tree) throws IOException {
         for (int i = 0; i < FILES; i++) {
-            Path directory = tree.resolve("directory-" + i / IN_DIRECTORY);
-            if (i % IN_DIRECTORY == 0) {
+            Path directory = tree.resolve("directory-" + i / FILES_PER_DIRECTORY);
+            if (i % FILES_PER_DIRECTORY == 0) {
                 Files.createDirectories(directory);
             }
             Files.writeString(directory.resolve(name(i)), "content " + i);
@@ -48,30 +49,30 @@ class SmallMachineTest {
     }
 
     private static void makeLarge(Path file) throws IOException {
-        byte[] piece = new byte[1 << 20];
+        byte[] chunk = new byte[1 << 20];
         Random random = new Random(7);
         try (OutputStream out = Files.newOutputStream(file)) {
-            for (long left = LARGE_BYTES; left > 0; left -= piece.length) {
-                random.nextBytes(piece);
-                out.write(piece);
+            for (long left = LARGE_BYTES; left > 0; left -= chunk.length) {
+                random.nextBytes(chunk);
+                out.write(chunk);
             }
         }
     }
 
     @Test
-    void manySmallFilesAndALargeOneComeWithinLittleMemory() throws Exception {
+    void get_manySmallFilesAndLargeFile_peakMemoryIsBounded() throws Exception {
         Path root = Files.createDirectory(temp.resolve("root"));
         try (Daemon daemon = new Daemon(root, temp.resolve("state"))) {
             makeMany(root.resolve("many"));
-            Child many = get(daemon, "many/", temp.resolve("many"));
-            assertTrue(many.said.contains(FILES + " copied, 0 unchanged, 0 failed"), many.said);
+            ClientProcess many = get(daemon, "many/", temp.resolve("many"));
+            assertTrue(many.output.contains(FILES + " copied, 0 unchanged, 0 failed"), many.output);
             for (int i = 0; i < FILES; i += 997) {
-                String name = "directory-" + i / IN_DIRECTORY + "/" + name(i);
+                String name = "directory-" + i / FILES_PER_DIRECTORY + "/" + name(i);
                 assertEquals("content " + i, Files.readString(temp.resolve("many").resolve(name)));
             }
             makeLarge(root.resolve("large"));
             get(daemon, "large", temp.resolve("large"));
-            Child.assertSame(root.resolve("large"), temp.resolve("large"));
+            ClientProcess.assertSameContent(root.resolve("large"), temp.resolve("large"));
         }
     }
 }

@@ -13,20 +13,20 @@ import java.util.Arrays;
 import java.util.List;
 import org.bankfull.cli.Main;
 
-/** The command in a Java of its own. */
-public final class Child {
-    public final int code;
-    public final String said;
-    /** The most memory that it had, all of Java's own included. */
+/** Run of the client command in a separate Java process. */
+public final class ClientProcess {
+    public final int exitCode;
+    public final String output;
+    /** Peak resident memory of the process in KiB. */
     public final long peakKib;
 
-    private Child(int code, String said, long peakKib) {
-        this.code = code;
-        this.said = said;
+    private ClientProcess(int exitCode, String output, long peakKib) {
+        this.exitCode = exitCode;
+        this.output = output;
         this.peakKib = peakKib;
     }
 
-    /** A command to be started, with its output in one. */
+    /** Creates the process builder of a command, with stderr merged into stdout. */
     public static ProcessBuilder command(List<String> javaFlags, String... arguments)
         throws URISyntaxException {
         Path java = Path.of(System.getProperty("java.home"), "bin", "java");
@@ -37,25 +37,25 @@ public final class Child {
         command.addAll(List.of("-cp", classes.toString(), Main.class.getName()));
         command.addAll(Arrays.asList(arguments));
         ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
-        // Java would say that it has picked them up.
+        // Java prints a notice about these variables.
         builder.environment().keySet().removeAll(List.of("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"));
         return builder;
     }
 
-    /** Runs it to its end. */
-    public static Child run(ProcessBuilder builder, Path scratch) throws Exception {
-        Path said = scratch.resolve("said");
-        Process process = builder.redirectOutput(said.toFile()).start();
+    /** Runs a command to its end. */
+    public static ClientProcess run(ProcessBuilder builder, Path scratch) throws Exception {
+        Path output = scratch.resolve("output");
+        Process process = builder.redirectOutput(output.toFile()).start();
         long peak = 0;
         while (process.isAlive()) {
             peak = Math.max(peak, peakKib(process.pid()));
             Thread.sleep(10);
         }
-        String text = new String(Files.readAllBytes(said), StandardCharsets.UTF_8);
-        return new Child(process.exitValue(), text, peak);
+        String text = new String(Files.readAllBytes(output), StandardCharsets.UTF_8);
+        return new ClientProcess(process.exitValue(), text, peak);
     }
 
-    /** 0 where nobody tells, or where it has ended. */
+    /** Returns the peak memory in KiB; 0 if unavailable or after the end. */
     private static long peakKib(long pid) throws IOException {
         try {
             for (String line : Files.readAllLines(Path.of("/proc/" + pid + "/status"))) {
@@ -66,25 +66,25 @@ public final class Child {
         } catch (NoSuchFileException e) {
             return 0;
         } catch (IOException e) {
-            // It ended while it was looked at.
+            // The process has ended.
             return 0;
         }
         return 0;
     }
 
-    /** Compares two files without holding either in memory. */
-    public static void assertSame(Path one, Path other) throws IOException {
-        try (InputStream a = new BufferedInputStream(Files.newInputStream(one), 1 << 20);
-            InputStream b = new BufferedInputStream(Files.newInputStream(other), 1 << 20)) {
-            long at = 0;
-            for (int octet = a.read(); octet >= 0; octet = a.read()) {
-                if (octet != b.read()) {
-                    throw new AssertionError(one + " and " + other + " differ at " + at);
+    /** Asserts that two files are equal, without loading either into memory. */
+    public static void assertSameContent(Path first, Path second) throws IOException {
+        try (InputStream a = new BufferedInputStream(Files.newInputStream(first), 1 << 20);
+            InputStream b = new BufferedInputStream(Files.newInputStream(second), 1 << 20)) {
+            long offset = 0;
+            for (int value = a.read(); value >= 0; value = a.read()) {
+                if (value != b.read()) {
+                    throw new AssertionError(first + " and " + second + " differ at " + offset);
                 }
-                at++;
+                offset++;
             }
             if (b.read() >= 0) {
-                throw new AssertionError(other + " is longer than " + one);
+                throw new AssertionError(second + " is longer than " + first);
             }
         }
     }

@@ -12,37 +12,39 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Passes connections on to a daemon until some bytes have passed, and then cuts one of them, or
- * all, or has one stand still.
+ * Proxy before a daemon that injects a fault after a number of bytes.
+ *
+ * <p>The fault closes one connection, closes all, or stalls one.
  */
-final class CuttingProxy implements Closeable {
+final class FaultyProxy implements Closeable {
     private final ServerSocket server = new ServerSocket();
-    private final int to;
-    private final boolean all;
+    private final int daemonPort;
+    private final boolean closesAll;
     private final boolean stalls;
     private final List<Socket> sockets = new ArrayList<>();
-    private long left;
-    private boolean cut;
+    private long bytesLeft;
+    private boolean faultInjected;
 
-    CuttingProxy(int to, long after, boolean all) throws IOException {
-        this(to, after, all, false);
+    FaultyProxy(int daemonPort, long faultAfterBytes, boolean closesAll) throws IOException {
+        this(daemonPort, faultAfterBytes, closesAll, false);
     }
 
-    /** One connection stays open, and nothing is read from it any more. */
-    static CuttingProxy stalling(int to, long after) throws IOException {
-        return new CuttingProxy(to, after, false, true);
+    /** Creates a proxy that stalls one connection: it stays open, but reading stops. */
+    static FaultyProxy stalling(int daemonPort, long faultAfterBytes) throws IOException {
+        return new FaultyProxy(daemonPort, faultAfterBytes, false, true);
     }
 
-    private CuttingProxy(int to, long after, boolean all, boolean stalls) throws IOException {
+    private FaultyProxy(int daemonPort, long faultAfterBytes, boolean closesAll, boolean stalls)
+        throws IOException {
         this.stalls = stalls;
         if (stalls) {
-            // Little is on its way to a connection that stands still.
+            // A small buffer limits the data in flight to a stalled connection.
             server.setReceiveBufferSize(64 << 10);
         }
         server.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 50);
-        this.to = to;
-        this.left = after;
-        this.all = all;
+        this.daemonPort = daemonPort;
+        this.bytesLeft = faultAfterBytes;
+        this.closesAll = closesAll;
         run(this::accept);
     }
 
@@ -50,8 +52,8 @@ final class CuttingProxy implements Closeable {
         return server.getLocalPort();
     }
 
-    synchronized boolean hasCut() {
-        return cut;
+    synchronized boolean hasInjectedFault() {
+        return faultInjected;
     }
 
     private interface Task {
@@ -63,7 +65,7 @@ final class CuttingProxy implements Closeable {
             try {
                 task.run();
             } catch (IOException e) {
-                // A connection ended.
+                // The connection has ended.
             }
         });
         thread.setDaemon(true);
@@ -73,27 +75,27 @@ final class CuttingProxy implements Closeable {
     private void accept() throws IOException {
         while (true) {
             Socket client = server.accept();
-            Socket daemon = new Socket(InetAddress.getLoopbackAddress(), to);
+            Socket daemon = new Socket(InetAddress.getLoopbackAddress(), daemonPort);
             synchronized (this) {
                 sockets.add(client);
                 sockets.add(daemon);
-                if (cut && all) {
+                if (faultInjected && closesAll) {
                     closeAll();
                 }
             }
-            run(() -> pass(client, daemon));
-            run(() -> pass(daemon, client));
+            run(() -> forward(client, daemon));
+            run(() -> forward(daemon, client));
         }
     }
 
-    private void pass(Socket from, Socket into) throws IOException {
+    private void forward(Socket from, Socket into) throws IOException {
         try (from; into) {
             InputStream in = from.getInputStream();
             OutputStream out = into.getOutputStream();
             byte[] buffer = new byte[64 << 10];
             for (int length = in.read(buffer); length >= 0; length = in.read(buffer)) {
-                if (isCutNow(length)) {
-                    standStill();
+                if (injectFaultIfDue(length)) {
+                    awaitCloseIfStalling();
                     return;
                 }
                 out.write(buffer, 0, length);
@@ -101,19 +103,19 @@ final class CuttingProxy implements Closeable {
         }
     }
 
-    private synchronized boolean isCutNow(int length) {
-        left -= length;
-        if (cut || left > 0) {
+    private synchronized boolean injectFaultIfDue(int length) {
+        bytesLeft -= length;
+        if (faultInjected || bytesLeft > 0) {
             return false;
         }
-        cut = true;
-        if (all) {
+        faultInjected = true;
+        if (closesAll) {
             closeAll();
         }
         return true;
     }
 
-    private synchronized void standStill() {
+    private synchronized void awaitCloseIfStalling() {
         try {
             while (stalls && !server.isClosed()) {
                 wait(100);
@@ -128,7 +130,7 @@ final class CuttingProxy implements Closeable {
             try {
                 socket.close();
             } catch (IOException e) {
-                // It is closed.
+                // Already closed.
             }
         }
     }

@@ -33,14 +33,14 @@ import org.bankfull.wire.Failure;
 import org.bankfull.wire.Layout;
 import org.bankfull.wire.Limits;
 
-/** What is known of a file without reading it, and what is set of it. */
-final class Meta {
+/** Metadata of files: attributes, paths, modes and times. */
+final class Metadata {
     private static final int DEFAULT_FILE_MODE = 0644;
     private static final int DEFAULT_DIRECTORY_MODE = 0755;
-    /** Of a mode, what Java knows. */
-    private static final int PERMISSIONS = 0777;
-    /** In the order of the bits, from 0400 down. */
-    private static final PosixFilePermission[] BITS = {
+    /** Mode bits that Java supports. */
+    private static final int PERMISSION_MASK = 0777;
+    /** Permissions in the order of the mode bits, from 0400 down. */
+    private static final PosixFilePermission[] PERMISSION_BITS = {
         PosixFilePermission.OWNER_READ, PosixFilePermission.OWNER_WRITE,
         PosixFilePermission.OWNER_EXECUTE, PosixFilePermission.GROUP_READ,
         PosixFilePermission.GROUP_WRITE, PosixFilePermission.GROUP_EXECUTE,
@@ -48,83 +48,85 @@ final class Meta {
         PosixFilePermission.OTHERS_EXECUTE,
     };
 
-    private Meta() {}
+    private Metadata() {}
 
-    /** What was typed, as a path. */
-    static Path path(String typed) throws BankfullException {
+    /** Parses a path operand. */
+    static Path parsePath(String operand) throws BankfullException {
         try {
-            return Paths.get(typed);
+            return Paths.get(operand);
         } catch (InvalidPathException e) {
             throw new BankfullException(Failure.USAGE, "Java cannot write the name \""
-                + new Failure(0, typed).shown() + "\" under this locale: run with LC_ALL=C.UTF-8",
-                e);
+                + new Failure(0, operand).printable()
+                + "\" under this locale: run with LC_ALL=C.UTF-8", e);
         }
     }
 
-    /** A name for the wire. */
-    static byte[] bytes(Path name) {
+    /** Encodes a name for the wire. */
+    static byte[] nameBytes(Path name) {
         return name.toString().getBytes(StandardCharsets.UTF_8);
     }
 
-    /** Whether a name is one that Java can tell from all others: UTF-8, and nothing else. */
-    static boolean isWhole(Path name) {
+    /** Whether Java could decode a name; invalid UTF-8 yields U+FFFD. */
+    static boolean isValidUtf8(Path name) {
         return name.toString().indexOf('\uFFFD') < 0;
     }
 
-    static BasicFileAttributes look(Path path) throws IOException {
+    static BasicFileAttributes attributes(Path path) throws IOException {
         return Files.readAttributes(path, BasicFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
     }
 
-    /** Null where nothing is. */
-    static BasicFileAttributes lookIfThere(Path path) throws IOException {
+    /** Returns the attributes; null if the path does not exist. */
+    static BasicFileAttributes attributesIfExists(Path path) throws IOException {
         try {
-            return look(path);
+            return attributes(path);
         } catch (NoSuchFileException e) {
             return null;
         }
     }
 
-    /** What stands at a path, for people: of what is no directory. */
-    static String kind(BasicFileAttributes found) {
-        return found.isOther() ? "a device, FIFO or socket"
-            : found.isSymbolicLink() ? "a symlink" : "a file";
+    /** Describes the kind of an existing file other than a directory. */
+    static String describeKind(BasicFileAttributes attributes) {
+        return attributes.isOther() ? "a device, FIFO or socket"
+            : attributes.isSymbolicLink() ? "a symlink" : "a file";
     }
 
     /**
-     * An entry for what stands at a path, without its number; null for what is neither file,
-     * directory nor symlink.
+     * Reads the metadata of a path into an entry without an ID.
+     *
+     * @return null if it is neither a file, a directory nor a symlink
      */
-    static Entry entry(Path path, byte[] name, long parent) throws IOException {
-        BasicFileAttributes found = look(path);
-        if (found.isOther()) {
+    static Entry readEntry(Path path, byte[] name, long parent) throws IOException {
+        BasicFileAttributes attributes = attributes(path);
+        if (attributes.isOther()) {
             return null;
         }
         Entry entry = new Entry();
         entry.parent = parent;
         entry.name = name;
-        entry.kind = found.isDirectory()
+        entry.kind = attributes.isDirectory()
             ? Entry.DIRECTORY
-            : found.isSymbolicLink() ? Entry.SYMLINK : Entry.FILE;
-        entry.mode = mode(path, found.isDirectory());
-        setTime(entry, found.lastModifiedTime());
-        entry.version = version(path, found);
+            : attributes.isSymbolicLink() ? Entry.SYMLINK : Entry.FILE;
+        entry.mode = mode(path, attributes.isDirectory());
+        setTime(entry, attributes.lastModifiedTime());
+        entry.version = changeVersion(path, attributes);
         if (entry.kind == Entry.FILE) {
-            entry.size = found.size();
-            entry.blockBytes = entry.size > Limits.PACKED_FILE_BYTES
+            entry.size = attributes.size();
+            entry.blockBytes = entry.size > Limits.MAX_PACKED_FILE_BYTES
                 ? Layout.blockBytesFor(entry.size)
                 : 0;
         } else if (entry.kind == Entry.SYMLINK) {
             Path target = Files.readSymbolicLink(path);
-            if (!isWhole(target)) {
-                throw new IOException("its target is no UTF-8, which Java cannot read");
+            if (!isValidUtf8(target)) {
+                throw new IOException(
+                    "its target is not valid UTF-8, which Java cannot read: rename the target");
             }
-            entry.target = bytes(target);
+            entry.target = nameBytes(target);
         }
         return entry;
     }
 
-    /** BLAKE3 of a file's content. */
-    static byte[] hash(Path path) throws IOException {
+    /** Computes the BLAKE3 of a file. */
+    static byte[] hashFile(Path path) throws IOException {
         Blake3 hasher = Blake3.hasher();
         ByteBuffer buffer = ByteBuffer.allocate(256 << 10);
         try (FileChannel file = FileChannel.open(path)) {
@@ -135,12 +137,12 @@ final class Meta {
         return hasher.finish();
     }
 
-    /** Whether a path still holds what was announced. */
+    /** Whether a file still matches its announced entry. */
     static boolean isUnchanged(Path path, Entry entry) throws IOException {
-        BasicFileAttributes now = look(path);
+        BasicFileAttributes now = attributes(path);
         return now.isRegularFile() && now.size() == entry.size
-            && isTime(entry, now.lastModifiedTime())
-            && version(path, now) == entry.version;
+            && isSameTime(entry, now.lastModifiedTime())
+            && changeVersion(path, now) == entry.version;
     }
 
     private static void setTime(Entry entry, FileTime time) {
@@ -149,17 +151,17 @@ final class Meta {
         entry.mtimeNanos = at.getNano();
     }
 
-    private static boolean isTime(Entry entry, FileTime time) {
+    private static boolean isSameTime(Entry entry, FileTime time) {
         Instant at = time.toInstant();
         return at.getEpochSecond() == entry.mtimeSecs && at.getNano() == entry.mtimeNanos;
     }
 
-    /** Whether a file here has the time of an entry, as exactly as this Java could set it. */
-    static boolean hasTime(Entry entry, FileTime time) {
-        return hasTime(entry.mtimeSecs, entry.mtimeNanos, time);
+    /** Whether a time equals that of an entry, to the precision of this Java. */
+    static boolean matchesTime(Entry entry, FileTime time) {
+        return matchesTime(entry.mtimeSecs, entry.mtimeNanos, time);
     }
 
-    private static boolean hasTime(long secs, int nanos, FileTime time) {
+    private static boolean matchesTime(long secs, int nanos, FileTime time) {
         if (time(secs, nanos).equals(time)) {
             return true;
         }
@@ -168,14 +170,14 @@ final class Meta {
         return at.getEpochSecond() == secs && (at.getNano() == nanos || at.getNano() == micros);
     }
 
-    /** Differs when the file was written or replaced, as far as the file system tells. */
-    private static long version(Path path, BasicFileAttributes found) {
-        StringBuilder text = new StringBuilder(String.valueOf(found.fileKey()));
+    /** Computes a value that changes when the file is written or replaced. */
+    private static long changeVersion(Path path, BasicFileAttributes attributes) {
+        StringBuilder text = new StringBuilder(String.valueOf(attributes.fileKey()));
         try {
-            // The change time cannot be set back; Android and Linux tell it, others may not.
+            // ctime cannot be set back; available on Linux and Android.
             text.append(Files.getAttribute(path, "unix:ctime", LinkOption.NOFOLLOW_LINKS));
         } catch (IOException | UnsupportedOperationException | IllegalArgumentException e) {
-            text.append(found.lastModifiedTime());
+            text.append(attributes.lastModifiedTime());
         }
         byte[] hash = Blake3.hash(text.toString().getBytes(StandardCharsets.UTF_8));
         return ByteBuffer.wrap(hash).getLong();
@@ -186,13 +188,13 @@ final class Meta {
         return mode >= 0 ? mode : directory ? DEFAULT_DIRECTORY_MODE : DEFAULT_FILE_MODE;
     }
 
-    /** The nine bits; -1 where there are none. */
+    /** Reads the nine permission bits; returns -1 if unsupported. */
     private static int readMode(Path path) {
         try {
             Set<PosixFilePermission> set =
                 Files.getPosixFilePermissions(path, LinkOption.NOFOLLOW_LINKS);
             int mode = 0;
-            for (PosixFilePermission bit : BITS) {
+            for (PosixFilePermission bit : PERMISSION_BITS) {
                 mode = mode << 1 | (set.contains(bit) ? 1 : 0);
             }
             return mode;
@@ -201,26 +203,27 @@ final class Meta {
         }
     }
 
-    /** Sets the time, and permissions without the bits for set-id and sticky. */
+    /** Sets the time and the permissions, without the set-ID and sticky bits. */
     static void apply(Path path, Entry entry) throws IOException {
         apply(path, entry.mode, entry.mtimeSecs, entry.mtimeNanos);
     }
 
     /**
-     * Sets what does not hold already: a file that its owner may not read cannot be given its time.
-     * A symlink is no target.
+     * Sets time and permissions that differ; symlinks are refused.
+     *
+     * <p>Setting the time opens the file, which fails without read permission.
      */
     static void apply(Path path, int mode, long mtimeSecs, int mtimeNanos) throws IOException {
-        BasicFileAttributes found = look(path);
-        if (found.isSymbolicLink()) {
-            throw new IOException("a symlink stands in its place");
+        BasicFileAttributes attributes = attributes(path);
+        if (attributes.isSymbolicLink()) {
+            throw new IOException("it was replaced by a symlink");
         }
-        // The time first: for that the file is opened, which its own mode may forbid.
-        if (!hasTime(mtimeSecs, mtimeNanos, found.lastModifiedTime())) {
+        // Time first: the new mode may forbid to open the file.
+        if (!matchesTime(mtimeSecs, mtimeNanos, attributes.lastModifiedTime())) {
             Files.setLastModifiedTime(path, time(mtimeSecs, mtimeNanos));
         }
-        // A mode that cannot be told does not hold.
-        if (readMode(path) != (mode & PERMISSIONS)) {
+        // An unreadable mode counts as different.
+        if (readMode(path) != (mode & PERMISSION_MASK)) {
             setMode(path, mode);
         }
     }
@@ -233,8 +236,8 @@ final class Meta {
         }
     }
 
-    /** Opens a new file that nobody else may read before it is whole. */
-    static FileChannel create(Path path) throws IOException {
+    /** Creates a file that only its owner may access. */
+    static FileChannel createFile(Path path) throws IOException {
         Set<OpenOption> options = new HashSet<>();
         options.add(StandardOpenOption.CREATE_NEW);
         options.add(StandardOpenOption.READ);
@@ -254,60 +257,60 @@ final class Meta {
             return;
         }
         Set<PosixFilePermission> set = EnumSet.noneOf(PosixFilePermission.class);
-        for (int i = 0; i < BITS.length; i++) {
-            if ((mode >> (BITS.length - 1 - i) & 1) == 1) {
-                set.add(BITS[i]);
+        for (int i = 0; i < PERMISSION_BITS.length; i++) {
+            if ((mode >> (PERMISSION_BITS.length - 1 - i) & 1) == 1) {
+                set.add(PERMISSION_BITS[i]);
             }
         }
         try {
             view.setPermissions(set);
         } catch (FileSystemException e) {
-            // FAT, as on memory cards: it has none.
+            // FAT, as on memory cards, has no permissions.
         }
     }
 
-    /** What an error of the file system means to the other side, and what helps. */
-    static Failure failure(String what, IOException e) {
-        String said = said(e);
+    /** Converts a file system error to a failure with its remedy. */
+    static Failure failure(String action, IOException e) {
+        String reason = reason(e);
         int code = Failure.IO;
         String hint = "";
         if (e instanceof NoSuchFileException) {
-            said = "it does not exist";
+            reason = "it does not exist";
             code = Failure.NOT_FOUND;
         } else if (e instanceof AccessDeniedException) {
-            said = "permission denied";
+            reason = "permission denied";
             code = Failure.PERMISSION;
             hint = " (check the permissions of the user that this runs as)";
-        } else if (said.contains("Read-only file system")) {
+        } else if (reason.contains("Read-only file system")) {
             code = Failure.PERMISSION;
             hint = " (mount it writable, or choose another destination)";
-        } else if (said.contains("No space left") || said.contains("Disk quota exceeded")) {
+        } else if (reason.contains("No space left") || reason.contains("Disk quota exceeded")) {
             code = Failure.NO_SPACE;
-            hint = " (what arrived is kept: free some space and start the same transfer again)";
+            hint = " (verified data is kept: free some space and start the same transfer again)";
         }
-        return new Failure(code, what + ": " + Failure.lowered(said) + hint);
+        return new Failure(code, action + ": " + Failure.lowercaseInitial(reason) + hint);
     }
 
-    /** The words of an error: some of Java's have only a name as their message. */
-    private static String said(IOException e) {
-        String said = e instanceof FileSystemException
+    /** Returns the reason of an error; file system exceptions have a path as message. */
+    private static String reason(IOException e) {
+        String reason = e instanceof FileSystemException
             ? ((FileSystemException) e).getReason()
             : e.getMessage();
-        return said == null ? e.getClass().getSimpleName() : said;
+        return reason == null ? e.getClass().getSimpleName() : reason;
     }
 
-    /** The identity of the boot, zeros where nobody tells it. */
-    static byte[] boot() {
-        byte[] boot = new byte[16];
+    /** Returns the boot ID; zeros if unavailable. */
+    static byte[] bootId() {
+        byte[] id = new byte[16];
         try {
             byte[] read = Files.readAllBytes(Paths.get("/proc/sys/kernel/random/boot_id"));
             String text = new String(read, StandardCharsets.US_ASCII).trim().replace("-", "");
-            for (int i = 0; i < boot.length; i++) {
-                boot[i] = (byte) Integer.parseInt(text.substring(2 * i, 2 * i + 2), 16);
+            for (int i = 0; i < id.length; i++) {
+                id[i] = (byte) Integer.parseInt(text.substring(2 * i, 2 * i + 2), 16);
             }
         } catch (IOException | RuntimeException e) {
             return new byte[16];
         }
-        return boot;
+        return id;
     }
 }
