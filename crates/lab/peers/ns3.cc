@@ -1,5 +1,5 @@
-// The flows of `tcp` in ns-3, in virtual time: some over a path with a bottleneck, others beside.
-// Prints what both brought in a second, in bits. Its arguments are those of tools/ns3.rs.
+// The flows of the tool `tcp` in ns-3, in virtual time, over a path with a bottleneck, with cross traffic.
+// Prints the rates of both in bit/s. Called by src/tools/simulated/ns3.rs.
 #include "ns3/core-module.h"
 #include "ns3/internet-module.h"
 #include "ns3/network-module.h"
@@ -15,10 +15,10 @@ using namespace ns3;
 
 namespace {
 
-constexpr uint32_t SEGMENT = 1448; // a full segment's data: 40 bytes are headers, 12 time stamps
-constexpr uint64_t OPEN = 64 << 20; // a window that limits nothing
+constexpr uint32_t SEGMENT = 1448; // payload of a full segment: 40 bytes are headers, 12 timestamps
+constexpr uint64_t OPEN = 64 << 20; // a non-limiting window
 
-/// What arrives on some port, from a time on.
+/// Bytes received on a port from a time on.
 struct Count
 {
     uint64_t bytes = 0;
@@ -47,7 +47,7 @@ Accept(Count* count, Ptr<Socket> socket, const Address&)
     socket->SetRecvCallback(MakeBoundCallback(&Take, count));
 }
 
-/// The receiver's end of a port.
+/// Listens on a port, and counts what it receives.
 void
 Listen(Ptr<Node> node, uint16_t port, Count* count)
 {
@@ -77,8 +77,8 @@ Filled(Ptr<Socket> socket)
     Fill(socket, 0);
 }
 
-/// A flow without an end. The sender's buffer is its window: ns-3.37 crashes where it sends again into a
-/// receiver's window that is full.
+/// Starts an endless flow. Its window is the sender's buffer: ns-3.37 crashes when it retransmits into a
+/// full receive window.
 void
 Begin(Ptr<Node> node, Address to, uint64_t room)
 {
@@ -90,7 +90,7 @@ Begin(Ptr<Node> node, Address to, uint64_t room)
     socket->Connect(to);
 }
 
-/// A line between two nodes, with a queue of so many bytes at the near end, and no other.
+/// Link between two nodes, with its only queue, in bytes, at the near end.
 NetDeviceContainer
 Line(Ptr<Node> near, Ptr<Node> far, DataRate rate, Time delay, uint64_t queue)
 {
@@ -107,22 +107,22 @@ Line(Ptr<Node> near, Ptr<Node> far, DataRate rate, Time delay, uint64_t queue)
 int
 main(int argc, char* argv[])
 {
-    uint64_t rate = 100000000, queue = 500000, window = 0, besideWindow = 0;
-    uint32_t streams = 1, beside = 0, seed = 1;
+    uint64_t rate = 100000000, queue = 500000, window = 0, crossWindow = 0;
+    uint32_t streams = 1, cross = 0, seed = 1;
     double delay = 0.029, lead = 2, time = 60;
     std::string congestion = "reno";
     CommandLine line;
-    line.AddValue("rate", "of the bottleneck, bit/s", rate);
-    line.AddValue("delay", "one way, s", delay);
-    line.AddValue("queue", "what the bottleneck's queue holds, bytes", queue);
-    line.AddValue("streams", "flows", streams);
-    line.AddValue("window", "the most that each has in flight, bytes; 0: open", window);
-    line.AddValue("beside", "flows beside them, which begin ahead", beside);
-    line.AddValue("beside-window", "the most that each of those has in flight, bytes; 0: open", besideWindow);
-    line.AddValue("lead", "how far ahead, s", lead);
-    line.AddValue("time", "how long they send, s", time);
+    line.AddValue("rate", "rate of the bottleneck, bit/s", rate);
+    line.AddValue("delay", "one-way delay, s", delay);
+    line.AddValue("queue", "buffer of the bottleneck, bytes", queue);
+    line.AddValue("streams", "number of flows", streams);
+    line.AddValue("window", "window of each flow, bytes; 0: unlimited", window);
+    line.AddValue("cross", "number of cross flows, which start earlier", cross);
+    line.AddValue("cross-window", "window of each cross flow, bytes; 0: unlimited", crossWindow);
+    line.AddValue("lead", "head start of the cross flows, s", lead);
+    line.AddValue("time", "sending time, s", time);
     line.AddValue("congestion", "cubic or reno", congestion);
-    line.AddValue("seed", "of when they begin", seed);
+    line.AddValue("seed", "seed of the start times", seed);
     line.Parse(argc, argv);
 
     RngSeedManager::SetRun(seed);
@@ -131,7 +131,7 @@ main(int argc, char* argv[])
     Config::SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(10));
     Config::SetDefault("ns3::TcpSocketBase::MinRto", TimeValue(MilliSeconds(200)));
 
-    NodeContainer nodes(5); // sender, sender of those beside, two routers, receiver
+    NodeContainer nodes(5); // sender, cross sender, two routers, receiver
     InternetStackHelper().Install(nodes);
     const DataRate fast("10Gbps");
     const uint64_t wide = 256 << 20;
@@ -147,25 +147,25 @@ main(int argc, char* argv[])
     for (auto& devices : lines)
     {
         receiver = addresses.Assign(devices).GetAddress(1);
-        control.Uninstall(devices); // packets wait in the line's queue only
+        control.Uninstall(devices); // packets queue at the links only
         addresses.NewNetwork();
     }
     Ipv4GlobalRoutingHelper::PopulateRoutingTables();
 
-    Count ours, theirs;
-    ours.from = theirs.from = Seconds(lead);
-    Listen(nodes.Get(4), 5000, &ours);
-    Listen(nodes.Get(4), 5001, &theirs);
+    Count ownCount, crossCount;
+    ownCount.from = crossCount.from = Seconds(lead);
+    Listen(nodes.Get(4), 5000, &ownCount);
+    Listen(nodes.Get(4), 5001, &crossCount);
     const uint64_t room = 4 * static_cast<uint64_t>(rate / 8 * 2 * delay) + 2 * queue + (256 << 10);
     auto begin = [&](uint32_t node, uint16_t port, uint64_t window, double at) {
         InetSocketAddress to(receiver, port);
         Simulator::Schedule(Seconds(at), &Begin, nodes.Get(node), to, window ? window : room);
     };
-    // Not all in the same instant, as hosts do not either.
+    // Staggered, as between real hosts.
     Ptr<UniformRandomVariable> later = CreateObject<UniformRandomVariable>();
-    for (uint32_t flow = 0; flow < beside; flow++)
+    for (uint32_t flow = 0; flow < cross; flow++)
     {
-        begin(1, 5001, besideWindow, later->GetValue(0, 0.1));
+        begin(1, 5001, crossWindow, later->GetValue(0, 0.1));
     }
     for (uint32_t flow = 0; flow < streams; flow++)
     {
@@ -173,7 +173,7 @@ main(int argc, char* argv[])
     }
     Simulator::Stop(Seconds(lead + time));
     Simulator::Run();
-    std::cout << ours.bytes * 8 / time << " " << theirs.bytes * 8 / time << std::endl;
+    std::cout << ownCount.bytes * 8 / time << " " << crossCount.bytes * 8 / time << std::endl;
     Simulator::Destroy();
     return 0;
 }

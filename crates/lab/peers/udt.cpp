@@ -1,6 +1,6 @@
-// Moves one file by UDT 4: what the lab compares with under the name `udt`.
+// Moves one file over UDT 4: the tool `udt` of the lab.
 //
-//   udt receive PORT DIR         takes one file, until it is told to stop
+//   udt receive PORT DIR         receives one file at a time, until killed
 //   udt send HOST PORT FILE
 #include <fstream>
 #include <iostream>
@@ -23,7 +23,7 @@ static sockaddr_in address(const char *host, const char *port) {
     return to;
 }
 
-// A header of two numbers: sender and size. Then the content, and one byte back.
+// Receives the size (8 bytes) and the content, and answers with one byte.
 static int receive(const char *port, const std::string &dir) {
     UDTSOCKET listener = UDT::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in here = address("0.0.0.0", port);

@@ -1,39 +1,18 @@
-//! An emulated network on one machine, for whatever runs on Linux.
+//! The lab: emulated networks on one machine, for any program that runs on Linux.
 //!
-//! What lives here: hosts as network namespaces ([`hosts`]), the live emulator that carries their
-//! packets ([`emulator`]), both together as a network at work ([`network`]); scenarios
-//! ([`scenario`]), the tools that they compare ([`tools`]), their running ([`runner`]) and what
-//! comes of them ([`results`]); the mover's block engines, measured by themselves ([`engines`]);
-//! and the commands of `bankfull-lab` ([`commands`]).
+//! Modules from the lowest to the highest, each using only those before it: [`base`] (errors,
+//! signals, deadlines), [`model`] (plain data), [`topology`] (hosts in network namespaces, the
+//! emulator between them), [`tools`] (programs and generators that are compared), [`scenario`]
+//! (their description in files), [`run`] (execution and analysis), [`report`] (tables and the HTML
+//! report), [`commands`] (the command line).
 //!
-//! What never lives here: the model of a link (that is `bankfull-sim`'s), and anything else of the
-//! mover itself: the lab runs it like any other program.
+//! The model of a link lives in `bankfull-sim`. The lab runs bankfull like any other program.
 
+pub mod base;
 pub mod commands;
-mod data;
-pub mod deadline;
-pub mod emulator;
-pub mod engines;
-pub mod error;
-pub mod flows;
-pub mod hosts;
-pub mod machine;
-pub mod network;
-mod observer;
-mod programs;
+pub mod model;
 pub mod report;
-pub mod results;
-pub mod runner;
+pub mod run;
 pub mod scenario;
-pub mod signals;
-pub mod tables;
-pub mod text;
 pub mod tools;
-
-use std::io::Write;
-
-/// Tells the user something: standard output is for data.
-pub fn say(text: &str) {
-    // Whoever closed standard error does not want to hear it.
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
+pub mod topology;

@@ -1,13 +1,13 @@
-//! `bankfull-lab`: emulated networks on this machine, and what runs on them.
+//! `bankfull-lab`: the command line of the lab.
 
 use bankfull_lab::commands::{doctor, io, list, path, predict, run};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// An emulated network on one machine, for whatever runs on Linux.
+/// Emulate networks on this machine, and run programs and measurements on them.
 ///
-/// Hosts are network namespaces of this machine; the link between them is emulated by this program,
-/// so that no kernel module but `tun` is needed. Needs root.
+/// Hosts are network namespaces; this program emulates the link between them and needs no kernel
+/// module but `tun`. Needs root.
 #[derive(Debug, Parser)]
 #[command(name = "bankfull-lab", version)]
 struct Cli {
@@ -17,17 +17,17 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs a command across an emulated path
+    /// Run a command across an emulated path
     Path(Box<path::Flags>),
-    /// Runs scenarios: contenders side by side under the same conditions
+    /// Run scenarios: compare contenders under the same conditions
     Run(run::Flags),
-    /// Measures from file to socket and back, by each block engine
+    /// Measure file-to-socket throughput of each I/O method
     Io(io::Flags),
-    /// Lists scenarios
+    /// List scenarios
     List(list::Flags),
-    /// Tells how well few samples predict throughput over the number of streams
+    /// Compare stream-count models, fitted to few samples, with measured throughput
     Predict(predict::Flags),
-    /// Says what this machine lacks, and how to get it
+    /// Check this machine for requirements, and name the remedy for each missing one
     Doctor,
 }
 
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            bankfull_lab::say(&format!("bankfull-lab: {error}"));
+            bankfull_lab::base::notify(&format!("bankfull-lab: {error}"));
             ExitCode::FAILURE
         }
     }

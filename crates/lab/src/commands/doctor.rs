@@ -1,121 +1,130 @@
-//! `bankfull-lab doctor`: what this machine lacks, and how to get it.
+//! `bankfull-lab doctor`: checks the requirements of the lab, and names remedies.
 
-use crate::hosts::{Hosts, Setup};
-use crate::{say, tools};
+use crate::base::notify;
+use crate::tools;
+use crate::tools::shell::program_path;
+use crate::topology::hosts::{Hosts, HostsConfig};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
-/// Something that the lab cannot do without, or that its scenarios are better with.
-struct Need {
-    what: &'static str,
-    /// Without it the lab does not work at all.
-    is_vital: bool,
-    /// Fails with what was found instead; nothing where that is plain.
+/// Requirement of the lab.
+struct Requirement {
+    name: &'static str,
+    /// True if the lab cannot work without it.
+    is_required: bool,
+    /// Check; its error is a finding, empty if the name says enough.
     check: fn() -> Result<(), String>,
     remedy: &'static str,
 }
 
-const NEEDS: [Need; 10] = [
-    vital("root", || there(bankfull_sys::effective_uid() == 0), "use sudo"),
-    vital("/dev/net/tun", || there(Path::new("/dev/net/tun").exists()), "modprobe tun"),
-    vital("ip", || program("ip"), "apt-get install iproute2"),
-    vital("a host", make_host, "be root; in a container, run it with --privileged"),
-    wish("real time", real_time, "give CAP_SYS_NICE; without it the emulator is late more often"),
-    wish("/dev/shm", shm, "mount -o remount,size=5G /dev/shm, or use --work for large files"),
-    wish("ss", || program("ss"), "apt-get install iproute2"),
-    vital("cubic", || congestion("cubic"), "modprobe tcp_cubic"),
-    wish("bbr", || congestion("bbr"), "modprobe tcp_bbr"),
-    wish("reno", || congestion("reno"), "use a kernel with it"),
+const NEEDS: [Requirement; 10] = [
+    required("root", || met(bankfull_sys::effective_uid() == 0), "use sudo"),
+    required("/dev/net/tun", || met(Path::new("/dev/net/tun").exists()), "modprobe tun"),
+    required("ip", || program("ip"), "apt-get install iproute2"),
+    required("create a host", check_host, "be root; in a container, run it with --privileged"),
+    optional(
+        "real time",
+        check_real_time,
+        "grant CAP_SYS_NICE; without it, the emulator is late more often",
+    ),
+    optional(
+        "/dev/shm",
+        check_shm,
+        "mount -o remount,size=5G /dev/shm, or use --work for large files",
+    ),
+    optional("ss", || program("ss"), "apt-get install iproute2"),
+    required("cubic", || congestion("cubic"), "modprobe tcp_cubic"),
+    optional("bbr", || congestion("bbr"), "modprobe tcp_bbr"),
+    optional("reno", || congestion("reno"), "use a kernel with reno"),
 ];
 
-/// What files need where they are kept: the largest of our scenarios, `movers-research`, has one of
-/// 2 GB, which is there twice while it runs. (ours)
-const SHM_BYTES: u64 = 4_200_000_000;
+/// Free space for files. (chosen: `movers-research` has a file of 2 GB, stored twice while it runs)
+const MIN_SHM_BYTES: u64 = 4_200_000_000;
 
-/// Looks at everything and says what is missing. Fails when the lab cannot work.
+/// Runs all checks, and prints the results. Fails if a required one is not met.
 #[must_use]
 pub fn run() -> ExitCode {
     let mut works = true;
     for need in &NEEDS {
         let found = (need.check)();
-        works &= found.is_ok() || !need.is_vital;
-        say(&line(need, &found));
+        works &= found.is_ok() || !need.is_required;
+        notify(&line(need, &found));
     }
     for tool in tools::TOOLS {
         let state = match tool.missing() {
             Some(what) => what,
-            None => tool.version_line().unwrap_or_else(|| "there".to_owned()),
+            None => tool.version_line().unwrap_or_else(|| "ok".to_owned()),
         };
-        say(&format!("{:14} {state}", format!("tool {}", tool.name)));
+        notify(&format!("{:14} {state}", format!("tool {}", tool.name)));
     }
     if works {
-        say("The lab works here. Tools that are missing are skipped with a word.");
+        notify("The lab works on this machine. Missing tools are skipped with a message.");
         ExitCode::SUCCESS
     } else {
-        say("The lab does not work here yet.");
+        notify("The lab does not work on this machine yet.");
         ExitCode::FAILURE
     }
 }
 
-fn line(need: &Need, found: &Result<(), String>) -> String {
+fn line(need: &Requirement, found: &Result<(), String>) -> String {
     let state = match found {
-        Ok(()) => "there".to_owned(),
+        Ok(()) => "ok".to_owned(),
         Err(why) => {
-            let word = if need.is_vital { "MISSING" } else { "missing" };
+            let word = if need.is_required { "MISSING" } else { "missing" };
             let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
             format!("{word}: {}{why}", need.remedy)
         }
     };
-    format!("{:14} {state}", need.what)
+    format!("{:14} {state}", need.name)
 }
 
 type Check = fn() -> Result<(), String>;
 
-const fn vital(what: &'static str, check: Check, remedy: &'static str) -> Need {
-    Need { what, is_vital: true, check, remedy }
+const fn required(name: &'static str, check: Check, remedy: &'static str) -> Requirement {
+    Requirement { name, is_required: true, check, remedy }
 }
 
-const fn wish(what: &'static str, check: Check, remedy: &'static str) -> Need {
-    Need { what, is_vital: false, check, remedy }
+const fn optional(name: &'static str, check: Check, remedy: &'static str) -> Requirement {
+    Requirement { name, is_required: false, check, remedy }
 }
 
-fn there(is_there: bool) -> Result<(), String> {
+fn met(is_there: bool) -> Result<(), String> {
     if is_there { Ok(()) } else { Err(String::new()) }
 }
 
 fn program(name: &str) -> Result<(), String> {
-    there(tools::program_path(name).is_some())
+    met(program_path(name).is_some())
 }
 
-/// Makes a host, as every run does, and removes it.
-fn make_host() -> Result<(), String> {
-    let setup = Setup { count: 1, ..Setup::default() };
+/// Creates and removes a host, as each run does.
+fn check_host() -> Result<(), String> {
+    let setup = HostsConfig { count: 1, ..HostsConfig::default() };
     Hosts::create(&setup).map(drop).map_err(|e| e.to_string())
 }
 
-fn real_time() -> Result<(), String> {
-    // On a thread of its own, which ends with what it was given.
+fn check_real_time() -> Result<(), String> {
+    // On its own thread, so that the priority ends with it.
     let asked = thread::spawn(bankfull_sys::tun::run_promptly).join();
     match asked.unwrap_or(Ok(false)) {
-        Ok(is_given) => there(is_given),
+        Ok(is_given) => met(is_given),
         Err(error) => Err(error.to_string()),
     }
 }
 
-fn shm() -> Result<(), String> {
+fn check_shm() -> Result<(), String> {
     let found = rustix::fs::statvfs("/dev/shm").map_err(|e| e.to_string())?;
     let free = found.f_bavail.saturating_mul(found.f_frsize);
-    match free >= SHM_BYTES {
+    match free >= MIN_SHM_BYTES {
         true => Ok(()),
-        false => Err(format!("{} are free", bankfull_control::Bytes(free))),
+        false => Err(format!("{} free", bankfull_control::Bytes(free))),
     }
 }
 
 fn congestion(name: &str) -> Result<(), String> {
     let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
-    there(known.is_ok_and(|known| known.split_whitespace().any(|one| one == name)))
+    met(known.is_ok_and(|known| known.split_whitespace().any(|one| one == name)))
 }
 
 #[cfg(test)]
@@ -123,12 +132,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_told_with_its_remedy_and_what_was_found() {
-        let need = vital("it", || there(true), "make it");
-        assert_eq!(line(&need, &(need.check)()), "it             there");
-        assert_eq!(line(&need, &there(false)), "it             MISSING: make it");
-        let wish = wish("it", || there(true), "make it");
-        let found = Err("1 MB are free".to_owned());
-        assert_eq!(line(&wish, &found), "it             missing: make it (1 MB are free)");
+    fn unmet_check_shows_remedy_and_finding() {
+        let need = required("it", || met(true), "make it");
+        assert_eq!(line(&need, &(need.check)()), "it             ok");
+        assert_eq!(line(&need, &met(false)), "it             MISSING: make it");
+        let wish = optional("it", || met(true), "make it");
+        let found = Err("1 MB free".to_owned());
+        assert_eq!(line(&wish, &found), "it             missing: make it (1 MB free)");
     }
 }

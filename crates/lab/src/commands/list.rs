@@ -1,54 +1,74 @@
-//! `bankfull-lab list`: the scenarios that there are.
+//! `bankfull-lab list`: lists scenarios.
 
-use crate::error::{LabError, Result};
-use crate::scenario::{self, Scenario};
-use crate::{say, tools};
+use crate::base::error::{LabError, Result};
+use crate::base::notify;
+use crate::model::contender::Contender;
+use crate::scenario::Scenario;
+use crate::{scenario, tools};
 use clap::Args;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Directory of the project's scenarios, relative to a checkout.
+const DEFAULT_DIR: &str = "experiments";
+
 /// Flags of `bankfull-lab list`.
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// Where they are
-    #[arg(default_value = "experiments")]
-    dir: PathBuf,
+    /// Directory with scenarios [default: experiments]
+    ///
+    /// By default `experiments` in the current directory, as in a checkout of bankfull.
+    dir: Option<PathBuf>,
 }
 
-/// Tells name, contenders and title of each.
+/// Prints name, contenders and title of each scenario.
 ///
 /// # Errors
-/// When the directory cannot be read, or a scenario is wrong: after all others were told.
+/// [`LabError::Usage`] if the given directory does not exist, or, after all others were listed, if
+/// a scenario is invalid.
 pub fn run(flags: &Flags) -> Result<ExitCode> {
-    if !flags.dir.is_dir() {
-        let text = "no directory: list takes one with scenarios in it (default: experiments)";
-        return Err(LabError::Usage(format!("{} is {text}", flags.dir.display())));
+    let dir = flags.dir.as_deref().unwrap_or(Path::new(DEFAULT_DIR));
+    if !dir.is_dir() {
+        let Some(dir) = &flags.dir else {
+            notify(&not_found());
+            return Ok(ExitCode::SUCCESS);
+        };
+        return Err(LabError::Usage(format!("{} is not a directory", dir.display())));
     }
     let mut files = Vec::new();
-    find(&flags.dir, &mut files)
-        .map_err(|e| LabError::io(format!("cannot read {}", flags.dir.display()), e))?;
+    find(dir, &mut files).map_err(|e| LabError::io(format!("cannot read {}", dir.display()), e))?;
     files.sort();
     let mut out = std::io::stdout().lock();
     let mut wrong = 0;
     for file in files {
         match scenario::read(&file) {
-            // Whoever closed standard output does not want to see it.
+            // A closed standard output is no error.
             Ok(scenario) => drop(writeln!(out, "{}", line(&file, &scenario))),
             Err(error) => {
                 wrong += 1;
-                say(&error.to_string());
+                notify(&error.to_string());
             }
         }
     }
     match wrong {
         0 => Ok(ExitCode::SUCCESS),
-        _ => Err(LabError::Usage(format!("{wrong} of the files cannot be read as scenarios"))),
+        _ => Err(LabError::Usage(format!("{wrong} of the files are not valid scenarios"))),
     }
 }
 
-/// Files of scenarios; bases, whose names begin with an underscore, are none.
+/// Message for a missing default directory: the searched place, and the way out.
+fn not_found() -> String {
+    let here = std::env::current_dir().unwrap_or_default().join(DEFAULT_DIR);
+    format!(
+        "no scenarios: {} does not exist; run this in a checkout of bankfull, or name a directory: \
+         bankfull-lab list DIR",
+        here.display()
+    )
+}
+
+/// Collects scenario files, without bases, whose names begin with an underscore.
 fn find(dir: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -64,7 +84,7 @@ fn find(dir: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
 
 fn line(file: &Path, scenario: &Scenario) -> String {
     let contenders = scenario.conditions.first().map(|first| &first.settings.contenders);
-    let name = |one: &scenario::Contender| {
+    let name = |one: &Contender| {
         let is_missing = tools::find(&one.tool).is_ok_and(|tool| tool.missing().is_some());
         if is_missing { format!("{} (missing)", one.name) } else { one.name.clone() }
     };

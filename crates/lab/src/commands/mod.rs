@@ -1,4 +1,4 @@
-//! What the command `bankfull-lab` can do, one module for each of its commands.
+//! Commands of `bankfull-lab`, one module each.
 
 pub mod doctor;
 pub mod io;

@@ -1,12 +1,14 @@
-//! `bankfull-lab path`: any command across any path.
+//! `bankfull-lab path`: runs a command across an emulated path.
 
-use crate::error::{LabError, Result};
-use crate::hosts::Hosts;
-use crate::network::{Network, Outcome, Plan};
-use crate::say;
-use crate::scenario::{ANY, PathSettings};
-use crate::signals::Signals;
-use crate::text::{Cut, short_time};
+use crate::base::error::{LabError, Result};
+use crate::base::notify;
+use crate::base::signals::Signals;
+use crate::model::path::PathSettings;
+use crate::model::plan::Plan;
+use crate::model::settings::ANY;
+use crate::model::units::{Cut, format_time};
+use crate::topology::hosts::Hosts;
+use crate::topology::network::{Network, Outcome};
 use bankfull_control::Bytes;
 use bankfull_sim::PathConfig;
 use clap::Args;
@@ -14,21 +16,21 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the command at the receiver may take until it listens. (ours: it may make keys first)
-const LISTEN_WAIT: Duration = Duration::from_secs(10);
+/// Time for the receiver's command to start listening. (chosen: it may create keys first)
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a wait looks again. (ours: nobody measures by it)
-const LOOK: Duration = Duration::from_millis(10);
+/// Poll interval while waiting. (chosen: nothing is measured by it)
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Stands for the receiver's address in the command.
+/// Placeholder of the receiver's address in a command.
 const RECEIVER: &str = "{receiver}";
-/// Stands for the sender's address in the command.
+/// Placeholder of the sender's address in a command.
 const SENDER: &str = "{sender}";
 
 /// Flags of `bankfull-lab path`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example: what iperf3 reaches on 1 Gbit/s, 20 ms, with a shallow buffer
+Example: iperf3 over 1 Gbit/s, 20 ms, with a shallow buffer
 
   bankfull-lab path --rate 1gbit --rtt 20ms --buffer 300kB \\
     --at-receiver 'iperf3 -s' -- iperf3 -c {receiver} -t 10")]
@@ -36,25 +38,26 @@ pub struct Flags {
     #[command(flatten)]
     path: PathSettings,
 
-    /// Congestion control of all connections; `any` leaves it to the host and the programs
+    /// Congestion control of all connections; `any` leaves it to host and programs
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     congestion: String,
 
-    /// Largest TCP buffers of both hosts; 0 leaves the machine's
+    /// Largest TCP buffers of both hosts; 0 keeps the machine's
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     tcp_buffer: Bytes,
 
-    /// Decides which packets are lost, and when cross traffic comes
+    /// Seed of loss and cross traffic
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// A command at the receiver's side, for `sh -c`: it is started first, and ended at the end
+    /// Command for `sh -c` at the receiver; starts first, ends last
     #[arg(long, value_name = "COMMAND")]
     at_receiver: Option<String>,
 
-    /// The command at the sender's side. `{receiver}` and `{sender}` in it stand for the addresses,
-    /// which are in the variables RECEIVER and SENDER, too. RECEIVER_NAMESPACE has the name of the
-    /// receiver's network namespace, for a command that starts programs there
+    /// Command at the sender; {receiver} and {sender} stand for the addresses
+    ///
+    /// The addresses are also in the variables RECEIVER and SENDER; RECEIVER_NAMESPACE is the name
+    /// of the receiver's network namespace, for a command that starts programs there.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -72,7 +75,7 @@ impl Flags {
 /// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// What keeps the network from being built, or the command from being started.
+/// If the network cannot be built, or the command cannot be started.
 pub fn run(flags: &Flags) -> Result<ExitCode> {
     let path = flags.path.config()?;
     let signals = Signals::watch()?;
@@ -85,7 +88,7 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     let ran = run_on(&network, flags, &signals);
     let outcome = network.stop()?;
     let status = ran?;
-    tell(&path, &outcome);
+    print_summary(&path, &outcome);
     Ok(exit_code(status, &signals))
 }
 
@@ -97,25 +100,25 @@ fn run_on(network: &Network, flags: &Flags, signals: &Signals) -> Result<Option<
     let fill = |text: &String| fill(network, text);
     let mut command = command(network, &fill(program));
     command.args(arguments.iter().map(fill));
-    // What came before the command was there is not in its hands.
+    // The command did not receive a signal that arrived before it started.
     if signals.count() > 0 {
         return Ok(None);
     }
     let mut child = network.hosts().spawn(0, &mut command)?;
     if signals.count() > 0 {
-        return Ok(end(&mut child));
+        return Ok(kill(&mut child));
     }
     wait(network, &mut child, flags.path.cut, signals)
 }
 
-/// Starts the command at the receiver and waits until it listens.
+/// Starts the receiver's command, and waits until it listens.
 fn start_receiver(network: &Network, line: &str, signals: &Signals) -> Result<()> {
     let mut shell = command(network, "sh");
-    // What it prints must not mix with the data of the other.
+    // Its output must not mix with that of the command at the sender.
     shell.arg("-c").arg(fill(network, line)).stdout(std::io::stderr());
     let mut child = network.hosts().spawn(network.receiver(), &mut shell)?;
-    let until = Instant::now() + LISTEN_WAIT;
-    while network.hosts().listeners(network.receiver()) == 0 {
+    let until = Instant::now() + LISTEN_TIMEOUT;
+    while network.hosts().listening_sockets(network.receiver()) == 0 {
         if signals.count() > 0 {
             return Ok(());
         }
@@ -125,12 +128,12 @@ fn start_receiver(network: &Network, line: &str, signals: &Signals) -> Result<()
             return Err(LabError::Command(line.to_owned(), what));
         }
         if Instant::now() > until {
-            // It may be no server: the other command will tell.
-            let waited = short_time(LISTEN_WAIT);
-            say(&format!("nobody listens at the receiver yet, after {waited}: going on"));
+            // It may be no server; if one is missing, the command at the sender fails.
+            let waited = format_time(LISTEN_TIMEOUT);
+            notify(&format!("no listening socket at the receiver after {waited}; continuing"));
             return Ok(());
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }
@@ -148,7 +151,7 @@ fn fill(network: &Network, text: &str) -> String {
     text.replace(RECEIVER, &receiver).replace(SENDER, &Hosts::address(0).to_string())
 }
 
-/// Waits for the command; a second signal ends it by force. `None` when that was needed.
+/// Waits for the command. Returns `None` if it had to be killed.
 fn wait(
     network: &Network,
     child: &mut Child,
@@ -161,25 +164,25 @@ fn wait(
         if ended.is_some() {
             return Ok(ended);
         }
-        // The terminal sends the first Ctrl-C to the command, too; it ends in its own way.
+        // The terminal also sends the first Ctrl-C to the command, which may end on its own.
         if signals.is_urgent() {
-            return Ok(end(child));
+            return Ok(kill(child));
         }
         if let Some(cut) = cut {
             network.set_cut(cut.holds_at(began.elapsed()));
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// Ends the command by force: it has no exit code of its own.
-fn end(child: &mut Child) -> Option<ExitStatus> {
+/// Kills the command, which has no exit code then.
+fn kill(child: &mut Child) -> Option<ExitStatus> {
     let _ = child.kill();
     let _ = child.wait();
     None
 }
 
-/// The shell's convention: 128 and the signal's number.
+/// Exit code by the shell's convention: 128 plus the signal's number.
 fn exit_code(status: Option<ExitStatus>, signals: &Signals) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let Some(status) = status else { return ExitCode::from(signals.exit_code()) };
@@ -187,15 +190,15 @@ fn exit_code(status: Option<ExitStatus>, signals: &Signals) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }
 
-/// What the emulator saw, in a few lines.
-fn tell(path: &PathConfig, outcome: &Outcome) {
+/// Prints a summary of the emulated path, and whether the run counts.
+fn print_summary(path: &PathConfig, outcome: &Outcome) {
     let recording = &outcome.recording;
-    for (name, at) in [("to the receiver", recording.ports.len() - 1), ("back", 0)] {
+    for (name, at) in [("to the receiver", recording.ports.len() - 1), ("to the sender", 0)] {
         let totals = &recording.totals[at];
         let samples = &recording.ports[at];
         let busiest = samples.iter().map(|sample| sample.delivered).max().unwrap_or_default();
-        let backlog = samples.iter().map(|sample| sample.backlog_max).max().unwrap_or_default();
-        say(&format!(
+        let backlog = samples.iter().map(|sample| sample.max_backlog).max().unwrap_or_default();
+        notify(&format!(
             "{name}: {} in {} segments, {} dropped at the queue, {} lost; at most {} and {} queued",
             totals.delivered_bytes,
             totals.delivered,
@@ -205,22 +208,23 @@ fn tell(path: &PathConfig, outcome: &Outcome) {
             backlog,
         ));
     }
-    say(&format!(
-        "round trip {}, lateness p99 {}, max {}",
-        short_time(path.rtt()),
-        short_time(recording.late(0.99)),
-        short_time(recording.late(1.0))
+    notify(&format!(
+        "RTT {}, lateness p99 {}, max {}",
+        format_time(path.rtt()),
+        format_time(recording.lateness_quantile(0.99)),
+        format_time(recording.lateness_quantile(1.0))
     ));
     if recording.stray > 0 {
-        say(&stray_words(recording.stray));
+        notify(&stray_message(recording.stray));
     }
-    if let Some(why) = outcome.void() {
-        say(&format!("VOID, do not use the result: {why}"));
+    match outcome.void() {
+        Some(why) => notify(&format!("the run is VOID, do not use its results: {why}")),
+        None => notify("the run is valid: its results count"),
     }
 }
 
-fn stray_words(count: u64) -> String {
-    format!("{count} packets reached nobody: no host has their address, or they are no whole IPv4")
+fn stray_message(count: u64) -> String {
+    format!("{count} packets reached no host: unknown address, or no complete IPv4 packet")
 }
 
 fn no_command() -> LabError {

@@ -1,7 +1,8 @@
-//! `bankfull-lab predict`: what few samples of throughput over the number of streams tell about the
-//! rest, by each model, beside what was measured.
+//! `bankfull-lab predict`: fits models of throughput over the number of streams to few samples, and
+//! compares them with measurements.
 
-use crate::error::{LabError, Result};
+use crate::base::error::{LabError, Result};
+use crate::model::results::Summary;
 use bankfull_control::Rate;
 use bankfull_control::streams::model::Dinda;
 use bankfull_control::streams::{Curve, ExpSelection, Model, Sample, best_streams};
@@ -13,53 +14,53 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The axis along which curves go.
-const AXIS: &str = "run.streams";
+/// Axis of the curves.
+const STREAMS_AXIS: &str = "run.streams";
 
 /// Flags of `bankfull-lab predict`.
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// What `run --json` has written, with a sweep of run.streams
+    /// Files written by `run --json`, with a sweep of run.streams
     #[arg(required = true)]
     files: Vec<PathBuf>,
 }
 
-/// Throughput over the number of streams: the median of each number's runs.
+/// Median throughput in bit/s by number of streams.
 type Measured = BTreeMap<u32, f64>;
 
-/// A curve falls where its last number carried less than this share of the best. (ours: less is
-/// what runs differ by)
-const FALLEN: f64 = 0.95;
+/// Share of the best below which the last number counts as a decline. (chosen: smaller differences
+/// occur between runs)
+const DECLINE_SHARE: f64 = 0.95;
 
-/// How well a curve is predicted. Errors are means over all numbers that were measured, of what
-/// these carried; nothing where no model fits.
+/// Quality of the prediction of a curve. Errors are relative to the measured throughput, averaged
+/// over all numbers; `None` if a model does not fit.
 #[derive(Debug, PartialEq)]
 struct Prediction {
     samples: usize,
-    /// ExpSelection would have taken a sample of so many next, which nobody measured.
+    /// Number of streams that ExpSelection would have sampled next, but that was not measured.
     missing: Option<u32>,
     chosen: u32,
     best_streams: u32,
-    /// What the chosen number carried, of what the best did.
+    /// Throughput at the chosen number, relative to the best.
     share: f64,
-    falls: bool,
+    declines: bool,
     dinda: Option<f64>,
     newton: Option<f64>,
     full: Option<f64>,
     bestcmb: Option<f64>,
 }
 
-/// Prints a table, and what the curves that fall have in common.
+/// Prints a table of predictions, and a summary of the declining curves.
 ///
 /// # Errors
-/// When a file cannot be read, or has no such curves.
+/// If a file cannot be read, or has no such curves.
 pub fn run(flags: &Flags) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    let head = "| curve | samples | chosen, best n | of the best | falls | off by: Dinda | Newton | \
-                second order | BestCmb |";
-    // Whoever closed standard output does not want to see it.
+    let head = "| curve | samples | chosen, best n | share of best | declines | error: Dinda | \
+                Newton | second order | BestCmb |";
+    // A closed standard output is no error.
     let _ = writeln!(out, "{head}\n|---|---|---|---|---|---|---|---|---|");
-    let mut told = Vec::new();
+    let mut predictions = Vec::new();
     for file in &flags.files {
         let text = fs::read_to_string(file)
             .map_err(|e| LabError::io(format!("cannot read {}", file.display()), e))?;
@@ -67,20 +68,20 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
             .map_err(|e| LabError::Usage(format!("{}: {e}", file.display())))?;
         let curves = curves(&report);
         if curves.is_empty() {
-            let text = format!("{}: no scenario in it has a sweep of {AXIS}", file.display());
+            let text = format!("{}: no scenario sweeps {STREAMS_AXIS}", file.display());
             return Err(LabError::Usage(text));
         }
         for (name, measured) in &curves {
             let Some(prediction) = predict(measured) else { continue };
             let _ = writeln!(out, "{}", row(name, &prediction));
             if let Some(missing) = prediction.missing {
-                let text = "nobody measured the next sample, of so many streams:";
+                let text = "the next sample was not measured; number of streams:";
                 let _ = writeln!(std::io::stderr(), "{name}: {text} {missing}");
             }
-            told.push(prediction);
+            predictions.push(prediction);
         }
     }
-    let _ = writeln!(out, "\n{}", summary(&told));
+    let _ = writeln!(out, "\n{}", summarize(&predictions));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -88,42 +89,44 @@ fn row(name: &str, prediction: &Prediction) -> String {
     let percent = |error: Option<f64>| {
         error.map_or_else(|| "no fit".to_owned(), |error| format!("{:.1} %", error * 100.0))
     };
-    let Prediction { samples, chosen, best_streams, share, falls, .. } = prediction;
-    let falls = if *falls { "yes" } else { "" };
+    let Prediction { samples, chosen, best_streams, share, declines, .. } = prediction;
+    let declines = if *declines { "yes" } else { "" };
     let errors = [prediction.dinda, prediction.newton, prediction.full, prediction.bestcmb];
     let errors = errors.map(percent).join(" | ");
-    format!("| {name} | {samples} | {chosen}, {best_streams} | {share:.2} | {falls} | {errors} |")
+    format!("| {name} | {samples} | {chosen}, {best_streams} | {share:.2} | {declines} | {errors} |")
 }
 
-/// Means over the curves that fall, and that both BestCmb and Dinda have a curve for.
-fn summary(all: &[Prediction]) -> String {
-    let falling = all.iter().filter(|prediction| prediction.falls);
+/// Mean errors over the declining curves that both BestCmb and Dinda fit.
+fn summarize(all: &[Prediction]) -> String {
+    let falling = all.iter().filter(|prediction| prediction.declines);
     let errors: Vec<(f64, f64)> =
         falling.clone().filter_map(|one| Some((one.bestcmb?, one.dinda?))).collect();
     let mean = |of: fn(&(f64, f64)) -> f64| {
         errors.iter().map(of).sum::<f64>() / errors.len() as f64 * 100.0
     };
-    let (falls, all) = (falling.count(), all.len());
+    let (declines, all) = (falling.count(), all.len());
     if errors.is_empty() {
-        return format!("{falls} of {all} curves fall, and no model with a peak fits any of them.");
+        return format!(
+            "{declines} of {all} curves decline; no model with a peak fits any of them."
+        );
     }
     format!(
-        "{falls} of {all} curves fall; over the {} of them that a model with a peak fits, BestCmb is \
-         off by {:.1} % in the mean, Dinda by {:.1} %.",
+        "{declines} of {all} curves decline; over the {} of them that a model with a peak fits, \
+         the mean error of BestCmb is {:.1} %, of Dinda {:.1} %.",
         errors.len(),
         mean(|error| error.0),
         mean(|error| error.1)
     )
 }
 
-/// The curves of a report, by scenario, contender and what else varies.
+/// Curves of a report, by scenario, contender and further axes.
 fn curves(report: &Value) -> BTreeMap<String, Measured> {
     let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     let mut curves: BTreeMap<String, Measured> = BTreeMap::new();
     for scenario in list(report, "scenarios") {
         let axes = list(&scenario, "axes");
-        // In tables an axis is called by the end of its key.
-        let is_axis = |axis: &Value| axis.as_str().is_some_and(|name| AXIS.ends_with(name));
+        // Tables shorten the names of axes.
+        let is_axis = |axis: &Value| axis.as_str().is_some_and(|name| STREAMS_AXIS.ends_with(name));
         let Some(along) = axes.iter().position(is_axis) else { continue };
         for condition in list(&scenario, "conditions") {
             let mut values = list(&condition, "values");
@@ -135,10 +138,10 @@ fn curves(report: &Value) -> BTreeMap<String, Measured> {
             for contender in list(&condition, "contenders") {
                 let goodput = |run: &Value| {
                     let is_void = !run["void"].is_null() || !run["failed"].is_null();
-                    run["figures"]["goodput_bps"].as_f64().filter(|_| !is_void)
+                    run["metrics"]["goodput_bps"].as_f64().filter(|_| !is_void)
                 };
                 let runs: Vec<f64> = list(&contender, "runs").iter().filter_map(goodput).collect();
-                let median = crate::results::Spread::of(runs).map(|spread| spread.median);
+                let median = Summary::of(runs).map(|spread| spread.median);
                 let words = [scenario["name"].as_str(), contender["name"].as_str()];
                 let name = words.into_iter().flatten().chain(others.iter().copied());
                 let name = name.collect::<Vec<_>>().join(" ");
@@ -151,7 +154,7 @@ fn curves(report: &Value) -> BTreeMap<String, Measured> {
     curves
 }
 
-/// What ExpSelection's samples of a curve tell about all of it; `None` of less than three numbers.
+/// Predicts a curve from ExpSelection's samples; `None` for fewer than three numbers.
 fn predict(measured: &Measured) -> Option<Prediction> {
     let (&first, _) = measured.first_key_value()?;
     let (&most, _) = measured.last_key_value()?;
@@ -180,8 +183,8 @@ fn predict(measured: &Measured) -> Option<Prediction> {
         missing,
         chosen,
         best_streams: best_n,
-        share: near(measured, chosen) / highest,
-        falls: last < highest * FALLEN,
+        share: interpolate(measured, chosen) / highest,
+        declines: last < highest * DECLINE_SHARE,
         dinda: dinda.map(|fitted| error(&|n| dinda_rate(fitted, n))),
         newton: of(Curve::of_model(samples, Model::Newton)),
         full: of(Curve::of_model(samples, Model::FullSecondOrder)),
@@ -189,8 +192,8 @@ fn predict(measured: &Measured) -> Option<Prediction> {
     })
 }
 
-/// What a number of streams carried; between two that were measured, on the line between them.
-fn near(measured: &Measured, streams: u32) -> f64 {
+/// Throughput at a number of streams, interpolated between measured numbers.
+fn interpolate(measured: &Measured, streams: u32) -> f64 {
     let below = measured.range(..=streams).next_back();
     let above = measured.range(streams..).next();
     match (below, above) {
@@ -211,10 +214,10 @@ mod tests {
             let run = |share: f64| {
                 serde_json::json!({
                     "void": null, "failed": null,
-                    "figures": { "goodput_bps": carries(f64::from(n)) * share },
+                    "metrics": { "goodput_bps": carries(f64::from(n)) * share },
                 })
             };
-            let void = serde_json::json!({ "void": "late", "figures": { "goodput_bps": 1.0 } });
+            let void = serde_json::json!({ "void": "late", "metrics": { "goodput_bps": 1.0 } });
             let runs = vec![run(1.0), run(0.9), run(1.1), void];
             serde_json::json!({
                 "values": ["16KiB", n.to_string()],
@@ -229,26 +232,38 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_that_a_model_describes_is_predicted_from_its_samples() {
+    fn model_curve_is_predicted_from_samples() {
         let law = |n: f64| 1e8 * n / (0.02 * n * n - 0.1 * n + 1.0).sqrt();
         let curves = curves(&report(law));
         let (name, measured) = curves.first_key_value().unwrap();
         assert_eq!((curves.len(), name.as_str(), measured.len()), (1, "it tcp 16KiB", 7));
-        let told = predict(measured).unwrap();
-        assert!(told.bestcmb.unwrap() < 0.01 && told.full.unwrap() < 0.01, "{told:?}");
-        assert!(told.dinda.unwrap() > 0.05 && told.share > 0.95, "{told:?}");
-        assert!((12..=32).contains(&told.best_streams) && told.samples <= 6, "{told:?}");
-        assert!(row(name, &told).contains("| it tcp 16KiB |"));
-        assert!(!told.falls && told.missing.is_none(), "{told:?}");
-        let fallen = Prediction { falls: true, ..predict(measured).unwrap() };
-        let told = summary(&[told, fallen]);
-        assert!(told.starts_with("1 of 2 curves fall; over the 1 of them"), "{told}");
+        let predictions = predict(measured).unwrap();
+        assert!(
+            predictions.bestcmb.unwrap() < 0.01 && predictions.full.unwrap() < 0.01,
+            "{predictions:?}"
+        );
+        assert!(predictions.dinda.unwrap() > 0.05 && predictions.share > 0.95, "{predictions:?}");
+        assert!(
+            (12..=32).contains(&predictions.best_streams) && predictions.samples <= 6,
+            "{predictions:?}"
+        );
+        assert!(row(name, &predictions).contains("| it tcp 16KiB |"));
+        assert!(!predictions.declines && predictions.missing.is_none(), "{predictions:?}");
+        let fallen = Prediction { declines: true, ..predict(measured).unwrap() };
+        let predictions = summarize(&[predictions, fallen]);
+        assert!(
+            predictions.starts_with("1 of 2 curves decline; over the 1 of them"),
+            "{predictions}"
+        );
     }
 
     #[test]
-    fn what_lies_between_two_numbers_is_on_their_line() {
+    fn throughput_is_interpolated_linearly() {
         let measured = Measured::from([(2, 10.0), (4, 30.0)]);
-        assert_eq!([1, 2, 3, 4, 9].map(|n| near(&measured, n)), [10.0, 10.0, 20.0, 30.0, 30.0]);
+        assert_eq!(
+            [1, 2, 3, 4, 9].map(|n| interpolate(&measured, n)),
+            [10.0, 10.0, 20.0, 30.0, 30.0]
+        );
         assert_eq!(predict(&measured), None);
         let gap = Measured::from([(1, 10.0), (2, 20.0), (3, 25.0), (6, 40.0)]);
         assert_eq!(predict(&gap).unwrap().missing, Some(4));

@@ -1,11 +1,14 @@
-//! `bankfull-lab run`: scenarios, and what comes of them.
+//! `bankfull-lab run`: runs scenarios, and reports their results.
 
-use crate::error::{LabError, Result};
-use crate::results::{Report, RunResult};
-use crate::runner::Runner;
-use crate::scenario::{self, Scenario};
-use crate::signals::Signals;
-use crate::{machine, say, tables};
+use crate::base::error::{LabError, Result};
+use crate::base::notify;
+use crate::base::signals::Signals;
+use crate::model::results::{LabResults, RunResult};
+use crate::report::{html, tables};
+use crate::run::runner::Runner;
+use crate::scenario;
+use crate::scenario::Scenario;
+use crate::topology::machine;
 use clap::Args;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -15,117 +18,119 @@ use std::process::ExitCode;
 /// Flags of `bankfull-lab run`.
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// Scenarios: files of `experiments/`
+    /// Scenario files, such as those in experiments/
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Writes all figures, with their course over time, to a file
+    /// Write all results, time series included, to a JSON file
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
 
-    /// Writes tables and pictures to one file for a browser, which needs no network
+    /// Write an HTML report, a single file that needs no network
     #[arg(long, value_name = "OUT.html")]
     report: Option<PathBuf>,
 
-    /// Writes each picture to a file of its own in this directory, as SVG
+    /// Write each chart as an SVG file to this directory
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
 
-    /// Keeps what each sender's program said in this directory: bankfull its events, iperf3 its
-    /// figures
+    /// Keep the output of each sender's program in this directory: events of bankfull, results of
+    /// iperf3
     #[arg(long, value_name = "DIR")]
-    said: Option<PathBuf>,
+    logs: Option<PathBuf>,
 
-    /// Runs of each contender, instead of what the scenario says
+    /// Runs of each contender, overriding the scenario
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: Option<u32>,
 
-    /// Only contenders of this name; may be given more than once
+    /// Run only contenders of this name; repeatable
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
 
-    /// Where files to be moved, and moved files, are kept while it runs; in memory unless said
-    /// otherwise, so that no disk is measured
+    /// Directory of the test data; in memory by default, so that no disk is measured
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     work: PathBuf,
 }
 
-/// Runs them, tells the figures on standard output, and writes what was asked for.
+/// Runs scenarios, prints tables, and writes the requested files.
 ///
 /// # Errors
-/// What is wrong with a scenario, or keeps a network from being built, or a file from being
-/// written; the figures are told all the same.
+/// If a scenario is invalid, a network cannot be built, or a file cannot be written; results are
+/// printed all the same.
 pub fn run(flags: &Flags) -> Result<ExitCode> {
     let read = |file: &PathBuf| scenario::read(file);
     let scenarios: Vec<Scenario> = flags.files.iter().map(read).collect::<Result<_>>()?;
     check_names(&scenarios, &flags.only)?;
-    // Before hours of measuring, and not after.
-    let json = flags.json.as_deref().map(Out::open).transpose()?;
-    let page = flags.report.as_deref().map(Out::open).transpose()?;
-    for dir in flags.svg.iter().chain(&flags.said) {
+    // Before hours of measuring, not after.
+    let json = flags.json.as_deref().map(OutputFile::open).transpose()?;
+    let page = flags.report.as_deref().map(OutputFile::open).transpose()?;
+    for dir in flags.svg.iter().chain(&flags.logs) {
         fs::create_dir_all(dir).map_err(|e| cannot_write(dir, e))?;
     }
-    machine::raise_open_files()?;
+    machine::raise_open_file_limit()?;
     let signals = Signals::watch()?;
     let mut runner = Runner::new(&signals, &flags.work)?;
     runner.repetitions = flags.repeat;
     runner.only.clone_from(&flags.only);
-    runner.said.clone_from(&flags.said);
+    runner.output_dir.clone_from(&flags.logs);
     let (report, ended) = runner.run(&scenarios);
     if ended.is_err() && runs(&report).next().is_none() {
-        // There is nothing to be kept.
+        // There are no results to keep.
         return ended.map(|()| ExitCode::SUCCESS);
     }
     print(&report);
-    let verdict = verdict(&report, &signals);
+    let code = exit_code(&report, &signals);
     let written = write_all(&report, json, page);
-    let drawn = flags.svg.as_deref().map_or(Ok(()), |dir| draw_all(&report, dir));
-    both(ended, both(written, drawn)).map(|()| verdict)
+    let drawn = flags.svg.as_deref().map_or(Ok(()), |dir| write_charts(&report, dir));
+    first_error(ended, first_error(written, drawn)).map(|()| code)
 }
 
-/// Writes each picture to a file of its own.
-fn draw_all(report: &Report, dir: &Path) -> Result<()> {
-    crate::report::pictures(report).into_iter().try_for_each(|(name, svg)| {
+/// Writes each chart to its own file.
+fn write_charts(report: &LabResults, dir: &Path) -> Result<()> {
+    html::charts(report).into_iter().try_for_each(|(name, svg)| {
         let path = dir.join(name);
         fs::write(&path, svg).map_err(|e| cannot_write(&path, e))
     })
 }
 
-/// Fails with the first error, and says a second.
-fn both(first: Result<()>, second: Result<()>) -> Result<()> {
+/// Returns the first error, and prints a second one.
+fn first_error(first: Result<()>, second: Result<()>) -> Result<()> {
     if let (Err(_), Err(error)) = (&first, &second) {
-        say(&error.to_string());
+        notify(&error.to_string());
     }
     first.and(second)
 }
 
-/// Writes all that was asked for, whatever becomes of one: what took hours comes but once.
-fn write_all(report: &Report, json: Option<Out<'_>>, page: Option<Out<'_>>) -> Result<()> {
+/// Writes all requested files, even after an error: the results took hours.
+fn write_all(
+    report: &LabResults,
+    json: Option<OutputFile<'_>>,
+    page: Option<OutputFile<'_>>,
+) -> Result<()> {
     let text =
         || serde_json::to_string(report).map_err(|e| LabError::io("cannot write JSON", e.into()));
     let json = json.map_or(Ok(()), |out| out.write(&text()?));
-    let page = page.map_or(Ok(()), |out| out.write(&crate::report::page(report)));
-    both(json, page)
+    let page = page.map_or(Ok(()), |out| out.write(&html::render(report)));
+    first_error(json, page)
 }
 
-/// A file that results will be written to. It goes with the value when it was made for that, and
-/// nothing came of it.
+/// Output file. Removed when dropped, if it was created for results and has none.
 #[derive(Debug)]
-struct Out<'p> {
+struct OutputFile<'p> {
     path: &'p Path,
-    is_vain: bool,
+    is_unused: bool,
 }
 
-impl<'p> Out<'p> {
-    /// Makes it, or looks whether it can be written.
+impl<'p> OutputFile<'p> {
+    /// Creates the file, or checks that it is writable.
     fn open(path: &'p Path) -> Result<Self> {
         let failed = |e| cannot_write(path, e);
         let mut options = File::options();
         match options.append(true).create_new(true).open(path) {
-            Ok(_) => Ok(Self { path, is_vain: true }),
+            Ok(_) => Ok(Self { path, is_unused: true }),
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {
                 options.create_new(false).create(true).open(path).map_err(failed)?;
-                Ok(Self { path, is_vain: false })
+                Ok(Self { path, is_unused: false })
             }
             Err(e) => Err(failed(e)),
         }
@@ -133,14 +138,14 @@ impl<'p> Out<'p> {
 
     fn write(mut self, text: &str) -> Result<()> {
         fs::write(self.path, text).map_err(|e| cannot_write(self.path, e))?;
-        self.is_vain = false;
+        self.is_unused = false;
         Ok(())
     }
 }
 
-impl Drop for Out<'_> {
+impl Drop for OutputFile<'_> {
     fn drop(&mut self) {
-        if self.is_vain {
+        if self.is_unused {
             let _ = fs::remove_file(self.path);
         }
     }
@@ -160,44 +165,44 @@ fn check_names(scenarios: &[Scenario], only: &[String]) -> Result<()> {
             known.sort_unstable();
             known.dedup();
             let known = known.join("; ");
-            Err(LabError::Usage(format!("no contender is called {name:?}: there are {known}")))
+            Err(LabError::Usage(format!("no contender has the name {name:?}: choose from {known}")))
         }
     }
 }
 
-fn print(report: &Report) {
+fn print(report: &LabResults) {
     let mut out = io::stdout().lock();
     for result in &report.scenarios {
-        let (head, rows) = tables::scenario(result);
+        let (head, rows) = tables::scenario_table(result);
         let table = tables::markdown(&head, &rows);
-        // Whoever closed standard output does not want to see it.
+        // A closed standard output is no error.
         let _ = writeln!(out, "\n## {}: {}\n\n{table}", result.name, result.title);
     }
 }
 
-/// All runs that were measured.
-fn runs(report: &Report) -> impl Iterator<Item = &RunResult> {
+/// All runs.
+fn runs(report: &LabResults) -> impl Iterator<Item = &RunResult> {
     let conditions = report.scenarios.iter().flat_map(|scenario| &scenario.conditions);
     conditions.flat_map(|c| &c.contenders).flat_map(|one| &one.runs)
 }
 
-/// Fails when nothing was measured, something did not do what it should or was void to the end, or
-/// when somebody asked to end.
-fn verdict(report: &Report, signals: &Signals) -> ExitCode {
+/// Exit code: failure if nothing was measured, or a run failed or stayed void; 128 plus the
+/// signal's number after a signal.
+fn exit_code(report: &LabResults, signals: &Signals) -> ExitCode {
     let failed = runs(report).filter(|run| run.failed.is_some()).count();
     let void = runs(report).filter(|run| run.void.is_some() && run.failed.is_none()).count();
     if failed + void > 0 {
-        say(&format!("{failed} runs failed, {void} were void; they count in no figure"));
+        notify(&format!("{failed} runs failed, {void} were void; they are in no result"));
     }
     if void > 0 {
-        say("void runs: mostly other work on the machine is why");
+        notify("void runs: usually caused by other load on the machine");
     }
     if signals.count() > 0 {
-        say("interrupted: what was measured by then is kept");
+        notify("interrupted: earlier results are kept");
         return ExitCode::from(signals.exit_code());
     }
     if runs(report).next().is_none() {
-        say("nothing was measured");
+        notify("nothing was measured");
         return ExitCode::FAILURE;
     }
     if failed + void > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
@@ -206,46 +211,48 @@ fn verdict(report: &Report, signals: &Signals) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::SCHEMA;
+    use crate::model::results::SCHEMA;
 
-    fn report() -> Report {
-        Report {
+    fn report() -> LabResults {
+        LabResults {
             schema: SCHEMA,
             version: "0",
             began_unix: 0,
-            machine: machine::this(),
+            machine: machine::describe(),
             tools: Vec::new(),
             scenarios: Vec::new(),
         }
     }
 
     #[test]
-    fn what_was_made_for_results_goes_when_none_came_and_what_was_there_stays() {
+    fn unused_output_file_is_removed_unless_it_existed() {
         let dir = tempfile::tempdir().unwrap();
         let (new, old) = (dir.path().join("new"), dir.path().join("old"));
         fs::write(&old, "old").unwrap();
-        drop((Out::open(&new).unwrap(), Out::open(&old).unwrap()));
+        drop((OutputFile::open(&new).unwrap(), OutputFile::open(&old).unwrap()));
         assert!(!new.exists());
         assert_eq!(fs::read_to_string(&old).unwrap(), "old");
         for path in [&new, &old] {
-            Out::open(path).unwrap().write("results").unwrap();
+            OutputFile::open(path).unwrap().write("results").unwrap();
             assert_eq!(fs::read_to_string(path).unwrap(), "results");
         }
         let nowhere = dir.path().join("no/where");
-        let error = Out::open(&nowhere).unwrap_err().to_string();
+        let error = OutputFile::open(&nowhere).unwrap_err().to_string();
         assert!(error.contains("cannot write") && error.contains("no/where"), "{error}");
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_keeps_no_other_from_it() {
+    fn unwritable_file_does_not_block_the_other() {
         let dir = tempfile::tempdir().unwrap();
-        let (gone, fine) = (dir.path().join("gone"), dir.path().join("fine"));
-        fs::create_dir(&gone).unwrap();
-        let lost = || Some(Out { path: &gone, is_vain: false });
-        let error = write_all(&report(), lost(), Some(Out::open(&fine).unwrap())).unwrap_err();
+        let (unwritable, fine) = (dir.path().join("gone"), dir.path().join("fine"));
+        fs::create_dir(&unwritable).unwrap();
+        let lost = || Some(OutputFile { path: &unwritable, is_unused: false });
+        let error =
+            write_all(&report(), lost(), Some(OutputFile::open(&fine).unwrap())).unwrap_err();
         assert!(error.to_string().contains("gone"), "{error}");
         assert!(fs::read_to_string(&fine).unwrap().contains("<html"));
-        let error = write_all(&report(), Some(Out::open(&fine).unwrap()), lost()).unwrap_err();
+        let error =
+            write_all(&report(), Some(OutputFile::open(&fine).unwrap()), lost()).unwrap_err();
         assert!(error.to_string().contains("gone"), "{error}");
         assert!(fs::read_to_string(&fine).unwrap().contains("\"schema\""));
         assert!(write_all(&report(), None, None).is_ok());

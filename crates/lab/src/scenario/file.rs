@@ -1,55 +1,43 @@
-//! Reads scenarios: what a file says goes over what its base says, and each value of an axis over
-//! both.
+//! Reads scenario files: values of a file override those of its base, and values of an axis
+//! override both.
 
-use super::path::{RTT_MAX, too_long};
-use super::{Axis, Condition, MIXED, Runs, Scenario, Settings};
-use crate::error::{LabError, Result};
-use crate::text::{Parsed, short_time};
-use crate::tools::{self, Field};
+use crate::base::error::{LabError, Result};
+use crate::model::settings::Settings;
+use crate::model::units::ParseResult;
+use crate::scenario::{Axis, Condition, Scenario, check};
 use serde::de::DeserializeOwned;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use toml::{Table, Value};
 
-/// How long a chain of bases may be: longer ones go in circles. (ours: the
-/// deepest of ours is four)
-const BASES_MAX: usize = 8;
+/// Longest chain of bases; a longer one is circular. (chosen: the project's longest is four)
+const MAX_BASES: usize = 8;
 
-/// Most conditions of a scenario. (ours: days of measuring)
-const CONDITIONS_MAX: usize = 1000;
+/// Largest number of conditions. (chosen: days of measuring)
+const MAX_CONDITIONS: usize = 1000;
 
-/// Most connections of all senders together, and so most senders. (ours: ports of the receiver are
-/// counted up with them, and addresses of the lab are 65 533)
-const CONNECTIONS_MAX: usize = 10_000;
-
-/// Intervals that the link can record: shorter ones make files that nobody draws, longer ones leave
-/// nothing of a short run. (ours)
-const RECORD_MIN: Duration = Duration::from_millis(1);
-const RECORD_MAX: Duration = Duration::from_secs(1);
-
-/// What a file may say at its top: what belongs to the file, and the fields of [`Settings`].
+/// Top-level keys of a file: its own, and the fields of [`Settings`].
 const TOP_KEYS: [&str; 9] =
     ["title", "extends", "path", "senders", "cross-tcp", "data", "run", "contender", "sweep"];
 
-/// Those of them that are lists of tables.
+/// Keys that are arrays of tables.
 const LISTS: [&str; 3] = ["contender", "sweep", "cross-tcp"];
 
 /// Reads a scenario.
 ///
 /// # Errors
-/// [`LabError::Usage`], with the file's name, when it cannot be read or says something that makes
-/// no sense.
+/// [`LabError::Io`] or [`LabError::Usage`], with the file's name, if it cannot be read or is
+/// invalid.
 pub fn read(file: &Path) -> Result<Scenario> {
     let wrong = |text: String| LabError::Usage(format!("{}: {text}", file.display()));
     let mut table = with_bases(file)?;
     let axes: Vec<Axis> = match table.remove("sweep") {
-        Some(value) => of(value).map_err(wrong)?,
+        Some(value) => from_value(value).map_err(wrong)?,
         None => Vec::new(),
     };
     let is_twice = |(at, axis): &(usize, &Axis)| axes[..*at].iter().any(|one| one.key == axis.key);
     if let Some((_, axis)) = axes.iter().enumerate().find(is_twice) {
-        return Err(wrong(format!("there are two sweeps of {}", axis.key)));
+        return Err(wrong(format!("{} is swept twice", axis.key)));
     }
     let first = |axis: &Axis| axis.key.split('.').next().map(str::to_owned).unwrap_or_default();
     if let Some(axis) = axes.iter().find(|axis| LISTS.contains(&first(axis).as_str())) {
@@ -61,43 +49,43 @@ pub fn read(file: &Path) -> Result<Scenario> {
         return Err(wrong(format!("the sweep of {} has no values", axis.key)));
     }
     let count = axes.iter().fold(1usize, |n, axis| n.saturating_mul(axis.values.len()));
-    if count > CONDITIONS_MAX {
-        return Err(wrong(format!("{count} conditions: {CONDITIONS_MAX} at most")));
+    if count > MAX_CONDITIONS {
+        return Err(wrong(format!("{count} conditions exceed the limit of {MAX_CONDITIONS}")));
     }
     let conditions = (0..count).map(|number| condition(&table, &axes, number));
-    let conditions: Vec<Condition> = conditions.collect::<Parsed<_>>().map_err(wrong)?;
+    let conditions: Vec<Condition> = conditions.collect::<ParseResult<_>>().map_err(wrong)?;
     let title = conditions.first().map(|first| first.settings.title.clone()).unwrap_or_default();
     let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     Ok(Scenario { name, title, axes, conditions })
 }
 
-/// A file over its base, and that over its own.
+/// Merges a file with its chain of bases.
 fn with_bases(file: &Path) -> Result<Table> {
     let mut merged = Table::new();
     let mut next = Some(file.to_owned());
-    let mut asked_by: Option<PathBuf> = None;
-    for _ in 0..BASES_MAX {
+    let mut extended_by: Option<PathBuf> = None;
+    for _ in 0..MAX_BASES {
         let Some(current) = next else { return Ok(merged) };
-        let mut table = table_of(&current, asked_by.as_deref())?;
+        let mut table = table_of(&current, extended_by.as_deref())?;
         next = match table.remove("extends") {
-            Some(Value::String(base)) => Some(beside(&current, &base)),
+            Some(Value::String(base)) => Some(sibling(&current, &base)),
             Some(_) => {
-                let text = format!("{}: extends takes the name of a file", current.display());
+                let text = format!("{}: extends must be the name of a file", current.display());
                 return Err(LabError::Usage(text));
             }
             None => None,
         };
-        asked_by = Some(current);
-        merged = over(merged, table);
+        extended_by = Some(current);
+        merged = merge(merged, table);
     }
     Err(LabError::Usage(format!("{}: its bases extend each other", file.display())))
 }
 
-/// What a file says; as a base, `asked_by` extends it.
-fn table_of(file: &Path, asked_by: Option<&Path>) -> Result<Table> {
+/// Parses one file; `extended_by` is the file that names it as its base.
+fn table_of(file: &Path, extended_by: Option<&Path>) -> Result<Table> {
     let wrong = |text: &str| LabError::Usage(format!("{}: {text}", file.display()));
     let text = fs::read_to_string(file).map_err(|e| {
-        let what = match asked_by {
+        let what = match extended_by {
             None => format!("cannot read {}", file.display()),
             Some(by) => format!(
                 "cannot read {}, which {} extends (the name is relative to that file)",
@@ -118,16 +106,16 @@ fn table_of(file: &Path, asked_by: Option<&Path>) -> Result<Table> {
     Ok(table)
 }
 
-fn beside(file: &Path, name: &str) -> PathBuf {
+fn sibling(file: &Path, name: &str) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(name)
 }
 
-/// `upper`, and of `lower` what `upper` does not say.
-fn over(mut upper: Table, lower: Table) -> Table {
+/// Merges tables; values of `upper` win.
+fn merge(mut upper: Table, lower: Table) -> Table {
     for (key, below) in lower {
         match (upper.remove(&key), below) {
             (Some(Value::Table(above)), Value::Table(below)) => {
-                upper.insert(key, Value::Table(over(above, below)));
+                upper.insert(key, Value::Table(merge(above, below)));
             }
             (above, below) => {
                 upper.insert(key, above.unwrap_or(below));
@@ -137,7 +125,7 @@ fn over(mut upper: Table, lower: Table) -> Table {
     upper
 }
 
-fn condition(table: &Table, axes: &[Axis], number: usize) -> Parsed<Condition> {
+fn condition(table: &Table, axes: &[Axis], number: usize) -> ParseResult<Condition> {
     let mut table = table.clone();
     let mut rest = number;
     let mut values = Vec::new();
@@ -154,10 +142,10 @@ fn condition(table: &Table, axes: &[Axis], number: usize) -> Parsed<Condition> {
             })?,
         );
         set(&mut table, &axis.key, value)
-            .map_err(|inner| format!("the sweep of {}: {inner} is no table", axis.key))?;
+            .map_err(|inner| format!("the sweep of {}: {inner} is not a table", axis.key))?;
     }
-    let mut settings: Settings = of(Value::Table(table))?;
-    check(&mut settings)?;
+    let mut settings: Settings = from_value(Value::Table(table))?;
+    check::check(&mut settings)?;
     Ok(Condition { values, settings })
 }
 
@@ -167,7 +155,7 @@ fn text_of(value: &Value) -> Option<String> {
         Value::Integer(number) => Some(number.to_string()),
         Value::Float(number) => Some(number.to_string()),
         Value::Boolean(is) => Some(is.to_string()),
-        // Several settings that change together.
+        // Settings that change together.
         Value::Table(table) => {
             let words: Option<Vec<String>> = table.values().map(text_of).collect();
             Some(words?.join(" "))
@@ -176,11 +164,11 @@ fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Sets what a key like `path.buffer` names. Fails with the part of it that is no table.
-fn set(table: &mut Table, key: &str, value: Value) -> Parsed<()> {
+/// Sets the value of a key such as `path.buffer`. Fails with the part of the key that is no table.
+fn set(table: &mut Table, key: &str, value: Value) -> ParseResult<()> {
     let Some((first, rest)) = key.split_once('.') else {
         let value = match (table.remove(key), value) {
-            (Some(Value::Table(lower)), Value::Table(upper)) => Value::Table(over(upper, lower)),
+            (Some(Value::Table(lower)), Value::Table(upper)) => Value::Table(merge(upper, lower)),
             (_, value) => value,
         };
         table.insert(key.to_owned(), value);
@@ -193,111 +181,14 @@ fn set(table: &mut Table, key: &str, value: Value) -> Parsed<()> {
     }
 }
 
-fn of<T: DeserializeOwned>(value: Value) -> Parsed<T> {
+fn from_value<T: DeserializeOwned>(value: Value) -> ParseResult<T> {
     value.try_into().map_err(|e: toml::de::Error| e.to_string().trim_end().to_owned())
-}
-
-/// What the types cannot say.
-fn check(settings: &mut Settings) -> Parsed<()> {
-    let path = settings.path_config().map_err(|e| e.to_string())?;
-    let rtt = path.rtt().saturating_add(settings.senders.longest_delay());
-    if rtt > RTT_MAX {
-        return Err(too_long(rtt).to_string());
-    }
-    if settings.contenders.is_empty() {
-        return Err("it has no contender".to_owned());
-    }
-    for contender in &mut settings.contenders {
-        let tool = tools::find(&contender.tool).map_err(|e| e.to_string())?;
-        let takes = |field| tool.takes.contains(&field);
-        let streams = settings.run.streams.filter(|_| takes(Field::Streams));
-        contender.streams = contender.streams.or(streams);
-        contender.window =
-            contender.window.or(settings.run.window.filter(|_| takes(Field::Window)));
-        contender.cpu = contender.cpu.or(settings.run.cpu.filter(|_| takes(Field::Cpu)));
-        if contender.name.is_empty() {
-            contender.name.clone_from(&contender.tool);
-        }
-    }
-    let names = settings.contenders.iter().map(|contender| &contender.name);
-    let mut names: Vec<&String> = names.collect();
-    names.sort();
-    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(format!("two contenders are called {:?}: give them a name", twice[0]));
-    }
-    check_counts(settings)?;
-    settings.contenders.iter().try_for_each(|contender| tools::check(settings, contender))
-}
-
-/// An interval of which a run has none tells nothing of it.
-fn check_record(run: &Runs) -> Parsed<()> {
-    let (record, time) = (short_time(run.record), short_time(run.time));
-    if !(RECORD_MIN..=RECORD_MAX).contains(&run.record) {
-        let (least, most) = (short_time(RECORD_MIN), short_time(RECORD_MAX));
-        return Err(format!("run.record is {record}: {least} to {most}"));
-    }
-    if run.record >= run.time {
-        return Err(format!("run.record is {record}, and must be shorter than run.time, {time}"));
-    }
-    Ok(())
-}
-
-/// Counts and times that would mean nothing, or more than there is room for.
-fn check_counts(settings: &Settings) -> Parsed<()> {
-    let (run, senders) = (&settings.run, &settings.senders);
-    let mut zeros = vec![
-        ("run.repetitions", run.repetitions == 0),
-        ("run.time", run.time.is_zero()),
-        ("run.limit", run.limit.is_zero()),
-        ("senders.count", senders.count == 0),
-        ("senders.rate", senders.rate.is_some_and(|rate| rate.bits_per_sec() == 0)),
-        ("data.files", settings.data.files == 0),
-        ("data.size", settings.data.size.0 == 0),
-    ];
-    for cross in &settings.cross_tcp {
-        zeros.push(("cross-tcp.flows", cross.flows == 0));
-        zeros.push(("cross-tcp.window", cross.window.is_some_and(|window| window.0 == 0)));
-    }
-    if let Some((name, _)) = zeros.iter().find(|(_, is_zero)| *is_zero) {
-        return Err(format!("{name} must be above zero"));
-    }
-    if settings.data.mixed && settings.data.files < MIXED {
-        let files = settings.data.files;
-        return Err(format!("data.mixed needs {MIXED} files at least, and data.files is {files}"));
-    }
-    check_record(run)?;
-    for one in &settings.contenders {
-        let is_load = one.load().is_finite() && one.load() > 0.0;
-        let zeros = [
-            ("load", !is_load),
-            ("streams", one.streams == Some(0)),
-            ("rounds", one.rounds() == 0),
-            ("block", one.block(1).0 == 0),
-            ("each sender's part of the total", one.block(senders.count).0 == 0),
-            ("window", one.window.is_some_and(|window| window.0 == 0)),
-            ("receive-buffer", one.receive_buffer.is_some_and(|buffer| buffer.0 == 0)),
-        ];
-        if let Some((field, _)) = zeros.iter().find(|(_, is_zero)| *is_zero) {
-            return Err(format!("contender {:?}: {field} must be above zero", one.name));
-        }
-        let connections = senders.count.saturating_mul(one.streams.unwrap_or(1));
-        if connections > CONNECTIONS_MAX {
-            let text =
-                format!("{connections} connections of all senders: {CONNECTIONS_MAX} at most");
-            return Err(format!("contender {:?}: {text}", one.name));
-        }
-    }
-    let flows = settings.cross_tcp.iter().fold(0usize, |sum, kind| sum.saturating_add(kind.flows));
-    match flows > CONNECTIONS_MAX {
-        true => Err(format!("{flows} flows of cross-tcp: {CONNECTIONS_MAX} at most")),
-        false => Ok(()),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::Buffer;
+    use crate::model::units::Buffer;
     use bankfull_control::Bytes;
 
     fn read_texts(texts: &[(&str, &str)]) -> Result<Scenario> {
@@ -315,7 +206,7 @@ mod tests {
     );
 
     #[test]
-    fn a_file_goes_over_its_base_and_an_axis_over_both() {
+    fn file_overrides_base_and_axis_overrides_both() {
         let text = "extends = 'base.toml'\ntitle = 'mine'\n[path]\nrtt = '40ms'\n\
                     [[sweep]]\nkey = 'path.buffer'\nvalues = ['0.5bdp', '1bdp']\n\
                     [[sweep]]\nkey = 'run.seed'\nvalues = [1, 2, 3]";
@@ -331,9 +222,9 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_makes_no_sense_is_refused_with_the_field_and_the_way_out() {
+    fn invalid_service_is_refused_with_field_and_remedy() {
         for (more, words) in [
-            ("[[contender]]\ntool = 'tcp'\ncpu = 0.5", "no use for cpu, a field of datagrams"),
+            ("[[contender]]\ntool = 'tcp'\ncpu = 0.5", "not support cpu, a field of datagrams"),
             ("[[contender]]\ntool = 'datagrams'\ncpu = 0.0", "not cpu = 0: write 0.01 to 1"),
             (
                 "[run]\ncpu = 50.0\n[[contender]]\ntool = 'datagrams'",
@@ -341,7 +232,7 @@ mod tests {
             ),
             (
                 "[[contender]]\ntool = 'datagrams'\nmessage = '64KiB'",
-                "sends messages of 64 to 65507 bytes, and not message = \"65536B\"",
+                "supports messages of 64 to 65507 bytes, not message = \"65536B\"",
             ),
             (
                 "[[contender]]\ntool = 'datagrams'\nreceive-buffer = '0B'",
@@ -350,7 +241,7 @@ mod tests {
             ("[[contender]]\ntool = 'datagrams'\nreceive-buffer = 'rrda'", "rrda"),
             (
                 "[path]\nloss = '1%'\n[[contender]]\ntool = 'datagrams'",
-                "counts what its socket discards: leave out path.loss",
+                "attributes all losses to its socket: leave out path.loss",
             ),
         ] {
             let text = format!("extends = 'base.toml'\n{more}");
@@ -360,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_processor_is_that_of_contenders_that_say_none() {
+    fn run_cpu_is_default_of_contenders() {
         let text = "extends = 'base.toml'\n[run]\ncpu = 0.25\n\
                     [[contender]]\ntool = 'datagrams'\n\
                     [[contender]]\nname = 'more'\ntool = 'datagrams'\ncpu = 0.5\n\
@@ -372,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_may_have_lines_of_their_own_delays() {
+    fn senders_have_individual_delays() {
         let text = "extends = 'base.toml'\n[senders]\ncount = 3\ndelay = ['0ms', '30ms']";
         let found = read_texts(&[("mine.toml", text), BASE]).unwrap();
         let settings = &found.conditions[0].settings;
@@ -384,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_beside_keep_the_scenarios_congestion_control_whoever_is_measured() {
+    fn cross_traffic_keeps_scenario_congestion_control() {
         let text = "extends = 'base.toml'\n\
                     [[cross-tcp]]\n[[cross-tcp]]\ncongestion = 'bbr'\n\
                     [[cross-tcp]]\ncongestion = 'any'\n\
@@ -395,71 +286,75 @@ mod tests {
         for (contender, pinned) in settings.contenders.iter().zip(["cubic", "reno"]) {
             let plan = settings.plan(contender, 1).unwrap();
             assert_eq!((plan.congestion.as_deref(), plan.unpinned), (Some(pinned), Some(1)));
-            let beside = settings.cross_tcp.iter().map(|cross| settings.cross_congestion(cross));
-            assert_eq!(beside.collect::<Vec<_>>(), [Some("cubic"), Some("bbr"), None]);
+            let cross_traffic =
+                settings.cross_tcp.iter().map(|cross| settings.cross_congestion(cross));
+            assert_eq!(cross_traffic.collect::<Vec<_>>(), [Some("cubic"), Some("bbr"), None]);
         }
     }
 
+    /// Invalid additions to the base, each with a part of the expected message.
+    const INVALID: &[(&str, &str)] = &[
+        ("[path]\nspeed = '1gbit'", "speed"),
+        ("[path]\nrate = 'fast'", "fast"),
+        ("[[contender]]\ntool = 'pigeon'", "pigeon"),
+        ("[[contender]]\ntool = 'tcp'\n[[contender]]\ntool = 'tcp'", "the name \"tcp\""),
+        ("contender = []", "no contender"),
+        ("[run]\nrepetitions = 0", "above zero"),
+        ("[run]\nduration = '0s'", "above zero"),
+        ("[[contender]]\ntool = 'udp'\nload = 0.0", "load must be above zero"),
+        ("[[contender]]\ntool = 'tcp'\nstreams = 0", "\"tcp\": streams must be above zero"),
+        ("[paths]", "unknown field \"paths\": choose title, extends, path"),
+        ("[sweep]\nkey = 'run.seed'", "write [[sweep]]"),
+        ("[cross-tcp]\nflows = 1", "write [[cross-tcp]]"),
+        ("[[sweep]]\nkey = 'contender.streams'\nvalues = [1]", "lists cannot be swept"),
+        ("[[sweep]]\nkey = 'path.rtt'\nvalues = [['1ms']]", "lists cannot be swept, only"),
+        ("[senders]\ndelay = []", "at least one time"),
+        ("[senders]\ndelay = 20", "or a list of times"),
+        ("[senders]\ndelay = '6s'", "an RTT of 6.02 s is too long"),
+        ("[path]\nloss = '0.1'", "0.1% or 10%"),
+        ("[[sweep]]\nkey = 'path.rtt'\nvalues = []", "no values"),
+        ("[[sweep]]\nkey = 'title.x'\nvalues = [1]", "title.x: title is not a table"),
+        ("[[sweep]]\nkey = 'path.rtt.x'\nvalues = [1]\n[path]\nrtt = '1ms'", "path.rtt.x: rtt"),
+        (
+            "[[sweep]]\nkey = 'run.seed'\nvalues = [1]\n[[sweep]]\nkey = 'run.seed'\nvalues = [2]",
+            "run.seed is swept twice",
+        ),
+        ("[run]\ntimeout = '0s'", "run.timeout must be above zero"),
+        ("[run]\ninterval = '0s'", "run.interval is 0 us: 1 ms to 1 s"),
+        ("[run]\ninterval = '10s'", "run.interval is 10 s: 1 ms to 1 s"),
+        (
+            "[run]\ninterval = '500ms'\nduration = '500ms'",
+            "must be shorter than run.duration, 500 ms",
+        ),
+        ("[data]\nsize = '0B'", "data.size must be above zero"),
+        ("[data]\nfiles = 7\nmixed = true", "data.mixed needs at least 8 files"),
+        ("[senders]\ncount = 70000", "70000 connections"),
+        ("[[cross-tcp]]\nflows = 1\nwindow = '0B'", "cross-tcp.window"),
+        (
+            "[[contender]]\ntool = 'scp'\nstreams = 4",
+            "the tool scp does not support streams, a field of bankfull, iperf3, nuttcp, gridftp, aria2, tcp, model, ns3",
+        ),
+        ("[[contender]]\ntool = 'iperf3'\nload = 1.0", "not support load, a field of udp"),
+        ("[[contender]]\ntool = 'tcp'\nrounds = 3", "not support rounds, a field of incast"),
+        ("[[contender]]\ntool = 'tcp'\nblock = '1kB'", "not support block"),
+        ("[[contender]]\ntool = 'incast'\ntotal = '2MB'\nblock = '1kB'", "takes block or total"),
+        (
+            "[senders]\ncount = 3\n[[contender]]\ntool = 'incast'\ntotal = '2B'",
+            "part of the total must be above zero",
+        ),
+        ("[[contender]]\ntool = 'tcp'\nflags = ['-x']", "not support flags"),
+        ("[[contender]]\ntool = 'udp'\ncongestion = 'bbr'", "not support congestion"),
+        ("[run]\nduration = '1.5s'\n[[contender]]\ntool = 'iperf3'", "iperf3 takes whole seconds"),
+        ("[data]\nfiles = 2\n[[contender]]\ntool = 'udt'", "udt moves one file"),
+        ("[[contender]]\ntool = 'model'\ncongestion = 'bbr'", "model supports cubic and reno only"),
+    ];
+
     #[test]
-    fn what_makes_no_sense_is_refused_with_the_file_and_the_thing() {
+    fn invalid_scenario_is_refused_with_file_and_cause() {
         let circle = ("mine.toml", "extends = 'mine.toml'");
         let error = read_texts(&[circle]).unwrap_err().to_string();
         assert!(error.contains("mine.toml") && error.contains("extend each other"), "{error}");
-        for (more, words) in [
-            ("[path]\nspeed = '1gbit'", "speed"),
-            ("[path]\nrate = 'fast'", "fast"),
-            ("[[contender]]\ntool = 'pigeon'", "pigeon"),
-            ("[[contender]]\ntool = 'tcp'\n[[contender]]\ntool = 'tcp'", "called \"tcp\""),
-            ("contender = []", "no contender"),
-            ("[run]\nrepetitions = 0", "above zero"),
-            ("[run]\ntime = '0s'", "above zero"),
-            ("[[contender]]\ntool = 'udp'\nload = 0.0", "load must be above zero"),
-            ("[[contender]]\ntool = 'tcp'\nstreams = 0", "\"tcp\": streams must be above zero"),
-            ("[paths]", "unknown field \"paths\": choose title, extends, path"),
-            ("[sweep]\nkey = 'run.seed'", "write [[sweep]]"),
-            ("[cross-tcp]\nflows = 1", "write [[cross-tcp]]"),
-            ("[[sweep]]\nkey = 'contender.streams'\nvalues = [1]", "lists cannot be swept"),
-            ("[[sweep]]\nkey = 'path.rtt'\nvalues = [['1ms']]", "lists cannot be swept, only"),
-            ("[senders]\ndelay = []", "one time at least"),
-            ("[senders]\ndelay = 20", "or a list of times"),
-            ("[senders]\ndelay = '6s'", "a round trip of 6.02 s is too long"),
-            ("[path]\nloss = '0.1'", "0.1% or 10%"),
-            ("[[sweep]]\nkey = 'path.rtt'\nvalues = []", "no values"),
-            ("[[sweep]]\nkey = 'title.x'\nvalues = [1]", "title.x: title is no table"),
-            ("[[sweep]]\nkey = 'path.rtt.x'\nvalues = [1]\n[path]\nrtt = '1ms'", "path.rtt.x: rtt"),
-            (
-                "[[sweep]]\nkey = 'run.seed'\nvalues = [1]\n[[sweep]]\nkey = 'run.seed'\nvalues = [2]",
-                "two sweeps of run.seed",
-            ),
-            ("[run]\nlimit = '0s'", "run.limit must be above zero"),
-            ("[run]\nrecord = '0s'", "run.record is 0 us: 1 ms to 1 s"),
-            ("[run]\nrecord = '10s'", "run.record is 10 s: 1 ms to 1 s"),
-            ("[run]\nrecord = '500ms'\ntime = '500ms'", "must be shorter than run.time, 500 ms"),
-            ("[data]\nsize = '0B'", "data.size must be above zero"),
-            ("[data]\nfiles = 7\nmixed = true", "data.mixed needs 8 files at least"),
-            ("[senders]\ncount = 70000", "70000 connections"),
-            ("[[cross-tcp]]\nflows = 1\nwindow = '0B'", "cross-tcp.window"),
-            (
-                "[[contender]]\ntool = 'scp'\nstreams = 4",
-                "the tool scp has no use for streams, a field of bankfull, iperf3, nuttcp, gridftp, aria2, tcp, model, ns3",
-            ),
-            ("[[contender]]\ntool = 'iperf3'\nload = 1.0", "no use for load, a field of udp"),
-            ("[[contender]]\ntool = 'tcp'\nrounds = 3", "no use for rounds, a field of incast"),
-            ("[[contender]]\ntool = 'tcp'\nblock = '1kB'", "no use for block"),
-            (
-                "[[contender]]\ntool = 'incast'\ntotal = '2MB'\nblock = '1kB'",
-                "a block of each or a total of all",
-            ),
-            (
-                "[senders]\ncount = 3\n[[contender]]\ntool = 'incast'\ntotal = '2B'",
-                "part of the total must be above zero",
-            ),
-            ("[[contender]]\ntool = 'tcp'\nflags = ['-x']", "no use for flags"),
-            ("[[contender]]\ntool = 'udp'\ncongestion = 'bbr'", "no use for congestion"),
-            ("[run]\ntime = '1.5s'\n[[contender]]\ntool = 'iperf3'", "iperf3 takes whole seconds"),
-            ("[data]\nfiles = 2\n[[contender]]\ntool = 'udt'", "udt moves one file"),
-            ("[[contender]]\ntool = 'model'\ncongestion = 'bbr'", "model knows cubic and reno"),
-        ] {
+        for (more, words) in INVALID {
             let text = format!("extends = 'base.toml'\n{more}");
             let error = read_texts(&[("mine.toml", &text), BASE]).unwrap_err().to_string();
             assert!(error.contains("mine.toml") && error.contains(words), "{error}");

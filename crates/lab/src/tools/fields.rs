@@ -1,41 +1,38 @@
-//! Which fields of a contender a tool has a use for: what it would ignore is refused, so that
-//! nobody counts on it in vain.
+//! Contender fields, and the tools that support them. Unsupported fields are rejected, since a tool
+//! would silently ignore them.
 
-use super::{TOOLS, Way, find};
-use crate::scenario::{Contender, Settings};
-use crate::text::Parsed;
-
-/// A field of a contender that only some tools have a use for.
+use crate::model::contender::Contender;
+/// Contender field that only some tools support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
     /// Parallel streams.
     Streams,
-    /// More flags.
+    /// Further flags.
     Flags,
-    /// Congestion control: of all that send by TCP.
+    /// Congestion control of all TCP senders.
     Congestion,
-    /// Share of the path's rate.
+    /// Sent rate as a share of the path's.
     Load,
-    /// Rounds of questions.
+    /// Number of incast rounds.
     Rounds,
-    /// What is sent when asked.
+    /// Bytes from each sender per round.
     Block,
-    /// What all send together when asked.
+    /// Bytes from all senders per round.
     Total,
-    /// The most that each connection has in flight.
+    /// Window of each connection.
     Window,
-    /// Who decides when and how much each sends.
-    Steer,
+    /// Control of the senders by the receiver.
+    IncastControl,
     /// Size of each message.
     Message,
-    /// Size of a socket's receive buffer.
+    /// Receive buffer of the service.
     ReceiveBuffer,
-    /// Part of a processor.
+    /// CPU share of the service.
     Cpu,
 }
 
 impl Field {
-    const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Streams,
         Self::Flags,
         Self::Congestion,
@@ -44,13 +41,13 @@ impl Field {
         Self::Block,
         Self::Total,
         Self::Window,
-        Self::Steer,
+        Self::IncastControl,
         Self::Message,
         Self::ReceiveBuffer,
         Self::Cpu,
     ];
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Streams => "streams",
             Self::Flags => "flags",
@@ -60,14 +57,14 @@ impl Field {
             Self::Block => "block",
             Self::Total => "total",
             Self::Window => "window",
-            Self::Steer => "steer",
+            Self::IncastControl => "steer",
             Self::Message => "message",
             Self::ReceiveBuffer => "receive-buffer",
             Self::Cpu => "cpu",
         }
     }
 
-    fn is_said(self, contender: &Contender) -> bool {
+    pub(crate) fn is_set(self, contender: &Contender) -> bool {
         match self {
             Self::Streams => contender.streams.is_some(),
             Self::Flags => !contender.flags.is_empty(),
@@ -77,37 +74,10 @@ impl Field {
             Self::Block => contender.block.is_some(),
             Self::Total => contender.total.is_some(),
             Self::Window => contender.window.is_some(),
-            Self::Steer => contender.steer.is_some(),
+            Self::IncastControl => contender.control.is_some(),
             Self::Message => contender.message.is_some(),
             Self::ReceiveBuffer => contender.receive_buffer.is_some(),
             Self::Cpu => contender.cpu.is_some(),
         }
-    }
-}
-
-/// Whether a contender's tool can do what the scenario wants, and has a use for all that it says.
-pub(crate) fn check(settings: &Settings, contender: &Contender) -> Parsed<()> {
-    let tool = find(&contender.tool).map_err(|e| e.to_string())?;
-    let is_useless = |field: &Field| field.is_said(contender) && !tool.takes.contains(field);
-    if let Some(field) = Field::ALL.into_iter().find(is_useless) {
-        let takers = TOOLS.iter().filter(|tool| tool.takes.contains(&field));
-        let takers: Vec<&str> = takers.map(|tool| tool.name).collect();
-        return Err(format!(
-            "contender {:?}: the tool {} has no use for {}, a field of {}",
-            contender.name,
-            tool.name,
-            field.name(),
-            takers.join(", ")
-        ));
-    }
-    if !settings.senders.apart.is_zero() && !matches!(tool.way, Way::Program(_)) {
-        return Err(format!(
-            "contender {:?}: the tool {} begins at all senders at once, and not senders.apart",
-            contender.name, tool.name
-        ));
-    }
-    match (tool.refuses)(settings, contender) {
-        None => Ok(()),
-        Some(why) => Err(format!("contender {:?}: the tool {} {why}", contender.name, tool.name)),
     }
 }

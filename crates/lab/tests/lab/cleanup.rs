@@ -1,9 +1,9 @@
-//! Nothing is left behind, whatever ends a lab.
+//! Hosts, processes and files are removed however a lab ends.
 
 use super::start;
 use bankfull_control::{Bytes, Rate};
-use bankfull_lab::hosts::remove_stale;
-use bankfull_lab::network::Plan;
+use bankfull_lab::model::plan::Plan;
+use bankfull_lab::topology::hosts::remove_stale;
 use bankfull_sim::PathConfig;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,7 @@ fn plan() -> Plan {
     Plan::path(&PathConfig::new(rate, Duration::from_millis(2), Bytes(50_000)))
 }
 
-/// Whether a network can be made here at all.
+/// True if this machine allows networks.
 fn works() -> bool {
     start(&plan()).is_some()
 }
@@ -38,7 +38,7 @@ fn runs(id: &str) -> bool {
     state.is_ok_and(|state| !state.contains(") Z "))
 }
 
-/// `bankfull-lab path` with a command that tells its process and namespace and then sleeps.
+/// `bankfull-lab path` with a command that prints its process number and namespace, then sleeps.
 fn sleeping() -> (Child, String, String) {
     let mut lab = Command::new(env!("CARGO_BIN_EXE_bankfull-lab"))
         .args(["path", "--rate", "100mbit", "--rtt", "2ms", "--", "sh", "-c"])
@@ -59,7 +59,7 @@ fn signal(lab: &Child, name: &str) {
 }
 
 #[test]
-fn hosts_end_with_their_value_and_so_do_their_processes() {
+fn dropped_hosts_end_their_processes() {
     let Some(network) = start(&plan()) else { return };
     let namespace = network.hosts().namespace(0);
     let mut sleeper = network.hosts().spawn(0, Command::new("sleep").arg("600")).unwrap();
@@ -70,7 +70,7 @@ fn hosts_end_with_their_value_and_so_do_their_processes() {
 }
 
 #[test]
-fn a_lab_that_is_asked_to_end_takes_everything_with_it() {
+fn sigterm_removes_hosts_and_processes() {
     if !works() {
         return;
     }
@@ -81,21 +81,21 @@ fn a_lab_that_is_asked_to_end_takes_everything_with_it() {
 }
 
 #[test]
-fn what_a_killed_lab_has_left_is_removed_by_the_next() {
+fn leftovers_of_killed_lab_are_removed() {
     if !works() {
         return;
     }
     let (mut lab, id, namespace) = sleeping();
     signal(&lab, "-KILL");
     lab.wait().unwrap();
-    assert!(exists(&namespace), "nobody was there to remove it");
+    assert!(exists(&namespace), "not removed yet");
     remove_stale();
     assert!(!exists(&namespace));
     wait_until("the process has ended", || !runs(&id));
 }
 
 #[test]
-fn a_lab_that_is_interrupted_before_the_command_does_not_run_it() {
+fn interrupt_before_command_prevents_its_start() {
     if !works() {
         return;
     }
@@ -107,7 +107,7 @@ fn a_lab_that_is_interrupted_before_the_command_does_not_run_it() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(lab.stderr.take().unwrap()).lines();
-    // It waits for the receiver to listen, which this one never does.
+    // Waits for the receiver's command to listen, which this one never does.
     assert!(lines.any(|line| line.unwrap() == "up"));
     let since = Instant::now();
     signal(&lab, "-INT");
@@ -118,7 +118,7 @@ fn a_lab_that_is_interrupted_before_the_command_does_not_run_it() {
 }
 
 #[test]
-fn where_nobody_listens_the_command_runs_with_a_word() {
+fn command_runs_with_warning_if_nothing_listens() {
     if !works() {
         return;
     }
@@ -128,12 +128,12 @@ fn where_nobody_listens_the_command_runs_with_a_word() {
         .unwrap();
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert_eq!((out.as_ref(), done.status.code()), ("ran\n", Some(0)), "{err}");
-    assert!(err.contains("nobody listens at the receiver yet, after 10 s"), "{err}");
-    assert!(!err.contains("reached nobody"), "none went astray: {err}");
+    assert!(err.contains("no listening socket at the receiver after 10 s"), "{err}");
+    assert!(!err.contains("reached no host"), "none went astray: {err}");
 }
 
 #[test]
-fn packets_for_nobody_are_told() {
+fn packets_to_unknown_address_are_reported() {
     if !works() {
         return;
     }
@@ -144,14 +144,14 @@ fn packets_for_nobody_are_told() {
         .unwrap();
     let err = String::from_utf8_lossy(&done.stderr);
     if done.status.success() {
-        assert!(err.contains(" packets reached nobody: no host has their address"), "{err}");
+        assert!(err.contains(" packets reached no host: unknown address"), "{err}");
     } else {
-        bankfull_lab::say("skipped: there is no ping");
+        bankfull_lab::base::notify("skipped: ping is missing");
     }
 }
 
 #[test]
-fn the_exit_code_is_the_commands() {
+fn exit_code_is_that_of_command() {
     if !works() {
         return;
     }
@@ -168,11 +168,11 @@ fn the_exit_code_is_the_commands() {
 }
 
 #[test]
-fn a_congestion_control_that_is_not_there_is_named() {
+fn missing_congestion_control_is_named() {
     let mut plan = plan();
     plan.congestion = Some("nosuch".to_owned());
     if works() {
-        let error = bankfull_lab::network::Network::start(&plan).unwrap_err().to_string();
+        let error = bankfull_lab::topology::network::Network::start(&plan).unwrap_err().to_string();
         assert!(error.contains("nosuch"), "{error}");
     }
 }

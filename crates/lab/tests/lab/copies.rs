@@ -1,14 +1,15 @@
-//! `bankfull` itself across a path that is long and loses segments, and that is cut for a while: a
-//! tree goes both ways and arrives whole. One network serves both directions of a test at once.
+//! `bankfull` across a long, lossy path with cuts: a tree is copied in both directions and arrives
+//! intact. One network serves both directions at once.
 //!
-//! The program is the one that the workspace's tests have built; without it these are skipped with
-//! a word. `scripts/over-path` runs all tests of the command across such a path, see `docs/lab.md`.
+//! Uses the program built by the workspace's tests, and is skipped with a message without it.
+//! `scripts/over-path` runs all tests of the command across such a path, see `docs/lab.md`.
 
 use super::{MACHINE, start};
 use bankfull_control::{Bytes, Rate};
-use bankfull_lab::hosts::Hosts;
-use bankfull_lab::network::{Network, Plan};
-use bankfull_lab::say;
+use bankfull_lab::base::notify;
+use bankfull_lab::model::plan::Plan;
+use bankfull_lab::topology::hosts::Hosts;
+use bankfull_lab::topology::network::Network;
 use bankfull_proto::journal::{HEADER_BYTES, RECORD_BYTES};
 use bankfull_sim::{Loss, PathConfig};
 use serde_json::Value;
@@ -24,24 +25,24 @@ const MIB: usize = 1 << 20;
 const RTT: Duration = Duration::from_millis(150);
 const LOSS: f64 = 0.01;
 
-/// How long the path is cut.
+/// Duration of a cut.
 const CUT: Duration = Duration::from_secs(5);
 
-/// What takes longer hangs. (ours: the longest of these copies takes a quarter of that alone)
+/// Time-out of a test. (chosen: four times the longest copy alone)
 const LIMIT: Duration = Duration::from_secs(100);
 
-/// What a copy may send beside content: headers, tags, announcements. (ours: a hundredth, and a
-/// TLS handshake for each of the connections)
+/// Allowed overhead besides content: headers, tags, announcements. (chosen: a hundredth, plus the
+/// TLS handshakes)
 const OVERHEAD: u64 = 100;
 const OVERHEAD_MIN: u64 = 64 << 10;
 
-/// Variables that would change what the program does.
+/// Environment variables that change the program's behaviour.
 pub(crate) const OUR_VARIABLES: [&str; 3] =
     ["BANKFULL_TOKEN", "BANKFULL_STATE_DIR", "BANKFULL_SSH"];
 
-/// A daemon on the receiver's host, which serves a directory with a tree in it.
+/// Daemon at the receiver that serves a directory with a tree.
 struct Scene {
-    // In this order: processes end with the network.
+    // Field order is drop order: processes end with the network.
     network: Network,
     program: PathBuf,
     scratch: TempDir,
@@ -52,11 +53,11 @@ struct Scene {
 }
 
 impl Scene {
-    /// Across a path with losses, with a large file and some small ones. `None`, with a word, where
-    /// no network can be made or the program is not built.
+    /// Scene over a lossy path, with a large file and small ones. `None`, with a message, if
+    /// networks are not allowed or the program is not built.
     fn new(serve: &[&str]) -> Option<Self> {
-        // Without BBR, a stream gets about 1 Mbit/s through this loss. (Mathis et al. 1997)
-        // One direction may begin seconds before the other, and is not to be over by then.
+        // Without BBR, a stream reaches about 1 Mbit/s at this loss. (Mathis et al. 1997) Either
+        // direction may start seconds before the other, and must not end before that.
         let plant = |dir: &Path, has_bbr: bool| plant(dir, if has_bbr { 80 } else { 8 });
         Self::across(RTT, Loss::Random { probability: LOSS }, plant, serve)
     }
@@ -110,12 +111,12 @@ impl Scene {
         for name in OUR_VARIABLES {
             command.env_remove(name);
         }
-        // Nothing of a test stays where the user's own things are.
+        // Keeps the test out of the user's state directory.
         command.env("XDG_STATE_HOME", self.path("home"));
         command
     }
 
-    /// Starts a program on a host, with what it writes in files of this name.
+    /// Starts a program on a host, with its output in files of this name.
     fn spawn(&self, host: usize, command: &mut Command, name: &str) -> Running {
         Running::start(self.network.hosts(), host, command, &self.path(name))
     }
@@ -124,7 +125,7 @@ impl Scene {
         format!("bankfull://{}/{path}", self.address)
     }
 
-    /// Starts a copy on the sender's host.
+    /// Starts a copy at the sender.
     fn cp(&self, name: &str, flags: &[&str], from: &str, to: &str) -> Running {
         let mut command = self.command("cp");
         command.args(["--json", "--fingerprint", &self.fingerprint]).args(flags);
@@ -139,8 +140,7 @@ impl Scene {
         self.cp("pull", flags, &self.url("tree"), self.path("pulled").to_str().unwrap())
     }
 
-    /// Starts copies in both directions, and waits until a block of both is verified: with losses
-    /// one direction may be far ahead of the other, but not at its end.
+    /// Starts copies in both directions, and waits until each has verified a block.
     fn both_under_way(&self, flags: &[&str]) -> [Running; 2] {
         let mut copies = [self.push(flags), self.pull(flags)];
         for (copy, landed) in copies.iter_mut().zip(["pushed", "pulled"]) {
@@ -152,7 +152,7 @@ impl Scene {
         copies
     }
 
-    /// What landed is what was sent, and nothing of ours is left there.
+    /// Checks that the destination equals the source, without part files or journals.
     #[track_caller]
     fn assert_whole(&self, landed: &str) {
         let (tree, landed) = (self.path("tree"), self.path(landed).join("tree"));
@@ -162,7 +162,7 @@ impl Scene {
         assert_eq!(litter(&landed), Vec::<PathBuf>::new());
     }
 
-    /// Everything was sent once: no block twice, for whatever reason.
+    /// Checks that every block was sent once.
     #[track_caller]
     fn assert_sent_once(&self, done: &Value) {
         assert_eq!(figure(done, "bytes"), self.tree_bytes, "{done}");
@@ -172,19 +172,19 @@ impl Scene {
     }
 }
 
-/// The program, where cargo puts it for the tests of the workspace.
+/// Path of the program, in cargo's directory for the workspace's tests.
 pub(crate) fn program() -> Option<PathBuf> {
-    // This is `deps/lab-…` beside it.
+    // The test executable is `deps/lab-…` beside it.
     let here = std::env::current_exe().unwrap();
     let program = here.parent().and_then(Path::parent).unwrap().join("bankfull");
     let is_there = program.exists();
     if !is_there {
-        say("skipped: build bankfull first, with `cargo build -p bankfull-cli`");
+        notify("skipped: bankfull is not built; run `cargo build -p bankfull-cli`");
     }
     is_there.then_some(program)
 }
 
-/// A network of 100 Mbit/s both ways, and whether it has BBR, which does not mind the loss.
+/// Network of 100 Mbit/s both ways, and whether it uses BBR, which tolerates the loss.
 fn network(rtt: Duration, loss: Loss) -> Option<(Network, bool)> {
     let mut path = PathConfig::new(Rate::from_bits_per_sec(1e8), rtt, Bytes(0));
     path.forward.buffer = path.bdp().unwrap();
@@ -198,7 +198,7 @@ fn network(rtt: Duration, loss: Loss) -> Option<(Network, bool)> {
     Some((start(&plan)?, has_bbr))
 }
 
-/// Makes a tree with one large file and many small ones. Returns how many bytes there are.
+/// Creates a tree with one large file and many small ones; returns its bytes.
 pub(crate) fn plant(dir: &Path, large_mib: usize) -> u64 {
     let mut random = fastrand::Rng::with_seed(7);
     let mut write = |path: PathBuf, bytes: usize| {
@@ -215,18 +215,18 @@ pub(crate) fn plant(dir: &Path, large_mib: usize) -> u64 {
     bytes
 }
 
-/// Files in each of the directories at the two ends of the tree that follows, and their size.
+/// Files in the first and last directory of the tree below, and their size.
 const SMALL_FILES: u64 = 2000;
 const SMALL_BYTES: u64 = 4096;
 
-/// Symlinks between them, and the length of what they lead to: announced, they are 64 MB. The walk
-/// waits while 8 MiB are on their way out (`MAX_OUTBOX_BYTES`) and the socket holds 16 MiB at most,
-/// so it cannot end before 39 MB have crossed the path, which takes 3 s.
+/// Symlinks in the directory between, and the length of their targets: 64 MB of announcements. The
+/// walk stops at 8 MiB in the outbox (`MAX_OUTBOX_BYTES`) and at most 16 MiB in the socket, so that
+/// it ends after 39 MB have crossed the path, which takes 3 s.
 const SYMLINKS: usize = 16_000;
 const TARGET_BYTES: usize = 4000;
 
-/// Makes a tree whose walk takes long whatever the machine: small files, many symlinks that take
-/// long to be announced, and small files again. Returns how many bytes there are.
+/// Creates a tree whose walk is slow on any machine: small files, many symlinks that are slow to
+/// announce, small files again. Returns its bytes.
 fn plant_small(dir: &Path) -> u64 {
     for name in ["a", "b", "c"] {
         fs::create_dir_all(dir.join(name)).unwrap();
@@ -243,13 +243,13 @@ fn plant_small(dir: &Path) -> u64 {
     2 * SMALL_FILES * SMALL_BYTES
 }
 
-/// Finished files of a directory: those that have their names.
+/// Number of completed files in a directory: those with their final names.
 pub(crate) fn finished_in(dir: &Path) -> usize {
-    // In one look: files come and go.
+    // In one pass: files come and go.
     entries(dir).filter(|path| !is_ours(path)).count()
 }
 
-/// Bankfull's own files beneath a directory.
+/// Part files and journals of bankfull in a directory.
 fn litter(dir: &Path) -> Vec<PathBuf> {
     entries(dir).filter(|path| is_ours(path)).collect()
 }
@@ -262,7 +262,7 @@ fn is_ours(path: &Path) -> bool {
     path.to_string_lossy().contains("/.bankfull-")
 }
 
-/// Blocks that are verified and written, as the journals in a directory have it.
+/// Verified blocks according to the journals in a directory.
 pub(crate) fn blocks_in(dir: &Path) -> usize {
     let journals = litter(dir).into_iter().filter(|path| path.extension().unwrap() == "journal");
     let records = |path: PathBuf| {
@@ -272,7 +272,7 @@ pub(crate) fn blocks_in(dir: &Path) -> usize {
     journals.map(records).sum()
 }
 
-/// A program on a host.
+/// Program running on a host.
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) out: PathBuf,
@@ -280,7 +280,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts it, with what it writes in files of this name.
+    /// Starts a program, with its output in files of this name.
     pub(crate) fn start(hosts: &Hosts, host: usize, command: &mut Command, name: &Path) -> Self {
         let (out, err) = (name.with_extension("out"), name.with_extension("err"));
         command.stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());
@@ -295,7 +295,7 @@ impl Running {
         format!("{}\n{}", self.out(), fs::read_to_string(&self.err).unwrap())
     }
 
-    /// Waits until it has ended with this exit code.
+    /// Waits for the exit with this code.
     #[track_caller]
     fn wait(&mut self, code: i32) {
         let mut status = None;
@@ -306,7 +306,7 @@ impl Running {
         assert_eq!(status.unwrap().code(), Some(code), "{}", self.said());
     }
 
-    /// Its last line, once it has ended with this exit code.
+    /// Last line of output, after the exit with this code.
     #[track_caller]
     pub(crate) fn ends_with(mut self, code: i32) -> Value {
         self.wait(code);
@@ -328,7 +328,7 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_tree_goes_across_a_long_path_with_loss_and_comes_back_the_same() {
+fn tree_round_trip_over_lossy_path_is_identical() {
     let Some(scene) = Scene::new(&[]) else { return };
     scene.assert_sent_once(&scene.push(&[]).ends_with(0));
     scene.assert_whole("pushed");
@@ -344,7 +344,7 @@ fn a_tree_goes_across_a_long_path_with_loss_and_comes_back_the_same() {
 }
 
 #[test]
-fn a_path_that_is_cut_and_comes_back_delays_copies_and_costs_nothing_else() {
+fn cut_path_delays_copies_without_resending() {
     let Some(scene) = Scene::new(&[]) else { return };
     let copies = scene.both_under_way(&[]);
     scene.network.set_cut(true);
@@ -354,7 +354,7 @@ fn a_path_that_is_cut_and_comes_back_delays_copies_and_costs_nothing_else() {
         let done = copy.ends_with(0);
         let seconds = done["seconds"].as_f64().unwrap();
         assert!(seconds > CUT.as_secs_f64(), "the cut came in its middle: {done}");
-        // Connections outlast it, so there is nothing to be sent by us again.
+        // Connections survive the cut, so that nothing needs resending.
         scene.assert_sent_once(&done);
     }
     scene.assert_whole("pushed");
@@ -362,7 +362,7 @@ fn a_path_that_is_cut_and_comes_back_delays_copies_and_costs_nothing_else() {
 }
 
 #[test]
-fn a_cut_beyond_the_timeout_ends_copies_and_the_same_command_continues() {
+fn cut_beyond_timeout_ends_copies_and_retry_resumes() {
     let flags = ["--timeout", "3"];
     let Some(scene) = Scene::new(&flags) else { return };
     let copies = scene.both_under_way(&flags);
@@ -385,7 +385,7 @@ fn a_cut_beyond_the_timeout_ends_copies_and_the_same_command_continues() {
     }
 }
 
-/// By which way a copy went.
+/// Route of a copy.
 fn route(out: &Path) -> String {
     let out = fs::read_to_string(out).unwrap();
     let events = out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -394,7 +394,7 @@ fn route(out: &Path) -> String {
 }
 
 #[test]
-fn where_tcp_loses_at_random_the_next_copy_goes_by_quic_if_it_may() {
+fn random_loss_moves_next_copy_to_quic() {
     let Some(scene) = Scene::new(&[]) else { return };
     let flags = ["--transport", "auto"];
     let source = scene.path("tree/large");
@@ -411,31 +411,31 @@ fn where_tcp_loses_at_random_the_next_copy_goes_by_quic_if_it_may() {
             remembered.extend(paths.map(|path| (fs::read(&path).unwrap(), path)));
         }
     }
-    // Whoever asks for TCP has it.
+    // An explicit TCP transport is honoured.
     let other = scene.cp("other", &[], source.to_str().unwrap(), &scene.url("other"));
     let out = other.out.clone();
     other.ends_with(0);
     assert_eq!(route(&out), "daemon");
-    // Where no datagram gets through any more, TCP is there, and the next does not try again.
+    // Without datagrams, TCP is used, and the next copy does not try QUIC again.
     let mut rule = Command::new("ip");
     rule.args(["rule", "add", "ipproto", "udp", "priority", "1", "blackhole"]);
     scene.spawn(scene.network.receiver(), &mut rule, "rule").wait(0);
-    // On a busy machine QUIC may have been the slower one, which is not what this is about.
+    // Restored: on a busy machine QUIC may have been slower, which is not tested here.
     remembered.iter().for_each(|(content, path)| fs::write(path, content).unwrap());
-    for (to, told) in [("third", true), ("fourth", false)] {
+    for (to, is_reported) in [("third", true), ("fourth", false)] {
         let copy = scene.cp(to, &flags, source.to_str().unwrap(), &scene.url(to));
         let out = copy.out.clone();
         copy.ends_with(0);
         assert_eq!(route(&out), "daemon");
         let said = fs::read_to_string(&out).unwrap();
-        assert_eq!(said.contains("the data goes by TCP: "), told, "{said}");
+        assert_eq!(said.contains("the data goes by TCP: "), is_reported, "{said}");
     }
 }
 
-/// Files are finished while others are not even found: the walk, the sending and the writing
-/// overlap. One after another, nothing would be at the target before the walk ends.
+/// Files are completed before others are found: walk, sending and writing overlap. Sequentially,
+/// nothing would be at the destination before the walk ends.
 #[test]
-fn of_many_small_files_the_first_are_finished_before_the_walk_has_found_the_last() {
+fn small_files_complete_while_walk_continues() {
     let rtt = Duration::from_millis(100);
     let plant = |dir: &Path, _| plant_small(dir);
     let Some(scene) = Scene::across(rtt, Loss::None, plant, &[]) else { return };
@@ -445,7 +445,7 @@ fn of_many_small_files_the_first_are_finished_before_the_walk_has_found_the_last
         assert!(copy.child.try_wait().unwrap().is_none(), "{}", copy.said());
         finished_in(&landed.join("a")) > 0
     });
-    // The walk goes from `a` by way of `b` to `c`.
+    // The walk goes from `a` through `b` to `c`.
     assert_eq!(finished_in(&landed.join("c")), 0, "nothing of the last directory is there");
     let out = copy.out.clone();
     let done = copy.ends_with(0);
@@ -457,7 +457,7 @@ fn of_many_small_files_the_first_are_finished_before_the_walk_has_found_the_last
     let events: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let progress = events.iter().filter(|event| event["event"] == "progress");
     let walking = progress.filter(|event| event["total_is_final"] == false);
-    // Settled: sent, verified and named, as the receiver has told the client.
+    // Done: sent, verified and renamed, as reported by the receiver.
     let most = walking.map(|event| figure(event, "files_done")).max();
     assert!(most.is_some_and(|files| files > 0), "none was sent while the walk went on:\n{out}");
 }

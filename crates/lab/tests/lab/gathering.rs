@@ -1,15 +1,16 @@
-//! Many hosts send to one at the same time, through the shallow queue of its port: `bankfull
-//! gather`, with a source that dies in the middle and one that has nothing to give.
+//! `bankfull gather`: many hosts send to one through the shallow queue of its port, with a source
+//! that dies and a source without data.
 
 use super::copies::{
     OUR_VARIABLES, Running, blocks_in, figure, finished_in, plant, program, wait_until,
 };
 use super::{MACHINE, start};
 use bankfull_control::{Bytes, Rate};
-use bankfull_lab::hosts::Hosts;
-use bankfull_lab::network::{Network, Plan};
-use bankfull_lab::say;
-use bankfull_lab::scenario::Data;
+use bankfull_lab::base::notify;
+use bankfull_lab::model::plan::Plan;
+use bankfull_lab::model::settings::Data;
+use bankfull_lab::topology::hosts::Hosts;
+use bankfull_lab::topology::network::Network;
 use bankfull_sim::{LinkConfig, PathConfig};
 use std::fs;
 use std::path::Path;
@@ -20,14 +21,14 @@ use tempfile::TempDir;
 
 const PORT: u16 = 7700;
 
-/// The one that is killed, and the one whose tree is not there.
+/// Killed source, and source without a tree.
 const KILLED: usize = 3;
 const EMPTY: usize = 5;
 
-/// Of each source's large file: at 1 Gbit/s, all of eight take a second.
+/// Size of each source's large file in MiB: at 1 Gbit/s, all eight take a second.
 const LARGE_MIB: usize = 16;
 
-/// Hosts with 1 Gbit/s each, behind a port of as much that queues 256 kB.
+/// Hosts with 1 Gbit/s each, behind a port of the same rate with a queue of 256 kB.
 fn network(sources: usize) -> Option<Network> {
     let gigabit = Rate::from_bits_per_sec(1e9);
     let path = PathConfig::new(gigabit, Duration::from_micros(100), Bytes(256_000));
@@ -67,9 +68,9 @@ fn same(one: &Path, other: &Path) -> bool {
     Command::new("diff").arg("-rq").args([one, other]).status().unwrap().success()
 }
 
-/// Gathers from daemons that have the tree each, but for one, and kills one in the middle: all
-/// others arrive whole. Says how fast they did. `is_underway`: what has landed of that one is
-/// enough.
+/// Gathers from daemons that have the same tree each, except one, and kills one in the middle; all
+/// others must arrive intact. Prints the goodput. `is_underway` tells whether enough of the killed
+/// source has arrived.
 fn gather(sources: usize, plant: impl Fn(&Path) -> u64, is_underway: impl Fn(&Path) -> bool) {
     let Some(program) = program() else { return };
     let _busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
@@ -107,7 +108,7 @@ fn gather(sources: usize, plant: impl Fn(&Path) -> u64, is_underway: impl Fn(&Pa
     }
     let whole = (sources - 2) as u64 * bytes;
     assert!((whole..whole + bytes).contains(&figure(&done, "bytes")), "{out}");
-    say(&format!("{} of {sources} sources whole, {goodput} in all", sources - 2));
+    notify(&format!("{} of {sources} sources whole, {goodput} in all", sources - 2));
     for mut daemon in daemons {
         let _ = daemon.child.kill();
         let _ = daemon.child.wait();
@@ -115,15 +116,15 @@ fn gather(sources: usize, plant: impl Fn(&Path) -> u64, is_underway: impl Fn(&Pa
 }
 
 #[test]
-fn sources_that_die_or_have_nothing_keep_nobody_from_arriving_whole() {
+fn failed_sources_do_not_affect_other_sources() {
     gather(8, |dir| plant(dir, LARGE_MIB), |landed| blocks_in(landed) > 0);
 }
 
-/// For a rate that says something: `cargo test --release -p bankfull-lab --test lab -- --ignored
+/// For a meaningful goodput: `cargo test --release -p bankfull-lab --test lab -- --ignored
 /// --nocapture thirty_two`, with the program built for release, too.
 #[test]
 #[ignore = "4 GB of files"]
-fn thirty_two_trees_of_a_thousand_files_arrive_whole_but_for_two() {
+fn thirty_two_trees_arrive_intact_except_two() {
     let data = Data { files: 1000, size: Bytes::kib(64), mixed: true };
     let plant = |dir: &Path| {
         let mut random = fastrand::Rng::with_seed(7);
@@ -135,6 +136,6 @@ fn thirty_two_trees_of_a_thousand_files_arrive_whole_but_for_two() {
         }
         data.bytes().0
     };
-    // In one of its directories, half of what is there.
+    // Half of the files of one directory.
     gather(32, plant, |landed| finished_in(&landed.join("0")) > 70);
 }

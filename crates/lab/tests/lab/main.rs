@@ -1,8 +1,8 @@
-//! The live emulator against theory, with real sockets: what it promises about round trips, rates,
-//! losses and content. Needs root and TUN; says so where it is skipped.
+//! The live emulator against theory, with real sockets: RTT, rate, loss and content. Needs root and
+//! TUN; skipped with a message otherwise.
 //!
-//! A run that came too late to be believed is repeated twice, and then told as not tested: that is
-//! the machine's fault, not the emulator's, as long as it happens to few tests.
+//! A void run is repeated twice, and then reported as not tested: the fault of the machine rather
+//! than the emulator, as long as few tests are affected.
 
 #![expect(
     clippy::unwrap_used,
@@ -17,35 +17,36 @@ mod gathering;
 mod scenarios;
 mod tuned;
 
-use bankfull_lab::emulator::Recording;
-use bankfull_lab::error::LabError;
-use bankfull_lab::network::{Network, Plan};
-// On the real standard error: of a test that passes, cargo shows nothing else.
-use bankfull_lab::say;
+use bankfull_lab::base::error::LabError;
+use bankfull_lab::model::plan::Plan;
+use bankfull_lab::topology::emulator::Recording;
+use bankfull_lab::topology::network::Network;
+// Writes to the real standard error, since cargo hides the captured output of passing tests.
+use bankfull_lab::base::notify;
 use std::collections::BTreeSet;
 use std::panic::Location;
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::thread;
 
-/// Runs a void measurement is repeated. (design: "repeated at most twice")
+/// Repeats of a void measurement. (as in scenarios)
 const REPEATS: usize = 2;
 
-/// Held by a test that measures, and shared by those that keep the machine busy for long.
+/// Write-locked by tests that measure, read-locked by tests with a long load.
 static MACHINE: RwLock<()> = RwLock::new(());
 
-/// A network, or a word why there is none.
+/// Starts a network; `None`, with a message, if not allowed.
 fn start(plan: &Plan) -> Option<Network> {
     match Network::start(plan) {
         Ok(network) => Some(network),
         Err(error) if is_forbidden(&error) => {
-            say(&format!("skipped: {error}"));
+            notify(&format!("skipped: {error}"));
             None
         }
         Err(error) => panic!("{error}"),
     }
 }
 
-/// Whether this machine, or the container that this runs in, lets nobody make networks.
+/// True if this machine or container does not allow networks.
 fn is_forbidden(error: &LabError) -> bool {
     let text = error.to_string().to_lowercase();
     matches!(error, LabError::NotRoot | LabError::Missing(..))
@@ -54,9 +55,9 @@ fn is_forbidden(error: &LabError) -> bool {
             .any(|words| text.contains(words))
 }
 
-/// Measures on a network until the run may be believed.
+/// Measures until a run is valid.
 #[track_caller]
-fn believed<T>(plan: &Plan, measure: impl Fn(&Network) -> T) -> Option<(T, Recording)> {
+fn measure_valid<T>(plan: &Plan, measure: impl Fn(&Network) -> T) -> Option<(T, Recording)> {
     let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     for _ in 0..=REPEATS {
         let network = start(plan)?;
@@ -64,31 +65,30 @@ fn believed<T>(plan: &Plan, measure: impl Fn(&Network) -> T) -> Option<(T, Recor
         let outcome = network.stop().unwrap();
         match outcome.void() {
             None => return Some((found, outcome.recording)),
-            Some(why) => say(&format!("void: {why}")),
+            Some(why) => notify(&format!("void: {why}")),
         }
     }
     too_busy();
     None
 }
 
-/// Most tests that may end without a run that may be believed, before the whole fails. (ours: one
-/// burst of other work on the machine hits some neighbours; an emulator that is late hits all)
+/// Largest number of tests without a valid run before the whole suite fails. (chosen: a burst of
+/// other load hits a few consecutive tests; a late emulator hits all)
 const BUSY_MAX: usize = 3;
 
-/// The tests that have ended so.
+/// Tests without a valid run.
 static BUSY: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Says that a test has measured nothing, since all its runs were void; panics when there were too
-/// many such tests to believe that something was tested.
+/// Reports that all runs of a test were void; panics after too many such tests.
 #[track_caller]
 fn too_busy() {
     let place = Location::caller();
-    // With one test at a time all have the same thread.
+    // With one test thread, all tests share its name.
     let thread = thread::current();
     let name = thread.name().filter(|name| *name != "main");
     let name = name.map_or_else(|| format!("{}:{}", place.file(), place.line()), str::to_owned);
     let mut busy = BUSY.lock().unwrap_or_else(PoisonError::into_inner);
-    say(&format!("NOT TESTED, this machine is too busy to emulate a network now: {name}"));
+    notify(&format!("NOT TESTED, this machine is too busy to emulate a network: {name}"));
     busy.insert(name);
     let all = busy.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     assert!(busy.len() <= BUSY_MAX, "too busy in more than {BUSY_MAX} tests: {all}");

@@ -1,11 +1,12 @@
-//! `bankfull` sizes window and pacing to a path with a shallow queue: what it loses there with
-//! `--tune off` and without, and that it says what it does.
+//! `bankfull` sizes window and pacing for a path with a shallow queue: losses with and without
+//! `--tune off`, and the reported decisions.
 
-use super::{believed, copies::program};
+use super::{copies::program, measure_valid};
 use bankfull_control::{Bytes, Rate};
-use bankfull_lab::hosts::Hosts;
-use bankfull_lab::network::{Network, Plan};
-use bankfull_lab::say;
+use bankfull_lab::base::notify;
+use bankfull_lab::model::plan::Plan;
+use bankfull_lab::topology::hosts::Hosts;
+use bankfull_lab::topology::network::Network;
 use bankfull_sim::{Loss, PathConfig};
 use serde_json::Value;
 use std::path::Path;
@@ -14,17 +15,17 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 use tempfile::TempDir;
 
-/// Bytes that are copied: some three seconds.
+/// Size of the copied file in bytes: some three seconds.
 const CONTENT_BYTES: usize = 30_000_000;
 
-/// Copies of each kind, in turns: one stall of the machine for 20 ms fills the queue six times,
-/// which is too short to make a run void.
+/// Copies of each kind, in turn: a stall of the machine for 20 ms fills the queue six times, and is
+/// too short to void a run.
 const COPIES: usize = 3;
 
-/// What takes longer hangs. (ours)
+/// Time-out. (chosen)
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A process that ends with its handle.
+/// Process that is killed when dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -50,7 +51,7 @@ fn wait_for<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A daemon on a host of a network, and what is copied to it or from it.
+/// Daemon on a host, and its files.
 struct Scene<'n> {
     network: &'n Network,
     program: &'n Path,
@@ -77,7 +78,7 @@ impl<'n> Scene<'n> {
         Self { network, program, scratch, host, port, _daemon: daemon }
     }
 
-    /// What a copy from another host to it, or from it to there, said.
+    /// Output of a copy from another host to the daemon, or from it.
     fn copy(&self, other: usize, name: &str, is_push: bool, flags: &[&str]) -> Vec<Value> {
         let url = |name| format!("bankfull://{}:{}/{name}", Hosts::address(self.host), self.port);
         let at = |name: &str| self.scratch.path().join(name).to_str().unwrap().to_owned();
@@ -98,13 +99,13 @@ impl<'n> Scene<'n> {
         said
     }
 
-    /// What the daemon said.
+    /// Output of the daemon.
     fn said(&self) -> Vec<Value> {
         lines(&self.scratch.path().join("daemon"))
     }
 }
 
-/// Runs the program on a host; what it says goes to a file.
+/// Starts the program on a host, with its output in a file.
 fn spawn(
     network: &Network,
     program: &Path,
@@ -119,8 +120,7 @@ fn spawn(
     Running(network.hosts().spawn(host, &mut command).unwrap())
 }
 
-/// The segments that copies which are not tuned had to send again, and those which are, and what
-/// the daemon said.
+/// Retransmitted segments of copies without and with tuning, and the daemon's output.
 fn copies(network: &Network, program: &Path) -> ([Vec<u64>; 2], Vec<Value>) {
     let scene = Scene::start(network, program, network.receiver(), CONTENT_BYTES);
     let mut lost = [const { Vec::new() }; 2];
@@ -134,20 +134,20 @@ fn copies(network: &Network, program: &Path) -> ([Vec<u64>; 2], Vec<Value>) {
     (lost, scene.said())
 }
 
-/// What a copy tuned of its connections.
+/// Tuning decisions of a copy.
 #[derive(Debug)]
 struct Course {
-    /// How many were asked for, one after another.
+    /// Requested numbers of streams, in order.
     asked: Vec<u64>,
-    /// How many it had in all.
+    /// Number of streams in total.
     had: u64,
     reasons: Vec<String>,
 }
 
-/// What copies tune, up and down a path.
+/// Decisions of copies with either side as the client.
 fn courses(network: &Network, program: &Path, bytes: usize, flags: &[&str]) -> Vec<Course> {
     let receiver = network.receiver();
-    // Data goes the same way both times; whoever connects is on the one side and on the other.
+    // Data flows in the same direction both times, pushed and pulled.
     let ways = [(receiver, 0, true), (0, receiver, false)];
     let of = |(daemon, other, is_push)| {
         let scene = Scene::start(network, program, daemon, bytes);
@@ -163,16 +163,16 @@ fn courses(network: &Network, program: &Path, bytes: usize, flags: &[&str]) -> V
     ways.into_iter().map(of).collect()
 }
 
-/// The same over such a path with CUBIC; `None` where it cannot be tried.
+/// Decisions over a path with CUBIC; `None` if networks are not allowed.
 fn courses_over(path: &PathConfig, bytes: usize, flags: &[&str]) -> Option<Vec<Course>> {
     let program = program()?;
     let plan = Plan { congestion: Some("cubic".to_owned()), ..Plan::path(path) };
-    let (courses, _) = believed(&plan, |network| courses(network, &program, bytes, flags))?;
-    say(&format!("what was tuned: {courses:?}"));
+    let (courses, _) = measure_valid(&plan, |network| courses(network, &program, bytes, flags))?;
+    notify(&format!("tuning: {courses:?}"));
     Some(courses)
 }
 
-/// 100 Mbit/s and 30 ms, of which one segment in a hundred is lost.
+/// 100 Mbit/s and 30 ms with 1 % random loss.
 fn lossy() -> PathConfig {
     let rate = Rate::from_bits_per_sec(1e8);
     let mut path = PathConfig::new(rate, Duration::from_millis(30), Bytes(400_000));
@@ -181,21 +181,21 @@ fn lossy() -> PathConfig {
 }
 
 #[test]
-fn connections_are_added_on_a_path_that_loses_at_random_whoever_makes_them() {
-    // What the user chooses stays, so that BBR is not tried.
+fn random_loss_adds_streams_from_either_client() {
+    // An explicit congestion control is kept, so that BBR is not tried.
     let chosen = ["--congestion", "cubic"];
     let Some(courses) = courses_over(&lossy(), 50_000_000, &chosen) else { return };
     for Course { asked, had, .. } in courses {
-        // It begins with 8.
+        // The initial number is 8.
         assert!(asked.iter().any(|&count| count > 8) && had > 8, "{asked:?} {had}");
     }
 }
 
 #[test]
-fn on_a_path_that_loses_at_random_bbr_is_tried_and_kept_whoever_connects() {
+fn random_loss_switches_to_bbr_from_either_client() {
     let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
     if !known.is_ok_and(|known| known.split_whitespace().any(|name| name == "bbr")) {
-        return println!("skipped: this host gives no BBR");
+        return println!("skipped: this host has no BBR");
     }
     let Some(courses) = courses_over(&lossy(), 50_000_000, &[]) else { return };
     for Course { reasons, .. } in courses {
@@ -205,7 +205,7 @@ fn on_a_path_that_loses_at_random_bbr_is_tried_and_kept_whoever_connects() {
 }
 
 #[test]
-fn connections_rest_where_their_first_windows_are_more_than_the_path_whoever_made_them() {
+fn streams_rest_if_initial_windows_exceed_bdp() {
     let rate = Rate::from_bits_per_sec(1e7);
     let path = PathConfig::new(rate, Duration::from_millis(30), Bytes(20_000));
     let Some(courses) = courses_over(&path, 12_000_000, &[]) else { return };
@@ -215,20 +215,20 @@ fn connections_rest_where_their_first_windows_are_more_than_the_path_whoever_mad
 }
 
 #[test]
-fn a_copy_does_not_overflow_the_queue_that_it_would_overflow_untuned() {
+fn tuned_copy_does_not_overflow_shallow_queue() {
     let Some(program) = program() else { return };
-    // 100 Mbit/s, 40 ms, and a tenth of what is in flight as queue.
+    // 100 Mbit/s, 40 ms, and a queue of a tenth of the BDP.
     let rate = Rate::from_bits_per_sec(1e8);
     let path = PathConfig::new(rate, Duration::from_millis(40), Bytes(50_000));
     let plan = Plan { congestion: Some("cubic".to_owned()), ..Plan::path(&path) };
-    let measured = believed(&plan, |network| copies(network, &program));
+    let measured = measure_valid(&plan, |network| copies(network, &program));
     let Some((([mut untuned, mut tuned], said), _)) = measured else { return };
-    say(&format!("segments sent again: untuned {untuned:?}, tuned {tuned:?}"));
+    notify(&format!("retransmitted segments: untuned {untuned:?}, tuned {tuned:?}"));
     untuned.sort_unstable();
     tuned.sort_unstable();
     let (untuned, tuned) = (untuned[COPIES / 2], tuned[COPIES / 2]);
     assert!(untuned > 50, "untuned it overflows: {untuned}");
-    // The first windows of all connections come at once, and may not fit.
+    // The initial windows of all connections arrive at once, and may not fit.
     assert!(tuned < untuned / 3, "{untuned} {tuned}");
     let tuned: Vec<&Value> = said.iter().filter(|line| line["event"] == "tuned").collect();
     let bounded = tuned.iter().find(|line| line["state"] == "start-bounded");

@@ -1,0 +1,13 @@
+//! Foundations: errors, termination signals, deadlines, and messages to the user.
+
+pub mod deadline;
+pub mod error;
+pub mod signals;
+
+use std::io::Write;
+
+/// Prints a line to standard error; standard output is for results.
+pub fn notify(text: &str) {
+    // A closed standard error is no error.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

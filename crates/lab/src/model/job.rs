@@ -1,0 +1,128 @@
+//! Work of one sender in a run.
+
+use crate::model::contender::Contender;
+use crate::model::plan::FlowSpec;
+use crate::model::settings::{Data, Settings};
+use bankfull_control::Rate;
+use bankfull_sim::PathConfig;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Work of one sender in a run.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// Contender.
+    pub contender: &'a Contender,
+    /// Sending time, for tools that send for a time.
+    pub duration: Duration,
+    /// Path.
+    pub path: &'a PathConfig,
+    /// Rate of the path.
+    pub rate: Rate,
+    /// Pinned congestion control.
+    pub congestion: Option<&'a str>,
+    /// Seed of the run.
+    pub seed: u64,
+    /// TCP cross traffic.
+    pub cross: Vec<FlowSpec<'a>>,
+    /// True if programs run without CAP_NET_ADMIN.
+    pub is_unprivileged: bool,
+    /// True if the programs' output is kept, and may be detailed.
+    pub keeps_output: bool,
+    /// True with TCP cross traffic or a cut of the path.
+    pub has_disturbance: bool,
+    /// True if the senders have rate-limited access links.
+    pub has_access_rate: bool,
+    /// Index of the sender.
+    pub sender: usize,
+    /// Number of senders.
+    pub senders: usize,
+    /// Start delay after the first sender.
+    pub start_delay: Duration,
+    /// Address of the receiver.
+    pub receiver: String,
+    /// File or directory to move.
+    pub source: &'a Path,
+    /// Description of the data.
+    pub data: &'a Data,
+    /// Directory of the run.
+    pub dir: &'a Path,
+}
+
+/// Properties common to the jobs of a run.
+#[derive(Debug)]
+pub struct RunContext {
+    /// Path.
+    pub path: PathConfig,
+    /// Seed of the links.
+    pub seed: u64,
+    /// File or directory to move; empty for tools that move none.
+    pub source: PathBuf,
+    /// Directory of the run.
+    pub dir: PathBuf,
+    /// True if the programs' output is kept.
+    pub keeps_output: bool,
+}
+
+impl<'a> Job<'a> {
+    /// Job of one sender.
+    #[must_use]
+    pub fn new(
+        settings: &'a Settings,
+        contender: &'a Contender,
+        run: &'a RunContext,
+        sender: usize,
+        receiver: Ipv4Addr,
+    ) -> Self {
+        let RunContext { path, seed, source, dir, .. } = run;
+        Self {
+            contender,
+            duration: settings.run.duration,
+            path,
+            rate: path.forward.rate.unwrap_or_default(),
+            congestion: settings.congestion(contender),
+            seed: *seed,
+            cross: settings.cross_flows().collect(),
+            is_unprivileged: settings.run.unprivileged,
+            keeps_output: run.keeps_output,
+            has_disturbance: !settings.cross_tcp.is_empty() || settings.path.cut.is_some(),
+            has_access_rate: settings.senders.rate.is_some(),
+            sender,
+            senders: settings.senders.count,
+            start_delay: settings.senders.stagger * sender as u32,
+            receiver: receiver.to_string(),
+            source,
+            data: &settings.data,
+            dir,
+        }
+    }
+
+    /// Root of the receiver's files.
+    #[must_use]
+    pub fn target(&self) -> PathBuf {
+        self.dir.join("target")
+    }
+
+    /// Destination of this sender's files.
+    #[must_use]
+    pub fn sender_target(&self) -> PathBuf {
+        self.target().join(self.sender.to_string())
+    }
+
+    /// Sending time in whole seconds, for tools that accept no fractions.
+    #[must_use]
+    pub fn seconds(&self) -> u64 {
+        self.duration.as_secs()
+    }
+
+    /// Number of parallel streams, for tools without a default of their own.
+    pub(crate) fn streams(&self) -> usize {
+        self.contender.streams.unwrap_or(1)
+    }
+
+    /// True if a tree is moved.
+    pub(crate) fn is_tree(&self) -> bool {
+        self.data.files > 1
+    }
+}

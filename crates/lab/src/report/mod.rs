@@ -1,0 +1,4 @@
+//! Presentation of results: Markdown tables and the HTML report.
+
+pub mod html;
+pub mod tables;

@@ -1,0 +1,6 @@
+//! Adapters for external programs.
+
+pub(super) mod aria2;
+pub(super) mod peers;
+mod ssh;
+pub(super) mod udt;
