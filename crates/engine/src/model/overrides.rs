@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn congestion_control_applies_to_tcp_only() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         with_congestion("reno").apply_to_sender(Some(&near)).unwrap();
         assert_eq!(bankfull_sys::congestion_control(&near).unwrap(), "reno");
         assert_eq!(

@@ -7,7 +7,7 @@ use crate::model::options::Fingerprint;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::fs;
 use std::io::{ErrorKind as IoKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// File in the state directory: length of the certificate (4 bytes, big-endian), certificate,

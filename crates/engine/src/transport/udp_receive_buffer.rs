@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Minimum buffer of a service. (RRDA paper §V-A: 1 MB, the size of the static scheme, as a lower
 /// bound; 1 Gbit/s for 8 ms, two scheduler time slices)
-pub(crate) const MIN_BUFFER: Bytes = Bytes::mib(1);
+pub const MIN_BUFFER: Bytes = Bytes::mib(1);
 
 /// Default maximum: this fraction of all memory, at most [`MAX_BUFFER`]. (chosen: 10 Gbit/s for
 /// 0.2 s)
@@ -28,7 +28,7 @@ const DEFAULT_DATAGRAM_BYTES: u64 = 1200;
 
 /// Record of buffer sizes that the kernel did not grant in full while datagrams were dropped.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ShortfallLog(Arc<Mutex<Shortfall>>);
+pub struct ShortfallLog(Arc<Mutex<Shortfall>>);
 
 /// Requests that were not granted in full.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ struct Shortfall {
 
 /// Advice to an administrator, from a [`ShortfallLog`].
 #[derive(Debug)]
-pub(crate) struct BufferAdvice {
+pub struct BufferAdvice {
     shortfalls: ShortfallLog,
     /// Events already considered.
     seen_count: u64,
@@ -52,7 +52,7 @@ pub(crate) struct BufferAdvice {
 impl ShortfallLog {
     /// Returns advice about events from now on.
     #[must_use]
-    pub(crate) fn advice(&self) -> BufferAdvice {
+    pub fn advice(&self) -> BufferAdvice {
         let seen_count = lock(&self.0).count;
         BufferAdvice { shortfalls: self.clone(), seen_count, advised_size: Bytes(0) }
     }
@@ -60,7 +60,7 @@ impl ShortfallLog {
 
 impl BufferAdvice {
     /// Returns new advice: after the first shortfall, and each time the requested size has doubled.
-    pub(crate) fn next_advice(&mut self) -> Option<String> {
+    pub fn next_advice(&mut self) -> Option<String> {
         let shortfall = lock(&self.shortfalls.0);
         let is_new = std::mem::replace(&mut self.seen_count, shortfall.count) < shortfall.count;
         let (wanted, granted) = shortfall.last_sizes;
@@ -78,7 +78,7 @@ impl BufferAdvice {
 
 /// Receive buffer of a UDP socket with its statistics.
 #[derive(Debug)]
-pub(crate) struct UdpReceiveBuffer {
+pub struct UdpReceiveBuffer {
     rrda: Rrda,
     min: Bytes,
     epoch_start: Instant,
@@ -109,7 +109,7 @@ impl UdpReceiveBuffer {
     ///
     /// `None` if the kernel does not report the fill level.
     #[must_use]
-    pub(crate) fn new(
+    pub fn new(
         socket: &UdpSocket,
         shortfalls: ShortfallLog,
         min: Bytes,
@@ -145,7 +145,7 @@ impl UdpReceiveBuffer {
 
     /// Returns the buffer size, in bytes of data.
     #[must_use]
-    pub(crate) fn size(&self) -> Bytes {
+    pub fn size(&self) -> Bytes {
         self.rrda.size()
     }
 
@@ -153,7 +153,7 @@ impl UdpReceiveBuffer {
     ///
     /// Call it before each receive, and periodically while the reader is busy. Returns the queued
     /// bytes.
-    pub(crate) fn sample(&mut self, socket: &UdpSocket) -> Bytes {
+    pub fn sample(&mut self, socket: &UdpSocket) -> Bytes {
         self.sample_count += 1;
         let Ok(buffer) = bankfull_sys::receive_buffer(socket) else { return Bytes(0) };
         let queued = Bytes(buffer.used);
@@ -172,13 +172,13 @@ impl UdpReceiveBuffer {
 
     /// Returns the reason for the present size.
     #[must_use]
-    pub(crate) fn reason(&self) -> Reason {
+    pub fn reason(&self) -> Reason {
         self.reason
     }
 
     /// Returns the number of samples taken.
     #[must_use]
-    pub(crate) fn sample_count(&self) -> u64 {
+    pub fn sample_count(&self) -> u64 {
         self.sample_count
     }
 
@@ -210,19 +210,19 @@ impl UdpReceiveBuffer {
     }
 
     /// Counts a received datagram of `bytes`.
-    pub(crate) fn on_received(&mut self, bytes: usize) {
+    pub fn on_received(&mut self, bytes: usize) {
         self.received_bytes += bytes as u64;
         self.datagrams += 1;
     }
 
     /// True if the buffer exceeds its minimum, so that it must be advanced even without traffic.
     #[must_use]
-    pub(crate) fn is_above_min(&self) -> bool {
+    pub fn is_above_min(&self) -> bool {
         self.rrda.size() > self.min
     }
 
     /// Updates the size at the end of an epoch.
-    pub(crate) fn advance(&mut self, socket: &UdpSocket, now: Instant) {
+    pub fn advance(&mut self, socket: &UdpSocket, now: Instant) {
         let elapsed = now.saturating_duration_since(self.epoch_start);
         if elapsed < EPOCH_INTERVAL {
             return;

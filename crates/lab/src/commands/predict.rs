@@ -93,7 +93,9 @@ fn row(name: &str, prediction: &Prediction) -> String {
     let declines = if *declines { "yes" } else { "" };
     let errors = [prediction.dinda, prediction.newton, prediction.full, prediction.bestcmb];
     let errors = errors.map(percent).join(" | ");
-    format!("| {name} | {samples} | {chosen}, {best_streams} | {share:.2} | {declines} | {errors} |")
+    format!(
+        "| {name} | {samples} | {chosen}, {best_streams} | {share:.2} | {declines} | {errors} |"
+    )
 }
 
 /// Mean errors over the declining curves that both BestCmb and Dinda fit.

@@ -9,7 +9,7 @@ mod starts;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use layout::Layout;
+use layout::Layout;
 
 use super::transfer::Transfer;
 use crate::base::barrier::Barrier;

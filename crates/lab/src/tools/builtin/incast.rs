@@ -12,7 +12,7 @@ use crate::tools::tool::{Tool, ToolKind};
 use crate::topology::flows;
 use crate::topology::hosts::Hosts;
 use crate::topology::network::Network;
-use bankfull_control::ictcp::{Config, Ictcp, NewConnection, Action, Sample};
+use bankfull_control::ictcp::{Action, Config, Ictcp, NewConnection, Sample};
 use bankfull_control::pacing::{DEFAULT_MSS, DEFAULT_MTU};
 use bankfull_control::{Bytes, Rate};
 use rustix::buffer::spare_capacity;

@@ -10,7 +10,7 @@ use crate::tools::builtin::datagrams::duty_cycle::DutyCycle;
 use crate::tools::builtin::datagrams::message;
 use crate::tools::builtin::datagrams::message::{Header, NAME};
 use crate::tools::builtin::generators::{generator_error, is_transient};
-use bankfull::udp_receive_buffer::{UdpReceiveBuffer, MIN_BUFFER, ShortfallLog};
+use bankfull::udp_receive_buffer::{MIN_BUFFER, ShortfallLog, UdpReceiveBuffer};
 use bankfull_control::Bytes;
 use bankfull_control::rrda::EPOCH_INTERVAL;
 use std::net::{SocketAddr, UdpSocket};
@@ -95,7 +95,8 @@ impl Service {
                 None
             }
             None => {
-                let room = UdpReceiveBuffer::new(&socket, ShortfallLog::default(), MIN_BUFFER, None);
+                let room =
+                    UdpReceiveBuffer::new(&socket, ShortfallLog::default(), MIN_BUFFER, None);
                 let remedy = "use Linux 4.12 or newer, which reports the fill level of a socket";
                 Some(room.ok_or(LabError::Missing("SO_MEMINFO", remedy))?)
             }
@@ -228,7 +229,8 @@ impl Service {
             let is_above_min = lock(room).is_above_min();
             if !is_above_min && queued == Bytes(0) {
                 let since = Instant::now();
-                bankfull_sys::wait_readable(&self.socket, EPOCH_INTERVAL).map_err(generator_error)?;
+                bankfull_sys::wait_readable(&self.socket, EPOCH_INTERVAL)
+                    .map_err(generator_error)?;
                 if since.elapsed() > MIN_CHECK_INTERVAL {
                     pause = MIN_CHECK_INTERVAL;
                 }
