@@ -1,0 +1,125 @@
+//! Documents: links lead to files, commands and flags exist, constants are listed.
+
+use super::files::{Fallible, TextFile, documents, none, numbered, read, root, rust_files};
+use std::path::Path;
+use std::process::Command;
+
+/// Files whose constants a document lists, and the document in `docs/algorithms`.
+const HOMES: [(&str, &str); 7] = [
+    ("crates/control/src/ictcp/", "ictcp"),
+    ("crates/engine/src/tune/incast/", "ictcp"),
+    ("crates/control/src/sobas/", "sobas"),
+    ("crates/control/src/shares.rs", "sobas"),
+    ("crates/control/src/holder.rs", "sobas"),
+    ("crates/control/src/pacing.rs", "sobas"),
+    ("crates/engine/src/tune/", "sobas"),
+];
+
+#[test]
+fn links_of_documents_lead_somewhere() -> Fallible<()> {
+    let mut findings = Vec::new();
+    for file in documents()? {
+        let dir = Path::new(&file.name).parent().unwrap_or(Path::new(""));
+        for (at, line) in numbered(&file.text) {
+            for link in line.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+                let path = link.split('#').next().unwrap_or_default();
+                let is_elsewhere = link.contains("://") || path.is_empty();
+                if !is_elsewhere && !root().join(dir).join(path).exists() {
+                    findings.push(format!("{}:{at}: {link} is not there", file.name));
+                }
+            }
+        }
+    }
+    none(&findings)
+}
+
+#[test]
+fn every_constant_of_the_controller_is_in_its_document() -> Fallible<()> {
+    let mut findings = Vec::new();
+    for TextFile { name, text } in rust_files()? {
+        let home = HOMES.iter().find(|(home, _)| name.starts_with(home));
+        let Some((_, document)) = home.filter(|_| !name.ends_with("tests.rs")) else { continue };
+        let document = read(&format!("docs/algorithms/{document}.md"))?;
+        let own = text.split("mod tests {").next().unwrap_or_default();
+        for (number, line) in own.lines().enumerate().filter(|(_, line)| line.contains("const ")) {
+            let named = line.split_once("const ").and_then(|(_, rest)| rest.split_once(':'));
+            let Some((constant, _)) = named.filter(|_| !line.contains("fn ")) else { continue };
+            if constant == "_" {
+                continue;
+            }
+            if !document.contains(&format!("`{constant}`")) {
+                findings.push(format!("{name}:{}: {constant} is not there", number + 1));
+            }
+        }
+    }
+    none(&findings)
+}
+
+#[test]
+fn commands_in_documents_exist_with_their_flags() -> Fallible<()> {
+    let makefile = read("Makefile")?;
+    let mut findings = Vec::new();
+    for file in documents()? {
+        for (at, command) in shell_lines(&file.text) {
+            let wrong = match command.split_whitespace().collect::<Vec<_>>()[..] {
+                ["bankfull", sub, ref words @ ..] => wrong_words(sub, words)?,
+                ["make", target, ..] if !makefile.contains(&format!("\n{target}:")) => {
+                    Some(format!("the Makefile has no {target}"))
+                }
+                _ => None,
+            };
+            findings.extend(wrong.map(|wrong| format!("{}:{at}: {wrong}", file.name)));
+        }
+    }
+    none(&findings)
+}
+
+/// What is wrong with the words after `bankfull SUB`: a flag that its help does not know.
+fn wrong_words(sub: &str, words: &[&str]) -> Fallible<Option<String>> {
+    let output = Command::new(env!("CARGO_BIN_EXE_bankfull")).args([sub, "--help"]).output()?;
+    if !output.status.success() {
+        return Ok(Some(format!("there is no `bankfull {sub}`")));
+    }
+    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    let known = |flag: &&str| finds_flag(&help, flag.split('=').next().unwrap_or_default());
+    let flags = words.iter().filter(|word| word.starts_with('-') && **word != "--");
+    let unknown = flags.copied().find(|flag| !known(flag));
+    Ok(unknown.map(|flag| format!("`bankfull {sub}` has no flag {flag}")))
+}
+
+/// Whether a help text names a flag, and not only a longer one that starts with it.
+fn finds_flag(help: &str, flag: &str) -> bool {
+    let ends = |at: usize| !help[at..].starts_with(|c: char| c.is_alphanumeric() || c == '-');
+    help.match_indices(flag).any(|(at, _)| ends(at + flag.len()))
+}
+
+/// The commands of the shell blocks of a document, up to the first pipe or redirection.
+fn shell_lines(text: &str) -> Vec<(usize, String)> {
+    let mut lines = Vec::new();
+    let mut inside = false;
+    for (at, line) in numbered(text) {
+        match line.trim() {
+            "```sh" => inside = true,
+            "```" => inside = false,
+            command if inside => {
+                let end = command.find(['|', '>', ';', '&']).unwrap_or(command.len());
+                lines.push((at, command[..end].to_owned()));
+            }
+            _ => {}
+        }
+    }
+    lines
+}
+
+#[test]
+fn flags_and_shell_lines_are_recognised() {
+    assert!(finds_flag("  --json\n", "--json") && !finds_flag("  --json-lines", "--json"));
+    let text = "```sh\nbankfull cp a b | head\n```\nbankfull cp x\n";
+    assert_eq!(shell_lines(text), [(2, "bankfull cp a b ".to_owned())]);
+}
+
+#[test]
+fn paths_of_the_rules_exist() -> Fallible<()> {
+    let missing = HOMES.iter().filter(|(home, _)| !root().join(home).exists());
+    none(&missing.map(|(home, _)| format!("{home}: no such file")).collect::<Vec<_>>())
+}

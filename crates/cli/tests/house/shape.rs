@@ -1,0 +1,79 @@
+//! Shape of types: few fields, and implementations that stay together.
+
+use super::files::{Fallible, none, rust_files};
+use std::collections::{BTreeMap, BTreeSet};
+use syn::visit::{self, Visit};
+use syn::{Item, ItemImpl, ItemStruct};
+
+const MAX_FIELDS: usize = 15;
+const MAX_IMPL_FILES: usize = 2;
+
+/// Structs that may have more fields, with the reason. Each must exist and still need its row.
+const WIDE_STRUCTS: [(&str, &str, &str); 0] = [];
+
+#[test]
+fn structs_have_few_fields() -> Fallible<()> {
+    let mut findings = Vec::new();
+    let mut excused = BTreeSet::new();
+    for file in rust_files()?.iter().filter(|file| is_production(&file.name)) {
+        let mut structs = Structs::default();
+        structs
+            .visit_file(&syn::parse_file(&file.text).map_err(|e| format!("{}: {e}", file.name))?);
+        for (name, line, fields) in structs.found {
+            let row = WIDE_STRUCTS.iter().find(|(at, known, _)| *at == file.name && *known == name);
+            match row {
+                _ if fields <= MAX_FIELDS => {}
+                Some(row) => drop(excused.insert(row.1)),
+                None => findings.push(format!("{}:{line}: {name} has {fields} fields", file.name)),
+            }
+        }
+    }
+    let idle = WIDE_STRUCTS.iter().filter(|row| !excused.contains(row.1));
+    findings.extend(idle.map(|(at, name, _)| format!("{at}: {name} needs no row any more")));
+    none(&findings)
+}
+
+#[test]
+fn implementations_span_two_files() -> Fallible<()> {
+    let mut places: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    for file in rust_files()?.iter().filter(|file| is_production(&file.name)) {
+        let krate = file.name.split('/').nth(1).unwrap_or_default().to_owned();
+        for item in syn::parse_file(&file.text)?.items {
+            if let Some(name) = inherent_type(&item) {
+                places.entry((krate.clone(), name)).or_default().insert(file.name.clone());
+            }
+        }
+    }
+    let spread = places.iter().filter(|(_, files)| files.len() > MAX_IMPL_FILES);
+    let row = |((_, name), files): (&(String, String), &BTreeSet<String>)| {
+        let list: Vec<_> = files.iter().map(String::as_str).collect();
+        format!("{}: impl {name} spans {} files: {}", list[0], files.len(), list.join(", "))
+    };
+    none(&spread.map(row).collect::<Vec<_>>())
+}
+
+/// Sources of a crate, without tests, examples and fuzz targets.
+fn is_production(name: &str) -> bool {
+    name.starts_with("crates/") && name.contains("/src/") && !name.ends_with("tests.rs")
+}
+
+/// Name of the type that an inherent `impl` is for.
+fn inherent_type(item: &Item) -> Option<String> {
+    let Item::Impl(ItemImpl { trait_: None, self_ty, .. }) = item else { return None };
+    let syn::Type::Path(path) = &**self_ty else { return None };
+    path.path.segments.last().map(|segment| segment.ident.to_string())
+}
+
+/// Structs of a file with their line and number of fields.
+#[derive(Default)]
+struct Structs {
+    found: Vec<(String, usize, usize)>,
+}
+
+impl<'ast> Visit<'ast> for Structs {
+    fn visit_item_struct(&mut self, item: &'ast ItemStruct) {
+        let line = item.ident.span().start().line;
+        self.found.push((item.ident.to_string(), line, item.fields.len()));
+        visit::visit_item_struct(self, item);
+    }
+}
