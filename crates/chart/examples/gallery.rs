@@ -1,5 +1,6 @@
-//! Writes a page with all kinds of charts to the path given as argument, and beside it each
-//! chart as an SVG image if a second argument names a directory.
+//! Writes a page with all kinds of charts to the path in the first argument.
+//!
+//! If a second argument names a directory, each chart is also written there as an SVG image.
 
 use bankfull_chart::{
     Axis, Bar, BarChart, Chart, Group, LineChart, Mark, Page, Scale, Section, Series, Table, Unit,
@@ -24,14 +25,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-#[expect(clippy::disallowed_methods, reason = "the library writes nothing, its example does")]
+#[expect(clippy::disallowed_methods, reason = "only the example writes files")]
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
     std::fs::write(path, text)
 }
 
 fn gallery() -> Page {
     Page {
-        title: "Charts and what they can show".to_owned(),
+        title: "Gallery of charts".to_owned(),
         generator: "gallery".to_owned(),
         subtitle: "Made-up figures of two flows on a 100 Mbit/s path, and of eight tools"
             .to_owned(),
@@ -39,7 +40,7 @@ fn gallery() -> Page {
     }
 }
 
-/// Numbers that look random and are always the same. (Knuth's MMIX constants)
+/// Deterministic pseudo-random generator. (Knuth's MMIX constants)
 struct Noise(u64);
 
 impl Noise {
@@ -49,18 +50,18 @@ impl Noise {
     }
 }
 
-/// What two flows did over 60 s, every 10 ms.
+/// Time series of two flows over 60 s, every 10 ms.
 #[derive(Default)]
-struct Run {
+struct FlowSeries {
     rates: [Vec<(f64, f64)>; 2],
     windows: [Vec<(f64, f64)>; 2],
     queue: Vec<(f64, f64)>,
     drops: Vec<(f64, f64)>,
 }
 
-fn run() -> Run {
+fn simulate() -> FlowSeries {
     let mut noise = Noise(7);
-    let mut run = Run::default();
+    let mut run = FlowSeries::default();
     let (mut window, mut dropped) = ([30e3, 0.0], 0.0);
     for tick in 0..=6000u32 {
         let at = f64::from(tick) / 100.0;
@@ -75,9 +76,9 @@ fn run() -> Run {
         for (flow, window) in window.iter_mut().enumerate() {
             let share = line * *window / sum.max(500e3);
             let rate = (share * (1.0 + 0.12 * noise.next())).clamp(0.0, line);
-            let is_gone = flow == 1 && at < 15.0;
-            run.rates[flow].push((at, if is_gone { f64::NAN } else { rate }));
-            run.windows[flow].push((at, if is_gone { f64::NAN } else { *window }));
+            let is_absent = flow == 1 && at < 15.0;
+            run.rates[flow].push((at, if is_absent { f64::NAN } else { rate }));
+            run.windows[flow].push((at, if is_absent { f64::NAN } else { *window }));
             let slow_start = if *window < 200e3 { 3e3 } else { 500.0 };
             *window += if *window > 0.0 && !is_cut { slow_start } else { 0.0 };
         }
@@ -93,7 +94,7 @@ fn run() -> Run {
 }
 
 fn two_flows() -> Section {
-    let run = run();
+    let run = simulate();
     let [first, second] = run.rates;
     let [window_1, window_2] = run.windows;
     let time = || Axis::new("Time", Unit::Seconds);
@@ -101,7 +102,7 @@ fn two_flows() -> Section {
         Mark::new(15.0, "flow 2 starts"),
         Mark::new(31.0, "link cut"),
         Mark::new(33.5, "link restored"),
-        Mark::new(34.1, "flow 1: window 256 kB → 180 kB: loss of 3 packets in one round trip"),
+        Mark::new(34.1, "flow 1: window 256 kB → 180 kB: 3 packets lost in one RTT"),
     ];
     let line =
         vec![(0.0, 100e6), (31.0, 100e6), (31.0, 0.0), (33.5, 0.0), (33.5, 100e6), (60.0, 100e6)];
@@ -223,7 +224,7 @@ fn tools() -> Section {
         let mut bar = |best: f64| {
             let median = best / (1.0 + 0.35 * index as f64) * (1.0 + 0.2 * noise.next());
             let (min, max) = (median * (0.9 + 0.1 * noise.next()), median * 1.06);
-            Bar::Of { median, min, max }
+            Bar::Value { median, min, max }
         };
         let bars = match index {
             5 => vec![Bar::missing("skipped"), bar(900e6)],
@@ -234,7 +235,7 @@ fn tools() -> Section {
     }
     let cells = |group: &Group| {
         let bars = group.bars.iter().map(|bar| match bar {
-            Bar::Of { median, .. } => Unit::BitsPerSec.format(*median),
+            Bar::Value { median, .. } => Unit::BitsPerSec.format(*median),
             Bar::Missing(_) => "–".to_owned(),
         });
         [group.label.clone()].into_iter().chain(bars).collect()
@@ -264,7 +265,7 @@ fn many_marks() -> Section {
         let (next, reason) = match noise.next() {
             n if n > 0.1 => (streams + 1.0, "the last one brought 8 Mbit/s"),
             n if n > -0.2 => (streams, "waits: within the noise"),
-            _ => (f64::max(1.0, streams / 2.0).floor(), "the round trip has doubled"),
+            _ => (f64::max(1.0, streams / 2.0).floor(), "the RTT has doubled"),
         };
         let change = match next == streams {
             true => format!("stays at {streams}"),
@@ -288,7 +289,7 @@ fn many_marks() -> Section {
 
 fn edges() -> Section {
     let empty = LineChart {
-        title: "A chart of nothing".to_owned(),
+        title: "Empty line chart".to_owned(),
         x: Axis::new("Time", Unit::Seconds),
         y: Axis::new("Rate", Unit::BitsPerSec),
         ..LineChart::default()
@@ -307,6 +308,6 @@ fn edges() -> Section {
         series: nine,
         marks: Vec::new(),
     };
-    let none = BarChart { title: "Bars of nothing".to_owned(), ..BarChart::default() };
+    let none = BarChart { title: "Empty bar chart".to_owned(), ..BarChart::default() };
     Section { charts: vec![empty.into(), many.into(), none.into()], ..Section::new("Edges") }
 }

@@ -1,13 +1,13 @@
-//! Pictures of figures: SVG charts and one self-contained HTML page.
+//! Charts: SVG images and one self-contained HTML page.
 //!
-//! What lives here: lines over a time or a parameter ([`LineChart`]), bars with their spread
-//! ([`BarChart`]), and a page that holds such charts with text and tables ([`Page`]). A chart's
-//! SVG stands alone. A page is one file that refers to nothing outside itself. Both follow the
-//! light or dark mode of whoever looks at them, and print in light colours.
+//! The crate has lines over a time or a parameter ([`LineChart`]), bars with their spread
+//! ([`BarChart`]), and a page that holds such charts with text and tables ([`Page`]). The SVG of a
+//! chart stands alone. A page is one file without external references. Both follow the light or
+//! dark mode of the viewer, and print in light colours.
 //!
-//! What never lives here: a file, a clock, a dependency, or anything that knows what the figures
-//! mean. The same input gives the same bytes. Nothing in the input panics: a number that is not
-//! finite breaks a line, and text is escaped, or shortened where there is no room for it.
+//! The crate uses no file, clock or dependency, and does not know the meaning of the figures. The
+//! same input gives the same bytes. No input panics: a number that is not finite breaks a line;
+//! text is escaped, and truncated if it does not fit.
 //!
 //! ```
 //! use bankfull_chart::{Axis, LineChart, Page, Section, Series, Unit};
@@ -28,18 +28,22 @@
 
 mod axis;
 mod bars;
-mod data;
+mod downsample;
+mod legend;
 mod line;
 mod marks;
 mod page;
+mod plot;
+mod script_data;
+mod series;
 mod svg;
 mod text;
-mod thin;
 mod unit;
 
 pub use axis::{Axis, Scale};
 pub use bars::{Bar, BarChart, Group};
-pub use line::{LineChart, Series, Shape};
+pub use line::LineChart;
 pub use marks::Mark;
 pub use page::{Chart, Page, Section, Table, generator_tag};
+pub use series::{Series, Shape};
 pub use unit::Unit;

@@ -1,4 +1,4 @@
-//! One HTML file with text, charts and tables.
+//! Self-contained HTML page with text, charts and tables.
 
 use crate::bars::BarChart;
 use crate::line::LineChart;
@@ -6,12 +6,12 @@ use crate::svg::CSS;
 use crate::text::escape;
 use std::fmt::Write;
 
-/// A picture on a page.
+/// Chart on a page.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Chart {
     /// Lines over an axis.
     Line(LineChart),
-    /// Bars to compare.
+    /// Bars in groups.
     Bars(BarChart),
 }
 
@@ -27,62 +27,61 @@ impl From<BarChart> for Chart {
     }
 }
 
-/// Figures in rows. Columns that hold nothing but numbers stand to the right.
+/// Table of texts. Columns of numbers are right-aligned.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Table {
-    /// The names of the columns.
+    /// Names of the columns.
     pub head: Vec<String>,
-    /// The cells; a row that is too short is filled with empty ones.
+    /// Cells; a short row is filled up with empty cells.
     pub rows: Vec<Vec<String>>,
-    /// What the table shows; empty for none.
+    /// Caption; empty for none.
     pub caption: String,
 }
 
-/// A part of a page. What it holds is shown in the order of the fields.
+/// Section of a page. Its parts appear in the order of the fields.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Section {
-    /// The heading.
+    /// Heading.
     pub heading: String,
     /// Paragraphs of plain text.
     pub text: Vec<String>,
     /// Names and values.
     pub facts: Vec<(String, String)>,
-    /// Pictures. Line charts with the same horizontal axis get the same range, and the mouse
-    /// points into all of them.
+    /// Charts. Line charts with the same horizontal axis get the same range and a common cursor.
     pub charts: Vec<Chart>,
-    /// Figures.
+    /// Tables.
     pub tables: Vec<Table>,
 }
 
 impl Section {
-    /// A section with nothing in it.
+    /// Returns a section with a heading only.
     #[must_use]
     pub fn new(heading: &str) -> Self {
         Self { heading: heading.to_owned(), ..Self::default() }
     }
 }
 
-/// A page: one HTML file that refers to nothing outside itself.
+/// Page: one HTML file without external references.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Page {
-    /// The title of page and window.
+    /// Title of the page and the window.
     pub title: String,
-    /// What stands below the title; empty for nothing.
+    /// Text below the title; empty for none.
     pub subtitle: String,
-    /// The program that made it, for programs that look at it; empty for none.
+    /// Program that made the page, for other programs to recognize; empty for none.
     pub generator: String,
-    /// The parts. With more than three, a table of contents comes first.
+    /// Sections. A table of contents precedes more than three.
     pub sections: Vec<Section>,
 }
 
-/// More sections have a table of contents before them. (ours)
-const WITHOUT_CONTENTS_MAX: usize = 3;
+/// Most sections of a page without a table of contents. (chosen: they fit on a screen)
+const MAX_SECTIONS_WITHOUT_CONTENTS: usize = 3;
 
-/// The page may load nothing, from nowhere; it keeps its style and script.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+/// Content security policy: nothing is loaded; only inline style and script are allowed.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                       base-uri 'none'; form-action 'none'";
 
-/// The element that names the program that made a page; empty for none.
+/// Returns the `meta` element that names the program that made a page; empty for none.
 #[must_use]
 pub fn generator_tag(generator: &str) -> String {
     if generator.is_empty() {
@@ -92,20 +91,21 @@ pub fn generator_tag(generator: &str) -> String {
 }
 
 impl Page {
-    /// A page with nothing in it.
+    /// Returns a page with a title only.
     #[must_use]
     pub fn new(title: &str) -> Self {
         Self { title: title.to_owned(), ..Self::default() }
     }
 
-    /// The file. It is legible without its script, which shows the values under the mouse.
+    /// Returns the HTML file. It is legible without its script, which shows the values under the
+    /// mouse.
     #[must_use]
     pub fn to_html(&self) -> String {
         let mut html = Html::default();
         let title = escape(&self.title);
         html.push(format_args!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-             {}<meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\"/>\n\
+             {}<meta http-equiv=\"Content-Security-Policy\" content=\"{CONTENT_SECURITY_POLICY}\"/>\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
              <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>{title}</title>\n\
              <style>{CSS}{}</style>\n</head>\n<body>\n<header>\n<h1>{title}</h1>\n",
@@ -114,7 +114,7 @@ impl Page {
         ));
         html.element("p", "subtitle", &self.subtitle);
         html.out.push_str("</header>\n");
-        self.contents(&mut html);
+        self.table_of_contents(&mut html);
         html.out.push_str("<main>\n");
         for (index, section) in self.sections.iter().enumerate() {
             html.section(section, index);
@@ -126,8 +126,8 @@ impl Page {
         html.out
     }
 
-    fn contents(&self, html: &mut Html) {
-        if self.sections.len() <= WITHOUT_CONTENTS_MAX {
+    fn table_of_contents(&self, html: &mut Html) {
+        if self.sections.len() <= MAX_SECTIONS_WITHOUT_CONTENTS {
             return;
         }
         html.out.push_str("<nav aria-label=\"Contents\">\n<ol>\n");
@@ -139,7 +139,7 @@ impl Page {
     }
 }
 
-/// A page in the making.
+/// HTML page under construction.
 #[derive(Debug, Default)]
 struct Html {
     out: String,
@@ -151,7 +151,7 @@ impl Html {
         let _ = self.out.write_fmt(text);
     }
 
-    /// An element with text in it; nothing if there is no text.
+    /// Appends an element with text; without text, nothing.
     fn element(&mut self, name: &str, class: &str, text: &str) {
         let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
         if !text.is_empty() {
@@ -177,7 +177,7 @@ impl Html {
             match chart {
                 Chart::Line(chart) => self.line_chart(section, chart, (index, at)),
                 Chart::Bars(chart) => {
-                    let svg = chart.draw().inline();
+                    let svg = chart.draw().to_inline_svg();
                     self.push(format_args!(
                         "<figure>\n<div class=\"plot\">{svg}</div>\n</figure>\n"
                     ));
@@ -190,7 +190,7 @@ impl Html {
         self.out.push_str("</section>\n");
     }
 
-    /// A line chart with its figures, and the number of the first chart that shares its axis.
+    /// Appends a line chart with its data and the number of the first chart that shares its axis.
     fn line_chart(&mut self, section: &Section, chart: &LineChart, (index, at): (usize, usize)) {
         let mut first = at;
         let mut span = chart.span();
@@ -199,27 +199,27 @@ impl Html {
                 && other.x == chart.x
             {
                 first = first.min(place);
-                span = span.with(other.span());
+                span = span.merged_with(other.span());
             }
         }
         let (drawing, data) = chart.draw(span);
-        let svg = drawing.inline();
+        let svg = drawing.to_inline_svg();
         self.push(format_args!(
             "<figure tabindex=\"0\" data-axis=\"{index}-{first}\">\n<div class=\"plot\">{svg}</div>\n\
              <script type=\"application/json\">{data}</script>\n</figure>\n"
         ));
-        self.all_marks(chart);
+        self.marks_table(chart);
     }
 
-    /// All marks of a chart, if the picture does not list them.
-    fn all_marks(&mut self, chart: &LineChart) {
-        let marks = chart.listed();
+    /// Appends a table of all marks of a chart if the picture does not list them.
+    fn marks_table(&mut self, chart: &LineChart) {
+        let marks = chart.marks_for_table();
         if marks.is_empty() {
             return;
         }
         let rows = marks.into_iter().enumerate();
         let rows = rows.map(|(at, (time, label))| vec![(at + 1).to_string(), time, label]);
-        let head = ["#", &chart.x.label, "What"].map(str::to_owned).to_vec();
+        let head = ["#", &chart.x.label, "Event"].map(str::to_owned).to_vec();
         let table = Table { head, rows: rows.collect(), caption: String::new() };
         let count = table.rows.len();
         self.push(format_args!("<details>\n<summary>All {count} marks</summary>\n"));
@@ -230,12 +230,12 @@ impl Html {
     fn table(&mut self, table: &Table) {
         let columns = table.rows.iter().map(Vec::len).max().unwrap_or(0).max(table.head.len());
         let cell = |row: &Vec<String>, column: usize| row.get(column).cloned().unwrap_or_default();
-        let is_right = |column: usize| {
+        let is_number_column = |column: usize| {
             let cells = || table.rows.iter().map(|row| cell(row, column));
             let any = cells().any(|text| text.starts_with(|c: char| c.is_ascii_digit()));
             any && cells().all(|text| is_number(&text))
         };
-        let right: Vec<_> = (0..columns).map(is_right).collect();
+        let right: Vec<_> = (0..columns).map(is_number_column).collect();
         self.out.push_str("<div class=\"wide\">\n<table>\n");
         self.element("caption", "", &table.caption);
         let row = |html: &mut Self, name: &str, cells: &Vec<String>| {
@@ -260,7 +260,7 @@ impl Html {
     }
 }
 
-/// Whether a cell of a table is a number, perhaps with a unit, or stands for one.
+/// Returns whether a table cell is a number, possibly with a unit, or a placeholder for one.
 fn is_number(text: &str) -> bool {
     let digits = text.trim_start_matches(['-', '−', '–', '+', '<', '>', '≈', '~', '±', ' ']);
     digits.is_empty() || digits.starts_with(|c: char| c.is_ascii_digit())

@@ -1,29 +1,30 @@
-//! The strokes of a picture as SVG text.
+//! SVG text: shapes, labels and paths.
 
-use crate::text::{escape, fit};
-use crate::thin::Point;
+use crate::downsample::Point;
+use crate::text::{escape, truncate};
 use std::fmt::Write;
 
-/// The width of every chart in pixels: one column of a page. (ours)
+/// Width of every chart in pixels: one column of a page. (chosen: fits a laptop screen and A4
+/// paper)
 pub(crate) const WIDTH: f64 = 860.0;
 
-/// Sizes of text in pixels; `chart.css` has the same. (ours)
+/// Font sizes in pixels; `chart.css` has the same. (chosen: legibility)
 pub(crate) const TITLE_SIZE: f64 = 15.0;
 pub(crate) const TEXT_SIZE: f64 = 12.0;
 pub(crate) const SMALL_SIZE: f64 = 11.0;
 
-/// What classes of a picture look like. Alone or in a page, it is the same.
+/// Style of the classes in a picture, the same standalone and in a page.
 pub(crate) const CSS: &str = include_str!("chart.css");
 
-/// How many colours `chart.css` has.
-const COLOURS: usize = 7;
+/// Number of series colours in `chart.css`.
+const SERIES_COLOURS: usize = 7;
 
-/// The class that gives a series its colour.
+/// Returns the class that sets the colour of a series.
 pub(crate) fn colour(series: usize) -> String {
-    format!("c{}", series % COLOURS)
+    format!("c{}", series % SERIES_COLOURS)
 }
 
-/// Where a text starts from its place.
+/// Alignment of a text to its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
@@ -31,48 +32,48 @@ pub(crate) enum Anchor {
     End,
 }
 
-/// A text and its place.
+/// Text and its position.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Label<'a> {
-    /// The left end, the middle or the right end; on the base line.
+    /// Left end, middle or right end, on the base line.
     pub(crate) at: Point,
     pub(crate) anchor: Anchor,
     pub(crate) class: &'a str,
     pub(crate) size: f64,
-    /// Where there is less room than needed, the text is cut, and shown whole when pointed at.
-    pub(crate) room: f64,
+    /// Maximum width in pixels. A longer text is truncated, and shown in full as a tooltip.
+    pub(crate) max_width: f64,
 }
 
 impl<'a> Label<'a> {
-    /// A text that has all the room it needs.
+    /// Returns a label of unlimited width.
     pub(crate) fn new(at: Point, anchor: Anchor, class: &'a str) -> Self {
-        Self { at, anchor, class, size: TEXT_SIZE, room: f64::INFINITY }
+        Self { at, anchor, class, size: TEXT_SIZE, max_width: f64::INFINITY }
     }
 }
 
-/// A picture in the making.
+/// Picture under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Canvas {
     out: String,
 }
 
 impl Canvas {
-    /// A line, horizontal or vertical mostly.
+    /// Draws a straight line, mostly horizontal or vertical.
     pub(crate) fn line(&mut self, from: Point, to: Point, class: &str) {
-        let mut pen = Pen::default();
-        pen.jump(from);
-        pen.stroke(to);
+        let mut pen = PathPen::default();
+        pen.move_to(from);
+        pen.line_to(to);
         self.path(&pen.out, class);
     }
 
-    /// A path of what a [`Pen`] drew; nothing if that is nothing.
+    /// Draws the path of a [`PathPen`]; nothing if it is empty.
     pub(crate) fn path(&mut self, drawn: &str, class: &str) {
         if !drawn.is_empty() {
             self.push(format_args!("<path class=\"{class}\" d=\"{drawn}\"/>\n"));
         }
     }
 
-    /// A box with a text that is shown when it is pointed at.
+    /// Draws a rectangle with a tooltip.
     pub(crate) fn rect(&mut self, at: Point, size: Point, class: &str, title: &str) {
         let (x, y) = (tenths(at.0), tenths(at.1));
         let (width, height) = (tenths(size.0), tenths(size.1));
@@ -86,9 +87,9 @@ impl Canvas {
         }
     }
 
-    /// A text on one line.
+    /// Draws a text on one line.
     pub(crate) fn label(&mut self, label: Label<'_>, text: &str) {
-        let shown = fit(text, label.size, label.room);
+        let shown = truncate(text, label.size, label.max_width);
         let anchor = match label.anchor {
             Anchor::Start => "",
             Anchor::Middle => " text-anchor=\"middle\"",
@@ -107,7 +108,7 @@ impl Canvas {
         self.out.push_str("</text>\n");
     }
 
-    /// Opens a group, for [`Canvas::close`] to end.
+    /// Opens a group that [`Canvas::close`] ends.
     pub(crate) fn open(&mut self, class: &str) {
         self.push(format_args!("<g class=\"{class}\">\n"));
     }
@@ -122,7 +123,7 @@ impl Canvas {
     }
 }
 
-/// A finished picture.
+/// Finished picture.
 #[derive(Debug)]
 pub(crate) struct Drawing {
     title: String,
@@ -135,8 +136,8 @@ impl Drawing {
         Self { title: title.to_owned(), height, body: canvas.out }
     }
 
-    /// An SVG that needs nothing beside it.
-    pub(crate) fn alone(&self) -> String {
+    /// Returns a standalone SVG image.
+    pub(crate) fn to_standalone_svg(&self) -> String {
         let title = escape(&self.title);
         let head = self.head();
         let style = format!("<style>{CSS}</style>");
@@ -144,8 +145,8 @@ impl Drawing {
         format!("{head}\n<title>{title}</title>\n{style}\n{back}\n{}</svg>\n", self.body)
     }
 
-    /// An SVG for a page that has [`CSS`].
-    pub(crate) fn inline(&self) -> String {
+    /// Returns an SVG element for a page that has [`CSS`].
+    pub(crate) fn to_inline_svg(&self) -> String {
         format!("{}\n{}</svg>\n", self.head(), self.body)
     }
 
@@ -159,21 +160,21 @@ impl Drawing {
     }
 }
 
-/// The data of a path: absolute jumps, relative strokes, in tenths of a pixel.
+/// Path data: absolute moves, relative strokes, in tenths of a pixel.
 #[derive(Debug, Default)]
-pub(crate) struct Pen {
+pub(crate) struct PathPen {
     pub(crate) out: String,
     at: (i64, i64),
 }
 
-impl Pen {
-    pub(crate) fn jump(&mut self, to: Point) {
+impl PathPen {
+    pub(crate) fn move_to(&mut self, to: Point) {
         self.at = (in_tenths(to.0), in_tenths(to.1));
         self.out.push('M');
         self.pair(self.at);
     }
 
-    pub(crate) fn stroke(&mut self, to: Point) {
+    pub(crate) fn line_to(&mut self, to: Point) {
         let to = (in_tenths(to.0), in_tenths(to.1));
         let by = (to.0 - self.at.0, to.1 - self.at.1);
         self.at = to;
@@ -193,10 +194,10 @@ impl Pen {
         }
     }
 
-    /// A dot where the pen comes down: a stroke of no length, whose ends are round.
+    /// Draws a dot: a stroke of zero length with round ends.
     pub(crate) fn dot(&mut self, at: Point) {
-        self.jump(at);
-        self.stroke(at);
+        self.move_to(at);
+        self.line_to(at);
     }
 
     fn pair(&mut self, (x, y): (i64, i64)) {
@@ -228,17 +229,17 @@ fn push_tenths(out: &mut String, tenths: i64) {
     };
 }
 
-/// The outline of the sign that tells a series from the others without its colour.
-pub(crate) fn sign(series: usize, at: Point) -> String {
-    let mut pen = Pen::default();
+/// Returns the outline of the symbol that identifies a series without its colour.
+pub(crate) fn symbol(series: usize, at: Point) -> String {
+    let mut pen = PathPen::default();
     let mut corners = |corners: &[Point]| {
         for (index, (x, y)) in corners.iter().enumerate() {
             let place = (at.0 + x, at.1 + y);
-            if index == 0 { pen.jump(place) } else { pen.stroke(place) }
+            if index == 0 { pen.move_to(place) } else { pen.line_to(place) }
         }
     };
-    // Of about the same area each. (ours)
-    match series % SIGNS {
+    // All symbols have about the same area. (chosen: equal weight)
+    match series % SYMBOLS {
         0 => corners(&[
             (-1.7, -4.0),
             (1.7, -4.0),
@@ -258,26 +259,26 @@ pub(crate) fn sign(series: usize, at: Point) -> String {
     pen.out
 }
 
-/// How many signs there are; with the colours, 35 series differ in one of the two.
-const SIGNS: usize = 5;
+/// Number of symbols; combined with the colours, they distinguish 35 series.
+const SYMBOLS: usize = 5;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn strokes_are_written_in_tenths_of_a_pixel() {
-        let mut pen = Pen::default();
-        pen.jump((1.04, -2.55));
-        pen.stroke((3.0, -2.55));
-        pen.stroke((3.0, 0.0));
-        pen.stroke((2.0, 1.0));
+    fn path_strokes_are_in_tenths_of_a_pixel() {
+        let mut pen = PathPen::default();
+        pen.move_to((1.04, -2.55));
+        pen.line_to((3.0, -2.55));
+        pen.line_to((3.0, 0.0));
+        pen.line_to((2.0, 1.0));
         assert_eq!(pen.out, "M1-2.6h2v2.6l-1 1");
     }
 
     #[test]
-    fn every_colour_is_in_the_style_for_light_and_dark() {
-        for index in 0..COLOURS {
+    fn style_has_every_colour_for_light_and_dark() {
+        for index in 0..SERIES_COLOURS {
             assert_eq!(CSS.matches(&format!(".c{index}{{")).count(), 2, "c{index}");
         }
     }

@@ -1,17 +1,18 @@
-//! Text in a picture: what must be escaped, how wide it is, and what fits.
+//! Text in pictures: escaping, width and truncation.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Text for an XML or HTML element or a quoted attribute. What XML cannot hold (control
-/// characters) and what turns the direction of the text around it becomes U+FFFD.
+/// Escapes text for an XML or HTML element or a quoted attribute.
+///
+/// Control characters, which XML cannot hold, and controls of the text direction become U+FFFD.
 pub(crate) fn escape(text: &str) -> Cow<'_, str> {
-    if !text.contains(|c| escaped(c).is_some()) {
+    if !text.contains(|c| replacement(c).is_some()) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        match escaped(c) {
+        match replacement(c) {
             Some(instead) => out.push_str(instead),
             None => out.push(c),
         }
@@ -19,8 +20,8 @@ pub(crate) fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// What stands for a character that cannot stand for itself.
-fn escaped(c: char) -> Option<&'static str> {
+/// Returns the replacement of a character that must be escaped.
+fn replacement(c: char) -> Option<&'static str> {
     match c {
         '<' => Some("&lt;"),
         '>' => Some("&gt;"),
@@ -33,13 +34,14 @@ fn escaped(c: char) -> Option<&'static str> {
     }
 }
 
-/// Control characters, non-characters (XML 1.0, 2.2), and the controls of direction (UAX #9).
+/// Returns whether a character is a control, a non-character (XML 1.0, 2.2), or a control of
+/// direction (UAX #9).
 fn is_harmful(c: char) -> bool {
     let is_direction = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || is_direction || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
-/// A string for JSON inside a `script` element: no `<` is left that could end it.
+/// Returns a JSON string for a `script` element: without `<`, which could end the element.
 pub(crate) fn json_string(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -60,14 +62,16 @@ pub(crate) fn json_string(text: &str) -> String {
     out
 }
 
-/// How wide a text becomes at most in a common sans-serif font of `size` pixels.
-pub(crate) fn width(text: &str, size: f64) -> f64 {
-    text.chars().map(em).sum::<f64>() * size
+/// Returns the maximum width of a text in a common sans-serif font of `size` pixels.
+pub(crate) fn text_width(text: &str, size: f64) -> f64 {
+    text.chars().map(char_width).sum::<f64>() * size
 }
 
-/// The width of a character in parts of the font size: as in DejaVu Sans, which is wider than
-/// the other fonts that a reader is likely to have, and rounded up. (ours)
-fn em(c: char) -> f64 {
+/// Returns the width of a character as a fraction of the font size.
+///
+/// The widths are those of DejaVu Sans, rounded up: it is wider than other common fonts. (chosen:
+/// labels never overlap)
+fn char_width(c: char) -> f64 {
     match c {
         '\u{300}'..='\u{36f}' | '\u{200b}'..='\u{200f}' => 0.0,
         'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '|' | '!' | '\'' | ' ' | '\u{a0}' => 0.36,
@@ -79,15 +83,15 @@ fn em(c: char) -> f64 {
     }
 }
 
-/// As much of a text as fits into `room` pixels, with an ellipsis if something is missing.
-pub(crate) fn fit(text: &str, size: f64, room: f64) -> Cow<'_, str> {
-    if width(text, size) <= room {
+/// Truncates a text to `max_width` pixels, with an ellipsis if something is cut off.
+pub(crate) fn truncate(text: &str, size: f64, max_width: f64) -> Cow<'_, str> {
+    if text_width(text, size) <= max_width {
         return Cow::Borrowed(text);
     }
-    let mut left = room - width("…", size);
+    let mut left = max_width - text_width("…", size);
     let mut end = 0;
     for (at, c) in text.char_indices() {
-        left -= em(c) * size;
+        left -= char_width(c) * size;
         if left < 0.0 {
             break;
         }
@@ -101,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_cannot_become_markup() {
+    fn text_with_markup_is_escaped() {
         assert_eq!(
             escape("<script>\"a\" & 'b'</script>"),
             "&lt;script&gt;&quot;a&quot; &amp; &#39;b&#39;&lt;/script&gt;"
@@ -115,11 +119,11 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_cut_to_the_room_there_is() {
-        assert_eq!(fit("short", 12.0, 100.0), "short");
-        let cut = fit("a very long name of some tool", 12.0, 100.0);
-        assert!(cut.ends_with('…') && width(&cut, 12.0) <= 100.0, "{cut}");
-        assert_eq!(fit("數據傳輸", 10.0, 25.0), "數…");
-        assert_eq!(fit("anything", 10.0, 0.0), "…");
+    fn long_text_is_truncated_to_max_width() {
+        assert_eq!(truncate("short", 12.0, 100.0), "short");
+        let cut = truncate("a very long name of some tool", 12.0, 100.0);
+        assert!(cut.ends_with('…') && text_width(&cut, 12.0) <= 100.0, "{cut}");
+        assert_eq!(truncate("數據傳輸", 10.0, 25.0), "數…");
+        assert_eq!(truncate("anything", 10.0, 0.0), "…");
     }
 }

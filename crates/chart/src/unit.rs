@@ -1,41 +1,41 @@
-//! Units: which multiple of a unit a number is written in, and with how many digits.
+//! Units: multiple and number of digits of a displayed number.
 
-/// What a number counts, and so how it is written.
+/// Quantity of a number, which decides how it is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Unit {
     /// Bits per second: "94.1 Mbit/s".
     BitsPerSec,
-    /// Bytes per second, in decimal multiples, as disks are measured: "101 MB/s".
+    /// Bytes per second, in decimal multiples as for disks: "101 MB/s".
     BytesPerSec,
     /// Bytes in decimal multiples: "1.50 MB" is 1 500 000 bytes.
     Bytes,
     /// Seconds: "250 µs", "12.5 ms", "60.0 s".
     Seconds,
-    /// Things that can be counted: "12 000", "3.40 million".
+    /// Countable items: "12 000", "3.40 million".
     Count,
-    /// A share, where 1 is all of it: 0.5 is written "50.0 %".
+    /// Fraction, where 1 is 100 %: 0.5 is written "50.0 %".
     Percent,
-    /// How many times something: "1.50×".
+    /// Ratio of two quantities: "1.50×".
     Ratio,
-    /// A number and nothing more.
+    /// Number without a unit.
     #[default]
     Plain,
 }
 
-/// A multiple of a unit.
+/// Multiple of a unit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Multiple {
-    /// How many of the base unit are one of this.
+    /// Size in base units.
     pub(crate) size: f64,
-    /// What is written behind the number.
+    /// Text after the number.
     pub(crate) name: &'static str,
 }
 
-/// Between a number and its unit, and between groups of digits: a space where no line breaks.
-pub(crate) const NO_BREAK: char = '\u{a0}';
+/// Non-breaking space between a number and its unit, and between groups of digits.
+pub(crate) const NO_BREAK_SPACE: char = '\u{a0}';
 
-/// What is written for a number that is not finite.
-const NO_NUMBER: &str = "–";
+/// Text for a number that is not finite.
+const NOT_FINITE: &str = "–";
 
 const fn multiple(size: f64, name: &'static str) -> Multiple {
     Multiple { size, name }
@@ -71,18 +71,20 @@ const RATIO: [Multiple; 1] = [multiple(1.0, "×")];
 const PLAIN: [Multiple; 1] = [multiple(1.0, "")];
 
 impl Unit {
-    /// A value with three digits and the multiple that suits it: `94.1 Mbit/s`. Whole numbers of
-    /// things and plain whole numbers keep all their digits. What is not finite is a dash.
+    /// Formats a value with three digits and a suitable multiple: `94.1 Mbit/s`.
+    ///
+    /// Whole counts and plain whole numbers keep all their digits. A value that is not finite is a
+    /// dash.
     #[must_use]
     pub fn format(self, value: f64) -> String {
         if !value.is_finite() {
-            return NO_NUMBER.to_owned();
+            return NOT_FINITE.to_owned();
         }
         let multiple = self.multiple_for(value);
-        self.with_name(&self.digits(value / multiple.size), multiple)
+        self.with_name(&self.three_digits(value / multiple.size), multiple)
     }
 
-    /// The multiples, smallest first.
+    /// Returns the multiples, smallest first.
     pub(crate) fn multiples(self) -> &'static [Multiple] {
         match self {
             Self::BitsPerSec => &BITS_PER_SEC,
@@ -96,52 +98,56 @@ impl Unit {
         }
     }
 
-    /// The largest multiple of which there is at least one in `value`, once it is rounded to the
-    /// three digits that are written; else the smallest, and for zero the unit itself.
+    /// Returns the largest multiple that `value` reaches when rounded to three digits.
+    ///
+    /// The smallest multiple is the fallback; zero is written in the unit itself.
     pub(crate) fn multiple_for(self, value: f64) -> Multiple {
         let all = self.multiples();
         let mut chosen = all.first().copied().unwrap_or(multiple(1.0, ""));
         for candidate in all {
-            let is_enough = (value.abs() / candidate.size) >= 0.9995;
-            if is_enough || (value == 0.0 && candidate.size <= 1.0) {
+            let is_reached = (value.abs() / candidate.size) >= 0.9995;
+            if is_reached || (value == 0.0 && candidate.size <= 1.0) {
                 chosen = *candidate;
             }
         }
         chosen
     }
 
-    /// Whether whole numbers are written without decimals.
+    /// Returns whether whole numbers are written without decimals.
     pub(crate) fn keeps_whole(self) -> bool {
         matches!(self, Self::Count | Self::Plain)
     }
 
-    /// Three digits of a number that is already in its multiple. The page's script does the same.
-    fn digits(self, number: f64) -> String {
+    /// Formats a number, already in its multiple, with three digits. The script of the page does
+    /// the same.
+    fn three_digits(self, number: f64) -> String {
         let size = number.abs();
         let is_whole = number.fract() == 0.0 && size < 1e15;
         match size {
             0.0 => "0".to_owned(),
-            _ if self.keeps_whole() && is_whole => grouped(number, 0),
+            _ if self.keeps_whole() && is_whole => format_grouped(number, 0),
             _ if !(0.001..1e9).contains(&size) => format!("{number:.2e}"),
-            // The factor is for what rounds up to the next power of ten.
-            _ => grouped(number, (2.0 - (size * 1.000502).log10().floor()).max(0.0) as usize),
+            // The factor accounts for values that round up to the next power of ten.
+            _ => {
+                format_grouped(number, (2.0 - (size * 1.000502).log10().floor()).max(0.0) as usize)
+            }
         }
     }
 
-    /// A number with the name of its multiple behind it.
+    /// Appends the name of the multiple to a number.
     pub(crate) fn with_name(self, number: &str, multiple: Multiple) -> String {
         match (self, multiple.name) {
             (_, "") => number.to_owned(),
             (Self::Ratio, name) => format!("{number}{name}"),
-            (_, name) => format!("{number}{NO_BREAK}{name}"),
+            (_, name) => format!("{number}{NO_BREAK_SPACE}{name}"),
         }
     }
 }
 
-/// A number with so many decimals; from 10 000 on, its digits in groups of three.
-pub(crate) fn grouped(number: f64, decimals: usize) -> String {
+/// Formats a number with `decimals`; from 10 000 on, digits are in groups of three.
+pub(crate) fn format_grouped(number: f64, decimals: usize) -> String {
     let plain = format!("{number:.decimals$}");
-    // What rounds to nothing has no sign.
+    // A number that rounds to zero has no sign.
     let plain = match plain.strip_prefix('-') {
         Some(rest) if rest.chars().all(|c| c == '0' || c == '.') => rest.to_owned(),
         _ => plain,
@@ -154,7 +160,7 @@ pub(crate) fn grouped(number: f64, decimals: usize) -> String {
     let mut out = plain[..plain.len() - digits.len()].to_owned();
     for (index, digit) in digits.chars().enumerate() {
         if index > 0 && index < whole && (whole - index) % 3 == 0 {
-            out.push(NO_BREAK);
+            out.push(NO_BREAK_SPACE);
         }
         out.push(digit);
     }
@@ -166,11 +172,11 @@ mod tests {
     use super::*;
 
     fn written(unit: Unit, value: f64) -> String {
-        unit.format(value).replace(NO_BREAK, " ")
+        unit.format(value).replace(NO_BREAK_SPACE, " ")
     }
 
     #[test]
-    fn numbers_are_written_in_the_multiple_that_suits_them() {
+    fn numbers_use_suitable_multiple() {
         for (unit, value, text) in [
             (Unit::BitsPerSec, 94.13e6, "94.1 Mbit/s"),
             (Unit::BytesPerSec, 101.5e6, "102 MB/s"),
@@ -202,9 +208,9 @@ mod tests {
     }
 
     #[test]
-    fn long_numbers_have_their_digits_in_groups() {
-        assert_eq!(grouped(-1_234_567.25, 1).replace(NO_BREAK, " "), "-1 234 567.2");
-        assert_eq!(grouped(9_999.0, 0), "9999");
-        assert_eq!(grouped(-0.001, 1), "0.0");
+    fn long_numbers_are_grouped_by_three() {
+        assert_eq!(format_grouped(-1_234_567.25, 1).replace(NO_BREAK_SPACE, " "), "-1 234 567.2");
+        assert_eq!(format_grouped(9_999.0, 0), "9999");
+        assert_eq!(format_grouped(-0.001, 1), "0.0");
     }
 }

@@ -1,5 +1,4 @@
-//! What is written is well-formed, stands alone, is the same each time, and has no markup of
-//! whoever named a series.
+//! Documents are well-formed, self-contained and reproducible, and contain no foreign markup.
 
 use bankfull_chart::{
     Axis, Bar, BarChart, Group, LineChart, Mark, Page, Section, Series, Table, Unit,
@@ -7,8 +6,9 @@ use bankfull_chart::{
 
 const NASTY: &str = "</text></script><script>alert(1)</script> & \"quoted\" 'too' \u{1} ]]> <!--";
 
-/// The names of all elements, if the tags of a document are balanced and its texts escaped.
-/// Knows what we write: no comments, no CDATA, one doctype at most.
+/// Returns the names of all elements; an error if tags are unbalanced or text is not escaped.
+///
+/// Understands only what the crate writes: no comments, no CDATA, at most one doctype.
 fn elements(document: &str) -> Result<Vec<String>, String> {
     let mut rest = document.strip_prefix("<!doctype html>").unwrap_or(document);
     let (mut open, mut all) = (Vec::new(), Vec::new());
@@ -54,7 +54,7 @@ fn check_text(text: &str) -> Result<(), String> {
     }
 }
 
-/// `name="value"` only, each name once.
+/// Checks that attributes are `name="value"`, each name once.
 fn check_attributes(text: &str) -> Result<(), String> {
     let mut names = Vec::new();
     let mut rest = text.trim_end_matches('/').trim();
@@ -107,7 +107,7 @@ fn charts() -> Vec<LineChart> {
 }
 
 fn bars() -> Vec<BarChart> {
-    let spread = |median: f64| Bar::Of { median, min: median / 2.0, max: f64::NAN };
+    let spread = |median: f64| Bar::Value { median, min: median / 2.0, max: f64::NAN };
     let of = |bars: Vec<Bar>| BarChart {
         title: NASTY.to_owned(),
         y: Axis::new(NASTY, Unit::BitsPerSec),
@@ -118,8 +118,8 @@ fn bars() -> Vec<BarChart> {
         BarChart::default(),
         of(Vec::new()),
         of(vec![Bar::missing(NASTY), Bar::missing("")]),
-        of(vec![spread(5e6), Bar::of(-3e6), Bar::of(f64::NAN), Bar::of(0.0)]),
-        BarChart { y: Axis::log("y", Unit::Ratio), ..of(vec![Bar::of(1.0), Bar::of(0.0)]) },
+        of(vec![spread(5e6), Bar::value(-3e6), Bar::value(f64::NAN), Bar::value(0.0)]),
+        BarChart { y: Axis::log("y", Unit::Ratio), ..of(vec![Bar::value(1.0), Bar::value(0.0)]) },
     ]
 }
 
@@ -155,7 +155,7 @@ fn all_svgs() -> Vec<String> {
 }
 
 #[test]
-fn images_are_well_formed_and_hold_nothing_but_the_shapes_we_draw() {
+fn svg_is_well_formed_with_known_elements_only() {
     let known = ["svg", "title", "style", "rect", "g", "path", "text"];
     for svg in all_svgs() {
         let found = elements(&svg).unwrap();
@@ -168,11 +168,11 @@ fn images_are_well_formed_and_hold_nothing_but_the_shapes_we_draw() {
 }
 
 #[test]
-fn a_page_is_well_formed_and_has_no_script_but_its_own() {
+fn page_is_well_formed_with_own_scripts_only() {
     let html = page().to_html();
     let found = elements(&html).unwrap();
     let scripts = found.iter().filter(|name| *name == "script").count();
-    assert_eq!(scripts, charts().len() + 1, "the figures of each line chart, and the script");
+    assert_eq!(scripts, charts().len() + 1, "the data of each line chart, and the script");
     assert!(!html.contains("alert(1)</script>"));
     assert_eq!(found.iter().filter(|name| *name == "nav").count(), 1);
     assert_eq!(found.iter().filter(|name| *name == "details").count(), 1);
@@ -180,7 +180,7 @@ fn a_page_is_well_formed_and_has_no_script_but_its_own() {
 }
 
 #[test]
-fn nothing_outside_is_referred_to() {
+fn documents_have_no_external_references() {
     let namespace = "xmlns=\"http://www.w3.org/2000/svg\"";
     for document in all_svgs().into_iter().chain([page().to_html()]) {
         let rest = document.replace(namespace, "");
@@ -193,13 +193,13 @@ fn nothing_outside_is_referred_to() {
 }
 
 #[test]
-fn the_same_figures_give_the_same_bytes() {
+fn same_input_gives_same_bytes() {
     assert_eq!(page().to_html(), page().to_html());
     assert_eq!(all_svgs(), all_svgs());
 }
 
 #[test]
-fn a_hundred_thousand_points_become_a_small_picture_that_keeps_a_single_peak() {
+fn large_series_gives_small_svg_that_keeps_peak() {
     let mut points: Vec<_> = (0..100_000).map(|i| (f64::from(i) / 1e3, 10e6)).collect();
     points[43_210].1 = 90e6;
     let chart = line_chart(vec![Series::line("", points)], Vec::new());
@@ -210,7 +210,7 @@ fn a_hundred_thousand_points_become_a_small_picture_that_keeps_a_single_peak() {
 }
 
 #[test]
-fn no_data_is_said() {
+fn empty_chart_shows_no_data() {
     assert!(LineChart::default().to_svg().contains(">no data<"));
     assert!(BarChart::default().to_svg().contains(">no data<"));
     let full = line_chart(vec![Series::line("", vec![(1.0, 1.0)])], Vec::new());
@@ -218,9 +218,9 @@ fn no_data_is_said() {
 }
 
 #[test]
-fn a_missing_bar_says_its_word() {
+fn missing_bar_shows_its_reason() {
     let svg = bars().swap_remove(2).to_svg();
-    assert!(svg.contains("alert(1)"), "the word, escaped");
+    assert!(svg.contains("alert(1)"), "the reason is escaped");
     let chart = BarChart {
         groups: vec![Group { label: "t".to_owned(), bars: vec![Bar::missing("skipped")] }],
         ..BarChart::default()
@@ -229,7 +229,7 @@ fn a_missing_bar_says_its_word() {
 }
 
 #[test]
-fn charts_that_share_an_axis_have_the_same_range() {
+fn charts_with_common_axis_share_its_range() {
     let until = |end: f64| {
         let points = vec![(0.0, 1.0), (end, 2.0)];
         LineChart {

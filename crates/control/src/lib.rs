@@ -10,11 +10,10 @@
 //! This crate has no clock, I/O, threads or dependencies. Time is an argument; the lints in its
 //! `clippy.toml` forbid the rest.
 
-pub mod cubic;
-pub mod delivery;
-mod holder;
+mod bottleneck;
+pub mod congestion;
 pub mod ictcp;
-mod losses;
+mod loss;
 mod meter;
 pub mod pacing;
 pub mod rrda;
@@ -23,8 +22,8 @@ pub mod sobas;
 pub mod streams;
 mod units;
 
-pub use holder::{Bottleneck, LimitSamples, bottleneck};
-pub use losses::LossSample;
+pub use bottleneck::{Bottleneck, LimitSamples, bottleneck};
+pub use loss::LossSample;
 pub use meter::{Limit, Stage, StageMeter, StageTimes, limited_by};
 pub use shares::StreamShares;
 pub use streams::initial_streams;

@@ -1,13 +1,13 @@
-//! Emulated networks without a network: links and TCP connections whose time is an argument.
+//! Network simulator: links and TCP connections in virtual time.
 //!
-//! What lives here: the model of a link ([`Link`]: rate, delay, drop-tail buffer, loss, cross
-//! traffic), named paths ([`presets`]), a TCP sender and receiver ([`tcp`]), and the world in which
-//! flows share links while a controller watches and steers them ([`World`]). The same link runs in
-//! virtual time and, driven by the lab, in real time between real hosts. `docs/sim.md` tells what
-//! is modelled and what is not.
+//! The crate has a link model ([`Link`]: rate, delay, drop-tail buffer, loss, cross traffic), named
+//! paths ([`presets`]), a TCP sender and receiver ([`tcp`]), and a world in which flows share links
+//! while a controller observes and steers them ([`World`]). The same link model runs in virtual
+//! time and, driven by the lab, in real time between real hosts. `docs/sim.md` states what is
+//! modelled and what is not.
 //!
-//! What never lives here: a clock, a socket, a thread, a file. Time is a [`std::time::Duration`]
-//! since some beginning and must not go backwards; randomness comes from a seed.
+//! The crate uses no clock, socket, thread or file. Time is a [`std::time::Duration`] since an
+//! arbitrary start and must not decrease; random numbers come from a seed.
 //!
 //! ```
 //! use bankfull_control::{Bytes, Rate};
@@ -19,22 +19,22 @@
 //! let mut world = World::new(1);
 //! let route = world.add_path(&path);
 //! let flow = world.add_flow(FlowConfig::new(&route));
-//! // A controller that knows the answer: every 10 ms it paces a little below the line.
+//! // An ideal controller: every 10 ms it sets a pacing rate slightly below the link rate.
 //! world.run_with(Duration::from_secs(10), Duration::from_millis(10), |world| {
 //!     world.set_pacing(flow, Some(Rate::from_bits_per_sec(95e6)));
 //! });
 //! assert!(world.report(flow).goodput > Rate::from_bits_per_sec(90e6));
 //! ```
 
-pub mod cross;
+pub mod cross_traffic;
 pub mod link;
 pub mod loss;
 pub mod presets;
 pub mod tcp;
 pub mod world;
 
-pub use cross::Cross;
-pub use link::{Burst, Counts, Link, LinkConfig, Run};
+pub use cross_traffic::CrossTraffic;
+pub use link::{Burst, Link, LinkConfig, LinkCounts, SegmentRun};
 pub use loss::Loss;
 pub use presets::PathConfig;
 pub use world::{FlowConfig, World};

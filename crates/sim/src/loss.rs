@@ -1,20 +1,20 @@
-//! Loss on the line: what happens to a segment after it has passed the queue.
+//! Loss on the line, behind the queue.
 
 use fastrand::Rng;
 
-/// How a line loses segments.
+/// Loss model of a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Loss {
-    /// It loses none.
+    /// No loss.
     #[default]
     None,
-    /// Each segment is lost with this probability, whatever happened to others.
+    /// Independent loss of each segment.
     Random {
         /// Probability of loss, 0 to 1.
         probability: f64,
     },
-    /// Losses come in clusters: a Markov chain of a good and a bad state that steps with each
-    /// segment (Gilbert 1960, Elliott 1963).
+    /// Bursty loss: a Markov chain of a good and a bad state that steps with each segment (Gilbert
+    /// 1960, Elliott 1963).
     GilbertElliott {
         /// Probability of going from good to bad, per segment.
         to_bad: f64,
@@ -28,7 +28,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// The share of segments that are lost in the long run.
+    /// Returns the long-term fraction of lost segments.
     #[must_use]
     pub fn mean(&self) -> f64 {
         match *self {
@@ -43,28 +43,28 @@ impl Loss {
     }
 }
 
-/// A line's losses, one segment after another.
+/// Loss process of a line, segment by segment.
 #[derive(Debug, Clone)]
-pub(crate) struct Lossy {
-    loss: Loss,
+pub(crate) struct LossProcess {
+    model: Loss,
     rng: Rng,
-    is_bad: bool,
+    is_in_bad_state: bool,
 }
 
-impl Lossy {
-    pub(crate) fn new(loss: Loss, seed: u64) -> Self {
-        Self { loss, rng: Rng::with_seed(seed), is_bad: false }
+impl LossProcess {
+    pub(crate) fn new(model: Loss, seed: u64) -> Self {
+        Self { model, rng: Rng::with_seed(seed), is_in_bad_state: false }
     }
 
-    /// Whether the next segment is lost.
-    pub(crate) fn takes(&mut self) -> bool {
-        match self.loss {
+    /// Steps the process; returns whether the next segment is lost.
+    pub(crate) fn is_next_lost(&mut self) -> bool {
+        match self.model {
             Loss::None => false,
             Loss::Random { probability } => self.rng.f64() < probability,
             Loss::GilbertElliott { to_bad, to_good, loss_good, loss_bad } => {
-                let leaves = if self.is_bad { to_good } else { to_bad };
-                self.is_bad ^= self.rng.f64() < leaves;
-                self.rng.f64() < if self.is_bad { loss_bad } else { loss_good }
+                let leaves = if self.is_in_bad_state { to_good } else { to_bad };
+                self.is_in_bad_state ^= self.rng.f64() < leaves;
+                self.rng.f64() < if self.is_in_bad_state { loss_bad } else { loss_good }
             }
         }
     }
@@ -75,8 +75,8 @@ mod tests {
     use super::*;
 
     fn lost(loss: Loss, segments: usize) -> Vec<bool> {
-        let mut lossy = Lossy::new(loss, 42);
-        (0..segments).map(|_| lossy.takes()).collect()
+        let mut loss_process = LossProcess::new(loss, 42);
+        (0..segments).map(|_| loss_process.is_next_lost()).collect()
     }
 
     fn share(lost: &[bool]) -> f64 {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn random_loss_takes_its_share_and_the_same_segments_for_the_same_seed() {
+    fn random_loss_has_its_rate_and_is_reproducible() {
         let loss = Loss::Random { probability: 0.01 };
         let first = lost(loss, 200_000);
         assert!((share(&first) - 0.01).abs() < 0.001, "{}", share(&first));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn clustered_loss_takes_its_mean_share_in_long_runs() {
+    fn bursty_loss_has_its_mean_rate() {
         let loss =
             Loss::GilbertElliott { to_bad: 0.001, to_good: 0.05, loss_good: 0.0, loss_bad: 0.5 };
         let lost = lost(loss, 2_000_000);

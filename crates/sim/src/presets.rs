@@ -1,21 +1,21 @@
-//! Named paths, with numbers that stand here and in `docs/sim.md` and nowhere else.
+//! Named paths; their parameters are also listed in `docs/sim.md`.
 
 use crate::link::LinkConfig;
 use crate::loss::Loss;
 use bankfull_control::{Bytes, Rate};
 use std::time::Duration;
 
-/// A path between two hosts: where the data goes, and the way back.
+/// Path between two hosts, in both directions.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PathConfig {
-    /// From the sender to the receiver, with the bottleneck.
+    /// Link from the sender to the receiver, the bottleneck.
     pub forward: LinkConfig,
-    /// Back: only delay, unless said otherwise.
+    /// Link back: delay only by default.
     pub reverse: LinkConfig,
 }
 
 impl PathConfig {
-    /// A path with its bottleneck forward, and the delay shared by both ways.
+    /// Creates a path whose forward link is the bottleneck; each direction has half of the delay.
     #[must_use]
     pub fn new(rate: Rate, rtt: Duration, buffer: Bytes) -> Self {
         let delay = rtt / 2;
@@ -25,13 +25,13 @@ impl PathConfig {
         }
     }
 
-    /// The round trip without queues.
+    /// Returns the RTT without queueing.
     #[must_use]
     pub fn rtt(&self) -> Duration {
         self.forward.delay + self.reverse.delay
     }
 
-    /// Bandwidth × delay: the bytes in flight that fill the path; `None` when nothing limits it.
+    /// Returns the bandwidth-delay product; `None` for an infinite rate.
     #[must_use]
     pub fn bdp(&self) -> Option<Bytes> {
         let rate = self.forward.rate?;
@@ -39,13 +39,13 @@ impl PathConfig {
     }
 }
 
-/// A path with a name.
+/// Named path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Preset {
-    /// What it is called.
+    /// Name.
     pub name: &'static str,
-    /// What it stands for.
-    pub about: &'static str,
+    /// Description.
+    pub description: &'static str,
     rate_mbit: f64,
     rtt_us: u64,
     buffer_bytes: u64,
@@ -53,7 +53,7 @@ pub struct Preset {
 }
 
 impl Preset {
-    /// The path.
+    /// Returns the path.
     #[must_use]
     pub fn path(&self) -> PathConfig {
         let rate = Rate::from_bits_per_sec(self.rate_mbit * 1e6);
@@ -66,7 +66,7 @@ impl Preset {
     }
 }
 
-/// All of them. (ours: the six paths on which other movers were measured, and an incast port)
+/// All presets. (chosen: the six paths on which other tools were measured, and an incast port)
 pub const PRESETS: [Preset; 7] = [
     preset("lan", "a local network", (10_000.0, 200), 4_000_000, 0.0),
     preset("continental", "a shallow gigabit path", (1_000.0, 20_000), 300_000, 0.0),
@@ -77,7 +77,7 @@ pub const PRESETS: [Preset; 7] = [
     preset("incast", "the last port of a switch", (1_000.0, 100), 256_000, 0.0),
 ];
 
-/// The preset of a name.
+/// Returns the preset of a name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
@@ -85,12 +85,12 @@ pub fn find(name: &str) -> Option<&'static Preset> {
 
 const fn preset(
     name: &'static str,
-    about: &'static str,
+    description: &'static str,
     (rate_mbit, rtt_us): (f64, u64),
     buffer_bytes: u64,
     loss: f64,
 ) -> Preset {
-    Preset { name, about, rate_mbit, rtt_us, buffer_bytes, loss }
+    Preset { name, description, rate_mbit, rtt_us, buffer_bytes, loss }
 }
 
 #[cfg(test)]
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_preset_is_found_by_its_name_and_is_what_it_says() {
+    fn preset_is_found_by_name() {
         let path = find("continental").unwrap().path();
         assert_eq!(path.rtt(), Duration::from_millis(20));
         assert_eq!(path.bdp(), Some(Bytes(2_500_000)));

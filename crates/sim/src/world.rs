@@ -1,18 +1,17 @@
-//! Hosts, links and flows in virtual time: the order of events, and what a controller may see and
-//! set while they run.
+//! Discrete-event simulation: hosts, links and flows in virtual time.
 //!
-//! What lives here: the queue of events, the way of packets over links, the registers of flows.
-//! What never lives here: what TCP does ([`crate::tcp`]), what a link does ([`crate::link`]).
+//! The module has the event queue, the forwarding of packets over links, and the interface for a
+//! controller. TCP is in [`crate::tcp`], links are in [`crate::link`].
 //!
-//! A flow's way is a list of links in each direction. A host's uplink is a link that all flows of
-//! the host begin with; a port is one that many flows share. Events of the same time happen in the
-//! order in which they were planned, so a seed decides all.
+//! The route of a flow is a list of links per direction. A host's uplink is the first link of all
+//! flows of the host; a port is shared by many flows. Simultaneous events run in the order in which
+//! they were scheduled, so that a seed determines everything.
 
 mod flow;
 
-pub use flow::{FlowConfig, FlowId, FlowStats, Report};
+pub use flow::{FlowConfig, FlowId, FlowReport, FlowStats};
 
-use crate::link::{Burst, Counts, Link, LinkConfig, Run};
+use crate::link::{Burst, Link, LinkConfig, LinkCounts, SegmentRun};
 use crate::presets::PathConfig;
 use crate::tcp::{Ack, HEADER_BYTES, Segments};
 use bankfull_control::{Bytes, Rate};
@@ -22,32 +21,32 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// A link of a [`World`].
+/// Identifier of a link in a [`World`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LinkId(usize);
 
-/// The links of a path.
+/// Links of a route.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Route {
-    /// From the sender to the receiver, in this order.
+    /// Links from the sender to the receiver, in order.
     pub forward: Vec<LinkId>,
-    /// From the receiver to the sender, in this order.
+    /// Links from the receiver to the sender, in order.
     pub reverse: Vec<LinkId>,
 }
 
 impl Route {
-    /// The same with an uplink (the sender's own line) before it.
+    /// Returns the same route with an uplink (the sender's own line) in front.
     #[must_use]
-    pub fn behind(&self, uplink: LinkId) -> Self {
+    pub fn with_uplink(&self, uplink: LinkId) -> Self {
         let mut route = self.clone();
         route.forward.insert(0, uplink);
         route
     }
 }
 
-/// What may happen to a flow.
+/// Event of a flow.
 #[derive(Debug, Clone, Copy)]
-enum Happening {
+enum EventKind {
     Start,
     /// Segments reach the end of the link before `hop`.
     Data {
@@ -65,18 +64,18 @@ enum Happening {
 /// Timers of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Timer {
-    Pace,
-    Resend,
-    Acknowledge,
+    Pacing,
+    Retransmit,
+    DelayedAck,
 }
 
 impl Timer {
-    /// When a flow wants this timer to run out.
-    fn of(self, flow: &Flow, now: Duration) -> Option<Duration> {
+    /// Returns the time at which the timer expires.
+    fn expiry(self, flow: &Flow, now: Duration) -> Option<Duration> {
         match self {
-            Self::Pace => flow.sender.paced_until(now),
-            Self::Resend => flow.sender.timer(),
-            Self::Acknowledge => flow.receiver.ack_at(),
+            Self::Pacing => flow.sender.paced_until(now),
+            Self::Retransmit => flow.sender.timer(),
+            Self::DelayedAck => flow.receiver.ack_at(),
         }
     }
 }
@@ -84,16 +83,16 @@ impl Timer {
 #[derive(Debug)]
 struct Event {
     at: Duration,
-    /// Events of the same time are taken in the order of this.
-    order: u64,
+    /// Sequence number; orders simultaneous events.
+    sequence: u64,
     flow: FlowId,
-    happening: Happening,
+    kind: EventKind,
 }
 
 impl Ord for Event {
-    /// The heap gives the greatest first: that is the earliest.
+    /// Reversed, because the heap returns the greatest first, which must be the earliest.
     fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.order).cmp(&(self.at, self.order))
+        (other.at, other.sequence).cmp(&(self.at, self.sequence))
     }
 }
 
@@ -111,7 +110,7 @@ impl PartialEq for Event {
 
 impl Eq for Event {}
 
-/// A network at work.
+/// Simulated network.
 #[derive(Debug)]
 pub struct World {
     now: Duration,
@@ -119,15 +118,15 @@ pub struct World {
     links: Vec<Link>,
     flows: Vec<Flow>,
     events: BinaryHeap<Event>,
-    planned: u64,
-    /// Flows that have an end and have not reached it.
+    scheduled_events: u64,
+    /// Finite flows that are not complete.
     unfinished: usize,
-    /// Kept, so that not every burst allocates.
-    runs: Vec<Run>,
+    /// Reused buffer, so that bursts do not allocate.
+    runs: Vec<SegmentRun>,
 }
 
 impl World {
-    /// An empty world. The seed decides all chance in it.
+    /// Creates an empty world. The seed determines all random numbers.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -136,13 +135,13 @@ impl World {
             links: Vec::new(),
             flows: Vec::new(),
             events: BinaryHeap::new(),
-            planned: 0,
+            scheduled_events: 0,
             unfinished: 0,
             runs: Vec::new(),
         }
     }
 
-    /// The time since the beginning.
+    /// Returns the time since the start.
     #[must_use]
     pub fn now(&self) -> Duration {
         self.now
@@ -161,21 +160,21 @@ impl World {
         Route { forward: vec![forward], reverse: vec![reverse] }
     }
 
-    /// Adds a flow. It starts at its time, or now if that has passed.
+    /// Adds a flow. It starts at its configured time, or now if that has passed.
     pub fn add_flow(&mut self, config: FlowConfig) -> FlowId {
         let ways = [&config.route.forward, &config.route.reverse];
         let hops = ways.into_iter().flatten().map(|&LinkId(id)| self.links[id].config().delay);
-        // As measured by the handshake, which is not modelled.
+        // Initial RTT, as measured by the handshake, which is not modelled.
         let rtt = hops.sum::<Duration>();
         let id = FlowId(self.flows.len());
-        self.plan(config.start.max(self.now), id, Happening::Start);
+        self.schedule(config.start.max(self.now), id, EventKind::Start);
         let flow = Flow::new(config, rtt);
         self.unfinished += usize::from(flow.is_unfinished());
         self.flows.push(flow);
         id
     }
 
-    /// The application of a flow writes so much more.
+    /// Writes data to a flow as its application.
     pub fn write(&mut self, flow: FlowId, bytes: Bytes) {
         let register = &mut self.flows[flow.0];
         self.unfinished -= usize::from(register.is_unfinished());
@@ -184,7 +183,7 @@ impl World {
         self.send(flow);
     }
 
-    /// The application of a flow writes no more: the flow ends with what it has sent so far.
+    /// Ends a flow with the data that it has sent so far.
     pub fn finish(&mut self, flow: FlowId) {
         let register = &mut self.flows[flow.0];
         self.unfinished -= usize::from(register.is_unfinished());
@@ -192,73 +191,76 @@ impl World {
         self.unfinished += usize::from(register.is_unfinished());
     }
 
-    /// Sets the receive window. The next acknowledgement tells it; its right edge never moves
-    /// left, so less takes effect as data arrives. At least one segment is granted.
+    /// Sets the receive window, which takes effect with the next acknowledgement.
+    ///
+    /// Its right edge never moves left, so a smaller window takes effect as data arrives. The
+    /// minimum is one segment.
     pub fn set_receive_window(&mut self, flow: FlowId, window: Bytes) {
         self.flows[flow.0].receiver.set_window(window);
     }
 
-    /// Limits the rate of data (without headers, as SO_MAX_PACING_RATE does), or no longer.
+    /// Sets the maximum pacing rate of payload (as SO_MAX_PACING_RATE); `None` removes it.
     pub fn set_pacing(&mut self, flow: FlowId, rate: Option<Rate>) {
         self.flows[flow.0].sender.set_pacing(rate);
         self.send(flow);
     }
 
-    /// What a flow has done so far, to be compared with what it had done before.
+    /// Returns the statistics of a flow so far.
     #[must_use]
     pub fn stats(&self, flow: FlowId) -> FlowStats {
         self.flows[flow.0].stats()
     }
 
-    /// How a flow went.
+    /// Returns the report of a flow.
     #[must_use]
-    pub fn report(&self, flow: FlowId) -> Report {
+    pub fn report(&self, flow: FlowId) -> FlowReport {
         self.flows[flow.0].report(self.now)
     }
 
-    /// What became of everything that came to a link.
+    /// Returns the counters of a link.
     #[must_use]
-    pub fn counts(&self, link: LinkId) -> Counts {
+    pub fn counts(&self, link: LinkId) -> LinkCounts {
         self.links[link.0].counts()
     }
 
-    /// Bytes in the queue of a link, which no real controller could see.
+    /// Returns the bytes in the queue of a link, which no real controller could observe.
     pub fn backlog(&mut self, link: LinkId) -> Bytes {
         self.links[link.0].backlog(self.now)
     }
 
-    /// Cuts a link or joins it again.
+    /// Cuts or restores a link.
     pub fn set_cut(&mut self, link: LinkId, is_cut: bool) {
         self.links[link.0].set_cut(is_cut);
     }
 
-    /// Whether everything that was written has arrived, for all flows that have an end.
+    /// Returns whether all finite flows have delivered all written data.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.unfinished == 0
     }
 
-    /// Lets all happen that happens up to a time.
+    /// Runs all events up to a time.
     pub fn run_until(&mut self, end: Duration) {
         while self.events.peek().is_some_and(|event| event.at <= end) {
-            self.step();
+            self.run_next_event();
         }
         self.now = self.now.max(end);
     }
 
-    /// Runs until everything that was written has arrived, or until a time. Whether it has.
+    /// Runs until all written data is delivered, or until a time; returns whether all is delivered.
     pub fn run_until_done(&mut self, end: Duration) -> bool {
         while !self.is_done() {
             if self.events.peek().is_none_or(|event| event.at > end) {
                 return false;
             }
-            self.step();
+            self.run_next_event();
         }
         true
     }
 
-    /// Runs until a time, and calls a controller at equal distances, the first time after one.
-    /// A distance of zero counts as 1 ns.
+    /// Runs until a time, and calls a controller at each tick, first after one tick.
+    ///
+    /// A tick of zero counts as 1 ns.
     pub fn run_with(
         &mut self,
         end: Duration,
@@ -273,106 +275,105 @@ impl World {
         self.run_until(end);
     }
 
-    /// Lets the next thing happen.
-    fn step(&mut self) {
-        let Some(Event { at, flow: id, happening, .. }) = self.events.pop() else { return };
+    /// Runs the next event.
+    fn run_next_event(&mut self) {
+        let Some(Event { at, flow: id, kind, .. }) = self.events.pop() else { return };
         self.now = at;
         let flow = &mut self.flows[id.0];
-        match happening {
-            Happening::Start => flow.start(),
-            Happening::Data { hop, segments } if hop < flow.route.forward.len() => {
-                return self.carry(id, hop, &segments);
+        match kind {
+            EventKind::Start => flow.start(),
+            EventKind::Data { hop, segments } if hop < flow.route.forward.len() => {
+                return self.forward_segments(id, hop, &segments);
             }
-            Happening::Data { segments, .. } => {
+            EventKind::Data { segments, .. } => {
                 self.unfinished -= usize::from(flow.is_unfinished());
                 let ack = flow.on_segments(at, &segments);
                 self.unfinished += usize::from(flow.is_unfinished());
                 if let Some(ack) = ack {
-                    self.carry_ack(id, 0, ack);
+                    self.forward_ack(id, 0, ack);
                 }
-                return self.arm(id, Timer::Acknowledge);
+                return self.arm(id, Timer::DelayedAck);
             }
-            Happening::Ack { hop, ack } if hop < flow.route.reverse.len() => {
-                return self.carry_ack(id, hop, ack);
+            EventKind::Ack { hop, ack } if hop < flow.route.reverse.len() => {
+                return self.forward_ack(id, hop, ack);
             }
-            Happening::Ack { ack, .. } => flow.sender.on_ack(at, &ack, &mut flow.receiver),
-            Happening::Timer(timer) => {
-                let armed = &mut flow.armed[timer as usize];
-                if *armed != Some(at) {
+            EventKind::Ack { ack, .. } => flow.sender.on_ack(at, &ack, &mut flow.receiver),
+            EventKind::Timer(timer) => {
+                let scheduled = &mut flow.scheduled[timer as usize];
+                if *scheduled != Some(at) {
                     return;
                 }
-                *armed = None;
-                if timer == Timer::Acknowledge {
+                *scheduled = None;
+                if timer == Timer::DelayedAck {
                     if let Some(ack) = flow.receiver.on_time(at) {
-                        self.carry_ack(id, 0, ack);
+                        self.forward_ack(id, 0, ack);
                     }
                     return self.arm(id, timer);
                 }
-                if timer == Timer::Resend
+                if timer == Timer::Retransmit
                     && let Some(probe) = flow.sender.on_time(at)
                 {
-                    self.carry(id, 0, &probe);
+                    self.forward_segments(id, 0, &probe);
                 }
             }
         }
         self.send(id);
     }
 
-    /// A flow sends what it may.
+    /// Sends all segments that a flow may send now.
     fn send(&mut self, id: FlowId) {
         if !self.flows[id.0].has_started {
             return;
         }
         while let Some(segments) = self.flows[id.0].sender.poll(self.now) {
-            self.carry(id, 0, &segments);
+            self.forward_segments(id, 0, &segments);
         }
-        self.arm(id, Timer::Pace);
-        self.arm(id, Timer::Resend);
+        self.arm(id, Timer::Pacing);
+        self.arm(id, Timer::Retransmit);
     }
 
-    /// Segments come to the link `hop` of their way.
-    fn carry(&mut self, id: FlowId, hop: usize, segments: &Segments) {
+    /// Passes segments to the link `hop` of the route.
+    fn forward_segments(&mut self, id: FlowId, hop: usize, segments: &Segments) {
         let Some(&link) = self.flows[id.0].route.forward.get(hop) else {
-            let happening = Happening::Data { hop, segments: *segments };
-            return self.plan(self.now, id, happening);
+            let kind = EventKind::Data { hop, segments: *segments };
+            return self.schedule(self.now, id, kind);
         };
         let mut runs = std::mem::take(&mut self.runs);
         self.links[link.0].offer(self.now, &segments.burst(), &mut runs);
         for run in &runs {
-            let happening = Happening::Data { hop: hop + 1, segments: segments.of_run(run) };
-            self.plan(run.arrives, id, happening);
+            let kind = EventKind::Data { hop: hop + 1, segments: segments.in_run(run) };
+            self.schedule(run.arrives, id, kind);
         }
         self.runs = runs;
     }
 
-    /// An acknowledgement comes to the link `hop` of its way.
-    fn carry_ack(&mut self, id: FlowId, hop: usize, ack: Ack) {
+    /// Passes an acknowledgement to the link `hop` of the route.
+    fn forward_ack(&mut self, id: FlowId, hop: usize, ack: Ack) {
         let Some(&link) = self.flows[id.0].route.reverse.get(hop) else {
-            return self.plan(self.now, id, Happening::Ack { hop, ack });
+            return self.schedule(self.now, id, EventKind::Ack { hop, ack });
         };
         let mut runs = std::mem::take(&mut self.runs);
         self.links[link.0].offer(self.now, &Burst::packet(HEADER_BYTES), &mut runs);
         for run in &runs {
-            self.plan(run.arrives, id, Happening::Ack { hop: hop + 1, ack });
+            self.schedule(run.arrives, id, EventKind::Ack { hop: hop + 1, ack });
         }
         self.runs = runs;
     }
 
-    /// Plans a timer, unless it is planned for an earlier time: then it is planned again at that
-    /// time.
+    /// Schedules a timer, unless an earlier expiry is scheduled, which then schedules it again.
     fn arm(&mut self, id: FlowId, timer: Timer) {
         let flow = &mut self.flows[id.0];
-        let Some(at) = timer.of(flow, self.now) else { return };
+        let Some(at) = timer.expiry(flow, self.now) else { return };
         let at = at.max(self.now);
-        let armed = &mut flow.armed[timer as usize];
-        if armed.is_none_or(|armed| armed > at) {
-            *armed = Some(at);
-            self.plan(at, id, Happening::Timer(timer));
+        let scheduled = &mut flow.scheduled[timer as usize];
+        if scheduled.is_none_or(|scheduled| scheduled > at) {
+            *scheduled = Some(at);
+            self.schedule(at, id, EventKind::Timer(timer));
         }
     }
 
-    fn plan(&mut self, at: Duration, flow: FlowId, happening: Happening) {
-        self.planned += 1;
-        self.events.push(Event { at, order: self.planned, flow, happening });
+    fn schedule(&mut self, at: Duration, flow: FlowId, kind: EventKind) {
+        self.scheduled_events += 1;
+        self.events.push(Event { at, sequence: self.scheduled_events, flow, kind });
     }
 }

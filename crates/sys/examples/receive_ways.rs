@@ -1,27 +1,26 @@
-//! Ways to receive a file over loopback TCP, compared: what it costs to keep what arrives, beside
-//! throwing it away, and what hashing adds on either side.
+//! Compares ways to receive a file over loopback TCP: the cost of storing the data relative to
+//! discarding it, and of hashing on either side.
 //!
 //! ```sh
 //! cargo run --release -p bankfull-sys --example receive_ways -- [DIR] [MIB] [ROUNDS]
 //! ```
 //!
-//! A sender puts a file of MIB mebibytes (default 2048) from DIR (default `/dev/shm`, a tmpfs) on
-//! one connection with `sendfile`; a receiver in the same process takes it in one of the ways
-//! below, into another file in DIR. Where the sender hashes, it does what bankfull's sender does on
-//! a stream without encryption: it reads a piece into memory, hashes it with BLAKE3, then sends it
-//! with `sendfile`. Both sockets use cubic, so that the system's default does not matter.
+//! A sender sends a file of MIB mebibytes (default 2048) from DIR (default `/dev/shm`, a tmpfs) on
+//! one connection with `sendfile`; a receiver in the same process stores it in one of the ways
+//! below, in another file in DIR. A sender that hashes works as bankfull's sender on a stream
+//! without encryption: it reads a chunk into memory, hashes it with BLAKE3, then sends it with
+//! `sendfile`. Both sockets use cubic, so that the system's default does not matter.
 //!
-//! The time of a run goes from the established connection to the end of both sides. What a way does
-//! to prepare the file (its length, its allocation) counts; making and freeing the file does not.
-//! All ways run one after another in each of ROUNDS rounds (default 5), so that a busy machine is
-//! busy for all of them. The table has the medians in Gbit/s, their ratio to `discard`, and the
-//! slowest and fastest run. Figures of different runs or machines do not compare; ratios of one run
-//! do.
+//! A run is timed from the established connection to the end of both sides. Preparation of the
+//! file (its length, its allocation) counts; creating and freeing it does not. All ways run one
+//! after another in each of ROUNDS rounds (default 5), so that other load affects all of them. The
+//! table has the medians in Gbit/s, their ratio to `discard`, and the slowest and fastest run. Only
+//! ratios of one run are comparable, not figures of different runs or hosts.
 //!
-//! Before the rounds, every way runs once without being timed, and what is in its file then is
-//! compared with the source; a hash taken on the way is compared in every run. Neither file has a
-//! name, so the kernel removes them however the program ends. There are no frames, no journal and
-//! no packs here: the program has more to do than the row that is marked as it.
+//! Before the rounds, every way runs once untimed, and its file is compared with the source; a
+//! hash computed on the way is compared in every run. The files have no names, so the kernel
+//! removes them when the program ends. There are no frames, journal or packs here: the real program
+//! does more than the row marked with its name.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
 use bankfull_sys::{Dir, reserve, send_file, set_congestion_control};
@@ -40,47 +39,48 @@ use std::thread;
 use std::time::Instant;
 use std::{env, slice};
 
-/// Bytes read, hashed, sent and written at a time. [as the program: `PIECE_BYTES` in the engine]
-const PIECE_BYTES: usize = 256 << 10;
+/// Bytes per read, hash, send and write. (as the program: the engine's chunk)
+const CHUNK_BYTES: usize = 256 << 10;
 
-/// Pieces that wait between two threads. [as the program: `PIECES` in the engine]
-const PIECES: usize = 4;
+/// Chunks queued between two threads. (as the program)
+const QUEUED_CHUNKS: usize = 4;
 
-/// Bytes of the file mapped at a time. [ours: few enough page tables, and few calls of `mmap`]
+/// Bytes mapped at a time. (chosen: few page tables, and few calls of `mmap`)
 const WINDOW_BYTES: usize = 4 << 20;
 
-/// What the pipe of `splice` can hold: the most that anybody may ask for. (pipe(7), pipe-max-size)
+/// Capacity of the pipe for `splice`: the maximum for unprivileged users. (pipe(7), pipe-max-size)
 const SPLICE_PIPE_BYTES: libc::c_int = 1 << 20;
 
-/// What must be free beside the two files. [ours: room for whatever else is written meanwhile]
-const SPARE_BYTES: u64 = 64 << 20;
+/// Free space required in addition to the two files. (chosen: for concurrent writes of other
+/// programs)
+const MIN_SPARE_BYTES: u64 = 64 << 20;
 
-/// How the receiver takes bytes off the socket, and where it puts them.
+/// Way to take bytes off the socket and store them.
 #[derive(Clone, Copy, PartialEq)]
-enum Receive {
-    /// Into a buffer, over and over.
+enum Method {
+    /// Into one buffer, repeatedly.
     Discard,
     /// `recv`, hash, `pwrite`.
     OneThread,
-    /// One thread has the socket, the other the file.
-    TwoThreads(HashedBy),
+    /// One thread reads the socket, the other writes the file.
+    TwoThreads(HashingThread),
     /// `recv` into a shared mapping of the file, window by window.
-    Mapping(Pages),
-    /// Socket to pipe to file within the kernel; what is hashed is read from the file.
+    Mapping(PageAllocation),
+    /// Socket to pipe to file within the kernel; hashed data is read from the file.
     Splice,
 }
 
-/// Which of two threads hashes.
+/// Thread that hashes.
 #[derive(Clone, Copy, PartialEq)]
-enum HashedBy {
+enum HashingThread {
     Reader,
     Writer,
 }
 
-/// How the pages of a mapping come to be.
+/// Allocation of the pages of a mapping.
 #[derive(Clone, Copy, PartialEq)]
-enum Pages {
-    /// When they are first touched.
+enum PageAllocation {
+    /// On first access.
     OnFault,
     /// With the window (`MAP_POPULATE`).
     Populated,
@@ -88,7 +88,7 @@ enum Pages {
     Allocated,
 }
 
-/// Which sides hash.
+/// Sides that hash.
 #[derive(Clone, Copy)]
 enum Hashing {
     Nowhere,
@@ -116,55 +116,55 @@ impl Hashing {
     }
 }
 
-/// One row of the table. A slash in the name stands between the parts of two threads.
-struct Way {
+/// Row of the table. A slash in the name separates the parts of two threads.
+struct Row {
     name: &'static str,
-    receive: Receive,
+    receive: Method,
     hashing: Hashing,
 }
 
-const fn way(name: &'static str, receive: Receive, hashing: Hashing) -> Way {
-    Way { name, receive, hashing }
+const fn row(name: &'static str, receive: Method, hashing: Hashing) -> Row {
+    Row { name, receive, hashing }
 }
 
-/// The rows. The first is what the others are compared with.
-const WAYS: [Way; 17] = {
+/// Rows of the table. The first is the baseline.
+const ROWS: [Row; 17] = {
     use Hashing::{Both, Nowhere, Receiver, Sender};
-    use Receive::{Discard, Mapping, OneThread, Splice, TwoThreads};
-    const READER_HASHES: Receive = TwoThreads(HashedBy::Reader);
-    const WRITER_HASHES: Receive = TwoThreads(HashedBy::Writer);
+    use Method::{Discard, Mapping, OneThread, Splice, TwoThreads};
+    const READER_HASHES: Method = TwoThreads(HashingThread::Reader);
+    const WRITER_HASHES: Method = TwoThreads(HashingThread::Writer);
     [
-        way("discard", Discard, Nowhere),
-        way("discard", Discard, Sender),
-        way("discard", Discard, Both),
-        way("one thread: recv, pwrite", OneThread, Nowhere),
-        way("one thread: recv, hash, pwrite", OneThread, Both),
-        way("two threads: recv / pwrite", WRITER_HASHES, Nowhere),
-        way("two threads: recv / pwrite", WRITER_HASHES, Sender),
-        way("two threads: recv / hash, pwrite", WRITER_HASHES, Receiver),
-        way("two threads: recv / hash, pwrite (the program)", WRITER_HASHES, Both),
-        way("two threads: recv, hash / pwrite", READER_HASHES, Both),
-        way("mapping", Mapping(Pages::OnFault), Nowhere),
-        way("mapping, populated", Mapping(Pages::Populated), Nowhere),
-        way("mapping, populated", Mapping(Pages::Populated), Both),
-        way("mapping, allocated in advance", Mapping(Pages::Allocated), Nowhere),
-        way("mapping, allocated in advance", Mapping(Pages::Allocated), Both),
-        way("splice", Splice, Nowhere),
-        way("splice, then read to hash", Splice, Both),
+        row("discard", Discard, Nowhere),
+        row("discard", Discard, Sender),
+        row("discard", Discard, Both),
+        row("one thread: recv, pwrite", OneThread, Nowhere),
+        row("one thread: recv, hash, pwrite", OneThread, Both),
+        row("two threads: recv / pwrite", WRITER_HASHES, Nowhere),
+        row("two threads: recv / pwrite", WRITER_HASHES, Sender),
+        row("two threads: recv / hash, pwrite", WRITER_HASHES, Receiver),
+        row("two threads: recv / hash, pwrite (the program)", WRITER_HASHES, Both),
+        row("two threads: recv, hash / pwrite", READER_HASHES, Both),
+        row("mapping", Mapping(PageAllocation::OnFault), Nowhere),
+        row("mapping, populated", Mapping(PageAllocation::Populated), Nowhere),
+        row("mapping, populated", Mapping(PageAllocation::Populated), Both),
+        row("mapping, allocated in advance", Mapping(PageAllocation::Allocated), Nowhere),
+        row("mapping, allocated in advance", Mapping(PageAllocation::Allocated), Both),
+        row("splice", Splice, Nowhere),
+        row("splice, then read to hash", Splice, Both),
     ]
 };
 
-/// A hash in the making, or none where it is not wanted.
-struct Digest(Option<Hasher>);
+/// Incremental hash, or none.
+struct OptionalHash(Option<Hasher>);
 
-impl Digest {
+impl OptionalHash {
     fn new(is_wanted: bool) -> Self {
         Self(is_wanted.then(Hasher::new))
     }
 
-    fn update(&mut self, piece: &[u8]) {
+    fn update(&mut self, chunk: &[u8]) {
         if let Some(hasher) = &mut self.0 {
-            hasher.update(piece);
+            hasher.update(chunk);
         }
     }
 
@@ -173,7 +173,7 @@ impl Digest {
     }
 }
 
-/// What is sent.
+/// File to send.
 struct Source {
     file: File,
     size: u64,
@@ -181,131 +181,138 @@ struct Source {
 }
 
 impl Source {
-    /// A file without a name in `dir`, of a content that differs from place to place: a piece that
-    /// lands where another belongs is found.
+    /// Creates an unnamed file in `dir` whose content varies, so that a misplaced chunk is
+    /// detected.
     fn make(dir: &Path, size: u64) -> io::Result<Self> {
         let file = tempfile::tempfile_in(dir)?;
         let mut stream = Hasher::new().finalize_xof();
         let mut hasher = Hasher::new();
-        let mut piece = vec![0; PIECE_BYTES];
-        for offset in pieces(size) {
-            stream.fill(&mut piece);
-            hasher.update(&piece);
-            file.write_all_at(&piece, offset)?;
+        let mut chunk = vec![0; CHUNK_BYTES];
+        for offset in chunk_offsets(size) {
+            stream.fill(&mut chunk);
+            hasher.update(&chunk);
+            file.write_all_at(&chunk, offset)?;
         }
         Ok(Self { file, size, hash: hasher.finalize() })
     }
 
-    /// Sends all of it; the answer is its hash, if wanted.
+    /// Sends the whole file, and returns its hash if requested.
     fn send(&self, socket: &TcpStream, is_hashed: bool) -> io::Result<Option<Hash>> {
-        let mut digest = Digest::new(is_hashed);
-        let mut piece = vec![0; PIECE_BYTES];
-        for start in pieces(self.size) {
+        let mut digest = OptionalHash::new(is_hashed);
+        let mut chunk = vec![0; CHUNK_BYTES];
+        for start in chunk_offsets(self.size) {
             if is_hashed {
-                self.file.read_exact_at(&mut piece, start)?;
-                digest.update(&piece);
+                self.file.read_exact_at(&mut chunk, start)?;
+                digest.update(&chunk);
             }
-            let end = start + PIECE_BYTES as u64;
+            let end = start + CHUNK_BYTES as u64;
             let mut at = start;
             while at < end {
                 let sent = retry(|| send_file(socket, &self.file, at, (end - at) as usize))?;
-                at += not_the_end(sent)? as u64;
+                at += non_zero(sent)? as u64;
             }
         }
         Ok(digest.finish())
     }
 }
 
-/// The destination of one run.
+/// Destination of one run.
 struct Sink {
     file: File,
     size: u64,
-    digest: Digest,
+    digest: OptionalHash,
 }
 
 impl Sink {
-    /// Receives in one of the ways; the answer is the hash, if wanted. The socket is closed at the
-    /// end in any case, so that a sender does not wait for a receiver that failed.
-    fn receive(mut self, way: Receive, mut socket: TcpStream) -> io::Result<(File, Option<Hash>)> {
-        if way != Receive::Discard {
+    /// Receives in one of the ways, and returns the file with its hash if requested.
+    ///
+    /// Always closes the socket, so that the sender does not wait for a failed receiver.
+    fn receive(mut self, row: Method, mut socket: TcpStream) -> io::Result<(File, Option<Hash>)> {
+        if row != Method::Discard {
             self.file.set_len(self.size)?;
         }
-        match way {
-            Receive::Discard => self.discard(&mut socket),
-            Receive::OneThread => self.one_thread(&mut socket),
-            Receive::TwoThreads(who) => self.two_threads(&mut socket, who),
-            Receive::Mapping(pages) => self.mapping(&mut socket, pages),
-            Receive::Splice => self.splice(&socket),
+        match row {
+            Method::Discard => self.discard(&mut socket),
+            Method::OneThread => self.one_thread(&mut socket),
+            Method::TwoThreads(hashing_thread) => self.two_threads(&mut socket, hashing_thread),
+            Method::Mapping(pages) => self.mapping(&mut socket, pages),
+            Method::Splice => self.splice(&socket),
         }?;
         Ok((self.file, self.digest.finish()))
     }
 
     fn discard(&mut self, socket: &mut TcpStream) -> io::Result<()> {
-        let mut piece = vec![0; PIECE_BYTES];
+        let mut chunk = vec![0; CHUNK_BYTES];
         let mut left = self.size;
         while left > 0 {
-            let n = not_the_end(retry(|| socket.read(&mut piece))?)?;
-            self.digest.update(&piece[..n]);
+            let n = non_zero(retry(|| socket.read(&mut chunk))?)?;
+            self.digest.update(&chunk[..n]);
             left -= n as u64;
         }
         Ok(())
     }
 
     fn one_thread(&mut self, socket: &mut TcpStream) -> io::Result<()> {
-        let mut piece = vec![0; PIECE_BYTES];
-        for offset in pieces(self.size) {
-            socket.read_exact(&mut piece)?;
-            self.digest.update(&piece);
-            self.file.write_all_at(&piece, offset)?;
+        let mut chunk = vec![0; CHUNK_BYTES];
+        for offset in chunk_offsets(self.size) {
+            socket.read_exact(&mut chunk)?;
+            self.digest.update(&chunk);
+            self.file.write_all_at(&chunk, offset)?;
         }
         Ok(())
     }
 
-    /// The calling thread writes, as in the program; the other one ends when it has all, or when
-    /// nobody takes what it reads any more.
-    fn two_threads(&mut self, socket: &mut TcpStream, who: HashedBy) -> io::Result<()> {
+    /// The calling thread writes, as in the program; the other one ends when it has read all, or
+    /// when the writer has failed.
+    fn two_threads(
+        &mut self,
+        socket: &mut TcpStream,
+        hashing_thread: HashingThread,
+    ) -> io::Result<()> {
         let Self { file, size, digest } = self;
         let size = *size;
-        let mut of_writer = Digest(digest.0.take_if(|_| who == HashedBy::Writer));
-        // The buffer used last is taken first: it is in the cache most likely.
+        let mut writer_digest =
+            OptionalHash(digest.0.take_if(|_| hashing_thread == HashingThread::Writer));
+        // The most recently used buffer comes first, because it is most likely in the CPU cache.
         let spare = Mutex::new(Vec::new());
-        let (sender, taken) = sync_channel::<Vec<u8>>(PIECES);
+        let (sender, taken) = sync_channel::<Vec<u8>>(QUEUED_CHUNKS);
         thread::scope(|scope| {
-            let (of_reader, spare) = (&mut *digest, &spare);
+            let (reader_digest, spare) = (&mut *digest, &spare);
             let reader = scope.spawn(move || {
-                for _ in pieces(size) {
-                    let mut piece = lock(spare).pop().unwrap_or_else(|| vec![0; PIECE_BYTES]);
-                    socket.read_exact(&mut piece)?;
-                    of_reader.update(&piece);
-                    if sender.send(piece).is_err() {
+                for _ in chunk_offsets(size) {
+                    let mut chunk = lock(spare).pop().unwrap_or_else(|| vec![0; CHUNK_BYTES]);
+                    socket.read_exact(&mut chunk)?;
+                    reader_digest.update(&chunk);
+                    if sender.send(chunk).is_err() {
                         break;
                     }
                 }
                 io::Result::Ok(())
             });
-            for (offset, piece) in pieces(size).zip(taken) {
-                of_writer.update(&piece);
-                file.write_all_at(&piece, offset)?;
-                lock(spare).push(piece);
+            for (offset, chunk) in chunk_offsets(size).zip(taken) {
+                writer_digest.update(&chunk);
+                file.write_all_at(&chunk, offset)?;
+                lock(spare).push(chunk);
             }
             reader.join().unwrap_or_else(|_| Err(io::Error::other("the reading thread panicked")))
         })?;
-        if who == HashedBy::Writer {
-            *digest = of_writer;
+        if hashing_thread == HashingThread::Writer {
+            *digest = writer_digest;
         }
         Ok(())
     }
 
-    fn mapping(&mut self, socket: &mut TcpStream, pages: Pages) -> io::Result<()> {
-        if pages == Pages::Allocated && !reserve(&self.file, 0, self.size)? {
-            return Err(io::Error::other("this file system cannot allocate in advance"));
+    fn mapping(&mut self, socket: &mut TcpStream, pages: PageAllocation) -> io::Result<()> {
+        if pages == PageAllocation::Allocated && !reserve(&self.file, 0, self.size)? {
+            return Err(io::Error::other("this filesystem cannot preallocate"));
         }
         for offset in (0..self.size).step_by(WINDOW_BYTES) {
             let len = (self.size - offset).min(WINDOW_BYTES as u64) as usize;
-            let mut window = Window::map(&mut self.file, offset, len, pages == Pages::Populated)?;
-            for piece in window.bytes().chunks_mut(PIECE_BYTES) {
-                socket.read_exact(piece)?;
-                self.digest.update(piece);
+            let mut window =
+                Window::map(&mut self.file, offset, len, pages == PageAllocation::Populated)?;
+            for chunk in window.bytes().chunks_mut(CHUNK_BYTES) {
+                socket.read_exact(chunk)?;
+                self.digest.update(chunk);
             }
         }
         Ok(())
@@ -314,19 +321,19 @@ impl Sink {
     fn splice(&mut self, socket: &TcpStream) -> io::Result<()> {
         let (out_of, into) = wide_pipe()?;
         let is_hashed = self.digest.0.is_some();
-        let mut piece = vec![0; PIECE_BYTES];
+        let mut chunk = vec![0; CHUNK_BYTES];
         let mut at = 0;
         while at < self.size {
-            let wanted = (self.size - at).min(PIECE_BYTES as u64) as usize;
-            let len = not_the_end(splice(socket, &into, None, wanted)?)?;
+            let wanted = (self.size - at).min(CHUNK_BYTES as u64) as usize;
+            let len = non_zero(splice(socket, &into, None, wanted)?)?;
             let mut done = 0;
             while done < len {
                 let to = at + done as u64;
-                done += not_the_end(splice(&out_of, &self.file, Some(to), len - done)?)?;
+                done += non_zero(splice(&out_of, &self.file, Some(to), len - done)?)?;
             }
             if is_hashed {
-                self.file.read_exact_at(&mut piece[..len], at)?;
-                self.digest.update(&piece[..len]);
+                self.file.read_exact_at(&mut chunk[..len], at)?;
+                self.digest.update(&chunk[..len]);
             }
             at += len as u64;
         }
@@ -334,20 +341,21 @@ impl Sink {
     }
 }
 
-/// A part of a file, mapped shared and writable.
+/// Part of a file, mapped shared and writable.
 struct Window {
     start: NonNull<u8>,
     len: usize,
 }
 
 impl Window {
-    /// Maps `len` bytes from `offset` on, which must be within the file and at a page's start. The
-    /// file must have no other user while the window is there; it has none without a name.
+    /// Maps `len` bytes at the page-aligned `offset`, which must be within the file.
+    ///
+    /// The file must have no other user while the window exists; an unnamed file has none.
     fn map(file: &mut File, offset: u64, len: usize, is_populated: bool) -> io::Result<Self> {
         let populate = if is_populated { libc::MAP_POPULATE } else { 0 };
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-        // SAFETY: the kernel chooses the address, so no mapping that is in use is replaced; the
+        // SAFETY: the kernel chooses the address, so no existing mapping is replaced; the
         // descriptor is open, since `file` is borrowed.
         let start = unsafe {
             let flags = libc::MAP_SHARED | populate;
@@ -362,21 +370,21 @@ impl Window {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: `start` and `len` are those of a mapping that is readable and writable, is
-        // unmapped only when `self` is dropped, and is reached only through `self`. The file is not
-        // made shorter, and nobody else has it open.
+        // SAFETY: `start` and `len` are those of a readable and writable mapping, which is unmapped
+        // only when `self` is dropped, and accessed only through `self`. The file is not truncated,
+        // and not open elsewhere.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this window's own, and no slice of it outlives `self`.
+        // SAFETY: the mapping belongs to this window, and no slice of it outlives `self`.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// A pipe that holds more than the usual 64 KiB.
+/// Creates a pipe larger than the default of 64 KiB.
 fn wide_pipe() -> io::Result<(PipeReader, PipeWriter)> {
     let (out_of, into) = io::pipe()?;
     // SAFETY: the descriptor is open, since `into` is alive; F_SETPIPE_SZ takes an int and no
@@ -387,7 +395,7 @@ fn wide_pipe() -> io::Result<(PipeReader, PipeWriter)> {
     }
 }
 
-/// Moves up to `len` bytes; `offset` is where they land, if the target is a file.
+/// Moves up to `len` bytes; `offset` is the target position in a file.
 fn splice(from: impl AsFd, to: impl AsFd, offset: Option<u64>, len: usize) -> io::Result<usize> {
     let (from, to) = (from.as_fd().as_raw_fd(), to.as_fd().as_raw_fd());
     let offset = offset.map(libc::loff_t::try_from).transpose().map_err(io::Error::other)?;
@@ -401,12 +409,12 @@ fn splice(from: impl AsFd, to: impl AsFd, offset: Option<u64>, len: usize) -> io
     })
 }
 
-/// The offsets of the pieces of a file, whose size is a multiple of a piece's.
-fn pieces(size: u64) -> impl Iterator<Item = u64> {
-    (0..size).step_by(PIECE_BYTES)
+/// Returns the offsets of the chunks of a file, whose size is a multiple of the chunk size.
+fn chunk_offsets(size: u64) -> impl Iterator<Item = u64> {
+    (0..size).step_by(CHUNK_BYTES)
 }
 
-/// Repeats what a signal interrupted.
+/// Retries an interrupted call.
 fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -416,8 +424,8 @@ fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Nothing moved means an end that came too early.
-fn not_the_end(n: usize) -> io::Result<usize> {
+/// Returns an error for zero bytes: a premature end.
+fn non_zero(n: usize) -> io::Result<usize> {
     if n == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(n) }
 }
 
@@ -425,31 +433,31 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The two ends of a connection over loopback, both with cubic.
+/// Returns the two ends of a loopback connection, both with cubic.
 fn connection() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let near = TcpStream::connect(listener.local_addr()?)?;
-    let (far, _) = listener.accept()?;
-    for socket in [&near, &far] {
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    let (server, _) = listener.accept()?;
+    for socket in [&client, &server] {
         set_congestion_control(socket, "cubic")?;
     }
-    Ok((near, far))
+    Ok((client, server))
 }
 
-/// Sends the source once and receives it in one way: the rate in Gbit/s, and the file.
-fn run(source: &Source, dir: &Path, way: Receive, hashing: Hashing) -> io::Result<(f64, File)> {
-    let (near, far) = connection()?;
+/// Sends the source once and receives it in one way; returns the rate in Gbit/s and the file.
+fn run(source: &Source, dir: &Path, row: Method, hashing: Hashing) -> io::Result<(f64, File)> {
+    let (client, server) = connection()?;
     let file = tempfile::tempfile_in(dir)?;
-    let sink = Sink { file, size: source.size, digest: Digest::new(hashing.at_receiver()) };
+    let sink = Sink { file, size: source.size, digest: OptionalHash::new(hashing.at_receiver()) };
     let started = Instant::now();
     let (sent, received) = thread::scope(|scope| {
-        let sender = scope.spawn(move || source.send(&near, hashing.at_sender()));
-        let received = sink.receive(way, far);
+        let sender = scope.spawn(move || source.send(&client, hashing.at_sender()));
+        let received = sink.receive(row, server);
         let sent = sender.join();
         (sent.unwrap_or_else(|_| Err(io::Error::other("the sender panicked"))), received)
     });
     let elapsed = started.elapsed();
-    // Whoever failed first says why; the other one saw no more than the connection end.
+    // The first failure is the cause; the other side only saw the connection end.
     let (sent, (file, received)) = match (sent, received) {
         (Err(e), Err(end)) if end.kind() == ErrorKind::UnexpectedEof => return Err(e),
         (sent, received) => {
@@ -458,45 +466,45 @@ fn run(source: &Source, dir: &Path, way: Receive, hashing: Hashing) -> io::Resul
         }
     };
     if [sent, received].into_iter().flatten().any(|hash| hash != source.hash) {
-        return Err(io::Error::other("a hash taken on the way is not the source's"));
+        return Err(io::Error::other("hash mismatch with the source"));
     }
     Ok((source.size as f64 * 8.0 / 1e9 / elapsed.as_secs_f64(), file))
 }
 
-/// Runs one way and compares what arrived with the source. What is discarded has to be hashed as it
-/// comes.
-fn check(source: &Source, dir: &Path, way: &Way) -> io::Result<()> {
-    if way.receive == Receive::Discard {
-        return run(source, dir, way.receive, Hashing::Both).map(drop);
+/// Runs one way, and compares the received file with the source. Discarded data is hashed on
+/// arrival.
+fn check(source: &Source, dir: &Path, row: &Row) -> io::Result<()> {
+    if row.receive == Method::Discard {
+        return run(source, dir, row.receive, Hashing::Both).map(drop);
     }
-    let (_, file) = run(source, dir, way.receive, way.hashing)?;
+    let (_, file) = run(source, dir, row.receive, row.hashing)?;
     let mut hasher = Hasher::new();
-    let mut piece = vec![0; PIECE_BYTES];
-    for offset in pieces(source.size) {
-        file.read_exact_at(&mut piece, offset)?;
-        hasher.update(&piece);
+    let mut chunk = vec![0; CHUNK_BYTES];
+    for offset in chunk_offsets(source.size) {
+        file.read_exact_at(&mut chunk, offset)?;
+        hasher.update(&chunk);
     }
     if file.metadata()?.len() != source.size || hasher.finalize() != source.hash {
-        return Err(io::Error::other("what is in the file is not what was sent"));
+        return Err(io::Error::other("the received file differs from the source"));
     }
     Ok(())
 }
 
-/// The middle of sorted figures.
+/// Returns the median of sorted values.
 fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 { sorted[middle] } else { sorted[middle - 1].midpoint(sorted[middle]) }
 }
 
-/// Prints the table; `rates` has a list for each way, in their order, none of them empty.
+/// Prints the table; `rates` has a non-empty list for each way, in their order.
 fn print_table(mut rates: Vec<Vec<f64>>) {
     rates.iter_mut().for_each(|rates| rates.sort_by(f64::total_cmp));
     let discard = median(&rates[0]);
-    let widest = WAYS.iter().map(|way| way.name.len()).max().unwrap_or_default();
+    let widest = ROWS.iter().map(|row| row.name.len()).max().unwrap_or_default();
     println!("| {:widest$} | hashes   | Gbit/s | ratio | min – max     |", "way");
     println!("|---|---|---|---|---|");
-    for (way, rates) in WAYS.iter().zip(&rates) {
-        let (name, hashes, rate) = (way.name, way.hashing.name(), median(rates));
+    for (row, rates) in ROWS.iter().zip(&rates) {
+        let (name, hashes, rate) = (row.name, row.hashing.name(), median(rates));
         let (min, max) = (rates[0], rates[rates.len() - 1]);
         let ratio = rate / discard;
         println!(
@@ -505,15 +513,15 @@ fn print_table(mut rates: Vec<Vec<f64>>) {
     }
 }
 
-/// What the command line says.
-struct Plan {
+/// Command-line arguments.
+struct Args {
     dir: PathBuf,
     size: u64,
     rounds: usize,
 }
 
-impl Plan {
-    /// `None` if it says something else.
+impl Args {
+    /// Returns `None` if the arguments are invalid.
     fn parse(mut words: impl Iterator<Item = std::ffi::OsString>) -> Option<Self> {
         let dir = words.next().map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
         let mut number = |default: u32| match words.next() {
@@ -521,35 +529,35 @@ impl Plan {
             None => Some(default),
         };
         let (mib, rounds) = (number(2048)?, number(5)?);
-        let plan = Self { dir, size: u64::from(mib) << 20, rounds: rounds as usize };
-        words.next().is_none().then_some(plan)
+        let args = Self { dir, size: u64::from(mib) << 20, rounds: rounds as usize };
+        words.next().is_none().then_some(args)
     }
 
-    /// Refuses what does not fit: a mapping of a full tmpfs ends in a signal, not in an error.
+    /// Checks the free space: a mapping on a full tmpfs ends in a signal, not in an error.
     fn check_room(&self) -> io::Result<()> {
         let free = Dir::open(&self.dir)?.free_bytes()?;
-        let needed = 2 * self.size + SPARE_BYTES;
+        let needed = 2 * self.size + MIN_SPARE_BYTES;
         if free < needed {
             let (free, needed) = (free >> 20, needed >> 20);
-            let message = format!("{free} MiB are free, {needed} are needed: lower MIB");
+            let message = format!("{free} MiB are free, {needed} MiB are needed: lower MIB");
             return Err(io::Error::new(ErrorKind::StorageFull, message));
         }
         Ok(())
     }
 
     fn measure(&self) -> io::Result<()> {
-        let of_dir = |e| in_context(&self.dir.display().to_string(), &e);
+        let of_dir = |e| with_context(&self.dir.display().to_string(), &e);
         self.check_room().map_err(of_dir)?;
         let source = Source::make(&self.dir, self.size).map_err(of_dir)?;
-        for way in &WAYS {
-            check(&source, &self.dir, way).map_err(|e| in_context(way.name, &e))?;
+        for row in &ROWS {
+            check(&source, &self.dir, row).map_err(|e| with_context(row.name, &e))?;
         }
-        eprintln!("{} ways: what arrives is what was sent", WAYS.len());
-        let mut rates = vec![Vec::new(); WAYS.len()];
+        eprintln!("{} ways verified: received files equal the source", ROWS.len());
+        let mut rates = vec![Vec::new(); ROWS.len()];
         for round in 1..=self.rounds {
-            for (way, rates) in WAYS.iter().zip(&mut rates) {
-                let run = run(&source, &self.dir, way.receive, way.hashing);
-                rates.push(run.map_err(|e| in_context(way.name, &e))?.0);
+            for (row, rates) in ROWS.iter().zip(&mut rates) {
+                let run = run(&source, &self.dir, row.receive, row.hashing);
+                rates.push(run.map_err(|e| with_context(row.name, &e))?.0);
             }
             eprintln!("round {round} of {}", self.rounds);
         }
@@ -559,16 +567,16 @@ impl Plan {
     }
 }
 
-fn in_context(what: &str, error: &io::Error) -> io::Error {
+fn with_context(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
 fn main() -> ExitCode {
-    let Some(plan) = Plan::parse(env::args_os().skip(1)) else {
+    let Some(args) = Args::parse(env::args_os().skip(1)) else {
         eprintln!("usage: receive_ways [DIR] [MIB] [ROUNDS]");
         return ExitCode::from(2);
     };
-    match plan.measure() {
+    match args.measure() {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("receive_ways: {e}");

@@ -1,10 +1,10 @@
-//! Opens a relative path so that it cannot lead out of the directory it starts in.
+//! Confined path resolution: opens a relative path that cannot leave its starting directory.
 //!
-//! The kernel's `openat2` does it in one call and without a race. Where it is missing (old kernel)
-//! or forbidden (a seccomp filter), a walk does it one component at a time, more strictly: it
-//! follows no symbolic link at all and accepts no `..`.
+//! The kernel's `openat2` resolves the path in one call without a race. If it is missing (old
+//! kernel) or forbidden (seccomp filter), a walk opens one component at a time. The walk is
+//! stricter: it follows no symbolic link and rejects `..`.
 //!
-//! Decides only where a path may lead; what is opened at its end is the caller's concern.
+//! Decides only where a path may lead; the caller handles the opened file.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,34 +13,34 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-/// How often a rename elsewhere in the tree may disturb one resolution before we report it.
+/// Attempts at one resolution that concurrent renames disturb.
 ///
-/// The kernel answers `EAGAIN` when any rename on the machine overlaps a resolution that crosses
-/// `..`; a path has to be very unlucky to meet that many in a row.
+/// The kernel returns `EAGAIN` if any rename on the host overlaps a resolution that crosses `..`.
+/// (chosen: so many collisions in a row are practically impossible)
 const MAX_RENAME_RACES: usize = 64;
 
-/// The path that names the directory itself.
-const SELF: &[u8] = b".";
+/// Path of the directory itself.
+const CURRENT_DIR: &[u8] = b".";
 
 /// Opens `rel` with `flags`, resolving it beneath `dir`.
 ///
 /// An empty `rel` names `dir` itself. Symbolic links are followed while they stay beneath `dir`;
-/// the last component only if `flags` lacks `NOFOLLOW`. With the fallback none is followed.
+/// the last component only if `flags` lacks `NOFOLLOW`. The fallback follows none.
 ///
 /// # Errors
 ///
 /// `EXDEV` if `rel` is absolute or leads out of `dir`, `ELOOP` for a magic link of `/proc`.
 pub(crate) fn open(dir: impl AsFd, rel: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let dir = dir.as_fd();
-    match open_by_kernel(dir, rel, flags) {
-        Err(Errno::NOSYS | Errno::PERM) => Ok(open_by_walk(dir, rel, flags)?),
+    match resolve_by_kernel(dir, rel, flags) {
+        Err(Errno::NOSYS | Errno::PERM) => Ok(resolve_by_walk(dir, rel, flags)?),
         other => Ok(other?),
     }
 }
 
-/// One `openat2`, repeated while renames disturb it.
-fn open_by_kernel(dir: BorrowedFd<'_>, rel: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    let path = if rel.is_empty() { SELF } else { rel };
+/// Calls `openat2`, again while renames disturb it.
+fn resolve_by_kernel(dir: BorrowedFd<'_>, rel: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let path = if rel.is_empty() { CURRENT_DIR } else { rel };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let attempt = || {
         retry_on_intr(|| {
@@ -57,24 +57,26 @@ fn open_by_kernel(dir: BorrowedFd<'_>, rel: &[u8], flags: OFlags) -> Result<Owne
 }
 
 /// Opens one component after the other, each in the directory just opened.
-fn open_by_walk(dir: BorrowedFd<'_>, rel: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+fn resolve_by_walk(dir: BorrowedFd<'_>, rel: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     if rel.starts_with(b"/") {
         return Err(Errno::XDEV);
     }
-    let mut components: Vec<&[u8]> =
-        rel.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != SELF).collect();
-    // A `..` could be sound only by remembering the way down, which a rename can falsify.
+    let mut components: Vec<&[u8]> = rel
+        .split(|&byte| byte == b'/')
+        .filter(|part| !part.is_empty() && *part != CURRENT_DIR)
+        .collect();
+    // A `..` would require the path walked so far, which a concurrent rename can invalidate.
     if components.contains(&b"..".as_slice()) {
         return Err(Errno::XDEV);
     }
-    let last = components.pop().unwrap_or(SELF);
+    let last = components.pop().unwrap_or(CURRENT_DIR);
     let mut parent: Option<OwnedFd> = None;
     for component in components {
         let here = parent.as_ref().map_or(dir, AsFd::as_fd);
         parent = Some(open_component(here, component, OFlags::PATH | OFlags::DIRECTORY)?);
     }
     let here = parent.as_ref().map_or(dir, AsFd::as_fd);
-    // "name/" asks for a directory, as it does everywhere else.
+    // "name/" requests a directory, as usual.
     let flags = if rel.ends_with(b"/") { flags | OFlags::DIRECTORY } else { flags };
     open_component(here, last, flags)
 }
@@ -100,12 +102,13 @@ pub(crate) fn open_child(
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, name, flags, mode))?)
 }
 
-/// Checks that `name` can name an entry of a directory: with a `/`, or as `.` or `..`, it would be
-/// a path, and could lead elsewhere.
+/// Checks that `name` is a single component.
+///
+/// A name with a `/`, `.` or `..` is a path, and could lead elsewhere.
 ///
 /// # Errors
 ///
-/// `InvalidInput` if it cannot.
+/// `InvalidInput` if it is not.
 pub(crate) fn entry_name(name: &OsStr) -> io::Result<&OsStr> {
     let bytes = name.as_encoded_bytes();
     let is_path = matches!(bytes, b"" | b"." | b"..") || bytes.iter().any(|&b| b == b'/' || b == 0);

@@ -1,7 +1,7 @@
-//! Datagrams with the time at which the kernel took them: what tells packets of a train apart that
-//! a late reader finds together.
+//! UDP datagrams with kernel timestamps, segmentation offload (GSO, GRO) and delivery errors.
 //!
-//! Opens no socket that it keeps, and knows nothing of what is in the datagrams.
+//! Arrival timestamps separate the packets of a train that the reader receives together. The module
+//! keeps no socket, and does not interpret datagrams.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
@@ -10,57 +10,61 @@ use std::time::Duration;
 
 use crate::socket::{get_int, set_int};
 
-/// A datagram that was received.
+/// Received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Its length, if it fitted.
+    /// Length in bytes, at most that of the buffer.
     pub len: usize,
-    /// Where it came from; absent for what is no address of IP.
+    /// Source address; absent if it is not an IP address.
     pub from: Option<SocketAddr>,
-    /// When the kernel took it, since 1970; absent where the kernel did not say.
+    /// Arrival time in the kernel since 1970; absent if the kernel did not report it.
     pub at: Option<Duration>,
 }
 
-/// Lets the kernel note when each datagram arrives.
+/// Enables arrival timestamps.
 ///
 /// # Errors
 ///
-/// What `setsockopt` answers.
-pub fn note_arrivals(s: impl AsFd) -> io::Result<()> {
+/// Any error of `setsockopt`.
+pub fn enable_arrival_timestamps(s: impl AsFd) -> io::Result<()> {
     set_int(s, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
 }
 
-/// Cuts what is sent at once into datagrams of `bytes`: the kernel then sends them back to back, up
-/// to 64 of them and 65 507 bytes. What is no longer than one stays whole.
+/// Sets the GSO segment size: longer sends are cut into datagrams of `bytes`.
+///
+/// The kernel sends them back to back, up to 64 datagrams and 65 507 bytes. A shorter send stays
+/// whole.
 ///
 /// # Errors
 ///
 /// `ENOPROTOOPT` before Linux 4.18.
-pub fn cut_datagrams(s: impl AsFd, bytes: u16) -> io::Result<()> {
+pub fn set_udp_gso_size(s: impl AsFd, bytes: u16) -> io::Result<()> {
     set_int(s, libc::IPPROTO_UDP, libc::UDP_SEGMENT, bytes.into())
 }
 
-/// Sends what is to be cut into datagrams of `each` bytes, up to 64 of them and 65 507 bytes, back
-/// to back to `to`. Unlike [`cut_datagrams`] it leaves other datagrams of the socket alone, which
-/// the kernel may refuse where `each` does not fit the path.
+/// Sends `bytes` to `to` in back-to-back datagrams of `each` bytes (GSO).
+///
+/// At most 64 datagrams and 65 507 bytes. Unlike [`set_udp_gso_size`], it does not affect other
+/// datagrams of the socket, which the kernel may reject if `each` exceeds the path MTU.
 ///
 /// # Errors
 ///
-/// `EINVAL` before Linux 4.18 and, as `EMSGSIZE`, where `each` does not fit the path; `EIO` where
-/// the card or the way (IPsec) cannot.
-pub fn send_cut(s: impl AsFd, bytes: &[u8], each: u16, to: SocketAddr) -> io::Result<usize> {
-    let (mut name, name_len) = name_of(to);
+/// `EINVAL` before Linux 4.18; `EINVAL` or `EMSGSIZE` if `each` exceeds the path MTU; `EIO` if the
+/// network card or the route (IPsec) cannot.
+pub fn send_gso(s: impl AsFd, bytes: &[u8], each: u16, to: SocketAddr) -> io::Result<usize> {
+    let (mut name, name_len) = to_sockaddr(to);
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let mut control = [0_u64; CONTROL_WORDS];
-    // SAFETY: it is made of integers and pointers, for which all bytes zero is a value.
+    let mut control = [0_u64; TIMESTAMP_CONTROL_WORDS];
+    // SAFETY: the structure consists of integers and pointers, for which all zero bytes are a
+    // value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_name = (&raw mut name).cast();
     message.msg_namelen = name_len;
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
-    // SAFETY: both macros only compute; the first header lies at the beginning of `control`, which
-    // has room for it and for the number behind it, and is aligned as it asks.
+    // SAFETY: both macros only compute; the first header is at the start of `control`, which has
+    // room for it and the number after it, and is suitably aligned.
     unsafe {
         message.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as u32) as usize;
         let header = libc::CMSG_FIRSTHDR(&raw const message);
@@ -76,18 +80,19 @@ pub fn send_cut(s: impl AsFd, bytes: &[u8], each: u16, to: SocketAddr) -> io::Re
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// How large a packet may be on the way to `to`, with all headers of IP, as far as the kernel
-/// knows by now: what its network takes, or what a router on the way has told.
+/// Returns the path MTU to `to` in bytes, IP headers included.
+///
+/// The kernel knows the MTU of the interface, and lower values reported by routers.
 ///
 /// # Errors
 ///
-/// Where there is no way to `to`.
+/// An error if there is no route to `to`.
 pub fn path_mtu(to: SocketAddr) -> io::Result<u32> {
     let any: IpAddr = match to {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // Connected it has a route, and nothing is sent.
+    // A connected socket has a route; nothing is sent.
     let socket = UdpSocket::bind((any, 0))?;
     socket.connect(to)?;
     let mtu = match to {
@@ -97,14 +102,14 @@ pub fn path_mtu(to: SocketAddr) -> io::Result<u32> {
     Ok(u32::try_from(mtu).unwrap_or_default())
 }
 
-/// An address as the kernel takes it, and its length.
-fn name_of(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
-    // SAFETY: it is made of integers, for which all bytes zero is a value.
+/// Returns an address in the kernel's format, and its length.
+fn to_sockaddr(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    // SAFETY: the structure consists of integers, for which all zero bytes are a value.
     let mut name: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     let place = &raw mut name;
     let len = match address {
         SocketAddr::V4(v4) => {
-            // SAFETY: the storage holds and aligns all types of addresses.
+            // SAFETY: the storage is large enough and aligned for all address types.
             let out = unsafe { &mut *place.cast::<libc::sockaddr_in>() };
             out.sin_family = libc::AF_INET as libc::sa_family_t;
             out.sin_port = v4.port().to_be();
@@ -125,29 +130,31 @@ fn name_of(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
     (name, len as libc::socklen_t)
 }
 
-/// Lets what came back to back in datagrams of equal length be received at once, up to 65 507
-/// bytes.
+/// Enables GRO: back-to-back datagrams of equal length are received together.
+///
+/// A read returns up to 65 507 bytes.
 ///
 /// # Errors
 ///
 /// `ENOPROTOOPT` before Linux 5.0.
-pub fn join_datagrams(s: impl AsFd) -> io::Result<()> {
+pub fn enable_udp_gro(s: impl AsFd) -> io::Result<()> {
     set_int(s, libc::IPPROTO_UDP, libc::UDP_GRO, 1)
 }
 
-/// Room for one control message with a time or a number, aligned as its header asks.
-const CONTROL_WORDS: usize = 8;
+/// Size in words of a buffer for one control message with a time or a number, suitably aligned.
+const TIMESTAMP_CONTROL_WORDS: usize = 8;
 
-/// Receives a datagram. What does not fit in `buf` is cut off.
+/// Receives a datagram, truncated to the length of `buf`.
 ///
 /// # Errors
 ///
-/// As reading: `WouldBlock` on a non-blocking socket or after a read timeout, `Interrupted`,
-/// `ConnectionRefused` where the far side said that nobody listens.
+/// As for reading: `WouldBlock` on a non-blocking socket or after a read timeout, `Interrupted`,
+/// `ConnectionRefused` if the destination reported that the port is closed.
 pub fn receive_datagram(s: impl AsFd, buf: &mut [u8]) -> io::Result<Datagram> {
     let mut part = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
-    let mut control = [0_u64; CONTROL_WORDS];
-    // SAFETY: both are made of integers and pointers, for which all bytes zero is a value.
+    let mut control = [0_u64; TIMESTAMP_CONTROL_WORDS];
+    // SAFETY: both structures consist of integers and pointers, for which all zero bytes are a
+    // value.
     let (mut message, mut name): (libc::msghdr, libc::sockaddr_storage) =
         unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     message.msg_name = (&raw mut name).cast();
@@ -160,35 +167,38 @@ pub fn receive_datagram(s: impl AsFd, buf: &mut [u8]) -> io::Result<Datagram> {
     // length of `buf`, to `control` and to `name` with their lengths, and all outlive the call.
     let len = unsafe { libc::recvmsg(s.as_fd().as_raw_fd(), &raw mut message, 0) };
     let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
-    Ok(Datagram { len, from: address_in(&name), at: time_in(&message) })
+    Ok(Datagram { len, from: from_sockaddr(&name), at: arrival_time(&message) })
 }
 
-/// Lets the kernel keep what hosts answer that did not take a datagram, for [`refused_by`]. The
-/// next call on the socket fails with the same, and does nothing else.
+/// Enables the error queue, from which [`next_rejected_destination`] reads rejected datagrams.
+///
+/// After an error, the next call on the socket fails with it and does nothing else.
 ///
 /// # Errors
 ///
-/// What `setsockopt` answers.
-pub fn note_refusals(s: impl AsFd, address: SocketAddr) -> io::Result<()> {
+/// Any error of `setsockopt`.
+pub fn enable_error_queue(s: impl AsFd, address: SocketAddr) -> io::Result<()> {
     let s = s.as_fd();
     if address.is_ipv6() {
         set_int(s, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
     }
-    // An IPv6 socket may speak IPv4, too.
+    // An IPv6 socket may also carry IPv4.
     let over_v4 = set_int(s, libc::IPPROTO_IP, libc::IP_RECVERR, 1);
     if address.is_ipv6() { Ok(()) } else { over_v4 }
 }
 
-/// Where a datagram was sent that the host there did not take, since nobody has the port; in the
-/// order in which that was answered. `None`: no more is known.
+/// Returns the destination of the next datagram that was rejected because its port is closed.
+///
+/// The order is that of the ICMP errors. `None` if there are no more.
 ///
 /// # Errors
 ///
-/// As receiving, but for `WouldBlock`.
-pub fn refused_by(s: impl AsFd) -> io::Result<Option<SocketAddr>> {
+/// As for receiving, except `WouldBlock`.
+pub fn next_rejected_destination(s: impl AsFd) -> io::Result<Option<SocketAddr>> {
     loop {
-        let mut control = [0_u64; ERROR_WORDS];
-        // SAFETY: both are made of integers and pointers, for which all bytes zero is a value.
+        let mut control = [0_u64; ERROR_CONTROL_WORDS];
+        // SAFETY: both structures consist of integers and pointers, for which all zero bytes are a
+        // value.
         let (mut message, mut name): (libc::msghdr, libc::sockaddr_storage) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
         message.msg_name = (&raw mut name).cast();
@@ -203,22 +213,22 @@ pub fn refused_by(s: impl AsFd) -> io::Result<Option<SocketAddr>> {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
         }
-        // The name is that of the datagram's destination. (ip(7), IP_RECVERR)
-        if error_in(&message) == Some(libc::ECONNREFUSED)
-            && let Some(to) = address_in(&name)
+        // The name is the destination of the datagram (ip(7), IP_RECVERR).
+        if queued_error(&message) == Some(libc::ECONNREFUSED)
+            && let Some(to) = from_sockaddr(&name)
         {
             return Ok(Some(to));
         }
     }
 }
 
-/// Room for one control message with an error and the address of who has told it.
-const ERROR_WORDS: usize = 16;
+/// Size in words of a buffer for one control message with an error and the address of its origin.
+const ERROR_CONTROL_WORDS: usize = 16;
 
-/// The error in the control messages that came from the error queue.
-fn error_in(message: &libc::msghdr) -> Option<i32> {
-    // SAFETY: the kernel has filled in the control messages and their length; the macro returns
-    // the first that lies within, or null.
+/// Returns the error in the control messages from the error queue.
+fn queued_error(message: &libc::msghdr) -> Option<i32> {
+    // SAFETY: the kernel has filled in the control messages and their length; the macro returns the
+    // first one within, or null.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     // SAFETY: it is null, or points to a header within the control messages.
     while let Some(found) = unsafe { header.as_ref() } {
@@ -227,7 +237,7 @@ fn error_in(message: &libc::msghdr) -> Option<i32> {
             || kind == (libc::IPPROTO_IPV6, libc::IPV6_RECVERR);
         if is_error {
             let data = libc::CMSG_DATA;
-            // SAFETY: a message of this type holds an error; it need not be aligned for one.
+            // SAFETY: a message of this type holds an error, possibly unaligned.
             let error = unsafe { data(header).cast::<libc::sock_extended_err>().read_unaligned() };
             return i32::try_from(error.ee_errno).ok();
         }
@@ -237,12 +247,12 @@ fn error_in(message: &libc::msghdr) -> Option<i32> {
     None
 }
 
-fn address_in(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
+fn from_sockaddr(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let place: *const libc::sockaddr_storage = name;
     match i32::from(name.ss_family) {
         libc::AF_INET => {
-            // SAFETY: an address of this family is of this type, and the storage holds and aligns
-            // all types of addresses.
+            // SAFETY: an address of this family has this type, and the storage is large enough and
+            // aligned for all address types.
             let found = unsafe { &*place.cast::<libc::sockaddr_in>() };
             let ip = Ipv4Addr::from(u32::from_be(found.sin_addr.s_addr));
             Some(SocketAddr::from((ip, u16::from_be(found.sin_port))))
@@ -258,15 +268,15 @@ fn address_in(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// The time in the control messages that came with a datagram.
-fn time_in(message: &libc::msghdr) -> Option<Duration> {
-    // SAFETY: the kernel has filled in the control messages and their length; the macro returns
-    // the first that lies within, or null.
+/// Returns the time in the control messages of a datagram.
+fn arrival_time(message: &libc::msghdr) -> Option<Duration> {
+    // SAFETY: the kernel has filled in the control messages and their length; the macro returns the
+    // first one within, or null.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     // SAFETY: it is null, or points to a header within the control messages.
     while let Some(found) = unsafe { header.as_ref() } {
         if found.cmsg_level == libc::SOL_SOCKET && found.cmsg_type == libc::SCM_TIMESTAMPNS {
-            // SAFETY: a message of this type holds a time; it need not be aligned for one.
+            // SAFETY: a message of this type holds a time, possibly unaligned.
             let time = unsafe { libc::CMSG_DATA(header).cast::<libc::timespec>().read_unaligned() };
             let seconds = u64::try_from(time.tv_sec).ok()?;
             return Some(Duration::new(seconds, u32::try_from(time.tv_nsec).ok()?));
@@ -292,11 +302,11 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_tell_when_they_came_and_not_when_they_were_read() {
+    fn arrival_timestamp_is_not_read_time() {
         let (a, b) = pair();
-        note_arrivals(&b).unwrap();
+        enable_arrival_timestamps(&b).unwrap();
         let since_1970 = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        // The kernel begins to note them a moment after it was asked to.
+        // The kernel enables timestamps with a short delay.
         let is_noted = || {
             a.send(b"none").unwrap();
             thread::sleep(Duration::from_millis(5));
@@ -321,39 +331,39 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_take_a_datagram_is_named() {
+    fn rejected_datagram_reports_destination() {
         for here in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(socket) = UdpSocket::bind(here) else { continue };
-            note_refusals(&socket, socket.local_addr().unwrap()).unwrap();
-            assert_eq!(refused_by(&socket).unwrap(), None);
-            let nobody = UdpSocket::bind(here).unwrap().local_addr().unwrap();
-            socket.send_to(&[1; 100], nobody).unwrap();
-            let told = (0..1000).find_map(|_| {
+            enable_error_queue(&socket, socket.local_addr().unwrap()).unwrap();
+            assert_eq!(next_rejected_destination(&socket).unwrap(), None);
+            let closed_port = UdpSocket::bind(here).unwrap().local_addr().unwrap();
+            socket.send_to(&[1; 100], closed_port).unwrap();
+            let rejected = (0..1000).find_map(|_| {
                 thread::sleep(Duration::from_millis(2));
-                refused_by(&socket).unwrap()
+                next_rejected_destination(&socket).unwrap()
             });
-            assert_eq!(told, Some(nobody));
-            assert_eq!(refused_by(&socket).unwrap(), None);
+            assert_eq!(rejected, Some(closed_port));
+            assert_eq!(next_rejected_destination(&socket).unwrap(), None);
         }
     }
 
     #[test]
-    fn what_is_sent_at_once_arrives_in_datagrams() {
+    fn gso_send_arrives_as_datagrams() {
         let (a, b) = pair();
-        cut_datagrams(&a, 10).unwrap();
+        set_udp_gso_size(&a, 10).unwrap();
         a.send(&[1; 25]).unwrap();
         let lens = [0; 3].map(|_| receive_datagram(&b, &mut [0; 100]).unwrap().len);
         assert_eq!(lens, [10, 10, 5]);
     }
 
     #[test]
-    fn what_is_cut_by_one_call_leaves_others_whole_and_comes_over_ipv6_too() {
+    fn send_gso_does_not_affect_other_sends() {
         for here in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(a) = UdpSocket::bind(here) else { continue };
             let b = UdpSocket::bind(here).unwrap();
             b.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             let to = b.local_addr().unwrap();
-            assert_eq!(send_cut(&a, &[1; 25], 10, to).unwrap(), 25);
+            assert_eq!(send_gso(&a, &[1; 25], 10, to).unwrap(), 25);
             a.send_to(&[2; 25], to).unwrap();
             let got = [0; 4].map(|_| receive_datagram(&b, &mut [0; 100]).unwrap());
             assert_eq!(got.map(|datagram| datagram.len), [10, 10, 5, 25]);
@@ -362,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn how_large_packets_may_be_is_told_or_that_there_is_no_way() {
+    fn path_mtu_is_reported_or_no_route() {
         let there = |ip: IpAddr| SocketAddr::from((ip, 9));
         assert!(path_mtu(there(Ipv4Addr::LOCALHOST.into())).unwrap() >= 1500);
         if UdpSocket::bind("[::1]:0").is_ok() {
@@ -372,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_ipv6_is_told_where_there_is_ipv6() {
+    fn received_datagram_has_ipv6_source() {
         let Ok(a) = UdpSocket::bind("[::1]:0") else { return };
         let b = UdpSocket::bind("[::1]:0").unwrap();
         a.send_to(b"x", b.local_addr().unwrap()).unwrap();
@@ -381,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn without_notes_there_is_no_time_and_what_does_not_fit_is_cut_off() {
+    fn datagram_without_timestamps_is_truncated() {
         let (a, b) = pair();
         a.send(&[7; 50]).unwrap();
         let mut buf = [0; 20];

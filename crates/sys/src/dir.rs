@@ -1,12 +1,12 @@
-//! A directory held open, and everything done to its entries through it.
+//! Open directories, and operations on their entries.
 //!
-//! Nothing here builds a path from the root of the filesystem after the first open: an entry is
-//! named within a directory that is held open, so a rename or a symbolic link put in the way
-//! cannot redirect an operation. Functions that take a `name` refuse anything but the name of an
-//! entry (`InvalidInput`) and never follow a symbolic link; functions that take a `rel` path
-//! follow links only while they stay beneath the directory.
+//! After the first open, no path is resolved from the root of the filesystem: an entry is named
+//! within an open directory, so a concurrent rename or symbolic link cannot redirect an operation.
+//! Functions that take a `name` reject anything but the name of an entry (`InvalidInput`) and never
+//! follow a symbolic link; functions that take a `rel` path follow links only while they stay
+//! beneath the directory.
 //!
-//! Does not recurse, sort, or decide what to do about an entry.
+//! Does not recurse, sort, or decide how to treat an entry.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,52 +19,54 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::beneath::{self, entry_name, open_child};
-use crate::stat::{Kind, MODE_BITS, Stat, Timestamp, stat_file};
+use crate::stat::{FileKind, MODE_BITS, Stat, Timestamp, stat_file};
 
-/// How every [`Dir`] is opened: readable, so that it can be listed and synced.
+/// Flags of every [`Dir`]: readable, so that it can be listed and synced.
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// How a file is opened before it is known to be a regular one: a FIFO without a writer must not
-/// hang us, nor a terminal become ours.
+/// Flags for a file that may not be regular.
+///
+/// A FIFO without a writer must not block the open, and a terminal must not become the controlling
+/// one.
 const PROBE_FLAGS: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// One entry of a directory.
+/// Directory entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name, as bytes the filesystem chose: not necessarily UTF-8, never with a `/`.
+    /// Name, in bytes of the filesystem: not necessarily UTF-8, never with a `/`.
     pub name: OsString,
-    /// What it is, where the filesystem tells while listing; otherwise ask [`Dir::stat`].
-    pub kind: Option<Kind>,
+    /// File type, if the filesystem reports it in listings; otherwise use [`Dir::stat`].
+    pub kind: Option<FileKind>,
 }
 
-/// An open directory.
+/// Open directory.
 #[derive(Debug)]
 pub struct Dir {
     fd: OwnedFd,
 }
 
 impl Dir {
-    /// Opens the directory at `path`, following symbolic links: it is the user's own path.
+    /// Opens the directory at `path`, following symbolic links, as it is the user's own path.
     ///
     /// # Errors
     ///
-    /// `NotFound`, `NotADirectory`, `PermissionDenied`, or whatever else the kernel reports.
+    /// `NotFound`, `NotADirectory`, `PermissionDenied`, or any other error of the kernel.
     pub fn open(path: &Path) -> io::Result<Self> {
         let fd = retry_on_intr(|| rustix::fs::openat(CWD, path, DIR_FLAGS, Mode::empty()))?;
         Ok(Self { fd })
     }
 
-    /// Opens the directory at `rel`, which must lie beneath this one; empty or `.` is this one
-    /// again, with a position of its own.
+    /// Opens the directory at `rel`, which must lie beneath this one.
     ///
-    /// Symbolic links are followed while they stay beneath, except where `openat2` is unavailable:
-    /// then none is followed and `..` is refused.
+    /// An empty path or `.` is this directory with a listing position of its own. Symbolic links
+    /// are followed while they stay beneath; without `openat2`, none is followed and `..` is
+    /// rejected.
     ///
     /// # Errors
     ///
     /// `CrossesDevices` (`EXDEV`) if `rel` is absolute or leads out of this directory, `ELOOP` for
-    /// a magic link of `/proc`, `NotADirectory` if it is something else, or whatever the kernel
-    /// reports.
+    /// a magic link of `/proc`, `NotADirectory` if it is not a directory, or any other error of the
+    /// kernel.
     pub fn open_beneath(&self, rel: &[u8]) -> io::Result<Self> {
         Ok(Self { fd: beneath::open(self, rel, DIR_FLAGS)? })
     }
@@ -73,20 +75,20 @@ impl Dir {
     ///
     /// # Errors
     ///
-    /// `NotADirectory` if it is anything else, a symbolic link to a directory included.
+    /// `NotADirectory` for anything else, including a symbolic link to a directory.
     pub fn open_child_dir(&self, name: &OsStr) -> io::Result<Self> {
         Ok(Self { fd: open_child(self, name, DIR_FLAGS, Mode::empty())? })
     }
 
     /// Opens the regular file at `rel` for reading, under the rules of [`Dir::open_beneath`].
     ///
-    /// Never waits for the other end of a FIFO.
+    /// Never waits for the writer of a FIFO.
     ///
     /// # Errors
     ///
     /// `InvalidInput` if it is not a regular file; otherwise as [`Dir::open_beneath`].
     pub fn open_file_beneath(&self, rel: &[u8]) -> io::Result<File> {
-        regular(beneath::open(self, rel, PROBE_FLAGS | OFlags::RDONLY))
+        require_regular(beneath::open(self, rel, PROBE_FLAGS | OFlags::RDONLY))
     }
 
     /// Opens the regular file that is the entry `name` for reading.
@@ -95,11 +97,11 @@ impl Dir {
     ///
     /// `ELOOP` for a symbolic link, `InvalidInput` for anything else but a regular file.
     pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
-        regular(open_child(self, name, PROBE_FLAGS | OFlags::RDONLY, Mode::empty()))
+        require_regular(open_child(self, name, PROBE_FLAGS | OFlags::RDONLY, Mode::empty()))
     }
 
-    /// Creates the regular file `name` and opens it for reading and writing; the process's umask
-    /// is taken off `mode`.
+    /// Creates the regular file `name` with `mode` less the umask; opens it for reading and
+    /// writing.
     ///
     /// # Errors
     ///
@@ -116,10 +118,10 @@ impl Dir {
     /// `NotFound`, `ELOOP` for a symbolic link, `IsADirectory` for a directory, `InvalidInput` for
     /// anything else but a regular file.
     pub fn open_rw(&self, name: &OsStr) -> io::Result<File> {
-        regular(open_child(self, name, PROBE_FLAGS | OFlags::RDWR, Mode::empty()))
+        require_regular(open_child(self, name, PROBE_FLAGS | OFlags::RDWR, Mode::empty()))
     }
 
-    /// Describes the entry `name`; a symbolic link itself, not what it points to.
+    /// Describes the entry `name`; a symbolic link itself, not its target.
     ///
     /// # Errors
     ///
@@ -129,13 +131,14 @@ impl Dir {
         Ok(Stat::from_raw(&raw))
     }
 
-    /// Describes what is at `rel`, under the rules of [`Dir::open_beneath`], but without following
-    /// the last component (unless a `/` after it asks for the directory it points to); empty or `.`
-    /// is this directory.
+    /// Describes the file at `rel`, under the rules of [`Dir::open_beneath`].
+    ///
+    /// The last component is not followed, unless a `/` after it requests the directory. An empty
+    /// path or `.` is this directory.
     ///
     /// # Errors
     ///
-    /// As [`Dir::open_beneath`].
+    /// As for [`Dir::open_beneath`].
     pub fn stat_beneath(&self, rel: &[u8]) -> io::Result<Stat> {
         stat_file(beneath::open(self, rel, OFlags::PATH | OFlags::NOFOLLOW)?)
     }
@@ -144,12 +147,12 @@ impl Dir {
     ///
     /// # Errors
     ///
-    /// Whatever `fstat` reports.
+    /// Any error of `fstat`.
     pub fn stat_self(&self) -> io::Result<Stat> {
         stat_file(self)
     }
 
-    /// Creates the directory `name`; the process's umask is taken off `mode`.
+    /// Creates the directory `name` with `mode` less the umask.
     ///
     /// # Errors
     ///
@@ -158,7 +161,7 @@ impl Dir {
         Ok(rustix::fs::mkdirat(self, entry_name(name)?, mode_bits(mode))?)
     }
 
-    /// Renames the entry `from` to `to`, replacing what has that name in one step.
+    /// Renames the entry `from` to `to`, replacing an entry of that name atomically.
     ///
     /// # Errors
     ///
@@ -186,7 +189,7 @@ impl Dir {
         Ok(rustix::fs::unlinkat(self, entry_name(name)?, AtFlags::REMOVEDIR)?)
     }
 
-    /// Creates the symbolic link `name`, pointing to `target`, which may be anything.
+    /// Creates the symbolic link `name`, pointing to an arbitrary `target`.
     ///
     /// # Errors
     ///
@@ -195,7 +198,7 @@ impl Dir {
         Ok(rustix::fs::symlinkat(target, self, entry_name(name)?)?)
     }
 
-    /// What the symbolic link `name` points to.
+    /// Returns the target of the symbolic link `name`.
     ///
     /// # Errors
     ///
@@ -205,32 +208,33 @@ impl Dir {
         Ok(OsString::from_vec(target.into_bytes()))
     }
 
-    /// Sets the modification time of the entry `name`, of a symbolic link itself; the access time
-    /// stays.
+    /// Sets the modification time of the entry `name`, also of a symbolic link itself.
+    ///
+    /// The access time does not change.
     ///
     /// # Errors
     ///
-    /// `NotFound`; `InvalidInput` for nanoseconds of a second or more. A filesystem that cannot
-    /// hold the time rounds it silently.
+    /// `NotFound`; `InvalidInput` if the nanoseconds exceed a second. A filesystem that cannot
+    /// store the time rounds it silently.
     pub fn set_mtime(&self, name: &OsStr, mtime: Timestamp) -> io::Result<()> {
         let (name, times) = (entry_name(name)?, mtime.as_mtime_only()?);
         Ok(rustix::fs::utimensat(self, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Sets the low twelve mode bits of this directory; the umask plays no part.
+    /// Sets the low twelve mode bits of this directory, regardless of the umask.
     ///
     /// # Errors
     ///
-    /// `PermissionDenied` if it is not ours.
+    /// `PermissionDenied` if another user owns it.
     pub fn set_own_mode(&self, mode: u32) -> io::Result<()> {
         Ok(rustix::fs::fchmod(self, mode_bits(mode))?)
     }
 
-    /// Sets the modification time of this directory; the access time stays.
+    /// Sets the modification time of this directory; the access time does not change.
     ///
     /// # Errors
     ///
-    /// As [`Dir::set_mtime`].
+    /// As for [`Dir::set_mtime`].
     pub fn set_own_mtime(&self, mtime: Timestamp) -> io::Result<()> {
         Ok(rustix::fs::futimens(self, &mtime.as_mtime_only()?)?)
     }
@@ -239,29 +243,28 @@ impl Dir {
     ///
     /// # Errors
     ///
-    /// Whatever `fsync` reports, such as an earlier failed write.
+    /// Any error of `fsync`, such as that of an earlier failed write.
     pub fn sync(&self) -> io::Result<()> {
         Ok(retry_on_intr(|| rustix::fs::fsync(self))?)
     }
 
-    /// Makes everything written so far to the filesystem of this directory durable, by any
-    /// process.
+    /// Makes all writes of any process to the filesystem of this directory durable.
     ///
     /// # Errors
     ///
-    /// Whatever `syncfs` reports; since Linux 5.8 that includes earlier failed writes.
+    /// Any error of `syncfs`; since Linux 5.8 this includes earlier failed writes.
     pub fn sync_filesystem(&self) -> io::Result<()> {
         Ok(retry_on_intr(|| rustix::fs::syncfs(self))?)
     }
 
-    /// All entries but `.` and `..`, in the order of the filesystem.
+    /// Returns all entries except `.` and `..`, in the order of the filesystem.
     ///
-    /// Reads through a descriptor of its own: two listings do not disturb each other. A
-    /// directory that has been removed meanwhile has no entries.
+    /// Uses a descriptor of its own, so that listings do not disturb each other. A removed
+    /// directory has no entries.
     ///
     /// # Errors
     ///
-    /// The first error of opening or reading; no partial list.
+    /// The first error of opening or reading; a partial list is never returned.
     pub fn entries(&self) -> io::Result<Vec<Entry>> {
         let fresh = self.open_self()?;
         let mut entries = Vec::new();
@@ -271,24 +274,24 @@ impl Dir {
             if name != b"." && name != b".." {
                 entries.push(Entry {
                     name: OsStr::from_bytes(name).to_owned(),
-                    kind: Kind::from_entry_type(entry.file_type()),
+                    kind: FileKind::from_entry_type(entry.file_type()),
                 });
             }
         }
         Ok(entries)
     }
 
-    /// Bytes that may still be written to the filesystem of this directory without privilege.
+    /// Returns the bytes available to an unprivileged user on the filesystem of this directory.
     ///
     /// # Errors
     ///
-    /// Whatever `statvfs` reports.
+    /// Any error of `statvfs`.
     pub fn free_bytes(&self) -> io::Result<u64> {
         let info = retry_on_intr(|| rustix::fs::fstatvfs(self))?;
         Ok(info.f_bavail.saturating_mul(info.f_frsize))
     }
 
-    /// Another handle on the same open directory.
+    /// Returns another handle of the same open directory.
     ///
     /// # Errors
     ///
@@ -308,25 +311,26 @@ impl AsFd for Dir {
     }
 }
 
-/// Takes the outcome of an open with [`PROBE_FLAGS`]: a regular file becomes an ordinary blocking
-/// one, anything else is refused.
-fn regular(opened: io::Result<OwnedFd>) -> io::Result<File> {
+/// Converts the result of an open with [`PROBE_FLAGS`] to a blocking regular file.
+///
+/// Any other file type is rejected.
+fn require_regular(opened: io::Result<OwnedFd>) -> io::Result<File> {
     let fd = match opened {
-        // A socket, or a device without a driver: it exists and is no regular file.
+        // A socket, or a device without a driver: exists, but is not a regular file.
         Err(err) if err.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
-            return Err(not_regular());
+            return Err(not_regular_error());
         }
         other => other?,
     };
-    if stat_file(&fd)?.kind != Kind::File {
-        return Err(not_regular());
+    if stat_file(&fd)?.kind != FileKind::File {
+        return Err(not_regular_error());
     }
-    // Non-blocking is all there is to clear: F_SETFL touches neither the access mode nor the rest.
+    // Only the non-blocking flag needs clearing: F_SETFL does not affect the access mode.
     rustix::fs::fcntl_setfl(&fd, OFlags::empty())?;
     Ok(fd.into())
 }
 
-fn not_regular() -> io::Error {
+fn not_regular_error() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 

@@ -1,5 +1,4 @@
-//! Files whose reads and writes pass the page cache by (`O_DIRECT`), and whether something is in
-//! the page cache.
+//! Direct I/O (`O_DIRECT`), which bypasses the page cache, and page cache queries.
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -7,22 +6,23 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// How reads and writes that pass the page cache by (`O_DIRECT`) must lie.
+/// Alignment that direct I/O (`O_DIRECT`) requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectAlign {
-    /// Bytes of which addresses in memory are multiples.
+    /// Alignment of memory addresses, in bytes.
     pub memory: u32,
-    /// Bytes of which offsets and lengths are multiples.
+    /// Alignment of offsets and lengths, in bytes.
     pub offset: u32,
 }
 
-/// The same file, opened anew so that what is read and written passes the page cache by, with what
-/// it asks for; `None` where its file system, or the kernel (before 6.1), does not tell that it
-/// can, or `/proc` is not there.
+/// Opens the same file again for direct I/O, and returns it with the required alignment.
+///
+/// `None` if the filesystem or the kernel (before 6.1) does not report support, or `/proc` is
+/// missing.
 ///
 /// # Errors
 ///
-/// What goes wrong otherwise, such as `PermissionDenied`.
+/// Any other error, such as `PermissionDenied`.
 pub fn open_direct(f: &File, is_written: bool) -> io::Result<Option<(File, DirectAlign)>> {
     let stat = rustix::fs::statx(f, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
     let Ok(stat) = stat else { return Ok(None) };
@@ -40,9 +40,10 @@ pub fn open_direct(f: &File, is_written: bool) -> io::Result<Option<(File, Direc
     }
 }
 
-/// How many bytes of a range of a file are in the page cache, in whole pages; `None` where the
-/// kernel does not tell (before 6.5, or of a file that is neither ours nor open for writing).
-/// Nothing is read for that.
+/// Returns the bytes of a file range that are in the page cache, in whole pages.
+///
+/// `None` if the kernel does not report it (before 6.5, or for a file of another user that is not
+/// open for writing). Reads no data.
 #[must_use]
 pub fn cached_bytes(f: &File, offset: u64, len: u64) -> Option<u64> {
     // struct cachestat_range and struct cachestat, include/uapi/linux/mman.h
@@ -56,17 +57,17 @@ pub fn cached_bytes(f: &File, offset: u64, len: u64) -> Option<u64> {
     (outcome == 0).then(|| stat[0].saturating_mul(rustix::param::page_size() as u64))
 }
 
-/// The same number on all of Linux's architectures that we know of. (libc has it on some only)
+/// Number of `cachestat` on all Linux architectures except alpha. (libc defines it for some only)
 const SYS_CACHESTAT: libc::c_long = 451;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::cannot;
+    use crate::testing::skip_test;
     use crate::{Pages, advise_dont_need, sync_all};
     use std::os::unix::fs::FileExt;
 
-    /// A file on a disk that can, or none.
+    /// Returns a file on a disk with direct I/O, or nothing.
     fn direct_file() -> Option<(File, File, DirectAlign)> {
         let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let mut content = Pages::new(1 << 20).unwrap();
@@ -74,18 +75,18 @@ mod tests {
         file.write_all_at(&content[..1_000_001], 0).unwrap();
         sync_all(&file).unwrap();
         let opened = open_direct(&file, false).unwrap();
-        let cannot = || cannot("this disk, or this kernel, tells of nothing past the page cache");
-        let (direct, align) = opened.or_else(cannot)?;
+        let skip_test = || skip_test("this disk or kernel does not report direct I/O");
+        let (direct, align) = opened.or_else(skip_test)?;
         Some((file, direct, align))
     }
 
     #[test]
-    fn what_is_read_past_the_cache_is_the_file_and_not_in_the_cache() {
+    fn direct_read_returns_file_and_bypasses_cache() {
         let Some((file, direct, align)) = direct_file() else { return };
         advise_dont_need(&file, 0, 1 << 20).unwrap();
         let mut pages = Pages::new(1 << 20).unwrap();
         assert!(align.offset <= 1 << 16 && align.memory <= 1 << 16, "{align:?}");
-        // The whole last unit is asked for, and what there is of it comes.
+        // The read requests the whole last unit, and returns its existing part.
         assert_eq!(direct.read_at(&mut pages, 0).unwrap(), 1_000_001);
         assert!((0..1_000_001).all(|at| pages[at] == (at % 251) as u8));
         for _ in 0..2 {
@@ -93,7 +94,7 @@ mod tests {
             assert!(known.is_none_or(|bytes| bytes < 1 << 18), "{known:?}: looked at, and read");
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
-        // What is written comes back to whoever reads through the cache.
+        // Direct writes are visible to buffered reads.
         let (written, _) = open_direct(&file, true).unwrap().unwrap();
         pages.fill(7);
         written.write_all_at(&pages[..1 << 16], 1 << 16).unwrap();
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_memory_is_always_there() {
+    fn tmpfs_file_is_always_cached() {
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
         file.write_all_at(b"x", 0).unwrap();
         assert!(cached_bytes(&file, 0, 1).is_none_or(|bytes| bytes > 0));

@@ -1,10 +1,8 @@
-//! What is done to an open file besides reading and writing it.
+//! Operations on open files other than reading and writing.
 //!
-//! Where the kernel or the filesystem may be unable to do a thing that is only an optimisation
-//! (reserve, clone, copy inside the kernel), the answer says so as a value; an error is something
-//! that went wrong.
-//!
-//! Reads and writes themselves are the standard library's; when to use which is the caller's.
+//! If the kernel or the filesystem lacks an operation that is only an optimization (reserve, clone,
+//! copy in the kernel), the function returns this as a value. An error means that a supported
+//! operation failed.
 
 use std::fs::File;
 use std::io;
@@ -17,57 +15,57 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::stat::{MODE_BITS, Timestamp, stat_file};
 
-/// How often a file may change between the two seeks of one [`data_extent`] before the rest of it
-/// is taken for data.
+/// Attempts of [`data_extent`] while the file changes between its two seeks; then the rest counts
+/// as data. (chosen: never reached in practice)
 const MAX_EXTENT_RACES: usize = 8;
 
-/// Sets the low twelve mode bits; the umask plays no part.
+/// Sets the low twelve mode bits, regardless of the umask.
 ///
 /// # Errors
 ///
-/// `PermissionDenied` if the file is not ours.
+/// `PermissionDenied` if another user owns the file.
 pub fn set_mode(f: impl AsFd, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::fchmod(f, Mode::from_raw_mode(mode & MODE_BITS))?)
 }
 
-/// Sets the modification time; the access time stays.
+/// Sets the modification time; the access time does not change.
 ///
 /// # Errors
 ///
-/// `InvalidInput` for nanoseconds of a second or more; `PermissionDenied` if the file is not ours.
+/// `InvalidInput` if the nanoseconds exceed a second; `PermissionDenied` if another user owns the
+/// file.
 pub fn set_mtime(f: impl AsFd, mtime: Timestamp) -> io::Result<()> {
     Ok(rustix::fs::futimens(f, &mtime.as_mtime_only()?)?)
 }
 
-/// Makes the content durable, and of the metadata what is needed to read it back (the size).
+/// Makes the content durable, with the metadata required to read it (the size).
 ///
 /// # Errors
 ///
-/// Whatever `fdatasync` reports, such as an earlier failed write.
+/// Any error of `fdatasync`, such as that of an earlier failed write.
 pub fn sync_data(f: impl AsFd) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fdatasync(&f))?)
 }
 
-/// Makes the content and all metadata durable (not the name: that is [`crate::Dir::sync`]).
+/// Makes the content and all metadata durable (except the name: see [`crate::Dir::sync`]).
 ///
 /// # Errors
 ///
-/// Whatever `fsync` reports, such as an earlier failed write.
+/// Any error of `fsync`, such as that of an earlier failed write.
 pub fn sync_all(f: impl AsFd) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fsync(&f))?)
 }
 
-/// The next bytes at or after `offset` that may hold data, as a non-empty range; `None` if there
-/// is only a hole up to the end of the file.
+/// Returns the next range at or after `offset` that may hold data; `None` if only a hole is left.
 ///
-/// The range begins at `offset` if that is inside data, and ends at the next hole or the end of
-/// the file. Where the filesystem cannot tell, all that is left of the file counts as data. Moves
-/// the file offset, which every descriptor duplicated from this one shares; positioned reads and
-/// writes are undisturbed.
+/// The range is not empty. It begins at `offset` if that is inside data, and ends at the next hole
+/// or the end of the file. If the filesystem does not support the query, the rest of the file
+/// counts as data. Moves the file offset, which all duplicates of the descriptor share; positioned
+/// reads and writes are not affected.
 ///
 /// # Errors
 ///
-/// Whatever `lseek` reports otherwise, such as `ESPIPE` for something that is not a file.
+/// Any other error of `lseek`, such as `ESPIPE` for a pipe.
 pub fn data_extent(f: &File, offset: u64) -> io::Result<Option<Range<u64>>> {
     for _ in 0..MAX_EXTENT_RACES {
         let start = match rustix::fs::seek(f, SeekFrom::Data(offset)) {
@@ -78,7 +76,7 @@ pub fn data_extent(f: &File, offset: u64) -> io::Result<Option<Range<u64>>> {
         };
         match rustix::fs::seek(f, SeekFrom::Hole(start)) {
             Ok(end) if end > start => return Ok(Some(start..end)),
-            // Cut short or punched between the two calls: what was learnt first is stale.
+            // Truncated or punched between the two calls: the first result is stale.
             Ok(_) | Err(Errno::NXIO) => {}
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return rest_of_file(f, start),
             Err(err) => return Err(err.into()),
@@ -87,18 +85,19 @@ pub fn data_extent(f: &File, offset: u64) -> io::Result<Option<Range<u64>>> {
     rest_of_file(f, offset)
 }
 
-/// All from `offset` on, taken for data.
+/// Returns the range from `offset` to the end of the file, as data.
 fn rest_of_file(f: &File, offset: u64) -> io::Result<Option<Range<u64>>> {
     let size = stat_file(f)?.size;
     Ok((offset < size).then_some(offset..size))
 }
 
-/// Reserves space for `len` bytes from `offset` on without changing the size of the file; `false`
-/// if the filesystem cannot reserve. Nothing is reserved for a `len` of zero.
+/// Reserves space for `len` bytes at `offset` without changing the size of the file.
+///
+/// Returns false if the filesystem cannot reserve. A `len` of zero does nothing.
 ///
 /// # Errors
 ///
-/// `StorageFull` if there is no room, `FileTooLarge`, `QuotaExceeded`.
+/// `StorageFull` if there is no space, `FileTooLarge`, `QuotaExceeded`.
 pub fn reserve(f: impl AsFd, offset: u64, len: u64) -> io::Result<bool> {
     if len == 0 {
         return Ok(true);
@@ -110,12 +109,13 @@ pub fn reserve(f: impl AsFd, offset: u64, len: u64) -> io::Result<bool> {
     }
 }
 
-/// Turns a range into a hole that reads as zeros, without changing the size of the file; `false`
-/// where the filesystem cannot. An empty range is nothing to do.
+/// Turns a range into a hole that reads as zeros, without changing the size of the file.
+///
+/// Returns false if the filesystem cannot. An empty range does nothing.
 ///
 /// # Errors
 ///
-/// What goes wrong on a filesystem that can.
+/// Any failure on a filesystem that supports it.
 pub fn punch_hole(f: impl AsFd, offset: u64, len: u64) -> io::Result<bool> {
     if len == 0 {
         return Ok(true);
@@ -128,13 +128,14 @@ pub fn punch_hole(f: impl AsFd, offset: u64, len: u64) -> io::Result<bool> {
     }
 }
 
-/// Makes `dst` share the whole content of `src` (a reflink, copied on write); `false` where the
-/// filesystem cannot, or the two are not on the same one.
+/// Makes `dst` share the whole content of `src` (a reflink, copied on write).
+///
+/// Returns false if the filesystem cannot, or the files are on different ones.
 ///
 /// # Errors
 ///
-/// What goes wrong on a filesystem that can, such as `StorageFull`.
-pub fn clone_whole(src: impl AsFd, dst: impl AsFd) -> io::Result<bool> {
+/// Any failure on a filesystem that supports it, such as `StorageFull`.
+pub fn reflink(src: impl AsFd, dst: impl AsFd) -> io::Result<bool> {
     match retry_on_intr(|| rustix::fs::ioctl_ficlone(&dst, &src)) {
         Ok(()) => Ok(true),
         Err(
@@ -149,16 +150,15 @@ pub fn clone_whole(src: impl AsFd, dst: impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// Copies up to `len` bytes from `src` at `src_off` to `dst` at `dst_off` inside the kernel, with
-/// one `copy_file_range`. Neither file offset moves.
+/// Copies up to `len` bytes between files in the kernel, with one `copy_file_range`.
 ///
-/// The answer is the number of bytes copied, which may be below `len`; zero at or past the end of
-/// `src` (and from files that only pretend to be empty, as in `/proc`). `None` if the kernel
-/// cannot do it for this pair.
+/// Neither file offset moves. Returns the number of bytes copied, which may be below `len`; zero at
+/// or past the end of `src` (and from files of `/proc`, whose size is zero). `None` if the kernel
+/// cannot copy between this pair.
 ///
 /// # Errors
 ///
-/// What goes wrong in a pair that can: `StorageFull`, `FileTooLarge`, an I/O error.
+/// Any failure of a supported pair: `StorageFull`, `FileTooLarge`, an I/O error.
 pub fn copy_range(
     src: impl AsFd,
     src_off: u64,
@@ -166,7 +166,7 @@ pub fn copy_range(
     dst_off: u64,
     len: u64,
 ) -> io::Result<Option<u64>> {
-    // One call copies 2 GiB at most, so a length that does not fit a `usize` loses nothing.
+    // One call copies at most 2 GiB, so a `usize` is always sufficient.
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     let copied = retry_on_intr(|| {
         let (mut from, mut to) = (src_off, dst_off);
@@ -187,10 +187,10 @@ pub fn copy_range(
     }
 }
 
-/// Takes the exclusive advisory lock of the file if it is free; `false` if somebody has it.
+/// Takes the exclusive advisory lock of the file; false if it is already locked.
 ///
-/// The lock belongs to the open file: it is let go when the last descriptor duplicated from this
-/// one is closed. Two opens of one file conflict even within a process.
+/// The lock belongs to the open file description, and is released when its last duplicate is
+/// closed. Two opens of one file conflict even within a process.
 ///
 /// # Errors
 ///
@@ -203,30 +203,33 @@ pub fn try_lock(f: impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// Tells the kernel that the file will be read from front to back, so that it reads further ahead.
+/// Advises the kernel that the file will be read sequentially, for more readahead.
 ///
 /// # Errors
 ///
-/// `ESPIPE` for a pipe; a hint that cannot be used is no error.
+/// `ESPIPE` for a pipe; an ignored hint is not an error.
 pub fn advise_sequential(f: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::fadvise(f, 0, None, Advice::Sequential)?)
 }
 
-/// One piece of advice has the kernel read no more than the longest request of the disk, or its
-/// usual readahead if that is longer; most disks take this much. (mm/readahead.c,
-/// `force_page_cache_ra`; `BLK_DEF_MAX_SECTORS` is 1280 KiB)
+/// Bytes per readahead request.
+///
+/// The kernel reads at most the longest request of the disk or its usual readahead per call; most
+/// disks accept this size. (mm/readahead.c, `force_page_cache_ra`; `BLK_DEF_MAX_SECTORS` is 1280
+/// KiB)
 const READ_AHEAD_BYTES: u64 = 1 << 20;
 
-/// Tells the kernel that the `len` bytes at `offset` will be read soon, so that it begins to read
-/// them now, from front to back; where the disk takes less than 1 MiB at a time, a part of them. A
-/// `len` of zero does nothing.
+/// Advises the kernel to start reading `len` bytes at `offset` into the page cache.
+///
+/// Reads only a part of them if the disk accepts less than 1 MiB per request. A `len` of zero does
+/// nothing.
 ///
 /// # Errors
 ///
-/// `ESPIPE` for a pipe; a hint that cannot be used is no error.
+/// `ESPIPE` for a pipe; an ignored hint is not an error.
 pub fn advise_will_need(f: impl AsFd, offset: u64, len: u64) -> io::Result<()> {
     let mut at = 0;
-    // The kernel would take a length of zero for "to the end".
+    // The kernel interprets a length of zero as "to the end".
     while let Some(piece) = NonZeroU64::new((len - at).min(READ_AHEAD_BYTES)) {
         rustix::fs::fadvise(&f, offset + at, Some(piece), Advice::WillNeed)?;
         at += piece.get();
@@ -234,18 +237,18 @@ pub fn advise_will_need(f: impl AsFd, offset: u64, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells the kernel that the `len` bytes at `offset` will not be needed again, so that it may drop
-/// them from the page cache. What is not yet written back stays, and so may up to a few MiB at
-/// either end: the cache drops whole units only, and they can be that large. A `len` of zero does
-/// nothing.
+/// Advises the kernel to drop `len` bytes at `offset` from the page cache.
+///
+/// Dirty data stays, and so may up to a few MiB at either end: the cache drops whole folios only. A
+/// `len` of zero does nothing.
 ///
 /// # Errors
 ///
-/// `ESPIPE` for a pipe; a hint that cannot be used is no error.
+/// `ESPIPE` for a pipe; an ignored hint is not an error.
 pub fn advise_dont_need(f: impl AsFd, offset: u64, len: u64) -> io::Result<()> {
     match NonZeroU64::new(len) {
         Some(len) => Ok(rustix::fs::fadvise(f, offset, Some(len), Advice::DontNeed)?),
-        // The kernel takes zero for "to the end", which nobody asked for.
+        // The kernel interprets zero as "to the end", which is not intended.
         None => Ok(()),
     }
 }

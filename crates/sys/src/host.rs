@@ -1,6 +1,6 @@
-//! What the machine and this process are: identity, limits, time and memory used, randomness.
+//! Properties of the host and the process: identity, limits, CPU time, memory, randomness, polling.
 //!
-//! Reads; the only thing changed here is the limit on open files.
+//! The only state changed here is the limit of open files.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,10 +12,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The umask assumed when the kernel does not tell: nothing for anybody but the owner.
-const CAUTIOUS_UMASK: u32 = 0o077;
+/// Fallback when the umask is unknown: access for the owner only.
+const FALLBACK_UMASK: u32 = 0o077;
 
-/// The number that the kernel chose for itself when it booted.
+/// Returns the identifier of the current boot.
 ///
 /// # Errors
 ///
@@ -26,7 +26,7 @@ pub fn boot_id() -> io::Result<[u8; 16]> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the boot id is not a UUID"))
 }
 
-/// The bytes of a UUID in its usual form: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.
+/// Parses a UUID in its usual form: hexadecimal groups of 8, 4, 4, 4 and 12 digits.
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let groups: Vec<&str> = text.split('-').collect();
     if !groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12]) {
@@ -44,12 +44,12 @@ fn hex_digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| digit.try_into().ok())
 }
 
-/// The mode bits that this process withholds from new files; `0o077` where `/proc` does not tell.
+/// Returns the umask of the process; `0o077` if `/proc` does not report it.
 ///
-/// Only reads: the system call that tells the umask also sets it, for a moment, in all threads.
+/// Does not use the system call, which would also set the umask of all threads for a moment.
 pub fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    parse_umask(&status).unwrap_or(CAUTIOUS_UMASK)
+    parse_umask(&status).unwrap_or(FALLBACK_UMASK)
 }
 
 fn parse_umask(status: &str) -> Option<u32> {
@@ -57,12 +57,11 @@ fn parse_umask(status: &str) -> Option<u32> {
     u32::from_str_radix(octal.trim(), 8).ok()
 }
 
-/// Raises the number of files that this process may hold open as far as it may on its own; the
-/// answer is the limit now, `u64::MAX` if there is none.
+/// Raises the limit of open files to its hard limit, and returns it; `u64::MAX` if unlimited.
 ///
 /// # Errors
 ///
-/// `PermissionDenied` if even that is forbidden.
+/// `PermissionDenied` if this is forbidden.
 pub fn raise_open_file_limit() -> io::Result<u64> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -71,24 +70,26 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
     Ok(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
 
-/// Ends the process at once, without what libraries do at its end: that takes things away from
-/// threads that still run. Whoever calls it has written out what is to be written.
+/// Exits immediately, without the exit handlers of libraries, which free data that running threads
+/// use.
+///
+/// The caller must have written all output.
 pub fn exit_now(code: u8) -> ! {
-    // SAFETY: it does not return, and needs nothing of this process.
+    // SAFETY: the call does not return, and requires nothing of this process.
     unsafe { libc::_exit(code.into()) }
 }
 
-/// The user on whose behalf the kernel judges what this process may do.
+/// Returns the effective user ID.
 pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The name of this machine, with anything that is not UTF-8 replaced.
+/// Returns the name of the host, with invalid UTF-8 replaced.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The kernel's version, its first two numbers; `None` where its name does not begin with them.
+/// Returns major and minor version of the kernel; `None` if its name does not begin with them.
 pub fn kernel_version() -> Option<(u32, u32)> {
     parse_version(&rustix::system::uname().release().to_string_lossy())
 }
@@ -98,26 +99,26 @@ fn parse_version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// Processor time used by the calling thread.
+/// Returns the CPU time of the calling thread.
 pub fn thread_cpu_time() -> Duration {
     clock(ClockId::ThreadCPUTime)
 }
 
-/// Processor time used by all threads of this process.
+/// Returns the CPU time of all threads of the process.
 pub fn process_cpu_time() -> Duration {
     clock(ClockId::ProcessCPUTime)
 }
 
 fn clock(id: ClockId) -> Duration {
-    // The clocks that count what was used are never negative.
+    // CPU time clocks are never negative.
     Duration::try_from(clock_gettime(id)).unwrap_or_default()
 }
 
-/// Fills `buf` with random bytes fit for secrets.
+/// Fills `buf` with cryptographically secure random bytes.
 ///
 /// # Errors
 ///
-/// `ENOSYS` or `EPERM` where a filter forbids the call.
+/// `ENOSYS` or `EPERM` if a seccomp filter forbids the call.
 pub fn random(buf: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while filled < buf.len() {
@@ -127,68 +128,70 @@ pub fn random(buf: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The most memory that this process has had resident at any time, in bytes; zero if unknown.
+/// Returns the peak resident memory of the process in bytes; zero if unknown.
 pub fn max_rss_bytes() -> u64 {
-    // Linux counts it in KiB.
+    // Linux reports KiB.
     resource_usage()
         .and_then(|usage| u64::try_from(usage.ru_maxrss).ok())
         .map_or(0, |kib| kib.saturating_mul(1024))
 }
 
-/// What this process has been charged with so far.
+/// Returns the resource usage of the process.
 fn resource_usage() -> Option<libc::rusage> {
-    // SAFETY: the structure is made of integers only, for which all bytes zero is a value.
+    // SAFETY: the structure consists of integers only, for which all zero bytes are a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes one structure to `usage`, which outlives the call.
     let outcome = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
     (outcome == 0).then_some(usage)
 }
 
-/// Waits until a descriptor can be read, or has ended; `false` when `timeout` passed first.
+/// Waits until a descriptor is readable or at its end; false after `timeout`.
 ///
 /// # Errors
 ///
-/// Whatever `poll` reports.
+/// Any error of `poll`.
 pub fn wait_readable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
-    wait_for(PollFlags::IN, fd, timeout)
+    wait_for_event(PollFlags::IN, fd, timeout)
 }
 
-/// Waits until a descriptor can be written, or has ended; `false` when `timeout` passed first. A
-/// pipe then takes at least [`PIPE_BYTES`] without making the writer wait.
+/// Waits until a descriptor is writable or closed; false after `timeout`.
+///
+/// A writable pipe accepts at least [`PIPE_BUF`] without blocking.
 ///
 /// # Errors
 ///
-/// Whatever `poll` reports.
+/// Any error of `poll`.
 pub fn wait_writable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
-    wait_for(PollFlags::OUT, fd, timeout)
+    wait_for_event(PollFlags::OUT, fd, timeout)
 }
 
-/// What a pipe takes at once when it is writable: PIPE_BUF of Linux. (pipe(7))
-pub const PIPE_BYTES: usize = 4096;
+/// Bytes that a writable pipe accepts at once: PIPE_BUF of Linux. (pipe(7))
+pub const PIPE_BUF: usize = 4096;
 
-/// Waits until `alarm` or `socket` can be read, or the socket be written where that `is_full`.
-/// Whether it was the alarm.
+/// Waits until `wakeup` or `socket` is readable, or `socket` is writable if `wants_write`.
+///
+/// Returns whether `wakeup` is readable.
 ///
 /// # Errors
 ///
-/// Whatever `poll` reports.
+/// Any error of `poll`.
 pub fn wait_either(
-    alarm: impl AsFd,
+    wakeup: impl AsFd,
     socket: impl AsFd,
-    is_full: bool,
+    wants_write: bool,
     timeout: Duration,
 ) -> io::Result<bool> {
-    let wanted = if is_full { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-    let mut fds = [PollFd::new(&alarm, PollFlags::IN), PollFd::new(&socket, wanted)];
+    let wanted = if wants_write { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    let mut fds = [PollFd::new(&wakeup, PollFlags::IN), PollFd::new(&socket, wanted)];
     poll_until(&mut fds, timeout)?;
     Ok(!fds[0].revents().is_empty())
 }
 
-fn wait_for(event: PollFlags, fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
+fn wait_for_event(event: PollFlags, fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
     poll_until(&mut [PollFd::new(&fd, event)], timeout)
 }
 
-/// Whether anything happened in time.
+/// Polls until an event or the timeout; returns whether there was an event.
 fn poll_until(fds: &mut [PollFd<'_>], timeout: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + timeout;
     loop {
@@ -210,11 +213,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_it_is_told_which_one_woke() {
+    fn wait_either_returns_readable_descriptor() {
         use std::io::Write;
         let (reader, mut writer) = io::pipe().unwrap();
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let wait = |is_full, ms| wait_either(&reader, &socket, is_full, Duration::from_millis(ms));
+        let wait =
+            |wants_write, ms| wait_either(&reader, &socket, wants_write, Duration::from_millis(ms));
         assert!(!wait(false, 1).unwrap());
         assert!(!wait(true, 60_000).unwrap(), "it has room");
         socket.send_to(&[1], socket.local_addr().unwrap()).unwrap();
@@ -224,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn the_boot_id_is_the_same_twice_and_not_zero() {
+    fn boot_id_is_stable_and_not_zero() {
         let id = boot_id().unwrap();
         assert_eq!(id, boot_id().unwrap());
         assert_ne!(id, [0; 16]);
     }
 
     #[test]
-    fn a_uuid_is_read_digit_by_digit() {
+    fn uuid_is_parsed() {
         let id = parse_uuid("00112233-4455-6677-8899-aAbBcCdDeEfF").unwrap();
         assert_eq!(
             id,
@@ -243,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_uuid_is_refused() {
+    fn invalid_uuid_is_rejected() {
         for text in [
             "",
             "00112233445566778899aabbccddeeff",
@@ -259,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_umask_is_what_a_new_file_lacks() {
+    fn umask_matches_mode_of_new_file() {
         use std::os::unix::fs::PermissionsExt;
         let (root, dir) = crate::testing::scratch();
         dir.create_new("f".as_ref(), 0o777).unwrap();
@@ -268,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_is_known_by_its_first_two_numbers() {
+    fn kernel_version_is_major_and_minor() {
         assert!(kernel_version().is_some_and(|version| version >= (4, 20)));
         assert_eq!(parse_version("5.15.0-91-generic"), Some((5, 15)));
         assert_eq!(parse_version("6.8-rc1"), Some((6, 8)));
@@ -276,34 +280,34 @@ mod tests {
     }
 
     #[test]
-    fn the_umask_is_read_as_octal() {
+    fn umask_is_parsed_as_octal() {
         assert_eq!(parse_umask("Name:\tx\nUmask:\t0027\nState:\tR\n"), Some(0o027));
         assert_eq!(parse_umask("Name:\tx\n"), None);
         assert_eq!(parse_umask("Umask:\t9\n"), None);
     }
 
     #[test]
-    fn the_open_file_limit_becomes_the_hard_one() {
+    fn open_file_limit_is_raised_to_hard_limit() {
         let now = raise_open_file_limit().unwrap();
         assert_eq!(now, getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX));
         assert_eq!(raise_open_file_limit().unwrap(), now);
     }
 
     #[test]
-    fn the_effective_user_owns_what_it_creates() {
+    fn effective_user_owns_new_file() {
         let (_root, dir) = crate::testing::scratch();
         dir.create_new("f".as_ref(), 0o600).unwrap();
         assert_eq!(dir.stat("f".as_ref()).unwrap().uid, effective_uid());
     }
 
     #[test]
-    fn the_host_name_is_the_one_in_proc() {
+    fn host_name_equals_proc() {
         let proc = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         assert_eq!(host_name(), proc.trim_end());
     }
 
     #[test]
-    fn cpu_time_grows_with_work_and_not_with_sleep() {
+    fn cpu_time_grows_with_work_not_sleep() {
         let before = (thread_cpu_time(), process_cpu_time());
         std::thread::sleep(Duration::from_millis(200));
         assert!(thread_cpu_time() - before.0 < Duration::from_millis(100));
@@ -317,14 +321,14 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_the_process_is_what_it_was_charged_as_user_and_system() {
+    fn process_cpu_time_is_user_plus_system() {
         let (earlier, usage, later) =
             (process_cpu_time(), resource_usage().unwrap(), process_cpu_time());
         let charged: Duration = [usage.ru_utime, usage.ru_stime]
             .iter()
             .map(|t| Duration::new(t.tv_sec as u64, 1000 * t.tv_usec as u32))
             .sum();
-        // The accounts are rounded to microseconds.
+        // The counters are rounded to microseconds.
         let rounding = Duration::from_micros(2);
         assert!(
             charged + rounding >= earlier && charged <= later,
@@ -333,10 +337,10 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_buffer_becomes_random() {
+    fn random_fills_whole_buffer() {
         let mut buf = vec![0_u8; 100_000];
         random(&mut buf).unwrap();
-        // The chance that 64 random bytes in a row are all zero is nil.
+        // 64 zero bytes in a row are practically impossible.
         assert!(
             buf.chunks(64).filter(|chunk| chunk.len() == 64).all(|c| c.iter().any(|&b| b != 0))
         );
@@ -344,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_of_resident_memory_covers_what_was_touched() {
+    fn max_rss_covers_touched_memory() {
         let touched = std::hint::black_box(vec![1_u8; 64 << 20]);
         assert!(max_rss_bytes() >= touched.len() as u64);
         assert!(max_rss_bytes() < 64 << 30);

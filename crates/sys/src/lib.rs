@@ -1,18 +1,18 @@
-//! Thin safe wrappers over the Linux system calls that bankfull needs.
+//! Thin safe wrappers around the Linux system calls that bankfull needs.
 //!
-//! What lives here: one function per thing the kernel can do for us, with its `unsafe` (this
-//! crate is the only home of it), its retries on interruption, and the translation of "this
-//! kernel or this filesystem cannot" into a value instead of an error. Confinement of a path
-//! beneath a directory lives here too, because only the kernel can do it without a race.
+//! Each function wraps one kernel operation, with its `unsafe` code (allowed in this crate only),
+//! retries after interruption, and a value instead of an error when the kernel or the filesystem
+//! lacks an optional feature. Confinement of a path beneath a directory is also here, because only
+//! the kernel can do it without a race.
 //!
-//! What never does: policy (when to copy, how much, what to do about an error), the protocol, and
-//! any type of ours beyond the plain descriptions of what the kernel said.
+//! The crate contains no policy (when to copy, how much, how to treat an error), no protocol, and
+//! no types except plain descriptions of kernel data.
 //!
-//! Every fallible function returns [`std::io::Result`]; an error that came from the kernel carries
-//! its raw OS error. Names of directory entries are [`std::ffi::OsStr`], relative paths are bytes
-//! with `/` between components: neither has to be UTF-8.
+//! Every fallible function returns [`std::io::Result`]; an error from the kernel carries its raw OS
+//! error. Names of directory entries are [`std::ffi::OsStr`], relative paths are bytes with `/`
+//! between components: neither has to be UTF-8.
 //!
-//! Descriptors made here are all close-on-exec.
+//! All descriptors made here are close-on-exec.
 
 mod beneath;
 pub mod datagram;
@@ -27,7 +27,7 @@ pub mod memory;
 pub mod pages;
 pub mod pipe;
 pub mod receive_buffer;
-pub mod shared_port;
+pub mod reuseport;
 pub mod socket;
 pub mod stat;
 #[cfg(test)]
@@ -36,37 +36,37 @@ pub mod tun;
 #[cfg(feature = "io-uring")]
 pub mod uring;
 #[cfg(not(feature = "io-uring"))]
-#[path = "no_uring.rs"]
+#[path = "uring_stub.rs"]
 pub mod uring;
 
 pub use datagram::{
-    Datagram, cut_datagrams, join_datagrams, note_arrivals, note_refusals, path_mtu,
-    receive_datagram, refused_by, send_cut,
+    Datagram, enable_arrival_timestamps, enable_error_queue, enable_udp_gro,
+    next_rejected_destination, path_mtu, receive_datagram, send_gso, set_udp_gso_size,
 };
 pub use dir::{Dir, Entry};
 pub use direct::{DirectAlign, cached_bytes, open_direct};
-pub use disk::rotates;
+pub use disk::is_rotational;
 pub use file::{
-    advise_dont_need, advise_sequential, advise_will_need, clone_whole, copy_range, data_extent,
-    punch_hole, reserve, set_mode, set_mtime, sync_all, sync_data, try_lock,
+    advise_dont_need, advise_sequential, advise_will_need, copy_range, data_extent, punch_hole,
+    reflink, reserve, set_mode, set_mtime, sync_all, sync_data, try_lock,
 };
 pub use host::{
-    PIPE_BYTES, boot_id, effective_uid, exit_now, host_name, kernel_version, max_rss_bytes,
+    PIPE_BUF, boot_id, effective_uid, exit_now, host_name, kernel_version, max_rss_bytes,
     process_cpu_time, raise_open_file_limit, random, thread_cpu_time, umask, wait_either,
     wait_readable, wait_writable,
 };
 pub use interface::{Interface, interface_of, link_speed};
-pub use mapping::{Mapping, is_gone};
+pub use mapping::{Mapping, is_mapping_fault};
 pub use memory::{Memory, memory};
 pub use pages::Pages;
 pub use pipe::Pipe;
 pub use receive_buffer::{ReceiveBuffer, receive_buffer, set_receive_buffer};
-pub use shared_port::{SharedPort, share_udp_port};
+pub use reuseport::{ReuseportPair, bind_reuseport_pair};
 pub use socket::{
-    TcpInfo, allow_uncopied, congestion_control, force_receive_buffer, force_send_buffer,
-    hold_window, open_window, peek, send_apart, send_file, send_queue_bytes, send_uncopied,
-    set_congestion_control, set_pacing, set_unsent_max, set_user_timeout, take_uncopied, tcp_info,
-    unread_bytes,
+    TcpInfo, congestion_control, enable_zerocopy, force_receive_buffer, force_send_buffer,
+    grow_receive_window, peek, reap_zerocopy, receive_queue_bytes, send_eor, send_file,
+    send_queue_bytes, send_zerocopy, set_congestion_control, set_notsent_lowat, set_pacing,
+    set_user_timeout, set_window_clamp, tcp_info,
 };
-pub use stat::{Kind, Stat, Timestamp, stat_file};
-pub use uring::Reads;
+pub use stat::{FileKind, Stat, Timestamp, stat_file};
+pub use uring::ReadRing;

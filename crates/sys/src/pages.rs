@@ -1,34 +1,35 @@
-//! Memory of its own, which goes back to the host when it is dropped.
+//! Anonymous memory that is returned to the kernel when dropped.
 //!
-//! What the allocator gets back it often keeps, for whoever asks next; this it never sees.
+//! An allocator often keeps freed memory; these pages bypass it.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::slice;
 
-/// Bytes in memory, all zero at first. What was not touched yet takes none.
+/// Zero-initialized bytes. Untouched pages occupy no memory.
 #[derive(Debug)]
 pub struct Pages {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: it is the only way to its memory, and nothing in it belongs to a thread.
+// SAFETY: it is the only access to its memory, and no part of it belongs to a thread.
 unsafe impl Send for Pages {}
 // SAFETY: as above; shared, it is only read.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// So many bytes, rounded up to whole pages by the kernel.
+    /// Maps `len` bytes, rounded up to whole pages by the kernel.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for none; `OutOfMemory` where the host or a limit of this process has none.
+    /// `InvalidInput` for zero bytes; `OutOfMemory` if the host or a limit of this process has too
+    /// little.
     pub fn new(len: usize) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: the kernel chooses where; nothing that is there already is touched.
+        // SAFETY: the kernel chooses the address; existing mappings are not affected.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -42,8 +43,8 @@ impl Deref for Pages {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len` bytes from `base` on are mapped, initialised by the kernel, and ours alone
-        // until it is dropped; whoever writes has it borrowed mutably.
+        // SAFETY: `len` bytes at `base` are mapped, initialised by the kernel, and owned until the
+        // drop; writers borrow mutably.
         unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_zero_keep_what_is_written_and_go_back() {
+    fn pages_are_zero_writable_and_returned_on_drop() {
         const LEN: usize = 64 << 20;
         let resident = || {
             let text = std::fs::read_to_string("/proc/self/statm").unwrap();

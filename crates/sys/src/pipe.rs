@@ -1,4 +1,4 @@
-//! A pipe that bytes pass through within the kernel, between a file and a socket.
+//! Pipe for `splice`: moves bytes between a file and a socket within the kernel.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,7 +7,7 @@ use rustix::pipe::{
     PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice,
 };
 
-/// What a pipe holds until it is emptied: pages, handed on and not copied where that is possible.
+/// Pipe of page references, which are moved rather than copied if possible.
 #[derive(Debug)]
 pub struct Pipe {
     into: OwnedFd,
@@ -16,71 +16,72 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// One that holds so many bytes, or as many as the kernel allows.
+    /// Creates a pipe of `bytes`, or the default size if the kernel does not allow it.
     ///
     /// # Errors
     ///
-    /// Whatever `pipe2` reports, such as too many open files.
+    /// Any error of `pipe2`, such as too many open files.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let (out, into) = pipe_with(PipeFlags::CLOEXEC)?;
-        // Beyond `pipe-max-size` it stays as it was. (pipe(7))
+        // Above `pipe-max-size` the size does not change. (pipe(7))
         let size = fcntl_setpipe_size(&into, bytes).or_else(|_| fcntl_getpipe_size(&into))?;
         Ok(Self { into, out, size })
     }
 
-    /// How much it holds.
+    /// Returns the capacity in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// How many times something can be taken in before it is full, where each time is so many bytes
-    /// at most, wherever they begin.
+    /// Returns how many splices of at most `len` bytes fit into the empty pipe, at any offset.
     #[must_use]
-    pub fn room_for(&self, len: usize) -> usize {
+    pub fn max_splices(&self, len: usize) -> usize {
         let page = rustix::param::page_size();
-        // Parts of pages count as whole ones, and begin and end may be such.
+        // Partial pages count as whole ones, at the start and at the end.
         self.size / page / (len / page + 2)
     }
 
-    /// Takes up to `len` bytes of a file from `offset` on; how many, zero at its end.
+    /// Moves up to `len` bytes of a file at `offset` into the pipe; returns the number, zero at the
+    /// end.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where the file system cannot, and what reading it reports.
-    pub fn take_from_file(&self, file: impl AsFd, offset: u64, len: usize) -> io::Result<usize> {
+    /// `InvalidInput` if the filesystem cannot, and any error of reading the file.
+    pub fn splice_from_file(&self, file: impl AsFd, offset: u64, len: usize) -> io::Result<usize> {
         let mut from = offset;
         let len = len.min(self.size);
         Ok(splice(file, Some(&mut from), &self.into, None, len, SpliceFlags::MOVE)?)
     }
 
-    /// Takes up to `len` bytes that came on a socket; waits for the first. Zero at its end.
+    /// Moves up to `len` bytes from a socket into the pipe; waits for the first. Zero at the end.
     ///
     /// # Errors
     ///
-    /// As reading from it.
-    pub fn take_from_socket(&self, socket: impl AsFd, len: usize) -> io::Result<usize> {
+    /// Any error of reading from the socket.
+    pub fn splice_from_socket(&self, socket: impl AsFd, len: usize) -> io::Result<usize> {
         let len = len.min(self.size);
         Ok(splice(socket, None, &self.into, None, len, SpliceFlags::MOVE)?)
     }
 
-    /// Hands up to `len` of the bytes in it to a socket; how many. Where `more` will follow, what
-    /// does not fill a segment waits for it.
+    /// Moves up to `len` bytes from the pipe to a socket; returns the number.
+    ///
+    /// With `more`, a partial segment waits for further data.
     ///
     /// # Errors
     ///
-    /// As writing to it.
-    pub fn hand_to_socket(&self, socket: impl AsFd, len: usize, more: bool) -> io::Result<usize> {
+    /// Any error of writing to the socket.
+    pub fn splice_to_socket(&self, socket: impl AsFd, len: usize, more: bool) -> io::Result<usize> {
         let flags = if more { SpliceFlags::MOVE | SpliceFlags::MORE } else { SpliceFlags::MOVE };
         Ok(splice(&self.out, None, socket, None, len, flags)?)
     }
 
-    /// Writes up to `len` of the bytes in it to a file at `offset`; how many.
+    /// Moves up to `len` bytes from the pipe to a file at `offset`; returns the number.
     ///
     /// # Errors
     ///
-    /// As writing to it.
-    pub fn hand_to_file(&self, file: impl AsFd, offset: u64, len: usize) -> io::Result<usize> {
+    /// Any error of writing to the file.
+    pub fn splice_to_file(&self, file: impl AsFd, offset: u64, len: usize) -> io::Result<usize> {
         let mut to = offset;
         Ok(splice(&self.out, None, file, Some(&mut to), len, SpliceFlags::MOVE)?)
     }
@@ -93,7 +94,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     #[test]
-    fn what_passes_through_from_file_to_socket_to_file_stays_as_it_is() {
+    fn spliced_bytes_arrive_unchanged() {
         let content: Vec<u8> = (0..300_000u32).map(|at| (at % 241) as u8).collect();
         let (mut source, mut target) =
             (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
@@ -106,25 +107,25 @@ mod tests {
                 let (near, pipe) = (near, Pipe::new(1 << 20).unwrap());
                 let mut at = 0;
                 loop {
-                    let mut left = pipe.take_from_file(&source, at, 100_000).unwrap();
+                    let mut left = pipe.splice_from_file(&source, at, 100_000).unwrap();
                     if left == 0 {
                         return;
                     }
                     at += left as u64;
                     while left > 0 {
-                        left -= pipe.hand_to_socket(&near, left, false).unwrap();
+                        left -= pipe.splice_to_socket(&near, left, false).unwrap();
                     }
                 }
             });
             let pipe = Pipe::new(1 << 20).unwrap();
             let mut at = 0;
             loop {
-                let mut left = pipe.take_from_socket(&far, 1 << 20).unwrap();
+                let mut left = pipe.splice_from_socket(&far, 1 << 20).unwrap();
                 if left == 0 {
                     break;
                 }
                 while left > 0 {
-                    let written = pipe.hand_to_file(&target, at, left).unwrap();
+                    let written = pipe.splice_to_file(&target, at, left).unwrap();
                     at += written as u64;
                     left -= written;
                 }

@@ -1,39 +1,36 @@
-//! The receive buffer of a socket whose sender nobody holds back: how large it is, what stands in
-//! it, and what was dropped for want of room.
+//! Receive buffer of a UDP socket: size, fill level and drops.
 //!
-//! The kernel counts the memory that datagrams take, with what it keeps beside them. Here, as in
-//! `SO_RCVBUF`, half of that counts as data, which is about right for packets that fill an
-//! Ethernet frame; small ones take much more than twice their data.
+//! The kernel counts memory including its overhead. As in `SO_RCVBUF`, half of it counts as data
+//! here, which is about right for packets that fill an Ethernet frame; small packets take much more
+//! than twice their data.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::socket::{get_int, set_int};
 
-/// Of what the kernel counts, one part in so many is data (socket(7), SO_RCVBUF: "the kernel
-/// doubles this value").
-const DOUBLED: u64 = 2;
+/// Ratio of the kernel's count to data (socket(7), SO_RCVBUF: "the kernel doubles this value").
+const KERNEL_OVERHEAD_FACTOR: u64 = 2;
 
-/// How full a receive buffer is.
+/// State of a receive buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveBuffer {
-    /// Its size, in bytes of data.
+    /// Size, in bytes of data.
     pub size: u64,
-    /// What stands in it. The kernel gives back what was read of a UDP socket by and by: it may be
-    /// up to a quarter of the size more than that.
+    /// Bytes in the buffer. The kernel releases read UDP data lazily: up to a quarter of the size
+    /// may be too much.
     pub used: u64,
-    /// Datagrams that were dropped since the socket was made. It counts up to `u32::MAX`, and
-    /// begins anew.
+    /// Datagrams dropped since the socket was created; wraps around after `u32::MAX`.
     pub dropped: u32,
 }
 
-/// How full the receive buffer of a socket is.
+/// Returns the state of a socket's receive buffer.
 ///
 /// # Errors
 ///
 /// `ENOPROTOOPT` before Linux 4.12.
 pub fn receive_buffer(s: impl AsFd) -> io::Result<ReceiveBuffer> {
-    // By name, since the numbers of drops are the last of nine (linux/sock_diag.h, SK_MEMINFO_*).
+    // Indices of the nine values (linux/sock_diag.h, SK_MEMINFO_*).
     const RMEM_ALLOC: usize = 0;
     const RCVBUF: usize = 1;
     const DROPS: usize = 8;
@@ -54,29 +51,30 @@ pub fn receive_buffer(s: impl AsFd) -> io::Result<ReceiveBuffer> {
         return Err(io::Error::last_os_error());
     }
     Ok(ReceiveBuffer {
-        size: u64::from(values[RCVBUF]) / DOUBLED,
-        used: u64::from(values[RMEM_ALLOC]) / DOUBLED,
+        size: u64::from(values[RCVBUF]) / KERNEL_OVERHEAD_FACTOR,
+        used: u64::from(values[RMEM_ALLOC]) / KERNEL_OVERHEAD_FACTOR,
         dropped: values[DROPS],
     })
 }
 
-/// Gives a socket a receive buffer for so many bytes of data: as many as the kernel grants, which
-/// is the answer. More than `net.core.rmem_max` needs `CAP_NET_ADMIN`. What stands in the buffer
-/// stays, even where it is more.
+/// Sets the receive buffer to `bytes` of data, and returns the granted size.
+///
+/// More than `net.core.rmem_max` requires `CAP_NET_ADMIN`. Data in the buffer stays, even if it
+/// exceeds the new size.
 ///
 /// # Errors
 ///
-/// What `setsockopt` answers for what is no socket.
+/// Any error of `setsockopt`, as for a descriptor that is not a socket.
 pub fn set_receive_buffer(s: impl AsFd, bytes: u64) -> io::Result<u64> {
     let s = s.as_fd();
-    // The kernel doubles it in an int.
-    let most = u64::from(i32::MAX.unsigned_abs()) / DOUBLED;
+    // The kernel doubles the value, which is an int.
+    let most = u64::from(i32::MAX.unsigned_abs()) / KERNEL_OVERHEAD_FACTOR;
     let wanted = libc::c_int::try_from(bytes.min(most)).unwrap_or(libc::c_int::MAX);
     if set_int(s, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted).is_err() {
         set_int(s, libc::SOL_SOCKET, libc::SO_RCVBUF, wanted)?;
     }
     let granted = get_int(s, libc::SOL_SOCKET, libc::SO_RCVBUF)?;
-    Ok(u64::try_from(granted).unwrap_or_default() / DOUBLED)
+    Ok(u64::try_from(granted).unwrap_or_default() / KERNEL_OVERHEAD_FACTOR)
 }
 
 #[cfg(test)]
@@ -85,7 +83,7 @@ mod tests {
     use std::net::UdpSocket;
 
     #[test]
-    fn what_is_granted_and_what_stands_in_it_is_told() {
+    fn receive_buffer_reports_size_and_fill() {
         let here = UdpSocket::bind("127.0.0.1:0").unwrap();
         let granted = set_receive_buffer(&here, 100_000).unwrap();
         let empty = receive_buffer(&here).unwrap();
@@ -99,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted_and_a_smaller_buffer_keeps_what_it_has() {
+    fn drops_are_counted_and_shrinking_keeps_data() {
         let here = UdpSocket::bind("127.0.0.1:0").unwrap();
         let there = UdpSocket::bind("127.0.0.1:0").unwrap();
         let large = set_receive_buffer(&here, 200_000).unwrap();
@@ -116,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_granted_than_is_allowed_and_what_it_is_is_told() {
+    fn granted_receive_buffer_equals_reported_size() {
         let here = UdpSocket::bind("127.0.0.1:0").unwrap();
         let granted = set_receive_buffer(&here, u64::MAX).unwrap();
         assert_eq!(receive_buffer(&here).unwrap().size, granted);

@@ -1,36 +1,36 @@
-//! What the kernel knows about one file: its kind, mode, sizes and times.
+//! File metadata: type, mode, sizes and times.
 //!
-//! Describes only; opening is in [`crate::dir`], changing is in [`crate::file`].
+//! Read-only; opening is in [`crate::dir`], changing is in [`crate::file`].
 
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::fs::{FileType, Timespec, Timestamps, UTIME_OMIT};
 
-/// Nanoseconds in a second: a [`Timestamp`] holds fewer.
+/// Nanoseconds per second.
 const NANOS_PER_SEC: u32 = 1_000_000_000;
 
-/// The permission bits of a mode, with set-user-ID, set-group-ID and sticky.
+/// Permission bits of a mode, with set-user-ID, set-group-ID and sticky.
 pub(crate) const MODE_BITS: u32 = 0o7777;
 
-/// The unit of `st_blocks`, whatever the filesystem's own block size is.
+/// Unit of `st_blocks`, independent of the filesystem's block size.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// What sort of thing a directory entry is.
+/// Type of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// A regular file.
+pub enum FileKind {
+    /// Regular file.
     File,
-    /// A directory.
+    /// Directory.
     Dir,
-    /// A symbolic link.
+    /// Symbolic link.
     Symlink,
-    /// Anything else: a FIFO, a socket, a device.
+    /// Any other: FIFO, socket, device.
     Other,
 }
 
-impl Kind {
-    /// The kind of a directory entry, `None` where the filesystem does not say.
+impl FileKind {
+    /// Returns the type of a directory entry; `None` if the filesystem does not report it.
     pub(crate) fn from_entry_type(file_type: FileType) -> Option<Self> {
         match file_type {
             FileType::Unknown => None,
@@ -48,8 +48,7 @@ impl Kind {
     }
 }
 
-/// A moment, as a filesystem stores it: seconds since 1970-01-01 UTC (negative before), and the
-/// nanoseconds after that second.
+/// Time of a filesystem: seconds since 1970-01-01 UTC (negative before), and nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     /// Whole seconds since the epoch, rounded down.
@@ -59,10 +58,9 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// The pair of times that sets the modification time to this and leaves the access time alone.
+    /// Returns a pair of times that sets the modification time and keeps the access time.
     ///
-    /// Refuses nanoseconds out of range: some such values mean "now" and "leave alone" to the
-    /// kernel, which is not what a caller with a bad timestamp asked for.
+    /// Rejects nanoseconds out of range: some such values mean "now" and "keep" to the kernel.
     pub(crate) fn as_mtime_only(self) -> io::Result<Timestamps> {
         if self.nanos >= NANOS_PER_SEC {
             return Err(io::Error::new(
@@ -77,24 +75,24 @@ impl Timestamp {
     }
 }
 
-/// What `stat` tells about a file.
+/// Metadata of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// What sort of thing it is.
-    pub kind: Kind,
-    /// The low twelve mode bits: permissions, set-user-ID, set-group-ID, sticky.
+    /// File type.
+    pub kind: FileKind,
+    /// Low twelve mode bits: permissions, set-user-ID, set-group-ID, sticky.
     pub mode: u32,
-    /// Length in bytes (of the target, for a symbolic link).
+    /// Length in bytes (of the target path, for a symbolic link).
     pub size: u64,
-    /// Bytes allocated on the filesystem; below `size` for a sparse file.
+    /// Allocated bytes; less than `size` for a sparse file.
     pub allocated: u64,
-    /// When the content last changed.
+    /// Time of the last change of the content.
     pub mtime: Timestamp,
-    /// When the content or the inode last changed.
+    /// Time of the last change of the content or the inode.
     pub ctime: Timestamp,
     /// Inode number, unique within `dev` among files that exist.
     pub ino: u64,
-    /// Identifies the mounted filesystem until the next boot.
+    /// Identifier of the mounted filesystem until the next boot.
     pub dev: u64,
     /// Owner.
     pub uid: u32,
@@ -107,7 +105,7 @@ pub struct Stat {
 impl Stat {
     pub(crate) fn from_raw(raw: &rustix::fs::Stat) -> Self {
         Self {
-            kind: Kind::from_file_type(FileType::from_raw_mode(raw.st_mode)),
+            kind: FileKind::from_file_type(FileType::from_raw_mode(raw.st_mode)),
             mode: raw.st_mode & MODE_BITS,
             size: unsigned(raw.st_size),
             allocated: unsigned(raw.st_blocks).saturating_mul(STAT_BLOCK_BYTES),
@@ -126,7 +124,7 @@ impl Stat {
 ///
 /// # Errors
 ///
-/// Whatever `fstat` reports: rarely anything on a local filesystem.
+/// Any error of `fstat`; rare on a local filesystem.
 pub fn stat_file(f: impl AsFd) -> io::Result<Stat> {
     Ok(Stat::from_raw(&rustix::fs::fstat(f)?))
 }
@@ -136,7 +134,7 @@ fn widen(value: impl Into<u64>) -> u64 {
     value.into()
 }
 
-/// A field that is signed on some architectures but never negative; zero if it were.
+/// Converts a field that is signed on some architectures but never negative; zero otherwise.
 fn unsigned(value: impl TryInto<u64>) -> u64 {
     value.try_into().unwrap_or(0)
 }
@@ -154,7 +152,7 @@ mod tests {
     use crate::testing::scratch;
 
     #[test]
-    fn describes_what_the_standard_library_describes() {
+    fn stat_equals_std_metadata() {
         let (root, _) = scratch();
         let path = root.path().join("f");
         std::fs::write(&path, b"12345").unwrap();
@@ -162,27 +160,27 @@ mod tests {
         std::fs::hard_link(&path, root.path().join("g")).unwrap();
         let file = File::open(&path).unwrap();
 
-        let (ours, theirs) = (stat_file(&file).unwrap(), file.metadata().unwrap());
+        let (stat, metadata) = (stat_file(&file).unwrap(), file.metadata().unwrap());
 
-        assert_eq!(ours.kind, Kind::File);
-        assert_eq!(ours.mode, 0o2750);
-        assert_eq!(ours.size, 5);
-        assert_eq!(ours.nlink, 2);
-        assert_eq!(ours.allocated, theirs.blocks() * 512);
+        assert_eq!(stat.kind, FileKind::File);
+        assert_eq!(stat.mode, 0o2750);
+        assert_eq!(stat.size, 5);
+        assert_eq!(stat.nlink, 2);
+        assert_eq!(stat.allocated, metadata.blocks() * 512);
         assert_eq!(
-            (ours.mtime.secs, i64::from(ours.mtime.nanos)),
-            (theirs.mtime(), theirs.mtime_nsec())
+            (stat.mtime.secs, i64::from(stat.mtime.nanos)),
+            (metadata.mtime(), metadata.mtime_nsec())
         );
         assert_eq!(
-            (ours.ctime.secs, i64::from(ours.ctime.nanos)),
-            (theirs.ctime(), theirs.ctime_nsec())
+            (stat.ctime.secs, i64::from(stat.ctime.nanos)),
+            (metadata.ctime(), metadata.ctime_nsec())
         );
-        assert_eq!((ours.ino, ours.dev), (theirs.ino(), theirs.dev()));
-        assert_eq!((ours.uid, ours.gid), (theirs.uid(), theirs.gid()));
+        assert_eq!((stat.ino, stat.dev), (metadata.ino(), metadata.dev()));
+        assert_eq!((stat.uid, stat.gid), (metadata.uid(), metadata.gid()));
     }
 
     #[test]
-    fn a_sparse_file_has_less_allocated_than_its_size() {
+    fn sparse_file_has_few_allocated_bytes() {
         let (root, _) = scratch();
         let file = File::create(root.path().join("f")).unwrap();
         file.write_all_at(b"x", 64 << 20).unwrap();
@@ -202,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn nanoseconds_that_mean_something_else_to_the_kernel_are_refused() {
+    fn out_of_range_nanoseconds_are_rejected() {
         for nanos in [1_000_000_000, (1 << 30) - 1, (1 << 30) - 2, u32::MAX] {
             let refused = Timestamp { secs: 0, nanos }.as_mtime_only().unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);

@@ -1,8 +1,8 @@
-//! Network interfaces that this process is the other end of (TUN), and network namespaces.
+//! TUN interfaces, network namespaces and thread scheduling.
 //!
-//! Packets of an interface made here keep the kernel's segmentation and checksum offload: each read
-//! and write has a 10-byte header before the IP packet, and the packet may be a super-packet of up
-//! to 64 KiB. What the header says is the caller's business.
+//! Packets keep the kernel's segmentation and checksum offload: each read and write has a 10-byte
+//! header before the IP packet, and the packet may be a super-packet of up to 64 KiB. The caller
+//! interprets the header.
 
 use std::fs::File;
 use std::io;
@@ -14,41 +14,44 @@ use rustix::io::Errno;
 use rustix::ioctl::{IntegerSetter, Setter, ioctl, opcode};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Bytes before each packet: `struct virtio_net_hdr`.
+/// Size of the header before each packet: `struct virtio_net_hdr`.
 pub const OFFLOAD_HEADER_BYTES: usize = 10;
 
 const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<libc::c_int>(b'T', 202);
 const TUNSETOFFLOAD: rustix::ioctl::Opcode = opcode::write::<libc::c_uint>(b'T', 208);
 
-/// `TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6`: we take packets without checksum, and super-packets of
-/// TCP. (linux/if_tun.h)
-const OFFLOADS: usize = 0x01 | 0x02 | 0x04;
+/// `TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6`: packets without checksum, and TCP super-packets.
+/// (linux/if_tun.h)
+const TCP_OFFLOADS: usize = 0x01 | 0x02 | 0x04;
 
-/// `TUN_F_USO4 | TUN_F_USO6`: and of UDP, since Linux 6.2; only both together. (linux/if_tun.h)
+/// `TUN_F_USO4 | TUN_F_USO6`: UDP super-packets, since Linux 6.2; only both together.
+/// (linux/if_tun.h)
 const UDP_OFFLOADS: usize = 0x20 | 0x40;
 
-/// Makes an interface in the calling thread's network namespace. It vanishes when the file is
-/// closed.
+/// Creates an interface in the calling thread's network namespace.
+///
+/// The interface is removed when the file is closed.
 ///
 /// # Errors
 ///
-/// `NotFound` without `/dev/net/tun`, `PermissionDenied` without `CAP_NET_ADMIN`, `EBUSY` when
-/// there is one of that name; `InvalidInput` when the name is longer than 15 bytes.
+/// `NotFound` without `/dev/net/tun`, `PermissionDenied` without `CAP_NET_ADMIN`, `EBUSY` if the
+/// name is in use; `InvalidInput` if it is longer than 15 bytes.
 pub fn open_tun(name: &str) -> io::Result<File> {
     if name.len() >= libc::IFNAMSIZ {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(open("/dev/net/tun", flags, Mode::empty())?);
-    // SAFETY: the structure is made of integers and bytes only, for which zero is a value.
+    // SAFETY: the structure consists of integers and bytes only, for which zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *slot = byte.cast_signed();
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as i16;
-    // SAFETY: the request takes a pointer to a `struct ifreq`, which is what it is given.
+    // SAFETY: the request takes a pointer to a `struct ifreq`, as passed.
     unsafe { ioctl(&file, Setter::<TUNSETIFF, libc::ifreq>::new(request))? };
-    set_offloads(&file, OFFLOADS | UDP_OFFLOADS).or_else(|_| set_offloads(&file, OFFLOADS))?;
+    set_offloads(&file, TCP_OFFLOADS | UDP_OFFLOADS)
+        .or_else(|_| set_offloads(&file, TCP_OFFLOADS))?;
     Ok(file)
 }
 
@@ -58,30 +61,32 @@ fn set_offloads(file: &File, flags: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Moves the calling thread, and nothing else, into a network namespace: what it opens and starts
-/// from then on is there. Let the thread end afterwards.
+/// Moves the calling thread, and no other, into a network namespace.
+///
+/// Sockets and processes that the thread creates belong to it. The thread should end afterwards.
 ///
 /// # Errors
 ///
-/// `NotFound` when there is no such file, `PermissionDenied` without `CAP_SYS_ADMIN`.
+/// `NotFound` if the file is missing, `PermissionDenied` without `CAP_SYS_ADMIN`.
 pub fn enter_network_namespace(path: &Path) -> io::Result<()> {
     let namespace = File::open(path)?;
     Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
 }
 
-/// Gives the calling thread the sharpest timers, and runs it before all others where this process
-/// may ask for that. False when it may not.
+/// Gives the calling thread precise timers and real-time priority (`SCHED_FIFO`).
+///
+/// Returns false if the process lacks the permission for the priority.
 ///
 /// # Errors
 ///
-/// None of those that a lack of permission causes.
-pub fn run_promptly() -> io::Result<bool> {
+/// Any error except a missing permission.
+pub fn set_realtime_priority() -> io::Result<bool> {
     // SAFETY: `prctl` with these arguments reads no memory.
     if unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let first = libc::sched_param { sched_priority: 1 };
-    // SAFETY: 0 is the calling thread; the structure outlives the call, which only reads it.
+    // SAFETY: 0 is the calling thread; the structure is only read and outlives the call.
     if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) } == 0 {
         return Ok(true);
     }
@@ -96,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_is_there_as_long_as_its_file_is_open() {
+    fn tun_interface_exists_while_file_is_open() {
         let name = format!("bktest{}", std::process::id() % 100_000);
         let path = Path::new("/sys/class/net").join(&name);
         match open_tun(&name) {
@@ -112,9 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_asks_for_promptness_and_a_namespace_that_is_not_there_is_an_error() {
+    fn missing_network_namespace_is_not_found() {
         std::thread::spawn(|| {
-            run_promptly().unwrap();
+            set_realtime_priority().unwrap();
             let missing = enter_network_namespace(Path::new("/run/netns/no-such-namespace"));
             assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
         })

@@ -1,5 +1,6 @@
-//! Reads of a file that are on their way while others are made (`io_uring`): what keeps a disk busy
-//! that nobody reads ahead for, since the page cache is passed by.
+//! Concurrent file reads with `io_uring`.
+//!
+//! They keep a disk busy under direct I/O, which has no readahead.
 
 use crate::Pages;
 use io_uring::{IoUring, Probe, opcode, types};
@@ -9,49 +10,51 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The kernel is tried again so soon where it has too much to do. (ours)
-const BUSY_PAUSE: Duration = Duration::from_millis(1);
+/// Pause before a retry when the kernel is busy. (chosen: far below the latency of a rotational
+/// disk)
+const BUSY_RETRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// Buffers of one size, each of which a read may be filling.
-pub struct Reads {
+/// Ring of concurrent reads, each with a buffer of its own; all buffers have the same size.
+pub struct ReadRing {
     ring: IoUring,
     slots: Vec<Slot>,
 }
 
 struct Slot {
     pages: Pages,
-    state: State,
-    /// What is read from, until that is over.
+    state: ReadState,
+    /// File of the pending read.
     file: Option<Arc<File>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ReadState {
     Idle,
-    /// The kernel may write to its pages.
-    Under,
-    /// As a read has ended: bytes, or an error's number below zero.
-    Over(i32),
+    /// The kernel may write to the pages.
+    Pending,
+    /// Result of the read: bytes, or a negative error number.
+    Done(i32),
 }
 
-impl std::fmt::Debug for Reads {
+impl std::fmt::Debug for ReadRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Reads").field("slots", &self.slots.len()).finish_non_exhaustive()
     }
 }
 
-impl Reads {
-    /// So many buffers of so many bytes, at pages' begins; `None` where the kernel has no
-    /// `io_uring`, or does not let this process have it.
+impl ReadRing {
+    /// Creates `count` page-aligned buffers of `bytes`.
+    ///
+    /// `None` if the kernel lacks `io_uring` or denies it to this process.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`, or what else the kernel reports.
+    /// `OutOfMemory`, or any other error of the kernel.
     pub fn new(count: usize, bytes: usize) -> io::Result<Option<Self>> {
         let entries = u32::try_from(count.max(1)).map_err(|_| io::ErrorKind::InvalidInput)?;
         let ring = match IoUring::new(entries.next_power_of_two()) {
             Ok(ring) => ring,
-            Err(e) if is_withheld(&e) => return Ok(None),
+            Err(e) if is_unavailable(&e) => return Ok(None),
             Err(e) => return Err(e),
         };
         let mut probe = Probe::new();
@@ -59,22 +62,23 @@ impl Reads {
         if !is_known || !probe.is_supported(opcode::Read::CODE) {
             return Ok(None);
         }
-        let slot = || Ok(Slot { pages: Pages::new(bytes.max(1))?, state: State::Idle, file: None });
+        let slot =
+            || Ok(Slot { pages: Pages::new(bytes.max(1))?, state: ReadState::Idle, file: None });
         let slots = (0..count.max(1)).map(|_| slot()).collect::<io::Result<_>>()?;
         Ok(Some(Self { ring, slots }))
     }
 
-    /// Whether the kernel lets this process have it.
+    /// Returns whether this process may use `io_uring`.
     #[must_use]
-    pub fn are_possible() -> bool {
+    pub fn is_available() -> bool {
         matches!(Self::new(1, 1), Ok(Some(_)))
     }
 
-    /// Begins to fill a buffer with `len` bytes of a file from `offset` on; what it held is gone.
+    /// Starts reading `len` bytes of a file at `offset` into a buffer, whose content is lost.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where there is no such buffer, or it is too small, or still being filled.
+    /// `InvalidInput` if the buffer does not exist, is too small, or is still being filled.
     pub fn begin(
         &mut self,
         index: usize,
@@ -84,57 +88,58 @@ impl Reads {
     ) -> io::Result<()> {
         let slot = self.slots.get_mut(index).ok_or(io::ErrorKind::InvalidInput)?;
         let fits = u32::try_from(len).ok().filter(|_| len <= slot.pages.len());
-        let len = fits.filter(|_| slot.state != State::Under).ok_or(io::ErrorKind::InvalidInput)?;
+        let len =
+            fits.filter(|_| slot.state != ReadState::Pending).ok_or(io::ErrorKind::InvalidInput)?;
         let file = slot.file.insert(Arc::clone(file));
         let fd = types::Fd(file.as_raw_fd());
         let read = opcode::Read::new(fd, slot.pages.as_mut_ptr(), len).offset(offset).build();
-        // SAFETY: the pages are this slot's, and the descriptor stays open, until the read is over,
-        // which `bytes`, `begin` and `drop` wait for.
+        // SAFETY: the pages belong to this slot, and the descriptor stays open, until the read is
+        // completed, for which `bytes`, `begin` and `drop` wait.
         let pushed = unsafe { self.ring.submission().push(&read.user_data(index as u64)) };
         // There is an entry for each slot.
         pushed.map_err(|_| io::ErrorKind::WouldBlock)?;
-        slot.state = State::Under;
+        slot.state = ReadState::Pending;
         loop {
             match self.ring.submit() {
                 Ok(_) => return Ok(()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // Nothing of it has begun: the entry is taken in by the next call.
-                Err(e) if is_busy(&e) => self.reap(0)?,
+                // Nothing was submitted: the next call submits the entry.
+                Err(e) if is_busy(&e) => self.reap_completions(0)?,
                 Err(e) => return Err(e),
             }
         }
     }
 
-    /// Waits until a buffer is filled, and hands out what came: less than asked for where the file
-    /// has ended.
+    /// Waits until a buffer is filled, and returns its bytes: fewer than requested at the end of
+    /// the file.
     ///
     /// # Errors
     ///
-    /// What the read reports; `InvalidInput` where none was begun.
+    /// Any error of the read; `InvalidInput` if none was started.
     pub fn bytes(&mut self, index: usize) -> io::Result<&[u8]> {
         loop {
-            let state = self.slots.get(index).map_or(State::Idle, |slot| slot.state);
+            let state = self.slots.get(index).map_or(ReadState::Idle, |slot| slot.state);
             match state {
-                State::Idle => return Err(io::ErrorKind::InvalidInput.into()),
-                State::Under => self.reap(1)?,
-                State::Over(result) if result < 0 => {
+                ReadState::Idle => return Err(io::ErrorKind::InvalidInput.into()),
+                ReadState::Pending => self.reap_completions(1)?,
+                ReadState::Done(result) if result < 0 => {
                     return Err(io::Error::from_raw_os_error(-result));
                 }
-                State::Over(came) => return Ok(&self.slots[index].pages[..came as usize]),
+                ReadState::Done(came) => return Ok(&self.slots[index].pages[..came as usize]),
             }
         }
     }
 
-    /// Takes in what is over, and waits until at least so much is.
-    fn reap(&mut self, least: usize) -> io::Result<()> {
-        match self.ring.submit_and_wait(least) {
-            Err(e) if is_busy(&e) => std::thread::sleep(BUSY_PAUSE),
+    /// Processes completions, and waits for at least `min_completions` of them.
+    fn reap_completions(&mut self, min_completions: usize) -> io::Result<()> {
+        match self.ring.submit_and_wait(min_completions) {
+            Err(e) if is_busy(&e) => std::thread::sleep(BUSY_RETRY_PAUSE),
             Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
             _ => {}
         }
         for done in self.ring.completion() {
             if let Some(slot) = self.slots.get_mut(done.user_data() as usize) {
-                slot.state = State::Over(done.result());
+                slot.state = ReadState::Done(done.result());
                 slot.file = None;
             }
         }
@@ -142,25 +147,25 @@ impl Reads {
     }
 }
 
-impl Drop for Reads {
+impl Drop for ReadRing {
     fn drop(&mut self) {
-        while self.slots.iter().any(|slot| slot.state == State::Under) {
-            if self.reap(1).is_err() {
-                // The kernel may write to them still: they are nobody's from now on.
+        while self.slots.iter().any(|slot| slot.state == ReadState::Pending) {
+            if self.reap_completions(1).is_err() {
+                // The kernel may still write to the buffers: they are leaked.
                 self.slots.drain(..).for_each(std::mem::forget);
             }
         }
     }
 }
 
-/// There is no such call, or it is not for this process (seccomp, `kernel.io_uring_disabled`), or
-/// what it may lock is used up (before 5.12).
-fn is_withheld(error: &io::Error) -> bool {
+/// Returns whether the call is missing, denied (seccomp, `kernel.io_uring_disabled`), or out of
+/// locked memory (before 5.12).
+fn is_unavailable(error: &io::Error) -> bool {
     let withheld = [libc::ENOSYS, libc::EPERM, libc::EACCES, libc::ENOMEM];
     error.raw_os_error().is_some_and(|code| withheld.contains(&code))
 }
 
-/// What is over must be taken in first.
+/// Returns whether completions must be processed first.
 fn is_busy(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN))
 }
@@ -168,19 +173,19 @@ fn is_busy(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::cannot;
+    use crate::testing::skip_test;
     use std::io::Write;
     use std::os::fd::OwnedFd;
 
-    /// So many, or none where this process may not have any.
-    fn some_reads(count: usize) -> Option<Reads> {
-        let reads = Reads::new(count, 4096).unwrap();
-        reads.or_else(|| cannot("this process may not have io_uring"))
+    /// Returns a ring of `count` reads, or nothing if this process may not use `io_uring`.
+    fn ring_or_skip(count: usize) -> Option<ReadRing> {
+        let reads = ReadRing::new(count, 4096).unwrap();
+        reads.or_else(|| skip_test("io_uring is unavailable to this process"))
     }
 
     #[test]
-    fn reads_end_in_any_order_and_each_has_its_bytes() {
-        let Some(mut reads) = some_reads(4) else { return };
+    fn reads_complete_in_any_order() {
+        let Some(mut reads) = ring_or_skip(4) else { return };
         let content: Vec<u8> = (0..20_000_u32).map(|at| (at % 251) as u8).collect();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&content).unwrap();
@@ -188,7 +193,7 @@ mod tests {
         for (index, at) in [0, 5000, 10_001, 18_000].into_iter().enumerate() {
             reads.begin(index, &file, at, 4096).unwrap();
         }
-        // The file ends before the last one is full.
+        // The file ends before the last buffer is full.
         assert_eq!(reads.bytes(3).unwrap(), &content[18_000..]);
         for (index, at) in [(2, 10_001), (0, 0), (1, 5000)] {
             assert_eq!(reads.bytes(index).unwrap(), &content[at..at + 4096]);
@@ -198,8 +203,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_an_error_and_what_is_under_way_is_waited_for() {
-        let Some(mut reads) = some_reads(1) else { return };
+    fn invalid_reads_fail_and_drop_waits_for_pending() {
+        let Some(mut reads) = ring_or_skip(1) else { return };
         let kind = |outcome: io::Result<()>| outcome.unwrap_err().kind();
         assert_eq!(reads.bytes(0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         let file = Arc::new(tempfile::tempfile().unwrap());
@@ -208,7 +213,7 @@ mod tests {
         let dir = Arc::new(File::open("/").unwrap());
         reads.begin(0, &dir, 0, 1).unwrap();
         assert_eq!(reads.bytes(0).unwrap_err().raw_os_error(), Some(libc::EISDIR));
-        // A pipe in which nothing comes: dropped, it waits until something does.
+        // A read of an empty pipe: the drop waits until data arrives.
         let (reader, mut writer) = io::pipe().unwrap();
         let reader = Arc::new(File::from(OwnedFd::from(reader)));
         reads.begin(0, &reader, 0, 10).unwrap();

@@ -7,12 +7,12 @@ use std::process::Command;
 /// Files whose constants a document lists, and the document in `docs/algorithms`.
 const HOMES: [(&str, &str); 7] = [
     ("crates/control/src/ictcp/", "ictcp"),
-    ("crates/engine/src/tune/incast/", "ictcp"),
+    ("crates/engine/src/tuning/incast/", "ictcp"),
     ("crates/control/src/sobas/", "sobas"),
     ("crates/control/src/shares.rs", "sobas"),
-    ("crates/control/src/holder.rs", "sobas"),
+    ("crates/control/src/bottleneck.rs", "sobas"),
     ("crates/control/src/pacing.rs", "sobas"),
-    ("crates/engine/src/tune/", "sobas"),
+    ("crates/engine/src/tuning/", "sobas"),
 ];
 
 #[test]

@@ -1,7 +1,7 @@
 //! The latest intervals, and the patterns that SOBAS looks for in them.
 
-use super::measure::Interval;
-use crate::holder::Bottleneck;
+use super::interval::Interval;
+use crate::bottleneck::Bottleneck;
 use crate::units::Rate;
 use std::collections::VecDeque;
 use std::time::Duration;

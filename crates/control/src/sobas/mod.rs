@@ -11,28 +11,30 @@
 pub mod capacity;
 mod decision;
 mod history;
-mod hold;
-mod lossy;
-mod measure;
+mod interval;
+mod limits;
+mod loss_tolerance;
 pub mod overflow;
 mod path_state;
-mod reason;
+pub(crate) mod reason;
 mod start;
-mod steps;
+mod step_size;
+#[cfg(test)]
+mod tests;
 
 pub use decision::{CachedPath, Config, Decision};
-pub use measure::{Interval, Observation};
+pub use interval::{Interval, Observation};
 pub use path_state::PathState;
 pub use reason::{Reason, State};
 
-use crate::holder::Bottleneck;
-use crate::losses::LossSample;
+use crate::bottleneck::Bottleneck;
+use crate::loss::LossSample;
 use crate::units::{Bytes, Rate};
 use history::{DROP_SHARE, FLAT_INTERVALS, IntervalHistory};
-use measure::PathSampler;
+use interval::PathSampler;
 use start::START_GAIN;
 use std::time::Duration;
-use steps::StepSize;
+use step_size::StepSize;
 
 /// Min RTT from which every second tick suffices to sample the streams. (chosen: an interval still
 /// has four samples, and sampling 16 streams takes 0.1 ms)
@@ -592,6 +594,3 @@ impl Sobas {
 fn scaled(rate: Rate, factor: f64) -> Rate {
     Rate::from_bits_per_sec(rate.bits_per_sec() as f64 * factor)
 }
-
-#[cfg(test)]
-mod tests;

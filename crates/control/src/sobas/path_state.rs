@@ -1,6 +1,7 @@
 //! Findings of SOBAS about the path, for the choice of the number of streams.
 
-use super::{Reason, Sobas, State};
+use super::Sobas;
+use super::reason::{Reason, State};
 
 /// Findings about the path, from the last decision and the latest intervals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! States of SOBAS and the reasons of its decisions, with their text for people.
 
-use crate::holder::Bottleneck;
+use crate::bottleneck::Bottleneck;
 use crate::units::Rate;
 use std::fmt;
 use std::time::Duration;

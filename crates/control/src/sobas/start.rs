@@ -1,10 +1,11 @@
 //! The start of a transfer: from the capacity estimate, if any, to a full path or a loss.
 
+use super::decision::{CachedPath, Decision};
 use super::history::{DROP_SHARE, FLAT_INTERVALS};
-use super::{
-    CachedPath, Decision, Interval, MIN_RATE_INTERVAL, Observation, Reason, Sobas, State, scaled,
-};
-use crate::holder::Bottleneck;
+use super::interval::{Interval, Observation};
+use super::reason::{Reason, State};
+use super::{MIN_RATE_INTERVAL, Sobas, scaled};
+use crate::bottleneck::Bottleneck;
 use std::time::Duration;
 
 /// Factor of the estimated capacity at the start. (chosen: the error of trains is about a percent,

@@ -7,31 +7,22 @@
 //! ([`PathConditions`]). No sockets, no clock. `docs/algorithms/streams.md` explains the
 //! differences from the paper.
 
-mod best;
-#[cfg(test)]
-mod dice;
 pub mod model;
-mod rule;
+mod model_fit;
+mod observation;
+mod policy;
 mod sampler;
 mod select;
 mod start;
+#[cfg(test)]
+mod test_rng;
 mod trial;
 mod tuner;
 
-pub use best::{ChoiceReason, Curve, Model, StreamChoice, best_streams};
-pub use rule::{LimitingFactor, PathConditions, SearchDirection};
+pub use model_fit::{ChoiceReason, Curve, Model, StreamChoice, best_streams};
+pub use observation::{Observation, Sample};
+pub use policy::{LimitingFactor, PathConditions, SearchDirection};
 pub use select::{ExpSelection, Halving};
 pub use start::initial_streams;
 pub use trial::TrialOutcome;
-pub use tuner::{Decision, Observation, Reason, StreamTuner};
-
-use crate::units::Rate;
-
-/// Throughput of a number of streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sample {
-    /// Number of streams, at least 1.
-    pub streams: u32,
-    /// Total payload rate of the streams.
-    pub rate: Rate,
-}
+pub use tuner::{Decision, Reason, StreamTuner};

@@ -12,7 +12,7 @@
 //! With yᵢ = nᵢ²/Thᵢ², as many samples give the coefficients. Some samples give no valid
 //! coefficients; see [`FitError`]. Rates are in bit/s throughout.
 
-use super::Sample;
+use super::observation::Sample;
 use crate::units::Rate;
 use std::fmt;
 
@@ -217,8 +217,8 @@ impl FullSecondOrder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::dice::TestRng;
     use super::*;
+    use crate::streams::test_rng::TestRng;
 
     fn sample(streams: u32, mbit: f64) -> Sample {
         Sample { streams, rate: Rate::from_bits_per_sec(mbit * 1e6) }

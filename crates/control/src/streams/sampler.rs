@@ -1,8 +1,8 @@
 //! One sample: the throughput of a number of streams during an interval of the real transfer.
 
-use super::Sample;
-use super::tuner::{Observation, interval_for, rate_between};
-use crate::losses::LossSample;
+use super::observation::Sample;
+use super::observation::{Observation, interval_for, rate_between};
+use crate::loss::LossSample;
 use crate::units::Bytes;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Selection of the stream counts to sample.
 
-use super::Sample;
-use super::best::NEAR_BEST_SHARE;
+use super::model_fit::NEAR_BEST_SHARE;
+use super::observation::Sample;
 use std::cmp::Ordering;
 
 /// Gain per added stream, relative to that of the first ones, below which sampling ends. (chosen: 5

@@ -1,8 +1,8 @@
 //! Comparison of the original congestion control with BBR, on a path that loses segments without a
 //! queue. Sampling, and detection of such paths, are done elsewhere.
 
-use super::tuner::fills_line;
-use crate::losses::LossSample;
+use super::observation::fills_line;
+use crate::loss::LossSample;
 use crate::units::Rate;
 use std::fmt;
 

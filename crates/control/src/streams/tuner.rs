@@ -2,25 +2,25 @@
 //! then the number. Every sample is an interval of the real transfer. Opening and closing streams
 //! is the caller's task.
 
-use super::best::{ChoiceReason, StreamChoice, best_streams, fewest_streams};
-use super::rule::{LimitingFactor, PathConditions, SearchDirection};
+#[cfg(test)]
+mod tests;
+
+use super::model_fit::{ChoiceReason, StreamChoice, best_streams, fewest_streams};
+use super::observation::{Observation, Sample, fills_line, interval_for, rate_between};
+use super::policy::{LimitingFactor, PathConditions, SearchDirection};
 use super::sampler::{SETTLE_TIME, Sampler, losses};
 use super::select::{ExpSelection, Halving};
 use super::trial::{Trial, TrialOutcome};
-use crate::holder::{LimitSamples, bottleneck};
-use crate::losses::LossSample;
+use crate::bottleneck::bottleneck;
+use crate::loss::LossSample;
 use crate::pacing;
-use crate::sobas::State;
+use crate::sobas::reason::State;
 use crate::units::{Bytes, Rate};
 use std::fmt;
 use std::time::Duration;
 
 /// Relative change of the rate that restarts the search. (chosen: ±15 %)
 const RATE_CHANGE_SHARE: f64 = 0.15;
-
-/// Rate relative to the capacity at which the line is full. (chosen: 95 % of the best, less the
-/// errors of trains and samples; a higher rate refutes the capacity)
-const FULL_LINE_RANGE: (f64, f64) = (0.9, 1.1);
 
 /// Time for which the rate must have changed. (chosen: not measured)
 const RATE_CHANGE_TIME: Duration = Duration::from_secs(10);
@@ -52,47 +52,6 @@ const MAX_INCONCLUSIVE_TRIALS: u32 = 2;
 /// Share of the windows in flight from which they are full. (chosen: less than all, as ACKs are on
 /// their way)
 const WINDOW_FULL_SHARE: f64 = 0.8;
-
-/// State of all streams together. Counters are cumulative.
-#[derive(Debug, Clone, Copy)]
-pub struct Observation {
-    /// Time since the start of the transfer.
-    pub now: Duration,
-    /// Streams that carry data.
-    pub active_streams: u32,
-    /// Data received.
-    pub received: Bytes,
-    /// Min RTT.
-    pub min_rtt: Duration,
-    /// State of SOBAS.
-    pub state: State,
-    /// See [`PathState::is_short`](crate::sobas::PathState::is_short).
-    pub is_short: bool,
-    /// See [`PathState::is_oversubscribed`](crate::sobas::PathState::is_oversubscribed).
-    pub is_oversubscribed: bool,
-    /// See [`PathState::is_lossy`](crate::sobas::PathState::is_lossy).
-    pub is_lossy: bool,
-    /// True if the sender's streams may use BBR.
-    pub has_bbr: bool,
-    /// Retransmitted segments.
-    pub retransmits: u64,
-    /// Payload of a full segment; zero if unknown.
-    pub mss: Bytes,
-    /// Capacity of the line, if known, or the user's maximum if that is less.
-    pub capacity: Option<Rate>,
-    /// Rate limit of the user.
-    pub rate_max: Option<Rate>,
-    /// Fewest streams whose windows cover the path.
-    pub min_streams: u32,
-    /// Most data of one stream in flight, as the hosts allow.
-    pub max_inflight_bytes: Bytes,
-    /// App-limited samples of the sender, and receiver-limited samples.
-    pub samples: [LimitSamples; 2],
-    /// CPU time of the streams at the sender and at the receiver.
-    pub busy: [Duration; 2],
-    /// CPUs of the side with fewer.
-    pub cpus: u32,
-}
 
 /// A new number of streams, or a new congestion control.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -478,25 +437,8 @@ fn is_window_limited(rate: Rate, latest: &Observation) -> bool {
     latest.capacity.is_none() && in_flight >= allowed * WINDOW_FULL_SHARE
 }
 
-/// Returns the rate between two observations.
-pub(super) fn rate_between(earlier: &Observation, latest: &Observation) -> Rate {
-    let received = Bytes(latest.received.0.saturating_sub(earlier.received.0));
-    received.per(latest.now.saturating_sub(earlier.now))
-}
-
-/// Returns true if a rate is nearly the capacity; a much higher one refutes the capacity.
-pub(super) fn fills_line(rate: Rate, capacity: Option<Rate>) -> bool {
-    let share = |line: Rate| rate.bits_per_sec() as f64 / line.bits_per_sec().max(1) as f64;
-    capacity.is_some_and(|line| (FULL_LINE_RANGE.0..FULL_LINE_RANGE.1).contains(&share(line)))
-}
-
-/// Returns the longer of the time and the number of RTTs.
-pub(super) fn interval_for((time, round_trips): (Duration, u32), min_rtt: Duration) -> Duration {
-    time.max(min_rtt * round_trips)
-}
-
 impl Selection {
-    fn record(&mut self, sample: super::Sample, losses: LossSample) {
+    fn record(&mut self, sample: Sample, losses: LossSample) {
         match self {
             Self::Fewer(halving) => halving.record(sample),
             Self::More(selection, _) => selection.record(sample),
@@ -544,6 +486,3 @@ impl fmt::Display for Reason {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -20,7 +20,7 @@ use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::attach::DATA_MAGIC;
 use bankfull_proto::wire::control::{Cause, Failure};
 use bankfull_proto::wire::probe::PROBE_MAGIC;
-use bankfull_sys::{Dir, SharedPort};
+use bankfull_sys::{Dir, ReuseportPair};
 use rustls::{Connection, ServerConfig};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -334,9 +334,10 @@ fn bind_udp(
     address: SocketAddr,
     mut quic: QuicServer,
 ) -> io::Result<(Arc<ProbePort>, (QuicPort, IncomingStreams))> {
-    let SharedPort { marked, other } = bankfull_sys::share_udp_port(address, PROBE_MAGIC)?;
+    let ReuseportPair { marked, unmarked } =
+        bankfull_sys::bind_reuseport_pair(address, PROBE_MAGIC)?;
     quic.sibling = Some(marked.try_clone()?);
-    Ok((ProbePort::from_socket(marked)?, QuicPort::server(other, quic)?))
+    Ok((ProbePort::from_socket(marked)?, QuicPort::server(unmarked, quic)?))
 }
 
 /// True if a data stream arrived after its session, or its client, had ended.

@@ -5,7 +5,7 @@ use super::roots::SourceItem;
 use crate::base::error::{Error, ErrorKind, failure, os_message};
 use bankfull_proto::plan::{self, Destination};
 use bankfull_proto::wire::control::{Cause, Failure, PathBytes, Source};
-use bankfull_sys::{Dir, Kind};
+use bankfull_sys::{Dir, FileKind};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -105,9 +105,11 @@ impl PathRoot {
         let dir = self.open_dir(parts.dir).map_err(failed)?;
         let stat = dir.stat(name).map_err(failed)?;
         match (parts.must_be_dir, stat.kind) {
-            (true, Kind::Dir | Kind::Symlink) => self.contents_of(&path, &shown).map_err(failed),
+            (true, FileKind::Dir | FileKind::Symlink) => {
+                self.contents_of(&path, &shown).map_err(failed)
+            }
             (true, _) => Err(failed(io::ErrorKind::NotADirectory.into())),
-            (false, Kind::Other) => Err(Error::new(
+            (false, FileKind::Other) => Err(Error::new(
                 ErrorKind::Source,
                 format!("{} is neither a file, a directory nor a symlink", shown.display()),
             )),

@@ -3,7 +3,7 @@
 use crate::model::merge_conflicts::MergeHandle;
 use crate::model::options::Fsync;
 use bankfull_proto::wire::control::Source;
-use bankfull_sys::{Dir, Kind, Stat};
+use bankfull_sys::{Dir, FileKind, Stat};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ impl SourceItem {
     pub(crate) fn to_source(&self) -> Source {
         Source {
             name: if self.contents { Vec::new() } else { self.name.as_bytes().to_vec() },
-            is_dir: self.stat.kind == Kind::Dir,
+            is_dir: self.stat.kind == FileKind::Dir,
             contents: self.contents,
         }
     }

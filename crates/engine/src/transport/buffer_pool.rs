@@ -219,7 +219,7 @@ impl PoolState {
     fn read_memory(&mut self, limit: Option<Bytes>, now: Instant) {
         self.memory_read_at = now;
         let memory = bankfull_sys::memory().ok();
-        self.memory_used = memory.map_or(0.0, |memory| memory.used_part());
+        self.memory_used = memory.map_or(0.0, |memory| memory.used_fraction());
         // Memory of the pool is not free, but available to it.
         self.limit = limit.unwrap_or_else(|| default_limit(memory, self.used_bytes)).0;
         self.set_bounds();
@@ -353,7 +353,7 @@ impl PoolState {
 
 fn default_limit(memory: Option<Memory>, used_bytes: u64) -> Bytes {
     memory.map_or(MAX_DEFAULT_LIMIT, |memory| {
-        MAX_DEFAULT_LIMIT.min(Bytes((memory.free + used_bytes) / FREE_MEMORY_DIVISOR))
+        MAX_DEFAULT_LIMIT.min(Bytes((memory.available + used_bytes) / FREE_MEMORY_DIVISOR))
     })
 }
 

@@ -475,7 +475,7 @@ fn write_both(output: &mut impl Write, mut first: &[u8], mut second: &[u8]) -> i
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             // The file was truncated: lost pages read as zeros once this process touches them.
-            Err(e) if bankfull_sys::is_gone(&e) => fault_in(second),
+            Err(e) if bankfull_sys::is_mapping_fault(&e) => fault_in(second),
             Err(e) => return Err(e),
         }
     }

@@ -76,7 +76,7 @@ impl DataFrameReader {
         {
             let bytes = window.map(|window| u32::try_from(window.0).unwrap_or(u32::MAX));
             // If this fails, the kernel's autotuning opens the window.
-            let _ = bankfull_sys::open_window(tcp, bytes.unwrap_or(INITIAL_WINDOW_BYTES));
+            let _ = bankfull_sys::grow_receive_window(tcp, bytes.unwrap_or(INITIAL_WINDOW_BYTES));
         }
         if let Some(window) = window {
             clamp_window(&socket, window);

@@ -105,7 +105,7 @@ impl Write for PipeWriter {
             }
         }
         // A longer write might block in the kernel, where it cannot be stopped.
-        self.pipe.write(&bytes[..bytes.len().min(bankfull_sys::PIPE_BYTES)])
+        self.pipe.write(&bytes[..bytes.len().min(bankfull_sys::PIPE_BUF)])
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -86,7 +86,7 @@ impl ProbePort {
     /// Serves probes on a socket.
     pub(crate) fn from_socket(socket: UdpSocket) -> io::Result<Arc<Self>> {
         socket.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
-        bankfull_sys::note_arrivals(&socket)?;
+        bankfull_sys::enable_arrival_timestamps(&socket)?;
         // Long trains lose packets in a smaller buffer.
         let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
         let is_stopped = AtomicBool::new(false);
@@ -271,7 +271,7 @@ impl ProbeHandle {
             let packets = &bytes[..batch as usize * packet_len];
             if batch == 1 {
                 self.port.socket.send_to(packets, to)?;
-            } else if bankfull_sys::send_cut(&self.port.socket, packets, packet_len as u16, to)
+            } else if bankfull_sys::send_gso(&self.port.socket, packets, packet_len as u16, to)
                 .is_err()
             {
                 packets_per_send = 1;

@@ -94,8 +94,8 @@ impl Socket {
     /// Returns the received bytes that were not read yet; zero for QUIC.
     pub(crate) fn unread_bytes(&self) -> u64 {
         let bytes = match self {
-            Self::Tcp(s) => bankfull_sys::unread_bytes(s),
-            Self::Unix(s) => bankfull_sys::unread_bytes(s),
+            Self::Tcp(s) => bankfull_sys::receive_queue_bytes(s),
+            Self::Unix(s) => bankfull_sys::receive_queue_bytes(s),
             Self::Quic(_) => return 0,
         };
         bytes.unwrap_or_default()
@@ -259,7 +259,7 @@ impl Write for BurstWriter<'_> {
             IoSlice::new(sent)
         };
         let burst: Vec<_> = parts.iter().map(|part| &**part).map(first).collect();
-        bankfull_sys::send_apart(tcp, &burst)
+        bankfull_sys::send_eor(tcp, &burst)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -295,5 +295,5 @@ pub(crate) fn clamp_window_for(socket: &Socket, share: Bytes, segment: u32) {
     let min = 2 * u64::from(segment);
     let window = u32::try_from(share.0.max(min)).unwrap_or(u32::MAX);
     // If the kernel cannot clamp it, pacing alone limits the stream.
-    let _ = bankfull_sys::hold_window(tcp, window);
+    let _ = bankfull_sys::set_window_clamp(tcp, window);
 }

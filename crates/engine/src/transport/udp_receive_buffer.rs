@@ -137,7 +137,7 @@ impl UdpReceiveBuffer {
             sample_count: 0,
             mean_datagram_bytes: DEFAULT_DATAGRAM_BYTES,
             dropped,
-            memory: (now, memory.map_or(0.0, |memory| memory.used_part())),
+            memory: (now, memory.map_or(0.0, |memory| memory.used_fraction())),
             shortfalls,
             reason: Reason::Kept,
         })
@@ -257,7 +257,7 @@ impl UdpReceiveBuffer {
         if now.saturating_duration_since(self.memory.0) > MEMORY_SAMPLE_INTERVAL
             && let Ok(memory) = bankfull_sys::memory()
         {
-            self.memory = (now, memory.used_part());
+            self.memory = (now, memory.used_fraction());
         }
         self.memory.1
     }

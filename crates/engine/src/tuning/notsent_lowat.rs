@@ -37,7 +37,7 @@ impl NotSentLowat {
     pub(crate) fn update(&mut self, number: u32, socket: &Socket, rate: Option<Rate>) {
         if let (Some(bytes), Socket::Tcp(tcp)) = (self.required(number, rate), socket) {
             // If the kernel cannot, the send buffer is the limit.
-            let _ = bankfull_sys::set_unsent_max(tcp, bytes);
+            let _ = bankfull_sys::set_notsent_lowat(tcp, bytes);
             self.applied.insert(number, bytes);
         }
     }

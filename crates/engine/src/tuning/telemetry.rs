@@ -7,7 +7,7 @@ use crate::base::event::{BufferLimit, Event, Sample, TuningDecision};
 use crate::session::{SessionStats, problem_message};
 use crate::transport::buffer_pool::BufferStatus;
 use crate::transport::control::Outbox;
-use bankfull_control::delivery::has_standing_queue;
+use bankfull_control::congestion::has_standing_queue;
 use bankfull_control::rrda::pool::reason_clause;
 use bankfull_control::sobas::{Decision, State};
 use bankfull_control::streams;

@@ -5,7 +5,7 @@ use crate::model::units::{
     Buffer, Cut, field, format_time, parse_cross, parse_cut, parse_loss, parse_time,
 };
 use bankfull_control::{Bytes, Rate};
-use bankfull_sim::{Cross, Loss, PathConfig, presets};
+use bankfull_sim::{CrossTraffic, Loss, PathConfig, presets};
 use clap::Args;
 use serde::Deserialize;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub struct PathSettings {
     /// bursts and pauses
     #[arg(long, value_name = "RATE", value_parser = parse_cross)]
     #[serde(deserialize_with = "field::some_cross")]
-    pub cross: Option<Cross>,
+    pub cross: Option<CrossTraffic>,
 
     /// Cut the path for a time, after a time: 5s@10s
     #[arg(long, value_name = "TIME@TIME", value_parser = parse_cut)]

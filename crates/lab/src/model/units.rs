@@ -1,7 +1,7 @@
 //! Parsing and formatting of times, losses, buffers and traffic, for flags and scenarios.
 
 use bankfull_control::{Bytes, Rate};
-use bankfull_sim::{Cross, Loss};
+use bankfull_sim::{CrossTraffic, Loss};
 use serde::de::{Deserialize, Deserializer, Error as _};
 use std::fmt;
 use std::str::FromStr;
@@ -127,11 +127,11 @@ pub(crate) fn parse_loss(text: &str) -> ParseResult<Loss> {
 
 /// Parses `400mbit` (Poisson), `constant:400mbit`, or `on-off:800mbit,20ms,30ms`: bursts of 20 ms
 /// and pauses of 30 ms on average.
-pub(crate) fn parse_cross(text: &str) -> ParseResult<Cross> {
+pub(crate) fn parse_cross(text: &str) -> ParseResult<CrossTraffic> {
     let rate = |text: &str| text.parse::<Rate>().map_err(|e| e.to_string());
     match text.split_once(':') {
-        None => Ok(Cross::Poisson { rate: rate(text)? }),
-        Some(("constant", text)) => Ok(Cross::Constant { rate: rate(text)? }),
+        None => Ok(CrossTraffic::Poisson { rate: rate(text)? }),
+        Some(("constant", text)) => Ok(CrossTraffic::Constant { rate: rate(text)? }),
         Some(("on-off", text)) => {
             let mut parts = text.split(',').map(str::trim);
             let (Some(peak), Some(on), Some(off), None) =
@@ -139,7 +139,11 @@ pub(crate) fn parse_cross(text: &str) -> ParseResult<Cross> {
             else {
                 return Err(format!("{text:?}: write on-off:800mbit,20ms,30ms"));
             };
-            Ok(Cross::OnOff { rate: rate(peak)?, on: parse_time(on)?, off: parse_time(off)? })
+            Ok(CrossTraffic::OnOff {
+                rate: rate(peak)?,
+                on: parse_time(on)?,
+                off: parse_time(off)?,
+            })
         }
         Some((kind, _)) => Err(format!("{kind:?} traffic: choose constant or on-off")),
     }
@@ -170,7 +174,7 @@ pub(crate) fn parse_cut(text: &str) -> ParseResult<Cut> {
 
 /// Deserializers of scenario fields written as text.
 pub(crate) mod field {
-    use super::{Cross, Loss};
+    use super::{CrossTraffic, Loss};
     use super::{Cut, Deserialize, Deserializer, Duration, FromStr, ParseResult, fmt};
 
     fn read<'de, D: Deserializer<'de>, T>(
@@ -229,7 +233,7 @@ pub(crate) mod field {
 
     pub(crate) fn some_cross<'de, D: Deserializer<'de>>(
         from: D,
-    ) -> Result<Option<Cross>, D::Error> {
+    ) -> Result<Option<CrossTraffic>, D::Error> {
         read(from, super::parse_cross).map(Some)
     }
 
@@ -260,9 +264,9 @@ mod tests {
         let clusters = parse_loss("2%/10").unwrap();
         assert!((clusters.mean() - 0.02).abs() < 1e-9, "{clusters:?}");
         let peak = Rate::from_bits_per_sec(8e8);
-        let wanted = Cross::OnOff { rate: peak, on: MS * 20, off: MS * 30 };
+        let wanted = CrossTraffic::OnOff { rate: peak, on: MS * 20, off: MS * 30 };
         assert_eq!(parse_cross("on-off:800mbit,20ms,30ms"), Ok(wanted));
-        assert_eq!(parse_cross("800mbit"), Ok(Cross::Poisson { rate: peak }));
+        assert_eq!(parse_cross("800mbit"), Ok(CrossTraffic::Poisson { rate: peak }));
         let cut = parse_cut("5s@1.5s").unwrap();
         assert!(cut.holds_at(MS * 1500) && cut.holds_at(MS * 6499));
         assert!(!cut.holds_at(MS * 1499) && !cut.holds_at(MS * 6500));

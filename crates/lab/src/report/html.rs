@@ -149,7 +149,7 @@ fn bars(result: &ScenarioResult, (name, unit, of): &Figure) -> Chart {
         groups: Vec::new(),
     };
     let bar = |one: &ContenderResult| match one.summary(*of) {
-        Some(spread) => Bar::Of { median: spread.median, min: spread.min, max: spread.max },
+        Some(spread) => Bar::Value { median: spread.median, min: spread.min, max: spread.max },
         None if one.skipped.is_some() => Bar::missing("skipped"),
         None if one.runs.iter().any(|run| run.failed.is_some()) => Bar::missing("failed"),
         None if one.runs.is_empty() => Bar::missing("not run"),

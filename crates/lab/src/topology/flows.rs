@@ -109,7 +109,7 @@ pub(crate) fn listen(to: SocketAddr, count: usize, window: Option<u32>) -> io::R
     socket.set_reuse_address(true)?;
     if let Some(window) = window {
         // Before the first SYN-ACK: an advertised window cannot be withdrawn.
-        bankfull_sys::hold_window(&socket, window)?;
+        bankfull_sys::set_window_clamp(&socket, window)?;
     }
     socket.bind(&to.into())?;
     socket.listen(i32::try_from(count).unwrap_or(i32::MAX))?;
@@ -199,7 +199,7 @@ fn hold_windows(sockets: &[TcpStream], window: u32, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) {
         for stream in sockets {
             // Fails for a flow that has ended.
-            let _ = bankfull_sys::hold_window(stream, window);
+            let _ = bankfull_sys::set_window_clamp(stream, window);
         }
         thread::sleep(WINDOW_INTERVAL);
     }

@@ -1,48 +1,48 @@
-//! Congestion control: how many segments may be in flight.
+//! Congestion control: number of segments that may be in flight.
 //!
-//! NewReno (RFC 5681, 6582) and CUBIC (RFC 9438) with HyStart as Linux has it
-//! (net/ipv4/tcp_cubic.c: exit by delay and by the length of the ACK train). What is lost, and how
-//! many segments leave during a recovery, is decided by the sender.
+//! NewReno (RFC 5681, 6582) and CUBIC (RFC 9438) with HyStart as in Linux (net/ipv4/tcp_cubic.c:
+//! exit by delay and by the length of the ACK train). The sender detects losses, and decides how
+//! many segments leave during a recovery.
 
-use bankfull_control::cubic::{self, Cubic};
+use bankfull_control::congestion::cubic::{self, Cubic};
 use std::time::Duration;
 
-/// Segments that may be sent at first (RFC 6928; TCP_INIT_CWND, include/net/tcp.h).
+/// Initial window in segments (RFC 6928; TCP_INIT_CWND, include/net/tcp.h).
 pub const INITIAL_WINDOW: u64 = 10;
 
-/// The threshold never falls below this (RFC 5681 §3.1).
-const SSTHRESH_MIN: f64 = 2.0;
+/// Minimum slow start threshold in segments (RFC 5681 §3.1).
+const MIN_SSTHRESH: f64 = 2.0;
 
-/// What NewReno keeps of its window after a loss (RFC 5681 §3.1).
+/// Multiplicative decrease of NewReno after a loss (RFC 5681 §3.1).
 const RENO_BETA: f64 = 0.5;
 
-/// What of the window is kept as threshold after an idle time: 3/4 (RFC 2861;
-/// tcp_current_ssthresh, include/net/tcp.h).
-const IDLE_SHARE: f64 = 0.75;
+/// Fraction of the window kept as threshold after an idle time (RFC 2861; tcp_current_ssthresh,
+/// include/net/tcp.h).
+const IDLE_SSTHRESH_FACTOR: f64 = 0.75;
 
-/// Which congestion control.
+/// Congestion control algorithm.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// RFC 5681 and 6582.
+    /// NewReno (RFC 5681 and 6582).
     NewReno,
-    /// RFC 9438, with HyStart.
+    /// CUBIC (RFC 9438) with HyStart.
     #[default]
     Cubic,
 }
 
-/// What an acknowledgement told.
+/// Progress reported by an acknowledgement.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Progress {
+pub(crate) struct AckProgress {
     pub(crate) now: Duration,
-    /// Segments that are known to be delivered since the last one.
+    /// Segments newly known to be delivered.
     pub(crate) segments: u64,
-    /// Least round trip so far.
+    /// Min RTT.
     pub(crate) min_rtt: Duration,
 }
 
-/// A congestion window.
+/// Congestion control state of a sender.
 #[derive(Debug, Clone)]
-pub(crate) struct Congestion {
+pub(crate) struct CongestionControl {
     algorithm: Algorithm,
     window: f64,
     threshold: f64,
@@ -50,7 +50,7 @@ pub(crate) struct Congestion {
     hystart: HyStart,
 }
 
-impl Congestion {
+impl CongestionControl {
     pub(crate) fn new(algorithm: Algorithm) -> Self {
         Self {
             algorithm,
@@ -61,17 +61,17 @@ impl Congestion {
         }
     }
 
-    /// Segments that may be in flight.
+    /// Returns the congestion window in segments.
     pub(crate) fn window(&self) -> u64 {
         self.window as u64
     }
 
-    /// Sets the window for a recovery, which has its own rules.
+    /// Sets the window during a recovery, which has its own rules.
     pub(crate) fn set_window(&mut self, segments: u64) {
         self.window = segments as f64;
     }
 
-    /// The slow start threshold in segments.
+    /// Returns the slow start threshold in segments.
     pub(crate) fn threshold(&self) -> f64 {
         self.threshold
     }
@@ -80,17 +80,17 @@ impl Congestion {
         self.window < self.threshold
     }
 
-    /// A measured round trip, for HyStart.
+    /// Passes an RTT sample to HyStart.
     pub(crate) fn on_rtt(&mut self, sample: &RttSample) {
-        let is_looking = self.algorithm == Algorithm::Cubic && self.is_in_slow_start();
-        if is_looking && self.hystart.finds_the_end(sample, self.window) {
+        let can_exit = self.algorithm == Algorithm::Cubic && self.is_in_slow_start();
+        if can_exit && self.hystart.should_exit(sample, self.window) {
             self.threshold = self.window;
         }
     }
 
-    /// Grows the window; only to be called when the window was what limited.
-    pub(crate) fn grow(&mut self, progress: &Progress) {
-        let mut segments = progress.segments as f64;
+    /// Grows the window after an acknowledgement. The caller checks that the window was the limit.
+    pub(crate) fn on_ack(&mut self, ack_progress: &AckProgress) {
+        let mut segments = ack_progress.segments as f64;
         if self.is_in_slow_start() {
             let step = segments.min((self.threshold - self.window).ceil());
             self.window += step;
@@ -99,23 +99,26 @@ impl Congestion {
         if segments > 0.0 {
             self.window = match self.algorithm {
                 Algorithm::NewReno => self.window + segments / self.window,
-                Algorithm::Cubic => {
-                    self.cubic.next_window(self.window, segments, progress.now, progress.min_rtt)
-                }
+                Algorithm::Cubic => self.cubic.next_window(
+                    self.window,
+                    segments,
+                    ack_progress.now,
+                    ack_progress.min_rtt,
+                ),
             };
         }
     }
 
-    /// A loss: lowers the threshold, once for each round in which something is lost.
+    /// Lowers the threshold after a loss; called once per round trip with losses.
     pub(crate) fn on_loss(&mut self) {
-        let kept = match self.algorithm {
+        let beta = match self.algorithm {
             Algorithm::NewReno => RENO_BETA,
             Algorithm::Cubic => {
                 self.cubic.on_loss(self.window);
                 cubic::BETA
             }
         };
-        self.threshold = (self.window * kept).max(SSTHRESH_MIN);
+        self.threshold = (self.window * beta).max(MIN_SSTHRESH);
     }
 
     /// Ends a recovery (RFC 6582 §3.2, step 3).
@@ -123,109 +126,111 @@ impl Congestion {
         self.window = self.threshold.max(1.0);
     }
 
-    /// A time-out: what was learned is forgotten (RFC 9438 §4.8; bictcp_state, tcp_cubic.c).
+    /// Resets the state after a retransmission timeout (RFC 9438 §4.8; bictcp_state, tcp_cubic.c).
     pub(crate) fn on_timeout(&mut self) {
         self.cubic = Cubic::default();
         self.hystart = HyStart::default();
     }
 
-    /// Nothing was sent for `idle`, longer than the time-out: halves the window for each time-out
-    /// (RFC 2861; tcp_cwnd_restart, net/ipv4/tcp_output.c).
+    /// Reduces the window after an idle time: halved for each timeout (RFC 2861; tcp_cwnd_restart,
+    /// net/ipv4/tcp_output.c).
     pub(crate) fn on_idle(&mut self, idle: Duration, timeout: Duration) {
         self.cubic.on_idle(idle);
         let halvings = (idle.as_secs_f64() / timeout.as_secs_f64()) as i32;
         if halvings > 0 {
-            self.threshold = self.threshold.max(self.window * IDLE_SHARE);
-            let least = self.window.min(INITIAL_WINDOW as f64);
-            self.window = (self.window / 2_f64.powi(halvings)).max(least);
+            self.threshold = self.threshold.max(self.window * IDLE_SSTHRESH_FACTOR);
+            let round_min_rtt = self.window.min(INITIAL_WINDOW as f64);
+            self.window = (self.window / 2_f64.powi(halvings)).max(round_min_rtt);
         }
     }
 }
 
-/// A measured round trip, and where the sender stands.
+/// RTT sample with the state of the sender.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RttSample {
     pub(crate) now: Duration,
     pub(crate) rtt: Duration,
     pub(crate) min_rtt: Duration,
-    /// First byte that is not acknowledged.
+    /// First unacknowledged byte.
     pub(crate) acked: u64,
     /// First byte that was never sent.
     pub(crate) next: u64,
-    /// Whether the sender is paced, and at how many bytes a second.
-    pub(crate) paced: Option<f64>,
+    /// Pacing rate in bytes per second; `None` if not paced.
+    pub(crate) pacing_rate: Option<f64>,
 }
 
-/// Below this window slow start goes on (hystart_low_window, tcp_cubic.c).
-const HYSTART_LOW_WINDOW: f64 = 16.0;
+/// Minimum window for an exit of slow start, in segments (hystart_low_window, tcp_cubic.c).
+const HYSTART_MIN_WINDOW: f64 = 16.0;
 
-/// Samples before a round's delay counts (HYSTART_MIN_SAMPLES, tcp_cubic.c; RFC 9406 §4.3).
-const HYSTART_SAMPLES: u32 = 8;
+/// RTT samples per round before its delay counts (HYSTART_MIN_SAMPLES, tcp_cubic.c; RFC 9406 §4.3).
+const HYSTART_MIN_SAMPLES: u32 = 8;
 
-/// By how much the delay must grow: 1/8 of the least, within these bounds (HYSTART_DELAY_MIN and
-/// HYSTART_DELAY_MAX, tcp_cubic.c; RFC 9406 §4.3).
-const HYSTART_DELAY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(16));
+/// Bounds of the delay increase that ends slow start: 1/8 of the min RTT within these
+/// (HYSTART_DELAY_MIN and HYSTART_DELAY_MAX, tcp_cubic.c; RFC 9406 §4.3).
+const HYSTART_DELAY_BOUNDS: (Duration, Duration) =
+    (Duration::from_millis(4), Duration::from_millis(16));
 
-/// ACKs that are closer than this belong to one train (hystart_ack_delta_us, tcp_cubic.c).
-const HYSTART_ACK_GAP: Duration = Duration::from_millis(2);
+/// Maximum gap between the ACKs of one train (hystart_ack_delta_us, tcp_cubic.c).
+const HYSTART_MAX_ACK_GAP: Duration = Duration::from_millis(2);
 
-/// What pacing may add to a train: four super-packets, at most 1 ms (hystart_ack_delay,
-/// tcp_cubic.c).
-const HYSTART_PACED: (f64, Duration) = (4.0 * 65_536.0, Duration::from_millis(1));
+/// Allowance for pacing in the length of a train: bytes of four super-packets, and its maximum
+/// (hystart_ack_delay, tcp_cubic.c).
+const HYSTART_PACING_ALLOWANCE: (f64, Duration) = (4.0 * 65_536.0, Duration::from_millis(1));
 
-/// Looks for the end of slow start before something is lost.
+/// HyStart: detects the end of slow start before a loss.
 #[derive(Debug, Clone, Default)]
 struct HyStart {
-    has_found: bool,
+    has_exited: bool,
     /// The round ends when this byte is acknowledged.
     round_end: u64,
-    round_began: Duration,
+    round_start: Duration,
     last_ack: Duration,
-    least: Option<Duration>,
+    round_min_rtt: Option<Duration>,
     samples: u32,
 }
 
 impl HyStart {
-    fn finds_the_end(&mut self, sample: &RttSample, window: f64) -> bool {
-        if self.has_found || window < HYSTART_LOW_WINDOW {
+    fn should_exit(&mut self, sample: &RttSample, window: f64) -> bool {
+        if self.has_exited || window < HYSTART_MIN_WINDOW {
             return false;
         }
         if sample.acked > self.round_end {
             self.round_end = sample.next;
-            self.round_began = sample.now;
+            self.round_start = sample.now;
             self.last_ack = sample.now;
-            self.least = None;
+            self.round_min_rtt = None;
             self.samples = 0;
         }
-        self.has_found = self.train_is_long(sample) || self.delay_grew(sample);
-        self.has_found
+        self.has_exited = self.is_ack_train_long(sample) || self.has_delay_increased(sample);
+        self.has_exited
     }
 
-    /// The ACKs of a round come for as long as half of the least round trip.
-    fn train_is_long(&mut self, sample: &RttSample) -> bool {
-        if sample.now - self.last_ack > HYSTART_ACK_GAP {
+    /// Returns whether the ACK train of the round is longer than half of the min RTT.
+    fn is_ack_train_long(&mut self, sample: &RttSample) -> bool {
+        if sample.now - self.last_ack > HYSTART_MAX_ACK_GAP {
             return false;
         }
         self.last_ack = sample.now;
-        let limit = match sample.paced {
+        let limit = match sample.pacing_rate {
             None => sample.min_rtt / 2,
             Some(rate) => {
-                let (bytes, most) = HYSTART_PACED;
+                let (bytes, most) = HYSTART_PACING_ALLOWANCE;
                 sample.min_rtt + most.min(Duration::from_secs_f64(bytes / rate.max(1.0)))
             }
         };
-        sample.now - self.round_began > limit
+        sample.now - self.round_start > limit
     }
 
-    fn delay_grew(&mut self, sample: &RttSample) -> bool {
-        let least = self.least.map_or(sample.rtt, |least| least.min(sample.rtt));
-        self.least = Some(least);
-        if self.samples < HYSTART_SAMPLES {
+    fn has_delay_increased(&mut self, sample: &RttSample) -> bool {
+        let round_min_rtt =
+            self.round_min_rtt.map_or(sample.rtt, |round_min_rtt| round_min_rtt.min(sample.rtt));
+        self.round_min_rtt = Some(round_min_rtt);
+        if self.samples < HYSTART_MIN_SAMPLES {
             self.samples += 1;
             return false;
         }
-        let (low, high) = HYSTART_DELAY;
-        least > sample.min_rtt + (sample.min_rtt / 8).clamp(low, high)
+        let (low, high) = HYSTART_DELAY_BOUNDS;
+        round_min_rtt > sample.min_rtt + (sample.min_rtt / 8).clamp(low, high)
     }
 }
 
@@ -235,20 +240,20 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn progress(now: Duration, segments: u64) -> Progress {
-        Progress { now, segments, min_rtt: 20 * MS }
+    fn ack_progress(now: Duration, segments: u64) -> AckProgress {
+        AckProgress { now, segments, min_rtt: 20 * MS }
     }
 
-    /// Rounds of 20 ms in which all of the window is delivered.
-    fn rounds(control: &mut Congestion, from: u32, count: u32) {
+    /// Runs rounds of 20 ms in which the whole window is delivered.
+    fn rounds(control: &mut CongestionControl, from: u32, count: u32) {
         for n in from..from + count {
-            control.grow(&progress(20 * MS * n, control.window()));
+            control.on_ack(&ack_progress(20 * MS * n, control.window()));
         }
     }
 
     #[test]
-    fn slow_start_doubles_and_new_reno_then_adds_one_segment_a_round() {
-        let mut control = Congestion::new(Algorithm::NewReno);
+    fn slow_start_doubles_then_new_reno_adds_one_segment() {
+        let mut control = CongestionControl::new(Algorithm::NewReno);
         rounds(&mut control, 0, 4);
         assert_eq!(control.window(), 160);
         control.on_loss();
@@ -259,8 +264,8 @@ mod tests {
     }
 
     #[test]
-    fn cubic_is_back_at_its_old_window_after_k_seconds_and_flat_there() {
-        let mut control = Congestion::new(Algorithm::Cubic);
+    fn cubic_regains_old_window_after_k_seconds() {
+        let mut control = CongestionControl::new(Algorithm::Cubic);
         control.window = 1000.0;
         control.on_loss();
         control.set_window_to_threshold();
@@ -271,26 +276,32 @@ mod tests {
         rounds(&mut control, 227, 227);
         assert!((995..=1003).contains(&control.window()), "{}", control.window());
         rounds(&mut control, 454, 300);
-        assert!(control.window() > 1080, "it looks for more: {}", control.window());
+        assert!(control.window() > 1080, "it probes for bandwidth: {}", control.window());
     }
 
     #[test]
-    fn small_windows_of_cubic_grow_like_new_reno() {
-        let mut control = Congestion::new(Algorithm::Cubic);
+    fn small_cubic_window_grows_like_new_reno() {
+        let mut control = CongestionControl::new(Algorithm::Cubic);
         control.window = 20.0;
         control.on_loss();
         control.set_window_to_threshold();
-        // From 14 to 20 at 0.53 segments a round takes 11 rounds; K alone would be 2.5 s.
+        // From 14 to 20 at 0.53 segments per round takes 11 rounds; K alone would be 2.5 s.
         rounds(&mut control, 0, 13);
         assert!(control.window() >= 20, "{}", control.window());
     }
 
     #[test]
-    fn hystart_ends_slow_start_when_the_delay_of_a_round_has_grown() {
-        let mut control = Congestion::new(Algorithm::Cubic);
+    fn hystart_exits_on_delay_increase() {
+        let mut control = CongestionControl::new(Algorithm::Cubic);
         control.window = 100.0;
-        let mut sample =
-            RttSample { now: MS, rtt: 20 * MS, min_rtt: 20 * MS, acked: 1, next: 9, paced: None };
+        let mut sample = RttSample {
+            now: MS,
+            rtt: 20 * MS,
+            min_rtt: 20 * MS,
+            acked: 1,
+            next: 9,
+            pacing_rate: None,
+        };
         for n in 0..20 {
             sample.now = MS * (20 * n);
             control.on_rtt(&sample);
@@ -302,22 +313,22 @@ mod tests {
     }
 
     #[test]
-    fn hystart_ends_slow_start_when_the_train_fills_half_a_round() {
-        let mut control = Congestion::new(Algorithm::Cubic);
+    fn hystart_exits_on_long_ack_train() {
+        let mut control = CongestionControl::new(Algorithm::Cubic);
         control.window = 100.0;
         let mut now = MS;
         for _ in 0..12 {
             assert!(control.is_in_slow_start());
             let (rtt, min_rtt) = (20 * MS, 20 * MS);
-            control.on_rtt(&RttSample { now, rtt, min_rtt, acked: 1, next: 9, paced: None });
+            control.on_rtt(&RttSample { now, rtt, min_rtt, acked: 1, next: 9, pacing_rate: None });
             now += MS;
         }
         assert!(!control.is_in_slow_start());
     }
 
     #[test]
-    fn idle_time_halves_the_window_for_each_time_out_down_to_the_first_window() {
-        let mut control = Congestion::new(Algorithm::Cubic);
+    fn idle_time_halves_window_down_to_initial() {
+        let mut control = CongestionControl::new(Algorithm::Cubic);
         control.window = 200.0;
         control.on_idle(500 * MS, 220 * MS);
         assert_eq!(control.window(), 50);

@@ -1,10 +1,10 @@
-//! Sets of byte ranges: what is missing, what has come too early.
+//! Sets of byte ranges: missing data and out-of-order data.
 //!
-//! Ranges come nearly always at one of the two ends, so a sorted deque is all that is needed.
+//! Ranges are nearly always added or removed at the ends, so a sorted deque is sufficient.
 
 use std::collections::VecDeque;
 
-/// Disjoint ranges, in ascending order, never touching one another.
+/// Disjoint, non-adjacent ranges in ascending order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ranges {
     ranges: VecDeque<(u64, u64)>,
@@ -15,7 +15,7 @@ impl Ranges {
         self.ranges.is_empty()
     }
 
-    /// Adds `start..end`, whether or not parts of it are there already.
+    /// Adds `start..end`, which may overlap existing ranges.
     pub(crate) fn insert(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
@@ -31,7 +31,7 @@ impl Ranges {
         self.ranges.drain(from + 1..to);
     }
 
-    /// Removes all below `at`.
+    /// Removes everything below `at`.
     pub(crate) fn trim_below(&mut self, at: u64) {
         while let Some(first) = self.ranges.front_mut() {
             if first.0 >= at {
@@ -45,7 +45,7 @@ impl Ranges {
         }
     }
 
-    /// Removes the range that starts at or below `at`, and returns its end.
+    /// Removes the first range if it starts at or below `at`; returns its end.
     pub(crate) fn take_reaching(&mut self, at: u64) -> Option<u64> {
         if self.ranges.front()?.0 > at {
             return None;
@@ -53,7 +53,7 @@ impl Ranges {
         Some(self.ranges.pop_front()?.1)
     }
 
-    /// Removes and returns the lowest range, or its beginning when it is longer than `most`.
+    /// Removes and returns the lowest range, or its first `most` bytes if it is longer.
     pub(crate) fn take_first(&mut self, most: u64) -> Option<(u64, u64)> {
         let first = self.ranges.front_mut()?;
         let (start, end) = *first;
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_of_ranges_holds_what_a_set_of_numbers_holds() {
+    fn ranges_equal_a_set_of_numbers() {
         let mut rng = fastrand::Rng::with_seed(11);
         for _ in 0..200 {
             let mut ranges = Ranges::default();
@@ -85,15 +85,15 @@ mod tests {
                     numbers.retain(|&n| n >= at);
                 }
             }
-            let held: Vec<u64> = ranges.ranges.iter().flat_map(|&(s, e)| s..e).collect();
-            assert_eq!(held, numbers.iter().copied().collect::<Vec<_>>());
+            let found: Vec<u64> = ranges.ranges.iter().flat_map(|&(s, e)| s..e).collect();
+            assert_eq!(found, numbers.iter().copied().collect::<Vec<_>>());
             let gaps = ranges.ranges.make_contiguous().windows(2).all(|w| w[0].1 < w[1].0);
             assert!(gaps, "neighbours are merged");
         }
     }
 
     #[test]
-    fn the_first_range_is_taken_in_pieces() {
+    fn first_range_is_taken_in_parts() {
         let mut ranges = Ranges::default();
         ranges.insert(20, 22);
         ranges.insert(5, 10);

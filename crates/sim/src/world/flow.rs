@@ -1,88 +1,87 @@
-//! A flow: a sender and a receiver, and the register of what they did.
+//! Flow: a sender, a receiver and their statistics.
 
 use super::Route;
-use crate::tcp::{Ack, Algorithm, Receiver, Segments, Sender, SenderCounts, WINDOW_MAX};
+use crate::tcp::{Ack, Algorithm, MAX_WINDOW, Receiver, Segments, Sender, SenderCounts};
 use bankfull_control::{Bytes, Rate};
 use std::time::Duration;
 
-/// How long a sample of goodput is unless said otherwise: steps of a curve that a person looks at.
-/// (ours)
-const SAMPLE: Duration = Duration::from_millis(100);
+/// Default interval of goodput samples. (chosen: resolution of a plotted curve)
+const DEFAULT_SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A flow of a [`super::World`].
+/// Identifier of a flow in a [`super::World`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowId(pub(super) usize);
 
-/// What a flow is like.
+/// Parameters of a flow.
 #[derive(Debug, Clone)]
 pub struct FlowConfig {
-    /// Its way.
+    /// Route.
     pub route: Route,
-    /// When it starts to send.
+    /// Start time.
     pub start: Duration,
-    /// How much it sends; `None`: without end. More can be written later.
+    /// Bytes to send; `None`: unlimited. More can be written later.
     pub bytes: Option<Bytes>,
-    /// The receive window at first.
+    /// Initial receive window.
     pub receive_window: Bytes,
-    /// The largest rate of data at first; `None`: not paced.
+    /// Initial maximum pacing rate of payload; `None`: not paced.
     pub pacing: Option<Rate>,
-    /// Its congestion control.
+    /// Congestion control.
     pub algorithm: Algorithm,
-    /// Length of a sample of [`Report::samples`]; zero for none.
-    pub sample: Duration,
+    /// Interval of [`FlowReport::samples`]; zero for none.
+    pub sample_interval: Duration,
 }
 
 impl FlowConfig {
-    /// An endless CUBIC flow that only congestion control limits.
+    /// Returns an unlimited CUBIC flow that only congestion control limits.
     #[must_use]
     pub fn new(route: &Route) -> Self {
         Self {
             route: route.clone(),
             start: Duration::ZERO,
             bytes: None,
-            receive_window: Bytes(WINDOW_MAX),
+            receive_window: Bytes(MAX_WINDOW),
             pacing: None,
             algorithm: Algorithm::default(),
-            sample: SAMPLE,
+            sample_interval: DEFAULT_SAMPLE_INTERVAL,
         }
     }
 }
 
-/// What a flow has done so far.
+/// Statistics of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowStats {
     /// Bytes that the receiving application has.
     pub delivered: Bytes,
-    /// Bytes of which the sender knows that they arrived.
+    /// Bytes that the sender knows to be delivered.
     pub acked: Bytes,
-    /// What the sender has counted.
+    /// Counters of the sender.
     pub sender: SenderCounts,
-    /// The round trip as the sender smooths it.
+    /// Smoothed RTT of the sender.
     pub rtt_smoothed: Duration,
-    /// The latest round trip that was measured.
+    /// Latest RTT sample.
     pub rtt_latest: Duration,
-    /// The least one.
+    /// Min RTT.
     pub rtt_min: Duration,
-    /// The congestion window.
+    /// Congestion window.
     pub congestion_window: Bytes,
-    /// First byte that the sender may not send, as the receiver told it last.
-    pub window_edge: Bytes,
+    /// Right edge of the receive window: the first byte that the sender may not send.
+    pub right_window_edge: Bytes,
 }
 
-/// How a flow went.
+/// Report of a flow.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
-    /// What it did.
+pub struct FlowReport {
+    /// Statistics.
     pub stats: FlowStats,
-    /// Mean rate of data at the receiving application, from the start to the last byte or to now.
+    /// Mean goodput at the receiving application, from the start to the last byte or to now.
     pub goodput: Rate,
-    /// The mean rate of data, sample by sample, from time zero of the world.
+    /// Mean goodput per sample interval, from time zero of the world.
     pub samples: Vec<Rate>,
-    /// Mean of the round trips, and the longest; zero when none was measured.
+    /// Mean RTT; zero if none was measured.
     pub rtt_mean: Duration,
-    /// Longest of the round trips.
+    /// Maximum RTT.
     pub rtt_max: Duration,
-    /// From the start until everything that was written was delivered; `None`: it was not.
+    /// Time from the start until all written data was delivered; `None` if it is not complete.
     pub completion: Option<Duration>,
 }
 
@@ -92,22 +91,22 @@ pub(super) struct Flow {
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
     pub(super) has_started: bool,
-    /// For which time each timer is planned.
-    pub(super) armed: [Option<Duration>; 3],
+    /// Scheduled expiry of each timer.
+    pub(super) scheduled: [Option<Duration>; 3],
     start: Duration,
-    /// Bytes written; `None`: without end.
+    /// Bytes written; `None`: unlimited.
     written: Option<u64>,
-    /// When the last byte so far was delivered.
+    /// Time of the latest delivery.
     delivered_at: Duration,
-    sample: Duration,
+    sample_interval: Duration,
     samples: Vec<u64>,
 }
 
 impl Flow {
-    /// A flow whose round trip takes `rtt` without queues.
+    /// Creates a flow whose path has the given RTT without queues.
     pub(super) fn new(config: FlowConfig, rtt: Duration) -> Self {
         let receiver = Receiver::new(config.receive_window);
-        let mut sender = Sender::new(config.algorithm, receiver.edge(), rtt);
+        let mut sender = Sender::new(config.algorithm, receiver.right_edge(), rtt);
         sender.set_pacing(config.pacing);
         sender.write(config.bytes.map_or(u64::MAX, |bytes| bytes.0));
         Self {
@@ -115,11 +114,11 @@ impl Flow {
             sender,
             receiver,
             has_started: false,
-            armed: [None; 3],
+            scheduled: [None; 3],
             start: config.start,
             written: config.bytes.map(|bytes| bytes.0),
             delivered_at: config.start,
-            sample: config.sample,
+            sample_interval: config.sample_interval,
             samples: Vec::new(),
         }
     }
@@ -137,12 +136,12 @@ impl Flow {
         self.written = Some(self.sender.finish());
     }
 
-    /// Whether everything that was written has been delivered.
+    /// Returns whether all written data has been delivered.
     fn is_done(&self) -> bool {
         self.written == Some(self.receiver.next())
     }
 
-    /// Whether it has an end, and has not reached it.
+    /// Returns whether the flow is finite and not complete.
     pub(super) fn is_unfinished(&self) -> bool {
         self.written.is_some_and(|written| written > self.receiver.next())
     }
@@ -159,10 +158,10 @@ impl Flow {
     }
 
     fn add_sample(&mut self, now: Duration, bytes: u64) {
-        if self.sample.is_zero() {
+        if self.sample_interval.is_zero() {
             return;
         }
-        let index = (now.as_nanos() / self.sample.as_nanos()) as usize;
+        let index = (now.as_nanos() / self.sample_interval.as_nanos()) as usize;
         if self.samples.len() <= index {
             self.samples.resize(index + 1, 0);
         }
@@ -179,22 +178,26 @@ impl Flow {
             rtt_latest: rtt.latest(),
             rtt_min: rtt.min().unwrap_or_default(),
             congestion_window: Bytes(self.sender.window() * crate::tcp::MSS),
-            window_edge: Bytes(self.receiver.edge()),
+            right_window_edge: Bytes(self.receiver.right_edge()),
         }
     }
 
-    pub(super) fn report(&self, now: Duration) -> Report {
+    pub(super) fn report(&self, now: Duration) -> FlowReport {
         let stats = self.stats();
         let end = if self.is_done() { self.delivered_at } else { now };
-        let took = end.saturating_sub(self.start);
-        let measured = u32::try_from(stats.sender.rtt_samples.max(1)).unwrap_or(u32::MAX);
-        Report {
+        let duration = end.saturating_sub(self.start);
+        let sample_count = u32::try_from(stats.sender.rtt_samples.max(1)).unwrap_or(u32::MAX);
+        FlowReport {
             stats,
-            goodput: stats.delivered.per(took),
-            samples: self.samples.iter().map(|&bytes| Bytes(bytes).per(self.sample)).collect(),
-            rtt_mean: stats.sender.rtt_sum / measured,
+            goodput: stats.delivered.per(duration),
+            samples: self
+                .samples
+                .iter()
+                .map(|&bytes| Bytes(bytes).per(self.sample_interval))
+                .collect(),
+            rtt_mean: stats.sender.rtt_sum / sample_count,
             rtt_max: stats.sender.rtt_max,
-            completion: self.is_done().then_some(took),
+            completion: self.is_done().then_some(duration),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One flow on one path.
+//! Single flow on a single path.
 
 use crate::{DATA_SHARE, MS, SEC, alone, mbit, preset, wide};
 use bankfull_control::Bytes;
@@ -7,15 +7,15 @@ use bankfull_sim::world::{FlowConfig, World};
 use bankfull_sim::{Loss, PathConfig};
 
 #[test]
-fn slow_start_doubles_what_is_delivered_in_each_round_trip() {
+fn slow_start_doubles_delivery_each_rtt() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
         let report = alone(&wide(MS * 100), MS * 850, |flow| {
             flow.algorithm = algorithm;
-            flow.sample = MS * 100;
+            flow.sample_interval = MS * 100;
         });
         let segments: Vec<f64> =
             report.samples.iter().map(|r| r.bits_per_sec() as f64 / 80.0 / MSS as f64).collect();
-        // What is sent at 0 ms arrives from 50 ms on.
+        // Segments sent at 0 ms arrive from 50 ms on.
         let expected = [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0];
         for (found, expected) in segments.iter().zip(expected) {
             assert!((found / expected - 1.0).abs() < 0.01, "{algorithm:?}: {segments:?}");
@@ -24,7 +24,7 @@ fn slow_start_doubles_what_is_delivered_in_each_round_trip() {
 }
 
 #[test]
-fn a_receive_window_gives_a_window_each_round_trip() {
+fn receive_window_limits_goodput_to_window_per_rtt() {
     for (window, rtt_ms) in [(64 * MSS, 20), (500 * MSS, 50), (2 * MSS, 10)] {
         let report = alone(&wide(MS * rtt_ms), SEC * 10, |f| f.receive_window = Bytes(window));
         let expected = Bytes(window).per(MS * rtt_ms).bits_per_sec() as f64;
@@ -35,31 +35,31 @@ fn a_receive_window_gives_a_window_each_round_trip() {
 }
 
 #[test]
-fn a_window_that_changes_while_it_runs_changes_the_rate() {
+fn receive_window_change_changes_goodput() {
     let mut world = World::new(1);
     let route = world.add_path(&wide(MS * 20));
     let mut config = FlowConfig::new(&route);
     config.receive_window = Bytes(100 * MSS);
     let flow = world.add_flow(config);
-    let mut seen = Vec::new();
+    let mut segments_per_second = Vec::new();
     let mut before = Bytes(0);
     world.run_with(SEC * 6, SEC, |world| {
         let now = world.stats(flow).delivered;
-        seen.push((now - before).0 / MSS);
+        segments_per_second.push((now - before).0 / MSS);
         before = now;
         let second = world.now().as_secs();
         if second.is_multiple_of(2) {
             world.set_receive_window(flow, Bytes(if second == 2 { 10 } else { 300 } * MSS));
         }
     });
-    // Fifty rounds each second, or a little less where a window takes its time on the line.
-    assert!((4900..=5000).contains(&seen[1]), "{seen:?}");
-    assert!((495..=500).contains(&seen[3]), "{seen:?}");
-    assert!((14_600..=15_000).contains(&seen[5]), "{seen:?}");
+    // Fifty rounds per second, slightly less if the transmission of a window takes time.
+    assert!((4900..=5000).contains(&segments_per_second[1]), "{segments_per_second:?}");
+    assert!((495..=500).contains(&segments_per_second[3]), "{segments_per_second:?}");
+    assert!((14_600..=15_000).contains(&segments_per_second[5]), "{segments_per_second:?}");
 }
 
 #[test]
-fn paced_below_capacity_with_the_right_window_nothing_is_lost_on_a_shallow_path() {
+fn pacing_below_capacity_on_shallow_path_is_lossless() {
     let path = preset("continental");
     let report = alone(&path, SEC * 10, |flow| {
         flow.receive_window = Bytes(path.bdp().unwrap().0 * 105 / 100);
@@ -72,16 +72,16 @@ fn paced_below_capacity_with_the_right_window_nothing_is_lost_on_a_shallow_path(
 }
 
 #[test]
-fn unpaced_cubic_on_a_shallow_path_is_far_below_the_line() {
+fn unpaced_cubic_on_shallow_path_is_slow() {
     let report = alone(&preset("continental"), SEC * 6, |_| ());
     let found = report.goodput.bits_per_sec() / 1_000_000;
-    // Measured on Linux 6.18 over such a path: 240 to 350 Mbit/s, 400 to 640 retransmits.
+    // Measured on Linux 6.18 over such a path: 240 to 350 Mbit/s, 400 to 640 retransmissions.
     assert!((150..450).contains(&found), "{found} {:?}", report.stats);
     assert!((100..1500).contains(&report.stats.sender.retransmits), "{:?}", report.stats);
 }
 
 #[test]
-fn a_deep_buffer_fills_the_line_and_makes_it_slow() {
+fn deep_buffer_fills_line_and_adds_delay() {
     let path = PathConfig::new(mbit(100.0), MS * 20, Bytes(1_000_000));
     let report = alone(&path, SEC * 20, |_| ());
     let used = report.goodput.bits_per_sec() as f64 / (1e8 * DATA_SHARE);
@@ -91,7 +91,7 @@ fn a_deep_buffer_fills_the_line_and_makes_it_slow() {
 }
 
 #[test]
-fn reno_follows_the_square_root_law_under_random_loss() {
+fn reno_follows_square_root_law_under_random_loss() {
     // Mathis, Semke, Mahdavi, Ott 1997: MSS / RTT × sqrt(3/2) / sqrt(p).
     for (rtt_ms, probability) in [(20, 0.001), (20, 0.0001), (80, 0.001), (50, 0.0003)] {
         let mut path = wide(MS * rtt_ms);
@@ -105,7 +105,7 @@ fn reno_follows_the_square_root_law_under_random_loss() {
 }
 
 #[test]
-fn cubic_follows_its_response_function_under_random_loss() {
+fn cubic_follows_response_function_under_random_loss() {
     // RFC 9438 §5.1: window = 1.054 × (RTT / p)^¾ for C = 0.4, where it is above Reno's.
     let (rtt, probability) = (MS * 100, 0.0001_f64);
     let mut path = wide(rtt);
@@ -118,8 +118,8 @@ fn cubic_follows_its_response_function_under_random_loss() {
 }
 
 #[test]
-fn a_lost_tail_is_probed_for_long_before_the_time_out() {
-    // The path is cut while the second half of the first window is on its way.
+fn lost_tail_is_probed_before_timeout() {
+    // The path is cut while the second half of the first window is in flight.
     let mut world = World::new(1);
     let mut path = wide(MS * 20);
     path.forward.rate = Some(mbit(10.0));
@@ -138,7 +138,7 @@ fn a_lost_tail_is_probed_for_long_before_the_time_out() {
 }
 
 #[test]
-fn a_cut_path_backs_off_and_goes_on_when_it_is_joined() {
+fn cut_path_backs_off_and_resumes_when_restored() {
     let mut world = World::new(1);
     let route = world.add_path(&preset("continental"));
     let mut config = FlowConfig::new(&route);

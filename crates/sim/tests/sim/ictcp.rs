@@ -1,7 +1,8 @@
-//! ICTCP in virtual time: rounds and long flows of many senders into one port, steered and not, as
-//! tables that a person can review.
+//! ICTCP in virtual time: rounds and long flows of many senders into one port, steered and not.
+//!
+//! The tables are snapshots for review.
 
-use crate::sobas::same_as_committed;
+use crate::snapshot::assert_snapshot;
 use crate::{DATA_SHARE, MS, SEC, mbit, port};
 use bankfull_control::ictcp::{Action, Config, Ictcp, NewConnection, Sample};
 use bankfull_control::{Bytes, Rate};
@@ -11,35 +12,36 @@ use bankfull_sim::world::{FlowConfig, FlowId, Route, World};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How much has come when the receiver's threads see it. (ours)
-const GLANCE_BYTES: f64 = 2500.0;
+/// Received bytes between two runs of the receiver's threads. (chosen: fine beside a window)
+const STEP_BYTES: f64 = 2500.0;
 
-/// Segments that arrive together take so long on the line. (as cards coalesce)
-const QUANTUM: Duration = Duration::from_micros(25);
+/// Transmission time of segments that arrive together. (as with interrupt coalescing of network
+/// cards)
+const COALESCING_QUANTUM: Duration = Duration::from_micros(25);
 
-/// How often windows are looked at.
-const TICK: Duration = Duration::from_millis(10);
+/// Interval of window updates.
+const WINDOW_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a host needs from a request's arrival until it sends. (ours: a thread wakes up)
-const WAKE_US: u64 = 40;
+/// Maximum time from a request's arrival until the sender sends, in µs. (chosen: wake-up of a
+/// thread)
+const MAX_WAKE_UP_US: u64 = 40;
 
-/// At least as often the control is told what has come. (as bankfull does)
-const TOLD: u64 = 64 << 10;
+/// Maximum bytes between two reports to the controller. (as in bankfull)
+const MAX_REPORT_BYTES: u64 = 64 << 10;
 
-/// What a connection offers before anything is steered, and when the first segment has come: what
-/// Linux does.
-const OFFERED: Bytes = Bytes::kib(64);
-const WIDENED: Bytes = Bytes::kib(70);
+/// Advertised window before steering, and after the first segment, as in Linux.
+const INITIAL_WINDOW: Bytes = Bytes::kib(64);
+const OPENED_WINDOW: Bytes = Bytes::kib(70);
 
-/// How the receiver goes about it.
+/// Strategy of the receiver.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Way {
-    /// All are asked at once, and windows are the kernel's.
-    Untouched,
-    /// The same, with so many segments for each.
+enum Strategy {
+    /// Requests all senders at once, with the kernel's windows.
+    Unsteered,
+    /// Requests all senders at once, with windows of this many segments.
     Fixed(u64),
-    /// Windows are the kernel's, but requests wait for their turn.
-    Asked,
+    /// Requests by ICTCP grants, with the kernel's windows.
+    Granted,
     Ictcp(u64),
 }
 
@@ -48,142 +50,149 @@ struct Port {
     world: World,
     shared: Route,
     flows: Vec<FlowId>,
-    way: Way,
+    strategy: Strategy,
     control: Ictcp,
     capacity: f64,
-    /// Requests on their way: when they arrive, at whom, for how much.
+    /// Requests in flight: arrival time, sender, bytes.
     requests: Vec<(Duration, usize, Bytes)>,
-    /// Up to where each was asked, and those of which some is missing.
-    asked: Vec<u64>,
-    /// What is to have come of each before the control looks at it.
-    looks: Vec<u64>,
-    /// Of which nothing has come.
-    unheard: BTreeSet<usize>,
+    /// Bytes requested from each sender, and the senders of which some are missing.
+    requested: Vec<u64>,
+    /// Received bytes of each sender at which the controller runs next.
+    next_reports: Vec<u64>,
+    /// Senders of which nothing has arrived.
+    silent: BTreeSet<usize>,
     busy: BTreeSet<usize>,
     rng: fastrand::Rng,
-    ticked: Duration,
+    last_tick: Duration,
     delay: Duration,
 }
 
 impl Port {
-    fn new(path: &PathConfig, senders: usize, way: Way) -> Self {
-        Self::with_ways(path, &vec![Duration::ZERO; senders], way)
+    fn new(path: &PathConfig, senders: usize, strategy: Strategy) -> Self {
+        Self::with_line_delays(path, &vec![Duration::ZERO; senders], strategy)
     }
 
-    /// Senders whose own lines take so long.
-    fn with_ways(path: &PathConfig, lines: &[Duration], way: Way) -> Self {
+    /// Creates senders whose own lines have these delays.
+    fn with_line_delays(path: &PathConfig, lines: &[Duration], strategy: Strategy) -> Self {
         let rate = path.forward.rate.unwrap_or_default().bits_per_sec() as f64;
-        Self::build(path, lines, way, Some(mbit(rate * DATA_SHARE / 1e6)))
+        Self::build(path, lines, strategy, Some(mbit(rate * DATA_SHARE / 1e6)))
     }
 
-    /// Nobody knows what the port carries.
-    fn unknown(path: &PathConfig, lines: &[Duration]) -> Self {
-        Self::build(path, lines, Way::Ictcp(2), None)
+    /// Creates a port whose capacity the controller does not know.
+    fn with_unknown_capacity(path: &PathConfig, lines: &[Duration]) -> Self {
+        Self::build(path, lines, Strategy::Ictcp(2), None)
     }
 
-    fn build(path: &PathConfig, lines: &[Duration], way: Way, known: Option<Rate>) -> Self {
+    fn build(
+        path: &PathConfig,
+        lines: &[Duration],
+        strategy: Strategy,
+        known_capacity: Option<Rate>,
+    ) -> Self {
         let mut world = World::new(47);
         let mut path = path.clone();
-        path.forward.quantum = QUANTUM;
+        path.forward.quantum = COALESCING_QUANTUM;
         let shared = world.add_path(&path);
         let rate = path.forward.rate.unwrap_or_default().bits_per_sec() as f64;
         let flows = lines.iter().map(|&line| {
             let mut uplink = port(rate / 1e6, 1 << 24, line);
-            uplink.quantum = QUANTUM;
+            uplink.quantum = COALESCING_QUANTUM;
             let uplink = world.add_link(uplink);
-            let mut config = FlowConfig::new(&shared.behind(uplink));
+            let mut config = FlowConfig::new(&shared.with_uplink(uplink));
             config.bytes = Some(Bytes(0));
-            config.receive_window = match way {
-                Way::Untouched | Way::Asked => config.receive_window,
-                Way::Fixed(segments) => Bytes(segments * MSS),
-                Way::Ictcp(_) => WIDENED,
+            config.receive_window = match strategy {
+                Strategy::Unsteered | Strategy::Granted => config.receive_window,
+                Strategy::Fixed(segments) => Bytes(segments * MSS),
+                Strategy::Ictcp(_) => OPENED_WINDOW,
             };
             world.add_flow(config)
         });
         let flows: Vec<FlowId> = flows.collect();
         let capacity = rate * DATA_SHARE;
-        let min_window_segments = if let Way::Ictcp(segments) = way { segments } else { 2 };
-        let can_clamp_windows = way != Way::Asked;
+        let min_window_segments =
+            if let Strategy::Ictcp(segments) = strategy { segments } else { 2 };
+        let can_clamp_windows = strategy != Strategy::Granted;
         let mut control =
-            Ictcp::new(Config { capacity: known, min_window_segments, can_clamp_windows });
+            Ictcp::new(Config { capacity: known_capacity, min_window_segments, can_clamp_windows });
         for (id, &line) in (0..).zip(lines) {
             let rtt = Some(path.rtt() + line);
-            let joining = NewConnection {
+            let connection = NewConnection {
                 mss: Bytes(MSS),
                 rtt,
-                offered_window: OFFERED,
+                offered_window: INITIAL_WINDOW,
                 grant_driven: true,
                 lost_segments: 0,
             };
-            control.join(Duration::ZERO, id, &joining);
+            control.join(Duration::ZERO, id, &connection);
         }
-        let (requests, asked, looks) = (Vec::new(), vec![0; lines.len()], vec![0; lines.len()]);
-        let unheard = (0..lines.len()).collect();
-        let (rng, ticked, busy) = (fastrand::Rng::with_seed(1), Duration::ZERO, BTreeSet::new());
+        let (requests, requested, next_reports) =
+            (Vec::new(), vec![0; lines.len()], vec![0; lines.len()]);
+        let silent = (0..lines.len()).collect();
+        let (rng, last_tick, busy) = (fastrand::Rng::with_seed(1), Duration::ZERO, BTreeSet::new());
         let delay = path.reverse.delay;
         Self {
             world,
             shared,
             flows,
-            way,
+            strategy,
             control,
             capacity,
             requests,
-            asked,
-            looks,
-            unheard,
+            requested,
+            next_reports,
+            silent,
             busy,
             rng,
-            ticked,
+            last_tick,
             delay,
         }
     }
 
     fn is_steered(&self) -> bool {
-        matches!(self.way, Way::Asked | Way::Ictcp(_))
+        matches!(self.strategy, Strategy::Granted | Strategy::Ictcp(_))
     }
 
     fn request(&mut self, sender: usize, bytes: Bytes) {
-        let wake = Duration::from_micros(self.rng.u64(WAKE_US / 2..WAKE_US));
-        self.requests.push((self.world.now() + self.delay + wake, sender, bytes));
+        let wake_up = Duration::from_micros(self.rng.u64(MAX_WAKE_UP_US / 2..MAX_WAKE_UP_US));
+        self.requests.push((self.world.now() + self.delay + wake_up, sender, bytes));
     }
 
-    fn want(&mut self, bytes: Bytes) {
+    fn add_demand(&mut self, bytes: Bytes) {
         for sender in 0..self.flows.len() {
             match self.is_steered() {
                 true => self.control.add_demand(sender as u64, bytes),
                 false => self.request(sender, bytes),
             }
         }
-        self.obey();
+        self.apply_actions();
     }
 
-    fn obey(&mut self) {
+    fn apply_actions(&mut self) {
         let now = self.world.now();
-        let orders: Vec<Action> = self.control.poll_actions(now).collect();
-        for order in orders {
-            match order {
+        let actions: Vec<Action> = self.control.poll_actions(now).collect();
+        for action in actions {
+            match action {
                 Action::Grant(id, bytes) => {
-                    self.asked[id as usize] += bytes.0;
+                    self.requested[id as usize] += bytes.0;
                     self.busy.insert(id as usize);
                     self.request(id as usize, bytes);
-                    self.note_look(id as usize);
+                    self.update_next_report(id as usize);
                 }
                 Action::SetPacing(id, rate) => {
                     self.world.set_pacing(self.flows[id as usize], Some(rate))
                 }
                 Action::SetWindow(id, window, _) => {
                     self.world.set_receive_window(self.flows[id as usize], window);
-                    self.note_look(id as usize);
+                    self.update_next_report(id as usize);
                 }
             }
         }
     }
 
-    /// Lets some time pass.
+    /// Advances the time by one step.
     fn step(&mut self) {
-        let glance = Duration::from_secs_f64(GLANCE_BYTES * 8.0 / self.capacity);
-        let until = self.world.now() + glance;
+        let step_time = Duration::from_secs_f64(STEP_BYTES * 8.0 / self.capacity);
+        let until = self.world.now() + step_time;
         self.requests.sort_by_key(|request| request.0);
         while self.requests.first().is_some_and(|request| request.0 <= until) {
             let (at, sender, bytes) = self.requests.remove(0);
@@ -196,21 +205,21 @@ impl Port {
         }
         for id in self.busy.clone() {
             let received = self.world.stats(self.flows[id]).delivered;
-            if received.0 < self.looks[id] {
+            if received.0 < self.next_reports[id] {
                 continue;
             }
             self.control.on_received(until, id as u64, received);
-            if self.unheard.remove(&id) {
-                self.control.on_window_offered(id as u64, WIDENED);
+            if self.silent.remove(&id) {
+                self.control.on_window_offered(id as u64, OPENED_WINDOW);
             }
-            self.note_look(id);
-            if received.0 >= self.asked[id] {
+            self.update_next_report(id);
+            if received.0 >= self.requested[id] {
                 self.busy.remove(&id);
             }
         }
-        if until >= self.ticked + TICK {
-            self.ticked = until;
-            let seen = self.flows.iter().enumerate().map(|(id, &flow)| {
+        if until >= self.last_tick + WINDOW_INTERVAL {
+            self.last_tick = until;
+            let samples = self.flows.iter().enumerate().map(|(id, &flow)| {
                 let stats = self.world.stats(flow);
                 let rtt = Some(stats.rtt_smoothed).filter(|rtt| !rtt.is_zero());
                 Sample {
@@ -220,25 +229,26 @@ impl Port {
                     lost_segments: stats.sender.retransmits,
                 }
             });
-            let seen: Vec<Sample> = seen.collect();
-            self.control.tick(until, &seen);
+            let samples: Vec<Sample> = samples.collect();
+            self.control.tick(until, &samples);
         }
-        self.obey();
+        self.apply_actions();
     }
 
-    /// When the control wants to know of a sender next.
-    fn note_look(&mut self, id: usize) {
-        let told = self.world.stats(self.flows[id]).delivered.0 + TOLD;
-        let look = self.control.next_report_at(id as u64);
-        self.looks[id] = look.map_or(told, |look| told.min(look.0));
+    /// Updates the byte count at which the controller must be called next.
+    fn update_next_report(&mut self, id: usize) {
+        let max_report = self.world.stats(self.flows[id]).delivered.0 + MAX_REPORT_BYTES;
+        let report_at = self.control.next_report_at(id as u64);
+        self.next_reports[id] =
+            report_at.map_or(max_report, |report_at| max_report.min(report_at.0));
     }
 
-    /// Another flow into the port, of so much, that nobody holds.
-    fn add_other(&mut self, bytes: Bytes) -> FlowId {
+    /// Adds an unsteered flow of `bytes` into the port.
+    fn add_unsteered_flow(&mut self, bytes: Bytes) -> FlowId {
         let mut uplink = port(self.capacity / 1e6, 1 << 24, Duration::ZERO);
-        uplink.quantum = QUANTUM;
+        uplink.quantum = COALESCING_QUANTUM;
         let uplink = self.world.add_link(uplink);
-        let mut config = FlowConfig::new(&self.shared.behind(uplink));
+        let mut config = FlowConfig::new(&self.shared.with_uplink(uplink));
         config.bytes = Some(bytes);
         self.world.add_flow(config)
     }
@@ -256,58 +266,70 @@ impl Port {
     }
 }
 
-/// How rounds went.
-struct Rounds {
-    /// Part of what the port carries.
+/// Result of several rounds.
+struct RoundsResult {
+    /// Goodput as a fraction of the port's capacity.
     share: f64,
-    /// Rounds in which somebody timed out.
-    hit: u32,
+    /// Rounds with a timeout.
+    rounds_with_timeout: u32,
     retransmits: u64,
 }
 
-fn rounds(path: &PathConfig, senders: usize, piece: Bytes, count: u32, way: Way) -> Rounds {
-    let mut port = Port::new(path, senders, way);
-    let mut hit = 0;
+fn rounds(
+    path: &PathConfig,
+    senders: usize,
+    bytes_each: Bytes,
+    count: u32,
+    strategy: Strategy,
+) -> RoundsResult {
+    let mut port = Port::new(path, senders, strategy);
+    let mut rounds_with_timeout = 0;
     for round in 1..=u64::from(count) {
         let before = port.timeouts();
-        port.want(piece);
-        let due = round * piece.0 * senders as u64;
+        port.add_demand(bytes_each);
+        let due = round * bytes_each.0 * senders as u64;
         let limit = port.world.now() + SEC * 60;
         while port.delivered() < due {
             port.step();
             assert!(port.world.now() < limit, "a round hangs");
         }
-        hit += u32::from(port.timeouts() > before);
+        rounds_with_timeout += u32::from(port.timeouts() > before);
     }
-    let bytes = Bytes(piece.0 * senders as u64 * u64::from(count));
+    let bytes = Bytes(bytes_each.0 * senders as u64 * u64::from(count));
     let rate = bytes.per(port.world.now()).bits_per_sec() as f64;
-    Rounds { share: rate / port.capacity, hit, retransmits: port.retransmits() }
+    RoundsResult {
+        share: rate / port.capacity,
+        rounds_with_timeout,
+        retransmits: port.retransmits(),
+    }
 }
 
-/// A port of a switch; `kb` is what its queue takes.
+/// Returns the port of a switch; `kb` is its queue capacity.
 fn switch(rate: f64, kb: u64) -> PathConfig {
     PathConfig::new(mbit(rate), MS / 10, Bytes(kb * 1000))
 }
 
 #[test]
-fn rounds_of_many_senders_fill_a_shallow_port_and_nothing_is_lost() {
+fn incast_rounds_fill_shallow_port_without_loss() {
     let mut table = String::from(
-        "port               senders  KiB   untouched           two segments       ICTCP",
+        "port               senders  KiB   unsteered           two segments       ICTCP",
     );
     table += "               ICTCP, one segment\n";
     for (rate, kb) in [(1000.0, 64), (1000.0, 256), (10_000.0, 256)] {
         let path = switch(rate, kb);
         for (senders, kib) in [(1, 256), (4, 64), (4, 256), (16, 128), (47, 64), (256, 64)] {
             table += &format!("{rate:5} Mbit/s {kb:3} kB {senders:>5} {kib:>5}");
-            for way in [Way::Untouched, Way::Fixed(2), Way::Ictcp(2), Way::Ictcp(1)] {
+            for strategy in
+                [Strategy::Unsteered, Strategy::Fixed(2), Strategy::Ictcp(2), Strategy::Ictcp(1)]
+            {
                 let count = if senders > 100 { 4 } else { 12 };
-                let Rounds { share, hit, retransmits } =
-                    rounds(&path, senders, Bytes::kib(kib), count, way);
-                table += &format!("   {share:.3} {hit:>3} {retransmits:>5}");
-                if matches!(way, Way::Ictcp(_)) {
-                    assert_eq!((hit, retransmits), (0, 0), "{way:?}\n{table}");
+                let RoundsResult { share, rounds_with_timeout, retransmits } =
+                    rounds(&path, senders, Bytes::kib(kib), count, strategy);
+                table += &format!("   {share:.3} {rounds_with_timeout:>3} {retransmits:>5}");
+                if matches!(strategy, Strategy::Ictcp(_)) {
+                    assert_eq!((rounds_with_timeout, retransmits), (0, 0), "{strategy:?}\n{table}");
                 }
-                if way == Way::Ictcp(2) && senders > 4 {
+                if strategy == Strategy::Ictcp(2) && senders > 4 {
                     assert!(share > if rate > 5000.0 { 0.85 } else { 0.95 }, "\n{table}");
                 }
             }
@@ -315,49 +337,49 @@ fn rounds_of_many_senders_fill_a_shallow_port_and_nothing_is_lost() {
         }
     }
     let committed = include_str!("../snapshots/ictcp-rounds.txt");
-    same_as_committed(&table, committed, "ictcp-rounds.txt");
+    assert_snapshot(&table, committed, "ictcp-rounds.txt");
 }
 
 #[test]
-fn two_thousand_senders_take_turns() {
-    let went = rounds(&switch(1000.0, 64), 2000, Bytes::kib(16), 1, Way::Ictcp(2));
-    assert_eq!((went.hit, went.retransmits), (0, 0));
-    assert!(went.share > 0.95, "{}", went.share);
+fn two_thousand_senders_fill_port_without_loss() {
+    let result = rounds(&switch(1000.0, 64), 2000, Bytes::kib(16), 1, Strategy::Ictcp(2));
+    assert_eq!((result.rounds_with_timeout, result.retransmits), (0, 0));
+    assert!(result.share > 0.95, "{}", result.share);
 }
 
 #[test]
-fn where_windows_cannot_be_steered_asking_in_turns_is_enough() {
-    let went = rounds(&switch(1000.0, 64), 47, Bytes::kib(64), 5, Way::Asked);
-    assert_eq!((went.hit, went.retransmits), (0, 0));
-    assert!(went.share > 0.95, "{}", went.share);
+fn grants_without_window_control_avoid_loss() {
+    let result = rounds(&switch(1000.0, 64), 47, Bytes::kib(64), 5, Strategy::Granted);
+    assert_eq!((result.rounds_with_timeout, result.retransmits), (0, 0));
+    assert!(result.share > 0.95, "{}", result.share);
 
-    let mut far = Port::with_ways(&switch(1000.0, 256), &[MS * 20; 4], Way::Asked);
-    far.endless(0..4);
+    let mut far = Port::with_line_delays(&switch(1000.0, 256), &[MS * 20; 4], Strategy::Granted);
+    far.add_unlimited_demand(0..4);
     far.run(SEC);
     let (jain, row) = far.row("far", SEC, 0..4);
     assert!(jain > 0.98 && far.retransmits() == 0, "{row}");
     assert!(far.delivered() as f64 * 8.0 > 1.5 * far.capacity, "{row}");
 }
 
-/// What each has brought from one moment to another, as Jain's index and as a part of the port.
-struct Stretch {
+/// Measurement interval: goodput of each sender as a fraction of the port, and Jain's index.
+struct Interval {
     before: Vec<u64>,
     from: Duration,
 }
 
-impl Stretch {
+impl Interval {
     fn begin(port: &Port) -> Self {
         let before = port.flows.iter().map(|&flow| port.world.stats(flow).delivered.0).collect();
         Self { before, from: port.world.now() }
     }
 
-    fn end(&self, port: &Port, who: impl Iterator<Item = usize>) -> (f64, f64, Vec<f64>) {
+    fn end(&self, port: &Port, senders: impl Iterator<Item = usize>) -> (f64, f64, Vec<f64>) {
         let took = port.world.now() - self.from;
         let of = |sender: usize| {
             let now = port.world.stats(port.flows[sender]).delivered.0;
             Bytes(now - self.before[sender]).per(took).bits_per_sec() as f64 / port.capacity
         };
-        let rates: Vec<f64> = who.map(of).collect();
+        let rates: Vec<f64> = senders.map(of).collect();
         let (sum, squares) = rates.iter().fold((0.0, 0.0), |(a, b), r| (a + r, b + r * r));
         (sum * sum / squares / rates.len() as f64, sum, rates)
     }
@@ -371,21 +393,26 @@ impl Port {
         }
     }
 
-    fn endless(&mut self, who: impl Iterator<Item = usize>) {
-        for sender in who {
+    fn add_unlimited_demand(&mut self, senders: impl Iterator<Item = usize>) {
+        for sender in senders {
             match self.is_steered() {
                 true => self.control.add_demand(sender as u64, Bytes(u64::MAX)),
                 false => self.world.write(self.flows[sender], Bytes::gib(100)),
             }
         }
-        self.obey();
+        self.apply_actions();
     }
 
-    /// A row of a table: what came in the next stretch of time, and how evenly.
-    fn row(&mut self, name: &str, time: Duration, who: std::ops::Range<usize>) -> (f64, String) {
-        let stretch = Stretch::begin(self);
+    /// Returns a table row for the next interval: goodput of each sender and fairness.
+    fn row(
+        &mut self,
+        name: &str,
+        time: Duration,
+        senders: std::ops::Range<usize>,
+    ) -> (f64, String) {
+        let interval = Interval::begin(self);
         self.run(time);
-        let (jain, sum, rates) = stretch.end(self, who);
+        let (jain, sum, rates) = interval.end(self, senders);
         let rates: Vec<String> = rates.iter().map(|rate| format!("{rate:.3}")).collect();
         let lost = self.retransmits();
         (jain, format!("{name:12} {jain:.3} {sum:.3} {lost:>5}  {}\n", rates.join(" ")))
@@ -393,22 +420,22 @@ impl Port {
 }
 
 #[test]
-fn long_flows_have_equal_shares_soon_after_others_come_and_go() {
+fn long_flows_converge_to_equal_shares() {
     let mut table = String::from("16 flows     Jain  sum    lost  each\n");
-    for way in [Way::Untouched, Way::Ictcp(2)] {
-        let mut port = Port::new(&switch(1000.0, 256), 17, way);
-        table += &format!("{way:?}\n");
-        let mut steps = |port: &mut Port, name: &str, who: std::ops::Range<usize>| {
+    for strategy in [Strategy::Unsteered, Strategy::Ictcp(2)] {
+        let mut port = Port::new(&switch(1000.0, 256), 17, strategy);
+        table += &format!("{strategy:?}\n");
+        let mut steps = |port: &mut Port, name: &str, senders: std::ops::Range<usize>| {
             for half in 1..=4 {
-                let (jain, row) = port.row(&format!("{name} {half}"), SEC / 2, who.clone());
+                let (jain, row) = port.row(&format!("{name} {half}"), SEC / 2, senders.clone());
                 table += &row;
                 let least = if half > 2 { 0.98 } else { 0.95 };
                 assert!(jain >= least || !port.is_steered(), "{name}: {jain}\n{table}");
             }
         };
-        port.endless(0..16);
+        port.add_unlimited_demand(0..16);
         steps(&mut port, "together", 0..16);
-        port.endless(16..17);
+        port.add_unlimited_demand(16..17);
         steps(&mut port, "one more", 0..17);
         if port.is_steered() {
             (0..12).for_each(|sender| port.control.clear_demand(sender));
@@ -417,20 +444,20 @@ fn long_flows_have_equal_shares_soon_after_others_come_and_go() {
         }
     }
     let committed = include_str!("../snapshots/ictcp-long.txt");
-    same_as_committed(&table, committed, "ictcp-long.txt");
+    assert_snapshot(&table, committed, "ictcp-long.txt");
 }
 
 #[test]
-fn beside_a_flow_that_nobody_holds_senders_have_about_half() {
-    let mut table = String::from("beside one   Jain  sum    lost  each\n");
-    for (senders, way) in
-        [4, 16].into_iter().flat_map(|n| [(n, Way::Untouched), (n, Way::Ictcp(2))])
+fn senders_share_port_with_unsteered_flow() {
+    let mut table = String::from("one other    Jain  sum    lost  each\n");
+    for (senders, strategy) in
+        [4, 16].into_iter().flat_map(|n| [(n, Strategy::Unsteered), (n, Strategy::Ictcp(2))])
     {
-        let mut port = Port::new(&switch(1000.0, 256), senders, way);
-        table += &format!("{senders}, {way:?}\n");
-        let other = port.add_other(Bytes(400_000_000));
+        let mut port = Port::new(&switch(1000.0, 256), senders, strategy);
+        table += &format!("{senders}, {strategy:?}\n");
+        let other = port.add_unsteered_flow(Bytes(400_000_000));
         port.run(SEC / 2);
-        port.endless(0..senders);
+        port.add_unlimited_demand(0..senders);
         for second in 1..=4 {
             let before = port.delivered();
             let (jain, row) = port.row(&format!("second {second}"), SEC, 0..senders);
@@ -438,42 +465,42 @@ fn beside_a_flow_that_nobody_holds_senders_have_about_half() {
             let part = Bytes(port.delivered() - before).per(SEC).bits_per_sec() as f64;
             let least = if second == 1 { 0.2 } else { 0.4 };
             let is_fair = (least..0.7).contains(&(part / port.capacity)) && jain > 0.98;
-            assert!(is_fair || way == Way::Untouched, "{table}");
+            assert!(is_fair || strategy == Strategy::Unsteered, "{table}");
         }
-        assert!(port.world.stats(other).delivered < Bytes(400_000_000), "it is there still");
+        assert!(port.world.stats(other).delivered < Bytes(400_000_000), "it is still active");
         port.run(SEC * 8);
         table += &port.row("alone", SEC, 0..senders).1;
     }
     let committed = include_str!("../snapshots/ictcp-beside.txt");
-    same_as_committed(&table, committed, "ictcp-beside.txt");
+    assert_snapshot(&table, committed, "ictcp-beside.txt");
 }
 
 #[test]
-fn far_senders_have_as_much_of_the_port_as_near_ones() {
+fn senders_of_any_rtt_have_equal_shares() {
     let lines: Vec<Duration> =
         [0, 0, 1, 1, 5, 5, 20, 20, 50, 50, 100, 100].map(|ms| MS * ms).into();
     let mut table = String::from("0.1 to 100 ms Jain sum    lost  each\n");
-    for way in [Way::Untouched, Way::Ictcp(2)] {
-        let mut port = Port::with_ways(&switch(1000.0, 256), &lines, way);
-        table += &format!("{way:?}\n");
-        port.endless(0..12);
+    for strategy in [Strategy::Unsteered, Strategy::Ictcp(2)] {
+        let mut port = Port::with_line_delays(&switch(1000.0, 256), &lines, strategy);
+        table += &format!("{strategy:?}\n");
+        port.add_unlimited_demand(0..12);
         for second in 1..=5 {
             let (jain, row) = port.row(&format!("second {second}"), SEC, 0..12);
             table += &row;
-            assert!(jain > 0.98 || second == 1 || way == Way::Untouched, "{table}");
+            assert!(jain > 0.98 || second == 1 || strategy == Strategy::Unsteered, "{table}");
         }
     }
     let committed = include_str!("../snapshots/ictcp-far.txt");
-    same_as_committed(&table, committed, "ictcp-far.txt");
+    assert_snapshot(&table, committed, "ictcp-far.txt");
 }
 
 #[test]
-fn a_port_of_unknown_capacity_is_filled_too() {
+fn port_of_unknown_capacity_is_filled() {
     let mut table = String::from("unknown      Jain  sum    lost  each\n");
     for (rate, line) in [(1000.0, 0), (10_000.0, 0), (1000.0, 20)] {
-        let mut port = Port::unknown(&switch(rate, 256), &[MS * line; 8]);
-        table += &format!("{rate} Mbit/s, {line} ms more\n");
-        port.endless(0..8);
+        let mut port = Port::with_unknown_capacity(&switch(rate, 256), &[MS * line; 8]);
+        table += &format!("{rate} Mbit/s, {line} ms extra\n");
+        port.add_unlimited_demand(0..8);
         for second in 1..=4 {
             let (jain, row) = port.row(&format!("second {second}"), SEC, 0..8);
             table += &row;
@@ -481,5 +508,5 @@ fn a_port_of_unknown_capacity_is_filled_too() {
         }
     }
     let committed = include_str!("../snapshots/ictcp-unknown.txt");
-    same_as_committed(&table, committed, "ictcp-unknown.txt");
+    assert_snapshot(&table, committed, "ictcp-unknown.txt");
 }

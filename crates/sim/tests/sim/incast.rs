@@ -1,5 +1,4 @@
-//! Many senders, one port: 64 KiB from each, again and again, and nobody starts the next round
-//! before all have come to the end of the last.
+//! Incast: synchronized rounds of 64 KiB from each of many senders into one port.
 
 use crate::{SEC, mbit, port, preset};
 use bankfull_control::{Bytes, Rate};
@@ -9,18 +8,19 @@ use std::time::Duration;
 
 const BLOCK: Bytes = Bytes::kib(64);
 
-/// Longest time from one sender's start to the next one's: a host needs some µs for each request
-/// it sends. (ours)
+/// Maximum time between the starts of two senders, in µs. (chosen: a host needs some µs per
+/// request)
 const START_GAP_US: u64 = 20;
 
 struct Outcome {
     goodput: Rate,
     timeouts: u64,
-    /// Rounds in which somebody timed out.
-    hit: u32,
+    /// Rounds with a timeout.
+    rounds_with_timeout: u32,
 }
 
-/// Rounds of a block from each sender through the port of the preset, each behind its own uplink.
+/// Runs rounds of a block from each sender through the port of the preset, each behind its own
+/// uplink.
 fn rounds(senders: usize, count: u32, window: Option<u64>) -> Outcome {
     let path = preset("incast");
     let mut world = World::new(47);
@@ -28,7 +28,7 @@ fn rounds(senders: usize, count: u32, window: Option<u64>) -> Outcome {
     let flows: Vec<FlowId> = (0..senders)
         .map(|_| {
             let uplink = world.add_link(port(1000.0, 1 << 20, Duration::ZERO));
-            let mut config = FlowConfig::new(&shared.behind(uplink));
+            let mut config = FlowConfig::new(&shared.with_uplink(uplink));
             config.bytes = Some(Bytes(0));
             config.receive_window = window.map_or(config.receive_window, |w| Bytes(w * MSS));
             world.add_flow(config)
@@ -36,7 +36,7 @@ fn rounds(senders: usize, count: u32, window: Option<u64>) -> Outcome {
         .collect();
     let mut rng = fastrand::Rng::with_seed(1);
     let timeouts = |w: &World| flows.iter().map(|&f| w.stats(f).sender.timeouts).sum::<u64>();
-    let mut hit = 0;
+    let mut rounds_with_timeout = 0;
     for _ in 0..count {
         let before = timeouts(&world);
         for &flow in &flows {
@@ -45,18 +45,18 @@ fn rounds(senders: usize, count: u32, window: Option<u64>) -> Outcome {
             world.run_until(world.now() + gap);
         }
         assert!(world.run_until_done(world.now() + SEC * 60), "a round hangs");
-        hit += u32::from(timeouts(&world) > before);
+        rounds_with_timeout += u32::from(timeouts(&world) > before);
     }
     let bytes = Bytes(BLOCK.0 * senders as u64 * u64::from(count));
-    Outcome { goodput: bytes.per(world.now()), timeouts: timeouts(&world), hit }
+    Outcome { goodput: bytes.per(world.now()), timeouts: timeouts(&world), rounds_with_timeout }
 }
 
 #[test]
-fn untouched_47_senders_run_into_time_outs_and_with_two_segments_each_they_do_not() {
-    // Measured on Linux 6.18: 360 to 570 Mbit/s, 4 to 12 of 57 rounds with a time-out.
+fn window_of_two_segments_avoids_timeouts_of_47_senders() {
+    // Measured on Linux 6.18: 360 to 570 Mbit/s, 4 to 12 of 57 rounds with a timeout.
     let untouched = rounds(47, 57, None);
     assert!(untouched.goodput < mbit(600.0), "{}", untouched.goodput);
-    assert!(untouched.hit >= 4, "{} rounds", untouched.hit);
+    assert!(untouched.rounds_with_timeout >= 4, "{} rounds", untouched.rounds_with_timeout);
     // Measured: 931 to 945 Mbit/s.
     let steered = rounds(47, 57, Some(2));
     assert_eq!(steered.timeouts, 0);
@@ -64,13 +64,13 @@ fn untouched_47_senders_run_into_time_outs_and_with_two_segments_each_they_do_no
 }
 
 #[test]
-fn with_256_senders_even_two_segments_each_overflow_the_port() {
+fn two_segments_of_256_senders_overflow_port() {
     // 256 × 2 × 1500 bytes are three times the buffer.
     assert!(rounds(256, 5, Some(2)).timeouts > 256);
 }
 
 #[test]
-fn one_segment_each_is_enough_for_as_many_senders_as_the_buffer_has_room_for() {
+fn one_segment_per_sender_fills_port() {
     let fits = preset("incast").forward.buffer.0 / 1500;
     let steered = rounds(usize::try_from(fits).unwrap(), 5, Some(1));
     assert_eq!(steered.timeouts, 0);
@@ -78,7 +78,7 @@ fn one_segment_each_is_enough_for_as_many_senders_as_the_buffer_has_room_for() {
 }
 
 #[test]
-fn a_way_without_links_takes_no_time() {
+fn route_without_links_takes_no_time() {
     let mut world = World::new(1);
     let route = Route::default();
     let mut config = FlowConfig::new(&route);

@@ -1,19 +1,18 @@
-//! Goodput over buffers and loss, as a table that a person can review. To write it anew after a
-//! change that is meant: `BANKFULL_SIM_BLESS=1 cargo test -p bankfull-sim matrix`.
+//! Goodput over buffers and loss, as a snapshot for review.
+//!
+//! To update it after an intended change: `BANKFULL_SIM_BLESS=1 cargo test -p bankfull-sim matrix`.
 
+use crate::snapshot::assert_snapshot;
 use crate::{MS, SEC, alone, mbit};
 use bankfull_control::Bytes;
 use bankfull_sim::tcp::Algorithm;
 use bankfull_sim::{Loss, PathConfig};
 use std::fmt::Write as _;
 
-const COMMITTED: &str = include_str!("../snapshots/matrix.txt");
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/matrix.txt");
-
-/// Buffers in percent of the bandwidth × delay product.
+/// Buffers in percent of the bandwidth-delay product.
 const BUFFERS: [u64; 6] = [2, 5, 12, 25, 50, 100];
 
-/// Losses in segments of a million.
+/// Lost segments per million.
 const LOSSES: [u32; 5] = [0, 10, 100, 1000, 10_000];
 
 /// Name, congestion control, pacing rate in Mbit/s.
@@ -24,7 +23,7 @@ const SENDERS: [(&str, Algorithm, Option<f64>); 4] = [
     ("CUBIC, paced at 103 % of capacity", Algorithm::Cubic, Some(994.0)),
 ];
 
-/// Mbit/s of data and percent of segments sent again, from 20 s of one flow.
+/// Returns Mbit/s of payload and percent of retransmitted segments of one flow over 20 s.
 fn cell(buffer: u64, loss: u32, algorithm: Algorithm, pacing: Option<f64>) -> String {
     let mut path = PathConfig::new(mbit(1000.0), MS * 20, Bytes(2_500_000 * buffer / 100));
     path.forward.loss = Loss::Random { probability: f64::from(loss) / 1e6 };
@@ -33,13 +32,13 @@ fn cell(buffer: u64, loss: u32, algorithm: Algorithm, pacing: Option<f64>) -> St
         flow.pacing = pacing.map(mbit);
     });
     let sender = report.stats.sender;
-    let again = 100.0 * sender.retransmits as f64 / sender.segments as f64;
-    format!("{} ({again:.2})", report.goodput.bits_per_sec() / 1_000_000)
+    let retransmitted = 100.0 * sender.retransmits as f64 / sender.segments as f64;
+    format!("{} ({retransmitted:.2})", report.goodput.bits_per_sec() / 1_000_000)
 }
 
 fn table() -> Result<String, std::fmt::Error> {
     let mut text = String::from(
-        "Goodput in Mbit/s (and segments sent again, in percent) of one flow over 20 s.\n\
+        "Goodput in Mbit/s (and retransmitted segments, in percent) of one flow over 20 s.\n\
          1 Gbit/s, RTT 20 ms, capacity for data 965 Mbit/s, buffer in percent of the BDP.\n",
     );
     for (name, algorithm, pacing) in SENDERS {
@@ -59,15 +58,7 @@ fn table() -> Result<String, std::fmt::Error> {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a test writes its own table when asked to")]
-fn the_matrix_of_buffers_and_losses_is_as_committed() {
+fn buffer_loss_matrix_matches_snapshot() {
     let found = table().unwrap();
-    if std::env::var("BANKFULL_SIM_BLESS").is_ok() {
-        std::fs::write(FILE, &found).unwrap();
-        return;
-    }
-    for (at, (found, committed)) in found.lines().zip(COMMITTED.lines()).enumerate() {
-        assert_eq!(found, committed, "line {}", at + 1);
-    }
-    assert_eq!(found.lines().count(), COMMITTED.lines().count());
+    assert_snapshot(&found, include_str!("../snapshots/matrix.txt"), "matrix.txt");
 }

@@ -1,10 +1,10 @@
-//! Whatever the path is like, everything that was sent arrives.
+//! Random paths and flows: all data that was sent is delivered.
 
 use crate::{MS, SEC, mbit};
 use bankfull_control::Bytes;
 use bankfull_sim::tcp::{Algorithm, MSS};
 use bankfull_sim::world::{FlowConfig, FlowId, Route, World};
-use bankfull_sim::{Cross, LinkConfig, Loss};
+use bankfull_sim::{CrossTraffic, LinkConfig, Loss};
 use fastrand::Rng;
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ fn random_loss(rng: &mut Rng) -> Loss {
 fn random_link(rng: &mut Rng) -> LinkConfig {
     let rate_mbit = 10_f64.powf(rng.f64() * 4.0 - 1.0);
     let cross = match rng.u8(0..3) {
-        0 => Cross::Poisson { rate: mbit(rate_mbit * rng.f64() * 0.6) },
-        _ => Cross::None,
+        0 => CrossTraffic::Poisson { rate: mbit(rate_mbit * rng.f64() * 0.6) },
+        _ => CrossTraffic::None,
     };
     LinkConfig {
         rate: (rng.u8(0..5) > 0).then(|| mbit(rate_mbit)),
@@ -49,8 +49,8 @@ fn random_flow(rng: &mut Rng, route: &Route) -> FlowConfig {
     config
 }
 
-/// What a controller without sense does.
-fn meddle(rng: &mut Rng, world: &mut World, flows: &[FlowId]) {
+/// Applies random settings, as a faulty controller would.
+fn apply_random_settings(rng: &mut Rng, world: &mut World, flows: &[FlowId]) {
     for &flow in flows {
         match rng.u8(0..12) {
             0 => world.set_receive_window(flow, Bytes(rng.u64(0..200_000))),
@@ -64,7 +64,7 @@ fn meddle(rng: &mut Rng, world: &mut World, flows: &[FlowId]) {
 }
 
 #[test]
-fn everything_that_is_sent_is_delivered_whatever_the_links_are_like() {
+fn random_flows_deliver_all_data() {
     for seed in 0..SEEDS {
         let mut rng = Rng::with_seed(seed);
         let mut world = World::new(seed);
@@ -78,7 +78,7 @@ fn everything_that_is_sent_is_delivered_whatever_the_links_are_like() {
                 world.add_flow(config)
             })
             .collect();
-        world.run_with(SEC * 30, MS * 50, |world| meddle(&mut rng, world, &flows));
+        world.run_with(SEC * 30, MS * 50, |world| apply_random_settings(&mut rng, world, &flows));
         flows.iter().for_each(|&flow| world.set_pacing(flow, None));
         let is_done = world.run_until_done(SEC * 20_000);
         let stats: Vec<_> = flows.iter().map(|&f| world.stats(f)).collect();

@@ -1,7 +1,8 @@
-//! How long TCP takes to overflow a queue once it has filled the line, beside the formulas of
-//! [`bankfull_control::sobas::overflow`]; and whether the controller has noticed by then.
+//! Time until TCP overflows a queue, compared with [`bankfull_control::sobas::overflow`].
+//!
+//! Also checks whether the controller reacts before the overflow.
 
-use crate::steered::{Setting, Steered};
+use crate::steered::{Steered, SteeringConfig};
 use crate::{MS, SEC, mbit};
 use bankfull_control::Bytes;
 use bankfull_control::sobas::overflow::{
@@ -12,14 +13,14 @@ use bankfull_sim::tcp::Algorithm;
 use bankfull_sim::world::{FlowConfig, World};
 use std::time::Duration;
 
-/// For each overflow of a queue that was empty before: how long it had not been so.
+/// Returns the time from an empty queue to each overflow.
 fn overflows(path: &PathConfig) -> Vec<Duration> {
     let mut world = World::new(1);
     let route = world.add_path(path);
     let mut config = FlowConfig::new(&route);
     config.algorithm = Algorithm::NewReno;
     world.add_flow(config);
-    let (mut empty, mut lost, mut took) = (Duration::ZERO, 0, Vec::new());
+    let (mut empty, mut lost, mut ratio) = (Duration::ZERO, 0, Vec::new());
     let mut has_overflowed = false;
     world.run_with(SEC * 30, MS / 4, |world| {
         let link = route.forward[0];
@@ -29,36 +30,36 @@ fn overflows(path: &PathConfig) -> Vec<Duration> {
         let overflowed = world.counts(link).overflowed;
         if overflowed > lost && !has_overflowed {
             has_overflowed = true;
-            took.push(world.now() - empty);
+            ratio.push(world.now() - empty);
         }
         lost = overflowed;
     });
-    took
+    ratio
 }
 
-/// A path in Mbit/s and ms, and its buffer as a share of what is in flight.
+/// Returns a path in Mbit/s and ms, whose buffer is a fraction of the bandwidth-delay product.
 fn path(rate: f64, rtt: u32, share: f64) -> PathConfig {
     let bdp = rate * 1e6 / 8.0 * f64::from(rtt) / 1e3;
     PathConfig::new(mbit(rate), MS * rtt, Bytes((bdp * share) as u64))
 }
 
 #[test]
-fn slow_start_overflows_a_queue_when_the_formula_says() {
+fn slow_start_overflow_time_matches_formula() {
     for (rate, rtt, share) in [(100.0, 50, 0.25), (100.0, 50, 0.5), (1000.0, 20, 0.5)] {
         let path = path(rate, rtt, share);
-        let told =
+        let predicted =
             slow_start_latency(path.forward.buffer, mbit(rate), AckPolicy::EverySegment).unwrap();
-        let took = overflows(&path)[0].div_duration_f64(told);
-        assert!((0.9..1.1).contains(&took), "{rate} {rtt} {share}: {took}");
+        let ratio = overflows(&path)[0].div_duration_f64(predicted);
+        assert!((0.9..1.1).contains(&ratio), "{rate} {rtt} {share}: {ratio}");
     }
 }
 
 #[test]
-fn avoidance_overflows_a_queue_when_the_formula_says() {
+fn congestion_avoidance_overflow_time_matches_formula() {
     for (rate, rtt, share) in [(10.0, 50, 0.5), (20.0, 40, 0.25), (20.0, 40, 0.7)] {
         let path = path(rate, rtt, share);
         let (buffer, segment) = (path.forward.buffer, Bytes(1500));
-        let told = congestion_avoidance_latency(
+        let predicted = congestion_avoidance_latency(
             buffer,
             mbit(rate),
             MS * rtt,
@@ -67,21 +68,21 @@ fn avoidance_overflows_a_queue_when_the_formula_says() {
         )
         .unwrap();
         let all = overflows(&path);
-        let took = all[all.len() / 2].div_duration_f64(told);
-        assert!((0.9..1.1).contains(&took), "{rate} {rtt} {share}: {took}");
+        let ratio = all[all.len() / 2].div_duration_f64(predicted);
+        assert!((0.9..1.1).contains(&ratio), "{rate} {rtt} {share}: {ratio}");
     }
 }
 
-/// With a buffer of B before a line of C there is B/C to notice that the line is full, and then as
-/// much is on its way as comes in a round trip.
+/// With a buffer of B before a line of rate C, the time to detect a full line is B/C; afterwards
+/// the data of one RTT is in flight.
 #[test]
-fn a_start_that_nothing_tells_of_ends_in_time_where_the_formula_gives_two_round_trips() {
+fn start_without_trains_ends_before_overflow() {
     let overflowed = |share: f64| {
         let path = path(100.0, 50, share);
         let mut world = World::new(1);
         let route = world.add_path(&path);
-        let setting = Setting { trains: None, ..Setting::default() };
-        let mut steered = Steered::new(&mut world, &path, &route, &setting);
+        let config = SteeringConfig { measured_fraction: None, ..SteeringConfig::default() };
+        let mut steered = Steered::new(&mut world, &path, &route, &config);
         world.run_with(SEC * 5, MS, |world| steered.tick(world));
         world.counts(route.forward[0]).overflowed
     };
@@ -92,6 +93,6 @@ fn a_start_that_nothing_tells_of_ends_in_time_where_the_formula_gives_two_round_
             .div_duration_f64(MS * 50)
     };
     assert!(round_trips(2.0) > 1.99 && overflowed(2.0) == 0);
-    // There nobody can notice in time: packet trains have to tell before.
+    // A shorter time is not sufficient: packet trains must report the capacity before.
     assert!(round_trips(0.1) < 0.11 && overflowed(0.1) > 0);
 }

@@ -1,13 +1,14 @@
-//! RRDA in virtual time: a buffer between what arrives and what processes it, in the paper's three
-//! scenarios as tables that a person can review, and under any load.
+//! RRDA in virtual time: a buffer between arrival and processing.
+//!
+//! The paper's three scenarios are snapshots for review; other tests apply random load.
 
-use crate::sobas::same_as_committed;
+use crate::snapshot::assert_snapshot;
 use bankfull_control::Bytes;
 use bankfull_control::rrda::{Bounds, Epoch, Reason, Rrda};
 
 const BOUNDS: Bounds = Bounds { min: Bytes(131_072), max: Bytes(64 << 20) };
 
-/// A buffer, and what goes through it.
+/// Buffer with its load.
 struct Buffer {
     control: Rrda,
     queued: u64,
@@ -15,8 +16,8 @@ struct Buffer {
     memory: f64,
 }
 
-/// An epoch of it.
-struct Went {
+/// Result of one epoch.
+struct EpochResult {
     surplus: i64,
     discarded: u64,
     used: u64,
@@ -29,32 +30,33 @@ impl Buffer {
         Self { control: Rrda::new(bounds, None), queued: 0, discarded: 0, memory }
     }
 
-    /// Nothing comes for longer than anything is remembered.
-    fn rest(&mut self) {
+    /// Runs without load for longer than the controller's memory.
+    fn run_idle(&mut self) {
         (0..50).for_each(|_| {
             self.epoch(0, 1_000_000);
         });
     }
 
-    /// An epoch in which so much arrives and so much could be processed, evenly. Whoever processes
-    /// looks at what stands there each time.
-    fn epoch(&mut self, arriving: u64, processable: u64) -> Went {
+    /// Runs an epoch with this many bytes arriving and processable, evenly distributed.
+    ///
+    /// The controller samples the queue in each part.
+    fn epoch(&mut self, arriving: u64, processable: u64) -> EpochResult {
         const PARTS: u64 = 100;
         let (mut used, mut processed, mut discarded) = (self.queued, 0, 0);
-        let mut looked = Reason::Kept;
+        let mut sampled_reason = Reason::Kept;
         for _ in 0..PARTS {
             let room = self.control.size().0.saturating_sub(self.queued);
-            let taken = (arriving / PARTS).min(room);
-            discarded += arriving / PARTS - taken;
-            self.queued += taken;
+            let accepted = (arriving / PARTS).min(room);
+            discarded += arriving / PARTS - accepted;
+            self.queued += accepted;
             used = used.max(self.queued);
             match self.control.on_sample(Bytes(self.queued), Bytes(discarded), self.memory).1 {
                 Reason::Kept => {}
-                reason => looked = reason,
+                reason => sampled_reason = reason,
             }
-            let done = self.queued.min(processable / PARTS);
-            self.queued -= done;
-            processed += done;
+            let consumed = self.queued.min(processable / PARTS);
+            self.queued -= consumed;
+            processed += consumed;
         }
         self.discarded += discarded;
         let (arrived, memory) = (Bytes(arriving / PARTS * PARTS), self.memory);
@@ -66,59 +68,60 @@ impl Buffer {
             memory,
         };
         let (size, reason) = self.control.on_epoch(&epoch);
-        let reason = if reason == Reason::Kept { looked } else { reason };
+        let reason = if reason == Reason::Kept { sampled_reason } else { reason };
         let surplus = arrived.0 as i64 - processed as i64;
-        Went { surplus, discarded, used, size: size.0, reason }
+        EpochResult { surplus, discarded, used, size: size.0, reason }
     }
 }
 
-/// A table of epochs in which so much arrives and could be processed, in kB.
-fn table(name: &str, epochs: impl Iterator<Item = (u64, u64)>) -> (Vec<Went>, String) {
+/// Returns a table of epochs with these arriving and processable kB.
+fn table(name: &str, epochs: impl Iterator<Item = (u64, u64)>) -> (Vec<EpochResult>, String) {
     let mut buffer = Buffer::new(BOUNDS, 0.25);
-    buffer.rest();
-    let mut text = format!("{name}\nepoch  kB: surplus  discarded   used    size  why\n");
+    buffer.run_idle();
+    let mut text = format!("{name}\nepoch  kB: surplus  discarded   used    size  reason\n");
     let mut all = Vec::new();
     for (n, (arriving, processable)) in epochs.enumerate() {
-        let went = buffer.epoch(arriving * 1000, processable * 1000);
-        let [discarded, used, size] = [went.discarded, went.used, went.size].map(|b| b / 1000);
-        let (surplus, why) = (went.surplus / 1000, went.reason.name());
+        let result = buffer.epoch(arriving * 1000, processable * 1000);
+        let [discarded, used, size] =
+            [result.discarded, result.used, result.size].map(|b| b / 1000);
+        let (surplus, why) = (result.surplus / 1000, result.reason.name());
         text += &format!("{n:5} {surplus:12} {discarded:10} {used:6} {size:7}  {why}\n");
-        all.push(went);
+        all.push(result);
     }
     (all, text)
 }
 
 #[test]
-fn the_papers_three_scenarios() {
+fn paper_scenarios_match_snapshot() {
     // 10 Mbit/s are 125 kB in an epoch, 100 Mbit/s 1 250.
     let alternating = (0..60).map(|n| (250, if n % 2 == 0 { 150 } else { 350 }));
-    let (first, mut text) = table("scenario 1: to and fro", alternating);
-    // Nearly all of the least size is in use: it grows in the first swing, and keeps that.
-    assert!(first.iter().all(|went| went.discarded == 0), "{text}");
-    assert!(first.iter().skip(2).all(|went| went.reason == Reason::Kept), "{text}");
+    let (first, mut text) = table("scenario 1: alternating", alternating);
+    // Nearly all of the minimum size is in use: it grows in the first swing, and stays there.
+    assert!(first.iter().all(|result| result.discarded == 0), "{text}");
+    assert!(first.iter().skip(2).all(|result| result.reason == Reason::Kept), "{text}");
     let rising = (0..70).map(|n| match n {
         0..5 => (125, 125),
         5..20 => (1250, 1150),
         20..40 => (125, 1150),
         _ => (125, 125),
     });
-    let (second, told) = table("scenario 2: more comes than is processed, then less", rising);
-    let most = second.iter().map(|went| went.size).max().unwrap_or_default();
-    assert!(most > 8 * BOUNDS.min.0 && second[69].size < 2 * BOUNDS.min.0, "{told}");
-    text += &told;
+    let (second, table_text) = table("scenario 2: surplus, then deficit", rising);
+    let most = second.iter().map(|result| result.size).max().unwrap_or_default();
+    assert!(most > 8 * BOUNDS.min.0 && second[69].size < 2 * BOUNDS.min.0, "{table_text}");
+    text += &table_text;
     let abrupt = (0..60).map(|n| match n % 8 {
         1 => (1250, 125),
         _ => (125, 300),
     });
-    let (third, told) = table("scenario 3: bursts", abrupt);
-    let later = third.iter().skip(20).map(|went| went.discarded).sum::<u64>();
-    assert_eq!(later, 0, "{told}");
-    text += &told;
-    same_as_committed(&text, include_str!("../snapshots/rrda-scenarios.txt"), "rrda-scenarios.txt");
+    let (third, table_text) = table("scenario 3: bursts", abrupt);
+    let later = third.iter().skip(20).map(|result| result.discarded).sum::<u64>();
+    assert_eq!(later, 0, "{table_text}");
+    text += &table_text;
+    assert_snapshot(&text, include_str!("../snapshots/rrda-scenarios.txt"), "rrda-scenarios.txt");
 }
 
 #[test]
-fn under_any_load_it_stays_within_its_bounds_and_comes_back() {
+fn random_load_keeps_size_in_bounds() {
     for seed in 0..200 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let bounds =
@@ -128,49 +131,49 @@ fn under_any_load_it_stays_within_its_bounds_and_comes_back() {
             let load = [0, 10_000, 1_000_000, 100_000_000][rng.usize(0..4)];
             let (arriving, processable) = (rng.u64(0..=load), rng.u64(0..=load));
             buffer.memory = (buffer.memory + rng.f64() * 0.2 - 0.1).clamp(0.0, 1.0);
-            let went = buffer.epoch(arriving, processable);
-            assert!(went.size >= bounds.min.0, "seed {seed}");
-            assert!(went.size <= bounds.max.0.max(went.used), "seed {seed}");
-            assert!(went.size >= went.used, "seed {seed}");
+            let result = buffer.epoch(arriving, processable);
+            assert!(result.size >= bounds.min.0, "seed {seed}");
+            assert!(result.size <= bounds.max.0.max(result.used), "seed {seed}");
+            assert!(result.size >= result.used, "seed {seed}");
         }
-        // The load falls: 5 s later it is small.
+        // The load falls: 5 s later the buffer is small.
         buffer.queued = 0;
         let last = (0..50).map(|_| buffer.epoch(1000, 1_000_000)).last();
-        assert!(last.is_some_and(|went| went.size <= bounds.min.0 * 2), "seed {seed}");
+        assert!(last.is_some_and(|result| result.size <= bounds.min.0 * 2), "seed {seed}");
     }
 }
 
 #[test]
-fn to_and_fro_is_no_reason_to_change_however_large() {
+fn alternating_load_keeps_size() {
     for seed in 0..100 {
         let mut rng = fastrand::Rng::with_seed(seed);
-        // In whole hundredths, or what is lost by that would be a surplus.
+        // A multiple of the parts per epoch, otherwise rounding would cause a surplus.
         let swing = rng.u64(10..100_000) * 100;
         let mut buffer = Buffer::new(BOUNDS, rng.f64() * 0.9);
-        let went: Vec<Went> = (0..200)
+        let result: Vec<EpochResult> = (0..200)
             .map(|n| buffer.epoch(swing * 2, if n % 2 == 0 { swing } else { swing * 3 }))
             .collect();
-        // It has found its size within the first seconds, and keeps it.
-        let sizes: Vec<u64> = went.iter().skip(100).map(|went| went.size).collect();
+        // The size is found within the first seconds, and stays.
+        let sizes: Vec<u64> = result.iter().skip(100).map(|result| result.size).collect();
         assert!(sizes.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed}: {sizes:?}");
-        assert!(went.iter().skip(100).all(|went| went.discarded == 0), "seed {seed}");
+        assert!(result.iter().skip(100).all(|result| result.discarded == 0), "seed {seed}");
     }
 }
 
 #[test]
-fn it_discards_a_tenth_of_what_a_fixed_buffer_does() {
-    // A handler that pauses for half a second now and then.
+fn adaptive_buffer_discards_a_tenth_of_fixed() {
+    // A consumer that sometimes pauses for half a second.
     let load = |n: u64| (1_250_000, if n % 30 < 5 { 0 } else { 1_700_000 });
     let fixed = Bounds { min: Bytes(1 << 20), max: Bytes(1 << 20) };
     let discarded = |bounds| {
         let mut buffer = Buffer::new(bounds, 0.25);
-        buffer.rest();
+        buffer.run_idle();
         (0..600).for_each(|n| {
             let (arriving, processable) = load(n);
             buffer.epoch(arriving, processable);
         });
         buffer.discarded
     };
-    let (fixed, ours) = (discarded(fixed), discarded(BOUNDS));
-    assert!(ours * 10 <= fixed, "{ours} of {fixed}");
+    let (fixed, adaptive) = (discarded(fixed), discarded(BOUNDS));
+    assert!(adaptive * 10 <= fixed, "{adaptive} of {fixed}");
 }

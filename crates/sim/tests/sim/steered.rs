@@ -1,22 +1,21 @@
-//! A transfer that SOBAS steers, as the engine would: probes every 10 ms, shares of window and
-//! pacing for each connection.
+//! Transfer steered by SOBAS as in the engine: probes every 10 ms, shares of window and pacing rate
+//! per stream.
 
 use crate::MS;
 use bankfull_control::pacing;
 use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
 use bankfull_control::{Bottleneck, Bytes, Rate, StreamShares};
-use bankfull_sim::tcp::{Algorithm, WINDOW_MAX};
+use bankfull_sim::tcp::{Algorithm, MAX_WINDOW};
 use bankfull_sim::world::{FlowId, Route};
 use bankfull_sim::{FlowConfig, PathConfig, World};
 use fastrand::Rng;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The window of a connection at first (tcp_rmem, ip-sysctl.rst: 131 072 bytes, half of it for
-/// data).
-const FIRST_WINDOW: u64 = 65_536;
+/// Initial window of a connection (tcp_rmem, ip-sysctl.rst: 131 072 bytes, half of it for data).
+const INITIAL_WINDOW: u64 = 65_536;
 
-/// A transfer at work.
+/// Transfer in progress.
 pub(crate) struct Steered {
     pub(crate) flows: Vec<FlowId>,
     pub(crate) trace: Vec<Decision>,
@@ -24,38 +23,60 @@ pub(crate) struct Steered {
     path: PathConfig,
     route: Route,
     start: Duration,
-    /// What the packet trains tell, and when: after two round trips.
+    /// Capacity measured by the packet trains, reported after two RTTs.
     capacity: Option<Rate>,
     is_udp_blocked: bool,
     rng: Rng,
     probes_lost: u64,
-    next: Duration,
-    /// Whether the last tick was one of those that need no look.
+    next_tick: Duration,
+    /// Whether the last tick may be skipped under sparse sampling.
     is_odd: bool,
-    /// What is granted in all, as far as the kernel's tuning has come.
-    held: Option<Decision>,
-    received: VecDeque<(Duration, u64)>,
-    tuned: u64,
+    /// Latest decision: total window and pacing rate.
+    latest: Option<Decision>,
+    autotuning: WindowAutotuning,
     shares: StreamShares,
 }
 
-/// How a transfer is steered.
+/// Receive window granted by the kernel's autotuning.
+#[derive(Debug, Default)]
+struct WindowAutotuning {
+    /// Time and delivered bytes of earlier ticks, back to one RTT ago.
+    received: VecDeque<(Duration, u64)>,
+    window: u64,
+}
+
+impl WindowAutotuning {
+    /// Returns the granted window: in slow start four times the data received per RTT, and never
+    /// less than before (tcp_rcv_space_adjust, net/ipv4/tcp_input.c).
+    fn update(&mut self, now: Duration, rtt: Duration, delivered: u64) -> u64 {
+        self.received.push_back((now, delivered));
+        let from = now.saturating_sub(rtt);
+        while self.received.len() > 1 && self.received[1].0 <= from {
+            self.received.pop_front();
+        }
+        self.window = self.window.max(4 * (delivered - self.received[0].1));
+        self.window
+    }
+}
+
+/// Parameters of a steered transfer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Setting {
+pub(crate) struct SteeringConfig {
     pub(crate) streams: u32,
     pub(crate) start: Duration,
-    /// What the packet trains tell of the line's rate; `None`: nothing.
-    pub(crate) trains: Option<f64>,
-    /// No datagram gets through: neither trains nor probes.
+    /// Capacity measured by the packet trains, as a fraction of the link rate; `None`: not
+    /// measured.
+    pub(crate) measured_fraction: Option<f64>,
+    /// No datagram passes: neither trains nor probes.
     pub(crate) is_udp_blocked: bool,
     pub(crate) algorithm: Algorithm,
 }
 
-impl Default for Setting {
+impl Default for SteeringConfig {
     fn default() -> Self {
         let algorithm = Algorithm::default();
-        let (start, trains, is_udp_blocked) = (Duration::ZERO, Some(1.0), false);
-        Self { streams: 1, start, trains, is_udp_blocked, algorithm }
+        let (start, measured_fraction, is_udp_blocked) = (Duration::ZERO, Some(1.0), false);
+        Self { streams: 1, start, measured_fraction, is_udp_blocked, algorithm }
     }
 }
 
@@ -64,19 +85,19 @@ impl Steered {
         world: &mut World,
         path: &PathConfig,
         route: &Route,
-        setting: &Setting,
+        config: &SteeringConfig,
     ) -> Self {
-        let mut config = FlowConfig::new(route);
-        config.start = setting.start;
-        config.algorithm = setting.algorithm;
-        config.receive_window = Bytes(FIRST_WINDOW);
-        let flows = (0..setting.streams).map(|_| world.add_flow(config.clone())).collect();
+        let mut flow = FlowConfig::new(route);
+        flow.start = config.start;
+        flow.algorithm = config.algorithm;
+        flow.receive_window = Bytes(INITIAL_WINDOW);
+        let flows = (0..config.streams).map(|_| world.add_flow(flow.clone())).collect();
         let line = path.forward.rate.unwrap_or_default().bits_per_sec() as f64;
-        let trains = setting.trains.filter(|_| !setting.is_udp_blocked);
-        let capacity = trains.map(|share| Rate::from_bits_per_sec(line * share));
+        let measured_fraction = config.measured_fraction.filter(|_| !config.is_udp_blocked);
+        let capacity = measured_fraction.map(|share| Rate::from_bits_per_sec(line * share));
         let capacity_timeout = path.rtt() * 2 + MS * 200;
-        let config = Config {
-            window_max: Bytes(WINDOW_MAX),
+        let sobas = Config {
+            window_max: Bytes(MAX_WINDOW),
             capacity_timeout,
             rate_max: None,
             remembered: None,
@@ -84,44 +105,43 @@ impl Steered {
         Self {
             flows,
             trace: Vec::new(),
-            sobas: Sobas::new(config),
+            sobas: Sobas::new(sobas),
             path: path.clone(),
             route: route.clone(),
-            start: setting.start,
+            start: config.start,
             capacity: capacity.map(|line| pacing::payload_rate(line, pacing::DEFAULT_MSS)),
-            is_udp_blocked: setting.is_udp_blocked,
+            is_udp_blocked: config.is_udp_blocked,
             rng: Rng::with_seed(7),
             probes_lost: 0,
-            next: Duration::ZERO,
+            next_tick: Duration::ZERO,
             is_odd: false,
-            held: None,
-            received: VecDeque::new(),
-            tuned: 0,
+            latest: None,
+            autotuning: WindowAutotuning::default(),
             shares: StreamShares::default(),
         }
     }
 
-    /// Called every millisecond; acts every 10 ms or so, as a thread does.
+    /// Called every millisecond; acts about every 10 ms, as a thread does.
     pub(crate) fn tick(&mut self, world: &mut World) {
         let Some(now) = world.now().checked_sub(self.start) else { return };
-        if now < self.next {
+        if now < self.next_tick {
             return;
         }
-        self.next = now + MS * self.rng.u32(9..=11);
+        self.next_tick = now + MS * self.rng.u32(9..=11);
         if now >= self.path.rtt() * 2
             && let Some(rate) = self.capacity.take()
         {
             let decision = self.sobas.on_capacity(now, rate);
             self.trace.extend(decision);
-            self.held = decision.or(self.held);
+            self.latest = decision.or(self.latest);
         }
-        let seen = self.observe(world, now);
+        let observation = self.observe(world, now);
         self.is_odd = !self.is_odd;
         if self.is_odd && self.sobas.allows_sparse_sampling() {
-            seen.rtt.into_iter().for_each(|rtt| self.sobas.on_rtt_sample(rtt));
+            observation.rtt.into_iter().for_each(|rtt| self.sobas.on_rtt_sample(rtt));
             return;
         }
-        let decision = self.sobas.observe(&seen);
+        let decision = self.sobas.observe(&observation);
         self.apply(world, decision);
     }
 
@@ -136,7 +156,7 @@ impl Steered {
         let stats: Vec<_> = self.flows.iter().map(|&flow| world.stats(flow)).collect();
         let mut tcp_min_rtt = None;
         if self.is_udp_blocked {
-            // What TCP tells takes their place: smoothed by the sender, and the shortest.
+            // TCP statistics replace them: the smoothed RTT of the sender, and the min RTT.
             let known = |rtt: &Duration| !rtt.is_zero();
             rtt = stats.iter().map(|stats| stats.rtt_smoothed).filter(known).min();
             tcp_min_rtt = stats.iter().map(|stats| stats.rtt_min).filter(known).min();
@@ -161,50 +181,39 @@ impl Steered {
         }
     }
 
-    /// Windows and pacing, at every tick as the engine does.
+    /// Applies window and pacing rate at every tick, as the engine does.
     fn apply(&mut self, world: &mut World, decision: Option<Decision>) {
         if let Some(decision) = decision {
             self.trace.push(decision);
-            self.held = Some(decision);
+            self.latest = Some(decision);
         }
-        let Some(held) = self.held else { return };
+        let Some(latest) = self.latest else { return };
         let delivered = self.flows.iter().map(|&flow| world.stats(flow).delivered.0);
         let delivered: Vec<(u32, u64)> = (0..).zip(delivered).collect();
-        let stretch = (self.path.rtt() * 2).max(MS * 100);
-        self.shares.observe(world.now(), stretch, held.pacing, &delivered);
-        let tuned = self.tuned(world) + FIRST_WINDOW * self.flows.len() as u64;
+        let interval = (self.path.rtt() * 2).max(MS * 100);
+        self.shares.observe(world.now(), interval, latest.pacing, &delivered);
+        let (now, rtt) = (world.now(), self.path.rtt());
+        let tuned = self.autotuning.update(now, rtt, self.delivered(world).0);
+        let tuned = tuned + INITIAL_WINDOW * self.flows.len() as u64;
         for (number, &flow) in (0..).zip(&self.flows) {
-            let window = self.shares.window(number, held.window.min(Bytes(tuned)));
+            let window = self.shares.window(number, latest.window.min(Bytes(tuned)));
             world.set_receive_window(flow, window);
-            world.set_pacing(flow, held.pacing.map(|rate| self.shares.rate(number, rate)));
+            world.set_pacing(flow, latest.pacing.map(|rate| self.shares.rate(number, rate)));
         }
     }
 
-    /// How far the kernel has opened the window by itself: in slow start to four times what came in
-    /// a round trip, and never less than before (tcp_rcv_space_adjust, net/ipv4/tcp_input.c).
-    fn tuned(&mut self, world: &World) -> u64 {
-        let (now, all) = (world.now(), self.delivered(world).0);
-        self.received.push_back((now, all));
-        let from = now.saturating_sub(self.path.rtt());
-        while self.received.len() > 1 && self.received[1].0 <= from {
-            self.received.pop_front();
-        }
-        self.tuned = self.tuned.max(4 * (all - self.received[0].1));
-        self.tuned
-    }
-
-    /// Data delivered so far.
+    /// Returns the data delivered so far.
     pub(crate) fn delivered(&self, world: &World) -> Bytes {
         self.flows.iter().fold(Bytes(0), |sum, &flow| sum + world.stats(flow).delivered)
     }
 
-    /// Segments sent again so far.
+    /// Returns the segments retransmitted so far.
     pub(crate) fn retransmits(&self, world: &World) -> u64 {
         self.flows.iter().map(|&flow| world.stats(flow).sender.retransmits).sum()
     }
 
-    /// What was decided, line by line.
-    pub(crate) fn told(&self) -> String {
+    /// Returns the decisions, one per line.
+    pub(crate) fn trace_lines(&self) -> String {
         let line = |d: &Decision| {
             let pacing = d.pacing.map_or("-".to_owned(), |rate| rate.to_string());
             let at = d.at.as_secs_f64();

@@ -7,7 +7,7 @@ use bankfull_sim::world::{FlowConfig, World};
 use bankfull_sim::{Loss, PathConfig};
 
 #[test]
-fn two_equal_flows_share_fairly_in_the_long_run() {
+fn equal_flows_share_fairly_in_the_long_run() {
     for (algorithm, seconds) in [(Algorithm::NewReno, 300), (Algorithm::Cubic, 300)] {
         let mut world = World::new(3);
         let route = world.add_path(&PathConfig::new(mbit(100.0), MS * 20, Bytes(125_000)));
@@ -27,11 +27,11 @@ fn two_equal_flows_share_fairly_in_the_long_run() {
 }
 
 #[test]
-fn an_uplink_limits_what_its_host_sends_and_nobody_else() {
+fn uplink_limits_only_its_host() {
     let mut world = World::new(3);
     let shared = world.add_path(&PathConfig::new(mbit(1000.0), MS * 10, Bytes(1_250_000)));
     let uplink = world.add_link(port(100.0, 1 << 20, MS));
-    let slow = world.add_flow(FlowConfig::new(&shared.behind(uplink)));
+    let slow = world.add_flow(FlowConfig::new(&shared.with_uplink(uplink)));
     let mut config = FlowConfig::new(&shared);
     config.pacing = Some(mbit(600.0));
     let fast = world.add_flow(config);
@@ -42,22 +42,22 @@ fn an_uplink_limits_what_its_host_sends_and_nobody_else() {
 }
 
 #[test]
-fn a_flow_that_ends_leaves_its_share_to_the_others() {
+fn finished_flow_leaves_its_share() {
     let mut world = World::new(3);
     let route = world.add_path(&PathConfig::new(mbit(100.0), MS * 20, Bytes(250_000)));
     let [first, second] = [0, 1].map(|_| world.add_flow(FlowConfig::new(&route)));
     world.run_until(SEC * 10);
     world.finish(first);
-    assert!(world.run_until_done(SEC * 11), "what was on the way arrives");
+    assert!(world.run_until_done(SEC * 11), "data in flight arrives");
     world.run_until(SEC * 20);
-    // A loss holds up what came after it, so single samples may be low.
+    // A loss delays the data after it, so single samples may be low.
     let late = &world.report(second).samples[150..];
     assert!(late.iter().all(|&rate| rate > mbit(60.0)), "{late:?}");
     assert!(world.report(first).completion.is_some());
 }
 
 #[test]
-fn acknowledgements_that_are_lost_do_no_harm_but_cost_little() {
+fn lost_acks_cost_little() {
     let mut path = PathConfig::new(mbit(100.0), MS * 20, Bytes(250_000));
     path.reverse.loss = Loss::Random { probability: 0.1 };
     let report = alone(&path, SEC * 20, |_| ());
@@ -66,7 +66,7 @@ fn acknowledgements_that_are_lost_do_no_harm_but_cost_little() {
 }
 
 #[test]
-fn a_seed_decides_everything() {
+fn seed_determines_everything() {
     let run = |seed| {
         let mut world = World::new(seed);
         let route = world.add_path(&preset("lossy"));

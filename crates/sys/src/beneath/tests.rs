@@ -15,9 +15,10 @@ use crate::testing::{kind, name};
 
 type Resolve = fn(BorrowedFd<'_>, &[u8], OFlags) -> Result<OwnedFd, Errno>;
 
-const BOTH: [(&str, Resolve); 2] = [("kernel", open_by_kernel), ("walk", open_by_walk)];
+const BOTH: [(&str, Resolve); 2] = [("kernel", resolve_by_kernel), ("walk", resolve_by_walk)];
 
-/// A directory `root` with `root/sub/file`, beside a directory `outside` with `outside/file`.
+/// Creates a directory `root` with `root/sub/file`, beside a directory `outside` with
+/// `outside/file`.
 fn tree() -> (TempDir, Dir) {
     let base = tempfile::tempdir().unwrap();
     for (place, content) in [("root/sub", "inside"), ("outside", "outside")] {
@@ -40,7 +41,7 @@ fn refusal(resolve: Resolve, dir: &Dir, rel: &[u8]) -> Errno {
 }
 
 #[test]
-fn an_ordinary_path_leads_to_its_file() {
+fn ordinary_path_opens_its_file() {
     let (_base, root) = tree();
     for (how, resolve) in BOTH {
         for rel in [b"sub/file".as_slice(), b"./sub//./file"] {
@@ -53,7 +54,7 @@ fn an_ordinary_path_leads_to_its_file() {
 }
 
 #[test]
-fn an_empty_path_and_a_dot_are_the_directory_itself() {
+fn empty_path_and_dot_are_the_directory() {
     let (_base, root) = tree();
     let ino = root.stat_self().unwrap().ino;
     for (how, resolve) in BOTH {
@@ -65,7 +66,7 @@ fn an_empty_path_and_a_dot_are_the_directory_itself() {
 }
 
 #[test]
-fn a_trailing_slash_asks_for_a_directory() {
+fn trailing_slash_requires_a_directory() {
     let (_base, root) = tree();
     for (how, resolve) in BOTH {
         assert!(resolve(root.as_fd(), b"sub/", OFlags::RDONLY).is_ok(), "{how}");
@@ -74,7 +75,7 @@ fn a_trailing_slash_asks_for_a_directory() {
 }
 
 #[test]
-fn an_absolute_path_is_refused_even_to_the_directory_itself() {
+fn absolute_path_is_rejected() {
     let (base, root) = tree();
     let absolute = base.path().join("root/sub/file");
     for (how, resolve) in BOTH {
@@ -85,7 +86,7 @@ fn an_absolute_path_is_refused_even_to_the_directory_itself() {
 }
 
 #[test]
-fn dot_dot_out_of_the_directory_is_refused() {
+fn dot_dot_out_of_directory_is_rejected() {
     let (_base, root) = tree();
     for (how, resolve) in BOTH {
         for rel in [b"..".as_slice(), b"../outside/file", b"sub/../../outside/file", b"../root"] {
@@ -95,15 +96,15 @@ fn dot_dot_out_of_the_directory_is_refused() {
 }
 
 #[test]
-fn dot_dot_within_the_directory_is_left_to_the_kernel_and_refused_by_the_walk() {
+fn dot_dot_inside_is_allowed_by_kernel_only() {
     let (_base, root) = tree();
     let rel = b"sub/../sub/file";
-    assert_eq!(read(open_by_kernel, &root, rel).unwrap(), "inside");
-    assert_eq!(refusal(open_by_walk, &root, rel), Errno::XDEV);
+    assert_eq!(read(resolve_by_kernel, &root, rel).unwrap(), "inside");
+    assert_eq!(refusal(resolve_by_walk, &root, rel), Errno::XDEV);
 }
 
 #[test]
-fn a_symlink_out_of_the_directory_is_refused_wherever_it_stands() {
+fn symlink_out_of_directory_is_rejected() {
     let (base, root) = tree();
     let at = |link: &str| base.path().join("root").join(link);
     symlink("../outside", at("up")).unwrap();
@@ -116,7 +117,7 @@ fn a_symlink_out_of_the_directory_is_refused_wherever_it_stands() {
             let refused = refusal(resolve, &root, rel);
             let expected: &[Errno] = match how {
                 "kernel" => &[Errno::XDEV],
-                // A link where a directory must be, or at the end.
+                // A link in place of a directory, or at the end.
                 _ => &[Errno::NOTDIR, Errno::LOOP],
             };
             assert!(expected.contains(&refused), "{how} {rel:?}: {refused}");
@@ -125,45 +126,45 @@ fn a_symlink_out_of_the_directory_is_refused_wherever_it_stands() {
 }
 
 #[test]
-fn a_symlink_that_stays_inside_is_followed_by_the_kernel_and_refused_by_the_walk() {
+fn symlink_inside_is_followed_by_kernel_only() {
     let (base, root) = tree();
     symlink("sub", base.path().join("root/alias")).unwrap();
     symlink("sub/file", base.path().join("root/shortcut")).unwrap();
-    assert_eq!(read(open_by_kernel, &root, b"alias/file").unwrap(), "inside");
-    assert_eq!(read(open_by_kernel, &root, b"shortcut").unwrap(), "inside");
-    assert_eq!(refusal(open_by_walk, &root, b"alias/file"), Errno::NOTDIR);
-    assert_eq!(refusal(open_by_walk, &root, b"shortcut"), Errno::LOOP);
+    assert_eq!(read(resolve_by_kernel, &root, b"alias/file").unwrap(), "inside");
+    assert_eq!(read(resolve_by_kernel, &root, b"shortcut").unwrap(), "inside");
+    assert_eq!(refusal(resolve_by_walk, &root, b"alias/file"), Errno::NOTDIR);
+    assert_eq!(refusal(resolve_by_walk, &root, b"shortcut"), Errno::LOOP);
 }
 
 #[test]
-fn a_magic_link_is_refused() {
+fn magic_link_is_rejected() {
     let proc = Dir::open(Path::new("/proc/self")).unwrap();
     for rel in [b"cwd".as_slice(), b"cwd/.", b"root/etc", b"exe"] {
-        assert_eq!(refusal(open_by_kernel, &proc, rel), Errno::LOOP, "{rel:?}");
-        let refused = refusal(open_by_walk, &proc, rel);
+        assert_eq!(refusal(resolve_by_kernel, &proc, rel), Errno::LOOP, "{rel:?}");
+        let refused = refusal(resolve_by_walk, &proc, rel);
         assert!(matches!(refused, Errno::LOOP | Errno::NOTDIR), "{rel:?}: {refused}");
     }
 }
 
 #[test]
-fn the_last_link_itself_can_be_opened_without_following_it() {
+fn last_symlink_opens_without_following() {
     let (base, root) = tree();
     symlink("../outside", base.path().join("root/up")).unwrap();
     for (how, resolve) in BOTH {
         let link = resolve(root.as_fd(), b"up", OFlags::PATH | OFlags::NOFOLLOW).unwrap();
-        assert_eq!(crate::stat_file(link).unwrap().kind, crate::Kind::Symlink, "{how}");
+        assert_eq!(crate::stat_file(link).unwrap().kind, crate::FileKind::Symlink, "{how}");
     }
 }
 
 #[test]
-fn a_nul_in_a_path_is_refused() {
+fn nul_in_path_is_rejected() {
     let (_base, root) = tree();
     for (how, resolve) in BOTH {
         assert_eq!(refusal(resolve, &root, b"sub/file\0x"), Errno::INVAL, "{how}");
     }
 }
 
-/// Swaps the two entries until told to stop.
+/// Swaps two entries until `stop` is set.
 fn keep_swapping(a: &Path, b: &Path, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
@@ -171,7 +172,7 @@ fn keep_swapping(a: &Path, b: &Path, stop: &AtomicBool) {
 }
 
 #[test]
-fn a_directory_swapped_for_a_symlink_meanwhile_never_leads_out() {
+fn directory_swapped_for_symlink_never_leads_out() {
     let (base, root) = tree();
     let (sub, link) = (base.path().join("root/sub"), base.path().join("root/link"));
     symlink("../outside", &link).unwrap();
@@ -185,7 +186,7 @@ fn a_directory_swapped_for_a_symlink_meanwhile_never_leads_out() {
                 match read(resolve, &root, b"sub/file").as_deref().map_err(|err| *err) {
                     Ok("inside") => inside += 1,
                     Err(Errno::XDEV | Errno::NOTDIR | Errno::LOOP) => refused += 1,
-                    // Not an assertion: the swapping must stop before the test can end.
+                    // No assertion here: the swapping must stop before the test can end.
                     _ => break,
                 }
             }
@@ -196,7 +197,7 @@ fn a_directory_swapped_for_a_symlink_meanwhile_never_leads_out() {
 }
 
 #[test]
-fn renames_elsewhere_do_not_fail_a_path_that_goes_up_and_down() {
+fn concurrent_renames_do_not_fail_dot_dot_path() {
     let (base, root) = tree();
     let (a, b) = (base.path().join("a"), base.path().join("b"));
     fs::create_dir(&a).unwrap();
@@ -205,14 +206,14 @@ fn renames_elsewhere_do_not_fail_a_path_that_goes_up_and_down() {
     let mut outcomes = Vec::new();
     thread::scope(|scope| {
         scope.spawn(|| keep_swapping(&a, &b, &stop));
-        outcomes.extend((0..2000).map(|_| read(open_by_kernel, &root, b"sub/../sub/file")));
+        outcomes.extend((0..2000).map(|_| read(resolve_by_kernel, &root, b"sub/../sub/file")));
         stop.store(true, Ordering::Relaxed);
     });
     assert!(outcomes.iter().all(|outcome| outcome.as_deref() == Ok("inside")));
 }
 
 #[test]
-fn only_the_name_of_an_entry_is_one() {
+fn entry_name_accepts_single_components_only() {
     for bad in [b"".as_slice(), b".", b"..", b"a/b", b"/", b"a/", b"a\0"] {
         assert_eq!(kind(entry_name(name(bad))), io::ErrorKind::InvalidInput, "{bad:?}");
     }

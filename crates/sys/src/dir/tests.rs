@@ -4,10 +4,10 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
 
 use super::*;
-use crate::testing::{errno, kind, make_fifo, name, scratch, without_hanging};
+use crate::testing::{errno, kind, make_fifo, name, scratch, with_timeout};
 use crate::umask;
 
-/// A name that is neither UTF-8 nor fit for a line of its own.
+/// Name that is not UTF-8, with control characters.
 const ODD: &[u8] = b"bad \xff\xc3\n\t name";
 
 fn text(mut file: File) -> String {
@@ -17,7 +17,7 @@ fn text(mut file: File) -> String {
 }
 
 #[test]
-fn opening_follows_a_symlink_in_the_users_own_path() {
+fn open_follows_symlink_in_user_path() {
     let (root, dir) = scratch();
     fs::create_dir(root.path().join("real")).unwrap();
     symlink("real", root.path().join("link")).unwrap();
@@ -26,7 +26,7 @@ fn opening_follows_a_symlink_in_the_users_own_path() {
 }
 
 #[test]
-fn opening_a_file_as_a_directory_is_an_error() {
+fn open_of_file_as_directory_fails() {
     let (root, dir) = scratch();
     fs::write(root.path().join("f"), "").unwrap();
     assert_eq!(kind(Dir::open(&root.path().join("f"))), io::ErrorKind::NotADirectory);
@@ -35,7 +35,7 @@ fn opening_a_file_as_a_directory_is_an_error() {
 }
 
 #[test]
-fn a_path_out_of_the_directory_is_refused_by_every_function_that_takes_one() {
+fn path_out_of_directory_is_rejected_everywhere() {
     let (root, _) = scratch();
     fs::create_dir(root.path().join("in")).unwrap();
     fs::write(root.path().join("secret"), "").unwrap();
@@ -53,7 +53,7 @@ fn a_path_out_of_the_directory_is_refused_by_every_function_that_takes_one() {
 }
 
 #[test]
-fn a_path_where_a_name_belongs_is_refused_by_every_function_that_takes_one() {
+fn path_as_entry_name_is_rejected_everywhere() {
     let (root, dir) = scratch();
     fs::create_dir_all(root.path().join("a/b")).unwrap();
     fs::write(root.path().join("a/f"), "").unwrap();
@@ -83,7 +83,7 @@ fn a_path_where_a_name_belongs_is_refused_by_every_function_that_takes_one() {
 }
 
 #[test]
-fn a_symlink_is_not_followed_by_its_name() {
+fn symlink_named_as_entry_is_not_followed() {
     let (root, dir) = scratch();
     fs::create_dir(root.path().join("real")).unwrap();
     fs::write(root.path().join("file"), "x").unwrap();
@@ -95,19 +95,19 @@ fn a_symlink_is_not_followed_by_its_name() {
     assert_eq!(errno(dir.open_file(name(b"to-file"))), libc::ELOOP);
     assert_eq!(errno(dir.open_rw(name(b"to-file"))), libc::ELOOP);
     assert_eq!(kind(dir.create_new(name(b"dangling"), 0o600)), io::ErrorKind::AlreadyExists);
-    assert_eq!(dir.stat(name(b"to-file")).unwrap().kind, Kind::Symlink);
-    assert_eq!(dir.stat_beneath(b"to-file").unwrap().kind, Kind::Symlink);
+    assert_eq!(dir.stat(name(b"to-file")).unwrap().kind, FileKind::Symlink);
+    assert_eq!(dir.stat_beneath(b"to-file").unwrap().kind, FileKind::Symlink);
     assert!(!root.path().join("none").exists());
 }
 
 #[test]
-fn a_name_swapped_for_a_symlink_after_a_look_is_refused_and_the_open_directory_stays() {
+fn entry_swapped_for_symlink_is_rejected() {
     let (root, _) = scratch();
     fs::create_dir_all(root.path().join("in/sub")).unwrap();
     fs::create_dir(root.path().join("out")).unwrap();
     let dir = Dir::open(&root.path().join("in")).unwrap();
     let sub = dir.open_child_dir(name(b"sub")).unwrap();
-    assert_eq!(dir.stat(name(b"sub")).unwrap().kind, Kind::Dir);
+    assert_eq!(dir.stat(name(b"sub")).unwrap().kind, FileKind::Dir);
 
     dir.rename(name(b"sub"), name(b"moved")).unwrap();
     dir.symlink(name(b"../out"), name(b"sub")).unwrap();
@@ -119,10 +119,10 @@ fn a_name_swapped_for_a_symlink_after_a_look_is_refused_and_the_open_directory_s
 }
 
 #[test]
-fn a_fifo_is_refused_at_once_without_a_writer() {
+fn fifo_without_writer_is_rejected_at_once() {
     let (root, dir) = scratch();
     make_fifo(&dir, "fifo");
-    let kinds = without_hanging(move || {
+    let kinds = with_timeout(move || {
         [
             kind(dir.open_file(name(b"fifo"))),
             kind(dir.open_file_beneath(b"fifo")),
@@ -134,7 +134,7 @@ fn a_fifo_is_refused_at_once_without_a_writer() {
 }
 
 #[test]
-fn what_is_not_a_regular_file_is_refused() {
+fn other_file_types_are_rejected() {
     let (root, dir) = scratch();
     let _listener = UnixListener::bind(root.path().join("socket")).unwrap();
     dir.mkdir(name(b"sub"), 0o700).unwrap();
@@ -149,7 +149,7 @@ fn what_is_not_a_regular_file_is_refused() {
 }
 
 #[test]
-fn an_opened_file_blocks_like_any_other_and_closes_on_exec() {
+fn opened_file_is_blocking_and_close_on_exec() {
     let (_root, dir) = scratch();
     let made = dir.create_new(name(b"f"), 0o600).unwrap();
     let opened = [
@@ -171,7 +171,7 @@ fn an_opened_file_blocks_like_any_other_and_closes_on_exec() {
 }
 
 #[test]
-fn a_created_file_is_new_writable_and_has_its_mode_less_the_umask() {
+fn created_file_has_mode_less_umask() {
     let (root, dir) = scratch();
     let mut file = dir.create_new(name(ODD), 0o765).unwrap();
     file.write_all(b"hello").unwrap();
@@ -182,7 +182,7 @@ fn a_created_file_is_new_writable_and_has_its_mode_less_the_umask() {
 }
 
 #[test]
-fn an_existing_file_is_opened_for_both_reading_and_writing_and_kept() {
+fn open_rw_keeps_content() {
     let (root, dir) = scratch();
     fs::write(root.path().join("f"), "old").unwrap();
     dir.open_rw(name(b"f")).unwrap().write_all(b"n").unwrap();
@@ -192,7 +192,7 @@ fn an_existing_file_is_opened_for_both_reading_and_writing_and_kept() {
 }
 
 #[test]
-fn the_same_file_is_described_by_name_by_path_and_open() {
+fn stat_by_name_path_and_descriptor_agree() {
     let (root, dir) = scratch();
     fs::create_dir_all(root.path().join("a/b")).unwrap();
     fs::write(root.path().join("a/b/f"), "123").unwrap();
@@ -200,7 +200,7 @@ fn the_same_file_is_described_by_name_by_path_and_open() {
 
     let by_path = dir.stat_beneath(b"a/b/f").unwrap();
 
-    assert_eq!((by_path.kind, by_path.size), (Kind::File, 3));
+    assert_eq!((by_path.kind, by_path.size), (FileKind::File, 3));
     assert_eq!(b.stat(name(b"f")).unwrap(), by_path);
     assert_eq!(stat_file(b.open_file(name(b"f")).unwrap()).unwrap(), by_path);
     assert_eq!(dir.stat_beneath(b"a/b").unwrap(), b.stat_self().unwrap());
@@ -210,7 +210,7 @@ fn the_same_file_is_described_by_name_by_path_and_open() {
 }
 
 #[test]
-fn a_child_directory_is_made_with_its_mode_opened_and_removed_only_when_empty() {
+fn rmdir_removes_empty_directory_only() {
     let (_root, dir) = scratch();
     dir.mkdir(name(ODD), 0o751).unwrap();
     assert_eq!(dir.stat(name(ODD)).unwrap().mode, 0o751 & !umask());
@@ -228,7 +228,7 @@ fn a_child_directory_is_made_with_its_mode_opened_and_removed_only_when_empty() 
 }
 
 #[test]
-fn a_rename_replaces_what_was_there() {
+fn rename_replaces_existing_entry() {
     let (root, dir) = scratch();
     fs::write(root.path().join("new"), "new").unwrap();
     fs::write(root.path().join(name(ODD)), "old").unwrap();
@@ -238,7 +238,7 @@ fn a_rename_replaces_what_was_there() {
 }
 
 #[test]
-fn a_symlink_keeps_its_target_byte_for_byte() {
+fn symlink_target_is_kept_exactly() {
     let (_root, dir) = scratch();
     let long = [ODD, b"/", &[b'x'; 3000]].concat();
     for (link, target) in [(name(b"a"), ODD), (name(b"b"), b"/../.."), (name(ODD), &long)] {
@@ -251,7 +251,7 @@ fn a_symlink_keeps_its_target_byte_for_byte() {
 }
 
 #[test]
-fn setting_the_mtime_of_a_symlink_changes_the_link_alone() {
+fn set_mtime_of_symlink_changes_link_only() {
     let (root, dir) = scratch();
     fs::write(root.path().join("f"), "").unwrap();
     dir.symlink(name(b"f"), name(b"l")).unwrap();
@@ -271,17 +271,17 @@ fn setting_the_mtime_of_a_symlink_changes_the_link_alone() {
 }
 
 #[test]
-fn a_directory_takes_a_mode_and_an_mtime_of_its_own() {
+fn own_mode_and_mtime_are_set() {
     let (_root, dir) = scratch();
     let then = Timestamp { secs: 1_000_000_000, nanos: 5 };
     dir.set_own_mode(0o1777).unwrap();
     dir.set_own_mtime(then).unwrap();
     let stat = dir.stat_self().unwrap();
-    assert_eq!((stat.kind, stat.mode, stat.mtime), (Kind::Dir, 0o1777, then));
+    assert_eq!((stat.kind, stat.mode, stat.mtime), (FileKind::Dir, 0o1777, then));
 }
 
 #[test]
-fn the_entries_are_all_there_with_their_kinds_and_bytes() {
+fn entries_have_names_and_kinds() {
     let (root, dir) = scratch();
     let _listener = UnixListener::bind(root.path().join("socket")).unwrap();
     dir.create_new(name(ODD), 0o600).unwrap();
@@ -293,11 +293,11 @@ fn the_entries_are_all_there_with_their_kinds_and_bytes() {
 
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     let expected = [
-        (b"...".as_slice(), Kind::File),
-        (b".hidden", Kind::Dir),
-        (ODD, Kind::File),
-        (b"link", Kind::Symlink),
-        (b"socket", Kind::Other),
+        (b"...".as_slice(), FileKind::File),
+        (b".hidden", FileKind::Dir),
+        (ODD, FileKind::File),
+        (b"link", FileKind::Symlink),
+        (b"socket", FileKind::Other),
     ];
     let expected: Vec<Entry> = expected
         .map(|(bytes, kind)| Entry { name: name(bytes).to_owned(), kind: Some(kind) })
@@ -306,7 +306,7 @@ fn the_entries_are_all_there_with_their_kinds_and_bytes() {
 }
 
 #[test]
-fn a_directory_is_listed_whole_every_time_through_any_handle() {
+fn entries_are_complete_through_any_handle() {
     let (_root, dir) = scratch();
     let count = 1500;
     for nth in 0..count {
@@ -323,7 +323,7 @@ fn a_directory_is_listed_whole_every_time_through_any_handle() {
 }
 
 #[test]
-fn a_removed_directory_is_empty_and_cannot_be_filled() {
+fn removed_directory_is_empty_and_not_writable() {
     let (_root, dir) = scratch();
     dir.mkdir(name(b"d"), 0o700).unwrap();
     let gone = dir.open_child_dir(name(b"d")).unwrap();
@@ -333,7 +333,7 @@ fn a_removed_directory_is_empty_and_cannot_be_filled() {
 }
 
 #[test]
-fn a_directory_and_its_filesystem_can_be_synced() {
+fn directory_and_filesystem_sync() {
     let (_root, dir) = scratch();
     dir.create_new(name(b"f"), 0o600).unwrap();
     dir.sync().unwrap();
@@ -341,12 +341,12 @@ fn a_directory_and_its_filesystem_can_be_synced() {
 }
 
 #[test]
-fn free_space_is_in_bytes_and_below_the_size_of_the_filesystem() {
+fn free_bytes_are_below_filesystem_size() {
     let (_root, dir) = scratch();
     let info = rustix::fs::fstatvfs(&dir).unwrap();
     let free = dir.free_bytes().unwrap();
     assert!(free <= info.f_blocks * info.f_frsize);
-    // Others write to the same disk meanwhile, but hardly half of what is left.
+    // Concurrent writes to the same disk change it, but hardly by half.
     let expected = info.f_bavail * info.f_frsize;
     assert!(free >= expected / 2, "{free} of {expected}");
 }

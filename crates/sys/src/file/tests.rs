@@ -8,7 +8,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::*;
 use crate::testing::{errno, kind, name, scratch};
 
-/// A multiple of the block size of every filesystem the tests may run on.
+/// Multiple of the block size of all filesystems that the tests may use.
 const BLOCK: u64 = 64 << 10;
 
 fn extents(file: &File) -> Vec<Range<u64>> {
@@ -21,20 +21,20 @@ fn extents(file: &File) -> Vec<Range<u64>> {
     found
 }
 
-/// A file in memory: another filesystem than that of the scratch directory.
+/// Creates a file in memory: on another filesystem than the scratch directory.
 fn in_memory(content: &[u8]) -> File {
     let mut file = File::from(memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
     file.write_all(content).unwrap();
     file
 }
 
-/// A file of `/proc`: regular, but with none of the optional operations.
-fn primitive() -> File {
+/// Opens a file of `/proc`: regular, but without optional operations.
+fn proc_file() -> File {
     File::options().read(true).write(true).open("/proc/self/oom_score_adj").unwrap()
 }
 
 #[test]
-fn the_extents_of_a_sparse_file_are_its_data() {
+fn sparse_file_extents_are_its_data() {
     let (_root, dir) = scratch();
     let file = dir.create_new(name(b"f"), 0o600).unwrap();
     let data = vec![1; BLOCK as usize];
@@ -57,7 +57,7 @@ fn the_extents_of_a_sparse_file_are_its_data() {
 }
 
 #[test]
-fn a_dense_file_is_one_extent_to_its_very_end_and_an_empty_one_has_none() {
+fn dense_file_is_one_extent_and_empty_has_none() {
     let (_root, dir) = scratch();
     let file = dir.create_new(name(b"f"), 0o600).unwrap();
     assert_eq!(data_extent(&file, 0).unwrap(), None);
@@ -67,7 +67,7 @@ fn a_dense_file_is_one_extent_to_its_very_end_and_an_empty_one_has_none() {
 }
 
 #[test]
-fn where_extents_are_unknown_the_rest_of_the_file_is_data() {
+fn rest_of_file_counts_as_data() {
     let (_root, dir) = scratch();
     let file = dir.create_new(name(b"f"), 0o600).unwrap();
     file.set_len(100).unwrap();
@@ -77,14 +77,14 @@ fn where_extents_are_unknown_the_rest_of_the_file_is_data() {
 }
 
 #[test]
-fn a_pipe_has_no_extents() {
+fn data_extent_of_pipe_fails() {
     let (reader, _writer) = io::pipe().unwrap();
     let pipe = File::from(OwnedFd::from(reader));
     assert_eq!(errno(data_extent(&pipe, 0)), libc::ESPIPE);
 }
 
 #[test]
-fn reserving_allocates_but_leaves_the_size() {
+fn reserve_allocates_without_changing_size() {
     let (_root, dir) = scratch();
     let file = dir.create_new(name(b"f"), 0o600).unwrap();
     assert!(reserve(&file, 0, 0).unwrap());
@@ -96,37 +96,37 @@ fn reserving_allocates_but_leaves_the_size() {
 }
 
 #[test]
-fn reserving_says_no_where_it_is_unsupported_and_fails_where_it_cannot_fit() {
+fn reserve_unsupported_is_false_and_too_large_fails() {
     let (_root, dir) = scratch();
-    assert!(!reserve(primitive(), 0, 4096).unwrap());
+    assert!(!reserve(proc_file(), 0, 4096).unwrap());
     let file = dir.create_new(name(b"f"), 0o600).unwrap();
     assert!(reserve(&file, 0, 1 << 62).is_err());
     assert_eq!(errno(reserve(dir.open_file(name(b"f")).unwrap(), 0, 4096)), libc::EBADF);
 }
 
 #[test]
-fn a_clone_has_the_content_or_was_honestly_declined() {
+fn reflink_has_content_or_returns_false() {
     let (root, dir) = scratch();
     fs::write(root.path().join("src"), vec![7; 100_000]).unwrap();
     let src = dir.open_file(name(b"src")).unwrap();
     let dst = dir.create_new(name(b"dst"), 0o600).unwrap();
-    let cloned = clone_whole(&src, &dst).unwrap();
+    let cloned = reflink(&src, &dst).unwrap();
     let content = fs::read(root.path().join("dst")).unwrap();
     assert_eq!(content, vec![7; if cloned { 100_000 } else { 0 }]);
 }
 
 #[test]
-fn cloning_across_filesystems_is_declined_and_misuse_is_an_error() {
+fn reflink_across_filesystems_is_false() {
     let (_root, dir) = scratch();
     let dst = dir.create_new(name(b"dst"), 0o600).unwrap();
-    assert!(!clone_whole(in_memory(b"x"), &dst).unwrap());
-    assert!(!clone_whole(&dst, primitive()).unwrap());
-    assert_eq!(kind(clone_whole(&dir, &dst)), io::ErrorKind::IsADirectory);
-    assert_eq!(errno(clone_whole(&dst, dir.open_file(name(b"dst")).unwrap())), libc::EBADF);
+    assert!(!reflink(in_memory(b"x"), &dst).unwrap());
+    assert!(!reflink(&dst, proc_file()).unwrap());
+    assert_eq!(kind(reflink(&dir, &dst)), io::ErrorKind::IsADirectory);
+    assert_eq!(errno(reflink(&dst, dir.open_file(name(b"dst")).unwrap())), libc::EBADF);
 }
 
 #[test]
-fn a_range_is_copied_to_its_place_and_no_offset_moves() {
+fn copy_range_does_not_move_offsets() {
     let (root, dir) = scratch();
     fs::write(root.path().join("src"), "0123456789").unwrap();
     let mut src = dir.open_file(name(b"src")).unwrap();
@@ -141,10 +141,10 @@ fn a_range_is_copied_to_its_place_and_no_offset_moves() {
 }
 
 #[test]
-fn copying_a_range_is_declined_where_the_kernel_cannot_and_misuse_is_an_error() {
+fn copy_range_unsupported_is_none() {
     let (root, dir) = scratch();
     let dst = dir.create_new(name(b"dst"), 0o600).unwrap();
-    // Another kind of filesystem, unless the scratch directory is in memory too.
+    // Another type of filesystem, unless the scratch directory is in memory too.
     let outcome = copy_range(in_memory(b"abc"), 0, &dst, 0, 3).unwrap();
     assert!(matches!(outcome, None | Some(3)), "{outcome:?}");
     let appending = File::options().append(true).open(root.path().join("dst")).unwrap();
@@ -153,7 +153,7 @@ fn copying_a_range_is_declined_where_the_kernel_cannot_and_misuse_is_an_error() 
 }
 
 #[test]
-fn a_lock_conflicts_between_two_opens_until_it_is_closed() {
+fn lock_conflicts_until_last_duplicate_is_closed() {
     let (_root, dir) = scratch();
     let first = dir.create_new(name(b"f"), 0o600).unwrap();
     let second = dir.open_file(name(b"f")).unwrap();
@@ -171,7 +171,7 @@ fn a_lock_conflicts_between_two_opens_until_it_is_closed() {
 }
 
 #[test]
-fn a_mode_is_set_whatever_the_umask() {
+fn set_mode_ignores_umask() {
     let (_root, dir) = scratch();
     let file = dir.create_new(name(b"f"), 0o600).unwrap();
     for mode in [0o777, 0o4750, 0] {
@@ -183,7 +183,7 @@ fn a_mode_is_set_whatever_the_umask() {
 }
 
 #[test]
-fn an_mtime_is_set_to_the_nanosecond_and_the_atime_stays() {
+fn set_mtime_is_exact_and_keeps_atime() {
     let (_root, dir) = scratch();
     let file = dir.create_new(name(b"f"), 0o600).unwrap();
     let before = file.metadata().unwrap();
@@ -202,7 +202,7 @@ fn an_mtime_is_set_to_the_nanosecond_and_the_atime_stays() {
 }
 
 #[test]
-fn a_file_can_be_synced_and_a_pipe_cannot() {
+fn sync_of_file_succeeds_and_of_pipe_fails() {
     let (_root, dir) = scratch();
     let file = dir.create_new(name(b"f"), 0o600).unwrap();
     file.write_all_at(b"x", 0).unwrap();
@@ -213,24 +213,29 @@ fn a_file_can_be_synced_and_a_pipe_cannot() {
     assert_eq!(kind(sync_all(&pipe)), io::ErrorKind::InvalidInput);
 }
 
-/// The number of `cachestat`, on every architecture but alpha.
+/// Number of `cachestat` on all architectures except alpha.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// How many pages of the range are in the page cache; `None` if the kernel does not tell (before
-/// Linux 6.5).
+/// Returns the cached pages of a range; `None` if the kernel does not report them (before 6.5).
 fn cached_pages(file: &File, range: Range<u64>) -> Option<u64> {
-    let asked = [range.start, range.end - range.start];
-    let mut told = [0_u64; 5];
-    // SAFETY: the kernel reads an offset and a length from `asked` and writes five counters, of
-    // which the first is the one of cached pages, to `told`; both outlive the call.
+    let range_words = [range.start, range.end - range.start];
+    let mut counters = [0_u64; 5];
+    // SAFETY: the kernel reads an offset and a length from `range_words` and writes five
+    // counters to `counters`, the first of them the cached pages; both outlive the call.
     let outcome = unsafe {
-        libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), asked.as_ptr(), told.as_mut_ptr(), 0)
+        libc::syscall(
+            SYS_CACHESTAT,
+            file.as_raw_fd(),
+            range_words.as_ptr(),
+            counters.as_mut_ptr(),
+            0,
+        )
     };
-    (outcome == 0).then_some(told[0])
+    (outcome == 0).then_some(counters[0])
 }
 
 #[test]
-fn what_is_not_needed_leaves_the_cache_and_the_rest_stays() {
+fn advise_dont_need_drops_only_its_range() {
     let (_root, dir) = scratch();
     let lives_in_memory = rustix::fs::fstatfs(&dir).unwrap().f_type == libc::TMPFS_MAGIC;
     let file = dir.create_new(name(b"f"), 0o600).unwrap();
@@ -250,7 +255,7 @@ fn what_is_not_needed_leaves_the_cache_and_the_rest_stays() {
 
     advise_will_need(&file, 0, 0).unwrap();
     advise_will_need(&file, 0, half).unwrap();
-    // It is read meanwhile, and nobody waits for it.
+    // The kernel reads asynchronously.
     let has_some = || cached_pages(&file, 0..half) > Some(0);
     let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while !has_some() && std::time::Instant::now() < until {
@@ -260,7 +265,7 @@ fn what_is_not_needed_leaves_the_cache_and_the_rest_stays() {
 }
 
 #[test]
-fn a_pipe_takes_no_advice() {
+fn advice_for_pipe_fails() {
     let (_root, dir) = scratch();
     advise_sequential(dir.create_new(name(b"f"), 0o600).unwrap()).unwrap();
     let (pipe, _writer) = io::pipe().unwrap();

@@ -269,7 +269,7 @@ fn a_file_that_changes_once_is_sent_again_and_arrives_as_it_is_then() {
 #[test]
 fn a_file_that_is_cut_once_is_sent_again_and_arrives_as_it_is_then() {
     let plain = ["mmap", "zerobuffer", "sendfile", "splice", "io_uring"];
-    let is_there = |engine: &&str| *engine != "io_uring" || bankfull_sys::Reads::are_possible();
+    let is_there = |engine: &&str| *engine != "io_uring" || bankfull_sys::ReadRing::is_available();
     let plain = plain.into_iter().filter(is_there);
     let plain: Vec<_> = plain.map(|engine| ["--no-encryption", "--io", engine]).collect();
     let encrypted = [["--io", "buffered"], ["--io", "mmap"], ["--transport", "quic"]];

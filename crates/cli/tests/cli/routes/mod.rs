@@ -105,7 +105,7 @@ fn a_rich_tree_arrives_by_every_engine_encrypted_or_not() {
 
 /// Whether this host lets us have it; where not, that is refused with a way out.
 fn has_io_uring() -> bool {
-    let is_there = bankfull_sys::Reads::are_possible();
+    let is_there = bankfull_sys::ReadRing::is_available();
     if !is_there {
         let (scratch, root) = (Scratch::new(), Scratch::new());
         let daemon = Daemon::start(root.path(), &[]);

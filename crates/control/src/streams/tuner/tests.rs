@@ -1,4 +1,5 @@
 use super::*;
+use crate::bottleneck::LimitSamples;
 
 const TICK: Duration = Duration::from_millis(10);
 

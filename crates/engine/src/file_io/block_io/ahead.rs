@@ -4,7 +4,7 @@
 
 use super::read::{Buffered, ReadRange};
 use super::workers::ReadThreads;
-use bankfull_sys::{DirectAlign, Reads};
+use bankfull_sys::{DirectAlign, ReadRing};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -21,7 +21,7 @@ const BUFFERS: usize = PREFETCHED_CHUNKS + 1;
 
 /// Executor of the reads: the kernel's `io_uring`, or threads if it is unavailable.
 enum ReadBackend {
-    Ring(Box<Reads>),
+    Ring(Box<ReadRing>),
     Threads(ReadThreads),
 }
 
@@ -78,7 +78,7 @@ struct Chunk {
 impl Prefetcher {
     /// Reader by `io_uring`; `None` if the kernel denies it to this process.
     pub(crate) fn with_io_uring(chunk_bytes: usize) -> io::Result<Option<Self>> {
-        let reads = Reads::new(BUFFERS, chunk_bytes.max(1))?;
+        let reads = ReadRing::new(BUFFERS, chunk_bytes.max(1))?;
         Ok(reads.map(|reads| Self::new(ReadBackend::Ring(Box::new(reads)), chunk_bytes, false)))
     }
 

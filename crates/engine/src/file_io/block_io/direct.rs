@@ -30,7 +30,7 @@ struct KernelQueries {
 impl CacheBypass {
     pub(crate) fn new(direct: DirectIo) -> Self {
         let queries = KernelQueries {
-            rotates: bankfull_sys::rotates,
+            rotates: bankfull_sys::is_rotational,
             cached_bytes: bankfull_sys::cached_bytes,
         };
         Self { direct, disk: None, queries }

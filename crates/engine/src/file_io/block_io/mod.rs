@@ -72,7 +72,7 @@ impl IoMethod {
     /// True if this build and this kernel support it.
     #[must_use]
     pub fn is_available(self) -> bool {
-        self != Self::IoUring || bankfull_sys::Reads::are_possible()
+        self != Self::IoUring || bankfull_sys::ReadRing::is_available()
     }
 
     /// Creates a sender with blocks of `block_bytes`.

@@ -130,7 +130,7 @@ impl ReadRange for Mapped {
         let end = window.bytes().len().min(self.taken + self.chunk_bytes);
         let chunk = self.taken..end;
         self.taken = end;
-        window.fetch(chunk.clone());
+        window.populate(chunk.clone());
         Ok(&window.bytes()[chunk])
     }
 

@@ -58,12 +58,12 @@ impl SpliceReceive {
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(self.block_bytes.max(1) as u64) as usize;
-            let mut left = uninterrupted(|| self.pipe.take_from_socket(socket, len))?;
+            let mut left = uninterrupted(|| self.pipe.splice_from_socket(socket, len))?;
             if left == 0 {
                 break;
             }
             while left > 0 {
-                match uninterrupted(|| self.pipe.hand_to_file(file, at, left))? {
+                match uninterrupted(|| self.pipe.splice_to_file(file, at, left))? {
                     0 => return Err(ErrorKind::WriteZero.into()),
                     written => (at, left) = (at + written as u64, left - written),
                 }

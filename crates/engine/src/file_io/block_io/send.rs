@@ -4,7 +4,9 @@ use super::ahead::Prefetcher;
 use super::read::{Buffered, Mapped, ReadRange};
 use super::{SendRange, uninterrupted};
 use crate::model::io_method::IoMethod;
-use bankfull_sys::{Pipe, allow_uncopied, is_gone, send_file, send_uncopied, take_uncopied};
+use bankfull_sys::{
+    Pipe, enable_zerocopy, is_mapping_fault, reap_zerocopy, send_file, send_zerocopy,
+};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::net::TcpStream;
@@ -83,7 +85,7 @@ fn send_chunks(
         while !rest.is_empty() {
             // For a mapping that was truncated, the kernel reports an error.
             match uninterrupted(|| send(rest)) {
-                Err(e) if is_gone(&e) => return Ok(sent),
+                Err(e) if is_mapping_fault(&e) => return Ok(sent),
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(sent_now) => (sent, rest) = (sent + sent_now as u64, &rest[sent_now..]),
                 Err(e) => return Err(e),
@@ -97,12 +99,12 @@ struct ZeroCopySend(Mapped);
 
 impl SendRange for ZeroCopySend {
     fn send(&mut self, file: &File, range: Range<u64>, mut socket: &TcpStream) -> io::Result<u64> {
-        if !allow_uncopied(socket)? {
+        if !enable_zerocopy(socket)? {
             return Err(ErrorKind::Unsupported.into());
         }
         send_chunks(&mut self.0, file, range, |rest| {
-            take_uncopied(socket)?;
-            match send_uncopied(socket, rest) {
+            reap_zerocopy(socket)?;
+            match send_zerocopy(socket, rest) {
                 // The limit of data in flight without a copy is reached.
                 Err(e) if e.raw_os_error() == Some(ENOBUFS) => socket.write(rest),
                 sent => sent,
@@ -175,13 +177,13 @@ impl SpliceSend {
     /// Fills the empty pipe with enough blocks; returns the number of bytes.
     fn fill_pipe(&mut self, file: &File, range: Range<u64>) -> io::Result<usize> {
         let mut held = 0;
-        for _ in 0..self.pipe.room_for(self.block_bytes).max(1) {
+        for _ in 0..self.pipe.max_splices(self.block_bytes).max(1) {
             let at = range.start + held as u64;
             let len = (range.end - at).min(self.block_bytes as u64) as usize;
             if len == 0 || held >= MIN_CALL_BYTES {
                 break;
             }
-            match uninterrupted(|| self.pipe.take_from_file(file, at, len))? {
+            match uninterrupted(|| self.pipe.splice_from_file(file, at, len))? {
                 0 => break,
                 moved => held += moved,
             }
@@ -199,7 +201,7 @@ pub(crate) fn splice_once(
     len: usize,
     socket: impl AsFd,
 ) -> io::Result<usize> {
-    let moved = uninterrupted(|| pipe.take_from_file(file, offset, len))?;
+    let moved = uninterrupted(|| pipe.splice_from_file(file, offset, len))?;
     // More data follows, unless this is all.
     drain_pipe(pipe, moved, moved < len, socket)?;
     Ok(moved)
@@ -209,7 +211,7 @@ pub(crate) fn splice_once(
 fn drain_pipe(pipe: &Pipe, held: usize, more: bool, socket: impl AsFd) -> io::Result<()> {
     let mut left = held;
     while left > 0 {
-        match uninterrupted(|| pipe.hand_to_socket(&socket, left, more))? {
+        match uninterrupted(|| pipe.splice_to_socket(&socket, left, more))? {
             0 => return Err(ErrorKind::WriteZero.into()),
             handed => left -= handed,
         }

@@ -83,7 +83,7 @@ fn refuse_into_itself(items: &[SourceItem], destination: &Path) -> Result<(), Er
     let found =
         destination.canonicalize().or_else(|_| parent.unwrap_or(Path::new(".")).canonicalize());
     let Ok(destination) = found else { return Ok(()) };
-    for item in items.iter().filter(|item| item.stat.kind == bankfull_sys::Kind::Dir) {
+    for item in items.iter().filter(|item| item.stat.kind == bankfull_sys::FileKind::Dir) {
         let inside =
             item.operand.canonicalize().is_ok_and(|source| destination.starts_with(source));
         if inside {

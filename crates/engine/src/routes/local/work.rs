@@ -102,7 +102,7 @@ impl<'m, 'a> Mover<'m, 'a> {
         }
         let Ok(part) = self.receiver.open_part(incoming) else { return false };
         let Some(layout) = incoming.layout() else { return false };
-        match bankfull_sys::clone_whole(source, &part.file) {
+        match bankfull_sys::reflink(source, &part.file) {
             Ok(true) => {
                 self.receiver.record_copied(incoming, 0..layout.count());
                 true

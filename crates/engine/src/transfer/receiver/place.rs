@@ -8,7 +8,7 @@ use crate::base::part_names::PartNames;
 use crate::base::sync::lock;
 use crate::model::options::Fsync;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
-use bankfull_sys::{Dir, Kind, Stat, Timestamp};
+use bankfull_sys::{Dir, FileKind, Stat, Timestamp};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -105,9 +105,9 @@ impl Receiver<'_> {
             |e: io::Error| failure(format!("cannot create the link {}", shown().display()), &e);
         let mtime = mtime_of(entry);
         match dir.stat(name) {
-            Ok(stat) if matches!(stat.kind, Kind::Dir | Kind::Other) => {
+            Ok(stat) if matches!(stat.kind, FileKind::Dir | FileKind::Other) => {
                 let (what, cause) = match stat.kind {
-                    Kind::Dir => ("a directory", Cause::IsADirectory),
+                    FileKind::Dir => ("a directory", Cause::IsADirectory),
                     _ => ("a device, FIFO or socket", Cause::Usage),
                 };
                 let name = shown();
@@ -118,7 +118,8 @@ impl Receiver<'_> {
                 return Err(Failure::new(cause, text));
             }
             Ok(stat)
-                if stat.kind == Kind::Symlink && dir.read_link(name).is_ok_and(|t| t == target) =>
+                if stat.kind == FileKind::Symlink
+                    && dir.read_link(name).is_ok_and(|t| t == target) =>
             {
                 if stat.mtime != mtime && !self.dry_run {
                     dir.set_mtime(name, mtime).map_err(failed)?;

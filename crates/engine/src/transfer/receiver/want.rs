@@ -16,7 +16,7 @@ use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
     Cause, Entry, EntryKind, Failure, FileRuns, Message, Verdict, Want,
 };
-use bankfull_sys::{Dir, Kind};
+use bankfull_sys::{Dir, FileKind};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -209,10 +209,10 @@ impl Receiver<'_> {
         let existing = match dir.stat(&incoming.name) {
             Ok(stat) => Some(Existing {
                 kind: match stat.kind {
-                    Kind::File => Some(EntryKind::File),
-                    Kind::Dir => Some(EntryKind::Dir),
-                    Kind::Symlink => Some(EntryKind::Symlink),
-                    Kind::Other => None,
+                    FileKind::File => Some(EntryKind::File),
+                    FileKind::Dir => Some(EntryKind::Dir),
+                    FileKind::Symlink => Some(EntryKind::Symlink),
+                    FileKind::Other => None,
                 },
                 size: stat.size,
                 mtime_secs: stat.mtime.secs,
@@ -382,10 +382,10 @@ fn ensure_owner_writable(dir: &Dir) {
     }
 }
 
-fn dir_or_in_the_way(kind: Kind, shown: &std::path::Path) -> Result<(), Failure> {
+fn dir_or_in_the_way(kind: FileKind, shown: &std::path::Path) -> Result<(), Failure> {
     let what = match kind {
-        Kind::Dir => return Ok(()),
-        Kind::Symlink => "a symlink (bankfull does not write through symlinks)",
+        FileKind::Dir => return Ok(()),
+        FileKind::Symlink => "a symlink (bankfull does not write through symlinks)",
         _ => "a file",
     };
     let text = format!(

@@ -8,7 +8,7 @@ use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::limits::MAX_PACKED_FILE_BYTES;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure, FileRuns};
-use bankfull_sys::{Kind, Stat};
+use bankfull_sys::{FileKind, Stat};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -174,10 +174,10 @@ impl SourceFiles {
 /// Builds the entry of a directory entry, without a number; `None` for a special file.
 pub(crate) fn entry_of(stat: &Stat, name: &OsStr, parent: u64) -> Option<Entry> {
     let kind = match stat.kind {
-        Kind::File => EntryKind::File,
-        Kind::Dir => EntryKind::Dir,
-        Kind::Symlink => EntryKind::Symlink,
-        Kind::Other => return None,
+        FileKind::File => EntryKind::File,
+        FileKind::Dir => EntryKind::Dir,
+        FileKind::Symlink => EntryKind::Symlink,
+        FileKind::Other => return None,
     };
     let size = if kind == EntryKind::File { stat.size } else { 0 };
     let packed = size <= MAX_PACKED_FILE_BYTES;

@@ -13,7 +13,7 @@ use crate::stats::counters::add;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
 use bankfull_proto::wire::control::{Cause, EntryKind, Failure, Message};
-use bankfull_sys::{Dir, Kind, Stat};
+use bankfull_sys::{Dir, FileKind, Stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -85,7 +85,7 @@ impl Sender<'_> {
         let key = u64::MAX - at as u64;
         let shown = item.operand.parent().unwrap_or(Path::new("")).to_owned();
         self.files.dirs.insert_root(key, Arc::clone(&item.dir), shown);
-        if item.stat.kind != Kind::Dir {
+        if item.stat.kind != FileKind::Dir {
             self.announce_leaf(&item.dir, key, 0, &item.name, &item.stat);
             return;
         }
@@ -146,7 +146,7 @@ impl Sender<'_> {
                 continue;
             }
             match dir.stat(&entry.name) {
-                Ok(stat) if stat.kind == Kind::Dir => {
+                Ok(stat) if stat.kind == FileKind::Dir => {
                     let Some(child) = self.announce_dir(id, &entry.name, &stat) else { return };
                     self.files.dirs.insert(child, id, &entry.name);
                     stack.push(PendingDir {

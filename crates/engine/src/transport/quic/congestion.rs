@@ -1,7 +1,7 @@
 //! Adapter that runs the congestion control of `bankfull-control` in `quinn-proto`.
 
 use bankfull_control::Bytes;
-use bankfull_control::delivery::ModelBased;
+use bankfull_control::congestion::ModelBased;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use std::any::Any;

@@ -201,7 +201,7 @@ impl EventLoop {
     fn drain_refusals(&mut self) {
         let Driver { socket, sibling, .. } = &self.driver;
         let sockets = [Some(socket), sibling.as_ref()].into_iter().flatten();
-        let refused = |socket| bankfull_sys::refused_by(socket).ok().flatten();
+        let refused = |socket| bankfull_sys::next_rejected_destination(socket).ok().flatten();
         let refusals = sockets.flat_map(|socket| std::iter::from_fn(move || refused(socket)));
         for peer in refusals.collect::<Vec<_>>() {
             let mut probed = Vec::new();

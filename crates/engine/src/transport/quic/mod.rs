@@ -170,7 +170,7 @@ impl QuicPort {
         let _ = buffers.set_send_buffer_size(SEND_BUFFER_BYTES);
         // Without ICMP errors a dead peer is detected only by the idle timeout.
         for socket in [Some(&socket), sibling.as_ref()].into_iter().flatten() {
-            let _ = bankfull_sys::note_refusals(socket, socket.local_addr()?);
+            let _ = bankfull_sys::enable_error_queue(socket, socket.local_addr()?);
         }
         let (listener, default_config) = listener.unzip();
         let mut config = EndpointConfig::default();

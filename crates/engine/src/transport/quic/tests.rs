@@ -328,7 +328,7 @@ fn window_bypass_lifts_the_window() {
 fn socket_error_queue_is_drained() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
-    bankfull_sys::note_refusals(&socket, address).unwrap();
+    bankfull_sys::enable_error_queue(&socket, address).unwrap();
     let other = socket.try_clone().unwrap();
     // The datagram is too large; its error is queued to the socket.
     UdpSocketState::new(UdpSockRef::from(&socket)).unwrap();

@@ -117,7 +117,7 @@ impl ReceiveHook for FlowHook {
         self.clamped_at = Instant::now();
         if let Socket::Tcp(tcp) = socket {
             // If the kernel cannot clamp it, time slots alone limit the stream.
-            let _ = bankfull_sys::hold_window(tcp, window);
+            let _ = bankfull_sys::set_window_clamp(tcp, window);
         }
     }
 

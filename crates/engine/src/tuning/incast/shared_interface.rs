@@ -429,7 +429,7 @@ impl State {
                     member.flow.window.store(bytes, Ordering::Relaxed);
                     if let Socket::Tcp(tcp) = &member.socket {
                         // If the kernel cannot clamp it, time slots alone limit the stream.
-                        let _ = bankfull_sys::hold_window(tcp, bytes);
+                        let _ = bankfull_sys::set_window_clamp(tcp, bytes);
                     }
                 }
                 Action::SetPacing(id, rate) => {

@@ -11,7 +11,7 @@ use crate::topology::flows::Flows;
 use crate::topology::hosts::Hosts;
 use crate::topology::network::Network;
 use bankfull_control::{Bytes, Rate};
-use bankfull_sim::Cross;
+use bankfull_sim::CrossTraffic;
 use socket2::{Domain, Socket, Type};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
@@ -116,7 +116,7 @@ fn run_udp(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<
         socket.bind(&to.into())?;
         // Exceeds the machine's limit, as root may.
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES)?;
-        bankfull_sys::join_datagrams(&socket)?;
+        bankfull_sys::enable_udp_gro(&socket)?;
         Ok(UdpSocket::from(socket))
     })?;
     incoming.set_read_timeout(Some(POLL_INTERVAL)).map_err(generator_error)?;
@@ -129,7 +129,7 @@ fn run_udp(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<
             let socket = network.hosts().run_on(sender, || {
                 let socket = UdpSocket::bind("0.0.0.0:0")?;
                 socket.connect(to)?;
-                bankfull_sys::cut_datagrams(&socket, DATAGRAM_BYTES as u16)?;
+                bankfull_sys::set_udp_gso_size(&socket, DATAGRAM_BYTES as u16)?;
                 Ok(socket)
             })?;
             send_evenly(&socket, rate, job.duration, deadline)
@@ -187,7 +187,7 @@ pub(crate) fn is_transient(error: &io::Error) -> bool {
 /// Expected loss: datagrams beyond line rate and buffer, and those lost on the link. `None` with
 /// other traffic or rate-limited access links.
 fn expected_loss(network: &Network, job: &Job<'_>, sent: u64) -> Option<f64> {
-    if job.has_disturbance || job.has_access_rate || job.path.forward.cross != Cross::None {
+    if job.has_disturbance || job.has_access_rate || job.path.forward.cross != CrossTraffic::None {
         return None;
     }
     let line = job.rate.bytes_per_sec() as f64 * job.duration.as_secs_f64();
@@ -239,7 +239,7 @@ fn send_evenly(
     deadline: &Deadline<'_>,
 ) -> Result<u64> {
     // Without real-time priority, it is late more often.
-    bankfull_sys::tun::run_promptly().map_err(generator_error)?;
+    bankfull_sys::tun::set_realtime_priority().map_err(generator_error)?;
     let (interval_seconds, planned) = (interval_seconds(rate), datagrams_due(rate, length));
     let at_once = ((BATCH_SECONDS / interval_seconds) as u64).clamp(1, MAX_BATCH_DATAGRAMS);
     let data = vec![0x55; DATAGRAM_BYTES * at_once as usize];

@@ -236,7 +236,10 @@ impl<'s> IncastReceiver<'s> {
                 }
                 Action::SetWindow(id, window, _) => {
                     self.windows[id as usize] = Some(window.0 as u32);
-                    bankfull_sys::hold_window(&self.connections[id as usize], window.0 as u32)?;
+                    bankfull_sys::set_window_clamp(
+                        &self.connections[id as usize],
+                        window.0 as u32,
+                    )?;
                 }
                 Action::SetPacing(id, rate) => {
                     let rate = Some(rate.bytes_per_sec());
@@ -277,7 +280,7 @@ impl<'s> IncastReceiver<'s> {
         self.received[at] += n;
         if let Some(window) = self.windows[at] {
             // The kernel raises the window by itself, from the first full segment on.
-            bankfull_sys::hold_window(&self.connections[at], window)?;
+            bankfull_sys::set_window_clamp(&self.connections[at], window)?;
         }
         match &mut self.control {
             Some(control) if self.received[at] >= self.next_updates[at] => {
@@ -286,7 +289,7 @@ impl<'s> IncastReceiver<'s> {
                 if !std::mem::replace(&mut self.keeps_output[at], true)
                     && let Some(window) = bankfull_sys::tcp_info(&self.connections[at])?.rcv_wnd
                 {
-                    let unread = bankfull_sys::unread_bytes(&self.connections[at])?;
+                    let unread = bankfull_sys::receive_queue_bytes(&self.connections[at])?;
                     control.on_window_offered(id, Bytes(unread + u64::from(window)));
                 }
                 self.schedule_update(at);

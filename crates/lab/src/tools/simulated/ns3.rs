@@ -13,7 +13,7 @@ use crate::tools::shell::{compile_program, first_line};
 use crate::tools::simulated::model;
 use crate::tools::tool::{Requirement, Tool, ToolKind};
 use bankfull_control::Bytes;
-use bankfull_sim::{Cross, LinkConfig, Loss};
+use bankfull_sim::{CrossTraffic, LinkConfig, Loss};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -48,7 +48,8 @@ fn unsupported(settings: &Settings, contender: &Contender) -> Option<String> {
     let is_other = cross.next().is_some_and(|kind| kind.congestion != own);
     let is_mixed = is_other || cross.next().is_some();
     let loses = settings.path_config().is_ok_and(|path| {
-        let is_lossy = |link: &LinkConfig| link.loss != Loss::None || link.cross != Cross::None;
+        let is_lossy =
+            |link: &LinkConfig| link.loss != Loss::None || link.cross != CrossTraffic::None;
         is_lossy(&path.forward) || is_lossy(&path.reverse)
     });
     model::unsupported(settings, contender)

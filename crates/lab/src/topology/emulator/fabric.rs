@@ -11,7 +11,7 @@
 
 use crate::topology::emulator::packet::Packet;
 use crate::topology::emulator::record::{Recorder, Recording};
-use bankfull_sim::{Link, LinkConfig, Run};
+use bankfull_sim::{Link, LinkConfig, SegmentRun};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::net::Ipv4Addr;
@@ -67,7 +67,7 @@ pub(crate) struct Fabric {
     ports: Vec<Link>,
     events: BinaryHeap<Reverse<Event>>,
     scheduled: u64,
-    runs: Vec<Run>,
+    runs: Vec<SegmentRun>,
     pub(crate) recorder: Recorder,
 }
 

@@ -161,7 +161,7 @@ impl EventLoop {
     }
 
     fn run(mut self, shared: &Shared) -> io::Result<Recording> {
-        bankfull_sys::tun::run_promptly()?;
+        bankfull_sys::tun::set_realtime_priority()?;
         let _awake = keep_awake();
         let mut is_cut = false;
         let mut events = Vec::with_capacity(64);

@@ -3,7 +3,7 @@
 
 use crate::topology::emulator::packet::FlowKey;
 use bankfull_control::Bytes;
-use bankfull_sim::{Counts, Link};
+use bankfull_sim::{Link, LinkCounts};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub struct Recording {
     /// Intervals of each port.
     pub ports: Vec<Vec<Sample>>,
     /// Totals of each port.
-    pub totals: Vec<Counts>,
+    pub totals: Vec<LinkCounts>,
     /// Lateness of deliveries.
     pub lateness: Lateness,
     /// Time that packets waited in the interfaces until read, from probes near other packets.
@@ -143,7 +143,7 @@ fn bucket_bound(bucket: usize) -> u64 {
 pub(crate) struct Recorder {
     recording: Recording,
     current: Vec<Sample>,
-    before: Vec<Counts>,
+    before: Vec<LinkCounts>,
     next: Duration,
     last_flow: Option<(FlowKey, usize)>,
 }
@@ -153,13 +153,13 @@ impl Recorder {
         let recording = Recording {
             interval,
             ports: vec![Vec::new(); ports],
-            totals: vec![Counts::default(); ports],
+            totals: vec![LinkCounts::default(); ports],
             ..Recording::default()
         };
         Self {
             recording,
             current: vec![Sample::default(); ports],
-            before: vec![Counts::default(); ports],
+            before: vec![LinkCounts::default(); ports],
             next: interval,
             last_flow: None,
         }

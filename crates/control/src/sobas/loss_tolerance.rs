@@ -1,7 +1,10 @@
 //! Loss without a queue, and its treatment under a loss-tolerant congestion control.
 
-use super::{Decision, Interval, Reason, Sobas};
-use crate::losses::LossSample;
+use super::Sobas;
+use super::decision::Decision;
+use super::interval::Interval;
+use super::reason::Reason;
+use crate::loss::LossSample;
 use std::time::Duration;
 
 impl Sobas {

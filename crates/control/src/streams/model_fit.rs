@@ -1,7 +1,7 @@
 //! The best number of streams, chosen from samples.
 
-use super::Sample;
 use super::model::{FullSecondOrder, Newton};
+use super::observation::Sample;
 use crate::units::Rate;
 use std::fmt;
 
@@ -178,10 +178,10 @@ fn triples(samples: &[Sample]) -> impl Iterator<Item = [Sample; 3]> + '_ {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ExpSelection;
-    use super::super::dice::TestRng;
-    use super::super::model::Dinda;
     use super::*;
+    use crate::streams::model::Dinda;
+    use crate::streams::select::ExpSelection;
+    use crate::streams::test_rng::TestRng;
 
     fn samples(of: &[(u32, f64)]) -> Vec<Sample> {
         let sample = |&(streams, mbit): &(u32, f64)| Sample {

@@ -1,7 +1,7 @@
 //! Measurement intervals of two RTTs: rate, queue and losses.
 
-use crate::holder::Bottleneck;
-use crate::losses::LossSample;
+use crate::bottleneck::Bottleneck;
+use crate::loss::LossSample;
 use crate::units::{Bytes, Rate};
 use std::collections::VecDeque;
 use std::time::Duration;

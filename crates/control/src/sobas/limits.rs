@@ -1,9 +1,9 @@
 //! Limits of a path: the window for a rate, the threshold of a queue, and comparisons with the
 //! target.
 
-use super::measure::Interval;
+use super::interval::Interval;
 use super::{MIN_RATE_INTERVAL, RATE_ERROR, Sobas, scaled};
-use crate::holder::Bottleneck;
+use crate::bottleneck::Bottleneck;
 use crate::pacing;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! The policy between SOBAS and the number of streams: the limiting factor, and the direction of
 //! the search for a better number. Searching and remembering the result are the tuner's task.
 
-use crate::holder::Bottleneck;
-use crate::sobas::State;
+use crate::bottleneck::Bottleneck;
+use crate::sobas::reason::State;
 use std::fmt;
 use std::time::Duration;
 

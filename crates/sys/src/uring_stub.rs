@@ -1,15 +1,15 @@
-//! In the place of `uring` where this is built without the feature `io-uring`: there are none.
+//! Stub of `uring` for builds without the feature `io-uring`.
 
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-/// Reads that are on their way while others are made: there cannot be any.
+/// Ring of concurrent reads; uninhabited in this build.
 #[derive(Debug)]
-pub enum Reads {}
+pub enum ReadRing {}
 
-impl Reads {
-    /// `None`: they are not built in.
+impl ReadRing {
+    /// Returns `None`: `io_uring` is not built in.
     ///
     /// # Errors
     ///
@@ -18,13 +18,13 @@ impl Reads {
         Ok(None)
     }
 
-    /// Not at all.
+    /// Returns false.
     #[must_use]
-    pub fn are_possible() -> bool {
+    pub fn is_available() -> bool {
         false
     }
 
-    /// There is nothing to begin with.
+    /// Never called.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl Reads {
         match *self {}
     }
 
-    /// There is nothing to wait for.
+    /// Never called.
     ///
     /// # Errors
     ///

@@ -40,7 +40,7 @@ const MIN_EXTRA_ACKED_BYTES: u64 = MAX_EXTRA_ACKED_BYTES / 64;
 
 /// Window allowance for aggregated ACKs.
 #[derive(Debug, Clone)]
-pub(super) struct ExtraAcked {
+pub(crate) struct ExtraAcked {
     /// Allowance that the queue takes, in bytes.
     limit: u64,
     /// Delivery rate of the last interval that counts, in bytes per second.
@@ -73,7 +73,7 @@ struct Evaluation {
 }
 
 impl ExtraAcked {
-    pub(super) fn new(now: Duration) -> Self {
+    pub(crate) fn new(now: Duration) -> Self {
         Self {
             limit: MAX_EXTRA_ACKED_BYTES,
             mean_bw: 0.0,
@@ -85,13 +85,13 @@ impl ExtraAcked {
     }
 
     /// Forgets the delivery rate after persistent congestion.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.mean_bw = 0.0;
         self.evaluation = Evaluation::default();
     }
 
     /// Returns the window, raised to the allowance.
-    pub(super) fn extend(&self, cwnd: u64) -> u64 {
+    pub(crate) fn extend(&self, cwnd: u64) -> u64 {
         if self.evaluation.is_baseline { cwnd } else { cwnd.max(self.allowance()) }
     }
 
@@ -100,7 +100,7 @@ impl ExtraAcked {
     }
 
     /// Records an acknowledged datagram. `cwnd`: the window without the allowance.
-    pub(super) fn on_ack(&mut self, now: Duration, bytes: u64, cwnd: u64, app_limited: bool) {
+    pub(crate) fn on_ack(&mut self, now: Duration, bytes: u64, cwnd: u64, app_limited: bool) {
         self.interval.bytes += bytes;
         self.interval.app_limited |= app_limited;
         let elapsed = now.saturating_sub(self.interval.started);
@@ -123,7 +123,7 @@ impl ExtraAcked {
     }
 
     /// Records lost datagrams. `cwnd`: the window without the allowance.
-    pub(super) fn on_lost(&mut self, datagrams: u64, cwnd: u64) {
+    pub(crate) fn on_lost(&mut self, datagrams: u64, cwnd: u64) {
         if self.allowance() > cwnd && self.is_settled(datagrams) {
             self.evaluation.lost += datagrams;
         }

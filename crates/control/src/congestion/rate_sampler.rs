@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Delivery state at each time of sending whose data is in flight.
 #[derive(Debug, Clone)]
-pub(super) struct RateSampler {
+pub(crate) struct RateSampler {
     sends: VecDeque<SendState>,
     /// Time of the last delivery. (C.delivered_time)
     delivered_at: Duration,
@@ -24,12 +24,12 @@ struct SendState {
 }
 
 impl RateSampler {
-    pub(super) fn new(now: Duration) -> Self {
+    pub(crate) fn new(now: Duration) -> Self {
         Self { sends: VecDeque::new(), delivered_at: now, app_limited: false }
     }
 
     /// Records the state of a send; several sends at one time share it.
-    pub(super) fn on_sent(&mut self, now: Duration, delivered: u64) {
+    pub(crate) fn on_sent(&mut self, now: Duration, delivered: u64) {
         if self.sends.is_empty() {
             // The interval of a sample excludes the pause before it.
             self.delivered_at = now;
@@ -41,7 +41,7 @@ impl RateSampler {
     }
 
     /// Records the end of a batch of acknowledgements.
-    pub(super) fn on_end_acks(&mut self, is_pipe_empty: bool, app_limited: bool) {
+    pub(crate) fn on_end_acks(&mut self, is_pipe_empty: bool, app_limited: bool) {
         self.app_limited = app_limited;
         if is_pipe_empty {
             self.sends.clear();
@@ -50,7 +50,7 @@ impl RateSampler {
 
     /// Returns the delivery rate between sending and delivery, in bytes per second, and whether the
     /// sender was app-limited when it sent. `None` if the send was not recorded.
-    pub(super) fn sample(
+    pub(crate) fn sample(
         &mut self,
         now: Duration,
         sent_at: Duration,
@@ -71,14 +71,14 @@ impl RateSampler {
 
 /// Windowed maximum of delivery rates, in bytes per second.
 #[derive(Debug, Clone, Default)]
-pub(super) struct MaxFilter {
+pub(crate) struct MaxFilter {
     /// Round and rate, each rate lower than the one before.
     samples: VecDeque<(u64, f64)>,
 }
 
 impl MaxFilter {
     /// Adds a sample. An app-limited one counts only if it is at least the maximum.
-    pub(super) fn update(&mut self, round: u64, rate: f64, app_limited: bool) {
+    pub(crate) fn update(&mut self, round: u64, rate: f64, app_limited: bool) {
         if app_limited && self.get().is_some_and(|max| rate < max) {
             return;
         }
@@ -89,21 +89,21 @@ impl MaxFilter {
     }
 
     /// Drops samples of rounds before `round`, except for the last one.
-    pub(super) fn expire_before(&mut self, round: u64) {
+    pub(crate) fn expire_before(&mut self, round: u64) {
         while self.samples.len() > 1 && self.samples.front().is_some_and(|&(at, _)| at < round) {
             self.samples.pop_front();
         }
     }
 
     /// Multiplies all samples by a factor.
-    pub(super) fn scale(&mut self, factor: f64) {
+    pub(crate) fn scale(&mut self, factor: f64) {
         for (_, rate) in &mut self.samples {
             *rate *= factor;
         }
     }
 
     /// Returns the maximum.
-    pub(super) fn get(&self) -> Option<f64> {
+    pub(crate) fn get(&self) -> Option<f64> {
         self.samples.front().map(|&(_, rate)| rate)
     }
 }

@@ -8,6 +8,7 @@
 //! lost, and paces at about 1.25 windows per RTT. The document is
 //! [quic.md](../../../../docs/algorithms/quic.md).
 
+pub mod cubic;
 mod cubic_floor;
 mod extra_acked;
 mod rate_sampler;
