@@ -5,6 +5,8 @@ STATIC_FLAGS := -C target-feature=+crt-static
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/$(HOST)/release/bankfull
 LAB := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
+# Tests of the command mostly wait, for timeouts and rate limits.
+CLI_TEST_THREADS ?= 3
 FUZZ_DIR := $(or $(CARGO_TARGET_DIR),target)/$(HOST)/release
 # What cargo-fuzz passes, so that it need not be installed.
 FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -12,7 +14,7 @@ FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-covera
   -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Ccodegen-units=1
 
-.PHONY: help demo test check java bench lab release setup fuzz clean
+.PHONY: help demo test campaign check java bench lab release setup fuzz clean
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
@@ -26,14 +28,20 @@ release: setup ## The program, optimised and statically linked, in target/HOST/r
 demo: release ## Run the main job on real input, with an interruption and a resume
 	scripts/demo $(RELEASE)
 
-check: setup ## Format, lints and documentation
+check: setup ## Format, lints, documentation and types of the fuzz targets
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir $(abspath $(LAB))
 
 test: check ## The checks and every test
-	cargo test --locked --workspace
+	cargo test --locked --workspace --exclude bankfull-cli
+	cargo test --locked -p bankfull-cli -- --test-threads $(CLI_TEST_THREADS)
 	@$(MAKE) --no-print-directory java
+
+campaign: test ## Longer checks: 24 interruptions, and every test of the command over an emulated path
+	BANKFULL_KILLS=24 cargo test --locked -p bankfull-cli --test cli kills
+	scripts/over-path
 
 java: setup ## The client in Java, tested against the daemon
 	cargo build --locked -p bankfull-cli

@@ -9,7 +9,25 @@ const MAX_FIELDS: usize = 15;
 const MAX_IMPL_FILES: usize = 2;
 
 /// Structs that may have more fields, with the reason. Each must exist and still need its row.
-const WIDE_STRUCTS: [(&str, &str, &str); 0] = [];
+const WIDE_STRUCTS: [(&str, &str, &str); 13] = [
+    ("crates/cli/src/flags/cp.rs", "CpFlags", "flags of a command"),
+    ("crates/cli/src/flags/gather.rs", "GatherFlags", "flags of a command"),
+    ("crates/control/src/congestion/mod.rs", "ModelBased", "redesign due: other networks"),
+    ("crates/control/src/ictcp/connection.rs", "Connection", "redesign due: other networks"),
+    ("crates/control/src/sobas/mod.rs", "Sobas", "redesign due: other networks"),
+    ("crates/control/src/streams/observation.rs", "Observation", "record of figures"),
+    ("crates/control/src/streams/policy.rs", "PathConditions", "record of figures"),
+    ("crates/engine/src/base/event.rs", "Sample", "record of figures"),
+    ("crates/engine/src/base/event.rs", "Summary", "record of figures"),
+    ("crates/engine/src/stats/counters.rs", "Counts", "record of figures"),
+    ("crates/lab/src/model/job.rs", "Job", "record of settings"),
+    ("crates/proto/src/wire/control/open.rs", "Open", "message of the protocol"),
+    ("crates/sys/src/socket.rs", "TcpInfo", "record of figures"),
+];
+
+/// Types whose `impl` may span more files, with the reason.
+const SPREAD_TYPES: [(&str, &str, &str); 1] =
+    [("control", "Sobas", "redesign due: other networks")];
 
 #[test]
 fn structs_have_few_fields() -> Fallible<()> {
@@ -37,14 +55,22 @@ fn structs_have_few_fields() -> Fallible<()> {
 fn implementations_span_two_files() -> Fallible<()> {
     let mut places: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     for file in rust_files()?.iter().filter(|file| is_production(&file.name)) {
-        let krate = file.name.split('/').nth(1).unwrap_or_default().to_owned();
+        // Types of one name in different folders are different types.
+        let folder = file.name.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let folder = folder.split('/').take(4).collect::<Vec<_>>().join("/");
         for item in syn::parse_file(&file.text)?.items {
             if let Some(name) = inherent_type(&item) {
-                places.entry((krate.clone(), name)).or_default().insert(file.name.clone());
+                places.entry((folder.clone(), name)).or_default().insert(file.name.clone());
             }
         }
     }
-    let spread = places.iter().filter(|(_, files)| files.len() > MAX_IMPL_FILES);
+    let is_excused = |folder: &str, name: &str| {
+        let krate = folder.split('/').nth(1).unwrap_or_default();
+        SPREAD_TYPES.iter().any(|(at, known, _)| *at == krate && *known == name)
+    };
+    let spread = places.iter().filter(|((folder, name), files)| {
+        files.len() > MAX_IMPL_FILES && !is_excused(folder, name)
+    });
     let row = |((_, name), files): (&(String, String), &BTreeSet<String>)| {
         let list: Vec<_> = files.iter().map(String::as_str).collect();
         format!("{}: impl {name} spans {} files: {}", list[0], files.len(), list.join(", "))
