@@ -1,7 +1,7 @@
 //! Threads of a local copy: each takes the sender's work, copies the data, and enters it in the
 //! receiver's ledger.
 
-use crate::session::ThreadMeter;
+use crate::stats::thread_meter::ThreadMeter;
 use crate::transfer::receiver::{IncomingFile, Receiver};
 use crate::transfer::sender::Sender;
 use crate::transfer::sender::files::{SourceError, SourceFile};

@@ -12,12 +12,14 @@ mod work;
 use crate::file_io::roots::ReceiveTarget;
 
 use crate::base::error::Error;
+use crate::base::error::problem_message;
 use crate::base::part_names::PartNames;
 use crate::base::sync::lock;
 use crate::file_io::dir_table::DirTable;
 use crate::model::options::Fsync;
-use crate::session::{Session, SessionStats, problem_message};
+use crate::session::Session;
 use crate::stats::counters::{ByteSource, FileStats, add};
+use crate::stats::session_stats::SessionStats;
 use crate::transport::control::{ControlReader, Outbox};
 use crate::transport::data_stream::DataStream;
 use crate::transport::frame_reader::DataFrameReader;
