@@ -125,7 +125,7 @@ impl LocalCopy<'_> {
             Receiver::new(session, to_sender.clone(), self.runner.stats, target);
         let mut sender_reader = self.reader(&near)?;
         let mut receiver_reader = self.reader(&far)?;
-        let mover = work::Mover::new(&sender, &receiver);
+        let mover = work::Mover::new(&sender, &receiver.store);
         let loss = sender_reader.loss();
         let loss = &loss;
         thread::scope(|scope| {
