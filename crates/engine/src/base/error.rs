@@ -1,8 +1,10 @@
 //! Errors that end a transfer or server, with a kind that programs can act on.
 
 use bankfull_proto::wire::WireError;
-use bankfull_proto::wire::control::{Cause, Failure};
+use bankfull_proto::wire::control::{Cause, Failure, Message, PathBytes, Problem};
 use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use thiserror::Error;
 
 /// Reason why a transfer or server could not go on. The text is one line: what happened, to what,
@@ -238,6 +240,11 @@ pub(crate) fn failure(what: impl std::fmt::Display, error: &io::Error) -> Failur
         _ => "",
     };
     Failure::new(cause, format!("{what}: {}{hint}", os_message(error)))
+}
+
+/// Builds a message about a failure or a warning for the peer.
+pub(crate) fn problem_message(path: PathBuf, failure: Failure) -> Message {
+    Message::Problem(Problem { path: PathBytes(path.into_os_string().into_vec()), failure })
 }
 
 #[cfg(test)]

@@ -13,8 +13,9 @@ use crate::model::overrides::Overrides;
 use crate::run::driver::{
     AcceptedStream, CloseFn, ControlChannel, SessionRunner, SessionTask, StreamSource,
 };
+use crate::session::Session;
 use crate::session::interface_sharing::InterfaceSharing;
-use crate::session::{Session, SessionStats};
+use crate::stats::session_stats::SessionStats;
 use crate::transport::buffer_pool::BufferPool;
 use crate::transport::control::{ControlReader, Outbox, write_now};
 use crate::transport::data_stream::{BoxedPermit, DataStream, Unattached, read_attach};
@@ -324,7 +325,7 @@ impl SessionManager {
         session.on_stop(std::mem::replace(&mut conn.wake, Box::new(|| {})));
         let (accepted, streams) = mpsc::channel();
         let maker = accepted.clone();
-        session.on_spawner_wake(move || drop(maker.send(None)));
+        session.target.on_spawner_wake(move || drop(maker.send(None)));
         let outbox = Outbox::default();
         let entry = JoinableSession {
             version: welcome.version,
@@ -389,14 +390,14 @@ impl SessionManager {
         });
         let is_autotuned = is_autotuned(open);
         session.buffer_pool = Arc::clone(&self.policy.buffer_pool);
-        session.start_stagger = is_autotuned.then(|| StartStagger::new(streams));
-        session.max_streams = open.max_streams.filter(|_| is_autotuned && !tunnelled);
-        session.max_streams = session.max_streams.map(|max| max.min(welcome.max_streams));
+        session.send.start_stagger = is_autotuned.then(|| StartStagger::new(streams));
+        session.target.max = open.max_streams.filter(|_| is_autotuned && !tunnelled);
+        session.target.max = session.target.max.map(|max| max.min(welcome.max_streams));
         let uses_credit = opened.credit == Some(true);
         match open.direction {
             Direction::Pull => {
-                session.credit = uses_credit.then(Arc::default);
-                session.max_outstanding_files = open.max_outstanding_files;
+                session.send.credit = uses_credit.then(Arc::default);
+                session.send.max_outstanding_files = open.max_outstanding_files;
             }
             Direction::Push => {
                 let takes_part = is_autotuned && open.throughput_test_ms.is_none();

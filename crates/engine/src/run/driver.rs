@@ -11,8 +11,9 @@ use crate::base::threads::try_spawn;
 use crate::file_io::roots::ReceiveTarget;
 use crate::file_io::roots::SourceItem;
 use crate::model::transfer_options::TransferOptions;
-use crate::session::{Session, SessionStats, SideSummaries};
+use crate::session::Session;
 use crate::stats::counters::add;
+use crate::stats::session_stats::{SessionStats, SideSummaries};
 use crate::transfer::receiver::Receiver;
 use crate::transfer::sender::Sender;
 use crate::transfer::throughput_test::ThroughputTest;
@@ -283,7 +284,7 @@ impl SessionRunner<'_> {
                 });
             });
             let result = sender.run_control(reader).inspect_err(|_| self.session.stop());
-            self.session.wake_spawners();
+            self.session.target.wake_spawners();
             result
         });
         // After the streams have added their times.
@@ -309,7 +310,7 @@ impl SessionRunner<'_> {
             self.session.spawn(scope, || receiver.run_merge());
             self.spawn_streams(scope, &group, streams, &run, &is_done);
             let sender = receiver.run_control(reader).inspect_err(|_| self.session.stop())?;
-            self.session.wake_spawners();
+            self.session.target.wake_spawners();
             // The sender has finished: data in the tunnel has no reader any more.
             reader.close_tunnel();
             self.wait_for_streams(&group, reader)?;
@@ -352,7 +353,7 @@ impl SessionRunner<'_> {
                 });
             });
             let result = load.run_sender(reader).inspect_err(|_| self.session.stop());
-            self.session.wake_spawners();
+            self.session.target.wake_spawners();
             result
         });
         result.map(|receiver| SideSummaries { sender: self.stats.report(), receiver })
@@ -373,7 +374,7 @@ impl SessionRunner<'_> {
         thread::scope(|scope| {
             self.spawn_streams(scope, &group, streams, &run, &is_done);
             let sender = load.run_receiver(reader).inspect_err(|_| self.session.stop())?;
-            self.session.wake_spawners();
+            self.session.target.wake_spawners();
             self.wait_for_streams(&group, reader)?;
             let receiver = self.stats.report();
             outbox.post(&Message::Done(receiver));
@@ -451,7 +452,7 @@ impl SessionRunner<'_> {
                 };
                 let mut ready = ready.into_iter();
                 (0..count).for_each(|_| start_stream(ready.next()));
-                if let Some(max_streams) = self.session.max_streams {
+                if let Some(max_streams) = self.session.target.max {
                     self.session.spawn(scope, move || {
                         self.spawn_wanted(group, max_streams, start_stream, is_done)
                     });
@@ -502,7 +503,7 @@ impl SessionRunner<'_> {
     ) {
         let mut previous = group.count();
         while !self.session.is_stopped() && !is_done() {
-            let wanted = self.session.wait_wanted(previous, TICK_INTERVAL).min(max_streams);
+            let wanted = self.session.target.wait_wanted(previous, TICK_INTERVAL).min(max_streams);
             while wanted > previous && group.count() < wanted && !is_done() {
                 start_stream(None);
             }

@@ -2,3 +2,6 @@
 
 pub(crate) mod counters;
 pub(crate) mod quic_stats;
+pub(crate) mod session_stats;
+pub(crate) mod thread_meter;
+pub(crate) mod transport_stats;

@@ -3,8 +3,10 @@
 
 use crate::base::error::Error;
 use crate::base::sync::lock;
-use crate::session::{Session, SessionStats, ThreadMeter};
+use crate::session::Session;
 use crate::stats::counters::add;
+use crate::stats::session_stats::SessionStats;
+use crate::stats::thread_meter::ThreadMeter;
 use crate::transport::control::{ControlReader, Outbox};
 use crate::transport::data_stream::DataStream;
 use bankfull_control::Stage;

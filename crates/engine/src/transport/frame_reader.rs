@@ -1,7 +1,7 @@
 //! Reader of a data stream's frames.
 //!
 //! One thread receives and decrypts while another hashes and writes; chunks between the two are
-//! held in the buffer pool (`staging.rs`).
+//! held in the buffer pool (`buffer_pool.rs`).
 
 use super::buffer_pool::{BufferPool, CHUNK_BYTES, Chunk, PoolShare};
 use super::data_stream::DataStream;
@@ -229,5 +229,44 @@ impl ReaderThread {
         stats.crypto_time += self.stream.take_crypto_time();
         let cpu_time = bankfull_sys::thread_cpu_time();
         stats.cpu_time += cpu_time.saturating_sub(std::mem::replace(&mut self.cpu_time, cpu_time));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::data_stream::tests::pair;
+
+    #[test]
+    fn frame_with_changed_payload_fails_its_tag() {
+        let (mut a, b) = pair();
+        let header = Header::Block { file: 1, offset: 0, len: 4 };
+        for (payload, tagged) in [(b"good", b"good"), (b"evil", b"good")] {
+            let bytes = a.begin_frame(&header);
+            a.send(payload).unwrap();
+            a.end_frame(&bytes, blake3::hash(tagged).as_bytes());
+        }
+        a.begin_frame(&Header::End);
+        a.flush().unwrap();
+        thread::scope(|scope| {
+            let mut b = DataFrameReader::start(scope, b, &Arc::default(), None, None).unwrap();
+            for expected in [true, false] {
+                let FrameEvent::Header(bytes, got) = b.next_event().unwrap() else {
+                    panic!("no header")
+                };
+                assert_eq!(got, header);
+                let hash = blake3::hash(&b.next_chunk().unwrap());
+                assert_eq!(b.verify_tag(&bytes, hash.as_bytes()).unwrap(), expected);
+            }
+            assert!(matches!(b.next_event().unwrap(), FrameEvent::End));
+        });
+    }
+
+    #[test]
+    fn dropped_reader_ends_its_thread() {
+        let (_a, b) = pair();
+        thread::scope(|scope| {
+            drop(DataFrameReader::start(scope, b, &Arc::default(), None, None).unwrap())
+        });
     }
 }

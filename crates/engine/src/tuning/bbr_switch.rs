@@ -23,7 +23,7 @@ impl BbrSwitch {
     /// Creates a switch and tests, if the session may use BBR, whether this host allows it.
     pub(crate) fn new(session: &Session) -> Self {
         // With a fixed stream count the receiver sends no request, and the test may load a module.
-        let is_free = session.overrides.congestion.is_none() && session.max_streams.is_some();
+        let is_free = session.overrides.congestion.is_none() && session.target.max.is_some();
         let is_available = is_free && is_bbr_allowed();
         Self { is_available, is_requested: false, replaced: BTreeMap::new() }
     }
@@ -100,7 +100,7 @@ mod tests {
         };
         let mut session = Session::new(Overrides::default(), 1);
         assert!(!BbrSwitch::new(&session).is_available(), "the stream count is fixed");
-        session.max_streams = Some(2);
+        session.target.max = Some(2);
         let mut bbr = BbrSwitch::new(&session);
         if !bbr.is_available() {
             println!("skipped: this host does not allow BBR");

@@ -125,7 +125,7 @@ pub(crate) fn watch_udp_buffer(
 mod tests {
     use super::*;
     use crate::base::event::{Event, EventSink};
-    use crate::session::SessionStats;
+    use crate::stats::session_stats::SessionStats;
     use crate::transport::control::tests::sent;
     use crate::transport::socket::Socket;
     use bankfull_control::Bytes;

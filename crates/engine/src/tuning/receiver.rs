@@ -133,7 +133,8 @@ impl<'a> ReceiverTuner<'a> {
             previous_receiver_samples: LimitSamples::default(),
             shares: StreamShares::default(),
             stream_tuner: session
-                .max_streams
+                .target
+                .max
                 .map(|max| StreamTuner::new(session.wanted_streams(), max)),
             is_advised: false,
             buffers: SocketBuffers::new(BufferSide::Receive),
@@ -569,7 +570,7 @@ mod tests {
     use super::*;
     use crate::base::event::NoEvents;
     use crate::model::overrides::Overrides;
-    use crate::session::SessionStats;
+    use crate::stats::session_stats::SessionStats;
     use bankfull_control::Bottleneck;
 
     #[test]

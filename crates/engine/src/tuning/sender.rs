@@ -11,7 +11,8 @@ use super::{
 };
 use crate::base::sync::Latch;
 use crate::base::sync::lock;
-use crate::session::{Session, TransportStats};
+use crate::session::Session;
+use crate::stats::transport_stats::TransportStats;
 use crate::transport::control::Outbox;
 use crate::transport::socket::Socket;
 use crate::transport::start_stagger::{MIN_PACING_RTT, UNLIMITED_PACING_RATE};
@@ -340,7 +341,7 @@ impl<'a> SenderTuner<'a> {
         });
         let segment = sample.min_segment.unwrap_or(pacing::DEFAULT_MSS);
         let limit = rate.and_then(|rate| pacing::burst_limit(rate, largest, segment));
-        self.session.burst_limit.set(limit);
+        self.session.send.burst_limit.set(limit);
     }
 }
 
@@ -349,7 +350,7 @@ mod tests {
     use super::*;
     use crate::base::event::NoEvents;
     use crate::model::overrides::Overrides;
-    use crate::session::SessionStats;
+    use crate::stats::session_stats::SessionStats;
     use bankfull_proto::wire::control::RateRequest;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};

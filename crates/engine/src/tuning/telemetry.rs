@@ -3,8 +3,9 @@
 
 use super::TELEMETRY_INTERVAL;
 use crate::base::error::printable;
+use crate::base::error::problem_message;
 use crate::base::event::{BufferLimit, Event, Sample, TuningDecision};
-use crate::session::{SessionStats, problem_message};
+use crate::stats::session_stats::SessionStats;
 use crate::transport::buffer_pool::BufferStatus;
 use crate::transport::control::Outbox;
 use bankfull_control::congestion::has_standing_queue;

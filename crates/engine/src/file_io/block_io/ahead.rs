@@ -2,7 +2,7 @@
 //! replaces the kernel's readahead when the page cache is bypassed, and continues into the next
 //! range if that is known.
 
-use super::read::{Buffered, ReadRange};
+use super::buffered::{Buffered, ReadRange};
 use super::workers::ReadThreads;
 use bankfull_sys::{DirectAlign, ReadRing};
 use std::collections::VecDeque;

@@ -6,6 +6,7 @@
 //! [`IoMethod::IoUring`] and [`IoMethod::ZeroCopy`] are Linux's own.
 
 mod ahead;
+mod buffered;
 pub(crate) mod direct;
 pub(crate) mod read;
 mod receive;

@@ -1,7 +1,8 @@
 //! From a file to a socket.
 
 use super::ahead::Prefetcher;
-use super::read::{Buffered, Mapped, ReadRange};
+use super::buffered::{Buffered, ReadRange};
+use super::read::Mapped;
 use super::{SendRange, uninterrupted};
 use crate::model::io_method::IoMethod;
 use bankfull_sys::{

@@ -8,7 +8,7 @@ use crate::base::event::Route;
 use crate::base::sync::lock;
 use crate::model::options::Fingerprint;
 use crate::run::driver::Connect;
-use crate::session::SessionStats;
+use crate::stats::session_stats::SessionStats;
 use crate::transport::control::Outbox;
 use crate::transport::data_stream::DataStream;
 use crate::transport::socket::Socket;

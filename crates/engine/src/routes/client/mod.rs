@@ -19,7 +19,8 @@ use crate::run::context::RunContext;
 use crate::run::driver::{
     CloseFn, Connect, ControlChannel, SessionRunner, SessionTask, StreamSource, report_destinations,
 };
-use crate::session::{Session, SessionStats};
+use crate::session::Session;
+use crate::stats::session_stats::SessionStats;
 use crate::transport::control::{ControlReader, Outbox, write_now};
 use crate::transport::data_stream::DataStream;
 use crate::transport::probe::ProbePort;
@@ -254,7 +255,7 @@ fn run_handshaken(
     let streams = StreamSource::Connect { connector: Arc::new(connector), count, ready };
     let result = drive.run(channel, part, streams);
     let sight = stats.path_observer();
-    let segment = drive.session.mss();
+    let segment = drive.session.streams.mss();
     request.record_path(sight.metrics(), (rtt, segment), &result, sight.is_queued());
     drop(sight);
     result
@@ -350,12 +351,12 @@ impl Request<'_> {
         let mut session = Session::new(self.options.overrides.clone(), count);
         session.remembered = self.earlier.sustained;
         session.buffer_pool = Arc::clone(&self.context.buffer_pool);
-        session.max_streams = max_streams;
+        session.target.max = max_streams;
         match self.direction {
-            Direction::Push => session.credit = uses_credit.then(Arc::default),
+            Direction::Push => session.send.credit = uses_credit.then(Arc::default),
             Direction::Pull => session.sharing = self.context.sharing(self.options, uses_credit),
         }
-        session.start_stagger = self.options.is_tuned().then(|| StartStagger::new(count));
+        session.send.start_stagger = self.options.is_tuned().then(|| StartStagger::new(count));
         session
     }
 

@@ -17,8 +17,9 @@ use crate::model::options::DirectIo;
 use crate::model::overrides::Overrides;
 use crate::model::transfer_options::TransferOptions;
 use crate::run::driver::{SessionRunner, report_destinations};
-use crate::session::{Session, SessionStats, SideSummaries, UserLimits};
+use crate::session::Session;
 use crate::stats::counters::add;
+use crate::stats::session_stats::{SessionStats, SideSummaries, UserLimits};
 use crate::transfer::receiver::Receiver;
 use crate::transfer::sender::Sender;
 use crate::transport::control::{ControlReader, Outbox};
@@ -124,7 +125,7 @@ impl LocalCopy<'_> {
             Receiver::new(session, to_sender.clone(), self.runner.stats, target);
         let mut sender_reader = self.reader(&near)?;
         let mut receiver_reader = self.reader(&far)?;
-        let mover = work::Mover::new(&sender, &receiver);
+        let mover = work::Mover::new(&sender, &receiver.store);
         let loss = sender_reader.loss();
         let loss = &loss;
         thread::scope(|scope| {

@@ -1,8 +1,9 @@
 //! Threads of a local copy: each takes the sender's work, copies the data, and enters it in the
 //! receiver's ledger.
 
-use crate::session::ThreadMeter;
-use crate::transfer::receiver::{IncomingFile, Receiver};
+use crate::stats::thread_meter::ThreadMeter;
+use crate::transfer::receiver::incoming::IncomingFile;
+use crate::transfer::receiver::store::FileStore;
 use crate::transfer::sender::Sender;
 use crate::transfer::sender::files::{SourceError, SourceFile};
 use bankfull_control::Stage;
@@ -21,14 +22,14 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Copies data between the two sides of a local copy; shared by its threads.
 pub(crate) struct Mover<'m, 'a> {
     sender: &'m Sender<'a>,
-    receiver: &'m Receiver<'a>,
+    store: &'m FileStore<'a>,
     /// Set after a reflink failed: these file systems do not support it.
     is_reflink_unsupported: AtomicBool,
 }
 
 impl<'m, 'a> Mover<'m, 'a> {
-    pub(crate) fn new(sender: &'m Sender<'a>, receiver: &'m Receiver<'a>) -> Self {
-        Self { sender, receiver, is_reflink_unsupported: AtomicBool::new(false) }
+    pub(crate) fn new(sender: &'m Sender<'a>, store: &'m FileStore<'a>) -> Self {
+        Self { sender, store, is_reflink_unsupported: AtomicBool::new(false) }
     }
 
     /// Runs a thread until all files are completed.
@@ -48,7 +49,7 @@ impl<'m, 'a> Mover<'m, 'a> {
             }
             meter.mark(Stage::Write);
         }
-        self.receiver.add_times(&meter.take());
+        self.store.add_times(&meter.take());
     }
 
     fn move_small(&self, id: u64, buffer: &mut [u8], meter: &mut ThreadMeter) {
@@ -57,7 +58,7 @@ impl<'m, 'a> Mover<'m, 'a> {
         let read = self.sender.files.read_whole(&file, &mut buffer[..len]);
         meter.mark(Stage::Read);
         match read {
-            Ok(()) => self.receiver.store_small(id, &buffer[..len]),
+            Ok(()) => self.store.store_small(id, &buffer[..len]),
             Err(error) => self.sender.on_source_error(id, error),
         }
         meter.mark(Stage::Write);
@@ -77,19 +78,19 @@ impl<'m, 'a> Mover<'m, 'a> {
             Ok(source) => source,
             Err(error) => return self.sender.on_source_error(id, error),
         };
-        let Some(incoming) = self.receiver.find(id) else { return };
+        let Some(incoming) = self.store.registry.find(id) else { return };
         let Some(range) = incoming.layout().and_then(|layout| layout.range(index)) else { return };
-        if let Err(failure) = self.receiver.open_part(&incoming) {
-            return self.receiver.fail_file(id, &failure);
+        if let Err(failure) = self.store.parts.open(&incoming) {
+            return self.store.registry.fail_file(id, &failure);
         }
         if self.reflink(&source, &incoming) {
             return;
         }
         match self.copy(&file, &source, &incoming, range, buffer) {
-            Ok(Ok(())) => self.receiver.record_copied(&incoming, index..index + 1),
+            Ok(Ok(())) => self.store.record_copied(&incoming, index..index + 1),
             Ok(Err(e)) => {
-                let failure = self.receiver.write_failure(&incoming, &e);
-                self.receiver.fail_file(id, &failure);
+                let failure = self.store.registry.write_failure(&incoming, &e);
+                self.store.registry.fail_file(id, &failure);
             }
             Err(error) => self.sender.on_source_error(id, error),
         }
@@ -100,11 +101,11 @@ impl<'m, 'a> Mover<'m, 'a> {
         if self.is_reflink_unsupported.load(Ordering::Relaxed) {
             return false;
         }
-        let Ok(part) = self.receiver.open_part(incoming) else { return false };
+        let Ok(part) = self.store.parts.open(incoming) else { return false };
         let Some(layout) = incoming.layout() else { return false };
         match bankfull_sys::reflink(source, &part.file) {
             Ok(true) => {
-                self.receiver.record_copied(incoming, 0..layout.count());
+                self.store.record_copied(incoming, 0..layout.count());
                 true
             }
             _ => {
@@ -123,7 +124,7 @@ impl<'m, 'a> Mover<'m, 'a> {
         range: Range<u64>,
         buffer: &mut [u8],
     ) -> Result<io::Result<()>, SourceError> {
-        let Ok(part) = self.receiver.open_part(incoming) else { return Ok(Ok(())) };
+        let Ok(part) = self.store.parts.open(incoming) else { return Ok(Ok(())) };
         if file.entry.sparse
             && let Err(e) = part.clear_holes(&range, || true)
         {

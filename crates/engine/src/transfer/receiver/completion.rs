@@ -2,11 +2,8 @@
 //! soon as everything is announced and every file is completed. After a failure on either side the
 //! sender may announce the file again: the receiver then waits for the sender's `Finish`.
 
-use super::{Receiver, place};
 use crate::base::sync::lock;
-use crate::model::options::Fsync;
 use bankfull_proto::wire::WireError;
-use bankfull_proto::wire::control::Message;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Counter of outstanding files; shared by all threads of the receiving side.
@@ -75,62 +72,6 @@ impl Completion {
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         state.is_over = !state.is_released;
         state.is_over
-    }
-}
-
-impl Receiver<'_> {
-    /// Finishes as soon as all files are completed, unless the sender finishes first.
-    pub(crate) fn finish_early(&self) {
-        if self.completion.wait() {
-            self.finish();
-        }
-    }
-
-    /// Sets the directories' metadata and sends `Done`, once; a second caller waits for the first.
-    pub(crate) fn finish(&self) {
-        let mut done = lock(&self.done);
-        if std::mem::replace(&mut *done, true) {
-            return;
-        }
-        self.set_dir_metadata();
-        if self.fsync == Fsync::End && !self.dry_run {
-            let synced = self.base.as_ref().map_or(Ok(()), |base| base.sync_filesystem());
-            if let Err(e) = synced {
-                let failure =
-                    crate::base::error::failure("cannot flush the destination to disk", &e);
-                self.report_problem(self.dirs.path(0), failure);
-            }
-        }
-        self.outbox.post(&Message::Done(self.stats.report()));
-    }
-
-    /// Sets mode and time of directories, deepest first, now that nothing more is added to them.
-    fn set_dir_metadata(&self) {
-        let entries = std::mem::take(&mut lock(&self.announced_dirs).entries);
-        if self.dry_run {
-            return;
-        }
-        for entry in entries.iter().rev() {
-            if self.defers_metadata(entry) {
-                continue;
-            }
-            let id = if entry.name.is_empty() { 0 } else { entry.id };
-            let set = self.dirs.open(id).and_then(|dir| {
-                let now = dir.stat_self()?;
-                if now.mode != entry.mode {
-                    dir.set_own_mode(entry.mode)?;
-                }
-                if now.mtime != place::mtime_of(entry) {
-                    dir.set_own_mtime(place::mtime_of(entry))?;
-                }
-                Ok(())
-            });
-            if let Err(e) = set {
-                let path = self.dirs.path(id);
-                let what = format!("cannot set mode and time of {}", path.display());
-                self.report_problem(path, crate::base::error::failure(what, &e));
-            }
-        }
     }
 }
 

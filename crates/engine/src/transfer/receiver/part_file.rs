@@ -392,6 +392,14 @@ pub(crate) fn remove_journal(dir: &Dir, names: &PartNames) -> io::Result<()> {
     Ok(())
 }
 
+/// Removes the part file and journal of a file that is complete.
+pub(crate) fn remove_part(dir: &Dir, name: &OsStr) {
+    let names = PartNames::of(name);
+    // Usually there is none. The journal first: it must not outlive its part file.
+    let _ = remove_journal(dir, &names);
+    let _ = dir.unlink(&names.part);
+}
+
 /// Maps a missing file to `None`.
 fn found(opened: io::Result<File>) -> io::Result<Option<File>> {
     match opened {

@@ -1,28 +1,45 @@
-//! Creation of files, symlinks and directories at the destination, and their metadata. Files and
-//! symlinks are created beside the target and renamed to it.
+//! Creation of files and symlinks at the destination. They are created beside the target and
+//! renamed to it.
 
-use super::Receiver;
+use super::dirs::DestinationDirs;
+use super::metadata::{self, mtime_of, set_metadata};
 use super::part_file::{create_file_replacing, create_replacing, is_named, remove_journal};
 use crate::base::error::failure;
 use crate::base::part_names::PartNames;
-use crate::base::sync::lock;
 use crate::model::options::Fsync;
-use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
-use bankfull_sys::{Dir, FileKind, Stat, Timestamp};
+use bankfull_proto::wire::control::{Cause, Entry, Failure};
+use bankfull_sys::{Dir, FileKind};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-
-/// Set-user-ID and set-group-ID bits.
-const SET_ID_BITS: u32 = 0o6000;
+use std::sync::Arc;
 
 /// Maximum number of attempts to write a small file that another session replaces meanwhile.
 /// (chosen: far more than two sessions need)
 const MAX_PLACE_TRIES: u32 = 10;
 
-impl Receiver<'_> {
+/// Puts files and symlinks in place.
+pub(crate) struct Placer {
+    dirs: Arc<DestinationDirs>,
+    fsync: Fsync,
+    /// Whether the peer is trusted with set-id bits.
+    set_id: bool,
+    dry_run: bool,
+}
+
+impl Placer {
+    /// Returns a placer for the destination. See the fields.
+    pub(crate) fn new(
+        dirs: Arc<DestinationDirs>,
+        fsync: Fsync,
+        set_id: bool,
+        dry_run: bool,
+    ) -> Self {
+        Self { dirs, fsync, set_id, dry_run }
+    }
+
     /// Writes a small file and renames it into place.
     pub(crate) fn store_small_file(
         &self,
@@ -53,7 +70,7 @@ impl Receiver<'_> {
 
     /// Removes the journal of an earlier, larger file of the same name.
     fn remove_old_journal(&self, dir: &Dir, names: &PartNames, entry: &Entry) -> io::Result<()> {
-        if lock(&self.announced_dirs).created.contains(&entry.parent) {
+        if self.dirs.is_parent_created(entry) {
             return Ok(());
         }
         remove_journal(dir, names)
@@ -80,16 +97,6 @@ impl Receiver<'_> {
             dir.sync()?;
         }
         Ok(())
-    }
-
-    /// Creates a directory; returns false if it exists.
-    pub(crate) fn create_dir(&self, parent: &Dir, name: &OsStr) -> io::Result<bool> {
-        // Writable by the owner until it is complete; its own mode is set at the end.
-        match parent.mkdir(name, 0o700) {
-            Ok(()) => Ok(true),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(e) => Err(e),
-        }
     }
 
     /// Creates a symlink; returns false if the same link exists.
@@ -147,34 +154,6 @@ impl Receiver<'_> {
         name: &OsStr,
         entry: &Entry,
     ) -> io::Result<()> {
-        let now = dir.stat(name)?;
-        if now.mode == wanted_mode(entry, &now, self.set_id) && now.mtime == mtime_of(entry) {
-            return Ok(());
-        }
-        set_metadata(&dir.open_file(name)?, entry, self.set_id)
+        metadata::refresh_metadata(dir, name, entry, self.set_id)
     }
-}
-
-/// Sets mode and modification time.
-///
-/// The owner is not copied, so set-id bits would grant another user's rights unless the owner is
-/// the same. Daemons and their clients may claim any owner, and are not trusted with these bits.
-fn set_metadata(file: &File, entry: &Entry, set_id: bool) -> io::Result<()> {
-    let now = bankfull_sys::stat_file(file)?;
-    let mode = wanted_mode(entry, &now, set_id);
-    if now.mode != mode {
-        bankfull_sys::set_mode(file, mode)?;
-    }
-    bankfull_sys::set_mtime(file, mtime_of(entry))
-}
-
-fn wanted_mode(entry: &Entry, now: &Stat, set_id: bool) -> u32 {
-    let same_owner = (entry.uid, entry.gid) == (now.uid, now.gid);
-    let lends_rights = entry.kind == EntryKind::File && !(same_owner && set_id);
-    if lends_rights { entry.mode & 0o7777 & !SET_ID_BITS } else { entry.mode & 0o7777 }
-}
-
-/// Returns an entry's modification time.
-pub(crate) fn mtime_of(entry: &Entry) -> Timestamp {
-    Timestamp { secs: entry.mtime_secs, nanos: entry.mtime_nanos }
 }

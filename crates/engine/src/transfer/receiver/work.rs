@@ -1,11 +1,10 @@
 //! Stream thread of the receiving side: reads frames, verifies, writes and acknowledges them.
 
+use super::incoming::IncomingFile;
 use super::part_file::PartFile;
-use super::{IncomingFile, Receiver};
-use crate::base::error::failure;
-use crate::base::sync::lock;
-use crate::session::ThreadMeter;
+use super::store::FileStore;
 use crate::stats::counters::add;
+use crate::stats::thread_meter::ThreadMeter;
 use crate::transport::frame_reader::{DataFrameReader, FrameEvent};
 use bankfull_control::Stage;
 use bankfull_proto::hash::{BlockHasher, FileHash};
@@ -22,17 +21,17 @@ const ZERO_PAGE_BYTES: usize = 4096;
 
 /// State of a stream's thread.
 pub(crate) struct Worker<'r, 'a> {
-    receiver: &'r Receiver<'a>,
+    store: &'r FileStore<'a>,
     stream: DataFrameReader,
     meter: ThreadMeter,
     pack: Vec<u8>,
-    /// Files completed since the last report to [`Completion`](super::ending::Completion).
+    /// Files completed since the last report to [`Completion`](super::completion::Completion).
     completed: usize,
 }
 
 impl<'r, 'a> Worker<'r, 'a> {
-    pub(crate) fn new(receiver: &'r Receiver<'a>, stream: DataFrameReader) -> Self {
-        Self { receiver, stream, meter: ThreadMeter::start(), pack: Vec::new(), completed: 0 }
+    pub(crate) fn new(store: &'r FileStore<'a>, stream: DataFrameReader) -> Self {
+        Self { store, stream, meter: ThreadMeter::start(), pack: Vec::new(), completed: 0 }
     }
 
     /// Runs until the sender ends the stream.
@@ -53,7 +52,7 @@ impl<'r, 'a> Worker<'r, 'a> {
                     self.stream.report_verified(len.into());
                 }
                 // No data for a while; the control connection detects a dead peer.
-                FrameEvent::Idle if self.receiver.session.is_stopped() => return Ok(()),
+                FrameEvent::Idle if self.store.registry.session.is_stopped() => return Ok(()),
                 FrameEvent::Idle => self.meter.mark(Stage::Idle),
                 FrameEvent::Header(_, Header::Filler { .. })
                 | FrameEvent::Chunk(_)
@@ -63,7 +62,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             }
             self.report_stats();
             // After all else, as it may end the session.
-            self.receiver.completion.on_completed(std::mem::take(&mut self.completed));
+            self.store.completion.on_completed(std::mem::take(&mut self.completed));
         }
     }
 
@@ -77,8 +76,8 @@ impl<'r, 'a> Worker<'r, 'a> {
         times.compute += crypto;
         // The busier of the two threads limits the stream.
         let busy = figures.cpu_time.max(self.meter.take_cpu_time());
-        self.receiver.stats.add_times(&times, busy);
-        add(&self.receiver.stats.counts.wire_bytes, figures.wire_bytes);
+        self.store.registry.stats.add_times(&times, busy);
+        add(&self.store.registry.stats.counts.wire_bytes, figures.wire_bytes);
     }
 
     fn receive_block(
@@ -88,10 +87,16 @@ impl<'r, 'a> Worker<'r, 'a> {
         offset: u64,
         len: u32,
     ) -> io::Result<()> {
-        let claim =
-            lock(&self.receiver.ledger).claim_block(file, offset, len).map_err(io::Error::other)?;
+        let claim = self
+            .store
+            .registry
+            .ledger()
+            .claim_block(file, offset, len)
+            .map_err(io::Error::other)?;
         let incoming = match claim {
-            Claim::Accept(index) => self.receiver.find(file).map(|incoming| (incoming, index)),
+            Claim::Accept(index) => {
+                self.store.registry.find(file).map(|incoming| (incoming, index))
+            }
             Claim::Ignore => None,
         };
         let Some((incoming, index)) = incoming else {
@@ -99,7 +104,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         };
         let result = self.store_block(header, &incoming, index, offset, len);
         if result.is_err() {
-            lock(&self.receiver.ledger).release(file, index);
+            self.store.registry.ledger().release(file, index);
         }
         result
     }
@@ -115,7 +120,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         let file = incoming.entry.id;
         let Some(layout) = incoming.layout() else { return self.skip_block(header, len) };
         let mut first_failure: Option<Failure> = None;
-        let part = match self.receiver.open_part(incoming) {
+        let part = match self.store.parts.open(incoming) {
             Ok(part) => Some(part),
             Err(failure) => {
                 first_failure = Some(failure);
@@ -135,7 +140,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             self.meter.mark(Stage::Compute);
             if let (Some(part), None) = (&part, &first_failure) {
                 if let Err(e) = write_chunk(part, &chunk, offset + at, skip_zeros) {
-                    first_failure = Some(self.receiver.write_failure(incoming, &e));
+                    first_failure = Some(self.store.registry.write_failure(incoming, &e));
                 }
                 self.meter.mark(Stage::Write);
             }
@@ -143,19 +148,19 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
         let hash = hasher.finish();
         if !self.stream.verify_tag(header, &hash.0)? {
-            lock(&self.receiver.ledger).on_block_damaged(file, index);
-            self.receiver.outbox.post(&Message::Nack(Nack { file, index }));
+            self.store.registry.ledger().on_block_damaged(file, index);
+            self.store.registry.outbox.post(&Message::Nack(Nack { file, index }));
             self.stream.report_damaged(len.into());
             return Ok(());
         }
         if let (Some(part), None) = (&part, &first_failure)
-            && let Err(e) = part.record(&Record::Block { index, hash }, self.receiver.is_durable())
+            && let Err(e) = part.record(&Record::Block { index, hash }, self.store.is_durable())
         {
-            first_failure = Some(self.receiver.write_failure(incoming, &e));
+            first_failure = Some(self.store.registry.write_failure(incoming, &e));
         }
         match first_failure {
-            Some(failure) => self.receiver.fail_file(file, &failure),
-            None => self.completed += self.receiver.on_verified(incoming, index, hash, len),
+            Some(failure) => self.store.registry.fail_file(file, &failure),
+            None => self.completed += self.store.on_verified(incoming, index, hash, len),
         }
         self.meter.mark(Stage::Write);
         Ok(())
@@ -194,12 +199,12 @@ impl<'r, 'a> Worker<'r, 'a> {
         self.meter.mark(Stage::Compute);
         let mut done = Vec::with_capacity(files.len());
         for packed in &files {
-            if self.receiver.session.is_stopped() {
+            if self.store.registry.session.is_stopped() {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
             self.store_packed(packed, &mut done)?;
         }
-        self.receiver.outbox.post_finished(&done);
+        self.store.registry.outbox.post_finished(&done);
         self.completed += done.len();
         self.meter.mark(Stage::Write);
         self.pack = pack;
@@ -208,31 +213,32 @@ impl<'r, 'a> Worker<'r, 'a> {
 
     fn store_packed(&mut self, packed: &PackedFile<'_>, done: &mut Vec<u64>) -> io::Result<()> {
         let id = packed.file;
-        let claim = lock(&self.receiver.ledger)
+        let claim = self
+            .store
+            .registry
+            .ledger()
             .claim_packed(id, packed.content.len() as u64)
             .map_err(io::Error::other)?;
-        let (Claim::Accept(_), Some(incoming)) = (claim, self.receiver.find(id)) else {
+        let (Claim::Accept(_), Some(incoming)) = (claim, self.store.registry.find(id)) else {
             return Ok(());
         };
         let hash = FileHash::of(packed.content);
         if hash.0 != packed.hash {
-            lock(&self.receiver.ledger).release(id, 0);
-            self.receiver.outbox.post(&Message::Nack(Nack { file: id, index: 0 }));
+            self.store.registry.ledger().release(id, 0);
+            self.store.registry.outbox.post(&Message::Nack(Nack { file: id, index: 0 }));
             self.stream.report_damaged(packed.content.len() as u64);
             return Ok(());
         }
         self.meter.mark(Stage::Compute);
-        let placed = self.receiver.dirs.open(incoming.dir).and_then(|dir| {
-            self.receiver.store_small_file(&dir, &incoming.name, &incoming.entry, packed.content)
-        });
+        let placed = self.store.place_small(&incoming, packed.content);
         match placed {
             Ok(()) => {
-                self.receiver.on_small_stored(&incoming, Some(hash));
+                self.store.on_small_stored(&incoming, Some(hash));
                 done.push(id);
             }
             Err(e) => {
-                let failure = self.receiver.write_failure(&incoming, &e);
-                self.receiver.fail_file(id, &failure);
+                let failure = self.store.registry.write_failure(&incoming, &e);
+                self.store.registry.fail_file(id, &failure);
             }
         }
         self.meter.mark(Stage::Write);
@@ -262,11 +268,6 @@ fn write_chunk(part: &PartFile, chunk: &[u8], offset: u64, skip_zeros: bool) -> 
         at += held;
     }
     Ok(())
-}
-
-/// Builds a failure that names the file by its path.
-pub(crate) fn path_failure(path: &std::path::Path, error: &io::Error) -> Failure {
-    failure(format!("cannot write {}", path.display()), error)
 }
 
 #[cfg(test)]

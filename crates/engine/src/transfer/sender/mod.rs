@@ -9,8 +9,9 @@ mod work;
 use crate::base::error::Error;
 use crate::base::event::Outcome;
 use crate::base::sync::lock;
-use crate::session::{Session, SessionStats};
+use crate::session::Session;
 use crate::stats::counters::{ByteSource, add, read};
+use crate::stats::session_stats::SessionStats;
 use crate::transport::control::{ControlReader, Outbox};
 use crate::transport::data_stream::DataStream;
 use bankfull_proto::blocks::Layout;
@@ -178,7 +179,7 @@ impl<'a> Sender<'a> {
                 }
             }
             Message::Credits(credits) => {
-                if let Some(credit) = &self.session.credit {
+                if let Some(credit) = &self.session.send.credit {
                     credit.grant(&credits);
                 }
             }

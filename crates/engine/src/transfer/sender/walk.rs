@@ -5,10 +5,10 @@ use crate::file_io::roots::SourceItem;
 use super::files::entry_of;
 use super::{MAX_BATCH_AGE, Sender};
 use crate::base::error;
+use crate::base::error::problem_message;
 use crate::base::fs_names::join_path;
 use crate::base::part_names;
 use crate::base::sync::lock;
-use crate::session::problem_message;
 use crate::stats::counters::add;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
@@ -52,7 +52,7 @@ impl Sender<'_> {
     /// Waits while the outbox is full or too many files are outstanding; false after a stop.
     fn wait_for_capacity(&self) -> bool {
         self.outbox.wait_for_room();
-        if let Some(limit) = self.session.max_outstanding_files {
+        if let Some(limit) = self.session.send.max_outstanding_files {
             self.wait_for_outstanding_below(limit.max(1) as usize);
         }
         !self.session.is_stopped()

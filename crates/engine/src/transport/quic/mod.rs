@@ -9,7 +9,7 @@ mod congestion;
 pub(crate) mod connection;
 mod driver;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod waker;
 mod windows;
 

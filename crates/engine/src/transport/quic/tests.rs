@@ -1,7 +1,5 @@
 use super::*;
-use crate::session::Session;
 use crate::transport::identity::Identity;
-use crate::transport::socket::Socket;
 use crate::transport::tls;
 use std::io::{Read, Write};
 use std::time::Instant;
@@ -9,12 +7,12 @@ use tempfile::TempDir;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-struct Pair {
+pub(crate) struct Pair {
     _port: QuicPort,
-    streams: IncomingStreams,
+    pub(crate) streams: IncomingStreams,
     address: SocketAddr,
     fingerprint: Fingerprint,
-    connection: QuicConnection,
+    pub(crate) connection: QuicConnection,
     presented: Fingerprint,
 }
 
@@ -28,7 +26,7 @@ fn server(identity: &Identity) -> QuicServer {
     }
 }
 
-fn pair() -> Pair {
+pub(crate) fn pair() -> Pair {
     let state = TempDir::new().unwrap();
     let identity = Identity::load_or_generate(state.path()).unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -66,43 +64,6 @@ fn stream_carries_data_both_ways() {
     remote.shutdown();
     drop(local);
     assert_eq!(remote.read(&mut [0]).unwrap(), 0);
-}
-
-#[test]
-fn session_counts_a_shared_connection_once() {
-    let pair = pair();
-    let (local, remote) = (Session::default(), Session::default());
-    let data = vec![7; 8 << 20];
-    let mut all = Vec::new();
-    for number in 0..2 {
-        let mut stream = pair.connection.open(TIMEOUT).unwrap();
-        stream.write_all(b"x").unwrap();
-        let (mut accepted, _) = pair.streams.recv_timeout(TIMEOUT).unwrap();
-        accepted.read_exact(&mut [0]).unwrap();
-        local.add_stream(number, &Socket::Quic(stream.clone())).unwrap();
-        remote.add_stream(number, &Socket::Quic(accepted.clone())).unwrap();
-        all.push((stream, accepted));
-    }
-    let (stream, accepted) = &mut all[0];
-    let (mut stream, mut accepted) = (stream.clone(), accepted.clone());
-    thread::scope(|scope| {
-        scope.spawn(|| stream.write_all(&data).unwrap());
-        accepted.read_exact(&mut vec![0; data.len()]).unwrap();
-    });
-    let (sent, received) =
-        (local.sample_streams(|_, _, _| {}), remote.sample_streams(|_, _, _| {}));
-    assert!(sent.quic_smoothed_rtt.is_some() && received.quic_smoothed_rtt.is_some());
-    // Includes protocol overhead, retransmissions and MTU probes.
-    let expected = data.len() as u64..2 * data.len() as u64;
-    assert!(
-        expected.contains(&sent.acked) && expected.contains(&received.received),
-        "{sent:?} {received:?}"
-    );
-    assert_eq!(local.mss(), Bytes(0), "no stream was removed");
-    local.remove_stream(0);
-    assert!(local.mss() >= Bytes(1200), "the QUIC minimum");
-    local.remove_stream(1);
-    assert!(local.sample_streams(|_, _, _| {}).acked >= sent.acked, "counts persist");
 }
 
 #[test]

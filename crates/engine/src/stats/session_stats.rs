@@ -1,0 +1,232 @@
+//! Statistics of a session, and the progress and summary derived from them.
+
+use super::counters::{Counts, FileStats, add, read};
+use crate::base::error::printable;
+use crate::base::event::{Event, EventSink, Outcome, Progress, Summary};
+use crate::base::sync::lock;
+use crate::model::path_cache::PathObserver;
+use bankfull_control::{Bytes, Limit, Rate, StageTimes, limited_by};
+use bankfull_proto::wire::control::{Cause, Failure, Problem, SideSummary};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// Share of an allowed rate above which that limit, not the network, was the bottleneck.
+/// (chosen: short transfers spend much of their time starting and ending)
+const MIN_LIMITED_SHARE: f64 = 0.5;
+
+/// Rates that the user's settings allow.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct UserLimits {
+    pub(crate) rate_max: Option<Rate>,
+    /// From the window that is set.
+    pub(crate) window: Option<Rate>,
+}
+
+/// Final reports of both sides.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SideSummaries {
+    pub(crate) sender: SideSummary,
+    pub(crate) receiver: SideSummary,
+}
+
+/// Counters, stage times and events of a session.
+pub(crate) struct SessionStats<'a> {
+    pub(crate) counts: Counts,
+    times: Mutex<StageTimes>,
+    /// CPU time of the threads that serve data streams.
+    cpu_time: Mutex<Duration>,
+    started: Instant,
+    events: &'a dyn EventSink,
+    path_observer: Mutex<PathObserver>,
+}
+
+impl<'a> SessionStats<'a> {
+    pub(crate) fn new(events: &'a dyn EventSink, started: Instant) -> Self {
+        let (counts, times, cpu_time, path_observer) = Default::default();
+        Self { counts, times, cpu_time, started, events, path_observer }
+    }
+
+    pub(crate) fn event(&self, event: Event) {
+        self.events.event(event);
+    }
+
+    /// Returns the collector of path measurements.
+    pub(crate) fn path_observer(&self) -> MutexGuard<'_, PathObserver> {
+        lock(&self.path_observer)
+    }
+
+    /// Returns the time since the transfer began.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(crate) fn warn(&self, message: impl Into<String>) {
+        self.event(Event::Warning { message: message.into() });
+    }
+
+    /// Records a failed file, directory or symlink.
+    pub(crate) fn file_failed(&self, path: PathBuf, failure: &Failure) {
+        let vanished = failure.cause() == Cause::SourceVanished;
+        add(&self.counts.files_failed, 1);
+        add(&self.counts.files_vanished, u64::from(vanished));
+        let message = printable(&failure.text);
+        self.event(Event::FileFailed { path, message, vanished });
+    }
+
+    /// Records a failure or a warning that the peer reports.
+    pub(crate) fn on_peer_problem(&self, problem: Problem) {
+        let Problem { path, failure } = problem;
+        if failure.cause() == Cause::Warning {
+            return self.warn(printable(&failure.text));
+        }
+        self.file_failed(PathBuf::from(OsString::from_vec(path.0)), &failure);
+    }
+
+    /// Records a file that the destination already has.
+    pub(crate) fn file_skipped(&self, path: PathBuf, bytes: u64) {
+        add(&self.counts.files_skipped, 1);
+        add(&self.counts.bytes_skipped, bytes);
+        self.file_completed(path, Outcome::Unchanged, bytes, None);
+    }
+
+    /// Reverts the counters of a file that changed while it was read.
+    pub(crate) fn file_changed(&self, path: &Path, account: &FileStats) {
+        self.counts.discard(account);
+        self.warn(format!("{} changed while it was read: it is read again", path.display()));
+    }
+
+    /// Records a file that is in place.
+    pub(crate) fn file_copied(&self, path: PathBuf, bytes: u64, blake3: Option<String>) {
+        add(&self.counts.files_copied, 1);
+        self.file_completed(path, Outcome::Copied, bytes, blake3);
+    }
+
+    pub(crate) fn file_completed(
+        &self,
+        path: PathBuf,
+        outcome: Outcome,
+        bytes: u64,
+        hash: Option<String>,
+    ) {
+        if outcome == Outcome::WouldCopy {
+            add(&self.counts.planned, 1);
+            add(&self.counts.bytes_planned, bytes);
+        }
+        self.event(Event::Completed { path, outcome, bytes: Bytes(bytes), blake3: hash });
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        let c = &self.counts;
+        let done = [&c.bytes_moved, &c.bytes_resumed, &c.bytes_skipped, &c.bytes_holes];
+        let done: u64 = done.into_iter().map(read).sum();
+        let void = read(&c.bytes_discarded);
+        Progress {
+            files_total: read(&c.files_total),
+            bytes_total: Bytes(read(&c.bytes_total)),
+            total_is_final: c.total_is_final.load(Ordering::Relaxed),
+            files_done: read(&c.files_copied) + read(&c.files_skipped) + read(&c.files_failed),
+            bytes_done: Bytes(done.saturating_sub(void)),
+            bytes_moved: Bytes(read(&c.bytes_moved)),
+            elapsed: self.started.elapsed(),
+        }
+    }
+
+    /// Adds a worker thread's stage times, and the CPU time of its stream.
+    pub(crate) fn add_times(&self, times: &StageTimes, cpu_time: Duration) {
+        lock(&self.times).merge(times);
+        *lock(&self.cpu_time) += cpu_time;
+    }
+
+    /// Returns the CPU time that data streams have used.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        *lock(&self.cpu_time)
+    }
+
+    /// Returns the sum of the worker threads' stage times.
+    pub(crate) fn times(&self) -> StageTimes {
+        *lock(&self.times)
+    }
+
+    pub(crate) fn report(&self) -> SideSummary {
+        let c = &self.counts;
+        SideSummary::new(&lock(&self.times), read(&c.retransmits), read(&c.files_failed))
+    }
+
+    /// Returns the limit of a transfer whose data phase took `ran`.
+    fn limit(&self, ends: &SideSummaries, user_limits: &UserLimits, ran: Duration) -> Limit {
+        // Waiting without data is no bottleneck.
+        if read(&self.counts.bytes_moved) == 0 {
+            return Limit::Nothing;
+        }
+        let goodput = Bytes(read(&self.counts.wire_bytes)).per(ran).bits_per_sec() as f64;
+        let is_reached = |max: Option<Rate>| {
+            max.is_some_and(|max| goodput >= max.bits_per_sec() as f64 * MIN_LIMITED_SHARE)
+        };
+        match limited_by(&ends.sender.times(), &ends.receiver.times()) {
+            Limit::Network if is_reached(user_limits.rate_max) => Limit::RateMax,
+            Limit::Network if is_reached(user_limits.window) => Limit::Buffer,
+            limit => limit,
+        }
+    }
+
+    /// Builds the summary; `ran` is the duration of the data phase.
+    pub(crate) fn summary(
+        &self,
+        ends: &SideSummaries,
+        user_limits: &UserLimits,
+        ran: Duration,
+    ) -> Summary {
+        let c = &self.counts;
+        let limit = self.limit(ends, user_limits, ran);
+        Summary {
+            files: read(&c.files_copied),
+            dirs: read(&c.dirs),
+            symlinks: read(&c.symlinks),
+            symlinks_created: read(&c.symlinks_created),
+            bytes: Bytes(read(&c.bytes_moved).saturating_sub(read(&c.bytes_discarded))),
+            wire_bytes: Bytes(read(&c.wire_bytes)),
+            elapsed: self.started.elapsed(),
+            streams: read(&c.streams) as u32,
+            retransmits: ends.sender.retransmits + ends.receiver.retransmits,
+            resumed_bytes: Bytes(read(&c.bytes_resumed)),
+            skipped_files: read(&c.files_skipped),
+            skipped_bytes: Bytes(read(&c.bytes_skipped)),
+            would_copy_entries: read(&c.planned),
+            would_copy_bytes: Bytes(read(&c.bytes_planned)),
+            failed_files: read(&c.files_failed),
+            vanished_files: read(&c.files_vanished),
+            special_files_skipped: read(&c.special_files_skipped),
+            limited_by: limit.name(),
+            limited_by_text: limit.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::event::NoEvents;
+
+    #[test]
+    fn limit_names_the_user_setting_that_was_reached() {
+        let stats = SessionStats::new(&NoEvents, Instant::now());
+        add(&stats.counts.bytes_moved, 1_000_000);
+        add(&stats.counts.wire_bytes, 1_000_000);
+        let network = StageTimes { network: Duration::from_secs(1), ..StageTimes::default() };
+        let report = SideSummary::new(&network, 0, 0);
+        let ends = SideSummaries { sender: report, receiver: report };
+        let limit = |rate_max: Option<u64>, window: Option<u64>| {
+            let [rate_max, window] =
+                [rate_max, window].map(|rate| rate.map(Rate::from_bytes_per_sec));
+            stats.limit(&ends, &UserLimits { rate_max, window }, Duration::from_secs(1))
+        };
+        assert_eq!(limit(None, None), Limit::Network);
+        assert_eq!(limit(Some(1_100_000), None), Limit::RateMax);
+        assert_eq!(limit(None, Some(1_100_000)), Limit::Buffer);
+        assert_eq!(limit(Some(9_000_000), Some(9_000_000)), Limit::Network);
+    }
+}

@@ -1,0 +1,247 @@
+//! Directories at the destination: found or created when announced, completed at the end.
+
+use super::metadata::set_dir_metadata;
+use crate::base::error::failure;
+use crate::base::sync::lock;
+use crate::file_io::dir_table::DirTable;
+use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
+use bankfull_sys::{Dir, FileKind};
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// Directories at the destination by the numbers of their entries.
+pub(crate) struct DestinationDirs {
+    table: DirTable,
+    announced: Mutex<AnnouncedDirs>,
+    /// Destination directory; `None` in a dry run if it does not exist yet.
+    base: Option<Arc<Dir>>,
+    /// New name of a single copied file.
+    rename: Option<OsString>,
+    dry_run: bool,
+}
+
+#[derive(Debug, Default)]
+struct AnnouncedDirs {
+    /// Entries in announced order; their metadata is set at the end.
+    entries: Vec<Entry>,
+    /// Directories that this session created: they hold only what this session put there.
+    created: HashSet<u64>,
+    failed: HashSet<u64>,
+}
+
+impl DestinationDirs {
+    /// Returns the table with the destination directory alone; `shown` is its path for messages.
+    pub(crate) fn new(
+        base: Option<Arc<Dir>>,
+        shown: PathBuf,
+        rename: Option<OsString>,
+        dry_run: bool,
+    ) -> Self {
+        let table = DirTable::default();
+        match &base {
+            Some(base) => table.insert_root(0, Arc::clone(base), shown),
+            None => table.set_planned_root(shown),
+        }
+        Self { table, announced: Mutex::default(), base, rename, dry_run }
+    }
+
+    /// Whether the number belongs to a directory.
+    pub(crate) fn contains(&self, id: u64) -> bool {
+        self.table.contains(id)
+    }
+
+    /// Returns a descriptor of a directory.
+    pub(crate) fn open(&self, id: u64) -> io::Result<Arc<Dir>> {
+        self.table.open(id)
+    }
+
+    /// Returns the path of a directory for messages.
+    pub(crate) fn path(&self, id: u64) -> PathBuf {
+        self.table.path(id)
+    }
+
+    /// Returns the path of an entry of a directory for messages.
+    pub(crate) fn path_of(&self, dir: u64, name: &OsStr) -> PathBuf {
+        self.table.path_of(dir, name)
+    }
+
+    /// Returns an entry's name at the destination.
+    pub(crate) fn local_name(&self, entry: &Entry) -> OsString {
+        match &self.rename {
+            Some(name) if entry.parent == 0 && entry.kind != EntryKind::Dir => name.clone(),
+            _ => OsStr::from_bytes(&entry.name).to_owned(),
+        }
+    }
+
+    /// Whether the entry's directory could not be created.
+    pub(crate) fn is_parent_failed(&self, entry: &Entry) -> bool {
+        lock(&self.announced).failed.contains(&entry.parent)
+    }
+
+    /// Whether this session created the entry's directory.
+    pub(crate) fn is_parent_created(&self, entry: &Entry) -> bool {
+        lock(&self.announced).created.contains(&entry.parent)
+    }
+
+    /// Returns an entry's directory; `None` if it does not exist yet in a dry run.
+    pub(crate) fn parent_of(&self, entry: &Entry) -> Result<Option<Arc<Dir>>, Failure> {
+        if self.is_parent_failed(entry) {
+            return Err(Failure::new(Cause::Io, "its directory could not be created"));
+        }
+        match self.open(entry.parent) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(e) if self.dry_run && e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => {
+                let path = self.path(entry.parent);
+                Err(failure(format!("cannot open the directory {}", path.display()), &e))
+            }
+        }
+    }
+
+    /// Adds an announced directory, which is created if it does not exist.
+    ///
+    /// # Errors
+    /// Failure to create it; entries beneath it fail too, without another report.
+    pub(crate) fn add(&self, entry: Entry) -> Result<(), Failure> {
+        if entry.name.is_empty() {
+            self.add_base(entry);
+            return Ok(());
+        }
+        let name = self.local_name(&entry);
+        let id = entry.id;
+        self.table.insert(id, entry.parent, &name);
+        if self.is_parent_failed(&entry) {
+            lock(&self.announced).failed.insert(id);
+            return Ok(());
+        }
+        match self.find_or_create(entry.parent, &name) {
+            Ok(created) => {
+                let mut announced = lock(&self.announced);
+                announced.entries.push(entry);
+                if created {
+                    announced.created.insert(id);
+                }
+                Ok(())
+            }
+            Err(failure) => {
+                lock(&self.announced).failed.insert(id);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Adds the destination itself: it exists already, and gets its metadata at the end.
+    fn add_base(&self, entry: Entry) {
+        self.table.insert(entry.id, 0, OsStr::new(""));
+        if let Some(base) = &self.base {
+            if !self.dry_run {
+                ensure_owner_writable(base);
+            }
+            self.table.insert_root(entry.id, Arc::clone(base), self.path(0));
+        }
+        lock(&self.announced).entries.push(entry);
+    }
+
+    /// Adds an announced directory that is not created.
+    pub(crate) fn add_failed(&self, entry: &Entry) {
+        self.table.insert(entry.id, entry.parent, OsStr::from_bytes(&entry.name));
+        lock(&self.announced).failed.insert(entry.id);
+    }
+
+    /// Finds or creates a directory; returns true if it is new.
+    fn find_or_create(&self, parent: u64, name: &OsStr) -> Result<bool, Failure> {
+        let shown = self.path_of(parent, name);
+        let failed =
+            |e: io::Error| failure(format!("cannot create the directory {}", shown.display()), &e);
+        let dir = match self.open(parent) {
+            Ok(dir) => dir,
+            Err(e) if self.dry_run && e.kind() == io::ErrorKind::NotFound => return Ok(true),
+            Err(e) => return Err(failed(e)),
+        };
+        if self.dry_run {
+            return match dir.stat(name) {
+                Ok(stat) => dir_or_in_the_way(stat.kind, &shown).map(|()| false),
+                Err(_) => Ok(true),
+            };
+        }
+        if create(&dir, name).map_err(failed)? {
+            return Ok(true);
+        }
+        let stat = dir.stat(name).map_err(failed)?;
+        dir_or_in_the_way(stat.kind, &shown)?;
+        if let Ok(dir) = dir.open_child_dir(name) {
+            ensure_owner_writable(&dir);
+        }
+        Ok(false)
+    }
+
+    /// Sets mode and time of directories, deepest first, now that nothing more is added to them.
+    ///
+    /// `defers` selects directories whose metadata is set later; `report` receives failures.
+    pub(crate) fn set_metadata(
+        &self,
+        defers: impl Fn(&Entry) -> bool,
+        report: impl Fn(PathBuf, Failure),
+    ) {
+        let entries = std::mem::take(&mut lock(&self.announced).entries);
+        if self.dry_run {
+            return;
+        }
+        for entry in entries.iter().rev() {
+            if defers(entry) {
+                continue;
+            }
+            let id = if entry.name.is_empty() { 0 } else { entry.id };
+            if let Err(e) = self.open(id).and_then(|dir| set_dir_metadata(&dir, entry)) {
+                let path = self.path(id);
+                let what = format!("cannot set mode and time of {}", path.display());
+                report(path, failure(what, &e));
+            }
+        }
+    }
+
+    /// Flushes the destination's file system to disk.
+    pub(crate) fn sync_filesystem(&self) -> io::Result<()> {
+        self.base.as_ref().map_or(Ok(()), |base| base.sync_filesystem())
+    }
+}
+
+/// Creates a directory; returns false if it exists.
+fn create(parent: &Dir, name: &OsStr) -> io::Result<bool> {
+    // Writable by the owner until it is complete; its own mode is set at the end.
+    match parent.mkdir(name, 0o700) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Gives the owner write access to a directory that an earlier run left read-only, like its source.
+///
+/// Its mode is set again at the end.
+fn ensure_owner_writable(dir: &Dir) {
+    const OWNER_WRITE_SEARCH: u32 = 0o300;
+    let Ok(stat) = dir.stat_self() else { return };
+    let user = bankfull_sys::effective_uid();
+    if stat.mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH && stat.uid == user && user != 0 {
+        // On failure, creating an entry in it reports the reason.
+        let _ = dir.set_own_mode(stat.mode | OWNER_WRITE_SEARCH);
+    }
+}
+
+fn dir_or_in_the_way(kind: FileKind, shown: &Path) -> Result<(), Failure> {
+    let what = match kind {
+        FileKind::Dir => return Ok(()),
+        FileKind::Symlink => "a symlink (bankfull does not write through symlinks)",
+        _ => "a file",
+    };
+    let text = format!(
+        "{} must be a directory, but {what} is there: remove or rename it",
+        shown.display()
+    );
+    Err(Failure::new(Cause::NotADirectory, text))
+}

@@ -1,0 +1,43 @@
+//! A file that is being received.
+
+use super::part_file::PartFile;
+use crate::stats::counters::FileStats;
+use bankfull_proto::blocks::Layout;
+use bankfull_proto::wire::control::Entry;
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex, Weak};
+
+/// A file that is being received.
+#[derive(Debug)]
+pub(crate) struct IncomingFile {
+    pub(crate) entry: Entry,
+    /// Number of its directory.
+    pub(crate) dir: u64,
+    /// Name in that directory.
+    pub(crate) name: OsString,
+    pub(crate) stats: FileStats,
+    pub(crate) part: Mutex<PartSlot>,
+}
+
+/// State of a file's part file in this session.
+#[derive(Debug, Default)]
+pub(crate) struct PartSlot {
+    pub(crate) open: Option<Arc<PartFile>>,
+    /// Closed part file, which a stream's thread may still use.
+    pub(crate) closed: Weak<PartFile>,
+    /// Whether the part file exists, with a journal for this version of the source.
+    pub(crate) exists: bool,
+}
+
+impl IncomingFile {
+    /// Returns an announced file with its name at the destination.
+    pub(crate) fn new(entry: Entry, name: OsString) -> Self {
+        let (stats, part) = Default::default();
+        Self { dir: entry.parent, name, entry, stats, part }
+    }
+
+    /// Returns the block layout; `None` for a file that is sent in a pack.
+    pub(crate) fn layout(&self) -> Option<Layout> {
+        Layout::new(self.entry.size, self.entry.block_bytes).ok()
+    }
+}

@@ -1,0 +1,152 @@
+//! Part files of a receiving session: opened at the first block, closed when there are too many.
+
+use super::incoming::IncomingFile;
+use super::part_file::{LockRequest, PartFile, UNKNOWN_BOOT};
+use super::registry::FileRegistry;
+use crate::base::part_names::PartNames;
+use crate::base::sync::lock;
+use bankfull_proto::blocks::Run;
+use bankfull_proto::journal::VerifiedBlocks;
+use bankfull_proto::wire::control::{Cause, Failure};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Longest wait for another thread of this session to close a part file that is reopened.
+const OWN_SESSION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum number of open part files, with two descriptors each, or three with direct I/O.
+/// (chosen: at most a third of the usual soft limit of 1024)
+const MAX_OPEN_PARTS: usize = 128;
+
+/// Part files of the outstanding files.
+pub(crate) struct PartFiles<'a> {
+    registry: Arc<FileRegistry<'a>>,
+    /// Files with open part files, in the order of opening.
+    open_order: Mutex<VecDeque<u64>>,
+    boot: [u8; 16],
+}
+
+impl<'a> PartFiles<'a> {
+    pub(crate) fn new(registry: Arc<FileRegistry<'a>>) -> Self {
+        // Without a boot identity no earlier record is trusted without its hash, which is safe.
+        let boot = bankfull_sys::boot_id().unwrap_or(UNKNOWN_BOOT);
+        Self { registry, open_order: Mutex::default(), boot }
+    }
+
+    /// Returns the part file; opens or creates it at the first block.
+    pub(crate) fn open(&self, incoming: &IncomingFile) -> Result<Arc<PartFile>, Failure> {
+        let mut slot = lock(&incoming.part);
+        if let Some(part) = &slot.open {
+            return Ok(Arc::clone(part));
+        }
+        let part = match slot.closed.upgrade() {
+            Some(part) => part,
+            None => Arc::new(self.make(incoming, slot.exists)?),
+        };
+        slot.open = Some(Arc::clone(&part));
+        slot.exists = true;
+        drop(slot);
+        self.close_excess(incoming.entry.id);
+        Ok(part)
+    }
+
+    /// Closes a part file until its blocks arrive, which may be much later; descriptors are few.
+    pub(crate) fn close(&self, incoming: &IncomingFile) {
+        let mut slot = lock(&incoming.part);
+        if let Some(part) = slot.open.take() {
+            slot.closed = Arc::downgrade(&part);
+        }
+    }
+
+    /// Closes the oldest open part file if there are too many. Threads that use it keep it; the
+    /// file's next block reopens it.
+    fn close_excess(&self, opened: u64) {
+        let excess = {
+            let mut order = lock(&self.open_order);
+            order.push_back(opened);
+            if order.len() > MAX_OPEN_PARTS { order.pop_front() } else { None }
+        };
+        if let Some(other) = excess.and_then(|id| self.registry.find(id)) {
+            self.close(&other);
+        }
+    }
+
+    fn make(&self, incoming: &IncomingFile, exists: bool) -> Result<PartFile, Failure> {
+        let layout = incoming
+            .layout()
+            .ok_or_else(|| Failure::new(Cause::Protocol, "received a block of a packed file"))?;
+        let dir = self.registry.dirs.open(incoming.dir);
+        let dir = dir.map_err(|e| self.registry.write_failure(incoming, &e))?;
+        let names = PartNames::of(&incoming.name);
+        let entry = &incoming.entry;
+        let part = if exists {
+            let resume =
+                |req: &LockRequest<'_>| PartFile::resume(&dir, &names, entry, self.boot, req);
+            let found = self.request_lock(OWN_SESSION_TIMEOUT, resume)?;
+            self.check_resumed(incoming, found)?
+        } else {
+            let create = |request: &LockRequest<'_>| {
+                PartFile::create(&dir, &names, entry, layout, self.boot, request)
+            };
+            self.request_lock(Duration::ZERO, create)?
+        };
+        Ok(part.prepare(entry, self.registry.session.overrides.direct))
+    }
+
+    /// Calls `open` with a lock request of this session.
+    fn request_lock<T>(&self, timeout: Duration, open: impl FnOnce(&LockRequest<'_>) -> T) -> T {
+        let warn = |text| self.registry.warn(PathBuf::new(), text);
+        let session = &self.registry.session;
+        open(&LockRequest { session, own_session_timeout: timeout, warn: &warn })
+    }
+
+    /// Checks that a reopened part file holds every block that the ledger counts.
+    fn check_resumed(
+        &self,
+        incoming: &IncomingFile,
+        found: Option<(PartFile, VerifiedBlocks)>,
+    ) -> Result<PartFile, Failure> {
+        let id = incoming.entry.id;
+        if let (Some((part, here)), Some(layout)) = (found, incoming.layout()) {
+            let here = here.set(layout.count());
+            let ledger = self.registry.ledger();
+            let counted = ledger.verified_blocks(id).map(|set| set.runs().collect::<Vec<_>>());
+            let is_here = |run: Run| {
+                here.next_missing(run.first).is_none_or(|missing| missing >= run.first + run.count)
+            };
+            if counted.into_iter().flatten().all(is_here) {
+                return Ok(part);
+            }
+        }
+        let path = self.registry.path(incoming);
+        let text = format!(
+            "the received part of {} changed meanwhile: run the same command again",
+            path.display()
+        );
+        Err(Failure::new(Cause::SourceChanged, text))
+    }
+
+    /// Returns the blocks that an earlier run left of a file.
+    pub(crate) fn find_earlier(&self, incoming: &IncomingFile) -> Result<VerifiedBlocks, Failure> {
+        let Ok(dir) = self.registry.dirs.open(incoming.dir) else {
+            return Ok(VerifiedBlocks::default());
+        };
+        let names = PartNames::of(&incoming.name);
+        let (entry, boot) = (&incoming.entry, self.boot);
+        let resume =
+            |request: &LockRequest<'_>| PartFile::resume(&dir, &names, entry, boot, request);
+        let found = self.request_lock(Duration::ZERO, resume)?;
+        let Some((part, here)) = found else { return Ok(VerifiedBlocks::default()) };
+        // Kept open and locked while descriptors suffice, so that no other session changes what the
+        // ledger counts.
+        let mut slot = lock(&incoming.part);
+        let direct = self.registry.session.overrides.direct;
+        slot.open = Some(Arc::new(part.prepare(entry, direct)));
+        slot.exists = true;
+        drop(slot);
+        self.close_excess(incoming.entry.id);
+        Ok(here)
+    }
+}

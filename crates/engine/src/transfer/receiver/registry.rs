@@ -1,0 +1,92 @@
+//! Files of a receiving session, and reports about them to the sender and the user.
+
+use super::dirs::DestinationDirs;
+use super::incoming::IncomingFile;
+use crate::base::error::{failure, problem_message};
+use crate::base::sync::lock;
+use crate::session::Session;
+use crate::stats::session_stats::SessionStats;
+use crate::transport::control::Outbox;
+use bankfull_proto::receive::ReceiveLedger;
+use bankfull_proto::wire::control::{Cause, Failed, Failure, Message};
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Outstanding files of a receiving session with their ledger.
+pub(crate) struct FileRegistry<'a> {
+    pub(crate) session: Arc<Session>,
+    pub(crate) outbox: Outbox,
+    pub(crate) stats: &'a SessionStats<'a>,
+    pub(crate) dirs: Arc<DestinationDirs>,
+    ledger: Mutex<ReceiveLedger>,
+    incoming: Mutex<HashMap<u64, Arc<IncomingFile>>>,
+}
+
+impl<'a> FileRegistry<'a> {
+    /// Returns a registry without files.
+    pub(crate) fn new(
+        session: Arc<Session>,
+        outbox: Outbox,
+        stats: &'a SessionStats<'a>,
+        dirs: Arc<DestinationDirs>,
+    ) -> Self {
+        let (ledger, incoming) = Default::default();
+        Self { session, outbox, stats, dirs, ledger, incoming }
+    }
+
+    /// Returns the ledger, locked.
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, ReceiveLedger> {
+        lock(&self.ledger)
+    }
+
+    pub(crate) fn insert(&self, incoming: Arc<IncomingFile>) {
+        lock(&self.incoming).insert(incoming.entry.id, incoming);
+    }
+
+    pub(crate) fn find(&self, id: u64) -> Option<Arc<IncomingFile>> {
+        lock(&self.incoming).get(&id).cloned()
+    }
+
+    /// Removes a file, which stays in the ledger.
+    pub(crate) fn remove(&self, id: u64) -> Option<Arc<IncomingFile>> {
+        lock(&self.incoming).remove(&id)
+    }
+
+    /// Removes a completed file, also from the ledger.
+    pub(crate) fn finish(&self, id: u64) {
+        self.ledger().finish(id);
+        self.remove(id);
+    }
+
+    /// Returns the path of a file for messages.
+    pub(crate) fn path(&self, incoming: &IncomingFile) -> PathBuf {
+        self.dirs.path_of(incoming.dir, &incoming.name)
+    }
+
+    /// Builds a failure to write a file, which names it by its path.
+    pub(crate) fn write_failure(&self, incoming: &IncomingFile, error: &io::Error) -> Failure {
+        failure(format!("cannot write {}", self.path(incoming).display()), error)
+    }
+
+    /// Fails a file, and reports it to the sender and the user. Verified blocks stay for a resume.
+    pub(crate) fn fail_file(&self, id: u64, failure: &Failure) {
+        self.ledger().give_up(id);
+        let Some(incoming) = self.remove(id) else { return };
+        self.stats.file_failed(self.path(&incoming), failure);
+        self.outbox.post(&Message::Failed(Failed { file: id, failure: failure.clone() }));
+    }
+
+    /// Reports a warning to both users.
+    pub(crate) fn warn(&self, path: PathBuf, text: String) {
+        self.stats.warn(text.clone());
+        self.outbox.post(&problem_message(path, Failure::new(Cause::Warning, text)));
+    }
+
+    /// Reports a failure to both users that the sender does not know of.
+    pub(crate) fn report_problem(&self, path: PathBuf, failure: Failure) {
+        self.stats.file_failed(path.clone(), &failure);
+        self.outbox.post(&problem_message(path, failure));
+    }
+}

@@ -1,0 +1,267 @@
+//! Received data in the files at the destination, and the completion of these files.
+
+use super::completion::Completion;
+use super::incoming::IncomingFile;
+use super::part_file::{remove_journal, remove_part};
+use super::parts::PartFiles;
+use super::place::Placer;
+use super::registry::FileRegistry;
+use crate::base::error::Error;
+use crate::base::event::Outcome;
+use crate::base::part_names::PartNames;
+use crate::model::options::Fsync;
+use crate::stats::counters::{ByteSource, add};
+use bankfull_control::StageTimes;
+use bankfull_proto::blocks::Run;
+use bankfull_proto::hash::{BlockHash, FileHash};
+use bankfull_proto::journal::Record;
+use bankfull_proto::receive::DigestOutcome;
+use bankfull_proto::wire::WireError;
+use bankfull_proto::wire::control::{Aborted, Cause, Failure, FileRuns};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Stores received data, and puts complete files in place.
+pub(crate) struct FileStore<'a> {
+    pub(crate) registry: Arc<FileRegistry<'a>>,
+    pub(crate) parts: Arc<PartFiles<'a>>,
+    pub(crate) completion: Arc<Completion>,
+    placer: Arc<Placer>,
+    fsync: Fsync,
+    dry_run: bool,
+}
+
+impl<'a> FileStore<'a> {
+    /// Returns a store for the files of the registry.
+    pub(crate) fn new(
+        registry: Arc<FileRegistry<'a>>,
+        parts: Arc<PartFiles<'a>>,
+        placer: Arc<Placer>,
+        completion: Arc<Completion>,
+        (fsync, dry_run): (Fsync, bool),
+    ) -> Self {
+        Self { registry, parts, completion, placer, fsync, dry_run }
+    }
+
+    /// Whether data must survive a power loss file by file.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.fsync == Fsync::File
+    }
+
+    /// Records a block that is verified, written and journalled; returns the files it completed.
+    pub(crate) fn on_verified(
+        &self,
+        incoming: &IncomingFile,
+        index: u64,
+        hash: BlockHash,
+        len: u32,
+    ) -> usize {
+        let file = incoming.entry.id;
+        let mut ledger = self.registry.ledger();
+        if !ledger.on_block_verified(file, index, hash) {
+            return 0;
+        }
+        // Under the lock: the thread with the last block reports the file as finished, which must
+        // not overtake this acknowledgement.
+        self.registry.outbox.post_ack(file, index);
+        let outcome = ledger.apply_early_digest(file);
+        drop(ledger);
+        self.registry.stats.counts.record(&incoming.stats, ByteSource::Transferred, len.into());
+        outcome.map_or(0, |outcome| self.apply_digest(file, outcome))
+    }
+
+    /// Journals blocks that were copied within this host, and enters them in the ledger.
+    pub(crate) fn record_copied(&self, incoming: &IncomingFile, blocks: Range<u64>) {
+        let registry = &self.registry;
+        let (id, durable) = (incoming.entry.id, self.is_durable());
+        let Some(layout) = incoming.layout() else { return };
+        for index in blocks {
+            let recorded = self.parts.open(incoming).and_then(|part| {
+                part.record(&Record::Copied { index }, durable)
+                    .map_err(|e| registry.write_failure(incoming, &e))
+            });
+            if let Err(failure) = recorded {
+                return registry.fail_file(id, &failure);
+            }
+            if registry.ledger().on_block_copied(id, index) {
+                registry.outbox.post_ack(id, index);
+                registry.stats.counts.record(
+                    &incoming.stats,
+                    ByteSource::Transferred,
+                    layout.block_len(index),
+                );
+            }
+        }
+    }
+
+    /// Writes a small file and puts it in place.
+    pub(crate) fn place_small(&self, incoming: &IncomingFile, content: &[u8]) -> io::Result<()> {
+        let dir = self.registry.dirs.open(incoming.dir)?;
+        self.placer.store_small_file(&dir, &incoming.name, &incoming.entry, content)
+    }
+
+    /// Stores a small file that was read within this host.
+    pub(crate) fn store_small(&self, id: u64, content: &[u8]) {
+        let Some(incoming) = self.registry.find(id) else { return };
+        match self.place_small(&incoming, content) {
+            Ok(()) => {
+                self.on_small_stored(&incoming, None);
+                self.registry.outbox.post_finished(&[id]);
+                self.completion.on_completed(1);
+            }
+            Err(e) => self.registry.fail_file(id, &self.registry.write_failure(&incoming, &e)),
+        }
+    }
+
+    /// Adds the stage times of a thread that serves no stream.
+    pub(crate) fn add_times(&self, times: &StageTimes) {
+        self.registry.stats.add_times(times, Duration::ZERO);
+    }
+
+    /// Records a small file that is in place.
+    pub(crate) fn on_small_stored(&self, incoming: &IncomingFile, hash: Option<FileHash>) {
+        let registry = &self.registry;
+        let id = incoming.entry.id;
+        registry.finish(id);
+        add(&registry.stats.counts.bytes_moved, incoming.entry.size);
+        let hash = hash.map(|hash| hash.to_string());
+        registry.stats.file_copied(registry.path(incoming), incoming.entry.size, hash);
+    }
+
+    /// Records the holes of a file.
+    pub(crate) fn on_holes(&self, holes: &FileRuns) -> Result<(), Error> {
+        // Opened before the holes are counted: the part file must hold all that the ledger counts.
+        let incoming = self.registry.find(holes.file);
+        if incoming.as_ref().is_some_and(|incoming| !incoming.entry.sparse) {
+            return Err(WireError::Unexpected("holes in a file that was announced without").into());
+        }
+        let part = incoming.as_ref().map(|incoming| self.parts.open(incoming));
+        let new_runs = self.registry.ledger().on_holes(holes)?;
+        let (Some(incoming), Some(part)) = (incoming, part) else { return Ok(()) };
+        let Some(layout) = incoming.layout() else { return Ok(()) };
+        let range = |run: &Run| layout.byte_range(*run);
+        let bytes = holes.runs.iter().map(range).map(|range| range.end - range.start).sum();
+        self.registry.stats.counts.record(&incoming.stats, ByteSource::Holes, bytes);
+        let recorded = part.and_then(|part| {
+            let may_continue = || !self.registry.session.is_stopped();
+            new_runs
+                .iter()
+                .try_for_each(|run| {
+                    part.clear_holes(&range(run), may_continue)?;
+                    part.record(&Record::Holes { run: *run }, false)
+                })
+                .map_err(|e| self.registry.write_failure(&incoming, &e))
+        });
+        self.parts.close(&incoming);
+        if let Err(failure) = recorded {
+            self.registry.fail_file(holes.file, &failure);
+        }
+        Ok(())
+    }
+
+    /// Acts on a file digest of the sender.
+    pub(crate) fn on_digest(&self, id: u64, outcome: DigestOutcome) {
+        self.completion.on_completed(self.apply_digest(id, outcome));
+    }
+
+    /// Puts a file in place whose digest matches; returns the number of files completed, which the
+    /// caller reports to [`Completion`].
+    fn apply_digest(&self, id: u64, outcome: DigestOutcome) -> usize {
+        let registry = &self.registry;
+        let hash = match outcome {
+            DigestOutcome::Complete(hash) => hash,
+            DigestOutcome::Ignored | DigestOutcome::Pending => return 0,
+            DigestOutcome::Mismatch => {
+                let text =
+                    "the file's hash differs between the two sides: check the memory of both";
+                registry.fail_file(id, &Failure::new(Cause::Verification, text));
+                return 0;
+            }
+        };
+        let Some(incoming) = registry.find(id) else { return 0 };
+        if let Err(failure) = self.complete(&incoming) {
+            registry.fail_file(id, &failure);
+            return 0;
+        }
+        registry.finish(id);
+        let hash = hash.map(|hash| hash.to_string());
+        registry.stats.file_copied(registry.path(&incoming), incoming.entry.size, hash);
+        registry.outbox.post_finished(&[id]);
+        1
+    }
+
+    /// Renames a complete part file into place, then removes its journal.
+    fn complete(&self, incoming: &IncomingFile) -> Result<(), Failure> {
+        let part = self.parts.open(incoming)?;
+        let names = PartNames::of(&incoming.name);
+        self.registry
+            .dirs
+            .open(incoming.dir)
+            .and_then(|dir| {
+                self.placer
+                    .commit(&dir, &names, &incoming.name, &incoming.entry, &part.file)
+                    .inspect_err(|_| part.invalidate_journal(&dir, &names))?;
+                // Another session for the same file may have removed it already.
+                remove_journal(&dir, &names)
+            })
+            .map_err(|e| self.registry.write_failure(incoming, &e))
+    }
+
+    /// Drops a file that the sender gave up.
+    pub(crate) fn on_aborted(&self, aborted: &Aborted) -> Result<(), Error> {
+        let registry = &self.registry;
+        if !registry.ledger().on_aborted(aborted.file)? {
+            return Ok(());
+        }
+        let Some(incoming) = registry.remove(aborted.file) else { return Ok(()) };
+        if aborted.will_retry {
+            registry.stats.counts.files_total.fetch_sub(1, Ordering::Relaxed);
+            registry.stats.counts.bytes_total.fetch_sub(incoming.entry.size, Ordering::Relaxed);
+            registry.stats.file_changed(&registry.path(&incoming), &incoming.stats);
+        } else {
+            if aborted.failure.cause() == Cause::SourceVanished
+                && let Ok(dir) = registry.dirs.open(incoming.dir)
+            {
+                // A vanished source cannot be resumed.
+                remove_part(&dir, &incoming.name);
+            }
+            registry.stats.file_failed(registry.path(&incoming), &aborted.failure);
+        }
+        Ok(())
+    }
+
+    /// Keeps a file that the sender found to be equal.
+    pub(crate) fn on_unchanged(&self, id: u64) {
+        let registry = &self.registry;
+        let Some(incoming) = registry.remove(id) else { return };
+        registry.ledger().finish(id);
+        let refreshed = registry.dirs.open(incoming.dir).and_then(|dir| {
+            remove_part(&dir, &incoming.name);
+            if self.dry_run {
+                return Ok(());
+            }
+            self.placer.refresh_metadata(&dir, &incoming.name, &incoming.entry)
+        });
+        match refreshed {
+            Ok(()) => registry.stats.file_skipped(registry.path(&incoming), incoming.entry.size),
+            Err(e) => {
+                let failure = registry.write_failure(&incoming, &e);
+                registry.report_problem(registry.path(&incoming), failure);
+            }
+        }
+        self.completion.on_completed(1);
+    }
+
+    /// Records a file that a dry run found to differ.
+    pub(crate) fn on_differs(&self, id: u64) {
+        let registry = &self.registry;
+        let Some(incoming) = registry.remove(id) else { return };
+        registry.ledger().finish(id);
+        let (path, bytes) = (registry.path(&incoming), incoming.entry.size);
+        registry.stats.file_completed(path, Outcome::WouldCopy, bytes, None);
+        self.completion.on_completed(1);
+    }
+}
