@@ -31,7 +31,7 @@ fuzz_target!(|stream: &[u8]| {
     }
 });
 
-/// Returns a ledger with files of blocks, a packed file and a symlink, numbered as in the vectors.
+/// Returns a ledger with files of blocks, a packed file and a symlink. Numbered as in the vectors.
 fn announced() -> SendLedger {
     let mut ledger = SendLedger::new();
     let kinds = [

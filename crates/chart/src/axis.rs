@@ -75,7 +75,7 @@ const MAX_DECADES_WITH_MINOR_TICKS: f64 = 8.0;
 pub(crate) enum AxisEnds {
     /// The ticks around the values.
     AtTicks,
-    /// The first and the last value, with this fraction of the length added on each side.
+    /// First and last value, with this fraction of the length added on each side.
     AtValues(f64),
 }
 
@@ -314,7 +314,7 @@ fn widen_range(axis: &Axis, range: Option<(f64, f64)>) -> (f64, f64) {
     }
 }
 
-/// Returns the smallest of 1, 2, 5 times a power of ten that is at least `least`.
+/// Returns the smallest of 1, 2, 5 times a power of ten ≥ `least`.
 fn nice_step(least: f64) -> f64 {
     nice_above(least)
 }

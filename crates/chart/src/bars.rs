@@ -57,8 +57,7 @@ pub struct BarChart {
     pub groups: Vec<Group>,
 }
 
-/// Height of a bar, space below a group, and maximum width of the labels, in pixels. (chosen:
-/// legibility)
+/// Height of a bar, space below a group, and maximum label width, in pixels. (chosen: legibility)
 const BAR_HEIGHT: f64 = 15.0;
 const GROUP_GAP: f64 = 11.0;
 const MAX_LABEL_WIDTH: f64 = 220.0;
@@ -75,7 +74,7 @@ struct Layout {
 }
 
 impl BarChart {
-    /// Returns the chart as a standalone SVG image, 860 pixels wide and as high as needed.
+    /// Returns the chart as a standalone SVG image, 860 pixels wide. Its height fits the content.
     #[must_use]
     pub fn to_svg(&self) -> String {
         self.draw().to_standalone_svg()

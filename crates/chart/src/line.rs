@@ -24,7 +24,7 @@ pub struct LineChart {
 }
 
 impl LineChart {
-    /// Returns the chart as a standalone SVG image, 860 pixels wide and as high as needed.
+    /// Returns the chart as a standalone SVG image, 860 pixels wide. Its height fits the content.
     #[must_use]
     pub fn to_svg(&self) -> String {
         self.draw(self.span()).0.to_standalone_svg()
@@ -45,7 +45,7 @@ impl LineChart {
         self.x.range(drawn.chain(self.marks.iter().map(|mark| mark.at)))
     }
 
-    /// Returns positions and labels of all marks if the picture does not list all of them.
+    /// Returns positions and labels of all marks, if the picture does not list all.
     pub(crate) fn marks_for_table(&self) -> Vec<(String, String)> {
         let marks = marks::sorted_marks(&self.marks, |at| self.x.can_show(at));
         if marks.len() <= marks::MAX_LISTED_MARKS {

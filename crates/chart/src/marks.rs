@@ -144,8 +144,8 @@ fn list_layout(marks: &[&Mark]) -> (usize, usize) {
     (columns, listed.div_ceil(columns) + more)
 }
 
-/// Right end of the time and left end of the label in a line of the list, in pixels. (chosen: width
-/// of the longest time)
+/// Right end of the time and left end of the label in the list. In pixels. (chosen: width of the
+/// longest time)
 const LIST_TIME_RIGHT: f64 = 88.0;
 const LIST_LABEL_LEFT: f64 = 98.0;
 

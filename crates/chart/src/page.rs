@@ -190,7 +190,8 @@ impl Html {
         self.out.push_str("</section>\n");
     }
 
-    /// Appends a line chart with its data and the number of the first chart that shares its axis.
+    /// Appends a line chart with its data. Includes the number of the first chart that shares its
+    /// axis.
     fn line_chart(&mut self, section: &Section, chart: &LineChart, (index, at): (usize, usize)) {
         let mut first = at;
         let mut span = chart.span();
@@ -211,7 +212,7 @@ impl Html {
         self.marks_table(chart);
     }
 
-    /// Appends a table of all marks of a chart if the picture does not list them.
+    /// Appends a table of a chart's marks if the picture does not list them.
     fn marks_table(&mut self, chart: &LineChart) {
         let marks = chart.marks_for_table();
         if marks.is_empty() {
@@ -260,7 +261,7 @@ impl Html {
     }
 }
 
-/// Returns whether a table cell is a number, possibly with a unit, or a placeholder for one.
+/// Returns whether a table cell is a number or a placeholder for one. A unit may follow the number.
 fn is_number(text: &str) -> bool {
     let digits = text.trim_start_matches(['-', '−', '–', '+', '<', '>', '≈', '~', '±', ' ']);
     digits.is_empty() || digits.starts_with(|c: char| c.is_ascii_digit())

@@ -5,14 +5,14 @@ use crate::downsample::{self, Point};
 use crate::series::{Series, Shape};
 use crate::svg::{Anchor, Canvas, Label, PathPen, SMALL_SIZE, WIDTH, colour, symbol};
 
-/// Left and right end of the plot, equal on all charts so that they line up; and its height. In
-/// pixels. (chosen: legibility)
+/// Left and right end of the plot, and its height, in pixels. The ends are equal on all charts, so
+/// that they line up. (chosen: legibility)
 pub(crate) const LEFT: f64 = 84.0;
 pub(crate) const RIGHT: f64 = WIDTH - 20.0;
 const PLOT_HEIGHT: f64 = 240.0;
 
-/// Most points of a series that has a symbol on each, and the padding beside the outermost.
-/// (chosen: symbols do not overlap)
+/// Most points of a series with a symbol on each, and the outer padding. (chosen: symbols do not
+/// overlap)
 pub(crate) const MAX_SPARSE_POINTS: usize = 60;
 pub(crate) const SPARSE_PADDING: f64 = 0.02;
 

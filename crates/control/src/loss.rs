@@ -36,7 +36,7 @@ impl LossSample {
         self.retransmits as f64 / self.segments.max(1) as f64
     }
 
-    /// Returns true if the loss exceeds what a path with the loss rate of `baseline` would show.
+    /// Returns true if the loss exceeds that of a path with the `baseline` loss rate.
     #[must_use]
     pub fn exceeds(self, baseline: Self) -> bool {
         let expected = baseline.loss_rate() * self.segments as f64;

@@ -1,5 +1,5 @@
-//! Copies SRC to DST with the library, shows the progress, and stops when Enter is pressed. The
-//! same command then resumes the copy.
+//! Copies SRC to DST with the library and shows the progress. Enter stops it; the same command then
+//! resumes the copy.
 //!
 //! ```sh
 //! cargo run -p bankfull --example copy -- ./data /backup

@@ -1,4 +1,4 @@
-//! Library of Bankfull, a bulk data mover that copies files and trees between hosts over several
+//! Library of Bankfull, a bulk data mover for files and trees. Copies between hosts over several
 //! TCP or QUIC streams, verifies every block, and resumes interrupted copies.
 //!
 //! ```no_run

@@ -28,7 +28,8 @@ impl Layout {
         Self { size, block_bytes: block_bytes as u32 }
     }
 
-    /// Returns a layout with the given block size, or the default one if that size is not allowed.
+    /// Returns a layout with the given block size. Uses the default one if that size is not
+    /// allowed.
     #[must_use]
     pub fn with_block_bytes(size: u64, block_bytes: u64) -> Self {
         let layout = u32::try_from(block_bytes).ok().and_then(|bytes| Self::new(size, bytes).ok());

@@ -39,7 +39,7 @@ pub const MAX_BLOCK_BYTES: u32 = 16 << 20;
 /// 8 MiB)
 pub const MAX_FILE_BLOCKS: u64 = 1 << 26;
 
-/// Size in bytes up to which a file travels in a pack, many files to a frame.
+/// Size in bytes up to which a file travels in a pack. A pack carries many files in one frame.
 pub const MAX_PACKED_FILE_BYTES: u64 = 256 << 10;
 
 /// Payload size in bytes at which a pack is closed.

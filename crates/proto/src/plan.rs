@@ -83,7 +83,7 @@ pub enum Destination {
     File,
 }
 
-/// Resolves the destination by rsync's rule, so that a repeated command resolves like the
+/// Resolves the destination by rsync's rule. This makes a repeated command resolve like the
 /// interrupted one.
 ///
 /// A directory goes inside the destination under its own name; with a trailing slash, only its

@@ -304,8 +304,8 @@ impl SendLedger {
         None
     }
 
-    /// Assigns the next block of a file to a stream that still sends another block of it, so that
-    /// it can be read early.
+    /// Assigns a file's next block to a stream that still sends another one. The block can then be
+    /// read early.
     ///
     /// Returns `None` if fewer than `min_left` blocks are left, which other streams may send
     /// sooner, or if other work is next.

@@ -181,7 +181,7 @@ struct Source {
 }
 
 impl Source {
-    /// Creates an unnamed file in `dir` whose content varies, so that a misplaced chunk is
+    /// Creates an unnamed file in `dir` with varying content. A misplaced chunk is therefore
     /// detected.
     fn make(dir: &Path, size: u64) -> io::Result<Self> {
         let file = tempfile::tempfile_in(dir)?;
@@ -409,7 +409,7 @@ fn splice(from: impl AsFd, to: impl AsFd, offset: Option<u64>, len: usize) -> io
     })
 }
 
-/// Returns the offsets of the chunks of a file, whose size is a multiple of the chunk size.
+/// Returns the offsets of the chunks of a file. The file size is a multiple of the chunk size.
 fn chunk_offsets(size: u64) -> impl Iterator<Item = u64> {
     (0..size).step_by(CHUNK_BYTES)
 }

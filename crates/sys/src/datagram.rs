@@ -141,7 +141,7 @@ pub fn enable_udp_gro(s: impl AsFd) -> io::Result<()> {
     set_int(s, libc::IPPROTO_UDP, libc::UDP_GRO, 1)
 }
 
-/// Size in words of a buffer for one control message with a time or a number, suitably aligned.
+/// Size in words of a buffer for a control message with a time or number. Suitably aligned.
 const TIMESTAMP_CONTROL_WORDS: usize = 8;
 
 /// Receives a datagram, truncated to the length of `buf`.
@@ -222,7 +222,8 @@ pub fn next_rejected_destination(s: impl AsFd) -> io::Result<Option<SocketAddr>>
     }
 }
 
-/// Size in words of a buffer for one control message with an error and the address of its origin.
+/// Size in words of a buffer for a control message with an error. The message includes the address
+/// of the error's origin.
 const ERROR_CONTROL_WORDS: usize = 16;
 
 /// Returns the error in the control messages from the error queue.

@@ -40,7 +40,7 @@ pub fn open_direct(f: &File, is_written: bool) -> io::Result<Option<(File, Direc
     }
 }
 
-/// Returns the bytes of a file range that are in the page cache, in whole pages.
+/// Returns the bytes of a file range in the page cache, in whole pages.
 ///
 /// `None` if the kernel does not report it (before 6.5, or for a file of another user that is not
 /// open for writing). Reads no data.

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-/// Returns whether the disk with this device number is rotational, and so slow at random access.
+/// Returns whether the disk with this device number is rotational. Such disks are slow at random
+/// access.
 ///
 /// `None` if the kernel does not report it, as for filesystems on no disk or on several. Most
 /// hypervisors report virtual disks as rotational; these count as not rotational.

@@ -109,7 +109,7 @@ pub fn reserve(f: impl AsFd, offset: u64, len: u64) -> io::Result<bool> {
     }
 }
 
-/// Turns a range into a hole that reads as zeros, without changing the size of the file.
+/// Turns a range into a hole that reads as zeros. The file size does not change.
 ///
 /// Returns false if the filesystem cannot. An empty range does nothing.
 ///

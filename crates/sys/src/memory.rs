@@ -26,7 +26,8 @@ impl Memory {
     }
 }
 
-/// Returns the memory of the host, or of its control group with the least available memory.
+/// Returns the memory of the host, or of a control group with less available. The control group
+/// with the least available memory counts.
 ///
 /// # Errors
 ///

@@ -16,7 +16,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Creates a pipe of `bytes`, or the default size if the kernel does not allow it.
+    /// Creates a pipe of `bytes`. Uses the default size if the kernel does not allow it.
     ///
     /// # Errors
     ///
@@ -34,7 +34,8 @@ impl Pipe {
         self.size
     }
 
-    /// Returns how many splices of at most `len` bytes fit into the empty pipe, at any offset.
+    /// Returns how many splices of `len` bytes or less fit into the empty pipe. Valid at any
+    /// offset.
     #[must_use]
     pub fn max_splices(&self, len: usize) -> usize {
         let page = rustix::param::page_size();

@@ -196,8 +196,8 @@ pub fn grow_receive_window(s: impl AsFd, bytes: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Limits the receive window of a connection, or of those that a listening socket accepts, to
-/// `bytes`.
+/// Limits the receive window of a connection to `bytes`. On a listening socket, limits that of
+/// accepted connections.
 ///
 /// The kernel has a minimum of about 1 kB, and raises the clamp by itself while data flows: call
 /// this repeatedly to keep it. The value is read first, and set only if it differs. A window that

@@ -74,7 +74,8 @@ impl ReadRing {
         matches!(Self::new(1, 1), Ok(Some(_)))
     }
 
-    /// Starts reading `len` bytes of a file at `offset` into a buffer, whose content is lost.
+    /// Starts reading `len` bytes of a file at `offset` into a buffer. The buffer's content is
+    /// lost.
     ///
     /// # Errors
     ///

@@ -94,8 +94,8 @@ const CROSS_TRAFFIC_QUEUE_ROUNDS: u32 = 4;
 /// Rounds between two checks for cross traffic. (chosen: a check costs half a round)
 const CROSS_TRAFFIC_CHECK_ROUNDS: u64 = 32;
 
-/// RTT above the minimum that still means an empty queue in a check, as a fraction of the minimum.
-/// (chosen: halving the window drains a queue without cross traffic)
+/// RTT above the minimum that still means an empty queue in a check. In fractions of the minimum
+/// RTT. (chosen: halving the window drains a queue without cross traffic)
 const EMPTY_QUEUE_RTT_FRACTION: f64 = 0.05;
 
 /// Smallest such tolerance. (chosen)
@@ -324,8 +324,7 @@ impl ModelBased {
         self.set_cwnd();
     }
 
-    /// Prepares a check when cross traffic may keep a queue full, and applies loss to the CUBIC
-    /// window.
+    /// Applies loss to the CUBIC window. Prepares a check when cross traffic may keep a queue full.
     fn detect_cross_traffic(&mut self, round: &Round, queue_stands: bool, loss: f64) {
         self.queue_history = self.queue_history << 1 | u8::from(queue_stands);
         let is_cruising = matches!(self.state, State::ProbeBw(_));
@@ -373,8 +372,8 @@ impl ModelBased {
             .is_some_and(|(_, measured_at)| now.saturating_sub(measured_at) > MIN_RTT_FILTER_LEN)
     }
 
-    /// Records the loss of a round as that of a probe or as baseline, and sizes the next probe.
-    /// Losses of a probe show in its own round or in the next.
+    /// Records the loss of a round as baseline or probe loss. Sizes the next probe. Losses of a
+    /// probe show in its own round or in the next.
     fn record_losses(&mut self, phase: usize, round: &Round) {
         let total = round.lost_bytes + round.acked_bytes;
         if phase > 1 {

@@ -48,8 +48,8 @@ impl RateSampler {
         }
     }
 
-    /// Returns the delivery rate between sending and delivery, in bytes per second, and whether the
-    /// sender was app-limited when it sent. `None` if the send was not recorded.
+    /// Returns the delivery rate between sending and delivery, in bytes per second. Also returns
+    /// whether the sender was app-limited when it sent. `None` if the send was not recorded.
     pub(crate) fn sample(
         &mut self,
         now: Duration,

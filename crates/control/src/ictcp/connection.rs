@@ -183,8 +183,8 @@ impl Connection {
         self.grant_driven
     }
 
-    /// Returns the byte count at which a grant may be due, all is received, or the offered window
-    /// fits.
+    /// Returns the byte count at which the next report is due. At that count, a grant may be due,
+    /// all is received, or the offered window fits.
     pub(super) fn next_report_at(&self, thresholds: [u64; 2]) -> Option<u64> {
         let due =
             thresholds.into_iter().chain([0]).filter_map(|bytes| self.granted.checked_sub(bytes));

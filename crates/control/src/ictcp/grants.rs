@@ -127,8 +127,9 @@ impl Ictcp {
             && self.grant_size(connection) > 0
     }
 
-    /// Returns the byte count, since the connection joined, at which the controller needs the next
-    /// [`on_received`](Self::on_received): a grant may be due then.
+    /// Returns the byte count at which the controller needs the next
+    /// [`on_received`](Self::on_received). Counted since the connection joined; a grant may be due
+    /// at that count.
     #[must_use]
     pub fn next_report_at(&self, id: ConnectionId) -> Option<Bytes> {
         let connection = self.connections.get(&id)?;
@@ -220,7 +221,7 @@ impl Ictcp {
         }
     }
 
-    /// Returns how much windows may grow in total and still fit in the BDP and the allowed queue.
+    /// Returns the total window growth that fits in the BDP and the allowed queue.
     pub(super) fn window_headroom(&self) -> u64 {
         let share = self.share();
         let counted = self.connections.values().filter(|c| c.is_demanding());
@@ -235,8 +236,8 @@ impl Ictcp {
         }
     }
 
-    /// Whether the bytes of all active connections still fit in the BDP and the allowed queue after
-    /// a grant.
+    /// Whether a grant still fits in the BDP and the allowed queue. Counts the bytes of all active
+    /// connections.
     fn fits(&self, id: ConnectionId, bytes: u64) -> bool {
         let others = self.active.iter().filter(|&&other| other != id);
         let mut others: Vec<&Connection> =

@@ -169,8 +169,8 @@ impl Ictcp {
         self.active_limit.take();
     }
 
-    /// Gives new unscheduled connections their share, once all that joined together are known, and
-    /// caps the others.
+    /// Gives new unscheduled connections their share and caps the others. Called once all that
+    /// joined together are known.
     fn start_unscheduled(&mut self, now: Duration) {
         let new_unscheduled = std::mem::take(&mut self.new_unscheduled);
         if new_unscheduled.is_empty() {

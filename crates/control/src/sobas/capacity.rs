@@ -97,8 +97,8 @@ pub fn dispersion(train: &[Arrival]) -> Dispersion {
     Dispersion::Rate(bytes.per(took))
 }
 
-/// Returns the number of packets for the next trains, given the durations of those that were too
-/// short.
+/// Returns the number of packets for the next trains. `took` has the durations of the trains that
+/// were too short.
 ///
 /// `None` if `packets` is the maximum already, or `took` is empty.
 #[must_use]

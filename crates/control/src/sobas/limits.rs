@@ -15,7 +15,7 @@ const INITIAL_WINDOW_SEGMENTS: u64 = 10;
 /// trial)
 const INITIAL_WINDOW_FACTOR: f64 = 4.0;
 
-/// RTTs, and time at least, from the first data in which such losses do not count. (chosen: two
+/// RTTs, and minimum time, from the first data in which such losses do not count. (chosen: two
 /// rounds, and TCP's loss repair)
 const INITIAL_WINDOW_TIME: (u32, Duration) = (8, Duration::from_millis(500));
 
@@ -122,7 +122,7 @@ impl Sobas {
         self.config.rate_max.is_some_and(|max| rate >= scaled(max, TARGET_LIMITED_SHARE))
     }
 
-    /// Returns true if the share of the line is so small that a queue is hardly self-induced.
+    /// Returns true if `rate` is a small share of the line. A queue is then hardly self-induced.
     pub(super) fn has_small_share(&self, rate: Rate) -> bool {
         self.capacity.is_some_and(|capacity| rate < scaled(capacity, MIN_OWN_SHARE))
     }

@@ -40,8 +40,7 @@ use step_size::StepSize;
 /// has four samples, and sampling 16 streams takes 0.1 ms)
 pub const SPARSE_SAMPLING_RTT: Duration = Duration::from_millis(40);
 
-/// Part of a step that the rate must have gained for the step to count as a success. (chosen: by
-/// trial)
+/// Part of a step that the rate must gain for the step to succeed. (chosen: by trial)
 const MIN_STEP_GAIN: f64 = 0.4;
 
 /// Shortest interval for comparing rates. (chosen: TCP sends bursts of 1 ms)
@@ -62,8 +61,8 @@ const MAX_FALLBACK_FACTOR: f64 = 1.015;
 /// take effect, some for the repair)
 const LOSS_GRACE_RTTS: u32 = 8;
 
-/// Smallest factor of one reduction after an overflow, unless a queue shows the rate of the path.
-/// (chosen: as `DROP_SHARE`)
+/// Smallest factor of one reduction after an overflow. Not applied if a queue shows the rate of the
+/// path. (chosen: as `DROP_SHARE`)
 const MIN_REDUCTION_SHARE: f64 = 0.85;
 
 /// Intervals with an unsteady rate after which a path is no longer limited. (chosen: by trial)
@@ -72,7 +71,7 @@ const MAX_UNSTEADY_INTERVALS: u32 = 8;
 /// Interval between probes for more bandwidth. (chosen: not measured)
 const PROBE_UP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Interval between probes while cross traffic uses the rest of the line, since it may end.
+/// Interval between probes while cross traffic uses the rest of the line. The traffic may end.
 /// (chosen: a probe is 3 % more for ten RTTs at most)
 const SHARED_PROBE_UP_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -136,7 +135,7 @@ pub struct Sobas {
     history: IntervalHistory,
     /// Highest rate without loss since the target was set.
     max_lossless_rate: Rate,
-    /// Rate before the last step, and the rate to return to if the step gains nothing.
+    /// Rate before the last step, and the rate to restore if nothing is gained.
     rate_before_step: Rate,
     fallback_rate: Rate,
     /// Loss before the last step, if there was any.
@@ -433,7 +432,7 @@ impl Sobas {
         Some(self.enter_limited(self.fallback_rate.max(rate), at, reason))
     }
 
-    /// Keeps only the pacing rate until the path is full or turns out to be congested.
+    /// Keeps only the pacing rate until the path is full or proves congested.
     fn update_avoidance(&mut self, interval: &Interval) -> Option<Decision> {
         if interval.retransmits > 0 {
             if self.history.has_recent_queue(self.queue_threshold()) {
@@ -485,7 +484,7 @@ impl Sobas {
         self.enter(State::Avoidance, now, reason)
     }
 
-    /// Reduces the target after an overflow, to the highest rate without loss and at most the
+    /// Reduces the target after an overflow to the highest rate without loss. Never raises the
     /// target.
     ///
     /// While a queue stands, the current rate is that of the path.

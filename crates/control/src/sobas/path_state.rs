@@ -8,12 +8,12 @@ use super::reason::{Reason, State};
 pub struct PathState {
     /// True if losses continue without a queue: cross traffic in a shallow buffer, or random loss.
     pub is_lossy: bool,
-    /// True if nothing is limited because the RTT is too short, as on a local network.
+    /// True if nothing is limited: the RTT is too short, as on a local network.
     pub is_short: bool,
-    /// True if nothing is limited because the initial windows of all streams exceed what the path
-    /// carries: there are too many streams, or cross traffic leaves too little.
+    /// True if nothing is limited: the initial windows of all streams exceed what the path carries.
+    /// There are too many streams, or cross traffic leaves too little.
     pub is_oversubscribed: bool,
-    /// True if the path is full at the current target, or was until the target was raised.
+    /// True if the path is full at the current target. Remains true after the target is raised.
     pub is_full: bool,
 }
 

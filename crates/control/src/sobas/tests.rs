@@ -9,7 +9,7 @@ fn mbit(rate: f64) -> Rate {
     Rate::from_bits_per_sec(rate * 1e6)
 }
 
-/// A transfer as seen by the controller, in ticks of 10 ms over a path of 20 ms.
+/// A transfer as seen by the controller. Ticks of 10 ms over a path of 20 ms.
 struct Script {
     sobas: Sobas,
     seen: Observation,

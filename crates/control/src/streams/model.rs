@@ -99,8 +99,8 @@ impl Dinda {
         Rate::from_bits_per_sec(self.a.sqrt().recip())
     }
 
-    /// Returns the number of streams that reaches a share of the [limit](Self::limit), from 0 to
-    /// less than 1.
+    /// Returns the number of streams that reaches a share of the [limit](Self::limit). The share is
+    /// from 0 to less than 1.
     #[must_use]
     pub fn streams_for_share(&self, share: f64) -> f64 {
         share * (self.b / (self.a * (1.0 - share * share))).sqrt()

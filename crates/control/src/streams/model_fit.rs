@@ -225,7 +225,8 @@ mod tests {
         assert_eq!(nothing, Some(StreamChoice { streams: 1, reason: ChoiceReason::Fewest }));
     }
 
-    /// Streams that share a path equally until it is full, and then reduce each other's throughput.
+    /// Streams share a path equally until it is full. Beyond that they reduce each other's
+    /// throughput.
     #[test]
     fn best_streams_is_near_the_optimum() {
         let mut rng = TestRng::new();
@@ -248,8 +249,8 @@ mod tests {
         assert!(least > 0.85 && median > 0.95, "{least} {median}");
     }
 
-    /// Returns the mean errors of the chosen curve and of Dinda's model, and the share of curves
-    /// without a fit.
+    /// Returns the mean errors of the chosen curve and of Dinda's model. The third value is the
+    /// share of curves without a fit.
     ///
     /// Errors are over 1 to 50 streams of many random curves, sampled with noise.
     fn mean_errors(curve_by_chance: impl Fn(&mut TestRng) -> Box<dyn Fn(f64) -> f64>) -> [f64; 3] {

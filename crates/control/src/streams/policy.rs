@@ -6,8 +6,8 @@ use crate::sobas::reason::State;
 use std::fmt;
 use std::time::Duration;
 
-/// CPU time of a stream, as a share of the time, from which its threads are saturated. (chosen: the
-/// rest is waiting for each other)
+/// CPU time of a stream per elapsed time from which its threads are saturated. (chosen: the rest is
+/// waiting for each other)
 const CPU_BOUND_SHARE: f64 = 0.7;
 
 /// Fewest streams of a search: while one repairs a loss or waits for its disk, the other continues.
@@ -101,7 +101,8 @@ impl PathConditions {
     /// - A full path without losses carries no more with more or fewer streams, and a search costs:
     ///   remaining streams must widen their windows first.
     /// - On a congested or randomly lossy path each stream gets its share, so more streams get
-    ///   more. Without a queue, BBR is tried first: it ignores such losses and needs no more streams.
+    ///   more. Without a queue, BBR is tried first: it ignores such losses and needs no more
+    ///   streams.
     /// - At a host bottleneck, more streams help only if each saturates a CPU and others are idle;
     ///   a disk reads one file faster than eight.
     #[must_use]

@@ -1,5 +1,5 @@
-//! Comparison of the original congestion control with BBR, on a path that loses segments without a
-//! queue. Sampling, and detection of such paths, are done elsewhere.
+//! Comparison of the original congestion control with BBR, on a randomly lossy path. Such a path
+//! loses segments without a queue. Sampling, and detection of such paths, are done elsewhere.
 
 use super::observation::fills_line;
 use crate::loss::LossSample;
@@ -45,7 +45,8 @@ impl Trial {
         self.before.is_some() && self.after.is_none()
     }
 
-    /// Returns the outcome on a line of `capacity`, if known, and the loss of the path.
+    /// Returns the outcome of the trial and the loss of the path. `capacity` is that of the line,
+    /// if known.
     pub(super) fn outcome(&self, capacity: Option<Rate>) -> (TrialOutcome, LossSample) {
         let Some(((before, lost), (after, loses))) = self.before.zip(self.after) else {
             return (TrialOutcome::Inconclusive, LossSample::default());

@@ -430,7 +430,7 @@ fn is_unconstrained(latest: &Observation) -> bool {
     matches!(latest.state, State::Avoidance | State::Disabled) && !latest.is_short
 }
 
-/// Returns true if the windows of all streams are nearly full and the capacity is unknown.
+/// Returns true if all windows are nearly full and the capacity is unknown.
 fn is_window_limited(rate: Rate, latest: &Observation) -> bool {
     let in_flight = rate.bytes_per_sec() as f64 * latest.min_rtt.as_secs_f64();
     let allowed = latest.max_inflight_bytes.0 as f64 * f64::from(latest.active_streams.max(1));

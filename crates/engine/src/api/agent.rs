@@ -28,7 +28,7 @@ use std::thread;
 /// open or close.
 const MAX_CONNECTIONS: usize = MAX_STREAMS as usize + 16;
 
-/// Runs the agent of an ssh session on standard input and output until the client is done.
+/// Runs the agent of an ssh session until the client is done. Uses standard input and output.
 /// `bankfull agent` is this function.
 ///
 /// `max_memory` limits received data that waits for the disk, as in

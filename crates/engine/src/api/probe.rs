@@ -27,7 +27,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Creates a probe of the path to a host, for 10 s, with the defaults of a copy.
+    /// Creates a probe of the path to a host. Runs for 10 s, with the defaults of a copy.
     ///
     /// The location's path is ignored.
     #[must_use]

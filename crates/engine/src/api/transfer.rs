@@ -110,8 +110,8 @@ impl Transfer {
         self
     }
 
-    /// Sets the congestion control of the data streams, by its name in the sending host's kernel.
-    /// Default: that kernel's own choice.
+    /// Sets the congestion control of the data streams. `name` is its name in the sending host's
+    /// kernel. Default: that kernel's own choice.
     ///
     /// A malformed name, a name that the sending host lacks or does not permit, and a copy within a
     /// host are refused as [`ErrorKind::Usage`] before anything is written.

@@ -195,8 +195,8 @@ pub struct Sample {
     pub pacing: Option<Rate>,
     /// Retransmitted segments; `None` if only the peer knows.
     pub retransmits: Option<u64>,
-    /// Peak of received data that waited for the disk since the last event, of the whole receiving
-    /// process; `None` if the receiver does not report it.
+    /// Peak of received data that waited for the disk since the last event. Covers the whole
+    /// receiving process; `None` if the receiver does not report it.
     pub buffered_peak: Option<Bytes>,
     /// Limit of that data.
     pub buffer_limit: Option<Bytes>,

@@ -9,7 +9,7 @@ const PART_SUFFIX: &str = ".part";
 const JOURNAL_SUFFIX: &str = ".journal";
 const JOURNAL_TEMP_SUFFIX: &str = ".journal.new";
 
-/// Names of the temporary files beside a target, derived from a hash of the target's name: of
+/// Names of the temporary files beside a target. Derived from a hash of the target's name: of
 /// constant length, the same in the next run, and distinct for each target.
 #[derive(Debug, Clone)]
 pub(crate) struct PartNames {

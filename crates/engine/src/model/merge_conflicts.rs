@@ -213,7 +213,7 @@ impl MergeHandle {
         Failure::new(Cause::Usage, text)
     }
 
-    /// True if a directory is shared, so that its metadata must wait for the other sources. Records
+    /// True if a directory is shared. Its metadata must then wait for the other sources. Records
     /// this source's metadata if no other one was named before it.
     pub(crate) fn defers(
         &self,

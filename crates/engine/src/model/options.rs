@@ -47,8 +47,8 @@ pub enum Tune {
 /// Use of direct I/O (`O_DIRECT`), which bypasses the page cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DirectIo {
-    /// Files of at least 16 MiB on non-rotating disks, unless most of a range to read is cached.
-    /// Requires a file system on one disk and Linux 6.1 for writes, 6.5 for reads.
+    /// Files of at least 16 MiB on non-rotating disks. Excludes reads of ranges that are mostly
+    /// cached. Requires a file system on one disk and Linux 6.1 for writes, 6.5 for reads.
     #[default]
     Auto,
     /// Every file whose file system supports it.

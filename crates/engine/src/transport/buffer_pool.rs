@@ -29,7 +29,7 @@ const GUARANTEED_BYTES: u64 = CHUNKS_PER_STREAM * CHUNK_BYTES as u64;
 const FREE_MEMORY_DIVISOR: u64 = 4;
 const MAX_DEFAULT_LIMIT: Bytes = Bytes::mib(1024);
 
-/// Fraction of the limit reserved for streams below [`CHUNKS_PER_STREAM`], so that a stalled disk
+/// Fraction of the limit reserved for streams below [`CHUNKS_PER_STREAM`]. With it, a stalled disk
 /// does not delay transfers to another one. (chosen: a quarter)
 const RESERVE_DIVISOR: u64 = 4;
 
@@ -37,8 +37,8 @@ const RESERVE_DIVISOR: u64 = 4;
 /// zeroes each new page. (chosen: 1 Gbit/s for 64 ms)
 const MAX_SPARE_BYTES: u64 = 8 << 20;
 
-/// Fraction of the limit for unread data of connections whose receive buffer is in this process
-/// (QUIC); in addition to the limit. (chosen: a quarter)
+/// Fraction of the limit for unread data of QUIC connections. Their receive buffer is in this
+/// process; in addition to the limit. (chosen: a quarter)
 const UNREAD_DIVISOR: u64 = 4;
 
 /// Interval at which free memory is read.
@@ -167,7 +167,7 @@ impl BufferPool {
         cached.insert(known.unwrap_or_else(read)).1
     }
 
-    /// Returns the size limit of a UDP receive buffer, if the user has set a memory limit.
+    /// Returns the size limit of a UDP receive buffer. `None` if the user has set no memory limit.
     pub(crate) fn socket_buffer_limit(&self) -> Option<Bytes> {
         self.limit.map(|limit| Bytes(limit.0 / UNREAD_DIVISOR))
     }

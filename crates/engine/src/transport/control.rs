@@ -122,7 +122,7 @@ impl ControlReader {
         while self.next().is_ok() {}
     }
 
-    /// Reads up to the end of the magic, and skips what a login shell prints before it.
+    /// Reads up to the end of the magic. Skips the output of a login shell before it.
     pub(crate) fn expect_magic(&mut self, noise_bytes_max: usize) -> Result<(), Error> {
         let mut seen: VecDeque<u8> = VecDeque::new();
         let mut byte = [0];

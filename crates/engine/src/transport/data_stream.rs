@@ -89,7 +89,7 @@ impl DataStream {
         }
     }
 
-    /// Attaches a new connection to a session and verifies that the peer knows the session key.
+    /// Attaches a new connection to a session. Verifies that the peer knows the session key.
     pub(crate) fn attach(
         socket: Socket,
         tls: Option<Connection>,
@@ -185,7 +185,7 @@ impl DataStream {
         std::mem::take(&mut self.crypto_time)
     }
 
-    /// Waits for credit after a flush, so that no frame starts without credit for its payload.
+    /// Waits for credit after a flush. No frame starts without credit for its payload.
     pub(crate) fn wait_for_credit(&mut self) -> io::Result<()> {
         if self.credit.as_ref().is_none_or(StreamCredit::is_available) {
             return Ok(());

@@ -137,7 +137,7 @@ impl DataFrameReader {
         }
     }
 
-    /// Reports `bytes` of payload that arrived damaged and will be sent again in the same round.
+    /// Reports `bytes` of payload that arrived damaged. The sender repeats them in the same round.
     pub(crate) fn report_damaged(&self, bytes: u64) {
         if let Some(barrier) = &self.barrier {
             barrier.on_damaged(bytes);

@@ -1,4 +1,4 @@
-//! Pipe ends with a timeout and a way to stop them from another thread, like sockets.
+//! Pipe ends with a timeout, like sockets. Another thread can stop them.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -36,7 +36,7 @@ struct SharedState {
 }
 
 impl PipeControl {
-    /// Ends the reader, which sees the end of the pipe, and limits the waits of the writer.
+    /// Ends the reader and limits the waits of the writer. The reader sees the end of the pipe.
     pub(crate) fn stop(&self) {
         self.0.stopped.store(true, Ordering::SeqCst);
     }

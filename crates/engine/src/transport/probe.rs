@@ -301,7 +301,8 @@ mod tests {
     const KEY: [u8; 32] = [2; 32];
     const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    /// Runs a test with two ports, a handle of one session at each, and the address of the first.
+    /// Runs a test with two ports and a handle of one session at each. Passes the address of the
+    /// first port, too.
     fn with_pair(test: impl FnOnce(ProbeHandle, ProbeHandle, SocketAddr)) {
         let ports = [0, 1].map(|_| ProbePort::bind((LOCALHOST, 0).into()).unwrap());
         let local = ports[0].socket.local_addr().unwrap();

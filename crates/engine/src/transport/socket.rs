@@ -111,7 +111,8 @@ impl Socket {
         }
     }
 
-    /// Returns advice about the receive buffer of a QUIC socket, if it drops datagrams from now on.
+    /// Returns advice on the receive buffer of a QUIC socket. Considers datagrams dropped from now
+    /// on.
     pub(crate) fn advice(&self) -> Option<BufferAdvice> {
         match self {
             Self::Quic(s) => Some(s.advice()),
@@ -124,8 +125,8 @@ impl Socket {
         matches!(self, Self::Quic(_))
     }
 
-    /// Returns the size of the send buffer in bytes, up to half of which is kernel overhead; zero
-    /// for QUIC.
+    /// Returns the size of the send buffer in bytes; zero for QUIC. Up to half of it is kernel
+    /// overhead.
     pub(crate) fn send_buffer_bytes(&self) -> usize {
         let size = match self {
             Self::Tcp(s) => SockRef::from(s).send_buffer_size(),

@@ -27,7 +27,7 @@ impl StartStagger {
         Self { planned, next: Mutex::new(Instant::now()) }
     }
 
-    /// Enables TCP pacing on a stream that is about to send, and waits for its start time.
+    /// Enables TCP pacing on a stream that is about to send. Waits for its start time.
     ///
     /// Does nothing over short paths.
     pub(crate) fn wait(&self, socket: &Socket) {

@@ -1,4 +1,4 @@
-//! Receive buffer of a UDP socket, sized by RRDA to its load and the host's memory.
+//! Receive buffer of a UDP socket, sized by RRDA. The size follows its load and the host's memory.
 //!
 //! Used by QUIC sockets, and by the lab's datagram service, which measures the effect. The sizing
 //! rule is `bankfull_control::rrda`; reading from the socket is the caller's task.
@@ -26,7 +26,7 @@ const MEMORY_SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Datagram size assumed before the first one arrives (RFC 9000 §14).
 const DEFAULT_DATAGRAM_BYTES: u64 = 1200;
 
-/// Record of buffer sizes that the kernel did not grant in full while datagrams were dropped.
+/// Record of buffer sizes not granted in full by the kernel while datagrams were dropped.
 #[derive(Clone, Debug, Default)]
 pub struct ShortfallLog(Arc<Mutex<Shortfall>>);
 
@@ -215,7 +215,7 @@ impl UdpReceiveBuffer {
         self.datagrams += 1;
     }
 
-    /// True if the buffer exceeds its minimum, so that it must be advanced even without traffic.
+    /// True if the buffer exceeds its minimum. It must then be advanced even without traffic.
     #[must_use]
     pub fn is_above_min(&self) -> bool {
         self.rrda.size() > self.min

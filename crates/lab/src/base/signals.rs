@@ -53,8 +53,8 @@ impl Signals {
         self.all.load(Ordering::SeqCst)
     }
 
-    /// True if all of them came from the terminal, which also sends them to the programs on the
-    /// hosts.
+    /// True if all signals came from the terminal. The terminal also sends them to the programs on
+    /// the hosts.
     #[must_use]
     pub fn is_from_terminal(&self) -> bool {
         self.terms.load(Ordering::SeqCst) == 0

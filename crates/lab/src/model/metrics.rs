@@ -68,7 +68,7 @@ pub struct ServiceMetrics {
     /// Time from the end of the clients until a tuned buffer had shrunk, in seconds; `None` if it
     /// had not within 10 s, and for a fixed buffer.
     pub shrink_seconds: Option<f64>,
-    /// Sizes of the buffer in bytes, each with its start in seconds since the clients started.
+    /// Sizes of the buffer in bytes. Each has its start in seconds since the clients started.
     pub buffer: Vec<(f64, u64)>,
 }
 

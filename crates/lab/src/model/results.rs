@@ -131,14 +131,14 @@ pub struct NetworkMetrics {
     pub queue_mean_seconds: f64,
     /// Largest queueing delay in seconds.
     pub queue_max_seconds: f64,
-    /// Jain's fairness index of the flows that carry the data, 1 if all got the same. (Jain 1984)
+    /// Jain's fairness index of the flows that carry the data. 1 if all got the same (Jain 1984).
     /// `None` for fewer than two flows, an unknown number, or untracked flows.
     pub fairness: Option<f64>,
-    /// Jain's index of the senders, from 20 s after the last one started until the first one ended.
-    /// `None` without such a time.
+    /// Jain's index of the senders while all run. Measured from 20 s after the last one started
+    /// until the first one ended. `None` without such a time.
     pub sender_fairness: Option<f64>,
-    /// Rate of the senders' flows, as payload of full segments in bit/s, from 5 s after the first
-    /// data to the last. `None` if that is less than 1 s.
+    /// Rate of the senders' flows, as payload of full segments in bit/s. Measured from 5 s after
+    /// the first data to the last. `None` if that is less than 1 s.
     pub rate_after_5s_bps: Option<f64>,
     /// The same rate from 10 s after the first data.
     pub rate_after_10s_bps: Option<f64>,
@@ -179,8 +179,8 @@ pub struct FlowSeries {
     pub protocol: u8,
     /// Index of the interval in which the first bytes arrived.
     pub first: usize,
-    /// Bytes in that interval and the following ones, headers included, up to the last in which
-    /// some arrived.
+    /// Bytes in that interval and the following ones, headers included. Ends with the last interval
+    /// in which some arrived.
     pub bytes: Vec<u64>,
 }
 

@@ -118,7 +118,7 @@ impl Settings {
     }
 }
 
-/// Hosts that send at the same time, each over its own access link to the switch.
+/// Hosts that send at the same time. Each has its own access link to the switch.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Senders {

@@ -103,7 +103,8 @@ fn parse_share(text: &str) -> ParseResult<f64> {
     if (0.0..=100.0).contains(&percent) { Ok(percent * 0.01) } else { Err(wrong()) }
 }
 
-/// Parses `0.1%`, independent losses, or `0.1%/20`, the same share in clusters with a mean of 20.
+/// Parses `0.1%`, independent losses, or `0.1%/20`, the same share in clusters. 20 is the mean
+/// cluster length.
 pub(crate) fn parse_loss(text: &str) -> ParseResult<Loss> {
     let Some((share, length)) = text.split_once('/') else {
         return parse_share(text).map(|probability| match probability {

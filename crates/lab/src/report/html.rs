@@ -325,8 +325,8 @@ fn about(report: &LabResults) -> Section {
     let mut section = Section::new("How this was measured");
     section.text = vec![
         "Contenders run in turn, repetition by repetition. A run is valid only if the emulator was \
-         on time: 99 of 100 packets read and delivered no later than 1 ms or 2 % of the RTT, and no \
-         packet dropped except by the queue."
+         on time: 99 of 100 packets read and delivered no later than 1 ms or 2 % of the RTT, and \
+         no packet dropped except by the queue."
             .to_owned(),
         "Queue, arrival rate and drops are recorded by the emulated link. RTTs and windows are \
          those of the first sender's connections."

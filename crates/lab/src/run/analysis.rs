@@ -12,8 +12,8 @@ use std::time::Duration;
 /// file)
 const MAX_FLOW_SERIES: usize = 8;
 
-/// Smallest share of the largest flow for a time series, if the number of data flows is unknown.
-/// (chosen: smaller ones would be a line at zero)
+/// Smallest share of the largest flow for a time series. Used if the number of data flows is
+/// unknown. (chosen: smaller ones would be a line at zero)
 const MIN_FLOW_SHARE: f64 = 0.001;
 
 /// Smallest number of bytes that marks an interval as carrying data. (chosen: handshakes are
@@ -83,7 +83,7 @@ impl NetworkMetrics {
     }
 }
 
-/// Flows of the senders that carry the data, with their index and bytes, the largest first.
+/// Returns the senders' flows that carry the data, the largest first. Each has its index and bytes.
 /// Excludes flows without bytes.
 fn rank_data_flows(recording: &Recording, data_flows: DataFlows) -> Vec<(usize, u64)> {
     let is_sender = |flow: &FlowKey| {
@@ -158,7 +158,8 @@ fn sender_fairness(recording: &Recording, data_flows: DataFlows) -> Option<f64> 
     Some(jain(&(0..data_flows.senders).map(shares).collect::<Vec<f64>>(), data_flows.senders))
 }
 
-/// Rate of the senders' flows from `time` after the first data, as payload of full segments.
+/// Returns the rate of the senders' flows from `time` after the first data. Counts payload of full
+/// segments.
 fn rate_after(time: Duration, recording: &Recording, data_flows: DataFlows) -> Option<f64> {
     let samples = recording.ports.last()?;
     let is_sender = |flow: &usize| {
@@ -334,8 +335,8 @@ mod tests {
         assert_eq!(of(&[500, 1], Some(1)), None);
         assert_eq!(of(&[], Some(2)), None, "nothing came");
         assert_eq!(of(&[500, 500, 5], None), None, "does the third starve, or only steer?");
-        let nobodys = DataFlows { senders: 0, flows: Some(2) };
-        assert_eq!(fairness(&recording(&[500, 500]), nobodys), None, "others do not count");
+        let no_senders = DataFlows { senders: 0, flows: Some(2) };
+        assert_eq!(fairness(&recording(&[500, 500]), no_senders), None, "others do not count");
         let with_own = Recording { check_flow: Some(key), ..recording(&[500, 500]) };
         let two = DataFlows { senders: 1, flows: Some(2) };
         assert_eq!(fairness(&with_own, two), None, "the lab's own is no contender's");

@@ -232,8 +232,8 @@ fn client_error(error: &Path, out: &Path) -> String {
     metrics.unwrap_or_else(|| error_line(out))
 }
 
-/// First line that contains an error word, else the first that is no warning, else the first;
-/// truncated.
+/// Returns the first line with an error word, else the first non-warning, else the first. The line
+/// is truncated.
 fn error_line(file: &Path) -> String {
     let text = fs::read(file).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

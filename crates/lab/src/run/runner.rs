@@ -405,8 +405,8 @@ fn print_run(
 mod tests {
     use super::*;
 
-    /// True if the run stays void after attempts that are void or not, in this order; and the
-    /// number of attempts.
+    /// True if the run stays void, and the number of attempts. `voids` lists which attempts are
+    /// void, in this order.
     fn attempted(voids: &[bool], signals: &Signals) -> (bool, usize) {
         let mut count = 0;
         let run = repeat_while_void(signals, "it", || {

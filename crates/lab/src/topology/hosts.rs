@@ -164,7 +164,7 @@ impl Hosts {
         spawned.map_err(|e| LabError::io(format!("cannot run {program}"), e))
     }
 
-    /// Runs `work` on a thread in a host's namespace, where it can open the host's sockets.
+    /// Runs `work` on a thread in a host's namespace. There it can open the host's sockets.
     ///
     /// # Errors
     /// [`LabError::Io`] if the namespace cannot be entered, or with the error of `work`.

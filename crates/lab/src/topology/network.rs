@@ -129,8 +129,9 @@ impl Network {
         Ok(Outcome { recording, rtt, ran, steal_time })
     }
 
-    /// Verifies the congestion control with a connection between two hosts, since routes, sysctls
-    /// and programs override each other. Returns the key of that flow, which is no contender's.
+    /// Verifies the congestion control with a connection between two hosts. Necessary because
+    /// routes, sysctls and programs override each other. Returns the key of that flow, which is no
+    /// contender's.
     fn check_congestion(&self, requested: &str) -> Result<FlowKey> {
         let receiver = self.receiver();
         let listener =

@@ -28,7 +28,7 @@ const EMPTY: usize = 5;
 /// Size of each source's large file in MiB: at 1 Gbit/s, all eight take a second.
 const LARGE_MIB: usize = 16;
 
-/// Hosts with 1 Gbit/s each, behind a port of the same rate with a queue of 256 kB.
+/// Starts hosts with 1 Gbit/s each, behind a port of the same rate. The port has a queue of 256 kB.
 fn network(sources: usize) -> Option<Network> {
     let gigabit = Rate::from_bits_per_sec(1e9);
     let path = PathConfig::new(gigabit, Duration::from_micros(100), Bytes(256_000));
@@ -68,9 +68,9 @@ fn same(one: &Path, other: &Path) -> bool {
     Command::new("diff").arg("-rq").args([one, other]).status().unwrap().success()
 }
 
-/// Gathers from daemons that have the same tree each, except one, and kills one in the middle; all
-/// others must arrive intact. Prints the goodput. `is_underway` tells whether enough of the killed
-/// source has arrived.
+/// Gathers from daemons and kills one in the middle; all others must arrive intact. The daemons
+/// have the same tree each, except one. Prints the goodput. `is_underway` returns whether enough of
+/// the killed source has arrived.
 fn gather(sources: usize, plant: impl Fn(&Path) -> u64, is_underway: impl Fn(&Path) -> bool) {
     let Some(program) = program() else { return };
     let _busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);

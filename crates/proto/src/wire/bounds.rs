@@ -16,7 +16,7 @@ pub(super) fn check_runs(runs: &[Run]) -> Result<(), WireError> {
     runs.iter().try_for_each(|run| run.within(u64::MAX).map(|_| ()))
 }
 
-/// Refuses a name that is not a plain path component, which confines a peer's tree to its root.
+/// Refuses a name that is not a plain path component. This confines a peer's tree to its root.
 ///
 /// # Errors
 /// [`WireError::BadName`].

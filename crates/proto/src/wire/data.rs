@@ -181,7 +181,8 @@ impl Tagger {
         Self { key: Some(key), sequence: 0 }
     }
 
-    /// Returns the tag of the next frame, from its header and the BLAKE3 value of its payload.
+    /// Returns the tag of the next frame. Derived from its header and the BLAKE3 value of its
+    /// payload.
     pub fn next(
         &mut self,
         header: &[u8; HEADER_BYTES],

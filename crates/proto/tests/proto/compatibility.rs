@@ -1,5 +1,5 @@
-//! Encodings of control messages that must be accepted although this implementation does not write
-//! them, and those that must be refused.
+//! Encodings of control messages that must be accepted or refused. This implementation does not
+//! write the accepted ones.
 
 use crate::vectors::notation::unhex;
 use bankfull_proto::wire::control::{FileDigest, Message, Nack, SideSummary, decode};

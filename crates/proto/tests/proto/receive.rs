@@ -17,7 +17,8 @@ fn layout() -> Layout {
     Layout::new(SIZE, MIB as u32).unwrap()
 }
 
-/// Returns a ledger with file 1, of three blocks, and the packed file 2 of ten bytes.
+/// Returns a ledger with a file in blocks and a packed file. File 1 has three blocks; file 2 has
+/// ten bytes.
 fn two_files() -> ReceiveLedger {
     let mut ledger = ReceiveLedger::new();
     ledger.expect_blocks(1, layout(), &VerifiedBlocks::default());

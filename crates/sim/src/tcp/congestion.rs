@@ -205,7 +205,7 @@ impl HyStart {
         self.has_exited
     }
 
-    /// Returns whether the ACK train of the round is longer than half of the min RTT.
+    /// Returns whether the round's ACK train is longer than half of the min RTT.
     fn is_ack_train_long(&mut self, sample: &RttSample) -> bool {
         if sample.now - self.last_ack > HYSTART_MAX_ACK_GAP {
             return false;

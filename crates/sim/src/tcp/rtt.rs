@@ -29,7 +29,7 @@ const RTO_RTTVAR_FACTOR: u32 = 4;
 /// (TCP_TIMEOUT_MIN, include/net/tcp.h).
 const PROBE_TIMEOUT_MARGIN: Duration = Duration::from_millis(2);
 
-/// Margin of a probe timeout with a single segment in flight, whose acknowledgement may be delayed
+/// Margin of a probe timeout with a single segment in flight. Its acknowledgement may be delayed
 /// (RFC 8985 §7.2, WCDelAckT; Linux uses TCP_RTO_MIN, tcp_schedule_loss_probe).
 const PROBE_TIMEOUT_MARGIN_SINGLE: Duration = RTO_MIN;
 

@@ -436,8 +436,8 @@ impl Sender {
         self.timers.timeout_at = Some(now + self.rtt.timeout(self.timers.backoff));
     }
 
-    /// Sends one segment beyond the window, new or the last one again, to elicit an acknowledgement
-    /// (RFC 8985 §7.3).
+    /// Sends one segment beyond the window to elicit an acknowledgement (RFC 8985 §7.3). The
+    /// segment is new, or the last one again.
     fn send_probe(&mut self, now: Duration) -> Option<Segments> {
         self.timers.probe_at = None;
         self.counts.probes += 1;

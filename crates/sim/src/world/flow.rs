@@ -73,7 +73,8 @@ pub struct FlowStats {
 pub struct FlowReport {
     /// Statistics.
     pub stats: FlowStats,
-    /// Mean goodput at the receiving application, from the start to the last byte or to now.
+    /// Mean goodput at the receiving application. Measured from the start to the last byte or to
+    /// now.
     pub goodput: Rate,
     /// Mean goodput per sample interval, from time zero of the world.
     pub samples: Vec<Rate>,

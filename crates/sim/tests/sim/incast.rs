@@ -19,7 +19,7 @@ struct Outcome {
     rounds_with_timeout: u32,
 }
 
-/// Runs rounds of a block from each sender through the port of the preset, each behind its own
+/// Runs rounds of a block from each sender through the preset's port. Each sender is behind its own
 /// uplink.
 fn rounds(senders: usize, count: u32, window: Option<u64>) -> Outcome {
     let path = preset("incast");

@@ -37,7 +37,7 @@ fn overflows(path: &PathConfig) -> Vec<Duration> {
     ratio
 }
 
-/// Returns a path in Mbit/s and ms, whose buffer is a fraction of the bandwidth-delay product.
+/// Returns a path in Mbit/s and ms. Its buffer is a fraction of the bandwidth-delay product.
 fn path(rate: f64, rtt: u32, share: f64) -> PathConfig {
     let bdp = rate * 1e6 / 8.0 * f64::from(rtt) / 1e3;
     PathConfig::new(mbit(rate), MS * rtt, Bytes((bdp * share) as u64))
@@ -73,8 +73,8 @@ fn congestion_avoidance_overflow_time_matches_formula() {
     }
 }
 
-/// With a buffer of B before a line of rate C, the time to detect a full line is B/C; afterwards
-/// the data of one RTT is in flight.
+/// Time to detect a full line: B/C with a buffer of B before a line of rate C. Afterwards the data
+/// of one RTT is in flight.
 #[test]
 fn start_without_trains_ends_before_overflow() {
     let overflowed = |share: f64| {

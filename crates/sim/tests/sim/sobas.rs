@@ -188,7 +188,7 @@ fn quiet_paths_are_filled_without_loss_or_queue() {
     assert_snapshot(&table, include_str!("../snapshots/sobas-quiet.txt"), "sobas-quiet.txt");
 }
 
-/// Runs 1 Gbit/s, 20 ms under a condition, with three buffers and one or four streams.
+/// Runs 1 Gbit/s, 20 ms under a condition. Covers three buffers, with one and four streams.
 fn run_variants(
     name: &str,
     table: &mut String,

@@ -330,7 +330,7 @@ fn done_is_sent_without_finish_if_nothing_can_follow() {
     peer.send(&Message::EntriesEnd(Totals::default()));
     assert!(matches!(peer.receive(), Some(Message::Done(_))));
     peer.send(&Message::Entries(vec![entry(1, b"late", 5)]));
-    peer.expect_refusal(Cause::Protocol, "after the end");
+    peer.expect_refusal(Cause::Protocol, "after EntriesEnd");
     scene.check();
 }
 

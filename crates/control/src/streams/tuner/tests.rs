@@ -39,8 +39,8 @@ impl Transfer {
         Self { tuner, seen, bits: 0.0, decisions: Vec::new(), last: None }
     }
 
-    /// Runs for `seconds`. `app_limited` is the share of app-limited samples, `busy` the CPU share of
-    /// a stream.
+    /// Runs for `seconds`. `app_limited` is the share of app-limited samples, `busy` the CPU share
+    /// of a stream.
     fn run(&mut self, seconds: f64, mbit: impl Fn(f64) -> f64, app_limited: f64, busy: f64) {
         for tick in 0..(seconds / TICK.as_secs_f64()) as u64 {
             self.seen.now += TICK;
@@ -215,7 +215,7 @@ fn fixed_stream_count_is_kept() {
     assert_eq!(copy.decisions, [0; 0]);
 }
 
-/// Runs on a path of 80 ms that loses one segment in a thousand at any rate.
+/// Runs on a path of 80 ms that loses one segment in a thousand. The loss is the same at any rate.
 ///
 /// With `others`, cross traffic makes that one in twenty as soon as BBR takes more. `mbit` is the
 /// rate without and with BBR. Returns (BBR, reason) of all decisions.

@@ -55,8 +55,8 @@ impl GatherSink for NoEvents {
     fn event(&self, _source: usize, _event: Event) {}
 }
 
-/// A copy from many sources on other hosts into one directory of this host, all at once. Build it,
-/// then [`run`](Self::run) it.
+/// A copy from many sources on other hosts into one directory of this host. All sources are read at
+/// once. Build it, then [`run`](Self::run) it.
 ///
 /// ```no_run
 /// use bankfull::{Cancel, Gather, Location, NoEvents};

@@ -111,7 +111,7 @@ impl Prefetcher {
         }
     }
 
-    /// Announces the expected next range of the same file, which is read after the current one.
+    /// Announces the expected next range of the file, read after the current one.
     pub(crate) fn prefetch(&mut self, next: Range<u64>) {
         let fits = self.source.as_ref().is_some_and(|source| self.fits(source.alignment, &next));
         if fits && !self.is_fallback && self.next_range.is_empty() {

@@ -36,7 +36,8 @@ impl CacheBypass {
         Self { direct, disk: None, queries }
     }
 
-    /// True if a range should be read past the cache, unless most of it is cached.
+    /// True if a range should bypass the cache. In automatic mode, false if most of the range is
+    /// cached.
     pub(crate) fn bypasses_read(&mut self, file: &File, range: &Range<u64>) -> bool {
         if self.direct == DirectIo::On {
             return true;

@@ -1,5 +1,5 @@
-//! Methods to move data from a file to a socket and back, behind one trait in each direction.
-//! `bankfull-lab io` compares them.
+//! Methods to move data from a file to a socket and back. There is one trait in each direction.
+//! `bankfull-lab io` compares the methods.
 //!
 //! The five methods of the ZeroBuffer paper are [`IoMethod::Stream`], [`IoMethod::Buffered`],
 //! [`IoMethod::Mmap`], [`IoMethod::SendFile`] and [`IoMethod::ZeroBuffer`]. [`IoMethod::Splice`],

@@ -1,4 +1,4 @@
-//! Concurrent reads of a file by one thread each, where the kernel or a container denies
+//! Concurrent reads of a file by one thread each. Used if the kernel or a container denies
 //! `io_uring`.
 
 use super::uninterrupted;
@@ -53,7 +53,7 @@ impl Drop for BudgetShare<'_> {
 }
 
 struct ReadThread {
-    /// A buffer that is not being filled, and the number of bytes read into it last.
+    /// Buffer that is not being filled, and the byte count of its last read.
     filled: Option<(Pages, usize)>,
     /// Dropping it ends the thread.
     jobs: Option<Sender<Job>>,
@@ -98,8 +98,8 @@ impl ReadThreads {
         sent.and_then(Result::ok).ok_or_else(thread_ended)
     }
 
-    /// Waits until a buffer is filled and returns it, short at the end of the file. An error is
-    /// returned once, and the buffer is empty then.
+    /// Waits for a filled buffer and returns it, short at the end of file. An error is returned
+    /// once, and the buffer is empty then.
     pub(crate) fn bytes(&mut self, index: usize) -> io::Result<&[u8]> {
         let thread = self.all.get_mut(index).ok_or(io::ErrorKind::InvalidInput)?;
         if thread.filled.is_none() {

@@ -1,5 +1,5 @@
-//! Connects the client's data streams, or opens a tunnel through the control channel if the data
-//! port is unreachable.
+//! Connects the client's data streams. Opens a tunnel through the control channel if the data port
+//! is unreachable.
 
 use super::Peer;
 use super::dial::{DialedConn, Dialer, PendingDials};

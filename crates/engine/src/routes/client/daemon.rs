@@ -33,8 +33,8 @@ struct DaemonTarget {
     buffer_pool: Arc<BufferPool>,
 }
 
-/// A connection to a daemon that has presented its certificate, and the data streams started with
-/// it.
+/// Connection to a daemon that has presented its certificate. Includes the data streams started
+/// with it.
 struct DaemonConn {
     socket: Socket,
     /// TLS state, if the socket does not encrypt.

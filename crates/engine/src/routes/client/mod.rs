@@ -261,8 +261,8 @@ fn run_handshaken(
     result
 }
 
-/// Warns of options without effect on this route, and of a peer's limit of `max_streams` data
-/// streams.
+/// Warns of options without effect on this route. Also warns if the peer's limit of `max_streams`
+/// data streams is exceeded.
 fn warn_ineffective(
     options: &TransferOptions,
     route: Route,
@@ -345,8 +345,8 @@ fn probe_channel(
 }
 
 impl Request<'_> {
-    /// State shared by the threads of this side, for `count` data streams and up to `max_streams`.
-    /// `uses_credit`: the sender sends only what the receiver grants.
+    /// Creates the state shared by the threads of this side. The session has `count` data streams,
+    /// and up to `max_streams`. `uses_credit`: the sender sends only what the receiver grants.
     fn session(&self, count: u32, max_streams: Option<u32>, uses_credit: bool) -> Session {
         let mut session = Session::new(self.options.overrides.clone(), count);
         session.remembered = self.earlier.sustained;

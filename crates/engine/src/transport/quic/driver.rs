@@ -36,8 +36,8 @@ const MAX_UNVALIDATED: usize = 8;
 /// request)
 const UNUSED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Delay after which a repeated ICMP "port unreachable" ends a connection that did not answer a
-/// PING. (chosen: a forged ICMP message cannot suppress the answer)
+/// Delay after which a repeated ICMP "port unreachable" ends a connection. Applies if the
+/// connection did not answer a PING. (chosen: a forged ICMP message cannot suppress the answer)
 const REFUSAL_CONFIRM_TIME: Duration = Duration::from_secs(2);
 
 /// Maximum sleep of the thread. (chosen: delay in detecting unused connections)
@@ -420,7 +420,8 @@ impl EventLoop {
         has_more
     }
 
-    /// Closes a connection whose first datagrams cannot be sent, if this socket is its only one.
+    /// Closes a connection whose first datagrams cannot be sent. Applies only if this socket is its
+    /// only one.
     fn on_send_error(&self, conn: &ConnectionInner, error: &io::Error) {
         let mut state = conn.state();
         if self.driver.listener.is_none() && !state.is_connected && is_unreachable(error) {
@@ -464,8 +465,8 @@ impl EventLoop {
         self.rejected_streams.extend(rejected);
     }
 
-    /// Updates the windows of an authenticated connection, before it sends, so that MAX_DATA is
-    /// sent at once.
+    /// Updates the windows of an authenticated connection before it sends. MAX_DATA is then sent at
+    /// once.
     fn set_windows(&mut self, conn: &ConnectionInner) {
         let mut state = conn.state();
         if let Some(entry) =

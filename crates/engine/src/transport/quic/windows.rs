@@ -1,4 +1,4 @@
-//! Send and receive windows of a QUIC connection, by its rate and RTT within its memory quota.
+//! Send and receive windows of a QUIC connection. Set by its rate and RTT within its memory quota.
 //!
 //! The receive window bounds data in flight and unread here; the send window bounds data kept until
 //! it is acknowledged.

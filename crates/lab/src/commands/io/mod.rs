@@ -214,9 +214,9 @@ impl Flags {
     }
 }
 
-/// Cells with the same conditions run one after another, in a different order in each turn, so that
-/// side effects on caches and queues are shared. (measured: `auto` right after `zerocopy` in every
-/// turn was 4 % slower than the same method and chunk size elsewhere)
+/// Returns the cells with those of the same conditions one after another. Each turn has a different
+/// order, so that side effects on caches and queues are shared. (measured: `auto` right after
+/// `zerocopy` in every turn was 4 % slower than the same method and chunk size elsewhere)
 fn shuffled(measured: &mut [Measured], turn: u32) -> impl Iterator<Item = &mut Measured> {
     let mut random = fastrand::Rng::with_seed(turn.into());
     measured.chunk_by_mut(|a, b| a.cell.has_same_conditions(&b.cell)).flat_map(move |group| {

@@ -27,8 +27,8 @@ pub(crate) const PORT: u16 = 7701;
 const PACKET_BYTES: usize = 1500;
 const DATAGRAM_BYTES: usize = 1472;
 
-/// Datagrams due within this time are sent in one call, up to the largest number that fits.
-/// (chosen: far shorter than any queue, few calls; the largest UDP payload is 65 507 bytes)
+/// Period whose due datagrams are sent in one call, and their maximum per call. (chosen: far
+/// shorter than any queue, few calls; the largest UDP payload is 65 507 bytes)
 const BATCH_SECONDS: f64 = 50e-6;
 const MAX_BATCH_DATAGRAMS: u64 = (65_507 / DATAGRAM_BYTES) as u64;
 
@@ -194,8 +194,8 @@ fn expected_loss(network: &Network, job: &Job<'_>, sent: u64) -> Option<f64> {
     Some(loss_share(sent, line + network.buffer().0 as f64, job.path.forward.loss.mean()))
 }
 
-/// Lost share of `sent` packets if `fits` bytes pass the queue, and the share `behind` of those is
-/// lost.
+/// Returns the lost share of `sent` packets if `fits` bytes pass the queue. The share `behind` of
+/// the passed ones is lost, too.
 fn loss_share(sent: u64, fits: f64, behind: f64) -> f64 {
     let passed = (fits / (sent.max(1) * PACKET_BYTES as u64) as f64).min(1.0);
     1.0 - passed * (1.0 - behind)

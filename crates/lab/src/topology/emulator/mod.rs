@@ -343,8 +343,8 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixDatagram;
 
-    /// Two hosts, a link of 12 Mbit/s with a queue of three packets, and the far ends of their
-    /// interfaces: a packet of 1500 bytes takes 1 ms.
+    /// Returns two hosts, a link of 12 Mbit/s, and the far ends of their interfaces. The link's
+    /// queue has three packets. A packet of 1500 bytes takes 1 ms.
     fn at_work() -> (EventLoop, [UnixDatagram; 2]) {
         let pairs = [0, 1].map(|_| UnixDatagram::pair().unwrap());
         let tuns = pairs.each_ref().map(|(near_end, _)| {

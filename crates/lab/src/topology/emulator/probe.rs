@@ -1,5 +1,5 @@
-//! Probes that measure how long packets wait until the emulator reads them, which deliveries cannot
-//! show.
+//! Probes that measure the wait of packets until the emulator reads them. Deliveries cannot show
+//! this wait.
 //!
 //! A thread sends small datagrams from each host, with their send time, to an address that no host
 //! has. They wait in the interface like all packets, and end where they are read.

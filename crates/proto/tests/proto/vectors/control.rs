@@ -266,7 +266,8 @@ fn entries() -> Vec<Entry> {
 
 fn announcements() -> Vec<Vector> {
     let about = "Entries: the destination itself (1), a directory in it (2), a packed file (3)\n\
-                 in (2), a symlink (4), a file from before 1970 with a name that is not UTF-8 (5),\n\
+                 in (2), a symlink (4), a file from before 1970 with a name that is not UTF-8 \
+                 (5),\n\
                  a sparse file of 5 GiB in blocks of 8 MiB (6).";
     let totals =
         Totals { files: 3, dirs: 2, symlinks: 1, bytes: (5 << 30) + 22, special_files_skipped: 7 };

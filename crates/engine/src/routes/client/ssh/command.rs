@@ -66,7 +66,8 @@ impl Login<'_> {
         words.join(" ")
     }
 
-    /// ssh that runs `script` in a POSIX shell on the remote host, without terminal or forwarding.
+    /// Returns an ssh command that runs `script` in a remote POSIX shell. The command has no
+    /// terminal and no forwarding.
     pub(crate) fn command(&self, script: &str) -> Command {
         let mut command = self.with_user();
         command.args(["-T", "-x", "-o", "ClearAllForwardings=yes", "--"]);
@@ -97,7 +98,8 @@ impl Login<'_> {
     }
 }
 
-/// Path of a deployed binary of this version on the remote host, as a shell expression.
+/// Returns the path of this version's deployed binary on the remote host. The path is a shell
+/// expression.
 pub(crate) fn cache_path() -> String {
     format!("\"${{XDG_CACHE_HOME:-$HOME/.cache}}\"/bankfull/{}/bankfull", env!("CARGO_PKG_VERSION"))
 }

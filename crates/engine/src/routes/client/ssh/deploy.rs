@@ -10,7 +10,7 @@ use std::io;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// ELF program header type for the name of the dynamic loader, which a static binary lacks.
+/// ELF program header type for the name of the dynamic loader. A static binary lacks it.
 const PT_INTERP: u32 = 3;
 
 /// Interval at which the wait for ssh checks for cancellation.

@@ -72,8 +72,8 @@ fn unsupported(settings: &Settings, contender: &Contender) -> Option<String> {
     found.map(|(field, _)| format!("attributes all losses to its socket: leave out path.{field}"))
 }
 
-/// Runs the clients for the job's time, and the service until all messages are processed and its
-/// buffer has shrunk.
+/// Runs the clients for the job's time, and the service. The service runs until all messages are
+/// processed and its buffer has shrunk.
 fn run(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Metrics> {
     let contender = job.contender;
     let receiver = network.receiver();

@@ -38,8 +38,8 @@ const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// the lab's paths)
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Longest time of the service after its clients, to process the rest and to shrink its buffer.
-/// (chosen: twice the buffer's limit)
+/// Longest time of the service after its clients. The service then processes the rest and shrinks
+/// its buffer. (chosen: twice the buffer's limit)
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(10);
 
 /// Multiple of the minimum size below which the buffer has shrunk. (aim in docs/algorithms/rrda.md)
@@ -213,8 +213,8 @@ impl Service {
         Ok(at.elapsed() > ARRIVAL_TIMEOUT && !self.has_unread()?)
     }
 
-    /// Tunes the buffer in each epoch, until it has shrunk after the end of the clients. Returns at
-    /// once for a fixed buffer.
+    /// Tunes the buffer in each epoch until it has shrunk after the clients' end. Returns at once
+    /// for a fixed buffer.
     pub(crate) fn tune_buffer(&self, deadline: &Deadline<'_>) -> Result<BufferHistory> {
         let now = Instant::now();
         let Some(room) = &self.buffer else {
