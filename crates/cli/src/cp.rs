@@ -1,4 +1,4 @@
-//! `bankfull cp`: makes a transfer of the flags, runs it, and shows how it goes.
+//! `bankfull cp`: builds a transfer from the flags, runs it, and shows its progress.
 
 use crate::environment::Environment;
 use crate::exit::Exit;
@@ -11,7 +11,7 @@ use crate::{shellsplit, signals, token};
 use bankfull::{Cancel, DaemonOptions, Error, ErrorKind, Location, SshOptions, Summary, Transfer};
 use std::path::Path;
 
-/// Copies what the flags ask for.
+/// Copies the files that the flags name.
 pub(crate) fn run(flags: &CpFlags) -> Exit {
     let mut render = output::render(&flags.show, flags.dry_run);
     render.begin(&Beginning::Copy {
@@ -31,7 +31,7 @@ pub(crate) fn run(flags: &CpFlags) -> Exit {
     }
 }
 
-/// What the first signal cancels.
+/// Returns a token that the first signal cancels.
 pub(crate) fn cancel_on_signals(reporter: &Reporter) -> Result<Cancel, Error> {
     let cancel = Cancel::new();
     signals::on_signals(vec![Box::new({
@@ -47,7 +47,7 @@ pub(crate) fn cancel_on_signals(reporter: &Reporter) -> Result<Cancel, Error> {
 fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
     let cancel = cancel_on_signals(reporter)?;
     let (transfer, warning) = transfer(flags, &Environment::read())?;
-    warning.into_iter().for_each(|message| reporter.notice(message));
+    warning.into_iter().for_each(|message| reporter.warn(message));
     let cause = |error| cause(error, &cancel);
     let Some(path) = &flags.report else {
         return transfer.run(reporter, &cancel).map_err(cause);
@@ -57,15 +57,15 @@ fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
     let written = recorder.finish(&title(flags), &result);
     let summary = result?;
     if written.is_err() {
-        // The error that follows is of the report alone.
+        // The error that follows concerns the report alone.
         let (files, failed) = (summary.files, summary.failed_files);
         let bytes = summary.bytes;
-        reporter.notice(format!("files copied: {files}, {bytes}; failed: {failed}"));
+        reporter.warn(format!("files copied: {files}, {bytes}; failed: {failed}"));
     }
     written.map(|()| summary)
 }
 
-/// What a report is called: the copy as it was typed.
+/// Returns the title of a report: the operands as typed.
 fn title(flags: &CpFlags) -> String {
     let destination = output::printable(flags.destination.as_ref());
     match flags.sources.as_slice() {
@@ -74,12 +74,12 @@ fn title(flags: &CpFlags) -> String {
     }
 }
 
-/// What an error comes from: an interruption, where there was one.
+/// Returns the cause of an error: the interruption, if there was one.
 pub(crate) fn cause(error: Error, cancel: &Cancel) -> Error {
     if cancel.is_cancelled() { interrupted(&error) } else { error }
 }
 
-/// After a signal, whatever then broke is a consequence: scripts must see one exit code for it.
+/// Converts an error after a signal to an interruption, so that scripts see one exit code.
 fn interrupted(error: &Error) -> Error {
     let text = match error.kind() {
         ErrorKind::Interrupted => error.to_string(),
@@ -88,7 +88,7 @@ fn interrupted(error: &Error) -> Error {
     Error::new(ErrorKind::Interrupted, text)
 }
 
-/// The transfer that the flags ask for, and a warning for the user.
+/// Builds the transfer that the flags describe, with a warning for the user.
 fn transfer(
     flags: &CpFlags,
     environment: &Environment,
@@ -96,7 +96,7 @@ fn transfer(
     let sources =
         flags.sources.iter().map(|s| Location::parse(s)).collect::<Result<Vec<_>, _>>()?;
     let destination = Location::parse(&flags.destination)?;
-    refuse_idle_flags(flags, sources.iter().chain([&destination]))?;
+    refuse_unused_flags(flags, sources.iter().chain([&destination]))?;
     refuse_report(flags.report.as_deref(), sources.iter().chain([&destination]))?;
     let Reached { daemon, ssh, warning } = reached(&flags.daemon, &flags.ssh, environment)?;
     let transfer = Transfer::new(sources, destination);
@@ -113,7 +113,7 @@ fn transfer(
         None => transfer,
     };
     let transfer = match flags.max_memory {
-        Some(most) => transfer.max_memory(most),
+        Some(limit) => transfer.max_memory(limit),
         None => transfer,
     };
     let transfer = match &flags.congestion {
@@ -121,7 +121,7 @@ fn transfer(
         None => transfer,
     };
     let transfer = match flags.io.io_method() {
-        Some(engine) => transfer.io_method(engine),
+        Some(method) => transfer.io_method(method),
         None => transfer,
     };
     let transfer = match flags.block_size {
@@ -141,14 +141,14 @@ fn transfer(
     Ok((transfer, warning))
 }
 
-/// How a far side is reached, and a warning for the user.
+/// Options for reaching the peer, with a warning for the user.
 pub(crate) struct Reached {
     pub(crate) daemon: DaemonOptions,
     pub(crate) ssh: SshOptions,
     pub(crate) warning: Option<String>,
 }
 
-/// How the flags say that a far side is reached.
+/// Builds the options for reaching the peer.
 pub(crate) fn reached(
     daemon: &DaemonFlags,
     ssh: &SshFlags,
@@ -158,22 +158,22 @@ pub(crate) fn reached(
     Ok(Reached { daemon, ssh: ssh_options(ssh, environment)?, warning })
 }
 
-/// Refuses flags that would have no effect: whoever gives one counts on it.
-fn refuse_idle_flags<'p>(
+/// Refuses flags that would have no effect, as the user relies on them.
+fn refuse_unused_flags<'l>(
     flags: &CpFlags,
-    places: impl Iterator<Item = &'p Location> + Clone,
+    locations: impl Iterator<Item = &'l Location> + Clone,
 ) -> Result<(), Error> {
     if flags.report.is_some() && flags.dry_run {
-        let text = "--report has nothing to show of a dry run: leave out --report or --dry-run";
+        let text = "a dry run has no report: leave out --report or --dry-run";
         return Err(Error::new(ErrorKind::Usage, text));
     }
     if flags.buffer.is_some() && flags.tune == TuneHow::Sobas {
-        let text = "--buffer holds the windows that --tune sobas tunes: leave out one or the other";
+        let text = "--buffer fixes the windows that --tune sobas tunes: leave out one of them";
         return Err(Error::new(ErrorKind::Usage, text));
     }
-    let in_kernel = flags.io.io_method().filter(|engine| engine.stays_in_kernel());
-    let io = in_kernel.map(|engine| format!("--io {engine}"));
-    refuse_by_quic(
+    let in_kernel = flags.io.io_method().filter(|method| method.stays_in_kernel());
+    let io = in_kernel.map(|method| format!("--io {method}"));
+    refuse_over_quic(
         &flags.daemon,
         &[
             (flags.no_encryption, "--no-encryption"),
@@ -183,62 +183,79 @@ fn refuse_idle_flags<'p>(
             (io.is_some(), io.as_deref().unwrap_or_default()),
         ],
     )?;
-    let is_near = |place: &Location| matches!(place, Location::Local(_));
-    if let Some(flag) = flags.first_for_paths().filter(|_| places.clone().all(is_near)) {
-        return idle(flag, "bankfull:// or host:path");
+    let is_local = |location: &Location| matches!(location, Location::Local(_));
+    if let Some(flag) = flags.first_for_paths().filter(|_| locations.clone().all(is_local)) {
+        return unused(flag, "bankfull:// or host:path");
     }
-    refuse_idle(&flags.daemon, &flags.ssh, places)
+    refuse_unused(&flags.daemon, &flags.ssh, locations)
 }
 
-/// Refuses flags of which QUIC knows nothing, where nothing else is to carry the data.
-pub(crate) fn refuse_by_quic(daemon: &DaemonFlags, flags: &[(bool, &str)]) -> Result<(), Error> {
-    let is_by_quic = daemon.transport == TransportHow::Quic;
-    match flags.iter().find(|(is_given, _)| *is_given && is_by_quic) {
+/// Refuses flags that have no effect over QUIC, if QUIC alone carries the data.
+pub(crate) fn refuse_over_quic(daemon: &DaemonFlags, flags: &[(bool, &str)]) -> Result<(), Error> {
+    let is_quic = daemon.transport == TransportHow::Quic;
+    match flags.iter().find(|(is_given, _)| *is_given && is_quic) {
         None => Ok(()),
         Some((_, flag)) => {
-            let text = format!(
-                "{flag} has no effect on what goes by QUIC: leave out {flag} or --transport quic"
-            );
+            let text =
+                format!("{flag} has no effect over QUIC: leave out {flag} or --transport quic");
             Err(Error::new(ErrorKind::Usage, text))
         }
     }
 }
 
-/// Refuses a report in the place of a file to copy.
-fn refuse_report<'p>(
+/// Refuses a report that would overwrite an operand.
+fn refuse_report<'l>(
     report: Option<&Path>,
-    mut places: impl Iterator<Item = &'p Location>,
+    mut locations: impl Iterator<Item = &'l Location>,
 ) -> Result<(), Error> {
     let Some(report) = report else { return Ok(()) };
-    // What is not there yet has no other name than this.
+    // A file that does not exist yet has no other name.
     let real = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
     let own = real(report);
-    let is_it = |place: &Location| matches!(place, Location::Local(path) if real(path) == own);
-    if places.any(is_it) {
+    let is_it =
+        |location: &Location| matches!(location, Location::Local(path) if real(path) == own);
+    if locations.any(is_it) {
         let name = report.display();
-        let text = format!("--report {name} would overwrite a file to copy: give another name");
+        let text = format!("--report {name} would overwrite an operand: choose another name");
         return Err(Error::new(ErrorKind::Usage, text));
     }
     Ok(())
 }
 
-fn idle(flag: &str, kind: &str) -> Result<(), Error> {
-    let text = format!("{flag} is for {kind} places, and none is given: leave it out");
+fn unused(flag: &str, kind: &str) -> Result<(), Error> {
+    let text = format!("{flag} needs a {kind} operand: leave it out");
     Err(Error::new(ErrorKind::Usage, text))
 }
 
-/// Refuses flags of a kind of place that is not among the operands: a fingerprint that is not
-/// looked at protects nobody.
-pub(crate) fn refuse_idle<'p>(
+/// Returns a hint if `host:port/path` without a scheme was taken for a path on an ssh host.
+fn missing_scheme(flag: &str, location: &Location) -> Option<String> {
+    let Location::Ssh { user: None, host, path } = location else { return None };
+    let port = path.iter().next()?.to_str()?;
+    let port: u16 = port.parse().ok()?;
+    let rest = path.strip_prefix(port.to_string()).ok()?.display();
+    Some(format!(
+        "{flag} needs a bankfull:// operand, but {host}:{} is read as a path on the ssh host \
+         {host}: did you mean bankfull://{host}:{port}/{rest}?",
+        path.display()
+    ))
+}
+
+/// Refuses flags of a location type that no operand has: an unused fingerprint protects nothing.
+pub(crate) fn refuse_unused<'l>(
     daemon: &DaemonFlags,
     ssh: &SshFlags,
-    places: impl Iterator<Item = &'p Location> + Clone,
+    locations: impl Iterator<Item = &'l Location> + Clone,
 ) -> Result<(), Error> {
-    let has_daemon = places.clone().any(|place| matches!(place, Location::Daemon { .. }));
-    let has_ssh = places.clone().any(|place| matches!(place, Location::Ssh { .. }));
+    let has_daemon = locations.clone().any(|location| matches!(location, Location::Daemon { .. }));
+    let has_ssh = locations.clone().any(|location| matches!(location, Location::Ssh { .. }));
     match (daemon.first_given(), ssh.first_given()) {
-        (Some(flag), _) if !has_daemon => idle(flag, "bankfull://"),
-        (_, Some(flag)) if !has_ssh => idle(flag, "host:path"),
+        (Some(flag), _) if !has_daemon => {
+            match locations.clone().find_map(|location| missing_scheme(flag, location)) {
+                Some(hint) => Err(Error::new(ErrorKind::Usage, hint)),
+                None => unused(flag, "bankfull://"),
+            }
+        }
+        (_, Some(flag)) if !has_ssh => unused(flag, "host:path"),
         _ => Ok(()),
     }
 }
@@ -327,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_another_kind_of_place_are_refused_by_name() {
+    fn unused_flags_are_refused_by_name() {
         let pin = format!("--fingerprint sha256:{}", "ab".repeat(32));
         let daemon = ["--token-file t", &pin, "--accept-new"];
         let ssh = [
@@ -340,12 +357,12 @@ mod tests {
             "--remote-bankfull b",
             "--deploy",
         ];
-        let refused = |flag: &str, places: &str, kind: &str| {
-            let flags = flags(&format!("{flag} {places}"));
+        let refused = |flag: &str, locations: &str, kind: &str| {
+            let flags = flags(&format!("{flag} {locations}"));
             let error = transfer(&flags, &environment()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Usage);
             let name = flag.split(' ').next().unwrap();
-            let text = format!("{name} is for {kind} places, and none is given: leave it out");
+            let text = format!("{name} needs a {kind} operand: leave it out");
             assert_eq!(error.to_string(), text);
         };
         let paths = [
@@ -376,19 +393,28 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_are_set_cannot_be_tuned_as_well() {
+    fn forgotten_scheme_is_suggested() {
+        let flags = flags("--token-file t data localhost:18240/x");
+        let error = transfer(&flags, &environment()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "--token-file needs a bankfull:// operand, but localhost:18240/x is read as a path on \
+             the ssh host localhost: did you mean bankfull://localhost:18240/x?"
+        );
+    }
+
+    #[test]
+    fn conflicting_flags_are_refused() {
         let refused = |line: &str| transfer(&flags(line), &environment()).unwrap_err().to_string();
-        let text = "--buffer holds the windows that --tune sobas tunes: leave out one or the other";
+        let text = "--buffer fixes the windows that --tune sobas tunes: leave out one of them";
         assert_eq!(refused("--tune sobas --buffer 4MB host:a b"), text);
         assert!(transfer(&flags("--tune off --buffer 4MB host:a b"), &environment()).is_ok());
-        let text = "--io splice has no effect on what goes by QUIC: leave out --io splice or \
-                    --transport quic";
+        let text = "--io splice has no effect over QUIC: leave out --io splice or --transport quic";
         assert_eq!(refused("--transport quic --io splice a bankfull://h/b"), text);
         for flag in ["--buffer 4MB", "--congestion bbr", "--no-encryption", "--tune off"] {
             let name = flag.split(' ').next().unwrap();
-            let text = format!(
-                "{name} has no effect on what goes by QUIC: leave out {name} or --transport quic"
-            );
+            let text =
+                format!("{name} has no effect over QUIC: leave out {name} or --transport quic");
             assert_eq!(refused(&format!("--transport quic {flag} a bankfull://h/b")), text);
         }
     }
@@ -409,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_stands_in_for_flags() {
+    fn environment_provides_defaults() {
         let flags = flags("a b");
         let (daemon, _) = daemon_options(&flags.daemon, &environment()).unwrap();
         assert_eq!(daemon.token.as_deref(), Some(&b"secret"[..]));
@@ -419,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_win_over_the_environment() {
+    fn flags_override_the_environment() {
         let flags = flags("--state-dir /mine --ssh-command my-ssh a b");
         let (daemon, _) = daemon_options(&flags.daemon, &environment()).unwrap();
         assert_eq!(daemon.state_dir, Some("/mine".into()));
@@ -427,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_signal_every_error_is_an_interruption() {
+    fn error_after_signal_is_an_interruption() {
         let shown = |kind| interrupted(&Error::new(kind, "stopped"));
         assert_eq!(shown(ErrorKind::Network).kind(), ErrorKind::Interrupted);
         assert_eq!(shown(ErrorKind::Network).to_string(), "interrupted: stopped");
@@ -435,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_operand_or_variable_is_a_usage_error() {
+    fn bad_operand_or_variable_is_a_usage_error() {
         let bad = transfer(&flags("a bankfull://h:0/"), &Environment::default()).unwrap_err();
         assert_eq!(bad.kind(), ErrorKind::Usage);
         let environment = Environment { ssh: Some("'".into()), ..Environment::default() };

@@ -1,5 +1,5 @@
-//! The manual and the completions, made from the definitions in [`crate::flags`]. Nothing is
-//! written by hand here, so neither can fall behind.
+//! The manual and the completions, generated from the definitions in [`crate::flags`], so that both
+//! stay current.
 
 use crate::environment::VARIABLES;
 use crate::exit::{Exit, TABLE};
@@ -32,17 +32,17 @@ pub(crate) fn show(text: Result<Vec<u8>, Error>) -> Exit {
     }
 }
 
-/// The completion script of a shell.
+/// Returns the completion script of a shell.
 pub(crate) fn completions(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut offered(), "bankfull", &mut script);
     script
 }
 
-/// The manual page of the whole command, or of one subcommand.
+/// Returns the manual page of the whole command, or of one subcommand.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] when there is no such subcommand.
+/// [`ErrorKind::Usage`] if the subcommand does not exist.
 pub(crate) fn man(subcommand: Option<&str>) -> Result<Vec<u8>, Error> {
     let mut root = Cli::command();
     root.build();
@@ -53,20 +53,20 @@ pub(crate) fn man(subcommand: Option<&str>) -> Result<Vec<u8>, Error> {
             None => {
                 let names: Vec<_> = visible(&root).map(Command::get_name).collect();
                 let (name, names) = (printable_text(name), names.join(", "));
-                let why = format!("there is no command {name}; the commands are {names}");
+                let why = format!("unknown command {name}: choose one of {names}");
                 return Err(Error::new(ErrorKind::Usage, why));
             }
         },
     };
-    page.map_err(|e| Error::new(ErrorKind::Local, format!("the manual cannot be made: {e}")))
+    page.map_err(|e| Error::new(ErrorKind::Local, format!("cannot generate the manual: {e}")))
 }
 
-/// The commands that have a page: not the hidden one, and not clap's `help`.
+/// Returns the commands that have a page: neither hidden ones nor clap's `help`.
 fn visible(root: &Command) -> impl Iterator<Item = &Command> {
     root.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help")
 }
 
-/// The page of the root with a part for each subcommand.
+/// Renders the page of the root, with a part for each subcommand.
 fn whole_page(root: &Command) -> std::io::Result<Vec<u8>> {
     let mut parts = Vec::new();
     for command in visible(root) {
@@ -75,7 +75,7 @@ fn whole_page(root: &Command) -> std::io::Result<Vec<u8>> {
     page(root, &parts)
 }
 
-/// A page: the sections of `command`, then `parts`, then what holds for all of them.
+/// Renders a page: the sections of `command`, then `parts`, then the common sections.
 fn page(command: &Command, parts: &[u8]) -> std::io::Result<Vec<u8>> {
     let man = Man::new(command.clone()).source(format!("bankfull {}", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
@@ -85,15 +85,21 @@ fn page(command: &Command, parts: &[u8]) -> std::io::Result<Vec<u8>> {
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
     page.extend_from_slice(parts);
-    for section in
-        [examples_section(command), json_section(), environment_section(), exit_section()]
-    {
+    for section in [
+        kept_section(),
+        resume_section(),
+        examples_section(command),
+        json_section(),
+        environment_section(),
+        exit_section(),
+        see_also_section(command),
+    ] {
         page.extend_from_slice(section.as_bytes());
     }
-    Ok(page)
+    Ok(styled(&String::from_utf8_lossy(&page)).into_bytes())
 }
 
-/// The sections of a subcommand, one level deeper, under its name.
+/// Renders the sections of a subcommand, one level deeper, under its name.
 fn part(command: &Command) -> std::io::Result<Vec<u8>> {
     let man = Man::new(command.clone());
     let mut sections = Vec::new();
@@ -104,7 +110,7 @@ fn part(command: &Command) -> std::io::Result<Vec<u8>> {
     Ok(format!(".SH \"{}\"\n{sections}", name.to_uppercase()).into_bytes())
 }
 
-/// How the command is called, or each of its subcommands.
+/// Renders the usage of a command, or of each of its subcommands.
 fn synopsis_section(command: &Command) -> String {
     let below: Vec<&Command> = visible(command).collect();
     let called = if below.is_empty() { vec![command] } else { below };
@@ -126,18 +132,70 @@ fn examples_section(command: &Command) -> String {
 
 fn json_section() -> String {
     let text = format!(
-        "With --json, each line of standard output is one object, written as it happens. Its first \
-         field, event, says what it is. cp begins with start, goes on with landing, connected, \
-         progress, tuned, file, file_failed and notice, and ends with summary or error. gather \
-         has the same events, with the source that each is about, and source_done. probe \
-         begins with start, goes on with connected, progress, tuned and notice, and ends with \
-         findings or error. serve begins with listening, goes on with client_connected, \
-         client_done, tuned, file, file_failed and notice, and ends with stopped or error. \
-         Readers should skip events and fields they do \
-         not know. Every field is described in docs/cli.md of {}.",
+        "With --json, each line of standard output is one object, written when the event occurs. \
+         Its first field, event, is the type. cp starts with start, continues with destination, \
+         connected, progress, tuning, buffer_limit, file, file_failed and warning, and ends with \
+         summary or error. gather has the same events, each with its source, and source_done. \
+         probe starts with start, continues with connected, progress, tuning and warning, and \
+         ends with probe_result or error. serve starts with listening, continues with \
+         client_connected, client_done, tuning, file, file_failed and warning, and ends with \
+         stopped or error. Readers should skip unknown events and fields. All fields are \
+         described in docs/cli.md of {}.",
         env!("CARGO_PKG_REPOSITORY")
     );
     format!(".SH \"JSON LINES\"\n.PP\n{}\n", roff(&text))
+}
+
+/// Returns what of a file reaches the destination.
+fn kept_section() -> String {
+    let text = "File contents, permission bits, modification times and symlinks are kept. Owner, \
+                group, hard links, extended attributes and ACLs are not. Sockets, devices and \
+                FIFOs are skipped with a message. Set-id bits are kept within a host and over \
+                ssh, never by a daemon. Holes in files stay holes.";
+    format!(".SH \"WHAT IS KEPT\"\n.PP\n{}\n", roff(text))
+}
+
+/// Returns how an interrupted copy continues.
+fn resume_section() -> String {
+    let text = "Run the same command again. Verified blocks of an interrupted copy are kept beside \
+                the destination, in files named .bankfull-*.part and .bankfull-*.journal, and are \
+                not sent again if size and times of the source are unchanged. Files that are \
+                already at the destination, with equal size and modification time, are skipped; \
+                --checksum compares their content instead. A file gets its final name only once \
+                it is complete and its hash is verified.";
+    format!(".SH RESUME\n.PP\n{}\n", roff(text))
+}
+
+/// Returns the related pages.
+fn see_also_section(command: &Command) -> String {
+    let own = command.get_name();
+    let root = Cli::command();
+    let pages = visible(&root).map(|c| format!("bankfull-{}", c.get_name()));
+    let pages = std::iter::once("bankfull".to_owned()).chain(pages);
+    let is_other = |page: &String| page != own && page.strip_prefix("bankfull-") != Some(own);
+    let names = pages.filter(is_other).chain(["ssh", "scp", "rsync"].map(str::to_owned));
+    let names: Vec<String> = names.map(|name| format!("\\fB{}\\fR(1)", roff(&name))).collect();
+    format!(".SH \"SEE ALSO\"\n.PP\n{}\n", names.join(", "))
+}
+
+/// Sets text between backticks in bold, and prevents hyphenation.
+fn styled(page: &str) -> String {
+    let mut styled = String::with_capacity(page.len() + 1024);
+    for line in page.lines() {
+        let mut is_bold = false;
+        for (at, part) in line.split('`').enumerate() {
+            if at > 0 {
+                is_bold = !is_bold;
+                styled.push_str(if is_bold { "\\fB" } else { "\\fR" });
+            }
+            styled.push_str(&part.replace("bankfull://", "\\%bankfull://"));
+        }
+        styled.push('\n');
+        if line.starts_with(".TH ") {
+            styled.push_str(".nh\n");
+        }
+    }
+    styled
 }
 
 fn environment_section() -> String {
@@ -154,7 +212,7 @@ fn exit_section() -> String {
     })
 }
 
-/// Text as roff reads it: backslashes and dashes escaped, and no line that looks like a request.
+/// Escapes text for roff: backslashes, dashes, and lines that look like requests.
 fn roff(text: &str) -> String {
     let escaped = text.replace('\\', "\\e").replace('-', "\\-");
     if escaped.starts_with(['.', '\'']) { format!("\\&{escaped}") } else { escaped }
@@ -164,7 +222,7 @@ fn roff(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Every long flag of a command as it is typed.
+    /// Returns every long flag of a command as typed.
     fn long_flags(command: &Command) -> Vec<String> {
         command.get_arguments().filter_map(|a| a.get_long()).map(|l| format!("--{l}")).collect()
     }
@@ -176,11 +234,12 @@ mod tests {
     }
 
     fn text_of(subcommand: Option<&str>) -> String {
-        String::from_utf8(man(subcommand).unwrap()).unwrap().replace("\\-", "-")
+        let page = String::from_utf8(man(subcommand).unwrap()).unwrap();
+        page.replace("\\-", "-").replace("\\%", "")
     }
 
     #[test]
-    fn the_manual_mentions_every_flag_of_every_command() {
+    fn manual_names_every_flag() {
         let whole = text_of(None);
         for command in all_commands() {
             let own = text_of(Some(command.get_name()));
@@ -193,11 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn the_completions_mention_every_flag_of_every_command() {
+    fn completions_name_every_flag() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let script = String::from_utf8(completions(shell)).unwrap();
             for flag in all_commands().iter().flat_map(long_flags) {
-                // fish writes the name without dashes.
+                // fish omits the dashes.
                 let name = flag.trim_start_matches('-');
                 assert!(script.contains(name), "{flag} is missing for {shell}");
             }
@@ -205,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_examples_variables_and_every_exit_code() {
+    fn page_has_examples_variables_and_exit_codes() {
         let page = text_of(Some("cp"));
         for (line, _) in examples("cp") {
             assert!(page.contains(line), "{line}");
@@ -220,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hidden_command_is_not_completed() {
+    fn hidden_command_is_not_completed() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish, Shell::PowerShell] {
             let script = String::from_utf8(completions(shell)).unwrap();
             assert!(!script.contains("agent"), "{shell}");
@@ -229,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hidden_command_has_no_page_and_an_unknown_one_is_a_usage_error() {
+    fn hidden_or_unknown_command_page_is_a_usage_error() {
         for name in ["agent", "mv"] {
             let error = man(Some(name)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Usage);
@@ -238,7 +297,19 @@ mod tests {
     }
 
     #[test]
-    fn text_cannot_become_a_roff_request() {
+    fn page_has_no_backticks_and_does_not_hyphenate_addresses() {
+        for subcommand in [None, Some("cp"), Some("gather"), Some("probe"), Some("serve")] {
+            let page = String::from_utf8(man(subcommand).unwrap()).unwrap();
+            assert!(!page.contains('`'), "{page}");
+            assert_eq!(page.matches("bankfull://").count(), page.matches("\\%bankfull://").count());
+            for section in [".SH \"SEE ALSO\"", ".SH RESUME", ".SH \"WHAT IS KEPT\"", ".nh"] {
+                assert!(page.contains(section), "{section}");
+            }
+        }
+    }
+
+    #[test]
+    fn roff_text_cannot_become_a_request() {
         assert_eq!(roff(".x -y \\n"), "\\&.x \\-y \\en");
     }
 }

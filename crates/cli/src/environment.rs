@@ -1,31 +1,31 @@
-//! The environment variables that stand in for flags. They are read here and nowhere else; a flag
-//! always wins over its variable.
+//! Environment variables that provide defaults of flags. They are read only here; a flag overrides
+//! its variable.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Every variable that counts, and what for. `docs/cli.md` names the same ones; a test compares.
+/// All variables in use, with their purpose. A test compares them with `docs/cli.md`.
 pub(crate) const VARIABLES: [(&str, &str); 6] = [
     (
         "BANKFULL_TOKEN",
-        "The access token itself, in place of --token-file; set but empty is an error.",
+        "The access token itself, instead of --token-file; an empty value is an error.",
     ),
-    ("BANKFULL_STATE_DIR", "Stands in for --state-dir."),
-    ("BANKFULL_SSH", "Stands in for --ssh-command."),
-    ("XDG_STATE_HOME, HOME", "Where state is kept by default."),
-    ("TERM", "Unset or dumb: no progress line."),
-    ("NO_COLOR", "Respected: nothing is ever coloured."),
+    ("BANKFULL_STATE_DIR", "Default of --state-dir."),
+    ("BANKFULL_SSH", "Default of --ssh-command."),
+    ("XDG_STATE_HOME, HOME", "Base of the default state directory."),
+    ("TERM", "Without a value, or dumb: no progress line."),
+    ("NO_COLOR", "Respected: the output never has colours."),
 ];
 
-/// The variables as they were when the program started.
+/// Values of the variables at program start.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Environment {
-    /// `BANKFULL_TOKEN`: the access token itself. Kept when empty, so that a secret that was not
-    /// filled in is noticed instead of serving or connecting without one.
+    /// `BANKFULL_TOKEN`: the access token. An empty value is kept, so that an unset secret is
+    /// reported instead of connecting or serving without a token.
     pub(crate) token: Option<OsString>,
-    /// `BANKFULL_STATE_DIR`: stands in for `--state-dir`.
+    /// `BANKFULL_STATE_DIR`: default of `--state-dir`.
     pub(crate) state_dir: Option<PathBuf>,
-    /// `BANKFULL_SSH`: stands in for `--ssh-command`.
+    /// `BANKFULL_SSH`: default of `--ssh-command`.
     pub(crate) ssh: Option<OsString>,
 }
 
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_variable_is_in_the_documentation() {
+    fn variable_is_documented() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
         let text = std::fs::read_to_string(path).unwrap();
         for name in VARIABLES.iter().flat_map(|(names, _)| names.split(", ")) {

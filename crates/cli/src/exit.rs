@@ -1,11 +1,11 @@
-//! Exit codes: one table, from which the help text, the manual and the kinds in JSON are made.
-//! Where rsync has a code of the same meaning, ours is the same.
+//! Exit codes: one table, the source of the help text, the manual and the error kinds in JSON. A
+//! code that rsync also has keeps its number.
 
 use bankfull::{ErrorKind, GatherSummary, Summary};
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// How the command ended; the number is the exit code.
+/// Result of the command; the number is the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
@@ -17,20 +17,20 @@ pub(crate) enum Exit {
     Network = 10,
     Local = 11,
     Protocol = 12,
-    FarSide = 14,
+    AgentStart = 14,
     Interrupted = 20,
     FailedFiles = 23,
     Vanished = 24,
     Timeout = 30,
 }
 
-/// A row of the table.
+/// Row of the table.
 pub(crate) struct Row {
-    /// The exit code.
+    /// Exit code.
     pub(crate) exit: Exit,
-    /// Its stable name, the `kind` of an error in JSON.
+    /// Stable name: the `kind` of an error in JSON.
     pub(crate) name: &'static str,
-    /// What it says, as the end of a sentence.
+    /// Meaning, in a clause.
     pub(crate) meaning: &'static str,
 }
 
@@ -38,29 +38,25 @@ const fn row(exit: Exit, name: &'static str, meaning: &'static str) -> Row {
     Row { exit, name, meaning }
 }
 
-/// Every exit code there is. `docs/exit-codes.md` shows the same rows; a test compares.
+/// All exit codes. A test compares the rows with `docs/exit-codes.md`.
 pub(crate) const TABLE: [Row; 13] = [
-    row(Exit::Done, "done", "all is done, or there was nothing to do"),
-    row(Exit::Usage, "usage", "the command line makes no sense"),
-    row(Exit::Version, "version", "the two sides share no protocol version"),
-    row(Exit::Source, "source", "a source is missing or cannot be looked at"),
-    row(Exit::Refused, "refused", "the far side refused, or is not trusted"),
-    row(
-        Exit::Network,
-        "network",
-        "no connection, the connection was lost, or the port is not to be had",
-    ),
-    row(Exit::Local, "local", "a local file or directory could not be used"),
-    row(Exit::Protocol, "protocol", "the far side is no bankfull, or broke the protocol"),
-    row(Exit::FarSide, "far-side", "the far side could not be started over ssh"),
+    row(Exit::Done, "done", "success, or nothing to do"),
+    row(Exit::Usage, "usage", "invalid command line"),
+    row(Exit::Version, "version", "no common protocol version"),
+    row(Exit::Source, "source", "a source is missing or cannot be examined"),
+    row(Exit::Refused, "refused", "the peer refused the request, or is not trusted"),
+    row(Exit::Network, "network", "cannot connect, connection lost, or port unavailable"),
+    row(Exit::Local, "local", "a local file or directory cannot be used"),
+    row(Exit::Protocol, "protocol", "the peer does not speak bankfull, or violated the protocol"),
+    row(Exit::AgentStart, "agent-start", "bankfull could not be started over ssh"),
     row(Exit::Interrupted, "interrupted", "interrupted by a signal"),
-    row(Exit::FailedFiles, "failed-files", "some files failed, the others are copied"),
-    row(Exit::Vanished, "vanished", "some sources vanished, all others are copied"),
-    row(Exit::Timeout, "timeout", "nothing was heard from the far side for too long"),
+    row(Exit::FailedFiles, "failed-files", "some files failed; the others are copied"),
+    row(Exit::Vanished, "vanished", "some sources vanished; the others are copied"),
+    row(Exit::Timeout, "timeout", "no response from the peer within the timeout"),
 ];
 
 impl Exit {
-    /// The exit code of a transfer that came to its end.
+    /// Returns the exit code of a transfer that ran to its end.
     pub(crate) fn of_summary(summary: &Summary) -> Self {
         match summary.failed_files {
             0 => Self::Done,
@@ -69,8 +65,8 @@ impl Exit {
         }
     }
 
-    /// The exit code of a gathering that came to its end: where all sources have failed, that of
-    /// the first of them.
+    /// Returns the exit code of a gathering that ran to its end. If all sources failed, it is the
+    /// code of the first one.
     pub(crate) fn of_gathering(summary: &GatherSummary) -> Self {
         let mut failed = summary.failed();
         match failed.next() {
@@ -80,12 +76,12 @@ impl Exit {
         }
     }
 
-    /// The number a shell sees.
+    /// Returns the number that a shell sees.
     pub(crate) fn code(self) -> u8 {
         self as u8
     }
 
-    /// The stable name.
+    /// Returns the stable name.
     pub(crate) fn name(self) -> &'static str {
         TABLE.iter().find(|row| row.exit == self).map_or("", |row| row.name)
     }
@@ -100,10 +96,10 @@ impl From<ErrorKind> for Exit {
             ErrorKind::Refused => Self::Refused,
             ErrorKind::Network => Self::Network,
             ErrorKind::Protocol => Self::Protocol,
-            ErrorKind::AgentStart => Self::FarSide,
+            ErrorKind::AgentStart => Self::AgentStart,
             ErrorKind::Interrupted => Self::Interrupted,
             ErrorKind::Timeout => Self::Timeout,
-            // The library may learn new kinds; what has no code of its own happened on this side.
+            // Kinds that a later library adds have no code of their own: treat them as local.
             _ => Self::Local,
         }
     }
@@ -115,7 +111,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The table as the help text shows it: a line for each code.
+/// Formats the table for the help text, one line per code.
 pub(crate) fn help_table() -> String {
     TABLE.iter().fold(String::new(), |mut text, row| {
         // Writing to a string cannot fail.
@@ -136,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_files_and_vanished_sources_are_told_apart() {
+    fn summary_code_distinguishes_failed_from_vanished() {
         assert_eq!(Exit::of_summary(&summary(0, 0)), Exit::Done);
         assert_eq!(Exit::of_summary(&summary(2, 2)), Exit::Vanished);
         assert_eq!(Exit::of_summary(&summary(2, 1)), Exit::FailedFiles);
@@ -144,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gathering_fails_as_its_first_source_only_where_all_have_failed() {
+    fn gathering_code_is_first_error_only_if_all_failed() {
         let gathering = |kinds: &[Option<ErrorKind>], failed_files| {
             let mut done = GatherSummary::default();
             done.total = summary(failed_files, 0);
@@ -163,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_error_has_its_code() {
+    fn error_kind_has_its_code() {
         let codes = [
             (ErrorKind::Usage, 1),
             (ErrorKind::Version, 2),
@@ -183,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_in_order_and_names_are_unique() {
+    fn table_is_sorted_and_names_are_unique() {
         assert!(TABLE.is_sorted_by(|a, b| a.exit.code() < b.exit.code()));
         let mut names: Vec<_> = TABLE.iter().map(|row| row.name).collect();
         names.sort_unstable();
@@ -192,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_table_has_exactly_these_rows() {
+    fn table_equals_documentation() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/exit-codes.md");
         let text = std::fs::read_to_string(path).unwrap();
         let documented: Vec<&str> = text

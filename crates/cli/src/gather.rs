@@ -1,4 +1,4 @@
-//! `bankfull gather`: makes a gathering of the flags and lists, runs it, and shows how it goes.
+//! `bankfull gather`: builds a gathering from flags and lists, runs it, and shows its progress.
 
 use crate::cp::{self, Reached};
 use crate::environment::Environment;
@@ -11,10 +11,11 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Longest list of sources, in bytes: what is longer is no list. (ours: some 200 000 sources)
-const LIST_BYTES_MAX: u64 = 16 << 20;
+/// Maximum size of a list of sources, in bytes. (chosen: some 200 000 sources; a larger file is not
+/// a list)
+const MAX_LIST_BYTES: u64 = 16 << 20;
 
-/// Gathers what the flags ask for.
+/// Gathers the sources that the flags name.
 pub(crate) fn run(flags: &GatherFlags) -> Exit {
     let (typed, destination) = flags.operands();
     let listed = flags.from_file.as_deref().map_or(Ok(Vec::new()), read_list);
@@ -47,11 +48,11 @@ fn gather(
     let cancel = cp::cancel_on_signals(reporter)?;
     let sources = sources.iter().map(|s| Location::parse(s)).collect::<Result<Vec<_>, _>>()?;
     let (gather, warning) = gathering(flags, sources, destination, &Environment::read())?;
-    warning.into_iter().for_each(|message| reporter.notice(message));
+    warning.into_iter().for_each(|message| reporter.warn(message));
     let result = match flags.rounds {
         None => gather.run(reporter, &cancel),
-        Some(piece) => gather.run_in_rounds(reporter, &cancel, |rounds| {
-            while let Some(round) = rounds.next(piece) {
+        Some(chunk) => gather.run_in_rounds(reporter, &cancel, |rounds| {
+            while let Some(round) = rounds.next(chunk) {
                 reporter.round(round);
             }
         }),
@@ -59,7 +60,7 @@ fn gather(
     result.map_err(|error| cp::cause(error, &cancel))
 }
 
-/// The gathering that the flags ask for, and a warning for the user.
+/// Builds the gathering that the flags describe, with a warning for the user.
 fn gathering(
     flags: &GatherFlags,
     sources: Vec<Location>,
@@ -70,23 +71,23 @@ fn gathering(
     let Location::Local(destination) = Location::parse(destination)? else {
         let place = output::printable(destination.as_ref());
         return usage(format!(
-            "{place} is on another host, and gather fetches to this one: name a directory here \
-             after the sources"
+            "{place} is on another host, but gather fetches to this one: end the command with a \
+             local directory"
         ));
     };
     if sources.is_empty() {
         let text = match &flags.from_file {
-            None => "no source given: write gather SRC... DST, or --from-file LIST DST".to_owned(),
-            Some(list) => format!("the list {} names no source", output::printable(list)),
+            None => "no source given: write bankfull gather SRC... DST, or --from-file LIST DST"
+                .to_owned(),
+            Some(list) => format!("the list {} has no sources", output::printable(list)),
         };
         return usage(text);
     }
     if flags.link_rate.is_some() && flags.tune == TuneHow::Off {
-        let text = "--link-rate is for tuning, and --tune off leaves it to the kernel: leave one \
-                    of them out";
+        let text = "--link-rate has no effect with --tune off: leave out one of them";
         return usage(text.to_owned());
     }
-    cp::refuse_by_quic(
+    cp::refuse_over_quic(
         &flags.daemon,
         &[
             (flags.no_encryption, "--no-encryption"),
@@ -96,7 +97,7 @@ fn gathering(
         ],
     )?;
     if sources.iter().all(|source| !source.is_local()) {
-        cp::refuse_idle(&flags.daemon, &flags.ssh, sources.iter())?;
+        cp::refuse_unused(&flags.daemon, &flags.ssh, sources.iter())?;
     }
     let Reached { daemon, ssh, warning } = cp::reached(&flags.daemon, &flags.ssh, environment)?;
     let layout = flags.merge.map_or(Layout::ByHost, |rule| Layout::Merged(rule.into()));
@@ -122,25 +123,25 @@ fn gathering(
     Ok((gather, warning))
 }
 
-/// Reads a list of sources; `-` is the standard input.
+/// Reads a list of sources; `-` is standard input.
 fn read_list(list: &Path) -> Result<Vec<OsString>, Error> {
     let mut text = Vec::new();
     let read = match list == Path::new("-") {
-        true => std::io::stdin().take(LIST_BYTES_MAX + 1).read_to_end(&mut text),
+        true => std::io::stdin().take(MAX_LIST_BYTES + 1).read_to_end(&mut text),
         false => std::fs::File::open(list)
-            .and_then(|file| file.take(LIST_BYTES_MAX + 1).read_to_end(&mut text)),
+            .and_then(|file| file.take(MAX_LIST_BYTES + 1).read_to_end(&mut text)),
     };
     let shown = output::printable(list);
     read.map_err(|e| Error::local(format!("cannot read the list of sources {shown}"), &e))?;
-    if text.len() as u64 > LIST_BYTES_MAX {
-        let text = format!("{shown} is too long for a list of sources: 16 MiB at most");
+    if text.len() as u64 > MAX_LIST_BYTES {
+        let text = format!("{shown} is too large for a list of sources: the maximum is 16 MiB");
         return Err(Error::new(ErrorKind::Usage, text));
     }
     Ok(sources_in(&text))
 }
 
-/// The sources of a list: one a line, but for empty lines and remarks. Blanks around one are none
-/// of it.
+/// Returns the sources in a list: one per line, without surrounding blanks, empty lines and
+/// comments.
 fn sources_in(text: &[u8]) -> Vec<OsString> {
     let lines = text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
     let named = lines.filter(|line| !line.is_empty() && !line.starts_with(b"#"));
@@ -170,7 +171,7 @@ mod tests {
         );
         let shown = shown.unwrap();
         for part in [
-            "failed_max: Some(3)",
+            "max_failed: Some(3)",
             "layout: Merged(Newest)",
             "encryption: false",
             "fsync: File",
@@ -189,17 +190,23 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_elsewhere_and_flags_of_no_source_are_refused() {
+    fn remote_destination_and_unused_flags_are_refused() {
         assert!(made("h:a i:b").unwrap_err().starts_with("i:b is on another host"));
         assert!(made("in").unwrap_err().starts_with("no source given"));
-        assert!(made("--from-file /nonexistent in").unwrap_err().ends_with("names no source"));
-        assert!(made("-P 1 bankfull://h/a in").unwrap_err().starts_with("-P is for host:path"));
-        assert!(made("--accept-new h:a in").unwrap_err().starts_with("--accept-new is for"));
+        assert!(made("--from-file /nonexistent in").unwrap_err().ends_with("has no sources"));
+        assert!(
+            made("-P 1 bankfull://h/a in").unwrap_err().starts_with("-P needs a host:path operand")
+        );
+        assert!(
+            made("--accept-new h:a in")
+                .unwrap_err()
+                .starts_with("--accept-new needs a bankfull:// operand")
+        );
     }
 
     #[test]
-    fn a_list_has_one_source_a_line() {
-        let text = b"# those of today\n\n one:/a b \r\n\tbankfull://two/#1\n  # none\nthree:\xff";
+    fn list_has_one_source_per_line() {
+        let text = b"# today\n\n one:/a b \r\n\tbankfull://two/#1\n  # none\nthree:\xff";
         let three = OsStr::from_bytes(b"three:\xff");
         assert_eq!(sources_in(text), [OsStr::new("one:/a b"), "bankfull://two/#1".as_ref(), three]);
         assert!(sources_in(b"").is_empty());

@@ -1,9 +1,9 @@
-//! The command `bankfull`: reads flags, hands the work to the library, shows what happens, and ends
-//! with an exit code that names the cause.
+//! The command `bankfull`: parses flags, runs the work in the library, shows progress and results,
+//! and exits with a code that names the cause.
 //!
-//! What lives here: flags ([`flags`]), what is shown ([`output`]), exit codes ([`exit`]), signals,
-//! the manual and completions. What does not: anything that touches a file to be copied or a
-//! connection; that is the library `bankfull`.
+//! This crate holds flags ([`flags`]), output ([`output`]), exit codes ([`exit`]), signals, the
+//! manual and completions. Everything that touches copied files or connections is in the library
+//! `bankfull`.
 
 mod agent;
 mod cp;
@@ -33,11 +33,11 @@ fn main() -> ExitCode {
         Ok(cli) => {
             let exit = run(cli.command);
             let _ = std::io::stdout().flush();
-            // Connections may still be about to be made, for a copy that has ended.
+            // Threads of a finished copy may still be connecting; do not wait for them.
             bankfull::exit_now(exit as u8)
         }
         Err(error) => {
-            // A reader that closed the pipe has seen enough of the help.
+            // A closed pipe is not an error: the reader has seen enough of the help.
             let is_help = !error.use_stderr()
                 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
             if is_help {

@@ -1,4 +1,4 @@
-//! `bankfull probe`: looks at the path to a host, and shows what it carries.
+//! `bankfull probe`: measures the path to a host and shows the result.
 
 use crate::cp::{self, Reached};
 use crate::environment::Environment;
@@ -8,7 +8,7 @@ use crate::output::{self, Beginning, Ending, Reporter};
 use bankfull::{Error, ErrorKind, Location, Probe, ProbeResult};
 use std::ffi::{OsStr, OsString};
 
-/// Looks as the flags ask for.
+/// Measures the path that the flags describe.
 pub(crate) fn run(flags: &ProbeFlags) -> Exit {
     let mut render = output::render(&flags.show, false);
     render.begin(&Beginning::Probe {
@@ -20,21 +20,21 @@ pub(crate) fn run(flags: &ProbeFlags) -> Exit {
         Ok(reporter) => reporter,
         Err(exit) => return exit,
     };
-    let result = look(flags, &reporter);
+    let result = measure(flags, &reporter);
     let render = reporter.finish();
     match &result {
-        Ok(findings) => output::end(render, &Ending::Probed(findings)),
+        Ok(result) => output::end(render, &Ending::Probed(result)),
         Err(error) => output::end(render, &Ending::Failed(error)),
     }
 }
 
-fn look(flags: &ProbeFlags, reporter: &Reporter) -> Result<ProbeResult, Error> {
+fn measure(flags: &ProbeFlags, reporter: &Reporter) -> Result<ProbeResult, Error> {
     let cancel = cp::cancel_on_signals(reporter)?;
-    let host = place(&flags.host)?;
-    cp::refuse_idle(&flags.daemon, &flags.ssh, [&host].into_iter())?;
+    let host = location(&flags.host)?;
+    cp::refuse_unused(&flags.daemon, &flags.ssh, [&host].into_iter())?;
     let Reached { daemon, ssh, warning } =
         cp::reached(&flags.daemon, &flags.ssh, &Environment::read())?;
-    warning.into_iter().for_each(|message| reporter.notice(message));
+    warning.into_iter().for_each(|message| reporter.warn(message));
     let probe = Probe::new(host)
         .duration(flags.time)
         .reverse(flags.reverse)
@@ -48,16 +48,16 @@ fn look(flags: &ProbeFlags, reporter: &Reporter) -> Result<ProbeResult, Error> {
     };
     let result = probe.run(reporter, &cancel);
     result.map_err(|error| match cancel.is_cancelled() {
-        true => Error::new(ErrorKind::Interrupted, "interrupted before there was anything to tell"),
+        true => Error::new(ErrorKind::Interrupted, "interrupted before a result was available"),
         false => error,
     })
 }
 
-/// The host as a place: `host` stands for `host:`.
-fn place(host: &OsStr) -> Result<Location, Error> {
+/// Parses the host as a location: `host` means `host:`.
+fn location(host: &OsStr) -> Result<Location, Error> {
     let text = host.to_string_lossy();
     if text.contains('/') && !text.contains("://") {
-        let text = format!("{text:?} is a path: name a host, as host or bankfull://host");
+        let text = format!("{text:?} is a path: specify a host, as host or bankfull://host");
         return Err(Error::new(ErrorKind::Usage, text));
     }
     if text.contains("://") || text.ends_with(':') {
@@ -73,15 +73,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_may_be_written_as_for_ssh_or_as_a_daemon() {
-        let read = |text: &str| place(text.as_ref()).map(|place| place.to_string());
-        for (typed, place) in [
+    fn host_is_parsed_as_ssh_or_daemon() {
+        let read = |text: &str| location(text.as_ref()).map(|location| location.to_string());
+        for (typed, location) in [
             ("host", "host:."),
             ("me@host", "me@host:."),
             ("host:", "host:."),
             ("bankfull://host", "bankfull://host:7440/"),
         ] {
-            assert_eq!(read(typed).unwrap(), place);
+            assert_eq!(read(typed).unwrap(), location);
         }
         for bad in ["./file", "/srv", "http://host", ""] {
             assert_eq!(read(bad).unwrap_err().kind(), ErrorKind::Usage, "{bad}");

@@ -1,6 +1,5 @@
-//! `bankfull serve`: resolves the address, binds the daemon, says how to reach it, and runs it
-//! until
-//! signals end it.
+//! `bankfull serve`: resolves the address, binds the daemon, shows how to reach it, and runs it
+//! until signals end it.
 
 use crate::environment::Environment;
 use crate::exit::Exit;
@@ -11,7 +10,7 @@ use crate::token;
 use bankfull::{Cancel, Error, ErrorKind, ServeOptions, Server};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
-/// Serves until told to stop.
+/// Runs the daemon until signals end it.
 pub(crate) fn run(flags: &ServeFlags) -> Exit {
     let render = output::render(&(&flags.show).into(), false);
     match bind(flags, &Environment::read()) {
@@ -20,7 +19,7 @@ pub(crate) fn run(flags: &ServeFlags) -> Exit {
     }
 }
 
-/// A daemon that is ready, and what is to be said of it.
+/// A bound daemon, with the texts to show about it.
 struct Bound {
     server: Server,
     serving: Serving,
@@ -43,7 +42,7 @@ fn serve(bound: Bound, mut render: Box<dyn Render>) -> Exit {
         Ok(reporter) => reporter,
         Err(exit) => return exit,
     };
-    bound.warnings.into_iter().for_each(|message| reporter.notice(message));
+    bound.warnings.into_iter().for_each(|message| reporter.warn(message));
     let result = run_until_signalled(&bound.server, &reporter);
     let render = reporter.finish();
     match &result {
@@ -52,7 +51,8 @@ fn serve(bound: Bound, mut render: Box<dyn Render>) -> Exit {
     }
 }
 
-/// The first signal lets sessions end, the second one ends them, the third one ends the program.
+/// Runs the server: the first signal lets sessions finish, the second one ends them, the third one
+/// ends the program.
 fn run_until_signalled(server: &Server, reporter: &Reporter) -> Result<(), Error> {
     let (drain, abort) = (Cancel::new(), Cancel::new());
     let steps = [drain.clone(), abort.clone()].map(|cancel| -> Step {
@@ -66,7 +66,7 @@ fn run_until_signalled(server: &Server, reporter: &Reporter) -> Result<(), Error
     server.run(reporter, &drain, &abort)
 }
 
-/// The options that the flags ask for, and a warning about the token.
+/// Builds the options from the flags, with a warning about the token.
 fn options(
     flags: &ServeFlags,
     environment: &Environment,
@@ -84,7 +84,7 @@ fn options(
     Ok((options, token.warning))
 }
 
-/// The first address of a name; every address of this host where none is named.
+/// Returns the first address of the host, or every address of this host if none is named.
 fn resolve(listen: &Listen) -> Result<SocketAddr, Error> {
     if listen.host.is_empty() || listen.host == "::" {
         return Ok(every_address(listen.port));
@@ -93,10 +93,12 @@ fn resolve(listen: &Listen) -> Result<SocketAddr, Error> {
     let cannot = |why: String| {
         Error::new(ErrorKind::Network, format!("cannot listen on {}: {why}", listen.host))
     };
-    found.map_err(|e| cannot(e.to_string()))?.ok_or_else(|| cannot("it has no address".to_owned()))
+    found
+        .map_err(|e| cannot(e.to_string()))?
+        .ok_or_else(|| cannot("no IP address: check the name".to_owned()))
 }
 
-/// `[::]`, which takes IPv4 too; `0.0.0.0` where the kernel has no IPv6.
+/// Returns `[::]`, which accepts IPv4 too, or `0.0.0.0` without IPv6.
 fn every_address(port: u16) -> SocketAddr {
     let v6 = Ipv6Addr::UNSPECIFIED;
     if UdpSocket::bind((v6, 0)).is_ok() {
@@ -106,19 +108,20 @@ fn every_address(port: u16) -> SocketAddr {
     }
 }
 
-/// A warning where others can reach the daemon and no token keeps them out.
+/// Returns a warning if the daemon is reachable from other hosts without a token.
 fn open_to_all(options: &ServeOptions) -> Option<String> {
     let exposed = options.token.is_none() && !options.listen.ip().is_loopback();
     exposed.then(|| {
         let may = if options.read_only { "read" } else { "read and write" };
         let root = printable(&options.root);
         format!(
-            "no token is set: whoever reaches this port can {may} {root}; set one with --token-file"
+            "no token is set: any host that reaches this port can {may} {root}; set one with \
+             --token-file"
         )
     })
 }
 
-/// What to type on a client.
+/// Returns an example command for clients.
 fn client_command(address: SocketAddr, fingerprint: &str, options: &ServeOptions) -> String {
     let place = format!("bankfull://{}:{}/", client_host(address), address.port());
     let operands = if options.read_only { format!("{place}SRC .") } else { format!("SRC {place}") };
@@ -126,7 +129,7 @@ fn client_command(address: SocketAddr, fingerprint: &str, options: &ServeOptions
     format!("bankfull cp {operands} --fingerprint {fingerprint}{token}")
 }
 
-/// The address where it names one host, else this host's name.
+/// Returns the address if it names one host, else the name of this host.
 fn client_host(address: SocketAddr) -> String {
     match address {
         _ if address.ip().is_unspecified() => host_name(),
@@ -135,7 +138,8 @@ fn client_host(address: SocketAddr) -> String {
     }
 }
 
-fn host_name() -> String {
+/// Returns the name of this host, or `HOST` if it has none.
+pub(crate) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {
         "" => "HOST".to_owned(),
@@ -165,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_reach_the_daemon() {
+    fn flags_reach_the_options() {
         let options = made(
             "/srv --listen 127.0.0.1:99 --read-only --allow-no-encryption --state-dir /s \
              --max-connections 9 --timeout 2",
@@ -179,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_stands_in_for_flags() {
+    fn environment_provides_defaults() {
         let environment = Environment {
             token: Some("secret".into()),
             state_dir: Some("/state".into()),
@@ -191,26 +195,26 @@ mod tests {
     }
 
     #[test]
-    fn no_host_is_every_address_and_names_are_resolved() {
+    fn listen_host_is_resolved_and_empty_means_all() {
         assert!(made("/srv --listen :99").listen.ip().is_unspecified());
         assert!(made("/srv").listen.ip().is_unspecified());
         assert!(made("/srv --listen localhost:99").listen.ip().is_loopback());
     }
 
     #[test]
-    fn only_an_open_port_without_a_token_is_warned_about() {
+    fn open_port_without_token_gives_a_warning() {
         assert_eq!(open_to_all(&made("/srv --listen 127.0.0.1:99")), None);
         let open = made("/srv --listen 0.0.0.0:99");
         assert_eq!(
             open_to_all(&open).unwrap(),
-            "no token is set: whoever reaches this port can read and write /srv; \
+            "no token is set: any host that reaches this port can read and write /srv; \
              set one with --token-file"
         );
         assert_eq!(open_to_all(&with_token(open)), None);
     }
 
     #[test]
-    fn the_command_for_clients_fits_the_daemon() {
+    fn client_command_fits_the_daemon() {
         let command = |options: &ServeOptions| client_command(options.listen, "sha256:ab", options);
         assert_eq!(
             command(&made("/srv --listen [::1]:99")),

@@ -1,18 +1,20 @@
-//! Splits a command such as `ssh -o "ProxyCommand nc %h %p"` into words, as a shell would. It does
-//! quotes and backslashes and nothing else: no variables, globs, `~` or `;` mean anything here.
+//! Splits a command such as `ssh -o "ProxyCommand nc %h %p"` into words, as a shell does. Only
+//! quotes and backslashes are special; variables, globs, `~` and `;` are not.
 //!
-//! - Blanks (space, tab, newline) separate words.
-//! - `'…'` keeps everything as it is.
-//! - `"…"` keeps everything but `\"`, `\\`, `\$` and `` \` ``, which lose their backslash.
-//! - Outside quotes a backslash keeps the next byte as it is.
+//! | Input | Meaning |
+//! | --- | --- |
+//! | space, tab, newline | separates words |
+//! | `'…'` | literal text |
+//! | `"…"` | literal text, except `\"`, `\\`, `\$` and `` \` ``, which lose the backslash |
+//! | `\` outside quotes | the next byte is literal |
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Splits `text` into its words.
+/// Splits `text` into words.
 ///
 /// # Errors
-/// What is wrong with it: an open quote, a backslash at the end, or no word at all.
+/// A message about an open quote, a backslash at the end, or an empty command.
 pub(crate) fn split(text: &OsStr) -> Result<Vec<OsString>, String> {
     let mut words = Vec::new();
     let mut rest = text.as_bytes();
@@ -28,7 +30,7 @@ pub(crate) fn split(text: &OsStr) -> Result<Vec<OsString>, String> {
     if words.is_empty() { Err("the command is empty".to_owned()) } else { Ok(words) }
 }
 
-/// One word and what follows it.
+/// Takes one word; returns it with the remaining text.
 fn take_word(text: &[u8]) -> Result<(Vec<u8>, &[u8]), String> {
     let mut word = Vec::new();
     let mut rest = text;
@@ -86,32 +88,32 @@ mod tests {
     }
 
     #[test]
-    fn quotes_join_and_may_stand_within_a_word() {
+    fn quotes_join_text_within_a_word() {
         assert_eq!(words("a 'b c' \"d e\""), ["a", "b c", "d e"]);
         assert_eq!(words("-o'Proxy Command'=x"), ["-oProxy Command=x"]);
         assert_eq!(words("'' \"\""), ["", ""]);
     }
 
     #[test]
-    fn backslashes_escape_as_in_a_shell() {
+    fn backslash_escapes_as_in_a_shell() {
         assert_eq!(words(r"a\ b \\ \'"), ["a b", r"\", "'"]);
         assert_eq!(words(r#""a\"b" "c\\d" "e\nf" "\$x""#), ["a\"b", r"c\d", r"e\nf", "$x"]);
         assert_eq!(words(r"'a\b'"), [r"a\b"]);
     }
 
     #[test]
-    fn nothing_is_expanded() {
+    fn special_characters_are_not_expanded() {
         assert_eq!(words("~/x $HOME *;y"), ["~/x", "$HOME", "*;y"]);
     }
 
     #[test]
-    fn bytes_that_are_no_text_survive() {
+    fn invalid_utf8_is_kept() {
         let text = OsStr::from_bytes(b"ssh '\xff'");
         assert_eq!(split(text).unwrap()[1], OsStr::from_bytes(b"\xff"));
     }
 
     #[test]
-    fn what_has_no_end_is_an_error() {
+    fn unterminated_or_empty_command_is_an_error() {
         for bad in ["", "  ", "ssh 'x", "ssh \"x", r#"ssh "x\""#, r"ssh x\"] {
             assert!(split(OsStr::new(bad)).is_err(), "{bad}");
         }

@@ -1,5 +1,5 @@
-//! SIGINT and SIGTERM: each signal takes the next step towards the end, the one after the last step
-//! ends the program at once.
+//! SIGINT and SIGTERM: each signal runs the next shutdown step; the signal after the last step ends
+//! the program at once.
 
 use crate::exit::Exit;
 use bankfull::{Error, ErrorKind};
@@ -7,24 +7,24 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 
-/// What a signal does; called on a thread of its own, so it may take locks.
+/// Action of one signal. It runs on a separate thread, so it may take locks.
 pub(crate) type Step = Box<dyn FnOnce() + Send>;
 
-/// From now on, each signal takes the next of `steps`.
+/// Installs handlers: each signal runs the next of `steps`.
 ///
 /// # Errors
-/// [`ErrorKind::Local`] when the system does not let us handle signals, or there is no thread.
+/// [`ErrorKind::Local`] if signals cannot be handled, or no thread can be started.
 pub(crate) fn on_signals(steps: Vec<Step>) -> Result<(), Error> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|e| {
-        let error = Error::local("signals cannot be handled", &e);
-        Error::new(ErrorKind::Local, format!("{error}; check the limits"))
+        let error = Error::local("cannot handle signals", &e);
+        Error::new(ErrorKind::Local, format!("{error}: check the resource limits"))
     })?;
     let handle = move || {
         let mut steps = steps.into_iter();
         for _signal in signals.forever() {
             match steps.next() {
                 Some(step) => step(),
-                // No destructors and no locks: an output that hangs must not keep us.
+                // No destructors and no locks: a blocked output must not delay the exit.
                 None => low_level::exit(Exit::Interrupted.code().into()),
             }
         }
@@ -40,16 +40,16 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn each_signal_takes_the_next_step() {
-        let (told, steps_taken) = channel();
+    fn signal_runs_the_next_step() {
+        let (sender, steps_run) = channel();
         let steps = [1, 2].map(|n| -> Step {
-            let told = told.clone();
-            Box::new(move || told.send(n).unwrap())
+            let sender = sender.clone();
+            Box::new(move || sender.send(n).unwrap())
         });
         on_signals(steps.into()).unwrap();
         for (signal, step) in [(SIGTERM, 1), (SIGINT, 2)] {
             low_level::raise(signal).unwrap();
-            assert_eq!(steps_taken.recv_timeout(Duration::from_secs(10)), Ok(step));
+            assert_eq!(steps_run.recv_timeout(Duration::from_secs(10)), Ok(step));
         }
     }
 }

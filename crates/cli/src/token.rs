@@ -1,5 +1,5 @@
 //! Reads the access token of a daemon from a file or the environment, never from the command line,
-//! where other users would see it.
+//! which other users can see.
 
 use crate::environment::Environment;
 use bankfull::{Error, ErrorKind};
@@ -9,27 +9,27 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Most bytes of a token: far more than anyone needs, and few enough to read a wrong file without
-/// harm. (ours)
-const TOKEN_MAX: usize = 4096;
+/// Maximum token size in bytes. (chosen: generous for a token, small enough to read a wrong file
+/// without harm)
+const MAX_TOKEN_BYTES: usize = 4096;
 
 /// Permission bits that let group and others read.
 const READABLE_BY_OTHERS: u32 = 0o044;
 
-/// A token and what the user should know about where it came from.
+/// Token, and a warning about its origin.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Token {
-    /// The token without its trailing newline; `None` where none was given.
+    /// Token without its trailing newline; `None` if none was given.
     pub(crate) bytes: Option<Vec<u8>>,
-    /// One line of warning.
+    /// Warning, in one line.
     pub(crate) warning: Option<String>,
 }
 
-/// Takes the token from `file`, else from `BANKFULL_TOKEN`.
+/// Reads the token from `file`, else from `BANKFULL_TOKEN`.
 ///
 /// # Errors
-/// [`ErrorKind::Local`] when the file cannot be read, [`ErrorKind::Usage`] when the token is empty
-/// or too long.
+/// [`ErrorKind::Local`] if the file cannot be read; [`ErrorKind::Usage`] if the token is empty or
+/// too long.
 pub(crate) fn read(file: Option<&Path>, environment: &Environment) -> Result<Token, Error> {
     match (file, &environment.token) {
         (Some(path), _) => from_file(path),
@@ -47,13 +47,13 @@ fn from_file(path: &Path) -> Result<Token, Error> {
     let file = File::open(path).map_err(local)?;
     let mode = file.metadata().map_err(local)?.mode() & 0o7777;
     let mut bytes = Vec::new();
-    file.take(TOKEN_MAX as u64 + 2).read_to_end(&mut bytes).map_err(local)?;
+    file.take(MAX_TOKEN_BYTES as u64 + 2).read_to_end(&mut bytes).map_err(local)?;
     let warning = (mode & READABLE_BY_OTHERS != 0)
-        .then(|| format!("{name} can be read by other users (mode {mode:04o}); chmod 600 it"));
+        .then(|| format!("{name} is readable by other users (mode {mode:04o}): chmod 600 it"));
     Ok(Token { bytes: Some(checked(bytes, &name)?), warning })
 }
 
-/// Strips the newline that editors and `echo` add, and refuses what is no token.
+/// Strips the newline that editors and `echo` add, and checks the length.
 fn checked(mut bytes: Vec<u8>, name: &str) -> Result<Vec<u8>, Error> {
     if bytes.last() == Some(&b'\n') {
         bytes.pop();
@@ -62,11 +62,13 @@ fn checked(mut bytes: Vec<u8>, name: &str) -> Result<Vec<u8>, Error> {
         }
     }
     match bytes.len() {
-        0 => Err(Error::new(ErrorKind::Usage, format!("{name} is empty; put a token there"))),
-        1..=TOKEN_MAX => Ok(bytes),
+        0 => Err(Error::new(ErrorKind::Usage, format!("{name} is empty: store a token there"))),
+        1..=MAX_TOKEN_BYTES => Ok(bytes),
         _ => Err(Error::new(
             ErrorKind::Usage,
-            format!("{name} is longer than {TOKEN_MAX} bytes; is it the right one?"),
+            format!(
+                "{name} is longer than {MAX_TOKEN_BYTES} bytes: check that it is the right one"
+            ),
         )),
     }
 }
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_token_is_an_error_wherever_it_comes_from() {
+    fn empty_token_is_an_error() {
         let file = file(b"\n", 0o600);
         let error = read(Some(file.path()), &Environment::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage);
@@ -106,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_read_is_warned_about() {
+    fn readable_token_file_gives_a_warning() {
         let file = file(b"t", 0o644);
         let warning = read(Some(file.path()), &Environment::default()).unwrap().warning.unwrap();
-        assert!(warning.ends_with("can be read by other users (mode 0644); chmod 600 it"));
+        assert!(warning.ends_with("is readable by other users (mode 0644): chmod 600 it"));
     }
 
     #[test]
-    fn the_file_wins_over_the_environment() {
+    fn file_overrides_the_environment() {
         let file = file(b"from the file", 0o600);
         let environment = Environment { token: Some("other".into()), ..Environment::default() };
         let token = read(Some(file.path()), &environment).unwrap();
@@ -122,10 +124,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_missing_or_huge_is_an_error() {
+    fn missing_or_huge_file_is_an_error() {
         let missing = read(Some(Path::new("/nonexistent/token")), &Environment::default());
         assert_eq!(missing.unwrap_err().kind(), ErrorKind::Local);
-        let huge = file(&[b'x'; TOKEN_MAX + 1], 0o600);
+        let huge = file(&[b'x'; MAX_TOKEN_BYTES + 1], 0o600);
         let huge = read(Some(huge.path()), &Environment::default());
         assert_eq!(huge.unwrap_err().kind(), ErrorKind::Usage);
     }

@@ -1,4 +1,4 @@
-//! The flags of `bankfull cp`.
+//! Flags of `bankfull cp`.
 
 use super::values::{
     DirectWhen, FsyncWhen, IoHow, SshCommand, StreamCount, TransportHow, TuneHow, block, buffer,
@@ -13,128 +13,155 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(super) const EXAMPLES: &[Example] = &[
-    ("bankfull cp ./data host:/incoming/", "Copy a tree over your own ssh, and continue it later."),
-    ("bankfull cp -P 2222 -J gate me@host:run1 host:run2 .", "Fetch two trees past a gateway."),
+    (
+        "bankfull cp ./data host:/incoming/",
+        "Copy a tree over your own ssh; run it again to resume.",
+    ),
+    (
+        "bankfull cp -P 2222 -J gate me@host:run1 host:run2 .",
+        "Fetch two trees through a jump host.",
+    ),
     (
         "bankfull cp --token-file token big.iso bankfull://store.example/images/",
         "Send a file to a daemon.",
     ),
-    ("bankfull cp --dry-run --checksum /src/ host:/dst", "See what differs, by content."),
+    ("bankfull cp --dry-run --checksum /src/ host:/dst", "List the files whose content differs."),
 ];
 
-/// Copies files and trees, and skips what the destination has already.
+/// Copy files and directory trees
 ///
-/// A place is a path on this host, `[user@]host:path` over your own ssh, or
-/// `bankfull://host[:port]/path` at a daemon. A local name with a colon is written `./a:b`.
-/// With several sources, DST is a directory. Directories are copied as a whole; modes, times and
-/// symlinks are kept; every block is verified. Interrupted, the same command continues.
+/// An operand is a path on this host, `[user@]host:path` over your own ssh, or
+/// `bankfull://host[:port]/path` at a daemon. Write a local name with a colon as `./a:b`. With
+/// several sources, DST is a directory. Directories are copied with their contents; modes, times
+/// and symlinks are kept. Files that the destination already has are skipped, and every block is
+/// verified. An interrupted copy continues when the same command is run again.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
 pub(crate) struct CpFlags {
-    /// Files and directories to copy.
+    /// Files and directories to copy
     #[arg(required = true, value_name = "SRC")]
     pub(crate) sources: Vec<OsString>,
 
-    /// Where they go: a directory, or the new name of a single source.
+    /// Destination: a directory, or the new name of a single source
     #[arg(value_name = "DST")]
     pub(crate) destination: OsString,
 
-    /// Sets the number of data connections, 1 to 64; auto begins with 4 where a round trip takes up
-    /// to 20 ms, 8 up to 40 ms, 16 above, or as many as an earlier copy took, and then has as many
-    /// as the path is found to need.
+    /// Set the number of data streams (1 to 64, or auto)
+    ///
+    /// auto starts with 4 streams at an RTT of up to 20 ms, 8 up to 40 ms and 16 above, or with the
+    /// number that an earlier copy over the path used, and then adapts the number to the path.
     #[arg(long, value_name = "N", value_parser = stream_count, default_value = "auto")]
     pub(crate) streams: StreamCount,
 
-    /// Sends data without encryption. It stays authenticated and verified, and a far side that
-    /// does not allow it refuses. Default: encrypted.
+    /// Send data without encryption
+    ///
+    /// The data stays authenticated and verified. The copy fails if the peer does not allow it.
+    /// Default: encrypted.
     #[arg(long)]
     pub(crate) no_encryption: bool,
 
-    /// Sets when received files are flushed to the disk.
+    /// Choose when received files are flushed to the disk
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = FsyncWhen::End)]
     pub(crate) fsync: FsyncWhen,
 
-    /// Compares files by content. Default: by size and modification time.
+    /// Compare files by content
+    ///
+    /// Default: by size and modification time.
     #[arg(short, long)]
     pub(crate) checksum: bool,
 
-    /// Says what would be done and changes nothing. Default: off.
+    /// Show what would be copied, and change nothing
+    ///
+    /// Default: off.
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
-    /// Says whether the windows and the pacing of data connections follow the path while the copy
-    /// runs.
+    /// Tune window, pacing and stream count while the copy runs
     #[arg(long, value_name = "HOW", value_enum, default_value_t = TuneHow::Auto)]
     pub(crate) tune: TuneHow,
 
-    /// Sends no more data than this per second, over all data connections together, tuned or not:
-    /// 100kbit at least, such as 100mbit or 1.5gbit. Default: as much as the path carries.
+    /// Limit the data rate, such as 100mbit or 1.5gbit
+    ///
+    /// The limit applies to all data streams together, tuned or not; the minimum is 100kbit.
+    /// Default: no limit.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) max_rate: Option<Rate>,
 
-    /// Holds the receive windows of all data connections together at this size for the whole copy,
-    /// such as 500kB or 4MB, and leaves pacing to TCP. Default: they follow the path.
+    /// Fix the receive windows at a total size, such as 500kB or 4MB
+    ///
+    /// The size holds for all data streams together during the whole copy, and pacing is left to
+    /// TCP. Default: the windows follow the path.
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     pub(crate) buffer: Option<Bytes>,
 
-    /// Has the side that sends use this congestion control on its data connections, such as cubic
-    /// or bbr. Default: that host's own.
+    /// Set the congestion control of the sender, such as cubic or bbr
+    ///
+    /// Applies to the data streams. Default: the setting of the sending host.
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
 
-    /// Has the side that sends take bytes from files to connections by this engine. Default: what
-    /// suits the file and the connection.
-    #[arg(long, value_name = "ENGINE", value_enum, default_value_t = IoHow::Auto)]
+    /// Choose how the sender moves data from files to streams
+    ///
+    /// Default: by file and connection.
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t = IoHow::Auto)]
     pub(crate) io: IoHow,
 
-    /// Cuts files that are sent anew into blocks of this size, which are verified and continued as
-    /// a whole: a power of two, 1MiB to 16MiB. Default: by the file's size, the larger the more.
+    /// Set the block size of newly sent files, 1MiB to 16MiB
+    ///
+    /// The size is a power of two. Each block is verified and resumed as a whole. Default: by file
+    /// size; larger files have larger blocks.
     #[arg(long, value_name = "SIZE", value_parser = block)]
     pub(crate) block_size: Option<Bytes>,
 
-    /// Says whether both sides read and write files past their page caches: by themselves, files of
-    /// 16MiB and more on disks that do not rotate, and to read those that are not in the cache,
-    /// where the kernel tells all that (Linux 6.5; to write, 6.1).
+    /// Choose whether files bypass the page cache
+    ///
+    /// The choice applies to reading and writing on both sides. auto bypasses the cache for files
+    /// of 16MiB and more on disks that do not rotate, and reads only files that are not in the
+    /// cache already. This needs a kernel that reports these facts: Linux 6.5 to read, 6.1 to
+    /// write.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = DirectWhen::Auto)]
     pub(crate) direct: DirectWhen,
 
-    /// Lets no more than this wait in memory on the side that receives until it is written, such as
-    /// 256MiB, 1MiB at least; in copies to a daemon, which has a limit of its own, it is an error.
-    /// How much is used follows the load. Default: a quarter of the memory that is free there, 1GiB
-    /// at most.
+    /// Limit receive-buffer memory, such as 256MiB
+    ///
+    /// The buffers of the receiver hold data until it is written; their use follows the load. The
+    /// minimum is 1MiB. In a copy to a daemon, which has a limit of its own, the flag is an error.
+    /// Default: a quarter of the free memory of the receiver, at most 1GiB.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) max_memory: Option<Bytes>,
 
-    /// Gives up when nothing was heard from the far side for this long, in seconds; fractions are
-    /// allowed.
+    /// Give up after this many seconds without a response
+    ///
+    /// Fractions are allowed.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) timeout: Duration,
 
-    /// Writes how the copy went to this file, as one page for a browser: rate, round trip, windows
-    /// and losses over time, and every decision with its reason. The name ends in .html. Default:
-    /// no report.
+    /// Write an HTML report of the copy
+    ///
+    /// The page shows rate, RTT, windows and losses over time, and every decision with its reason.
+    /// The file name must end in .html. Default: no report.
     #[arg(long, value_name = "FILE.html", value_parser = OsStringValueParser::new().try_map(page))]
     pub(crate) report: Option<PathBuf>,
 
-    /// What is shown.
+    /// Output flags.
     #[command(flatten)]
     pub(crate) show: ShowFlags,
 
-    /// How a daemon is reached.
+    /// Daemon flags.
     #[command(flatten)]
     pub(crate) daemon: DaemonFlags,
 
-    /// How ssh is called.
+    /// Ssh flags.
     #[command(flatten)]
     pub(crate) ssh: SshFlags,
 
-    /// Flags that change nothing.
+    /// Accepted flags without effect.
     #[command(flatten)]
     habit: HabitFlags,
 }
 
 impl CpFlags {
-    /// One of the flags for copies with another host that were given, as it is typed.
+    /// Returns one of the given flags that need a network path, as typed.
     pub(crate) fn first_for_paths(&self) -> Option<&'static str> {
         first_given(&[
             (self.no_encryption, "--no-encryption"),
@@ -151,38 +178,45 @@ impl CpFlags {
     }
 }
 
-/// How a daemon (`bankfull://`) is trusted and told who we are.
+/// Flags for daemons (`bankfull://`): trust and access.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Daemon (bankfull://)")]
 pub(crate) struct DaemonFlags {
-    /// Takes the access token from this file, without its trailing newline. Default: the content of
-    /// the environment variable BANKFULL_TOKEN, else none.
+    /// Read the access token from a file
+    ///
+    /// A trailing newline is removed. Default: the environment variable BANKFULL_TOKEN, else no
+    /// token.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// Sets the fingerprint that the daemon must show: sha256: and 64 hexadecimal digits. Default:
-    /// the one remembered of this daemon.
+    /// Require this fingerprint of the daemon
+    ///
+    /// Write sha256: followed by 64 hexadecimal digits. Default: the remembered fingerprint of the
+    /// daemon.
     #[arg(long, value_name = "sha256:HEX", value_parser = fingerprint)]
     pub(crate) fingerprint: Option<Fingerprint>,
 
-    /// Trusts a daemon that was never met, remembers its fingerprint, and says so. Default: refuse
-    /// it.
+    /// Trust an unknown daemon and remember its fingerprint
+    ///
+    /// A message names the fingerprint. Default: refuse the daemon.
     #[arg(long)]
     pub(crate) accept_new: bool,
 
-    /// Sets what carries control and data.
+    /// Choose the transport of control and data
     #[arg(long, value_name = "HOW", value_enum, default_value_t = TransportHow::Tcp)]
     pub(crate) transport: TransportHow,
 
-    /// Sets the directory where fingerprints of daemons, and what copies to any host found paths to
-    /// carry, are remembered. Default: the environment variable BANKFULL_STATE_DIR, else
-    /// $XDG_STATE_HOME/bankfull, else ~/.local/state/bankfull.
+    /// Set the directory of remembered state
+    ///
+    /// The state is the fingerprints of daemons, and measurements of the paths to all hosts.
+    /// Default: the environment variable BANKFULL_STATE_DIR, else $XDG_STATE_HOME/bankfull, else
+    /// ~/.local/state/bankfull.
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 }
 
 impl DaemonFlags {
-    /// One of the flags that were given, as it is typed.
+    /// Returns one of the given flags, as typed.
     pub(crate) fn first_given(&self) -> Option<&'static str> {
         first_given(&[
             (self.token_file.is_some(), "--token-file"),
@@ -197,47 +231,62 @@ fn first_given(flags: &[(bool, &'static str)]) -> Option<&'static str> {
     flags.iter().find(|(given, _)| *given).map(|(_, name)| *name)
 }
 
-/// How the user's own ssh is called, and what it starts.
+/// Flags for ssh: the client to run, and the program it starts.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Ssh (host:path)")]
 pub(crate) struct SshFlags {
-    /// Sets the port of the ssh server. Default: what ssh's configuration says, else 22.
+    /// Set the port of the ssh server
+    ///
+    /// Default: the configuration of ssh, else 22.
     #[arg(short = 'P', value_name = "PORT", value_parser = port)]
     pub(crate) port: Option<u16>,
 
-    /// Passes an identity file to ssh; may be repeated. Default: ssh's own.
+    /// Pass an identity file to ssh; may be repeated
+    ///
+    /// Default: the setting of ssh.
     #[arg(short = 'i', value_name = "FILE", action = ArgAction::Append)]
     pub(crate) identities: Vec<PathBuf>,
 
-    /// Passes a configuration file to ssh. Default: ssh's own.
+    /// Pass a configuration file to ssh
+    ///
+    /// Default: the setting of ssh.
     #[arg(short = 'F', value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Passes jump hosts to ssh, separated by commas. Default: what ssh's configuration says.
+    /// Pass jump hosts to ssh, separated by commas
+    ///
+    /// Default: the configuration of ssh.
     #[arg(short = 'J', value_name = "HOSTS")]
     pub(crate) jump: Option<String>,
 
-    /// Passes an option to ssh as its configuration spells it; may be repeated. Default: none.
+    /// Pass an option to ssh in configuration syntax; may be repeated
+    ///
+    /// Default: none.
     #[arg(short = 'o', value_name = "OPTION", action = ArgAction::Append)]
     pub(crate) options: Vec<String>,
 
-    /// Sets the program to call in place of ssh, with its first arguments; quotes and backslashes
-    /// work as in a shell, nothing is expanded. Default: the environment variable BANKFULL_SSH,
-    /// else ssh.
+    /// Run this command instead of ssh
+    ///
+    /// The command may include first arguments. Quotes and backslashes work as in a shell; nothing
+    /// is expanded. Default: the environment variable BANKFULL_SSH, else ssh.
     #[arg(long, value_name = "COMMAND", value_parser = OsStringValueParser::new().try_map(ssh_command))]
     pub(crate) ssh_command: Option<SshCommand>,
 
-    /// Sets the path of bankfull on the far side. Default: the one on the PATH there.
+    /// Set the path of bankfull on the remote host
+    ///
+    /// Default: the program on the PATH there.
     #[arg(long, value_name = "PATH")]
     pub(crate) remote_bankfull: Option<String>,
 
-    /// Puts this very program on the far side when there is none. Default: off.
+    /// Copy this program to the remote host if it has none
+    ///
+    /// Default: off.
     #[arg(long, conflicts_with = "remote_bankfull")]
     pub(crate) deploy: bool,
 }
 
 impl SshFlags {
-    /// One of the flags that were given, as it is typed.
+    /// Returns one of the given flags, as typed.
     pub(crate) fn first_given(&self) -> Option<&'static str> {
         first_given(&[
             (self.port.is_some(), "-P"),
@@ -252,19 +301,19 @@ impl SshFlags {
     }
 }
 
-/// Flags that fingers type out of habit. What they ask for is always on.
+/// Flags of cp, scp and rsync whose effect is always on.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Always on (accepted for the sake of habit)")]
+#[command(next_help_heading = "Always on (accepted for compatibility)")]
 struct HabitFlags {
-    /// Copies directories as a whole: always on.
+    /// Copy directories with their contents: always on
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
 
-    /// Keeps modes, times and symlinks, and copies directories: always on.
+    /// Keep modes, times and symlinks, and copy directories: always on
     #[arg(short, long)]
     archive: bool,
 
-    /// Keeps modes and times: always on.
+    /// Keep modes and times: always on
     #[arg(short = 'p')]
     preserve: bool,
 }
@@ -287,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_operands_gives_the_defaults_of_the_library() {
+    fn defaults_are_those_of_the_library() {
         let flags = cp(&[]).unwrap();
         assert_eq!(flags.streams, StreamCount::Auto);
         assert_eq!(flags.timeout, DEFAULT_TIMEOUT);
@@ -296,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_operand_is_the_destination() {
+    fn last_operand_is_the_destination() {
         let Ok(Command::Cp(flags)) = parse(&["cp", "a", "b", "host:c"]) else { panic!() };
         assert_eq!(flags.sources, ["a", "b"]);
         assert_eq!(flags.destination, "host:c");
@@ -305,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn operands_need_not_be_text() {
+    fn operands_may_be_invalid_utf8() {
         use clap::Parser;
         let odd = OsString::from_vec(b"a\xff".to_vec());
         let line = ["bankfull".into(), "cp".into(), odd.clone(), "b".into()];
@@ -316,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_starts_with_a_dash_stands_behind_two() {
+    fn name_with_leading_dash_follows_double_dash() {
         let Ok(Command::Cp(flags)) = parse(&["cp", "-n", "--", "-x", "b"]) else { panic!() };
         assert_eq!(flags.sources, ["-x"]);
     }
@@ -345,19 +394,19 @@ mod tests {
     }
 
     #[test]
-    fn checksum_and_dry_run_have_rsyncs_letters() {
+    fn checksum_and_dry_run_have_the_letters_of_rsync() {
         assert!(cp(&["-c"]).unwrap().checksum && cp(&["--checksum"]).unwrap().checksum);
         assert!(cp(&["-n"]).unwrap().dry_run && cp(&["--dry-run"]).unwrap().dry_run);
     }
 
     #[test]
-    fn timeout_takes_fractions_and_refuses_zero() {
+    fn timeout_accepts_fractions_but_not_zero() {
         assert_eq!(cp(&["--timeout", "2.5"]).unwrap().timeout, Duration::from_millis(2500));
         assert!(cp(&["--timeout", "0"]).unwrap_err().contains("longer than 0 seconds"));
     }
 
     #[test]
-    fn a_report_is_a_page_and_never_a_source_whose_name_stands_there_by_mistake() {
+    fn report_name_must_end_in_html() {
         let page = cp(&["--report", "r.html"]).unwrap().report;
         assert_eq!(page, Some("r.html".into()));
         let error = cp(&["--report", "data.bin"]).unwrap_err().to_string();
@@ -375,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_in_bits_and_says_so() {
+    fn max_rate_is_in_bits() {
         let most = |text| cp(&["--max-rate", text]).map(|flags| flags.max_rate);
         assert_eq!(most("100mbit").unwrap(), Some(Rate::from_bits_per_sec(1e8)));
         assert!(most("100").unwrap_err().contains("write 100mbit, 1.5gbit"));
@@ -383,13 +432,13 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_in_bytes() {
+    fn buffer_is_in_bytes() {
         assert_eq!(cp(&["--buffer", "4MB"]).unwrap().buffer, Some(Bytes(4_000_000)));
         assert!(cp(&["--buffer", "1000"]).unwrap_err().contains("two segments"));
     }
 
     #[test]
-    fn an_engine_blocks_and_direct_are_named() {
+    fn io_block_size_and_direct_parse() {
         let flags = cp(&["--io", "zerobuffer", "--block-size", "4MiB", "--direct", "on"]).unwrap();
         assert_eq!((flags.io, flags.direct), (IoHow::Zerobuffer, DirectWhen::On));
         assert_eq!(flags.block_size, Some(Bytes::mib(4)));
@@ -399,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_flag_counts_as_its_last() {
+    fn repeated_flag_keeps_the_last_value() {
         let flags = cp(&["--streams", "2", "-r", "-r", "--streams", "3"]).unwrap();
         assert_eq!(flags.streams, StreamCount::Fixed(3));
     }
@@ -417,12 +466,12 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_never_taken_from_the_command_line() {
+    fn token_flag_does_not_exist() {
         assert!(cp(&["--token", "secret"]).is_err());
     }
 
     #[test]
-    fn ssh_flags_have_scps_letters() {
+    fn ssh_flags_have_the_letters_of_scp() {
         let line = "-P 2222 -i k1 -i k2 -F conf -J a,b -o X=1 -o Y=2";
         let flags = cp(&line.split(' ').collect::<Vec<_>>()).unwrap().ssh;
         assert_eq!(flags.port, Some(2222));
@@ -434,19 +483,19 @@ mod tests {
     }
 
     #[test]
-    fn the_far_side_can_be_chosen() {
+    fn remote_program_can_be_chosen() {
         let flags = cp(&["--ssh-command", "my 'ssh x'", "--remote-bankfull", "/opt/b"]);
         let flags = flags.unwrap().ssh;
         assert_eq!(flags.ssh_command, Some(SshCommand(vec!["my".into(), "ssh x".into()])));
         assert_eq!(flags.remote_bankfull.as_deref(), Some("/opt/b"));
         assert!(!flags.deploy && cp(&["--deploy"]).unwrap().ssh.deploy);
-        // A path says that it is there, the other that it need not be.
+        // A path means the program exists; --deploy allows it to be missing.
         assert!(cp(&["--remote-bankfull", "/opt/b", "--deploy"]).is_err());
         assert!(cp(&["--ssh-command", "'"]).unwrap_err().contains("not closed"));
     }
 
     #[test]
-    fn habits_are_accepted() {
+    fn compatibility_flags_are_accepted() {
         for habit in ["-r", "-R", "--recursive", "-a", "--archive", "-p", "-arp"] {
             assert!(cp(&[habit]).is_ok(), "{habit}");
         }

@@ -1,7 +1,7 @@
-//! The flags of `bankfull gather`.
+//! Flags of `bankfull gather`.
 
 use super::cp::{DaemonFlags, SshFlags};
-use super::values::{FsyncWhen, MergeRule, TuneHow, failures, memory, piece, rate, seconds};
+use super::values::{FsyncWhen, MergeRule, TuneHow, chunk, failures, memory, rate, seconds};
 use super::{Example, ShowFlags, after_help};
 use bankfull::{Bytes, Rate};
 use clap::Args;
@@ -16,7 +16,7 @@ pub(super) const EXAMPLES: &[Example] = &[
     ),
     (
         "bankfull gather --from-file hosts --max-failed 3 ./results",
-        "Fetch all that a file names, one source a line; stop when a fourth one fails.",
+        "Fetch the sources listed in a file; stop when a fourth one fails.",
     ),
     (
         "bankfull gather --token-file token bankfull://a/run bankfull://b/run .",
@@ -24,13 +24,14 @@ pub(super) const EXAMPLES: &[Example] = &[
     ),
 ];
 
-/// Fetches from many hosts at once.
+/// Fetch from many hosts at once
 ///
 /// A source is `[user@]host:path` over your own ssh, or `bankfull://host[:port]/path` at a daemon.
-/// Each lands in DST under the name of its host, as `cp SRC DST/HOST/` would put it, and sources
-/// that would land on each other are refused; or all are merged (`--merge`). Up to 256 are fetched
-/// at a time, each over one data connection. A source that fails does not keep the others; it is
-/// named, and not tried again. Interrupted or failed, the same command continues.
+/// Each source is stored in DST under the name of its host, as `cp SRC DST/HOST/` would do, and
+/// sources with the same destination are refused; with `--merge`, all sources are merged into DST.
+/// Up to 256 sources are fetched at a time, each over one data stream. A failed source does not
+/// stop the others; it is named, and not retried. After an interruption or a failure, the same
+/// command continues.
 #[derive(Debug, Args)]
 #[command(
     args_override_self = true,
@@ -39,85 +40,103 @@ pub(super) const EXAMPLES: &[Example] = &[
     after_long_help = after_help(EXAMPLES),
 )]
 pub(crate) struct GatherFlags {
-    /// Files and directories on other hosts (SRC), and last the directory on this one that they go
-    /// to (DST), which is made where it is missing.
+    /// Sources on other hosts (SRC), and last the local directory (DST)
+    ///
+    /// The directory is created if it is missing.
     #[arg(required = true, value_name = "PLACE")]
     pub(crate) places: Vec<OsString>,
 
-    /// Takes further sources from this file, one a line, after those on the command line; empty
-    /// lines and those that begin with # are skipped, and - is the standard input. Default: none.
+    /// Read more sources from a file, one per line
+    ///
+    /// They follow the sources on the command line. Empty lines and lines that begin with # are
+    /// skipped; - is standard input. Default: none.
     #[arg(long, value_name = "LIST")]
     pub(crate) from_file: Option<PathBuf>,
 
-    /// Stops when more sources than this have failed. Default: the others go on, however many fail.
+    /// Stop when more than N sources have failed
+    ///
+    /// Default: the other sources continue, however many fail.
     #[arg(long, value_name = "N", value_parser = failures)]
     pub(crate) max_failed: Option<u32>,
 
-    /// Merges all sources into one tree under DST, each as `cp SRC DST/` would put it, and says
-    /// which file counts where several have one of the same path. Nothing is copied before all are
-    /// listed; up to 256 sources. Default: each lands under its host's name.
+    /// Merge all sources into one tree under DST
+    ///
+    /// Each source is stored as `cp SRC DST/` would do; the rule chooses the file to keep if
+    /// several sources have the same path. Nothing is copied before all sources are listed; up to
+    /// 256 sources. Default: each source is stored under the name of its host.
     #[arg(long, value_name = "RULE", value_enum)]
     pub(crate) merge: Option<MergeRule>,
 
-    /// Has data sent without encryption. It stays authenticated and verified, and a far side that
-    /// does not allow it refuses. Default: encrypted.
+    /// Receive data without encryption
+    ///
+    /// The data stays authenticated and verified. A source fails if its host does not allow it.
+    /// Default: encrypted.
     #[arg(long)]
     pub(crate) no_encryption: bool,
 
-    /// Sets when received files are flushed to the disk.
+    /// Choose when received files are flushed to the disk
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = FsyncWhen::End)]
     pub(crate) fsync: FsyncWhen,
 
-    /// Compares files by content. Default: by size and modification time.
+    /// Compare files by content
+    ///
+    /// Default: by size and modification time.
     #[arg(short, long)]
     pub(crate) checksum: bool,
 
-    /// Says what would be done and changes nothing. Default: off.
+    /// Show what would be copied, and change nothing
+    ///
+    /// Default: off.
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
-    /// Says whether the windows and the pacing of data connections follow the paths.
+    /// Tune window and pacing while data is received
     #[arg(long, value_name = "HOW", value_enum, default_value_t = TuneHow::Auto)]
     pub(crate) tune: TuneHow,
 
-    /// Says what the link carries by which this host receives, such as 1gbit or 10gbit: the sources
-    /// take turns, and their windows fit that link together. Default: what the interface tells,
-    /// else what turns out.
+    /// Set the rate of the receiving link, such as 1gbit or 10gbit
+    ///
+    /// The sources get time slots, and their windows together fit that link. Default: the rate that
+    /// the interface reports, else the measured rate.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) link_rate: Option<Rate>,
 
-    /// Lets no more than this wait in memory until it is written, of all sources together, such as
-    /// 256MiB, 1MiB at least. How much is used follows the load. Default: a quarter of the memory
-    /// that is free, 1GiB at most.
+    /// Limit receive-buffer memory, such as 256MiB
+    ///
+    /// The buffers of all sources together hold data until it is written; their use follows the
+    /// load. The minimum is 1MiB. Default: a quarter of the free memory, at most 1GiB.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) max_memory: Option<Bytes>,
 
-    /// Asks every source for a piece of this size, such as 1MiB, and for the next one only when all
-    /// are there; a source sends whole blocks, and in the next round so much less. Says how long
-    /// the rounds took. Up to 256 sources. Default: all sources send as they can.
-    #[arg(long, value_name = "SIZE", value_parser = piece, conflicts_with = "dry_run")]
+    /// Fetch in rounds of this size per source, such as 1MiB
+    ///
+    /// A round ends when every source has sent its chunk. A source sends whole blocks, and
+    /// correspondingly less in the next round. The duration of the rounds is reported. Up to 256
+    /// sources. Default: all sources send as fast as they can.
+    #[arg(long, value_name = "SIZE", value_parser = chunk, conflicts_with = "dry_run")]
     pub(crate) rounds: Option<Bytes>,
 
-    /// Gives a source up when nothing was heard from its far side for this long, in seconds;
-    /// fractions are allowed.
+    /// Give up a source after this many seconds without a response
+    ///
+    /// Fractions are allowed.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) timeout: Duration,
 
-    /// What is shown.
+    /// Output flags.
     #[command(flatten)]
     pub(crate) show: ShowFlags,
 
-    /// How daemons are reached.
+    /// Daemon flags.
     #[command(flatten)]
     pub(crate) daemon: DaemonFlags,
 
-    /// How ssh is called.
+    /// Ssh flags.
     #[command(flatten)]
     pub(crate) ssh: SshFlags,
 }
 
 impl GatherFlags {
-    /// The sources that were typed, and the destination, which comes last.
+    /// Returns the typed sources, and the destination, which is last.
     pub(crate) fn operands(&self) -> (&[OsString], OsString) {
         match self.places.split_last() {
             Some((destination, sources)) => (sources, destination.clone()),
@@ -143,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_operand_is_the_destination() {
+    fn last_operand_is_the_destination() {
         let flags = gather("a:x b:x in").unwrap();
         assert_eq!(flags.operands(), (&["a:x".into(), "b:x".into()][..], "in".into()));
         let flags = gather("--from-file - in").unwrap();
@@ -152,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_operands_gives_the_defaults_of_the_library() {
+    fn defaults_are_those_of_the_library() {
         let flags = gather("a:x in").unwrap();
         assert_eq!((flags.timeout, flags.fsync), (DEFAULT_TIMEOUT, FsyncWhen::End));
         assert_eq!((flags.max_failed, flags.tune), (None, TuneHow::Auto));
@@ -161,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_to_merge_by_is_refuse_first_or_newest() {
+    fn merge_rule_is_refuse_first_or_newest() {
         let rule = |text| gather(&format!("--merge {text} a:x in")).map(|flags| flags.merge);
         assert_eq!(rule("refuse"), Ok(Some(MergeRule::Refuse)));
         assert_eq!(rule("first"), Ok(Some(MergeRule::First)));
@@ -170,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn none_may_be_allowed_to_fail() {
+    fn max_failed_accepts_zero() {
         assert_eq!(gather("--max-failed 0 a:x in").unwrap().max_failed, Some(0));
         assert!(gather("--max-failed many a:x in").unwrap_err().contains("write a number"));
     }

@@ -1,8 +1,8 @@
-//! The command line: what may be typed, with its help. Definitions and their checks only; what the
-//! flags lead to is in [`crate::cp`] and [`crate::serve`].
+//! The command line: arguments, help texts and their checks. Their effect is in [`crate::cp`],
+//! [`crate::gather`], [`crate::probe`] and [`crate::serve`].
 //!
-//! The help texts here are the source of `--help`, of the manual and of the completions. Tests
-//! hold `docs/cli.md` against them.
+//! The help texts are the source of `--help`, the manual and the completions. The first paragraph
+//! is the line of `-h`. Tests compare them with `docs/cli.md`.
 
 mod cp;
 mod gather;
@@ -20,13 +20,13 @@ use bankfull::Bytes;
 use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-/// What a program may be called with, and what that does.
+/// An example command line and its description.
 pub(crate) type Example = (&'static str, &'static str);
 
-/// Moves bulk data between hosts, as fast as disk, CPU and network allow.
+/// Copy bulk data between hosts as fast as disk, CPU and network allow
 ///
-/// Files and trees are copied over several connections, every block is verified, and a copy that
-/// was interrupted continues where it stopped when the same command is run again.
+/// Files and directory trees are copied over several data streams, every block is verified, and an
+/// interrupted copy resumes when the same command is run again.
 #[derive(Debug, Parser)]
 #[command(
     name = "bankfull",
@@ -36,7 +36,7 @@ pub(crate) type Example = (&'static str, &'static str);
     after_long_help = after_help(EXAMPLES),
 )]
 pub(crate) struct Cli {
-    /// What to do.
+    /// Subcommand.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -48,51 +48,57 @@ pub(crate) enum Command {
     Gather(Box<GatherFlags>),
     Probe(Box<ProbeFlags>),
     Serve(ServeFlags),
-    /// Speaks the protocol on standard input and output. `bankfull cp` starts this over ssh.
+    /// Speak the protocol on standard input and output; `bankfull cp` starts it over ssh
     #[command(hide = true)]
     Agent {
-        /// What may wait in memory until it is written.
+        /// Limit receive-buffer memory
         #[arg(long, value_name = "SIZE", value_parser = values::memory)]
         max_memory: Option<Bytes>,
     },
-    /// Writes the completion script of a shell to standard output.
+    /// Write a shell completion script to standard output
     #[command(after_long_help = after_help(COMPLETIONS_EXAMPLES))]
     Completions {
-        /// The shell.
+        /// Shell to write the script for
         #[arg(value_name = "SHELL")]
         shell: Shell,
     },
-    /// Writes the manual page to standard output, in roff.
+    /// Write the manual page to standard output, in roff
     ///
-    /// The page covers the whole command with all its flags, or one subcommand where that is named.
+    /// The page covers all commands and flags, or a single command if one is named.
     #[command(after_long_help = after_help(MAN_EXAMPLES))]
     Man {
-        /// Subcommand to write the page of, such as `cp`. Default: the whole command.
+        /// Command to document, such as `cp`
+        ///
+        /// Default: all commands.
         #[arg(value_name = "COMMAND")]
         command: Option<String>,
     },
 }
 
-/// What is shown. Progress and messages go to standard error, data goes to standard output.
+/// Output flags. Progress and messages go to standard error, data to standard output.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct ShowFlags {
-    /// Writes one JSON object per line to standard output, in place of text; the manual (`bankfull
-    /// man cp`) says more. Default: text.
+    /// Write one JSON object per line to standard output
+    ///
+    /// The manual page (`bankfull man cp`) describes them. Default: text.
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Says more: the connection and, of a copy, every copied file; twice, unchanged files too.
+    /// Show the connection and every copied file; twice (-vv), unchanged files too
+    ///
     /// Default: a progress line on a terminal, failed files and a summary.
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// Says nothing but errors, and what a probe found. Default: off.
+    /// Show only errors, and the result of a probe
+    ///
+    /// Default: off.
     #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
     pub(crate) quiet: bool,
 }
 
-/// The definitions without what is not offered to users: hidden commands.
+/// Returns the definitions without hidden commands.
 pub(crate) fn offered() -> clap::Command {
     let whole = Cli::command();
     let bare = clap::Command::new("bankfull").args(whole.get_arguments());
@@ -105,7 +111,7 @@ pub(crate) fn offered() -> clap::Command {
     }
 }
 
-/// The examples of each subcommand, and of the whole command under the empty name.
+/// Returns the examples of a subcommand; the empty name means the whole command.
 pub(crate) fn examples(command: &str) -> &'static [Example] {
     match command {
         "" => EXAMPLES,
@@ -121,7 +127,7 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
 
 const EXAMPLES: &[Example] = &[
     ("bankfull cp ./data host:/incoming/", "Copy a tree to another host over ssh."),
-    ("bankfull cp host:results.tar .", "Fetch a file from your home there."),
+    ("bankfull cp host:results.tar .", "Fetch a file from your home directory there."),
     ("bankfull gather one:/var/log two:/var/log /srv/logs", "Fetch from many hosts at once."),
     ("bankfull serve /srv/data --token-file token", "Serve a directory to many clients."),
     ("bankfull man cp | man -l -", "Read the manual of one subcommand."),
@@ -137,7 +143,7 @@ const MAN_EXAMPLES: &[Example] = &[
     ("bankfull man cp > bankfull-cp.1", "Write the page of one subcommand."),
 ];
 
-/// The end of a long help text: examples, then every exit code.
+/// Formats the end of a long help text: examples, then every exit code.
 fn after_help(examples: &[Example]) -> String {
     let examples: Vec<String> =
         examples.iter().map(|(line, what)| format!("  {what}\n    {line}\n")).collect();
@@ -153,23 +159,23 @@ mod tests {
         Cli::try_parse_from(all).map(|cli| cli.command)
     }
 
-    /// Every visible command of the tree, the root first.
+    /// Returns every visible command, the root first.
     fn commands() -> Vec<clap::Command> {
         let mut root = Cli::command();
         root.build();
-        // What `help` says is clap's.
+        // The text of `help` is generated by clap.
         let shown = |c: &&clap::Command| !c.is_hide_set() && c.get_name() != "help";
         let below: Vec<_> = root.get_subcommands().filter(shown).cloned().collect();
         std::iter::once(root).chain(below).collect()
     }
 
     #[test]
-    fn the_definitions_hold_together() {
+    fn definitions_are_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn verbose_counts_and_quiet_goes_with_neither_it_nor_json() {
+    fn quiet_conflicts_with_verbose_and_json() {
         let Ok(Command::Cp(flags)) = parse(&["cp", "-vv", "--json", "a", "b"]) else { panic!() };
         assert_eq!((flags.show.verbose, flags.show.json, flags.show.quiet), (2, true, false));
         let Ok(Command::Cp(flags)) = parse(&["cp", "-q", "a", "b"]) else { panic!() };
@@ -179,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn agent_takes_nothing_and_is_hidden() {
+    fn agent_command_is_hidden() {
         assert!(matches!(parse(&["agent"]), Ok(Command::Agent { max_memory: None })));
         assert!(parse(&["agent", "x"]).is_err());
         assert!(!Cli::command().render_long_help().to_string().contains("agent"));
     }
 
     #[test]
-    fn completions_need_a_shell_and_man_takes_a_command() {
+    fn completions_require_a_shell() {
         let shell = Shell::Fish;
         assert!(
             matches!(parse(&["completions", "fish"]), Ok(Command::Completions { shell: s }) if s == shell)
@@ -197,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn every_long_help_ends_with_examples_and_exit_codes() {
+    fn long_help_ends_with_examples_and_exit_codes() {
         for mut command in commands() {
             let name = command.get_name().to_owned();
             let help = command.render_long_help().to_string();
@@ -211,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn every_example_is_a_valid_command_line() {
+    fn example_is_a_valid_command_line() {
         for command in commands() {
             let name = command.get_name();
             for (line, _) in examples(if name == "bankfull" { "" } else { name }) {
@@ -225,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_and_flag_is_in_the_documentation() {
+    fn command_and_flag_are_documented() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
         let text = std::fs::read_to_string(path).unwrap();
         for command in commands() {

@@ -1,4 +1,4 @@
-//! The flags of `bankfull probe`.
+//! Flags of `bankfull probe`.
 
 use super::cp::{DaemonFlags, SshFlags};
 use super::values::{StreamCount, seconds, stream_count};
@@ -8,54 +8,63 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 pub(super) const EXAMPLES: &[Example] = &[
-    ("bankfull probe bankfull://store.example", "See what the path to a daemon carries."),
-    ("bankfull probe --reverse me@host", "See what the path from a host carries, over ssh."),
-    ("bankfull probe --time 30 --json host", "Look for half a minute, for a program."),
+    ("bankfull probe bankfull://store.example", "Measure the path to a daemon."),
+    ("bankfull probe --reverse me@host", "Measure the path from a host, over ssh."),
+    ("bankfull probe --time 30 --json host", "Measure for 30 seconds, with JSON output."),
 ];
 
-/// Says what the path to a host carries.
+/// Measure the path to a host
 ///
-/// HOST is `[user@]host` over your own ssh, or `bankfull://host[:port]` at a daemon. Data without
-/// meaning is sent as a copy would send it, and no file is written. What is told: the rate, the
-/// line's capacity, round trips without and with load, losses, and the window and number of
-/// connections that fill the path.
+/// HOST is `[user@]host` over your own ssh, or `bankfull://host[:port]` at a daemon. Filler data is
+/// sent as a copy would send it, and no file is written. The result has the goodput, the capacity
+/// of the link, the RTT with and without load, losses, and the window and stream count that fill
+/// the path.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
 pub(crate) struct ProbeFlags {
-    /// Host to look at.
+    /// Host to measure the path to
     #[arg(value_name = "HOST")]
     pub(crate) host: OsString,
 
-    /// Sets how long the path is filled, in seconds, from 1 to 3600; fractions are allowed.
+    /// Set the duration of the test in seconds, from 1 to 3600
+    ///
+    /// Fractions are allowed.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub(crate) time: Duration,
 
-    /// Looks at the path from there to here. Default: from here to there.
+    /// Measure the path from the host to here
+    ///
+    /// Default: from here to the host.
     #[arg(long)]
     pub(crate) reverse: bool,
 
-    /// Sets the number of data connections, 1 to 64; auto is as for a copy.
+    /// Set the number of data streams (1 to 64, or auto)
+    ///
+    /// auto works as for a copy.
     #[arg(long, value_name = "N", value_parser = stream_count, default_value = "auto")]
     pub(crate) streams: StreamCount,
 
-    /// Sends without encryption. Default: encrypted.
+    /// Send data without encryption
+    ///
+    /// Default: encrypted.
     #[arg(long)]
     pub(crate) no_encryption: bool,
 
-    /// Gives up when nothing was heard from the far side for this long, in seconds; fractions are
-    /// allowed.
+    /// Give up after this many seconds without a response
+    ///
+    /// Fractions are allowed.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) timeout: Duration,
 
-    /// What is shown.
+    /// Output flags.
     #[command(flatten)]
     pub(crate) show: ShowFlags,
 
-    /// How a daemon is reached.
+    /// Daemon flags.
     #[command(flatten)]
     pub(crate) daemon: DaemonFlags,
 
-    /// How ssh is called.
+    /// Ssh flags.
     #[command(flatten)]
     pub(crate) ssh: SshFlags,
 }

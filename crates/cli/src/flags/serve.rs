@@ -1,4 +1,4 @@
-//! The flags of `bankfull serve`.
+//! Flags of `bankfull serve`.
 
 use super::values::{Listen, connections, listen, memory, rate, seconds};
 use super::{Example, ShowFlags, after_help};
@@ -10,46 +10,57 @@ use std::time::Duration;
 pub(super) const EXAMPLES: &[Example] = &[
     ("bankfull serve /srv/data --token-file token", "Serve on port 7440 of every address."),
     ("bankfull serve /srv/data --listen 127.0.0.1:0", "Serve this host only, on a free port."),
-    ("bankfull serve /srv/data --read-only --json", "Hand out files, and write events as JSON."),
+    ("bankfull serve /srv/data --read-only --json", "Serve files read-only, with JSON output."),
 ];
 
-/// Serves a directory to clients until it is told to stop.
+/// Serve a directory to clients
 ///
-/// Clients reach ROOT as `bankfull://host[:port]/` and nothing outside it. At the start, the
-/// address, the fingerprint and the command for clients are shown. SIGINT or SIGTERM lets running
-/// sessions end, a second one ends them, a third one ends the program at once.
+/// Clients reach ROOT as `bankfull://host[:port]/`, and nothing outside it. At startup, the
+/// address, the fingerprint and a command for clients are shown. The first SIGINT or SIGTERM lets
+/// running sessions finish, a second one ends them, and a third one ends the program at once.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
 pub(crate) struct ServeFlags {
-    /// Directory to serve.
+    /// Directory to serve
     #[arg(value_name = "ROOT")]
     pub(crate) root: PathBuf,
 
-    /// Sets the address and port to listen on: ADDR:PORT, HOST:PORT, :PORT for every address, or
-    /// an address alone for port 7440. Port 0 takes a free one.
+    /// Set the address and port to listen on
+    ///
+    /// Write ADDR:PORT or HOST:PORT; :PORT or PORT alone listens on every address, and an address
+    /// alone on port 7440. Port 0 chooses a free port.
     #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:7440", value_parser = listen)]
     pub(crate) listen: Listen,
 
-    /// Asks clients for the token in this file, without its trailing newline. Default: the content
-    /// of the environment variable BANKFULL_TOKEN, else no token is asked for.
+    /// Require clients to present the token in this file
+    ///
+    /// A trailing newline is removed. Default: the environment variable BANKFULL_TOKEN, else no
+    /// token is required.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// Refuses uploads. Default: uploads are allowed.
+    /// Refuse uploads
+    ///
+    /// Default: uploads are allowed.
     #[arg(long)]
     pub(crate) read_only: bool,
 
-    /// Lets clients choose data connections without encryption. Default: they are refused.
+    /// Allow clients to use data streams without encryption
+    ///
+    /// Default: refuse them.
     #[arg(long)]
     pub(crate) allow_no_encryption: bool,
 
-    /// Sets the directory where the certificate is kept. Default: the environment variable
-    /// BANKFULL_STATE_DIR, else $XDG_STATE_HOME/bankfull, else ~/.local/state/bankfull.
+    /// Set the directory of the certificate
+    ///
+    /// Default: the environment variable BANKFULL_STATE_DIR, else $XDG_STATE_HOME/bankfull, else
+    /// ~/.local/state/bankfull.
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 
-    /// Sets how many connections there may be at a time, 2 to 65535; a client has one for control
-    /// and one for each of its streams.
+    /// Limit the number of connections, 2 to 65535
+    ///
+    /// A client has one connection for control and one for each data stream.
     #[arg(
         long,
         value_name = "N",
@@ -58,43 +69,50 @@ pub(crate) struct ServeFlags {
     )]
     pub(crate) max_connections: usize,
 
-    /// Gives up a client when nothing was heard from it for this long, in seconds; fractions are
-    /// allowed.
+    /// Give up a client after this many seconds without a response
+    ///
+    /// Fractions are allowed.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) timeout: Duration,
 
-    /// Says what the link carries by which clients send, such as 1gbit or 10gbit: while several
-    /// do, they take turns, and their windows fit that link together. Default: what the interface
-    /// tells, else what turns out.
+    /// Set the rate of the receiving link, such as 1gbit or 10gbit
+    ///
+    /// While several clients send, they get time slots, and their windows together fit that link.
+    /// Default: the rate that the interface reports, else the measured rate.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) link_rate: Option<Rate>,
 
-    /// Lets no more than this wait in memory until it is written, of all clients together, such as
-    /// 256MiB, 1MiB at least. How much is used follows the load. Default: a quarter of the memory
-    /// that is free, 1GiB at most.
+    /// Limit receive-buffer memory, such as 256MiB
+    ///
+    /// The buffers of all clients together hold data until it is written; their use follows the
+    /// load. The minimum is 1MiB. Default: a quarter of the free memory, at most 1GiB.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) max_memory: Option<Bytes>,
 
-    /// What is shown.
+    /// Output flags.
     #[command(flatten)]
     pub(crate) show: LogFlags,
 }
 
-/// What a daemon shows: the names of [`ShowFlags`], and what they mean for a log.
+/// Output flags of a daemon: the names of [`ShowFlags`], with the meaning they have for a log.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct LogFlags {
-    /// Writes one JSON object per line to standard output, in place of text; the manual (`bankfull
-    /// man serve`) says more. Default: text.
+    /// Write one JSON object per line to standard output
+    ///
+    /// The manual page (`bankfull man serve`) describes them. Default: text.
     #[arg(long)]
     json: bool,
 
-    /// Says more: every copied file; twice, unchanged files too. Default: where it listens, each
-    /// client that comes and goes, and failed files.
+    /// Show every copied file; twice (-vv), unchanged files too
+    ///
+    /// Default: the address, clients that connect and finish, and failed files.
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
 
-    /// Says nothing but where it listens, and errors. Default: off.
+    /// Show only the address and errors
+    ///
+    /// Default: off.
     #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
     quiet: bool,
 }
@@ -121,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_the_root_gives_the_defaults_of_the_library() {
+    fn defaults_are_those_of_the_library() {
         let flags = serve(&[]).unwrap();
         assert_eq!(flags.root, PathBuf::from("/srv"));
         assert_eq!(flags.listen, Listen { host: "::".to_owned(), port: DEFAULT_PORT });
@@ -132,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn listen_takes_an_address() {
+    fn listen_accepts_an_address() {
         let flags = serve(&["--listen", ":99"]).unwrap();
         assert_eq!(flags.listen, Listen { host: String::new(), port: 99 });
         assert!(serve(&["--listen", "host:port"]).is_err());
@@ -158,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_can_be_chosen() {
+    fn output_flags_parse() {
         assert!(serve(&["--json"]).unwrap().show.json);
         assert_eq!(serve(&["-v"]).unwrap().show.verbose, 1);
         assert!(serve(&["--quiet"]).unwrap().show.quiet);

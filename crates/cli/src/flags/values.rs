@@ -1,4 +1,4 @@
-//! Values of flags that need a check of their own: times, rates, addresses, commands, fingerprints.
+//! Flag values with checks of their own: times, rates, addresses, commands, fingerprints.
 
 use bankfull::{
     Bytes, DEFAULT_PORT, DirectIo, Fingerprint, Fsync, IoMethod, MAX_BUFFER, MIN_BUFFER,
@@ -16,11 +16,11 @@ use std::time::Duration;
 /// `--fsync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FsyncWhen {
-    /// Leave it to the kernel.
+    /// Leave flushing to the kernel
     None,
-    /// Each file before it gets its final name.
+    /// Each file before it gets its final name
     File,
-    /// The whole destination once, at the end.
+    /// The whole destination once, at the end
     End,
 }
 
@@ -37,11 +37,11 @@ impl From<FsyncWhen> for Fsync {
 /// `--tune`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TuneHow {
-    /// They and the number of connections follow the path.
+    /// Window, pacing and stream count follow the path
     Auto,
-    /// They are left to the kernel.
+    /// Window and pacing are left to the kernel, and the stream count stays
     Off,
-    /// They alone follow the path; the number of connections stays.
+    /// Window and pacing follow the path; the stream count stays
     Sobas,
 }
 
@@ -58,25 +58,25 @@ impl From<TuneHow> for Tune {
 /// `--io`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IoHow {
-    /// What suits the file and the connection.
+    /// The method that suits the file and the connection
     Auto,
-    /// Read into memory, and written from there.
+    /// Read into memory and write from there
     Buffered,
-    /// Mapped into memory, and written from there.
+    /// Map into memory and write from there
     Mmap,
-    /// Handed to the connection by the kernel, a block at a time (without encryption).
+    /// Sent by the kernel, a block at a time (without encryption)
     Sendfile,
-    /// The same in pieces of 256 KiB (without encryption).
+    /// Sent by the kernel in chunks of 256 KiB (without encryption)
     Zerobuffer,
-    /// The same through a pipe (without encryption).
+    /// Sent by the kernel through a pipe (without encryption)
     Splice,
-    /// Read into memory ahead by `io_uring`, and written from there.
+    /// Read ahead into memory with io_uring and write from there
     #[value(name = "io_uring")]
     IoUring,
 }
 
 impl IoHow {
-    /// The engine that was chosen.
+    /// Returns the chosen I/O method; `None`: chosen automatically.
     pub(crate) fn io_method(self) -> Option<IoMethod> {
         match self {
             Self::Auto => None,
@@ -93,11 +93,11 @@ impl IoHow {
 /// `--direct`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DirectWhen {
-    /// Where it is of use.
+    /// Where it pays off
     Auto,
-    /// Wherever a file system can.
+    /// On every file system that supports it
     On,
-    /// Nowhere.
+    /// Never
     Off,
 }
 
@@ -114,12 +114,12 @@ impl From<DirectWhen> for DirectIo {
 /// `--transport`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TransportHow {
-    /// TCP connections.
+    /// TCP connections
     #[default]
     Tcp,
-    /// QUIC, by UDP at the same port number.
+    /// QUIC, over UDP to the same port number
     Quic,
-    /// TCP connections, or QUIC where none can be made or where TCP has lost much at random.
+    /// TCP, or QUIC if TCP cannot connect or had many random losses
     Auto,
 }
 
@@ -136,11 +136,11 @@ impl From<TransportHow> for Transport {
 /// `--merge`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MergeRule {
-    /// That of the source named first; the others are failed files.
+    /// Keep the file of the source named first; the others are failed files
     Refuse,
-    /// That of the source named first; the others are left out.
+    /// Keep the file of the source named first; the others are skipped
     First,
-    /// The one that was modified last; the others are left out.
+    /// Keep the file modified last; the others are skipped
     Newest,
 }
 
@@ -158,16 +158,16 @@ impl From<MergeRule> for Merge {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SshCommand(pub(crate) Vec<OsString>);
 
-/// `--listen`: names are resolved later, because that may take time and fail.
+/// `--listen`: names are resolved later, as that may take time and fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listen {
     /// Name or address; empty for every address of this host.
     pub(crate) host: String,
-    /// Port; 0 takes a free one.
+    /// Port; 0 chooses a free one.
     pub(crate) port: u16,
 }
 
-/// Reads a time in seconds, such as `60` or `2.5`.
+/// Parses a time in seconds, such as `60` or `2.5`.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let bad = || format!("{text:?} is not a time in seconds, such as 60 or 2.5");
     let seconds: f64 = text.parse().map_err(|_| bad())?;
@@ -175,86 +175,107 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     if time.is_zero() { Err("the time must be longer than 0 seconds".to_owned()) } else { Ok(time) }
 }
 
-/// Reads a rate, such as `100mbit`.
+/// Parses a rate, such as `100mbit`.
 pub(super) fn rate(text: &str) -> Result<Rate, String> {
+    if let Some((number, prefix)) = ambiguous_rate(text) {
+        let bytes = number * 8.0;
+        return Err(format!(
+            "{text:?} is ambiguous: write {number}{prefix}bit for bits per second, or \
+             {bytes}{prefix}bit for bytes per second"
+        ));
+    }
     let rate: Rate = text.parse().map_err(|e: UnitError| e.to_string())?;
     if rate < MIN_RATE_LIMIT {
-        return Err(format!("a rate is at least {MIN_RATE_LIMIT}"));
+        return Err(format!("the rate is too low: the minimum is {MIN_RATE_LIMIT}"));
     }
     Ok(rate)
 }
 
-/// Reads the size of windows, such as `4MB`.
+/// Number and prefix of a rate such as `10M` or `10MB/s`, which does not say bits per second.
+fn ambiguous_rate(text: &str) -> Option<(f64, char)> {
+    let bare = text.trim_end_matches("/s").trim_end_matches(['B', 'b']);
+    let prefix = bare.chars().last()?.to_ascii_lowercase();
+    let number = bare[..bare.len() - prefix.len_utf8()].trim().parse::<f64>().ok()?;
+    (matches!(prefix, 'k' | 'm' | 'g') && number.is_finite()).then_some((number, prefix))
+}
+
+/// Parses the total size of the receive windows, such as `4MB`.
 pub(super) fn buffer(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
     if bytes < MIN_BUFFER {
-        return Err(format!("a buffer has two segments at least, {} bytes", MIN_BUFFER.0));
+        return Err(format!(
+            "the size is too small: the minimum is two segments, {} bytes",
+            MIN_BUFFER.0
+        ));
     }
     if bytes > MAX_BUFFER {
-        return Err(format!("a buffer has {MAX_BUFFER} at most, the windows of 64 connections"));
+        return Err(format!(
+            "the size is too large: the maximum is {MAX_BUFFER}, the windows of 64 streams"
+        ));
     }
     Ok(bytes)
 }
 
-/// Reads the size of blocks, such as `4MiB`.
+/// Parses a block size, such as `4MiB`.
 pub(super) fn block(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
     let Bytes(count) = bytes;
-    let bad = || format!("it is {count} bytes: choose a power of two, 1MiB to 16MiB, such as 4MiB");
+    let bad =
+        || format!("{count} bytes is invalid: choose a power of two, 1MiB to 16MiB, such as 4MiB");
     if is_valid_block_size(bytes) { Ok(bytes) } else { Err(bad()) }
 }
 
-/// Reads how much memory may be used, such as `256MiB`.
+/// Parses a memory limit, such as `256MiB`.
 pub(super) fn memory(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
     if bytes < MIN_MEMORY_LIMIT {
-        Err(format!("it is {MIN_MEMORY_LIMIT} at least"))
+        Err(format!("the limit is too small: the minimum is {MIN_MEMORY_LIMIT}"))
     } else {
         Ok(bytes)
     }
 }
 
-/// `--streams`: how many data connections.
+/// `--streams`: the number of data streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamCount {
-    /// As many as are found best.
+    /// Tuned by the receiver.
     Auto,
-    /// So many.
+    /// A fixed number.
     Fixed(u32),
 }
 
-/// Reads a number of data connections, or that it is to be found.
+/// Parses a number of data streams, or `auto`.
 pub(super) fn stream_count(text: &str) -> Result<StreamCount, String> {
     match text {
         "auto" => Ok(StreamCount::Auto),
         _ => number(text, 1..=64)
             .map(StreamCount::Fixed)
-            .map_err(|wanted| format!("{wanted}, or auto")),
+            .map_err(|expected| format!("{expected}, or auto")),
     }
 }
 
-/// Reads a port to connect to.
+/// Parses a port to connect to.
 pub(super) fn port(text: &str) -> Result<u16, String> {
     number(text, 1..=u16::MAX)
 }
 
-/// Reads a number of connections that a daemon takes.
+/// Parses the connection limit of a daemon.
 pub(super) fn connections(text: &str) -> Result<usize, String> {
     number(text, 2..=65_535)
 }
 
-/// Reads how many sources may fail.
+/// Parses the number of sources that may fail.
 pub(super) fn failures(text: &str) -> Result<u32, String> {
     number(text, 0..=u32::MAX)
 }
 
-/// Reads the size of a piece, such as `4MiB`.
-pub(super) fn piece(text: &str) -> Result<Bytes, String> {
+/// Parses the chunk size of a round, such as `4MiB`.
+pub(super) fn chunk(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
-    if bytes.0 == 0 { Err("a piece has a byte at least".to_owned()) } else { Ok(bytes) }
+    if bytes.0 == 0 { Err("the size must be larger than 0".to_owned()) } else { Ok(bytes) }
 }
 
-/// Reads a whole number within limits, and says what is wanted where it is none.
+/// Parses a whole number within limits; the error names the limits.
 fn number<N: FromStr + PartialOrd + Display>(
     text: &str,
     limits: RangeInclusive<N>,
@@ -263,41 +284,45 @@ fn number<N: FromStr + PartialOrd + Display>(
     found.ok_or_else(|| format!("write a number from {} to {}", limits.start(), limits.end()))
 }
 
-/// Reads a command line, see [`crate::shellsplit`].
+/// Parses a command line, see [`crate::shellsplit`].
 pub(super) fn ssh_command(text: OsString) -> Result<SshCommand, String> {
     crate::shellsplit::split(&text).map(SshCommand)
 }
 
-/// Reads the name of a page, which is overwritten: whoever forgets it would name a source.
+/// Parses the file name of a report. The required ending protects a source that is named by
+/// mistake, as the report overwrites its file.
 pub(super) fn page(name: OsString) -> Result<PathBuf, String> {
     let path = PathBuf::from(name);
     let is_page = path.extension().is_some_and(|kind| kind == "html" || kind == "htm");
     if is_page { Ok(path) } else { Err("the name of a report must end in .html".to_owned()) }
 }
 
-/// Reads `sha256:` and 64 hexadecimal digits.
+/// Parses `sha256:` and 64 hexadecimal digits.
 pub(super) fn fingerprint(text: &str) -> Result<Fingerprint, String> {
     text.parse().map_err(|e: bankfull::Error| e.to_string())
 }
 
-/// Reads `HOST:PORT`, `:PORT` or `HOST`; IPv6 addresses with a port stand in brackets.
+/// Parses `HOST:PORT`, `:PORT`, `PORT` or `HOST`; IPv6 addresses with a port are in brackets.
 pub(super) fn listen(text: &str) -> Result<Listen, String> {
     if text.is_empty() {
-        return Err("an address is missing; write HOST:PORT or :PORT".to_owned());
+        return Err("the address is missing: write HOST:PORT, :PORT or PORT".to_owned());
+    }
+    if let Ok(port) = text.parse() {
+        return Ok(Listen { host: String::new(), port });
     }
     if text.parse::<IpAddr>().is_ok() {
         return Ok(Listen { host: text.to_owned(), port: DEFAULT_PORT });
     }
     let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').ok_or("a '[' without ']'")?,
+        Some(rest) => rest.split_once(']').ok_or("'[' without ']'")?,
         None => text.split_at(text.find(':').unwrap_or(text.len())),
     };
     let port = match port.strip_prefix(':') {
-        Some(number) => number
-            .parse()
-            .map_err(|_| format!("{number:?} is not a port (0 to 65535, 0 takes a free one)"))?,
+        Some(number) => number.parse().map_err(|_| {
+            format!("{number:?} is not a port: write 0 to 65535, where 0 chooses a free one")
+        })?,
         None if port.is_empty() => DEFAULT_PORT,
-        None => return Err(format!("{port:?} follows the address; write [ADDRESS]:PORT")),
+        None => return Err(format!("unexpected {port:?} after the address: write [ADDRESS]:PORT")),
     };
     Ok(Listen { host: host.to_owned(), port })
 }
@@ -307,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_may_have_fractions_and_are_never_zero() {
+    fn seconds_accept_fractions_but_not_zero() {
         assert_eq!(seconds("60"), Ok(Duration::from_secs(60)));
         assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
         for bad in ["0", "0.0", "-1", "nan", "inf", "1e99", "", "5s", "1e-30"] {
@@ -316,26 +341,31 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_has_a_unit_and_is_not_too_low() {
+    fn rate_needs_a_unit_and_the_minimum() {
         assert_eq!(rate("1.5gbit"), Ok(Rate::from_bits_per_sec(1.5e9)));
         assert_eq!(rate("100kbit"), Ok(MIN_RATE_LIMIT));
-        assert_eq!(rate("99kbit").unwrap_err(), "a rate is at least 100.0 kbit/s");
-        assert_eq!(rate("10").unwrap_err(), "\"10\" is no rate: write 100mbit, 1.5gbit …");
+        assert_eq!(rate("99kbit").unwrap_err(), "the rate is too low: the minimum is 100.0 kbit/s");
+        assert_eq!(
+            rate("10M").unwrap_err(),
+            "\"10M\" is ambiguous: write 10mbit for bits per second, or 80mbit for bytes per second"
+        );
+        assert!(rate("12MB/s").unwrap_err().contains("96mbit for bytes"));
+        assert_eq!(rate("10").unwrap_err(), "\"10\" is not a rate: write 100mbit, 1.5gbit …");
     }
 
     #[test]
-    fn a_buffer_is_in_bytes_and_holds_two_segments() {
+    fn buffer_is_in_bytes_with_two_segments_at_least() {
         assert_eq!(buffer("4MB"), Ok(Bytes(4_000_000)));
         assert_eq!(buffer("256KiB"), Ok(Bytes::kib(256)));
         assert_eq!(buffer("2896"), Ok(MIN_BUFFER));
         assert_eq!(buffer("64GiB"), Ok(MAX_BUFFER));
-        assert!(buffer("65GiB").unwrap_err().contains("at most"));
-        assert!(buffer("2895").unwrap_err().contains("two segments at least, 2896 bytes"));
+        assert!(buffer("65GiB").unwrap_err().contains("the maximum is"));
+        assert!(buffer("2895").unwrap_err().contains("the minimum is two segments, 2896 bytes"));
         assert!(buffer("4mbit").unwrap_err().contains("write 64KiB, 300kB, 1.5MB"));
     }
 
     #[test]
-    fn what_is_no_number_within_the_limits_is_told_what_is_wanted() {
+    fn number_outside_the_limits_names_them() {
         assert_eq!((port("65535"), connections("2")), (Ok(65_535), Ok(2)));
         let streams = ["64", "1", "auto"].map(|text| stream_count(text).unwrap());
         assert_eq!(streams, [StreamCount::Fixed(64), StreamCount::Fixed(1), StreamCount::Auto]);
@@ -348,9 +378,10 @@ mod tests {
     }
 
     #[test]
-    fn a_listen_address_may_leave_out_host_or_port() {
+    fn listen_address_may_omit_host_or_port() {
         let read = |text: &str| listen(text).map(|l| (l.host, l.port));
         assert_eq!(read(":99"), Ok((String::new(), 99)));
+        assert_eq!(read("18250"), Ok((String::new(), 18_250)));
         assert_eq!(read("[::]:7440"), Ok(("::".to_owned(), 7440)));
         assert_eq!(read("127.0.0.1:0"), Ok(("127.0.0.1".to_owned(), 0)));
         assert_eq!(read("store.example:99"), Ok(("store.example".to_owned(), 99)));
@@ -361,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listen_address_that_makes_no_sense_is_refused() {
+    fn invalid_listen_address_is_refused() {
         for bad in ["", "host:", "host:x", "host:65536", "[::1", "[::1]99", "::1:99:x"] {
             assert!(listen(bad).is_err(), "{bad}");
         }

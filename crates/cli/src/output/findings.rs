@@ -1,37 +1,37 @@
-//! What a probe found, for people: figures first, then what they mean.
+//! Result of a probe as text: figures first, then their interpretation.
 
 use super::text::{count, grouped};
 use bankfull::{ProbeResult, Rate};
 use std::time::Duration;
 
-/// The lines.
-pub(super) fn lines(found: &ProbeResult) -> Vec<String> {
+/// Formats the lines.
+pub(super) fn lines(result: &ProbeResult) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = |name: &str, value: String| lines.push(format!("{name:<14}{value}"));
-    line("rate", found.rate.to_string());
-    line("capacity", found.capacity.map_or_else(unknown, |rate: Rate| rate.to_string()));
-    line("round trip", round_trip(found));
-    line("probes", format!("{}, {} lost", grouped(found.probes), grouped(found.probes_lost)));
-    let used = count(found.summary.streams.into(), "connection", "connections");
-    line("sent again", format!("{} segments, {used}", grouped(found.retransmits)));
-    if let Some(window) = found.window {
-        let streams = count(found.streams.into(), "connection", "connections");
-        line("to fill it", format!("a window of {window}, {streams}"));
+    line("goodput", result.rate.to_string());
+    line("capacity", result.capacity.map_or_else(unknown, |rate: Rate| rate.to_string()));
+    line("RTT", rtt(result));
+    line("probes", format!("{}, {} lost", grouped(result.probes), grouped(result.probes_lost)));
+    let used = count(result.summary.streams.into(), "stream", "streams");
+    line("retransmits", format!("{}, {used}", grouped(result.retransmits)));
+    if let Some(window) = result.window {
+        let streams = count(result.streams.into(), "stream", "streams");
+        line("needed", format!("window {window}, {streams}"));
     }
     lines.push(String::new());
-    lines.extend(found.messages.iter().map(|words| format!("- {words}")));
+    lines.extend(result.messages.iter().map(|message| format!("- {message}")));
     lines
 }
 
 fn unknown() -> String {
-    "not known".to_owned()
+    "unknown".to_owned()
 }
 
-fn round_trip(found: &ProbeResult) -> String {
+fn rtt(result: &ProbeResult) -> String {
     let ms = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
-    match (found.rtt_min, found.rtt_mean, found.rtt_p99) {
-        (Some(least), Some(mean), Some(p99)) => {
-            format!("{} at least, {} mean, {} p99", ms(least), ms(mean), ms(p99))
+    match (result.rtt_min, result.rtt_mean, result.rtt_p99) {
+        (Some(min), Some(mean), Some(p99)) => {
+            format!("min {}, mean {}, p99 {}", ms(min), ms(mean), ms(p99))
         }
         _ => unknown(),
     }
@@ -42,9 +42,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_seen_is_said_to_be_unknown() {
+    fn missing_figure_is_unknown() {
         let lines = lines(&ProbeResult::default());
-        assert_eq!(lines[1], "capacity      not known");
-        assert_eq!(lines[2], "round trip    not known");
+        assert_eq!(lines[1], "capacity      unknown");
+        assert_eq!(lines[2], "RTT           unknown");
     }
 }

@@ -1,27 +1,26 @@
-//! Standard output and standard error as explicit handles, so that tests can pass buffers.
+//! Standard output and standard error as explicit handles, which tests replace by buffers.
 
 use super::text::printable_text;
 use std::io::{Error, ErrorKind, Write};
 
-/// Where text goes. A reader that went away (`| head`) is no error: what it would have read is
-/// dropped.
+/// Destination of text. A closed pipe (`| head`) is not an error: further text is dropped.
 pub(crate) struct Output {
     out: Handle,
     err: Handle,
 }
 
 impl Output {
-    /// The standard streams of this process.
+    /// Uses the standard streams of this process.
     pub(crate) fn standard() -> Self {
         Self::new(Box::new(std::io::stdout()), Box::new(std::io::stderr()))
     }
 
-    /// Any two streams.
+    /// Uses any two streams.
     pub(crate) fn new(out: Box<dyn Write + Send>, err: Box<dyn Write + Send>) -> Self {
         Self { out: Handle::new(out), err: Handle::new(err) }
     }
 
-    /// Writes data to standard output, at once.
+    /// Writes data to standard output and flushes it.
     pub(crate) fn data(&mut self, data: &[u8]) {
         self.out.write(data);
     }
@@ -36,19 +35,19 @@ impl Output {
         self.err.write(format!("{line}\n").as_bytes());
     }
 
-    /// Writes an error to standard error, in one line whatever it contains.
+    /// Writes an error to standard error, always in one line.
     pub(crate) fn error(&mut self, message: &str) {
         self.message(&format!("bankfull: {}", printable_text(message)));
     }
 
-    /// That standard output could not be written, and why, if so.
+    /// Returns the reason why standard output could not be written, if any.
     pub(crate) fn failure(&self) -> Option<String> {
-        let said = |e: &Error| bankfull::Error::local("standard output cannot be written", e);
-        self.out.failure.as_ref().map(|e| said(e).to_string())
+        let local = |e: &Error| bankfull::Error::local("cannot write to standard output", e);
+        self.out.failure.as_ref().map(|e| local(e).to_string())
     }
 }
 
-/// A stream that is left alone after it failed once.
+/// Stream that is not used again after a failure.
 struct Handle {
     writer: Option<Box<dyn Write + Send>>,
     failure: Option<Error>,
@@ -74,7 +73,7 @@ pub(super) mod testing {
     use std::io::Write;
     use std::sync::{Arc, Mutex};
 
-    /// A stream whose content can be looked at.
+    /// Stream with readable contents.
     #[derive(Clone, Default)]
     pub(crate) struct Buffer(Arc<Mutex<Vec<u8>>>);
 
@@ -99,7 +98,7 @@ pub(super) mod testing {
         }
     }
 
-    /// Handles into two buffers: standard output and standard error.
+    /// Creates an output into two buffers: standard output and standard error.
     pub(crate) fn buffers() -> (Output, Buffer, Buffer) {
         let (out, err) = (Buffer::default(), Buffer::default());
         (Output::new(Box::new(out.clone()), Box::new(err.clone())), out, err)
@@ -130,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_pipe_is_no_failure_and_a_full_disk_is_one() {
+    fn broken_pipe_is_not_a_failure_but_full_disk_is() {
         assert_eq!(failure(ErrorKind::BrokenPipe), None);
         assert!(failure(ErrorKind::StorageFull).is_some());
     }
 
     #[test]
-    fn an_error_is_one_line() {
+    fn error_is_one_line() {
         let (mut output, _, err) = testing::buffers();
         output.error("a\nb");
         assert_eq!(err.text(), "bankfull: a\\nb\n");

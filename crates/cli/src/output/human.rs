@@ -1,22 +1,25 @@
-//! Text for people: a progress line on a terminal, messages above it, a summary at the end. All on
-//! standard error, but for the plan of a dry run, which is the data that was asked for.
+//! Text for people: a progress line on a terminal, messages above it, a summary at the end.
+//! Everything goes to standard error, except the plan of a dry run and the result of a probe, which
+//! are data.
 
 use super::progress::{self, Rates};
 use super::quiet::{failed_line, reason, serving_line, source_failed_line};
 use super::sources::Sources;
 use super::text::{self, duration, printable, printable_text};
 use super::{
-    Beginning, Ending, FAILED_SHOWN, FailedFiles, Output, Render, Serving, findings, summary,
+    Beginning, Ending, FailedFiles, MAX_FAILED_SHOWN, Output, Render, Serving, findings, summary,
 };
 use bankfull::{
-    Bytes, Error, ErrorKind, Event, GatherSummary, Outcome, Progress, Round, Route, Summary,
+    Bytes, Error, ErrorKind, Event, GatherSummary, Location, Outcome, Progress, Round, Route,
+    Summary,
 };
 use indicatif::ProgressBar;
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-/// Neither `--json` nor `--quiet`.
+/// Output without `--json` and `--quiet`.
 pub(super) struct Human {
     output: Output,
     bar: ProgressBar,
@@ -25,46 +28,56 @@ pub(super) struct Human {
     dry_run: bool,
     failed: FailedFiles,
     shows_all_failed: bool,
-    local: bool,
-    serving: bool,
-    /// How long a path is filled, where that is all that is done.
+    is_local: bool,
+    is_daemon: bool,
+    /// Duration of a probe.
     probing: Option<Duration>,
     gathering: Option<Gathering>,
-    /// How long each round of a gathering took.
+    /// Daemon that a connection is being opened to.
+    connecting: Option<String>,
+    /// Destination of the only source, as reported.
+    destination: Option<String>,
+    has_one_source: bool,
+    /// Durations of the rounds of a gathering.
     rounds: Vec<Duration>,
     stopping: bool,
 }
 
-/// A gathering.
+/// Time before the progress line shows that a connection is being opened. (chosen: most connections
+/// open sooner)
+const CONNECTING_DELAY: Duration = Duration::from_secs(1);
+
+/// State of a gathering.
 struct Gathering {
     sources: Sources,
-    /// What is about to happen, until it was said: with the first thing that happens, so that it
-    /// does not come before an error about the command line.
+    /// Announcement, until it is shown with the first event, so that errors about the command line
+    /// precede it.
     plan: Option<String>,
-    /// Notices that were shown: many are the same for many sources.
-    noticed: HashSet<String>,
-    /// How many others were not.
-    notices_hidden: u64,
+    /// Warnings shown; many sources may send the same one.
+    warned: HashSet<String>,
+    /// Number of warnings not shown.
+    warnings_hidden: u64,
+    /// Daemons that were refused because they are unknown, with their fingerprints.
+    unknown: Vec<(String, String)>,
 }
 
 impl Gathering {
-    /// Whether to show a notice: those that are told of many sources once, and of the others as
-    /// many as of failed files.
+    /// True if a warning is to be shown: each text once, and a limited number of texts.
     fn shows(&mut self, message: &str) -> bool {
-        if self.noticed.contains(message) {
+        if self.warned.contains(message) {
             return false;
         }
-        let has_room = (self.noticed.len() as u64) < FAILED_SHOWN;
+        let has_room = (self.warned.len() as u64) < MAX_FAILED_SHOWN;
         match has_room {
-            true => drop(self.noticed.insert(message.to_owned())),
-            false => self.notices_hidden += 1,
+            true => drop(self.warned.insert(message.to_owned())),
+            false => self.warnings_hidden += 1,
         }
         has_room
     }
 }
 
 impl Human {
-    /// `bar` is where progress is drawn; `verbosity` is how often `-v` was given.
+    /// Creates the output. `bar` draws the progress; `verbosity` counts `-v`.
     pub(super) fn new(output: Output, bar: ProgressBar, verbosity: u8, dry_run: bool) -> Self {
         Self {
             output,
@@ -74,72 +87,84 @@ impl Human {
             dry_run,
             failed: FailedFiles::default(),
             shows_all_failed: verbosity > 0,
-            local: false,
-            serving: false,
+            is_local: false,
+            is_daemon: false,
             probing: None,
             gathering: None,
+            connecting: None,
+            destination: None,
+            has_one_source: false,
             rounds: Vec::new(),
             stopping: false,
         }
     }
 
-    /// A line above the progress line.
-    fn say(&mut self, line: &str) {
+    /// Shows a line above the progress line.
+    fn show(&mut self, line: &str) {
         self.bar.suspend(|| self.output.message(line));
     }
 
-    fn say_if_verbose(&mut self, line: &str) {
+    fn show_if_verbose(&mut self, line: &str) {
         if self.verbosity > 0 {
-            self.say(line);
+            self.show(line);
         }
     }
 
     fn listening(&mut self, serving: &Serving) {
-        self.say(&serving_line(serving));
-        self.say(&format!("fingerprint {}", serving.fingerprint));
-        self.say(&format!("clients copy with: {}", serving.example));
+        self.show(&serving_line(serving));
+        self.show(&format!("fingerprint {}", serving.fingerprint));
+        self.show(&format!("clients copy with: {}", serving.example));
     }
 
-    /// Tells of a connection; `who` is the source, where there are several.
-    fn connected(&mut self, who: &str, route: Route, software: &str, encrypted: bool) {
-        self.local = route == Route::Local;
+    /// Shows a connection; `prefix` names the source, if there are several.
+    fn connected(&mut self, prefix: &str, route: Route, software: &str, encrypted: bool) {
+        self.connecting = None;
+        self.is_local = route == Route::Local;
         let how = match route {
             Route::Local => return,
             Route::Daemon => "to a daemon",
-            Route::Quic => "to a daemon, by QUIC",
-            Route::Ssh => "over ssh, data on connections of its own",
-            Route::SshOnly => "over ssh, data too because its own connections do not get through",
-            _ => "by a route of its own",
+            Route::Quic => "to a daemon over QUIC",
+            Route::Ssh => "over ssh, data on separate connections",
+            Route::SshOnly => "over ssh, including the data, as the data port is unreachable",
+            _ => "over another route",
         };
         let secrecy = if encrypted { "encrypted" } else { "not encrypted" };
         let software = printable_text(software);
-        let line = format!("{who}connected {how}, {secrecy}; the far side is {software}");
-        self.say_if_verbose(&line);
+        let line = format!("{prefix}connected {how}, {secrecy}; the peer is {software}");
+        self.show_if_verbose(&line);
     }
 
-    fn landing(&mut self, source: &Path, destination: &Path) {
+    fn destination(&mut self, source: &Path, destination: &Path) {
         let line = format!("{} -> {}", printable(source), printable(destination));
         if self.dry_run {
             self.output.data_line(&line);
-        } else {
-            self.say_if_verbose(&line);
+        } else if self.verbosity > 0 {
+            self.show(&line);
+        } else if self.has_one_source {
+            self.destination = Some(line);
         }
     }
 
-    fn settled(&mut self, path: &Path, outcome: Outcome, bytes: Bytes) {
+    fn completed(&mut self, path: &Path, outcome: Outcome, bytes: Bytes) {
         let path = printable(path);
         match outcome {
             Outcome::WouldCopy => self.output.data_line(&format!("would copy {path} ({bytes})")),
             Outcome::Unchanged if self.verbosity < 2 => {}
-            Outcome::Unchanged => self.say(&format!("unchanged {path}")),
-            _ => self.say_if_verbose(&format!("copied {path} ({bytes})")),
+            Outcome::Unchanged => self.show(&format!("unchanged {path}")),
+            _ => self.show_if_verbose(&format!("copied {path} ({bytes})")),
         }
     }
 
     fn failed(&mut self, path: &Path, message: &str) {
         if self.shows_all_failed || self.failed.show_next(&reason(path, message)) {
-            self.say(&failed_line(path, message));
+            self.show(&failed_line(path, message));
         }
+    }
+
+    /// Shows how many files of a daemon's client failed beyond those shown.
+    fn rest_of_failed(&mut self) {
+        let failed = std::mem::take(&mut self.failed);
+        failed.rest().iter().for_each(|rest| self.show(rest));
     }
 
     fn client_done(&mut self, peer: &str, result: &Result<Summary, Error>) {
@@ -150,54 +175,87 @@ impl Human {
                 format!("{what}: {}", printable_text(&error.to_string()))
             }
         };
-        self.say(&format!("client {}: {how}", printable_text(peer)));
+        self.rest_of_failed();
+        self.show(&format!("client {}: {how}", printable_text(peer)));
     }
 
-    fn say_plan(&mut self) {
+    fn show_plan(&mut self) {
         if let Some(plan) = self.gathering.as_mut().and_then(|gathering| gathering.plan.take()) {
-            self.say(&plan);
+            self.show(&plan);
         }
     }
 
-    /// The name of one of several sources.
+    /// Returns the name of one of several sources.
     fn source_name(&self, source: usize) -> String {
         let gathering = self.gathering.as_ref();
         gathering.map_or("", |gathering| gathering.sources.name(source)).to_owned()
     }
 
-    fn source_notice(&mut self, source: usize, message: &str) {
+    fn source_warning(&mut self, source: usize, message: &str) {
         let is_new = self.gathering.as_mut().is_some_and(|gathering| gathering.shows(message));
         if is_new || self.verbosity > 0 {
             let (name, message) = (self.source_name(source), printable_text(message));
-            self.say(&format!("note: {name}: {message}"));
+            self.show(&format!("warning: {name}: {message}"));
         }
     }
 
     fn gathered(&mut self, done: &GatherSummary) {
         let lines = summary::gathered_lines(done, &self.rounds, self.dry_run);
-        lines.iter().for_each(|line| self.say(line));
+        lines.iter().for_each(|line| self.show(line));
         for (number, (_, result)) in done.sources.iter().enumerate() {
             if let Err(error) = result {
-                let (name, why) = (self.source_name(number), printable_text(&error.to_string()));
-                self.say(&format!("  {name}: {why}"));
+                let (name, text) = (self.source_name(number), error.to_string());
+                let why = match unknown_daemon(&text) {
+                    Some((host, _)) => format!("{} is not known yet", printable_text(host)),
+                    None => printable_text(&text),
+                };
+                self.show(&format!("  {name}: {why}"));
             }
         }
+        self.list_unknown();
+    }
+
+    /// Lists the unknown daemons with their fingerprints, each once.
+    fn list_unknown(&mut self) {
+        let Some(gathering) = &mut self.gathering else { return };
+        let mut unknown = std::mem::take(&mut gathering.unknown);
+        if unknown.is_empty() {
+            return;
+        }
+        unknown.sort();
+        unknown.dedup();
+        self.show("unknown daemons and their fingerprints:");
+        unknown
+            .iter()
+            .for_each(|(host, fingerprint)| self.show(&format!("  {host} {fingerprint}")));
+        self.show("compare them with those that the servers print, then add --accept-new");
     }
 
     fn copied(&mut self, done: &Summary) {
-        let lines =
-            if self.dry_run { summary::plan_lines(done) } else { summary::lines(done, self.local) };
-        lines.iter().for_each(|line| self.say(line));
+        if let Some(destination) = self.destination.take().filter(|_| done.dirs > 0) {
+            self.show(&destination);
+        }
+        let lines = if self.dry_run {
+            summary::plan_lines(done)
+        } else {
+            summary::lines(done, self.is_local)
+        };
+        lines.iter().for_each(|line| self.show(line));
     }
 }
 
 impl Render for Human {
     fn begin(&mut self, beginning: &Beginning) {
+        if let Beginning::Copy { sources, destination, .. } = beginning {
+            self.has_one_source = sources.len() == 1;
+            self.connecting = sources.iter().chain([destination]).find_map(|o| daemon_name(o));
+        }
         if let Beginning::Probe { host, reverse, time } = beginning {
+            self.connecting = daemon_name(host);
             let (way, host) = (if *reverse { "from" } else { "to" }, printable(host.as_ref()));
             self.probing = Some(*time);
-            self.say_if_verbose(&format!(
-                "looking at the path {way} {host} for {}",
+            self.show_if_verbose(&format!(
+                "measuring the path {way} {host} for {}",
                 duration(*time)
             ));
         }
@@ -208,14 +266,13 @@ impl Render for Human {
             self.gathering = Some(Gathering {
                 sources: Sources::new(names),
                 plan: Some(format!("gathering from {count} into {into}")),
-                noticed: HashSet::new(),
-                notices_hidden: 0,
+                warned: HashSet::new(),
+                warnings_hidden: 0,
+                unknown: Vec::new(),
             });
         }
         if let Beginning::Serve(serving) = beginning {
-            // A daemon's log never ends, so there is no end to list the others at.
-            self.shows_all_failed = true;
-            self.serving = true;
+            self.is_daemon = true;
             self.listening(serving);
         }
     }
@@ -225,15 +282,17 @@ impl Render for Human {
             Event::Connected { route, software, encrypted } => {
                 self.connected("", *route, software, *encrypted);
             }
-            Event::Destination { source, destination } => self.landing(source, destination),
-            Event::Completed { path, outcome, bytes, .. } => self.settled(path, *outcome, *bytes),
+            Event::Destination { source, destination } => self.destination(source, destination),
+            Event::Completed { path, outcome, bytes, .. } => self.completed(path, *outcome, *bytes),
             Event::FileFailed { path, message, .. } => self.failed(path, message),
-            Event::Warning { message } => self.say(&format!("note: {}", printable_text(message))),
+            Event::Warning { message } => {
+                self.show(&format!("warning: {}", printable_text(message)))
+            }
             Event::ClientConnected { peer } => {
-                self.say(&format!("client {}: connected", printable_text(peer)));
+                self.show(&format!("client {}: connected", printable_text(peer)));
             }
             Event::ClientDone { peer, result } => self.client_done(peer, result),
-            // Progress comes by `tick`; what the library adds is of no interest here yet.
+            // Progress is shown by `tick`; later events of the library are ignored.
             _ => {}
         }
     }
@@ -243,20 +302,20 @@ impl Render for Human {
         if !self.stopping && !self.bar.is_hidden() {
             self.bar.set_message(match self.probing {
                 Some(time) => progress::probe_line(progress, &self.rates, time),
-                None => progress::line(progress, &self.rates, now),
+                None => progress::line(progress, &self.rates, now, progress::terminal_width()),
             });
         }
     }
 
     fn source_event(&mut self, source: usize, event: &Event) {
-        self.say_plan();
+        self.show_plan();
         match event {
             Event::Connected { route, software, encrypted } => {
-                let who = format!("{}: ", self.source_name(source));
-                self.connected(&who, *route, software, *encrypted);
+                let prefix = format!("{}: ", self.source_name(source));
+                self.connected(&prefix, *route, software, *encrypted);
             }
-            Event::Warning { message } => self.source_notice(source, message),
-            // Their paths say where they come from.
+            Event::Warning { message } => self.source_warning(source, message),
+            // The paths name the source.
             event => self.event(event),
         }
     }
@@ -264,38 +323,49 @@ impl Render for Human {
     fn round(&mut self, round: &Round) {
         self.rounds.push(round.elapsed);
         let took = text::short_duration(round.elapsed);
-        self.say_if_verbose(&format!("round {}: {} in {took}", round.number, round.bytes));
+        self.show_if_verbose(&format!("round {}: {} in {took}", round.number, round.bytes));
     }
 
     fn source_done(&mut self, source: usize, result: &Result<Summary, Error>) {
-        self.say_plan();
+        self.show_plan();
         let name = self.source_name(source);
         if let Some(gathering) = &mut self.gathering {
             gathering.sources.ended(source, result);
         }
-        if let Some(line) = source_failed_line(&name, result) {
-            self.say(&line);
+        let text = result.as_ref().err().map(Error::to_string).unwrap_or_default();
+        if let (Some((host, fingerprint)), Some(gathering)) =
+            (unknown_daemon(&text), &mut self.gathering)
+        {
+            gathering.unknown.push((printable_text(host), printable_text(fingerprint)));
+        } else if let Some(line) = source_failed_line(&name, result) {
+            self.show(&line);
         }
         if let Ok(done) = result {
-            self.say_if_verbose(&format!("{name}: {}", summary::session_line(done)));
+            self.show_if_verbose(&format!("{name}: {}", summary::session_line(done)));
         }
     }
 
     fn tick_sources(&mut self, sources: &[Option<Progress>], now: Duration) {
-        self.say_plan();
-        let Some(gathering) = &mut self.gathering else { return };
+        self.show_plan();
+        let Some(gathering) = &mut self.gathering else {
+            let peer = self.connecting.as_ref().filter(|_| now >= CONNECTING_DELAY);
+            if let Some(peer) = peer.filter(|_| !self.stopping && !self.bar.is_hidden()) {
+                self.bar.set_message(progress::connecting_line(peer, now));
+            }
+            return;
+        };
         let total = gathering.sources.observe(sources, now);
         if !self.stopping && !self.bar.is_hidden() {
-            self.bar.set_message(gathering.sources.line(&total, now));
+            self.bar.set_message(gathering.sources.line(&total, now, progress::terminal_width()));
         }
     }
 
     fn stopping(&mut self) {
-        // From here on a second signal may end the program at any time: leave the terminal clean.
+        // A second signal may end the program at any time: leave the terminal clean.
         self.bar.finish_and_clear();
-        self.say(match (self.serving, self.stopping) {
+        self.show(match (self.is_daemon, self.stopping) {
             (false, _) => "stopping; a second signal ends the program at once",
-            (true, false) => "stopping when the running sessions end; a second signal ends them",
+            (true, false) => "stopping after the running sessions; a second signal ends them",
             (true, true) => "ending the running sessions; a third signal ends the program at once",
         });
         self.stopping = true;
@@ -303,29 +373,49 @@ impl Render for Human {
 
     fn end(&mut self, ending: &Ending<'_>) {
         self.bar.finish_and_clear();
-        self.failed.rest().iter().for_each(|rest| self.say(rest));
-        let hidden = self.gathering.as_ref().map_or(0, |gathering| gathering.notices_hidden);
+        self.rest_of_failed();
+        let hidden = self.gathering.as_ref().map_or(0, |gathering| gathering.warnings_hidden);
         if hidden > 0 && self.verbosity == 0 {
-            self.say(&format!("and {}; -v shows all", text::count(hidden, "note", "notes")));
+            self.show(&format!(
+                "and {}; -v shows all",
+                text::count(hidden, "more warning", "more warnings")
+            ));
         }
         match ending {
             Ending::Copied(done) => self.copied(done),
             Ending::Gathered(done) => self.gathered(done),
-            Ending::Probed(found) => {
-                findings::lines(found).iter().for_each(|line| self.output.data_line(line));
+            Ending::Probed(result) => {
+                findings::lines(result).iter().for_each(|line| self.output.data_line(line));
             }
-            Ending::Stopped => self.say("stopped"),
+            Ending::Stopped => self.show("stopped"),
             Ending::Failed(error) => self.output.error(&error.to_string()),
         }
     }
 
-    fn wants_settled(&self) -> bool {
+    fn wants_completed(&self) -> bool {
         self.dry_run || self.verbosity > 0
     }
 
     fn output(&mut self) -> &mut Output {
         &mut self.output
     }
+}
+
+/// Returns the address of a daemon operand; `None` for others. ssh may ask for a password on the
+/// terminal, so nothing is drawn while it connects.
+fn daemon_name(operand: &OsStr) -> Option<String> {
+    match Location::parse(operand) {
+        Ok(Location::Daemon { host, port, .. }) => Some(printable_text(&format!("{host}:{port}"))),
+        _ => None,
+    }
+}
+
+/// Returns host and fingerprint from the library's error about an unknown daemon.
+fn unknown_daemon(error: &str) -> Option<(&str, &str)> {
+    let (host, rest) = error.split_once(" is not known yet; its fingerprint is ")?;
+    // The fingerprint has one colon.
+    let (at, _) = rest.match_indices(':').nth(1)?;
+    Some((host, &rest[..at]))
 }
 
 #[cfg(test)]
@@ -339,7 +429,7 @@ mod tests {
         (Human::new(output, progress::hidden(), verbosity, dry_run), out, err)
     }
 
-    fn settled(path: &str, outcome: Outcome) -> Event {
+    fn completed(path: &str, outcome: Outcome) -> Event {
         Event::Completed { path: path.into(), outcome, bytes: Bytes::mib(3), blake3: None }
     }
 
@@ -352,22 +442,23 @@ mod tests {
         Event::Connected { route, software: "bankfull 0.1.0".to_owned(), encrypted: true }
     }
 
-    fn landing() -> Event {
+    fn destination() -> Event {
         Event::Destination { source: "data".into(), destination: "/in/data".into() }
     }
 
     fn copied() -> Summary {
         let mut done = Summary::default();
-        (done.files, done.bytes, done.streams) = (2, Bytes(1_000_000), 4);
+        (done.files, done.bytes, done.streams) = (2, Bytes(1_250_000), 4);
         done.elapsed = Duration::from_secs(1);
         done
     }
 
     #[test]
-    fn without_flags_there_are_notices_failures_and_the_summary() {
+    fn default_output_has_warnings_failures_and_summary() {
         let (mut human, out, err) = human(0, false);
-        let notice = Event::Warning { message: "the clock\nis off".to_owned() };
-        let events = [connected(Route::Ssh), landing(), settled("a", Outcome::Copied), notice];
+        let warning = Event::Warning { message: "the clock\nis off".to_owned() };
+        let events =
+            [connected(Route::Ssh), destination(), completed("a", Outcome::Copied), warning];
         events.iter().for_each(|event| human.event(event));
         human.event(&failure("a\x1b[2J".to_owned()));
         human.end(&Ending::Copied(&copied()));
@@ -375,9 +466,9 @@ mod tests {
         assert_eq!(
             err.lines(),
             [
-                "note: the clock\\nis off",
+                "warning: the clock\\nis off",
                 "bankfull: a\\u{1b}[2J: permission denied",
-                "copied 2 files, 976.6 KiB in 1.0 s: 8.0 Mbit/s goodput over 4 streams, \
+                "copied 2 files, 1.2 MiB in 1.0 s: 10.0 Mbit/s goodput over 4 streams, \
                  0 retransmits",
             ]
         );
@@ -394,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gathering_begins_with_its_plan_and_ends_with_the_sources_that_failed() {
+    fn gathering_starts_with_plan_and_ends_with_failures() {
         let (mut human, err) = gathering(0, 2);
         assert_eq!(err.text(), "", "an error in the command line comes first");
         let gone = Err(Error::new(ErrorKind::Network, "gone\n"));
@@ -402,7 +493,7 @@ mod tests {
         human.source_done(1, &gone);
         human.source_done(0, &Ok(copied()));
         let mut done = GatherSummary::default();
-        let place = || bankfull::Location::Local("x".into());
+        let place = || Location::Local("x".into());
         done.sources = vec![(place(), Ok(copied())), (place(), gone)];
         done.total = copied();
         human.end(&Ending::Gathered(&done));
@@ -412,7 +503,7 @@ mod tests {
                 "gathering from 2 sources into in",
                 "bankfull: in/h0/a: permission denied",
                 "bankfull: h1:x: gone\\n",
-                "gathered 2 files from 1 of 2 sources, 976.6 KiB in 1.0 s: 8.0 Mbit/s goodput, \
+                "gathered 2 files from 1 of 2 sources, 1.2 MiB in 1.0 s: 10.0 Mbit/s goodput, \
                  0 retransmits",
                 "1 source failed:",
                 "  h1:x: gone\\n",
@@ -421,28 +512,28 @@ mod tests {
     }
 
     #[test]
-    fn notices_of_many_sources_do_not_flood_the_terminal() {
+    fn equal_warnings_of_sources_are_shown_once() {
         let same = |_| Event::Warning { message: "the clock is off".to_owned() };
-        let own = |n| Event::Warning { message: format!("nothing comes from h{n}") };
-        let shown = |verbosity, notice: &dyn Fn(usize) -> Event| {
+        let own = |n| Event::Warning { message: format!("no response from h{n}") };
+        let shown = |verbosity, warning: &dyn Fn(usize) -> Event| {
             let (mut human, err) = gathering(verbosity, 30);
-            (0..30).for_each(|n| human.source_event(n, &notice(n)));
+            (0..30).for_each(|n| human.source_event(n, &warning(n)));
             human.end(&Ending::Failed(&Error::new(ErrorKind::Network, "gone")));
             err.lines()
         };
         let lines = shown(0, &same);
-        assert_eq!(lines[1..], ["note: h0:x: the clock is off", "bankfull: gone"]);
+        assert_eq!(lines[1..], ["warning: h0:x: the clock is off", "bankfull: gone"]);
         let lines = shown(0, &own);
         assert_eq!(lines.len(), 1 + 20 + 2);
-        assert_eq!(lines[21], "and 10 notes; -v shows all");
+        assert_eq!(lines[21], "and 10 more warnings; -v shows all");
         assert_eq!((shown(1, &same).len(), shown(1, &own).len()), (32, 32));
     }
 
     #[test]
-    fn verbose_tells_the_connection_and_files_and_twice_the_unchanged_too() {
+    fn verbose_shows_connection_and_files() {
         let expected = [
-            "connected over ssh, data on connections of its own, encrypted; \
-             the far side is bankfull 0.1.0",
+            "connected over ssh, data on separate connections, encrypted; \
+             the peer is bankfull 0.1.0",
             "data -> /in/data",
             "copied a (3.0 MiB)",
             "unchanged b",
@@ -450,21 +541,24 @@ mod tests {
         for verbosity in [1, 2] {
             let (mut human, _, err) = human(verbosity, false);
             human.event(&connected(Route::Ssh));
-            human.event(&landing());
-            human.event(&settled("a", Outcome::Copied));
-            human.event(&settled("b", Outcome::Unchanged));
+            human.event(&destination());
+            human.event(&completed("a", Outcome::Copied));
+            human.event(&completed("b", Outcome::Unchanged));
             assert_eq!(err.lines(), expected[..usize::from(verbosity) + 2]);
         }
     }
 
     #[test]
-    fn the_first_failed_files_of_a_reason_are_shown_and_verbose_shows_all() {
+    fn failed_files_are_limited_unless_verbose() {
         let (mut brief, _, err) = human(0, false);
         (0..23).for_each(|n| brief.event(&failure(format!("f{n}"))));
         brief.end(&Ending::Copied(&Summary::default()));
         assert_eq!(
             err.lines()[4..6],
-            ["bankfull: f4: permission denied", "and 18 more: permission denied; -v shows all"]
+            [
+                "bankfull: f4: permission denied",
+                "and 18 more failed files with the same reason (permission denied); -v shows all"
+            ]
         );
 
         let (mut verbose, _, err) = human(1, false);
@@ -473,12 +567,70 @@ mod tests {
     }
 
     #[test]
-    fn a_dry_run_writes_its_plan_to_standard_output() {
+    fn destination_of_one_directory_is_shown() {
+        let shown = |sources: &[&str], dirs| {
+            let (mut human, _, err) = human(0, false);
+            human.begin(&Beginning::Copy {
+                sources: sources.iter().map(|source| source.into()).collect(),
+                destination: "/in".into(),
+                dry_run: false,
+            });
+            human.event(&destination());
+            let mut done = copied();
+            done.dirs = dirs;
+            human.end(&Ending::Copied(&done));
+            err.lines()[0].clone()
+        };
+        assert_eq!(shown(&["data"], 1), "data -> /in/data");
+        assert!(shown(&["data"], 0).starts_with("copied"));
+        assert!(shown(&["data", "more"], 1).starts_with("copied"));
+    }
+
+    #[test]
+    fn unknown_daemons_are_listed_once() {
+        let (mut human, err) = gathering(0, 2);
+        let refused = |n| {
+            let text = format!(
+                "d{n}:7440 is not known yet; its fingerprint is sha256:a{n}: compare it with what \
+                 the server printed, then add --fingerprint sha256:a{n}"
+            );
+            Err(Error::new(ErrorKind::Refused, text))
+        };
+        let mut done = GatherSummary::default();
+        for n in 0..2 {
+            human.source_done(n, &refused(n));
+            done.sources.push((Location::Local("x".into()), refused(n)));
+        }
+        human.end(&Ending::Gathered(&done));
+        assert_eq!(
+            err.lines()[1..],
+            [
+                "nothing gathered",
+                "2 sources failed:",
+                "  h0:x: d0:7440 is not known yet",
+                "  h1:x: d1:7440 is not known yet",
+                "unknown daemons and their fingerprints:",
+                "  d0:7440 sha256:a0",
+                "  d1:7440 sha256:a1",
+                "compare them with those that the servers print, then add --accept-new",
+            ]
+        );
+    }
+
+    #[test]
+    fn daemon_operand_has_a_name_to_connect_to() {
+        let name = |operand: &str| daemon_name(operand.as_ref());
+        assert_eq!(name("bankfull://h/x").as_deref(), Some("h:7440"));
+        assert_eq!((name("h:x"), name("x")), (None, None));
+    }
+
+    #[test]
+    fn dry_run_plan_is_on_standard_output() {
         let (mut human, out, err) = human(0, true);
-        assert!(human.wants_settled());
-        human.event(&landing());
-        human.event(&settled("data/a", Outcome::WouldCopy));
-        human.event(&settled("data/b", Outcome::Unchanged));
+        assert!(human.wants_completed());
+        human.event(&destination());
+        human.event(&completed("data/a", Outcome::WouldCopy));
+        human.event(&completed("data/b", Outcome::Unchanged));
         let mut done = Summary::default();
         (done.would_copy_entries, done.would_copy_bytes) = (1, Bytes::mib(3));
         human.end(&Ending::Copied(&done));
@@ -487,15 +639,15 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_within_the_host_has_no_streams() {
+    fn local_copy_has_no_streams() {
         let (mut human, _, err) = human(0, false);
         human.event(&connected(Route::Local));
         human.end(&Ending::Copied(&copied()));
-        assert_eq!(err.lines(), ["copied 2 files, 976.6 KiB in 1.0 s: 1.0 MB/s"]);
+        assert_eq!(err.lines(), ["copied 2 files, 1.2 MiB in 1.0 s: 1.2 MB/s"]);
     }
 
     #[test]
-    fn a_fatal_error_is_the_last_line() {
+    fn fatal_error_is_the_last_line() {
         let (mut human, _, err) = human(0, false);
         human.stopping();
         human.end(&Ending::Failed(&Error::new(ErrorKind::Interrupted, "interrupted")));
@@ -506,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_says_how_to_reach_it_and_logs_a_line_per_client_event() {
+    fn daemon_shows_its_address_and_client_events() {
         let (mut human, out, err) = human(0, false);
         human.begin(&Beginning::Serve(Serving {
             address: "127.0.0.1:7440".parse().unwrap(),
@@ -532,10 +684,10 @@ mod tests {
                 format!("fingerprint sha256:{}", "ab".repeat(32)),
                 "clients copy with: bankfull cp SRC bankfull://127.0.0.1:7440/".to_owned(),
                 "client [::1]:999: connected".to_owned(),
-                "client [::1]:999: 2 files, 976.6 KiB in 1.0 s (8.0 Mbit/s)".to_owned(),
+                "client [::1]:999: 2 files, 1.2 MiB in 1.0 s (10.0 Mbit/s)".to_owned(),
                 "client [::1]:999: refused: why".to_owned(),
                 "client [::1]:999: failed: why".to_owned(),
-                "stopping when the running sessions end; a second signal ends them".to_owned(),
+                "stopping after the running sessions; a second signal ends them".to_owned(),
                 "ending the running sessions; a third signal ends the program at once".to_owned(),
                 "stopped".to_owned(),
             ]

@@ -1,5 +1,5 @@
-//! JSON lines: one object per event on standard output, each written at once. The schema is in
-//! `docs/cli.md`; [`SCHEMA`] is its version. Errors stand on standard error too, for people.
+//! JSON lines: one object per event on standard output, written at once. `docs/cli.md` documents
+//! the schema; [`SCHEMA`] is its version. Errors are also written to standard error, as text.
 
 use super::progress::{Rates, average};
 use super::quiet::source_failed_line;
@@ -16,27 +16,27 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// Time between two progress lines.
-const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// Interval between progress lines. (chosen: enough for a program)
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// `--json`.
+/// Output with `--json`.
 pub(super) struct Json {
     output: Output,
-    settled: bool,
+    completed: bool,
     rates: Rates,
     progress_due: Duration,
-    /// Those of a gathering.
+    /// Sources of a gathering.
     sources: Sources,
 }
 
 impl Json {
-    /// `settled` asks for a line per settled file.
-    pub(super) fn new(output: Output, settled: bool) -> Self {
+    /// Creates the output; `completed` adds a line per completed file.
+    pub(super) fn new(output: Output, completed: bool) -> Self {
         let sources = Sources::new(std::iter::empty());
-        Self { output, settled, rates: Rates::new(), progress_due: Duration::ZERO, sources }
+        Self { output, completed, rates: Rates::new(), progress_due: Duration::ZERO, sources }
     }
 
-    /// What says which source a line is about.
+    /// Adds the fields that identify a source.
     fn of_source(&self, line: Line, source: usize) -> Line {
         line.field("source_index", source).field("source", self.sources.name(source))
     }
@@ -81,7 +81,7 @@ impl Render for Json {
     fn tick(&mut self, progress: &Progress, now: Duration) {
         self.rates.observe(progress, now);
         if now >= self.progress_due {
-            self.progress_due = now + PROGRESS_EVERY;
+            self.progress_due = now + PROGRESS_INTERVAL;
             self.put(progress_line(progress, &self.rates));
         }
     }
@@ -89,7 +89,7 @@ impl Render for Json {
     fn source_event(&mut self, source: usize, event: &Event) {
         let Some(line) = event_line(event) else { return };
         self.put(match event {
-            // It names the source itself.
+            // Its `source` field is the operand.
             Event::Destination { .. } => line.field("source_index", source),
             _ => self.of_source(line, source),
         });
@@ -118,7 +118,7 @@ impl Render for Json {
         if self.sources.count() == 0 || now < self.progress_due {
             return;
         }
-        self.progress_due = now + PROGRESS_EVERY;
+        self.progress_due = now + PROGRESS_INTERVAL;
         let slowest = self.sources.slowest(now).map(|(number, rate)| {
             json!({
                 "source_index": number,
@@ -146,7 +146,7 @@ impl Render for Json {
             Ending::Gathered(done) => {
                 gathered_line(done, &self.sources).field("exit_code", exit.code())
             }
-            Ending::Probed(found) => findings_line(found).field("exit_code", exit.code()),
+            Ending::Probed(result) => probe_result_line(result).field("exit_code", exit.code()),
             Ending::Stopped => Line::new("stopped"),
             Ending::Failed(error) => error_line(exit, &error.to_string()),
         });
@@ -155,8 +155,8 @@ impl Render for Json {
         }
     }
 
-    fn wants_settled(&self) -> bool {
-        self.settled
+    fn wants_completed(&self) -> bool {
+        self.completed
     }
 
     fn output(&mut self) -> &mut Output {
@@ -164,8 +164,7 @@ impl Render for Json {
     }
 }
 
-/// The line of an event; `None` for progress, which has its own pace, and for what this version
-/// does not know.
+/// Formats an event; `None` for progress, which has its own interval, and for unknown events.
 fn event_line(event: &Event) -> Option<Line> {
     Some(match event {
         Event::Connected { route, software, encrypted } => Line::new("connected")
@@ -173,7 +172,7 @@ fn event_line(event: &Event) -> Option<Line> {
             .field("software", software.as_str())
             .field("encrypted", *encrypted),
         Event::Destination { source, destination } => {
-            Line::new("landing").path("source", source).path("destination", destination)
+            Line::new("destination").path("source", source).path("destination", destination)
         }
         Event::Completed { path, outcome, bytes, blake3 } => Line::new("file")
             .path("path", path)
@@ -184,18 +183,18 @@ fn event_line(event: &Event) -> Option<Line> {
             .path("path", path)
             .field("message", message.as_str())
             .field("vanished", *vanished),
-        Event::Tuning(tuned) => Line::new("tuned")
-            .field("at_seconds", seconds(tuned.at))
-            .field("state", tuned.state.as_str())
-            .field("window_bytes", tuned.window.map(|window| window.0))
-            .field("pacing_bps", tuned.pacing.map(Rate::bits_per_sec))
-            .field("streams", tuned.streams)
-            .field("reason", tuned.reason.as_str()),
-        Event::BufferLimit(staging) => Line::new("staging")
-            .field("at_seconds", seconds(staging.at))
-            .field("size_bytes", staging.size.0)
-            .field("reason", staging.reason.as_str()),
-        Event::Warning { message } => Line::new("notice").field("message", message.as_str()),
+        Event::Tuning(decision) => Line::new("tuning")
+            .field("at_seconds", seconds(decision.at))
+            .field("state", decision.state.as_str())
+            .field("window_bytes", decision.window.map(|window| window.0))
+            .field("pacing_bps", decision.pacing.map(Rate::bits_per_sec))
+            .field("streams", decision.streams)
+            .field("reason", decision.reason.as_str()),
+        Event::BufferLimit(limit) => Line::new("buffer_limit")
+            .field("at_seconds", seconds(limit.at))
+            .field("size_bytes", limit.size.0)
+            .field("reason", limit.reason.as_str()),
+        Event::Warning { message } => Line::new("warning").field("message", message.as_str()),
         Event::ClientConnected { peer } => {
             Line::new("client_connected").field("peer", peer.as_str())
         }
@@ -210,23 +209,23 @@ fn event_line(event: &Event) -> Option<Line> {
     })
 }
 
-fn findings_line(found: &ProbeResult) -> Line {
-    Line::new("findings")
-        .field("rate_bps", found.rate.bits_per_sec())
-        .field("capacity_bps", found.capacity.map(Rate::bits_per_sec))
-        .field("rtt_min_seconds", found.rtt_min.map(precise_seconds))
-        .field("rtt_mean_seconds", found.rtt_mean.map(precise_seconds))
-        .field("rtt_p99_seconds", found.rtt_p99.map(precise_seconds))
-        .field("probes", found.probes)
-        .field("probes_lost", found.probes_lost)
-        .field("retransmits", found.retransmits)
-        .field("window_bytes", found.window.map(|window| window.0))
-        .field("window_max_bytes", found.window_max.map(|window| window.0))
-        .field("streams", found.streams)
-        .field("streams_used", found.summary.streams)
-        .field("seconds", seconds(found.summary.elapsed))
-        .field("limited_by", found.summary.limited_by)
-        .field("words", found.messages.clone())
+fn probe_result_line(result: &ProbeResult) -> Line {
+    Line::new("probe_result")
+        .field("rate_bps", result.rate.bits_per_sec())
+        .field("capacity_bps", result.capacity.map(Rate::bits_per_sec))
+        .field("rtt_min_seconds", result.rtt_min.map(precise_seconds))
+        .field("rtt_mean_seconds", result.rtt_mean.map(precise_seconds))
+        .field("rtt_p99_seconds", result.rtt_p99.map(precise_seconds))
+        .field("probes", result.probes)
+        .field("probes_lost", result.probes_lost)
+        .field("retransmits", result.retransmits)
+        .field("window_bytes", result.window.map(|window| window.0))
+        .field("window_max_bytes", result.window_max.map(|window| window.0))
+        .field("streams", result.streams)
+        .field("streams_used", result.summary.streams)
+        .field("seconds", seconds(result.summary.elapsed))
+        .field("limited_by", result.summary.limited_by)
+        .field("messages", result.messages.clone())
 }
 
 fn listening(serving: &Serving) -> Line {
@@ -271,11 +270,11 @@ fn summary_fields(line: Line, summary: &Summary) -> Line {
         .field("would_copy_bytes", summary.would_copy_bytes.0)
         .field("failed_files", summary.failed_files)
         .field("vanished_files", summary.vanished_files)
-        .field("specials", summary.special_files_skipped)
+        .field("special_files_skipped", summary.special_files_skipped)
         .field("limited_by", limited_by)
 }
 
-/// How one of several sources ended.
+/// Adds the result of one of several sources.
 fn result_fields(line: Line, result: &Result<Summary, Error>) -> Line {
     match result {
         Ok(summary) => summary_fields(line.field("ok", true), summary),
@@ -317,12 +316,12 @@ fn error_line(exit: Exit, message: &str) -> Line {
         .field("exit_code", exit.code())
 }
 
-/// A short time in seconds, to the microsecond.
+/// Returns a short time in seconds, rounded to microseconds.
 fn precise_seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6
 }
 
-/// Seconds to the millisecond.
+/// Returns a time in seconds, rounded to milliseconds.
 fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e3).round() / 1e3
 }
@@ -347,8 +346,7 @@ fn outcome_name(outcome: Outcome) -> &'static str {
     }
 }
 
-/// One object with its fields in the order they are given, `event` first, which a map would not
-/// keep.
+/// One object; its fields keep their order, with `event` first.
 struct Line(String);
 
 impl Line {
@@ -362,7 +360,7 @@ impl Line {
         self
     }
 
-    /// A path as text; where it is none, its bytes stand in hexadecimal beside it.
+    /// Adds a path as text, and its bytes in hexadecimal if it is not valid UTF-8.
     fn path(self, key: &str, path: &Path) -> Self {
         let line = self.field(key, path.to_string_lossy());
         if path.to_str().is_some() {

@@ -29,7 +29,7 @@ fn failed(path: &OsStr) -> Event {
 }
 
 #[test]
-fn every_event_has_its_object() {
+fn event_has_its_object() {
     let events = [
         Event::Connected { route: Route::SshOnly, software: "x 1".to_owned(), encrypted: true },
         Event::Destination { source: "a".into(), destination: "/b/a".into() },
@@ -57,11 +57,11 @@ fn every_event_has_its_object() {
         lines_of(&events),
         [
             r#"{"event":"connected","route":"ssh-only","software":"x 1","encrypted":true}"#,
-            r#"{"event":"landing","source":"a","destination":"/b/a"}"#,
+            r#"{"event":"destination","source":"a","destination":"/b/a"}"#,
             r#"{"event":"file","path":"a/f","outcome":"copied","bytes":7,"blake3":"ab"}"#,
             r#"{"event":"file","path":"a/g","outcome":"would-copy","bytes":0,"blake3":null}"#,
             r#"{"event":"file_failed","path":"a/h","message":"it\n\"broke\"","vanished":true}"#,
-            r#"{"event":"notice","message":"careful"}"#,
+            r#"{"event":"warning","message":"careful"}"#,
             r#"{"event":"client_connected","peer":"[::1]:9"}"#,
             r#"{"event":"client_done","peer":"[::1]:9","ok":false,"message":"wrong token"}"#,
         ]
@@ -69,7 +69,7 @@ fn every_event_has_its_object() {
 }
 
 #[test]
-fn a_path_that_is_no_text_has_its_bytes_in_hexadecimal_too() {
+fn invalid_utf8_path_has_hexadecimal_bytes() {
     let lines = lines_of(&[failed(OsStr::from_bytes(b"a\xff"))]);
     assert!(
         lines[0].starts_with(
@@ -79,7 +79,7 @@ fn a_path_that_is_no_text_has_its_bytes_in_hexadecimal_too() {
 }
 
 #[test]
-fn the_first_line_is_the_start_and_the_last_one_the_summary_even_when_files_failed() {
+fn first_line_is_start_and_last_line_is_summary() {
     let (mut json, out, _) = json();
     begin_copy(&mut json);
     json.event(&failed(OsStr::new("x")));
@@ -99,7 +99,7 @@ fn the_first_line_is_the_start_and_the_last_one_the_summary_even_when_files_fail
             r#"{"event":"summary","files":2,"dirs":0,"symlinks":0,"bytes":1000000,"#,
             r#""wire_bytes":0,"seconds":1.0,"goodput_bps":8000000,"streams":4,"retransmits":0,"#,
             r#""resumed_bytes":0,"skipped_files":0,"skipped_bytes":0,"would_copy_entries":0,"#,
-            r#""would_copy_bytes":0,"failed_files":1,"vanished_files":0,"specials":0,"#,
+            r#""would_copy_bytes":0,"failed_files":1,"vanished_files":0,"special_files_skipped":0,"#,
             r#""limited_by":"network","exit_code":23}"#
         )
     );
@@ -110,19 +110,19 @@ fn the_first_line_is_the_start_and_the_last_one_the_summary_even_when_files_fail
 }
 
 #[test]
-fn a_fatal_error_is_the_last_line_and_stands_on_standard_error_too() {
+fn fatal_error_is_the_last_line_and_on_stderr() {
     let (mut json, out, err) = json();
     begin_copy(&mut json);
     json.end(&Ending::Failed(&Error::new(ErrorKind::AgentStart, "no ssh")));
     assert_eq!(
         out.lines()[1..],
-        [r#"{"event":"error","kind":"far-side","message":"no ssh","exit_code":14}"#]
+        [r#"{"event":"error","kind":"agent-start","message":"no ssh","exit_code":14}"#]
     );
     assert_eq!(err.text(), "bankfull: no ssh\n");
 }
 
 #[test]
-fn progress_is_told_once_a_second() {
+fn progress_is_written_once_per_second() {
     let (mut json, out, _) = json();
     let mut progress = Progress::default();
     progress.bytes_total = Bytes(4_000_000);
@@ -140,13 +140,13 @@ fn progress_is_told_once_a_second() {
         concat!(
             r#"{"event":"progress","files_done":0,"files_total":0,"bytes_done":2100000,"#,
             r#""bytes_total":4000000,"total_is_final":true,"bytes_moved":2100000,"seconds":2.1,"#,
-            r#""rate_bps":8000000,"average_bps":8000000,"eta_seconds":1}"#
+            r#""rate_bps":8000000,"average_bps":8000000,"eta_seconds":null}"#
         )
     );
 }
 
 #[test]
-fn a_daemon_tells_where_it_listens() {
+fn daemon_writes_listening_and_stopped() {
     let (mut json, out, _) = json();
     json.begin(&Beginning::Serve(Serving {
         address: "127.0.0.1:7440".parse().unwrap(),
@@ -170,17 +170,22 @@ fn a_daemon_tells_where_it_listens() {
 }
 
 #[test]
-fn every_event_name_is_documented() {
+fn event_name_is_documented() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
     let text = std::fs::read_to_string(path).unwrap();
     for name in [
         "start",
         "connected",
-        "landing",
+        "destination",
         "progress",
         "file",
         "file_failed",
-        "notice",
+        "warning",
+        "tuning",
+        "buffer_limit",
+        "probe_result",
+        "source_done",
+        "round",
         "summary",
         "error",
         "listening",

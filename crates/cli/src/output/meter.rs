@@ -1,27 +1,27 @@
-//! Turns a growing number of bytes into a rate. Time is an argument.
+//! Rate of a growing byte count. Time is an argument.
 
 use bankfull::{Bytes, Rate};
 use std::time::Duration;
 
-/// A rate that forgets: an exponentially weighted mean over about `memory`, exact from the first
-/// observation on because the weight of what was never observed is taken out.
+/// Exponentially weighted mean rate with a time constant. It is exact from the first observation
+/// on, as the weight of the time before it is removed.
 #[derive(Debug)]
 pub(super) struct Meter {
-    memory: Duration,
+    time_constant: Duration,
     last: Option<(Duration, Bytes)>,
-    /// Weighted mean in bit/s, as if the rate had been zero for ever before the first observation.
+    /// Weighted mean in bit/s, as if the rate had been zero before the first observation.
     mean_bps: f64,
-    /// Weight of the time observed: 0 at the start, towards 1.
+    /// Weight of the observed time: 0 at the start, approaching 1.
     weight: f64,
 }
 
 impl Meter {
-    /// A meter with nothing observed.
-    pub(super) fn new(memory: Duration) -> Self {
-        Self { memory, last: None, mean_bps: 0.0, weight: 0.0 }
+    /// Creates a meter without observations.
+    pub(super) fn new(time_constant: Duration) -> Self {
+        Self { time_constant, last: None, mean_bps: 0.0, weight: 0.0 }
     }
 
-    /// Takes the number of bytes at time `now`.
+    /// Records the number of bytes at time `now`.
     pub(super) fn observe(&mut self, now: Duration, bytes: Bytes) {
         let (last_time, last_bytes) = *self.last.get_or_insert((now, bytes));
         let passed = now.saturating_sub(last_time);
@@ -29,13 +29,18 @@ impl Meter {
             return;
         }
         let bps = (bytes - last_bytes).0 as f64 * 8.0 / passed.as_secs_f64();
-        let forget = (-passed.as_secs_f64() / self.memory.as_secs_f64()).exp();
+        let forget = (-passed.as_secs_f64() / self.time_constant.as_secs_f64()).exp();
         self.mean_bps = self.mean_bps * forget + bps * (1.0 - forget);
         self.weight = self.weight * forget + (1.0 - forget);
         self.last = Some((now, bytes));
     }
 
-    /// The rate now; zero before two observations.
+    /// Returns the time of the last observation.
+    pub(super) fn last_time(&self) -> Option<Duration> {
+        self.last.map(|(time, _)| time)
+    }
+
+    /// Returns the present rate; zero before two observations.
     pub(super) fn rate(&self) -> Rate {
         Rate::from_bits_per_sec(self.mean_bps / self.weight)
     }
@@ -45,7 +50,8 @@ impl Meter {
 mod tests {
     use super::*;
 
-    /// A meter with a memory of one second that saw `rates` in byte/s, ten observations a second.
+    /// Runs a meter with a time constant of 1 s over (seconds, byte/s), ten observations per
+    /// second.
     fn meter(rates: &[(u64, u64)]) -> Rate {
         let mut meter = Meter::new(Duration::from_secs(1));
         let (mut now, mut bytes) = (Duration::ZERO, Bytes(0));
@@ -61,19 +67,19 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_rate_is_shown_as_it_is_from_the_start() {
+    fn steady_rate_is_exact_from_the_start() {
         assert_eq!(meter(&[(1, 1000)]).bytes_per_sec(), 1000);
         assert_eq!(meter(&[(60, 1000)]).bytes_per_sec(), 1000);
     }
 
     #[test]
-    fn a_stall_brings_the_rate_to_nothing_within_seconds() {
+    fn stall_lowers_the_rate_within_seconds() {
         assert!(meter(&[(10, 1000), (1, 0)]).bytes_per_sec() < 400);
         assert!(meter(&[(10, 1000), (5, 0)]).bytes_per_sec() < 10);
     }
 
     #[test]
-    fn nothing_observed_is_rate_zero() {
+    fn rate_without_observations_is_zero() {
         assert_eq!(Meter::new(Duration::from_secs(1)).rate(), Rate::default());
     }
 }

@@ -1,8 +1,8 @@
-//! What the command shows: one [`Render`] per form (text for people, errors only, JSON lines), and
-//! the [`Reporter`] that feeds it. Nothing here copies, decides or ends the program.
+//! Output of the command: one [`Render`] per format (text, errors only, JSON lines), and the
+//! [`Reporter`] that feeds it. Nothing here copies, decides or ends the program.
 //!
-//! The threads that move data never draw. Their events go into a queue, and the latest progress
-//! into a slot; one thread owns the [`Render`], empties the queue and draws ten times a second.
+//! Threads that move data never draw. Their events go into a queue, and the latest progress into a
+//! slot; one thread owns the [`Render`], empties the queue and draws ten times per second.
 
 mod findings;
 mod handles;
@@ -29,80 +29,80 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Version of the JSON lines. It grows when a field changes its meaning or goes away; new fields
-/// and events may come at any time.
+/// Version of the JSON lines. It increases when a field changes its meaning or is removed; new
+/// fields and events may be added at any time.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// Failed files that are shown one by one without `-v`. [ours: one screen]
-const FAILED_SHOWN: u64 = 20;
+/// Failed files shown individually without `-v`. (chosen: one screen)
+const MAX_FAILED_SHOWN: u64 = 20;
 
-/// Those of them that failed for the same reason. [ours: enough to see where they are]
-const ALIKE_SHOWN: u64 = 5;
+/// Failed files shown individually per reason. (chosen: enough to locate them)
+const MAX_ALIKE_SHOWN: u64 = 5;
 
-/// What is about to happen.
+/// Start of a command, with its operands.
 #[derive(Debug)]
 pub(crate) enum Beginning {
     /// A copy.
     Copy {
         /// Operands as typed.
         sources: Vec<OsString>,
-        /// The last operand as typed.
+        /// Last operand as typed.
         destination: OsString,
-        /// Whether nothing will be changed.
+        /// True if nothing will be changed.
         dry_run: bool,
     },
     /// A gathering.
     Gather {
-        /// Operands as typed, and those of a list as they stand there.
+        /// Operands as typed, and the lines of a list.
         sources: Vec<OsString>,
-        /// The last operand as typed.
+        /// Last operand as typed.
         destination: OsString,
-        /// Whether nothing will be changed.
+        /// True if nothing will be changed.
         dry_run: bool,
     },
-    /// A look at a path.
+    /// A path measurement.
     Probe {
-        /// The host as typed.
+        /// Host as typed.
         host: OsString,
-        /// From there to here.
+        /// True if the data flows from the host to here.
         reverse: bool,
-        /// How long it is filled.
+        /// Duration of the test.
         time: Duration,
     },
-    /// A daemon that listens.
+    /// A listening daemon.
     Serve(Serving),
 }
 
-/// What clients must know of a daemon.
+/// Information for clients of a daemon.
 #[derive(Debug)]
 pub(crate) struct Serving {
-    /// Where it listens.
+    /// Listening address.
     pub(crate) address: SocketAddr,
-    /// What clients pin.
+    /// Fingerprint that clients verify.
     pub(crate) fingerprint: Fingerprint,
-    /// What it serves.
+    /// Served directory.
     pub(crate) root: PathBuf,
-    /// Command that a client may type.
+    /// Example command for a client.
     pub(crate) example: String,
 }
 
-/// How it ended.
+/// End of a command, with its result.
 #[derive(Debug)]
 pub(crate) enum Ending<'a> {
-    /// The copy came to its end, with or without failed files.
+    /// The copy ran to its end, with or without failed files.
     Copied(&'a Summary),
-    /// The gathering came to its end, with or without failed sources.
+    /// The gathering ran to its end, with or without failed sources.
     Gathered(&'a GatherSummary),
-    /// A path was looked at.
+    /// A path was measured.
     Probed(&'a ProbeResult),
-    /// The daemon served its last client.
+    /// The daemon stopped after its last client.
     Stopped,
-    /// It could not go on.
+    /// The command failed.
     Failed(&'a Error),
 }
 
 impl Ending<'_> {
-    /// The exit code that says so.
+    /// Returns the exit code.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Copied(summary) => Exit::of_summary(summary),
@@ -113,45 +113,45 @@ impl Ending<'_> {
     }
 }
 
-/// One form of output. Called from one thread at a time, in this order: `begin`, any number of the
-/// others, `end`.
+/// An output format. It is called from one thread at a time, in this order: `begin`, any number of
+/// the others, `end`.
 pub(crate) trait Render: Send {
-    /// Shows what is about to happen.
+    /// Shows the start of the command.
     fn begin(&mut self, beginning: &Beginning);
 
-    /// Shows an event that is no progress.
+    /// Shows an event other than progress.
     fn event(&mut self, event: &Event);
 
-    /// Shows progress; called ten times a second with the time since the first call was due.
+    /// Shows progress; called ten times per second with the time since the start of the output.
     fn tick(&mut self, progress: &Progress, now: Duration);
 
-    /// Shows an event of one of several sources that is no progress.
+    /// Shows an event, other than progress, of one of several sources.
     fn source_event(&mut self, _source: usize, _event: &Event) {}
 
-    /// Shows how one of several sources ended.
+    /// Shows the result of one of several sources.
     fn source_done(&mut self, _source: usize, _result: &Result<Summary, Error>) {}
 
-    /// Shows a round of all sources that is over.
+    /// Shows a completed round of all sources.
     fn round(&mut self, _round: &Round) {}
 
-    /// Shows the progress of several sources, as far as they have any; otherwise as
-    /// [`tick`](Self::tick).
+    /// Shows the progress of several sources, like [`tick`](Self::tick); `None`: not started. Also
+    /// called before a single transfer has progress, with no sources.
     fn tick_sources(&mut self, _sources: &[Option<Progress>], _now: Duration) {}
 
-    /// Shows that a signal asked us to stop.
+    /// Shows that a signal requested a stop.
     fn stopping(&mut self);
 
-    /// Shows how it ended.
+    /// Shows the end of the command.
     fn end(&mut self, ending: &Ending<'_>);
 
-    /// Whether settled files are of interest: most often there are too many to tell each.
-    fn wants_settled(&self) -> bool;
+    /// True if completed files are shown; usually there are too many.
+    fn wants_completed(&self) -> bool;
 
-    /// The handles written to.
+    /// Returns the handles for writing.
     fn output(&mut self) -> &mut Output;
 }
 
-/// The form that the flags ask for.
+/// Creates the output format that the flags select.
 pub(crate) fn render(flags: &ShowFlags, dry_run: bool) -> Box<dyn Render> {
     let output = Output::standard();
     if flags.json {
@@ -164,8 +164,8 @@ pub(crate) fn render(flags: &ShowFlags, dry_run: bool) -> Box<dyn Render> {
     }
 }
 
-/// Shows the ending and gives the exit code; output that could not be written counts as an error
-/// where all else went well.
+/// Shows the end and returns the exit code. A failure to write the output is an error if everything
+/// else succeeded.
 pub(crate) fn end(mut render: Box<dyn Render>, ending: &Ending<'_>) -> Exit {
     render.end(ending);
     match (ending.exit(), render.output().failure()) {
@@ -177,19 +177,19 @@ pub(crate) fn end(mut render: Box<dyn Render>, ending: &Ending<'_>) -> Exit {
     }
 }
 
-/// Whether standard error is a terminal that can redraw a line. Nothing is ever coloured, so
-/// `NO_COLOR` asks for nothing more.
+/// True if standard error is a terminal that can redraw a line. The output never has colours, so
+/// `NO_COLOR` changes nothing.
 fn can_draw() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
-/// Counts failed files and says which are shown.
+/// Counts failed files and selects those to show.
 #[derive(Debug, Default)]
 struct FailedFiles {
     shown: u64,
-    /// Those that were shown, and those that were not, by why they failed.
+    /// Counts by reason, for the reasons shown.
     alike: Vec<Alike>,
-    /// Those that were not shown, of other reasons.
+    /// Files not shown, with other reasons.
     hidden: u64,
 }
 
@@ -202,13 +202,13 @@ struct Alike {
 }
 
 impl FailedFiles {
-    /// Whether to show the next one, which failed for this reason.
+    /// True if the next failed file, with this reason, is to be shown.
     fn show_next(&mut self, reason: &str) -> bool {
-        let has_room = self.shown < FAILED_SHOWN;
+        let has_room = self.shown < MAX_FAILED_SHOWN;
         let known = self.alike.iter_mut().find(|alike| alike.reason == reason);
         let show = match known {
             Some(alike) => {
-                let show = has_room && alike.shown < ALIKE_SHOWN;
+                let show = has_room && alike.shown < MAX_ALIKE_SHOWN;
                 *(if show { &mut alike.shown } else { &mut alike.hidden }) += 1;
                 show
             }
@@ -225,14 +225,17 @@ impl FailedFiles {
         show
     }
 
-    /// The lines in place of those that were not shown.
+    /// Formats the lines that replace the files not shown.
     fn rest(&self) -> Vec<String> {
-        let more = |hidden: u64, why: &str| {
-            (hidden > 0).then(|| format!("and {} more{why}; -v shows all", text::grouped(hidden)))
+        let line = |hidden: u64, reason: &str| {
+            let more = text::count(hidden, "more failed file", "more failed files");
+            (hidden > 0).then(|| format!("and {more} {reason}; -v shows all"))
         };
-        let alike = self.alike.iter().map(|alike| (alike.hidden, format!(": {}", alike.reason)));
-        let others = (self.hidden, " for other reasons".to_owned());
-        alike.chain([others]).filter_map(|(hidden, why)| more(hidden, &why)).collect()
+        let same =
+            |alike: &Alike| (alike.hidden, format!("with the same reason ({})", alike.reason));
+        let others = (self.hidden, "with other reasons".to_owned());
+        let all = self.alike.iter().map(same).chain([others]);
+        all.filter_map(|(hidden, reason)| line(hidden, &reason)).collect()
     }
 }
 
@@ -241,28 +244,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_files_that_fail_for_the_same_reason_the_first_are_shown_and_the_others_counted() {
+    fn failed_files_with_the_same_reason_are_limited() {
         let mut failed = FailedFiles::default();
         let shown = (0..1030).filter(|_| failed.show_next("the disk is full")).count();
         assert_eq!(shown, 5);
         assert!(failed.show_next("permission denied"));
-        assert_eq!(failed.rest(), ["and 1 025 more: the disk is full; -v shows all"]);
+        assert_eq!(
+            failed.rest(),
+            ["and 1 025 more failed files with the same reason (the disk is full); -v shows all"]
+        );
     }
 
     #[test]
-    fn failed_files_beyond_the_limit_are_counted_whatever_their_reasons() {
+    fn failed_files_beyond_the_limit_are_counted() {
         let mut failed = FailedFiles::default();
         let shown = (0..1030).filter(|n| failed.show_next(&format!("error {n}"))).count();
         assert_eq!(shown, 20);
         assert!(!failed.show_next("error 7"));
         assert_eq!(
             failed.rest(),
-            ["and 1 more: error 7; -v shows all", "and 1 010 more for other reasons; -v shows all"]
+            [
+                "and 1 more failed file with the same reason (error 7); -v shows all",
+                "and 1 010 more failed files with other reasons; -v shows all",
+            ]
         );
     }
 
     #[test]
-    fn output_that_is_lost_turns_success_into_a_local_error() {
+    fn lost_output_turns_success_into_a_local_error() {
         struct Full;
         impl std::io::Write for Full {
             fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
@@ -277,7 +286,7 @@ mod tests {
         };
         let summary = Summary::default();
         assert_eq!(end(json(), &Ending::Copied(&summary)), Exit::Local);
-        let error = Error::new(bankfull::ErrorKind::Timeout, "silence");
+        let error = Error::new(bankfull::ErrorKind::Timeout, "no response");
         assert_eq!(end(json(), &Ending::Failed(&error)), Exit::Timeout);
     }
 }

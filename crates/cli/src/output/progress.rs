@@ -1,5 +1,5 @@
-//! The progress line: its text as a function of the progress and rates, and the terminal line it is
-//! drawn on.
+//! The progress line: its text as a function of progress and rates, and the terminal line that it
+//! is drawn on. Sizes and rates are in bytes with binary prefixes.
 
 use super::meter::Meter;
 use super::text;
@@ -7,21 +7,30 @@ use bankfull::{Bytes, Progress, Rate};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
 
-/// Drawings per second.
+/// Redraws per second.
 pub(super) const DRAW_HZ: u8 = 10;
 
-/// Memory of the rate that is shown as the present one. (ours)
-pub(super) const NOW_MEMORY: Duration = Duration::from_secs(1);
+/// Time constant of the displayed rate. (chosen: whole blocks are counted, and a block takes
+/// seconds on a slow path)
+const RATE_TIME_CONSTANT: Duration = Duration::from_secs(5);
 
-/// Memory of the rate that the time to go is made of: long enough not to jump. (ours)
-const ETA_MEMORY: Duration = Duration::from_secs(15);
+/// Time constant of the rate behind the ETA. (chosen: long enough for a steady display)
+const ETA_TIME_CONSTANT: Duration = Duration::from_secs(15);
 
-/// Characters of the bar.
-const BAR_WIDTH: usize = 8;
+/// Time from the first verified byte to the first ETA. (chosen: the first blocks of all streams
+/// complete within it)
+const ETA_DELAY: Duration = Duration::from_secs(3);
+
+/// Width of the bar in characters, and the width that a wide terminal gives it. (chosen: readable)
+const MIN_BAR_WIDTH: usize = 8;
+const MAX_BAR_WIDTH: usize = 40;
+
+/// Width of a terminal that does not report its size, as indicatif assumes.
+const DEFAULT_WIDTH: usize = 79;
 
 const SPINNER: [&str; 4] = ["|", "/", "-", "\\"];
 
-/// A line on standard error that redraws itself. indicatif cuts it to the width of the terminal.
+/// Creates a line on standard error that redraws itself. indicatif cuts it to the terminal width.
 pub(super) fn on_stderr() -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(DRAW_HZ);
     let bar = ProgressBar::with_draw_target(None, target);
@@ -31,76 +40,113 @@ pub(super) fn on_stderr() -> ProgressBar {
     }
 }
 
-/// A line that is never drawn.
+/// Creates a line that is never drawn.
 pub(super) fn hidden() -> ProgressBar {
     ProgressBar::hidden()
 }
 
-/// The rates of a transfer.
+/// Returns the width of the terminal on standard error, in characters.
+pub(super) fn terminal_width() -> usize {
+    match rustix::termios::tcgetwinsize(std::io::stderr()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => size.ws_col.into(),
+        _ => DEFAULT_WIDTH,
+    }
+}
+
+/// Smoothed rates of a transfer.
 #[derive(Debug)]
 pub(super) struct Rates {
     now: Meter,
     eta: Meter,
+    /// Time of the first progress with verified bytes.
+    first_bytes: Option<Duration>,
 }
 
 impl Rates {
     pub(super) fn new() -> Self {
-        Self { now: Meter::new(NOW_MEMORY), eta: Meter::new(ETA_MEMORY) }
+        Self {
+            now: Meter::new(RATE_TIME_CONSTANT),
+            eta: Meter::new(ETA_TIME_CONSTANT),
+            first_bytes: None,
+        }
     }
 
-    /// Takes the progress at time `now`.
+    /// Records the progress at time `now`.
     pub(super) fn observe(&mut self, progress: &Progress, now: Duration) {
         self.now.observe(now, progress.bytes_moved);
         self.eta.observe(now, progress.bytes_moved);
+        if progress.bytes_moved > Bytes(0) {
+            self.first_bytes.get_or_insert(now);
+        }
     }
 
-    /// The rate of the last second.
+    /// Returns the present rate.
     pub(super) fn now(&self) -> Rate {
         self.now.rate()
     }
 
-    /// The time to go; `None` while the total is unknown or nothing moves.
+    /// Returns the estimated time to completion. `None`: the total is unknown, the transfer has
+    /// just begun, or it stands still.
     pub(super) fn eta(&self, progress: &Progress) -> Option<Duration> {
+        let observed = self.eta.last_time()?.saturating_sub(self.first_bytes?);
         let left = progress.bytes_total - progress.bytes_done;
-        self.eta.rate().time_for(left).filter(|_| progress.total_is_final)
+        let is_known = progress.total_is_final && observed >= ETA_DELAY;
+        self.eta.rate().time_for(left).filter(|_| is_known)
     }
 }
 
-/// The mean rate of the whole run.
+/// Returns the mean rate of the whole run.
 pub(super) fn average(progress: &Progress) -> Rate {
     progress.bytes_moved.per(progress.elapsed)
 }
 
-/// The line of a look at a path, which takes so long.
+/// Formats a rate in the units of the progress line: `95.4 MiB/s`.
+pub(super) fn rate_text(rate: Rate) -> String {
+    format!("{}/s", Bytes(rate.bytes_per_sec()))
+}
+
+/// Formats the line of a probe that takes `time`.
 pub(super) fn probe_line(progress: &Progress, rates: &Rates, time: Duration) -> String {
     let left = text::duration(time.saturating_sub(progress.elapsed));
-    format!("looking at the path: {}, {left} to go", rates.now())
+    format!("measuring the path: {}, {left} left", rates.now())
 }
 
-/// The line, most important first, because a narrow terminal cuts its end.
-pub(super) fn line(progress: &Progress, rates: &Rates, now: Duration) -> String {
-    let rate = format!("{} ({})", rates.now(), text::byte_rate(rates.now()));
-    let average = average(progress);
-    let done = progress.bytes_done;
+/// Formats the line while the client connects.
+pub(super) fn connecting_line(peer: &str, elapsed: Duration) -> String {
+    format!("connecting to {peer} … {} s", elapsed.as_secs())
+}
+
+/// Formats the progress line, most important first, as a narrow terminal cuts its end.
+pub(super) fn line(progress: &Progress, rates: &Rates, now: Duration, width: usize) -> String {
+    let rate = rate_text(rates.now());
+    let average = rate_text(average(progress));
+    let (done, total) = (progress.bytes_done, progress.bytes_total);
     let files = format!("{}/{} files", progress.files_done, progress.files_total);
     if !progress.total_is_final {
-        let turn = SPINNER[(now.as_millis() / 100) as usize % SPINNER.len()];
-        return format!(
-            "{turn} {rate}, {done} of at least {}, {files}, avg {average}",
-            progress.bytes_total
-        );
+        let spinner = SPINNER[(now.as_millis() / 100) as usize % SPINNER.len()];
+        return format!("{spinner} {rate}, {done} of at least {total}, {files}, avg {average}");
     }
-    let percent = percent(progress);
-    let filled = BAR_WIDTH * percent / 100;
-    let eta = rates.eta(progress).map_or_else(|| "-:--".to_owned(), text::clock);
-    format!(
-        "[{:<BAR_WIDTH$}] {percent}% {rate}, ETA {eta}, {done}/{}, {files}, avg {average}",
-        "=".repeat(filled),
-        progress.bytes_total
-    )
+    let eta = eta_text(rates, progress);
+    let text = format!("{rate}, ETA {eta}, {done}/{total}, {files}, avg {average}");
+    with_bar(progress, &text, width)
 }
 
-/// How much is done, by bytes, and by files where there are no bytes. Never 100 before all is done.
+/// Formats the ETA, `-:--` if it is unknown.
+pub(super) fn eta_text(rates: &Rates, progress: &Progress) -> String {
+    rates.eta(progress).map_or_else(|| "-:--".to_owned(), text::clock)
+}
+
+/// Puts a bar with the percentage before a text; the bar fills the rest of the width.
+pub(super) fn with_bar(progress: &Progress, text: &str, width: usize) -> String {
+    let percent = percent(progress);
+    let rest = format!(" {percent}% {text}");
+    let free = width.saturating_sub(rest.chars().count() + "[]".len());
+    let cells = free.clamp(MIN_BAR_WIDTH, MAX_BAR_WIDTH);
+    format!("[{:<cells$}]{rest}", "=".repeat(cells * percent / 100))
+}
+
+/// Returns the completed share in percent, rounded down: of bytes, or of files if there are no
+/// bytes.
 fn percent(progress: &Progress) -> usize {
     let (done, total) = match progress.bytes_total {
         Bytes(0) => (progress.files_done, progress.files_total),
@@ -123,49 +169,72 @@ mod tests {
         progress.total_is_final = total_is_final;
         progress.files_done = 120;
         progress.bytes_done = Bytes::mib(300);
-        progress.bytes_moved = Bytes(200_000_000);
-        progress.elapsed = Duration::from_secs(2);
+        progress.bytes_moved = Bytes::mib(200);
+        progress.elapsed = Duration::from_secs(4);
         progress
     }
 
-    /// Rates after one second of 800 Mbit/s up to what `progress` says.
+    /// Rates after four seconds of 50 MiB/s up to `progress`.
     fn rates(progress: &Progress) -> Rates {
         let mut rates = Rates::new();
-        let mut before = *progress;
-        before.bytes_moved = progress.bytes_moved - Bytes(100_000_000);
-        rates.observe(&before, Duration::from_secs(1));
-        rates.observe(progress, Duration::from_secs(2));
+        for second in 0..=4 {
+            let mut at = *progress;
+            at.bytes_moved = progress.bytes_moved - Bytes::mib(50 * (4 - second));
+            rates.observe(&at, Duration::from_secs(second));
+        }
         rates
     }
 
     #[test]
-    fn a_final_total_gives_a_bar_and_the_time_to_go() {
+    fn final_total_gives_bar_and_eta() {
         let progress = progress(true);
-        assert_eq!(
-            line(&progress, &rates(&progress), Duration::from_secs(2)),
-            "[======  ] 75% 800.0 Mbit/s (100.0 MB/s), ETA 0:01, 300.0 MiB/400.0 MiB, \
-             120/300 files, avg 800.0 Mbit/s"
-        );
+        let line = |width| line(&progress, &rates(&progress), Duration::from_secs(4), width);
+        let text = "75% 50.0 MiB/s, ETA 0:02, 300.0 MiB/400.0 MiB, 120/300 files, avg 50.0 MiB/s";
+        assert_eq!(line(80), format!("[======  ] {text}"));
+        assert_eq!(line(text.len() + 3 + 20), format!("[{:<20}] {text}", "=".repeat(15)));
+        assert_eq!(line(300), format!("[{:<40}] {text}", "=".repeat(30)));
     }
 
     #[test]
-    fn while_the_walk_goes_on_the_total_is_a_lower_bound() {
+    fn unfinished_walk_gives_a_lower_bound() {
         let progress = progress(false);
         assert_eq!(
-            line(&progress, &rates(&progress), Duration::from_millis(2100)),
-            "/ 800.0 Mbit/s (100.0 MB/s), 300.0 MiB of at least 400.0 MiB, 120/300 files, \
-             avg 800.0 Mbit/s"
+            line(&progress, &rates(&progress), Duration::from_millis(4100), 80),
+            "/ 50.0 MiB/s, 300.0 MiB of at least 400.0 MiB, 120/300 files, avg 50.0 MiB/s"
         );
     }
 
     #[test]
-    fn nothing_moving_has_no_time_to_go() {
+    fn eta_is_unknown_without_data_and_at_the_start() {
         let progress = progress(true);
-        assert!(line(&progress, &Rates::new(), Duration::ZERO).contains("ETA -:--"));
+        assert!(line(&progress, &Rates::new(), Duration::ZERO, 80).contains("ETA -:--"));
+        let mut rates = Rates::new();
+        rates.observe(&Progress::default(), Duration::ZERO);
+        rates.observe(&progress, Duration::from_secs(1));
+        rates.observe(&progress, Duration::from_secs(3));
+        assert_eq!(rates.eta(&progress), None);
+        rates.observe(&progress, Duration::from_secs(4));
+        assert!(rates.eta(&progress).is_some());
     }
 
     #[test]
-    fn percent_counts_files_where_there_are_no_bytes_and_rounds_down() {
+    fn burst_of_blocks_moves_the_rate_little() {
+        // 16 streams of 100 Mbit/s together complete blocks of 1 MiB every 1.3 s.
+        let (mut rates, mut progress) = (Rates::new(), Progress::default());
+        let mut shown = Vec::new();
+        for tenth in 0..600_u64 {
+            progress.bytes_moved = Bytes::mib(16 * (tenth / 13));
+            rates.observe(&progress, Duration::from_millis(100 * tenth));
+            if tenth > 300 {
+                shown.push(rates.now().bits_per_sec());
+            }
+        }
+        let (min, max) = (shown.iter().min().unwrap(), shown.iter().max().unwrap());
+        assert!(*max < min * 4 / 3, "{min} to {max}");
+    }
+
+    #[test]
+    fn percent_counts_files_without_bytes_and_rounds_down() {
         let mut progress = Progress::default();
         assert_eq!(percent(&progress), 100);
         (progress.files_done, progress.files_total) = (1, 4);

@@ -1,4 +1,4 @@
-//! Errors only: failed files, and what ended the command.
+//! Errors only: failed files, and the error that ended the command.
 
 use super::text::{printable, printable_text};
 use super::{Beginning, Ending, FailedFiles, Output, Render, Serving, findings};
@@ -6,11 +6,11 @@ use bankfull::{Error, ErrorKind, Event, Progress, Summary};
 use std::path::Path;
 use std::time::Duration;
 
-/// `--quiet`.
+/// Output with `--quiet`.
 pub(super) struct Quiet {
     output: Output,
     failed: FailedFiles,
-    /// The sources of a gathering, as typed.
+    /// Sources of a gathering, as typed.
     sources: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ impl Quiet {
 impl Render for Quiet {
     fn begin(&mut self, beginning: &Beginning) {
         if let Beginning::Serve(serving) = beginning {
-            // Nobody could reach a daemon on a port that it took by itself and never tells.
+            // Clients need the port, which may have been chosen at random.
             self.output.message(&serving_line(serving));
         }
         if let Beginning::Gather { sources, .. } = beginning {
@@ -60,15 +60,15 @@ impl Render for Quiet {
         }
         match ending {
             Ending::Failed(error) => self.output.error(&error.to_string()),
-            // They are what was asked for.
-            Ending::Probed(found) => {
-                findings::lines(found).iter().for_each(|line| self.output.data_line(line));
+            // The result is what the user requested.
+            Ending::Probed(result) => {
+                findings::lines(result).iter().for_each(|line| self.output.data_line(line));
             }
             Ending::Copied(_) | Ending::Gathered(_) | Ending::Stopped => {}
         }
     }
 
-    fn wants_settled(&self) -> bool {
+    fn wants_completed(&self) -> bool {
         false
     }
 
@@ -77,18 +77,18 @@ impl Render for Quiet {
     }
 }
 
-/// The line of a source that has failed; none for one that was stopped, which the end tells.
+/// Formats the line of a failed source; `None` for a cancelled one, as the end reports that.
 pub(super) fn source_failed_line(name: &str, result: &Result<Summary, Error>) -> Option<String> {
     let error = result.as_ref().err().filter(|error| error.kind() != ErrorKind::Interrupted)?;
     Some(format!("bankfull: {name}: {}", printable_text(&error.to_string())))
 }
 
-/// Where a daemon listens.
+/// Formats the listening address of a daemon.
 pub(super) fn serving_line(serving: &Serving) -> String {
     format!("serving {} on {}", printable(&serving.root), serving.address)
 }
 
-/// The line of a failed file; most messages name it already.
+/// Formats the line of a failed file; most messages name it already.
 pub(super) fn failed_line(path: &Path, message: &str) -> String {
     let message = printable_text(message);
     if is_named(path, &message) {
@@ -98,39 +98,38 @@ pub(super) fn failed_line(path: &Path, message: &str) -> String {
     }
 }
 
-/// Why a file failed: its message from behind its name on, where that stands in it, and all of the
-/// message else.
+/// Returns the reason in the message of a failed file: the part after its name, or the whole
+/// message.
 pub(super) fn reason(path: &Path, message: &str) -> String {
     let message = printable_text(message);
     let name = path.file_name().map(|name| printable(Path::new(name))).unwrap_or_default();
     let behind = |(at, _): (usize, &str)| {
         let (before, after) = (&message[..at], &message[at + name.len()..]);
-        // A word of the sentence may be a name as well.
-        let is_told = before.ends_with(' ') && after.starts_with(':');
-        let stands = before.is_empty() || before.ends_with(['/', '"']) || is_told;
-        let why = after.trim_start_matches(['"', ':', ' ']);
-        (stands && why.len() < after.len() && !why.is_empty()).then(|| why.to_owned())
+        // A word of the sentence may equal the name.
+        let is_prefix = before.ends_with(' ') && after.starts_with(':');
+        let matches = before.is_empty() || before.ends_with(['/', '"']) || is_prefix;
+        let reason = after.trim_start_matches(['"', ':', ' ']);
+        (matches && reason.len() < after.len() && !reason.is_empty()).then(|| reason.to_owned())
     };
-    // From the end: a directory of the same name stands before it.
+    // From the end: a directory with the same name may precede the file.
     let found = message.rmatch_indices(&name).filter(|_| !name.is_empty()).find_map(behind);
     found.unwrap_or(message)
 }
 
-/// Whether a message names a file, by this path or by the one that it has on the other side: the
-/// name is the same there, and stands behind a slash, before a colon, or before what happened to
-/// it.
+/// True if a message names a file, by this path or by its path on the other side. The name is the
+/// same there, and follows a slash, or precedes a colon or the event.
 fn is_named(path: &Path, message: &str) -> bool {
     let name = path.file_name().map(|name| printable(Path::new(name))).unwrap_or_default();
-    let stands = |(at, _): (usize, &str)| {
+    let matches = |(at, _): (usize, &str)| {
         let (before, after) = (&message[..at], &message[at + name.len()..]);
         let ends = after.is_empty() || after.starts_with([' ', ':']);
-        let happened = [" changed while", " vanished"].iter().any(|what| after.starts_with(what));
+        let happened = [" changed while", " vanished"].iter().any(|event| after.starts_with(event));
         before.ends_with('/') && ends
             || before.ends_with(' ') && after.starts_with(':')
             || before.is_empty() && happened
     };
     message.contains(&printable(path))
-        || !name.is_empty() && message.match_indices(&name).any(stands)
+        || !name.is_empty() && message.match_indices(&name).any(matches)
 }
 
 #[cfg(test)]
@@ -140,7 +139,7 @@ mod tests {
     use bankfull::{Error, ErrorKind, Summary};
 
     #[test]
-    fn a_failed_file_is_named_once() {
+    fn failed_file_is_named_once() {
         let line = |message| failed_line(Path::new("a/b"), message);
         assert_eq!(line("cannot read a/b: gone"), "bankfull: cannot read a/b: gone");
         for named in
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_what_stands_behind_the_name() {
+    fn reason_follows_the_name() {
         let of = |message| reason(Path::new("d/b"), message);
         for named in [
             "cannot write far/d/b: no space left",
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn only_errors_are_shown() {
+    fn quiet_shows_only_errors() {
         let (output, out, err) = buffers();
         let mut quiet = Quiet::new(output);
         quiet.event(&Event::Warning { message: "hello".to_owned() });

@@ -1,4 +1,4 @@
-//! Carries events from the threads of a transfer to the one thread that shows them.
+//! Passes events from the threads of a transfer to the thread that shows them.
 
 use super::progress::DRAW_HZ;
 use super::quiet::Quiet;
@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Events that may wait to be shown. Where the output is slower than the transfer for longer than
-/// that, the transfer waits: memory stays bounded and nothing is left out. (ours)
-const QUEUE_MAX: usize = 1024;
+/// Maximum number of queued events. If the output is slower than the transfer, the transfer waits:
+/// memory stays bounded and no event is lost. (chosen: absorbs bursts)
+const MAX_QUEUED_EVENTS: usize = 1024;
 
-const TICK: Duration = Duration::from_millis(1000 / DRAW_HZ as u64);
+const TICK_INTERVAL: Duration = Duration::from_millis(1000 / DRAW_HZ as u64);
 
 enum Message {
     Event(Box<Event>),
@@ -25,18 +25,18 @@ enum Message {
     Finish,
 }
 
-/// The latest progress: of the one transfer, or of each source by its number.
+/// Latest progress: of the only transfer, or of each source by its number.
 #[derive(Debug, Default)]
 struct Latest {
     one: Option<Progress>,
     sources: Vec<Option<Progress>>,
 }
 
-/// Takes events and has them shown on a thread of its own.
+/// Sink of events, shown on a separate thread.
 pub(crate) struct Reporter {
     queue: SyncSender<Message>,
     latest: Arc<Mutex<Latest>>,
-    wants_settled: bool,
+    wants_completed: bool,
     thread: JoinHandle<Option<Box<dyn Render>>>,
 }
 
@@ -44,66 +44,67 @@ impl Reporter {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When there is none: how the program ends then, which was shown.
+    /// The exit code if no thread can be started; the error has been shown.
     pub(crate) fn start(render: Box<dyn Render>) -> Result<Self, Exit> {
-        let (queue, waiting) = sync_channel(QUEUE_MAX);
+        let (queue, queued) = sync_channel(MAX_QUEUED_EVENTS);
         let latest = Arc::<Mutex<Latest>>::default();
-        let wants_settled = render.wants_settled();
-        // Handed over once there is a thread, so that it can be used where there is none.
-        let (give, given) = sync_channel::<Box<dyn Render>>(1);
+        let wants_completed = render.wants_completed();
+        // Handed over after the thread has started, so that it remains usable without one.
+        let (handover, receiver) = sync_channel::<Box<dyn Render>>(1);
         let work = {
             let latest = Arc::clone(&latest);
-            move || given.recv().map(|render| show(render, &waiting, &latest)).ok()
+            move || receiver.recv().map(|render| show(render, &queued, &latest)).ok()
         };
         match thread::Builder::new().spawn(work) {
             Ok(thread) => {
-                let _ = give.send(render);
-                Ok(Self { queue, latest, wants_settled, thread })
+                let _ = handover.send(render);
+                Ok(Self { queue, latest, wants_completed, thread })
             }
             Err(e) => Err(end(render, &Ending::Failed(&Error::thread_start(&e)))),
         }
     }
 
-    /// Shows one line worth knowing.
-    pub(crate) fn notice(&self, message: String) {
+    /// Shows a warning.
+    pub(crate) fn warn(&self, message: String) {
         EventSink::event(self, Event::Warning { message });
     }
 
-    /// Shows a round of all sources that is over.
+    /// Shows a completed round of all sources.
     pub(crate) fn round(&self, round: Round) {
         self.send(Message::Round(round));
     }
 
-    /// What a signal handler calls to have it shown that we are stopping. Never waits.
+    /// Returns a function for signal handlers that shows that the command is stopping. It never
+    /// blocks.
     pub(crate) fn stopping(&self) -> impl Fn() + Send + 'static {
         let queue = self.queue.clone();
         move || {
-            // A full queue is no reason to keep the signal waiting.
+            // The signal handler must not wait for a full queue.
             let _ = queue.try_send(Message::Stopping);
         }
     }
 
-    /// Waits until all is shown and gives back what showed it.
+    /// Waits until everything is shown, and returns the output format.
     pub(crate) fn finish(self) -> Box<dyn Render> {
         self.send(Message::Finish);
         match self.thread.join() {
-            // There is one always: it was handed over when the thread began.
+            // Always `Some`: it was handed over when the thread started.
             Ok(render) => render.unwrap_or_else(|| Box::new(Quiet::new(Output::standard()))),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
 
-    /// Whether an event that is no progress is shown.
+    /// True if an event other than progress is shown.
     fn is_wanted(&self, event: &Event) -> bool {
         match event {
-            Event::Completed { .. } => self.wants_settled,
+            Event::Completed { .. } => self.wants_completed,
             Event::Sample(_) => false,
             _ => true,
         }
     }
 
     fn send(&self, message: Message) {
-        // The other end is gone only after `finish`, or after a panic that `finish` passes on.
+        // The receiver ends only after `finish`, or after a panic that `finish` propagates.
         let _ = self.queue.send(message);
     }
 }
@@ -142,16 +143,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread: shows messages as they come, and the latest progress at every tick.
+/// Runs the thread: shows messages when they are queued, and the latest progress at every tick.
 fn show(
     mut render: Box<dyn Render>,
-    waiting: &Receiver<Message>,
+    queued: &Receiver<Message>,
     latest: &Mutex<Latest>,
 ) -> Box<dyn Render> {
     let start = Instant::now();
-    let mut next_tick = TICK;
+    let mut next_tick = TICK_INTERVAL;
     loop {
-        match waiting.recv_timeout(next_tick.saturating_sub(start.elapsed())) {
+        match queued.recv_timeout(next_tick.saturating_sub(start.elapsed())) {
             Ok(Message::Event(event)) => render.event(&event),
             Ok(Message::SourceEvent(source, event)) => render.source_event(source, &event),
             Ok(Message::SourceDone(source, result)) => render.source_done(source, &result),
@@ -167,7 +168,7 @@ fn show(
                 Some(progress) => render.tick(progress, now),
                 None => render.tick_sources(sources, now),
             }
-            next_tick = now + TICK;
+            next_tick = now + TICK_INTERVAL;
         }
     }
 }
@@ -179,12 +180,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_sent_is_shown_before_finish_returns() {
+    fn finish_waits_until_all_events_are_shown() {
         let (output, out, _) = buffers();
         let reporter = Reporter::start(Box::new(Json::new(output, true))).unwrap();
         thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..500).for_each(|n| reporter.notice(format!("{n}"))));
+                scope.spawn(|| (0..500).for_each(|n| reporter.warn(format!("{n}"))));
             }
         });
         reporter.finish();
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_shown_by_the_ticker_and_not_by_the_event() {
+    fn progress_is_shown_per_tick_not_per_event() {
         let (output, out, _) = buffers();
         let reporter = Reporter::start(Box::new(Json::new(output, false))).unwrap();
         for _ in 0..1000 {

@@ -1,11 +1,16 @@
-//! How several sources do that are fetched at once: the progress of all of them together, who is
-//! slow, and the line about it. Draws nothing.
+//! Progress of a gathering: the sum of all sources, the slowest one, and the progress line. Draws
+//! nothing.
 
 use super::meter::Meter;
-use super::progress::{NOW_MEMORY, Rates};
-use super::text;
+use super::progress::{Rates, eta_text, rate_text, with_bar};
 use bankfull::{Error, Progress, Rate, Summary};
 use std::time::Duration;
+
+/// Time constant of the rate of one source. (chosen: a slow source shows soon)
+const SOURCE_TIME_CONSTANT: Duration = Duration::from_secs(1);
+
+/// Time after which a source may be shown as the slowest. (chosen: its rate is known by then)
+const MIN_SLOWEST_AGE: Duration = Duration::from_secs(1);
 
 /// The sources of a gathering.
 pub(super) struct Sources {
@@ -17,22 +22,22 @@ pub(super) struct Sources {
 
 struct Source {
     name: String,
-    /// Its progress as it was seen last; what it came to, once it has ended.
+    /// Last observed progress; after the end, the result.
     seen: Option<Progress>,
     ended: bool,
     meter: Meter,
-    /// When it was seen first.
+    /// Time of the first observed progress.
     since: Option<Duration>,
 }
 
 impl Sources {
-    /// Sources of these names, none of which has begun.
+    /// Creates sources with these names, none of them started.
     pub(super) fn new(names: impl Iterator<Item = String>) -> Self {
         let source = |name| Source {
             name,
             seen: None,
             ended: false,
-            meter: Meter::new(NOW_MEMORY),
+            meter: Meter::new(SOURCE_TIME_CONSTANT),
             since: None,
         };
         Self { all: names.map(source).collect(), rates: Rates::new(), done: 0, failed: 0 }
@@ -42,25 +47,25 @@ impl Sources {
         self.all.len()
     }
 
-    /// The name of a source; empty for one that there is not.
+    /// Returns the name of a source; empty for an invalid number.
     pub(super) fn name(&self, number: usize) -> &str {
         self.all.get(number).map_or("", |source| &source.name)
     }
 
-    /// A source has ended.
+    /// Records the end of a source.
     pub(super) fn ended(&mut self, number: usize, result: &Result<Summary, Error>) {
         let Some(source) = self.all.get_mut(number) else { return };
         source.ended = true;
         match result {
             Ok(summary) => {
                 self.done += 1;
-                source.seen = Some(came_to(summary));
+                source.seen = Some(result_of(summary));
             }
             Err(_) => self.failed += 1,
         }
     }
 
-    /// Takes the progress of each source at time `now`. Where all of them together are.
+    /// Records the progress of each source at time `now`, and returns the sum.
     pub(super) fn observe(&mut self, sources: &[Option<Progress>], now: Duration) -> Progress {
         for (source, progress) in self.all.iter_mut().zip(sources) {
             let Some(progress) = progress.filter(|_| !source.ended || source.seen.is_none()) else {
@@ -74,7 +79,7 @@ impl Sources {
         (total.elapsed, total.total_is_final) = (now, true);
         for source in &self.all {
             let Some(seen) =
-                source.seen.map(|seen| if source.ended { left_at(seen) } else { seen })
+                source.seen.map(|seen| if source.ended { final_progress(seen) } else { seen })
             else {
                 total.total_is_final &= source.ended;
                 continue;
@@ -90,7 +95,7 @@ impl Sources {
         total
     }
 
-    /// The sources that are being fetched, with their progress and rate.
+    /// Returns the running sources, with progress and rate.
     pub(super) fn running(&self) -> impl Iterator<Item = (usize, &Progress, Rate)> {
         let running = self.all.iter().enumerate().filter(|(_, source)| !source.ended);
         running.filter_map(|(number, source)| {
@@ -98,62 +103,63 @@ impl Sources {
         })
     }
 
-    /// The slowest of those that have been fetched for a while and have more to come.
+    /// Returns the slowest of the sources that have run for a while and are incomplete.
     pub(super) fn slowest(&self, now: Duration) -> Option<(usize, Rate)> {
-        let is_meant = |number: usize, progress: &Progress| {
+        let is_candidate = |number: usize, progress: &Progress| {
             let since = self.all.get(number).and_then(|source| source.since).unwrap_or(now);
-            let is_whole = progress.total_is_final && progress.bytes_done >= progress.bytes_total;
-            now.saturating_sub(since) >= NOW_MEMORY && !is_whole
+            let is_complete =
+                progress.total_is_final && progress.bytes_done >= progress.bytes_total;
+            now.saturating_sub(since) >= MIN_SLOWEST_AGE && !is_complete
         };
-        let meant = self.running().filter(|(number, progress, _)| is_meant(*number, progress));
-        meant.map(|(number, _, rate)| (number, rate)).min_by_key(|(_, rate)| rate.bits_per_sec())
+        let candidates =
+            self.running().filter(|(number, progress, _)| is_candidate(*number, progress));
+        candidates
+            .map(|(number, _, rate)| (number, rate))
+            .min_by_key(|(_, rate)| rate.bits_per_sec())
     }
 
-    /// The progress line, most important first, because a narrow terminal cuts its end.
-    pub(super) fn line(&self, total: &Progress, now: Duration) -> String {
-        let rate = self.rates.now();
+    /// Formats the progress line, most important first, as a narrow terminal cuts its end.
+    pub(super) fn line(&self, total: &Progress, now: Duration, width: usize) -> String {
         let mut line = format!("{}/{} sources, ", self.done, self.count());
         if self.failed > 0 {
             line.push_str(&format!("{} failed, ", self.failed));
         }
-        line.push_str(&format!("{rate}, "));
+        line.push_str(&format!("{}, ", rate_text(self.rates.now())));
         if total.total_is_final {
-            let eta = self.rates.eta(total).map_or_else(|| "-:--".to_owned(), text::clock);
-            line.push_str(&format!("ETA {eta}, "));
+            line.push_str(&format!("ETA {}, ", eta_text(&self.rates, total)));
         }
         if let Some((number, rate)) = self.slowest(now) {
-            line.push_str(&format!("slowest {} at {rate}, ", self.short_name(number)));
+            let name = self.short_name(number);
+            line.push_str(&format!("slowest {name} at {}, ", rate_text(rate)));
         }
         let (done, all) = (total.bytes_done, total.bytes_total);
-        line.push_str(&match total.total_is_final {
-            true => format!("{done}/{all}"),
-            false => format!("{done} of at least {all}"),
-        });
-        line
+        match total.total_is_final {
+            true => with_bar(total, &format!("{line}{done}/{all}"), width),
+            false => format!("{line}{done} of at least {all}"),
+        }
     }
 
-    /// The host of a source, or all of its name where another source is of that host, too.
+    /// Returns the host of a source, or its full name if several sources share the host.
     fn short_name(&self, number: usize) -> &str {
         let name = self.name(number);
         let host = host_of(name);
-        let is_its_only =
-            self.all.iter().filter(|source| host_of(&source.name) == host).count() < 2;
-        if is_its_only { host } else { name }
+        let is_unique = self.all.iter().filter(|source| host_of(&source.name) == host).count() < 2;
+        if is_unique { host } else { name }
     }
 }
 
-/// The host in a name such as `bankfull://host:port/path` or `user@host:path`.
+/// Returns the host in a name such as `bankfull://host:port/path` or `user@host:path`.
 fn host_of(name: &str) -> &str {
     if let Some(place) = name.strip_prefix("bankfull://") {
         return place.split('/').next().unwrap_or(place);
     }
-    // An IPv6 address stands in brackets.
+    // An IPv6 address is in brackets.
     let end = name.find("]:").map(|at| at + 1).or_else(|| name.find(':'));
     &name[..end.unwrap_or(name.len())]
 }
 
-/// What a source came to.
-fn came_to(summary: &Summary) -> Progress {
+/// Returns the progress of a completed source.
+fn result_of(summary: &Summary) -> Progress {
     let mut progress = Progress::default();
     progress.files_done = summary.files + summary.skipped_files;
     progress.bytes_done = summary.bytes + summary.skipped_bytes + summary.resumed_bytes;
@@ -161,8 +167,8 @@ fn came_to(summary: &Summary) -> Progress {
     progress
 }
 
-/// Where a source was left that has ended: nothing more comes of it.
-fn left_at(seen: Progress) -> Progress {
+/// Returns the last progress of an ended source, from which nothing more is expected.
+fn final_progress(seen: Progress) -> Progress {
     let mut progress = seen;
     (progress.files_total, progress.bytes_total) = (seen.files_done, seen.bytes_done);
     progress.total_is_final = true;
@@ -191,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_total_is_final_once_every_source_is_listed_or_has_ended() {
+    fn total_is_final_once_all_sources_are_listed_or_ended() {
         let mut sources = sources();
         let now = Duration::from_secs;
         assert!(!sources.observe(&[], now(0)).total_is_final);
@@ -200,7 +206,7 @@ mod tests {
         let total = sources.observe(&[progress(1, 4), progress(2, 4)], now(2));
         assert!(total.total_is_final);
         assert_eq!((total.bytes_done, total.bytes_total), (Bytes::mib(3), Bytes::mib(8)));
-        // Nothing more comes of one that failed, and what ended well came to its summary.
+        // A failed source keeps its progress; a completed one has that of its summary.
         sources.ended(1, &gone());
         let mut summary = Summary::default();
         (summary.bytes, summary.skipped_bytes) = (Bytes::mib(3), Bytes::mib(1));
@@ -211,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_has_the_sources_the_rate_and_who_is_slow() {
+    fn line_has_sources_rate_and_slowest() {
         let mut sources = sources();
         sources.ended(2, &gone());
         let observed = |sources: &mut Sources, second: u64| {
@@ -219,19 +225,26 @@ mod tests {
             sources.observe(&seen, Duration::from_secs(second))
         };
         let total = observed(&mut sources, 1);
-        let line = sources.line(&total, Duration::from_secs(1));
-        assert!(line.starts_with("0/3 sources, 1 failed, ") && !line.contains("slowest"), "{line}");
-        observed(&mut sources, 2);
-        let total = observed(&mut sources, 3);
+        let line = sources.line(&total, Duration::from_secs(1), 80);
+        let start = "[                 ] 2% 0/3 sources, 1 failed, 0 B/s, ETA -:--, ";
+        assert!(line.starts_with(start), "{line}");
+        for second in 2..4 {
+            observed(&mut sources, second);
+        }
+        let total = observed(&mut sources, 4);
         assert_eq!(
-            sources.line(&total, Duration::from_secs(3)),
-            "0/3 sources, 1 failed, 33.6 Mbit/s, ETA 0:47, slowest a at 8.4 Mbit/s, \
-             12.0 MiB/200.0 MiB"
+            sources.line(&total, Duration::from_secs(4), 80),
+            "[        ] 8% 0/3 sources, 1 failed, 4.0 MiB/s, ETA 0:46, slowest a at 1.0 MiB/s, \
+             16.0 MiB/200.0 MiB"
         );
+        let mut sources = self::sources();
+        let total = sources.observe(&[progress(1, 4)], Duration::from_secs(1));
+        let line = sources.line(&total, Duration::from_secs(1), 80);
+        assert_eq!(line, "0/3 sources, 0 B/s, 1.0 MiB of at least 4.0 MiB");
     }
 
     #[test]
-    fn a_source_is_called_by_its_host_where_that_says_which() {
+    fn short_name_is_the_host_if_unique() {
         let names =
             ["bankfull://h:7440/a", "bankfull://h:7440/b", "bankfull://i/a", "me@[::1]:/x/y"];
         let sources = Sources::new(names.map(str::to_owned).into_iter());
@@ -240,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_all_is_not_called_slow() {
+    fn complete_source_is_not_the_slowest() {
         let mut sources = sources();
         for second in 0..3 {
             sources.observe(&[progress(4, 4)], Duration::from_secs(second));

@@ -1,22 +1,28 @@
-//! The summary for people: only lines that have something to say. Rates are in bit/s where a
-//! network was crossed, and in byte/s within a host.
+//! Summary as text: only lines with information. Rates are in bit/s over a network, and in byte/s
+//! within a host.
 
 use super::text::{byte_rate, count, duration, entries, files, grouped, short_duration};
 use bankfull::{Bytes, GatherSummary, Summary};
 use std::time::Duration;
 
-/// The lines of a transfer that came to its end. `local` says that no network was crossed.
-pub(super) fn lines(summary: &Summary, local: bool) -> Vec<String> {
-    let mut lines = vec![copied(summary, local)];
+/// Formats the result of a transfer. `is_local`: no network was used.
+pub(super) fn lines(summary: &Summary, is_local: bool) -> Vec<String> {
+    let mut lines = vec![copied(summary, is_local)];
     lines.extend(rest(summary));
-    let limited = summary.limited_by != "nothing" && !summary.limited_by_text.is_empty();
-    if summary.files > 0 && limited {
+    let is_limited = summary.limited_by != "nothing" && !summary.limited_by_text.is_empty();
+    if summary.files > 0 && is_limited && has_rate(summary) {
         lines.push(format!("limited by: {}", summary.limited_by_text));
     }
     lines
 }
 
-/// The lines of a dry run.
+/// True if a copy was large and long enough for its rate to say anything. (chosen: below, the start
+/// of the program and the connection dominates)
+fn has_rate(summary: &Summary) -> bool {
+    summary.bytes >= Bytes::mib(1) && summary.elapsed >= Duration::from_secs(1)
+}
+
+/// Formats the result of a dry run.
 pub(super) fn plan_lines(summary: &Summary) -> Vec<String> {
     let mut lines = vec![match (summary.would_copy_entries, summary.failed_files) {
         (0, 0) => "nothing to copy".to_owned(),
@@ -27,8 +33,8 @@ pub(super) fn plan_lines(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// The lines of a gathering, the last one of which heads the list of the sources that have failed,
-/// if any.
+/// Formats the result of a gathering. If sources failed, the last line is the heading of their
+/// list.
 pub(super) fn gathered_lines(
     done: &GatherSummary,
     rounds: &[Duration],
@@ -39,19 +45,21 @@ pub(super) fn gathered_lines(
     let total = &done.total;
     let of =
         if failed == 0 { String::new() } else { format!("{} of ", grouped((all - failed) as u64)) };
-    let (made, of) = (made(total), format!("{of}{}", sources(all)));
+    let (created, of) = (created(total), format!("{of}{}", sources(all)));
     let mut lines = match (dry_run, total.files) {
         _ if failed == all => vec!["nothing gathered".to_owned()],
         (true, _) => plan_lines(total),
-        (false, 0) if made.is_empty() => vec![format!("gathered nothing new from {of}")],
-        (false, 0) => vec![format!("gathered {made} from {of}")],
-        (false, _) => vec![format!(
-            "gathered {made} from {of}, {} in {}: {} goodput, {}",
-            moved(total),
-            duration(total.elapsed),
-            total.goodput(),
-            count(total.retransmits, "retransmit", "retransmits")
-        )],
+        (false, 0) if created.is_empty() => vec![format!("gathered nothing new from {of}")],
+        (false, 0) => vec![format!("gathered {created} from {of}")],
+        (false, _) => {
+            let (moved, took) = (transferred(total), duration(total.elapsed));
+            let retransmits = count(total.retransmits, "retransmit", "retransmits");
+            let rate = match has_rate(total) {
+                true => format!(": {} goodput, {retransmits}", total.goodput()),
+                false => String::new(),
+            };
+            vec![format!("gathered {created} from {of}, {moved} in {took}{rate}")]
+        }
     };
     if !dry_run {
         lines.extend(rest(total));
@@ -63,7 +71,7 @@ pub(super) fn gathered_lines(
     lines
 }
 
-/// How long rounds took, if there were any.
+/// Formats the durations of rounds, if there were any.
 fn rounds_line(rounds: &[Duration]) -> Option<String> {
     let mut sorted = rounds.to_vec();
     sorted.sort_unstable();
@@ -76,16 +84,19 @@ fn rounds_line(rounds: &[Duration]) -> Option<String> {
     ))
 }
 
-/// What a client's session did, in one line for the daemon's log.
+/// Formats the result of a client's session in one line, for the log of a daemon.
 pub(super) fn session_line(summary: &Summary) -> String {
-    let made = made(summary);
+    let created = created(summary);
     let mut line = match (summary.files, summary.would_copy_entries) {
-        (0, 0) if made.is_empty() => "nothing copied".to_owned(),
-        (0, 0) => made,
+        (0, 0) if created.is_empty() => "nothing copied".to_owned(),
+        (0, 0) => created,
         (0, planned) => format!("would copy {}", entries(planned)),
         _ => {
-            let (moved, took) = (moved(summary), duration(summary.elapsed));
-            format!("{made}, {moved} in {took} ({})", summary.goodput())
+            let (moved, took) = (transferred(summary), duration(summary.elapsed));
+            match has_rate(summary) {
+                true => format!("{created}, {moved} in {took} ({})", summary.goodput()),
+                false => format!("{created}, {moved} in {took}"),
+            }
         }
     };
     if summary.failed_files > 0 {
@@ -94,32 +105,36 @@ pub(super) fn session_line(summary: &Summary) -> String {
     line
 }
 
-/// What there is now that was not there before; empty for nothing.
-fn made(summary: &Summary) -> String {
+/// Formats the files and symlinks created; empty if there are none.
+fn created(summary: &Summary) -> String {
     let links = count(summary.symlinks_created, "symlink", "symlinks");
     let all = [(summary.files, files(summary.files)), (summary.symlinks_created, links)];
-    let made: Vec<_> = all.into_iter().filter(|(n, _)| *n > 0).map(|(_, text)| text).collect();
-    made.join(" and ")
+    let created: Vec<_> = all.into_iter().filter(|(n, _)| *n > 0).map(|(_, text)| text).collect();
+    created.join(" and ")
 }
 
-/// How many bytes went over: more than the copied files hold, where others failed on the way.
-fn moved(summary: &Summary) -> String {
+/// Formats the bytes transferred; they include those of files that failed later.
+fn transferred(summary: &Summary) -> String {
     match (summary.bytes, summary.failed_files) {
         (Bytes(0), _) | (_, 0) => summary.bytes.to_string(),
-        _ => format!("{} with those of failed files", summary.bytes),
+        _ => format!("{} including failed files", summary.bytes),
     }
 }
 
-fn copied(summary: &Summary, local: bool) -> String {
-    let made = made(summary);
+fn copied(summary: &Summary, is_local: bool) -> String {
+    let created = created(summary);
     match (summary.files, summary.failed_files) {
-        (0, 0) if made.is_empty() => return "nothing to copy".to_owned(),
-        (0, _) if made.is_empty() => return "nothing copied".to_owned(),
-        (0, _) => return format!("made {made}"),
+        (0, 0) if created.is_empty() => return "nothing to copy".to_owned(),
+        (0, _) if created.is_empty() => return "nothing copied".to_owned(),
+        (0, _) => return format!("created {created}"),
         _ => {}
     }
-    let what = format!("copied {made}, {} in {}", moved(summary), duration(summary.elapsed));
-    if local {
+    let what =
+        format!("copied {created}, {} in {}", transferred(summary), duration(summary.elapsed));
+    if !has_rate(summary) {
+        return what;
+    }
+    if is_local {
         return format!("{what}: {}", byte_rate(summary.goodput()));
     }
     format!(
@@ -140,12 +155,11 @@ fn rest(summary: &Summary) -> Vec<String> {
         ));
     }
     if summary.resumed_bytes > Bytes(0) {
-        let verb = if summary.resumed_bytes == Bytes(1) { "was" } else { "were" };
-        lines.push(format!("resumed: {} {verb} there already", summary.resumed_bytes));
+        lines.push(format!("resumed: {} from an earlier run", summary.resumed_bytes));
     }
     if summary.special_files_skipped > 0 {
         let what = count(summary.special_files_skipped, "special file", "special files");
-        lines.push(format!("left out {what} (sockets, devices, FIFOs)"));
+        lines.push(format!("skipped {what} (sockets, devices, FIFOs)"));
     }
     if summary.failed_files > 0 {
         let vanished = match summary.vanished_files {
@@ -172,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_copy_is_one_line() {
+    fn plain_copy_is_one_line() {
         assert_eq!(
             lines(&summary(), false),
             ["copied 53 363 files, 664.1 MiB in 3.2 s: 1.74 Gbit/s goodput over 4 streams, \
@@ -181,7 +195,17 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_within_the_host_is_in_bytes_per_second() {
+    fn short_copy_has_neither_rate_nor_limit() {
+        let mut summary = summary();
+        summary.limited_by_text = "reading the source".to_owned();
+        (summary.files, summary.bytes) = (1, Bytes(6));
+        assert_eq!(lines(&summary, false), ["copied 1 file, 6 B in 3.2 s"]);
+        (summary.bytes, summary.elapsed) = (Bytes::mib(9), Duration::from_millis(300));
+        assert_eq!(lines(&summary, true), ["copied 1 file, 9.0 MiB in 0.3 s"]);
+    }
+
+    #[test]
+    fn local_copy_is_in_bytes_per_second() {
         assert_eq!(
             lines(&summary(), true),
             ["copied 53 363 files, 664.1 MiB in 3.2 s: 217.6 MB/s"]
@@ -189,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_happened_has_its_line() {
+    fn each_fact_has_its_line() {
         let mut summary = summary();
         (summary.files, summary.streams, summary.retransmits) = (1, 1, 1);
         (summary.skipped_files, summary.skipped_bytes) = (12, Bytes::mib(3));
@@ -200,11 +224,11 @@ mod tests {
         assert_eq!(
             lines(&summary, false),
             [
-                "copied 1 file and 2 symlinks, 664.1 MiB with those of failed files in 3.2 s: \
+                "copied 1 file and 2 symlinks, 664.1 MiB including failed files in 3.2 s: \
                  1.74 Gbit/s goodput over 1 stream, 1 retransmit",
                 "skipped 12 unchanged files (3.0 MiB)",
-                "resumed: 1.2 GiB were there already",
-                "left out 1 special file (sockets, devices, FIFOs)",
+                "resumed: 1.2 GiB from an earlier run",
+                "skipped 1 special file (sockets, devices, FIFOs)",
                 "failed: 3 entries (1 vanished from the source)",
                 "limited by: writing the destination",
             ]
@@ -212,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_do_says_so_and_names_no_limit() {
+    fn nothing_to_copy_has_no_limit() {
         let mut summary = Summary::default();
         (summary.skipped_files, summary.skipped_bytes) = (1, Bytes(10));
         summary.limited_by_text = "the network".to_owned();
@@ -220,17 +244,17 @@ mod tests {
     }
 
     #[test]
-    fn where_all_failed_nothing_was_copied_and_links_alone_were_made() {
+    fn failed_copy_without_files_has_no_rate() {
         let mut summary = Summary::default();
         (summary.failed_files, summary.bytes) = (1, Bytes(9));
         assert_eq!(lines(&summary, false), ["nothing copied", "failed: 1 entry"]);
         assert_eq!(plan_lines(&summary), ["nothing would be copied", "failed: 1 entry"]);
         summary.symlinks_created = 1;
-        assert_eq!(lines(&summary, false), ["made 1 symlink", "failed: 1 entry"]);
+        assert_eq!(lines(&summary, false), ["created 1 symlink", "failed: 1 entry"]);
     }
 
     #[test]
-    fn a_session_is_one_line_with_what_there_was() {
+    fn session_is_one_line() {
         let mut summary = Summary::default();
         assert_eq!(session_line(&summary), "nothing copied");
         summary.symlinks_created = 1;
@@ -241,12 +265,11 @@ mod tests {
         summary.elapsed = Duration::from_secs(1);
         assert_eq!(
             session_line(&summary),
-            "1 file and 1 symlink, 1000 B with those of failed files in 1.0 s (8.0 kbit/s), \
-             2 entries failed"
+            "1 file and 1 symlink, 1000 B including failed files in 1.0 s, 2 entries failed"
         );
     }
 
-    /// A gathering from three sources, so many of which have failed.
+    /// Returns a gathering from three sources, `failed` of which failed.
     fn gathering(failed: usize, total: Summary) -> GatherSummary {
         let gone = bankfull::Error::new(bankfull::ErrorKind::Network, "gone");
         let mut done = GatherSummary::default();
@@ -260,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gathering_says_from_how_many_sources_it_came() {
+    fn gathering_names_the_number_of_sources() {
         let lines = |failed, total| gathered_lines(&gathering(failed, total), &[], false);
         let copied = "gathered 53 363 files from 3 sources, 664.1 MiB in 3.2 s: 1.74 Gbit/s \
                       goodput, 0 retransmits";
@@ -274,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_counts_entries() {
+    fn plan_counts_entries() {
         let plan = |entries, bytes| {
             let mut summary = Summary::default();
             (summary.would_copy_entries, summary.would_copy_bytes) = (entries, Bytes(bytes));

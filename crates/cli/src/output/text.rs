@@ -1,4 +1,4 @@
-//! Small pieces of text: counts, times, rates, and names that are safe to print.
+//! Formatting of counts, times, rates, and of names that are safe to print.
 
 use bankfull::Rate;
 use std::fmt::Write;
@@ -6,8 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// A path in one line that a terminal can show: control characters and bytes that are no text
-/// become escapes.
+/// Formats a path in one line for a terminal: control characters and invalid UTF-8 become escapes.
 pub(crate) fn printable(path: &Path) -> String {
     let mut shown = String::new();
     for chunk in path.as_os_str().as_bytes().utf8_chunks() {
@@ -20,7 +19,7 @@ pub(crate) fn printable(path: &Path) -> String {
     shown
 }
 
-/// Text in one line, with control characters as escapes.
+/// Formats text in one line, with control characters as escapes.
 pub(crate) fn printable_text(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -29,7 +28,7 @@ pub(crate) fn printable_text(text: &str) -> String {
     shown
 }
 
-/// A number with its digits in groups of three: `53 363`.
+/// Formats a number with digits in groups of three: `53 363`.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut shown = String::new();
@@ -42,22 +41,22 @@ pub(super) fn grouped(number: u64) -> String {
     shown
 }
 
-/// A number of things: `1 file`, `53 363 files`.
+/// Formats a number of items: `1 file`, `53 363 files`.
 pub(super) fn count(number: u64, singular: &str, plural: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { singular } else { plural })
 }
 
-/// A number of files.
+/// Formats a number of files.
 pub(super) fn files(number: u64) -> String {
     count(number, "file", "files")
 }
 
-/// A number of files, directories and symlinks.
+/// Formats a number of files, directories and symlinks.
 pub(super) fn entries(number: u64) -> String {
     count(number, "entry", "entries")
 }
 
-/// How long something took that may be short: `12 ms`, else as [`duration`].
+/// Formats a duration that may be short: `12 ms`, else as [`duration`].
 pub(super) fn short_duration(time: Duration) -> String {
     match time.as_millis() {
         ms @ 0..1000 => format!("{ms} ms"),
@@ -65,11 +64,11 @@ pub(super) fn short_duration(time: Duration) -> String {
     }
 }
 
-/// How long something took: `3.2 s`, `4 min 05 s`, `2 h 03 min`.
+/// Formats a duration: `3.2 s`, `4 min 05 s`, `2 h 03 min`.
 pub(super) fn duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
-        // Below, 59.96 would show as 60.0.
+        // 59.96 would be formatted as 60.0.
         0..60 if time < Duration::from_millis(59_950) => format!("{:.1} s", time.as_secs_f64()),
         0..3600 => {
             let seconds = seconds.max(60);
@@ -79,7 +78,7 @@ pub(super) fn duration(time: Duration) -> String {
     }
 }
 
-/// A time to go as a clock shows it: `0:07`, `12:34`, `1:02:03`.
+/// Formats a remaining time as a clock: `0:07`, `12:34`, `1:02:03`.
 pub(super) fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -90,7 +89,7 @@ pub(super) fn clock(time: Duration) -> String {
     }
 }
 
-/// A rate in bytes per second with decimal prefixes, as disks are measured: `101.5 MB/s`.
+/// Formats a rate in bytes per second with decimal prefixes, as usual for disks: `101.5 MB/s`.
 pub(crate) fn byte_rate(rate: Rate) -> String {
     let bytes = rate.bytes_per_sec();
     let value = bytes as f64;
@@ -108,7 +107,7 @@ mod tests {
     use std::ffi::OsStr;
 
     #[test]
-    fn names_cannot_drive_the_terminal_or_break_the_line() {
+    fn printable_escapes_control_characters() {
         let shown = |bytes: &[u8]| printable(Path::new(OsStr::from_bytes(bytes)));
         assert_eq!(shown(b"a\nb\x1b[2J"), "a\\nb\\u{1b}[2J");
         assert_eq!(shown("grün\u{9b}".as_bytes()), "grün\\u{9b}");
@@ -116,18 +115,18 @@ mod tests {
     }
 
     #[test]
-    fn digits_stand_in_groups_of_three() {
+    fn digits_are_in_groups_of_three() {
         let shown = [0, 999, 1000, 53_363, 1_234_567].map(grouped);
         assert_eq!(shown, ["0", "999", "1 000", "53 363", "1 234 567"]);
     }
 
     #[test]
-    fn one_is_singular_and_nought_is_plural() {
+    fn one_is_singular_and_zero_is_plural() {
         assert_eq!([0, 1, 2].map(files), ["0 files", "1 file", "2 files"]);
     }
 
     #[test]
-    fn durations_have_the_unit_that_fits() {
+    fn duration_unit_fits_the_value() {
         let shown = [0.04, 3.21, 59.94, 59.96, 60.0, 245.0, 3600.0, 7399.0]
             .map(|s| duration(Duration::from_secs_f64(s)));
         assert_eq!(
@@ -146,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_shows_hours_only_where_there_are_any() {
+    fn clock_omits_zero_hours() {
         let shown = [7, 754, 3723].map(|s| clock(Duration::from_secs(s)));
         assert_eq!(shown, ["0:07", "12:34", "1:02:03"]);
     }
 
     #[test]
-    fn byte_rates_have_decimal_prefixes() {
+    fn byte_rate_has_decimal_prefixes() {
         let shown = [7999.0, 8e3, 812e6, 1.6e10].map(|b| byte_rate(Rate::from_bits_per_sec(b)));
         assert_eq!(shown, ["999 B/s", "1.0 kB/s", "101.5 MB/s", "2.00 GB/s"]);
     }

@@ -1,35 +1,86 @@
-//! `--report`: notes what a transfer tells while it runs, and writes it as one page at its end.
+//! HTML report (`--report`): records the events of a transfer and writes them as one page at its
+//! end.
 //!
-//! What it does not do: draw (`bankfull-chart` does), or decide what is noted: every event of the
-//! path comes from the library.
+//! `bankfull-chart` draws the page. The library decides which events there are.
 
 mod page;
 
+use crate::output::printable;
 use bankfull::{
     BufferLimit, Error, ErrorKind, Event, EventSink, Progress, Route, Sample, Summary,
     TuningDecision,
 };
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Samples that are kept; at twice as many every other one is left out, so that the page of a copy
-/// of days has no more than that of an hour. (ours: half an hour of ten a second)
-const KEPT: usize = 18_000;
+/// Number of samples kept. At twice the number, every other one is dropped, so that the page stays
+/// small for a copy of days. (chosen: half an hour at ten per second)
+const MAX_SAMPLES: usize = 18_000;
 
-/// Decisions and notices that are kept, the latest. (ours: a path that is shared brings a decision
-/// every two seconds; an hour of them)
-const NEWS_KEPT: usize = 2_000;
+/// Number of latest decisions and warnings kept. (chosen: one hour with a decision every 2 s)
+const MAX_DECISIONS: usize = 2_000;
 
-/// Who made the page, as it says itself: no other file is ever overwritten.
+/// Generator mark of the page. Only files with this mark are overwritten.
 const GENERATOR: &str = "bankfull cp --report";
 
-/// So much of a file is read to see that. (ours: it stands within the first 200 bytes)
+/// Number of bytes read to find the mark. (chosen: it is within the first 200 bytes)
 const HEAD_BYTES: u64 = 1024;
 
-/// What is noted of a transfer.
+/// Time, place and command of a copy.
+#[derive(Debug)]
+struct Origin {
+    /// Start in UTC.
+    date: String,
+    host: String,
+    /// Command line as typed.
+    command: String,
+}
+
+impl Origin {
+    /// Describes this process.
+    fn here() -> Self {
+        let quoted = |argument: OsString| {
+            let text = printable(argument.as_ref());
+            let is_plain = |c: char| c.is_alphanumeric() || "-_./:=@,+%[]~".contains(c);
+            match !text.is_empty() && text.chars().all(is_plain) {
+                true => text,
+                false => format!("'{}'", text.replace('\'', r"'\''")),
+            }
+        };
+        let arguments: Vec<String> = std::env::args_os().skip(1).map(quoted).collect();
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            date: utc(since_epoch.as_secs()),
+            host: crate::serve::host_name(),
+            command: format!("bankfull {}", arguments.join(" ")),
+        }
+    }
+}
+
+/// Formats seconds since the epoch as a date and time in UTC.
+fn utc(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Days to the civil date, with years that start in March (H. Hinnant, chrono-compatible
+    // low-level date algorithms).
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+}
+
+/// Recorded events of a transfer.
 #[derive(Debug, Default)]
 struct Record {
     route: Option<Route>,
@@ -38,17 +89,17 @@ struct Record {
     samples: Thinned<Sample>,
     progress: Thinned<Progress>,
     decisions: Latest<TuningDecision>,
-    staging: Latest<BufferLimit>,
-    notices: Latest<String>,
-    /// Files that failed, and why.
+    buffer_limits: Latest<BufferLimit>,
+    warnings: Latest<String>,
+    /// Failed files with their reasons.
     failed: Latest<(PathBuf, String)>,
 }
 
-/// The latest of many.
+/// The latest items of many.
 #[derive(Debug)]
 struct Latest<T> {
     kept: VecDeque<T>,
-    /// How many earlier ones are left out.
+    /// Number of earlier items dropped.
     dropped: u64,
 }
 
@@ -60,7 +111,7 @@ impl<T> Default for Latest<T> {
 
 impl<T> Latest<T> {
     fn push(&mut self, item: T) {
-        if self.kept.len() >= NEWS_KEPT {
+        if self.kept.len() >= MAX_DECISIONS {
             self.kept.pop_front();
             self.dropped += 1;
         }
@@ -68,13 +119,13 @@ impl<T> Latest<T> {
     }
 }
 
-/// An item that can stand for those before it, too.
+/// An item that can also represent earlier ones.
 trait Absorb {
     fn absorb(&mut self, earlier: &Self);
 }
 
 impl Absorb for Sample {
-    /// All but round trips are counts, of which the last tells all.
+    /// Merges the RTTs; the other figures are counters, of which the last value suffices.
     fn absorb(&mut self, earlier: &Self) {
         let both = || self.rtts.iter().chain(&earlier.rtts).copied();
         self.rtts = both().min().into_iter().chain(both().max()).collect();
@@ -85,14 +136,14 @@ impl Absorb for Progress {
     fn absorb(&mut self, _earlier: &Self) {}
 }
 
-/// A list of bounded length, at equal distances.
+/// A list of bounded length with equal distances.
 #[derive(Debug)]
 struct Thinned<T> {
     kept: Vec<T>,
-    /// One in so many is kept.
+    /// Distance between kept items.
     every: usize,
     skipped: usize,
-    /// What the next one that is kept stands for, too.
+    /// Dropped item that the next kept one also represents.
     pending: Option<T>,
 }
 
@@ -114,12 +165,12 @@ impl<T: Absorb> Thinned<T> {
         }
         self.skipped = 0;
         self.kept.push(item);
-        if self.kept.len() >= 2 * KEPT {
+        if self.kept.len() >= 2 * MAX_SAMPLES {
             self.halve();
         }
     }
 
-    /// Leaves out every other one.
+    /// Drops every other item.
     fn halve(&mut self) {
         let mut earlier = None;
         for mut item in std::mem::take(&mut self.kept) {
@@ -135,46 +186,47 @@ impl<T: Absorb> Thinned<T> {
     }
 }
 
-/// Takes the events of a transfer, for another one and for the report.
+/// Sink that records the events of a transfer and passes them on.
 pub(crate) struct Recorder<'a> {
     next: &'a dyn EventSink,
     path: PathBuf,
+    origin: Origin,
     record: Mutex<Record>,
 }
 
 impl<'a> Recorder<'a> {
-    /// Looks whether the file can be written, so that this is known before anything is copied. What
-    /// is there stays until the end, and what is not there is not left behind: it may lie in a tree
-    /// that is copied.
+    /// Checks that the file is writable before anything is copied. An existing file stays until the
+    /// end, and a new one is removed again, as it may be in a copied tree.
     pub(crate) fn start(path: &Path, next: &'a dyn EventSink) -> Result<Self, Error> {
         let open = || {
-            // A symlink stays, wherever it leads.
+            // A symlink stays, whatever its target is.
             let was_there = path.symlink_metadata().is_ok();
             refuse_others(path)?;
             OpenOptions::new().append(true).create(true).open(path)?;
             if was_there { Ok(()) } else { fs::remove_file(path) }
         };
         open().map_err(|e| unwritten("cannot write the report", path, &e))?;
-        Ok(Self { next, path: path.to_owned(), record: Mutex::default() })
+        let origin = Origin::here();
+        Ok(Self { next, path: path.to_owned(), origin, record: Mutex::default() })
     }
 
-    /// Writes the page: what was copied, or why it ended.
+    /// Writes the page with the result.
     pub(crate) fn finish(self, title: &str, result: &Result<Summary, Error>) -> Result<(), Error> {
         let record = self.record.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let html = page::page(title, &record, result).to_html();
-        // It may have been copied there meanwhile.
-        refuse_others(&self.path)
-            .and_then(|()| replace(&self.path, &html))
-            .map_err(|e| unwritten("the copy has ended, but its report is lost", &self.path, &e))
+        let html = page::page(title, &self.origin, &record, result).to_html();
+        // The copy may have put another file there.
+        refuse_others(&self.path).and_then(|()| replace(&self.path, &html)).map_err(|e| {
+            unwritten("the copy has ended, but its report cannot be written", &self.path, &e)
+        })
     }
 }
 
-/// Writes a file beside its place and gives it its name then, so that nobody ever reads half of it.
-/// What is no file is written to, as is a file where none can be made beside it; a symlink stays.
+/// Writes a temporary file and renames it, so that readers never see half a page. Other file types,
+/// and files in directories that cannot be written, are written in place; a symlink stays.
 fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let is_there = path.symlink_metadata().is_ok();
     let place = if is_there { path.canonicalize() } else { Ok(path.to_owned()) };
-    // Without one a symlink leads to nothing, or to a file that has no name any more.
+    // The symlink is dangling, or its target has been removed.
     let Ok(place) = place else { return fs::write(path, text) };
     let old = place.metadata().ok();
     let (Some(name), true) = (place.file_name(), old.as_ref().is_none_or(fs::Metadata::is_file))
@@ -192,14 +244,14 @@ fn replace(path: &Path, text: &str) -> std::io::Result<()> {
         fs::rename(&new, &place)
     });
     written.inspect_err(|_| {
-        // There may be a part of it.
+        // The temporary file may be incomplete.
         let _ = fs::remove_file(&new);
     })
 }
 
-/// Refuses a file that is there and is no report: what it holds would be lost.
+/// Refuses an existing file that is not a report, as its contents would be lost.
 fn refuse_others(path: &Path) -> std::io::Result<()> {
-    // A device or pipe has nothing to lose.
+    // A device or pipe has no contents to lose.
     if !path.metadata().is_ok_and(|there| there.is_file()) {
         return Ok(());
     }
@@ -208,15 +260,15 @@ fn refuse_others(path: &Path) -> std::io::Result<()> {
     let mark = bankfull_chart::generator_tag(GENERATOR);
     let is_report = head.windows(mark.len()).any(|bytes| bytes == mark.as_bytes());
     let is_other = !head.is_empty() && !is_report;
-    let text = "it is there already and is no report: give another name";
+    let text = "the file exists and is not a report: choose another name";
     if is_other { Err(std::io::Error::other(text)) } else { Ok(()) }
 }
 
 fn unwritten(what: &str, path: &Path, error: &std::io::Error) -> Error {
-    // The number that the system's words end with says nothing to anybody.
-    let words = error.to_string();
-    let words = words.split(" (os error").next().unwrap_or_default().to_lowercase();
-    Error::new(ErrorKind::Local, format!("{what}: {}: {words}", path.display()))
+    // Without the error number at the end of the system's message.
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default().to_lowercase();
+    Error::new(ErrorKind::Local, format!("{what}: {}: {text}", path.display()))
 }
 
 impl EventSink for Recorder<'_> {
@@ -230,9 +282,9 @@ impl EventSink for Recorder<'_> {
             }
             Event::Sample(sample) => record.samples.push(sample.clone()),
             Event::Progress(progress) => record.progress.push(*progress),
-            Event::Tuning(tuned) => record.decisions.push(tuned.clone()),
-            Event::BufferLimit(staging) => record.staging.push(staging.clone()),
-            Event::Warning { message } => record.notices.push(message.clone()),
+            Event::Tuning(decision) => record.decisions.push(decision.clone()),
+            Event::BufferLimit(limit) => record.buffer_limits.push(limit.clone()),
+            Event::Warning { message } => record.warnings.push(message.clone()),
             Event::FileFailed { path, message, .. } => {
                 record.failed.push((path.clone(), message.clone()));
             }
@@ -250,16 +302,16 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_long_transfer_keeps_a_bounded_number_at_equal_distances_and_every_peak() {
+    fn thinned_list_is_bounded_and_keeps_peaks() {
         let mut list = Thinned::default();
-        let (many, peak) = (10 * KEPT as u64, Duration::from_secs(1));
+        let (many, peak) = (10 * MAX_SAMPLES as u64, Duration::from_secs(1));
         for n in 1..=many {
             let mut sample = Sample::default();
             sample.carried = Bytes(n);
             sample.rtts = vec![if n == 4321 { peak } else { Duration::from_millis(20) }];
             list.push(sample);
         }
-        assert!((KEPT..2 * KEPT).contains(&list.kept.len()), "{}", list.kept.len());
+        assert!((MAX_SAMPLES..2 * MAX_SAMPLES).contains(&list.kept.len()), "{}", list.kept.len());
         let steps: Vec<u64> =
             list.kept.windows(2).map(|pair| pair[1].carried.0 - pair[0].carried.0).collect();
         assert!(steps.iter().all(|step| *step == steps[0]));
@@ -268,14 +320,21 @@ mod tests {
     }
 
     #[test]
-    fn of_decisions_the_latest_are_kept() {
-        let mut latest = Latest::default();
-        (0..NEWS_KEPT + 10).for_each(|n| latest.push(n));
-        assert_eq!((latest.kept.len(), latest.kept[0], latest.dropped), (NEWS_KEPT, 10, 10));
+    fn utc_formats_dates() {
+        assert_eq!(utc(0), "1970-01-01 00:00 UTC");
+        assert_eq!(utc(951_827_696), "2000-02-29 12:34 UTC");
+        assert_eq!(utc(1_764_075_540), "2025-11-25 12:59 UTC");
     }
 
     #[test]
-    fn a_report_takes_the_place_of_the_last_one_whole_and_symlinks_and_devices_stay() {
+    fn latest_decisions_are_kept() {
+        let mut latest = Latest::default();
+        (0..MAX_DECISIONS + 10).for_each(|n| latest.push(n));
+        assert_eq!((latest.kept.len(), latest.kept[0], latest.dropped), (MAX_DECISIONS, 10, 10));
+    }
+
+    #[test]
+    fn report_is_replaced_atomically_and_links_stay() {
         let dir = tempfile::tempdir().unwrap();
         let [report, link] = ["report.html", "link"].map(|name| dir.path().join(name));
         std::os::unix::fs::symlink("report.html", &link).unwrap();
@@ -284,7 +343,7 @@ mod tests {
         replace(&link, "second").unwrap();
         assert_eq!(fs::read_to_string(&report).unwrap(), "second");
         assert!(link.is_symlink());
-        // Whoever reads the one before has all of it.
+        // An open reader still has the whole earlier page.
         assert_eq!(std::io::read_to_string(reader).unwrap(), "first");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
         replace(Path::new("/dev/null"), "gone").unwrap();
@@ -292,14 +351,14 @@ mod tests {
         fs::remove_file(&report).unwrap();
         replace(&link, "third").unwrap();
         assert!(link.is_symlink() && fs::read_to_string(&report).unwrap() == "third");
-        // Nothing can be made beside what has the name that it would have.
+        // A directory with the temporary name prevents a temporary file.
         fs::create_dir(dir.path().join(format!("report.html.new-{}", std::process::id()))).unwrap();
         replace(&report, "fourth").unwrap();
         assert_eq!(fs::read_to_string(&report).unwrap(), "fourth");
     }
 
     #[test]
-    fn a_report_that_cannot_be_written_is_told_before_anything_is_copied() {
+    fn unwritable_report_is_refused_at_start() {
         let error = Recorder::start(Path::new("/no/such/dir/r.html"), &NoEvents).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Local);
         assert!(error.to_string().contains("/no/such/dir/r.html"), "{error}");

@@ -1,8 +1,8 @@
-//! `bankfull gather`: many sources into one place, some of which fail.
+//! `bankfull gather`: many sources into one destination, some of which fail.
 
 use super::harness::{
-    Daemon, Many, Proxy, Running, Scratch, assert_same, far_address, far_host, far_url,
-    is_over_path, litter, run, wait_until, write_file,
+    Daemon, Many, Proxy, Running, Scratch, assert_same, is_over_path, litter, remote_address,
+    remote_host, remote_url, run, wait_until, write_file,
 };
 use super::output::{documented, fields};
 use super::{command, err};
@@ -14,14 +14,14 @@ use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 
-/// A source at a port that nobody listens on.
+/// Returns a source at a closed port.
 fn dead() -> String {
-    let listener = std::net::TcpListener::bind((far_host(), 0));
+    let listener = std::net::TcpListener::bind((remote_host(), 0));
     let port = listener.map_or(9, |listener| listener.local_addr().unwrap().port());
-    far_url(port, "data")
+    remote_url(port, "data")
 }
 
-/// How each source ended, in the order of the sources.
+/// Returns the results of the sources, in order.
 fn ended(events: &[Value]) -> Vec<Value> {
     let mut done: Vec<Value> =
         events.iter().filter(|event| event["event"] == "source_done").cloned().collect();
@@ -30,11 +30,11 @@ fn ended(events: &[Value]) -> Vec<Value> {
 }
 
 #[test]
-fn all_arrive_under_their_hosts_names_and_a_second_run_has_nothing_to_do() {
+fn sources_arrive_under_host_names_and_repeat_is_empty() {
     let many = Many::start(3, 3 * MIB);
     let done = run(&mut many.gather(&[], &many.sources())).expect(0);
     for number in 0..3 {
-        assert_same(&many.tree(number), &many.landed(number));
+        assert_same(&many.tree(number), &many.copied_to(number));
     }
     let figures = done.figures(["sources_total", "sources_failed", "files", "streams"]);
     assert_eq!(figures, [3, 0, 12, 3]);
@@ -43,7 +43,7 @@ fn all_arrive_under_their_hosts_names_and_a_second_run_has_nothing_to_do() {
 }
 
 #[test]
-fn one_that_refuses_and_one_that_is_dead_do_not_keep_the_others() {
+fn failed_sources_do_not_stop_the_others() {
     let many = Many::start(2, MIB);
     let (root, keys) = (Scratch::new(), Scratch::new());
     write_file(&root.join("data/secret"), "secret");
@@ -55,7 +55,7 @@ fn one_that_refuses_and_one_that_is_dead_do_not_keep_the_others() {
     sources.insert(2, dead());
     let done = run(&mut many.gather(&[], &sources)).expect(23);
     for number in 0..2 {
-        assert_same(&many.tree(number), &many.landed(number));
+        assert_same(&many.tree(number), &many.copied_to(number));
     }
     assert!(!many.landed_from(locked.port).exists());
     let ended = ended(&done.events());
@@ -65,7 +65,7 @@ fn one_that_refuses_and_one_that_is_dead_do_not_keep_the_others() {
     done.says(&[&sources[2], "cannot connect"]);
     assert_eq!(done.figures(["sources_failed", "files"]), [2, 8]);
 
-    // Where none is left, it is the first one's error that counts.
+    // If all fail, the error of the first one counts.
     let ends = |order: [&String; 2], code| {
         run(&mut many.gather(&[], &order.map(Clone::clone))).expect(code);
     };
@@ -74,7 +74,7 @@ fn one_that_refuses_and_one_that_is_dead_do_not_keep_the_others() {
 }
 
 #[test]
-fn one_that_breaks_off_is_continued_by_the_same_command() {
+fn lost_source_resumes_with_the_same_command() {
     let many = Many::start(3, 24 * MIB);
     let proxy = Proxy::start(many.daemons[1].port);
     let mut sources = many.sources();
@@ -84,32 +84,32 @@ fn one_that_breaks_off_is_continued_by_the_same_command() {
     assert_eq!(done.figure("sources_failed"), 1);
     assert_eq!(ended(&done.events())[1]["kind"], "network");
     for number in [0, 2] {
-        assert_same(&many.tree(number), &many.landed(number));
+        assert_same(&many.tree(number), &many.copied_to(number));
     }
     proxy.mend();
     let done = run(&mut many.gather(&[], &sources)).expect(0);
     assert!(done.figure("resumed_bytes") > 0, "{}", done.out);
-    let landed = many.landed_from(proxy.port);
-    assert_same(&many.tree(1), &landed);
-    assert!(litter(&landed).is_empty());
+    let copied_to = many.landed_from(proxy.port);
+    assert_same(&many.tree(1), &copied_to);
+    assert!(litter(&copied_to).is_empty());
 }
 
 #[test]
-fn a_daemon_that_comes_back_is_fetched_from_by_the_next_run() {
+fn returning_daemon_is_fetched_by_the_next_run() {
     let mut many = Many::start(2, MIB);
     many.daemons[0].kill();
     run(&mut many.gather(&[], &many.sources())).expect(23);
-    assert_same(&many.tree(1), &many.landed(1));
+    assert_same(&many.tree(1), &many.copied_to(1));
     many.daemons[0].restart();
     run(&mut many.gather(&[], &many.sources())).expect(0);
-    assert_same(&many.tree(0), &many.landed(0));
+    assert_same(&many.tree(0), &many.copied_to(0));
 }
 
 #[test]
-fn one_failure_too_many_stops_the_others() {
+fn max_failed_stops_the_others() {
     let many = Many::start(1, 24 * MIB);
     let proxy = Proxy::start(many.daemons[0].port);
-    // By itself it would come to no end.
+    // This source alone would never end.
     proxy.stall_after(8 * MIB);
     let sources = [proxy.url("data"), dead()];
     let done = run(&mut many.gather(&["--max-failed", "0", "--timeout", "600"], &sources));
@@ -121,7 +121,7 @@ fn one_failure_too_many_stops_the_others() {
 }
 
 #[test]
-fn a_signal_stops_all_and_is_told_once() {
+fn signal_stops_all_sources_with_one_message() {
     let many = Many::start(2, 24 * MIB);
     let proxy = Proxy::start(many.daemons[0].port);
     proxy.stall_after(8 * MIB);
@@ -138,7 +138,7 @@ fn a_signal_stops_all_and_is_told_once() {
 }
 
 #[test]
-fn sources_come_from_a_list_after_those_that_are_typed() {
+fn listed_sources_follow_typed_ones() {
     let many = Many::start(3, 1000);
     let sources = many.sources();
     let list = many.here.join("list");
@@ -146,24 +146,24 @@ fn sources_come_from_a_list_after_those_that_are_typed() {
     let done = run(&mut many.gather(&["--from-file", list.to_str().unwrap()], &sources[..1]));
     assert_eq!(done.expect(0).events()[0]["sources"], Value::from(sources));
     for number in 0..3 {
-        assert_same(&many.tree(number), &many.landed(number));
+        assert_same(&many.tree(number), &many.copied_to(number));
     }
     fs::remove_dir_all(many.here.join("in")).unwrap();
     let mut command = many.gather(&["--from-file", "-"], &[]);
     let output = command.stdin(File::open(&list).unwrap()).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
-    assert_same(&many.tree(2), &many.landed(2));
+    assert_same(&many.tree(2), &many.copied_to(2));
 
     let missing = run(&mut many.gather(&["--from-file", "/no/such/list"], &[])).expect(11);
     missing.says(&["cannot read the list of sources /no/such/list", "no such file"]);
 }
 
 #[test]
-fn what_would_land_on_each_other_is_refused_before_anything_is_made() {
+fn equal_destinations_are_refused_at_the_start() {
     let many = Many::start(1, 1000);
     let (one, again) = (many.daemons[0].url("data"), many.daemons[0].url("data/sub/../data"));
     for (sources, words) in [
-        ([one.clone(), again], "would land on each other"),
+        ([one.clone(), again], "have the same destination"),
         ([one.clone(), many.daemons[0].url("data/")], "would mix with"),
     ] {
         let done = run(&mut many.gather(&[], &sources)).expect(1);
@@ -178,40 +178,40 @@ fn what_would_land_on_each_other_is_refused_before_anything_is_made() {
         .arg(many.here.join("no/such/place"))
         .output();
     assert!(err(&parent.unwrap()).contains("create it first"));
-    // What cannot be made here is no source that is missing there.
+    // A destination that cannot be created is not a missing source.
     let unmade = command().args(["gather", &one, "--accept-new", "/proc/in"]).output().unwrap();
     assert_eq!(unmade.status.code(), Some(11), "{}", err(&unmade));
     assert!(err(&unmade).contains("cannot write to /proc/in"), "{}", err(&unmade));
 }
 
 #[test]
-fn a_dry_run_says_where_all_lands_and_makes_nothing() {
+fn dry_run_shows_destinations_and_changes_nothing() {
     let many = Many::start(2, 1000);
     let before = fs::read_dir(many.here.path()).unwrap().count();
     let done = run(&mut many.gather(&["-n"], &many.sources())).expect(0);
     let events = done.events();
     for (number, source) in many.sources().iter().enumerate() {
-        let is_it = |e: &&Value| e["event"] == "landing" && e["source_index"] == number;
+        let is_it = |e: &&Value| e["event"] == "destination" && e["source_index"] == number;
         let landing = events.iter().find(is_it).unwrap();
         assert_eq!(landing["source"], Value::from(source.as_str()));
-        assert_eq!(landing["destination"], Value::from(many.landed(number).to_str().unwrap()));
+        assert_eq!(landing["destination"], Value::from(many.copied_to(number).to_str().unwrap()));
     }
     assert_eq!(done.figures(["files", "would_copy_entries"]), [0, 8]);
     assert!(!many.here.join("in").exists());
-    // What is remembered of the daemons is all that is new.
+    // Only the remembered state of the daemons is new.
     assert_eq!(fs::read_dir(many.here.path()).unwrap().count(), before + 1);
 }
 
 #[test]
-fn in_rounds_every_source_sends_a_piece_before_any_sends_the_next() {
+fn rounds_fetch_one_chunk_per_source() {
     let many = Many::start(3, 9 * MIB);
-    // One more that is at its end soon, and one that nobody reaches.
+    // One more source that ends soon, and one that is unreachable.
     write_file(&many.tree(0).join("../short/f"), vec![7; 3 << 20]);
     let mut sources = many.sources();
     sources.extend([many.daemons[0].url("short"), dead()]);
     let done = run(&mut many.gather(&["--rounds", "2MiB"], &sources)).expect(23);
     for number in 0..3 {
-        assert_same(&many.tree(number), &many.landed(number));
+        assert_same(&many.tree(number), &many.copied_to(number));
     }
     let rounds: Vec<_> =
         done.events().into_iter().filter(|event| event["event"] == "round").collect();
@@ -219,16 +219,16 @@ fn in_rounds_every_source_sends_a_piece_before_any_sends_the_next() {
     let content = 3 * 9 * MIB + 3 * MIB;
     let all: u64 = bytes.iter().sum();
     assert!((content..content + 1000).contains(&all), "{bytes:?}");
-    // Five pieces of the longest, and one more round where an end comes a little late.
+    // Five chunks of the longest source, and one more round if an end arrives late.
     assert!((5..=6).contains(&rounds.len()), "{bytes:?}");
-    // A piece ends with its block: no round has more than a piece and a block of each.
+    // A chunk ends with its block: a round has at most a chunk and a block per source.
     assert!(bytes.iter().all(|&bytes| bytes <= 4 * (2 + 4) * MIB), "{bytes:?}");
     assert_eq!(fields(&rounds[0]), documented("round"));
     assert_eq!(rounds.last().unwrap()["sources_left"], 0);
 }
 
 #[test]
-fn who_asks_for_rounds_is_told_how_long_they_took_and_where_there_are_none() {
+fn rounds_report_durations_or_are_refused() {
     let many = Many::start(2, 3 * MIB);
     let people = |flags: &[&str]| {
         let mut command = command();
@@ -239,15 +239,16 @@ fn who_asks_for_rounds_is_told_how_long_they_took_and_where_there_are_none() {
     let done = people(&["--rounds", "1MiB"]).expect(0);
     assert!(done.err.contains(" rounds: median ") && done.err.contains("longest"), "{}", done.err);
     people(&["--rounds", "1MiB", "--tune", "off"]).expect(1).says(&["rounds need tuning"]);
-    for (flags, why) in
-        [(["--rounds=1MiB", "-n"], "with '--dry-run'"), (["--rounds=0", "-q"], "a byte at least")]
-    {
+    for (flags, why) in [
+        (["--rounds=1MiB", "-n"], "with '--dry-run'"),
+        (["--rounds=0", "-q"], "must be larger than 0"),
+    ] {
         let done = people(&flags).expect(1);
         assert!(done.err.contains(why), "{}", done.err);
     }
 }
 
-/// The fields that an event of a gathering has.
+/// Returns the fields of an event of a gathering.
 fn expected(event: &Value) -> BTreeSet<String> {
     let name = event["event"].as_str().unwrap();
     let (of, more): (&str, &[&str]) = match name {
@@ -271,9 +272,9 @@ fn documented_failure() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_line_of_json_says_which_source_it_is_about() {
+fn json_lines_name_their_source() {
     let many = Many::start(2, 3 * MIB);
-    write_file(&many.landed(1).join("a/in the way"), "x");
+    write_file(&many.copied_to(1).join("a/in the way"), "x");
     let mut sources = many.sources();
     sources.push(dead());
     let done = run(&mut many.gather(&["-vv"], &sources)).expect(23);
@@ -286,7 +287,9 @@ fn every_line_of_json_says_which_source_it_is_about() {
         }
         seen.insert(event["event"].as_str().unwrap());
     }
-    for name in ["start", "landing", "connected", "file", "file_failed", "notice", "source_done"] {
+    for name in
+        ["start", "destination", "connected", "file", "file_failed", "warning", "source_done"]
+    {
         assert!(seen.contains(name), "no {name} in {seen:?}");
     }
     let last = events.last().unwrap();
@@ -298,17 +301,17 @@ fn every_line_of_json_says_which_source_it_is_about() {
 }
 
 #[test]
-fn people_are_told_the_plan_each_failure_and_the_sum() {
+fn text_has_plan_failures_and_summary() {
     let many = Many::start(2, MIB);
     let mut sources = many.sources();
     sources.push(dead());
-    let told = |flags: &[&str]| {
+    let reported = |flags: &[&str]| {
         let mut command = command();
         command.arg("gather").args(flags).arg("--accept-new").arg("--state-dir");
         command.arg(many.here.join("state")).args(&sources).arg(many.here.join("in"));
         run(&mut command).expect(23)
     };
-    let done = told(&[]);
+    let done = reported(&[]);
     let lines: Vec<&str> = done.err.lines().collect();
     assert!(lines[0].starts_with("gathering from 3 sources into "), "{}", done.err);
     done.says(&[&sources[2], "cannot connect"]);
@@ -317,24 +320,24 @@ fn people_are_told_the_plan_each_failure_and_the_sum() {
     assert_eq!(failed, "1 source failed:");
     assert!(which.starts_with(&format!("  {}: cannot connect", sources[2])), "{which}");
     assert_eq!(done.out, "");
-    assert_eq!(told(&["-q"]).err.lines().count(), 1);
+    assert_eq!(reported(&["-q"]).err.lines().count(), 1);
 }
 
-/// An ssh that runs what it is asked to on this host, at the address of the tests' far side.
+/// Creates an ssh that runs its command on this host, at the address of the peer.
 fn fake_ssh(here: &Scratch) -> String {
     let script = here.join("ssh");
     let text = format!(
         "for last; do :; done\n\
          case \" $* \" in *\" -G \"*) echo hostname {}; exit;; *\" bad \"*) exit 255;; esac\n\
          exec sh -c \"$last\"\n",
-        far_host()
+        remote_host()
     );
     write_file(&script, text);
     format!("sh {}", script.display())
 }
 
 #[test]
-fn more_hosts_than_may_log_in_at_once_are_all_fetched_from_over_ssh() {
+fn more_hosts_than_concurrent_logins_are_fetched() {
     if is_over_path() {
         println!("skipped: this ssh does not leave the host");
         return;
@@ -365,9 +368,10 @@ fn more_hosts_than_may_log_in_at_once_are_all_fetched_from_over_ssh() {
 }
 
 #[test]
-fn a_source_of_contents_lands_in_the_directory_of_its_host() {
+fn contents_source_is_stored_in_the_host_directory() {
     let many = Many::start(1, 1000);
     run(&mut many.gather(&[], &[many.daemons[0].url("data/")])).expect(0);
-    let landed = many.here.join("in").join(far_address(many.daemons[0].port).replace(':', "_"));
-    assert_same(&many.tree(0), &landed);
+    let copied_to =
+        many.here.join("in").join(remote_address(many.daemons[0].port).replace(':', "_"));
+    assert_same(&many.tree(0), &copied_to);
 }

@@ -13,7 +13,7 @@ fn completions_are_written_for_each_shell() {
 }
 
 #[test]
-fn the_manual_is_a_roff_page_with_the_flags_of_all_commands() {
+fn manual_has_the_flags_of_all_commands() {
     let output = bankfull(&["man"]).unwrap();
     assert_eq!(output.status.code(), Some(0));
     let page = out(&output).replace("\\-", "-");
@@ -22,14 +22,14 @@ fn the_manual_is_a_roff_page_with_the_flags_of_all_commands() {
 }
 
 #[test]
-fn one_command_has_a_page_of_its_own() {
+fn manual_page_of_one_command() {
     let page = out(&bankfull(&["man", "serve"]).unwrap()).replace("\\-", "-");
     assert!(page.contains(".TH bankfull-serve 1"), "{page}");
     assert!(page.contains("--max-connections") && !page.contains("--accept-new"));
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn closed_pipe_is_not_an_error() {
     let mut child = command().arg("man").stdout(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));

@@ -3,7 +3,7 @@
 use super::{bankfull, err, out};
 
 #[test]
-fn help_goes_to_standard_output_and_ends_with_the_exit_codes() {
+fn help_is_on_standard_output_with_exit_codes() {
     for arguments in [&["--help"][..], &["cp", "--help"], &["serve", "--help"], &["man", "--help"]]
     {
         let output = bankfull(arguments).unwrap();
@@ -16,7 +16,7 @@ fn help_goes_to_standard_output_and_ends_with_the_exit_codes() {
 }
 
 #[test]
-fn help_is_a_command_too() {
+fn help_command_equals_help_flag() {
     for (arguments, flags) in [
         (&["help"][..], &["--help"][..]),
         (&["help", "cp"], &["cp", "--help"]),
@@ -29,14 +29,14 @@ fn help_is_a_command_too() {
 }
 
 #[test]
-fn the_short_help_fits_a_screen_without_the_exit_codes() {
+fn short_help_omits_exit_codes() {
     let output = bankfull(&["cp", "-h"]).unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(!out(&output).contains("Exit codes:"));
 }
 
 #[test]
-fn the_version_is_one_line() {
+fn version_is_one_line() {
     for arguments in [&["--version"][..], &["-V"]] {
         let output = bankfull(arguments).unwrap();
         assert_eq!(output.status.code(), Some(0));
@@ -45,6 +45,6 @@ fn the_version_is_one_line() {
 }
 
 #[test]
-fn the_far_side_command_is_not_offered() {
+fn agent_command_is_not_in_the_help() {
     assert!(!out(&bankfull(&["--help"]).unwrap()).contains("agent"));
 }

@@ -1,4 +1,4 @@
-//! Memory: bounded on both sides, however many streams there are.
+//! Memory: bounded on both sides for any number of streams.
 
 use super::harness::{
     Daemon, Disk, Rng, Running, Scratch, assert_same, fill, is_over_path, wait_until,
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 const GIB: u64 = 1 << 30;
 
-/// The promise: at 16 streams, each side.
-const PEAK_MAX: u64 = 256 << 20;
+/// Documented limit with 16 streams, per side.
+const MAX_PEAK_BYTES: u64 = 256 << 20;
 
-/// Most memory that a process has had; `None` when it is gone.
+/// Returns the peak memory of a process; `None` after its end.
 fn peak(id: u32) -> Option<u64> {
     status(id, "VmHWM:")
 }
 
-/// What the kernel says of the memory of a process; `None` when it is gone.
+/// Returns a memory figure of a process from the kernel; `None` after its end.
 fn status(id: u32, what: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(what))?;
@@ -27,8 +27,8 @@ fn status(id: u32, what: &str) -> Option<u64> {
 }
 
 #[test]
-fn sixteen_encrypted_streams_stay_within_the_memory_promised() {
-    // In memory, so that the network is what there is to wait for, and buffers fill.
+fn encrypted_streams_stay_within_the_memory_limit() {
+    // In memory, so that the network is the bottleneck and buffers fill.
     let Some(scratch) = Scratch::in_memory(3 * GIB) else {
         println!("skipped: no room in /dev/shm");
         return;
@@ -50,33 +50,33 @@ fn sixteen_encrypted_streams_stay_within_the_memory_promised() {
             thread::sleep(Duration::from_millis(5));
         }
         client.wait().expect(0);
-        let landed = scratch.join(if push { "pushed" } else { "pulled" });
-        assert_same(&scratch.join("from/file"), &landed);
-        fs::remove_file(landed).unwrap();
+        let copied_to = scratch.join(if push { "pushed" } else { "pulled" });
+        assert_same(&scratch.join("from/file"), &copied_to);
+        fs::remove_file(copied_to).unwrap();
         let served = peak(daemon.id()).unwrap();
         println!("push: {push}: client {} MiB, daemon {} MiB", most >> 20, served >> 20);
-        assert!(most > 0 && most <= PEAK_MAX, "push: {push}: the client had {most} bytes");
-        assert!(served <= PEAK_MAX, "push: {push}: the daemon had {served} bytes");
+        assert!(most > 0 && most <= MAX_PEAK_BYTES, "push: {push}: the client had {most} bytes");
+        assert!(served <= MAX_PEAK_BYTES, "push: {push}: the daemon had {served} bytes");
     }
 }
 
-/// What a daemon may have while its disk stands still, with `--max-memory 32MiB`: by QUIC a quarter
-/// beside that, and 16 MiB for the program, its threads, and what it encrypts with.
-const HELD_MAX: u64 = (32 + 8 + 16) << 20;
+/// Allowed memory of a daemon with a stalled disk and `--max-memory 32MiB`: a quarter in addition
+/// over QUIC, and 16 MiB for the program, its threads and encryption.
+const MAX_HELD_BYTES: u64 = (32 + 8 + 16) << 20;
 
-/// What it may have when all is done.
-const LEFT_MAX: u64 = 16 << 20;
+/// Allowed memory after the end.
+const MAX_LEFT_BYTES: u64 = 16 << 20;
 
-/// Much less than a disk takes, so that whoever writes waits for data, and more than enough for all
-/// that may wait to come within the 4 s for which room is made (docs/algorithms/rrda.md).
+/// Rate limit: far below the disk's, so that the writer waits for data, and high enough to fill the
+/// limit within the 4 s of the buffer (docs/algorithms/rrda.md).
 const RATE: &str = "320mbit";
 
-/// Memory of its own that a process has.
+/// Returns the private memory of a process.
 fn own(id: u32) -> u64 {
     status(id, "RssAnon:").expect("the daemon runs")
 }
 
-/// The most that a process has while it gets no more for a while.
+/// Returns the peak memory of a process, once it has stopped growing.
 fn most_of(id: u32) -> u64 {
     let (mut most, mut since) = (0, Instant::now());
     while since.elapsed() < Duration::from_secs(3) {
@@ -88,17 +88,17 @@ fn most_of(id: u32) -> u64 {
     most
 }
 
-/// What a copy has brought so far, as it tells.
+/// Returns the bytes that a copy has reported so far.
 fn moved(client: &Running) -> u64 {
     let out = client.out();
     let mut moved = out.lines().filter_map(|line| line.split("\"bytes_moved\":").nth(1));
     moved.next_back().and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// A daemon whose disk stands still in the midst of a copy has what it is allowed, and more only
-/// where it is not told how much; when the disk goes on, the copy does, and the memory goes back.
-fn stands_still(transport: &str) {
-    // One after the other: what comes within some seconds counts.
+/// Checks that a daemon with a stalled disk respects `--max-memory`, uses more without it,
+/// continues after the stall, and releases the memory.
+fn check_stalled_disk(transport: &str) {
+    // Sequentially, as the amount of some seconds counts.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if is_over_path() {
@@ -121,26 +121,28 @@ fn stands_still(transport: &str) {
             Some(_) => {
                 let held = most_of(daemon.id());
                 println!("{transport}: {} MiB held with a limit of 32", held >> 20);
-                assert!(held <= HELD_MAX, "{transport}: {held} bytes are held");
+                assert!(held <= MAX_HELD_BYTES, "{transport}: {held} bytes are held");
             }
-            // Else the limit would be none.
-            None => wait_until("more is held without a limit", || own(daemon.id()) > HELD_MAX),
+            // Otherwise the limit had no effect.
+            None => {
+                wait_until("without a limit more is buffered", || own(daemon.id()) > MAX_HELD_BYTES)
+            }
         }
         assert!(!client.is_over(), "{}", client.err());
         frozen.thaw();
         client.wait().expect(0);
         assert_same(&file, &disk.path().join("copy"));
-        wait_until("the memory has gone back", || own(daemon.id()) <= LEFT_MAX);
+        wait_until("the memory is released", || own(daemon.id()) <= MAX_LEFT_BYTES);
         fs::remove_file(disk.path().join("copy")).unwrap();
     }
 }
 
 #[test]
-fn a_disk_that_stands_still_is_no_reason_for_more_memory_than_is_allowed_by_tcp() {
-    stands_still("tcp");
+fn stalled_disk_respects_max_memory_over_tcp() {
+    check_stalled_disk("tcp");
 }
 
 #[test]
-fn a_disk_that_stands_still_is_no_reason_for_more_memory_than_is_allowed_by_quic() {
-    stands_still("quic");
+fn stalled_disk_respects_max_memory_over_quic() {
+    check_stalled_disk("quic");
 }

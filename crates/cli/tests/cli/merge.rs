@@ -1,7 +1,7 @@
-//! `bankfull gather --merge`: several sources into one tree, by a rule and not by who is quicker.
+//! `bankfull gather --merge`: several sources into one tree, by rule and independent of timing.
 
 use super::harness::{
-    Daemon, Done, Proxy, Scratch, assert_same, far_url, run, set_mode, set_mtime, write_file,
+    Daemon, Done, Proxy, Scratch, assert_same, remote_url, run, set_mode, set_mtime, write_file,
 };
 use std::fs;
 use std::net::TcpListener;
@@ -25,7 +25,7 @@ impl Overlap {
             write_file(&root.join(format!("data/shared/{number}")), format!("{number}"));
             write_file(&root.join("data/large"), vec![number as u8; 3 << 20]);
         }
-        // The newest is in the middle, and of equal ones the first counts.
+        // The newest file is in the middle source, and of equal ones the first wins.
         for (number, time) in [100, 300, 300].into_iter().enumerate() {
             set_mtime(&roots[number].join("data/shared/file"), time, 7);
             set_mtime(&roots[number].join("data/large"), time, 7);
@@ -45,14 +45,14 @@ impl Overlap {
         self.daemons.iter().map(|daemon| daemon.url(path)).collect()
     }
 
-    /// Merges all by a rule; where it lands, and how it went.
+    /// Merges all sources by a rule; returns the destination and the result.
     fn merge(&self, rule: &str, code: i32) -> (Scratch, Done) {
         let into = Scratch::new();
         let done = run(&mut self.command(rule, &self.sources("data"), into.path())).expect(code);
         for number in 0..3 {
             for name in [format!("own/{number}"), format!("shared/{number}")] {
-                let landed = fs::read_to_string(into.join("data").join(name)).unwrap();
-                assert_eq!(landed, number.to_string());
+                let copied_to = fs::read_to_string(into.join("data").join(name)).unwrap();
+                assert_eq!(copied_to, number.to_string());
             }
         }
         (into, done)
@@ -66,7 +66,7 @@ fn file(into: &Scratch) -> (String, u8) {
 }
 
 #[test]
-fn the_source_named_first_counts_and_the_others_are_failed_or_left_out() {
+fn first_source_wins_and_others_fail_or_are_skipped() {
     let overlap = Overlap::new();
     let (into, done) = overlap.merge("first", 0);
     assert_eq!(file(&into), ("from 0".to_owned(), 0));
@@ -82,7 +82,7 @@ fn the_source_named_first_counts_and_the_others_are_failed_or_left_out() {
 }
 
 #[test]
-fn the_newest_counts_and_of_equal_ones_the_first_named() {
+fn newest_wins_and_first_of_equal_ones() {
     let overlap = Overlap::new();
     let (into, done) = overlap.merge("newest", 0);
     assert_eq!(file(&into), ("from 1".to_owned(), 1));
@@ -95,7 +95,7 @@ fn the_newest_counts_and_of_equal_ones_the_first_named() {
 }
 
 #[test]
-fn a_slow_source_that_is_named_first_counts_all_the_same() {
+fn slow_first_source_still_wins() {
     let overlap = Overlap::new();
     let proxy = Proxy::start(overlap.daemons[0].port);
     proxy.slow_to(100_000);
@@ -108,7 +108,7 @@ fn a_slow_source_that_is_named_first_counts_all_the_same() {
 }
 
 #[test]
-fn a_file_against_a_directory_is_decided_by_the_order_whatever_the_rule() {
+fn file_and_directory_conflict_is_decided_by_order() {
     let overlap = Overlap::new();
     write_file(&overlap.roots[0].join("data/x"), "a file");
     write_file(&overlap.roots[1].join("data/x/y"), "beneath a directory");
@@ -122,7 +122,7 @@ fn a_file_against_a_directory_is_decided_by_the_order_whatever_the_rule() {
         let (into, done) = overlap.merge(rule, 23);
         assert_eq!(fs::read_to_string(into.join("data/x")).unwrap(), "a file");
         done.fails(&["data/x is a file from", "and a directory from"]);
-        done.fails(&["its directory could not be made"]);
+        done.fails(&["its directory could not be created"]);
         let link = fs::read_link(into.join("data/link")).unwrap();
         // The second symlink is newer.
         assert_eq!(link.to_str(), Some(if rule == "first" { "elsewhere" } else { "nowhere" }));
@@ -136,7 +136,7 @@ fn a_file_against_a_directory_is_decided_by_the_order_whatever_the_rule() {
 }
 
 #[test]
-fn shared_directories_have_mode_and_time_of_the_source_named_first() {
+fn shared_directory_has_metadata_of_the_first_source() {
     let overlap = Overlap::new();
     let first = overlap.roots[0].join("data");
     for (number, root) in overlap.roots.iter().enumerate() {
@@ -150,7 +150,7 @@ fn shared_directories_have_mode_and_time_of_the_source_named_first() {
         let found = fs::metadata(path).unwrap();
         (found.permissions().mode() & 0o777, found.mtime())
     };
-    // The second time they are there, and may not be written to.
+    // In the second run they exist and are read-only.
     for (path, into) in [("data", into.join("in")), ("data/", into.join("in/data"))] {
         run(&mut overlap.command("first", &overlap.sources(path), &into)).expect(0);
     }
@@ -164,11 +164,11 @@ fn shared_directories_have_mode_and_time_of_the_source_named_first() {
 }
 
 #[test]
-fn a_source_that_is_dead_is_not_waited_for_and_a_dry_run_says_the_same() {
+fn dead_source_is_skipped_as_in_a_dry_run() {
     let overlap = Overlap::new();
     let free = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let mut sources = overlap.sources("data");
-    sources.insert(0, far_url(free, "data"));
+    sources.insert(0, remote_url(free, "data"));
     let into = overlap.here.join("in");
     let mut dry = overlap.command("refuse", &sources, &into);
     let plan = run(dry.arg("-n")).expect(23);
@@ -179,10 +179,10 @@ fn a_source_that_is_dead_is_not_waited_for_and_a_dry_run_says_the_same() {
 }
 
 #[test]
-fn one_that_breaks_off_while_the_others_list_leaves_them_all_that_is_theirs() {
+fn source_lost_while_listing_has_no_effect() {
     let overlap = Overlap::new();
     let proxy = Proxy::start(overlap.daemons[0].port);
-    // Within the greeting: it never gets to list anything.
+    // It is lost during the greeting, before listing anything.
     proxy.cut_all_after(500);
     let mut sources = overlap.sources("data");
     sources[0] = proxy.url("data");

@@ -1,22 +1,22 @@
-//! What a transfer writes: JSON lines as documented, text for people, and exit codes.
+//! Output of a transfer: documented JSON lines, text, and exit codes.
 //!
-//! Each row of `docs/exit-codes.md` is produced by at least one test:
+//! At least one test produces each row of `docs/exit-codes.md`:
 //!
 //! | Code | Test |
 //! |---|---|
 //! | 0 | `routes`, all of them |
-//! | 1 | `usage::a_bad_command_line_is_exit_code_1`, `faults::operands` |
-//! | 2 | `faults::strangers::a_daemon_from_the_future_is_a_matter_of_versions` |
-//! | 3 | `faults::operands::a_source_that_does_not_exist_is_named` |
+//! | 1 | `usage::bad_command_line_is_exit_code_1`, `faults::operands` |
+//! | 2 | `faults::foreign_peers::newer_daemon_is_a_version_error` |
+//! | 3 | `faults::operands::missing_source_is_named` |
 //! | 5 | `faults::trust`, tokens, fingerprints, read-only, encryption, limits |
-//! | 10 | `resume::network`, and in `faults::trust` the daemon told to stop |
-//! | 11 | `faults::operands::a_root_that_cannot_be_served_is_named` |
-//! | 12 | `faults::servers`, and in `faults::strangers` the web server |
+//! | 10 | `resume::network`, and the stopping daemon of `faults::trust` |
+//! | 11 | `faults::operands::unusable_root_is_named` |
+//! | 12 | `faults::servers`, and in `faults::foreign_peers` the web server |
 //! | 14 | `faults::logins` |
-//! | 20 | `resume::leftovers::a_signal_ends_the_copy_and_the_next_run_continues` |
+//! | 20 | `resume::leftovers::signal_ends_the_copy_and_next_run_resumes` |
 //! | 23 | `faults::files` |
-//! | 24 | `faults::files::a_file_that_vanishes_before_its_turn_has_an_exit_code_of_its_own` |
-//! | 30 | `faults::strangers::a_far_side_that_never_answers_is_a_timeout`, `resume::network` |
+//! | 24 | `faults::files::vanished_file_has_its_own_exit_code` |
+//! | 30 | `faults::foreign_peers::silent_peer_is_a_timeout`, `resume::network` |
 
 use super::command;
 use super::harness::{
@@ -30,7 +30,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The fields of an event as `docs/cli.md` lists them.
+/// Returns the fields of an event as documented in `docs/cli.md`.
 pub(crate) fn documented(event: &str) -> BTreeSet<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
     let text = fs::read_to_string(path).unwrap();
@@ -42,7 +42,7 @@ pub(crate) fn documented(event: &str) -> BTreeSet<String> {
     let mut depth = 0;
     for letter in fields.chars() {
         match letter {
-            // What stands in brackets are values.
+            // Text in parentheses lists values.
             '(' => depth += 1,
             ')' => depth -= 1,
             letter if depth == 0 => plain.push(letter),
@@ -70,7 +70,7 @@ fn check_fields(events: &[Value]) -> BTreeSet<String> {
     seen
 }
 
-/// A tree with one file of each kind that is told of.
+/// Creates a tree with one file per reported outcome.
 fn sources() -> Scratch {
     let here = Scratch::new();
     fill(&here.dir("tree").join("large"), 3 << 20, &mut Rng::new(1));
@@ -83,13 +83,13 @@ fn sources() -> Scratch {
 }
 
 #[test]
-fn every_line_of_json_is_an_event_with_the_documented_fields() {
+fn json_events_have_the_documented_fields() {
     let here = sources();
     let daemon = Daemon::start(here.path(), &["-v"]);
     let done = run(daemon.cp().arg("-vv").arg(here.join("tree")).arg(daemon.url("out"))).expect(23);
     let events = done.events();
     let seen = check_fields(&events);
-    for name in ["connected", "file", "file_failed", "landing", "notice", "start", "summary"] {
+    for name in ["connected", "file", "file_failed", "destination", "warning", "start", "summary"] {
         assert!(seen.contains(name), "no {name} in {seen:?}");
     }
     assert_eq!(events[0]["event"], "start");
@@ -111,7 +111,7 @@ fn every_line_of_json_is_an_event_with_the_documented_fields() {
 }
 
 #[test]
-fn progress_is_told_with_the_documented_fields_and_never_runs_backwards() {
+fn json_progress_is_documented_and_monotonic() {
     let tree = Tree::bulk(&[500 << 20], 10);
     let daemon = Daemon::start(tree.path.parent().unwrap(), &[]);
     let mut command = daemon.cp();
@@ -123,9 +123,9 @@ fn progress_is_told_with_the_documented_fields_and_never_runs_backwards() {
     assert!(done.is_sorted() && done.last() <= Some(&tree.bytes), "{done:?}");
 }
 
-/// Looks at what the daemon told of the two clients.
+/// Checks the events of the daemon about the two clients.
 fn check_served(mut daemon: Daemon) {
-    wait_until("both are done with", || daemon.clients_done() >= 2);
+    wait_until("both clients are done", || daemon.clients_done() >= 2);
     daemon.running().signal(rustix::process::Signal::TERM);
     daemon.wait();
     let (clients, others): (Vec<Value>, Vec<Value>) =
@@ -144,20 +144,20 @@ fn check_served(mut daemon: Daemon) {
 }
 
 #[test]
-fn the_figures_of_the_summary_fit_each_other() {
+fn summary_figures_are_consistent() {
     let (here, there) = (sources(), Scratch::new());
     let daemon = Daemon::start(there.path(), &[]);
     let mut command = daemon.cp();
     command.args(["--streams", "3"]).arg(here.join("tree")).arg(daemon.url(""));
     let done = run(&mut command).expect(0);
     let bytes = (3 << 20) + 4;
-    assert_eq!(done.figures(["files", "dirs", "symlinks", "specials"]), [3, 1, 0, 1]);
+    assert_eq!(done.figures(["files", "dirs", "symlinks", "special_files_skipped"]), [3, 1, 0, 1]);
     assert_eq!(done.figures(["bytes", "streams", "resumed_bytes"]), [bytes, 3, 0]);
     assert!((bytes..bytes + 100_000).contains(&done.figure("wire_bytes")));
     let last = done.events().pop().unwrap();
     let seconds = last["seconds"].as_f64().unwrap();
     let goodput = last["goodput_bps"].as_f64().unwrap();
-    // Seconds are rounded to a thousandth.
+    // Seconds are rounded to milliseconds.
     let (least, most) = (seconds - 0.001, seconds + 0.001);
     let moved = goodput / 8.0;
     assert!((moved * least..=moved * most).contains(&(bytes as f64)), "{last}");
@@ -165,7 +165,7 @@ fn the_figures_of_the_summary_fit_each_other() {
 }
 
 #[test]
-fn where_standard_error_is_no_terminal_there_is_no_progress_line() {
+fn redirected_stderr_has_no_progress_line() {
     let (here, there) = (sources(), Scratch::new());
     let text = run(command().arg("cp").arg(here.join("tree")).arg(there.path())).expect(0);
     assert_eq!(text.out, "");
@@ -177,7 +177,7 @@ fn where_standard_error_is_no_terminal_there_is_no_progress_line() {
 }
 
 #[test]
-fn quiet_says_nothing_but_errors() {
+fn quiet_shows_only_errors() {
     let (here, there) = (sources(), Scratch::new());
     let quiet = |from: &Path, to: &Path| run(command().args(["cp", "-q"]).arg(from).arg(to));
     let good = quiet(&here.join("tree/large"), there.path()).expect(0);
@@ -190,19 +190,19 @@ fn quiet_says_nothing_but_errors() {
 }
 
 #[test]
-fn a_quiet_daemon_still_says_where_it_listens() {
+fn quiet_daemon_shows_its_address() {
     let here = Scratch::new();
     let mut serve = command();
     serve.args(["serve", "-q", "--listen", "127.0.0.1:0"]).arg(here.path());
     let daemon = Running::start(serve.arg("--state-dir").arg(here.join("state")));
-    wait_until("it says so", || daemon.err().contains('\n'));
+    wait_until("the message appears", || daemon.err().contains('\n'));
     let err = daemon.err();
     let port = err.trim_end().rsplit_once(" on 127.0.0.1:").map(|(_, port)| port.parse::<u16>());
     assert!(err.starts_with("serving ") && matches!(port, Some(Ok(1..))), "{err}");
 }
 
 #[test]
-fn a_summary_for_people_says_what_happened() {
+fn text_summary_names_all_results() {
     let (here, there) = (sources(), Scratch::new());
     let daemon = Daemon::start(there.path(), &[]);
     let copy = |flags: &[&str]| -> Done {
@@ -215,9 +215,7 @@ fn a_summary_for_people_says_what_happened() {
     assert!(plan.out.contains(&landing), "{}", plan.out);
     assert!(plan.out.contains("large (3.0 MiB)\n"), "{}", plan.out);
     let first = copy(&["-v"]).err;
-    for words in
-        ["connected to a daemon, encrypted", "copied 3 files, 3.0 MiB in ", "goodput over "]
-    {
+    for words in ["connected to a daemon, encrypted", "copied 3 files, 3.0 MiB in "] {
         assert!(first.contains(words), "{words} is not in {first}");
     }
     set_mtime(&here.join("tree/in the way"), 1, 1);
@@ -229,7 +227,7 @@ fn a_summary_for_people_says_what_happened() {
 }
 
 #[test]
-fn names_cannot_write_to_the_terminal() {
+fn file_names_are_escaped_on_the_terminal() {
     let (here, there) = (Scratch::new(), Scratch::new());
     write_file(&here.join("tree/\x1b[31mred\r\nfile"), b"x");
     let done = run(command().args(["cp", "-v"]).arg(here.join("tree")).arg(there.path())).expect(0);
@@ -238,7 +236,7 @@ fn names_cannot_write_to_the_terminal() {
 }
 
 #[test]
-fn what_a_peer_says_cannot_write_to_the_terminal_of_the_daemon() {
+fn peer_messages_are_escaped_in_the_daemon_log() {
     let root = Scratch::new();
     let daemon = Daemon::start(root.path(), &[]);
     let mut peer = Peer::welcomed(daemon.port);
@@ -247,7 +245,7 @@ fn what_a_peer_says_cannot_write_to_the_terminal_of_the_daemon() {
     let failure = bankfull_proto::wire::control::Failure { code: 0, text: text.to_owned() };
     peer.send(&bankfull_proto::wire::control::Message::Error(failure));
     peer.refusal();
-    wait_until("it is done with", || daemon.clients_done() > 0);
+    wait_until("the client is done", || daemon.clients_done() > 0);
     let out = daemon.running().out();
     assert!(!out.contains('\x1b') && !daemon.err().contains('\x1b'), "{out}");
 }

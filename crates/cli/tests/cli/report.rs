@@ -1,4 +1,4 @@
-//! `cp --report`: the page that it writes, in a real browser where there is one.
+//! `cp --report`: the HTML report, shown in a real browser if there is one.
 
 use super::harness::{Daemon, Proxy, Rng, Scratch, cp, fill, run, write_file};
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// A copy that takes some seconds, up or down, and its report.
+/// Copies for some seconds, in either direction; returns the report.
 fn report_of(pull: bool) -> (Scratch, String) {
     let (here, there) = (Scratch::new(), Scratch::new());
     let source = if pull { &there } else { &here };
@@ -26,28 +26,29 @@ fn report_of(pull: bool) -> (Scratch, String) {
     (here, html)
 }
 
-/// What a report of a copy over a network has, whoever receives.
+/// Checks a report of a copy over a network.
 fn check(html: &str) {
     for part in [
-        "What was copied",
-        "Carried by the data connections",
-        "Round trip",
+        "was the limit.",
+        "<dt>command</dt>",
+        "bankfull cp ",
+        " UTC",
+        "Rate of the data streams",
+        "RTT",
         "Receive windows",
-        "Arrived and not written yet",
-        "How much may wait to be written, and why",
-        "Segments sent again",
-        "Who kept the other waiting",
+        "Buffered for the disk",
+        "Retransmits so far",
+        "Limited by an endpoint",
         "Sender",
         "Receiver",
-        "Flags mark what was decided",
-        "What was decided, and why",
+        "Numbered flags mark decisions",
         "12.0 MiB",
     ] {
         assert!(html.contains(part), "{part} is missing");
     }
-    // The proxy carries TCP alone: the user is told once, and TCP tells what a round trip takes.
-    assert_eq!(html.matches("nothing comes back over UDP from 127.0.0.1").count(), 1);
-    assert!(!html.contains("packet trains told"));
+    // The proxy carries TCP alone: one warning, and the RTT is that of TCP.
+    assert_eq!(html.matches("no response over UDP from 127.0.0.1").count(), 1);
+    assert!(!html.contains("packet trains measured"));
     for outside in ["http://", "https://", "src="] {
         let own = html.replace("http://www.w3.org/", "");
         assert!(!own.contains(outside), "the page refers to {outside}");
@@ -55,7 +56,7 @@ fn check(html: &str) {
 }
 
 #[test]
-fn a_copy_within_a_host_is_reported_in_bytes_per_second_and_names_what_failed() {
+fn local_report_is_in_bytes_with_failed_files() {
     let here = Scratch::new();
     fill(&here.dir("tree").join("large"), 4 << 20, &mut Rng::new(6));
     write_file(&here.join("tree/in the way"), b"file");
@@ -65,30 +66,30 @@ fn a_copy_within_a_host_is_reported_in_bytes_per_second_and_names_what_failed() 
     command.arg("--report").arg(&page).args([here.join("tree"), here.join("out")]);
     run(&mut command).expect(23);
     let html = fs::read_to_string(&page).unwrap();
-    let why = html.split_once("What failed").unwrap().1;
+    let why = html.split_once("Failed files").unwrap().1;
     assert!(why.contains("tree/in the way"), "{why}");
     assert!(html.contains("B/s") && !html.contains("bit/s"));
-    assert!(!html.contains("Flags mark"), "there are none");
+    assert!(!html.contains("Numbered flags"), "there are no decisions");
     assert!(html.contains(", 1 failed"));
 }
 
 #[test]
-fn a_push_is_reported_with_what_the_daemon_decided() {
+fn push_report_has_the_decisions_of_the_daemon() {
     check(&report_of(false).1);
 }
 
 #[test]
-fn a_pull_is_reported_and_a_browser_shows_it() {
+fn pull_report_is_shown_by_a_browser() {
     let (here, html) = report_of(true);
     check(&html);
     let charts = html.matches(" data-axis=\"").count();
     assert!(charts >= 6, "{charts} charts");
     let Some(dom) = shown_by_browser(&here.join("report <1>.html")) else { return };
-    // The page's script adds these to each chart.
+    // The script of the page adds these to each chart.
     assert_eq!(dom.matches("class=\"tip\"").count(), charts);
 }
 
-/// The page as a browser has it once its script has run.
+/// Returns the page after a browser has run its script.
 fn shown_by_browser(page: &Path) -> Option<String> {
     let browsers = ["chromium", "chromium-browser", "google-chrome"];
     let found = browsers.iter().find(|name| Command::new(name).arg("--version").output().is_ok());
@@ -106,7 +107,7 @@ fn shown_by_browser(page: &Path) -> Option<String> {
 }
 
 #[test]
-fn a_report_is_written_of_a_copy_that_fails_and_of_one_within_the_host() {
+fn report_is_written_for_failed_and_local_copies() {
     let here = Scratch::new();
     fill(&here.join("file"), 3 << 20, &mut Rng::new(6));
     let page = here.join("r.html");
@@ -118,11 +119,11 @@ fn a_report_is_written_of_a_copy_that_fails_and_of_one_within_the_host() {
     report("file").expect(0);
     assert!(fs::read_to_string(&page).unwrap().contains("3.0 MiB"));
     report("missing").expect(3);
-    assert!(fs::read_to_string(&page).unwrap().contains("It could not go on"));
+    assert!(fs::read_to_string(&page).unwrap().contains("The copy failed: "));
 }
 
 #[test]
-fn a_report_that_cannot_be_written_ends_the_copy_before_it_begins() {
+fn unwritable_report_stops_the_copy_at_the_start() {
     let here = Scratch::new();
     fill(&here.join("file"), 10, &mut Rng::new(7));
     let mut command = cp();
@@ -137,17 +138,17 @@ fn a_report_that_cannot_be_written_ends_the_copy_before_it_begins() {
 }
 
 #[test]
-fn a_report_never_takes_the_place_of_what_is_copied() {
+fn report_never_overwrites_copied_files() {
     let here = Scratch::new();
     fs::write(here.join("a.html"), "a page of mine").unwrap();
     for [from, to] in [["a.html", "b.html"], ["b.html", "a.html"]] {
         let mut command = cp();
         command.arg("--report").arg(here.join("a.html")).arg(here.join(from));
         let done = run(command.arg(here.join(to))).expect(1);
-        assert!(done.err.contains("would overwrite a file to copy"), "{}", done.err);
+        assert!(done.err.contains("would overwrite an operand"), "{}", done.err);
     }
     assert_eq!(fs::read_to_string(here.join("a.html")).unwrap(), "a page of mine");
-    // In a tree that is copied it is written when that is done.
+    // A report in a copied tree is written after the copy.
     fs::create_dir(here.join("tree")).unwrap();
     fs::write(here.join("tree/file"), "content").unwrap();
     let mut command = cp();
@@ -155,7 +156,7 @@ fn a_report_never_takes_the_place_of_what_is_copied() {
     run(command.arg(here.join("copy"))).expect(0);
     assert!(here.join("tree/r.html").exists() && here.join("copy/tree/file").exists());
     assert!(!here.join("copy/tree/r.html").exists());
-    // It takes the place of an earlier report, and of nothing else: neither of a file in the tree
+    // It replaces an earlier report and nothing else: neither a file in the tree
     let mut again = cp();
     again.arg("--report").arg(here.join("tree/r.html")).arg(here.join("tree"));
     run(again.arg(here.join("other"))).expect(0);
@@ -163,21 +164,25 @@ fn a_report_never_takes_the_place_of_what_is_copied() {
     let mut command = cp();
     command.arg("--report").arg(here.join("tree/index.html")).arg(here.join("tree"));
     let done = run(command.arg(here.join("third"))).expect(11);
-    assert!(done.err.contains("is there already and is no report"), "{}", done.err);
+    assert!(done.err.contains("the file exists and is not a report"), "{}", done.err);
     assert!(!here.join("third").exists());
-    // nor of one that was just copied there.
+    // nor one that was just copied there.
     fs::create_dir(here.join("into")).unwrap();
     let mut command = cp();
     command.arg("--report").arg(here.join("into/a.html")).arg(here.join("a.html"));
     let done = run(command.arg(here.join("into"))).expect(11);
-    assert!(done.err.contains("the copy has ended, but its report is lost"), "{}", done.err);
-    let told = done.notices().iter().any(|notice| notice.starts_with("files copied: 1, "));
-    assert!(told, "what came of the copy is told all the same: {}", done.out);
+    assert!(
+        done.err.contains("the copy has ended, but its report cannot be written"),
+        "{}",
+        done.err
+    );
+    let reported = done.warnings().iter().any(|warning| warning.starts_with("files copied: 1, "));
+    assert!(reported, "the result of the copy is missing: {}", done.out);
     assert_eq!(fs::read_to_string(here.join("into/a.html")).unwrap(), "a page of mine");
 }
 
 #[test]
-fn a_copy_that_is_left_to_the_kernel_is_reported_as_far_as_this_side_sees_it() {
+fn untuned_copy_report_has_local_figures() {
     let (here, there) = (Scratch::new(), Scratch::new());
     fill(&here.join("large"), 6 << 20, &mut Rng::new(8));
     let daemon = Daemon::start(there.path(), &[]);
@@ -188,35 +193,32 @@ fn a_copy_that_is_left_to_the_kernel_is_reported_as_far_as_this_side_sees_it() {
     command.args(["--tune", "off", "--report"]).arg(&page).arg(here.join("large"));
     run(command.arg(proxy.url("copy"))).expect(0);
     let html = fs::read_to_string(&page).unwrap();
-    shows_what_is_seen(&html);
-    assert!(html.contains("Who kept the other waiting"));
+    check_untuned(&html);
+    assert!(html.contains("Limited by an endpoint"));
 }
 
-/// What a report of a push has that nobody steers: what is sent is seen here, and what becomes of
-/// it there.
-fn shows_what_is_seen(html: &str) {
+/// Checks the report of an untuned push: the rate of this side, and the buffer of the peer.
+fn check_untuned(html: &str) {
     for part in [
-        "Carried by the data connections",
-        "Round trip",
-        "Segments sent again",
-        "Arrived and not written yet",
-        "How much may wait to be written, and why",
+        "Rate of the data streams",
+        "RTT",
+        "Retransmits so far",
+        "Buffered for the disk",
         "Sender",
         "Receiver",
     ] {
         assert!(html.contains(part), "{part} is missing");
     }
-    assert!(!html.contains("What was decided, and why"), "nothing was of window and pacing");
-    assert!(html.contains("Flags mark what was decided"), "how much may wait was");
+    assert!(html.contains("Numbered flags mark decisions"), "the buffer limit is missing");
 }
 
 #[test]
-fn a_push_by_quic_is_reported_with_what_is_seen_on_both_sides_and_a_pull_with_its_round_trip() {
+fn quic_report_has_the_figures_of_both_sides() {
     let (here, there) = (Scratch::new(), Scratch::new());
     fill(&here.join("large"), 16 << 20, &mut Rng::new(9));
     let daemon = Daemon::start(there.path(), &[]);
     let page = here.join("r.html");
-    // Two seconds, and several blocks of each stream, for something to be seen.
+    // Two seconds, and several blocks per stream, so that there are samples.
     let quic = || {
         let mut command = daemon.cp();
         command.args(["--transport", "quic", "--max-rate", "64mbit", "--report"]).arg(&page);
@@ -224,16 +226,16 @@ fn a_push_by_quic_is_reported_with_what_is_seen_on_both_sides_and_a_pull_with_it
     };
     let done = run(quic().arg(here.join("large")).arg(daemon.url("copy"))).expect(0);
     let html = fs::read_to_string(&page).unwrap();
-    shows_what_is_seen(&html);
-    assert!(!html.contains("Who kept the other waiting"), "nobody has looked");
+    check_untuned(&html);
+    assert!(!html.contains("Limited by an endpoint"), "QUIC has no such samples");
     let events = done.events();
-    let told = events.iter().filter(|event| event["event"] == "staging");
-    let sizes: Vec<_> = told.map(|event| event["size_bytes"].as_u64()).collect();
+    let reported = events.iter().filter(|event| event["event"] == "buffer_limit");
+    let sizes: Vec<_> = reported.map(|event| event["size_bytes"].as_u64()).collect();
     assert!(!sizes.is_empty() && sizes.iter().all(|size| size.unwrap() > 0), "{sizes:?}");
     run(quic().arg(daemon.url("copy")).arg(here.join("back"))).expect(0);
     let html = fs::read_to_string(&page).unwrap();
-    for part in ["Carried by the data connections", "Round trip", "Arrived and not written yet"] {
+    for part in ["Rate of the data streams", "RTT", "Buffered for the disk"] {
         assert!(html.contains(part), "{part} is missing");
     }
-    assert!(!html.contains("Segments sent again so far"), "only the daemon knows");
+    assert!(!html.contains("Retransmits so far"), "only the daemon has them");
 }

@@ -1,10 +1,9 @@
-//! Command lines that make no sense: exit code 1, a message on standard error, and nothing on
-//! standard output that a program could take for data.
+//! Invalid command lines: exit code 1, a message on standard error, and no data on standard output.
 
 use super::{bankfull, command, err, out};
 
 #[test]
-fn a_bad_command_line_is_exit_code_1() {
+fn bad_command_line_is_exit_code_1() {
     let cases = [
         &[][..],
         &["mv", "a", "b"],
@@ -37,17 +36,20 @@ fn a_bad_command_line_is_exit_code_1() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert_ne!(err(&output), "", "{arguments:?}");
         assert_eq!(out(&output), "", "{arguments:?}");
-        // The program alone is answered with its help.
+        // The program without arguments shows its help.
         if !arguments.is_empty() {
-            let told = err(&output);
-            assert!(told.starts_with("bankfull: ") && told.lines().count() == 1, "{told}");
+            let reported = err(&output);
+            assert!(
+                reported.starts_with("bankfull: ") && reported.lines().count() == 1,
+                "{reported}"
+            );
         }
     }
 }
 
 #[test]
-fn an_error_of_the_command_line_says_what_is_wrong_and_where_to_read_on() {
-    for (arguments, told) in [
+fn command_line_error_names_problem_and_help() {
+    for (arguments, reported) in [
         (
             &["cp", "data"][..],
             "the destination is missing: write bankfull cp SRC... DST (see bankfull cp --help)",
@@ -59,16 +61,16 @@ fn an_error_of_the_command_line_says_what_is_wrong_and_where_to_read_on() {
         ),
         (&["mv", "a", "b"], "unrecognized subcommand 'mv' (see bankfull --help)"),
     ] {
-        assert_eq!(err(&bankfull(arguments).unwrap()), format!("bankfull: {told}\n"));
+        assert_eq!(err(&bankfull(arguments).unwrap()), format!("bankfull: {reported}\n"));
     }
 }
 
 #[test]
-fn what_is_no_number_is_told_what_is_wanted() {
+fn invalid_number_names_the_limits() {
     for (arguments, words) in [
         (&["cp", "--streams", "four", "a", "b"][..], "write a number from 1 to 64"),
         (&["cp", "-P", "abc", "a", "h:b"], "write a number from 1 to 65535"),
-        (&["cp", "--max-rate", "9", "a", "h:b"], "\"9\" is no rate: write 100mbit, 1.5gbit"),
+        (&["cp", "--max-rate", "9", "a", "h:b"], "\"9\" is not a rate: write 100mbit, 1.5gbit"),
         (&["serve", ".", "--max-connections", "x"], "write a number from 2 to 65535"),
     ] {
         let message = err(&bankfull(arguments).unwrap());
@@ -77,7 +79,7 @@ fn what_is_no_number_is_told_what_is_wanted() {
 }
 
 #[test]
-fn a_bad_operand_is_told_in_one_line() {
+fn bad_operand_is_one_line() {
     let output = bankfull(&["cp", "a", "bankfull://host:0/"]).unwrap();
     assert_eq!(output.status.code(), Some(1));
     let message = err(&output);
@@ -86,7 +88,7 @@ fn a_bad_operand_is_told_in_one_line() {
 }
 
 #[test]
-fn a_flag_that_would_have_no_effect_is_refused_by_name() {
+fn flag_without_effect_is_refused_by_name() {
     for (flag, places, kind) in [
         (&["--accept-new"][..], ["a", "host:b"], "bankfull://"),
         (&["-P", "22"], ["bankfull://h/a", "b"], "host:path"),
@@ -98,7 +100,7 @@ fn a_flag_that_would_have_no_effect_is_refused_by_name() {
     ] {
         let output = bankfull(&[&["cp"], flag, &places].concat()).unwrap();
         assert_eq!(output.status.code(), Some(1), "{flag:?}");
-        let text = format!("bankfull: {} is for {kind} places, and none is given", flag[0]);
+        let text = format!("bankfull: {} needs a {kind} operand", flag[0]);
         assert!(err(&output).starts_with(&text), "{}", err(&output));
     }
     let both = ["cp", "--direct", "on", "--io", "mmap", "a", "bankfull://h/b"];
@@ -108,22 +110,26 @@ fn a_flag_that_would_have_no_effect_is_refused_by_name() {
     let untuned = ["gather", "--tune", "off", "--link-rate", "1gbit", "bankfull://h/a", "b"];
     let output = bankfull(&untuned).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(err(&output).starts_with("bankfull: --link-rate is for tuning"), "{}", err(&output));
+    assert!(
+        err(&output).starts_with("bankfull: --link-rate has no effect with --tune off"),
+        "{}",
+        err(&output)
+    );
 }
 
 #[test]
-fn a_mistyped_scheme_is_not_taken_for_a_host() {
+fn mistyped_scheme_is_not_a_host() {
     for (place, scheme) in [("bankful://127.0.0.1/", "bankful"), ("http://h/x", "http")] {
         let output = bankfull(&["cp", "data", place]).unwrap();
         assert_eq!(output.status.code(), Some(1), "{place}");
         let message = err(&output);
-        assert!(message.contains(&format!("unknown kind of place {scheme}://")), "{message}");
+        assert!(message.contains(&format!("unknown scheme {scheme}://")), "{message}");
         assert!(message.ends_with("write host:path or bankfull://host/path\n"), "{message}");
     }
 }
 
 #[test]
-fn json_starts_with_the_start_and_ends_with_the_error() {
+fn json_starts_with_start_and_ends_with_error() {
     let output = bankfull(&["cp", "--json", "a", "bankfull://host:0/"]).unwrap();
     let text = out(&output);
     let lines: Vec<&str> = text.lines().collect();
@@ -134,16 +140,16 @@ fn json_starts_with_the_start_and_ends_with_the_error() {
 }
 
 #[test]
-fn an_empty_token_is_never_taken_for_no_token() {
+fn empty_token_is_an_error() {
     for arguments in [&["cp", "a", "b"][..], &["serve", "."]] {
         let output = command().args(arguments).env("BANKFULL_TOKEN", "").output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-        assert_eq!(err(&output), "bankfull: BANKFULL_TOKEN is empty; put a token there\n");
+        assert_eq!(err(&output), "bankfull: BANKFULL_TOKEN is empty: store a token there\n");
     }
 }
 
 #[test]
-fn a_token_file_that_is_missing_is_a_local_error() {
+fn missing_token_file_is_a_local_error() {
     let output =
         bankfull(&["cp", "--token-file", "/nonexistent/t", "a", "bankfull://h/b"]).unwrap();
     assert_eq!(output.status.code(), Some(11));

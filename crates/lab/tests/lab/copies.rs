@@ -428,7 +428,7 @@ fn random_loss_moves_next_copy_to_quic() {
         copy.ends_with(0);
         assert_eq!(route(&out), "daemon");
         let said = fs::read_to_string(&out).unwrap();
-        assert_eq!(said.contains("the data goes by TCP: "), is_reported, "{said}");
+        assert_eq!(said.contains("the data goes over TCP: "), is_reported, "{said}");
     }
 }
 

@@ -152,7 +152,7 @@ fn courses(network: &Network, program: &Path, bytes: usize, flags: &[&str]) -> V
     let of = |(daemon, other, is_push)| {
         let scene = Scene::start(network, program, daemon, bytes);
         let said = scene.copy(other, "copy", is_push, flags);
-        let tuned = || said.iter().filter(|line| line["event"] == "tuned");
+        let tuned = || said.iter().filter(|line| line["event"] == "tuning");
         let summary = said.iter().find(|line| line["event"] == "summary").unwrap();
         Course {
             asked: tuned().filter_map(|line| line["streams"].as_u64()).collect(),
@@ -230,7 +230,7 @@ fn tuned_copy_does_not_overflow_shallow_queue() {
     assert!(untuned > 50, "untuned it overflows: {untuned}");
     // The initial windows of all connections arrive at once, and may not fit.
     assert!(tuned < untuned / 3, "{untuned} {tuned}");
-    let tuned: Vec<&Value> = said.iter().filter(|line| line["event"] == "tuned").collect();
+    let tuned: Vec<&Value> = said.iter().filter(|line| line["event"] == "tuning").collect();
     let bounded = tuned.iter().find(|line| line["state"] == "start-bounded");
     let pacing = bounded.and_then(|line| line["pacing_bps"].as_f64());
     assert!(pacing.is_some_and(|rate| rate > 5e7 && rate < 1.2e8), "{tuned:?}");

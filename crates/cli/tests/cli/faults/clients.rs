@@ -1,4 +1,4 @@
-//! Clients that break the protocol: the daemon ends their session with a reason, touches nothing
+//! Clients that violate the protocol: the daemon ends their session with a reason, touches nothing
 //! outside its root, and serves the next client.
 
 use super::super::harness::{
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
 
-/// A daemon whose root has a neighbour that must stay as it is.
+/// A daemon whose root has a neighbour directory that must not change.
 pub(super) struct Scene {
     pub(super) scratch: Scratch,
     pub(super) daemon: Daemon,
@@ -39,7 +39,7 @@ impl Scene {
         Self { scratch, daemon, before }
     }
 
-    /// A client with a session that receives into the root.
+    /// Connects a client with a session that receives into the root.
     fn pushing(&self) -> Peer {
         let mut peer = Peer::welcomed(self.daemon.port);
         peer.send(&open_push(false));
@@ -47,7 +47,7 @@ impl Scene {
         peer
     }
 
-    /// One that has announced files, and heard that they are wanted.
+    /// Connects a client that has announced files, all of them wanted.
     pub(super) fn announced(&self, entries: Vec<Entry>) -> Peer {
         let mut peer = self.pushing();
         let count = entries.len();
@@ -57,7 +57,7 @@ impl Scene {
                 assert_eq!(wants.len(), count);
                 assert!(wants.iter().all(|want| want.verdict == Verdict::Send), "{wants:?}");
             }
-            other => panic!("no wants but {other:?}"),
+            other => panic!("expected Wants, got {other:?}"),
         }
         peer
     }
@@ -69,7 +69,7 @@ impl Scene {
     }
 }
 
-/// A block as a sender puts it on an encrypted connection.
+/// Returns a block as a sender writes it to an encrypted stream.
 pub(super) fn block(file: u64, size: usize, index: u64, content: &[u8]) -> Vec<u8> {
     let layout = Layout::for_size(size as u64);
     let offset = index * u64::from(layout.block_bytes());
@@ -88,13 +88,14 @@ fn pack(files: &[(u64, &[u8])], count: u32) -> Vec<u8> {
     [&header.encode()[..], &payload, &FileHash::of(&payload).0].concat()
 }
 
-/// The daemon may have closed the connection already, with a reason on the other one.
+/// Sends bytes; the daemon may have closed the stream already, with the reason on the control
+/// connection.
 pub(super) fn send(stream: &mut Wire, bytes: &[u8]) {
     let _ = stream.write_all(bytes).and_then(|()| stream.flush());
 }
 
 #[test]
-fn frames_over_the_limit_and_frames_cut_short() {
+fn oversized_and_truncated_frames_are_refused() {
     let scene = Scene::new(&[]);
     let mut peer = scene.pushing();
     let len = u32::try_from(MAX_CONTROL_FRAME_BYTES + 1).unwrap();
@@ -110,12 +111,12 @@ fn frames_over_the_limit_and_frames_cut_short() {
 }
 
 #[test]
-fn names_and_paths_that_lead_out_of_the_root() {
+fn paths_outside_the_root_are_refused() {
     let scene = Scene::new(&[]);
     for name in [&b".."[..], b"../outside/evil", b"/etc/evil", b"a/b", b".", b"", b"nul\0"] {
         for kind in [EntryKind::File, EntryKind::Dir, EntryKind::Symlink] {
             if kind == EntryKind::Dir && name.is_empty() {
-                // That is the destination itself.
+                // This is the destination itself.
                 continue;
             }
             let mut peer = scene.pushing();
@@ -138,7 +139,7 @@ fn names_and_paths_that_lead_out_of_the_root() {
 }
 
 #[test]
-fn directories_nested_too_deep_are_not_received() {
+fn too_deep_directories_are_refused() {
     let scene = Scene::new(&[]);
     let mut peer = scene.pushing();
     let above = MAX_DIRECTORY_DEPTH as u64 + 1;
@@ -154,7 +155,7 @@ fn directories_nested_too_deep_are_not_received() {
 }
 
 #[test]
-fn names_of_our_own_are_not_received() {
+fn part_file_names_are_refused() {
     let scene = Scene::new(&[]);
     let name = b".bankfull-0123456789abcdef.journal";
     for kind in [EntryKind::File, EntryKind::Dir, EntryKind::Symlink] {
@@ -168,7 +169,7 @@ fn names_of_our_own_are_not_received() {
 }
 
 #[test]
-fn a_link_that_is_made_first_is_not_written_through() {
+fn symlink_created_first_is_not_followed() {
     let scene = Scene::new(&[]);
     let mut peer = scene.pushing();
     let target = b"../outside".to_vec();
@@ -192,7 +193,7 @@ fn a_link_that_is_made_first_is_not_written_through() {
 }
 
 #[test]
-fn a_block_that_comes_twice() {
+fn duplicate_block_is_refused() {
     let scene = Scene::new(&[]);
     let mut peer = scene.announced(vec![entry(1, b"f", 3 * MIB as u64)]);
     let mut stream = peer.attach(0);
@@ -200,12 +201,12 @@ fn a_block_that_comes_twice() {
     send(&mut stream, &bytes);
     assert!(matches!(peer.receive(), Some(Message::Acks(_))));
     send(&mut stream, &bytes);
-    peer.expect_refusal(Cause::Protocol, "came twice");
+    peer.expect_refusal(Cause::Protocol, "was received twice");
     scene.check();
 }
 
 #[test]
-fn a_block_past_the_end_or_of_another_shape() {
+fn block_outside_the_file_is_refused() {
     for (offset, len) in [(3 * MIB, MIB), (MIB, 2 * MIB), (1, MIB), (2 * MIB, 1), (0, 0)] {
         let scene = Scene::new(&[]);
         let mut peer = scene.announced(vec![entry(1, b"f", 3 * MIB as u64)]);
@@ -223,7 +224,7 @@ fn a_block_past_the_end_or_of_another_shape() {
 }
 
 #[test]
-fn data_of_a_file_that_nobody_asked_for() {
+fn unwanted_data_is_refused() {
     let scene = Scene::new(&[]);
     let small = entry(1, b"small", 5);
     let mut peer = scene.announced(vec![small.clone()]);
@@ -248,7 +249,7 @@ fn data_of_a_file_that_nobody_asked_for() {
 }
 
 #[test]
-fn headers_out_of_bounds() {
+fn headers_out_of_bounds_are_refused() {
     let scene = Scene::new(&[]);
     let huge = Header::Block { file: 1, offset: 0, len: u32::MAX }.encode();
     let overflow = Header::Block { file: 1, offset: u64::MAX, len: 1 }.encode();
@@ -263,7 +264,7 @@ fn headers_out_of_bounds() {
 }
 
 #[test]
-fn a_damaged_header_ends_its_connection_and_a_new_one_carries_on() {
+fn damaged_header_ends_only_its_stream() {
     let scene = Scene::new(&[]);
     let mut peer = scene.announced(vec![entry(1, b"f", MIB as u64)]);
     let mut damaged = Header::Block { file: 1, offset: 0, len: MIB as u32 }.encode();
@@ -277,7 +278,7 @@ fn a_damaged_header_ends_its_connection_and_a_new_one_carries_on() {
 }
 
 #[test]
-fn a_block_that_arrives_damaged_is_asked_for_again_and_then_taken() {
+fn damaged_block_is_requested_again() {
     let scene = Scene::new(&[]);
     let mut peer = scene.announced(vec![entry(1, b"f", 2 * MIB as u64)]);
     let mut stream = peer.attach(0);
@@ -297,7 +298,7 @@ fn a_block_that_arrives_damaged_is_asked_for_again_and_then_taken() {
     peer.send(&Message::FileDigest(FileDigest { file: 1, hash: Some(hash) }));
     assert_eq!(peer.receive(), Some(Message::Finished(vec![1])));
     assert!(fs::read(scene.scratch.join("root/f")).unwrap() == content.concat());
-    // A whole session in good order, to its end.
+    // A whole session without errors.
     peer.send(&Message::EntriesEnd(Totals::default()));
     send(&mut stream, &Header::End.encode());
     peer.send(&Message::Finish(Default::default()));
@@ -307,7 +308,7 @@ fn a_block_that_arrives_damaged_is_asked_for_again_and_then_taken() {
 }
 
 #[test]
-fn a_client_that_can_have_nothing_more_to_say_is_told_that_all_is_done() {
+fn done_is_sent_without_finish_if_nothing_can_follow() {
     let scene = Scene::new(&[]);
     let mut peer = scene.announced(vec![entry(1, b"f", 5), entry(2, b"g", MIB as u64)]);
     let mut stream = peer.attach(0);
@@ -321,7 +322,7 @@ fn a_client_that_can_have_nothing_more_to_say_is_told_that_all_is_done() {
     assert_eq!(peer.receive(), Some(Message::Finished(vec![1])));
     assert!(matches!(peer.receive(), Some(Message::Done(_))));
     assert_eq!(fs::read(scene.scratch.join("root/f")).unwrap(), b"hello");
-    // It ends the session in order all the same, and is not answered twice.
+    // The session still ends in order, with a single Done.
     send(&mut stream, &Header::End.encode());
     peer.send(&Message::Finish(Default::default()));
     drop((peer, stream));
@@ -334,7 +335,7 @@ fn a_client_that_can_have_nothing_more_to_say_is_told_that_all_is_done() {
 }
 
 #[test]
-fn a_client_that_may_announce_a_file_again_is_not_done_unasked() {
+fn done_waits_if_a_file_may_be_announced_again() {
     let scene = Scene::new(&[]);
     let mut peer = scene.announced(vec![entry(1, b"f", 5)]);
     peer.send(&Message::EntriesEnd(Totals::default()));
@@ -342,7 +343,7 @@ fn a_client_that_may_announce_a_file_again_is_not_done_unasked() {
     let aborted =
         |file, will_retry| Message::Aborted(Aborted { file, failure: failure.clone(), will_retry });
     peer.send(&aborted(1, true));
-    // Time enough to say something.
+    // Time for an unexpected message.
     thread::sleep(Duration::from_millis(200));
     peer.send(&Message::Entries(vec![entry(2, b"f", 5)]));
     assert!(matches!(peer.receive(), Some(Message::Wants(_))));
@@ -355,7 +356,7 @@ fn a_client_that_may_announce_a_file_again_is_not_done_unasked() {
 }
 
 #[test]
-fn a_file_whose_hash_differs_as_a_whole_is_not_put_in_place() {
+fn file_with_wrong_digest_is_not_renamed() {
     let scene = Scene::new(&[]);
     let mut peer = scene.announced(vec![entry(1, b"f", MIB as u64)]);
     let mut stream = peer.attach(0);
@@ -368,26 +369,26 @@ fn a_file_whose_hash_differs_as_a_whole_is_not_put_in_place() {
     scene.check();
 }
 
-/// Whether the daemon closes a data connection without an answer.
-fn is_turned_away(mut stream: Wire) -> bool {
+/// True if the daemon closes a stream without a response.
+fn is_refused(mut stream: Wire) -> bool {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     answer.len() < REPLY_BYTES
 }
 
 #[test]
-fn data_connections_that_cannot_prove_where_they_belong() {
+fn unauthenticated_streams_are_refused() {
     let scene = Scene::new(&[]);
     let mut peer = scene.announced(vec![entry(1, b"f", MIB as u64)]);
-    assert!(is_turned_away(peer.attach_with(0, &[0; 32], true)), "a wrong key");
+    assert!(is_refused(peer.attach_with(0, &[0; 32], true)), "a wrong key");
     let key = peer.welcome.session_key;
-    assert!(is_turned_away(peer.attach_with(1, &key, false)), "without encryption");
+    assert!(is_refused(peer.attach_with(1, &key, false)), "without encryption");
     let stream = peer.attach(2);
-    assert!(is_turned_away(peer.attach_with(2, &key, true)), "a request that was seen before");
+    assert!(is_refused(peer.attach_with(2, &key, true)), "a replayed request");
     let session = std::mem::take(&mut peer.welcome.session);
-    assert!(is_turned_away(peer.attach_with(3, &key, true)), "an unknown session");
+    assert!(is_refused(peer.attach_with(3, &key, true)), "an unknown session");
     peer.welcome.session = session;
-    // The session itself goes on.
+    // The session itself continues.
     let mut stream = stream;
     send(&mut stream, &block(1, MIB, 0, &vec![1; MIB]));
     assert!(matches!(peer.receive(), Some(Message::Acks(_))));
@@ -396,7 +397,7 @@ fn data_connections_that_cannot_prove_where_they_belong() {
 }
 
 #[test]
-fn a_client_that_asks_for_no_encryption_where_it_is_required() {
+fn unencrypted_request_is_refused() {
     let scene = Scene::new(&[]);
     let mut peer = Peer::welcomed(scene.daemon.port);
     peer.send(&open_push(true));
@@ -406,7 +407,7 @@ fn a_client_that_asks_for_no_encryption_where_it_is_required() {
 }
 
 #[test]
-fn messages_that_do_not_belong_where_they_come() {
+fn misplaced_messages_are_refused() {
     let scene = Scene::new(&[]);
     let totals = || Message::EntriesEnd(Totals::default());
     let failure = Failure::new(Cause::SourceChanged, "it changed");
@@ -439,7 +440,7 @@ fn messages_that_do_not_belong_where_they_come() {
 }
 
 #[test]
-fn a_client_that_falls_silent_is_given_up_and_what_it_sent_is_kept() {
+fn silent_client_times_out_and_its_data_is_kept() {
     let scene = Scene::new(&["--timeout", "4"]);
     let mut peer = scene.announced(vec![entry(1, b"f", 3 * MIB as u64)]);
     let mut stream = peer.attach(0);
@@ -455,7 +456,7 @@ fn a_client_that_falls_silent_is_given_up_and_what_it_sent_is_kept() {
 }
 
 #[test]
-fn a_file_of_absurd_size_ends_at_most_its_own_session() {
+fn absurd_file_size_ends_only_its_session() {
     let scene = Scene::new(&[]);
     let mut peer = scene.pushing();
     peer.send(&Message::Entries(vec![Entry { size: 1 << 62, ..entry(1, b"huge", MIB as u64) }]));
@@ -464,7 +465,7 @@ fn a_file_of_absurd_size_ends_at_most_its_own_session() {
     scene.check();
 }
 
-/// Memory that a process has in use, in bytes.
+/// Returns the resident memory of a process in bytes.
 fn resident(id: u32) -> usize {
     let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a figure");
@@ -472,9 +473,9 @@ fn resident(id: u32) -> usize {
 }
 
 #[test]
-fn a_client_that_announces_without_end_and_reads_nothing_does_not_fill_the_memory() {
+fn endless_announcements_use_bounded_memory() {
     let mut scene = Scene::new(&["--timeout", "8"]);
-    // Deep down a file is in the way of a directory: few bytes make the daemon say many.
+    // Deep in the tree, a file is in the way of a directory: few bytes cause long messages.
     let deep: std::path::PathBuf = (0..10).map(|_| "d".repeat(200)).collect();
     write_file(&scene.scratch.join("root").join(&deep).join("way"), b"in the way");
     let mut peer = scene.pushing();
@@ -502,9 +503,9 @@ fn a_client_that_announces_without_end_and_reads_nothing_does_not_fill_the_memor
     });
     let started = Instant::now();
     let mut most = 0;
-    // Until the daemon gives up a client that lets it wait for its time-out.
+    // The daemon gives up the client after the timeout.
     while scene.daemon.clients_done() == 0 {
-        assert!(started.elapsed() < Duration::from_secs(60), "it is never given up");
+        assert!(started.elapsed() < Duration::from_secs(60), "the client is never given up");
         most = most.max(resident(scene.daemon.id()));
         assert!(most < 128 * MIB, "{most} bytes, after {} sent", sent.load(Ordering::Relaxed));
         thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! Single files that fail, or change, or vanish, while all others are copied.
+//! Single files that fail, change or vanish while all others are copied.
 
 use super::super::harness::{
     Daemon, Done, Mount, Rng, Running, Scratch, Tree, assert_same, cp, fill, is_root, journals,
@@ -14,7 +14,7 @@ use std::time::Duration;
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn files_and_directories_that_may_not_be_read_fail_and_all_others_are_copied() {
+fn unreadable_entries_fail_and_others_are_copied() {
     let here = Scratch::new();
     write_file(&here.join("tree/public"), b"public");
     write_file(&here.join("tree/private file"), b"private");
@@ -37,7 +37,7 @@ fn files_and_directories_that_may_not_be_read_fail_and_all_others_are_copied() {
 }
 
 #[test]
-fn what_is_in_the_way_of_a_file_or_directory_stays_and_is_named() {
+fn entry_in_the_way_stays_and_is_named() {
     for push in [true, false] {
         let here = Scratch::new();
         write_file(&here.join("tree/a file"), b"file");
@@ -59,7 +59,7 @@ fn what_is_in_the_way_of_a_file_or_directory_stays_and_is_named() {
         for (name, words) in [
             ("a file", "a directory is in the way of the file \"a file\""),
             ("a link", "in the way of the link"),
-            ("a dir/leaf", "its directory could not be made"),
+            ("a dir/leaf", "its directory could not be created"),
         ] {
             let found = failed.iter().any(|(p, m)| p.ends_with(name) && m.contains(words));
             assert!(found, "push: {push}: no {words:?} of {name:?} in {failed:?}");
@@ -71,8 +71,8 @@ fn what_is_in_the_way_of_a_file_or_directory_stays_and_is_named() {
     }
 }
 
-/// A directory in the place of which a file, then a symlink, stands at the destination.
-fn push_onto_what_is_no_directory() -> [Done; 2] {
+/// Pushes a directory whose destination is a file, then a symlink.
+fn push_onto_non_directory() -> [Done; 2] {
     [false, true].map(|is_link| {
         let here = Scratch::new();
         here.dir("tree/sub");
@@ -88,14 +88,14 @@ fn push_onto_what_is_no_directory() -> [Done; 2] {
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_at_the_far_side_is_told_here() {
-    for done in push_onto_what_is_no_directory() {
+fn remote_mkdir_failure_is_reported() {
+    for done in push_onto_non_directory() {
         done.expect(23).fails(&["sub", "must be a directory"]);
     }
 }
 
 #[test]
-fn a_symlink_where_a_directory_should_be_is_not_followed() {
+fn symlink_in_place_of_directory_is_not_followed() {
     let scratch = Scratch::new();
     write_file(&scratch.join("tree/sub/leaf"), b"leaf");
     write_file(&scratch.join("tree/fine"), b"fine");
@@ -112,8 +112,8 @@ fn a_symlink_where_a_directory_should_be_is_not_followed() {
         };
         let done = run(&mut command).expect(23);
         if n == 0 {
-            // What became of the directory itself is the subject of another test.
-            done.fails(&["its directory could not be made"]);
+            // Another test covers the directory itself.
+            done.fails(&["its directory could not be created"]);
         } else {
             done.fails(&["sub", "must be a directory", "symlink"]);
         }
@@ -124,7 +124,7 @@ fn a_symlink_where_a_directory_should_be_is_not_followed() {
 }
 
 #[test]
-fn a_symlink_put_in_place_of_a_directory_under_way_leads_nowhere() {
+fn directory_swapped_for_symlink_is_not_followed() {
     let tree = Tree::bulk(&[], 0);
     let mut rng = Rng::new(5);
     fs::create_dir(tree.path.join("sub")).unwrap();
@@ -132,20 +132,20 @@ fn a_symlink_put_in_place_of_a_directory_under_way_leads_nowhere() {
         fill(&tree.path.join(format!("sub/{n}")), 100 * MIB, &mut rng);
     }
     let root = tree.path.parent().unwrap();
-    let (landed, outside) = (root.join("landed/bulk"), root.join("outside"));
+    let (copied_to, outside) = (root.join("copied_to/bulk"), root.join("outside"));
     fs::create_dir(&outside).unwrap();
     let daemon = Daemon::start(root, &[]);
-    let client = Running::start(daemon.cp().arg(&tree.path).arg(daemon.url("landed")));
-    wait_until("it has begun", || !journals(&landed).is_empty());
-    fs::rename(landed.join("sub"), landed.join("moved")).unwrap();
-    symlink(&outside, landed.join("sub")).unwrap();
+    let client = Running::start(daemon.cp().arg(&tree.path).arg(daemon.url("copied_to")));
+    wait_until("it has begun", || !journals(&copied_to).is_empty());
+    fs::rename(copied_to.join("sub"), copied_to.join("moved")).unwrap();
+    symlink(&outside, copied_to.join("sub")).unwrap();
     let done = client.wait();
     assert!(matches!(done.code, Some(0 | 23)), "{:?} {}", done.code, done.err);
     assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
 }
 
 #[test]
-fn a_full_disk_keeps_what_arrived_and_the_same_command_continues_with_more_space() {
+fn full_disk_keeps_data_and_resumes() {
     let tree = Tree::bulk(&[50 * MIB], 20);
     let root = tree.path.parent().unwrap();
     for route in ["push", "pull", "local"] {
@@ -164,14 +164,14 @@ fn a_full_disk_keeps_what_arrived_and_the_same_command_continues_with_more_space
             command
         };
         let first = run(&mut command()).expect(23);
-        first.fails(&["big-0", "no space left", "free some space", "what arrived whole is kept"]);
+        first.fails(&["big-0", "no space left", "free some space", "verified data is kept"]);
         assert!(first.figure("failed_files") >= 1);
-        let landed = disk.path().join("bulk");
-        let kept: u64 = journals(&landed).iter().map(|journal| journal.bytes()).sum();
+        let copied_to = disk.path().join("bulk");
+        let kept: u64 = journals(&copied_to).iter().map(|journal| journal.bytes()).sum();
         disk.resize(100);
         let done = run(&mut command()).expect(0);
-        assert_same(&tree.path, &landed);
-        assert!(litter(&landed).is_empty());
+        assert_same(&tree.path, &copied_to);
+        assert!(litter(&copied_to).is_empty());
         if route != "local" {
             assert!(kept > 10 * MIB, "{route} kept only {kept} bytes");
             assert_eq!(done.figure("resumed_bytes"), kept, "{route}");
@@ -180,7 +180,7 @@ fn a_full_disk_keeps_what_arrived_and_the_same_command_continues_with_more_space
 }
 
 #[test]
-fn files_that_fail_for_the_same_reason_do_not_flood_the_terminal_and_json_has_all() {
+fn equal_failures_are_limited_except_in_json() {
     const FILES: usize = 60;
     let scratch = Scratch::new();
     for n in 0..FILES {
@@ -193,17 +193,22 @@ fn files_that_fail_for_the_same_reason_do_not_flood_the_terminal_and_json_has_al
         command.arg("cp").args(form).arg(scratch.join("tree")).arg(scratch.join("out"));
         run(&mut command).expect(23)
     };
-    let told = copy(&[]).err;
-    let shown = told.lines().filter(|line| line.contains("permission denied (check")).count();
-    assert_eq!(shown, 5 + 1, "{told}");
-    let rest = told.lines().find(|line| line.starts_with("and ")).unwrap_or_default();
+    let reported = copy(&[]).err;
+    let shown = reported.lines().filter(|line| line.contains("permission denied (check")).count();
+    assert_eq!(shown, 5 + 1, "{reported}");
+    let rest = reported.lines().find(|line| line.starts_with("and ")).unwrap_or_default();
     let hidden = FILES - 5;
-    assert!(rest.starts_with(&format!("and {hidden} more: permission denied (check")), "{told}");
-    assert!(rest.ends_with("; -v shows all"), "{told}");
+    assert!(
+        rest.starts_with(&format!(
+            "and {hidden} more failed files with the same reason (permission denied (check"
+        )),
+        "{reported}"
+    );
+    assert!(rest.ends_with("; -v shows all"), "{reported}");
     assert!(copy(&["--json"]).failed().len() >= FILES);
 }
 
-/// Writes to a file, again and again, until told to stop.
+/// Writes to a file repeatedly until `stop` is set.
 fn keep_changing(path: &Path, stop: &AtomicBool) {
     let file = File::options().write(true).open(path).unwrap();
     for n in 0u64.. {
@@ -216,7 +221,7 @@ fn keep_changing(path: &Path, stop: &AtomicBool) {
 }
 
 #[test]
-fn a_file_that_changes_all_the_time_fails_and_all_others_are_copied() {
+fn constantly_changing_file_fails_alone() {
     for name in ["large", "small"] {
         let here = Scratch::new();
         let size = if name == "large" { 30 * MIB } else { 100_000 };
@@ -232,7 +237,7 @@ fn a_file_that_changes_all_the_time_fails_and_all_others_are_copied() {
             done
         });
         if name == "small" && done.code == Some(0) {
-            // Read between two changes: nothing to complain about.
+            // The file was read between two changes.
             continue;
         }
         let done = done.expect(23);
@@ -243,31 +248,31 @@ fn a_file_that_changes_all_the_time_fails_and_all_others_are_copied() {
 }
 
 #[test]
-fn a_file_that_changes_once_is_sent_again_and_arrives_as_it_is_then() {
+fn changed_file_is_sent_again() {
     for push in [true, false] {
         let tree = Tree::bulk(&[200 * MIB], 3);
         let root = tree.path.parent().unwrap();
-        let landed = root.join("landed/bulk");
+        let copied_to = root.join("copied_to/bulk");
         let daemon = Daemon::start(root, &[]);
         let mut command = daemon.cp();
         if push {
-            command.arg(&tree.path).arg(daemon.url("landed"));
+            command.arg(&tree.path).arg(daemon.url("copied_to"));
         } else {
-            command.arg(daemon.url("bulk")).arg(root.join("landed"));
+            command.arg(daemon.url("bulk")).arg(root.join("copied_to"));
         }
         let client = Running::start(command.args(["--streams", "1"]));
-        wait_until("it has begun", || !journals(&landed).is_empty());
+        wait_until("it has begun", || !journals(&copied_to).is_empty());
         let file = File::options().write(true).open(tree.path.join("big-0")).unwrap();
         file.write_all_at(b"changed", MIB / 2).unwrap();
         let done = client.wait().expect(0);
-        assert_same(&tree.path, &landed);
+        assert_same(&tree.path, &copied_to);
         assert_eq!(done.figures(["files", "failed_files"]), [tree.files, 0], "push: {push}");
-        assert!(litter(&landed).is_empty());
+        assert!(litter(&copied_to).is_empty());
     }
 }
 
 #[test]
-fn a_file_that_is_cut_once_is_sent_again_and_arrives_as_it_is_then() {
+fn truncated_file_is_sent_again() {
     let plain = ["mmap", "zerobuffer", "sendfile", "splice", "io_uring"];
     let is_there = |engine: &&str| *engine != "io_uring" || bankfull_sys::ReadRing::is_available();
     let plain = plain.into_iter().filter(is_there);
@@ -277,33 +282,33 @@ fn a_file_that_is_cut_once_is_sent_again_and_arrives_as_it_is_then() {
     for flags in ways {
         let tree = Tree::bulk(&[300 * MIB], 3);
         let root = tree.path.parent().unwrap();
-        let landed = root.join("landed/bulk");
+        let copied_to = root.join("copied_to/bulk");
         let daemon = Daemon::start(root, &["--allow-no-encryption"]);
         let mut command = daemon.cp();
         command.args(["--max-rate", "400mbit"]).args(flags);
-        let client = Running::start(command.arg(&tree.path).arg(daemon.url("landed")));
-        wait_until("some of it is there", || journals(&landed).iter().any(|j| j.bytes() > 0));
+        let client = Running::start(command.arg(&tree.path).arg(daemon.url("copied_to")));
+        wait_until("a part has data", || journals(&copied_to).iter().any(|j| j.bytes() > 0));
         let file = File::options().write(true).open(tree.path.join("big-0")).unwrap();
         file.set_len(MIB).unwrap();
         let done = client.wait().expect(0);
-        assert_same(&tree.path, &landed);
-        // What came of the first attempt is said to be void, and does not count.
+        assert_same(&tree.path, &copied_to);
+        // The first attempt is reported as void, and not counted.
         let again =
-            |notice: &String| notice.ends_with("changed while it was read: it is read again");
-        assert_eq!(done.notices().iter().filter(|notice| again(notice)).count(), 1);
+            |warning: &String| warning.ends_with("changed while it was read: it is read again");
+        assert_eq!(done.warnings().iter().filter(|warning| again(warning)).count(), 1);
         let [files, failed, bytes] = done.figures(["files", "failed_files", "bytes"]);
         assert_eq!([files, failed], [tree.files, 0], "{flags:?}");
         assert!((MIB..2 * MIB).contains(&bytes), "{bytes}, {flags:?}");
-        assert!(litter(&landed).is_empty());
+        assert!(litter(&copied_to).is_empty());
     }
 }
 
 #[test]
-fn a_file_that_shrinks_on_its_way_through_ssh_arrives_as_it_is_then() {
+fn shrinking_file_over_ssh_arrives_consistent() {
     let tree = Tree::bulk(&[400 * MIB], 3);
     let root = tree.path.parent().unwrap();
-    let landed = root.join("landed/bulk");
-    // No data port can be reached there, so that all goes through the one channel.
+    let copied_to = root.join("copied_to/bulk");
+    // No data port is reachable, so all data goes through ssh.
     let program = env!("CARGO_BIN_EXE_bankfull");
     let script = format!(
         "case \" $* \" in *' -G '*) echo hostname 255.255.255.255; exit ;; esac\n\
@@ -316,43 +321,43 @@ fn a_file_that_shrinks_on_its_way_through_ssh_arrives_as_it_is_then() {
         command.arg(format!("sh {}", root.join("ssh").display()));
         let far = |path: &Path| format!("there:{}", path.display());
         if push {
-            command.arg(&tree.path).arg(far(&root.join("landed")));
+            command.arg(&tree.path).arg(far(&root.join("copied_to")));
         } else {
-            command.arg(far(&tree.path)).arg(root.join("landed"));
+            command.arg(far(&tree.path)).arg(root.join("copied_to"));
         }
         let client = Running::start(&mut command);
-        wait_until("it has begun", || !journals(&landed).is_empty());
+        wait_until("it has begun", || !journals(&copied_to).is_empty());
         let file = File::options().write(true).open(tree.path.join("big-0")).unwrap();
         file.set_len((if push { 200 } else { 100 }) * MIB).unwrap();
         let done = client.wait().expect(0);
-        assert_same(&tree.path, &landed);
+        assert_same(&tree.path, &copied_to);
         assert_eq!(done.figures(["files", "failed_files"]), [tree.files, 0], "push: {push}");
-        assert!(litter(&landed).is_empty());
-        fs::remove_dir_all(&landed).unwrap();
+        assert!(litter(&copied_to).is_empty());
+        fs::remove_dir_all(&copied_to).unwrap();
     }
 }
 
 #[test]
-fn a_file_that_vanishes_before_its_turn_has_an_exit_code_of_its_own() {
+fn vanished_file_has_its_own_exit_code() {
     let tree = Tree::bulk(&[300 * MIB, 2 * MIB], 3);
     let root = tree.path.parent().unwrap();
-    let landed = root.join("landed/bulk");
+    let copied_to = root.join("copied_to/bulk");
     let daemon = Daemon::start(root, &[]);
     let mut command = daemon.cp();
-    command.args(["--streams", "1"]).arg(&tree.path).arg(daemon.url("landed"));
+    command.args(["--streams", "1"]).arg(&tree.path).arg(daemon.url("copied_to"));
     let client = Running::start(&mut command);
-    // Blocks go in order, so the second file waits until the first one is through.
-    wait_until("the first file is on its way", || !journals(&landed).is_empty());
+    // Blocks are sent in order, so the second file waits for the first one.
+    wait_until("the first file is on its way", || !journals(&copied_to).is_empty());
     fs::remove_file(tree.path.join("big-1")).unwrap();
     let done = client.wait().expect(24);
     done.fails(&["big-1", "vanished"]);
     assert_eq!(done.figures(["failed_files", "vanished_files"]), [1, 1]);
-    // The directory's time is the one from before.
-    assert!(!landed.join("big-1").exists() && landed.join("big-0").exists());
+    // The time of the directory is that of before.
+    assert!(!copied_to.join("big-1").exists() && copied_to.join("big-0").exists());
 }
 
 #[test]
-fn files_that_may_not_be_written_fail_one_by_one() {
+fn unwritable_files_fail_individually() {
     let here = Scratch::new();
     write_file(&here.join("tree/locked/a"), b"a");
     write_file(&here.join("tree/fine"), b"fine");
@@ -366,13 +371,13 @@ fn files_that_may_not_be_written_fail_one_by_one() {
     done.fails(&["locked/a", "permission denied", "check the permissions"]);
     assert_eq!(fs::read(here.join("out/tree/fine")).unwrap(), b"fine");
     if is_root() {
-        // It belongs to root and stays as it is, of which nobody but root is to blame.
+        // It belongs to root and stays unchanged; only root could change it.
         assert!(here.join("out/tree/locked/b").exists());
     }
 }
 
-/// Copies a tree with a directory that is only read, as somebody bound by permissions, then again
-/// after a file in it changed.
+/// Copies a tree with a read-only directory as an unprivileged user, and again after a change in
+/// it.
 fn copy_read_only_dir_twice() -> [Done; 2] {
     let here = Scratch::new();
     write_file(&here.join("tree/locked/below/file"), b"file");
@@ -393,13 +398,13 @@ fn copy_read_only_dir_twice() -> [Done; 2] {
 }
 
 #[test]
-fn directories_that_are_only_read_arrive_at_an_ordinary_user() {
+fn read_only_directories_are_copied_by_a_user() {
     let [first, _] = copy_read_only_dir_twice();
     first.expect(0);
 }
 
 #[test]
-fn a_change_in_a_directory_that_is_only_read_arrives_too() {
+fn change_in_a_read_only_directory_is_copied() {
     let [_, second] = copy_read_only_dir_twice();
     second.expect(0);
 }

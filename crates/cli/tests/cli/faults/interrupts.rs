@@ -1,4 +1,4 @@
-//! Ctrl-C while the far side keeps the client waiting: it ends at once, whatever it waits for.
+//! Ctrl-C while the client waits for the peer: it ends at once in every state.
 
 use super::super::harness::{FakeServer, Running, Scratch, cp, wait_until, welcome, write_file};
 use bankfull_proto::wire::control::Message;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The time-out is twelve times that.
+/// Time limit for the end of the client; its timeout is twelve times as long.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Starts a client, interrupts it once `waits` holds, and checks how it ends.
+/// Starts a client, interrupts it once `waits` holds, and checks its end.
 fn interrupt(command: &mut Command, waits: impl FnMut() -> bool) {
     let client = Running::start(command);
-    wait_until("the client waits for the far side", waits);
+    wait_until("the client waits for the peer", waits);
     client.signal(Signal::INT);
     let done = client.wait_for(SOON).expect(20);
     done.says(&["interrupted", "run the same command again"]);
@@ -25,7 +25,7 @@ fn interrupt(command: &mut Command, waits: impl FnMut() -> bool) {
     assert_eq!(done.err.lines().count(), 1, "{}", done.err);
 }
 
-/// Fetches everything from a server that leaves the client waiting, and says when it does.
+/// Fetches everything from a server that lets the client wait and signals that state.
 fn interrupt_at(serve: impl FnOnce(Arc<AtomicBool>) -> FakeServer) {
     let here = Scratch::new();
     let waits = Arc::new(AtomicBool::new(false));
@@ -37,7 +37,7 @@ fn interrupt_at(serve: impl FnOnce(Arc<AtomicBool>) -> FakeServer) {
 }
 
 #[test]
-fn a_client_whose_daemon_never_shakes_hands_can_be_interrupted() {
+fn interrupt_works_during_the_handshake() {
     interrupt_at(|waits| {
         FakeServer::raw(move |mut socket| {
             let _ = socket.read(&mut [0; 512]);
@@ -48,12 +48,12 @@ fn a_client_whose_daemon_never_shakes_hands_can_be_interrupted() {
 }
 
 #[test]
-fn a_client_that_is_not_greeted_can_be_interrupted() {
+fn interrupt_works_before_the_welcome() {
     interrupt_at(|waits| FakeServer::greeted(move |_, _| waits.store(true, Ordering::SeqCst)));
 }
 
 #[test]
-fn a_client_whose_request_is_not_answered_can_be_interrupted() {
+fn interrupt_works_before_the_response() {
     interrupt_at(|waits| {
         FakeServer::greeted(move |peer, _| {
             peer.send(&welcome(1));
@@ -63,14 +63,14 @@ fn a_client_whose_request_is_not_answered_can_be_interrupted() {
     });
 }
 
-/// Whether a process runs; one that has ended and was not asked about does not.
+/// True if a process runs; a zombie does not.
 fn runs(id: &str) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(id).join("stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
 }
 
 #[test]
-fn a_client_whose_ssh_hangs_can_be_interrupted_and_leaves_no_ssh_behind() {
+fn interrupt_ends_a_hanging_ssh() {
     for push in [true, false] {
         let here = Scratch::new();
         write_file(&here.join("file"), b"file");
@@ -92,11 +92,11 @@ fn a_client_whose_ssh_hangs_can_be_interrupted_and_leaves_no_ssh_behind() {
 }
 
 #[test]
-fn a_client_whose_ssh_takes_long_to_resolve_a_name_can_be_interrupted() {
+fn interrupt_works_while_ssh_resolves_a_name() {
     let here = Scratch::new();
     write_file(&here.join("file"), b"file");
     let began = here.join("began");
-    // As a `Match exec` of the user's configuration may hang.
+    // Like a hanging `Match exec` in the user's configuration.
     let script = format!(
         "case \" $* \" in *' -G '*) touch '{}'; exec sleep 60 ;; esac; exec {} agent 2>/dev/null",
         began.display(),

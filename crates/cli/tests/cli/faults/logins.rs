@@ -1,30 +1,30 @@
-//! Far sides over ssh that cannot be reached or started, and shells that talk too much.
+//! Remote hosts over ssh that are unreachable or cannot start bankfull, and shells that print text.
 
 use super::super::harness::{
-    Scratch, SshServer, assert_same, cp, far_host, run, set_mode, write_file,
+    Scratch, SshServer, assert_same, cp, remote_host, run, set_mode, write_file,
 };
 use std::process::Command;
 
-/// Sends a file with a command that is given everything but the operands.
+/// Sends a file with a command that lacks only the operands.
 fn send(here: &Scratch, command: &mut Command) -> super::super::harness::Done {
     write_file(&here.join("file"), b"file");
     run(command.arg(here.join("file")).arg(SshServer::place(&here.join("out"))))
 }
 
 #[test]
-fn a_far_side_without_the_program_gets_one_line_with_every_way_out() {
+fn missing_remote_program_is_one_line_with_the_ways_out() {
     let Some(ssh) = SshServer::start() else { return };
     let here = Scratch::new();
     let mut command = ssh.cp_without_program();
     let done = send(&here, command.args(["--remote-bankfull", "/no/such/bankfull"])).expect(14);
-    let no_program = format!("{} has no /no/such/bankfull", far_host());
+    let no_program = format!("{} has no /no/such/bankfull", remote_host());
     done.says(&[&no_program, "correct --remote-bankfull", "--deploy"]);
     assert_eq!(done.err.lines().count(), 1, "{}", done.err);
     assert!(!here.join("out").exists());
 }
 
 #[test]
-fn a_login_that_fails_is_left_to_ssh_to_explain() {
+fn failed_login_shows_the_error_of_ssh() {
     let Some(ssh) = SshServer::start() else { return };
     let here = Scratch::new();
     let mut command = cp();
@@ -35,74 +35,77 @@ fn a_login_that_fails_is_left_to_ssh_to_explain() {
         "try `ssh -p {} -F none -o BatchMode=yes -o IdentityFile=none -o \
          UserKnownHostsFile=/dev/null -o StrictHostKeyChecking=no {} true`",
         ssh.port,
-        far_host()
+        remote_host()
     );
-    done.says(&[&format!("could not log in to {}", far_host()), &line]);
+    done.says(&[&format!("could not log in to {}", remote_host()), &line]);
 }
 
 #[test]
-fn an_ssh_that_is_not_there_is_named() {
+fn missing_ssh_program_is_named() {
     let here = Scratch::new();
     let mut command = cp();
     let done = send(&here, command.args(["--ssh-command", "/no/such/ssh -4"])).expect(14);
     done.says(&["cannot run /no/such/ssh", "no such file"]);
 }
 
-/// An ssh that ends its output at once, and itself a second later with this exit code.
-fn tardy_ssh(here: &Scratch, code: i32) -> String {
+/// Creates an ssh that closes its output at once, and exits one second later with this code.
+fn slow_ssh(here: &Scratch, code: i32) -> String {
     let script = here.join("ssh");
     write_file(&script, format!("exec >&-; sleep 1; exit {code}"));
     format!("sh {}", script.display())
 }
 
 #[test]
-fn an_ssh_that_takes_a_moment_to_end_still_says_why() {
+fn slow_ssh_exit_keeps_its_message() {
     let here = Scratch::new();
     for (code, words) in [(127, "has no bankfull"), (255, "could not log in")] {
         let mut command = cp();
-        let done = send(&here, command.arg("--ssh-command").arg(tardy_ssh(&here, code)));
+        let done = send(&here, command.arg("--ssh-command").arg(slow_ssh(&here, code)));
         done.expect(14).says(&[words]);
     }
     let mut command = cp();
-    command.arg("--deploy").arg("--ssh-command").arg(tardy_ssh(&here, 127));
+    command.arg("--deploy").arg("--ssh-command").arg(slow_ssh(&here, 127));
     let done = send(&here, &mut command).expect(14);
-    // How far it gets depends on how this program was built; that it begins does not.
+    // The result depends on the build of this program; only the start matters here.
     let began = ["dynamically linked", "cannot deploy"];
     assert!(began.iter().any(|words| done.err.contains(words)), "{}", done.err);
 }
 
 #[test]
-fn a_far_side_that_is_some_other_program_is_told_from_bankfull() {
+fn other_remote_program_is_detected() {
     let here = Scratch::new();
     let mut command = cp();
-    // Whatever it is asked to run, this prints and ends well.
+    // Any command prints this and succeeds.
     let done = send(&here, command.args(["--ssh-command", "echo hello"])).expect(12);
-    done.says(&[&format!("bankfull on {} is no bankfull", far_host()), "--remote-bankfull"]);
+    done.says(&[
+        &format!("bankfull on {} did not start as a bankfull agent", remote_host()),
+        "--remote-bankfull",
+    ]);
     let Some(ssh) = SshServer::start() else { return };
     let mut command = ssh.cp_without_program();
     let done = send(&here, command.args(["--remote-bankfull", "/bin/ls"])).expect(12);
-    done.says(&[&format!("/bin/ls on {} is no bankfull", far_host())]);
+    done.says(&[&format!("/bin/ls on {} did not start as a bankfull agent", remote_host())]);
 }
 
 #[test]
-fn what_goes_wrong_on_the_far_side_is_told_once() {
+fn remote_error_is_reported_once() {
     let Some(ssh) = SshServer::start() else { return };
     let here = Scratch::new();
     write_file(&here.join("file"), b"file");
     for (source, destination, words) in [
         (SshServer::place(&here.join("missing")), "in", "cannot read"),
         ("file".to_owned(), &*SshServer::place(&here.join("no/such/place")), "create it first"),
-        ("file".to_owned(), &*SshServer::place(&here.join("file/")), "is no directory"),
+        ("file".to_owned(), &*SshServer::place(&here.join("file/")), "is not a directory"),
     ] {
         let mut command = ssh.cp();
         let done = run(command.current_dir(here.path()).arg(source).arg(destination));
-        done.says(&["the far side says", words]);
+        done.says(&["the peer reported", words]);
         assert_eq!(done.err.lines().count(), 1, "{}", done.err);
     }
 }
 
 #[test]
-fn shells_that_print_greetings_do_no_harm() {
+fn shell_greetings_are_ignored() {
     let config = "ForceCommand echo 'Welcome! BKFL'; sh -c \"$SSH_ORIGINAL_COMMAND\"";
     let Some(ssh) = SshServer::with(config) else { return };
     let here = Scratch::new();
@@ -111,7 +114,7 @@ fn shells_that_print_greetings_do_no_harm() {
 }
 
 #[test]
-fn the_program_may_live_under_a_name_that_a_shell_would_take_apart() {
+fn remote_program_name_is_quoted() {
     let Some(ssh) = SshServer::start() else { return };
     let here = Scratch::new();
     let odd = here.join("it's a $(place)");
@@ -123,7 +126,7 @@ fn the_program_may_live_under_a_name_that_a_shell_would_take_apart() {
 }
 
 #[test]
-fn deploying_puts_a_program_that_runs_anywhere_and_no_other() {
+fn deploy_copies_only_a_portable_program() {
     let home = Scratch::new();
     let config = format!(
         "ForceCommand env -u XDG_CACHE_HOME HOME='{}' PATH=/usr/bin:/bin sh -c \
@@ -137,17 +140,17 @@ fn deploying_puts_a_program_that_runs_anywhere_and_no_other() {
     if done.code == Some(0) {
         assert_same(&here.join("file"), &here.join("out"));
         assert!(cached.exists());
-        // From now on it is found without being put there again.
+        // It is now found without another deployment.
         send(&here, &mut ssh.cp_without_program()).expect(0);
     } else {
-        // As tests are usually built.
+        // The usual build of tests.
         done.expect(14).says(&["dynamically linked", "make release"]);
         assert!(!cached.exists());
     }
 }
 
 #[test]
-fn sources_on_the_far_side_that_are_missing_are_named() {
+fn missing_remote_sources_are_named() {
     let Some(ssh) = SshServer::start() else { return };
     let here = Scratch::new();
     let mut command = ssh.cp();

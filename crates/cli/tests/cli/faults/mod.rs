@@ -1,29 +1,29 @@
-//! Bad input and bad luck: what cannot work ends with one line that names the thing and what to
-//! do, with the exit code for it, without a panic, and without a trace outside the destination.
+//! Invalid input and failures: a failing command ends with one line that names the object and the
+//! way out, with the right exit code, without a panic, and without traces outside the destination.
 //!
-//! [`operands`]: places that are missing or of the wrong kind. [`files`]: single files that fail
-//! while the others are copied. [`trust`]: tokens, fingerprints, limits. [`strangers`]: far sides
-//! that are no bankfull. [`clients`] and [`servers`]: peers that break the protocol. [`seals`]:
-//! when a file is put in place. [`logins`]: ssh that fails. [`interrupts`]: Ctrl-C while there is
-//! no session yet. [`unsettled`]: how much a daemon announces at a time. [`threads`]: none to be
-//! had. Interruptions of a running one are the subject of `resume`.
+//! [`operands`]: missing or unsuitable operands. [`files`]: single files that fail while others are
+//! copied. [`trust`]: tokens, fingerprints, limits. [`foreign_peers`]: peers that do not speak
+//! bankfull. [`clients`] and [`servers`]: peers that violate the protocol. [`digests`]: file
+//! digests. [`logins`]: ssh failures. [`interrupts`]: Ctrl-C before a session. [`outstanding`]:
+//! limits of outstanding files. [`threads`]: thread shortage. Interruptions of a running copy are
+//! in `resume`.
 
-mod asks;
 mod clients;
+mod credit;
+mod digests;
 mod files;
+mod foreign_peers;
 mod interrupts;
 mod logins;
 mod operands;
-mod seals;
+mod outstanding;
 mod servers;
-mod strangers;
 mod threads;
 mod trust;
-mod unsettled;
 
 use crate::harness::{Daemon, Scratch, assert_same, run, write_file};
 
-/// Whether a daemon still serves: a new client gets a file through.
+/// Checks that a daemon still serves a new client.
 #[track_caller]
 fn check_alive(daemon: &mut Daemon) {
     assert!(!daemon.is_over(), "the daemon died:\n{}", daemon.err());

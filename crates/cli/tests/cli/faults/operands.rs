@@ -1,7 +1,7 @@
-//! Places that are missing, of the wrong kind, not ours to use, or outside what is served.
+//! Operands that are missing, of the wrong type, without permission, or outside the root.
 
 use super::super::harness::{
-    Daemon, Scratch, cp, far_address, is_root, run, run_there, set_mode, snapshot, unprivileged,
+    Daemon, Scratch, cp, is_root, remote_address, run, run_there, set_mode, snapshot, unprivileged,
     write_file,
 };
 use super::check_alive;
@@ -9,7 +9,7 @@ use crate::command;
 use std::os::unix::fs::symlink;
 
 #[test]
-fn a_source_that_does_not_exist_is_named() {
+fn missing_source_is_named() {
     let (here, there) = (Scratch::new(), Scratch::new());
     let mut daemon = Daemon::start(there.path(), &[]);
     let missing = here.join("missing");
@@ -27,7 +27,7 @@ fn a_source_that_does_not_exist_is_named() {
 }
 
 #[test]
-fn one_missing_source_among_several_stops_the_copy_before_it_begins() {
+fn one_missing_source_stops_the_copy_at_the_start() {
     let here = Scratch::new();
     write_file(&here.join("there"), b"x");
     let mut command = cp();
@@ -37,15 +37,15 @@ fn one_missing_source_among_several_stops_the_copy_before_it_begins() {
 }
 
 #[test]
-fn a_file_where_a_directory_is_needed_and_the_other_way_round() {
+fn file_and_directory_conflicts_are_refused() {
     let here = Scratch::new();
     write_file(&here.join("tree/sub/leaf"), b"leaf");
     write_file(&here.join("file"), b"file");
     let before = snapshot(here.path());
     for (source, destination, code, words) in [
-        ("tree", "file", 1, "the destination is no directory"),
-        ("tree/", "file", 1, "the destination is no directory"),
-        ("file", "tree/sub/leaf/", 1, "the destination is no directory"),
+        ("tree", "file", 1, "the destination is not a directory"),
+        ("tree/", "file", 1, "the destination is not a directory"),
+        ("file", "tree/sub/leaf/", 1, "the destination is not a directory"),
         ("file", "tree/sub/leaf/deeper", 1, "directory"),
         ("file/", "out", 3, "directory"),
     ] {
@@ -56,7 +56,7 @@ fn a_file_where_a_directory_is_needed_and_the_other_way_round() {
 }
 
 #[test]
-fn a_destination_whose_parent_is_missing_is_not_made_up() {
+fn missing_parent_is_not_created() {
     let here = Scratch::new();
     write_file(&here.join("file"), b"file");
     let done = run(cp().arg(here.join("file")).arg(here.join("no/such/place")));
@@ -64,7 +64,7 @@ fn a_destination_whose_parent_is_missing_is_not_made_up() {
 }
 
 #[test]
-fn a_directory_is_not_copied_into_itself() {
+fn directory_is_not_copied_into_itself() {
     let here = Scratch::new();
     write_file(&here.join("tree/leaf"), b"leaf");
     let done = run(cp().arg(here.join("tree")).arg(here.join("tree/copy")));
@@ -72,7 +72,7 @@ fn a_directory_is_not_copied_into_itself() {
 }
 
 #[test]
-fn a_destination_that_may_not_be_written_is_named_with_what_to_check() {
+fn unwritable_destination_is_named_with_advice() {
     let here = Scratch::new();
     let locked = here.dir("locked");
     write_file(&here.join("file"), b"file");
@@ -84,7 +84,7 @@ fn a_destination_that_may_not_be_written_is_named_with_what_to_check() {
 }
 
 #[test]
-fn a_root_that_cannot_be_served_is_named() {
+fn unusable_root_is_named() {
     let here = Scratch::new();
     write_file(&here.join("file"), b"file");
     for root in ["missing", "file"] {
@@ -95,18 +95,18 @@ fn a_root_that_cannot_be_served_is_named() {
 }
 
 #[test]
-fn a_port_in_use_is_named_with_the_flag_for_another() {
+fn port_in_use_is_named_with_the_flag() {
     let here = Scratch::new();
     let mut daemon = Daemon::start(here.path(), &[]);
     let mut serve = command();
-    serve.arg("serve").arg(here.path()).arg("--listen").arg(far_address(daemon.port));
+    serve.arg("serve").arg(here.path()).arg("--listen").arg(remote_address(daemon.port));
     let done = run_there(serve.arg("--state-dir").arg(here.join("state"))).expect(10);
     done.says(&[&daemon.port.to_string(), "in use", "--listen"]);
     check_alive(&mut daemon);
 }
 
 #[test]
-fn paths_that_lead_out_of_the_root_are_refused() {
+fn paths_outside_the_root_are_refused() {
     let scratch = Scratch::new();
     write_file(&scratch.join("outside/secret"), b"secret");
     write_file(&scratch.join("root/file"), b"file");
@@ -130,17 +130,17 @@ fn paths_that_lead_out_of_the_root_are_refused() {
         let pull = run(daemon.cp().arg(daemon.url(path)).arg(here.join("in")));
         assert_ne!(pull.code, Some(0), "{path}: {}", pull.err);
     }
-    // A link that is named itself is copied as a link.
+    // A symlink operand is copied as a symlink.
     run(daemon.cp().arg(daemon.url("file link")).arg(here.join("as link"))).expect(0);
     assert!(here.join("as link").is_symlink() && !here.join("in/secret").exists());
-    // An absolute path is one beneath the root.
+    // An absolute path starts at the root.
     run(daemon.cp().arg(daemon.url("//file")).arg(here.join("rooted"))).expect(0);
     assert_eq!(snapshot(&scratch.join("outside")), before);
     check_alive(&mut daemon);
 }
 
 #[test]
-fn a_daemon_of_an_ordinary_user_says_what_it_may_not_do() {
+fn unprivileged_daemon_reports_denied_access() {
     let scratch = Scratch::new();
     let root = scratch.dir("root");
     write_file(&root.join("private/file"), b"private");
@@ -150,7 +150,7 @@ fn a_daemon_of_an_ordinary_user_says_what_it_may_not_do() {
     set_mode(&root, 0o777);
     let state = scratch.dir("state");
     set_mode(&state, 0o777);
-    serve.args(["serve", "--json", "--listen", &far_address(0)]).arg(&root).arg("--state-dir");
+    serve.args(["serve", "--json", "--listen", &remote_address(0)]).arg(&root).arg("--state-dir");
     let daemon = Daemon::from_command(serve.arg(state.join("own")));
     let here = Scratch::new();
     let whole = run(daemon.cp().arg(daemon.url("")).arg(here.join("in"))).expect(23);
@@ -160,5 +160,5 @@ fn a_daemon_of_an_ordinary_user_says_what_it_may_not_do() {
     one.says(&["private/file", "permission denied"]);
     set_mode(&root, 0o555);
     let push = run(daemon.cp().arg(here.join("in/public")).arg(daemon.url("new/"))).expect(5);
-    push.says(&["the far side says", "new", "permission denied"]);
+    push.says(&["the peer reported", "new", "permission denied"]);
 }

@@ -1,4 +1,4 @@
-//! Daemons that break the protocol: the client ends with a clear error and writes nothing outside
+//! Daemons that violate the protocol: the client ends with a clear error and writes nothing outside
 //! its destination.
 
 use super::super::harness::{
@@ -13,11 +13,11 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Entries of 200 bytes each that are more than the buffers of two sockets hold by default, 4 MiB
-/// for sending and 6 for receiving (tcp(7)), and few enough to be made at once.
+/// Number of entries of 200 bytes. They exceed the default buffers of two sockets, 4 MiB for
+/// sending and 6 MiB for receiving (tcp(7)), and are created quickly.
 const ANNOUNCED: usize = 60_000;
 
-/// A client that fetches into `work/in`; beside that, nothing may change.
+/// Fetches into `work/in`; nothing beside it may change.
 fn fetch_from(serve: impl Fn(&mut Peer) + Send + Sync + 'static) -> Done {
     let server = FakeServer::greeted(move |peer, _| {
         peer.send(&welcome(1));
@@ -33,14 +33,14 @@ fn fetch_from(serve: impl Fn(&mut Peer) + Send + Sync + 'static) -> Done {
     command.arg(server.url()).arg(here.join("work/in"));
     let done = run_for(&mut command, Duration::from_secs(30));
     assert!(!done.err.contains("panicked"), "{}", done.err);
-    // What is new is the state directory with its one file, and what is in the destination.
+    // Only the state directory with its one file and the destination are new.
     let after = snapshot(here.path()).into_iter().map(|(path, ..)| path);
     let outside = after.filter(|path| !path.starts_with("work/in"));
     assert!(outside.count() <= before + 1, "something was written outside the destination");
     done
 }
 
-/// One that sends these entries after everything before them was in order.
+/// Fetches from a server that sends these entries after a correct start.
 fn fetch_entries(entries: Vec<Entry>) -> Done {
     fetch_from(move |peer| {
         peer.send(&opened());
@@ -55,7 +55,7 @@ fn opened() -> Message {
 }
 
 #[test]
-fn names_that_are_no_names_are_refused() {
+fn invalid_names_are_refused() {
     for name in [&b".."[..], b"../../evil", b"/etc/evil", b"a/b", b"", b"a\0b"] {
         fetch_entries(vec![entry(1, name, 10)]).expect(12).says(&["the name", "is not allowed"]);
     }
@@ -68,7 +68,7 @@ fn names_that_are_no_names_are_refused() {
 }
 
 #[test]
-fn a_tree_that_is_none_is_refused() {
+fn invalid_tree_is_refused() {
     let orphan = Entry { parent: 77, ..entry(1, b"orphan", 10) };
     fetch_entries(vec![orphan]).expect(12).says(&["77"]);
     fetch_entries(vec![entry(2, b"a", 1), entry(2, b"b", 1)]).expect(12).says(&["2", "twice"]);
@@ -76,7 +76,7 @@ fn a_tree_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_link_and_then_a_directory_of_its_name_lead_nowhere() {
+fn symlink_then_directory_of_its_name_is_not_followed() {
     let outside = Scratch::new();
     let target = outside.path().as_os_str().as_encoded_bytes().to_vec();
     let link = Entry { kind: EntryKind::Symlink, target, ..entry(1, b"way", 0) };
@@ -94,7 +94,7 @@ fn a_link_and_then_a_directory_of_its_name_lead_nowhere() {
 }
 
 #[test]
-fn messages_out_of_their_order_are_refused() {
+fn messages_out_of_order_are_refused() {
     let done = fetch_from(|peer| peer.send(&Message::Finished(vec![1])));
     done.expect(12).says(&["unexpected"]);
     let done = fetch_from(|peer| {
@@ -111,16 +111,17 @@ fn messages_out_of_their_order_are_refused() {
 }
 
 #[test]
-fn a_server_that_says_it_is_finished_but_does_not_end_its_streams_is_not_waited_for_long() {
+fn finished_server_with_open_streams_times_out() {
     let server = FakeServer::holding(|peer, _| {
         peer.send(&welcome(1));
         peer.receive();
         peer.send(&opened());
         peer.send(&Message::EntriesEnd(Totals::default()));
-        // The first is made before the session begins, the second by a thread that then holds it.
+        // The first one exists before the session, the second one is created by a thread that then
+        // holds it.
         peer.wait_for_streams(2);
         peer.send(&Message::Finish(Default::default()));
-        // The client is done, unasked; the connection stays all the same.
+        // The client is done without Finish; the connection stays open.
         peer.refusal();
     });
     let here = Scratch::new();
@@ -128,14 +129,14 @@ fn a_server_that_says_it_is_finished_but_does_not_end_its_streams_is_not_waited_
     command.args(["--accept-new", "--timeout", "4", "--state-dir"]).arg(here.join("state"));
     command.arg(server.url()).arg(here.join("in"));
     let done = run_for(&mut command, Duration::from_secs(12)).expect(30);
-    done.says(&["does not end its data connections"]);
+    done.says(&["left its data streams open"]);
 }
 
 #[test]
-fn a_reason_that_comes_just_before_a_reset_is_told() {
+fn error_before_a_reset_is_reported() {
     let here = Scratch::bulk();
     fs::create_dir(here.join("tree")).unwrap();
-    // More announcements than fit on the way to somebody who does not read them.
+    // More announcements than the buffers of a peer that does not read.
     for n in 0..ANNOUNCED {
         fs::write(here.join("tree").join(format!("{n:0200}")), b"").unwrap();
     }
@@ -145,12 +146,12 @@ fn a_reason_that_comes_just_before_a_reset_is_told() {
         let source = Source { name: b"tree".to_vec(), is_dir: true, contents: false };
         peer.send(&Message::Opened(Opened { sources: vec![source], ..Opened::default() }));
         peer.wait_for_streams(1);
-        // Until nothing more fits.
+        // Until the buffers are full.
         thread::sleep(Duration::from_secs(1));
         let reason = Failure::new(Cause::Cancelled, "the server was shut down");
         peer.send(&Message::Error(reason));
         if is_over_path() {
-            // What is lost on its way must come again before the reset.
+            // Lost packets must be retransmitted before the reset.
             thread::sleep(Duration::from_secs(2));
         }
         peer.hang_up();
@@ -162,18 +163,18 @@ fn a_reason_that_comes_just_before_a_reset_is_told() {
 }
 
 #[test]
-fn rubbish_where_a_message_should_be_is_refused() {
+fn malformed_message_is_refused() {
     fetch_from(|peer| peer.send_raw(&[0, 0, 0, 3, 0xff, 0xff, 0xff])).expect(12);
     fetch_from(|peer| peer.send_raw(&[0xff; 64])).expect(12).says(&["over the limit"]);
 }
 
 #[test]
-fn a_file_larger_than_memory_could_count_is_refused() {
+fn oversized_file_is_refused() {
     let done = fetch_entries(vec![Entry { size: 1 << 62, ..entry(1, b"huge", 1 << 40) }]);
     done.expect(12).says(&["is not allowed"]);
 }
 
-/// A client that sends one file to a server which, when everything is announced, says this.
+/// Pushes one file to a server that responds with `answer` to the announcements.
 fn push_to(answer: &'static [Verdict]) -> (Done, bool) {
     let (asked, heard) = mpsc::channel();
     let asked = Mutex::new(asked);
@@ -208,7 +209,7 @@ fn push_to(answer: &'static [Verdict]) -> (Done, bool) {
 }
 
 #[test]
-fn a_server_may_be_done_before_it_is_asked_but_not_before_every_file_is_settled() {
+fn early_done_requires_all_files_completed() {
     let (done, finished) = push_to(&[Verdict::Skip]);
     done.expect(0);
     assert!(finished, "the session does not end in order");

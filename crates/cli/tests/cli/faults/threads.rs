@@ -1,11 +1,11 @@
-//! Where no thread can be had: by the limits of a user or of a container.
+//! Thread shortage, through the limits of a user or a container.
 
 use super::check_alive;
 use crate::harness::{Daemon, Rng, Scratch, fill, run, unprivileged_within};
 use std::fs;
 
 #[test]
-fn where_threads_are_missing_a_copy_says_so_or_does_with_fewer() {
+fn thread_shortage_is_reported_or_tolerated() {
     let here = Scratch::new();
     fill(&here.dir("from").join("file"), 4 << 20, &mut Rng::new(1));
     let mut daemon = Daemon::start(here.path(), &[]);
@@ -22,7 +22,7 @@ fn where_threads_are_missing_a_copy_says_so_or_does_with_fewer() {
             let done = run(command.arg(here.join("out/file")));
             assert!(!done.err.contains("panicked"), "{threads}: {}", done.err);
             match done.code {
-                // Others run as the same user, who may have left none.
+                // Other programs of the same user may have used all threads.
                 Some(11) => done.says(&["thread", "ulimit -u"]),
                 code => assert_eq!(code, Some(0), "{threads}: {done:?}"),
             }

@@ -1,8 +1,8 @@
-//! Who may connect, to whom, how often, and what for: tokens, fingerprints, limits, permissions.
+//! Access control: tokens, fingerprints, limits, permissions.
 
 use super::super::harness::{
-    Daemon, Done, Peer, Proxy, Running, Scratch, Tree, assert_same, cp, far_address, far_host,
-    hello, journals, open_push, run, set_mode, wait_until, write_file,
+    Daemon, Done, Peer, Proxy, Running, Scratch, Tree, assert_same, cp, hello, journals, open_push,
+    remote_address, remote_host, run, set_mode, wait_until, write_file,
 };
 use super::check_alive;
 use bankfull_proto::wire::control::{Cause, Message};
@@ -20,7 +20,7 @@ fn token_file(scratch: &Scratch, name: &str, token: &str) -> PathBuf {
 }
 
 #[test]
-fn a_daemon_with_a_token_serves_those_who_show_it_and_says_how_to() {
+fn token_is_required_with_advice() {
     let (root, here) = (Scratch::new(), Scratch::new());
     let right = token_file(&here, "right", "open sesame\n");
     let wrong = token_file(&here, "wrong", "open barley\n");
@@ -29,11 +29,11 @@ fn a_daemon_with_a_token_serves_those_who_show_it_and_says_how_to() {
     copy(&mut daemon.cp()).expect(5).says(&["token is needed", "--token-file", "BANKFULL_TOKEN"]);
     let refused = copy(daemon.cp().arg("--token-file").arg(&wrong)).expect(5);
     refused.says(&["token is wrong"]);
-    // The connections that were begun with it are no news.
+    // Connections opened with it are not reported.
     wait_until("both are done", || daemon.clients_done() >= 2);
-    let told = daemon.events();
-    let told = told.iter().filter(|event| event["event"] == "client_done").count();
-    assert_eq!((told, daemon.err().contains("handshake")), (2, false), "{}", daemon.err());
+    let reported = daemon.events();
+    let reported = reported.iter().filter(|event| event["event"] == "client_done").count();
+    assert_eq!((reported, daemon.err().contains("handshake")), (2, false), "{}", daemon.err());
     assert!(!refused.err.contains("barley") && !refused.out.contains("barley"));
     assert!(!root.join("file").exists());
     copy(daemon.cp().arg("--token-file").arg(&right)).expect(0);
@@ -43,7 +43,7 @@ fn a_daemon_with_a_token_serves_those_who_show_it_and_says_how_to() {
 }
 
 #[test]
-fn an_unknown_daemon_is_refused_until_new_ones_are_accepted_and_then_remembered() {
+fn unknown_daemon_is_refused_until_accepted() {
     let (root, here) = (Scratch::new(), Scratch::new());
     write_file(&here.join("file"), b"file");
     let daemon = Daemon::start(root.path(), &[]);
@@ -53,13 +53,13 @@ fn an_unknown_daemon_is_refused_until_new_ones_are_accepted_and_then_remembered(
         command.arg("--state-dir").arg(&state).args(flags);
         run(command.arg(here.join("file")).arg(daemon.url("file")))
     };
-    let address = far_address(daemon.port);
+    let address = remote_address(daemon.port);
     let unknown = copy(&[]).expect(5);
     unknown.says(&[&address, &daemon.fingerprint, "--fingerprint", "--accept-new"]);
     assert!(!state.join("known_hosts").exists() && !root.join("file").exists());
     let notes = |done: &Done| -> Vec<String> {
-        let notices = done.events().into_iter().filter(|event| event["event"] == "notice");
-        notices.map(|event| event["message"].as_str().unwrap().to_owned()).collect()
+        let warnings = done.events().into_iter().filter(|event| event["event"] == "warning");
+        warnings.map(|event| event["message"].as_str().unwrap().to_owned()).collect()
     };
     let accepted = copy(&["--accept-new"]).expect(0);
     let note = format!(
@@ -76,13 +76,13 @@ fn an_unknown_daemon_is_refused_until_new_ones_are_accepted_and_then_remembered(
 }
 
 #[test]
-fn a_changed_fingerprint_is_refused_whatever_is_accepted() {
+fn changed_fingerprint_is_always_refused() {
     let (root, here) = (Scratch::new(), Scratch::new());
     write_file(&here.join("file"), b"file");
     let daemon = Daemon::start(root.path(), &[]);
     let state = here.join("state");
     let other = format!("sha256:{}", "ab".repeat(32));
-    let line = format!("{} {other}\n", far_address(daemon.port));
+    let line = format!("{} {other}\n", remote_address(daemon.port));
     write_file(&state.join("known_hosts"), &line);
     for flags in [&[][..], &["--accept-new"]] {
         let mut command = cp();
@@ -100,7 +100,7 @@ fn a_changed_fingerprint_is_refused_whatever_is_accepted() {
 }
 
 #[test]
-fn a_daemon_keeps_its_fingerprint_over_restarts() {
+fn daemon_keeps_its_fingerprint_over_restarts() {
     let root = Scratch::new();
     let mut daemon = Daemon::start(root.path(), &[]);
     let before = daemon.fingerprint.clone();
@@ -110,7 +110,7 @@ fn a_daemon_keeps_its_fingerprint_over_restarts() {
 }
 
 #[test]
-fn a_read_only_daemon_refuses_uploads_and_serves_downloads() {
+fn read_only_daemon_refuses_uploads() {
     let (root, here) = (Scratch::new(), Scratch::new());
     write_file(&root.join("file"), b"file");
     let daemon = Daemon::start(root.path(), &["--read-only"]);
@@ -121,7 +121,7 @@ fn a_read_only_daemon_refuses_uploads_and_serves_downloads() {
 }
 
 #[test]
-fn data_without_encryption_is_refused_unless_the_daemon_allows_it() {
+fn unencrypted_data_needs_permission_of_the_daemon() {
     let (root, here) = (Scratch::new(), Scratch::new());
     write_file(&here.join("file"), b"file");
     let mut daemon = Daemon::start(root.path(), &[]);
@@ -133,21 +133,21 @@ fn data_without_encryption_is_refused_unless_the_daemon_allows_it() {
 }
 
 #[test]
-fn a_daemon_that_is_full_says_so_and_has_room_again_when_others_leave() {
+fn full_daemon_refuses_until_clients_leave() {
     let (root, here) = (Scratch::new(), Scratch::new());
     write_file(&here.join("file"), b"file");
     let mut daemon = Daemon::start(root.path(), &["--max-connections", "3"]);
     let others = [Peer::welcomed(daemon.port), Peer::welcomed(daemon.port)];
     let mut command = daemon.cp();
     command.args(["--streams", "1"]).arg(here.join("file")).arg(daemon.url("file"));
-    run(&mut command).expect(5).says(&["no room for more connections", "try again later"]);
+    run(&mut command).expect(5).says(&["has reached its connection limit", "try again later"]);
     drop(others);
-    wait_until("the others are gone", || daemon.clients_done() >= 3);
+    wait_until("the other clients are gone", || daemon.clients_done() >= 3);
     check_alive(&mut daemon);
 }
 
 #[test]
-fn copies_one_after_another_find_the_room_that_the_last_one_had() {
+fn sequential_copies_reuse_connections_of_the_limit() {
     let (root, here) = (Scratch::new(), Scratch::new());
     write_file(&here.join("file"), b"file");
     let daemon = Daemon::start(root.path(), &["--max-connections", "2"]);
@@ -161,47 +161,52 @@ fn copies_one_after_another_find_the_room_that_the_last_one_had() {
 }
 
 #[test]
-fn a_client_gets_no_more_streams_than_a_daemon_has_room_for() {
+fn stream_count_respects_max_connections() {
     let tree = Tree::bulk(&[40 * (1 << 20)], 5);
     let root = tree.path.parent().unwrap();
     let daemon = Daemon::start(root, &["--max-connections", "4"]);
     let mut command = daemon.cp();
-    command.args(["--streams", "16"]).arg(&tree.path).arg(daemon.url("landed"));
+    command.args(["--streams", "16"]).arg(&tree.path).arg(daemon.url("copied_to"));
     let done = run(&mut command).expect(0);
     assert_eq!(done.figure("streams"), 3, "the fourth is for control");
-    let told = "3 of 16 data connections are made: the far side has room for no more \
-                (--max-connections there)";
-    assert_eq!(done.notices().iter().filter(|notice| *notice == told).count(), 1, "{}", done.out);
-    assert_same(&tree.path, &root.join("landed/bulk"));
+    let reported =
+        "3 of 16 data streams are used: the peer allows no more (--max-connections there)";
+    assert_eq!(
+        done.warnings().iter().filter(|warning| *warning == reported).count(),
+        1,
+        "{}",
+        done.out
+    );
+    assert_same(&tree.path, &root.join("copied_to/bulk"));
 }
 
 #[test]
-fn a_daemon_told_to_stop_lets_sessions_end_and_takes_no_new_ones() {
+fn stopping_daemon_drains_sessions() {
     let tree = Tree::bulk(&[300 * (1 << 20)], 5);
     let root = tree.path.parent().unwrap();
-    let landed = root.join("landed/bulk");
+    let copied_to = root.join("copied_to/bulk");
     let mut daemon = Daemon::start(root, &[]);
-    let client = Running::start(daemon.cp().arg(&tree.path).arg(daemon.url("landed")));
-    wait_until("the session has begun", || landed.exists());
+    let client = Running::start(daemon.cp().arg(&tree.path).arg(daemon.url("copied_to")));
+    wait_until("the session has begun", || copied_to.exists());
     daemon.running().signal(Signal::TERM);
     client.wait().expect(0);
-    assert_same(&tree.path, &landed);
+    assert_same(&tree.path, &copied_to);
     assert_eq!(daemon.wait(), Some(0));
     let events = daemon.events();
     assert_eq!(events.last().unwrap()["event"], "stopped");
     let late = run(daemon.cp().arg(&tree.path).arg(daemon.url("late"))).expect(10);
-    late.says(&[far_host(), "is `bankfull serve` running there?"]);
+    late.says(&[remote_host(), "is `bankfull serve` running there?"]);
 }
 
 #[test]
-fn a_daemon_told_to_stop_does_not_wait_for_clients_that_ask_for_nothing() {
+fn stopping_daemon_drops_idle_clients() {
     let root = Scratch::new();
     let mut daemon = Daemon::start(root.path(), &[]);
     let mut idle = [Peer::connect(daemon.port), Peer::welcomed(daemon.port)];
     let started = Instant::now();
     daemon.running().signal(Signal::TERM);
     assert_eq!(daemon.wait(), Some(0));
-    // Nor does it wait until their time to ask is over.
+    // The daemon does not wait for the deadline of these clients either.
     assert!(started.elapsed() < Duration::from_secs(5), "it took {:?}", started.elapsed());
     for peer in &mut idle {
         peer.expect_refusal(Cause::Cancelled, "the server is shutting down");
@@ -209,7 +214,7 @@ fn a_daemon_told_to_stop_does_not_wait_for_clients_that_ask_for_nothing() {
 }
 
 #[test]
-fn a_client_that_was_greeted_before_the_daemon_was_told_to_stop_begins_nothing() {
+fn stopping_daemon_refuses_greeted_clients() {
     let root = Scratch::new();
     let mut daemon = Daemon::start(root.path(), &[]);
     let mut running = Peer::welcomed(daemon.port);
@@ -217,16 +222,16 @@ fn a_client_that_was_greeted_before_the_daemon_was_told_to_stop_begins_nothing()
     assert!(matches!(running.receive(), Some(Message::Opened(_))));
     let mut late = Peer::welcomed(daemon.port);
     daemon.running().signal(Signal::TERM);
-    wait_until("it takes no new clients", || drains(&daemon));
+    wait_until("the daemon refuses new clients", || drains(&daemon));
     late.send(&open_push(false));
     late.expect_refusal(Cause::Cancelled, "the server is shutting down");
-    assert!(!daemon.is_over(), "it does not wait for sessions");
+    assert!(!daemon.is_over(), "the daemon stops without waiting");
     drop(running);
     assert_eq!(daemon.wait(), Some(0));
 }
 
 #[test]
-fn a_daemon_told_to_stop_twice_ends_sessions() {
+fn second_signal_ends_sessions() {
     let root = Scratch::new();
     let (mut daemon, mut peer) = stopped_twice(&root);
     peer.refusal();
@@ -234,7 +239,7 @@ fn a_daemon_told_to_stop_twice_ends_sessions() {
 }
 
 #[test]
-fn a_client_whose_session_the_daemon_ends_hears_why() {
+fn ended_session_reports_the_reason() {
     let root = Scratch::new();
     let (_daemon, mut peer) = stopped_twice(&root);
     let failure = peer.refusal().expect("a reason");
@@ -242,18 +247,18 @@ fn a_client_whose_session_the_daemon_ends_hears_why() {
 }
 
 #[test]
-fn a_daemon_told_to_stop_twice_ends_a_copy_which_the_next_run_continues() {
+fn second_signal_ends_a_copy_that_resumes() {
     let tree = Tree::bulk(&[16 << 20], 5);
     let root = tree.path.parent().unwrap();
-    let landed = root.join("landed/bulk");
+    let copied_to = root.join("copied_to/bulk");
     let mut daemon = Daemon::start(root, &[]);
     let proxy = Proxy::start(daemon.port);
     proxy.slow_to(128 << 10);
-    let client = Running::start(daemon.cp().arg(&tree.path).arg(proxy.url("landed")));
-    wait_until("the copy has begun", || !journals(&landed).is_empty());
+    let client = Running::start(daemon.cp().arg(&tree.path).arg(proxy.url("copied_to")));
+    wait_until("the copy has begun", || !journals(&copied_to).is_empty());
     let started = Instant::now();
     daemon.running().signal(Signal::TERM);
-    wait_until("it takes no new clients", || drains(&daemon));
+    wait_until("the daemon refuses new clients", || drains(&daemon));
     daemon.running().signal(Signal::TERM);
     daemon.wait();
     assert!(started.elapsed() < Duration::from_secs(10), "it took {:?}", started.elapsed());
@@ -262,11 +267,11 @@ fn a_daemon_told_to_stop_twice_ends_a_copy_which_the_next_run_continues() {
     done.says(&["shut down"]);
 
     daemon.restart();
-    run(daemon.cp().arg(&tree.path).arg(daemon.url("landed"))).expect(0);
-    assert_same(&tree.path, &landed);
+    run(daemon.cp().arg(&tree.path).arg(daemon.url("copied_to"))).expect(0);
+    assert_same(&tree.path, &copied_to);
 }
 
-/// Whether a daemon turns new clients away because it was told to stop.
+/// True if a daemon refuses new clients because it is stopping.
 fn drains(daemon: &Daemon) -> bool {
     let mut peer = Peer::connect(daemon.port);
     peer.send(&hello(1, 1));
@@ -274,15 +279,15 @@ fn drains(daemon: &Daemon) -> bool {
     matches!(answer, Some(Message::Error(failure)) if failure.text.contains("shutting down"))
 }
 
-/// A daemon that was told to stop twice during a session, and the client of that.
+/// Stops a daemon twice during a session; returns it with the client.
 fn stopped_twice(root: &Scratch) -> (Daemon, Peer) {
     let mut daemon = Daemon::start(root.path(), &[]);
     let mut peer = Peer::welcomed(daemon.port);
     peer.send(&open_push(false));
     assert!(peer.receive().is_some());
     daemon.running().signal(Signal::TERM);
-    wait_until("it takes no new clients", || drains(&daemon));
-    assert!(!daemon.is_over(), "it does not wait for sessions");
+    wait_until("the daemon refuses new clients", || drains(&daemon));
+    assert!(!daemon.is_over(), "the daemon stops without waiting");
     daemon.running().signal(Signal::TERM);
     (daemon, peer)
 }

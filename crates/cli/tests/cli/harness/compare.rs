@@ -1,4 +1,4 @@
-//! Whether two trees are the same: kinds, content, modes, times, symlink targets, holes.
+//! Comparison of two trees: types, content, modes, times, symlink targets, holes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,23 +7,23 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Most differences worth reading.
-const SHOWN_MAX: usize = 20;
+/// Maximum number of differences shown.
+const MAX_SHOWN: usize = 20;
 
-/// How many bytes more than its source a copy with holes may occupy: a file system's own ideas.
+/// Bytes by which a copy with holes may exceed its source, as file systems differ.
 const HOLE_SLACK: u64 = 1 << 20;
 
-/// A piece that is read and compared at a time.
-const PIECE_BYTES: usize = 1 << 20;
+/// Size of a compared chunk.
+const CHUNK_BYTES: usize = 1 << 20;
 
-/// Panics with the first differences unless two trees, or files, are the same.
+/// Panics with the first differences unless two trees, or files, are equal.
 #[track_caller]
 pub(crate) fn assert_same(source: &Path, copy: &Path) {
     let found = differences(source, copy);
     assert!(found.is_empty(), "{} differs:\n{}", copy.display(), found.join("\n"));
 }
 
-/// What is different, in words; cut short when there is much.
+/// Returns the differences as text, limited in number.
 pub(crate) fn differences(source: &Path, copy: &Path) -> Vec<String> {
     let (left, right) = (walk(source), walk(copy));
     let mut found = Vec::new();
@@ -34,13 +34,13 @@ pub(crate) fn differences(source: &Path, copy: &Path) -> Vec<String> {
         }
     }
     for path in right.keys().filter(|path| !left.contains_key(*path)) {
-        found.push(format!("{} is there too", path.display()));
+        found.push(format!("{} is extra", path.display()));
     }
-    found.truncate(SHOWN_MAX);
+    found.truncate(MAX_SHOWN);
     found
 }
 
-/// Everything about a tree that a careless command could change, content by its size and times.
+/// Returns the metadata of a tree that a faulty command could change.
 pub(crate) fn snapshot(dir: &Path) -> Vec<(PathBuf, u32, u64, i64, i64, i64, i64)> {
     let facts = |(path, m): (PathBuf, Metadata)| {
         (path, m.mode(), m.size(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec())
@@ -48,7 +48,7 @@ pub(crate) fn snapshot(dir: &Path) -> Vec<(PathBuf, u32, u64, i64, i64, i64, i64
     walk(dir).into_iter().map(facts).collect()
 }
 
-/// What stands at a path and beneath it, by its path from there. Deep trees need no recursion.
+/// Returns all entries at and beneath a path, by relative path, without recursion.
 fn walk(root: &Path) -> BTreeMap<PathBuf, Metadata> {
     let mut found = BTreeMap::new();
     let mut todo = vec![PathBuf::new()];
@@ -64,35 +64,35 @@ fn walk(root: &Path) -> BTreeMap<PathBuf, Metadata> {
     found
 }
 
-/// Joins without the slash that an empty path would leave at the end.
+/// Joins paths without the trailing slash of an empty one.
 fn at(root: &Path, relative: &Path) -> PathBuf {
     if relative.as_os_str().is_empty() { root.to_owned() } else { root.join(relative) }
 }
 
 fn entry(from: &Path, a: &Metadata, to: &Path, b: &Metadata, found: &mut Vec<String>) {
-    let mut tell = |what: String| found.push(format!("{}: {what}", to.display()));
+    let mut report = |text: String| found.push(format!("{}: {text}", to.display()));
     if a.file_type() != b.file_type() {
-        return tell(format!("is a {:?}, not a {:?}", b.file_type(), a.file_type()));
+        return report(format!("is a {:?}, not a {:?}", b.file_type(), a.file_type()));
     }
     if a.mode() & 0o7777 != b.mode() & 0o7777 && !a.is_symlink() {
-        tell(format!("mode {:o}, not {:o}", b.mode() & 0o7777, a.mode() & 0o7777));
+        report(format!("mode {:o}, not {:o}", b.mode() & 0o7777, a.mode() & 0o7777));
     }
     if (a.mtime(), a.mtime_nsec()) != (b.mtime(), b.mtime_nsec()) {
         let (is, not) = ((b.mtime(), b.mtime_nsec()), (a.mtime(), a.mtime_nsec()));
-        tell(format!("time {is:?}, not {not:?}"));
+        report(format!("time {is:?}, not {not:?}"));
     }
     if a.is_symlink() && fs::read_link(from).unwrap() != fs::read_link(to).unwrap() {
-        tell("another target".to_owned());
+        report("another target".to_owned());
     }
     if !a.is_file() {
         return;
     }
     if let Some(at) = first_difference(from, to) {
-        tell(format!("content differs from byte {at} on, {} bytes, not {}", b.size(), a.size()));
+        report(format!("content differs from byte {at} on, {} bytes, not {}", b.size(), a.size()));
     }
     let (held, holds) = (a.blocks() * 512, b.blocks() * 512);
     if held < a.size() && holds > held + held / 10 + HOLE_SLACK {
-        tell(format!("occupies {holds} bytes, the source with its holes {held}"));
+        report(format!("occupies {holds} bytes, the source {held}"));
     }
 }
 
@@ -103,7 +103,7 @@ fn first_difference(from: &Path, to: &Path) -> Option<u64> {
     loop {
         for (file, piece) in [(&mut a, &mut left), (&mut b, &mut right)] {
             piece.clear();
-            file.take(PIECE_BYTES as u64).read_to_end(piece).unwrap();
+            file.take(CHUNK_BYTES as u64).read_to_end(piece).unwrap();
         }
         if left != right {
             let same = left.iter().zip(&right).take_while(|(x, y)| x == y).count();

@@ -1,14 +1,14 @@
-//! A daemon for a test: its own state, a free port, ended with the value.
+//! A daemon for a test: separate state, a free port, stopped on drop.
 
 use super::Scratch;
-use super::far::{far_address, far_url};
+use super::remote::{remote_address, remote_url};
 use super::run::{Running, cp, probe, wait_until};
 use crate::command;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A daemon that serves.
+/// A running daemon.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     running: Running,
@@ -20,13 +20,13 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Serves `root` on a free port of the far side.
+    /// Serves `root` on a free port of the peer's host.
     #[track_caller]
     pub(crate) fn start(root: &Path, flags: &[&str]) -> Self {
         let state = Scratch::new();
         let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
         let daemon = Self::from_command(&mut serve(root, &flags, state.path(), 0));
-        // The state that it was started with lives as long as it does.
+        // The state directory lives as long as the daemon.
         daemon.with(root, flags, state)
     }
 
@@ -37,7 +37,7 @@ impl Daemon {
         self
     }
 
-    /// One that is started by another command than ours.
+    /// Starts a daemon with another command.
     #[track_caller]
     pub(crate) fn from_command(command: &mut Command) -> Self {
         let mut daemon = Self {
@@ -52,7 +52,7 @@ impl Daemon {
         daemon
     }
 
-    /// Starts it again on the same port, after it was killed or has ended.
+    /// Restarts the daemon on the same port after its end.
     #[track_caller]
     pub(crate) fn restart(&mut self) {
         let mut command = serve(&self.root, &self.flags, self.state.path(), self.port);
@@ -60,7 +60,7 @@ impl Daemon {
         self.meet();
     }
 
-    /// Reads what it says first.
+    /// Reads the first line.
     #[track_caller]
     fn meet(&mut self) {
         wait_until("the daemon listens", || {
@@ -73,17 +73,17 @@ impl Daemon {
         self.fingerprint = first["fingerprint"].as_str().unwrap().to_owned();
     }
 
-    /// A place beneath its root.
+    /// Returns a location beneath the root.
     pub(crate) fn url(&self, path: &str) -> String {
-        far_url(self.port, path)
+        remote_url(self.port, path)
     }
 
-    /// `bankfull cp --json` that trusts it.
+    /// Returns `bankfull cp --json` that trusts the daemon.
     pub(crate) fn cp(&self) -> Command {
         self.trusted(cp())
     }
 
-    /// `bankfull probe --json` that trusts it.
+    /// Returns `bankfull probe --json` that trusts the daemon.
     pub(crate) fn probe(&self) -> Command {
         self.trusted(probe())
     }
@@ -113,20 +113,20 @@ impl Daemon {
         self.running.err()
     }
 
-    /// Its JSON lines so far.
+    /// Returns the JSON lines so far.
     pub(crate) fn events(&self) -> Vec<Value> {
         let out = self.running.out();
-        // The last line may still be on its way.
+        // The last line may be incomplete.
         let whole = out.rfind('\n').map_or("", |end| &out[..end]);
         whole.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
 
-    /// How many sessions and strangers it is done with.
+    /// Returns the number of ended sessions and refused connections.
     pub(crate) fn clients_done(&self) -> usize {
         self.events().iter().filter(|event| event["event"] == "client_done").count()
     }
 
-    /// Waits for its end and returns its exit code.
+    /// Waits for the end and returns the exit code.
     #[track_caller]
     pub(crate) fn wait(&mut self) -> Option<i32> {
         wait_until("the daemon ends", || self.running.is_over());
@@ -137,7 +137,7 @@ impl Daemon {
 
 fn serve(root: &Path, flags: &[String], state: &Path, port: u16) -> Command {
     let mut command = command();
-    command.arg("serve").arg(root).args(["--json", "--listen"]).arg(far_address(port));
+    command.arg("serve").arg(root).args(["--json", "--listen"]).arg(remote_address(port));
     command.arg("--state-dir").arg(state).args(flags);
     command
 }
@@ -146,7 +146,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let err = self.running.err();
         if std::thread::panicking() {
-            println!("the daemon said:\n{}\n{err}", self.running.out());
+            println!("output of the daemon:\n{}\n{err}", self.running.out());
         } else {
             assert!(!err.contains("panicked"), "the daemon panicked:\n{err}");
         }

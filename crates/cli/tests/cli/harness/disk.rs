@@ -1,8 +1,7 @@
-//! A disk that can be made to stand still: ext4 on a loop device, which is frozen for a while.
+//! A disk that can be stalled: ext4 on a loop device, frozen for some time.
 //!
-//! Whoever writes to a frozen file system cannot even be killed, so none is left behind: another
-//! program freezes it, and thaws it when the test lets go of it, however the test ends, and after a
-//! minute in any case. Nothing here waits for ever.
+//! A process that writes to a frozen file system cannot be killed. Another program therefore
+//! freezes it, and thaws it when the test ends in any way, or after one minute.
 
 use super::{Scratch, is_root};
 use std::fs::File;
@@ -13,23 +12,23 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What takes longer hangs.
+/// Time limit of a command.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Freezes what is mounted there, and nothing else, until its standard input ends.
+/// Freezes the file system mounted there, until standard input ends.
 const FREEZER: &str = "trap '' INT TERM HUP
 mountpoint -q \"$1\" && fsfreeze -f \"$1\" || exit 1
 echo frozen
 timeout 60 cat > /dev/null
 fsfreeze -u \"$1\"";
 
-/// A file system that is mounted.
+/// A mounted file system.
 #[derive(Debug)]
 pub(crate) struct Disk(PathBuf);
 
 impl Disk {
-    /// One of so much in memory or on the usual disk, beneath `scratch`. `None`, with a word, where
-    /// it cannot be had.
+    /// Creates a file system of `mib` MiB in memory or on the usual disk, beneath `scratch`.
+    /// `None`, with a message, if that is impossible.
     pub(crate) fn new(scratch: &Scratch, mib: u64) -> Option<Self> {
         if !is_root() {
             println!("skipped: only root mounts and freezes a file system");
@@ -45,7 +44,7 @@ impl Disk {
         match made {
             Ok(()) => Some(Self(at)),
             Err(why) => {
-                println!("skipped: no disk that can be frozen is to be had here: {why}");
+                println!("skipped: no disk can be frozen here: {why}");
                 None
             }
         }
@@ -55,7 +54,7 @@ impl Disk {
         &self.0
     }
 
-    /// Has it stand still.
+    /// Freezes the file system.
     #[track_caller]
     pub(crate) fn freeze(&self) -> Frozen {
         let mut command = Command::new("sh");
@@ -63,21 +62,24 @@ impl Disk {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut freezer = command.spawn().expect("a shell");
         let out = freezer.stdout.take().expect("a pipe");
-        let (sender, said) = mpsc::channel();
+        let (sender, reported) = mpsc::channel();
         thread::spawn(move || {
             let _ = sender.send(BufReader::new(out).lines().next());
         });
-        // From here on it thaws, whatever comes.
+        // From here on it is thawed in every case.
         let frozen = Frozen(freezer);
-        let said = said.recv_timeout(LIMIT);
-        assert!(matches!(&said, Ok(Some(Ok(word))) if word == "frozen"), "not frozen: {said:?}");
+        let reported = reported.recv_timeout(LIMIT);
+        assert!(
+            matches!(&reported, Ok(Some(Ok(word))) if word == "frozen"),
+            "not frozen: {reported:?}"
+        );
         frozen
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Who had a file open there may just be ending.
+        // Programs with open files may just be ending.
         let deadline = Instant::now() + Duration::from_secs(5);
         while attempt(Command::new("umount").arg(&self.0)).is_err() {
             if Instant::now() >= deadline {
@@ -89,17 +91,16 @@ impl Drop for Disk {
     }
 }
 
-/// A disk stands still as long as this is kept. To be made after whatever writes there, so that it
-/// goes first.
+/// Keeps a disk frozen until dropped. Create it after all writers, so that it is dropped first.
 #[derive(Debug)]
 pub(crate) struct Frozen(Child);
 
 impl Frozen {
-    /// Has it go on.
+    /// Thaws the file system.
     #[track_caller]
     pub(crate) fn thaw(mut self) {
         let ended = self.end();
-        assert!(ended.is_ok(), "it is not thawed: {ended:?}");
+        assert!(ended.is_ok(), "not thawed: {ended:?}");
     }
 
     fn end(&mut self) -> Result<(), String> {
@@ -121,8 +122,8 @@ fn attempt(command: &mut Command) -> Result<(), String> {
     wait(&mut child).map_err(|why| format!("{command:?} {why}"))
 }
 
-/// Waits for the end of a program, which is left behind where it does not end: what waits for a
-/// disk does not die.
+/// Waits for the end of a program. A program that waits for a disk cannot be killed, and is left
+/// behind.
 fn wait(child: &mut Child) -> Result<(), String> {
     let deadline = Instant::now() + LIMIT;
     loop {

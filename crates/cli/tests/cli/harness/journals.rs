@@ -1,5 +1,4 @@
-//! What an interrupted transfer left at the destination: parts and their journals, read with the
-//! protocol's own rules.
+//! Part files and journals of an interrupted transfer, read with the rules of the protocol.
 
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::journal::{self, HEADER_BYTES, Header};
@@ -9,13 +8,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A journal with its part.
+/// A journal with its part file.
 #[derive(Debug)]
 pub(crate) struct JournalFile {
     pub(crate) path: PathBuf,
     pub(crate) part: PathBuf,
     pub(crate) header: Header,
-    /// Numbers of the blocks that are written, and verified unless they were copied by the kernel.
+    /// Numbers of the blocks that are written, and verified unless the kernel copied them.
     pub(crate) blocks: BTreeSet<u64>,
 }
 
@@ -33,12 +32,12 @@ impl JournalFile {
         self.header.layout
     }
 
-    /// Bytes in verified blocks.
+    /// Returns the bytes in verified blocks.
     pub(crate) fn bytes(&self) -> u64 {
         self.blocks.iter().map(|&index| self.layout().block_len(index)).sum()
     }
 
-    /// Makes it look as if it was written before the host was started the last time.
+    /// Changes the boot identity, as after a restart of the host.
     pub(crate) fn age(&self) {
         let header = Header { boot: [0xb0; 16], ..self.header };
         let file = File::options().write(true).open(&self.path).unwrap();
@@ -56,13 +55,13 @@ impl JournalFile {
     }
 }
 
-/// All journals beneath a directory whose part is there too.
+/// Returns all journals beneath a directory that have a part file.
 pub(crate) fn journals(dir: &Path) -> Vec<JournalFile> {
     let is_journal = |path: &&PathBuf| path.extension().is_some_and(|e| e == "journal");
     litter(dir).iter().filter(is_journal).filter_map(|path| JournalFile::read(path)).collect()
 }
 
-/// Files of bankfull's own beneath a directory.
+/// Returns the part files and journals beneath a directory.
 pub(crate) fn litter(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {

@@ -1,11 +1,11 @@
-//! Many daemons, to be gathered from.
+//! Many daemons as sources of a gathering.
 
 use super::run::gather;
 use super::{Daemon, Rng, Scratch, fill, write_file};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Daemons with a tree `data` each, a directory to gather into, and what the client remembers.
+/// Daemons with a tree `data` each, a destination, and the state of the client.
 pub(crate) struct Many {
     pub(crate) daemons: Vec<Daemon>,
     roots: Vec<Scratch>,
@@ -13,7 +13,7 @@ pub(crate) struct Many {
 }
 
 impl Many {
-    /// So many daemons, whose trees have a large file of so many bytes each and some small ones.
+    /// Starts daemons, whose trees have one large file and some small ones each.
     #[track_caller]
     pub(crate) fn start(count: usize, bytes: u64) -> Self {
         let roots: Vec<Scratch> = (0..count).map(|_| Scratch::new()).collect();
@@ -27,27 +27,27 @@ impl Many {
         Self { daemons, roots, here: Scratch::new() }
     }
 
-    /// What a daemon serves.
+    /// Returns the tree of a daemon.
     pub(crate) fn tree(&self, number: usize) -> PathBuf {
         self.roots[number].join("data")
     }
 
-    /// Where it lands.
-    pub(crate) fn landed(&self, number: usize) -> PathBuf {
+    /// Returns the destination of that tree.
+    pub(crate) fn copied_to(&self, number: usize) -> PathBuf {
         self.landed_from(self.daemons[number].port)
     }
 
-    /// Where the tree of a daemon lands that is reached at another port.
+    /// Returns the destination of a tree that is fetched from another port.
     pub(crate) fn landed_from(&self, port: u16) -> PathBuf {
-        self.here.join(format!("in/{}_{port}/data", super::far_host()))
+        self.here.join(format!("in/{}_{port}/data", super::remote_host()))
     }
 
-    /// The source of each daemon.
+    /// Returns the source of each daemon.
     pub(crate) fn sources(&self) -> Vec<String> {
         self.daemons.iter().map(|daemon| daemon.url("data")).collect()
     }
 
-    /// `bankfull gather --json` of these sources into the directory, trusting every daemon.
+    /// Returns `bankfull gather --json` of these sources, trusting every daemon.
     pub(crate) fn gather(&self, flags: &[&str], sources: &[String]) -> Command {
         let mut command = gather();
         command.args(flags).arg("--accept-new").arg("--state-dir").arg(self.here.join("state"));

@@ -1,17 +1,17 @@
-//! What the tests of whole transfers share: running the program with a time limit, daemons, ssh
-//! servers, trees and their comparison, a proxy that misbehaves, and peers that do.
+//! Shared parts of the tests of whole transfers: the program with a time limit, daemons, ssh
+//! servers, trees and their comparison, a faulty proxy, and faulty peers.
 //!
-//! What lives here knows how to arrange and observe; what must hold is said by the tests.
+//! The harness arranges and observes; the tests hold the expectations.
 
 mod compare;
 mod daemon;
 mod disk;
-mod far;
 mod journals;
 mod many;
 mod peer;
 mod proxy;
 mod relay;
+mod remote;
 mod rng;
 mod run;
 mod scratch;
@@ -21,12 +21,12 @@ mod tree;
 pub(crate) use compare::{assert_same, differences, snapshot};
 pub(crate) use daemon::Daemon;
 pub(crate) use disk::Disk;
-pub(crate) use far::{connect_far, far_address, far_host, far_url, is_over_path};
 pub(crate) use journals::{journals, litter};
 pub(crate) use many::Many;
 pub(crate) use peer::{FakeServer, Peer, Wire, entry, hello, open_push, welcome};
 pub(crate) use proxy::Proxy;
 pub(crate) use relay::Relay;
+pub(crate) use remote::{connect_remote, is_over_path, remote_address, remote_host, remote_url};
 pub(crate) use rng::{Rng, seed};
 pub(crate) use run::{
     Done, Running, cp, gather, probe, run, run_for, run_there, unprivileged, unprivileged_within,

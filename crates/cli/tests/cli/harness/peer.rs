@@ -1,7 +1,7 @@
-//! The far side, played by the test: it speaks the protocol with the project's own encoders, and
-//! breaks its rules where a test wants that.
+//! A simulated peer: it speaks the protocol with the project's own encoders, and violates it on
+//! request.
 
-use super::far::{connect_far, far_url, listen_there, patience, spawn_there};
+use super::remote::{connect_remote, listen_remote, patience, remote_url, spawn_remote};
 use super::run::wait_until;
 use crate::command;
 use bankfull_proto::blocks::Layout;
@@ -28,10 +28,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// A test does not wait longer for the program.
+/// Time limit for a response of the program.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A connection, whatever is beneath.
+/// A connection of any kind.
 pub(crate) type Wire = Box<dyn Duplex>;
 
 pub(crate) trait Duplex: Read + Write + Send {}
@@ -43,12 +43,12 @@ pub(crate) struct Peer {
     frames: FrameReader,
     port: u16,
     pub(crate) welcome: Welcome,
-    /// How many data connections a [`FakeServer`] has answered.
+    /// Number of streams that a [`FakeServer`] has answered.
     streams: Arc<AtomicUsize>,
 }
 
 impl Peer {
-    /// A client that has not introduced itself.
+    /// Connects a client that has not sent Hello.
     pub(crate) fn connect(port: u16) -> Self {
         let mut peer = Self::over(tls_to(port), port);
         peer.send_raw(&MAGIC);
@@ -56,12 +56,12 @@ impl Peer {
         peer
     }
 
-    /// A client that was welcomed.
+    /// Connects a client that has received Welcome.
     pub(crate) fn welcomed(port: u16) -> Self {
         Self::connect(port).introduced()
     }
 
-    /// A client that was welcomed by an agent of its own, and the number of that process.
+    /// Starts an agent with a welcomed client; returns it with the process number.
     pub(crate) fn of_agent() -> (Self, u32) {
         let pipes = Pipes::to_agent();
         let id = pipes.0.id();
@@ -77,7 +77,7 @@ impl Peer {
         self.send(&hello(1, 1));
         match self.receive() {
             Some(Message::Welcome(welcome)) => self.welcome = welcome,
-            other => panic!("no welcome but {other:?}"),
+            other => panic!("expected Welcome, got {other:?}"),
         }
         self
     }
@@ -97,18 +97,19 @@ impl Peer {
         self.send_raw(&control::encode(message).unwrap());
     }
 
-    /// The program may have closed the connection already; what it said before counts.
+    /// Sends raw bytes. The program may have closed the connection already; its earlier messages
+    /// count.
     pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
         let _ = self.wire.write_all(bytes).and_then(|()| self.wire.flush());
     }
 
-    /// Closes the connection with all that was not read, which resets it.
+    /// Closes the connection with unread data, which resets it.
     pub(crate) fn hang_up(&mut self) {
         self.wire = Box::new(io::Cursor::new(Vec::new()));
     }
 
-    /// The next message that is neither a sign of life nor about the path; `None` when the
-    /// connection was closed.
+    /// Returns the next message other than heartbeats and path reports; `None` when the connection
+    /// is closed.
     pub(crate) fn receive(&mut self) -> Option<Message> {
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -132,13 +133,13 @@ impl Peer {
         }
     }
 
-    /// Waits until a [`FakeServer`] has answered so many data connections.
+    /// Waits until a [`FakeServer`] has answered this number of streams.
     #[track_caller]
     pub(crate) fn wait_for_streams(&self, count: usize) {
         wait_until("they are there", || self.streams.load(Ordering::SeqCst) >= count);
     }
 
-    /// Reads on until the program gives a reason and closes, or just closes.
+    /// Reads until the program sends an error and closes, or just closes.
     pub(crate) fn refusal(&mut self) -> Option<Failure> {
         let mut reason = None;
         while let Some(message) = self.receive() {
@@ -149,17 +150,17 @@ impl Peer {
         reason
     }
 
-    /// Reads on until the program gives a reason, which must have this cause and these words.
+    /// Reads until the program sends an error with this cause and these words.
     #[track_caller]
     pub(crate) fn expect_refusal(&mut self, cause: Cause, words: &str) {
-        let failure = self.refusal().unwrap_or_else(|| panic!("no reason given, not {words:?}"));
+        let failure = self.refusal().unwrap_or_else(|| panic!("no reason instead of {words:?}"));
         assert!(
             failure.cause() == cause && failure.text.contains(words),
             "not {cause:?} {words:?} but {failure:?}"
         );
     }
 
-    /// A data connection of this session, whose proof was made with `key`.
+    /// Opens a stream of this session with a proof made with `key`.
     pub(crate) fn attach_with(&self, stream: u32, key: &[u8; 32], encrypted: bool) -> Wire {
         let mut nonce = [7; 32];
         nonce[..4].copy_from_slice(&stream.to_be_bytes());
@@ -169,7 +170,7 @@ impl Peer {
         wire
     }
 
-    /// A data connection of this session that was accepted.
+    /// Opens a stream of this session that is accepted.
     pub(crate) fn attach(&self, stream: u32) -> Wire {
         let mut wire = self.attach_with(stream, &self.welcome.session_key, true);
         wire.read_exact(&mut [0; REPLY_BYTES]).unwrap();
@@ -177,14 +178,14 @@ impl Peer {
     }
 }
 
-/// An agent as ssh starts it: a process that speaks on its pipes. Ended when dropped.
+/// An agent as ssh starts it, on pipes. Killed on drop.
 struct Pipes(Child);
 
 impl Pipes {
     fn to_agent() -> Self {
         let mut agent = command();
         agent.arg("agent").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        Self(spawn_there(&mut agent).expect("the program starts"))
+        Self(spawn_remote(&mut agent).expect("the program starts"))
     }
 }
 
@@ -211,16 +212,16 @@ impl Drop for Pipes {
     }
 }
 
-/// A server that accepts connections and does as the test says, for each on a thread of its own.
-/// Its port stays open as long as the test program runs.
+/// A server that handles each connection on a separate thread as the test specifies. Its port stays
+/// open until the test program ends.
 pub(crate) struct FakeServer {
     pub(crate) port: u16,
 }
 
 impl FakeServer {
-    /// One without any protocol.
+    /// Starts a server without any protocol.
     pub(crate) fn raw(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
-        let (listener, port) = listen_there();
+        let (listener, port) = listen_remote();
         let serve = Arc::new(serve);
         thread::spawn(move || {
             for socket in listener.incoming().flatten() {
@@ -231,13 +232,13 @@ impl FakeServer {
         Self { port }
     }
 
-    /// One that has shaken hands and exchanged magics, and was told who the client is. Data
-    /// connections are ended in order as soon as they are made.
+    /// Starts a server that completes the handshake and receives Hello. It ends streams in order as
+    /// soon as they are attached.
     pub(crate) fn greeted(serve: impl Fn(&mut Peer, Hello) + Send + Sync + 'static) -> Self {
         Self::with_streams(true, serve)
     }
 
-    /// One that holds data connections open for ever, and sends nothing on them.
+    /// Starts a server that keeps streams open without sending anything.
     pub(crate) fn holding(serve: impl Fn(&mut Peer, Hello) + Send + Sync + 'static) -> Self {
         Self::with_streams(false, serve)
     }
@@ -258,21 +259,22 @@ impl FakeServer {
             peer.send_raw(&MAGIC);
             if let Some(Message::Hello(hello)) = peer.receive() {
                 serve(&mut peer, hello);
-                // The client closes when it has heard enough; when all is done, the sender does.
-                while peer.receive().is_some_and(|said| !matches!(said, Message::Done(_))) {}
+                // The client closes after an error; after Done, the sender does.
+                while peer.receive().is_some_and(|reported| !matches!(reported, Message::Done(_))) {
+                }
             }
         })
     }
 
     pub(crate) fn url(&self) -> String {
-        far_url(self.port, "")
+        remote_url(self.port, "")
     }
 }
 
 /// Key of every session of a [`FakeServer`].
 const SESSION_KEY: [u8; 32] = [5; 32];
 
-/// Accepts a data connection and says, with `ended`, that nothing will come on it.
+/// Accepts a stream; `ended` also sends its end.
 fn idle_stream(mut wire: Wire, magic: &[u8], ended: bool, streams: &AtomicUsize) {
     let mut request = [0; REQUEST_BYTES];
     request[..magic.len()].copy_from_slice(magic);
@@ -287,7 +289,7 @@ fn idle_stream(mut wire: Wire, magic: &[u8], ended: bool, streams: &AtomicUsize)
     let _ = io::copy(&mut wire, &mut io::sink());
 }
 
-/// A welcome by a [`FakeServer`].
+/// Returns the Welcome of a [`FakeServer`].
 pub(crate) fn welcome(version: u16) -> Message {
     Message::Welcome(Welcome {
         version,
@@ -299,12 +301,12 @@ pub(crate) fn welcome(version: u16) -> Message {
     })
 }
 
-/// An introduction.
+/// Returns a Hello.
 pub(crate) fn hello(min_version: u16, max_version: u16) -> Message {
     Message::Hello(Hello { min_version, max_version, software: "a test".into(), token: None })
 }
 
-/// The request to send one directory's contents to the root of the daemon.
+/// Returns the request to send the contents of one directory to the root of the daemon.
 pub(crate) fn open_push(unencrypted: bool) -> Message {
     Message::Open(Open {
         direction: Direction::Push,
@@ -320,7 +322,7 @@ pub(crate) fn open_push(unencrypted: bool) -> Message {
     })
 }
 
-/// An announcement of a file in the root.
+/// Returns the announcement of a file in the root.
 pub(crate) fn entry(id: u64, name: &[u8], size: u64) -> Entry {
     let in_blocks = size > 256 << 10;
     Entry {
@@ -342,7 +344,7 @@ pub(crate) fn entry(id: u64, name: &[u8], size: u64) -> Entry {
 }
 
 fn tcp_to(port: u16) -> TcpStream {
-    let socket = connect_far(port);
+    let socket = connect_remote(port);
     socket.set_read_timeout(Some(patience(PATIENCE))).unwrap();
     socket
 }
@@ -377,7 +379,7 @@ fn server_config() -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// Trusts everyone: the tests know whom they started.
+/// Trusts every certificate, as the tests start all servers.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

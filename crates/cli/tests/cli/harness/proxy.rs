@@ -1,7 +1,7 @@
-//! A network that misbehaves: a TCP proxy in front of a daemon that cuts connections, or goes
-//! silent, when so many bytes have passed, or that is slow.
+//! A faulty network: a TCP proxy in front of a daemon that cuts or stalls connections after a
+//! number of bytes, or limits their rate.
 
-use super::far::{far_address, far_url, listen_there, there};
+use super::remote::{listen_remote, remote_address, remote_url, there};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -9,30 +9,29 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// Stands for "not yet" where a number of bytes is awaited.
+/// Number of bytes that is never reached.
 const NEVER: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct State {
     target: String,
-    /// Bytes that passed, on all connections, both ways.
+    /// Bytes passed on all connections, in both directions.
     passed: AtomicU64,
     cut_one_at: AtomicU64,
-    /// The connection to cut, counted from the one for control, which is number 0; any other one
-    /// where this is 0.
+    /// Number of the connection to cut, where 0 is the control connection; 0 means any stream.
     cut_number: AtomicUsize,
     cut_all_at: AtomicU64,
     stall_at: AtomicU64,
-    /// Bytes a second that a connection carries each way.
+    /// Rate limit of a connection per direction, in byte/s.
     pace: AtomicU64,
     cuts: AtomicUsize,
-    /// Nothing passes and nothing new comes in.
+    /// True if nothing passes and no connection is accepted.
     is_down: AtomicBool,
     sockets: Mutex<Vec<TcpStream>>,
     is_over: AtomicBool,
 }
 
-/// A proxy on a port of its own.
+/// A proxy on its own port.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) port: u16,
@@ -40,11 +39,11 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy beside the daemon at a port of the far side, which passes everything.
+    /// Starts a proxy for the daemon at a port of the peer, which passes everything.
     pub(crate) fn start(to: u16) -> Self {
-        let (listener, port) = listen_there();
+        let (listener, port) = listen_remote();
         let state = Arc::new(State {
-            target: far_address(to),
+            target: remote_address(to),
             passed: AtomicU64::new(0),
             cut_one_at: AtomicU64::new(NEVER),
             cut_number: AtomicUsize::new(0),
@@ -61,36 +60,36 @@ impl Proxy {
         Self { port, state }
     }
 
-    /// Cuts one data connection when it has carried so many bytes. The first connection of a
-    /// client is the one for control, which is left alone.
+    /// Cuts one stream after it has carried this number of bytes. The control connection of a
+    /// client, its first one, is not affected.
     pub(crate) fn cut_one_after(&self, bytes: u64) {
         self.state.cut_one_at.store(bytes, Ordering::SeqCst);
     }
 
-    /// Cuts the data connection of this number, from 1, before it has said anything.
+    /// Cuts the stream of this number, from 1, before its first byte.
     pub(crate) fn cut_at_start(&self, number: usize) {
         self.state.cut_number.store(number, Ordering::SeqCst);
         self.cut_one_after(0);
     }
 
-    /// Cuts everything, for good, when so many bytes have passed from now on.
+    /// Cuts everything permanently after this number of further bytes.
     pub(crate) fn cut_all_after(&self, bytes: u64) {
         let at = self.state.passed.load(Ordering::SeqCst) + bytes;
         self.state.cut_all_at.store(at, Ordering::SeqCst);
     }
 
-    /// Goes silent when so many bytes have passed from now on.
+    /// Stalls after this number of further bytes.
     pub(crate) fn stall_after(&self, bytes: u64) {
         let at = self.state.passed.load(Ordering::SeqCst) + bytes;
         self.state.stall_at.store(at, Ordering::SeqCst);
     }
 
-    /// Carries so many bytes a second on each connection, each way, from now on.
+    /// Limits each connection to this rate per direction.
     pub(crate) fn slow_to(&self, bytes_per_second: u64) {
         self.state.pace.store(bytes_per_second, Ordering::SeqCst);
     }
 
-    /// Passes everything again, at full speed.
+    /// Removes all faults.
     pub(crate) fn mend(&self) {
         let state = &self.state;
         for at in [&state.cut_one_at, &state.cut_all_at, &state.stall_at, &state.pace] {
@@ -99,14 +98,14 @@ impl Proxy {
         self.state.is_down.store(false, Ordering::SeqCst);
     }
 
-    /// How many connections were cut one by one.
+    /// Returns the number of connections cut individually.
     pub(crate) fn cuts(&self) -> usize {
         self.state.cuts.load(Ordering::SeqCst)
     }
 
-    /// A place of the daemon behind the proxy.
+    /// Returns a location at the daemon behind the proxy.
     pub(crate) fn url(&self, path: &str) -> String {
-        far_url(self.port, path)
+        remote_url(self.port, path)
     }
 }
 
@@ -114,8 +113,8 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.state.is_over.store(true, Ordering::SeqCst);
         self.state.cut_all();
-        // Wakes the thread that accepts.
-        let _ = TcpStream::connect(far_address(self.port));
+        // Wakes the accepting thread.
+        let _ = TcpStream::connect(remote_address(self.port));
     }
 }
 
@@ -176,7 +175,7 @@ impl State {
         }
     }
 
-    /// Whether this connection is to be cut, which is said once.
+    /// True, once, if this connection is to be cut.
     fn is_to_be_cut(&self, number: usize, carried: u64) -> bool {
         let wanted = self.cut_number.load(Ordering::SeqCst);
         let is_it = number > 0 && (wanted == 0 || wanted == number);

@@ -1,7 +1,7 @@
-//! A network that lets datagrams through and no connection: a UDP port in front of a daemon's, at
-//! whose number no TCP is heard.
+//! A network that passes only UDP: a UDP port in front of that of a daemon, with no TCP listener on
+//! its number.
 
-use super::far::{far_address, far_url, there};
+use super::remote::{remote_address, remote_url, there};
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How soon a thread sees that it is all over.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which threads check for the end.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A relay on a port of its own, on the far side.
+/// A relay on its own port, on the host of the peer.
 #[derive(Debug)]
 pub(crate) struct Relay {
     port: u16,
@@ -20,9 +20,9 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// A relay beside the daemon at a port of the far side.
+    /// Starts a relay for the daemon at a port of the peer.
     pub(crate) fn start(to: u16) -> Self {
-        let target = far_address(to).parse().unwrap();
+        let target = remote_address(to).parse().unwrap();
         let socket = bind();
         let port = socket.local_addr().unwrap().port();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -32,7 +32,7 @@ impl Relay {
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
-        far_url(self.port, path)
+        remote_url(self.port, path)
     }
 }
 
@@ -44,11 +44,11 @@ impl Drop for Relay {
 
 fn bind() -> UdpSocket {
     let socket = there(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
-    socket.set_read_timeout(Some(LOOK)).unwrap();
+    socket.set_read_timeout(Some(CHECK_INTERVAL)).unwrap();
     socket
 }
 
-/// Each client has a socket of its own towards the daemon.
+/// Relays datagrams, with a separate socket towards the daemon per client.
 fn carry(near: &Arc<UdpSocket>, target: SocketAddr, is_over: &Arc<AtomicBool>) {
     let mut clients: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
     let mut datagram = vec![0; 1 << 16];
@@ -60,7 +60,7 @@ fn carry(near: &Arc<UdpSocket>, target: SocketAddr, is_over: &Arc<AtomicBool>) {
             thread::spawn(move || carry_back(&back, &near, client, &over));
             far
         });
-        // What is not taken is lost, as on any network.
+        // Datagrams that cannot be sent are lost, as in any network.
         let _ = far.send_to(&datagram[..len], target);
     }
 }

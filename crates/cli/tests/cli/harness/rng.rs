@@ -1,5 +1,5 @@
-//! Random numbers that can be had again: xorshift64*, seeded. Good enough to spread sizes, times
-//! and content; nothing here is secret.
+//! Reproducible random numbers: seeded xorshift64*. Sufficient for sizes, times and content;
+//! nothing here is secret.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,12 +20,12 @@ impl Rng {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number in `0..end`.
+    /// Returns a number in `0..end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// A number from 0 up to, not including, 1.
+    /// Returns a number in `0.0..1.0`.
     pub(crate) fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -40,7 +40,7 @@ impl Rng {
     }
 }
 
-/// The seed of tests that try something else each time: `BANKFULL_SEED` replays one.
+/// Returns the seed of randomized tests; `BANKFULL_SEED` replays one.
 pub(crate) fn seed() -> u64 {
     if let Ok(text) = std::env::var("BANKFULL_SEED") {
         return text.parse().expect("BANKFULL_SEED must be a number");

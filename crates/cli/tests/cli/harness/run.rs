@@ -1,9 +1,8 @@
-//! Runs the program: never longer than a limit, and with everything it wrote at hand when a test
-//! fails.
+//! Runs the program with a time limit, and keeps its output for failures.
 
-use super::far::{patience, spawn_there};
+use super::remote::{patience, spawn_remote};
 use super::{Scratch, is_root};
-use crate::{OUR_VARIABLES, command};
+use crate::{VARIABLES, command};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{self, Read};
@@ -15,27 +14,28 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// What takes longer hangs.
+/// Time limit of a program.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How long output may stay open after the program ended: ssh outlives a killed client a moment.
+/// Time that output may stay open after the end of the program: ssh outlives a killed client
+/// shortly.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(10);
 
-/// `bankfull cp --json`, to be called with more arguments.
+/// Returns `bankfull cp --json`.
 pub(crate) fn cp() -> Command {
     let mut command = command();
     command.args(["cp", "--json"]);
     command
 }
 
-/// `bankfull gather --json`, to be called with more arguments.
+/// Returns `bankfull gather --json`.
 pub(crate) fn gather() -> Command {
     let mut command = command();
     command.args(["gather", "--json"]);
     command
 }
 
-/// `bankfull probe --json`, to be called with more arguments.
+/// Returns `bankfull probe --json`.
 pub(crate) fn probe() -> Command {
     let mut command = command();
     command.args(["probe", "--json"]);
@@ -48,33 +48,33 @@ pub(crate) fn run(command: &mut Command) -> Done {
     Running::start(command).wait()
 }
 
-/// Runs a command on the far side's host to its end.
+/// Runs a command on the host of the peer to its end.
 #[track_caller]
 pub(crate) fn run_there(command: &mut Command) -> Done {
     Running::start_there(command).wait()
 }
 
-/// Runs a command to its end, which must come within `limit`.
+/// Runs a command to its end, within `limit`.
 #[track_caller]
 pub(crate) fn run_for(command: &mut Command, limit: Duration) -> Done {
     Running::start(command).wait_for(limit)
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + patience(Duration::from_secs(20));
     while !holds() {
-        assert!(Instant::now() < deadline, "waited too long until {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// The user that owns nothing, by convention.
-const NOBODY: u32 = 65_534;
+/// User without any files, by convention.
+const UNPRIVILEGED_ID: u32 = 65_534;
 
-/// The program, run by somebody who is bound by permissions: root is not, so there it is nobody,
-/// with a copy in `scratch` that nobody can reach, and the directory `own` given to them.
+/// Returns the program for an unprivileged user. If the tests run as root, it runs as an
+/// unprivileged user, with a copy of the program in `scratch` and the directory `own`.
 pub(crate) fn unprivileged(scratch: &Scratch, own: &Path) -> Command {
     if !is_root() {
         return command();
@@ -82,36 +82,36 @@ pub(crate) fn unprivileged(scratch: &Scratch, own: &Path) -> Command {
     scratch.open_to_all();
     let program = scratch.join("bankfull");
     if !program.exists() {
-        // By a program of its own: a test that starts one at this moment would inherit our open
-        // file, and nobody could run what is open for writing.
+        // A separate program copies the file: a test that forks at this moment would inherit the
+        // open descriptor, and a file open for writing cannot be executed.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_bankfull")).arg(&program).status();
         assert!(copied.unwrap().success());
     }
-    chown(own, Some(NOBODY), Some(NOBODY)).unwrap();
+    chown(own, Some(UNPRIVILEGED_ID), Some(UNPRIVILEGED_ID)).unwrap();
     let mut command = Command::new(program);
-    as_nobody(&mut command);
+    as_unprivileged(&mut command);
     command
 }
 
-/// The same, by a user who may have so many threads in all.
+/// Returns the same, with a limit of threads for the user.
 pub(crate) fn unprivileged_within(scratch: &Scratch, own: &Path, threads: u32) -> Command {
     let program = unprivileged(scratch, own);
     let mut command = Command::new("prlimit");
     command.arg(format!("--nproc={threads}")).arg(program.get_program());
     if is_root() {
-        as_nobody(&mut command);
+        as_unprivileged(&mut command);
     }
     command
 }
 
-fn as_nobody(command: &mut Command) {
-    command.uid(NOBODY).gid(NOBODY).env("HOME", "/nonexistent");
-    for name in OUR_VARIABLES {
+fn as_unprivileged(command: &mut Command) {
+    command.uid(UNPRIVILEGED_ID).gid(UNPRIVILEGED_ID).env("HOME", "/nonexistent");
+    for name in VARIABLES {
         command.env_remove(name);
     }
 }
 
-/// What a program wrote so far.
+/// Output of a program so far.
 #[derive(Debug, Clone, Default)]
 struct Text(Arc<Mutex<Vec<u8>>>);
 
@@ -131,7 +131,7 @@ impl Text {
     }
 }
 
-/// A program that runs. Ended when dropped.
+/// A running program. Killed on drop.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -147,10 +147,10 @@ impl Running {
         Self::with(command, Command::spawn)
     }
 
-    /// Starts it on the far side's host.
+    /// Starts a program on the host of the peer.
     #[track_caller]
     pub(crate) fn start_there(command: &mut Command) -> Self {
-        Self::with(command, spawn_there)
+        Self::with(command, spawn_remote)
     }
 
     #[track_caller]
@@ -177,12 +177,12 @@ impl Running {
         self.err.get()
     }
 
-    /// Whether it has ended.
+    /// True if the program has ended.
     pub(crate) fn is_over(&mut self) -> bool {
         self.child.try_wait().expect("a child can be waited for").is_some()
     }
 
-    /// Its exit code, once it has ended; `None` when a signal ended it.
+    /// Returns the exit code after the end; `None` if a signal ended the program.
     pub(crate) fn code(&mut self) -> Option<i32> {
         self.child.try_wait().expect("a child can be waited for").and_then(|status| status.code())
     }
@@ -192,7 +192,7 @@ impl Running {
         let _ = kill_process(id, signal);
     }
 
-    /// SIGKILL, and waits for its effect.
+    /// Kills the program with SIGKILL and waits.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -224,8 +224,7 @@ impl Running {
         self.done(status)
     }
 
-    /// Waits until all that it wrote is here, once it has ended: its last words may still be in
-    /// the pipe.
+    /// Waits until all output is read after the end, as some may still be in the pipe.
     pub(crate) fn read_to_end(&mut self) {
         let deadline = Instant::now() + patience(OUTPUT_LIMIT);
         for collector in std::mem::take(&mut self.collectors) {
@@ -248,10 +247,10 @@ impl Drop for Running {
     }
 }
 
-/// A program that ended.
+/// A program that has ended.
 #[derive(Debug)]
 pub(crate) struct Done {
-    /// Its exit code; `None` when a signal ended it.
+    /// Exit code; `None` if a signal ended the program.
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -259,7 +258,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// Panics with everything known unless it ended with `code`.
+    /// Panics with all output unless the program ended with `code`.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
         assert!(
@@ -273,24 +272,24 @@ impl Done {
         self
     }
 
-    /// The error that ended it, in one line that holds all of `parts`.
+    /// Checks that the error is one line with all of `parts`.
     #[track_caller]
     pub(crate) fn says(&self, parts: &[&str]) {
         let lines: Vec<&str> = self.err.lines().filter(|l| l.starts_with("bankfull: ")).collect();
         let fits = |line: &&&str| parts.iter().all(|part| line.contains(part));
-        assert!(lines.iter().any(|line| fits(&line)), "no line says {parts:?} in:\n{}", self.err);
+        assert!(lines.iter().any(|line| fits(&line)), "no line has {parts:?} in:\n{}", self.err);
     }
 
-    /// A file that failed, whose message holds all of `parts`.
+    /// Checks that a file failed with a message that has all of `parts`.
     #[track_caller]
     pub(crate) fn fails(&self, parts: &[&str]) {
         let failed = self.failed();
         let fits =
             |(_, message): &(String, String)| parts.iter().all(|part| message.contains(part));
-        assert!(failed.iter().any(fits), "no failure says {parts:?} in {failed:?}");
+        assert!(failed.iter().any(fits), "no failure has {parts:?} in {failed:?}");
     }
 
-    /// Paths and messages of the files that failed.
+    /// Returns paths and messages of the failed files.
     #[track_caller]
     pub(crate) fn failed(&self) -> Vec<(String, String)> {
         let events = self.events();
@@ -299,26 +298,26 @@ impl Done {
         failed.map(|event| (text(&event["path"]), text(&event["message"]))).collect()
     }
 
-    /// The lines of `--json`.
+    /// Returns the lines of `--json`.
     #[track_caller]
     pub(crate) fn events(&self) -> Vec<Value> {
         let parse = |line: &str| match serde_json::from_str(line) {
             Ok(value) => value,
-            Err(error) => panic!("{line:?} is no JSON: {error}"),
+            Err(error) => panic!("{line:?} is not JSON: {error}"),
         };
         self.out.lines().map(parse).collect()
     }
 
-    /// The notices of `--json`, but that no datagram comes back: proxies carry TCP alone.
+    /// Returns the warnings of `--json`, except that about UDP: proxies carry TCP alone.
     #[track_caller]
-    pub(crate) fn notices(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let events = self.events();
-        let told = events.iter().filter(|event| event["event"] == "notice");
-        let told = told.filter_map(|event| event["message"].as_str().map(str::to_owned));
-        told.filter(|text| !text.starts_with("nothing comes back over UDP")).collect()
+        let reported = events.iter().filter(|event| event["event"] == "warning");
+        let reported = reported.filter_map(|event| event["message"].as_str().map(str::to_owned));
+        reported.filter(|text| !text.starts_with("no response over UDP")).collect()
     }
 
-    /// A figure of the summary, which must be the last line.
+    /// Returns a figure of the summary, which must be the last line.
     #[track_caller]
     pub(crate) fn figure(&self, name: &str) -> u64 {
         let last = self.events().pop().unwrap_or_default();
@@ -326,14 +325,14 @@ impl Done {
         last[name].as_u64().unwrap_or_else(|| panic!("no number {name:?} in {last}"))
     }
 
-    /// Several figures of the summary.
+    /// Returns several figures of the summary.
     #[track_caller]
     pub(crate) fn figures<const N: usize>(&self, names: [&str; N]) -> [u64; N] {
         names.map(|name| self.figure(name))
     }
 }
 
-/// The end of a text, which is where errors stand.
+/// Returns the end of a text, which has the errors.
 fn tail(text: &str) -> &str {
     let start = text.len().saturating_sub(2000);
     (start..text.len()).find_map(|at| text.get(at..)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Places to work in, removed when the test is over: directories, and file systems of a given size.
+//! Working directories and file systems of a given size, removed at the end of the test.
 
 use rustix::fs::statvfs;
 use std::fs;
@@ -7,26 +7,26 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Memory that must be free before a test of much data works there.
+/// Free memory required for tests with much data.
 const BULK_BYTES: u64 = 4 << 30;
 
-/// A directory that goes away with the value, read-only directories in it too.
+/// A directory that is removed on drop, including read-only directories in it.
 #[derive(Debug)]
 pub(crate) struct Scratch(TempDir);
 
 impl Scratch {
-    /// One on the usual file system for temporary files.
+    /// Creates a directory on the usual temporary file system.
     pub(crate) fn new() -> Self {
         Self::at(&std::env::temp_dir())
     }
 
-    /// One for much data: in memory where there is room, so that a slow disk does not decide how
-    /// long the tests take.
+    /// Creates a directory for much data: in memory if possible, so that a slow disk does not
+    /// determine the duration.
     pub(crate) fn bulk() -> Self {
         Self::in_memory(BULK_BYTES).unwrap_or_else(Self::new)
     }
 
-    /// One in memory; `None` where less than `bytes` are free there.
+    /// Creates a directory in memory; `None` if less than `bytes` are free there.
     pub(crate) fn in_memory(bytes: u64) -> Option<Self> {
         let shm = Path::new("/dev/shm");
         let free = statvfs(shm).map_or(0, |s| s.f_bavail * s.f_frsize);
@@ -42,19 +42,19 @@ impl Scratch {
         self.0.path()
     }
 
-    /// A path in it; nothing is made.
+    /// Returns a path in the directory without creating it.
     pub(crate) fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path().join(name)
     }
 
-    /// A new directory in it.
+    /// Creates a subdirectory.
     pub(crate) fn dir(&self, name: &str) -> PathBuf {
         let path = self.join(name);
         fs::create_dir_all(&path).unwrap();
         path
     }
 
-    /// Lets every user in.
+    /// Gives access to all users.
     pub(crate) fn open_to_all(&self) {
         fs::set_permissions(self.path(), PermissionsExt::from_mode(0o755)).unwrap();
     }
@@ -66,7 +66,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Makes directories writable, so that what is in them can be removed.
+/// Makes directories writable, so that their contents can be removed.
 fn unlock(dir: &Path) {
     let _ = fs::set_permissions(dir, PermissionsExt::from_mode(0o700));
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -76,7 +76,7 @@ fn unlock(dir: &Path) {
     }
 }
 
-/// Whether the tests run as root.
+/// True if the tests run as root.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -86,7 +86,7 @@ pub(crate) fn is_root() -> bool {
 pub(crate) struct Mount(PathBuf);
 
 impl Mount {
-    /// `None` where this user may not mount.
+    /// Mounts a file system; `None` without permission.
     pub(crate) fn new(at: PathBuf, mib: u32) -> Option<Self> {
         fs::create_dir_all(&at).unwrap();
         let made = is_root() && mount(&["-t", "tmpfs", "-o", &format!("size={mib}m"), "none"], &at);
@@ -97,7 +97,7 @@ impl Mount {
         &self.0
     }
 
-    /// Gives it another size.
+    /// Changes the size.
     pub(crate) fn resize(&self, mib: u32) {
         assert!(mount(&["-o", &format!("remount,size={mib}m")], &self.0));
     }

@@ -1,6 +1,6 @@
-//! An ssh server of the user who runs the tests, with keys made for it.
+//! An ssh server of the user who runs the tests, with its own keys.
 
-use super::far::{far_address, far_host, listen_there};
+use super::remote::{listen_remote, remote_address, remote_host};
 use super::run::{Running, cp, probe, run, wait_until};
 use super::{Scratch, is_root};
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,7 +13,7 @@ use std::process::Command;
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// An ssh server on a port of the far side.
+/// An ssh server on a port of the peer.
 #[derive(Debug)]
 pub(crate) struct SshServer {
     running: Running,
@@ -22,20 +22,19 @@ pub(crate) struct SshServer {
 }
 
 impl SshServer {
-    /// `None`, and a line that says so, where no ssh server is installed or this user cannot log
-    /// in to one.
+    /// Starts a server. `None`, with a message, if sshd is missing or refuses this user.
     pub(crate) fn start() -> Option<Self> {
         Self::with("")
     }
 
-    /// One with more lines in its configuration.
+    /// Starts a server with additional configuration lines.
     pub(crate) fn with(more: &str) -> Option<Self> {
         if !Path::new(SSHD).exists() {
             println!("skipped: no sshd");
             return None;
         }
         if is_root() {
-            // sshd insists on it; packages leave making it to their service.
+            // sshd requires it; packages leave its creation to the service.
             fs::create_dir_all("/run/sshd").unwrap();
         }
         let keys = Scratch::new();
@@ -46,9 +45,9 @@ impl SshServer {
                 .status();
             assert!(made.is_ok_and(|status| status.success()), "ssh-keygen failed");
         }
-        // The free port that is found may be taken before sshd is there.
+        // Another program may take the free port before sshd does.
         let server = Self::on_some_port(keys, more);
-        // Accounts of build services may have no shell, or be locked: only root gets around that.
+        // Accounts of build services may have no shell or be locked; only root avoids that.
         if !is_root() && !server.lets_in() {
             println!("skipped: sshd does not let this user log in: {}", server.running.err());
             return None;
@@ -57,13 +56,13 @@ impl SshServer {
     }
 
     fn lets_in(&self) -> bool {
-        let line = format!("{} {} true", self.ssh_line(), far_host());
+        let line = format!("{} {} true", self.ssh_line(), remote_host());
         run(Command::new("sh").args(["-c", &line])).code == Some(0)
     }
 
     fn on_some_port(keys: Scratch, more: &str) -> Self {
         for _ in 0..5 {
-            let (free, port) = listen_there();
+            let (free, port) = listen_remote();
             drop(free);
             let config = keys.join("config");
             fs::write(&config, server_config(keys.path(), port, more)).unwrap();
@@ -79,29 +78,29 @@ impl SshServer {
             }
             println!("sshd did not start: {}", running.err());
         }
-        panic!("no ssh server to be had");
+        panic!("no ssh server");
     }
 
-    /// A place on the host that it serves.
+    /// Returns a location on the host of the server.
     pub(crate) fn place(path: &Path) -> String {
-        format!("{}:{}", far_host(), path.display())
+        format!("{}:{}", remote_host(), path.display())
     }
 
-    /// `bankfull cp --json` that logs in there and finds the program.
+    /// Returns `bankfull cp --json` that logs in and finds the program there.
     pub(crate) fn cp(&self) -> Command {
         let mut command = self.cp_without_program();
         command.args(["--remote-bankfull", env!("CARGO_BIN_EXE_bankfull")]);
         command
     }
 
-    /// `bankfull probe --json` that logs in there and finds the program.
+    /// Returns `bankfull probe --json` that logs in and finds the program there.
     pub(crate) fn probe(&self) -> Command {
         let mut command = self.logging_in(probe());
         command.args(["--remote-bankfull", env!("CARGO_BIN_EXE_bankfull")]);
         command
     }
 
-    /// `bankfull cp --json` that logs in there.
+    /// Returns `bankfull cp --json` that logs in.
     pub(crate) fn cp_without_program(&self) -> Command {
         self.logging_in(cp())
     }
@@ -111,17 +110,17 @@ impl SshServer {
         for option in OPTIONS {
             command.args(["-o", option]);
         }
-        // Nothing of the user's own configuration.
+        // Without the user's own configuration.
         command.args(["-F", "none"]);
         command
     }
 
-    /// ssh that is one pipe to the server, to stand in for a way around a firewall.
+    /// Returns an ssh command that is a pipe to the server, as a way around a firewall.
     pub(crate) fn pipe_command(&self) -> String {
-        format!("{} -W {} {}", self.ssh_line(), far_address(self.port), far_host())
+        format!("{} -W {} {}", self.ssh_line(), remote_address(self.port), remote_host())
     }
 
-    /// ssh with its options, for a shell.
+    /// Returns ssh with its options, for a shell.
     fn ssh_line(&self) -> String {
         let mut line =
             format!("ssh -F none -p {} -i {}", self.port, self.keys.join("user").display());
@@ -131,7 +130,7 @@ impl SshServer {
         line
     }
 
-    /// Numbers of the agents that run beneath it.
+    /// Returns the process numbers of the running agents.
     pub(crate) fn agents(&self) -> Vec<u32> {
         let parents = parents();
         let is_ours = |mut id: u32| {
@@ -147,7 +146,7 @@ impl SshServer {
         agents.map(|(id, ..)| *id).filter(|&id| is_ours(id)).collect()
     }
 
-    /// Kills the agents that run beneath it.
+    /// Kills the running agents.
     pub(crate) fn kill_agents(&self) {
         for id in self.agents().iter().filter_map(|&id| Pid::from_raw(id as i32)) {
             let _ = kill_process(id, Signal::KILL);
@@ -164,31 +163,32 @@ const OPTIONS: [&str; 4] = [
 
 fn server_config(keys: &Path, port: u16, more: &str) -> String {
     let keys = keys.display();
-    // Without PAM sshd looks whether the account has a password, which ordinary ones of build hosts
-    // often have not; root needs no PAM, and containers may not have its files.
+    // Without PAM, sshd checks that the account has a password, which accounts of build hosts often
+    // lack; root needs no PAM, and containers may lack its files.
     let pam = if is_root() { "no" } else { "yes" };
     format!(
         "Port {port}\nListenAddress {}\nHostKey {keys}/host\nPidFile {keys}/pid\n\
          AuthorizedKeysFile {keys}/user.pub\nUsePAM {pam}\nStrictModes no\nMaxStartups 100\n\
          PasswordAuthentication no\nKbdInteractiveAuthentication no\nPrintMotd no\n{more}\n",
-        far_host()
+        remote_host()
     )
 }
 
 fn greets(port: u16) -> bool {
     let mut greeting = [0; 4];
-    let read = TcpStream::connect(far_address(port)).and_then(|mut s| s.read_exact(&mut greeting));
+    let read =
+        TcpStream::connect(remote_address(port)).and_then(|mut s| s.read_exact(&mut greeting));
     read.is_ok() && &greeting == b"SSH-"
 }
 
-/// Number, parent and name of every process.
+/// Returns number, parent and name of every process.
 fn parents() -> Vec<(u32, u32, String)> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes
         .filter_map(|process| {
             let id = process.file_name().to_str()?.parse().ok()?;
             let stat = fs::read_to_string(process.path().join("stat")).ok()?;
-            // The name stands in brackets and may hold anything.
+            // The name is in brackets and may contain any character.
             let (head, rest) = stat.rsplit_once(')')?;
             let name = head.split_once('(')?.1.to_owned();
             Some((id, rest.split_whitespace().nth(1)?.parse().ok()?, name))

@@ -1,5 +1,5 @@
-//! Trees to copy: a rich one that holds every oddity that a file system allows, and one of big and
-//! small files for interruptions. Always the same, byte for byte.
+//! Trees to copy: one with every oddity that a file system allows, and one of large and small files
+//! for interruptions. Both are always the same, byte for byte.
 
 use super::{Rng, Scratch};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
@@ -14,20 +14,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// A tree in a directory of its own.
+/// A tree in its own directory.
 #[derive(Debug)]
 pub(crate) struct Tree {
     _scratch: Scratch,
-    /// The directory to copy.
+    /// Directory to copy.
     pub(crate) path: PathBuf,
     pub(crate) files: u64,
     pub(crate) bytes: u64,
-    /// Bytes of files with holes: how many of them travel depends on where blocks begin.
+    /// Bytes of files with holes; how many are sent depends on block boundaries.
     pub(crate) sparse_bytes: u64,
 }
 
 impl Tree {
-    /// The rich one. Made once and shared as long as somebody uses it.
+    /// Returns the tree with every oddity, created once and shared.
     pub(crate) fn rich() -> Arc<Self> {
         static SHARED: Mutex<Weak<Tree>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ impl Tree {
         tree
     }
 
-    /// Some files of `big` bytes and `small` ones of a few KiB.
+    /// Creates a tree with files of `big` bytes and `small` files of a few KiB.
     pub(crate) fn bulk(big: &[u64], small: u64) -> Self {
         let scratch = Scratch::bulk();
         let path = scratch.dir("bulk");
@@ -79,7 +79,7 @@ impl Tree {
     }
 }
 
-/// Writes a file of random content.
+/// Writes a file with random content.
 pub(crate) fn fill(path: &Path, bytes: u64, rng: &mut Rng) {
     let mut file = File::create(path).unwrap();
     let mut left = bytes;
@@ -90,13 +90,13 @@ pub(crate) fn fill(path: &Path, bytes: u64, rng: &mut Rng) {
     }
 }
 
-/// Writes a file and the directories above it.
+/// Writes a file and creates its directories.
 pub(crate) fn write_file(path: &Path, content: impl AsRef<[u8]>) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
 }
 
-/// Sets the modification time of whatever is at a path; a symlink's own.
+/// Sets the modification time of an entry; of a symlink itself.
 pub(crate) fn set_mtime(path: &Path, secs: i64, nanos: i64) {
     let time = Timespec { tv_sec: secs, tv_nsec: nanos };
     let times = Timestamps { last_access: time, last_modification: time };
@@ -118,7 +118,7 @@ fn build_rich(root: &Path) {
     for empty in ["empty dir", "empty dir/in/another"] {
         fs::create_dir_all(root.join(empty)).unwrap();
     }
-    // Last: these directories let nobody but root write any more, and times change with writes.
+    // Last: these directories become read-only, and their times change with writes.
     modes_and_times(&root.join("modes"));
     set_mtime(&root.join("empty dir"), 1_234_567_890, 5);
     set_mtime(root, 1_500_000_000, 123_456_789);
@@ -128,7 +128,7 @@ fn many_small(dir: &Path, rng: &mut Rng) {
     for n in 0..1500 {
         let dir = dir.join(format!("{}/{}", n % 5, n % 30));
         fs::create_dir_all(&dir).unwrap();
-        // Mostly small: the cube of a number below one is mostly small.
+        // Mostly small: the cube of a number below one.
         let bytes = (rng.fraction().powi(3) * (300 * KIB) as f64) as u64;
         fill(&dir.join(format!("file {n}")), bytes, rng);
     }
@@ -136,7 +136,7 @@ fn many_small(dir: &Path, rng: &mut Rng) {
 
 fn some_large(dir: &Path, rng: &mut Rng) {
     fs::create_dir_all(dir).unwrap();
-    // On, and one beside, each border that the protocol knows.
+    // At and next to each limit of the protocol.
     let borders =
         [256 * KIB, 256 * KIB + 1, MIB - 1, MIB, MIB + 1, 3 * MIB + 777, 7 * MIB, 64 * MIB];
     for bytes in borders {
@@ -187,7 +187,7 @@ fn odd_names(dir: &Path, rng: &mut Rng) {
     for name in names {
         fs::write(dir.join(OsStr::from_bytes(name)), name).unwrap();
     }
-    // Names of files that travel in blocks get company, which must fit in too.
+    // The names of block files are extended, and must still fit.
     let mut long = long;
     long[254] = b'b';
     fill(&dir.join(OsStr::from_bytes(&long)), 700 * KIB, rng);

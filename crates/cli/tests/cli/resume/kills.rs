@@ -1,12 +1,12 @@
-//! `kill -9` of a random side at a random moment, many times, by every remote route.
+//! `kill -9` of a random side at a random moment, many times, over every remote route.
 //!
-//! `BANKFULL_KILLS` says how often, `BANKFULL_SEED` replays a run's choices (moments are fractions
-//! of a run's time, so not its exact course).
+//! `BANKFULL_KILLS` sets the number; `BANKFULL_SEED` replays the choices (moments are fractions of
+//! a run's time, so the exact course differs).
 
 use super::super::harness::{
-    Daemon, Rng, Running, SshServer, Tree, far_address, run, seed, wait_until,
+    Daemon, Rng, Running, SshServer, Tree, remote_address, run, seed, wait_until,
 };
-use super::{Left, check_resumed, within_the_host};
+use super::{Left, check_resumed, local_copy};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
-/// Kills where nobody says how many.
+/// Default number of kills.
 const KILLS: u64 = 12;
 
-/// Every so many rounds the route is ssh.
+/// Interval of rounds over ssh.
 const SSH_EVERY: u64 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,12 +34,12 @@ enum Victim {
     FarSide,
 }
 
-/// Both sides work in one directory: the tree is in it, and everything lands beside it.
+/// Directory of both sides: the tree, with everything copied beside it.
 struct Arena {
     tree: Tree,
     daemon: Daemon,
     ssh: Option<SshServer>,
-    /// How long an uninterrupted run takes by each route, as far as is known.
+    /// Duration of an uninterrupted run per route, as far as known.
     spans: [Duration; 4],
 }
 
@@ -49,19 +49,19 @@ impl Arena {
         let daemon = Daemon::start(tree.path.parent().unwrap(), &[]);
         let mut arena = Self { tree, daemon, ssh: SshServer::start(), spans: [Duration::ZERO; 4] };
         let started = Instant::now();
-        let landed = arena.landed(0);
-        run(&mut arena.command(Route::DaemonPush, &landed)).expect(0);
+        let copied_to = arena.copied_to(0);
+        run(&mut arena.command(Route::DaemonPush, &copied_to)).expect(0);
         arena.spans = [started.elapsed(); 4];
-        fs::remove_dir_all(landed.parent().unwrap()).unwrap();
+        fs::remove_dir_all(copied_to.parent().unwrap()).unwrap();
         arena
     }
 
-    fn landed(&self, round: u64) -> PathBuf {
-        self.tree.path.parent().unwrap().join(format!("landed-{round}")).join("bulk")
+    fn copied_to(&self, round: u64) -> PathBuf {
+        self.tree.path.parent().unwrap().join(format!("copied_to-{round}")).join("bulk")
     }
 
-    fn command(&self, route: Route, landed: &Path) -> Command {
-        let into = landed.parent().unwrap();
+    fn command(&self, route: Route, copied_to: &Path) -> Command {
+        let into = copied_to.parent().unwrap();
         let name = into.file_name().unwrap().to_str().unwrap();
         let mut command = match (&self.ssh, route) {
             (Some(ssh), Route::SshPush | Route::SshPull) => ssh.cp(),
@@ -86,7 +86,7 @@ impl Arena {
         }
     }
 
-    /// Kills a side, unless the client has ended by itself.
+    /// Kills a side, unless the client has ended.
     fn kill(&mut self, route: Route, victim: Victim, mut client: Running) {
         if client.is_over() {
             client.wait().expect(0);
@@ -103,7 +103,8 @@ impl Arena {
         }
         match (route, done.code) {
             (_, Some(0)) => {}
-            // Killed before it said a word: for all one can see, ssh failed, or it is no bankfull.
+            // Killed before its first message: to the client, ssh failed or another program
+            // answered.
             (Route::SshPush | Route::SshPull, Some(14)) => {}
             (Route::DaemonPush | Route::DaemonPull, Some(12)) => {
                 done.says(&["closed the connection during the handshake"]);
@@ -112,7 +113,7 @@ impl Arena {
         }
     }
 
-    /// Waits until nobody writes any more.
+    /// Waits until all writers have ended.
     fn settle(&self) {
         let daemon = &self.daemon;
         wait_until("the daemon ended the session", || {
@@ -129,27 +130,27 @@ impl Arena {
         }
     }
 
-    /// One interruption and the run after it. True when there was something to interrupt.
+    /// Runs one interruption and the run after it. Returns true if a copy was interrupted.
     fn round(&mut self, round: u64, rng: &mut Rng) -> bool {
         let route = self.route(round);
         let victim = if rng.below(2) == 0 { Victim::Client } else { Victim::FarSide };
-        let landed = self.landed(round);
+        let copied_to = self.copied_to(round);
         let span = self.spans[route as usize];
         let moment = span.mul_f64(0.1 + 0.85 * rng.fraction());
-        let mut client = Running::start(&mut self.command(route, &landed));
+        let mut client = Running::start(&mut self.command(route, &copied_to));
         if matches!(route, Route::SshPush | Route::SshPull) {
-            // Logging in takes its time, in which there is nothing to interrupt.
-            wait_until("it has begun", || landed.exists() || client.is_over());
+            // There is nothing to interrupt during the login.
+            wait_until("it has begun", || copied_to.exists() || client.is_over());
         }
         std::thread::sleep(moment);
         self.kill(route, victim, client);
         self.settle();
-        let left = Left::find(&self.tree.path, &landed);
+        let left = Left::find(&self.tree.path, &copied_to);
         println!("round {round}: {route:?}, {victim:?} killed after {moment:?}, left {left:?}");
-        let done = run(&mut self.command(route, &landed)).expect(0);
-        check_resumed(&done, &self.tree, &landed, left);
-        fs::remove_dir_all(landed.parent().unwrap()).unwrap();
-        // Other tests take their share of the machine, more or less of it.
+        let done = run(&mut self.command(route, &copied_to)).expect(0);
+        check_resumed(&done, &self.tree, &copied_to, left);
+        fs::remove_dir_all(copied_to.parent().unwrap()).unwrap();
+        // Other tests use a varying share of the machine.
         let interrupted = left.in_place < self.tree.files;
         let factor = match (interrupted, left.journalled) {
             (false, _) => 0.7,
@@ -162,14 +163,14 @@ impl Arena {
 }
 
 #[test]
-fn killed_at_any_moment_the_same_command_continues_and_sends_nothing_twice() {
+fn killed_copy_resumes_without_sending_twice() {
     let kills = std::env::var("BANKFULL_KILLS").map_or(KILLS, |text| text.parse().unwrap());
     let seed = seed();
     println!("BANKFULL_SEED={seed}");
     let mut rng = Rng::new(seed);
     let mut arena = Arena::new();
     let (mut rounds, mut interrupted) = (0, 0);
-    // On a busy machine some moments are badly guessed: then others are tried.
+    // On a busy machine some moments miss; others are tried.
     while rounds < kills || (interrupted * 2 < kills && rounds < 3 * kills) {
         interrupted += u64::from(arena.round(rounds, &mut rng));
         rounds += 1;
@@ -179,59 +180,59 @@ fn killed_at_any_moment_the_same_command_continues_and_sends_nothing_twice() {
 }
 
 #[test]
-fn whoever_loses_the_far_side_is_told_which_and_what_to_do() {
+fn lost_peer_is_named_with_the_way_out() {
     let mut arena = Arena::new();
     for round in 0..8 {
-        let landed = arena.landed(round);
-        let client = Running::start(&mut arena.command(Route::DaemonPush, &landed));
-        wait_until("it has begun", || landed.join("small-0").exists());
+        let copied_to = arena.copied_to(round);
+        let client = Running::start(&mut arena.command(Route::DaemonPush, &copied_to));
+        wait_until("it has begun", || copied_to.join("small-0").exists());
         arena.daemon.kill();
-        let host = far_address(arena.daemon.port);
+        let host = remote_address(arena.daemon.port);
         client.wait().expect(10).says(&[&host, "run the same command again"]);
         arena.daemon.restart();
     }
 }
 
 #[test]
-fn a_client_that_comes_back_at_once_takes_over_from_its_own_dead_session() {
+fn returning_client_replaces_its_dead_session() {
     let tree = Tree::bulk(&[100 * MIB], 20);
     let daemon = Daemon::start(tree.path.parent().unwrap(), &[]);
-    let landed = tree.path.parent().unwrap().join("landed/bulk");
+    let copied_to = tree.path.parent().unwrap().join("copied_to/bulk");
     for _ in 0..3 {
         let command = || {
             let mut command = daemon.cp();
-            command.arg(&tree.path).arg(daemon.url("landed"));
+            command.arg(&tree.path).arg(daemon.url("copied_to"));
             command
         };
         let mut client = Running::start(&mut command());
-        wait_until("something is journalled", || {
-            Left::find(&tree.path, &landed).journalled > 0 || client.is_over()
+        wait_until("a journal has records", || {
+            Left::find(&tree.path, &copied_to).journalled > 0 || client.is_over()
         });
         client.kill();
         let done = run(&mut command()).expect(0);
         let [bytes, resumed, skipped] = done.figures(["bytes", "resumed_bytes", "skipped_bytes"]);
         assert_eq!(bytes + resumed + skipped, tree.bytes);
-        super::assert_same(&tree.path, &landed);
-        fs::remove_dir_all(landed.parent().unwrap()).unwrap();
+        super::assert_same(&tree.path, &copied_to);
+        fs::remove_dir_all(copied_to.parent().unwrap()).unwrap();
     }
 }
 
 #[test]
-fn a_copy_within_the_host_that_is_killed_continues_and_copies_nothing_twice() {
+fn killed_local_copy_resumes_without_copying_twice() {
     let tree = Tree::bulk(&[300 * MIB, 100 * MIB + 5], 100);
-    let into = tree.path.with_file_name("landed");
-    let landed = into.join("bulk");
-    let command = || within_the_host(&tree, &into);
+    let into = tree.path.with_file_name("copied_to");
+    let copied_to = into.join("bulk");
+    let command = || local_copy(&tree, &into);
     for round in 1..=6 {
         let mut copy = Running::start(&mut command());
-        wait_until("some of it is journalled", || {
-            Left::find(&tree.path, &landed).journalled >= round * 20 * MIB || copy.is_over()
+        wait_until("a journal has records", || {
+            Left::find(&tree.path, &copied_to).journalled >= round * 20 * MIB || copy.is_over()
         });
         copy.kill();
-        let left = Left::find(&tree.path, &landed);
+        let left = Left::find(&tree.path, &copied_to);
         println!("round {round}: left {left:?}");
         let done = run(&mut command()).expect(0);
-        check_resumed(&done, &tree, &landed, left);
+        check_resumed(&done, &tree, &copied_to, left);
         fs::remove_dir_all(&into).unwrap();
     }
 }

@@ -1,16 +1,16 @@
-//! Interruptions and what follows: the same command continues, sends nothing again that was
-//! verified, and ends with identical content and no leftovers.
+//! Interruptions: the same command resumes, sends no verified data again, and ends with identical
+//! content and no leftovers.
 //!
 //! [`kills`] kills either side at random moments, [`network`] breaks connections, [`leftovers`]
-//! interrupts in order or tampers with what an interruption left, [`quic`] does some of that to
-//! copies by QUIC, [`rivals`] lets others use the same destination at the same time. No tree here
-//! has holes: they are neither moved nor resumed, and the sums would not come out.
+//! interrupts in order or tampers with leftovers, [`quic`] interrupts copies over QUIC,
+//! [`concurrent`] runs concurrent copies. The trees have no holes, which are neither sent nor
+//! resumed and would distort the sums.
 
+mod concurrent;
 mod kills;
 mod leftovers;
 mod network;
 mod quic;
-mod rivals;
 
 use crate::harness::{Done, Tree, assert_same, cp, journals, litter};
 use std::fs;
@@ -18,53 +18,53 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
-/// What an interrupted run left at the destination.
+/// State of the destination after an interrupted run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Left {
-    /// Bytes that are verified, written and journalled, of files that are not complete.
+    /// Verified, written and journalled bytes of incomplete files.
     journalled: u64,
-    /// Complete files under their own names.
+    /// Complete files under their final names.
     in_place: u64,
 }
 
 impl Left {
-    fn find(source: &Path, landed: &Path) -> Self {
+    fn find(source: &Path, copied_to: &Path) -> Self {
         Self {
-            journalled: journals(landed).iter().map(|journal| journal.bytes()).sum(),
-            in_place: in_place(source, landed),
+            journalled: journals(copied_to).iter().map(|journal| journal.bytes()).sum(),
+            in_place: in_place(source, copied_to),
         }
     }
 }
 
-fn in_place(source: &Path, landed: &Path) -> u64 {
+fn in_place(source: &Path, copied_to: &Path) -> u64 {
     let mut count = 0;
     for entry in fs::read_dir(source).unwrap().map(Result::unwrap) {
-        let there = landed.join(entry.file_name());
+        let there = copied_to.join(entry.file_name());
         let (a, b) = (entry.metadata().unwrap(), fs::symlink_metadata(&there));
         if a.is_dir() {
             count += in_place(&entry.path(), &there);
         } else if let Ok(b) = b {
             let facts = |m: &fs::Metadata| (m.len(), m.mtime(), m.mtime_nsec());
-            assert_eq!(facts(&a), facts(&b), "{} has its name too early", there.display());
+            assert_eq!(facts(&a), facts(&b), "{} was renamed too early", there.display());
             count += 1;
         }
     }
     count
 }
 
-/// Checks the run that followed an interruption that left `left`.
+/// Checks the run after an interruption that left `left`.
 #[track_caller]
-fn check_resumed(done: &Done, tree: &Tree, landed: &Path, left: Left) {
+fn check_resumed(done: &Done, tree: &Tree, copied_to: &Path, left: Left) {
     let [bytes, resumed, skipped] = done.figures(["bytes", "resumed_bytes", "skipped_bytes"]);
     let skipped_files = done.figure("skipped_files");
-    assert_same(&tree.path, landed);
+    assert_same(&tree.path, copied_to);
     assert_eq!(bytes + resumed + skipped, tree.bytes, "after {left:?}");
     assert_eq!(Left { journalled: resumed, in_place: skipped_files }, left);
-    assert_eq!(litter(landed), Vec::<std::path::PathBuf>::new());
+    assert_eq!(litter(copied_to), Vec::<std::path::PathBuf>::new());
 }
 
-/// A copy of a tree within the host.
-fn within_the_host(tree: &Tree, into: &Path) -> Command {
+/// Returns a local copy of a tree.
+fn local_copy(tree: &Tree, into: &Path) -> Command {
     let mut command = cp();
     command.arg(&tree.path).arg(into);
     command

@@ -1,7 +1,7 @@
-//! Connections that break or go silent while both sides live, by a proxy between them.
+//! Connections that break or stall while both sides live, through a proxy.
 
 use super::super::harness::{
-    Daemon, Proxy, Tree, assert_same, far_host, is_over_path, litter, run, wait_until,
+    Daemon, Proxy, Tree, assert_same, is_over_path, litter, remote_host, run, wait_until,
 };
 use super::{Left, check_resumed};
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
-/// A daemon behind a proxy, beside a tree.
+/// A daemon behind a proxy, and a tree.
 pub(super) struct Scene {
     pub(super) tree: Tree,
     pub(super) daemon: Daemon,
     pub(super) proxy: Proxy,
-    pub(super) landed: PathBuf,
+    pub(super) copied_to: PathBuf,
 }
 
 impl Scene {
@@ -24,19 +24,19 @@ impl Scene {
         Self::with(Tree::bulk(big, 100), &[])
     }
 
-    /// One whose daemon is given flags.
+    /// Starts a daemon with flags.
     fn with(tree: Tree, serve: &[&str]) -> Self {
         let daemon = Daemon::start(tree.path.parent().unwrap(), serve);
         let proxy = Proxy::start(daemon.port);
-        let landed = tree.path.parent().unwrap().join("landed/bulk");
-        Self { tree, daemon, proxy, landed }
+        let copied_to = tree.path.parent().unwrap().join("copied_to/bulk");
+        Self { tree, daemon, proxy, copied_to }
     }
 
     pub(super) fn command(&self, push: bool) -> Command {
         self.by(push, |path| self.proxy.url(path))
     }
 
-    /// The same copy, not through the proxy.
+    /// Returns the same copy without the proxy.
     pub(super) fn directly(&self, push: bool) -> Command {
         self.by(push, |path| self.daemon.url(path))
     }
@@ -44,17 +44,17 @@ impl Scene {
     fn by(&self, push: bool, url: impl Fn(&str) -> String) -> Command {
         let mut command = self.daemon.cp();
         if push {
-            command.arg(&self.tree.path).arg(url("landed"));
+            command.arg(&self.tree.path).arg(url("copied_to"));
         } else {
-            command.arg(url("bulk")).arg(self.landed.parent().unwrap());
+            command.arg(url("bulk")).arg(self.copied_to.parent().unwrap());
         }
         command
     }
 }
 
-/// What a connection may hold on its way beyond what it does on the loopback interface: across a
-/// path, as much as the host lets its send buffer grow to.
-fn send_buffer_max() -> u64 {
+/// Bytes that a connection may have in flight beyond the loopback case: across a path, the maximum
+/// send buffer of the host.
+fn max_send_buffer() -> u64 {
     if !is_over_path() {
         return 0;
     }
@@ -63,7 +63,7 @@ fn send_buffer_max() -> u64 {
 }
 
 #[test]
-fn a_transfer_survives_a_lost_data_connection_by_itself() {
+fn lost_stream_is_reconnected() {
     for push in [true, false] {
         let scene = Scene::new(&[200 * MIB]);
         scene.proxy.cut_one_after(10 * MIB);
@@ -71,69 +71,69 @@ fn a_transfer_survives_a_lost_data_connection_by_itself() {
         assert_eq!(scene.proxy.cuts(), 1, "push: {push}");
         let [bytes, resumed, failed] = done.figures(["bytes", "resumed_bytes", "failed_files"]);
         assert_eq!((bytes, resumed, failed), (scene.tree.bytes, 0, 0), "push: {push}");
-        assert_same(&scene.tree.path, &scene.landed);
-        assert!(litter(&scene.landed).is_empty());
-        let told = done.notices();
-        let is_clear = |text: &String| text.contains("connection") && !text.contains("http");
-        assert!(!told.is_empty() && told.iter().all(is_clear), "{told:?}");
-        // What was on its way on that one connection is sent again: at most what sockets and the
-        // proxy hold, and no block that was acknowledged.
+        assert_same(&scene.tree.path, &scene.copied_to);
+        assert!(litter(&scene.copied_to).is_empty());
+        let reported = done.warnings();
+        let is_clear = |text: &String| text.contains("stream") && !text.contains("http");
+        assert!(!reported.is_empty() && reported.iter().all(is_clear), "{reported:?}");
+        // Data in flight on that stream is sent again: at most the buffers of sockets and proxy,
+        // and no acknowledged block.
         wait_until("the daemon ended the session", || scene.daemon.clients_done() > 0);
         let [here, there] = [done.events().pop(), scene.daemon.events().pop()]
             .map(|summary| summary.unwrap()["wire_bytes"].as_u64().unwrap());
         let (sent, received) = if push { (here, there) } else { (there, here) };
         let most = scene.tree.bytes + scene.tree.bytes / 100 + 24 * MIB;
         assert!(received <= most, "push: {push}: {received} bytes for {}", scene.tree.bytes);
-        let most = most + send_buffer_max();
+        let most = most + max_send_buffer();
         assert!(sent <= most, "push: {push}: {sent} bytes for {}", scene.tree.bytes);
     }
 }
 
 #[test]
-fn a_transfer_survives_a_data_connection_that_breaks_as_it_is_made() {
+fn stream_lost_while_connecting_is_reconnected() {
     for number in [1, 2, 4] {
         let scene = Scene::new(&[300 * MIB]);
         scene.proxy.cut_at_start(number);
         let done = run(&mut scene.command(true)).expect(0);
         assert_eq!(scene.proxy.cuts(), 1, "number {number}");
         assert_eq!(done.figure("bytes"), scene.tree.bytes);
-        assert_same(&scene.tree.path, &scene.landed);
+        assert_same(&scene.tree.path, &scene.copied_to);
     }
 }
 
 #[test]
-fn when_the_network_is_cut_the_same_command_continues() {
+fn network_cut_is_resumed_by_the_same_command() {
     for push in [true, false] {
         let scene = Scene::new(&[60 * MIB, 70 * MIB]);
         scene.proxy.cut_all_after(50 * MIB);
         run(&mut scene.command(push)).expect(10).says(&["connection", "lost"]);
         wait_until("the daemon noticed", || scene.daemon.clients_done() > 0);
-        let left = Left::find(&scene.tree.path, &scene.landed);
+        let left = Left::find(&scene.tree.path, &scene.copied_to);
         assert!(left.journalled > 0, "push: {push}");
 
         scene.proxy.mend();
         let done = run(&mut scene.command(push)).expect(0);
-        check_resumed(&done, &scene.tree, &scene.landed, left);
+        check_resumed(&done, &scene.tree, &scene.copied_to, left);
     }
 }
 
 #[test]
-fn silence_is_a_timeout_and_the_same_command_continues() {
+fn silent_peer_is_a_timeout_and_resumes() {
     for push in [true, false] {
         let scene = Scene::new(&[60 * MIB, 70 * MIB]);
         scene.proxy.stall_after(40 * MIB);
         let started = Instant::now();
         let done = run(scene.command(push).args(["--timeout", "4"])).expect(30);
         assert!(started.elapsed() < Duration::from_secs(15), "it took {:?}", started.elapsed());
-        done.says(&[far_host(), "run the same command again"]);
+        done.says(&[remote_host(), "run the same command again"]);
 
         scene.proxy.mend();
         let done = run(&mut scene.command(push)).expect(0);
-        assert_same(&scene.tree.path, &scene.landed);
+        assert_same(&scene.tree.path, &scene.copied_to);
         let [bytes, resumed, skipped] = done.figures(["bytes", "resumed_bytes", "skipped_bytes"]);
         assert_eq!(bytes + resumed + skipped, scene.tree.bytes, "push: {push}");
         assert!(resumed > 0, "push: {push}");
-        assert!(litter(&scene.landed).is_empty());
+        assert!(litter(&scene.copied_to).is_empty());
     }
 }
 
@@ -141,36 +141,36 @@ fn expect_timeout_from_the_start(seconds: &str) {
     let scene = Scene::new(&[]);
     scene.proxy.stall_after(0);
     let started = Instant::now();
-    run(scene.command(true).args(["--timeout", seconds])).expect(30).says(&[far_host()]);
+    run(scene.command(true).args(["--timeout", seconds])).expect(30).says(&[remote_host()]);
     assert!(started.elapsed() < Duration::from_secs(12), "it took {:?}", started.elapsed());
 }
 
 #[test]
-fn a_connection_that_is_silent_from_the_start_is_a_timeout() {
+fn silent_connection_is_a_timeout() {
     expect_timeout_from_the_start("4");
 }
 
 #[test]
-fn a_short_timeout_works_as_a_long_one_does() {
+fn short_timeout_is_respected() {
     expect_timeout_from_the_start("1");
 }
 
-/// A copy by way of a network so slow that a block takes several times the time-out.
+/// Copies through a network so slow that a block takes several timeouts.
 fn outlast_a_short_timeout(push: bool, serve: &[&str], flags: &[&str]) {
     let scene = Scene::with(Tree::bulk(&[MIB], 3), serve);
     scene.proxy.slow_to(MIB / 7);
     let started = Instant::now();
     let done = run(scene.command(push).args(flags)).expect(0);
     let what = format!("push: {push}, {serve:?}, {flags:?}");
-    // Else nothing was put to the test.
+    // Otherwise the timeout was not tested.
     assert!(started.elapsed() > Duration::from_secs(6), "{what}: {:?}", started.elapsed());
-    assert_same(&scene.tree.path, &scene.landed);
+    assert_same(&scene.tree.path, &scene.copied_to);
     assert_eq!(done.figures(["files", "failed_files"]), [scene.tree.files, 0], "{what}");
-    assert_eq!(done.notices(), Vec::<String>::new(), "{what}");
+    assert_eq!(done.warnings(), Vec::<String>::new(), "{what}");
 }
 
 #[test]
-fn a_slow_transfer_outlasts_a_short_timeout_of_either_side_because_both_show_that_they_live() {
+fn slow_transfer_outlasts_a_short_timeout() {
     let short = ["--timeout", "3"];
     thread::scope(|scope| {
         for push in [true, false] {

@@ -1,6 +1,5 @@
-//! What single flags change: `--checksum`, `--fsync`, `--dry-run`; and what needs no flag: metadata
-//! is brought up to date without sending content, set-id bits and our own leftovers are treated
-//! with care.
+//! Effects of single flags: `--checksum`, `--fsync`, `--dry-run`; and metadata updates without
+//! content, set-id bits and leftovers.
 
 use super::super::harness::{
     Daemon, Done, Rng, Scratch, SshServer, assert_same, cp, differences, fill, litter, run,
@@ -12,7 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// A file that travels in a pack, one that travels in blocks, a directory and a symlink.
+/// Creates a packed file, a file with blocks, a directory and a symlink.
 fn source() -> Scratch {
     let scratch = Scratch::new();
     let mut rng = Rng::new(3);
@@ -34,7 +33,7 @@ fn change_unseen(path: &Path, at: u64) {
 }
 
 #[test]
-fn checksum_finds_a_change_that_size_and_time_do_not_show() {
+fn checksum_finds_a_hidden_change() {
     let (from, to) = (source(), Scratch::new());
     let daemon = Daemon::start(to.path(), &[]);
     let copy = |flags: &[&str]| {
@@ -54,7 +53,7 @@ fn checksum_finds_a_change_that_size_and_time_do_not_show() {
 }
 
 #[test]
-fn checksum_works_when_fetching_and_within_the_host_too() {
+fn checksum_works_for_pull_and_local_copy() {
     for is_local in [false, true] {
         let (from, to) = (source(), Scratch::new());
         let daemon = Daemon::start(from.path(), &[]);
@@ -72,7 +71,7 @@ fn checksum_works_when_fetching_and_within_the_host_too() {
 }
 
 #[test]
-fn metadata_alone_is_brought_up_to_date_without_sending_content() {
+fn metadata_change_sends_no_content() {
     for push in [true, false] {
         let (from, to) = (source(), Scratch::new());
         let daemon = Daemon::start(if push { to.path() } else { from.path() }, &[]);
@@ -96,7 +95,7 @@ fn metadata_alone_is_brought_up_to_date_without_sending_content() {
         assert_eq!(done.figures(["files", "bytes", "skipped_files"]), [0, 0, 2]);
         assert_same(&from.join("tree"), &to.join("tree"));
 
-        // A new time makes content doubtful, unless content is compared.
+        // A new time makes the content suspect, unless content is compared.
         set_mtime(&path("large"), 1_234_567_890, 1);
         set_mtime(&path("sub/small"), 1_234_567_890, 2);
         let done = copy(&["-c"]);
@@ -106,17 +105,17 @@ fn metadata_alone_is_brought_up_to_date_without_sending_content() {
     }
 }
 
-/// The mode that a file of set-id bits has after a copy.
-fn mode_after(mut copy: Command, landed: &Path) -> u32 {
+/// Returns the mode of a set-id file after a copy.
+fn mode_after(mut copy: Command, copied_to: &Path) -> u32 {
     run(&mut copy).expect(0);
-    fs::metadata(landed).unwrap().mode() & 0o7777
+    fs::metadata(copied_to).unwrap().mode() & 0o7777
 }
 
 #[test]
-fn set_id_bits_are_kept_within_the_host_and_over_ssh_and_never_by_daemons() {
+fn set_id_bits_are_kept_except_by_daemons() {
     let here = Scratch::new();
     let file = here.join("file");
-    write_file(&file, b"runs as somebody else");
+    write_file(&file, b"runs as another user");
     set_mode(&file, 0o6755);
     let daemon = Daemon::start(here.path(), &[]);
     let mut local = cp();
@@ -135,14 +134,14 @@ fn set_id_bits_are_kept_within_the_host_and_over_ssh_and_never_by_daemons() {
 }
 
 #[test]
-fn set_id_bits_are_not_received_by_or_from_daemons_first_or_later_whatever_the_size() {
+fn set_id_bits_are_cleared_by_and_from_daemons() {
     for mode in [0o4755, 0o2755] {
         let here = Scratch::new();
         let names = ["small", "large"];
-        write_file(&here.join("from/small"), b"runs as somebody else");
+        write_file(&here.join("from/small"), b"runs as another user");
         fill(&here.join("from/large"), 2 << 20, &mut Rng::new(4));
         let daemon = Daemon::start(here.path(), &[]);
-        // The second time, modes are all that differs.
+        // In the second run only modes differ.
         for first in [true, false] {
             let from = here.join("from");
             names.iter().for_each(|name| set_mode(&from.join(name), mode));
@@ -150,11 +149,11 @@ fn set_id_bits_are_not_received_by_or_from_daemons_first_or_later_whatever_the_s
             push.arg(from).arg(daemon.url("pushed"));
             let mut pull = daemon.cp();
             pull.arg(daemon.url("from")).arg(here.join("pulled"));
-            for (mut command, landed) in [(push, "pushed/from"), (pull, "pulled/from")] {
+            for (mut command, copied_to) in [(push, "pushed/from"), (pull, "pulled/from")] {
                 let done = run(&mut command).expect(0);
                 assert_eq!(done.figure("files"), if first { 2 } else { 0 });
                 for name in names {
-                    let path = here.join(landed).join(name);
+                    let path = here.join(copied_to).join(name);
                     let now = fs::metadata(&path).unwrap().mode() & 0o7777;
                     assert_eq!(now, 0o755, "{} of {mode:o}, first: {first}", path.display());
                     set_mode(&path, 0o700);
@@ -164,7 +163,7 @@ fn set_id_bits_are_not_received_by_or_from_daemons_first_or_later_whatever_the_s
     }
 }
 
-/// Copies a tree that holds what an interrupted copy into it left.
+/// Copies a tree with leftovers of an interrupted copy.
 fn copy_leftovers(push: bool) -> Done {
     let (from, to) = (source(), Scratch::new());
     for name in [".bankfull-0123456789abcdef.part", ".bankfull-0123456789abcdef.journal"] {
@@ -181,7 +180,7 @@ fn copy_leftovers(push: bool) -> Done {
     for path in litter(from.path()) {
         fs::remove_file(path).unwrap();
     }
-    // Removing files changed the directory's time.
+    // Removing files changed the time of the directory.
     set_mtime(&from.join("tree/sub"), 1_000_000_000, 1);
     set_mtime(&to.join("tree/sub"), 1_000_000_000, 1);
     assert_same(&from.join("tree"), &to.join("tree"));
@@ -189,28 +188,28 @@ fn copy_leftovers(push: bool) -> Done {
 }
 
 #[track_caller]
-fn assert_told_of_leftovers(done: &Done) {
+fn check_leftovers_warning(done: &Done) {
     let events = done.events();
-    let told = events.iter().filter(|event| event["event"] == "notice");
-    let told: Vec<&str> = told.map(|event| event["message"].as_str().unwrap()).collect();
+    let reported = events.iter().filter(|event| event["event"] == "warning");
+    let reported: Vec<&str> = reported.map(|event| event["message"].as_str().unwrap()).collect();
     assert!(
-        told.iter().any(|text| text.contains("left out") && text.contains(".part")),
-        "{told:?}"
+        reported.iter().any(|text| text.contains("skipped ") && text.contains(".part")),
+        "{reported:?}"
     );
 }
 
 #[test]
-fn leftovers_of_an_interrupted_copy_are_not_copied_themselves_and_that_is_told() {
-    assert_told_of_leftovers(&copy_leftovers(true));
+fn leftovers_are_not_pushed_with_a_message() {
+    check_leftovers_warning(&copy_leftovers(true));
 }
 
 #[test]
-fn leftovers_of_an_interrupted_copy_are_not_fetched_and_that_is_told() {
-    assert_told_of_leftovers(&copy_leftovers(false));
+fn leftovers_are_not_pulled_with_a_message() {
+    check_leftovers_warning(&copy_leftovers(false));
 }
 
 #[test]
-fn a_tree_arrives_whenever_it_is_flushed() {
+fn tree_arrives_with_every_fsync_mode() {
     for when in ["none", "file", "end"] {
         let (from, to) = (source(), Scratch::new());
         let daemon = Daemon::start(to.path(), &[]);
@@ -221,14 +220,14 @@ fn a_tree_arrives_whenever_it_is_flushed() {
         pull.args(["--fsync", when]).arg(daemon.url("pushed/tree")).arg(to.join("pulled"));
         run(&mut pull).expect(0);
         run(cp().args(["--fsync", when]).arg(from.join("tree")).arg(to.join("local"))).expect(0);
-        for landed in ["pushed", "pulled", "local"] {
-            assert_same(&from.join("tree"), &to.join(landed).join("tree"));
+        for copied_to in ["pushed", "pulled", "local"] {
+            assert_same(&from.join("tree"), &to.join(copied_to).join("tree"));
         }
     }
 }
 
 #[test]
-fn a_dry_run_changes_nothing_and_tells_what_would_land_where() {
+fn dry_run_changes_nothing_and_lists_the_plan() {
     let (from, to) = (source(), Scratch::new());
     write_file(&to.join("out/tree/sub/small"), b"something else");
     fs::set_permissions(to.join("out"), fs::metadata(to.path()).unwrap().permissions()).unwrap();
@@ -248,8 +247,8 @@ fn a_dry_run_changes_nothing_and_tells_what_would_land_where() {
     ] {
         let done = run(command.arg("-n").arg(&source).arg(&destination)).expect(0);
         let events = done.events();
-        let landed = events.iter().find(|e| e["event"] == "landing").unwrap();
-        assert_eq!(landed["destination"], landing, "{source} to {destination}");
+        let copied_to = events.iter().find(|e| e["event"] == "destination").unwrap();
+        assert_eq!(copied_to["destination"], landing, "{source} to {destination}");
         let planned: Vec<_> = events.iter().filter(|e| e["outcome"] == "would-copy").collect();
         let paths: Vec<_> = planned.iter().map(|e| e["path"].as_str().unwrap()).collect();
         for name in ["large", "sub/small"] {
@@ -264,7 +263,7 @@ fn a_dry_run_changes_nothing_and_tells_what_would_land_where() {
 }
 
 #[test]
-fn a_dry_run_leaves_what_an_interruption_left() {
+fn dry_run_keeps_leftovers() {
     let (from, to) = (source(), Scratch::new());
     write_file(&to.join("tree/.bankfull-0000.part"), b"part");
     let before = snapshot(to.path());

@@ -1,12 +1,11 @@
-//! One rich tree by every route and in both directions: it arrives identical, a second run finds
-//! nothing to do, and what the flags promise about it holds.
+//! One rich tree over every route and in both directions: it arrives identical, a second run finds
+//! nothing to do, and flags have their documented effect.
 //!
-//! Here are the routes themselves; [`landing`] says where sources land, [`flags`] what single flags
-//! do, [`overrides`] those that stand in for what the path would decide. What an interruption
-//! leaves is the subject of `resume`.
+//! This module has the routes; [`destinations`] checks destinations, [`flags`] single flags,
+//! [`overrides`] fixed rates and windows. Interruptions are in `resume`.
 
+mod destinations;
 mod flags;
-mod landing;
 mod overrides;
 
 use crate::harness::{Daemon, Relay, Rng, Scratch, SshServer, Tree, assert_same, cp, fill, run};
@@ -14,13 +13,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Bytes of the data connections that a run with nothing to send may need, per stream.
+/// Allowed bytes per data stream of a run with nothing to send.
 const IDLE_WIRE_BYTES: u64 = 4096;
 
-/// Copies the tree, compares, and copies it again. Returns the summary's number of streams.
-fn check(tree: &Tree, landed: &Path, cp: impl Fn() -> Command) -> u64 {
+/// Copies the tree, compares, and copies it again. Returns the number of streams of the summary.
+fn check(tree: &Tree, copied_to: &Path, cp: impl Fn() -> Command) -> u64 {
     let first = run(&mut cp()).expect(0);
-    assert_same(&tree.path, landed);
+    assert_same(&tree.path, copied_to);
     let [files, failed, bytes, skipped] =
         first.figures(["files", "failed_files", "bytes", "skipped_files"]);
     assert_eq!((files, failed, skipped), (tree.files, 0, 0));
@@ -32,7 +31,7 @@ fn check(tree: &Tree, landed: &Path, cp: impl Fn() -> Command) -> u64 {
     assert_eq!(figures, [0, 0, 0, tree.files]);
     let [wire, streams] = second.figures(["wire_bytes", "streams"]);
     assert!(wire <= IDLE_WIRE_BYTES * streams.max(1), "{wire} bytes to send nothing");
-    assert_same(&tree.path, landed);
+    assert_same(&tree.path, copied_to);
     first.figure("streams")
 }
 
@@ -57,37 +56,37 @@ fn pull_from_daemon(serve: &[&str], flags: &[&str]) -> u64 {
 }
 
 #[test]
-fn a_rich_tree_arrives_at_a_daemon_over_one_stream() {
+fn push_over_one_stream() {
     assert_eq!(push_to_daemon(&[], &["--streams", "1"]), 1);
 }
 
 #[test]
-fn a_rich_tree_arrives_at_a_daemon_over_eight_streams() {
+fn push_over_eight_streams() {
     assert_eq!(push_to_daemon(&[], &["--streams", "8"]), 8);
 }
 
 #[test]
-fn a_rich_tree_arrives_from_a_daemon_over_one_stream() {
+fn pull_over_one_stream() {
     assert_eq!(pull_from_daemon(&[], &["--streams", "1"]), 1);
 }
 
 #[test]
-fn a_rich_tree_arrives_from_a_daemon_over_eight_streams() {
+fn pull_over_eight_streams() {
     assert_eq!(pull_from_daemon(&["--read-only"], &["--streams", "8"]), 8);
 }
 
 #[test]
-fn a_rich_tree_arrives_at_a_daemon_without_encryption() {
+fn push_without_encryption() {
     push_to_daemon(&["--allow-no-encryption"], &["--no-encryption"]);
 }
 
 #[test]
-fn a_rich_tree_arrives_from_a_daemon_without_encryption() {
+fn pull_without_encryption() {
     pull_from_daemon(&["--allow-no-encryption"], &["--no-encryption"]);
 }
 
 #[test]
-fn a_rich_tree_arrives_by_every_engine_encrypted_or_not() {
+fn tree_arrives_with_every_io_method() {
     let plain = ["zerobuffer", "sendfile", "splice"];
     for engine in ["buffered", "mmap", "io_uring"].iter().chain(&plain) {
         if *engine == "io_uring" && !has_io_uring() {
@@ -103,7 +102,7 @@ fn a_rich_tree_arrives_by_every_engine_encrypted_or_not() {
     }
 }
 
-/// Whether this host lets us have it; where not, that is refused with a way out.
+/// True if this process may use io_uring; otherwise checks that the error names a way out.
 fn has_io_uring() -> bool {
     let is_there = bankfull_sys::ReadRing::is_available();
     if !is_there {
@@ -111,23 +110,25 @@ fn has_io_uring() -> bool {
         let daemon = Daemon::start(root.path(), &[]);
         let mut command = daemon.cp();
         command.args(["--io", "io_uring"]).arg(scratch.path()).arg(daemon.url("x"));
-        run(&mut command).expect(1).says(&["does not let us have io_uring", "another engine"]);
-        println!("skipped: io_uring, which this process may not have");
+        run(&mut command)
+            .expect(1)
+            .says(&["io_uring is unavailable on the sending host", "choose another"]);
+        println!("skipped: io_uring is denied to this process");
     }
     is_there
 }
 
 #[test]
-fn a_rich_tree_arrives_whatever_is_said_of_the_page_cache() {
+fn tree_arrives_with_every_direct_mode() {
     for how in ["on", "off"] {
         push_to_daemon(&[], &["--direct", how]);
         pull_from_daemon(&[], &["--direct", how]);
     }
 }
 
-/// The trees of other tests are in memory, where there is no cache to pass by.
+/// The trees of other tests are in memory, without a page cache to bypass.
 #[test]
-fn a_file_on_a_disk_arrives_past_the_page_cache_which_has_nothing_of_it_then() {
+fn direct_file_is_not_in_the_page_cache() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let source = dir.path().join("source");
     fill(&source, (20 << 20) + 777, &mut Rng::new(5));
@@ -152,7 +153,7 @@ fn a_file_on_a_disk_arrives_past_the_page_cache_which_has_nothing_of_it_then() {
     for path in [&source, &pushed, &pulled] {
         let file = fs::File::open(path).unwrap();
         let cached = bankfull_sys::cached_bytes(&file, 0, 21 << 20);
-        // The end of a file, which is no whole unit, goes through it.
+        // The end of a file, an incomplete unit, goes through the cache.
         assert!(cached.is_none_or(|bytes| bytes < 4 << 20), "{path:?}: {cached:?}");
     }
     let content = fs::read(&source).unwrap();
@@ -160,28 +161,28 @@ fn a_file_on_a_disk_arrives_past_the_page_cache_which_has_nothing_of_it_then() {
 }
 
 #[test]
-fn an_engine_that_stays_in_the_kernel_is_refused_where_data_is_encrypted() {
+fn kernel_io_method_is_refused_with_encryption() {
     let (scratch, root) = (Scratch::new(), Scratch::new());
     let daemon = Daemon::start(root.path(), &[]);
     let mut command = daemon.cp();
     command.args(["--io", "splice"]).arg(scratch.path()).arg(daemon.url("x"));
     run(&mut command)
         .expect(1)
-        .says(&["engine splice", "add --no-encryption, or choose buffered, mmap or io_uring"]);
+        .says(&["splice", "add --no-encryption, or choose buffered, mmap or io_uring"]);
 }
 
 #[test]
-fn a_rich_tree_arrives_at_a_daemon_by_quic() {
+fn push_over_quic() {
     assert_eq!(push_to_daemon(&[], &["--transport", "quic", "--streams", "8"]), 8);
 }
 
 #[test]
-fn a_rich_tree_arrives_from_a_daemon_by_quic() {
+fn pull_over_quic() {
     pull_from_daemon(&["--read-only"], &["--transport", "quic"]);
 }
 
 #[test]
-fn where_tcp_does_not_get_through_auto_goes_by_quic_and_else_by_tcp() {
+fn auto_transport_falls_back_to_quic() {
     let (tree, root) = (Tree::rich(), Scratch::new());
     let daemon = Daemon::start(root.path(), &[]);
     let relay = Relay::start(daemon.port);
@@ -199,7 +200,7 @@ fn where_tcp_does_not_get_through_auto_goes_by_quic_and_else_by_tcp() {
 }
 
 #[test]
-fn next_to_no_memory_is_enough_for_a_rich_tree_by_every_transport() {
+fn minimum_memory_suffices_for_every_transport() {
     let limit = ["--max-memory", "1MiB"];
     push_to_daemon(&limit, &[]);
     push_to_daemon(&limit, &["--transport", "quic", "--streams", "32"]);
@@ -208,7 +209,7 @@ fn next_to_no_memory_is_enough_for_a_rich_tree_by_every_transport() {
 }
 
 #[test]
-fn next_to_no_memory_is_enough_for_a_rich_tree_over_ssh() {
+fn minimum_memory_suffices_over_ssh() {
     let Some(ssh) = SshServer::start() else { return };
     let (tree, there) = (Tree::rich(), Scratch::new());
     check(&tree, &there.join("in/rich"), || {
@@ -220,7 +221,7 @@ fn next_to_no_memory_is_enough_for_a_rich_tree_over_ssh() {
 }
 
 #[test]
-fn a_rich_tree_arrives_over_ssh() {
+fn push_over_ssh() {
     let Some(ssh) = SshServer::start() else { return };
     let (tree, there) = (Tree::rich(), Scratch::new());
     check(&tree, &there.join("in/rich"), || {
@@ -231,7 +232,7 @@ fn a_rich_tree_arrives_over_ssh() {
 }
 
 #[test]
-fn a_rich_tree_is_fetched_over_ssh() {
+fn pull_over_ssh() {
     let Some(ssh) = SshServer::start() else { return };
     let (tree, here) = (Tree::rich(), Scratch::new());
     check(&tree, &here.join("in/rich"), || {
@@ -241,13 +242,13 @@ fn a_rich_tree_is_fetched_over_ssh() {
     });
 }
 
-/// An ssh server behind a firewall that lets nothing through but ssh: the client's own idea of the
-/// host leads nowhere, and the agent does not know under which address it was reached.
+/// Starts an ssh server behind a firewall that passes only ssh: the host as the client names it is
+/// unreachable, and the agent does not know its address.
 fn firewalled() -> Option<SshServer> {
     SshServer::with("ForceCommand env -u SSH_CONNECTION sh -c \"$SSH_ORIGINAL_COMMAND\"")
 }
 
-/// The broadcast address, to which no TCP connection can be made: that fails at once, everywhere.
+/// The broadcast address: TCP connections to it fail at once.
 const UNREACHABLE: &str = "255.255.255.255";
 
 fn cp_through_firewall(ssh: &SshServer) -> Command {
@@ -257,7 +258,7 @@ fn cp_through_firewall(ssh: &SshServer) -> Command {
 }
 
 #[test]
-fn where_the_data_port_cannot_be_reached_the_tree_goes_through_ssh_itself() {
+fn unreachable_data_port_pushes_through_ssh() {
     let Some(ssh) = firewalled() else { return };
     let (tree, there) = (Tree::rich(), Scratch::new());
     let place = format!("{UNREACHABLE}:{}", there.join("in").display());
@@ -270,7 +271,7 @@ fn where_the_data_port_cannot_be_reached_the_tree_goes_through_ssh_itself() {
 }
 
 #[test]
-fn a_tree_is_fetched_through_ssh_itself_and_that_is_said_once() {
+fn unreachable_data_port_pulls_through_ssh() {
     let Some(ssh) = firewalled() else { return };
     let (tree, here) = (Tree::rich(), Scratch::new());
     let fetch = || {
@@ -280,16 +281,16 @@ fn a_tree_is_fetched_through_ssh_itself_and_that_is_said_once() {
     };
     check(&tree, &here.join("in/rich"), fetch);
     let events = run(&mut fetch()).expect(0).events();
-    let notices: Vec<_> = events.iter().filter(|e| e["event"] == "notice").collect();
-    assert_eq!(notices.len(), 1, "{notices:?}");
-    assert!(notices[0]["message"].as_str().unwrap().contains("carrying the data over ssh"));
+    let warnings: Vec<_> = events.iter().filter(|e| e["event"] == "warning").collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0]["message"].as_str().unwrap().contains("carrying the data over ssh"));
     let connected = events.iter().find(|e| e["event"] == "connected").unwrap();
     assert_eq!(connected["route"], "ssh-only");
     assert_eq!(connected["encrypted"], true);
 }
 
 #[test]
-fn a_rich_tree_is_copied_within_the_host() {
+fn local_copy_of_a_tree() {
     for streams in ["1", "8"] {
         let (tree, here) = (Tree::rich(), Scratch::new());
         check(&tree, &here.join("in/rich"), || {

@@ -1,5 +1,5 @@
-//! What a user sets in place of what the path or the system would decide: `--max-rate`, `--buffer`,
-//! `--congestion`. What connections have got is seen in what `ss` tells of the sending side's.
+//! Settings by the user instead of tuning: `--max-rate`, `--buffer`, `--congestion`. `ss` on the
+//! sending side shows the effect on connections.
 
 use super::super::harness::{
     Daemon, Done, FakeServer, Rng, Running, Scratch, SshServer, assert_same, cp, fill,
@@ -10,17 +10,17 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Bytes of the file that is copied.
+/// Size of the copied file.
 const CONTENT_BYTES: u64 = 4 << 20;
 
-/// A file.
+/// Creates a file.
 fn source() -> Scratch {
     let scratch = Scratch::new();
     fill(&scratch.join("file"), CONTENT_BYTES, &mut Rng::new(5));
     scratch
 }
 
-/// Copies at 16 Mbit/s at most: that takes as long as it must.
+/// Copies at up to 16 Mbit/s and checks the duration.
 #[track_caller]
 fn capped(command: &mut Command) -> Done {
     let started = Instant::now();
@@ -28,7 +28,7 @@ fn capped(command: &mut Command) -> Done {
     let least = Duration::from_secs_f64(CONTENT_BYTES as f64 / 2e6 * 0.9);
     assert!(started.elapsed() >= least, "{:?} of {least:?}", started.elapsed());
     assert_eq!(done.figure("bytes"), CONTENT_BYTES);
-    // Over a long path, to begin takes as long as to send.
+    // Over a long path, the start takes as long as the data.
     if !is_over_path() {
         assert_eq!(done.events().last().unwrap()["limited_by"], "max-rate");
     }
@@ -36,7 +36,7 @@ fn capped(command: &mut Command) -> Done {
 }
 
 #[test]
-fn a_capped_copy_to_or_from_a_daemon_takes_as_long_as_it_must() {
+fn max_rate_limits_copies_with_a_daemon() {
     for flags in [&["--streams", "8"][..], &["--tune", "off"], &["--no-encryption"]] {
         let (from, to) = (source(), Scratch::new());
         let daemon = Daemon::start(to.path(), &["--allow-no-encryption"]);
@@ -48,7 +48,7 @@ fn a_capped_copy_to_or_from_a_daemon_takes_as_long_as_it_must() {
 }
 
 #[test]
-fn a_capped_copy_over_ssh_takes_as_long_as_it_must_with_a_data_port_or_without() {
+fn max_rate_limits_copies_over_ssh() {
     let (Some(open), Some(closed)) = (SshServer::start(), firewalled()) else { return };
     let (from, to) = (source(), Scratch::new());
     let there = |name: &str| SshServer::place(&to.join(name));
@@ -63,13 +63,13 @@ fn a_capped_copy_over_ssh_takes_as_long_as_it_must_with_a_data_port_or_without()
         let connected = events.iter().find(|event| event["event"] == "connected").unwrap();
         assert_eq!(connected["route"], "ssh-only");
     }
-    for landed in ["pushed", "pulled", "tunnelled", "fetched"] {
-        assert_same(&from.join("file"), &to.join(landed));
+    for copied_to in ["pushed", "pulled", "tunnelled", "fetched"] {
+        assert_same(&from.join("file"), &to.join(copied_to));
     }
 }
 
-/// What `ss` tells of the TCP connections that a copy to or from a daemon sends on; `None`, and a
-/// line that says so, where there is no `ss`.
+/// Returns the lines of `ss` for the sending TCP connections of a copy with a daemon; `None`, with
+/// a message, without `ss`.
 fn senders(daemon: &Daemon, push: bool) -> Option<Vec<String>> {
     if Command::new("ss").arg("-V").output().is_err() {
         println!("skipped: no ss");
@@ -78,17 +78,17 @@ fn senders(daemon: &Daemon, push: bool) -> Option<Vec<String>> {
     let filter = format!("( {} = :{} )", if push { "dport" } else { "sport" }, daemon.port);
     let mut ss = Command::new("ss");
     ss.args(["-tinHO", "state", "established", &filter]);
-    let told = if push { run(&mut ss) } else { run_there(&mut ss) };
-    Some(told.out.lines().map(str::to_owned).collect())
+    let reported = if push { run(&mut ss) } else { run_there(&mut ss) };
+    Some(reported.out.lines().map(str::to_owned).collect())
 }
 
-/// The number behind a name in a line of `ss`.
+/// Returns the number after a name in a line of `ss`.
 fn number(line: &str, name: &str) -> u64 {
     let words = line.split_whitespace();
     words.filter_map(|word| word.strip_prefix(name)).find_map(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// A copy to or from a daemon that takes some seconds, with these flags.
+/// Starts a copy with a daemon that takes some seconds, with these flags.
 fn slow_copy(from: &Scratch, daemon: &Daemon, push: bool, flags: &[&str]) -> Running {
     let mut command = daemon.cp();
     command.args(["--max-rate", "16mbit"]).args(flags);
@@ -101,7 +101,7 @@ fn slow_copy(from: &Scratch, daemon: &Daemon, push: bool, flags: &[&str]) -> Run
 }
 
 #[test]
-fn the_receive_windows_are_what_the_user_has_set() {
+fn buffer_sets_the_receive_windows() {
     for push in [true, false] {
         let from = source();
         let daemon = Daemon::start(from.path(), &[]);
@@ -117,27 +117,28 @@ fn the_receive_windows_are_what_the_user_has_set() {
             window = moved.map_or(0, |line| number(line, "snd_wnd:"));
             moved.is_some()
         });
-        // Windows are told in units of a kilobyte or so.
+        // Windows have a granularity of about one kilobyte.
         let is_held = (50_000..=202_000).contains(&window);
         assert!(is_held || !is_seen, "push: {push}, {window}");
         copy.wait().expect(0);
     }
 }
 
-/// A congestion control that users may have and that is not the system's own.
+/// Returns an available congestion control other than the default.
 fn another_congestion_control() -> Option<String> {
-    let told = |name: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}")).unwrap();
-    let own = told("congestion_control");
-    let allowed = told("allowed_congestion_control");
+    let reported =
+        |name: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}")).unwrap();
+    let own = reported("congestion_control");
+    let allowed = reported("allowed_congestion_control");
     let other = allowed.split_whitespace().find(|name| *name != own.trim_end());
     if other.is_none() {
-        println!("skipped: there is but one congestion control");
+        println!("skipped: there is only one congestion control");
     }
     other.map(str::to_owned)
 }
 
 #[test]
-fn the_side_that_sends_uses_the_congestion_control_that_was_chosen() {
+fn congestion_sets_the_congestion_control_of_the_sender() {
     let Some(name) = another_congestion_control() else { return };
     for push in [true, false] {
         let from = source();
@@ -153,7 +154,7 @@ fn the_side_that_sends_uses_the_congestion_control_that_was_chosen() {
 }
 
 #[test]
-fn a_congestion_control_that_is_not_there_is_refused_before_anything_is_written() {
+fn unknown_congestion_control_is_refused() {
     let there = FakeServer::raw(|_| panic!("the client has connected"));
     let (from, to) = (source(), Scratch::new());
     let words = ["the sending host has no congestion control no-such: choose one of ", "reno"];
@@ -165,20 +166,20 @@ fn a_congestion_control_that_is_not_there_is_refused_before_anything_is_written(
     pull.args(chosen).arg(daemon.url("file")).arg(to.join("new/file"));
     let done = run(&mut pull).expect(1);
     done.says(&words);
-    done.says(&["the far side says: "]);
+    done.says(&["the peer reported: "]);
     assert!(fs::read_dir(to.path()).unwrap().next().is_none());
 }
 
 #[test]
-fn through_ssh_itself_a_flag_without_effect_is_told() {
+fn flag_without_effect_through_ssh_gives_a_warning() {
     let Some(ssh) = firewalled() else { return };
     let (from, to) = (source(), Scratch::new());
     let mut command = cp_through_firewall(&ssh);
     command.args(["--buffer", "4MB"]).arg(from.join("file"));
     command.arg(format!("{UNREACHABLE}:{}", to.join("file").display()));
     let events = run(&mut command).expect(0).events();
-    let said = |event: &&serde_json::Value| {
+    let reported = |event: &&serde_json::Value| {
         event["message"].as_str().is_some_and(|text| text.contains("have no effect"))
     };
-    assert_eq!(events.iter().filter(said).count(), 1, "{events:?}");
+    assert_eq!(events.iter().filter(reported).count(), 1, "{events:?}");
 }

@@ -1,4 +1,4 @@
-//! Asks: a daemon sends no more than its client has asked for, where they have agreed on that.
+//! Credit: a daemon sends no more than its client has granted, if both agreed on credit.
 
 use super::super::harness::{Peer, write_file};
 use super::clients::Scene;
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 const MIB: usize = 1 << 20;
 
-/// Long enough for what is sent unasked to be here.
+/// Time for data without credit to arrive.
 const WAIT: Duration = Duration::from_millis(300);
 
-/// A client that wants a file of two blocks, and will ask for it or not.
+/// Returns a client that wants a file of two blocks, with or without credit.
 fn wanting(scene: &Scene, credit: Option<bool>) -> Peer {
     write_file(&scene.scratch.join("root/f"), vec![7; 2 * MIB]);
     let mut peer = Peer::welcomed(scene.daemon.port);
@@ -46,17 +46,17 @@ fn ask(peer: &mut Peer, bytes: usize) {
 }
 
 #[test]
-fn no_payload_comes_that_was_not_asked_for_and_all_that_was() {
+fn payload_equals_the_credit() {
     let scene = Scene::new(&[]);
     let mut peer = wanting(&scene, Some(true));
-    // An ask that comes before its connection counts.
+    // Credit granted before its stream connects is valid.
     ask(&mut peer, 100_000);
     let mut stream = peer.attach(0);
-    let (told, came) = mpsc::channel();
+    let (reported, came) = mpsc::channel();
     let reading = thread::spawn(move || {
         let mut bytes = vec![0; MIB];
         while let Ok(n @ 1..) = stream.read(&mut bytes) {
-            told.send(n).unwrap();
+            reported.send(n).unwrap();
         }
     });
     let mut total = 0;
@@ -67,7 +67,7 @@ fn no_payload_comes_that_was_not_asked_for_and_all_that_was() {
         total
     };
     assert_eq!(until_quiet(), HEADER_BYTES + 100_000);
-    // Less than before takes nothing back; a block's tag needs no ask, nor begins another block.
+    // Lower credit takes nothing back; a block's tag needs no credit, and starts no other block.
     ask(&mut peer, 5);
     ask(&mut peer, MIB);
     let block = HEADER_BYTES + MIB + TAG_BYTES;
@@ -81,11 +81,11 @@ fn no_payload_comes_that_was_not_asked_for_and_all_that_was() {
     assert!(matches!(peer.receive(), Some(Message::Finish(_))));
     peer.send(&Message::Done(Default::default()));
     reading.join().unwrap();
-    assert_eq!(came.iter().sum::<usize>(), HEADER_BYTES, "the connection ends unasked");
+    assert_eq!(came.iter().sum::<usize>(), HEADER_BYTES, "the stream ends without credit");
 }
 
 #[test]
-fn whoever_does_not_agree_on_asks_gets_all_at_once() {
+fn client_without_credit_receives_everything() {
     let scene = Scene::new(&[]);
     let peer = wanting(&scene, None);
     let mut stream = peer.attach(0);
@@ -94,24 +94,24 @@ fn whoever_does_not_agree_on_asks_gets_all_at_once() {
 }
 
 #[test]
-fn a_client_that_goes_away_without_asking_does_not_keep_others_waiting() {
+fn client_gone_without_credit_blocks_no_other() {
     let scene = Scene::new(&[]);
     let peer = wanting(&scene, Some(true));
     let stream = peer.attach(0);
     thread::sleep(WAIT);
     drop((peer, stream));
-    // The daemon goes on serving others, and ends when it is told to.
+    // The daemon still serves other clients, and stops on a signal.
     let other = wanting(&scene, None);
     let mut stream = other.attach(0);
     stream.read_exact(&mut [0; HEADER_BYTES]).unwrap();
 }
 
 #[test]
-fn a_connection_that_is_given_up_before_it_was_asked_does_not_hold_the_session_up() {
+fn stream_closed_without_credit_ends_no_session() {
     let scene = Scene::new(&[]);
     let mut peer = wanting(&scene, Some(true));
     let lost = peer.attach(0);
-    // The daemon's thread waits to be asked, and for ever now.
+    // The daemon's thread now waits for credit.
     thread::sleep(WAIT);
     peer.send(&Message::StreamEnded(0));
     drop(lost);
@@ -120,12 +120,12 @@ fn a_connection_that_is_given_up_before_it_was_asked_does_not_hold_the_session_u
     let mut frames = vec![0; 2 * (HEADER_BYTES + MIB + TAG_BYTES)];
     stream.read_exact(&mut frames).unwrap();
     peer.send(&Message::Acks(vec![FileRuns { file: 1, runs: vec![Run { first: 0, count: 2 }] }]));
-    // It says as well that it has lost the first connection.
-    let mut told = std::iter::from_fn(|| peer.receive());
-    assert!(told.any(|message| matches!(message, Message::FileDigest(_))));
+    // The daemon also reports the loss of the first stream.
+    let mut reported = std::iter::from_fn(|| peer.receive());
+    assert!(reported.any(|message| matches!(message, Message::FileDigest(_))));
     peer.send(&Message::Finished(vec![1]));
-    // All of its threads have ended.
-    let mut told = std::iter::from_fn(|| peer.receive());
-    assert!(told.any(|message| matches!(message, Message::Finish(_))));
+    // All its threads have ended.
+    let mut reported = std::iter::from_fn(|| peer.receive());
+    assert!(reported.any(|message| matches!(message, Message::Finish(_))));
     peer.send(&Message::Done(Default::default()));
 }

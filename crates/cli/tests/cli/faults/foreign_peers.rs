@@ -1,7 +1,7 @@
-//! Far sides that are no bankfull, or one from the future, or do not answer at all.
+//! Peers that do not speak bankfull, speak a newer version, or never respond.
 
 use super::super::harness::{
-    Daemon, Done, FakeServer, Peer, Scratch, connect_far, cp, hello, open_push, run_for,
+    Daemon, Done, FakeServer, Peer, Scratch, connect_remote, cp, hello, open_push, run_for,
     wait_until, welcome,
 };
 use super::check_alive;
@@ -13,7 +13,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Fetches everything from a server that is none.
+/// Fetches everything from a server that is not a daemon.
 fn fetch(server: &FakeServer) -> Done {
     let here = Scratch::new();
     let mut command = cp();
@@ -24,7 +24,7 @@ fn fetch(server: &FakeServer) -> Done {
     done
 }
 
-/// Reads what the client says first, then answers with `bytes`, and keeps the connection.
+/// Starts a server that reads the first bytes, responds with `bytes`, and keeps the connection.
 fn answering(bytes: &'static [u8]) -> FakeServer {
     FakeServer::raw(move |mut socket| {
         let mut first = [0; 512];
@@ -35,7 +35,7 @@ fn answering(bytes: &'static [u8]) -> FakeServer {
 }
 
 #[test]
-fn a_web_server_or_ssh_server_is_told_from_a_daemon() {
+fn web_or_ssh_server_is_detected() {
     for answer in [
         &b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"[..],
         b"SSH-2.0-OpenSSH_9.9\r\n",
@@ -50,7 +50,7 @@ fn a_web_server_or_ssh_server_is_told_from_a_daemon() {
 }
 
 #[test]
-fn a_far_side_that_closes_at_once_is_named() {
+fn peer_that_closes_at_once_is_named() {
     let server = FakeServer::raw(drop);
     let port = server.port.to_string();
     let done = fetch(&server);
@@ -59,7 +59,7 @@ fn a_far_side_that_closes_at_once_is_named() {
 }
 
 #[test]
-fn a_far_side_that_never_answers_is_a_timeout() {
+fn silent_peer_is_a_timeout() {
     let server = FakeServer::raw(|mut socket| {
         let _ = socket.read_to_end(&mut Vec::new());
     });
@@ -70,17 +70,17 @@ fn a_far_side_that_never_answers_is_a_timeout() {
 }
 
 #[test]
-fn a_daemon_that_greets_and_then_falls_silent_is_a_timeout() {
+fn daemon_silent_after_greeting_is_a_timeout() {
     let server = FakeServer::greeted(|peer, _| peer.send(&welcome(1)));
     let port = server.port.to_string();
-    fetch(&server).expect(30).says(&[&port, "nothing was heard"]);
+    fetch(&server).expect(30).says(&[&port, "no response from"]);
 }
 
 #[test]
-fn a_daemon_from_the_future_is_a_matter_of_versions() {
+fn newer_daemon_is_a_version_error() {
     let refusing = FakeServer::greeted(|peer, hello| {
         assert_eq!((hello.min_version, hello.max_version), (1, 1));
-        let text = "the far side speaks protocol versions 1 to 1, this side 7 to 9";
+        let text = "the peer speaks protocol versions 1 to 1, this side 7 to 9";
         peer.send(&Message::Error(Failure::new(Cause::NoCommonVersion, text)));
     });
     fetch(&refusing).expect(2).says(&["versions", "7 to 9"]);
@@ -89,7 +89,7 @@ fn a_daemon_from_the_future_is_a_matter_of_versions() {
 }
 
 #[test]
-fn a_client_from_the_future_is_told_and_one_that_can_step_back_is_served() {
+fn newer_client_is_refused_unless_versions_overlap() {
     let root = Scratch::new();
     let mut daemon = Daemon::start(root.path(), &[]);
     let mut new = Peer::connect(daemon.port);
@@ -103,7 +103,7 @@ fn a_client_from_the_future_is_told_and_one_that_can_step_back_is_served() {
 }
 
 #[test]
-fn whoever_speaks_http_to_a_daemon_gets_an_answer_in_http() {
+fn http_request_gets_an_http_response() {
     let root = Scratch::new();
     let mut daemon = Daemon::start(root.path(), &[]);
     for request in ["GET / HTTP/1.1\r\nHost: x\r\n\r\n", "POST /x HTTP/1.0\r\n\r\nbody"] {
@@ -114,9 +114,9 @@ fn whoever_speaks_http_to_a_daemon_gets_an_answer_in_http() {
     check_alive(&mut daemon);
 }
 
-/// What a daemon answers to bytes that are no TLS.
+/// Returns the response of a daemon to bytes that are not TLS.
 fn say(port: u16, bytes: &[u8]) -> String {
-    let mut socket = connect_far(port);
+    let mut socket = connect_remote(port);
     socket.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
     let _ = socket.write_all(bytes);
     let mut answer = Vec::new();
@@ -125,7 +125,7 @@ fn say(port: u16, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn rubbish_on_the_port_is_not_answered_and_harms_nobody() {
+fn garbage_on_the_port_is_ignored() {
     let root = Scratch::new();
     let mut daemon = Daemon::start(root.path(), &[]);
     let magic_and_rubbish = [&b"BKFLDATA"[..], &[7; 88]].concat();
@@ -137,12 +137,12 @@ fn rubbish_on_the_port_is_not_answered_and_harms_nobody() {
         assert!(answer.len() < 100, "{answer:?}");
     }
     // A port scanner.
-    drop(connect_far(daemon.port));
+    drop(connect_remote(daemon.port));
     check_alive(&mut daemon);
 }
 
 fn say_and_leave(port: u16, bytes: &[u8]) -> Vec<u8> {
-    let mut socket = connect_far(port);
+    let mut socket = connect_remote(port);
     socket.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
     let _ = socket.write_all(bytes);
     socket.shutdown(std::net::Shutdown::Write).unwrap();
@@ -152,7 +152,7 @@ fn say_and_leave(port: u16, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn before_it_is_known_who_a_client_is_it_may_say_little() {
+fn unauthenticated_client_has_a_small_limit() {
     let root = Scratch::new();
     let mut daemon = Daemon::start(root.path(), &[]);
     let mut peer = Peer::connect(daemon.port);
@@ -163,11 +163,11 @@ fn before_it_is_known_who_a_client_is_it_may_say_little() {
 }
 
 #[test]
-fn before_it_is_known_who_a_client_is_it_may_not_take_long() {
+fn unauthenticated_client_has_a_deadline() {
     let root = Scratch::new();
     let mut daemon = Daemon::start(root.path(), &[]);
-    let mut silent = connect_far(daemon.port);
-    let mut slow = connect_far(daemon.port);
+    let mut silent = connect_remote(daemon.port);
+    let mut slow = connect_remote(daemon.port);
     let mut drip = slow.try_clone().unwrap();
     let dripping = thread::spawn(move || {
         // A TLS record that takes hours to arrive.
@@ -186,14 +186,14 @@ fn before_it_is_known_who_a_client_is_it_may_not_take_long() {
     check_alive(&mut daemon);
 }
 
-/// How many threads and descriptors a process has.
+/// Returns the numbers of threads and descriptors of a process.
 fn threads_and_files(id: u32) -> (usize, usize) {
     let count = |what: &str| fs::read_dir(format!("/proc/{id}/{what}")).unwrap().count();
     (count("task"), count("fd"))
 }
 
 #[test]
-fn strangers_on_an_agents_data_port_neither_exhaust_it_nor_keep_its_client_out() {
+fn strangers_cannot_exhaust_the_data_port_of_an_agent() {
     let here = Scratch::new();
     let (mut peer, id) = Peer::of_agent();
     let port = peer.welcome.data_port.unwrap();
@@ -201,8 +201,8 @@ fn strangers_on_an_agents_data_port_neither_exhaust_it_nor_keep_its_client_out()
     let paths = vec![PathBytes(here.path().as_os_str().as_encoded_bytes().to_vec())];
     peer.send(&Message::Open(Open { paths, ..open }));
     assert!(matches!(peer.receive(), Some(Message::Opened(_))));
-    // Three times what it has room for, soon enough to be there together, and nobody says a word.
-    let group = || (0..25).map(|_| connect_far(port)).collect::<Vec<_>>();
+    // Three times the limit, all connected at the same time, all silent.
+    let group = || (0..25).map(|_| connect_remote(port)).collect::<Vec<_>>();
     let strangers: Vec<_> = thread::scope(|scope| {
         let groups: Vec<_> = (0..10).map(|_| scope.spawn(group)).collect();
         groups.into_iter().flat_map(|group| group.join().unwrap()).collect()
@@ -210,13 +210,13 @@ fn strangers_on_an_agents_data_port_neither_exhaust_it_nor_keep_its_client_out()
     for (stream, encrypted) in [(0, true), (1, false)] {
         let started = Instant::now();
         let mut wire = peer.attach_with(stream, &peer.welcome.session_key, encrypted);
-        wire.read_exact(&mut [0; REPLY_BYTES]).expect("the client is let in");
+        wire.read_exact(&mut [0; REPLY_BYTES]).expect("the client is accepted");
         assert!(started.elapsed() < Duration::from_secs(5), "it took {:?}", started.elapsed());
     }
     let (threads, files) = threads_and_files(id);
-    // One thread and two descriptors for each that is there, and those of the session.
+    // One thread and two descriptors per connection, and those of the session.
     assert!(threads < 120 && files < 240, "{threads} threads, {files} descriptors");
-    // Long before the session's time-out the last of them are gone.
+    // All of them end long before the timeout of the session.
     for mut stranger in strangers {
         stranger.set_read_timeout(Some(Duration::from_secs(45))).unwrap();
         assert!(!matches!(stranger.read(&mut [0]), Err(e) if e.kind() == ErrorKind::WouldBlock));

@@ -1,4 +1,4 @@
-//! Unsettled files: a daemon announces no more of them than its client takes at a time.
+//! Outstanding files: a daemon announces no more of them at a time than its client allows.
 
 use super::super::harness::{Peer, write_file};
 use super::clients::Scene;
@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 const FILES: usize = 90;
 const LINKS: usize = 10;
 
-/// A client of a tree that takes so many unsettled files at a time.
+/// Connects a client of a tree with this limit of outstanding files.
 fn taking(scene: &Scene, max_outstanding_files: Option<u32>) -> Peer {
     for i in 0..FILES {
         write_file(&scene.scratch.join(format!("root/tree/{}/{i}", i % 7)), b"small");
@@ -21,7 +21,7 @@ fn taking(scene: &Scene, max_outstanding_files: Option<u32>) -> Peer {
     asking(scene, max_outstanding_files)
 }
 
-/// Another client of that tree.
+/// Connects another client of that tree.
 fn asking(scene: &Scene, max_outstanding_files: Option<u32>) -> Peer {
     let mut peer = Peer::welcomed(scene.daemon.port);
     peer.send(&Message::Open(Open {
@@ -36,7 +36,7 @@ fn asking(scene: &Scene, max_outstanding_files: Option<u32>) -> Peer {
     peer
 }
 
-/// Settles a file in one of the ways that there are.
+/// Completes a file in one of the possible ways.
 fn settle(peer: &mut Peer, entry: &Entry) {
     let gives_up = entry.kind == EntryKind::File && entry.id.is_multiple_of(2);
     let verdict = if gives_up { Verdict::Send } else { Verdict::Skip };
@@ -55,8 +55,8 @@ fn settle(peer: &mut Peer, entry: &Entry) {
     }
 }
 
-/// Settles files only when as many are unsettled as it takes. The most that were at a time.
-fn take_all(peer: &mut Peer, most: usize) -> usize {
+/// Completes files only when the limit is reached. Returns the maximum number of outstanding files.
+fn complete_all(peer: &mut Peer, most: usize) -> usize {
     let mut unsettled: Vec<Entry> = Vec::new();
     let (mut announced, mut highest) = (0, 0);
     loop {
@@ -75,36 +75,36 @@ fn take_all(peer: &mut Peer, most: usize) -> usize {
                 unsettled.drain(..).for_each(|entry| settle(peer, &entry));
                 return highest;
             }
-            other => panic!("not announced but {other:?}"),
+            other => panic!("expected entries, got {other:?}"),
         }
     }
 }
 
 #[test]
-fn no_more_files_are_unsettled_than_the_client_takes_and_all_are_announced() {
+fn outstanding_files_respect_the_client_limit() {
     for most in [0, 1, 2, 8, 99] {
         let scene = Scene::new(&[]);
         let mut peer = taking(&scene, Some(most));
         let most = most.max(1) as usize;
-        assert_eq!(take_all(&mut peer, most), most);
+        assert_eq!(complete_all(&mut peer, most), most);
         assert!(matches!(peer.receive(), Some(Message::Finish(_))));
         peer.send(&Message::Done(Default::default()));
     }
 }
 
 #[test]
-fn a_client_that_says_nothing_of_it_is_told_of_all_at_once() {
+fn client_without_limit_gets_all_files_at_once() {
     let scene = Scene::new(&[]);
     let mut peer = taking(&scene, None);
-    assert_eq!(take_all(&mut peer, usize::MAX), FILES + LINKS);
+    assert_eq!(complete_all(&mut peer, usize::MAX), FILES + LINKS);
 }
 
 #[test]
-fn a_client_that_goes_away_with_all_unsettled_does_not_keep_others_waiting() {
+fn client_gone_with_outstanding_files_blocks_no_other() {
     let scene = Scene::new(&[]);
     let mut peer = taking(&scene, Some(4));
     assert!(matches!(peer.receive(), Some(Message::Entries(_))));
     drop(peer);
     let mut other = asking(&scene, Some(4));
-    assert_eq!(take_all(&mut other, 4), 4);
+    assert_eq!(complete_all(&mut other, 4), 4);
 }

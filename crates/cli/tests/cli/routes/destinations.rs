@@ -1,5 +1,4 @@
-//! Where sources land: rsync's rule, the same by every route, and the same when the command is
-//! repeated.
+//! Destinations of sources: the rule of rsync, equal over every route and in repeated runs.
 
 use super::super::harness::{Daemon, Done, Scratch, assert_same, cp, run, write_file};
 use std::ffi::{OsStr, OsString};
@@ -9,33 +8,33 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Sources, the destination, and what is there afterwards; all relative, with a slash at the end
-/// where it is typed. `out` exists before, `new` does not.
+/// Sources, destination and result, as relative paths, with a trailing slash if typed. `out` exists
+/// before, `new` does not.
 struct Case {
     sources: &'static [&'static str],
     destination: &'static str,
-    landed: &'static [(&'static str, &'static str)],
+    copied_to: &'static [(&'static str, &'static str)],
 }
 
 const CASES: [Case; 11] = [
-    Case { sources: &["tree"], destination: "new", landed: &[("tree", "new/tree")] },
-    Case { sources: &["tree"], destination: "new/", landed: &[("tree", "new/tree")] },
-    Case { sources: &["tree"], destination: "out", landed: &[("tree", "out/tree")] },
-    Case { sources: &["tree/"], destination: "new", landed: &[("tree", "new")] },
-    Case { sources: &["tree/"], destination: "out/", landed: &[("tree", "out")] },
-    Case { sources: &["tree/."], destination: "out", landed: &[("tree", "out")] },
-    Case { sources: &["file"], destination: "new", landed: &[("file", "new")] },
-    Case { sources: &["file"], destination: "new/", landed: &[("file", "new/file")] },
-    Case { sources: &["file"], destination: "out", landed: &[("file", "out/file")] },
+    Case { sources: &["tree"], destination: "new", copied_to: &[("tree", "new/tree")] },
+    Case { sources: &["tree"], destination: "new/", copied_to: &[("tree", "new/tree")] },
+    Case { sources: &["tree"], destination: "out", copied_to: &[("tree", "out/tree")] },
+    Case { sources: &["tree/"], destination: "new", copied_to: &[("tree", "new")] },
+    Case { sources: &["tree/"], destination: "out/", copied_to: &[("tree", "out")] },
+    Case { sources: &["tree/."], destination: "out", copied_to: &[("tree", "out")] },
+    Case { sources: &["file"], destination: "new", copied_to: &[("file", "new")] },
+    Case { sources: &["file"], destination: "new/", copied_to: &[("file", "new/file")] },
+    Case { sources: &["file"], destination: "out", copied_to: &[("file", "out/file")] },
     Case {
         sources: &["file", "tree"],
         destination: "new",
-        landed: &[("file", "new/file"), ("tree", "new/tree")],
+        copied_to: &[("file", "new/file"), ("tree", "new/tree")],
     },
     Case {
         sources: &["tree/sub/leaf", "link", "tree"],
         destination: "out",
-        landed: &[("tree/sub/leaf", "out/leaf"), ("link", "out/link"), ("tree", "out/tree")],
+        copied_to: &[("tree/sub/leaf", "out/leaf"), ("link", "out/link"), ("tree", "out/tree")],
     },
 ];
 
@@ -48,43 +47,43 @@ fn sources() -> Scratch {
     scratch
 }
 
-/// Runs each case twice by a route and looks where things are.
+/// Runs each case twice over a route and checks the result.
 fn check(route: impl Fn(&Path, &Path, &Case) -> Done) {
     for case in &CASES {
         let (from, to) = (sources(), Scratch::new());
         fs::create_dir(to.join("out")).unwrap();
         let what = format!("{:?} to {}", case.sources, case.destination);
         let first = route(from.path(), to.path(), case).expect(0);
-        for (source, landed) in case.landed {
-            assert_same(&from.join(source), &to.join(landed));
+        for (source, copied_to) in case.copied_to {
+            assert_same(&from.join(source), &to.join(copied_to));
         }
-        let told = landings(&first);
-        for (told, (_, landed)) in told.iter().zip(case.landed) {
-            assert!(told.trim_end_matches('/').ends_with(landed), "{what}: {told}");
+        let reported = destinations(&first);
+        for (reported, (_, copied_to)) in reported.iter().zip(case.copied_to) {
+            assert!(reported.trim_end_matches('/').ends_with(copied_to), "{what}: {reported}");
         }
-        assert_eq!(told.len(), case.sources.len(), "{what}");
+        assert_eq!(reported.len(), case.sources.len(), "{what}");
 
         let again = route(from.path(), to.path(), case).expect(0);
-        assert_eq!(landings(&again), told, "{what}");
+        assert_eq!(destinations(&again), reported, "{what}");
         assert_eq!(again.figure("files"), 0, "{what}");
-        for (source, landed) in case.landed {
-            assert_same(&from.join(source), &to.join(landed));
+        for (source, copied_to) in case.copied_to {
+            assert_same(&from.join(source), &to.join(copied_to));
         }
     }
 }
 
-/// The paths of the landings; those at a daemon have its address, which each run has its own of.
-fn landings(done: &Done) -> Vec<String> {
+/// Returns the reported destinations; those at a daemon without its address, which differs per run.
+fn destinations(done: &Done) -> Vec<String> {
     let events = done.events();
-    let landings = events.iter().filter(|event| event["event"] == "landing");
-    let places = landings.map(|event| event["destination"].as_str().unwrap());
+    let destinations = events.iter().filter(|event| event["event"] == "destination");
+    let places = destinations.map(|event| event["destination"].as_str().unwrap());
     let beneath =
         |place: &str| place.strip_prefix("bankfull://")?.split_once('/').map(|p| p.1.to_owned());
     places.map(|place| beneath(place).unwrap_or_else(|| place.to_owned())).collect()
 }
 
 #[test]
-fn sources_land_as_with_rsync_within_the_host() {
+fn destinations_follow_rsync_for_local_copies() {
     check(|from, to, case| {
         let mut command = cp();
         command.current_dir(from).args(case.sources).arg(to.join(case.destination));
@@ -93,7 +92,7 @@ fn sources_land_as_with_rsync_within_the_host() {
 }
 
 #[test]
-fn sources_land_as_with_rsync_at_a_daemon() {
+fn destinations_follow_rsync_for_push() {
     check(|from, to, case| {
         let daemon = Daemon::start(to, &[]);
         run(daemon.cp().current_dir(from).args(case.sources).arg(daemon.url(case.destination)))
@@ -101,7 +100,7 @@ fn sources_land_as_with_rsync_at_a_daemon() {
 }
 
 #[test]
-fn sources_land_as_with_rsync_from_a_daemon() {
+fn destinations_follow_rsync_for_pull() {
     check(|from, to, case| {
         let daemon = Daemon::start(from, &["--read-only"]);
         let sources = case.sources.iter().map(|source| daemon.url(source));
@@ -110,21 +109,21 @@ fn sources_land_as_with_rsync_from_a_daemon() {
 }
 
 #[test]
-fn a_file_takes_the_place_of_a_file_and_of_a_symlink_but_is_not_written_through_it() {
+fn file_replaces_file_and_symlink_without_following() {
     let (from, to) = (sources(), Scratch::new());
     write_file(&to.join("old"), b"old content, longer than the new");
     write_file(&to.join("outside"), b"outside");
     fs::create_dir(to.join("out")).unwrap();
     std::os::unix::fs::symlink("../outside", to.join("out/file")).unwrap();
-    for (destination, landed) in [("old", "old"), ("out", "out/file")] {
+    for (destination, copied_to) in [("old", "old"), ("out", "out/file")] {
         run(cp().arg(from.join("file")).arg(to.join(destination))).expect(0);
-        assert_same(&from.join("file"), &to.join(landed));
+        assert_same(&from.join("file"), &to.join(copied_to));
     }
     assert_eq!(fs::read(to.join("outside")).unwrap(), b"outside");
 }
 
 #[test]
-fn the_whole_root_of_a_daemon_is_fetched_by_its_bare_address() {
+fn bare_daemon_address_fetches_the_root() {
     let (from, to) = (sources(), Scratch::new());
     let daemon = Daemon::start(from.path(), &[]);
     run(daemon.cp().arg(daemon.url("")).arg(to.join("all"))).expect(0);
@@ -132,7 +131,7 @@ fn the_whole_root_of_a_daemon_is_fetched_by_its_bare_address() {
 }
 
 #[test]
-fn operands_need_not_be_text() {
+fn operands_may_be_invalid_utf8() {
     let (from, to) = (Scratch::new(), Scratch::new());
     let name = OsStr::from_bytes(b"odd \xff\nname");
     write_file(&from.join(name), b"odd");
@@ -148,18 +147,18 @@ fn operands_need_not_be_text() {
 }
 
 #[test]
-fn sources_that_would_land_on_each_other_are_refused_before_anything_is_written() {
+fn equal_destinations_are_refused_at_the_start() {
     let (from, to) = (sources(), Scratch::new());
     write_file(&from.join("other/file"), b"another file");
     let clash = run(cp().arg(from.join("file")).arg(from.join("other/file")).arg(to.join("out")));
-    clash.expect(1).says(&["file", "land on each other"]);
+    clash.expect(1).says(&["file", "would overwrite each other"]);
     let mixed = run(cp().arg(from.join("tree/")).arg(from.join("other")).arg(to.join("out")));
     mixed.expect(1).says(&["trailing slash"]);
     assert!(!to.join("out").exists());
 }
 
 #[test]
-fn a_fifo_where_a_file_would_go_is_kept_and_that_is_said() {
+fn fifo_in_the_way_is_kept_with_a_message() {
     let (from, to) = (Scratch::new(), Scratch::new());
     write_file(&from.join("file"), b"content");
     let fifo = to.join("fifo");

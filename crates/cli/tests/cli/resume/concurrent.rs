@@ -1,12 +1,12 @@
-//! Others at the same destination: parts that vanish, are replaced or held by somebody else, and
-//! several copies at a time. Content is whole whoever comes last, and whoever loses hears why.
+//! Concurrent use of a destination: parts that vanish, are replaced or locked, and several copies
+//! at a time. Content is always whole, and the loser gets a reason.
 
 use super::super::harness::{
     Done, Running, Tree, assert_same, journals, litter, run, set_mtime, wait_until, write_file,
 };
 use super::leftovers::Interrupted;
+use super::local_copy;
 use super::network::Scene;
-use super::within_the_host;
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,25 +17,25 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
-/// The one part at a destination, once its journal is there too.
-fn part_in(landed: &Path) -> PathBuf {
-    wait_until("a part and its journal are there", || !journals(landed).is_empty());
-    journals(landed).remove(0).part
+/// Returns the only part at a destination, once its journal exists.
+fn part_in(copied_to: &Path) -> PathBuf {
+    wait_until("a part and its journal are there", || !journals(copied_to).is_empty());
+    journals(copied_to).remove(0).part
 }
 
-/// Whether a program's output so far has these words.
-fn has_told(program: &Running, words: &str) -> bool {
+/// True if the output of a program so far has these words.
+fn has_message(program: &Running, words: &str) -> bool {
     program.out().contains(words)
 }
 
-/// Lets a copy begin, does something to its part, and lets it end. Then copies again.
+/// Starts a copy, disturbs its part, and lets the copy end. Then copies again.
 fn disturb(push: bool, what: impl Fn(&Path)) {
     let scene = Scene::new(&[16 * MIB]);
-    let old = scene.landed.join("big-0");
+    let old = scene.copied_to.join("big-0");
     write_file(&old, b"what was here before");
     scene.proxy.stall_after(6 * MIB);
     let client = Running::start(&mut scene.command(push));
-    what(&part_in(&scene.landed));
+    what(&part_in(&scene.copied_to));
     scene.proxy.mend();
     let done = client.wait().expect(23);
     done.fails(&["big-0", "another bankfull"]);
@@ -44,19 +44,19 @@ fn disturb(push: bool, what: impl Fn(&Path)) {
     wait_until("the daemon ended the session", || scene.daemon.clients_done() > 0);
 
     run(&mut scene.command(push)).expect(0);
-    assert_same(&scene.tree.path, &scene.landed);
-    assert_eq!(litter(&scene.landed), Vec::<PathBuf>::new(), "push: {push}");
+    assert_same(&scene.tree.path, &scene.copied_to);
+    assert_eq!(litter(&scene.copied_to), Vec::<PathBuf>::new(), "push: {push}");
 }
 
 #[test]
-fn a_part_that_vanishes_fails_its_file_and_the_next_run_sends_it() {
+fn vanished_part_fails_its_file_until_the_next_run() {
     for push in [true, false] {
         disturb(push, |part| fs::remove_file(part).unwrap());
     }
 }
 
 #[test]
-fn a_part_that_is_replaced_together_with_its_journal_is_not_put_in_place() {
+fn replaced_part_and_journal_are_not_renamed() {
     for push in [true, false] {
         disturb(push, |part| {
             let len = fs::metadata(part).unwrap().len();
@@ -69,7 +69,7 @@ fn a_part_that_is_replaced_together_with_its_journal_is_not_put_in_place() {
 }
 
 #[test]
-fn a_part_that_is_replaced_by_zeros_is_not_put_in_place() {
+fn zeroed_part_is_not_renamed() {
     for push in [true, false] {
         disturb(push, |part| {
             let len = fs::metadata(part).unwrap().len();
@@ -80,29 +80,29 @@ fn a_part_that_is_replaced_by_zeros_is_not_put_in_place() {
 }
 
 #[test]
-fn a_part_that_somebody_holds_is_waited_for_and_that_is_told() {
+fn locked_part_is_waited_for_with_a_message() {
     let scene = Interrupted::after(8 * MIB, &[16 * MIB]);
     let left = scene.left();
-    let part = File::open(part_in(&scene.landed)).unwrap();
+    let part = File::open(part_in(&scene.copied_to)).unwrap();
     part.lock().unwrap();
     let client = Running::start(&mut scene.command());
-    wait_until("the wait is told", || has_told(&client, "waiting for an earlier copy"));
+    wait_until("the wait is reported", || has_message(&client, "waiting for an earlier copy"));
     drop(part);
     let done = client.wait();
     scene.check(&done, left);
-    let told = done.events().into_iter().find(|event| {
+    let reported = done.events().into_iter().find(|event| {
         event["message"].as_str().is_some_and(|text| text.contains("waiting for an earlier copy"))
     });
-    let told = told.unwrap();
-    assert_eq!(told["event"], "notice");
-    assert!(told["message"].as_str().unwrap().contains("big-0"), "{told}");
+    let reported = reported.unwrap();
+    assert_eq!(reported["event"], "warning");
+    assert!(reported["message"].as_str().unwrap().contains("big-0"), "{reported}");
 }
 
 #[test]
-fn a_part_that_somebody_holds_and_writes_to_fails_its_file_soon() {
+fn locked_active_part_fails_its_file() {
     let scene = Interrupted::after(8 * MIB, &[16 * MIB]);
     let left = scene.left();
-    let path = part_in(&scene.landed);
+    let path = part_in(&scene.copied_to);
     let part = File::open(&path).unwrap();
     part.lock().unwrap();
     let stop = AtomicBool::new(false);
@@ -121,53 +121,53 @@ fn a_part_that_somebody_holds_and_writes_to_fails_its_file_soon() {
         stop.store(true, Ordering::Relaxed);
         done
     });
-    // A holder that does nothing is waited for much longer.
+    // An inactive holder is waited for much longer.
     assert!(started.elapsed() < Duration::from_secs(30), "it took {:?}", started.elapsed());
     let done = done.expect(23);
     done.fails(&["big-0", "another bankfull is receiving", "wait until it is done"]);
     assert_eq!(done.failed().len(), 1);
-    assert!(!scene.landed.join("big-0").exists());
+    assert!(!scene.copied_to.join("big-0").exists());
     drop(part);
-    // The small files came through meanwhile.
+    // The small files arrived meanwhile.
     scene.finish(super::Left { in_place: scene.left().in_place, ..left });
 }
 
 #[test]
-fn a_newer_session_of_a_daemon_takes_over_and_the_older_one_hears_of_it() {
+fn newer_daemon_session_replaces_the_older_one() {
     let scene = Scene::new(&[16 * MIB]);
     scene.proxy.slow_to(512 << 10);
     let older = Running::start(&mut scene.command(true));
-    part_in(&scene.landed);
+    part_in(&scene.copied_to);
     run(&mut scene.directly(true)).expect(0);
-    assert_same(&scene.tree.path, &scene.landed);
+    assert_same(&scene.tree.path, &scene.copied_to);
     let older = older.wait();
     assert!(older.code.is_some_and(|code| code != 0), "{}", older.out);
     older.says(&["a newer session of the same transfer took over"]);
 
     let again = run(&mut scene.directly(true)).expect(0);
     assert_eq!(again.figures(["files", "skipped_files"]), [0, scene.tree.files]);
-    assert_same(&scene.tree.path, &scene.landed);
-    assert_eq!(litter(&scene.landed), Vec::<PathBuf>::new());
+    assert_same(&scene.tree.path, &scene.copied_to);
+    assert_eq!(litter(&scene.copied_to), Vec::<PathBuf>::new());
 }
 
 #[test]
-fn a_second_fetch_to_the_same_place_is_told_of_the_first_which_goes_on() {
+fn second_fetch_fails_while_the_first_continues() {
     let scene = Scene::new(&[16 * MIB]);
     scene.proxy.slow_to(256 << 10);
     let first = Running::start(&mut scene.command(false));
-    part_in(&scene.landed);
+    part_in(&scene.copied_to);
     let second = run(&mut scene.directly(false)).expect(23);
     second.fails(&["big-0", "another bankfull is receiving"]);
     scene.proxy.mend();
     first.wait().expect(0);
-    assert_same(&scene.tree.path, &scene.landed);
+    assert_same(&scene.tree.path, &scene.copied_to);
     run(&mut scene.directly(false)).expect(0);
-    assert_same(&scene.tree.path, &scene.landed);
-    assert_eq!(litter(&scene.landed), Vec::<PathBuf>::new());
+    assert_same(&scene.tree.path, &scene.copied_to);
+    assert_eq!(litter(&scene.copied_to), Vec::<PathBuf>::new());
 }
 
-/// The words that a copy may end with when another one was at the same files.
-fn ended_clearly(done: &Done) {
+/// Checks that a copy ended with success or a known error of concurrent copies.
+fn check_end(done: &Done) {
     let clear = |text: &str| {
         ["another bankfull", "a newer session", "changed meanwhile"]
             .iter()
@@ -184,52 +184,52 @@ fn ended_clearly(done: &Done) {
     }
 }
 
-/// Starts a copy twice at the same time, three times over, and then once more alone.
-fn at_once(tree: &Tree, landed: &Path, command: impl Fn() -> Command) {
+/// Starts a copy twice at the same time, three times in a row, and then once more alone.
+fn at_once(tree: &Tree, copied_to: &Path, command: impl Fn() -> Command) {
     for _ in 0..3 {
         let both = [Running::start(&mut command()), Running::start(&mut command())];
-        both.map(Running::wait).iter().for_each(ended_clearly);
+        both.map(Running::wait).iter().for_each(check_end);
         run(&mut command()).expect(0);
-        assert_same(&tree.path, landed);
-        assert_eq!(litter(landed), Vec::<PathBuf>::new());
-        fs::remove_dir_all(landed).unwrap();
+        assert_same(&tree.path, copied_to);
+        assert_eq!(litter(copied_to), Vec::<PathBuf>::new());
+        fs::remove_dir_all(copied_to).unwrap();
     }
 }
 
 #[test]
-fn copies_to_a_daemon_at_the_same_time_end_clearly_and_corrupt_nothing() {
+fn concurrent_pushes_corrupt_nothing() {
     let scene = Scene::new(&[30 * MIB, 20 * MIB]);
-    at_once(&scene.tree, &scene.landed, || scene.directly(true));
+    at_once(&scene.tree, &scene.copied_to, || scene.directly(true));
 }
 
 #[test]
-fn fetches_at_the_same_time_end_clearly_and_corrupt_nothing() {
+fn concurrent_fetches_corrupt_nothing() {
     let scene = Scene::new(&[30 * MIB, 20 * MIB]);
-    at_once(&scene.tree, &scene.landed, || scene.directly(false));
+    at_once(&scene.tree, &scene.copied_to, || scene.directly(false));
 }
 
 #[test]
-fn copies_within_the_host_at_the_same_time_end_clearly_and_corrupt_nothing() {
+fn concurrent_local_copies_corrupt_nothing() {
     let tree = Tree::bulk(&[100 * MIB, 50 * MIB], 300);
-    let into = tree.path.with_file_name("landed");
-    at_once(&tree, &into.join("bulk"), || within_the_host(&tree, &into));
+    let into = tree.path.with_file_name("copied_to");
+    at_once(&tree, &into.join("bulk"), || local_copy(&tree, &into));
 }
 
 #[test]
-fn a_copy_within_the_host_waits_for_one_that_was_paused() {
+fn local_copy_waits_for_a_paused_one() {
     let tree = Tree::bulk(&[500 * MIB], 3);
-    let into = tree.path.with_file_name("landed");
-    let landed = into.join("bulk");
-    let command = || within_the_host(&tree, &into);
+    let into = tree.path.with_file_name("copied_to");
+    let copied_to = into.join("bulk");
+    let command = || local_copy(&tree, &into);
     let first = Running::start(&mut command());
-    part_in(&landed);
+    part_in(&copied_to);
     first.signal(Signal::STOP);
     let second = Running::start(&mut command());
-    wait_until("the wait is told", || has_told(&second, "waiting for an earlier copy"));
+    wait_until("the wait is reported", || has_message(&second, "waiting for an earlier copy"));
     first.signal(Signal::CONT);
     first.wait().expect(0);
-    ended_clearly(&second.wait());
+    check_end(&second.wait());
     run(&mut command()).expect(0);
-    assert_same(&tree.path, &landed);
-    assert_eq!(litter(&landed), Vec::<PathBuf>::new());
+    assert_same(&tree.path, &copied_to);
+    assert_eq!(litter(&copied_to), Vec::<PathBuf>::new());
 }

@@ -1,5 +1,4 @@
-//! Seals: a file is put in place when its sender has said that the source did not change, ahead of
-//! the last blocks or behind them, and not before all of it is there.
+//! File digests: a file is renamed only after its digest and all its blocks, in any order.
 
 use super::super::harness::{Peer, Wire, entry, write_file};
 use super::clients::{Scene, block, send};
@@ -17,7 +16,7 @@ use std::time::Duration;
 const MIB: usize = 1 << 20;
 
 #[test]
-fn a_seal_that_comes_ahead_has_the_file_in_place_with_its_last_block() {
+fn early_digest_renames_file_with_its_last_block() {
     let scene = Scene::new(&[]);
     let size = 2 * MIB;
     let mut peer = scene.announced(vec![entry(1, b"f", size as u64), entry(2, b"g", size as u64)]);
@@ -34,7 +33,7 @@ fn a_seal_that_comes_ahead_has_the_file_in_place_with_its_last_block() {
     assert_eq!(peer.receive(), acked(1, 1));
     assert_eq!(peer.receive(), Some(Message::Finished(vec![1])));
     assert!(fs::read(scene.scratch.join("root/f")).unwrap() == content.concat());
-    // Where a block arrived damaged it counts for nothing: the file is sealed when all is there.
+    // After a damaged block the early digest is void: the final digest follows the last block.
     let mut damaged = block(2, size, 0, &content[0]);
     damaged[5000] ^= 1;
     send(&mut stream, &damaged);
@@ -52,7 +51,7 @@ fn a_seal_that_comes_ahead_has_the_file_in_place_with_its_last_block() {
     scene.check();
 }
 
-/// A client that fetches a file of two blocks, and asks for it as it likes.
+/// Connects a client that fetches a file of two blocks, with or without early digests.
 fn fetching(scene: &Scene, accepts_early_digest: Option<bool>) -> (Peer, Wire) {
     write_file(&scene.scratch.join("root/f"), vec![7; 2 * MIB]);
     let mut peer = Peer::welcomed(scene.daemon.port);
@@ -75,14 +74,14 @@ fn fetching(scene: &Scene, accepts_early_digest: Option<bool>) -> (Peer, Wire) {
     (peer, stream)
 }
 
-/// Reads both blocks of that file.
+/// Reads both blocks of the file.
 fn read_blocks(stream: &mut Wire) {
     let mut frame = vec![0; HEADER_BYTES + MIB + 32];
     (0..2).for_each(|_| stream.read_exact(&mut frame).unwrap());
 }
 
 #[test]
-fn a_file_is_sealed_ahead_only_for_a_client_that_takes_it_and_is_sealed_anew_after_damage() {
+fn early_digest_needs_consent_and_is_renewed() {
     let scene = Scene::new(&[]);
     let hash = Some(FileHash::of(&[7; 2 * MIB]).0);
     let acks = Message::Acks(vec![FileRuns { file: 1, runs: vec![Run { first: 0, count: 2 }] }]);
@@ -93,7 +92,7 @@ fn a_file_is_sealed_ahead_only_for_a_client_that_takes_it_and_is_sealed_anew_aft
         assert!(matches!(peer.receive(), Some(Message::Finish(_))));
         peer.send(&Message::Done(Default::default()));
     };
-    // Before anything is acknowledged; and it is settled by Finished alone.
+    // Before any acknowledgement; Finished alone completes the file.
     let (mut peer, mut stream) = fetching(&scene, Some(true));
     read_blocks(&mut stream);
     assert_eq!(peer.receive(), sealed_ahead);
@@ -109,19 +108,19 @@ fn a_file_is_sealed_ahead_only_for_a_client_that_takes_it_and_is_sealed_anew_aft
     assert_eq!(peer.receive(), sealed_ahead);
     stream.read_exact(&mut vec![0; HEADER_BYTES + MIB + 32]).unwrap();
     peer.send(&acks);
-    assert_eq!(peer.receive(), sealed, "it counted for nothing");
+    assert_eq!(peer.receive(), sealed, "the early digest was ignored");
     done(peer);
     scene.check();
 }
 
 #[test]
-fn a_block_sent_again_after_the_seal_is_of_the_same_source_or_of_none() {
+fn block_resent_after_digest_is_of_the_same_source() {
     let scene = Scene::new(&[]);
     let (mut peer, mut stream) = fetching(&scene, Some(true));
     read_blocks(&mut stream);
     assert!(matches!(peer.receive(), Some(Message::EarlyFileDigest(_))));
     write_file(&scene.scratch.join("root/f"), vec![8; 2 * MIB]);
-    // What came on it is lost, as if the connection had broken; another takes its place.
+    // Data on this stream is lost, as after a disconnect; another stream replaces it.
     drop(stream);
     peer.send(&Message::StreamEnded(0));
     let _again = peer.attach(1);
@@ -140,7 +139,7 @@ fn a_block_sent_again_after_the_seal_is_of_the_same_source_or_of_none() {
 }
 
 #[test]
-fn a_file_that_is_sealed_before_it_is_whole() {
+fn digest_before_all_blocks_is_refused() {
     let scene = Scene::new(&[]);
     let mut peer = scene.announced(vec![entry(1, b"f", 2 * MIB as u64)]);
     peer.send(&Message::FileDigest(FileDigest { file: 1, hash: None }));
