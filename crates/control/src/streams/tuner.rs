@@ -10,7 +10,7 @@ use super::trial::{Trial, TrialOutcome};
 use crate::holder::{LimitSamples, bottleneck};
 use crate::losses::LossSample;
 use crate::pacing;
-use crate::sobas::State;
+use crate::sobas::{PathState, State};
 use crate::units::{Bytes, Rate};
 use std::fmt;
 use std::time::Duration;
@@ -66,12 +66,8 @@ pub struct Observation {
     pub min_rtt: Duration,
     /// State of SOBAS.
     pub state: State,
-    /// See [`PathState::is_short`](crate::sobas::PathState::is_short).
-    pub is_short: bool,
-    /// See [`PathState::is_oversubscribed`](crate::sobas::PathState::is_oversubscribed).
-    pub is_oversubscribed: bool,
-    /// See [`PathState::is_lossy`](crate::sobas::PathState::is_lossy).
-    pub is_lossy: bool,
+    /// Findings of SOBAS about the path.
+    pub path: PathState,
     /// True if the sender's streams may use BBR.
     pub has_bbr: bool,
     /// Retransmitted segments.
@@ -86,9 +82,16 @@ pub struct Observation {
     pub min_streams: u32,
     /// Most data of one stream in flight, as the hosts allow.
     pub max_inflight_bytes: Bytes,
+    /// Load of the two hosts.
+    pub hosts: HostLoad,
+}
+
+/// Load of the sender and of the receiver, in this order. Counters are cumulative.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HostLoad {
     /// App-limited samples of the sender, and receiver-limited samples.
     pub samples: [LimitSamples; 2],
-    /// CPU time of the streams at the sender and at the receiver.
+    /// CPU time of the streams.
     pub busy: [Duration; 2],
     /// CPUs of the side with fewer.
     pub cpus: u32,
@@ -265,7 +268,7 @@ impl StreamTuner {
             return None;
         }
         self.interval_start = Some(*latest);
-        self.was_lossy = is_unconstrained(latest) && (self.was_lossy || latest.is_lossy);
+        self.was_lossy = is_unconstrained(latest) && (self.was_lossy || latest.path.is_lossy);
         if let (Some(baseline), Some(count)) = (self.bbr_baseline, &mut self.bbr_loss_intervals) {
             *count = if losses(&earlier, latest).exceeds(baseline) { *count + 1 } else { 0 };
         }
@@ -289,11 +292,12 @@ impl StreamTuner {
     /// Returns the state of the transfer over an interval.
     fn conditions(&self, earlier: &Observation, latest: &Observation) -> PathConditions {
         let [sender, receiver] =
-            [0, 1].map(|side| latest.samples[side].since(earlier.samples[side]));
+            [0, 1].map(|side| latest.hosts.samples[side].since(earlier.hosts.samples[side]));
         let elapsed = latest.now.saturating_sub(earlier.now).as_secs_f64();
         let threads = elapsed * f64::from(latest.active_streams.max(1));
         let busy = |side: usize| {
-            latest.busy[side].saturating_sub(earlier.busy[side]).as_secs_f64() / threads
+            let spent = latest.hosts.busy[side].saturating_sub(earlier.hosts.busy[side]);
+            spent.as_secs_f64() / threads
         };
         PathConditions {
             streams: self.streams,
@@ -302,16 +306,14 @@ impl StreamTuner {
             max_streams: self.max_streams,
             min_rtt: latest.min_rtt,
             state: latest.state,
-            is_short: latest.is_short,
-            is_oversubscribed: latest.is_oversubscribed,
+            path: PathState { is_lossy: self.was_lossy, ..latest.path },
             is_path_full: self.is_path_full(earlier, latest),
             is_at_rate_max: fills_line(rate_between(earlier, latest), latest.rate_max),
             is_window_limited: is_window_limited(rate_between(earlier, latest), latest),
-            is_lossy: self.was_lossy,
             has_bbr: latest.has_bbr && !self.has_tried_bbr,
             bottleneck: bottleneck(sender, receiver),
             busy: busy(0).max(busy(1)),
-            cpus: latest.cpus,
+            cpus: latest.hosts.cpus,
         }
     }
 
@@ -468,7 +470,7 @@ impl SearchOutcome {
 
 /// Returns true if SOBAS sets no window because of the path.
 fn is_unconstrained(latest: &Observation) -> bool {
-    matches!(latest.state, State::Avoidance | State::Disabled) && !latest.is_short
+    matches!(latest.state, State::Avoidance | State::Disabled) && !latest.path.is_short
 }
 
 /// Returns true if the windows of all streams are nearly full and the capacity is unknown.

@@ -2,8 +2,8 @@
 
 use super::available_cpus;
 use super::buffer_advice::suggest_larger_buffers;
-use bankfull_control::sobas::{self, Reason, Sobas, State};
-use bankfull_control::streams::{Decision, Observation, StreamTuner};
+use bankfull_control::sobas::{self, Sobas};
+use bankfull_control::streams::{Decision, HostLoad, Observation, StreamTuner};
 use bankfull_control::{Bytes, LimitSamples, Rate};
 use bankfull_proto::wire::control::SenderReport;
 use std::time::Duration;
@@ -32,8 +32,6 @@ pub(crate) struct TunerInput<'k> {
 impl TunerInput<'_> {
     /// Passes the input to the tuner. Returns its decision, if any.
     pub(crate) fn observe(&self, tuner: &mut StreamTuner) -> Option<Decision> {
-        let disabled = self.decision.filter(|decision| decision.state == State::Disabled);
-        let why = disabled.map(|decision| decision.reason);
         let sender_busy = Duration::from_nanos(self.sender_report.cpu_nanos.unwrap_or_default());
         tuner.observe(&Observation {
             now: self.observation.now,
@@ -41,9 +39,7 @@ impl TunerInput<'_> {
             received: self.observation.received,
             min_rtt: self.sobas.min_rtt(),
             state: self.sobas.state(),
-            is_short: why == Some(Reason::ShortPath),
-            is_oversubscribed: matches!(why, Some(Reason::TooManyStreams(_))),
-            is_lossy: self.is_lossy(),
+            path: self.sobas.path_state(),
             has_bbr: self.sender_report.bbr_available.unwrap_or_default(),
             retransmits: self.observation.retransmits,
             mss: self.observation.mss,
@@ -51,21 +47,12 @@ impl TunerInput<'_> {
             rate_max: self.rate_max,
             min_streams: self.min_streams(),
             max_inflight_bytes: self.max_inflight().into_iter().min().unwrap_or_default(),
-            samples: self.samples,
-            busy: [sender_busy, self.cpu_busy],
-            cpus: self.sender_report.cpus.unwrap_or(u32::MAX).min(available_cpus()),
+            hosts: HostLoad {
+                samples: self.samples,
+                busy: [sender_busy, self.cpu_busy],
+                cpus: self.sender_report.cpus.unwrap_or(u32::MAX).min(available_cpus()),
+            },
         })
-    }
-
-    /// True if losses persist without a queue.
-    fn is_lossy(&self) -> bool {
-        let is_decided = self.decision.is_some_and(|decision| {
-            matches!(
-                decision.reason,
-                Reason::LostWithoutQueue | Reason::CongestedLoss | Reason::LossSensitiveCc
-            )
-        });
-        is_decided || self.sobas.has_loss_without_queue()
     }
 
     /// Returns the path's BDP; zero if unknown.
