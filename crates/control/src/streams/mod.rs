@@ -23,7 +23,7 @@ pub use rule::{LimitingFactor, PathConditions, SearchDirection};
 pub use select::{ExpSelection, Halving};
 pub use start::initial_streams;
 pub use trial::TrialOutcome;
-pub use tuner::{Decision, HostLoad, Observation, Reason, StreamTuner};
+pub use tuner::{Change, Decision, HostLoad, Observation, Reason, StreamTuner};
 
 use crate::units::Rate;
 

@@ -106,8 +106,21 @@ pub struct Decision {
     pub streams: u32,
     /// True for BBR, false for the original congestion control.
     pub bbr: bool,
+    /// Subject of the decision.
+    pub change: Change,
     /// Cause of the decision.
     pub reason: Reason,
+}
+
+/// The subject of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// The number of streams.
+    Streams,
+    /// The congestion control.
+    CongestionControl,
+    /// The congestion control, and the number if a search was under way.
+    Both,
 }
 
 /// The cause of a decision.
@@ -440,17 +453,28 @@ impl StreamTuner {
     }
 
     fn decide(&mut self, streams: u32, at: Duration, reason: Reason) -> Option<Decision> {
-        let is_same = self.streams == streams && !reason.is_bbr_related();
+        let change = reason.change();
+        let is_same = self.streams == streams && change == Change::Streams;
         self.streams = streams;
-        (!is_same).then_some(Decision { at, streams, bbr: self.bbr_baseline.is_some(), reason })
+        let bbr = self.bbr_baseline.is_some();
+        (!is_same).then_some(Decision { at, streams, bbr, change, reason })
     }
 }
 
 impl Reason {
-    /// Returns true if the reason concerns the congestion control, not the number.
-    #[must_use]
-    pub fn is_bbr_related(&self) -> bool {
-        matches!(self, Self::TryBbr(_) | Self::BbrTrial(_) | Self::LossIncreased)
+    /// Returns the subject of a decision with this cause.
+    fn change(&self) -> Change {
+        match self {
+            Self::TryBbr(_) | Self::BbrTrial(_) => Change::CongestionControl,
+            Self::LossIncreased => Change::Both,
+            Self::WindowLimit
+            | Self::KnownFit(_)
+            | Self::FastLine
+            | Self::TryFewer(_)
+            | Self::TryMore(_)
+            | Self::SearchResult(_)
+            | Self::SearchAbandoned => Change::Streams,
+        }
     }
 }
 

@@ -125,7 +125,8 @@ fn small_windows_add_streams_immediately() {
     let mut copy = Transfer::new(4, 64);
     copy.seen.min_streams = 7;
     copy.on_path(State::Probing, 0.1, |_| 0.0);
-    let windows = Decision { at: TICK, streams: 7, bbr: false, reason: Reason::WindowLimit };
+    let (change, reason) = (Change::Streams, Reason::WindowLimit);
+    let windows = Decision { at: TICK, streams: 7, bbr: false, change, reason };
     assert_eq!((copy.last, copy.decisions.len()), (Some(windows), 1));
     copy.on_path(State::Limited, 20.0, full);
     assert_eq!(copy.tuner.streams(), 7);
