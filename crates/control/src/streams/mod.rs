@@ -20,9 +20,9 @@ mod trial;
 mod tuner;
 
 pub use model_fit::{ChoiceReason, Curve, Model, StreamChoice, best_streams};
-pub use observation::{Observation, Sample};
+pub use observation::{HostLoad, Observation, Sample};
 pub use policy::{LimitingFactor, PathConditions, SearchDirection};
 pub use select::{ExpSelection, Halving};
 pub use start::initial_streams;
 pub use trial::TrialOutcome;
-pub use tuner::{Decision, Reason, StreamTuner};
+pub use tuner::{Change, Decision, Reason, StreamTuner};

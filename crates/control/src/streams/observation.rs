@@ -1,7 +1,7 @@
 //! Observations of the stream tuner, and samples of throughput.
 
 use crate::bottleneck::LimitSamples;
-use crate::sobas::State;
+use crate::sobas::{PathState, State};
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
@@ -31,12 +31,8 @@ pub struct Observation {
     pub min_rtt: Duration,
     /// State of SOBAS.
     pub state: State,
-    /// See [`PathState::is_short`](crate::sobas::PathState::is_short).
-    pub is_short: bool,
-    /// See [`PathState::is_oversubscribed`](crate::sobas::PathState::is_oversubscribed).
-    pub is_oversubscribed: bool,
-    /// See [`PathState::is_lossy`](crate::sobas::PathState::is_lossy).
-    pub is_lossy: bool,
+    /// Findings of SOBAS about the path.
+    pub path: PathState,
     /// True if the sender's streams may use BBR.
     pub has_bbr: bool,
     /// Retransmitted segments.
@@ -51,9 +47,16 @@ pub struct Observation {
     pub min_streams: u32,
     /// Most data of one stream in flight, as the hosts allow.
     pub max_inflight_bytes: Bytes,
+    /// Load of the two hosts.
+    pub hosts: HostLoad,
+}
+
+/// Load of the sender and of the receiver, in this order. Counters are cumulative.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HostLoad {
     /// App-limited samples of the sender, and receiver-limited samples.
     pub samples: [LimitSamples; 2],
-    /// CPU time of the streams at the sender and at the receiver.
+    /// CPU time of the streams.
     pub busy: [Duration; 2],
     /// CPUs of the side with fewer.
     pub cpus: u32,

@@ -2,7 +2,7 @@
 //! the search for a better number. Searching and remembering the result are the tuner's task.
 
 use crate::bottleneck::Bottleneck;
-use crate::sobas::reason::State;
+use crate::sobas::{PathState, State};
 use std::fmt;
 use std::time::Duration;
 
@@ -33,18 +33,14 @@ pub struct PathConditions {
     pub min_rtt: Duration,
     /// State of SOBAS.
     pub state: State,
-    /// True if the path is too short for SOBAS, as on a local network.
-    pub is_short: bool,
-    /// True if the initial windows of all streams exceed what the path carries.
-    pub is_oversubscribed: bool,
+    /// Findings of SOBAS about the path; it stays lossy until a window limits it again.
+    pub path: PathState,
     /// True if the rate is nearly the capacity of the line or the user's maximum.
     pub is_path_full: bool,
     /// True if the rate is nearly the user's maximum.
     pub is_at_rate_max: bool,
     /// True if the windows of all streams are nearly full, and the capacity is unknown.
     pub is_window_limited: bool,
-    /// True if losses continue without a queue.
-    pub is_lossy: bool,
     /// True if the sender's streams may use BBR, and it was not tried yet.
     pub has_bbr: bool,
     /// Current bottleneck.
@@ -132,17 +128,17 @@ impl PathConditions {
     /// Returns the limiting factor.
     fn limiting_factor(&self) -> LimitingFactor {
         // At the smallest number, the streams themselves are not the cause.
-        if self.is_oversubscribed && self.fewer(1) != SearchDirection::Keep {
+        if self.path.is_oversubscribed && self.fewer(1) != SearchDirection::Keep {
             return LimitingFactor::InitialWindows;
         }
         // The rate limiter blocks the sender, so it is not the bottleneck.
         if self.is_at_rate_max {
             return LimitingFactor::RateMax;
         }
-        if self.is_path_full && !self.is_short {
+        if self.is_path_full && !self.path.is_short {
             return LimitingFactor::PathFull;
         }
-        if self.is_window_limited && !self.is_short {
+        if self.is_window_limited && !self.path.is_short {
             return LimitingFactor::WindowLimit;
         }
         if self.bottleneck != Bottleneck::Path {
@@ -153,12 +149,12 @@ impl PathConditions {
                 LimitingFactor::Host(self.bottleneck)
             };
         }
-        if self.is_short {
+        if self.path.is_short {
             return LimitingFactor::ShortPath;
         }
         match self.state {
             State::Limited | State::Growing | State::Reprobing => LimitingFactor::PathFull,
-            State::Avoidance | State::Disabled if self.is_lossy && self.has_bbr => {
+            State::Avoidance | State::Disabled if self.path.is_lossy && self.has_bbr => {
                 LimitingFactor::LossWithoutQueue
             }
             State::Avoidance | State::Disabled => LimitingFactor::Congestion,
@@ -218,6 +214,12 @@ impl fmt::Display for LimitingFactor {
 mod tests {
     use super::*;
 
+    const USUAL_PATH: PathState =
+        PathState { is_lossy: false, is_short: false, is_oversubscribed: false, is_full: false };
+    const LOSSY_PATH: PathState = PathState { is_lossy: true, ..USUAL_PATH };
+    const SHORT_PATH: PathState = PathState { is_short: true, ..USUAL_PATH };
+    const CROWDED_PATH: PathState = PathState { is_oversubscribed: true, ..USUAL_PATH };
+
     const SIXTEEN_STREAMS: PathConditions = PathConditions {
         streams: 16,
         min_streams: 1,
@@ -225,12 +227,10 @@ mod tests {
         max_streams: 64,
         min_rtt: Duration::from_millis(20),
         state: State::Limited,
-        is_short: false,
-        is_oversubscribed: false,
+        path: USUAL_PATH,
         is_path_full: false,
         is_at_rate_max: false,
         is_window_limited: false,
-        is_lossy: false,
         has_bbr: false,
         bottleneck: Bottleneck::Path,
         busy: 0.2,
@@ -246,7 +246,7 @@ mod tests {
         for state in [State::Avoidance, State::Disabled] {
             assert_eq!(of(state), (SearchDirection::More(64), LimitingFactor::Congestion));
         }
-        let lossy = |state| PathConditions { state, is_lossy: true, ..SIXTEEN_STREAMS };
+        let lossy = |state| PathConditions { state, path: LOSSY_PATH, ..SIXTEEN_STREAMS };
         let offers = |state| PathConditions { has_bbr: true, ..lossy(state) }.search_direction();
         assert_eq!(
             lossy(State::Disabled).search_direction(),
@@ -263,7 +263,7 @@ mod tests {
             assert_eq!(of(state), (SearchDirection::Keep, LimitingFactor::Unknown));
         }
         let crowded =
-            PathConditions { is_oversubscribed: true, state: State::Disabled, ..SIXTEEN_STREAMS };
+            PathConditions { path: CROWDED_PATH, state: State::Disabled, ..SIXTEEN_STREAMS };
         assert_eq!(
             crowded.search_direction(),
             (SearchDirection::JumpTo(2), LimitingFactor::InitialWindows)
@@ -273,7 +273,7 @@ mod tests {
             others.search_direction(),
             (SearchDirection::More(64), LimitingFactor::Congestion)
         );
-        let short = PathConditions { is_short: true, state: State::Disabled, ..SIXTEEN_STREAMS };
+        let short = PathConditions { path: SHORT_PATH, state: State::Disabled, ..SIXTEEN_STREAMS };
         assert_eq!(short.search_direction(), (SearchDirection::Keep, LimitingFactor::ShortPath));
     }
 
@@ -289,10 +289,10 @@ mod tests {
 
     #[test]
     fn rate_max_keeps_despite_sender_bottleneck() {
-        for is_short in [false, true] {
+        for path in [USUAL_PATH, SHORT_PATH] {
             let held = PathConditions {
                 is_path_full: true,
-                is_short,
+                path,
                 bottleneck: Bottleneck::Sender,
                 ..SIXTEEN_STREAMS
             };
@@ -309,7 +309,7 @@ mod tests {
             let direction = PathConditions { bottleneck, ..bound }.search_direction();
             assert_eq!(direction, (SearchDirection::More(64), LimitingFactor::WindowLimit));
         }
-        let short = PathConditions { is_short: true, state: State::Disabled, ..bound };
+        let short = PathConditions { path: SHORT_PATH, state: State::Disabled, ..bound };
         assert_eq!(short.search_direction(), (SearchDirection::Keep, LimitingFactor::ShortPath));
     }
 

@@ -14,7 +14,7 @@ use super::trial::{Trial, TrialOutcome};
 use crate::bottleneck::bottleneck;
 use crate::loss::LossSample;
 use crate::pacing;
-use crate::sobas::reason::State;
+use crate::sobas::{PathState, State};
 use crate::units::{Bytes, Rate};
 use std::fmt;
 use std::time::Duration;
@@ -62,8 +62,21 @@ pub struct Decision {
     pub streams: u32,
     /// True for BBR, false for the original congestion control.
     pub bbr: bool,
+    /// Subject of the decision.
+    pub change: Change,
     /// Cause of the decision.
     pub reason: Reason,
+}
+
+/// The subject of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// The number of streams.
+    Streams,
+    /// The congestion control.
+    CongestionControl,
+    /// The congestion control, and the number if a search was under way.
+    Both,
 }
 
 /// The cause of a decision.
@@ -224,7 +237,7 @@ impl StreamTuner {
             return None;
         }
         self.interval_start = Some(*latest);
-        self.was_lossy = is_unconstrained(latest) && (self.was_lossy || latest.is_lossy);
+        self.was_lossy = is_unconstrained(latest) && (self.was_lossy || latest.path.is_lossy);
         if let (Some(baseline), Some(count)) = (self.bbr_baseline, &mut self.bbr_loss_intervals) {
             *count = if losses(&earlier, latest).exceeds(baseline) { *count + 1 } else { 0 };
         }
@@ -248,11 +261,12 @@ impl StreamTuner {
     /// Returns the state of the transfer over an interval.
     fn conditions(&self, earlier: &Observation, latest: &Observation) -> PathConditions {
         let [sender, receiver] =
-            [0, 1].map(|side| latest.samples[side].since(earlier.samples[side]));
+            [0, 1].map(|side| latest.hosts.samples[side].since(earlier.hosts.samples[side]));
         let elapsed = latest.now.saturating_sub(earlier.now).as_secs_f64();
         let threads = elapsed * f64::from(latest.active_streams.max(1));
         let busy = |side: usize| {
-            latest.busy[side].saturating_sub(earlier.busy[side]).as_secs_f64() / threads
+            let spent = latest.hosts.busy[side].saturating_sub(earlier.hosts.busy[side]);
+            spent.as_secs_f64() / threads
         };
         PathConditions {
             streams: self.streams,
@@ -261,16 +275,14 @@ impl StreamTuner {
             max_streams: self.max_streams,
             min_rtt: latest.min_rtt,
             state: latest.state,
-            is_short: latest.is_short,
-            is_oversubscribed: latest.is_oversubscribed,
+            path: PathState { is_lossy: self.was_lossy, ..latest.path },
             is_path_full: self.is_path_full(earlier, latest),
             is_at_rate_max: fills_line(rate_between(earlier, latest), latest.rate_max),
             is_window_limited: is_window_limited(rate_between(earlier, latest), latest),
-            is_lossy: self.was_lossy,
             has_bbr: latest.has_bbr && !self.has_tried_bbr,
             bottleneck: bottleneck(sender, receiver),
             busy: busy(0).max(busy(1)),
-            cpus: latest.cpus,
+            cpus: latest.hosts.cpus,
         }
     }
 
@@ -397,17 +409,28 @@ impl StreamTuner {
     }
 
     fn decide(&mut self, streams: u32, at: Duration, reason: Reason) -> Option<Decision> {
-        let is_same = self.streams == streams && !reason.is_bbr_related();
+        let change = reason.change();
+        let is_same = self.streams == streams && change == Change::Streams;
         self.streams = streams;
-        (!is_same).then_some(Decision { at, streams, bbr: self.bbr_baseline.is_some(), reason })
+        let bbr = self.bbr_baseline.is_some();
+        (!is_same).then_some(Decision { at, streams, bbr, change, reason })
     }
 }
 
 impl Reason {
-    /// Returns true if the reason concerns the congestion control, not the number.
-    #[must_use]
-    pub fn is_bbr_related(&self) -> bool {
-        matches!(self, Self::TryBbr(_) | Self::BbrTrial(_) | Self::LossIncreased)
+    /// Returns the subject of a decision with this cause.
+    fn change(&self) -> Change {
+        match self {
+            Self::TryBbr(_) | Self::BbrTrial(_) => Change::CongestionControl,
+            Self::LossIncreased => Change::Both,
+            Self::WindowLimit
+            | Self::KnownFit(_)
+            | Self::FastLine
+            | Self::TryFewer(_)
+            | Self::TryMore(_)
+            | Self::SearchResult(_)
+            | Self::SearchAbandoned => Change::Streams,
+        }
     }
 }
 
@@ -427,7 +450,7 @@ impl SearchOutcome {
 
 /// Returns true if SOBAS sets no window because of the path.
 fn is_unconstrained(latest: &Observation) -> bool {
-    matches!(latest.state, State::Avoidance | State::Disabled) && !latest.is_short
+    matches!(latest.state, State::Avoidance | State::Disabled) && !latest.path.is_short
 }
 
 /// Returns true if all windows are nearly full and the capacity is unknown.

@@ -1,4 +1,5 @@
-//! Advice to administrators: larger TCP buffers, so that fewer streams fill a path.
+//! Limits of the data in flight that the hosts' TCP buffers set, and the advice to administrators to
+//! enlarge them, so that fewer streams fill a path.
 
 use super::socket_buffers::BufferSide;
 use bankfull_control::Bytes;
@@ -6,11 +7,40 @@ use bankfull_control::Bytes;
 /// Granularity of suggested buffer sizes. (chosen: readable numbers)
 const SUGGESTED_BUFFER_STEP: u64 = 1 << 20;
 
+/// Most data that a stream can have in flight, next to the BDP of the path that the streams fill.
+pub(crate) struct InflightLimits {
+    /// BDP of the path; zero if unknown.
+    pub(crate) bdp: Bytes,
+    /// Limit of the receiver, which is this host.
+    pub(crate) receiver: Bytes,
+    /// Limit of the sender, if known.
+    pub(crate) sender: Option<Bytes>,
+}
+
+impl InflightLimits {
+    /// Returns the limit of both hosts.
+    pub(crate) fn per_stream(&self) -> Bytes {
+        self.sender.map_or(self.receiver, |sender| self.receiver.min(sender))
+    }
+
+    /// Returns the fewest streams whose windows cover the BDP.
+    pub(crate) fn min_streams(&self) -> u32 {
+        let count = self.bdp.0.div_ceil(self.per_stream().0.max(1));
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// Suggests larger buffers if `streams` streams are too few to cover the BDP.
+    pub(crate) fn advice(&self, streams: u32) -> Option<String> {
+        let sender = self.sender.filter(|_| self.min_streams() > streams)?;
+        suggest_larger_buffers(self.bdp, [self.receiver, sender])
+    }
+}
+
 /// Returns the `sysctl` commands that let one stream fill a path of this BDP.
 ///
-/// `max_inflight` is what one stream may have in flight at the receiver, which is this host, and at
-/// the sender. `None` if both suffice or are unknown.
-pub(crate) fn suggest_larger_buffers(bdp: Bytes, max_inflight: [Bytes; 2]) -> Option<String> {
+/// `max_inflight` is what one stream may have in flight at the receiver and at the sender. `None`
+/// if both suffice.
+fn suggest_larger_buffers(bdp: Bytes, max_inflight: [Bytes; 2]) -> Option<String> {
     let [receiver, sender] = max_inflight;
     let hosts = [
         (BufferSide::Receive, receiver, "the receiving host", BufferSide::Receive.sysctl_values()),

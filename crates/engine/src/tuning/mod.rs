@@ -15,7 +15,6 @@ pub(crate) mod sender;
 mod socket_buffers;
 pub(crate) mod telemetry;
 mod trains;
-mod tuner_input;
 
 use crate::transport::socket::clamp_window;
 

@@ -11,7 +11,7 @@ use crate::transport::control::Outbox;
 use bankfull_control::congestion::has_standing_queue;
 use bankfull_control::rrda::pool::reason_clause;
 use bankfull_control::sobas::{Decision, State};
-use bankfull_control::streams;
+use bankfull_control::streams::{self, Change};
 use bankfull_control::{Bytes, LimitSamples, Rate, StageTimes};
 use bankfull_proto::limits::MAX_REPORT_RTTS;
 use bankfull_proto::wire::control::{Cause, Failure, Message, ReceiverReport, stage_nanos};
@@ -295,15 +295,15 @@ pub(crate) struct PendingDecision {
 impl PendingDecision {
     /// Describes a decision on the stream count or on BBR.
     pub(crate) fn from_streams(decision: &streams::Decision) -> Self {
-        if decision.reason.is_bbr_related() {
-            // The end of a search may change the stream count too.
-            let has_count = decision.reason == streams::Reason::LossIncreased;
-            let streams = has_count.then_some(decision.streams);
-            return Self { reason: decision.reason.to_string(), streams };
-        }
-        let connections = if decision.streams == 1 { "connection" } else { "connections" };
-        let reason = format!("{} {connections}: {}", decision.streams, decision.reason);
-        Self { reason, streams: Some(decision.streams) }
+        let has_count = decision.change != Change::CongestionControl;
+        let reason = match decision.change {
+            Change::CongestionControl | Change::Both => decision.reason.to_string(),
+            Change::Streams => {
+                let connections = if decision.streams == 1 { "connection" } else { "connections" };
+                format!("{} {connections}: {}", decision.streams, decision.reason)
+            }
+        };
+        Self { reason, streams: has_count.then_some(decision.streams) }
     }
 }
 

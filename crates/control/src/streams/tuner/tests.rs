@@ -1,5 +1,5 @@
 use super::*;
-use crate::bottleneck::LimitSamples;
+use crate::streams::HostLoad;
 
 const TICK: Duration = Duration::from_millis(10);
 
@@ -21,19 +21,15 @@ impl Transfer {
             received: Bytes(0),
             min_rtt: Duration::from_millis(20),
             state: State::StartBounded,
-            is_short: false,
-            is_oversubscribed: false,
-            is_lossy: false,
+            path: PathState::default(),
             has_bbr: false,
             retransmits: 0,
             mss: pacing::DEFAULT_MSS,
             capacity: None,
             rate_max: None,
             min_streams: 1,
-            samples: [LimitSamples::default(); 2],
             max_inflight_bytes: Bytes::mib(64),
-            busy: [Duration::ZERO; 2],
-            cpus: 8,
+            hosts: HostLoad { cpus: 8, ..HostLoad::default() },
         };
         let tuner = StreamTuner::new(streams, most);
         Self { tuner, seen, bits: 0.0, decisions: Vec::new(), last: None }
@@ -47,9 +43,10 @@ impl Transfer {
             self.seen.active_streams = self.tuner.streams();
             self.bits += mbit(self.tuner.streams().into()) * 1e6 * TICK.as_secs_f64();
             self.seen.received = Bytes((self.bits / 8.0) as u64);
-            self.seen.samples[1].add(false);
-            self.seen.samples[0].add((tick as f64 * app_limited).fract() + app_limited >= 1.0);
-            self.seen.busy[0] += TICK.mul_f64(busy * f64::from(self.tuner.streams()));
+            self.seen.hosts.samples[1].add(false);
+            self.seen.hosts.samples[0]
+                .add((tick as f64 * app_limited).fract() + app_limited >= 1.0);
+            self.seen.hosts.busy[0] += TICK.mul_f64(busy * f64::from(self.tuner.streams()));
             if let Some(decision) = self.tuner.observe(&self.seen) {
                 self.decisions.push(decision.streams);
                 self.last = Some(decision);
@@ -80,7 +77,7 @@ fn rate_max_is_not_searched() {
     let decisions = |rate_max| {
         let mut copy = Transfer::new(4, 64);
         (copy.seen.rate_max, copy.seen.capacity) = (rate_max, rate_max);
-        (copy.seen.state, copy.seen.is_short) = (State::Disabled, true);
+        (copy.seen.state, copy.seen.path.is_short) = (State::Disabled, true);
         copy.run(20.0, |_| 40.0, 1.0, 0.1);
         copy.decisions
     };
@@ -129,7 +126,8 @@ fn small_windows_add_streams_immediately() {
     let mut copy = Transfer::new(4, 64);
     copy.seen.min_streams = 7;
     copy.on_path(State::Probing, 0.1, |_| 0.0);
-    let windows = Decision { at: TICK, streams: 7, bbr: false, reason: Reason::WindowLimit };
+    let (change, reason) = (Change::Streams, Reason::WindowLimit);
+    let windows = Decision { at: TICK, streams: 7, bbr: false, change, reason };
     assert_eq!((copy.last, copy.decisions.len()), (Some(windows), 1));
     copy.on_path(State::Limited, 20.0, full);
     assert_eq!(copy.tuner.streams(), 7);
@@ -201,7 +199,7 @@ fn host_limited_interval_restarts_the_sample() {
 #[test]
 fn oversubscribed_path_takes_two_streams() {
     let mut copy = Transfer::new(16, 64);
-    copy.seen.is_oversubscribed = true;
+    copy.seen.path.is_oversubscribed = true;
     copy.on_path(State::Disabled, 1.0, |n| 10.0 / n);
     assert_eq!(copy.decisions, [2]);
     assert_eq!(copy.last.unwrap().reason, Reason::KnownFit(LimitingFactor::InitialWindows));
@@ -223,7 +221,7 @@ fn lossy(copy: &mut Transfer, seconds: f64, mbit: [f64; 2], others: bool) -> Vec
     let (mut reported, mut lost) = (Vec::new(), copy.seen.retransmits as f64);
     copy.seen.state = State::Disabled;
     copy.seen.min_rtt = Duration::from_millis(80);
-    (copy.seen.is_lossy, copy.seen.has_bbr) = (true, true);
+    (copy.seen.path.is_lossy, copy.seen.has_bbr) = (true, true);
     for _ in 0..(seconds / TICK.as_secs_f64()) as u64 {
         copy.seen.now += TICK;
         copy.seen.active_streams = copy.tuner.streams();
@@ -233,7 +231,7 @@ fn lossy(copy: &mut Transfer, seconds: f64, mbit: [f64; 2], others: bool) -> Vec
         copy.seen.received = Bytes((copy.bits / 8.0) as u64);
         lost += bits / 8.0 / 1448.0 * if is_bbr && others { 0.05 } else { 0.001 };
         copy.seen.retransmits = lost as u64;
-        copy.seen.samples.iter_mut().for_each(|samples| samples.add(false));
+        copy.seen.hosts.samples.iter_mut().for_each(|samples| samples.add(false));
         if let Some(decision) = copy.tuner.observe(&copy.seen) {
             assert_eq!(decision.bbr, copy.tuner.bbr().is_some());
             reported.push((decision.bbr, decision.reason));
