@@ -2,20 +2,23 @@
 //! every file with the receiver. `bankfull_proto::send` holds the rules; this module adds files,
 //! sockets and threads.
 
+mod announce;
 pub(crate) mod files;
-pub(crate) mod walk;
+mod walk;
 mod work;
 
 use crate::base::error::Error;
 use crate::base::event::Outcome;
 use crate::base::sync::lock;
+use crate::file_io::roots::SourceItem;
 use crate::session::Session;
 use crate::stats::counters::{ByteSource, add, read};
 use crate::stats::session_stats::SessionStats;
 use crate::transport::control::{ControlReader, Outbox};
 use crate::transport::data_stream::DataStream;
+use announce::Announcer;
 use bankfull_proto::blocks::Layout;
-use bankfull_proto::limits::{ENTRY_BATCH_TARGET_BYTES, MAX_ENTRIES_PER_BATCH, MAX_RUNS};
+use bankfull_proto::limits::MAX_RUNS;
 use bankfull_proto::send::{NextStep, SendLedger, Work};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
@@ -28,9 +31,6 @@ use std::ffi::OsStr;
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Longest wait of announced entries for more to join. (chosen: well below a WAN's RTT)
-const MAX_BATCH_AGE: Duration = Duration::from_millis(50);
 
 const DRY_RUN_CHUNK_BYTES: usize = 256 << 10;
 
@@ -50,21 +50,13 @@ const MIN_BLOCKS_LEFT_PER_STREAM: u64 = 4;
 /// Retries of a file that changed while it was read. (chosen: constant change would never end)
 const MAX_CHANGED_RETRIES: u32 = 1;
 
-/// Announced entries that are collected for a message.
-struct Announcer {
-    next_id: u64,
-    batch: Vec<Entry>,
-    bytes: usize,
-    since: Instant,
-}
-
 /// The sending side; shared by the walk, the control thread and the stream threads.
 pub(crate) struct Sender<'a> {
     session: &'a Session,
     outbox: Outbox,
     stats: &'a SessionStats<'a>,
     pub(crate) files: SourceFiles,
-    announcer: Mutex<Announcer>,
+    announcer: Announcer,
     ledger: Mutex<SendLedger>,
     changed: Condvar,
     /// Signals completed files to the walk, if the receiver limits outstanding files.
@@ -80,14 +72,13 @@ impl<'a> Sender<'a> {
         stats: &'a SessionStats<'a>,
         dry_run: bool,
     ) -> Self {
-        let announcer =
-            Announcer { next_id: 1, batch: Vec::new(), bytes: 0, since: Instant::now() };
+        let announcer = Announcer::new(outbox.clone(), session.overrides.block);
         Self {
             session,
             outbox,
             stats,
             files: SourceFiles::default(),
-            announcer: Mutex::new(announcer),
+            announcer,
             ledger: Mutex::default(),
             changed: Condvar::new(),
             completed: Condvar::new(),
@@ -405,7 +396,7 @@ impl<'a> Sender<'a> {
                 total.fetch_sub(file.entry.size, Ordering::Relaxed);
                 add(total, entry.size);
                 self.announce(entry, file.dir, &file.name, file.attempt + 1);
-                self.flush_announced();
+                self.announcer.flush();
             }
             None => self.stats.file_failed(self.files.path(&file), &failure),
         }
@@ -459,47 +450,15 @@ impl<'a> Sender<'a> {
     }
 
     /// Numbers an entry, enters it in the ledger, and queues it for the receiver.
-    fn announce(&self, mut entry: Entry, dir: u64, name: &OsStr, attempt: u32) -> u64 {
-        if let Some(block) = self.session.overrides.block.filter(|_| entry.block_bytes != 0) {
-            entry.block_bytes = Layout::with_block_bytes(entry.size, block.0).block_bytes();
-        }
-        let mut announcer = lock(&self.announcer);
-        let id = announcer.next_id;
-        announcer.next_id += 1;
-        entry.id = id;
-        if entry.kind != EntryKind::Dir {
-            self.files.insert(entry.clone(), dir, name, attempt);
-            if let Err(e) = self.with_ledger(|ledger| ledger.announce(&entry)) {
-                self.session.fail(e.into());
+    fn announce(&self, entry: Entry, dir: u64, name: &OsStr, attempt: u32) -> u64 {
+        self.announcer.announce(entry, |entry| {
+            if entry.kind != EntryKind::Dir {
+                self.files.insert(entry.clone(), dir, name, attempt);
+                if let Err(e) = self.with_ledger(|ledger| ledger.announce(entry)) {
+                    self.session.fail(e.into());
+                }
             }
-        }
-        if announcer.batch.is_empty() {
-            announcer.since = Instant::now();
-        }
-        announcer.bytes += 64 + entry.name.len() + entry.target.len();
-        announcer.batch.push(entry);
-        let full = announcer.bytes >= ENTRY_BATCH_TARGET_BYTES
-            || announcer.batch.len() >= MAX_ENTRIES_PER_BATCH
-            || announcer.since.elapsed() >= MAX_BATCH_AGE;
-        if full {
-            self.post_batch(&mut announcer);
-        }
-        id
-    }
-
-    fn flush_announced(&self) {
-        self.post_batch(&mut lock(&self.announcer));
-    }
-
-    /// Posts the batch with the announcer locked, so that numbers ascend on the wire.
-    ///
-    /// Must not block, as the control thread calls it too; the walk waits before.
-    fn post_batch(&self, announcer: &mut Announcer) {
-        if !announcer.batch.is_empty() {
-            announcer.bytes = 0;
-            let batch = std::mem::take(&mut announcer.batch);
-            self.outbox.post(&Message::Entries(batch));
-        }
+        })
     }
 
     fn totals(&self) -> Totals {
@@ -556,6 +515,11 @@ impl<'a> Sender<'a> {
         }
         let min_left = u64::from(self.session.wanted_streams()) * MIN_BLOCKS_LEFT_PER_STREAM;
         self.with_ledger(|ledger| ledger.prefetch_block(stream, file, min_left))
+    }
+
+    /// Walks all sources and announces their end.
+    pub(crate) fn walk(&self, items: &[SourceItem]) {
+        walk::Walk::new(self).run(items);
     }
 
     /// Runs a stream's thread; an error is the loss of the stream, which should be reconnected.
