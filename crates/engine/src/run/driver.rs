@@ -203,7 +203,7 @@ impl SessionRunner<'_> {
         streams: StreamSource,
     ) -> Result<SideSummaries, Error> {
         let run = |number, stream| sender.run_stream(number, stream);
-        let is_done = || sender.is_complete();
+        let is_done = || sender.queue.is_complete();
         let threads = self.stream_threads(&run, &is_done);
         let result = thread::scope(|scope| {
             self.session.spawn(scope, || sender.walk(items));

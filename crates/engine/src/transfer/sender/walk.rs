@@ -7,7 +7,6 @@ use crate::base::error;
 use crate::base::error::problem_message;
 use crate::base::fs_names::join_path;
 use crate::base::part_names;
-use crate::base::sync::lock;
 use crate::file_io::roots::SourceItem;
 use crate::stats::counters::add;
 use bankfull_proto::blocks::Layout;
@@ -18,8 +17,8 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 struct PendingDir {
@@ -51,11 +50,11 @@ impl<'s, 'a> Walk<'s, 'a> {
         self.sender.announcer.flush();
         self.sender.stats.counts.total_is_final.store(true, Ordering::Relaxed);
         // Under one lock: the receiver may report completion as soon as it has read this message.
-        self.sender.with_ledger(|ledger| {
+        self.sender.queue.with_ledger(|ledger| {
             self.sender.outbox.post(&Message::EntriesEnd(self.sender.totals()));
             ledger.on_entries_end();
         });
-        self.sender.notify_completion();
+        self.sender.queue.notify_completion();
     }
 
     /// Waits while the outbox is full or too many files are outstanding; false after a stop.
@@ -71,7 +70,7 @@ impl<'s, 'a> Walk<'s, 'a> {
     ///
     /// After [`MAX_BATCH_AGE`] fewer suffice. Without this wait each file would have a message.
     fn wait_for_outstanding_below(&self, limit: usize) {
-        if self.sender.with_ledger(|ledger| ledger.outstanding_files()) < limit {
+        if self.sender.queue.with_ledger(|ledger| ledger.outstanding_files()) < limit {
             return;
         }
         // Entries that are still queued here cannot be completed.
@@ -81,12 +80,7 @@ impl<'s, 'a> Walk<'s, 'a> {
             true => open > limit - limit.div_ceil(4),
             false => open >= limit,
         };
-        let mut ledger = lock(&self.sender.ledger);
-        while waits(ledger.outstanding_files()) && !self.sender.session.is_stopped() {
-            // The time-out covers that age, and a stop, which does not notify `completed`.
-            let waited = self.sender.completed.wait_timeout(ledger, MAX_BATCH_AGE);
-            ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        self.sender.queue.wait_outstanding(MAX_BATCH_AGE, waits);
     }
 
     fn walk_item(&self, at: usize, item: &SourceItem) {
