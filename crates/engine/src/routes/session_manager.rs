@@ -10,9 +10,8 @@ use crate::base::sync::lock;
 use crate::file_io::path_root::{PathRoot, ReceiveOptions};
 use crate::model::options::Fsync;
 use crate::model::overrides::Overrides;
-use crate::run::driver::{
-    AcceptedStream, CloseFn, ControlChannel, SessionRunner, SessionTask, StreamSource,
-};
+use crate::run::driver::{CloseFn, ControlChannel, SessionRunner, SessionTask};
+use crate::run::streams::{AcceptedStream, StreamSource};
 use crate::session::Session;
 use crate::session::interface_sharing::InterfaceSharing;
 use crate::stats::session_stats::SessionStats;

@@ -2,3 +2,4 @@
 
 pub(crate) mod context;
 pub(crate) mod driver;
+pub(crate) mod streams;

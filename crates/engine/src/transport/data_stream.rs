@@ -38,9 +38,7 @@ pub(crate) struct DataStream {
     /// Headers and tags not sent yet; they are sent with the next payload.
     deferred: Vec<u8>,
     /// Received TLS records that are not decrypted yet.
-    raw: Vec<u8>,
-    raw_consumed: usize,
-    raw_len: usize,
+    raw: RawInput,
     wire_bytes: u64,
     crypto_time: Duration,
     /// Rate limit on the sending side.
@@ -59,6 +57,31 @@ pub(crate) struct DataStream {
     permit: Option<BoxedPermit>,
 }
 
+/// Received bytes that are not decrypted yet.
+#[derive(Default)]
+struct RawInput {
+    buffer: Vec<u8>,
+    /// Bytes passed to TLS, out of `len` received.
+    consumed: usize,
+    len: usize,
+}
+
+impl RawInput {
+    fn is_consumed(&self) -> bool {
+        self.consumed == self.len
+    }
+
+    /// Replaces the content by what one read of the socket returns; empty at its end.
+    fn fill(&mut self, socket: &mut Socket) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            self.buffer.resize(RAW_BUFFER_BYTES, 0);
+        }
+        (self.consumed, self.len) = (0, 0);
+        self.len = retry_interrupted(|| socket.read(&mut self.buffer))?;
+        Ok(())
+    }
+}
+
 /// Admission permit of a server; dropping it frees the slot.
 pub(crate) type BoxedPermit = Box<dyn Any + Send>;
 
@@ -74,9 +97,7 @@ impl DataStream {
             tls,
             tagger: Tagger::unkeyed(),
             deferred: Vec::new(),
-            raw: Vec::new(),
-            raw_consumed: 0,
-            raw_len: 0,
+            raw: RawInput::default(),
             wire_bytes: 0,
             crypto_time: Duration::ZERO,
             throttle: None,
@@ -402,26 +423,21 @@ impl DataStream {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 done => return done,
             }
-            if self.raw_consumed == self.raw_len {
-                if self.raw.is_empty() {
-                    self.raw.resize(RAW_BUFFER_BYTES, 0);
-                }
-                self.raw_consumed = 0;
-                self.raw_len = 0;
-                self.raw_len = retry_interrupted(|| self.socket.read(&mut self.raw))?;
-                self.wire_bytes += self.raw_len as u64;
+            if self.raw.is_consumed() {
+                self.raw.fill(&mut self.socket)?;
+                self.wire_bytes += self.raw.len as u64;
                 if let Some(flow_hook) = &mut self.flow_hook {
                     flow_hook.on_read(&self.socket);
                 }
-                if self.raw_len == 0 {
+                if self.raw.len == 0 {
                     tls.read_tls(&mut io::empty())?;
                     continue;
                 }
             }
             // One read at a time: rustls buffers little more than a record of plaintext.
             let started = Instant::now();
-            let mut raw = &self.raw[self.raw_consumed..self.raw_len];
-            self.raw_consumed += tls.read_tls(&mut raw)?;
+            let mut raw = &self.raw.buffer[self.raw.consumed..self.raw.len];
+            self.raw.consumed += tls.read_tls(&mut raw)?;
             tls.process_new_packets().map_err(io::Error::other)?;
             self.crypto_time += started.elapsed();
         }

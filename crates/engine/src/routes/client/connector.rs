@@ -7,7 +7,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::event::Route;
 use crate::base::sync::lock;
 use crate::model::options::Fingerprint;
-use crate::run::driver::Connect;
+use crate::run::streams::Connect;
 use crate::stats::session_stats::SessionStats;
 use crate::transport::control::Outbox;
 use crate::transport::data_stream::DataStream;

@@ -17,8 +17,9 @@ use crate::model::path_cache::{LossRecord, PathCache, PathMetrics, TransportResu
 use crate::model::transfer_options::TransferOptions;
 use crate::run::context::RunContext;
 use crate::run::driver::{
-    CloseFn, Connect, ControlChannel, SessionRunner, SessionTask, StreamSource, report_destinations,
+    CloseFn, ControlChannel, SessionRunner, SessionTask, report_destinations,
 };
+use crate::run::streams::{Connect, StreamSource};
 use crate::session::Session;
 use crate::stats::session_stats::SessionStats;
 use crate::transport::control::{ControlReader, Outbox, write_now};

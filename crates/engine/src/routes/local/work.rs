@@ -36,7 +36,7 @@ impl<'m, 'a> Mover<'m, 'a> {
     pub(crate) fn run(&self, number: u32) {
         let mut meter = ThreadMeter::start();
         let mut buffer = vec![0; CHUNK_BYTES];
-        while let Ok(Some(work)) = self.sender.next_work(number, || Ok(())) {
+        while let Ok(Some(work)) = self.sender.queue.next_work(number, || Ok(())) {
             meter.mark(Stage::Idle);
             match work {
                 Work::Block { file, index } => self.move_block(file, index, &mut buffer),

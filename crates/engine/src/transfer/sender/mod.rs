@@ -2,61 +2,41 @@
 //! every file with the receiver. `bankfull_proto::send` holds the rules; this module adds files,
 //! sockets and threads.
 
+mod announce;
 pub(crate) mod files;
-pub(crate) mod walk;
+mod walk;
 mod work;
+mod work_queue;
 
 use crate::base::error::Error;
 use crate::base::event::Outcome;
 use crate::base::sync::lock;
+use crate::file_io::roots::SourceItem;
 use crate::session::Session;
 use crate::stats::counters::{ByteSource, add, read};
 use crate::stats::session_stats::SessionStats;
 use crate::transport::control::{ControlReader, Outbox};
 use crate::transport::data_stream::DataStream;
+use announce::Announcer;
 use bankfull_proto::blocks::Layout;
-use bankfull_proto::limits::{ENTRY_BATCH_TARGET_BYTES, MAX_ENTRIES_PER_BATCH, MAX_RUNS};
-use bankfull_proto::send::{NextStep, SendLedger, Work};
+use bankfull_proto::limits::MAX_RUNS;
+use bankfull_proto::send::{NextStep, Work};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
     Aborted, Cause, Entry, EntryKind, Failure, FileDigest, FileRuns, Message, Problem, SideSummary,
     Totals, Verdict, Want,
 };
-use files::{SourceError, SourceFile, SourceFiles, entry_of};
+use files::{SourceError, SourceFile, SourceFiles};
 use std::ffi::OsStr;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-/// Longest wait of announced entries for more to join. (chosen: well below a WAN's RTT)
-const MAX_BATCH_AGE: Duration = Duration::from_millis(50);
+use work_queue::WorkQueue;
 
 const DRY_RUN_CHUNK_BYTES: usize = 256 << 10;
 
-/// Longest wait between two checks for a stopped session.
-const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Longest wait for the end of a truncation, and the interval of checks. (measured: ext4 takes 19
-/// to 90 ms to truncate 300 MB; chosen: far longer, and well below a time-out)
-const TRUNCATE_TIMEOUT: Duration = Duration::from_secs(2);
-const TRUNCATE_POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Blocks of a file left per stream for a stream to reserve its next one: near the end the other
-/// streams then seldom wait for a slow one. (chosen: at half the rate of the others, a stream sends
-/// two blocks while each of them sends four)
-const MIN_BLOCKS_LEFT_PER_STREAM: u64 = 4;
-
 /// Retries of a file that changed while it was read. (chosen: constant change would never end)
 const MAX_CHANGED_RETRIES: u32 = 1;
-
-/// Announced entries that are collected for a message.
-struct Announcer {
-    next_id: u64,
-    batch: Vec<Entry>,
-    bytes: usize,
-    since: Instant,
-}
 
 /// The sending side; shared by the walk, the control thread and the stream threads.
 pub(crate) struct Sender<'a> {
@@ -64,11 +44,8 @@ pub(crate) struct Sender<'a> {
     outbox: Outbox,
     stats: &'a SessionStats<'a>,
     pub(crate) files: SourceFiles,
-    announcer: Mutex<Announcer>,
-    ledger: Mutex<SendLedger>,
-    changed: Condvar,
-    /// Signals completed files to the walk, if the receiver limits outstanding files.
-    completed: Condvar,
+    announcer: Announcer,
+    pub(crate) queue: WorkQueue<'a>,
     guard: Mutex<Guard>,
     dry_run: bool,
 }
@@ -80,17 +57,14 @@ impl<'a> Sender<'a> {
         stats: &'a SessionStats<'a>,
         dry_run: bool,
     ) -> Self {
-        let announcer =
-            Announcer { next_id: 1, batch: Vec::new(), bytes: 0, since: Instant::now() };
+        let announcer = Announcer::new(outbox.clone(), session.overrides.block);
         Self {
             session,
             outbox,
             stats,
             files: SourceFiles::default(),
-            announcer: Mutex::new(announcer),
-            ledger: Mutex::default(),
-            changed: Condvar::new(),
-            completed: Condvar::new(),
+            announcer,
+            queue: WorkQueue::new(session),
             guard: Mutex::new(Guard::new(Role::Sender)),
             dry_run,
         }
@@ -103,25 +77,19 @@ impl<'a> Sender<'a> {
             lock(&self.guard).admit(&message)?;
             match message {
                 // It may arrive before `Finish`, which is sent nevertheless.
-                Message::Done(report) if self.is_complete() => return Ok(report),
+                Message::Done(report) if self.queue.is_complete() => return Ok(report),
                 Message::Done(_) => {
                     return Err(WireError::Unexpected("the receiver is done too early").into());
                 }
                 other => self.on_message(other)?,
             }
-            self.notify_completion();
+            self.queue.notify_completion();
         }
     }
 
     /// Waits until every file is completed and every stream has ended, then sends `Finish`.
     pub(crate) fn finish(&self, join_streams: impl FnOnce()) {
-        let mut ledger = lock(&self.ledger);
-        while !ledger.is_complete() && !self.session.is_stopped() {
-            // The time-out covers a stop, which does not notify `changed`.
-            let waited = self.changed.wait_timeout(ledger, STOP_POLL_INTERVAL);
-            ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        drop(ledger);
+        self.queue.wait_until_complete();
         join_streams();
         self.outbox.wait_for_tunnels();
         if !self.session.is_stopped() {
@@ -139,10 +107,10 @@ impl<'a> Sender<'a> {
                 }
                 // One notification for all: a woken stream finds enough files for a pack.
                 if is_work {
-                    self.changed.notify_all();
+                    self.queue.notify_work();
                 }
             }
-            Message::Have(have) => self.with_ledger(|ledger| ledger.on_have(&have))?,
+            Message::Have(have) => self.queue.with_ledger(|ledger| ledger.on_have(&have))?,
             Message::Acks(acks) => acks.iter().try_for_each(|ack| self.on_ack(ack))?,
             Message::Problem(Problem { path, failure }) => {
                 self.stats.on_peer_problem(Problem { path, failure: with_peer_prefix(&failure) });
@@ -157,9 +125,9 @@ impl<'a> Sender<'a> {
                     self.on_source_error(nack.file, error);
                     return Ok(());
                 }
-                match self.with_ledger(|ledger| ledger.on_nack(nack.file, nack.index))? {
+                match self.queue.with_ledger(|ledger| ledger.on_nack(nack.file, nack.index))? {
                     NextStep::GiveUp => self.fail_unverifiable(nack.file),
-                    _ => self.changed.notify_all(),
+                    _ => self.queue.notify_work(),
                 }
             }
             Message::Finished(files) => {
@@ -168,14 +136,14 @@ impl<'a> Sender<'a> {
                 }
             }
             Message::Failed(failed) => {
-                self.with_ledger(|ledger| ledger.drop_file(failed.file));
+                self.queue.with_ledger(|ledger| ledger.drop_file(failed.file));
                 self.on_receiver_failure(failed.file, &failed.failure);
             }
             Message::RateRequest(pace) => {
                 self.session.feedback.on_rate_request(pace);
                 if let Some(streams) = pace.streams {
                     self.session.set_wanted_streams(streams);
-                    self.changed.notify_all();
+                    self.queue.notify_work();
                 }
             }
             Message::Credits(credits) => {
@@ -187,8 +155,8 @@ impl<'a> Sender<'a> {
             Message::ReceiverReport(course) => self.session.feedback.on_receiver_report(course),
             Message::StreamEnded(number) => {
                 self.session.close_stream(number);
-                if self.with_ledger(|ledger| ledger.on_stream_ended(number)) {
-                    self.changed.notify_all();
+                if self.queue.with_ledger(|ledger| ledger.on_stream_ended(number)) {
+                    self.queue.notify_work();
                 }
             }
             _ => {}
@@ -209,9 +177,9 @@ impl<'a> Sender<'a> {
                 None => return Ok(false),
             }
         }
-        let next = self.with_ledger(|ledger| ledger.on_want(want))?;
+        let next = self.queue.with_ledger(|ledger| ledger.on_want(want))?;
         let Some(file) = file else { return Ok(false) };
-        if let Some(there) = self.with_ledger(|ledger| ledger.bytes_at_receiver(want.file)) {
+        if let Some(there) = self.queue.with_ledger(|ledger| ledger.bytes_at_receiver(want.file)) {
             self.stats.counts.record(&file.stats, ByteSource::Resumed, there.saturating_sub(holes));
             self.stats.counts.record(&file.stats, ByteSource::Holes, holes);
         }
@@ -227,7 +195,7 @@ impl<'a> Sender<'a> {
     fn announce_holes(&self, file: &SourceFile) -> Result<Option<u64>, Error> {
         match self.files.holes(file) {
             Ok(holes) => {
-                self.with_ledger(|ledger| ledger.on_holes(&holes))?;
+                self.queue.with_ledger(|ledger| ledger.on_holes(&holes))?;
                 for runs in holes.runs.chunks(MAX_RUNS) {
                     let part = FileRuns { file: holes.file, runs: runs.to_vec() };
                     self.outbox.post(&Message::Holes(part));
@@ -262,7 +230,7 @@ impl<'a> Sender<'a> {
     }
 
     fn on_ack(&self, ack: &FileRuns) -> Result<(), Error> {
-        let next = self.with_ledger(|ledger| ledger.on_acks(ack))?;
+        let next = self.queue.with_ledger(|ledger| ledger.on_acks(ack))?;
         if let Some(file) = self.files.find(ack.file) {
             self.stats.counts.record(
                 &file.stats,
@@ -277,8 +245,8 @@ impl<'a> Sender<'a> {
     }
 
     fn on_finished(&self, id: u64) -> Result<(), Error> {
-        let hash = self.with_ledger(|ledger| ledger.file_hash(id));
-        self.with_ledger(|ledger| ledger.on_finished(id))?;
+        let hash = self.queue.with_ledger(|ledger| ledger.file_hash(id));
+        self.queue.with_ledger(|ledger| ledger.on_finished(id))?;
         let Some(file) = self.files.remove(id) else { return Ok(()) };
         if file.entry.kind == EntryKind::File {
             if file.entry.block_bytes == 0 {
@@ -298,7 +266,7 @@ impl<'a> Sender<'a> {
         let checked = self.files.open(file).and_then(|open| self.files.check(file, &open));
         match checked {
             Ok(()) => {
-                let hash = self.with_ledger(|ledger| ledger.file_hash(id)).map(|h| h.0);
+                let hash = self.queue.with_ledger(|ledger| ledger.file_hash(id)).map(|h| h.0);
                 self.outbox.post(&Message::FileDigest(FileDigest { file: id, hash }));
             }
             Err(error) => self.on_source_error(id, error),
@@ -312,7 +280,7 @@ impl<'a> Sender<'a> {
         if self.files.check(file, opened).is_err() {
             return;
         }
-        self.with_ledger(|ledger| {
+        self.queue.with_ledger(|ledger| {
             if ledger.record_early_digest(id) {
                 let hash = ledger.file_hash(id).map(|hash| hash.0);
                 // Posted under the lock, so that a later digest cannot overtake this one.
@@ -327,7 +295,7 @@ impl<'a> Sender<'a> {
             return;
         }
         let mut buffer = vec![0; DRY_RUN_CHUNK_BYTES];
-        while let Ok(Some(work)) = self.next_work(0, || Ok(())) {
+        while let Ok(Some(work)) = self.queue.next_work(0, || Ok(())) {
             if let Work::Compare { file, hash } = work
                 && let Some(file) = self.files.find(file)
             {
@@ -343,22 +311,22 @@ impl<'a> Sender<'a> {
     pub(crate) fn on_compared(&self, file: &SourceFile, equal: bool) {
         let id = file.entry.id;
         if self.dry_run && !equal {
-            self.with_ledger(|ledger| ledger.drop_file(id));
+            self.queue.with_ledger(|ledger| ledger.drop_file(id));
             self.files.remove(id);
             self.outbox.post(&Message::Differs(vec![id]));
             let path = self.files.path(file);
             self.stats.file_completed(path, Outcome::WouldCopy, file.entry.size, None);
-            return self.notify_completion();
+            return self.queue.notify_completion();
         }
-        match self.with_ledger(|ledger| ledger.on_compared(id, equal)) {
+        match self.queue.with_ledger(|ledger| ledger.on_compared(id, equal)) {
             NextStep::Completed => {
                 self.files.remove(id);
                 self.outbox.post(&Message::Unchanged(vec![id]));
                 self.stats.file_skipped(self.files.path(file), file.entry.size);
-                self.notify_completion();
+                self.queue.notify_completion();
             }
             NextStep::SendDigest => self.send_digest(file),
-            _ => self.changed.notify_all(),
+            _ => self.queue.notify_work(),
         }
     }
 
@@ -377,7 +345,7 @@ impl<'a> Sender<'a> {
         let Some(file) = self.files.find(id) else { return };
         let (failure, will_retry) = match error {
             SourceError::Failed(failure) => (failure, false),
-            SourceError::Changed if self.is_gone(&file) => {
+            SourceError::Changed if self.files.is_gone(&file) => {
                 let text =
                     format!("{} vanished while it was read", self.files.path(&file).display());
                 (Failure::new(Cause::SourceVanished, text), false)
@@ -392,7 +360,11 @@ impl<'a> Sender<'a> {
             }
         };
         let Some(file) = self.files.remove(id) else { return };
-        let entry = if will_retry { self.restat_changed(&file) } else { None };
+        let entry = if will_retry {
+            self.files.restat_changed(&file, || self.session.is_stopped())
+        } else {
+            None
+        };
         let will_retry = entry.is_some();
         // The receiver drops the file before it is announced again. The ledger drops it last,
         // so that the session never looks complete in between.
@@ -405,101 +377,31 @@ impl<'a> Sender<'a> {
                 total.fetch_sub(file.entry.size, Ordering::Relaxed);
                 add(total, entry.size);
                 self.announce(entry, file.dir, &file.name, file.attempt + 1);
-                self.flush_announced();
+                self.announcer.flush();
             }
             None => self.stats.file_failed(self.files.path(&file), &failure),
         }
-        self.with_ledger(|ledger| ledger.drop_file(id));
-        self.notify_completion();
-    }
-
-    /// Whether the file's name no longer exists.
-    fn is_gone(&self, file: &SourceFile) -> bool {
-        let stat = self.files.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name));
-        stat.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
-    }
-
-    /// Returns a changed file's new entry; `None` if it is no longer a regular file.
-    ///
-    /// A truncation sets the size first, and the times once the blocks are freed. This waits for
-    /// the times, or the file would count as changed once more.
-    fn restat_changed(&self, file: &SourceFile) -> Option<Entry> {
-        let before = &file.entry;
-        let until = Instant::now() + TRUNCATE_TIMEOUT;
-        loop {
-            let stat = self.files.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name)).ok()?;
-            let now = entry_of(&stat, &file.name, before.parent)?;
-            let times = |entry: &Entry| (entry.mtime_secs, entry.mtime_nanos, entry.version);
-            let is_truncating = now.size != before.size && times(&now) == times(before);
-            if !is_truncating || Instant::now() >= until || self.session.is_stopped() {
-                return Some(now).filter(|entry| entry.kind == EntryKind::File);
-            }
-            std::thread::sleep(TRUNCATE_POLL_INTERVAL);
-        }
+        self.queue.with_ledger(|ledger| ledger.drop_file(id));
+        self.queue.notify_completion();
     }
 
     fn on_receiver_failure(&self, id: u64, failure: &Failure) {
         if let Some(file) = self.files.remove(id) {
             self.stats.file_failed(self.files.path(&file), &with_peer_prefix(failure));
         }
-        self.notify_completion();
-    }
-
-    /// Whether nothing is left to send.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.with_ledger(|ledger| ledger.is_complete())
-    }
-
-    /// Wakes the walk, and the streams and the finish thread if nothing is left to send.
-    pub(crate) fn notify_completion(&self) {
-        self.completed.notify_all();
-        if self.with_ledger(|ledger| ledger.is_complete()) {
-            self.changed.notify_all();
-        }
+        self.queue.notify_completion();
     }
 
     /// Numbers an entry, enters it in the ledger, and queues it for the receiver.
-    fn announce(&self, mut entry: Entry, dir: u64, name: &OsStr, attempt: u32) -> u64 {
-        if let Some(block) = self.session.overrides.block.filter(|_| entry.block_bytes != 0) {
-            entry.block_bytes = Layout::with_block_bytes(entry.size, block.0).block_bytes();
-        }
-        let mut announcer = lock(&self.announcer);
-        let id = announcer.next_id;
-        announcer.next_id += 1;
-        entry.id = id;
-        if entry.kind != EntryKind::Dir {
-            self.files.insert(entry.clone(), dir, name, attempt);
-            if let Err(e) = self.with_ledger(|ledger| ledger.announce(&entry)) {
-                self.session.fail(e.into());
+    fn announce(&self, entry: Entry, dir: u64, name: &OsStr, attempt: u32) -> u64 {
+        self.announcer.announce(entry, |entry| {
+            if entry.kind != EntryKind::Dir {
+                self.files.insert(entry.clone(), dir, name, attempt);
+                if let Err(e) = self.queue.with_ledger(|ledger| ledger.announce(entry)) {
+                    self.session.fail(e.into());
+                }
             }
-        }
-        if announcer.batch.is_empty() {
-            announcer.since = Instant::now();
-        }
-        announcer.bytes += 64 + entry.name.len() + entry.target.len();
-        announcer.batch.push(entry);
-        let full = announcer.bytes >= ENTRY_BATCH_TARGET_BYTES
-            || announcer.batch.len() >= MAX_ENTRIES_PER_BATCH
-            || announcer.since.elapsed() >= MAX_BATCH_AGE;
-        if full {
-            self.post_batch(&mut announcer);
-        }
-        id
-    }
-
-    fn flush_announced(&self) {
-        self.post_batch(&mut lock(&self.announcer));
-    }
-
-    /// Posts the batch with the announcer locked, so that numbers ascend on the wire.
-    ///
-    /// Must not block, as the control thread calls it too; the walk waits before.
-    fn post_batch(&self, announcer: &mut Announcer) {
-        if !announcer.batch.is_empty() {
-            announcer.bytes = 0;
-            let batch = std::mem::take(&mut announcer.batch);
-            self.outbox.post(&Message::Entries(batch));
-        }
+        })
     }
 
     fn totals(&self) -> Totals {
@@ -513,49 +415,9 @@ impl<'a> Sender<'a> {
         }
     }
 
-    fn with_ledger<T>(&self, f: impl FnOnce(&mut SendLedger) -> T) -> T {
-        f(&mut lock(&self.ledger))
-    }
-
-    /// Waits for work; returns `None` when all files are completed or the session has stopped.
-    ///
-    /// `before_waiting` runs once before the first wait.
-    pub(crate) fn next_work(
-        &self,
-        stream: u32,
-        before_waiting: impl FnOnce() -> std::io::Result<()>,
-    ) -> std::io::Result<Option<Work>> {
-        if self.session.is_stopped() {
-            return Ok(None);
-        }
-        let work = |ledger: &mut SendLedger| {
-            if self.session.is_paused(stream) { None } else { ledger.next_work(stream) }
-        };
-        if let Some(work) = self.with_ledger(work) {
-            return Ok(Some(work));
-        }
-        before_waiting()?;
-        let mut ledger = lock(&self.ledger);
-        loop {
-            if self.session.is_stopped() || ledger.is_complete() {
-                return Ok(None);
-            }
-            if let Some(work) = work(&mut ledger) {
-                return Ok(Some(work));
-            }
-            // The time-out covers a stop, which does not notify `changed`.
-            let waited = self.changed.wait_timeout(ledger, STOP_POLL_INTERVAL);
-            ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    /// Reserves the block of a file that a stream will send next, while many are left.
-    pub(crate) fn prefetch_block(&self, stream: u32, file: u64) -> Option<u64> {
-        if self.session.is_paused(stream) {
-            return None;
-        }
-        let min_left = u64::from(self.session.wanted_streams()) * MIN_BLOCKS_LEFT_PER_STREAM;
-        self.with_ledger(|ledger| ledger.prefetch_block(stream, file, min_left))
+    /// Walks all sources and announces their end.
+    pub(crate) fn walk(&self, items: &[SourceItem]) {
+        walk::Walk::new(self).run(items);
     }
 
     /// Runs a stream's thread; an error is the loss of the stream, which should be reconnected.

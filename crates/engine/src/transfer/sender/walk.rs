@@ -1,14 +1,13 @@
 //! The walk: lists the sources and announces entries, directories before their contents.
 
-use crate::file_io::roots::SourceItem;
-
+use super::Sender;
+use super::announce::MAX_BATCH_AGE;
 use super::files::entry_of;
-use super::{MAX_BATCH_AGE, Sender};
 use crate::base::error;
 use crate::base::error::problem_message;
 use crate::base::fs_names::join_path;
 use crate::base::part_names;
-use crate::base::sync::lock;
+use crate::file_io::roots::SourceItem;
 use crate::stats::counters::add;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
@@ -18,8 +17,8 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 struct PendingDir {
@@ -30,61 +29,65 @@ struct PendingDir {
     depth: usize,
 }
 
-impl Sender<'_> {
+/// Walk of the sources.
+pub(crate) struct Walk<'s, 'a> {
+    sender: &'s Sender<'a>,
+}
+
+impl<'s, 'a> Walk<'s, 'a> {
+    pub(crate) fn new(sender: &'s Sender<'a>) -> Self {
+        Self { sender }
+    }
+
     /// Walks all sources and announces their end.
-    pub(crate) fn walk(&self, items: &[SourceItem]) {
+    pub(crate) fn run(&self, items: &[SourceItem]) {
         for (at, item) in items.iter().enumerate() {
             if !self.wait_for_capacity() {
                 return;
             }
             self.walk_item(at, item);
         }
-        self.flush_announced();
-        self.stats.counts.total_is_final.store(true, Ordering::Relaxed);
+        self.sender.announcer.flush();
+        self.sender.stats.counts.total_is_final.store(true, Ordering::Relaxed);
         // Under one lock: the receiver may report completion as soon as it has read this message.
-        self.with_ledger(|ledger| {
-            self.outbox.post(&Message::EntriesEnd(self.totals()));
+        self.sender.queue.with_ledger(|ledger| {
+            self.sender.outbox.post(&Message::EntriesEnd(self.sender.totals()));
             ledger.on_entries_end();
         });
-        self.notify_completion();
+        self.sender.queue.notify_completion();
     }
 
     /// Waits while the outbox is full or too many files are outstanding; false after a stop.
     fn wait_for_capacity(&self) -> bool {
-        self.outbox.wait_for_room();
-        if let Some(limit) = self.session.send.max_outstanding_files {
+        self.sender.outbox.wait_for_room();
+        if let Some(limit) = self.sender.session.send.max_outstanding_files {
             self.wait_for_outstanding_below(limit.max(1) as usize);
         }
-        !self.session.is_stopped()
+        !self.sender.session.is_stopped()
     }
 
     /// Waits while `limit` files are outstanding, until a quarter of them is completed.
     ///
     /// After [`MAX_BATCH_AGE`] fewer suffice. Without this wait each file would have a message.
     fn wait_for_outstanding_below(&self, limit: usize) {
-        if self.with_ledger(|ledger| ledger.outstanding_files()) < limit {
+        if self.sender.queue.with_ledger(|ledger| ledger.outstanding_files()) < limit {
             return;
         }
         // Entries that are still queued here cannot be completed.
-        self.flush_announced();
+        self.sender.announcer.flush();
         let since = Instant::now();
         let waits = |open: usize| match since.elapsed() < MAX_BATCH_AGE {
             true => open > limit - limit.div_ceil(4),
             false => open >= limit,
         };
-        let mut ledger = lock(&self.ledger);
-        while waits(ledger.outstanding_files()) && !self.session.is_stopped() {
-            // The time-out covers that age, and a stop, which does not notify `completed`.
-            let waited = self.completed.wait_timeout(ledger, MAX_BATCH_AGE);
-            ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        self.sender.queue.wait_outstanding(MAX_BATCH_AGE, waits);
     }
 
     fn walk_item(&self, at: usize, item: &SourceItem) {
         // Keys of sources count down from the top, numbers of entries up.
         let key = u64::MAX - at as u64;
         let shown = item.operand.parent().unwrap_or(Path::new("")).to_owned();
-        self.files.dirs.insert_root(key, Arc::clone(&item.dir), shown);
+        self.sender.files.dirs.insert_root(key, Arc::clone(&item.dir), shown);
         if item.stat.kind != FileKind::Dir {
             self.announce_leaf(&item.dir, key, 0, &item.name, &item.stat);
             return;
@@ -100,7 +103,7 @@ impl Sender<'_> {
         };
         let name = if item.contents { OsStr::new("") } else { &item.name };
         let Some(id) = self.announce_dir(0, name, &item.stat) else { return };
-        self.files.dirs.insert_root(id, Arc::clone(&dir), item.operand.clone());
+        self.sender.files.dirs.insert_root(id, Arc::clone(&dir), item.operand.clone());
         let mut stack = Vec::new();
         self.walk_dir(&dir, id, &item.operand, 0, &mut stack);
         while let Some(next) = stack.pop() {
@@ -148,7 +151,7 @@ impl Sender<'_> {
             match dir.stat(&entry.name) {
                 Ok(stat) if stat.kind == FileKind::Dir => {
                     let Some(child) = self.announce_dir(id, &entry.name, &stat) else { return };
-                    self.files.dirs.insert(child, id, &entry.name);
+                    self.sender.files.dirs.insert(child, id, &entry.name);
                     stack.push(PendingDir {
                         parent: Arc::clone(dir),
                         path: join_path(path, &entry.name),
@@ -169,32 +172,32 @@ impl Sender<'_> {
 
     fn announce_dir(&self, parent: u64, name: &OsStr, stat: &Stat) -> Option<u64> {
         let entry = entry_of(stat, name, parent)?;
-        add(&self.stats.counts.dirs, 1);
-        Some(self.announce(entry, 0, name, 0))
+        add(&self.sender.stats.counts.dirs, 1);
+        Some(self.sender.announce(entry, 0, name, 0))
     }
 
     /// Announces a file or symlink; skips a special file.
     fn announce_leaf(&self, dir: &Dir, key: u64, parent: u64, name: &OsStr, stat: &Stat) {
         let Some(mut entry) = entry_of(stat, name, parent) else {
-            add(&self.stats.counts.special_files_skipped, 1);
-            let path = self.files.dirs.path_of(key, name);
+            add(&self.sender.stats.counts.special_files_skipped, 1);
+            let path = self.sender.files.dirs.path_of(key, name);
             return self.report_skipped(path, "neither a file, a directory nor a symlink");
         };
         if entry.kind == EntryKind::Symlink {
             match dir.read_link(name) {
                 Ok(target) => entry.target = target.as_bytes().to_vec(),
-                Err(e) => return self.report_error(self.files.dirs.path_of(key, name), &e),
+                Err(e) => return self.report_error(self.sender.files.dirs.path_of(key, name), &e),
             }
-            add(&self.stats.counts.symlinks, 1);
+            add(&self.sender.stats.counts.symlinks, 1);
         } else if entry.block_bytes != 0 && Layout::new(entry.size, entry.block_bytes).is_err() {
-            let path = self.files.dirs.path_of(key, name);
+            let path = self.sender.files.dirs.path_of(key, name);
             let text = format!("{} exceeds the maximum file size", path.display());
             return self.report_failure(path, Failure::new(Cause::Other, text));
         } else {
-            add(&self.stats.counts.files_total, 1);
-            add(&self.stats.counts.bytes_total, entry.size);
+            add(&self.sender.stats.counts.files_total, 1);
+            add(&self.sender.stats.counts.bytes_total, entry.size);
         }
-        self.announce(entry, key, name, 0);
+        self.sender.announce(entry, key, name, 0);
     }
 
     fn report_error(&self, path: PathBuf, error: &io::Error) {
@@ -202,15 +205,15 @@ impl Sender<'_> {
         self.report_failure(path, failure);
     }
 
-    pub(crate) fn report_failure(&self, path: PathBuf, failure: Failure) {
-        self.stats.file_failed(path.clone(), &failure);
-        self.outbox.post(&problem_message(path, failure));
+    fn report_failure(&self, path: PathBuf, failure: Failure) {
+        self.sender.stats.file_failed(path.clone(), &failure);
+        self.sender.outbox.post(&problem_message(path, failure));
     }
 
     /// Reports a skipped entry to both users.
     fn report_skipped(&self, path: PathBuf, why: &str) {
         let text = format!("skipped {}: {why}", path.display());
-        self.stats.warn(text.clone());
-        self.outbox.post(&problem_message(path, Failure::new(Cause::Warning, text)));
+        self.sender.stats.warn(text.clone());
+        self.sender.outbox.post(&problem_message(path, Failure::new(Cause::Warning, text)));
     }
 }

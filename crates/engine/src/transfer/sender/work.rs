@@ -58,7 +58,7 @@ impl<'s, 'a> Worker<'s, 'a> {
         // Data read ahead may be of an earlier version of the file.
         self.reader.discard();
         let stream = &mut self.stream;
-        self.sender.next_work(self.number, || stream.flush())
+        self.sender.queue.next_work(self.number, || stream.flush())
     }
 
     /// Runs until all files are completed; errors are those of the connection.
@@ -113,7 +113,8 @@ impl<'s, 'a> Worker<'s, 'a> {
         let Some((layout, range)) = layout.ok().and_then(|l| Some((l, l.range(index)?))) else {
             return Ok(());
         };
-        self.prefetched = self.sender.prefetch_block(self.number, id).map(|index| (id, index));
+        self.prefetched =
+            self.sender.queue.prefetch_block(self.number, id).map(|index| (id, index));
         let next = self.prefetched.and_then(|(_, index)| layout.range(index));
         let len = (range.end - range.start) as u32;
         let header = self.stream.begin_frame(&Header::Block { file: id, offset: range.start, len });
@@ -121,7 +122,7 @@ impl<'s, 'a> Worker<'s, 'a> {
         let sent = self.send_range(&file, &opened, range, next, &mut hasher)?;
         let mut error = sent.err();
         // A retransmitted block must match the version that an early digest was sent for.
-        if error.is_none() && self.sender.with_ledger(|ledger| ledger.is_resend(id, index)) {
+        if error.is_none() && self.sender.queue.with_ledger(|ledger| ledger.is_resend(id, index)) {
             error = self.sender.files.check(&file, &opened).err();
         }
         if let Some(error) = error {
@@ -130,7 +131,7 @@ impl<'s, 'a> Worker<'s, 'a> {
             return Ok(());
         }
         let hash = hasher.finish();
-        let next = self.sender.with_ledger(|ledger| ledger.on_block_sent(id, index, hash));
+        let next = self.sender.queue.with_ledger(|ledger| ledger.on_block_sent(id, index, hash));
         self.stream.end_frame(&header, &hash.0);
         self.meter.mark(Stage::Compute);
         if next == NextStep::SendEarlyDigest {
