@@ -79,7 +79,7 @@ pub(crate) fn cause(error: Error, cancel: &Cancel) -> Error {
     if cancel.is_cancelled() { interrupted(&error) } else { error }
 }
 
-/// Converts an error after a signal to an interruption, so that scripts see one exit code.
+/// Converts an error after a signal to an interruption. Scripts so see one exit code.
 fn interrupted(error: &Error) -> Error {
     let text = match error.kind() {
         ErrorKind::Interrupted => error.to_string(),
@@ -227,7 +227,7 @@ fn unused(flag: &str, kind: &str) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Usage, text))
 }
 
-/// Returns a hint if `host:port/path` without a scheme was taken for a path on an ssh host.
+/// Returns a hint if `host:port/path` without a scheme was read as an ssh path.
 fn missing_scheme(flag: &str, location: &Location) -> Option<String> {
     let Location::Ssh { user: None, host, path } = location else { return None };
     let port = path.iter().next()?.to_str()?;

@@ -1,5 +1,4 @@
-//! The manual and the completions, generated from the definitions in [`crate::flags`], so that both
-//! stay current.
+//! Manual and completions, generated from the definitions in [`crate::flags`].
 
 use crate::environment::VARIABLES;
 use crate::exit::{Exit, TABLE};

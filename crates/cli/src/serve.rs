@@ -84,7 +84,7 @@ fn options(
     Ok((options, token.warning))
 }
 
-/// Returns the first address of the host, or every address of this host if none is named.
+/// Returns the first address of the host, or every local address without one.
 fn resolve(listen: &Listen) -> Result<SocketAddr, Error> {
     if listen.host.is_empty() || listen.host == "::" {
         return Ok(every_address(listen.port));

@@ -1,5 +1,5 @@
-//! Reads the access token of a daemon from a file or the environment, never from the command line,
-//! which other users can see.
+//! Reads the access token of a daemon from a file or the environment. The command line is excluded:
+//! other users can see it.
 
 use crate::environment::Environment;
 use bankfull::{Error, ErrorKind};

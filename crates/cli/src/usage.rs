@@ -98,7 +98,7 @@ fn is_destination_missing(error: &clap::Error) -> bool {
     matches!(missing, Some(ContextValue::Strings(names)) if names.as_slice() == [SOURCES])
 }
 
-/// True if letters of rsync end with `P`, as in `-avP`, which takes an operand for a port.
+/// True if letters of rsync end with `P`, as in `-avP`: the operand becomes a port.
 fn has_rsync_letters(arguments: &[OsString]) -> bool {
     arguments.iter().filter_map(|argument| argument.to_str()).any(|argument| {
         let letters = argument.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
@@ -119,7 +119,7 @@ fn unknown_flag(error: &clap::Error, arguments: &[OsString]) -> String {
     }
 }
 
-/// Returns the flag, with the argument that holds it if letters are joined, as in `-avz`.
+/// Returns the flag, with its argument if letters are joined, as in `-avz`.
 fn typed(flag: &str, arguments: &[OsString]) -> String {
     let letter = flag.strip_prefix('-').filter(|letter| letter.len() == 1);
     let is_holder = |argument: &&str| {

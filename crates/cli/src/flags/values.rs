@@ -93,7 +93,7 @@ impl IoHow {
 /// `--direct`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DirectWhen {
-    /// Where it pays off
+    /// On files and disks that gain from it
     Auto,
     /// On every file system that supports it
     On,
@@ -191,7 +191,7 @@ pub(super) fn rate(text: &str) -> Result<Rate, String> {
     Ok(rate)
 }
 
-/// Number and prefix of a rate such as `10M` or `10MB/s`, which does not say bits per second.
+/// Number and prefix of a rate such as `10M` or `10MB/s`: without bits per second.
 fn ambiguous_rate(text: &str) -> Option<(f64, char)> {
     let bare = text.trim_end_matches("/s").trim_end_matches(['B', 'b']);
     let prefix = bare.chars().last()?.to_ascii_lowercase();

@@ -50,8 +50,7 @@ const CONNECTING_DELAY: Duration = Duration::from_secs(1);
 /// State of a gathering.
 struct Gathering {
     sources: Sources,
-    /// Announcement, until it is shown with the first event, so that errors about the command line
-    /// precede it.
+    /// Announcement until the first event. Errors about the command line so precede it.
     plan: Option<String>,
     /// Warnings shown; many sources may send the same one.
     warned: HashSet<String>,

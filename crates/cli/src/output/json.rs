@@ -360,7 +360,7 @@ impl Line {
         self
     }
 
-    /// Adds a path as text, and its bytes in hexadecimal if it is not valid UTF-8.
+    /// Adds a path as text, and in hexadecimal if it is not valid UTF-8.
     fn path(self, key: &str, path: &Path) -> Self {
         let line = self.field(key, path.to_string_lossy());
         if path.to_str().is_some() {

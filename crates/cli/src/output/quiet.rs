@@ -116,7 +116,7 @@ pub(super) fn reason(path: &Path, message: &str) -> String {
     found.unwrap_or(message)
 }
 
-/// True if a message names a file, by this path or by its path on the other side. The name is the
+/// True if a message names a file, by its path on either side. The name is the
 /// same there, and follows a slash, or precedes a colon or the event.
 fn is_named(path: &Path, message: &str) -> bool {
     let name = path.file_name().map(|name| printable(Path::new(name))).unwrap_or_default();

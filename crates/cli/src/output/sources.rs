@@ -139,7 +139,7 @@ impl Sources {
         }
     }
 
-    /// Returns the host of a source, or its full name if several sources share the host.
+    /// Returns the host of a source, or its full name if the host is shared.
     fn short_name(&self, number: usize) -> &str {
         let name = self.name(number);
         let host = host_of(name);

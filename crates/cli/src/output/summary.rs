@@ -84,7 +84,7 @@ fn rounds_line(rounds: &[Duration]) -> Option<String> {
     ))
 }
 
-/// Formats the result of a client's session in one line, for the log of a daemon.
+/// Formats the result of a client's session in one line for a daemon's log.
 pub(super) fn session_line(summary: &Summary) -> String {
     let created = created(summary);
     let mut line = match (summary.files, summary.would_copy_entries) {

@@ -323,7 +323,7 @@ fn text_has_plan_failures_and_summary() {
     assert_eq!(reported(&["-q"]).err.lines().count(), 1);
 }
 
-/// Creates an ssh that runs its command on this host, at the address of the peer.
+/// Creates an ssh that runs its command on this host at the peer's address.
 fn fake_ssh(here: &Scratch) -> String {
     let script = here.join("ssh");
     let text = format!(

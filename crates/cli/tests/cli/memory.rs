@@ -95,7 +95,7 @@ fn moved(client: &Running) -> u64 {
     moved.next_back().and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Checks that a daemon with a stalled disk respects `--max-memory`, uses more without it,
+/// Checks that a daemon with a stalled disk respects `--max-memory`. It uses more without it,
 /// continues after the stall, and releases the memory.
 fn check_stalled_disk(transport: &str) {
     // Sequentially, as the amount of some seconds counts.

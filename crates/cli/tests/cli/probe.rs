@@ -6,7 +6,7 @@ use std::fs;
 use std::net::UdpSocket;
 use std::process::Command;
 
-/// Returns the result of a probe of one second, which must be the last line and have data.
+/// Returns the result of a probe of one second: the last line, with data.
 #[track_caller]
 fn probe_result(command: &mut Command) -> Value {
     let done: Done = run(command.args(["--time", "1"])).expect(0);

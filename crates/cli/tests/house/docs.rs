@@ -74,7 +74,7 @@ fn commands_in_documents_exist_with_their_flags() -> Fallible<()> {
     none(&findings)
 }
 
-/// What is wrong with the words after `bankfull SUB`: a flag that its help does not know.
+/// Returns the fault of the words after `bankfull SUB`: an unknown command or flag.
 fn wrong_words(sub: &str, words: &[&str]) -> Fallible<Option<String>> {
     let output = Command::new(env!("CARGO_BIN_EXE_bankfull")).args([sub, "--help"]).output()?;
     if !output.status.success() {
@@ -87,13 +87,13 @@ fn wrong_words(sub: &str, words: &[&str]) -> Fallible<Option<String>> {
     Ok(unknown.map(|flag| format!("`bankfull {sub}` has no flag {flag}")))
 }
 
-/// Whether a help text names a flag, and not only a longer one that starts with it.
+/// True if a help text names a flag itself, not only a longer one.
 fn finds_flag(help: &str, flag: &str) -> bool {
     let ends = |at: usize| !help[at..].starts_with(|c: char| c.is_alphanumeric() || c == '-');
     help.match_indices(flag).any(|(at, _)| ends(at + flag.len()))
 }
 
-/// The commands of the shell blocks of a document, up to the first pipe or redirection.
+/// Commands of a document's shell blocks, up to the first pipe or redirection.
 fn shell_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines = Vec::new();
     let mut inside = false;

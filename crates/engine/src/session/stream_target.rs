@@ -5,7 +5,7 @@ use crate::base::sync::lock;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Number of data streams that are to carry data, and the wake-up of the threads that make them.
+/// Number of streams that are to carry data, and wake-up of their spawners.
 #[derive(Default)]
 pub(crate) struct StreamTarget {
     /// Number of data streams to begin with.

@@ -20,7 +20,7 @@ pub(crate) struct BbrSwitch {
 }
 
 impl BbrSwitch {
-    /// Creates a switch and tests, if the session may use BBR, whether this host allows it.
+    /// Creates a switch. Tests if this host allows BBR, unless the session excludes it.
     pub(crate) fn new(session: &Session) -> Self {
         // With a fixed stream count the receiver sends no request, and the test may load a module.
         let is_free = session.overrides.congestion.is_none() && session.target.max.is_some();

@@ -1,5 +1,5 @@
-//! Limits of the data in flight that the hosts' TCP buffers set, and the advice to administrators to
-//! enlarge them, so that fewer streams fill a path.
+//! Limits that TCP buffers set on the data in flight, and advice to enlarge them. With larger buffers
+//! fewer streams fill a path.
 
 use super::socket_buffers::BufferSide;
 use bankfull_control::Bytes;
@@ -7,7 +7,7 @@ use bankfull_control::Bytes;
 /// Granularity of suggested buffer sizes. (chosen: readable numbers)
 const SUGGESTED_BUFFER_STEP: u64 = 1 << 20;
 
-/// Most data that a stream can have in flight, next to the BDP of the path that the streams fill.
+/// Most data that a stream can have in flight, next to the path's BDP.
 pub(crate) struct InflightLimits {
     /// BDP of the path; zero if unknown.
     pub(crate) bdp: Bytes,

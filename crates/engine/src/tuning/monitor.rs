@@ -106,8 +106,8 @@ impl<'a> Monitor<'a> {
     }
 }
 
-/// Warns a remote client as soon as this host's UDP receive buffer drops packets, with the setting
-/// that avoids it.
+/// Warns a remote client as soon as this host's UDP receive buffer drops packets. The warning names
+/// the setting that avoids it.
 pub(crate) fn watch_udp_buffer(
     advice: &mut BufferAdvice,
     telemetry: &Telemetry<'_>,

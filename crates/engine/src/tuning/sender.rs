@@ -308,7 +308,7 @@ impl<'a> SenderTuner<'a> {
         requested.into_iter().chain(limit).min()
     }
 
-    /// Paces each stream at its share of the rate, and limits bursts to what a shallow queue takes.
+    /// Paces each stream at its share of the rate. Bursts fit in a shallow queue.
     ///
     /// Over a short path TCP stays unpaced until a rate is requested. Pacing cannot be disabled
     /// again, only raised to an unlimited rate.

@@ -1,5 +1,5 @@
-//! Socket buffers beyond the kernel's autotuning limit, for streams whose share of the BDP exceeds
-//! it. Requires CAP_NET_ADMIN.
+//! Socket buffers beyond the kernel's autotuning limit. Requires CAP_NET_ADMIN; used for streams
+//! whose share of the BDP exceeds the limit.
 
 use crate::transport::socket::Socket;
 use bankfull_control::Bytes;
@@ -16,8 +16,8 @@ const MAX_SOCKET_BUFFER: Bytes = Bytes::mib(64);
 /// kernel memory cannot be paged out, and other programs need some)
 const SOCKET_MEMORY_DIVISOR: u64 = 16;
 
-/// Ratio of a new buffer to the current need, so that the next steps of the controller, 12 % at
-/// most, need no new one. (chosen)
+/// Ratio of a new buffer to the current need. The next steps of the controller, 12 % at most, so need
+/// no new one. (chosen)
 const SOCKET_BUFFER_MARGIN: f64 = 1.25;
 
 /// Receive or send buffer of a connection.
@@ -107,7 +107,7 @@ impl SocketBuffers {
         }
     }
 
-    /// Returns the buffer to force for a stream, if larger than its current one and permitted.
+    /// Returns the buffer to force for a stream, if permitted and larger than now.
     fn required(&self, number: u32, data: Bytes) -> Option<Bytes> {
         let forced = self.forced.get(&number).copied();
         let current = forced.unwrap_or(self.autotune_max);

@@ -1,5 +1,5 @@
-//! Collects the packet trains of a session, computes the capacity from them and determines whether
-//! more trains are needed.
+//! Collects the packet trains of a session, and computes the capacity. Determines whether more
+//! trains are needed.
 
 use super::MAX_TRAIN_REQUESTS;
 use crate::transport::probe::ProbeArrival;

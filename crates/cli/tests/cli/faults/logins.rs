@@ -1,4 +1,4 @@
-//! Remote hosts over ssh that are unreachable or cannot start bankfull, and shells that print text.
+//! Remote hosts that are unreachable or cannot start bankfull, and shells that print text.
 
 use super::super::harness::{
     Scratch, SshServer, assert_same, cp, remote_host, run, set_mode, write_file,
@@ -48,7 +48,7 @@ fn missing_ssh_program_is_named() {
     done.says(&["cannot run /no/such/ssh", "no such file"]);
 }
 
-/// Creates an ssh that closes its output at once, and exits one second later with this code.
+/// Creates an ssh that closes its output and exits one second later with this code.
 fn slow_ssh(here: &Scratch, code: i32) -> String {
     let script = here.join("ssh");
     write_file(&script, format!("exec >&-; sleep 1; exit {code}"));

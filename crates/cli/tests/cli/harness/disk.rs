@@ -27,7 +27,7 @@ fsfreeze -u \"$1\"";
 pub(crate) struct Disk(PathBuf);
 
 impl Disk {
-    /// Creates a file system of `mib` MiB in memory or on the usual disk, beneath `scratch`.
+    /// Creates a file system of `mib` MiB, in memory or on disk, beneath `scratch`.
     /// `None`, with a message, if that is impossible.
     pub(crate) fn new(scratch: &Scratch, mib: u64) -> Option<Self> {
         if !is_root() {

@@ -306,7 +306,7 @@ pub(crate) fn hello(min_version: u16, max_version: u16) -> Message {
     Message::Hello(Hello { min_version, max_version, software: "a test".into(), token: None })
 }
 
-/// Returns the request to send the contents of one directory to the root of the daemon.
+/// Returns the request to send a directory's contents to the root of the daemon.
 pub(crate) fn open_push(unencrypted: bool) -> Message {
     Message::Open(Open {
         direction: Direction::Push,

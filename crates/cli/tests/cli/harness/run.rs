@@ -224,7 +224,7 @@ impl Running {
         self.done(status)
     }
 
-    /// Waits until all output is read after the end, as some may still be in the pipe.
+    /// Waits until all output is read, which may be in the pipe after the end.
     pub(crate) fn read_to_end(&mut self) {
         let deadline = Instant::now() + patience(OUTPUT_LIMIT);
         for collector in std::mem::take(&mut self.collectors) {

@@ -1,4 +1,4 @@
-//! Working directories and file systems of a given size, removed at the end of the test.
+//! Working directories and file systems of a given size, removed after the test.
 
 use rustix::fs::statvfs;
 use std::fs;

@@ -115,7 +115,7 @@ impl SshServer {
         command
     }
 
-    /// Returns an ssh command that is a pipe to the server, as a way around a firewall.
+    /// Returns an ssh command that is a pipe to the server, around a firewall.
     pub(crate) fn pipe_command(&self) -> String {
         format!("{} -W {} {}", self.ssh_line(), remote_address(self.port), remote_host())
     }

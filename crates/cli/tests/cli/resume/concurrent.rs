@@ -184,7 +184,7 @@ fn check_end(done: &Done) {
     }
 }
 
-/// Starts a copy twice at the same time, three times in a row, and then once more alone.
+/// Starts a copy twice at once, three times in a row, then once alone.
 fn at_once(tree: &Tree, copied_to: &Path, command: impl Fn() -> Command) {
     for _ in 0..3 {
         let both = [Running::start(&mut command()), Running::start(&mut command())];

@@ -1,4 +1,4 @@
-//! `kill -9` of a random side at a random moment, many times, over every remote route.
+//! `kill -9` of a random side at random moments, over every remote route.
 //!
 //! `BANKFULL_KILLS` sets the number; `BANKFULL_SEED` replays the choices (moments are fractions of
 //! a run's time, so the exact course differs).

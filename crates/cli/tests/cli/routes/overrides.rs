@@ -68,8 +68,7 @@ fn max_rate_limits_copies_over_ssh() {
     }
 }
 
-/// Returns the lines of `ss` for the sending TCP connections of a copy with a daemon; `None`, with
-/// a message, without `ss`.
+/// Returns the lines of `ss` for a copy's sending connections; `None`, with a message, without `ss`.
 fn senders(daemon: &Daemon, push: bool) -> Option<Vec<String>> {
     if Command::new("ss").arg("-V").output().is_err() {
         println!("skipped: no ss");

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Reads ranges of files into memory, one after the other, each in chunks and in order.
+/// Reads ranges of files into memory, one after the other. The chunks of a range arrive in order.
 pub(crate) trait ReadRange: Send {
     /// Starts a range, which will be read completely.
     ///

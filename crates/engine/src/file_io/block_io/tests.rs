@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::io_method::IoMethod;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::FileExt;

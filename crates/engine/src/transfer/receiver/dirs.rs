@@ -179,7 +179,7 @@ impl DestinationDirs {
         Ok(false)
     }
 
-    /// Sets mode and time of directories, deepest first, now that nothing more is added to them.
+    /// Sets mode and time of directories, deepest first, once their contents are complete.
     ///
     /// `defers` selects directories whose metadata is set later; `report` receives failures.
     pub(crate) fn set_metadata(
@@ -220,7 +220,7 @@ fn create(parent: &Dir, name: &OsStr) -> io::Result<bool> {
     }
 }
 
-/// Gives the owner write access to a directory that an earlier run left read-only, like its source.
+/// Gives the owner write access to a directory that an earlier run left read-only.
 ///
 /// Its mode is set again at the end.
 fn ensure_owner_writable(dir: &Dir) {

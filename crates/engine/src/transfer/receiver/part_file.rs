@@ -288,7 +288,7 @@ impl PartFile {
         }
     }
 
-    /// Makes a range read as zeros, for a hole of the source, while `may_continue` returns true.
+    /// Makes a range read as zeros, for a hole, while `may_continue` returns true.
     pub(crate) fn clear_holes(
         &self,
         range: &Range<u64>,

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Longest wait for another thread of this session to close a part file that is reopened.
+/// Longest wait for another thread to close a part file that is reopened.
 const OWN_SESSION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of open part files, with two descriptors each, or three with direct I/O.

@@ -236,7 +236,7 @@ pub(crate) fn entry_of(stat: &Stat, name: &OsStr, parent: u64) -> Option<Entry> 
     })
 }
 
-/// Returns a hash that changes when the file is written to, replaced or given another inode.
+/// Returns a hash that changes when the file is written, replaced or moved.
 ///
 /// The hash covers the change time, which programs cannot set back, unlike the modification time.
 fn version_of(stat: &Stat) -> u64 {

@@ -260,7 +260,7 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// Sends the final digest of a file whose blocks are all acknowledged, if it is unchanged.
+    /// Sends the final digest of an unchanged file whose blocks are all acknowledged.
     fn send_digest(&self, file: &SourceFile) {
         let id = file.entry.id;
         let checked = self.files.open(file).and_then(|open| self.files.check(file, &open));
@@ -273,7 +273,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Sends the early digest of a file whose blocks are all read, if it is unchanged.
+    /// Sends the early digest of an unchanged file whose blocks are all read.
     fn send_early_digest(&self, file: &SourceFile, opened: &std::fs::File) {
         let id = file.entry.id;
         // A change is reported once all blocks are acknowledged.

@@ -265,7 +265,7 @@ impl<'s, 'a> Worker<'s, 'a> {
     }
 }
 
-/// Sends a range of a file through a buffer, up to the end of the file or the first read error.
+/// Sends a range of a file through a buffer. Stops at the end of the file or a read error.
 ///
 /// Returns the bytes sent and that error; an outer error is the connection's.
 fn send_buffered(

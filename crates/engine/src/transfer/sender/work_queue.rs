@@ -47,7 +47,7 @@ impl<'a> WorkQueue<'a> {
         self.with_ledger(|ledger| ledger.is_complete())
     }
 
-    /// Wakes the walk, and the streams and the finish thread if nothing is left to send.
+    /// Wakes the walk; and, if nothing is left to send, the streams and the finish thread.
     pub(crate) fn notify_completion(&self) {
         self.completed.notify_all();
         if self.with_ledger(|ledger| ledger.is_complete()) {
@@ -65,8 +65,8 @@ impl<'a> WorkQueue<'a> {
         }
     }
 
-    /// Waits while `waits` returns true for the number of outstanding files, which is checked at
-    /// least once per `interval`. Returns early when the session stops.
+    /// Waits while `waits` returns true for the number of outstanding files. Checks at least once per
+    /// `interval`, and returns early when the session stops.
     pub(crate) fn wait_outstanding(&self, interval: Duration, waits: impl Fn(usize) -> bool) {
         let mut ledger = lock(&self.ledger);
         while waits(ledger.outstanding_files()) && !self.session.is_stopped() {
@@ -108,7 +108,7 @@ impl<'a> WorkQueue<'a> {
         }
     }
 
-    /// Reserves the block of a file that a stream will send next, while many are left.
+    /// Reserves the block that a stream will send next, while many are left.
     pub(crate) fn prefetch_block(&self, stream: u32, file: u64) -> Option<u64> {
         if self.session.is_paused(stream) {
             return None;

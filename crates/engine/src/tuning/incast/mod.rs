@@ -1,4 +1,4 @@
-//! Coscheduling of sessions that receive over the same interface, whose senders together would
+//! Coscheduling of sessions that receive over the same interface. Their senders together would
 //! overflow the switch port that leads to it (incast).
 //!
 //! One [`SharedInterface`] for each interface of this process controls the windows, time slots and

@@ -257,7 +257,7 @@ impl<'a> ReceiverTuner<'a> {
         }
     }
 
-    /// Returns the most data that a stream can have in flight, next to the path's BDP.
+    /// Returns the most data in flight of a stream, next to the path's BDP.
     fn inflight_limits(&self) -> InflightLimits {
         let window = self.decision.map(|decision| decision.window);
         let window = window.filter(|window| *window < MAX_TCP_WINDOW);

@@ -17,7 +17,7 @@ pub(super) const MIN_PROBE_TIMEOUT: Duration = Duration::from_millis(600);
 /// Largest accepted RTT; longer ones come from a clock step. (chosen)
 pub(super) const MAX_PLAUSIBLE_RTT: Duration = Duration::from_secs(10);
 
-/// Data received since the last echo that shows that UDP is blocked, not the path down. (chosen:
+/// Data received since the last echo that shows that only UDP is blocked. (chosen:
 /// more than was in flight)
 const UDP_BLOCKED_MIN_DATA: Bytes = Bytes::mib(64);
 
