@@ -16,11 +16,10 @@ mod socket_buffers;
 pub(crate) mod telemetry;
 mod trains;
 
-use crate::transport::socket::clamp_window;
-
 use crate::base::sync::Latch;
 use crate::session::Session;
 use crate::transport::probe::{ProbeHandle, ProbePort};
+use crate::transport::socket::clamp_window;
 use bankfull_control::Bytes;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};

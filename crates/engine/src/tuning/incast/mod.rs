@@ -5,17 +5,15 @@
 //! pacing of all its streams, as `bankfull_control::ictcp` decides. A session that is alone is left
 //! to `ReceiverTuner`.
 //!
-//! `port` holds the sessions of an interface, `lane` the hook in the reading threads, `barrier` the
-//! rounds. The rules are in `bankfull_control::ictcp`.
+//! `shared_interface` holds the streams of an interface, `flow_hook` the hook in the reading threads.
 
 pub(crate) mod flow_hook;
 pub(crate) mod shared_interface;
 #[cfg(test)]
 mod tests;
 
-use crate::session::interface_sharing::InterfaceSharing;
-
 use crate::base::sync::lock;
+use crate::session::interface_sharing::InterfaceSharing;
 use crate::transport::socket::Socket;
 use bankfull_control::Rate;
 use bankfull_control::pacing::DEFAULT_MTU;

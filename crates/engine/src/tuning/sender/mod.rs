@@ -1,0 +1,214 @@
+//! Tuning of the sending side: paces its streams at the requested rate, sends packet trains once
+//! the receiver's UDP address is known, and reports the state of its connections.
+//!
+//! A tick runs in one direction: [`TrainSender`] probes, [`ConnectionSample`] observes,
+//! [`PacingActuator`] applies the receiver's request, [`SampleReporter`] reports.
+
+mod connection_sample;
+mod pacing_actuator;
+mod sample_reporter;
+mod train_sender;
+
+use super::telemetry::Telemetry;
+use super::{ProbeChannel, SAMPLE_INTERVAL, SampleClock, available_cpus};
+use crate::base::sync::{Latch, lock};
+use crate::session::Session;
+use crate::transport::control::Outbox;
+use bankfull_control::sobas::SPARSE_SAMPLING_RTT;
+use bankfull_control::{LimitSamples, Rate};
+use bankfull_proto::wire::control::{Message, SenderReport, stage_nanos};
+use connection_sample::ConnectionSample;
+use pacing_actuator::PacingActuator;
+use sample_reporter::SampleReporter;
+use std::time::{Duration, Instant};
+use train_sender::TrainSender;
+
+/// Interval of sender reports. (chosen: the controller's windows are longer on all but the shortest
+/// paths)
+const SENDER_REPORT_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Interval of packet trains. (chosen: at 250 Mbit/s one has passed before the next)
+const TRAIN_INTERVAL: Duration = Duration::from_millis(3);
+
+/// Tunes the streams of a sending session.
+pub(crate) struct SenderTuner<'a> {
+    session: &'a Session,
+    outbox: Outbox,
+    trains: TrainSender,
+    /// Samples, and how many of them were app-limited.
+    samples: LimitSamples,
+    /// Min RTT of the latest sample.
+    min_rtt: Duration,
+    /// Requested rate of all streams together, in bytes/s.
+    requested_rate: Option<u64>,
+    actuator: PacingActuator,
+    reporter: SampleReporter<'a>,
+}
+
+impl<'a> SenderTuner<'a> {
+    pub(crate) fn new(
+        session: &'a Session,
+        outbox: Outbox,
+        telemetry: Telemetry<'a>,
+        probe_channel: Option<ProbeChannel>,
+    ) -> Self {
+        Self {
+            session,
+            outbox,
+            trains: TrainSender::new(probe_channel),
+            samples: LimitSamples::default(),
+            min_rtt: Duration::ZERO,
+            requested_rate: session.overrides.rate_max.map(Rate::bytes_per_sec),
+            actuator: PacingActuator::new(session),
+            reporter: SampleReporter::new(telemetry),
+        }
+    }
+
+    /// Runs until the session is over.
+    pub(crate) fn run(mut self, over: &Latch) {
+        let started = Instant::now();
+        let mut clock = SampleClock::default();
+        let mut reported = Duration::ZERO;
+        // The first train leaves with the first registration, before any data.
+        let mut pause = Duration::ZERO;
+        while !over.wait(pause) {
+            let now = started.elapsed();
+            self.trains.poll(self.session, now, self.reporter.telemetry());
+            let is_between_trains = self.trains.is_between_trains();
+            pause = if is_between_trains { TRAIN_INTERVAL } else { SAMPLE_INTERVAL };
+            if self.poll_rate_request() {
+                clock.force_next();
+            }
+            if !clock.poll_due(now, self.min_rtt >= SPARSE_SAMPLING_RTT) {
+                continue;
+            }
+            let sample = self.sample();
+            self.apply(&sample, now);
+            let report = self.build_report(&sample);
+            let acked = sample.carried.acked;
+            self.reporter.emit(self.session, &report, acked, self.requested_rate);
+            if now + SAMPLE_INTERVAL / 2 >= reported + SENDER_REPORT_INTERVAL && report.samples > 0
+            {
+                reported = now;
+                self.outbox.try_post(&Message::SenderReport(report));
+            }
+        }
+    }
+
+    /// Takes a rate request of the receiver. Returns false if there is none.
+    fn poll_rate_request(&mut self) -> bool {
+        let request = lock(&self.session.feedback.rate_request).take();
+        if let Some(request) = request {
+            self.requested_rate = self.cap_rate(request.bytes_per_sec);
+            self.actuator.request_bbr(request.use_bbr.unwrap_or_default());
+        }
+        request.is_some()
+    }
+
+    /// Returns the smaller of the requested rate and the user's limit.
+    fn cap_rate(&self, requested: Option<u64>) -> Option<u64> {
+        let limit = self.session.overrides.rate_max.map(Rate::bytes_per_sec);
+        requested.into_iter().chain(limit).min()
+    }
+
+    /// Samples all connections.
+    fn sample(&mut self) -> ConnectionSample {
+        let sample = ConnectionSample::new(self.session, &mut self.samples);
+        self.min_rtt = sample.min_rtt.unwrap_or_default();
+        sample
+    }
+
+    /// Applies the receiver's request.
+    fn apply(&mut self, sample: &ConnectionSample, now: Duration) {
+        let rate = self.requested_rate.map(Rate::from_bytes_per_sec);
+        self.actuator.apply(self.session, rate, sample, now);
+    }
+
+    /// Builds the sender report.
+    fn build_report(&self, sample: &ConnectionSample) -> SenderReport {
+        let telemetry = self.reporter.telemetry();
+        SenderReport {
+            retransmits: sample.carried.retransmits,
+            samples: self.samples.count,
+            app_limited: self.samples.limited,
+            rtt_us: sample.rtt.and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),
+            window: sample.granted,
+            stage_nanos: Some(stage_nanos(&telemetry.stage_times())),
+            cpus: Some(available_cpus()),
+            max_inflight_bytes: Some(self.actuator.max_inflight().0),
+            bbr_available: Some(self.actuator.is_bbr_available()),
+            spurious_retransmits: Some(sample.carried.spurious_retransmits),
+            cpu_nanos: u64::try_from(telemetry.cpu_busy().as_nanos()).ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::event::NoEvents;
+    use crate::model::overrides::Overrides;
+    use crate::stats::session_stats::SessionStats;
+    use crate::transport::socket::Socket;
+    use bankfull_proto::wire::control::RateRequest;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn rate_request_withdrawn_over_short_path_lifts_pacing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = Socket::Tcp(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut writer = socket.try_clone().unwrap();
+        let session = Session::new(Overrides::default(), 1);
+        session.add_stream(0, &socket).unwrap();
+        let stats = SessionStats::new(&NoEvents, Instant::now());
+        let telemetry = Telemetry::new(&stats, false);
+        let mut tuner = SenderTuner::new(&session, Outbox::default(), telemetry, None);
+        let mut pacing_after = |ms, rate: Option<u64>| {
+            session
+                .feedback
+                .on_rate_request(RateRequest { bytes_per_sec: rate, ..RateRequest::default() });
+            tuner.poll_rate_request();
+            let sample = tuner.sample();
+            tuner.apply(&sample, Duration::from_millis(ms));
+            // The kernel applies a higher rate with the next ACKs.
+            for _ in 0..20 {
+                writer.write_all(&[7; 1000]).unwrap();
+                peer.read_exact(&mut [0; 1000]).unwrap();
+            }
+            socket.tcp_info().unwrap().pacing_rate_bytes_per_sec.unwrap_or(u64::MAX)
+        };
+        assert!(pacing_after(10, None) > 1_000_000, "left as it is");
+        assert!(pacing_after(20, Some(1_000_000)) <= 1_000_000);
+        assert!(pacing_after(30, None) > 1_000_000, "the request was withdrawn");
+    }
+
+    #[test]
+    fn throttled_data_is_not_paced_again_by_shares() {
+        let limit = Rate::from_bytes_per_sec(1_000_000);
+        let overrides = Overrides { rate_max: Some(limit), ..Overrides::default() };
+        let session = Session::new(overrides, 4);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect = |_| TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let sockets: Vec<Socket> = (0..4).map(connect).map(Socket::Tcp).collect();
+        for (number, socket) in (0..).zip(&sockets) {
+            session.add_stream(number, socket).unwrap();
+        }
+        let stats = SessionStats::new(&NoEvents, Instant::now());
+        let telemetry = Telemetry::new(&stats, false);
+        let mut tuner = SenderTuner::new(&session, Outbox::default(), telemetry, None);
+        let mut pacing_rates = |rate: Option<u64>| {
+            session
+                .feedback
+                .on_rate_request(RateRequest { bytes_per_sec: rate, ..RateRequest::default() });
+            tuner.poll_rate_request();
+            let sample = tuner.sample();
+            tuner.apply(&sample, Duration::from_millis(10));
+            let rate = |socket: &Socket| socket.tcp_info()?.pacing_rate_bytes_per_sec;
+            sockets.iter().map(rate).collect::<Vec<_>>()
+        };
+        assert_eq!(pacing_rates(None), [Some(1_000_000); 4]);
+        assert_eq!(pacing_rates(Some(400_000)), [Some(100_000); 4], "the path is slower");
+    }
+}
