@@ -4,7 +4,7 @@
 //! the current bottleneck ([`bottleneck()`]); loss samples ([`LossSample`]); the number of streams
 //! at the start ([`initial_streams`]) and during a transfer ([`streams`]); division of a rate among
 //! streams ([`StreamShares`]) and pacing ([`pacing`]); the controller of window and pacing rate
-//! ([`sobas`]); model-based congestion control ([`delivery`]) and CUBIC ([`cubic`]); incast control
+//! ([`sobas`]); model-based congestion control and CUBIC ([`congestion`]); incast control
 //! ([`ictcp`]); and receive-buffer sizing ([`rrda`]).
 //!
 //! This crate has no clock, I/O, threads or dependencies. Time is an argument; the lints in its

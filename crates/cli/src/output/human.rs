@@ -19,6 +19,15 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
+/// Role of this process in the copies that are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Client,
+    /// A copy within this host.
+    Local,
+    Daemon,
+}
+
 /// Output without `--json` and `--quiet`.
 pub(super) struct Human {
     output: Output,
@@ -28,8 +37,7 @@ pub(super) struct Human {
     dry_run: bool,
     failed: FailedFiles,
     shows_all_failed: bool,
-    is_local: bool,
-    is_daemon: bool,
+    role: Role,
     /// Duration of a probe.
     probing: Option<Duration>,
     gathering: Option<Gathering>,
@@ -86,8 +94,7 @@ impl Human {
             dry_run,
             failed: FailedFiles::default(),
             shows_all_failed: verbosity > 0,
-            is_local: false,
-            is_daemon: false,
+            role: Role::Client,
             probing: None,
             gathering: None,
             connecting: None,
@@ -118,7 +125,9 @@ impl Human {
     /// Shows a connection; `prefix` names the source, if there are several.
     fn connected(&mut self, prefix: &str, route: Route, software: &str, encrypted: bool) {
         self.connecting = None;
-        self.is_local = route == Route::Local;
+        if route == Route::Local {
+            self.role = Role::Local;
+        }
         let how = match route {
             Route::Local => return,
             Route::Daemon => "to a daemon",
@@ -237,7 +246,7 @@ impl Human {
         let lines = if self.dry_run {
             summary::plan_lines(done)
         } else {
-            summary::lines(done, self.is_local)
+            summary::lines(done, self.role == Role::Local)
         };
         lines.iter().for_each(|line| self.show(line));
     }
@@ -271,7 +280,7 @@ impl Render for Human {
             });
         }
         if let Beginning::Serve(serving) = beginning {
-            self.is_daemon = true;
+            self.role = Role::Daemon;
             self.listening(serving);
         }
     }
@@ -362,7 +371,7 @@ impl Render for Human {
     fn stopping(&mut self) {
         // A second signal may end the program at any time: leave the terminal clean.
         self.bar.finish_and_clear();
-        self.show(match (self.is_daemon, self.stopping) {
+        self.show(match (self.role == Role::Daemon, self.stopping) {
             (false, _) => "stopping; a second signal ends the program at once",
             (true, false) => "stopping after the running sessions; a second signal ends them",
             (true, true) => "ending the running sessions; a third signal ends the program at once",

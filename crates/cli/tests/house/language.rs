@@ -102,8 +102,11 @@ fn test_names_are_short() -> Fallible<()> {
     none(&findings)
 }
 
-/// Doc comments of Rust and Java files: file, then line and first paragraph of each.
-fn doc_comments() -> Fallible<Vec<(String, Vec<(usize, String)>)>> {
+/// Line and first paragraph of a doc comment.
+type Comment = (usize, String);
+
+/// Returns the doc comments of each Rust and Java file.
+fn doc_comments() -> Fallible<Vec<(String, Vec<Comment>)>> {
     let rust = rust_files()?.into_iter().map(|file| {
         let comments = rust_comments(&file);
         (file.name, comments)
@@ -116,14 +119,14 @@ fn doc_comments() -> Fallible<Vec<(String, Vec<(usize, String)>)>> {
     Ok(rust.chain(java).collect())
 }
 
-fn rust_comments(file: &TextFile) -> Vec<(usize, String)> {
-    let mut comments: Vec<(usize, String)> = Vec::new();
+fn rust_comments(file: &TextFile) -> Vec<Comment> {
+    let mut comments: Vec<Comment> = Vec::new();
     let mut open = false;
     for (at, line) in numbered(&file.text) {
         let line = line.trim();
         let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
         match text.map(str::trim) {
-            Some("") | None => open = text.is_some() && open && !has_text(&comments, at),
+            Some("") | None => open = text.is_some() && open && !has_text(&comments),
             Some(text) if open => append(&mut comments, text),
             Some(text) => {
                 // Only the first paragraph of a comment counts.
@@ -138,11 +141,11 @@ fn rust_comments(file: &TextFile) -> Vec<(usize, String)> {
     comments
 }
 
-fn has_text(comments: &[(usize, String)], _at: usize) -> bool {
+fn has_text(comments: &[Comment]) -> bool {
     comments.last().is_some_and(|(_, text)| !text.is_empty())
 }
 
-fn append(comments: &mut [(usize, String)], text: &str) {
+fn append(comments: &mut [Comment], text: &str) {
     if let Some((_, paragraph)) = comments.last_mut() {
         paragraph.push(' ');
         paragraph.push_str(text);
@@ -154,8 +157,8 @@ fn is_doc(text: &str, line: usize) -> bool {
     line.starts_with("///") || line.starts_with("//!")
 }
 
-fn java_comments(file: &TextFile) -> Vec<(usize, String)> {
-    let mut comments: Vec<(usize, String)> = Vec::new();
+fn java_comments(file: &TextFile) -> Vec<Comment> {
+    let mut comments: Vec<Comment> = Vec::new();
     let mut inside = false;
     let mut in_first_paragraph = false;
     for (at, line) in numbered(&file.text) {

@@ -30,7 +30,12 @@ const MIN_HEALTHY_LIFETIME: Duration = Duration::from_secs(1);
 /// Source of a session's data streams.
 pub(crate) enum StreamSource {
     /// This side connects.
-    Connect { connector: Arc<dyn Connect + Send + Sync>, count: u32, ready: Vec<(u32, DataStream)> },
+    Connect {
+        connector: Arc<dyn Connect + Send + Sync>,
+        count: u32,
+        /// Streams that are connected already, with their numbers.
+        ready: Vec<(u32, DataStream)>,
+    },
     /// The peer connects; the listener forwards the streams of this session.
     Accept(mpsc::Receiver<AcceptedStream>),
 }

@@ -1,4 +1,4 @@
-//! Counters of a session and of its files. `session_stats.rs` derives progress and summary from them.
+//! Counters of a session and of its files. `session_stats.rs` derives progress and summary.
 
 use crate::base::sync::lock;
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! Limits that TCP buffers set on the data in flight, and advice to enlarge them. With larger buffers
-//! fewer streams fill a path.
+//! Limits that TCP buffers set on the data in flight, and advice to enlarge them. With larger
+//! buffers fewer streams fill a path.
 
 use super::socket_buffers::BufferSide;
 use bankfull_control::Bytes;

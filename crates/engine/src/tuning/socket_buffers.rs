@@ -16,8 +16,8 @@ const MAX_SOCKET_BUFFER: Bytes = Bytes::mib(64);
 /// kernel memory cannot be paged out, and other programs need some)
 const SOCKET_MEMORY_DIVISOR: u64 = 16;
 
-/// Ratio of a new buffer to the current need. The next steps of the controller, 12 % at most, so need
-/// no new one. (chosen)
+/// Ratio of a new buffer to the current need. The next steps of the controller, 12 % at most,
+/// so need no new one. (chosen)
 const SOCKET_BUFFER_MARGIN: f64 = 1.25;
 
 /// Receive or send buffer of a connection.

@@ -376,7 +376,7 @@ fn unwritable_files_fail_individually() {
     }
 }
 
-/// Copies a tree with a read-only directory as an unprivileged user, then again after a change.
+/// Copies a read-only directory as an unprivileged user, then again after a change.
 fn copy_read_only_dir_twice() -> [Done; 2] {
     let here = Scratch::new();
     write_file(&here.join("tree/locked/below/file"), b"file");

@@ -68,7 +68,8 @@ fn max_rate_limits_copies_over_ssh() {
     }
 }
 
-/// Returns the lines of `ss` for a copy's sending connections; `None`, with a message, without `ss`.
+/// Returns the lines of `ss` for a copy's sending connections. Without `ss`, prints a message and
+/// returns `None`.
 fn senders(daemon: &Daemon, push: bool) -> Option<Vec<String>> {
     if Command::new("ss").arg("-V").output().is_err() {
         println!("skipped: no ss");

@@ -1,5 +1,5 @@
 //! Receiving side of a merged session: files are wanted only after every session has listed its
-//! sources, and only those that this session may put in place. `model/merge_conflicts.rs` makes the choice.
+//! sources, and only those that this session may put in place. `model/merge_conflicts.rs` chooses.
 
 use super::dirs::DestinationDirs;
 use super::metadata::mtime_of;

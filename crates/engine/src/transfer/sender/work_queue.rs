@@ -65,8 +65,8 @@ impl<'a> WorkQueue<'a> {
         }
     }
 
-    /// Waits while `waits` returns true for the number of outstanding files. Checks at least once per
-    /// `interval`, and returns early when the session stops.
+    /// Waits while `waits` returns true for the number of outstanding files. Checks at least once
+    /// per `interval`, and returns early when the session stops.
     pub(crate) fn wait_outstanding(&self, interval: Duration, waits: impl Fn(usize) -> bool) {
         let mut ledger = lock(&self.ledger);
         while waits(ledger.outstanding_files()) && !self.session.is_stopped() {

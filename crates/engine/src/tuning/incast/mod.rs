@@ -5,7 +5,8 @@
 //! pacing of all its streams, as `bankfull_control::ictcp` decides. A session that is alone is left
 //! to `ReceiverTuner`.
 //!
-//! `shared_interface` holds the streams of an interface, `flow_hook` the hook in the reading threads.
+//! `shared_interface` holds the streams of an interface, `flow_hook` the hook of a reading
+//! thread.
 
 pub(crate) mod flow_hook;
 pub(crate) mod shared_interface;
