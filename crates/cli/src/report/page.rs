@@ -178,7 +178,7 @@ fn course(record: &Record) -> Option<Section> {
     if samples.is_empty() {
         return arrivals(record);
     }
-    let mut section = Section::new("Course of the path");
+    let mut section = Section::new("Path over time");
     if !record.decisions.kept.is_empty() || !record.buffer_limits.kept.is_empty() {
         section.text.push(
             "Numbered flags mark decisions of the receiver; the lists below the charts give their \

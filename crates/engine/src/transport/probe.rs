@@ -2,7 +2,7 @@
 //!
 //! One socket serves all sessions of a process. Its thread answers registrations and probes at
 //! once, and passes the rest to the session. It answers only peers that know the session key, and
-//! never with more bytes than it received. The interpretation of probes is elsewhere (`tune/`).
+//! never with more bytes than it received. The interpretation of probes is elsewhere (`tuning/`).
 
 use crate::base::sync::lock;
 use bankfull_control::sobas::capacity::TRAIN_PACKETS;

@@ -1,6 +1,6 @@
 //! QUIC: streams over a UDP socket, for paths on which TCP performs badly.
 //!
-//! Connections and streams are used like sockets (`link.rs`). One thread per UDP socket moves
+//! Connections and streams are used like sockets (`connection.rs`). One thread per UDP socket moves
 //! packets (`driver.rs`); threads that use a stream wake it (`waker.rs`). `quinn-proto` implements
 //! the protocol, with the congestion control of `bankfull-control` (`congestion.rs`); `quinn-udp`
 //! sends datagrams in batches. Independent of the data transferred.
