@@ -5,8 +5,6 @@ STATIC_FLAGS := -C target-feature=+crt-static
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/$(HOST)/release/bankfull
 LAB := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
-# Tests of the command mostly wait, for timeouts and rate limits.
-CLI_TEST_THREADS ?= 3
 FUZZ_DIR := $(or $(CARGO_TARGET_DIR),target)/$(HOST)/release
 # What cargo-fuzz passes, so that it need not be installed.
 FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -35,8 +33,7 @@ check: setup ## Format, lints, documentation and types of the fuzz targets
 	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir $(abspath $(LAB))
 
 test: check ## The checks and every test
-	cargo test --locked --workspace --exclude bankfull-cli
-	cargo test --locked -p bankfull-cli -- --test-threads $(CLI_TEST_THREADS)
+	cargo test --locked --workspace
 	@$(MAKE) --no-print-directory java
 
 campaign: test ## Longer checks: 24 interruptions, and every test of the command over an emulated path
