@@ -76,7 +76,7 @@ impl PathSettings {
     /// Path behind access links with this delay, which is part of the BDP.
     ///
     /// # Errors
-    /// Those of [`PathSettings::config`].
+    /// Errors of [`PathSettings::config`].
     pub fn config_with_access_delay(&self, access: Duration) -> Result<PathConfig> {
         let preset = match &self.preset {
             Some(name) => {

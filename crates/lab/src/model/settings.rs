@@ -53,7 +53,7 @@ impl Settings {
     /// Path; a buffer in BDP includes the delay of the access links.
     ///
     /// # Errors
-    /// Those of [`PathSettings::config`].
+    /// Errors of [`PathSettings::config`].
     pub fn path_config(&self) -> Result<PathConfig> {
         self.path.config_with_access_delay(self.senders.longest_delay())
     }
@@ -61,7 +61,7 @@ impl Settings {
     /// Capacity for all senders: that of the path, or of their access links together if less.
     ///
     /// # Errors
-    /// Those of [`PathSettings::config`].
+    /// Errors of [`PathSettings::config`].
     pub fn rate(&self) -> Result<Rate> {
         let path = self.path_config()?.forward.rate.unwrap_or_default();
         let Some(access) = self.senders.rate else { return Ok(path) };
@@ -96,7 +96,7 @@ impl Settings {
     /// sets [`Settings::cross_congestion`].
     ///
     /// # Errors
-    /// Those of [`PathSettings::config`].
+    /// Errors of [`PathSettings::config`].
     pub fn plan(&self, contender: &Contender, seed: u64) -> Result<Plan> {
         let path = self.path_config()?;
         let access = |delay: &Duration| LinkConfig {

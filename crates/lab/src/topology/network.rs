@@ -48,7 +48,7 @@ impl Network {
     /// Starts a network.
     ///
     /// # Errors
-    /// Those of [`Hosts::create`] and [`Emulator::start`]; [`LabError::Congestion`] if connections
+    /// Errors of [`Hosts::create`] and [`Emulator::start`]; [`LabError::Congestion`] if connections
     /// do not use the requested congestion control.
     pub fn start(plan: &Plan) -> Result<Self> {
         let setup = HostsConfig {
