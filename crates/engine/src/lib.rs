@@ -49,9 +49,11 @@ pub use bankfull_control::{Bytes, Rate, StageTimes, UnitError};
 pub use base::cancel::Cancel;
 pub use base::error::{Error, ErrorKind};
 pub use base::event::{
-    BufferLimit, Event, EventSink, NoEvents, Outcome, Progress, Route, Sample, Summary,
-    TuningDecision,
+    BufferLimit, Controller, Event, EventSink, NoEvents, Outcome, Progress, ReceiveBufferKind,
+    Route, Sample, Summary, TuningDecision,
 };
+pub use base::event_log::EVENT_LOG_TARGET;
+pub use base::failure_fold::{FailureFold, FoldedFailures};
 pub use base::location::{DEFAULT_PORT, Location};
 pub use model::io_method::IoMethod;
 pub use model::merge_conflicts::Merge;

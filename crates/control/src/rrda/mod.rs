@@ -17,6 +17,7 @@ mod tests;
 use crate::units::Bytes;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::Duration;
 
 /// Length of an epoch. (paper, §V-A: Δt)
@@ -99,6 +100,20 @@ impl Reason {
             Self::Unused => "unused",
             Self::Bound => "bound",
         }
+    }
+}
+
+/// Prints one clause for a log or a report.
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kept => "no reason to change",
+            Self::Surplus => "more arrives than is processed",
+            Self::Discarded => "data was discarded because the buffer was full",
+            Self::Draining => "more is processed than arrives",
+            Self::Unused => "less was in use for seconds",
+            Self::Bound => "the bounds have changed, or more is in use than was granted",
+        })
     }
 }
 

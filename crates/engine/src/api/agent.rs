@@ -82,6 +82,7 @@ pub fn run_agent(max_memory: Option<Bytes>) -> Result<Option<ErrorKind>, Error> 
         data_hosts: own_addresses(),
         fingerprint: Some(identity.fingerprint().0),
         peer: None,
+        log: None,
         advice: None,
         on_request: Box::new(move |timeout| clock.set_timeout(timeout)),
     };

@@ -5,6 +5,7 @@ use super::transfer::Transfer;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink, Route, Sample, Summary};
+use crate::base::event_log::EventLog;
 use crate::base::location::Location;
 use crate::base::sync::lock;
 use crate::model::options::{DaemonOptions, SshOptions};
@@ -105,8 +106,9 @@ impl Probe {
         self.transfer.check()?;
         self.transfer.options.probe = Some(self.duration);
         let direction = if self.reverse { Direction::Pull } else { Direction::Push };
+        let log = EventLog::new(events);
         let collector =
-            Collector { next: events, samples: Mutex::default(), route: Mutex::default() };
+            Collector { next: &log, samples: Mutex::default(), route: Mutex::default() };
         let host = self.transfer.options.destination.clone();
         let summary = self.transfer.run_remote(&host, direction, &collector, cancel, started)?;
         let samples = collector.samples.into_inner().unwrap_or_default();

@@ -3,6 +3,8 @@
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink};
+use crate::base::event_log::{EventLog, PeerLog, connection_span};
+use crate::base::log_limiter::LogLimiter;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn;
 use crate::file_io::path_root::PathRoot;
@@ -28,6 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
+use tracing::{info, warn};
 
 /// Connections beyond the limit that still receive a refusal before they are closed. (chosen: three
 /// clients that each start 16 data streams while they wait)
@@ -52,6 +55,7 @@ pub struct Server {
     quic: Option<Mutex<(QuicPort, IncomingStreams)>>,
     /// Reason why the UDP port is unavailable.
     udp_error: Option<String>,
+    log_limiter: Arc<LogLimiter>,
 }
 
 impl std::fmt::Debug for Server {
@@ -117,6 +121,7 @@ impl Server {
             sessions: SessionManager::new(PathRoot::Dir(Arc::new(root)), policy, probes),
             quic: quic.map(Mutex::new),
             udp_error,
+            log_limiter: Arc::new(LogLimiter::new()),
         })
     }
 
@@ -139,6 +144,18 @@ impl Server {
     /// [`ErrorKind::Network`] when the port fails, [`ErrorKind::Local`] when a thread cannot be
     /// started.
     pub fn run(&self, events: &dyn EventSink, drain: &Cancel, abort: &Cancel) -> Result<(), Error> {
+        info!(address = %self.address, fingerprint = %self.fingerprint, "listening");
+        let result = self.serve_clients(events, drain, abort);
+        info!("stopped");
+        result
+    }
+
+    fn serve_clients(
+        &self,
+        events: &dyn EventSink,
+        drain: &Cancel,
+        abort: &Cancel,
+    ) -> Result<(), Error> {
         thread::scope(|scope| {
             let mut started = Ok(());
             if let Some(probes) = &self.sessions.probes {
@@ -151,7 +168,7 @@ impl Server {
                      TCP statistics alone; stop the program that uses the port, or choose another \
                      with --listen"
                 );
-                events.event(Event::Warning { message });
+                warn_of_server(events, message);
             }
             let finished = Arc::new(AtomicBool::new(false));
             if let Some(quic) = &self.quic {
@@ -207,7 +224,7 @@ impl Server {
         let mut advice = port.advice();
         while !finished.load(Ordering::SeqCst) {
             if let Some(message) = advice.next_advice() {
-                events.event(Event::Warning { message });
+                warn_of_server(events, message);
             }
             if let Ok((stream, peer)) = streams.recv_timeout(STREAM_POLL_INTERVAL) {
                 self.spawn_handler(scope, self.acceptor.admit_stream(stream, peer), events);
@@ -232,7 +249,13 @@ impl Server {
     /// Runs a connection's thread and reports its error.
     fn handle_connection(&self, conn: PendingConn, events: &dyn EventSink) {
         let peer = conn.peer.to_string();
-        if let Err(error) = self.serve_connection(conn, &peer, events) {
+        let log = PeerLog::new(Arc::clone(&self.log_limiter), conn.peer.ip());
+        let _in_connection = connection_span(&peer).entered();
+        if let Err(error) = self.serve_connection(conn, &peer, &log, events) {
+            if log.admits() {
+                let reason = &*error.to_string();
+                warn!(reason, "connection rejected");
+            }
             events.event(Event::ClientDone { peer, result: Err(error) });
         }
     }
@@ -241,6 +264,7 @@ impl Server {
         &self,
         mut conn: PendingConn,
         peer: &str,
+        log: &PeerLog,
         events: &dyn EventSink,
     ) -> Result<(), Error> {
         let preamble = conn.read_preamble(&self.config, self.sessions.policy.timeout)?;
@@ -253,12 +277,13 @@ impl Server {
                     permit.wait_for_position(self.max_connections.saturating_sub(1), CAPACITY_WAIT);
                 let capacity = self.max_connections.saturating_sub(position);
                 let tls = connection.map(|tls| *tls);
-                return self.serve_control(&deadline, tls, socket, peer, capacity, events);
+                let socket = ClientSocket { socket, tls, peer, log };
+                return self.serve_control(&deadline, socket, capacity, events);
             }
             // An earlier session has the slots that were promised to this one.
             Preamble::Data(_) if permit.position() > self.max_connections => {}
             Preamble::Data(connection) => {
-                self.attach(socket, connection.map(|tls| *tls), permit, peer, events);
+                self.attach(socket, connection.map(|tls| *tls), permit, log, events);
             }
             Preamble::OtherProtocol => return Err(reject_protocol(&mut socket, peer)),
         }
@@ -270,26 +295,28 @@ impl Server {
         socket: Socket,
         connection: Option<Connection>,
         permit: Permit,
-        peer: &str,
+        log: &PeerLog,
         events: &dyn EventSink,
     ) {
+        let peer = socket.peer();
         let attached = self.sessions.attach(socket, connection, &DATA_MAGIC, Box::new(permit));
         // A stream that arrives too late for its session is not reported.
-        if attached.is_err_and(|e| !is_late(&e)) {
+        if attached.is_err_and(|e| !is_late(&e)) && log.admits() {
+            let peer =
+                peer.map_or_else(|| "an unknown address".to_owned(), |peer| peer.to_string());
             let message = format!("a data stream from {peer} belongs to no session: closed it");
-            events.event(Event::Warning { message });
+            warn_of_server(events, message);
         }
     }
 
     fn serve_control(
         &self,
         deadline: &GreetingDeadline,
-        tls: Option<Connection>,
-        socket: Socket,
-        peer: &str,
+        client: ClientSocket<'_>,
         capacity: usize,
         events: &dyn EventSink,
     ) -> Result<(), Error> {
+        let ClientSocket { socket, tls, peer, log } = client;
         let failed =
             |e: io::Error| Error::network(format!("the connection from {peer} failed"), &e);
         let wake = socket.try_clone().map_err(failed)?;
@@ -308,6 +335,7 @@ impl Server {
             data_hosts: Vec::new(),
             fingerprint: None,
             peer: Some(address.ip()),
+            log: Some(log.clone()),
             advice: handle.advice(),
             on_request: Box::new(move |timeout| {
                 on_request();
@@ -327,6 +355,21 @@ impl Server {
         events.event(Event::ClientDone { peer: peer.to_owned(), result });
         Ok(())
     }
+}
+
+/// Reports a warning about the server; each session has its own log.
+fn warn_of_server(events: &dyn EventSink, message: String) {
+    EventLog::of_server(events).event(Event::Warning { message });
+}
+
+/// A client's control connection.
+struct ClientSocket<'a> {
+    socket: Socket,
+    /// TLS state of a TCP connection.
+    tls: Option<Connection>,
+    /// Address of the client, as text.
+    peer: &'a str,
+    log: &'a PeerLog,
 }
 
 /// Binds the UDP port of the same number, for probes and QUIC.

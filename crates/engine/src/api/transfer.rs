@@ -3,6 +3,7 @@
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{EventSink, Summary};
+use crate::base::event_log::{EventLog, Subject};
 use crate::base::location::Location;
 use crate::file_io::path_root::PathRoot;
 use crate::model::io_method::IoMethod;
@@ -197,6 +198,25 @@ impl Transfer {
     /// Errors that end the whole copy; see [`crate::ErrorKind`]. Verified data is kept, and the
     /// same call resumes there.
     pub fn run(self, events: &dyn EventSink, cancel: &Cancel) -> Result<Summary, Error> {
+        let subject = self.subject();
+        subject.log_start();
+        let result = self.run_unlogged(&EventLog::new(events), cancel);
+        subject.log_end(&result);
+        result
+    }
+
+    /// Describes the transfer for the log.
+    fn subject(&self) -> Subject {
+        let TransferOptions { sources, destination, .. } = &self.options;
+        let is_pull = sources.iter().any(|source| !source.is_local());
+        match (is_pull, destination.is_local()) {
+            (true, _) => Subject::new("receive", sources.iter().map(ToString::to_string)),
+            (false, true) => Subject::new("copy", [destination.to_string()]),
+            (false, false) => Subject::new("send", [destination.to_string()]),
+        }
+    }
+
+    fn run_unlogged(self, events: &dyn EventSink, cancel: &Cancel) -> Result<Summary, Error> {
         let started = Instant::now();
         self.check()?;
         let _ = bankfull_sys::raise_open_file_limit();

@@ -93,7 +93,7 @@ pub enum Event {
     },
     /// A new decision on window, pacing or streams.
     Tuning(TuningDecision),
-    /// A new limit of received data that waits for the disk.
+    /// A new limit of a receive buffer.
     BufferLimit(BufferLimit),
     /// Telemetry of the data streams; about ten times per second.
     Sample(Sample),
@@ -136,15 +136,45 @@ pub struct Progress {
     pub elapsed: Duration,
 }
 
-/// A tuning decision of the receiver about the data streams.
-#[derive(Debug, Clone, PartialEq)]
+/// Controller behind a tuning decision.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Controller {
+    /// Window and pacing of a session's streams.
+    #[default]
+    Sobas,
+    /// Number of streams, and their congestion control.
+    Streams,
+    /// Windows of all sessions that receive over an interface.
+    Ictcp,
+    /// Windows of a QUIC connection.
+    QuicWindow,
+}
+
+impl Controller {
+    /// Returns the stable name used in JSON lines and logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sobas => "sobas",
+            Self::Streams => "streams",
+            Self::Ictcp => "ictcp",
+            Self::QuicWindow => "quic-window",
+        }
+    }
+}
+
+/// A decision of a controller about the data streams.
+#[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct TuningDecision {
     /// Time since the start of the transfer; on a server, since the client's request.
     pub at: Duration,
+    /// The controller.
+    pub controller: Controller,
     /// State of the controller, in one word.
     pub state: String,
-    /// Receive window set, of all data streams together; `None`: left to the kernel.
+    /// Window set, of all data streams together; `None`: left to the kernel.
     pub window: Option<Bytes>,
     /// Pacing rate of the data, of all data streams together; `None`: not paced.
     pub pacing: Option<Rate>,
@@ -154,14 +184,37 @@ pub struct TuningDecision {
     pub reason: String,
 }
 
-/// Limit of received data that waits in memory for the disk. It applies to the whole receiving
-/// process, which decides it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Receive buffers whose size RRDA controls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReceiveBufferKind {
+    /// Received data that waits in memory for the disk.
+    #[default]
+    Staging,
+    /// Receive buffer of the UDP socket of QUIC.
+    UdpSocket,
+}
+
+impl ReceiveBufferKind {
+    /// Returns the stable name used in JSON lines and logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Staging => "staging",
+            Self::UdpSocket => "udp-socket",
+        }
+    }
+}
+
+/// Size limit of a receive buffer. It applies to the whole receiving process, which decides it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BufferLimit {
     /// Time of the decision since the start of the transfer; of a remote receiver, time of its
     /// report.
     pub at: Duration,
+    /// The buffer.
+    pub buffer: ReceiveBufferKind,
     /// The limit.
     pub size: Bytes,
     /// Reason of the change, in a clause.

@@ -1,7 +1,9 @@
-//! Thread creation that can fail, since users and containers have limits.
+//! Thread creation that can fail, since users and containers have limits. New threads log in the
+//! span of their creator.
 
 use super::error::Error;
 use std::thread::{self, Scope, ScopedJoinHandle};
+use tracing::Span;
 
 /// Starts a thread.
 pub(crate) fn try_spawn<'scope, 'env: 'scope>(
@@ -16,5 +18,13 @@ pub(crate) fn try_spawn_joinable<'scope, 'env: 'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, 'env>,
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>, Error> {
-    thread::Builder::new().spawn_scoped(scope, work).map_err(|e| Error::thread_start(&e))
+    thread::Builder::new()
+        .spawn_scoped(scope, in_this_span(work))
+        .map_err(|e| Error::thread_start(&e))
+}
+
+/// Returns the work of a new thread, which logs in the span of the caller.
+pub(crate) fn in_this_span<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    let span = Span::current();
+    move || span.in_scope(work)
 }

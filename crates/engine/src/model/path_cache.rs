@@ -16,6 +16,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tracing::debug;
 
 /// Lifetime of cached metrics. (chosen: links change within weeks)
 const CACHE_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -241,10 +242,11 @@ impl PathCache {
 
     /// Stores the metrics unless they are empty and have no loss record to clear.
     ///
-    /// Failures are ignored.
+    /// Failures are only logged.
     pub(crate) fn store(&self, metrics: &PathMetrics, earlier: &PathMetrics) {
-        if *metrics != PathMetrics::default() || earlier.loss.is_some() {
-            let _ = self.try_store(metrics);
+        let has_content = *metrics != PathMetrics::default() || earlier.loss.is_some();
+        if has_content && self.try_store(metrics).is_none() {
+            debug!(file = ?self.file, "path metrics not stored");
         }
     }
 

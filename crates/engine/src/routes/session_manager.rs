@@ -5,6 +5,7 @@ use super::client::software;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{EventSink, Summary};
+use crate::base::event_log::{EventLog, PeerLog, Subject, enter_session};
 use crate::base::sync::Latch;
 use crate::base::sync::lock;
 use crate::file_io::path_root::{PathRoot, ReceiveOptions};
@@ -28,7 +29,7 @@ use bankfull_control::Rate;
 use bankfull_control::sobas::CachedPath;
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
-    self, Cause, Direction, Failure, Hello, Message, Open, Opened, Welcome,
+    self, Cause, Direction, Failure, Hello, Message, Open, Opened, PathBytes, Welcome,
 };
 use bankfull_proto::wire::{WireError, common_version};
 use rustls::Connection;
@@ -101,6 +102,8 @@ pub(crate) struct ControlConn {
     pub(crate) fingerprint: Option<[u8; 32]>,
     /// Source address required of the client's datagrams, if any.
     pub(crate) peer: Option<IpAddr>,
+    /// Limit of the log lines about the client; `None` if there is only one client.
+    pub(crate) log: Option<PeerLog>,
     /// Hints for the administrator about the socket of this connection.
     pub(crate) advice: Option<BufferAdvice>,
     /// Callback for the authenticated client's request, with the timeout that applies from then on.
@@ -163,22 +166,44 @@ impl SessionManager {
         events: &dyn EventSink,
     ) -> Result<Summary, Error> {
         let started = Instant::now();
-        let welcome = match self.handshake(&mut conn) {
-            Ok(welcome) => welcome,
+        let mut subject = Subject::default();
+        let log = conn.log.clone();
+        let result = match self.prepare(&mut conn, &mut subject) {
+            Ok((welcome, negotiated)) => {
+                let events: &dyn EventSink = match &log {
+                    Some(log) => &EventLog::of_peer(events, log.clone()),
+                    None => &EventLog::new(events),
+                };
+                if log.as_ref().is_none_or(PeerLog::admits) {
+                    subject.log_start();
+                }
+                self.run(conn, &welcome, negotiated, tunnelled, events, started)
+            }
             Err(error) => {
                 conn.refuse(&error);
-                return Err(error);
+                Err(error)
             }
         };
-        let opened = self.negotiate(&mut conn);
-        let negotiated = match opened {
-            Ok(negotiated) => negotiated,
-            Err(error) => {
-                conn.refuse(&error);
-                return Err(error);
-            }
+        if log.is_none_or(|log| log.admits()) {
+            subject.log_end(&result);
+        }
+        result
+    }
+
+    /// Exchanges the handshake and agrees on the request, which `subject` then describes.
+    fn prepare(
+        &self,
+        conn: &mut ControlConn,
+        subject: &mut Subject,
+    ) -> Result<(Welcome, Negotiated), Error> {
+        let welcome = self.handshake(conn)?;
+        enter_session(&welcome.session);
+        conn.log.iter().for_each(PeerLog::set_authenticated);
+        let Message::Open(open) = self.next_message(conn)? else {
+            return Err(WireError::Unexpected("no request").into());
         };
-        self.run(conn, &welcome, negotiated, tunnelled, events, started)
+        *subject = subject_of(&open);
+        Ok((welcome, self.negotiate(conn, open)?))
     }
 
     fn handshake(&self, conn: &mut ControlConn) -> Result<Welcome, Error> {
@@ -239,10 +264,7 @@ impl SessionManager {
     }
 
     /// Checks the client's request and agrees on the session.
-    fn negotiate(&self, conn: &mut ControlConn) -> Result<Negotiated, Error> {
-        let Message::Open(open) = self.next_message(conn)? else {
-            return Err(WireError::Unexpected("no request").into());
-        };
+    fn negotiate(&self, conn: &mut ControlConn, open: Open) -> Result<Negotiated, Error> {
         std::mem::replace(&mut conn.on_request, Box::new(|_| {}))(self.timeout_for(&open));
         if open.unencrypted && !self.policy.unencrypted_allowed {
             let text = "data without encryption is not allowed here: leave out --no-encryption";
@@ -454,6 +476,16 @@ impl SessionManager {
         stream.set_permit(permit);
         accepted.send(Some((attach.stream, stream))).map_err(|_| late())
     }
+}
+
+/// Describes a client's request for the log.
+fn subject_of(open: &Open) -> Subject {
+    let direction = match open.direction {
+        Direction::Pull => "send",
+        Direction::Push => "receive",
+    };
+    let text = |path: &PathBytes| String::from_utf8_lossy(&path.0).into_owned();
+    Subject::new(direction, open.paths.iter().map(text))
 }
 
 fn finish_attach(

@@ -13,6 +13,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
+use tracing::debug;
 
 /// Interval of checks for the end of the session.
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
@@ -157,8 +158,9 @@ impl<'a> StreamThreads<'a> {
                                 self.group.add();
                                 add(&self.stats.counts.streams, 1);
                                 let started = try_spawn(scope, move || {
+                                    debug!(number, "stream accepted");
                                     // The peer reconnects a lost stream, or notices its end.
-                                    let _ = (self.run)(number, stream);
+                                    log_stream_end(number, &(self.run)(number, stream));
                                     self.group.done();
                                 });
                                 if let Err(error) = started {
@@ -213,8 +215,10 @@ impl<'a> StreamThreads<'a> {
             let mut lifetime = Duration::ZERO;
             let (error, lost) = match ready.take().map_or_else(connect, Ok) {
                 Ok((number, stream)) => {
+                    debug!(number, "stream connected");
                     let started = Instant::now();
                     let result = (self.run)(number, stream);
+                    log_stream_end(number, &result);
                     lifetime = started.elapsed();
                     match result {
                         Ok(()) => return,
@@ -254,6 +258,13 @@ impl<'a> StreamThreads<'a> {
         while Instant::now() < until && !self.session.is_stopped() {
             thread::sleep(TICK_INTERVAL.min(delay));
         }
+    }
+}
+
+fn log_stream_end(number: u32, result: &io::Result<()>) {
+    match result {
+        Ok(()) => debug!(number, "stream ended"),
+        Err(error) => debug!(number, reason = %error, "stream lost"),
     }
 }
 

@@ -1,9 +1,11 @@
 //! Coscheduling state of a receiving session.
 
 use crate::base::barrier::BarrierParty;
+use crate::base::sync::lock;
 use bankfull_control::Rate;
-use std::sync::Arc;
+use bankfull_control::ictcp::Reason;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Coscheduling state of a receiving session.
 #[derive(Debug, Default)]
@@ -22,6 +24,8 @@ pub(crate) struct InterfaceSharing {
     window: AtomicU64,
     /// Number of connections that share the interface.
     connections: AtomicUsize,
+    /// Reason for the window set last.
+    window_reason: Mutex<Option<Reason>>,
 }
 
 impl InterfaceSharing {
@@ -46,6 +50,16 @@ impl InterfaceSharing {
     pub(crate) fn coscheduled(&self) -> Option<(u64, usize)> {
         let window = self.window.load(Ordering::Relaxed);
         (window > 0).then(|| (window, self.connections.load(Ordering::Relaxed)))
+    }
+
+    /// Returns the reason for the window set last.
+    pub(crate) fn window_reason(&self) -> Option<Reason> {
+        *lock(&self.window_reason)
+    }
+
+    /// Sets the reason for a new window.
+    pub(crate) fn set_window_reason(&self, reason: Reason) {
+        *lock(&self.window_reason) = Some(reason);
     }
 
     /// Sets the session's total window, 0 to end coscheduling, and the interface's connections.

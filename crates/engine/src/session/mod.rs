@@ -29,6 +29,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::Scope;
 use stream_table::StreamTable;
 use stream_target::StreamTarget;
+use tracing::debug;
 
 /// State that the threads of a session share.
 #[derive(Default)]
@@ -75,6 +76,7 @@ impl Session {
 
     /// Stops the session with an error; the first one is kept.
     pub(crate) fn fail(&self, error: Error) {
+        debug!(reason = %error, "session failed");
         self.lifecycle.record_error(error);
         self.stop();
     }

@@ -1,7 +1,8 @@
 //! Transport statistics of a QUIC connection.
 
 use bankfull_control::Bytes;
-use std::time::Duration;
+use bankfull_control::rrda::Reason;
+use std::time::{Duration, Instant};
 
 /// Statistics of one connection with all its streams. Counts are from its beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,6 +19,18 @@ pub(crate) struct QuicStats {
     pub(crate) lost_packets: u64,
     /// Path MTU: the size limit of a UDP payload now.
     pub(crate) segment: Bytes,
+    /// Receive window and send window.
+    pub(crate) windows: (Bytes, Bytes),
+    /// Last change of the UDP socket's receive buffer.
+    pub(crate) udp_buffer_change: Option<BufferChange>,
+}
+
+/// Change of a receive buffer's size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BufferChange {
+    pub(crate) at: Instant,
+    pub(crate) size: Bytes,
+    pub(crate) reason: Reason,
 }
 
 /// Statistics of successive connections, each of which replaces a lost one.

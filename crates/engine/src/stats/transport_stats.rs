@@ -1,6 +1,6 @@
 //! Transport statistics of a session's data streams.
 
-use super::quic_stats::QuicStats;
+use super::quic_stats::{BufferChange, QuicStats};
 use bankfull_control::Bytes;
 use bankfull_sys::TcpInfo;
 use std::time::Duration;
@@ -19,6 +19,10 @@ pub(crate) struct TransportStats {
     pub(crate) min_rtt: Option<Duration>,
     /// Smoothed RTT of a QUIC connection.
     pub(crate) quic_smoothed_rtt: Option<Duration>,
+    /// Receive window and send window of a QUIC connection.
+    pub(crate) quic_windows: Option<(Bytes, Bytes)>,
+    /// Last change of the receive buffer of QUIC's UDP socket.
+    pub(crate) udp_buffer_change: Option<BufferChange>,
     /// Largest MSS of a stream, or QUIC packet size; zero if unknown.
     pub(crate) mss: Bytes,
 }
@@ -41,5 +45,7 @@ impl TransportStats {
         self.acked += stats.sent.saturating_sub(stats.lost);
         self.retransmits += stats.lost_packets;
         self.quic_smoothed_rtt = Some(stats.rtt).filter(|rtt| !rtt.is_zero());
+        self.quic_windows = Some(stats.windows).filter(|windows| windows.0 > Bytes(0));
+        self.udp_buffer_change = stats.udp_buffer_change;
     }
 }

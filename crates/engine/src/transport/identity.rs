@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{ErrorKind as IoKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use tracing::info;
 
 /// File in the state directory: length of the certificate (4 bytes, big-endian), certificate,
 /// private key; both DER. A single file keeps the two consistent.
@@ -44,6 +45,7 @@ impl Identity {
             }),
             Err(e) if e.kind() == IoKind::NotFound => {
                 let generated = Self::generate()?;
+                info!(file = ?path, "certificate generated");
                 generated.save(dir, &path)?;
                 // If another daemon has saved one first, that one is used.
                 fs::read(&path).ok().and_then(|b| Self::decode(&b)).map_or(Ok(generated), Ok)

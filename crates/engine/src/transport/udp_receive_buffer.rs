@@ -4,6 +4,7 @@
 //! rule is `bankfull_control::rrda`; reading from the socket is the caller's task.
 
 use crate::base::sync::lock;
+use crate::stats::quic_stats::BufferChange;
 use bankfull_control::Bytes;
 use bankfull_control::rrda::{Bounds, EPOCH_INTERVAL, Epoch, Reason, Rrda};
 use bankfull_sys::ReceiveBuffer;
@@ -26,44 +27,51 @@ const MEMORY_SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Datagram size assumed before the first one arrives (RFC 9000 §14).
 const DEFAULT_DATAGRAM_BYTES: u64 = 1200;
 
-/// Record of buffer sizes not granted in full by the kernel while datagrams were dropped.
+/// Record of changes of the buffer size, and of shortfalls.
 #[derive(Clone, Debug, Default)]
-pub struct ShortfallLog(Arc<Mutex<Shortfall>>);
+pub struct ReceiveBufferLog(Arc<Mutex<Record>>);
 
-/// Requests that were not granted in full.
+/// Requests to the kernel.
 #[derive(Debug, Default)]
-struct Shortfall {
-    /// Number of such requests.
-    count: u64,
-    /// Size requested last, and size granted.
+struct Record {
+    /// Number of requests that were not granted in full.
+    shortfall_count: u64,
+    /// Size requested last of these, and size granted.
     last_sizes: (Bytes, Bytes),
+    last_change: Option<BufferChange>,
 }
 
-/// Advice to an administrator, from a [`ShortfallLog`].
+/// Advice to an administrator, from a [`ReceiveBufferLog`].
 #[derive(Debug)]
 pub struct BufferAdvice {
-    shortfalls: ShortfallLog,
+    log: ReceiveBufferLog,
     /// Events already considered.
     seen_count: u64,
     /// Size named by the last advice.
     advised_size: Bytes,
 }
 
-impl ShortfallLog {
+impl ReceiveBufferLog {
     /// Returns advice about events from now on.
     #[must_use]
     pub fn advice(&self) -> BufferAdvice {
-        let seen_count = lock(&self.0).count;
-        BufferAdvice { shortfalls: self.clone(), seen_count, advised_size: Bytes(0) }
+        let seen_count = lock(&self.0).shortfall_count;
+        BufferAdvice { log: self.clone(), seen_count, advised_size: Bytes(0) }
+    }
+
+    /// Returns the last change of the size.
+    pub(crate) fn last_change(&self) -> Option<BufferChange> {
+        lock(&self.0).last_change
     }
 }
 
 impl BufferAdvice {
     /// Returns new advice: after the first shortfall, and each time the requested size has doubled.
     pub fn next_advice(&mut self) -> Option<String> {
-        let shortfall = lock(&self.shortfalls.0);
-        let is_new = std::mem::replace(&mut self.seen_count, shortfall.count) < shortfall.count;
-        let (wanted, granted) = shortfall.last_sizes;
+        let record = lock(&self.log.0);
+        let count = record.shortfall_count;
+        let is_new = std::mem::replace(&mut self.seen_count, count) < count;
+        let (wanted, granted) = record.last_sizes;
         if !is_new || wanted.0 < 2 * self.advised_size.0 {
             return None;
         }
@@ -100,7 +108,7 @@ pub struct UdpReceiveBuffer {
     dropped: u32,
     /// Fraction of memory in use, and when it was read.
     memory: (Instant, f64),
-    shortfalls: ShortfallLog,
+    log: ReceiveBufferLog,
     reason: Reason,
 }
 
@@ -111,7 +119,7 @@ impl UdpReceiveBuffer {
     #[must_use]
     pub fn new(
         socket: &UdpSocket,
-        shortfalls: ShortfallLog,
+        log: ReceiveBufferLog,
         min: Bytes,
         limit: Option<Bytes>,
     ) -> Option<Self> {
@@ -138,7 +146,7 @@ impl UdpReceiveBuffer {
             mean_datagram_bytes: DEFAULT_DATAGRAM_BYTES,
             dropped,
             memory: (now, memory.map_or(0.0, |memory| memory.used_fraction())),
-            shortfalls,
+            log,
             reason: Reason::Kept,
         })
     }
@@ -202,10 +210,12 @@ impl UdpReceiveBuffer {
         let Ok(granted) = bankfull_sys::set_receive_buffer(socket, wanted.0) else { return };
         let granted = Bytes(granted);
         self.rrda.on_granted(granted);
+        let mut record = lock(&self.log.0);
+        let (at, size, reason) = (Instant::now(), self.rrda.size(), self.reason);
+        record.last_change = Some(BufferChange { at, size, reason });
         if granted < wanted && discarded > Bytes(0) {
-            let mut shortfall = lock(&self.shortfalls.0);
-            shortfall.count += 1;
-            shortfall.last_sizes = (wanted, granted);
+            record.shortfall_count += 1;
+            record.last_sizes = (wanted, granted);
         }
     }
 
@@ -270,10 +280,9 @@ mod tests {
     #[test]
     fn drop_enlarges_buffer_within_the_epoch() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let shortfalls = ShortfallLog::default();
-        let mut advice = shortfalls.advice();
-        let mut buffer =
-            UdpReceiveBuffer::new(&socket, shortfalls.clone(), MIN_BUFFER, None).unwrap();
+        let log = ReceiveBufferLog::default();
+        let mut advice = log.advice();
+        let mut buffer = UdpReceiveBuffer::new(&socket, log.clone(), MIN_BUFFER, None).unwrap();
         let min = buffer.size();
         buffer.sample(&socket);
         assert_eq!(buffer.size(), min);
@@ -291,7 +300,7 @@ mod tests {
     fn growing_queue_is_surplus_and_draining_queue_is_not() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut buffer =
-            UdpReceiveBuffer::new(&socket, ShortfallLog::default(), MIN_BUFFER, None).unwrap();
+            UdpReceiveBuffer::new(&socket, ReceiveBufferLog::default(), MIN_BUFFER, None).unwrap();
         if buffer.size() < MIN_BUFFER {
             eprintln!("skipped: net.core.rmem_max grants a buffer of {} only", buffer.size());
             return;
@@ -327,7 +336,8 @@ mod tests {
         for (limit, max_size) in [(Bytes(1), MIN_BUFFER), (Bytes::mib(2), Bytes::mib(2))] {
             let limit = Some(limit);
             let mut buffer =
-                UdpReceiveBuffer::new(&socket, ShortfallLog::default(), MIN_BUFFER, limit).unwrap();
+                UdpReceiveBuffer::new(&socket, ReceiveBufferLog::default(), MIN_BUFFER, limit)
+                    .unwrap();
             for _ in 0..4 {
                 (0..4000).for_each(|_| drop(client.send(&[0; 1000])));
                 buffer.sample(&socket);
@@ -340,10 +350,9 @@ mod tests {
     fn buffer_grows_on_drops_and_shrinks_after_load() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
-        let shortfalls = ShortfallLog::default();
-        let mut advice = shortfalls.advice();
-        let mut buffer =
-            UdpReceiveBuffer::new(&socket, shortfalls.clone(), MIN_BUFFER, None).unwrap();
+        let log = ReceiveBufferLog::default();
+        let mut advice = log.advice();
+        let mut buffer = UdpReceiveBuffer::new(&socket, log.clone(), MIN_BUFFER, None).unwrap();
         let (min, mut max_size) = (buffer.rrda.size(), Bytes(0));
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(socket.local_addr().unwrap()).unwrap();

@@ -6,6 +6,7 @@ use crate::session::Session;
 use crate::transport::socket::Socket;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use tracing::debug;
 
 /// The kernel's name of BBR. (net/ipv4/tcp_bbr.c)
 const BBR: &str = "bbr";
@@ -65,7 +66,9 @@ fn switch_to_bbr(socket: &Socket) -> Option<String> {
 fn restore(socket: &Socket, previous: Option<&String>) {
     if let (Socket::Tcp(tcp), Some(name)) = (socket, previous.filter(|name| !name.is_empty())) {
         // The kernel offered it before. If it no longer does, the stream stays with BBR.
-        let _ = bankfull_sys::set_congestion_control(tcp, name);
+        if let Err(error) = bankfull_sys::set_congestion_control(tcp, name) {
+            debug!(name, reason = %error, "congestion control not restored");
+        }
     }
 }
 

@@ -71,6 +71,9 @@ pub(crate) enum Autotune {
 /// Interval of receiver reports and of sample events.
 const TELEMETRY_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Minimum interval between reported windows that change every few RTTs. (chosen: a line a second)
+const WINDOW_REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Returns the number of CPUs available to this process. Read once: it takes a dozen system calls.
 fn available_cpus() -> u32 {
     static COUNT: OnceLock<u32> = OnceLock::new();

@@ -1,20 +1,24 @@
 //! Telemetry of untuned streams, which the kernel or QUIC controls: nothing is requested or set,
 //! and the client still receives samples.
 
-use super::SAMPLE_INTERVAL;
 use super::telemetry::{Snapshot, Telemetry, buffered_at_receiver};
+use super::{SAMPLE_INTERVAL, WINDOW_REPORT_INTERVAL};
 use crate::base::sync::Latch;
 use crate::base::sync::lock;
 use crate::session::Session;
+use crate::stats::transport_stats::TransportStats;
 use crate::transport::control::Outbox;
 use crate::transport::udp_receive_buffer::BufferAdvice;
-use bankfull_control::{LimitSamples, StageTimes};
+use bankfull_control::{Bytes, LimitSamples, StageTimes};
 use bankfull_proto::wire::control::{ReceiverReport, stage_times};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Factor by which a QUIC window must differ from the reported one. (chosen: a step of slow start)
+const QUIC_REPORT_FACTOR: u64 = 2;
 
 /// Samples the streams and reports to the client until the session is over.
 ///
-/// A sending server has nothing to report, and returns at once.
+/// A sending server has nothing to report; it only emits the windows of QUIC.
 pub(crate) fn watch(
     session: &Session,
     mut telemetry: Telemetry<'_>,
@@ -23,10 +27,12 @@ pub(crate) fn watch(
     over: &Latch,
 ) {
     let is_client = telemetry.is_client();
+    let reports = is_client || receives;
     let mut monitor = Monitor::new(session, receives);
-    while (is_client || receives) && !over.wait(SAMPLE_INTERVAL) {
-        let mut snapshot = monitor.sample();
-        if !telemetry.poll_due() {
+    while !over.wait(if reports { SAMPLE_INTERVAL } else { WINDOW_REPORT_INTERVAL }) {
+        let (mut snapshot, transport) = monitor.sample();
+        monitor.emit_quic(&transport, &telemetry);
+        if !reports || !telemetry.poll_due() {
             continue;
         }
         snapshot.stages[usize::from(receives)] = telemetry.stage_times();
@@ -52,16 +58,43 @@ struct Monitor<'a> {
     samples: LimitSamples,
     /// Latest receiver report.
     receiver_report: ReceiverReport,
+    /// Time and size of the last emitted QUIC window.
+    emitted_window: Option<(Instant, Bytes)>,
+    /// Time of the last emitted change of the UDP socket's buffer.
+    emitted_buffer_change: Option<Instant>,
 }
 
 impl<'a> Monitor<'a> {
     fn new(session: &'a Session, receives: bool) -> Self {
-        let (samples, receiver_report) = Default::default();
-        Self { session, receives, samples, receiver_report }
+        let (samples, receiver_report, emitted_window, emitted_buffer_change) = Default::default();
+        Self { session, receives, samples, receiver_report, emitted_window, emitted_buffer_change }
     }
 
-    /// Samples all streams.
-    fn sample(&mut self) -> Snapshot {
+    /// Emits the QUIC window and the UDP socket's buffer if they have changed.
+    fn emit_quic(&mut self, transport: &TransportStats, telemetry: &Telemetry<'_>) {
+        let Some((receive, send)) = transport.quic_windows else { return };
+        let (direction, window, reason) = match self.receives {
+            true => ("receive", receive, "follows the bytes read per RTT"),
+            false => ("send", send, "follows the congestion window"),
+        };
+        let is_due = |(at, before): (Instant, Bytes)| {
+            let (min, max) = (window.min(before), window.max(before));
+            max.0 >= QUIC_REPORT_FACTOR * min.0 && at.elapsed() >= WINDOW_REPORT_INTERVAL
+        };
+        if self.emitted_window.is_none_or(is_due) {
+            self.emitted_window = Some((Instant::now(), window));
+            telemetry.emit_quic_window(direction, window, reason);
+        }
+        let change = transport.udp_buffer_change.filter(|_| self.receives);
+        if let Some(change) = change.filter(|change| self.emitted_buffer_change != Some(change.at))
+        {
+            self.emitted_buffer_change = Some(change.at);
+            telemetry.emit_udp_buffer(change);
+        }
+    }
+
+    /// Samples all streams. Returns the statistics of their transport as well.
+    fn sample(&mut self) -> (Snapshot, TransportStats) {
         let (receives, samples) = (self.receives, &mut self.samples);
         let mut snapshot = Snapshot::default();
         let mut min_rtt: Option<Duration> = None;
@@ -87,7 +120,7 @@ impl<'a> Monitor<'a> {
             snapshot.retransmits = Some(carried.retransmits);
             snapshot.sender_samples = *samples;
         }
-        snapshot
+        (snapshot, carried)
     }
 
     /// Takes the queued receiver reports, and adds the latest one to the snapshot.

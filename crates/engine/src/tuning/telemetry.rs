@@ -4,7 +4,10 @@
 use super::TELEMETRY_INTERVAL;
 use crate::base::error::printable;
 use crate::base::error::problem_message;
-use crate::base::event::{BufferLimit, Event, Sample, TuningDecision};
+use crate::base::event::{
+    BufferLimit, Controller, Event, ReceiveBufferKind, Sample, TuningDecision,
+};
+use crate::stats::quic_stats::BufferChange;
 use crate::stats::session_stats::SessionStats;
 use crate::transport::buffer_pool::BufferStatus;
 use crate::transport::control::Outbox;
@@ -157,6 +160,7 @@ impl<'a> Telemetry<'a> {
         if self.reported_limit_change.replace(at) != Some(at) {
             self.stats.event(Event::BufferLimit(BufferLimit {
                 at: self.stats.elapsed().saturating_sub(at.elapsed()),
+                buffer: ReceiveBufferKind::Staging,
                 size: buffered.size,
                 reason: reason_clause(reason).to_owned(),
             }));
@@ -168,6 +172,7 @@ impl<'a> Telemetry<'a> {
         self.record_rate(decision.state.name(), decision.pacing);
         self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
+            controller: Controller::Sobas,
             state: decision.state.name().to_owned(),
             window,
             pacing: decision.pacing,
@@ -176,15 +181,39 @@ impl<'a> Telemetry<'a> {
         }));
     }
 
-    /// Emits that the streams are tuned together with those of other sessions.
+    /// Emits a decision about the streams together with those of other sessions.
     pub(crate) fn emit_coscheduled(&self, reason: String, window: Option<Bytes>) {
         self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
+            controller: Controller::Ictcp,
             state: SHARED_STATE.to_owned(),
             window,
             pacing: None,
             streams: None,
             reason,
+        }));
+    }
+
+    /// Emits a window of the session's QUIC connection.
+    pub(crate) fn emit_quic_window(&self, direction: &str, window: Bytes, reason: &str) {
+        self.stats.event(Event::Tuning(TuningDecision {
+            at: self.stats.elapsed(),
+            controller: Controller::QuicWindow,
+            state: direction.to_owned(),
+            window: Some(window),
+            pacing: None,
+            streams: None,
+            reason: reason.to_owned(),
+        }));
+    }
+
+    /// Emits a change of the UDP socket's receive buffer.
+    pub(crate) fn emit_udp_buffer(&self, change: BufferChange) {
+        self.stats.event(Event::BufferLimit(BufferLimit {
+            at: self.stats.elapsed().saturating_sub(change.at.elapsed()),
+            buffer: ReceiveBufferKind::UdpSocket,
+            size: change.size,
+            reason: change.reason.to_string(),
         }));
     }
 
@@ -199,6 +228,7 @@ impl<'a> Telemetry<'a> {
         self.record_streams(streams);
         self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
+            controller: Controller::Streams,
             state: current.map_or_else(String::new, |current| current.state.name().to_owned()),
             window,
             pacing: current.and_then(|current| current.pacing),
@@ -228,6 +258,7 @@ impl<'a> Telemetry<'a> {
         if let (Some(size), Some(reason)) = (report.buffer_limit, &report.buffer_reason) {
             self.stats.event(Event::BufferLimit(BufferLimit {
                 at: self.stats.elapsed(),
+                buffer: ReceiveBufferKind::Staging,
                 size: Bytes(size),
                 reason: printable(reason),
             }));
@@ -237,6 +268,7 @@ impl<'a> Telemetry<'a> {
         self.record_streams(report.streams);
         self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
+            controller: controller_of(report),
             state: printable(&report.state),
             window: report.window.map(Bytes),
             pacing: report.bytes_per_sec.map(rate),
@@ -304,6 +336,15 @@ impl PendingDecision {
             }
         };
         Self { reason, streams: has_count.then_some(decision.streams) }
+    }
+}
+
+/// Returns the controller whose decision a receiver reports.
+fn controller_of(report: &ReceiverReport) -> Controller {
+    match report.streams {
+        Some(_) => Controller::Streams,
+        None if report.state == SHARED_STATE => Controller::Ictcp,
+        None => Controller::Sobas,
     }
 }
 

@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
+use tracing::info_span;
 
 /// Sources that run at a time. (chosen: each has about ten threads and dozens of open files)
 const MAX_CONCURRENT_SOURCES: usize = 256;
@@ -392,7 +393,7 @@ impl GatherRun<'_> {
         let sink = SourceSink { events: self.events, number, login: Mutex::new(login) };
         let mut transfer = transfer.clone();
         transfer.context.concurrent_receivers = Some(Arc::clone(&self.unfinished));
-        transfer.run(&sink, &self.stop)
+        info_span!("source", number).in_scope(|| transfer.run(&sink, &self.stop))
     }
 
     /// Turns an error after the stop of all sources into an interruption, its cause.

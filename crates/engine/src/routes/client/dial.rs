@@ -5,6 +5,7 @@
 
 use crate::base::error::{Error, ErrorKind};
 use crate::base::sync::lock;
+use crate::base::threads::in_this_span;
 use crate::model::options::Fingerprint;
 use crate::transport::quic::connection::QuicStream;
 use crate::transport::quic::{QuicConnection, QuicPort};
@@ -16,6 +17,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
+use tracing::debug;
 
 /// Time for one address of the data port to answer. It includes two SYN retransmissions (after 1 s
 /// and 2 s, RFC 6298) and limits the delay by a firewall that drops packets.
@@ -117,7 +119,10 @@ impl Dialer {
         for address in &self.addresses {
             match TcpStream::connect_timeout(address, limit) {
                 Ok(socket) => return Ok(socket),
-                Err(e) => last = Some((address, e)),
+                Err(e) => {
+                    debug!(%address, reason = %e, "data connection failed");
+                    last = Some((address, e));
+                }
             }
         }
         match last {
@@ -133,8 +138,9 @@ impl Dialer {
         let (sender, dialed) = mpsc::channel();
         for _ in 0..count {
             let (dialer, sender) = (self.clone(), sender.clone());
+            let dial = in_this_span(move || drop(sender.send(dialer.dial())));
             // Without a thread, the connection is made later, when it is needed.
-            let _ = thread::Builder::new().spawn(move || drop(sender.send(dialer.dial())));
+            let _ = thread::Builder::new().spawn(dial);
         }
         PendingDials(Mutex::new(DialQueue { left: count, dialed: Some(dialed) }))
     }

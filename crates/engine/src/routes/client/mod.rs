@@ -8,6 +8,7 @@ pub(crate) mod ssh;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink, Route, Summary};
+use crate::base::event_log::session_span;
 use crate::base::location::Location;
 use crate::base::sync::Latch;
 use crate::file_io::path_root::{PathRoot, ReceiveOptions};
@@ -178,6 +179,7 @@ pub(crate) fn run(
     started: Instant,
 ) -> Result<Summary, Error> {
     let close = Arc::clone(&handshaken.peer.close);
+    let _in_session = session_span(&handshaken.welcome.session, &handshaken.peer.name).entered();
     run_handshaken(handshaken, connector, request, events, cancel, started).inspect_err(|_| close())
 }
 

@@ -25,6 +25,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::{Duration, Instant};
+use tracing::debug;
 
 /// Longest wait for a part file whose owner keeps writing. An owner whose client was killed ends
 /// within moments; any other one is reported to the user.
@@ -199,6 +200,8 @@ impl PartFile {
         let Ok(replay) = journal::replay(&bytes, &boot) else { return Ok(None) };
         let size = bankfull_sys::stat_file(&file).map_or(0, |stat| stat.size);
         if !replay.header.matches_entry(entry) || size != entry.size {
+            let name = &*String::from_utf8_lossy(&entry.name);
+            debug!(name, "part file belongs to another version of the source");
             return Ok(None);
         }
         let layout = replay.header.layout;
@@ -210,6 +213,8 @@ impl PartFile {
                 .filter(|(i, h)| is_block_intact(&file, &layout, *i, h))
                 .map(|(index, hash)| (index, Some(hash))),
         );
+        let name = &*String::from_utf8_lossy(&entry.name);
+        debug!(name, blocks = here.blocks.len(), "part file continued");
         // Untrusted records of an unknown boot may have been dropped: a later barrier must not
         // cover them.
         let same_boot = replay.header.boot == boot && boot != UNKNOWN_BOOT;

@@ -14,6 +14,7 @@ use bankfull_proto::wire::control::{Failure, Message, Nack};
 use bankfull_proto::wire::data::{self, HEADER_BYTES, Header, PackedFile};
 use std::io;
 use std::sync::Arc;
+use tracing::debug;
 
 /// Granularity at which zeros of a sparse file are skipped: a page. (Linux file systems allocate at
 /// least 4 KiB)
@@ -148,6 +149,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
         let hash = hasher.finish();
         if !self.stream.verify_tag(header, &hash.0)? {
+            debug!(file, index, "damaged block requested again");
             self.store.registry.ledger().on_block_damaged(file, index);
             self.store.registry.outbox.post(&Message::Nack(Nack { file, index }));
             self.stream.report_damaged(len.into());

@@ -7,7 +7,7 @@ use super::waker::Waker;
 use super::windows::Windows;
 use crate::base::sync::lock;
 use crate::stats::quic_stats::QuicStats;
-use crate::transport::udp_receive_buffer::{BufferAdvice, ShortfallLog};
+use crate::transport::udp_receive_buffer::{BufferAdvice, ReceiveBufferLog};
 use bytes::Bytes;
 use quinn_proto::{
     Connection, ConnectionError, ConnectionHandle, Dir, ReadError, StreamEvent, StreamId,
@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tracing::debug;
 
 /// Bytes passed to the connection at once; copied outside its lock. (chosen: the largest datagram
 /// of the loopback interface)
@@ -48,7 +49,7 @@ pub(crate) struct ConnectionParams {
     /// Initial receive and send window.
     pub(crate) windows: (bankfull_control::Bytes, bankfull_control::Bytes),
     /// Log of its socket's receive buffer.
-    pub(crate) shortfalls: ShortfallLog,
+    pub(crate) receive_buffer_log: ReceiveBufferLog,
 }
 
 /// State shared by the threads of a connection.
@@ -168,6 +169,9 @@ impl ConnectionInner {
         kind: io::ErrorKind,
         reason: String,
     ) {
+        if state.close_reason.is_none() {
+            debug!(peer = %state.connection.remote_address(), reason, "QUIC connection closed");
+        }
         state.close_reason.get_or_insert((kind, reason));
         self.changed.notify_all();
         for signals in state.streams.values() {
@@ -359,12 +363,13 @@ impl QuicStream {
 
     /// Returns advice about the socket's receive buffer, if datagrams are dropped from now on.
     pub(crate) fn advice(&self) -> BufferAdvice {
-        self.0.conn.params.shortfalls.advice()
+        self.0.conn.params.receive_buffer_log.advice()
     }
 
     /// Returns the statistics of the whole connection.
     pub(crate) fn stats(&self) -> QuicStats {
-        let stats = self.0.conn.state().connection.stats();
+        let state = self.0.conn.state();
+        let stats = state.connection.stats();
         QuicStats {
             rtt: stats.path.rtt,
             sent: stats.udp_tx.bytes,
@@ -372,6 +377,8 @@ impl QuicStream {
             lost: stats.path.lost_bytes,
             lost_packets: stats.path.lost_packets,
             segment: bankfull_control::Bytes(stats.path.current_mtu.into()),
+            windows: state.windows.sizes(),
+            udp_buffer_change: self.0.conn.params.receive_buffer_log.last_change(),
         }
     }
 

@@ -15,7 +15,7 @@ mod windows;
 
 use super::buffer_pool::BufferPool;
 use super::identity::fingerprint_of;
-use super::udp_receive_buffer::{BufferAdvice, ShortfallLog, UdpReceiveBuffer};
+use super::udp_receive_buffer::{BufferAdvice, ReceiveBufferLog, UdpReceiveBuffer};
 use crate::base::error::{Error, ErrorKind, NO_LISTENER_HINT, reachability_hint};
 use crate::model::options::Fingerprint;
 use bankfull_control::Bytes;
@@ -70,7 +70,7 @@ pub(crate) struct QuicPort {
     endpoint: Arc<Mutex<Endpoint>>,
     new_connections: Arc<Mutex<Vec<Arc<ConnectionInner>>>>,
     waker: Arc<Waker>,
-    shortfalls: ShortfallLog,
+    receive_buffer_log: ReceiveBufferLog,
     /// Initial size of each window of a connection.
     initial_window: Bytes,
     thread: Option<JoinHandle<()>>,
@@ -122,7 +122,7 @@ impl QuicPort {
             SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
         };
         let socket = UdpSocket::bind((any, 0))?;
-        Self::start(socket, buffer_pool, None, (None, ShortfallLog::default())).map(Arc::new)
+        Self::start(socket, buffer_pool, None, (None, ReceiveBufferLog::default())).map(Arc::new)
     }
 
     /// Accepts connections on a socket.
@@ -134,15 +134,16 @@ impl QuicPort {
         let mut tls = (*server.tls).clone();
         tls.alpn_protocols = vec![ALPN.to_vec()];
         let tls = Arc::new(QuicServerConfig::try_from(tls).map_err(io::Error::other)?);
-        let shortfalls = ShortfallLog::default();
-        let listener_shortfalls = shortfalls.clone();
+        let receive_buffer_log = ReceiveBufferLog::default();
+        let listener_receive_buffer_log = receive_buffer_log.clone();
         let send_window = initial_window(&server.buffer_pool);
         let config = move |peer| {
             let mut config = ServerConfig::with_crypto(tls.clone());
             let windows = (windows::UNAUTHENTICATED_WINDOW, send_window);
             let (bypass, timeout) = (WindowBypass::default(), server.timeout);
-            let shortfalls = listener_shortfalls.clone();
-            let params = ConnectionParams { bypass, timeout, is_local: false, windows, shortfalls };
+            let receive_buffer_log = listener_receive_buffer_log.clone();
+            let params =
+                ConnectionParams { bypass, timeout, is_local: false, windows, receive_buffer_log };
             config.transport_config(Arc::new(transport_config(peer, &params)));
             (Arc::new(config), params)
         };
@@ -155,14 +156,17 @@ impl QuicPort {
             streams: sender,
         };
         let listener = Some((listener, default_config));
-        Ok((Self::start(socket, server.buffer_pool, listener, (sibling, shortfalls))?, streams))
+        Ok((
+            Self::start(socket, server.buffer_pool, listener, (sibling, receive_buffer_log))?,
+            streams,
+        ))
     }
 
     fn start(
         socket: UdpSocket,
         buffer_pool: Arc<BufferPool>,
         listener: Option<(Listener, Arc<ServerConfig>)>,
-        (sibling, shortfalls): (Option<UdpSocket>, ShortfallLog),
+        (sibling, receive_buffer_log): (Option<UdpSocket>, ReceiveBufferLog),
     ) -> io::Result<Self> {
         let udp = UdpSocketState::new(UdpSockRef::from(&socket))?;
         // The kernel may grant less.
@@ -184,7 +188,7 @@ impl QuicPort {
         let min = limit.map_or(windows::MIN_WINDOW, |limit| {
             limit.clamp(MIN_SOCKET_BUFFER, windows::MIN_WINDOW)
         });
-        let receive_buffer = UdpReceiveBuffer::new(&socket, shortfalls.clone(), min, limit);
+        let receive_buffer = UdpReceiveBuffer::new(&socket, receive_buffer_log.clone(), min, limit);
         let driver = Driver {
             endpoint: Arc::clone(&endpoint),
             socket,
@@ -202,7 +206,7 @@ impl QuicPort {
             endpoint,
             new_connections,
             waker,
-            shortfalls,
+            receive_buffer_log,
             initial_window,
             thread: Some(thread),
         })
@@ -210,7 +214,7 @@ impl QuicPort {
 
     /// Returns advice about the receive buffer, if datagrams are dropped from now on.
     pub(crate) fn advice(&self) -> BufferAdvice {
-        self.shortfalls.advice()
+        self.receive_buffer_log.advice()
     }
 
     /// Connects with a handshake of at most `limit`; returns the connection, whose idle timeout is
@@ -229,8 +233,10 @@ impl QuicPort {
         let tls = QuicClientConfig::try_from(tls).map_err(|e| setup_error(e.to_string()))?;
         let mut config = ClientConfig::new(Arc::new(tls));
         let windows = (self.initial_window, self.initial_window);
-        let (bypass, shortfalls) = (WindowBypass::default(), self.shortfalls.clone());
-        let params = ConnectionParams { bypass, timeout, is_local: true, windows, shortfalls };
+        let (bypass, receive_buffer_log) =
+            (WindowBypass::default(), self.receive_buffer_log.clone());
+        let params =
+            ConnectionParams { bypass, timeout, is_local: true, windows, receive_buffer_log };
         config.transport_config(Arc::new(transport_config(address, &params)));
         let (endpoint, new_connections, waker) =
             (&self.endpoint, &self.new_connections, &self.waker);

@@ -76,6 +76,11 @@ impl Windows {
         self.is_authenticated
     }
 
+    /// Returns the receive window and the send window.
+    pub(crate) fn sizes(&self) -> (Bytes, Bytes) {
+        (Bytes(self.receive), Bytes(self.send))
+    }
+
     /// Counts bytes read from a stream.
     pub(crate) fn on_read(&mut self, bytes: usize) {
         self.read_bytes += bytes as u64;

@@ -422,8 +422,9 @@ impl State {
                     member.grant(member.credit().saturating_add(bytes.0));
                     member.schedule_notify(controller.next_report_at(id));
                 }
-                Action::SetWindow(id, window, _) => {
+                Action::SetWindow(id, window, reason) => {
                     let Some(member) = self.members.get(&id) else { continue };
+                    member.session.sharing.set_window_reason(reason);
                     member.schedule_notify(controller.next_report_at(id));
                     let bytes = u32::try_from(window.0).unwrap_or(u32::MAX);
                     member.flow.window.store(bytes, Ordering::Relaxed);

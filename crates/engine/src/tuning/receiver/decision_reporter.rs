@@ -2,10 +2,10 @@
 
 use crate::session::feedback_inbox::MAX_QUEUED_REPORTS;
 use crate::transport::control::Outbox;
-use crate::tuning::MAX_TCP_WINDOW;
 use crate::tuning::telemetry::{PendingDecision, Snapshot, Telemetry};
+use crate::tuning::{MAX_TCP_WINDOW, WINDOW_REPORT_INTERVAL};
 use bankfull_control::sobas::Decision;
-use bankfull_control::{Bytes, Rate, streams};
+use bankfull_control::{Bytes, Rate, ictcp, streams};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -18,8 +18,10 @@ pub(super) struct DecisionReporter<'a> {
     /// Decisions not yet reported to a remote client.
     pending_decisions: VecDeque<Decision>,
     pending_stream_decisions: VecDeque<streams::Decision>,
-    /// Start of coscheduling, not yet reported to a remote client.
+    /// Latest decision on the shared interface, not yet reported to a remote client.
     pending_coscheduling: Option<PendingDecision>,
+    /// Time and reason of the last reported window on the shared interface.
+    last_ictcp_report: Option<(Duration, ictcp::Reason)>,
 }
 
 impl<'a> DecisionReporter<'a> {
@@ -31,6 +33,7 @@ impl<'a> DecisionReporter<'a> {
             pending_decisions: VecDeque::new(),
             pending_stream_decisions: VecDeque::new(),
             pending_coscheduling: None,
+            last_ictcp_report: None,
         }
     }
 
@@ -76,9 +79,23 @@ impl<'a> DecisionReporter<'a> {
     pub(super) fn on_coscheduled(&mut self, connections: usize, window: Option<Bytes>) {
         let reason =
             format!("several copies share the interface: {connections} connections in all");
-        if self.telemetry.is_client() {
-            self.telemetry.emit_coscheduled(reason, window);
-        } else {
+        self.emit_coscheduled(reason, window);
+    }
+
+    /// Reports a window that the interface's controller set, if its reason is a new one.
+    pub(super) fn on_ictcp_window(&mut self, now: Duration, window: Bytes, reason: ictcp::Reason) {
+        let is_due = |(at, before): (Duration, ictcp::Reason)| {
+            reason != before && now >= at + WINDOW_REPORT_INTERVAL
+        };
+        if self.last_ictcp_report.is_none_or(is_due) {
+            self.last_ictcp_report = Some((now, reason));
+            self.emit_coscheduled(reason.to_string(), Some(window));
+        }
+    }
+
+    fn emit_coscheduled(&mut self, reason: String, window: Option<Bytes>) {
+        self.telemetry.emit_coscheduled(reason.clone(), window);
+        if !self.telemetry.is_client() {
             self.pending_coscheduling = Some(PendingDecision { reason, streams: None });
         }
     }

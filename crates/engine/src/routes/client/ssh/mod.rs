@@ -21,6 +21,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tracing::debug;
 
 /// Exit code of the start script, and of shells, for a missing program.
 const EXIT_NOT_FOUND: i32 = 127;
@@ -54,6 +55,7 @@ pub(crate) fn transfer(
         started => started.map_err(|e| e.into_error(&login))?,
     };
     let addresses = data_addresses(&login, &welcome, cancel)?;
+    debug!(?addresses, "addresses of the agent's data port");
     let fingerprint = match (request.options.encryption, welcome.fingerprint) {
         (true, Some(fingerprint)) => Some(Fingerprint(fingerprint)),
         (true, None) => {
@@ -133,6 +135,7 @@ fn start(
 ) -> Result<(Peer, Welcome), AgentStartError> {
     let mut command = login.command(&agent_script(login));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    debug!(?command, "agent started");
     let spawned = command.spawn().map_err(|e| {
         let program = command.get_program().to_string_lossy().into_owned();
         AgentStartError::Other(Error::new(

@@ -10,7 +10,7 @@ use crate::tools::builtin::datagrams::duty_cycle::DutyCycle;
 use crate::tools::builtin::datagrams::message;
 use crate::tools::builtin::datagrams::message::{Header, NAME};
 use crate::tools::builtin::generators::{generator_error, is_transient};
-use bankfull::udp_receive_buffer::{MIN_BUFFER, ShortfallLog, UdpReceiveBuffer};
+use bankfull::udp_receive_buffer::{MIN_BUFFER, ReceiveBufferLog, UdpReceiveBuffer};
 use bankfull_control::Bytes;
 use bankfull_control::rrda::EPOCH_INTERVAL;
 use std::net::{SocketAddr, UdpSocket};
@@ -96,7 +96,7 @@ impl Service {
             }
             None => {
                 let room =
-                    UdpReceiveBuffer::new(&socket, ShortfallLog::default(), MIN_BUFFER, None);
+                    UdpReceiveBuffer::new(&socket, ReceiveBufferLog::default(), MIN_BUFFER, None);
                 let remedy = "use Linux 4.12 or newer, which reports the fill level of a socket";
                 Some(room.ok_or(LabError::Missing("SO_MEMINFO", remedy))?)
             }

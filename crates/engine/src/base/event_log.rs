@@ -1,0 +1,280 @@
+//! Log lines of events. [`EventLog`] is a sink that logs each event in the current span, and passes
+//! it on.
+//!
+//! Texts and paths of a peer are fields, which the subscriber quotes and escapes; messages are
+//! constant. Tokens and keys are in no event.
+
+use super::error::{Error, ErrorKind};
+use super::event::{Event, EventSink, Outcome, Route, Summary, TuningDecision};
+use super::failure_fold::{FailureFold, FoldedFailures};
+use super::log_limiter::LogLimiter;
+use super::sync::lock;
+use bankfull_control::{Bytes, Rate};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use tracing::{Span, debug, field, info, info_span, trace, warn};
+
+/// Target of the log lines that repeat events. A program that shows events can leave them out.
+pub const EVENT_LOG_TARGET: &str = "bankfull::events";
+
+/// Peer of a connection, and the limit of the log lines about it.
+#[derive(Debug, Clone)]
+pub(crate) struct PeerLog {
+    limiter: Arc<LogLimiter>,
+    peer: IpAddr,
+    is_authenticated: Arc<AtomicBool>,
+}
+
+impl PeerLog {
+    /// Creates the log of a peer that has not authenticated.
+    pub(crate) fn new(limiter: Arc<LogLimiter>, peer: IpAddr) -> Self {
+        Self { limiter, peer, is_authenticated: Arc::default() }
+    }
+
+    /// Marks the peer as authenticated, which gives it a limit of its own.
+    pub(crate) fn set_authenticated(&self) {
+        self.is_authenticated.store(true, Ordering::Relaxed);
+    }
+
+    /// True if one more line may be logged. First logs how many were left out.
+    pub(crate) fn admits(&self) -> bool {
+        let is_authenticated = self.is_authenticated.load(Ordering::Relaxed);
+        let Some(left_out) = self.limiter.admit(self.peer, is_authenticated) else { return false };
+        if left_out.peer > 0 {
+            warn!(address = %self.peer, lines = left_out.peer, "log lines about a peer left out");
+        }
+        if left_out.unauthenticated > 0 {
+            let lines = left_out.unauthenticated;
+            warn!(lines, "log lines about unauthenticated peers left out");
+        }
+        true
+    }
+}
+
+/// Sink that logs the events of one transfer.
+pub(crate) struct EventLog<'a> {
+    next: &'a dyn EventSink,
+    /// Limit of the lines; `None` on a client, which logs its own transfer.
+    peer: Option<PeerLog>,
+    failures: Mutex<FailureFold>,
+    /// Warnings of the transfer; `None` for a server, which has no end.
+    warnings: Option<Mutex<FailureFold>>,
+}
+
+impl<'a> EventLog<'a> {
+    /// Creates the log of a client's transfer.
+    pub(crate) fn new(next: &'a dyn EventSink) -> Self {
+        Self { next, peer: None, failures: Mutex::default(), warnings: Some(Mutex::default()) }
+    }
+
+    /// Creates the log of a server, beside the sessions.
+    pub(crate) fn of_server(next: &'a dyn EventSink) -> Self {
+        Self { next, peer: None, failures: Mutex::default(), warnings: None }
+    }
+
+    /// Creates the log of a server's session.
+    pub(crate) fn of_peer(next: &'a dyn EventSink, peer: PeerLog) -> Self {
+        let mut log = Self::new(next);
+        log.peer = Some(peer);
+        log
+    }
+
+    /// True if a line that is shown at the default level may be logged.
+    fn admits(&self) -> bool {
+        self.peer.as_ref().is_none_or(PeerLog::admits)
+    }
+
+    fn log(&self, event: &Event) {
+        match event {
+            Event::Connected { route, software, encrypted } => {
+                let route = route_name(*route);
+                let software: &str = software;
+                info!(target: EVENT_LOG_TARGET, route, software, encrypted, "connected");
+            }
+            Event::Destination { source, destination } => {
+                let (source, destination) = (text(source), text(destination));
+                debug!(
+                    target: EVENT_LOG_TARGET,
+                    source = &*source, destination = &*destination, "destination"
+                );
+            }
+            Event::Completed { path, outcome, bytes, .. } => log_completed(path, *outcome, *bytes),
+            Event::FileFailed { path, message, .. } => self.log_failure(path, message),
+            Event::Tuning(decision) => log_tuning(decision),
+            Event::BufferLimit(limit) => debug!(
+                target: EVENT_LOG_TARGET,
+                controller = "rrda",
+                buffer = limit.buffer.name(),
+                bytes = limit.size.0,
+                reason = &*limit.reason,
+                "buffer limit set"
+            ),
+            Event::Warning { message } => self.log_warning(message),
+            Event::Progress(_)
+            | Event::Sample(_)
+            | Event::ClientConnected { .. }
+            | Event::ClientDone { .. } => {}
+        }
+    }
+
+    fn log_failure(&self, path: &Path, reason: &str) {
+        let is_shown = lock(&self.failures).show_next(path, reason) && self.admits();
+        let path = text(path);
+        match is_shown {
+            true => warn!(target: EVENT_LOG_TARGET, path = &*path, reason, "file failed"),
+            false => debug!(target: EVENT_LOG_TARGET, path = &*path, reason, "file failed"),
+        }
+    }
+
+    fn log_warning(&self, message: &str) {
+        let is_new = |fold: &Mutex<FailureFold>| lock(fold).show_next(Path::new(""), message);
+        let is_shown = self.warnings.as_ref().is_none_or(is_new) && self.admits();
+        match is_shown {
+            true => warn!(target: EVENT_LOG_TARGET, message, "warning"),
+            false => debug!(target: EVENT_LOG_TARGET, message, "warning"),
+        }
+    }
+}
+
+impl EventSink for EventLog<'_> {
+    fn event(&self, event: Event) {
+        self.log(&event);
+        self.next.event(event);
+    }
+}
+
+/// Logs the number of failures and warnings that were not logged one by one.
+impl Drop for EventLog<'_> {
+    fn drop(&mut self) {
+        for FoldedFailures { files, reason } in lock(&self.failures).take_folded() {
+            let reason = reason.as_deref().unwrap_or("other reasons");
+            if self.admits() {
+                warn!(target: EVENT_LOG_TARGET, files, reason, "more files failed");
+            }
+        }
+        let folded = self.warnings.iter().flat_map(|fold| lock(fold).take_folded());
+        let warnings: u64 = folded.map(|warning| warning.files).sum();
+        if warnings > 0 && self.admits() {
+            warn!(target: EVENT_LOG_TARGET, warnings, "more warnings");
+        }
+    }
+}
+
+/// Span of a session, with the number that both sides log.
+pub(crate) fn session_span(session: &[u8; 16], peer: &str) -> Span {
+    info_span!("session", id = &*session_number(session), peer)
+}
+
+/// Span of a server's connection, which becomes that of a session.
+pub(crate) fn connection_span(peer: &str) -> Span {
+    info_span!("session", id = field::Empty, peer)
+}
+
+/// Turns the current connection's span into that of a session.
+pub(crate) fn enter_session(session: &[u8; 16]) {
+    Span::current().record("id", &*session_number(session));
+}
+
+/// Formats the first bytes of a session's public identifier. (chosen: unique within a day)
+fn session_number(session: &[u8; 16]) -> String {
+    session[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Direction and path of a transfer, as its client named them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Subject {
+    /// `send` or `receive`, of this side; `copy` within a host.
+    pub(crate) direction: &'static str,
+    /// The path, or the first of several.
+    pub(crate) path: String,
+    /// Number of further paths.
+    pub(crate) more_paths: usize,
+}
+
+impl Subject {
+    /// Describes a transfer of some paths.
+    pub(crate) fn new(direction: &'static str, paths: impl IntoIterator<Item = String>) -> Self {
+        let mut paths = paths.into_iter();
+        let path = paths.next().unwrap_or_default();
+        Self { direction, path, more_paths: paths.count() }
+    }
+
+    /// Logs the start of a transfer.
+    pub(crate) fn log_start(&self) {
+        let Self { direction, path, more_paths } = self;
+        info!(direction, path = &**path, more_paths, "transfer started");
+    }
+
+    /// Logs the end of a transfer with its outcome.
+    pub(crate) fn log_end(&self, result: &Result<Summary, Error>) {
+        let Self { direction, path, more_paths } = self;
+        let path = &**path;
+        match result {
+            Ok(done) => info!(
+                outcome = if done.failed_files > 0 { "partial" } else { "complete" },
+                direction,
+                path,
+                more_paths,
+                bytes = done.bytes.0,
+                seconds = done.elapsed.as_secs_f64(),
+                files = done.files,
+                failed_files = done.failed_files,
+                skipped_files = done.skipped_files,
+                goodput_bps = done.goodput().bits_per_sec(),
+                streams = done.streams,
+                retransmits = done.retransmits,
+                limited_by = done.limited_by,
+                "transfer ended"
+            ),
+            Err(error) => {
+                let outcome = match error.kind() {
+                    ErrorKind::Refused => "refused",
+                    ErrorKind::Interrupted => "interrupted",
+                    _ => "failed",
+                };
+                let reason = &*error.to_string();
+                warn!(outcome, direction, path, more_paths, reason, "transfer ended");
+            }
+        }
+    }
+}
+
+fn log_completed(path: &Path, outcome: Outcome, bytes: Bytes) {
+    let (path, bytes) = (text(path), bytes.0);
+    let path = &*path;
+    match outcome {
+        Outcome::Copied => debug!(target: EVENT_LOG_TARGET, path, bytes, "file copied"),
+        Outcome::Unchanged => trace!(target: EVENT_LOG_TARGET, path, bytes, "file unchanged"),
+        Outcome::WouldCopy => debug!(target: EVENT_LOG_TARGET, path, bytes, "file would be copied"),
+    }
+}
+
+fn log_tuning(decision: &TuningDecision) {
+    debug!(
+        target: EVENT_LOG_TARGET,
+        controller = decision.controller.name(),
+        state = &*decision.state,
+        window_bytes = decision.window.map(|window| window.0),
+        pacing_bps = decision.pacing.map(Rate::bits_per_sec),
+        streams = decision.streams,
+        reason = &*decision.reason,
+        "tuning decision"
+    );
+}
+
+/// Returns the stable name of a route.
+fn route_name(route: Route) -> &'static str {
+    match route {
+        Route::Local => "local",
+        Route::Daemon => "daemon",
+        Route::Quic => "quic",
+        Route::Ssh => "ssh",
+        Route::SshOnly => "ssh-only",
+    }
+}
+
+fn text(path: &Path) -> std::borrow::Cow<'_, str> {
+    path.to_string_lossy()
+}
