@@ -6,10 +6,11 @@ use crate::flags::{
     CpFlags, DaemonFlags, SshCommand, SshFlags, StreamCount, TransportHow, TuneHow,
 };
 use crate::output::{self, Beginning, Ending, Reporter};
-use crate::report::Recorder;
-use crate::{shellsplit, signals, token};
-use bankfull::{Cancel, DaemonOptions, Error, ErrorKind, Location, SshOptions, Summary, Transfer};
-use std::path::Path;
+use crate::report::{self, Recorder};
+use crate::{log, shellsplit, signals, token};
+use bankfull::{
+    Cancel, DaemonOptions, Error, ErrorKind, EventSink, Location, SshOptions, Summary, Transfer,
+};
 
 /// Copies the files that the flags name.
 pub(crate) fn run(flags: &CpFlags) -> Exit {
@@ -46,15 +47,17 @@ pub(crate) fn cancel_on_signals(reporter: &Reporter) -> Result<Cancel, Error> {
 
 fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
     let cancel = cancel_on_signals(reporter)?;
-    let (transfer, warning) = transfer(flags, &Environment::read())?;
+    let environment = Environment::read();
+    log::start(&flags.show, &environment, log::Role::Client)?;
+    let (transfer, warning) = transfer(flags, &environment)?;
     warning.into_iter().for_each(|message| reporter.warn(message));
     let cause = |error| cause(error, &cancel);
     let Some(path) = &flags.report else {
         return transfer.run(reporter, &cancel).map_err(cause);
     };
-    let recorder = Recorder::start(path, reporter)?;
+    let recorder = Recorder::<dyn EventSink>::start(path, reporter, 1)?;
     let result = transfer.run(&recorder, &cancel).map_err(cause);
-    let written = recorder.finish(&title(flags), &result);
+    let written = recorder.finish_copy(&title(flags), &result);
     let summary = result?;
     if written.is_err() {
         // The error that follows concerns the report alone.
@@ -97,7 +100,7 @@ fn transfer(
         flags.sources.iter().map(|s| Location::parse(s)).collect::<Result<Vec<_>, _>>()?;
     let destination = Location::parse(&flags.destination)?;
     refuse_unused_flags(flags, sources.iter().chain([&destination]))?;
-    refuse_report(flags.report.as_deref(), sources.iter().chain([&destination]))?;
+    report::refuse_operand(flags.report.as_deref(), sources.iter().chain([&destination]))?;
     let Reached { daemon, ssh, warning } = reached(&flags.daemon, &flags.ssh, environment)?;
     let transfer = Transfer::new(sources, destination);
     let transfer = match flags.streams {
@@ -203,25 +206,6 @@ pub(crate) fn refuse_over_quic(daemon: &DaemonFlags, flags: &[(bool, &str)]) -> 
     }
 }
 
-/// Refuses a report that would overwrite an operand.
-fn refuse_report<'l>(
-    report: Option<&Path>,
-    mut locations: impl Iterator<Item = &'l Location>,
-) -> Result<(), Error> {
-    let Some(report) = report else { return Ok(()) };
-    // A file that does not exist yet has no other name.
-    let real = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
-    let own = real(report);
-    let is_it =
-        |location: &Location| matches!(location, Location::Local(path) if real(path) == own);
-    if locations.any(is_it) {
-        let name = report.display();
-        let text = format!("--report {name} would overwrite an operand: choose another name");
-        return Err(Error::new(ErrorKind::Usage, text));
-    }
-    Ok(())
-}
-
 fn unused(flag: &str, kind: &str) -> Result<(), Error> {
     let text = format!("{flag} needs a {kind} operand: leave it out");
     Err(Error::new(ErrorKind::Usage, text))
@@ -309,6 +293,7 @@ mod tests {
             token: Some("secret".into()),
             state_dir: Some("/state".into()),
             ssh: Some("env-ssh -4".into()),
+            log: None,
         }
     }
 

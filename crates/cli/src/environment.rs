@@ -5,13 +5,18 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// All variables in use, with their purpose. A test compares them with `docs/cli.md`.
-pub(crate) const VARIABLES: [(&str, &str); 6] = [
+pub(crate) const VARIABLES: [(&str, &str); 7] = [
     (
         "BANKFULL_TOKEN",
         "The access token itself, instead of --token-file; an empty value is an error.",
     ),
     ("BANKFULL_STATE_DIR", "Default of --state-dir."),
     ("BANKFULL_SSH", "Default of --ssh-command."),
+    (
+        "BANKFULL_LOG",
+        "What is logged: a level (error, warn, info, debug, trace, off), or TARGET=LEVEL separated \
+         by commas. On standard error, unless --log-file names a file.",
+    ),
     ("XDG_STATE_HOME, HOME", "Base of the default state directory."),
     ("TERM", "Without a value, or dumb: no progress line."),
     ("NO_COLOR", "Respected: the output never has colours."),
@@ -27,6 +32,8 @@ pub(crate) struct Environment {
     pub(crate) state_dir: Option<PathBuf>,
     /// `BANKFULL_SSH`: default of `--ssh-command`.
     pub(crate) ssh: Option<OsString>,
+    /// `BANKFULL_LOG`: filter of the log.
+    pub(crate) log: Option<String>,
 }
 
 impl Environment {
@@ -37,6 +44,7 @@ impl Environment {
             token: std::env::var_os("BANKFULL_TOKEN"),
             state_dir: filled("BANKFULL_STATE_DIR").map(PathBuf::from),
             ssh: filled("BANKFULL_SSH"),
+            log: filled("BANKFULL_LOG").map(|value| value.to_string_lossy().into_owned()),
         }
     }
 }

@@ -4,8 +4,10 @@ use crate::cp::{self, Reached};
 use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::{GatherFlags, TuneHow};
+use crate::log;
 use crate::output::{self, Beginning, Ending, Reporter};
-use bankfull::{Error, ErrorKind, Gather, GatherSummary, Layout, Location};
+use crate::report::Recorder;
+use bankfull::{Error, ErrorKind, Gather, GatherSink, GatherSummary, Layout, Location};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -46,18 +48,31 @@ fn gather(
     reporter: &Reporter,
 ) -> Result<GatherSummary, Error> {
     let cancel = cp::cancel_on_signals(reporter)?;
+    let environment = Environment::read();
+    log::start(&flags.show, &environment, log::Role::Client)?;
     let sources = sources.iter().map(|s| Location::parse(s)).collect::<Result<Vec<_>, _>>()?;
-    let (gather, warning) = gathering(flags, sources, destination, &Environment::read())?;
+    let names: Vec<String> =
+        sources.iter().map(|s| output::printable_text(&s.to_string())).collect();
+    let (gather, warning) = gathering(flags, sources, destination, &environment)?;
     warning.into_iter().for_each(|message| reporter.warn(message));
-    let result = match flags.rounds {
-        None => gather.run(reporter, &cancel),
-        Some(chunk) => gather.run_in_rounds(reporter, &cancel, |rounds| {
-            while let Some(round) = rounds.next(chunk) {
-                reporter.round(round);
-            }
-        }),
+    let run = |events: &dyn GatherSink| {
+        let result = match flags.rounds {
+            None => gather.run(events, &cancel),
+            Some(chunk) => gather.run_in_rounds(events, &cancel, |rounds| {
+                while let Some(round) = rounds.next(chunk) {
+                    reporter.round(round);
+                }
+            }),
+        };
+        result.map_err(|error| cp::cause(error, &cancel))
     };
-    result.map_err(|error| cp::cause(error, &cancel))
+    let Some(path) = &flags.report else { return run(reporter) };
+    let recorder = Recorder::<dyn GatherSink>::start(path, reporter, names.len())?;
+    let result = run(&recorder);
+    let destination = output::printable(destination.as_ref());
+    let title = format!("{} sources → {destination}", names.len());
+    let written = recorder.finish_gather(&title, &names, &result);
+    result.and_then(|summary| written.map(|()| summary))
 }
 
 /// Builds the gathering that the flags describe, with a warning for the user.
@@ -82,6 +97,9 @@ fn gathering(
             Some(list) => format!("the list {} has no sources", output::printable(list)),
         };
         return usage(text);
+    }
+    if flags.report.is_some() && flags.dry_run {
+        return usage("a dry run has no report: leave out --report or --dry-run".to_owned());
     }
     if flags.link_rate.is_some() && flags.tune == TuneHow::Off {
         let text = "--link-rate has no effect with --tune off: leave out one of them";

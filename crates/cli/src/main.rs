@@ -1,9 +1,9 @@
 //! The command `bankfull`: parses flags, runs the work in the library, shows progress and results,
 //! and exits with a code that names the cause.
 //!
-//! This crate holds flags ([`flags`]), output ([`output`]), exit codes ([`exit`]), signals, the
-//! manual and completions. Everything that touches copied files or connections is in the library
-//! `bankfull`.
+//! This crate holds flags ([`flags`]), output ([`output`]), the log ([`log`]), exit codes
+//! ([`exit`]), signals, the manual and completions. Everything that touches copied files or
+//! connections is in the library `bankfull`.
 
 mod agent;
 mod cp;
@@ -12,6 +12,7 @@ mod environment;
 mod exit;
 mod flags;
 mod gather;
+mod log;
 mod output;
 mod probe;
 mod report;

@@ -4,8 +4,10 @@ use crate::cp::{self, Reached};
 use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::{ProbeFlags, StreamCount};
+use crate::log;
 use crate::output::{self, Beginning, Ending, Reporter};
-use bankfull::{Error, ErrorKind, Location, Probe, ProbeResult};
+use crate::report::Recorder;
+use bankfull::{Error, ErrorKind, EventSink, Location, Probe, ProbeResult};
 use std::ffi::{OsStr, OsString};
 
 /// Measures the path that the flags describe.
@@ -30,10 +32,11 @@ pub(crate) fn run(flags: &ProbeFlags) -> Exit {
 
 fn measure(flags: &ProbeFlags, reporter: &Reporter) -> Result<ProbeResult, Error> {
     let cancel = cp::cancel_on_signals(reporter)?;
+    let environment = Environment::read();
+    log::start(&flags.show, &environment, log::Role::Client)?;
     let host = location(&flags.host)?;
     cp::refuse_unused(&flags.daemon, &flags.ssh, [&host].into_iter())?;
-    let Reached { daemon, ssh, warning } =
-        cp::reached(&flags.daemon, &flags.ssh, &Environment::read())?;
+    let Reached { daemon, ssh, warning } = cp::reached(&flags.daemon, &flags.ssh, &environment)?;
     warning.into_iter().for_each(|message| reporter.warn(message));
     let probe = Probe::new(host)
         .duration(flags.time)
@@ -46,11 +49,19 @@ fn measure(flags: &ProbeFlags, reporter: &Reporter) -> Result<ProbeResult, Error
         StreamCount::Fixed(streams) => probe.streams(streams),
         StreamCount::Auto => probe,
     };
-    let result = probe.run(reporter, &cancel);
-    result.map_err(|error| match cancel.is_cancelled() {
-        true => Error::new(ErrorKind::Interrupted, "interrupted before a result was available"),
-        false => error,
-    })
+    let run = |events: &dyn EventSink| {
+        probe.run(events, &cancel).map_err(|error| match cancel.is_cancelled() {
+            true => Error::new(ErrorKind::Interrupted, "interrupted before a result was available"),
+            false => error,
+        })
+    };
+    let Some(path) = &flags.report else { return run(reporter) };
+    let recorder = Recorder::<dyn EventSink>::start(path, reporter, 1)?;
+    let result = run(&recorder);
+    let way = if flags.reverse { "from" } else { "to" };
+    let title = format!("Path {way} {}", output::printable(flags.host.as_ref()));
+    let written = recorder.finish_probe(&title, &result);
+    result.and_then(|result| written.map(|()| result))
 }
 
 /// Parses the host as a location: `host` means `host:`.

@@ -6,14 +6,18 @@ use crate::exit::Exit;
 use crate::flags::{Listen, ServeFlags};
 use crate::output::{self, Beginning, Ending, Render, Reporter, Serving, printable};
 use crate::signals::{self, Step};
-use crate::token;
+use crate::{log, token};
 use bankfull::{Cancel, Error, ErrorKind, ServeOptions, Server};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 /// Runs the daemon until signals end it.
 pub(crate) fn run(flags: &ServeFlags) -> Exit {
-    let render = output::render(&(&flags.show).into(), false);
-    match bind(flags, &Environment::read()) {
+    let show = (&flags.show).into();
+    let render = output::daemon_render(&show);
+    let environment = Environment::read();
+    let bound =
+        log::start(&show, &environment, log::Role::Daemon).and_then(|()| bind(flags, &environment));
+    match bound {
         Ok(bound) => serve(bound, render),
         Err(error) => output::end(render, &Ending::Failed(&error)),
     }
@@ -23,7 +27,6 @@ pub(crate) fn run(flags: &ServeFlags) -> Exit {
 struct Bound {
     server: Server,
     serving: Serving,
-    warnings: Vec<String>,
 }
 
 fn bind(flags: &ServeFlags, environment: &Environment) -> Result<Bound, Error> {
@@ -32,8 +35,8 @@ fn bind(flags: &ServeFlags, environment: &Environment) -> Result<Bound, Error> {
     let (address, fingerprint) = (server.local_addr(), server.fingerprint());
     let example = client_command(address, &fingerprint.to_string(), &options);
     let warnings = token_warning.into_iter().chain(open_to_all(&options)).collect();
-    let serving = Serving { address, fingerprint, root: options.root, example };
-    Ok(Bound { server, serving, warnings })
+    let serving = Serving { address, fingerprint, root: options.root, example, warnings };
+    Ok(Bound { server, serving })
 }
 
 fn serve(bound: Bound, mut render: Box<dyn Render>) -> Exit {
@@ -42,7 +45,6 @@ fn serve(bound: Bound, mut render: Box<dyn Render>) -> Exit {
         Ok(reporter) => reporter,
         Err(exit) => return exit,
     };
-    bound.warnings.into_iter().for_each(|message| reporter.warn(message));
     let result = run_until_signalled(&bound.server, &reporter);
     let render = reporter.finish();
     match &result {

@@ -1,10 +1,11 @@
 //! Flags of `bankfull gather`.
 
 use super::cp::{DaemonFlags, SshFlags};
-use super::values::{FsyncWhen, MergeRule, TuneHow, chunk, failures, memory, rate, seconds};
+use super::values::{FsyncWhen, MergeRule, TuneHow, chunk, failures, memory, page, rate, seconds};
 use super::{Example, ShowFlags, after_help};
 use bankfull::{Bytes, Rate};
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -121,6 +122,13 @@ pub(crate) struct GatherFlags {
     /// Fractions are allowed.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) timeout: Duration,
+
+    /// Write an HTML report of the gather
+    ///
+    /// The page has the result of each source, its rate, window and RTT over time, and the
+    /// decisions with their reasons. The file name must end in .html. Default: no report.
+    #[arg(long, value_name = "FILE.html", value_parser = OsStringValueParser::new().try_map(page))]
+    pub(crate) report: Option<PathBuf>,
 
     /// Output flags.
     #[command(flatten)]

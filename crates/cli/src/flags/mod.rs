@@ -17,8 +17,9 @@ pub(crate) use serve::ServeFlags;
 pub(crate) use values::{Listen, SshCommand, StreamCount, TransportHow, TuneHow};
 
 use bankfull::Bytes;
-use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, Subcommand};
+use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use std::path::PathBuf;
 
 /// An example command line and its description.
 pub(crate) type Example = (&'static str, &'static str);
@@ -85,9 +86,10 @@ pub(crate) struct ShowFlags {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Show the connection and every copied file; twice (-vv), unchanged files too
+    /// Show the connection, every copied file and tuning decisions; twice (-vv), the log too
     ///
-    /// Default: a progress line on a terminal, failed files and a summary.
+    /// -vv also shows unchanged files, and the log at level debug. Default: a progress line on a
+    /// terminal, failed files and a summary.
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
@@ -96,6 +98,37 @@ pub(crate) struct ShowFlags {
     /// Default: off.
     #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
     pub(crate) quiet: bool,
+
+    /// Log flags.
+    #[command(flatten)]
+    pub(crate) log: LogFlags,
+}
+
+/// Flags of the log, which has a line for each session, failure and warning.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct LogFlags {
+    /// Append the log to a file
+    ///
+    /// Lines have the level info and above; with -v, debug; with -vv, trace. The environment
+    /// variable BANKFULL_LOG overrides that.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log_file: Option<PathBuf>,
+
+    /// Set the format of the log: text or json
+    ///
+    /// Default: text.
+    #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
+    pub(crate) log_format: Option<LogFormat>,
+}
+
+/// Formats of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// One line of text.
+    Text,
+    /// One JSON object per line.
+    Json,
 }
 
 /// Returns the definitions without hidden commands.

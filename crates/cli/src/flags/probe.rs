@@ -1,10 +1,12 @@
 //! Flags of `bankfull probe`.
 
 use super::cp::{DaemonFlags, SshFlags};
-use super::values::{StreamCount, seconds, stream_count};
+use super::values::{StreamCount, page, seconds, stream_count};
 use super::{Example, ShowFlags, after_help};
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub(super) const EXAMPLES: &[Example] = &[
@@ -55,6 +57,13 @@ pub(crate) struct ProbeFlags {
     /// Fractions are allowed.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) timeout: Duration,
+
+    /// Write an HTML report of the probe
+    ///
+    /// The page has the figures, rate, RTT and windows over time, and the decisions with their
+    /// reasons. The file name must end in .html. Default: no report.
+    #[arg(long, value_name = "FILE.html", value_parser = OsStringValueParser::new().try_map(page))]
+    pub(crate) report: Option<PathBuf>,
 
     /// Output flags.
     #[command(flatten)]

@@ -1,7 +1,7 @@
 //! Flags of `bankfull serve`.
 
 use super::values::{Listen, connections, listen, memory, rate, seconds};
-use super::{Example, ShowFlags, after_help};
+use super::{Example, LogFlags, ShowFlags, after_help};
 use bankfull::{Bytes, Rate, ServeOptions};
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
@@ -91,35 +91,41 @@ pub(crate) struct ServeFlags {
 
     /// Output flags.
     #[command(flatten)]
-    pub(crate) show: LogFlags,
+    pub(crate) show: DaemonShowFlags,
 }
 
 /// Output flags of a daemon: the names of [`ShowFlags`], with the meaning they have for a log.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Output")]
-pub(crate) struct LogFlags {
-    /// Write one JSON object per line to standard output
+pub(crate) struct DaemonShowFlags {
+    /// Write one JSON object per line to standard output, instead of the log
     ///
-    /// The manual page (`bankfull man serve`) describes them. Default: text.
+    /// The manual page (`bankfull man serve`) describes them. The log is then written only with
+    /// --log-file or BANKFULL_LOG. Default: the log, on standard error.
     #[arg(long)]
     json: bool,
 
-    /// Show every copied file; twice (-vv), unchanged files too
+    /// Log every copied file and tuning decision; twice (-vv), unchanged files too
     ///
-    /// Default: the address, clients that connect and finish, and failed files.
+    /// Default: sessions, the first failed files of each, and warnings.
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
 
-    /// Show only the address and errors
+    /// Log only warnings and failures
     ///
     /// Default: off.
     #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
     quiet: bool,
+
+    /// Log flags.
+    #[command(flatten)]
+    log: LogFlags,
 }
 
-impl From<&LogFlags> for ShowFlags {
-    fn from(flags: &LogFlags) -> Self {
-        Self { json: flags.json, verbose: flags.verbose, quiet: flags.quiet }
+impl From<&DaemonShowFlags> for ShowFlags {
+    fn from(flags: &DaemonShowFlags) -> Self {
+        let DaemonShowFlags { json, verbose, quiet, log } = flags.clone();
+        Self { json, verbose, quiet, log }
     }
 }
 

@@ -2,15 +2,16 @@
 //! Everything goes to standard error, except the plan of a dry run and the result of a probe, which
 //! are data.
 
+use super::decisions::{buffer_line, tuning_line};
 use super::progress::{self, Rates};
-use super::quiet::{failed_line, reason, serving_line, source_failed_line};
+use super::quiet::{failed_line, source_failed_line};
 use super::sources::Sources;
 use super::text::{self, duration, printable, printable_text};
 use super::{
-    Beginning, Ending, FailedFiles, MAX_FAILED_SHOWN, Output, Render, Serving, findings, summary,
+    Beginning, Ending, MAX_WARNINGS_SHOWN, Output, Render, probe_result, rest_of_failed, summary,
 };
 use bankfull::{
-    Bytes, Error, ErrorKind, Event, GatherSummary, Location, Outcome, Progress, Round, Route,
+    Bytes, Error, Event, FailureFold, GatherSummary, Location, Outcome, Progress, Round, Route,
     Summary,
 };
 use indicatif::ProgressBar;
@@ -19,15 +20,6 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-/// Role of this process in the copies that are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Client,
-    /// A copy within this host.
-    Local,
-    Daemon,
-}
-
 /// Output without `--json` and `--quiet`.
 pub(super) struct Human {
     output: Output,
@@ -35,9 +27,10 @@ pub(super) struct Human {
     rates: Rates,
     verbosity: u8,
     dry_run: bool,
-    failed: FailedFiles,
+    failed: FailureFold,
     shows_all_failed: bool,
-    role: Role,
+    /// A copy within this host.
+    is_local: bool,
     /// Duration of a probe.
     probing: Option<Duration>,
     gathering: Option<Gathering>,
@@ -74,7 +67,7 @@ impl Gathering {
         if self.warned.contains(message) {
             return false;
         }
-        let has_room = (self.warned.len() as u64) < MAX_FAILED_SHOWN;
+        let has_room = self.warned.len() < MAX_WARNINGS_SHOWN;
         match has_room {
             true => drop(self.warned.insert(message.to_owned())),
             false => self.warnings_hidden += 1,
@@ -92,9 +85,9 @@ impl Human {
             rates: Rates::new(),
             verbosity,
             dry_run,
-            failed: FailedFiles::default(),
+            failed: FailureFold::default(),
             shows_all_failed: verbosity > 0,
-            role: Role::Client,
+            is_local: false,
             probing: None,
             gathering: None,
             connecting: None,
@@ -116,17 +109,11 @@ impl Human {
         }
     }
 
-    fn listening(&mut self, serving: &Serving) {
-        self.show(&serving_line(serving));
-        self.show(&format!("fingerprint {}", serving.fingerprint));
-        self.show(&format!("clients copy with: {}", serving.example));
-    }
-
     /// Shows a connection; `prefix` names the source, if there are several.
     fn connected(&mut self, prefix: &str, route: Route, software: &str, encrypted: bool) {
         self.connecting = None;
         if route == Route::Local {
-            self.role = Role::Local;
+            self.is_local = true;
         }
         let how = match route {
             Route::Local => return,
@@ -164,27 +151,14 @@ impl Human {
     }
 
     fn failed(&mut self, path: &Path, message: &str) {
-        if self.shows_all_failed || self.failed.show_next(&reason(path, message)) {
+        if self.shows_all_failed || self.failed.show_next(path, message) {
             self.show(&failed_line(path, message));
         }
     }
 
-    /// Shows how many files of a daemon's client failed beyond those shown.
+    /// Shows how many files failed beyond those shown.
     fn rest_of_failed(&mut self) {
-        let failed = std::mem::take(&mut self.failed);
-        failed.rest().iter().for_each(|rest| self.show(rest));
-    }
-
-    fn client_done(&mut self, peer: &str, result: &Result<Summary, Error>) {
-        let how = match result {
-            Ok(done) => summary::session_line(done),
-            Err(error) => {
-                let what = if error.kind() == ErrorKind::Refused { "refused" } else { "failed" };
-                format!("{what}: {}", printable_text(&error.to_string()))
-            }
-        };
-        self.rest_of_failed();
-        self.show(&format!("client {}: {how}", printable_text(peer)));
+        rest_of_failed(&mut self.failed).iter().for_each(|rest| self.show(rest));
     }
 
     fn show_plan(&mut self) {
@@ -197,6 +171,11 @@ impl Human {
     fn source_name(&self, source: usize) -> String {
         let gathering = self.gathering.as_ref();
         gathering.map_or("", |gathering| gathering.sources.name(source)).to_owned()
+    }
+
+    fn show_of_source(&mut self, source: usize, line: &str) {
+        let name = self.source_name(source);
+        self.show_if_verbose(&format!("{name}: {line}"));
     }
 
     fn source_warning(&mut self, source: usize, message: &str) {
@@ -246,7 +225,7 @@ impl Human {
         let lines = if self.dry_run {
             summary::plan_lines(done)
         } else {
-            summary::lines(done, self.role == Role::Local)
+            summary::lines(done, self.is_local)
         };
         lines.iter().for_each(|line| self.show(line));
     }
@@ -279,10 +258,6 @@ impl Render for Human {
                 unknown: Vec::new(),
             });
         }
-        if let Beginning::Serve(serving) = beginning {
-            self.role = Role::Daemon;
-            self.listening(serving);
-        }
     }
 
     fn event(&mut self, event: &Event) {
@@ -296,10 +271,8 @@ impl Render for Human {
             Event::Warning { message } => {
                 self.show(&format!("warning: {}", printable_text(message)))
             }
-            Event::ClientConnected { peer } => {
-                self.show(&format!("client {}: connected", printable_text(peer)));
-            }
-            Event::ClientDone { peer, result } => self.client_done(peer, result),
+            Event::Tuning(decision) => self.show_if_verbose(&tuning_line(decision)),
+            Event::BufferLimit(limit) => self.show_if_verbose(&buffer_line(limit)),
             // Progress is shown by `tick`; later events of the library are ignored.
             _ => {}
         }
@@ -323,6 +296,8 @@ impl Render for Human {
                 self.connected(&prefix, *route, software, *encrypted);
             }
             Event::Warning { message } => self.source_warning(source, message),
+            Event::Tuning(decision) => self.show_of_source(source, &tuning_line(decision)),
+            Event::BufferLimit(limit) => self.show_of_source(source, &buffer_line(limit)),
             // The paths name the source.
             event => self.event(event),
         }
@@ -371,11 +346,7 @@ impl Render for Human {
     fn stopping(&mut self) {
         // A second signal may end the program at any time: leave the terminal clean.
         self.bar.finish_and_clear();
-        self.show(match (self.role == Role::Daemon, self.stopping) {
-            (false, _) => "stopping; a second signal ends the program at once",
-            (true, false) => "stopping after the running sessions; a second signal ends them",
-            (true, true) => "ending the running sessions; a third signal ends the program at once",
-        });
+        self.show("stopping; a second signal ends the program at once");
         self.stopping = true;
     }
 
@@ -393,9 +364,9 @@ impl Render for Human {
             Ending::Copied(done) => self.copied(done),
             Ending::Gathered(done) => self.gathered(done),
             Ending::Probed(result) => {
-                findings::lines(result).iter().for_each(|line| self.output.data_line(line));
+                probe_result::lines(result).iter().for_each(|line| self.output.data_line(line));
             }
-            Ending::Stopped => self.show("stopped"),
+            Ending::Stopped => {}
             Ending::Failed(error) => self.output.error(&error.to_string()),
         }
     }
@@ -430,11 +401,21 @@ fn unknown_daemon(error: &str) -> Option<(&str, &str)> {
 mod tests {
     use super::super::handles::testing::{Buffer, buffers};
     use super::*;
-    use bankfull::Fingerprint;
+    use bankfull::{ErrorKind, Rate, TuningDecision};
 
     fn human(verbosity: u8, dry_run: bool) -> (Human, Buffer, Buffer) {
         let (output, out, err) = buffers();
         (Human::new(output, progress::hidden(), verbosity, dry_run), out, err)
+    }
+
+    fn tuning_decision() -> TuningDecision {
+        let mut decision = TuningDecision::default();
+        decision.at = Duration::from_millis(1500);
+        decision.state = "limited".to_owned();
+        decision.window = Some(Bytes(2_306_867));
+        decision.pacing = Some(Rate::from_bits_per_sec(8e8));
+        decision.reason = "the path is filled".to_owned();
+        decision
     }
 
     fn completed(path: &str, outcome: Outcome) -> Event {
@@ -666,39 +647,20 @@ mod tests {
     }
 
     #[test]
-    fn daemon_shows_its_address_and_client_events() {
-        let (mut human, out, err) = human(0, false);
-        human.begin(&Beginning::Serve(Serving {
-            address: "127.0.0.1:7440".parse().unwrap(),
-            fingerprint: Fingerprint([0xab; 32]),
-            root: "/srv/data".into(),
-            example: "bankfull cp SRC bankfull://127.0.0.1:7440/".to_owned(),
-        }));
-        let peer = || "[::1]:999".to_owned();
-        human.event(&Event::ClientConnected { peer: peer() });
-        human.event(&Event::ClientDone { peer: peer(), result: Ok(copied()) });
-        for kind in [ErrorKind::Refused, ErrorKind::Network] {
-            let result = Err(Error::new(kind, "why"));
-            human.event(&Event::ClientDone { peer: peer(), result });
-        }
-        human.stopping();
-        human.stopping();
-        human.end(&Ending::Stopped);
-        assert_eq!(out.text(), "");
-        assert_eq!(
-            err.lines(),
-            [
-                "serving /srv/data on 127.0.0.1:7440".to_owned(),
-                format!("fingerprint sha256:{}", "ab".repeat(32)),
-                "clients copy with: bankfull cp SRC bankfull://127.0.0.1:7440/".to_owned(),
-                "client [::1]:999: connected".to_owned(),
-                "client [::1]:999: 2 files, 1.2 MiB in 1.0 s (10.0 Mbit/s)".to_owned(),
-                "client [::1]:999: refused: why".to_owned(),
-                "client [::1]:999: failed: why".to_owned(),
-                "stopping after the running sessions; a second signal ends them".to_owned(),
-                "ending the running sessions; a third signal ends the program at once".to_owned(),
-                "stopped".to_owned(),
-            ]
-        );
+    fn verbose_shows_decisions_of_controllers() {
+        let (mut human, _, err) = human(1, false);
+        human.event(&Event::Tuning(tuning_decision()));
+        let source = Location::parse("one:/a".as_ref()).unwrap().to_string();
+        human.begin(&Beginning::Gather {
+            sources: vec![source.into()],
+            destination: "in".into(),
+            dry_run: false,
+        });
+        human.source_event(0, &Event::Tuning(tuning_decision()));
+        let line = "tuning at 1.5 s: sobas: limited, window 2.2 MiB, pacing 800.0 Mbit/s: the path \
+                    is filled";
+        let lines = err.lines();
+        assert_eq!(lines[0], line);
+        assert_eq!(lines.last().unwrap(), &format!("one:/a: {line}"));
     }
 }

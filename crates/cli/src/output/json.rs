@@ -70,6 +70,11 @@ impl Render for Json {
                 .field("time_seconds", seconds(*time)),
             Beginning::Serve(serving) => listening(serving),
         });
+        if let Beginning::Serve(serving) = beginning {
+            let warning =
+                |message: &String| Line::new("warning").field("message", message.as_str());
+            serving.warnings.iter().for_each(|message| self.put(warning(message)));
+        }
     }
 
     fn event(&mut self, event: &Event) {
@@ -185,6 +190,7 @@ fn event_line(event: &Event) -> Option<Line> {
             .field("vanished", *vanished),
         Event::Tuning(decision) => Line::new("tuning")
             .field("at_seconds", seconds(decision.at))
+            .field("controller", decision.controller.name())
             .field("state", decision.state.as_str())
             .field("window_bytes", decision.window.map(|window| window.0))
             .field("pacing_bps", decision.pacing.map(Rate::bits_per_sec))
@@ -192,6 +198,7 @@ fn event_line(event: &Event) -> Option<Line> {
             .field("reason", decision.reason.as_str()),
         Event::BufferLimit(limit) => Line::new("buffer_limit")
             .field("at_seconds", seconds(limit.at))
+            .field("buffer", limit.buffer.name())
             .field("size_bytes", limit.size.0)
             .field("reason", limit.reason.as_str()),
         Event::Warning { message } => Line::new("warning").field("message", message.as_str()),

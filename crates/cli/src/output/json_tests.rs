@@ -153,6 +153,7 @@ fn daemon_writes_listening_and_stopped() {
         fingerprint: Fingerprint([0; 32]),
         root: "/srv".into(),
         example: String::new(),
+        warnings: Vec::new(),
     }));
     json.end(&Ending::Stopped);
     let fingerprint = format!("sha256:{}", "0".repeat(64));

@@ -4,11 +4,13 @@
 //! Threads that move data never draw. Their events go into a queue, and the latest progress into a
 //! slot; one thread owns the [`Render`], empties the queue and draws ten times per second.
 
-mod findings;
+mod daemon;
+mod decisions;
 mod handles;
 mod human;
 mod json;
 mod meter;
+mod probe_result;
 mod progress;
 mod quiet;
 mod reporter;
@@ -17,12 +19,17 @@ mod summary;
 mod text;
 
 pub(crate) use handles::Output;
+pub(crate) use probe_result::figures as probe_figures;
+pub(crate) use progress::above_progress;
 pub(crate) use reporter::Reporter;
 pub(crate) use text::{byte_rate, printable, printable_text};
 
 use crate::exit::Exit;
 use crate::flags::ShowFlags;
-use bankfull::{Error, Event, Fingerprint, GatherSummary, ProbeResult, Progress, Round, Summary};
+use bankfull::{
+    Error, Event, FailureFold, Fingerprint, FoldedFailures, GatherSummary, ProbeResult, Progress,
+    Round, Summary,
+};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -33,11 +40,8 @@ use std::time::Duration;
 /// fields and events may be added at any time.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// Failed files shown individually without `-v`. (chosen: one screen)
-const MAX_FAILED_SHOWN: u64 = 20;
-
-/// Failed files shown individually per reason. (chosen: enough to locate them)
-const MAX_ALIKE_SHOWN: u64 = 5;
+/// Different warnings of sources shown without `-v`. (chosen: one screen)
+const MAX_WARNINGS_SHOWN: usize = 20;
 
 /// Start of a command, with its operands.
 #[derive(Debug)]
@@ -84,6 +88,8 @@ pub(crate) struct Serving {
     pub(crate) root: PathBuf,
     /// Example command for a client.
     pub(crate) example: String,
+    /// Warnings about the configuration.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// End of a command, with its result.
@@ -151,6 +157,15 @@ pub(crate) trait Render: Send {
     fn output(&mut self) -> &mut Output;
 }
 
+/// Creates the output format of a daemon that the flags select.
+pub(crate) fn daemon_render(flags: &ShowFlags) -> Box<dyn Render> {
+    let output = Output::standard();
+    match flags.json {
+        true => Box::new(json::Json::new(output, flags.verbose > 0)),
+        false => Box::new(daemon::Daemon::new(output, flags.quiet)),
+    }
+}
+
 /// Creates the output format that the flags select.
 pub(crate) fn render(flags: &ShowFlags, dry_run: bool) -> Box<dyn Render> {
     let output = Output::standard();
@@ -183,60 +198,17 @@ fn can_draw() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
-/// Counts failed files and selects those to show.
-#[derive(Debug, Default)]
-struct FailedFiles {
-    shown: u64,
-    /// Counts by reason, for the reasons shown.
-    alike: Vec<Alike>,
-    /// Files not shown, with other reasons.
-    hidden: u64,
-}
-
-/// Files that failed for the same reason.
-#[derive(Debug)]
-struct Alike {
-    reason: String,
-    shown: u64,
-    hidden: u64,
-}
-
-impl FailedFiles {
-    /// True if the next failed file, with this reason, is to be shown.
-    fn show_next(&mut self, reason: &str) -> bool {
-        let has_room = self.shown < MAX_FAILED_SHOWN;
-        let known = self.alike.iter_mut().find(|alike| alike.reason == reason);
-        let show = match known {
-            Some(alike) => {
-                let show = has_room && alike.shown < MAX_ALIKE_SHOWN;
-                *(if show { &mut alike.shown } else { &mut alike.hidden }) += 1;
-                show
-            }
-            None if has_room => {
-                self.alike.push(Alike { reason: reason.to_owned(), shown: 1, hidden: 0 });
-                true
-            }
-            None => {
-                self.hidden += 1;
-                false
-            }
+/// Formats the lines that replace the failed files not shown.
+fn rest_of_failed(fold: &mut FailureFold) -> Vec<String> {
+    let line = |folded: FoldedFailures| {
+        let more = text::count(folded.files, "more failed file", "more failed files");
+        let why = match folded.reason {
+            Some(reason) => format!("with the same reason ({reason})"),
+            None => "with other reasons".to_owned(),
         };
-        self.shown += u64::from(show);
-        show
-    }
-
-    /// Formats the lines that replace the files not shown.
-    fn rest(&self) -> Vec<String> {
-        let line = |hidden: u64, reason: &str| {
-            let more = text::count(hidden, "more failed file", "more failed files");
-            (hidden > 0).then(|| format!("and {more} {reason}; -v shows all"))
-        };
-        let same =
-            |alike: &Alike| (alike.hidden, format!("with the same reason ({})", alike.reason));
-        let others = (self.hidden, "with other reasons".to_owned());
-        let all = self.alike.iter().map(same).chain([others]);
-        all.filter_map(|(hidden, reason)| line(hidden, &reason)).collect()
-    }
+        format!("and {more} {why}; -v shows all")
+    };
+    fold.take_folded().into_iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -244,28 +216,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_files_with_the_same_reason_are_limited() {
-        let mut failed = FailedFiles::default();
-        let shown = (0..1030).filter(|_| failed.show_next("the disk is full")).count();
-        assert_eq!(shown, 5);
-        assert!(failed.show_next("permission denied"));
+    fn failed_files_not_shown_are_counted() {
+        let mut fold = FailureFold::default();
+        for n in 0..1060 {
+            let message = if n < 1030 { "the disk is full" } else { &format!("error {n}") };
+            fold.show_next("a".as_ref(), message);
+        }
         assert_eq!(
-            failed.rest(),
-            ["and 1 025 more failed files with the same reason (the disk is full); -v shows all"]
-        );
-    }
-
-    #[test]
-    fn failed_files_beyond_the_limit_are_counted() {
-        let mut failed = FailedFiles::default();
-        let shown = (0..1030).filter(|n| failed.show_next(&format!("error {n}"))).count();
-        assert_eq!(shown, 20);
-        assert!(!failed.show_next("error 7"));
-        assert_eq!(
-            failed.rest(),
+            rest_of_failed(&mut fold),
             [
-                "and 1 more failed file with the same reason (error 7); -v shows all",
-                "and 1 010 more failed files with other reasons; -v shows all",
+                "and 1 025 more failed files with the same reason (the disk is full); -v shows all",
+                "and 15 more failed files with other reasons; -v shows all",
             ]
         );
     }

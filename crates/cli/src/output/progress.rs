@@ -5,6 +5,8 @@ use super::meter::Meter;
 use super::text;
 use bankfull::{Bytes, Progress, Rate};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::Write;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Redraws per second.
@@ -30,14 +32,29 @@ const DEFAULT_WIDTH: usize = 79;
 
 const SPINNER: [&str; 4] = ["|", "/", "-", "\\"];
 
+/// Line that is drawn on standard error, if any.
+static DRAWN: OnceLock<ProgressBar> = OnceLock::new();
+
+/// Writes to standard error, above the progress line if there is one.
+pub(crate) fn above_progress(text: &[u8]) {
+    // Standard error may be closed; nothing else could report that.
+    let write = || drop(std::io::stderr().write_all(text));
+    match DRAWN.get() {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
+}
+
 /// Creates a line on standard error that redraws itself. indicatif cuts it to the terminal width.
 pub(super) fn on_stderr() -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(DRAW_HZ);
     let bar = ProgressBar::with_draw_target(None, target);
-    match ProgressStyle::with_template("{wide_msg}") {
+    let bar = match ProgressStyle::with_template("{wide_msg}") {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
-    }
+    };
+    let _ = DRAWN.set(bar.clone());
+    bar
 }
 
 /// Creates a line that is never drawn.

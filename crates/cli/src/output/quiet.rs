@@ -1,31 +1,27 @@
 //! Errors only: failed files, and the error that ended the command.
 
 use super::text::{printable, printable_text};
-use super::{Beginning, Ending, FailedFiles, Output, Render, Serving, findings};
-use bankfull::{Error, ErrorKind, Event, Progress, Summary};
+use super::{Beginning, Ending, Output, Render, probe_result, rest_of_failed};
+use bankfull::{Error, ErrorKind, Event, FailureFold, Progress, Summary};
 use std::path::Path;
 use std::time::Duration;
 
 /// Output with `--quiet`.
 pub(super) struct Quiet {
     output: Output,
-    failed: FailedFiles,
+    failed: FailureFold,
     /// Sources of a gathering, as typed.
     sources: Vec<String>,
 }
 
 impl Quiet {
     pub(super) fn new(output: Output) -> Self {
-        Self { output, failed: FailedFiles::default(), sources: Vec::new() }
+        Self { output, failed: FailureFold::default(), sources: Vec::new() }
     }
 }
 
 impl Render for Quiet {
     fn begin(&mut self, beginning: &Beginning) {
-        if let Beginning::Serve(serving) = beginning {
-            // Clients need the port, which may have been chosen at random.
-            self.output.message(&serving_line(serving));
-        }
         if let Beginning::Gather { sources, .. } = beginning {
             self.sources = sources.iter().map(|s| printable(s.as_ref())).collect();
         }
@@ -33,7 +29,7 @@ impl Render for Quiet {
 
     fn event(&mut self, event: &Event) {
         if let Event::FileFailed { path, message, .. } = event
-            && self.failed.show_next(&reason(path, message))
+            && self.failed.show_next(path, message)
         {
             self.output.message(&failed_line(path, message));
         }
@@ -55,14 +51,14 @@ impl Render for Quiet {
     fn stopping(&mut self) {}
 
     fn end(&mut self, ending: &Ending<'_>) {
-        for rest in self.failed.rest() {
+        for rest in rest_of_failed(&mut self.failed) {
             self.output.message(&format!("bankfull: {rest}"));
         }
         match ending {
             Ending::Failed(error) => self.output.error(&error.to_string()),
             // The result is what the user requested.
             Ending::Probed(result) => {
-                findings::lines(result).iter().for_each(|line| self.output.data_line(line));
+                probe_result::lines(result).iter().for_each(|line| self.output.data_line(line));
             }
             Ending::Copied(_) | Ending::Gathered(_) | Ending::Stopped => {}
         }
@@ -83,11 +79,6 @@ pub(super) fn source_failed_line(name: &str, result: &Result<Summary, Error>) ->
     Some(format!("bankfull: {name}: {}", printable_text(&error.to_string())))
 }
 
-/// Formats the listening address of a daemon.
-pub(super) fn serving_line(serving: &Serving) -> String {
-    format!("serving {} on {}", printable(&serving.root), serving.address)
-}
-
 /// Formats the line of a failed file; most messages name it already.
 pub(super) fn failed_line(path: &Path, message: &str) -> String {
     let message = printable_text(message);
@@ -96,24 +87,6 @@ pub(super) fn failed_line(path: &Path, message: &str) -> String {
     } else {
         format!("bankfull: {}: {message}", printable(path))
     }
-}
-
-/// Returns the reason in the message of a failed file: the part after its name, or the whole
-/// message.
-pub(super) fn reason(path: &Path, message: &str) -> String {
-    let message = printable_text(message);
-    let name = path.file_name().map(|name| printable(Path::new(name))).unwrap_or_default();
-    let behind = |(at, _): (usize, &str)| {
-        let (before, after) = (&message[..at], &message[at + name.len()..]);
-        // A word of the sentence may equal the name.
-        let is_prefix = before.ends_with(' ') && after.starts_with(':');
-        let matches = before.is_empty() || before.ends_with(['/', '"']) || is_prefix;
-        let reason = after.trim_start_matches(['"', ':', ' ']);
-        (matches && reason.len() < after.len() && !reason.is_empty()).then(|| reason.to_owned())
-    };
-    // From the end: a directory with the same name may precede the file.
-    let found = message.rmatch_indices(&name).filter(|_| !name.is_empty()).find_map(behind);
-    found.unwrap_or(message)
 }
 
 /// True if a message names a file, by its path on either side. The name is the
@@ -151,21 +124,6 @@ mod tests {
         let message = "a directory named \"a\" is in the way";
         assert_eq!(failed_line(Path::new("d/a"), message), format!("bankfull: d/a: {message}"));
         assert_eq!(line("the disk is full"), "bankfull: a/b: the disk is full");
-    }
-
-    #[test]
-    fn reason_follows_the_name() {
-        let of = |message| reason(Path::new("d/b"), message);
-        for named in [
-            "cannot write far/d/b: no space left",
-            "cannot create a file for \"b\": no space left",
-            "b: no space left",
-            "no space left",
-        ] {
-            assert_eq!(of(named), "no space left");
-        }
-        assert_eq!(of("d/b vanished before it was read"), "vanished before it was read");
-        assert_eq!(reason(Path::new("/"), "cannot read /: gone"), "cannot read /: gone");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod gather;
 mod generated;
 mod harness;
 mod help;
+mod log;
 mod memory;
 mod merge;
 mod output;
@@ -28,7 +29,8 @@ mod usage;
 use std::process::{Command, Output};
 
 /// Variables that would change the behaviour of the program.
-const VARIABLES: [&str; 3] = ["BANKFULL_TOKEN", "BANKFULL_STATE_DIR", "BANKFULL_SSH"];
+const VARIABLES: [&str; 4] =
+    ["BANKFULL_TOKEN", "BANKFULL_STATE_DIR", "BANKFULL_SSH", "BANKFULL_LOG"];
 
 /// Runs the program with `arguments` and without these variables.
 fn bankfull(arguments: &[&str]) -> std::io::Result<Output> {

@@ -1,6 +1,6 @@
-//! `cp --report`: the HTML report, shown in a real browser if there is one.
+//! `--report`: the HTML report of each command, shown in a real browser if there is one.
 
-use super::harness::{Daemon, Proxy, Rng, Scratch, cp, fill, run, write_file};
+use super::harness::{Daemon, Many, Proxy, Rng, Scratch, cp, fill, run, write_file};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -172,7 +172,7 @@ fn report_never_overwrites_copied_files() {
     command.arg("--report").arg(here.join("into/a.html")).arg(here.join("a.html"));
     let done = run(command.arg(here.join("into"))).expect(11);
     assert!(
-        done.err.contains("the copy has ended, but its report cannot be written"),
+        done.err.contains("the command has ended, but its report cannot be written"),
         "{}",
         done.err
     );
@@ -238,4 +238,50 @@ fn quic_report_has_the_figures_of_both_sides() {
         assert!(html.contains(part), "{part} is missing");
     }
     assert!(!html.contains("Retransmits so far"), "only the daemon has them");
+}
+
+#[test]
+fn gather_report_has_its_sources_and_decisions() {
+    let many = Many::start(3, 12 << 20);
+    let here = Scratch::new();
+    let page = here.join("gather.html");
+    let mut sources = many.sources();
+    sources.push("bankfull://127.0.0.1:9/none".to_owned());
+    let flags = ["--link-rate", "100mbit", "--report", page.to_str().unwrap()];
+    run(&mut many.gather(&flags, &sources)).expect(23);
+    let html = fs::read_to_string(&page).unwrap();
+    for part in [
+        "4 sources →",
+        "1 failed",
+        "Rate of all data streams",
+        "Rate of each source",
+        "Receive windows",
+        "RTT, maximum of 100 ms",
+        "<td>ictcp</td>",
+        &sources[0],
+        "cannot connect to 127.0.0.1:9",
+    ] {
+        assert!(html.contains(part), "{part} is missing");
+    }
+    let mut again = many.gather(&flags, &sources);
+    run(again.arg("--dry-run")).expect(1).says(&["a dry run has no report"]);
+}
+
+#[test]
+fn probe_report_has_its_figures_and_the_path() {
+    let (here, root) = (Scratch::new(), Scratch::new());
+    let daemon = Daemon::start(root.path(), &[]);
+    let page = here.join("probe.html");
+    let mut command = daemon.probe();
+    command.args(["--time", "2", "--report"]).arg(&page).arg(daemon.url(""));
+    run(&mut command).expect(0);
+    let html = fs::read_to_string(&page).unwrap();
+    for part in ["Path to bankfull://", "<dt>capacity</dt>", "<dt>goodput</dt>", "RTT", "Sender"] {
+        assert!(html.contains(part), "{part} is missing");
+    }
+    // The page of a failed probe says why.
+    let mut command = daemon.probe();
+    command.arg("--report").arg(&page).arg("bankfull://127.0.0.1:9");
+    assert_ne!(run(&mut command).code, Some(0));
+    assert!(fs::read_to_string(&page).unwrap().contains("The probe failed: cannot connect"));
 }

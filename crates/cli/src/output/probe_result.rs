@@ -4,20 +4,27 @@ use super::text::{count, grouped};
 use bankfull::{ProbeResult, Rate};
 use std::time::Duration;
 
-/// Formats the lines.
-pub(super) fn lines(result: &ProbeResult) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut line = |name: &str, value: String| lines.push(format!("{name:<14}{value}"));
-    line("goodput", result.rate.to_string());
-    line("capacity", result.capacity.map_or_else(unknown, |rate: Rate| rate.to_string()));
-    line("RTT", rtt(result));
-    line("probes", format!("{}, {} lost", grouped(result.probes), grouped(result.probes_lost)));
+/// Returns the figures with their names.
+pub(crate) fn figures(result: &ProbeResult) -> Vec<(&'static str, String)> {
     let used = count(result.summary.streams.into(), "stream", "streams");
-    line("retransmits", format!("{}, {used}", grouped(result.retransmits)));
+    let mut figures = vec![
+        ("goodput", result.rate.to_string()),
+        ("capacity", result.capacity.map_or_else(unknown, |rate: Rate| rate.to_string())),
+        ("RTT", rtt(result)),
+        ("probes", format!("{}, {} lost", grouped(result.probes), grouped(result.probes_lost))),
+        ("retransmits", format!("{}, {used}", grouped(result.retransmits))),
+    ];
     if let Some(window) = result.window {
         let streams = count(result.streams.into(), "stream", "streams");
-        line("needed", format!("window {window}, {streams}"));
+        figures.push(("needed", format!("window {window}, {streams}")));
     }
+    figures
+}
+
+/// Formats the lines.
+pub(super) fn lines(result: &ProbeResult) -> Vec<String> {
+    let figures = figures(result).into_iter();
+    let mut lines: Vec<_> = figures.map(|(name, value)| format!("{name:<14}{value}")).collect();
     lines.push(String::new());
     lines.extend(result.messages.iter().map(|message| format!("- {message}")));
     lines

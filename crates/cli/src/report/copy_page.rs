@@ -1,7 +1,8 @@
 //! Contents of a report: the verdict, the copied data, the course of the path with its decisions,
 //! and the time that the threads of both sides spent per stage.
 
-use super::{Origin, Record};
+use super::origin::Origin;
+use super::record::Record;
 use crate::output::{byte_rate, printable_text};
 use bankfull::{BufferLimit, Error, Route, Sample, StageTimes, Summary, TuningDecision};
 use bankfull_chart::{Axis, Chart, LineChart, Mark, Page, Section, Series, Table, Unit};
@@ -58,7 +59,6 @@ pub(super) fn page(
         Ok(summary) => format!("{}{}", verdict(summary), gist(record, summary)),
         Err(error) => format!("The copy failed: {error}"),
     };
-    page.generator = super::GENERATOR.to_owned();
     page.sections.push(overview(origin, record, result));
     page.sections.extend(failed_files(record));
     page.sections.extend(course(record));
@@ -93,10 +93,8 @@ fn goodput(record: &Record, summary: &Summary) -> String {
 /// Shows the figures of the whole copy.
 fn overview(origin: &Origin, record: &Record, result: &Result<Summary, Error>) -> Section {
     let mut section = Section::new("Summary");
+    section.facts = origin_facts(origin);
     let mut fact = |name: &str, value: String| section.facts.push((name.to_owned(), value));
-    fact("date", origin.date.clone());
-    fact("host", printable_text(&origin.host));
-    fact("command", printable_text(&origin.command));
     if let Ok(summary) = result {
         fact("files", Unit::Count.format(summary.files as f64));
         fact("size", summary.bytes.to_string());
@@ -119,17 +117,28 @@ fn overview(origin: &Origin, record: &Record, result: &Result<Summary, Error>) -
         fact("files copied before the failure", Unit::Count.format(progress.files_done as f64));
         fact("failed after", Unit::Seconds.format(progress.elapsed.as_secs_f64()));
     }
-    if let Some(route) = record.route {
-        let encrypted = if record.encrypted { "encrypted" } else { "not encrypted" };
-        fact("route", format!("{}, {encrypted}", route_name(route)));
-        fact("peer", printable_text(&record.software));
-    }
+    section.facts.extend(route_facts(record));
+    let mut fact = |name: &str, value: String| section.facts.push((name.to_owned(), value));
     let min_rtt = record.samples.kept.iter().flat_map(|sample| &sample.rtts).min();
     if let Some(rtt) = min_rtt {
         fact("min RTT", Unit::Seconds.format(rtt.as_secs_f64()));
     }
     section.text = record.warnings.kept.iter().map(|warning| printable_text(warning)).collect();
     section
+}
+
+/// Returns time, place and command.
+pub(super) fn origin_facts(origin: &Origin) -> Vec<(String, String)> {
+    let all = [("date", &origin.date), ("host", &origin.host), ("command", &origin.command)];
+    all.map(|(name, value)| (name.to_owned(), printable_text(value))).to_vec()
+}
+
+/// Returns the route of the data and the peer's software.
+pub(super) fn route_facts(record: &Record) -> Vec<(String, String)> {
+    let Some(route) = record.route else { return Vec::new() };
+    let encrypted = if record.encrypted { "encrypted" } else { "not encrypted" };
+    let route = format!("{}, {encrypted}", route_name(route));
+    vec![("route".to_owned(), route), ("peer".to_owned(), printable_text(&record.software))]
 }
 
 fn route_name(route: Route) -> &'static str {
@@ -144,7 +153,7 @@ fn route_name(route: Route) -> &'static str {
 }
 
 /// Lists the failed files with their reasons.
-fn failed_files(record: &Record) -> Option<Section> {
+pub(super) fn failed_files(record: &Record) -> Option<Section> {
     if record.failed.kept.is_empty() {
         return None;
     }
@@ -173,7 +182,7 @@ fn arrivals(record: &Record) -> Option<Section> {
 }
 
 /// Shows the course of the copy over time.
-fn course(record: &Record) -> Option<Section> {
+pub(super) fn course(record: &Record) -> Option<Section> {
     let samples = &record.samples.kept;
     if samples.is_empty() {
         return arrivals(record);
@@ -243,7 +252,11 @@ fn course(record: &Record) -> Option<Section> {
 }
 
 /// Draws curves over time; `None` if they have no points.
-fn chart(title: &str, unit: Unit, curves: Vec<(&str, Vec<(f64, f64)>)>) -> Option<Chart> {
+pub(super) fn chart(
+    title: &str,
+    unit: Unit,
+    curves: Vec<(&str, Vec<(f64, f64)>)>,
+) -> Option<Chart> {
     let curves: Vec<_> = curves.into_iter().filter(|(_, points)| has_points(points)).collect();
     let series = curves.into_iter().map(|(name, points)| Series::line(name, points));
     let series: Vec<Series> = series.collect();
@@ -253,7 +266,7 @@ fn chart(title: &str, unit: Unit, curves: Vec<(&str, Vec<(f64, f64)>)>) -> Optio
 }
 
 /// Formats a decision with its values and reason.
-fn text(decision: &TuningDecision) -> String {
+pub(super) fn text(decision: &TuningDecision) -> String {
     let label =
         STATES.iter().find(|(name, ..)| *name == decision.state).map(|(_, label, _)| *label);
     let mut text = printable_text(label.unwrap_or(&decision.state));
@@ -290,18 +303,18 @@ fn axis_name(unit: Unit) -> &'static str {
     }
 }
 
-fn has_points(points: &[(f64, f64)]) -> bool {
+pub(super) fn has_points(points: &[(f64, f64)]) -> bool {
     points.iter().any(|(_, y)| y.is_finite())
 }
 
 /// Returns a figure of each sample; a missing one breaks the line.
-fn curve(samples: &[Sample], of: impl Fn(&Sample) -> Option<f64>) -> Vec<(f64, f64)> {
+pub(super) fn curve(samples: &[Sample], of: impl Fn(&Sample) -> Option<f64>) -> Vec<(f64, f64)> {
     let point = |sample: &Sample| (sample.at.as_secs_f64(), of(sample).unwrap_or(f64::NAN));
     samples.iter().map(point).collect()
 }
 
 /// Converts a growing count of bytes to a rate in bit/s, over at least [`MIN_POINT_INTERVAL`].
-fn rates(counts: impl Iterator<Item = (Duration, u64)>) -> Vec<(f64, f64)> {
+pub(super) fn rates(counts: impl Iterator<Item = (Duration, u64)>) -> Vec<(f64, f64)> {
     let mut points = Vec::new();
     let mut last = (Duration::ZERO, 0);
     for (at, count) in counts {
@@ -316,7 +329,7 @@ fn rates(counts: impl Iterator<Item = (Duration, u64)>) -> Vec<(f64, f64)> {
 }
 
 /// Shows the time that the threads of both sides spent per stage.
-fn stages(record: &Record) -> Option<Section> {
+pub(super) fn stages(record: &Record) -> Option<Section> {
     let samples = &record.samples.kept;
     let mut section = Section::new("Time per stage");
     for (title, of) in [
@@ -365,7 +378,7 @@ fn shares(
     .collect()
 }
 
-fn with_dropped(caption: &str, dropped: u64) -> String {
+pub(super) fn with_dropped(caption: &str, dropped: u64) -> String {
     match dropped {
         0 => caption.to_owned(),
         _ => format!("{caption}; {dropped} earlier ones are left out"),

@@ -1,0 +1,124 @@
+//! Output of a daemon without `--json`: how clients reach it. The log has everything else.
+
+use super::text::{printable, printable_text};
+use super::{Beginning, Ending, Output, Render, Serving};
+use bankfull::{Event, Progress};
+use std::time::Duration;
+
+/// Output of a daemon.
+pub(super) struct Daemon {
+    output: Output,
+    is_quiet: bool,
+    /// Number of signals that requested a stop.
+    stop_requests: u32,
+}
+
+impl Daemon {
+    /// Creates the output; `is_quiet` limits it to the address and errors.
+    pub(super) fn new(output: Output, is_quiet: bool) -> Self {
+        Self { output, is_quiet, stop_requests: 0 }
+    }
+
+    fn show(&mut self, line: &str) {
+        if !self.is_quiet {
+            self.output.message(line);
+        }
+    }
+
+    fn listening(&mut self, serving: &Serving) {
+        // Clients need the port, which may have been chosen at random.
+        let line = format!("serving {} on {}", printable(&serving.root), serving.address);
+        self.output.message(&line);
+        self.show(&format!("fingerprint {}", serving.fingerprint));
+        self.show(&format!("clients copy with: {}", serving.example));
+        for warning in &serving.warnings {
+            self.show(&format!("warning: {}", printable_text(warning)));
+        }
+    }
+}
+
+impl Render for Daemon {
+    fn begin(&mut self, beginning: &Beginning) {
+        if let Beginning::Serve(serving) = beginning {
+            self.listening(serving);
+        }
+    }
+
+    fn event(&mut self, _event: &Event) {}
+
+    fn tick(&mut self, _progress: &Progress, _now: Duration) {}
+
+    fn stopping(&mut self) {
+        self.stop_requests += 1;
+        self.show(match self.stop_requests {
+            1 => "stopping after the running sessions; a second signal ends them",
+            _ => "ending the running sessions; a third signal ends the program at once",
+        });
+    }
+
+    fn end(&mut self, ending: &Ending<'_>) {
+        match ending {
+            Ending::Failed(error) => self.output.error(&error.to_string()),
+            _ => self.show("stopped"),
+        }
+    }
+
+    fn wants_completed(&self) -> bool {
+        false
+    }
+
+    fn output(&mut self) -> &mut Output {
+        &mut self.output
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::handles::testing::buffers;
+    use super::*;
+    use bankfull::{Error, ErrorKind, Fingerprint};
+
+    fn serving() -> Beginning {
+        Beginning::Serve(Serving {
+            address: "[::]:7440".parse().unwrap(),
+            fingerprint: Fingerprint([0xab; 32]),
+            root: "/srv".into(),
+            example: "bankfull cp SRC bankfull://host/".to_owned(),
+            warnings: vec!["no token is set".to_owned()],
+        })
+    }
+
+    #[test]
+    fn daemon_shows_how_to_reach_it_and_how_to_stop_it() {
+        let (output, out, err) = buffers();
+        let mut daemon = Daemon::new(output, false);
+        daemon.begin(&serving());
+        daemon.event(&Event::ClientConnected { peer: "10.0.0.1:5".to_owned() });
+        daemon.stopping();
+        daemon.stopping();
+        daemon.end(&Ending::Stopped);
+        assert_eq!(out.text(), "");
+        assert_eq!(
+            err.lines(),
+            [
+                "serving /srv on [::]:7440",
+                &format!("fingerprint sha256:{}", "ab".repeat(32)),
+                "clients copy with: bankfull cp SRC bankfull://host/",
+                "warning: no token is set",
+                "stopping after the running sessions; a second signal ends them",
+                "ending the running sessions; a third signal ends the program at once",
+                "stopped",
+            ]
+        );
+    }
+
+    #[test]
+    fn quiet_daemon_shows_its_address_and_errors() {
+        let (output, _, err) = buffers();
+        let mut daemon = Daemon::new(output, true);
+        daemon.begin(&serving());
+        daemon.stopping();
+        daemon.end(&Ending::Failed(&Error::new(ErrorKind::Network, "port lost")));
+        assert_eq!(err.lines(), ["serving /srv on [::]:7440", "bankfull: port lost"]);
+    }
+}
