@@ -86,6 +86,10 @@ pub(crate) fn cause(error: Error, cancel: &Cancel) -> Error {
 fn interrupted(error: &Error) -> Error {
     let text = match error.kind() {
         ErrorKind::Interrupted => error.to_string(),
+        // The signal has ended ssh as well, which is in the same process group.
+        ErrorKind::Network | ErrorKind::Timeout | ErrorKind::AgentStart => {
+            "interrupted; run the same command again to continue where it stopped".to_owned()
+        }
         _ => format!("interrupted: {error}"),
     };
     Error::new(ErrorKind::Interrupted, text)
@@ -441,7 +445,8 @@ mod tests {
     fn error_after_signal_is_an_interruption() {
         let shown = |kind| interrupted(&Error::new(kind, "stopped"));
         assert_eq!(shown(ErrorKind::Network).kind(), ErrorKind::Interrupted);
-        assert_eq!(shown(ErrorKind::Network).to_string(), "interrupted: stopped");
+        assert!(shown(ErrorKind::Network).to_string().starts_with("interrupted; run the same"));
+        assert_eq!(shown(ErrorKind::Local).to_string(), "interrupted: stopped");
         assert_eq!(shown(ErrorKind::Interrupted).to_string(), "stopped");
     }
 

@@ -191,10 +191,10 @@ impl Human {
         lines.iter().for_each(|line| self.show(line));
         for (number, (_, result)) in done.sources.iter().enumerate() {
             if let Err(error) = result {
-                let (name, text) = (self.source_name(number), error.to_string());
-                let why = match unknown_daemon(&text) {
+                let name = self.source_name(number);
+                let why = match error.unknown_daemon() {
                     Some((host, _)) => format!("{} is not known yet", printable_text(host)),
-                    None => printable_text(&text),
+                    None => printable_text(&error.to_string()),
                 };
                 self.show(&format!("  {name}: {why}"));
             }
@@ -315,10 +315,8 @@ impl Render for Human {
         if let Some(gathering) = &mut self.gathering {
             gathering.sources.ended(source, result);
         }
-        let text = result.as_ref().err().map(Error::to_string).unwrap_or_default();
-        if let (Some((host, fingerprint)), Some(gathering)) =
-            (unknown_daemon(&text), &mut self.gathering)
-        {
+        let unknown = result.as_ref().err().and_then(Error::unknown_daemon);
+        if let (Some((host, fingerprint)), Some(gathering)) = (unknown, &mut self.gathering) {
             gathering.unknown.push((printable_text(host), printable_text(fingerprint)));
         } else if let Some(line) = source_failed_line(&name, result) {
             self.show(&line);
@@ -387,14 +385,6 @@ fn daemon_name(operand: &OsStr) -> Option<String> {
         Ok(Location::Daemon { host, port, .. }) => Some(printable_text(&format!("{host}:{port}"))),
         _ => None,
     }
-}
-
-/// Returns host and fingerprint from the library's error about an unknown daemon.
-fn unknown_daemon(error: &str) -> Option<(&str, &str)> {
-    let (host, rest) = error.split_once(" is not known yet; its fingerprint is ")?;
-    // The fingerprint has one colon.
-    let (at, _) = rest.match_indices(':').nth(1)?;
-    Some((host, &rest[..at]))
 }
 
 #[cfg(test)]
@@ -579,11 +569,8 @@ mod tests {
     fn unknown_daemons_are_listed_once() {
         let (mut human, err) = gathering(0, 2);
         let refused = |n| {
-            let text = format!(
-                "d{n}:7440 is not known yet; its fingerprint is sha256:a{n}: compare it with what \
-                 the server printed, then add --fingerprint sha256:a{n}"
-            );
-            Err(Error::new(ErrorKind::Refused, text))
+            let (host, fingerprint) = (format!("d{n}:7440"), format!("sha256:a{n}"));
+            Err(Error::unknown_daemon_refused(&host, &fingerprint))
         };
         let mut done = GatherSummary::default();
         for n in 0..2 {

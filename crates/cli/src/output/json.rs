@@ -253,6 +253,7 @@ fn progress_line(progress: &Progress, rates: &Rates) -> Line {
         .field("bytes_total", progress.bytes_total.0)
         .field("total_is_final", progress.total_is_final)
         .field("bytes_moved", progress.bytes_moved.0)
+        .field("bytes_carried", progress.bytes_carried.0)
         .field("seconds", seconds(progress.elapsed))
         .field("rate_bps", rates.now().bits_per_sec())
         .field("average_bps", average(progress).bits_per_sec())

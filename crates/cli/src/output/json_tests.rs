@@ -130,7 +130,8 @@ fn progress_is_written_once_per_second() {
     for tenths in 1..=21 {
         progress.elapsed = Duration::from_millis(100 * tenths);
         progress.bytes_moved = Bytes(100_000 * tenths);
-        progress.bytes_done = progress.bytes_moved;
+        (progress.bytes_done, progress.bytes_carried) =
+            (progress.bytes_moved, progress.bytes_moved);
         json.tick(&progress, progress.elapsed);
     }
     let lines = out.lines();
@@ -139,7 +140,7 @@ fn progress_is_written_once_per_second() {
         lines[2],
         concat!(
             r#"{"event":"progress","files_done":0,"files_total":0,"bytes_done":2100000,"#,
-            r#""bytes_total":4000000,"total_is_final":true,"bytes_moved":2100000,"seconds":2.1,"#,
+            r#""bytes_total":4000000,"total_is_final":true,"bytes_moved":2100000,"bytes_carried":2100000,"seconds":2.1,"#,
             r#""rate_bps":8000000,"average_bps":8000000,"eta_seconds":null}"#
         )
     );

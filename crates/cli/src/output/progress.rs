@@ -12,15 +12,14 @@ use std::time::Duration;
 /// Redraws per second.
 pub(super) const DRAW_HZ: u8 = 10;
 
-/// Time constant of the displayed rate. (chosen: whole blocks are counted, and a block takes
-/// seconds on a slow path)
+/// Time constant of the displayed rate. (chosen: through ssh and within a host, whole blocks are
+/// counted)
 const RATE_TIME_CONSTANT: Duration = Duration::from_secs(5);
 
 /// Time constant of the rate behind the ETA. (chosen: long enough for a steady display)
 const ETA_TIME_CONSTANT: Duration = Duration::from_secs(15);
 
-/// Time from the first verified byte to the first ETA. (chosen: the first blocks of all streams
-/// complete within it)
+/// Time from the first byte to the first ETA. (chosen: slow start has ended on most paths)
 const ETA_DELAY: Duration = Duration::from_secs(3);
 
 /// Width of the bar in characters, and the width that a wide terminal gives it. (chosen: readable)
@@ -75,7 +74,7 @@ pub(super) fn terminal_width() -> usize {
 pub(super) struct Rates {
     now: Meter,
     eta: Meter,
-    /// Time of the first progress with verified bytes.
+    /// Time of the first progress with bytes.
     first_bytes: Option<Duration>,
 }
 
@@ -90,9 +89,9 @@ impl Rates {
 
     /// Records the progress at time `now`.
     pub(super) fn observe(&mut self, progress: &Progress, now: Duration) {
-        self.now.observe(now, progress.bytes_moved);
-        self.eta.observe(now, progress.bytes_moved);
-        if progress.bytes_moved > Bytes(0) {
+        self.now.observe(now, progress.bytes_carried);
+        self.eta.observe(now, progress.bytes_carried);
+        if progress.bytes_carried > Bytes(0) {
             self.first_bytes.get_or_insert(now);
         }
     }
@@ -186,7 +185,7 @@ mod tests {
         progress.total_is_final = total_is_final;
         progress.files_done = 120;
         progress.bytes_done = Bytes::mib(300);
-        progress.bytes_moved = Bytes::mib(200);
+        (progress.bytes_moved, progress.bytes_carried) = (Bytes::mib(200), Bytes::mib(200));
         progress.elapsed = Duration::from_secs(4);
         progress
     }
@@ -196,7 +195,7 @@ mod tests {
         let mut rates = Rates::new();
         for second in 0..=4 {
             let mut at = *progress;
-            at.bytes_moved = progress.bytes_moved - Bytes::mib(50 * (4 - second));
+            at.bytes_carried = progress.bytes_carried - Bytes::mib(50 * (4 - second));
             rates.observe(&at, Duration::from_secs(second));
         }
         rates
@@ -240,7 +239,7 @@ mod tests {
         let (mut rates, mut progress) = (Rates::new(), Progress::default());
         let mut shown = Vec::new();
         for tenth in 0..600_u64 {
-            progress.bytes_moved = Bytes::mib(16 * (tenth / 13));
+            progress.bytes_carried = Bytes::mib(16 * (tenth / 13));
             rates.observe(&progress, Duration::from_millis(100 * tenth));
             if tenth > 300 {
                 shown.push(rates.now().bits_per_sec());

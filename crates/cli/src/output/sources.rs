@@ -72,7 +72,7 @@ impl Sources {
                 continue;
             };
             source.since.get_or_insert(now);
-            source.meter.observe(now, progress.bytes_moved);
+            source.meter.observe(now, progress.bytes_carried);
             source.seen = Some(progress);
         }
         let mut total = Progress::default();
@@ -89,6 +89,7 @@ impl Sources {
             total.bytes_total += seen.bytes_total;
             total.bytes_done += seen.bytes_done;
             total.bytes_moved += seen.bytes_moved;
+            total.bytes_carried += seen.bytes_carried;
             total.total_is_final &= seen.total_is_final;
         }
         self.rates.observe(&total, now);
@@ -164,6 +165,7 @@ fn result_of(summary: &Summary) -> Progress {
     progress.files_done = summary.files + summary.skipped_files;
     progress.bytes_done = summary.bytes + summary.skipped_bytes + summary.resumed_bytes;
     progress.bytes_moved = summary.bytes;
+    progress.bytes_carried = summary.wire_bytes.max(summary.bytes);
     progress
 }
 
@@ -184,6 +186,7 @@ mod tests {
         let mut progress = Progress::default();
         (progress.bytes_done, progress.bytes_total) = (Bytes::mib(done_mib), Bytes::mib(total_mib));
         progress.bytes_moved = progress.bytes_done;
+        progress.bytes_carried = progress.bytes_done;
         progress.total_is_final = true;
         Some(progress)
     }

@@ -18,6 +18,8 @@ pub struct Error {
     cause: Option<Cause>,
     /// True if the peer reported it.
     is_from_peer: bool,
+    /// Name and fingerprint of a daemon that is refused because it is unknown.
+    unknown_daemon: Option<Box<(String, String)>>,
 }
 
 /// Kinds of errors that a program may handle differently.
@@ -49,7 +51,25 @@ pub enum ErrorKind {
 impl Error {
     /// An error of a kind, with its one-line message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), cause: None, is_from_peer: false }
+        let message = message.into();
+        Self { kind, message, cause: None, is_from_peer: false, unknown_daemon: None }
+    }
+
+    /// A daemon whose fingerprint is not known yet.
+    #[must_use]
+    pub fn unknown_daemon_refused(host: &str, fingerprint: &str) -> Self {
+        let text = format!(
+            "{host} is not known yet; its fingerprint is {fingerprint}: compare it with what the \
+             server printed, then add --fingerprint {fingerprint}, or --accept-new to remember it"
+        );
+        let unknown_daemon = Some(Box::new((host.to_owned(), fingerprint.to_owned())));
+        Self { unknown_daemon, ..Self::new(ErrorKind::Refused, text) }
+    }
+
+    /// Name and fingerprint of the daemon, if it was refused because it is unknown.
+    #[must_use]
+    pub fn unknown_daemon(&self) -> Option<(&str, &str)> {
+        self.unknown_daemon.as_deref().map(|(host, fingerprint)| (&**host, &**fingerprint))
     }
 
     /// Kind of the error.

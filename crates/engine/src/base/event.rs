@@ -130,8 +130,11 @@ pub struct Progress {
     pub files_done: u64,
     /// Completed bytes: verified at the destination, now or by an earlier run.
     pub bytes_done: Bytes,
-    /// Bytes verified at the destination by this run; the basis of a rate.
+    /// Bytes verified at the destination by this run.
     pub bytes_moved: Bytes,
+    /// Bytes carried by the data streams, verified or not; at least `bytes_moved`. They grow
+    /// steadily, whereas a block counts as moved at its end.
+    pub bytes_carried: Bytes,
     /// Time since the start.
     pub elapsed: Duration,
 }

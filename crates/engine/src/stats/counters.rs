@@ -16,6 +16,8 @@ pub(crate) struct Counts {
     pub(crate) special_files_skipped: AtomicU64,
     pub(crate) files_copied: AtomicU64,
     pub(crate) bytes_moved: AtomicU64,
+    /// Bytes that the data streams have carried, as last sampled.
+    pub(crate) bytes_carried: AtomicU64,
     pub(crate) bytes_resumed: AtomicU64,
     pub(crate) bytes_holes: AtomicU64,
     /// Part of `bytes_moved`: bytes of files that changed meanwhile and had to be read again.

@@ -64,6 +64,12 @@ impl<'a> SessionStats<'a> {
         self.started.elapsed()
     }
 
+    /// Records the bytes that the data streams have carried.
+    pub(crate) fn on_carried(&self, bytes: u64) {
+        self.counts.bytes_carried.fetch_max(bytes, Ordering::Relaxed);
+        self.path_observer().on_carried(bytes, self.elapsed());
+    }
+
     pub(crate) fn warn(&self, message: impl Into<String>) {
         self.event(Event::Warning { message: message.into() });
     }
@@ -131,6 +137,7 @@ impl<'a> SessionStats<'a> {
             files_done: read(&c.files_copied) + read(&c.files_skipped) + read(&c.files_failed),
             bytes_done: Bytes(done.saturating_sub(void)),
             bytes_moved: Bytes(read(&c.bytes_moved)),
+            bytes_carried: Bytes(read(&c.bytes_carried).max(read(&c.bytes_moved))),
             elapsed: self.started.elapsed(),
         }
     }

@@ -83,6 +83,7 @@ pub(crate) struct ControlReader {
     peer: String,
     /// Suffix of errors: the user's way out of a lost connection.
     hint: &'static str,
+    is_authenticated: bool,
     tunnel: Option<TunnelSink>,
 }
 
@@ -93,14 +94,15 @@ pub(crate) const RERUN_HINT: &str = "; run the same command again to continue";
 pub(crate) type TunnelSink = Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>;
 
 impl ControlReader {
-    /// Reads from `input`; `peer` names the peer in errors.
+    /// Reads from `input`; `peer` names the peer in errors. The hint applies once authenticated.
     pub(crate) fn new(input: Box<dyn Read + Send>, peer: String, hint: &'static str) -> Self {
         let frames = FrameReader::new(MAX_HELLO_FRAME_BYTES);
-        Self { input, frames, peer, hint, tunnel: None }
+        Self { input, frames, peer, hint, is_authenticated: false, tunnel: None }
     }
 
     /// Accepts frames of full size, since the peer is authenticated.
     pub(crate) fn set_authenticated(&mut self) {
+        self.is_authenticated = true;
         self.frames.set_limit(MAX_CONTROL_FRAME_BYTES);
     }
 
@@ -180,7 +182,9 @@ impl ControlReader {
 
     /// Returns the description of this connection's loss.
     pub(crate) fn loss(&self) -> ConnectionLoss {
-        ConnectionLoss { peer: self.peer.clone(), hint: self.hint }
+        // Before the handshake nothing has begun that could be continued.
+        let hint = if self.is_authenticated { self.hint } else { "" };
+        ConnectionLoss { peer: self.peer.clone(), hint }
     }
 }
 

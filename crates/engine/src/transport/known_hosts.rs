@@ -74,14 +74,7 @@ impl KnownHosts {
             Some(known) if known == presented => Ok(None),
             Some(known) => Err(changed_fingerprint_error(host, known, presented, &self.path())),
             None if accept_new => self.remember(host, presented).map(|()| Some(self.path())),
-            None => Err(Error::new(
-                ErrorKind::Refused,
-                format!(
-                    "{host} is not known yet; its fingerprint is {presented}: compare it with what \
-                     the server printed, then add --fingerprint {presented}, or --accept-new to \
-                     remember it"
-                ),
-            )),
+            None => Err(Error::unknown_daemon_refused(host, &presented.to_string())),
         }
     }
 }

@@ -124,7 +124,7 @@ impl<'a> Telemetry<'a> {
         );
         self.reported = (snapshot.sender_samples, snapshot.receiver_samples);
         self.min_rtt = snapshot.rtts.iter().copied().chain(self.min_rtt).min();
-        self.stats.path_observer().on_carried(snapshot.carried, self.stats.elapsed());
+        self.stats.on_carried(snapshot.carried);
         if let Some(min_rtt) = self.min_rtt {
             // The median: single streams may be delayed by their own loss recovery.
             let rtt = median(&snapshot.rtts).unwrap_or(min_rtt);

@@ -87,6 +87,8 @@ enum AgentStartError {
     LoginFailed,
     /// The program exited without speaking the protocol.
     NotBankfull,
+    /// No response within the timeout.
+    NoResponse,
     /// Any other error.
     Other(Error),
 }
@@ -120,6 +122,13 @@ impl AgentStartError {
                 format!(
                     "{program} on {host} did not start as a bankfull agent: see the messages \
                      above, or name the right program with --remote-bankfull PATH"
+                ),
+            ),
+            Self::NoResponse => (
+                ErrorKind::Timeout,
+                format!(
+                    "no response from {host} over ssh within the timeout: is the host up? Try `{}`",
+                    login.check_command()
                 ),
             ),
             Self::Other(error) => return error,
@@ -164,6 +173,11 @@ fn start(
     match peer.run_cancellable(cancel, |peer| peer.handshake(None)) {
         Ok(handshaken) => Ok(handshaken),
         Err(error) => {
+            if error.kind() == ErrorKind::Timeout {
+                let mut child = lock(&child);
+                let _ = child.kill().and_then(|()| child.wait());
+                return Err(AgentStartError::NoResponse);
+            }
             let code = exit_code(&mut lock(&child), cancel);
             Err(match code {
                 _ if cancel.is_cancelled() => AgentStartError::Other(Error::interrupted()),
