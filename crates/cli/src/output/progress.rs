@@ -1,7 +1,7 @@
 //! The progress line: its text as a function of progress and rates, and the terminal line that it
 //! is drawn on. Sizes and rates are in bytes with binary prefixes.
 
-use super::meter::Meter;
+use super::rate_meter::Meter;
 use super::text;
 use bankfull::{Bytes, Progress, Rate};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

@@ -1,8 +1,8 @@
 //! Progress of a gathering: the sum of all sources, the slowest one, and the progress line. Draws
 //! nothing.
 
-use super::meter::Meter;
 use super::progress::{Rates, eta_text, rate_text, with_bar};
+use super::rate_meter::Meter;
 use bankfull::{Error, Progress, Rate, Summary};
 use std::time::Duration;
 

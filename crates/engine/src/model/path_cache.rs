@@ -5,9 +5,9 @@
 //! processes need no lock. Expired, damaged and missing files are ignored.
 
 use super::options::default_state_dir;
+use super::transfer_options::TransferOptions;
 use crate::base::fs_names::create_private_dir;
 use crate::base::location::Location;
-use crate::model::transfer_options::TransferOptions;
 use bankfull_control::sobas::CachedPath;
 use bankfull_control::{LossSample, Rate};
 use bankfull_proto::wire::control::Direction;

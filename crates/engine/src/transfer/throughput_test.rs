@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of filler in a frame. (as the chunks of a copy, `sender/work.rs`)
+/// Bytes of filler in a frame. (as the chunks of a copy, `sender/stream_thread.rs`)
 const FRAME_BYTES: usize = 256 << 10;
 
 /// Interval at which a resting stream checks whether to resume. (chosen: two samples)

@@ -1,4 +1,4 @@
-//! Tools that can be measured: bankfull, its peers as shell commands, and built-in traffic
+//! Tools that can be measured: bankfull, other programs as shell commands, and built-in traffic
 //! generators.
 
 mod builtin;
@@ -16,18 +16,18 @@ use crate::model::units::ParseResult;
 use crate::tools::fields::Field;
 /// All tools.
 pub static TOOLS: [&Tool; 18] = [
-    &external::peers::BANKFULL,
-    &external::peers::GATHER,
-    &external::peers::IPERF3,
-    &external::peers::NUTTCP,
-    &external::peers::RSYNC,
-    &external::peers::SCP,
-    &external::peers::GRIDFTP,
+    &external::programs::BANKFULL,
+    &external::programs::GATHER,
+    &external::programs::IPERF3,
+    &external::programs::NUTTCP,
+    &external::programs::RSYNC,
+    &external::programs::SCP,
+    &external::programs::GRIDFTP,
     &external::udt::UDT,
     &external::aria2::ARIA2,
-    &external::peers::RCLONE,
-    &external::peers::QCP,
-    &external::peers::PING,
+    &external::programs::RCLONE,
+    &external::programs::QCP,
+    &external::programs::PING,
     &builtin::generators::TCP,
     &builtin::generators::UDP,
     &builtin::incast::INCAST,
@@ -52,17 +52,17 @@ static ONE_STREAM_BY_DEFAULT: [&Tool; 7] = [
     &builtin::generators::TCP,
     &builtin::generators::UDP,
     &builtin::incast::INCAST,
-    &external::peers::IPERF3,
-    &external::peers::NUTTCP,
-    &external::peers::RSYNC,
-    &external::peers::SCP,
+    &external::programs::IPERF3,
+    &external::programs::NUTTCP,
+    &external::programs::RSYNC,
+    &external::programs::SCP,
 ];
 
 /// Number of data connections of all senders; `None` if the tool decides, or flags may change it.
 #[must_use]
 pub fn data_flow_count(tool: &Tool, contender: &Contender, senders: usize) -> Option<usize> {
     let has_one = ONE_STREAM_BY_DEFAULT.iter().any(|one| one.name == tool.name);
-    let is_bankfull = tool.name == external::peers::BANKFULL.name;
+    let is_bankfull = tool.name == external::programs::BANKFULL.name;
     let streams = contender.streams.or(has_one.then_some(1));
     let streams = streams.filter(|_| (has_one || is_bankfull) && contender.flags.is_empty())?;
     Some(senders.saturating_mul(streams))

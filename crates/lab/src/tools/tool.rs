@@ -132,7 +132,7 @@ impl Requirement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::external::peers;
+    use crate::tools::external::programs;
 
     #[test]
     fn missing_requirement_is_named_with_remedy() {
@@ -140,16 +140,16 @@ mod tests {
             Requirement { name: "sh", remedy: "none" },
             Requirement { name: "no-such-program", remedy: "make it" },
         ];
-        let tool = Tool { needs: &NEEDS, version: &[], ..copy_of(&peers::PING) };
+        let tool = Tool { needs: &NEEDS, version: &[], ..copy_of(&programs::PING) };
         assert_eq!(tool.missing().as_deref(), Some("no-such-program is missing: make it"));
         assert_eq!(tool.version_line(), None);
     }
 
     #[test]
     fn failed_version_command_yields_none() {
-        let tool = Tool { version: &["sh", "-c", "echo 1.0"], ..copy_of(&peers::PING) };
+        let tool = Tool { version: &["sh", "-c", "echo 1.0"], ..copy_of(&programs::PING) };
         assert_eq!(tool.version_line().as_deref(), Some("1.0"));
-        let tool = Tool { version: &["sh", "-c", "echo usage; exit 1"], ..copy_of(&peers::PING) };
+        let tool = Tool { version: &["sh", "-c", "echo usage; exit 1"], ..copy_of(&programs::PING) };
         assert_eq!(tool.version_line(), None);
     }
 

@@ -2,7 +2,7 @@
 //! rules and journal as between hosts. Only the data takes a shortcut: blocks are reflinked or
 //! copied by the kernel, without data streams.
 
-mod work;
+mod mover;
 
 use super::client::path_bytes;
 use crate::base::cancel::Cancel;
@@ -125,7 +125,7 @@ impl LocalCopy<'_> {
             Receiver::new(session, to_sender.clone(), self.runner.stats, target);
         let mut sender_reader = self.reader(&near)?;
         let mut receiver_reader = self.reader(&far)?;
-        let mover = work::Mover::new(&sender, &receiver.store);
+        let mover = mover::Mover::new(&sender, &receiver.store);
         let loss = sender_reader.loss();
         let loss = &loss;
         thread::scope(|scope| {
@@ -175,7 +175,7 @@ impl LocalCopy<'_> {
     fn start_movers<'scope, 'env: 'scope>(
         &self,
         scope: &'scope Scope<'scope, 'env>,
-        mover: &'scope work::Mover<'_, '_>,
+        mover: &'scope mover::Mover<'_, '_>,
     ) -> Vec<ScopedJoinHandle<'scope, ()>> {
         let mut workers = Vec::new();
         for number in 0..self.threads {

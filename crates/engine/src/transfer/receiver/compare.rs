@@ -1,8 +1,8 @@
 //! Comparison by content: existing files are hashed, and their hashes sent to the sender.
 
-use super::answer::make_want;
 use super::incoming::IncomingFile;
 use super::registry::FileRegistry;
+use super::want_message::make_want;
 use crate::base::sync::lock;
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::wire::control::{Message, Verdict, Want};

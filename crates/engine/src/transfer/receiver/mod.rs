@@ -2,20 +2,20 @@
 //! in place. `bankfull_proto::plan` and `bankfull_proto::receive` hold the rules; this module adds
 //! files, sockets and threads.
 
-mod answer;
 mod compare;
 mod completion;
 mod dirs;
 pub(crate) mod incoming;
 mod merge;
 mod metadata;
+mod open_parts;
 mod part_file;
-mod parts;
 mod place;
 mod registry;
 pub(crate) mod store;
+mod stream_thread;
 mod want;
-mod work;
+mod want_message;
 
 use crate::base::error::{Error, failure};
 use crate::base::sync::lock;
@@ -37,7 +37,7 @@ use completion::Completion;
 use dirs::DestinationDirs;
 use incoming::IncomingFile;
 use merge::MergeQueue;
-use parts::PartFiles;
+use open_parts::PartFiles;
 use place::Placer;
 use registry::FileRegistry;
 use std::io;
@@ -204,7 +204,7 @@ impl<'a> Receiver<'a> {
                 let hook = hook.map(|hook| Box::new(hook) as Box<dyn ReceiveHook>);
                 let (pool, window) = (&session.buffer_pool, session.window_share());
                 let stream = DataFrameReader::start(scope, stream, pool, window, hook)?;
-                let mut worker = work::Worker::new(&self.store, stream);
+                let mut worker = stream_thread::Worker::new(&self.store, stream);
                 let result = worker.run();
                 worker.report_stats();
                 result

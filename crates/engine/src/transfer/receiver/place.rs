@@ -2,7 +2,8 @@
 //! renamed to it.
 
 use super::dirs::DestinationDirs;
-use super::metadata::{self, mtime_of, set_metadata};
+use super::metadata;
+use super::metadata::{mtime_of, set_metadata};
 use super::part_file::{create_file_replacing, create_replacing, is_named, remove_journal};
 use crate::base::error::failure;
 use crate::base::part_names::PartNames;

@@ -2,8 +2,8 @@
 
 use super::completion::Completion;
 use super::incoming::IncomingFile;
+use super::open_parts::PartFiles;
 use super::part_file::{remove_journal, remove_part};
-use super::parts::PartFiles;
 use super::place::Placer;
 use super::registry::FileRegistry;
 use crate::base::error::Error;

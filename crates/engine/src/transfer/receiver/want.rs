@@ -1,14 +1,14 @@
 //! Answers to announced entries, from the state of the destination.
 
-use super::answer::{is_final, make_refusal, make_want};
 use super::compare::CompareQueue;
 use super::completion::Completion;
 use super::incoming::IncomingFile;
 use super::merge::MergeQueue;
+use super::open_parts::PartFiles;
 use super::part_file::remove_part;
-use super::parts::PartFiles;
 use super::place::Placer;
 use super::registry::FileRegistry;
+use super::want_message::{is_final, make_refusal, make_want};
 use crate::base::error::Error;
 use crate::base::event::Outcome;
 use crate::base::part_names;

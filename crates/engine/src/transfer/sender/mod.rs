@@ -4,8 +4,8 @@
 
 mod announce;
 pub(crate) mod files;
+mod stream_thread;
 mod walk;
-mod work;
 mod work_queue;
 
 use crate::base::error::Error;
@@ -426,7 +426,7 @@ impl<'a> Sender<'a> {
             return Ok(());
         }
         self.session.add_stream(number, stream.socket())?;
-        let mut worker = work::Worker::new(self, number, stream);
+        let mut worker = stream_thread::Worker::new(self, number, stream);
         let result = worker.run();
         worker.finish();
         self.session.remove_stream(number);

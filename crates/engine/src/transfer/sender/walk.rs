@@ -42,7 +42,7 @@ impl<'s, 'a> Walk<'s, 'a> {
     /// Walks all sources and announces their end.
     pub(crate) fn run(&self, items: &[SourceItem]) {
         for (at, item) in items.iter().enumerate() {
-            if !self.wait_for_capacity() {
+            if !self.wait_for_room() {
                 return;
             }
             self.walk_item(at, item);
@@ -58,7 +58,7 @@ impl<'s, 'a> Walk<'s, 'a> {
     }
 
     /// Waits while the outbox is full or too many files are outstanding; false after a stop.
-    fn wait_for_capacity(&self) -> bool {
+    fn wait_for_room(&self) -> bool {
         self.sender.outbox.wait_for_room();
         if let Some(limit) = self.sender.session.send.max_outstanding_files {
             self.wait_for_outstanding_below(limit.max(1) as usize);
@@ -107,7 +107,7 @@ impl<'s, 'a> Walk<'s, 'a> {
         let mut stack = Vec::new();
         self.walk_dir(&dir, id, &item.operand, 0, &mut stack);
         while let Some(next) = stack.pop() {
-            if !self.wait_for_capacity() {
+            if !self.wait_for_room() {
                 return;
             }
             match next.parent.open_child_dir(&next.name) {
@@ -140,7 +140,7 @@ impl<'s, 'a> Walk<'s, 'a> {
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let first_child = stack.len();
         for entry in entries {
-            if !self.wait_for_capacity() {
+            if !self.wait_for_room() {
                 return;
             }
             if part_names::is_part_name(entry.name.as_bytes()) {

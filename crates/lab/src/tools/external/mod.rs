@@ -1,6 +1,6 @@
 //! Adapters for external programs.
 
 pub(super) mod aria2;
-pub(super) mod peers;
+pub(super) mod programs;
 mod ssh;
 pub(super) mod udt;

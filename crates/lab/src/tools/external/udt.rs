@@ -7,7 +7,7 @@ use crate::tools::tool::{
     Initiator, MetricsSource, Program, Requirement, ServerScope, Tool, ToolKind,
 };
 /// Source of the program, which moves one file.
-const SOURCE: &str = include_str!("../../../peers/udt.cpp");
+const SOURCE: &str = include_str!("../../../programs/udt.cpp");
 
 /// Port of the receiver. (chosen)
 const PORT: u16 = 7700;

@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Source of the program.
-const SOURCE: &str = include_str!("../../../peers/ns3.cc");
+const SOURCE: &str = include_str!("../../../programs/ns3.cc");
 
 /// Libraries to link.
 const LIBRARIES: [&str; 5] =
