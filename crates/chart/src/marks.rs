@@ -97,9 +97,9 @@ fn flags(places: &[f64]) -> Vec<Flag> {
     flags
 }
 
-/// Draws the marks over a plot between `top` and `bottom`, with their flags above it.
+/// Draws marked values of the horizontal axis over a plot, with numbered flags above it.
 ///
-/// `place` returns the x coordinate of a value.
+/// `place` returns the x coordinate of a value; the plot is between `top` and `bottom`.
 pub(crate) fn draw(
     canvas: &mut Canvas,
     marks: &[&Mark],

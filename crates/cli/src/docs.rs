@@ -2,7 +2,7 @@
 
 use crate::environment::VARIABLES;
 use crate::exit::{Exit, TABLE};
-use crate::flags::{Cli, examples, offered};
+use crate::flags::{Cli, completable, examples};
 use crate::output::{Output, printable_text};
 use bankfull::{Error, ErrorKind};
 use clap::{Command, CommandFactory};
@@ -34,7 +34,7 @@ pub(crate) fn show(text: Result<Vec<u8>, Error>) -> Exit {
 /// Returns the completion script of a shell.
 pub(crate) fn completions(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut offered(), "bankfull", &mut script);
+    clap_complete::generate(shell, &mut completable(), "bankfull", &mut script);
     script
 }
 

@@ -131,8 +131,8 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Returns the definitions without hidden commands.
-pub(crate) fn offered() -> clap::Command {
+/// Returns the definitions that shells complete: without hidden commands.
+pub(crate) fn completable() -> clap::Command {
     let whole = Cli::command();
     let bare = clap::Command::new("bankfull").args(whole.get_arguments());
     let bare = bare.version(env!("CARGO_PKG_VERSION")).propagate_version(true);

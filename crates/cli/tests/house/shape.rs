@@ -1,12 +1,13 @@
-//! Shape of types: few fields, and implementations that stay together.
+//! Shape of types and functions: few fields, implementations that stay together, few lines.
 
 use super::files::{Fallible, none, rust_files};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
-use syn::{Item, ItemImpl, ItemStruct};
+use syn::{Block, ImplItemFn, Item, ItemFn, ItemImpl, ItemStruct, Signature};
 
 const MAX_FIELDS: usize = 15;
 const MAX_IMPL_FILES: usize = 2;
+const MAX_FUNCTION_LINES: usize = 70;
 
 /// Structs that may have more fields, with the reason. Each must exist and still need its row.
 const WIDE_STRUCTS: [(&str, &str, &str); 11] = [
@@ -74,6 +75,46 @@ fn implementations_span_two_files() -> Fallible<()> {
         format!("{}: impl {name} spans {} files: {}", list[0], files.len(), list.join(", "))
     };
     none(&spread.map(row).collect::<Vec<_>>())
+}
+
+#[test]
+fn functions_are_short() -> Fallible<()> {
+    let mut findings = Vec::new();
+    for file in rust_files()?.iter().filter(|file| is_production(&file.name)) {
+        let mut functions = Functions::default();
+        functions.visit_file(&syn::parse_file(&file.text)?);
+        for (name, first, last) in functions.0 {
+            let lines = last + 1 - first;
+            if lines > MAX_FUNCTION_LINES {
+                findings.push(format!("{}:{first}: {name} has {lines} lines", file.name));
+            }
+        }
+    }
+    none(&findings)
+}
+
+/// Name, first and last line of each function.
+#[derive(Default)]
+struct Functions(Vec<(String, usize, usize)>);
+
+impl Functions {
+    fn add(&mut self, signature: &Signature, block: &Block) {
+        let first = signature.fn_token.span.start().line;
+        let last = block.brace_token.span.close().end().line;
+        self.0.push((signature.ident.to_string(), first, last));
+    }
+}
+
+impl<'ast> Visit<'ast> for Functions {
+    fn visit_item_fn(&mut self, function: &'ast ItemFn) {
+        self.add(&function.sig, &function.block);
+        visit::visit_item_fn(self, function);
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &'ast ImplItemFn) {
+        self.add(&function.sig, &function.block);
+        visit::visit_impl_item_fn(self, function);
+    }
 }
 
 /// Sources of a crate, without tests, examples and fuzz targets.

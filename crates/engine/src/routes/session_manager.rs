@@ -358,7 +358,7 @@ impl SessionManager {
             accepted: accepted.clone(),
             session: Arc::clone(&session),
         };
-        let steer = match is_autotuned {
+        let autotune = match is_autotuned {
             false => Autotune::Off,
             // The client registers its address; until then it is unknown.
             true => Autotune::On(self.probes.as_ref().map(|port| {
@@ -386,7 +386,7 @@ impl SessionManager {
             timeout: self.timeout_for(&negotiated.open),
             report_progress: false,
             ended: Latch::default(),
-            autotune: Mutex::new(steer),
+            autotune: Mutex::new(autotune),
         };
         let channel =
             ControlChannel { reader: conn.reader, output: conn.output, outbox, close: conn.close };

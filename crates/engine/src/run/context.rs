@@ -17,7 +17,7 @@ pub(crate) struct RunContext {
     /// Number of transfers, this one included, that are to receive at the same time.
     pub(crate) concurrent_receivers: Option<Arc<AtomicUsize>>,
     /// Place at the barrier of a gather in rounds.
-    pub(crate) barrier_seat: Option<BarrierParty>,
+    pub(crate) barrier_party: Option<BarrierParty>,
     /// Resolves conflicts with other sources that are merged into the same tree.
     pub(crate) merge_handle: Option<MergeHandle>,
     /// The destination's directory will exist, though a dry run may not find it yet.
@@ -38,7 +38,7 @@ impl RunContext {
         let is_tuned = options.is_tuned();
         let mut sharing =
             InterfaceSharing::new(is_tuned, uses_credit, options.link_rate, receivers);
-        sharing.barrier_party.clone_from(&self.barrier_seat);
+        sharing.barrier_party.clone_from(&self.barrier_party);
         sharing
     }
 
@@ -46,7 +46,7 @@ impl RunContext {
     /// receive, or are about to.
     pub(crate) fn uses_credit(&self, options: &TransferOptions) -> bool {
         let is_shared =
-            self.barrier_seat.is_some() || self.has_concurrent_receivers() || is_receiving();
+            self.barrier_party.is_some() || self.has_concurrent_receivers() || is_receiving();
         is_shared && options.is_tuned() && options.probe.is_none() && !options.dry_run
     }
 }

@@ -11,9 +11,8 @@ pub(crate) const MAX_QUEUED_REPORTS: usize = 64;
 /// Feedback of the peer, passed from the control thread to the tuner.
 #[derive(Default)]
 pub(crate) struct FeedbackInbox {
-    pub(crate) sender_report: Mutex<Option<SenderReport>>,
-    /// Latest sender report, taken or not.
-    last_sender_report: Mutex<SenderReport>,
+    /// Latest sender report, and whether it is still to be taken.
+    sender_report: Mutex<(SenderReport, bool)>,
     pub(crate) rate_request: Mutex<Option<RateRequest>>,
     pub(crate) train_request: Mutex<Option<u32>>,
     pub(crate) receiver_reports: Mutex<Vec<ReceiverReport>>,
@@ -22,13 +21,18 @@ pub(crate) struct FeedbackInbox {
 impl FeedbackInbox {
     /// Stores a sender report; a newer one replaces it.
     pub(crate) fn on_sender_report(&self, report: SenderReport) {
-        *lock(&self.last_sender_report) = report;
-        *lock(&self.sender_report) = Some(report);
+        *lock(&self.sender_report) = (report, true);
+    }
+
+    /// Takes a new sender report.
+    pub(crate) fn take_sender_report(&self) -> Option<SenderReport> {
+        let (report, is_new) = &mut *lock(&self.sender_report);
+        std::mem::take(is_new).then_some(*report)
     }
 
     /// Returns the latest sender report, or the default before the first.
     pub(crate) fn last_sender_report(&self) -> SenderReport {
-        *lock(&self.last_sender_report)
+        lock(&self.sender_report).0
     }
 
     /// Stores a rate request of the receiver; a newer one replaces it.

@@ -95,7 +95,7 @@ impl<'a> ThroughputTest<'a> {
                     self.is_finished.store(true, Ordering::Relaxed);
                     return Ok(report);
                 }
-                Message::SenderReport(sight) => self.session.feedback.on_sender_report(sight),
+                Message::SenderReport(report) => self.session.feedback.on_sender_report(report),
                 Message::StreamLost(number) => drop(self.session.close_stream(number)),
                 _ => {}
             }

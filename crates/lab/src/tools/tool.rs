@@ -149,7 +149,8 @@ mod tests {
     fn failed_version_command_yields_none() {
         let tool = Tool { version: &["sh", "-c", "echo 1.0"], ..copy_of(&programs::PING) };
         assert_eq!(tool.version_line().as_deref(), Some("1.0"));
-        let tool = Tool { version: &["sh", "-c", "echo usage; exit 1"], ..copy_of(&programs::PING) };
+        let tool =
+            Tool { version: &["sh", "-c", "echo usage; exit 1"], ..copy_of(&programs::PING) };
         assert_eq!(tool.version_line(), None);
     }
 

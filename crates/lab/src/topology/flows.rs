@@ -103,15 +103,21 @@ impl Drop for Flows {
     }
 }
 
-/// Listens with a backlog of `count` connections.
-pub(crate) fn listen(to: SocketAddr, count: usize, window: Option<u32>) -> io::Result<TcpListener> {
+/// Listens for `count` connections, whose first receive window is at most `window` bytes.
+///
+/// The kernel raises the window again while data flows.
+pub(crate) fn listen(
+    address: SocketAddr,
+    count: usize,
+    window: Option<u32>,
+) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     if let Some(window) = window {
         // Before the first SYN-ACK: an advertised window cannot be withdrawn.
         bankfull_sys::set_window_clamp(&socket, window)?;
     }
-    socket.bind(&to.into())?;
+    socket.bind(&address.into())?;
     socket.listen(i32::try_from(count).unwrap_or(i32::MAX))?;
     Ok(socket.into())
 }

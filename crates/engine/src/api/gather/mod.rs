@@ -203,7 +203,7 @@ impl Gather {
         let conflicts = self.conflicts();
         let mut transfers = self.transfers(conflicts.as_ref())?;
         for (number, transfer) in transfers.iter_mut().enumerate() {
-            transfer.context.barrier_seat = barrier.as_ref().map(|barrier| barrier.party(number));
+            transfer.context.barrier_party = barrier.as_ref().map(|barrier| barrier.party(number));
         }
         let base = self.open_destination()?;
         let run = GatherRun {

@@ -48,6 +48,21 @@ struct DaemonConn {
     quic_error: Option<Error>,
 }
 
+impl DaemonConn {
+    /// Returns the warning that the preferred transport is not used, if so.
+    fn fallback_warning(&self, transport: Transport, prefers_quic: bool) -> Option<String> {
+        if let Some(why) = &self.quic_error {
+            return Some(format!("the data goes over TCP: {why}"));
+        }
+        let why = match prefers_quic {
+            true => "an earlier copy over TCP had random losses on this path",
+            false => "no TCP connection could be made",
+        };
+        let is_fallback = transport == Transport::Auto && self.tls.is_none();
+        is_fallback.then(|| format!("the data goes over QUIC: {why}"))
+    }
+}
+
 /// Runs a transfer with the daemon at `host:port`.
 pub(crate) fn transfer(
     host: &str,
@@ -66,7 +81,7 @@ pub(crate) fn transfer(
     let encryption = request.options.encryption;
     let transport = match request.options.daemon.transport {
         // Gather rounds need credit, which QUIC does not use.
-        Transport::Auto if request.context.barrier_seat.is_some() => Transport::Tcp,
+        Transport::Auto if request.context.barrier_party.is_some() => Transport::Tcp,
         transport => transport,
     };
     let streams = request.streams();
@@ -79,21 +94,14 @@ pub(crate) fn transfer(
             Transport::Auto => connect_auto(&target, &all, encryption, prefers_quic, streams),
         }
     };
-    let DaemonConn { socket, tls, fingerprint, rtt, dialer, pending, port, quic_error } =
-        cancel.run_cancellable(connect_any)?;
-    let advice = port.as_ref().map(|port| port.advice());
+    let conn = cancel.run_cancellable(connect_any)?;
+    let advice = conn.port.as_ref().map(|port| port.advice());
     let warn = |message| events.event(Event::Warning { message });
-    if transport == Transport::Auto && tls.is_none() {
-        let why = match prefers_quic {
-            true => "an earlier copy over TCP had random losses on this path",
-            false => "no TCP connection could be made",
-        };
-        warn(format!("the data goes over QUIC: {why}"));
-    }
+    conn.fallback_warning(transport, prefers_quic).into_iter().for_each(warn);
+    let DaemonConn { socket, tls, fingerprint, rtt, dialer, pending, quic_error, .. } = conn;
     let mut request = request;
-    if let Some(why) = quic_error {
+    if quic_error.is_some() {
         request.earlier.loss = request.earlier.loss.map(LossRecord::with_quic_failure);
-        warn(format!("the data goes over TCP: {why}"));
     }
     let mut options = request.options.clone();
     options.daemon.transport = if tls.is_some() { Transport::Tcp } else { Transport::Quic };
@@ -102,21 +110,8 @@ pub(crate) fn transfer(
         let file = file.display();
         warn(format!("trusting {name} with fingerprint {fingerprint} from now on ({file})"));
     }
-    let lost = |e: io::Error| Error::network(format!("the connection to {name} failed"), &e);
     let is_encrypted = encryption || socket.is_encrypted();
-    let route = if tls.is_some() { Route::Daemon } else { Route::Quic };
-    let wake = socket.try_clone().map_err(lost)?;
-    let close = socket.try_clone().map_err(lost)?;
-    let (input, output) = split(tls, socket).map_err(lost)?;
-    let peer = Peer {
-        reader: ControlReader::new(input, name.clone(), RERUN_HINT),
-        output,
-        wake: Box::new(move || wake.stop_reading()),
-        close: Arc::new(move || close_when_acked(&close)),
-        name: name.clone(),
-        route,
-        max_noise_bytes: 0,
-    };
+    let peer = control_peer(socket, tls, &name)?;
     let (token, open) = (request.token.clone(), request.open(request.streams()(rtt)));
     let (peer, (welcome, request_sent)) =
         peer.run_cancellable(cancel, move |peer| peer.handshake_and_open(token, &open))?;
@@ -127,6 +122,24 @@ pub(crate) fn transfer(
         warn(message);
     }
     result
+}
+
+/// Returns the peer at the other end of a control connection.
+fn control_peer(socket: Socket, tls: Option<Connection>, name: &str) -> Result<Peer, Error> {
+    let lost = |e: io::Error| Error::network(format!("the connection to {name} failed"), &e);
+    let route = if tls.is_some() { Route::Daemon } else { Route::Quic };
+    let wake = socket.try_clone().map_err(lost)?;
+    let close = socket.try_clone().map_err(lost)?;
+    let (input, output) = split(tls, socket).map_err(lost)?;
+    Ok(Peer {
+        reader: ControlReader::new(input, name.to_owned(), RERUN_HINT),
+        output,
+        wake: Box::new(move || wake.stop_reading()),
+        close: Arc::new(move || close_when_acked(&close)),
+        name: name.to_owned(),
+        route,
+        max_noise_bytes: 0,
+    })
 }
 
 /// Connects over TCP and falls back to QUIC if that is unreachable; in reverse order if

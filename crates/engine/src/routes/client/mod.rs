@@ -185,7 +185,7 @@ pub(crate) fn run(
 
 fn run_handshaken(
     handshaken: Handshaken,
-    mut connector: Connector,
+    connector: Connector,
     mut request: Request<'_>,
     events: &dyn EventSink,
     cancel: &Cancel,
@@ -202,66 +202,78 @@ fn run_handshaken(
     let items = std::mem::take(&mut request.items);
     let (mut peer, opened) = peer.run_cancellable(cancel, |peer| peer.open_transfer(open))?;
     let uses_credit = opened.credit == Some(true);
-    if context.barrier_seat.is_some() && !uses_credit {
-        let text = format!("{} does not support rounds: install a newer bankfull there", peer.name);
-        return Err(Error::new(ErrorKind::Version, text));
+    if context.barrier_party.is_some() && !uses_credit {
+        return Err(rounds_unsupported(&peer.name));
     }
     let part = part_of(&request, items, &opened, events)?;
     let stats = SessionStats::new(events, started);
     let outbox = Outbox::default();
-    let is_daemon = matches!(peer.route, Route::Daemon | Route::Quic);
-    let (ready, route) = if options.dry_run || is_daemon {
-        (Vec::new(), peer.route)
-    } else {
-        let (made, back) = cancel.run_cancellable(move || Ok((connector.connect(), connector)))?;
-        connector = back;
-        connector.choose_route(made, &mut peer, &outbox, &stats)?
+    let (connector, ready, route) = match options.dry_run {
+        true => (connector, Vec::new(), peer.route),
+        false => choose_route(connector, &mut peer, cancel, &outbox, &stats)?,
     };
-    let key = welcome.session_key;
     events.event(Event::Connected {
         route,
         software: welcome.software,
         encrypted: options.encryption || matches!(route, Route::SshOnly | Route::Quic),
     });
     let rtt = rtt.or_else(|| ready.first().and_then(|(_, stream)| stream.socket().rtt()));
-    let count = match route {
-        Route::SshOnly => 1,
-        _ => streams(rtt).min(welcome.max_streams),
-    };
+    let most = if route == Route::SshOnly { 1 } else { welcome.max_streams };
+    let count = streams(rtt).min(most);
     warn_ineffective(options, route, welcome.max_streams, &stats);
     connector.limit(count.saturating_sub(ready.len() as u32));
-    let probe_channel =
-        || probe_channel(&ready, &connector, route, (&welcome.session, &key), &stats);
+    let keys = (&welcome.session, &welcome.session_key);
+    let probe_channel = || probe_channel(&ready, &connector, route, keys, &stats);
     // The probes of many concurrent transfers would be a load of their own.
     let probes = options.overrides.allows_probes() && !context.has_concurrent_receivers();
-    let steering = match options.is_tuned() {
+    let autotune = match options.is_tuned() {
         true => Autotune::On(probes.then(probe_channel).flatten()),
         false => Autotune::Off,
     };
     let max_streams = options.max_streams().filter(|_| route != Route::SshOnly);
-    let session =
-        request.session(count, max_streams.map(|max| max.min(welcome.max_streams)), uses_credit);
+    let max_streams = max_streams.map(|max| max.min(welcome.max_streams));
+    let session = request.session(count, max_streams, uses_credit);
     session.on_stop(wake);
+    let peer_timeout = welcome.timeout_ms.map_or(Duration::MAX, Duration::from_millis);
     let drive = SessionRunner {
         session: Arc::new(session),
         stats: &stats,
         cancel,
-        timeout: welcome
-            .timeout_ms
-            .map_or(options.timeout, |ms| options.timeout.min(Duration::from_millis(ms))),
+        timeout: options.timeout.min(peer_timeout),
         report_progress: true,
         ended: Latch::default(),
-        autotune: Mutex::new(steering),
+        autotune: Mutex::new(autotune),
     };
     let channel =
         ControlChannel { reader: peer.reader, output: peer.output, outbox, close: peer.close };
     let streams = StreamSource::Connect { connector: Arc::new(connector), count, ready };
     let result = drive.run(channel, part, streams);
-    let sight = stats.path_observer();
-    let segment = drive.session.streams.mss();
-    request.record_path(sight.metrics(), (rtt, segment), &result, sight.is_queued());
-    drop(sight);
+    let path = (rtt, drive.session.streams.mss());
+    let observer = stats.path_observer();
+    request.record_path(observer.metrics(), path, &result, observer.is_queued());
     result
+}
+
+fn rounds_unsupported(peer: &str) -> Error {
+    let text = format!("{peer} does not support rounds: install a newer bankfull there");
+    Error::new(ErrorKind::Version, text)
+}
+
+/// Chooses the route of the data: over ssh, by connecting the first data stream.
+fn choose_route(
+    connector: Connector,
+    peer: &mut Peer,
+    cancel: &Cancel,
+    outbox: &Outbox,
+    stats: &SessionStats<'_>,
+) -> Result<(Connector, Vec<(u32, DataStream)>, Route), Error> {
+    if matches!(peer.route, Route::Daemon | Route::Quic) {
+        return Ok((connector, Vec::new(), peer.route));
+    }
+    let connect = move || Ok((connector.connect(), connector));
+    let (made, mut connector) = cancel.run_cancellable(connect)?;
+    let (ready, route) = connector.choose_route(made, peer, outbox, stats)?;
+    Ok((connector, ready, route))
 }
 
 /// Warns of options without effect on this route. Also warns if the peer's limit of `max_streams`

@@ -2,7 +2,6 @@
 //! reports.
 
 use super::window_actuator::WindowActuator;
-use crate::base::sync::lock;
 use crate::session::Session;
 use bankfull_control::{Bottleneck, Bytes, LimitSamples, bottleneck};
 use bankfull_proto::wire::control::SenderReport;
@@ -64,7 +63,7 @@ impl ConnectionSampler {
             let stream_min_rtt = info.min_rtt.filter(|rtt| !rtt.is_zero());
             min_rtt = min_rtt.into_iter().chain(stream_min_rtt).min();
         });
-        if let Some(report) = lock(&session.feedback.sender_report).take() {
+        if let Some(report) = session.feedback.take_sender_report() {
             // Arrives only at every second sample.
             let before = app_limited_samples(&self.sender_report);
             self.latest_sender_samples = app_limited_samples(&report).since(before);
