@@ -108,7 +108,8 @@ fn results(done: &GatherSummary) -> Section {
 /// Formats the figures of a source for its row.
 fn figures(summary: &Summary) -> [String; 6] {
     let outcome = match summary.failed_files {
-        0 => summary.limited_by_text.clone(),
+        0 if summary.limited_by_text.is_empty() => "complete".to_owned(),
+        0 => format!("limited by {}", summary.limited_by_text),
         failed => format!("{failed} files failed"),
     };
     [
@@ -117,7 +118,7 @@ fn figures(summary: &Summary) -> [String; 6] {
         Unit::Seconds.format(summary.elapsed.as_secs_f64()),
         summary.goodput().to_string(),
         Unit::Count.format(summary.retransmits as f64),
-        if outcome.is_empty() { "complete".to_owned() } else { outcome },
+        outcome,
     ]
 }
 

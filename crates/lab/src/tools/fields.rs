@@ -57,7 +57,7 @@ impl Field {
             Self::Block => "block",
             Self::Total => "total",
             Self::Window => "window",
-            Self::IncastControl => "steer",
+            Self::IncastControl => "control",
             Self::Message => "message",
             Self::ReceiveBuffer => "receive-buffer",
             Self::Cpu => "cpu",

@@ -1,10 +1,13 @@
 //! Ctrl-C while the client waits for the peer: it ends at once in every state.
 
-use super::super::harness::{FakeServer, Running, Scratch, cp, wait_until, welcome, write_file};
+use super::super::harness::{
+    FakeServer, Rng, Running, Scratch, SshServer, cp, fill, wait_until, welcome, write_file,
+};
 use bankfull_proto::wire::control::Message;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -107,4 +110,28 @@ fn interrupt_works_while_ssh_resolves_a_name() {
     command.arg("--ssh-command").arg(format!("sh {}", here.join("ssh").display()));
     command.arg(here.join("file")).arg("127.0.0.1:/nowhere");
     interrupt(&mut command, || began.exists());
+}
+
+#[test]
+fn terminal_interrupt_of_a_copy_over_ssh_reads_as_one() {
+    let Some(ssh) = SshServer::start() else { return };
+    let here = Scratch::new();
+    fill(&here.join("file"), 40 << 20, &mut Rng::new(9));
+    let copy = here.join("copy");
+    let mut command = ssh.cp();
+    command.args(["--max-rate", "20mbit"]).arg(here.join("file")).arg(SshServer::place(&copy));
+    // A terminal signals the whole process group, ssh included.
+    let client = Running::start(command.process_group(0));
+    let has_progress = || {
+        let events = client.out();
+        events
+            .lines()
+            .any(|line| line.contains("\"progress\"") && !line.contains("\"bytes_carried\":0,"))
+    };
+    wait_until("data flows", has_progress);
+    let group = Pid::from_raw(client.id().try_into().unwrap()).unwrap();
+    rustix::process::kill_process_group(group, Signal::INT).unwrap();
+    let done = client.wait_for(SOON).expect(20);
+    done.says(&["interrupted", "run the same command again"]);
+    assert!(!done.err.contains("broken pipe") && !done.err.contains("lost"), "{}", done.err);
 }
