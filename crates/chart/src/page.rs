@@ -190,8 +190,11 @@ impl Html {
         self.out.push_str("</section>\n");
     }
 
-    /// Appends a line chart with its data. Includes the number of the first chart that shares its
-    /// axis.
+    /// Appends a line chart, its data, and a table of marks that it cannot list.
+    ///
+    /// All charts of the section with the same horizontal axis have one range, and the number of
+    /// the first of them, by which the script links their cursors. `index` counts sections and `at`
+    /// charts.
     fn line_chart(&mut self, section: &Section, chart: &LineChart, (index, at): (usize, usize)) {
         let mut first = at;
         let mut span = chart.span();

@@ -109,7 +109,7 @@ fn install(flags: &LogFlags, writer: LogWriter, filter: Targets) -> Result<(), E
         .map_err(|e| Error::new(ErrorKind::Local, format!("cannot start the log: {e}")))
 }
 
-/// Returns the layer that formats the lines, with the time in UTC.
+/// Returns the `tracing` layer that formats the lines; its default time is UTC.
 fn layer<S>(
     format: Option<LogFormat>,
     writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static,

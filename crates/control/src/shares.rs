@@ -53,8 +53,9 @@ impl StreamShare {
 impl StreamShares {
     /// Records the bytes carried so far by each stream, as (stream number, bytes).
     ///
-    /// Bytes before the first observation of a stream are its handshake. At the end of an interval
-    /// the shares of `rate` are recomputed; without a rate they are equal.
+    /// A new stream counts from here on, and a stream that is missing is dropped. At the end of an
+    /// interval the shares of `rate` are recomputed; without a rate, streams that carried data get
+    /// equal shares.
     pub fn observe(
         &mut self,
         now: Duration,
@@ -109,20 +110,20 @@ impl StreamShares {
         Bytes((window.0 as f64 * self.share(number)) as u64).max(MIN_WINDOW)
     }
 
-    /// Distributes the surplus equally if the streams together use less than the available bytes.
+    /// Distributes the surplus equally if all demands, with headroom, fit the available bytes.
     ///
-    /// Returns false, and changes nothing, if they use all.
+    /// Returns false, and changes nothing, if they do not fit or no stream carried data.
     fn distribute_surplus(&mut self, available: f64) -> bool {
-        let demands = |stream: &StreamShare| stream.carried() as f64 / available * HEADROOM;
+        let demand_of = |stream: &StreamShare| stream.carried() as f64 / available * HEADROOM;
         let active = self.streams.values().filter(|stream| stream.carried() > 0);
         let (count, demand) =
-            active.fold((0, 0.0), |(n, sum), stream| (n + 1, sum + demands(stream)));
+            active.fold((0, 0.0), |(n, sum), stream| (n + 1, sum + demand_of(stream)));
         if available <= 0.0 || count == 0 || demand >= 1.0 {
             return false;
         }
         let rest = (1.0 - demand) / f64::from(count);
         for stream in self.streams.values_mut() {
-            stream.share = (stream.carried() > 0).then(|| demands(stream) + rest);
+            stream.share = (stream.carried() > 0).then(|| demand_of(stream) + rest);
             stream.bytes_at_start = stream.bytes;
         }
         true

@@ -25,12 +25,12 @@ impl ActiveTime {
         self.counted_from = self.counted_from.map(|_| (from, received));
     }
 
-    /// Records the byte count now.
+    /// Counts the time and bytes up to the latest arrival, unless paused.
     pub(super) fn advance(&mut self, now: Duration, received: u64) {
         if let Some((from, before)) = &mut self.counted_from
             && received > *before
         {
-            // Data that arrives before the expected time is not counted.
+            // Data from before `from` was granted earlier.
             if now >= *from {
                 self.time += now - *from;
                 self.bytes += received - *before;

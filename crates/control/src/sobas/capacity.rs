@@ -97,19 +97,20 @@ pub fn dispersion(train: &[Arrival]) -> Dispersion {
     Dispersion::Rate(bytes.per(took))
 }
 
-/// Returns the number of packets for the next trains. `took` has the durations of the trains that
-/// were too short.
+/// Returns the number of packets for the next trains, which shall last twice the minimum.
+///
+/// `took` has the durations of the trains that were too short.
 ///
 /// `None` if `packets` is the maximum already, or `took` is empty.
 #[must_use]
 pub fn longer_train(packets: usize, took: &[Duration]) -> Option<usize> {
     let mut took = took.to_vec();
     took.sort_unstable();
-    // A train that arrived at once allows no estimate.
     let median = took.get(took.len() / 2)?.as_secs_f64();
-    let times = (2.0 * MIN_TRAIN_TIME.as_secs_f64() / median).ceil();
-    let next = if times < LONGEST_TRAIN_PACKETS as f64 {
-        packets * times as usize
+    let factor = (2.0 * MIN_TRAIN_TIME.as_secs_f64() / median).ceil();
+    // Trains that arrived at once give an infinite factor.
+    let next = if factor < LONGEST_TRAIN_PACKETS as f64 {
+        packets * factor as usize
     } else {
         LONGEST_TRAIN_PACKETS
     };

@@ -39,22 +39,22 @@ pub fn render(report: &LabResults) -> String {
     build(report).to_html()
 }
 
-/// Each chart of the HTML report: a file name, and the SVG.
+/// Returns the charts of the HTML report, each as a file name and an SVG.
 #[must_use]
 pub fn charts(report: &LabResults) -> Vec<(String, String)> {
-    let mut pictures = Vec::new();
+    let mut charts = Vec::new();
     for section in &build(report).sections {
         for chart in &section.charts {
             let (title, svg) = match chart {
                 Chart::Line(chart) => (&chart.title, chart.to_svg()),
                 Chart::Bars(chart) => (&chart.title, chart.to_svg()),
             };
-            let number = pictures.len() + 1;
+            let number = charts.len() + 1;
             let name = file_name(&format!("{number:02} {} {title}", section.heading));
-            pictures.push((format!("{name}.svg"), svg));
+            charts.push((format!("{name}.svg"), svg));
         }
     }
-    pictures
+    charts
 }
 
 /// Letters, digits and dashes of a text.

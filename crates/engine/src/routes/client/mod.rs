@@ -208,8 +208,8 @@ fn run_handshaken(
     let part = part_of(&request, items, &opened, events)?;
     let stats = SessionStats::new(events, started);
     let outbox = Outbox::default();
-    let (connector, ready, route) = match options.dry_run {
-        true => (connector, Vec::new(), peer.route),
+    let DataRoute { connector, ready, route } = match options.dry_run {
+        true => DataRoute { connector, ready: Vec::new(), route: peer.route },
         false => choose_route(connector, &mut peer, cancel, &outbox, &stats)?,
     };
     events.event(Event::Connected {
@@ -259,6 +259,13 @@ fn rounds_unsupported(peer: &str) -> Error {
     Error::new(ErrorKind::Version, text)
 }
 
+/// Route of the data, with the streams that are connected already.
+struct DataRoute {
+    connector: Connector,
+    ready: Vec<(u32, DataStream)>,
+    route: Route,
+}
+
 /// Chooses the route of the data: over ssh, by connecting the first data stream.
 fn choose_route(
     connector: Connector,
@@ -266,14 +273,14 @@ fn choose_route(
     cancel: &Cancel,
     outbox: &Outbox,
     stats: &SessionStats<'_>,
-) -> Result<(Connector, Vec<(u32, DataStream)>, Route), Error> {
+) -> Result<DataRoute, Error> {
     if matches!(peer.route, Route::Daemon | Route::Quic) {
-        return Ok((connector, Vec::new(), peer.route));
+        return Ok(DataRoute { connector, ready: Vec::new(), route: peer.route });
     }
     let connect = move || Ok((connector.connect(), connector));
     let (made, mut connector) = cancel.run_cancellable(connect)?;
     let (ready, route) = connector.choose_route(made, peer, outbox, stats)?;
-    Ok((connector, ready, route))
+    Ok(DataRoute { connector, ready, route })
 }
 
 /// Warns of options without effect on this route. Also warns if the peer's limit of `max_streams`

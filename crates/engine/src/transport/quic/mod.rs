@@ -217,8 +217,9 @@ impl QuicPort {
         self.receive_buffer_log.advice()
     }
 
-    /// Connects with a handshake of at most `limit`; returns the connection, whose idle timeout is
-    /// `timeout`, and the fingerprint presented.
+    /// Connects, and returns the connection and the fingerprint for the caller to verify.
+    ///
+    /// The handshake takes at most `limit`; the idle timeout is `timeout`.
     pub(crate) fn connect(
         self: &Arc<Self>,
         address: SocketAddr,

@@ -308,7 +308,7 @@ impl EventLoop {
         {
             let late = self.read_clock().saturating_sub(delivery.scheduled);
             self.fabric.recorder.record_lateness(late);
-            self.write(&delivery)?;
+            self.write(&delivery);
             self.read_clock();
             // A delivered ACK makes its receiver send while this thread writes; segments due later
             // must not overtake those in the queue.
@@ -317,18 +317,16 @@ impl EventLoop {
         Ok(())
     }
 
-    fn write(&mut self, delivery: &Delivery) -> io::Result<()> {
-        let cut = delivery.packet.extract(delivery.first, delivery.count);
-        let parts = [IoSlice::new(cut.header()), IoSlice::new(cut.payload())];
+    /// Writes the segments of a delivery to its endpoint; a failure is counted.
+    fn write(&mut self, delivery: &Delivery) {
+        let segments = delivery.packet.extract(delivery.first, delivery.count);
+        let parts = [IoSlice::new(segments.header()), IoSlice::new(segments.payload())];
         loop {
             match (&self.tuns[delivery.endpoint]).write_vectored(&parts) {
-                Ok(_) => return Ok(()),
+                Ok(_) => return,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // A full interface loses the packet, which is counted. EIO: the interface is down.
-                Err(_) => {
-                    self.fabric.recorder.count_write_error();
-                    return Ok(());
-                }
+                // A full interface loses the packet. EIO: the interface is down.
+                Err(_) => return self.fabric.recorder.count_write_error(),
             }
         }
     }
