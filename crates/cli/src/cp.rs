@@ -48,8 +48,8 @@ pub(crate) fn cancel_on_signals(reporter: &Reporter) -> Result<Cancel, Error> {
 fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
     let cancel = cancel_on_signals(reporter)?;
     let environment = Environment::read();
-    log::start(&flags.show, &environment, log::Role::Client)?;
     let (transfer, warning) = transfer(flags, &environment)?;
+    log::start(&flags.show, &environment, log::Role::Client)?;
     warning.into_iter().for_each(|message| reporter.warn(message));
     let cause = |error| cause(error, &cancel);
     let Some(path) = &flags.report else {
@@ -104,7 +104,10 @@ fn transfer(
         flags.sources.iter().map(|s| Location::parse(s)).collect::<Result<Vec<_>, _>>()?;
     let destination = Location::parse(&flags.destination)?;
     refuse_unused_flags(flags, sources.iter().chain([&destination]))?;
-    report::refuse_operand(flags.report.as_deref(), sources.iter().chain([&destination]))?;
+    for output in [("--report", &flags.report), ("--log-file", &flags.show.log.log_file)] {
+        let output = (output.0, output.1.as_deref());
+        report::refuse_operand(output, sources.iter().chain([&destination]))?;
+    }
     let Reached { daemon, ssh, warning } = reached(&flags.daemon, &flags.ssh, environment)?;
     let transfer = Transfer::new(sources, destination);
     let transfer = match flags.streams {

@@ -72,7 +72,14 @@ fn gather(
     let destination = output::printable(destination.as_ref());
     let title = format!("{} sources → {destination}", names.len());
     let written = recorder.finish_gather(&title, &names, &result);
-    result.and_then(|summary| written.map(|()| summary))
+    let summary = result?;
+    if written.is_err() {
+        // The error that follows concerns the report alone.
+        let (files, bytes) = (summary.total.files, summary.total.bytes);
+        let failed = summary.failed().count();
+        reporter.warn(format!("files gathered: {files}, {bytes}; sources failed: {failed}"));
+    }
+    written.map(|()| summary)
 }
 
 /// Builds the gathering that the flags describe, with a warning for the user.

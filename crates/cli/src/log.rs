@@ -5,7 +5,7 @@
 //! its output.
 
 use crate::environment::Environment;
-use crate::flags::{LogFlags, LogFormat, ShowFlags};
+use crate::flags::{LogFormat, ShowFlags};
 use crate::output;
 use bankfull::{EVENT_LOG_TARGET, Error, ErrorKind};
 use std::fs::{File, OpenOptions};
@@ -21,8 +21,17 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
+/// Characters that change the order of text on a terminal. (Unicode Standard Annex 9, §2)
+const BIDI_MARKS: [char; 12] = [
+    '\u{61c}', '\u{200e}', '\u{200f}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}',
+    '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}',
+];
+
 /// Prefix of the targets of this program.
 const OWN_TARGET: &str = "bankfull";
+
+/// Target of the lines that a daemon shows on its terminal in any case.
+pub(crate) const STARTUP_TARGET: &str = "bankfull::startup";
 
 /// Role of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,22 +55,31 @@ pub(crate) fn start(flags: &ShowFlags, environment: &Environment, role: Role) ->
         return match flags.log.log_format {
             None => Ok(()),
             Some(_) => {
-                let text = "--log-format has no effect without a log: add --log-file or -vv";
+                let way_out = if role == Role::Client { "--log-file or -vv" } else { "--log-file" };
+                let text = format!("--log-format has no effect without a log: add {way_out}");
                 Err(Error::new(ErrorKind::Usage, text))
             }
         };
     }
     let level = level.unwrap_or(LevelFilter::INFO);
     let mut filter = filter.unwrap_or_else(|| own(level));
+    let format = flags.log.log_format.unwrap_or(LogFormat::Text);
     let writer = match &flags.log.log_file {
-        Some(path) => LogWriter::file(path)?,
-        None => LogWriter::Terminal,
+        Some(path) => LogWriter::file(path, format)?,
+        None => LogWriter { destination: Destination::Terminal, format },
     };
-    if role == Role::Client && matches!(writer, LogWriter::Terminal) {
+    if !owns_terminal(flags, role) && matches!(writer.destination, Destination::Terminal) {
         // The command shows these itself.
-        filter = filter.with_target(EVENT_LOG_TARGET, LevelFilter::OFF);
+        let target = if role == Role::Client { EVENT_LOG_TARGET } else { STARTUP_TARGET };
+        filter = filter.with_target(target, LevelFilter::OFF);
     }
-    install(&flags.log, writer, filter)
+    install(format, writer, filter)
+}
+
+/// True if nothing but the log is to be on standard error: a daemon's log in JSON.
+pub(crate) fn owns_terminal(flags: &ShowFlags, role: Role) -> bool {
+    let is_json = flags.log.log_format == Some(LogFormat::Json);
+    role == Role::Daemon && is_json && flags.log.log_file.is_none()
 }
 
 /// Returns the level without a filter in the environment; `None` if nothing is logged.
@@ -103,22 +121,22 @@ fn own(level: LevelFilter) -> Targets {
     Targets::new().with_target(OWN_TARGET, level)
 }
 
-fn install(flags: &LogFlags, writer: LogWriter, filter: Targets) -> Result<(), Error> {
-    let subscriber = Registry::default().with(layer(flags.log_format, writer).with_filter(filter));
+fn install(format: LogFormat, writer: LogWriter, filter: Targets) -> Result<(), Error> {
+    let subscriber = Registry::default().with(layer(format, writer).with_filter(filter));
     tracing::subscriber::set_global_default(subscriber)
         .map_err(|e| Error::new(ErrorKind::Local, format!("cannot start the log: {e}")))
 }
 
 /// Returns the `tracing` layer that formats the lines; its default time is UTC.
 fn layer<S>(
-    format: Option<LogFormat>,
+    format: LogFormat,
     writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static,
 ) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'s> LookupSpan<'s>,
 {
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
-    match format.unwrap_or(LogFormat::Text) {
+    match format {
         LogFormat::Text => Box::new(lines.with_target(false)),
         LogFormat::Json => {
             Box::new(lines.json().flatten_event(true).with_span_list(false).with_target(true))
@@ -126,9 +144,16 @@ where
     }
 }
 
+/// Writer of whole lines. Control characters and bidirectional marks in them become escapes.
+#[derive(Debug)]
+struct LogWriter {
+    destination: Destination,
+    format: LogFormat,
+}
+
 /// Destination of the log.
 #[derive(Debug)]
-enum LogWriter {
+enum Destination {
     /// Standard error, above the progress line.
     Terminal,
     File {
@@ -141,11 +166,25 @@ enum LogWriter {
 
 impl LogWriter {
     /// Opens a file for appending. It is private, since it has the names of files.
-    fn file(path: &Path) -> Result<Self, Error> {
+    fn file(path: &Path, format: LogFormat) -> Result<Self, Error> {
         let name = output::printable(path);
         let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
         let file = opened.map_err(|e| Error::local(format!("cannot open the log {name}"), &e))?;
-        Ok(Self::File { file, name, has_failed: AtomicBool::new(false) })
+        let destination = Destination::File { file, name, has_failed: AtomicBool::new(false) };
+        Ok(Self { destination, format })
+    }
+
+    fn write_line(&self, line: &[u8]) {
+        let Destination::File { file, name, has_failed } = &self.destination else {
+            return output::above_progress(line);
+        };
+        let mut file = file;
+        if let Err(error) = file.write_all(line)
+            && !has_failed.swap(true, Ordering::Relaxed)
+        {
+            let error = Error::local(format!("cannot write the log {name}"), &error);
+            output::above_progress(format!("bankfull: {error}\n").as_bytes());
+        }
     }
 }
 
@@ -157,20 +196,10 @@ impl<'w> MakeWriter<'w> for LogWriter {
     }
 }
 
-/// Writes whole lines. A log that cannot be written does not stop the program.
+/// A log that cannot be written does not stop the program.
 impl Write for &LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let LogWriter::File { file, name, has_failed } = *self else {
-            output::above_progress(line);
-            return Ok(line.len());
-        };
-        let mut file = file;
-        if let Err(error) = file.write_all(line)
-            && !has_failed.swap(true, Ordering::Relaxed)
-        {
-            let error = Error::local(format!("cannot write the log {name}"), &error);
-            output::above_progress(format!("bankfull: {error}\n").as_bytes());
-        }
+        self.write_line(escaped(line, self.format).as_bytes());
         Ok(line.len())
     }
 
@@ -179,9 +208,25 @@ impl Write for &LogWriter {
     }
 }
 
+/// Returns a line with escapes for control characters within it, and for bidirectional marks.
+fn escaped(line: &[u8], format: LogFormat) -> String {
+    let line = String::from_utf8_lossy(line);
+    let mut escaped = String::with_capacity(line.len());
+    for c in line.trim_end_matches('\n').chars() {
+        match (c.is_control() || BIDI_MARKS.contains(&c), format) {
+            (false, _) => escaped.push(c),
+            (true, LogFormat::Text) => escaped.extend(c.escape_unicode()),
+            (true, LogFormat::Json) => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+        }
+    }
+    escaped.push('\n');
+    escaped
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flags::LogFlags;
     use std::sync::{Arc, Mutex};
 
     /// Writer into a buffer.
@@ -199,7 +244,7 @@ mod tests {
         }
     }
 
-    fn logged(format: Option<LogFormat>, filter: &str, work: impl FnOnce()) -> String {
+    fn logged(format: LogFormat, filter: &str, work: impl FnOnce()) -> String {
         let buffer = Buffer::default();
         let made = buffer.clone();
         let layer = layer(format, move || made.clone()).with_filter(parse_filter(filter).unwrap());
@@ -215,7 +260,7 @@ mod tests {
 
     #[test]
     fn text_line_has_time_level_span_and_escaped_fields() {
-        let line = logged(None, "bankfull_cli=info,bankfull=info", hostile_line);
+        let line = logged(LogFormat::Text, "bankfull_cli=info,bankfull=info", hostile_line);
         assert_eq!(line.lines().count(), 1, "{line}");
         let (time, rest) = line.split_once(' ').unwrap();
         assert!(time.ends_with('Z') && time.contains('T'), "{time}");
@@ -227,7 +272,7 @@ mod tests {
 
     #[test]
     fn json_line_is_one_object_with_its_span() {
-        let line = logged(Some(LogFormat::Json), "debug", hostile_line);
+        let line = logged(LogFormat::Json, "debug", hostile_line);
         assert_eq!(line.lines().count(), 1, "{line}");
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["level"], "INFO");
@@ -238,10 +283,22 @@ mod tests {
     }
 
     #[test]
+    fn line_is_escaped_in_both_formats() {
+        let line = "{\"path\":\"a\u{9b}b\u{202e}\u{7f}c\"}\n";
+        let json = escaped(line.as_bytes(), LogFormat::Json);
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(value["path"], "a\u{9b}b\u{202e}\u{7f}c");
+        assert_eq!(json, "{\"path\":\"a\\u009bb\\u202e\\u007fc\"}\n");
+        assert_eq!(escaped(b"a\nb\n", LogFormat::Text), "a\\u{a}b\n");
+    }
+
+    #[test]
     fn filter_selects_levels_and_targets() {
-        assert_eq!(logged(None, "warn", hostile_line), "");
-        assert_eq!(logged(None, "quinn_proto=debug", hostile_line), "");
-        assert!(logged(None, "debug", || tracing::info!(target: "rustls", "x")).is_empty());
+        assert_eq!(logged(LogFormat::Text, "warn", hostile_line), "");
+        assert_eq!(logged(LogFormat::Text, "quinn_proto=debug", hostile_line), "");
+        assert!(
+            logged(LogFormat::Text, "debug", || tracing::info!(target: "rustls", "x")).is_empty()
+        );
         let error = parse_filter("loud").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage);
         assert!(error.to_string().starts_with("BANKFULL_LOG has the invalid value \"loud\""));
@@ -271,7 +328,7 @@ mod tests {
 
     #[test]
     fn unusable_log_file_is_an_error() {
-        let error = LogWriter::file("/nonexistent/log".as_ref()).unwrap_err();
+        let error = LogWriter::file("/nonexistent/log".as_ref(), LogFormat::Text).unwrap_err();
         assert!(error.to_string().starts_with("cannot open the log /nonexistent/log: "), "{error}");
     }
 }

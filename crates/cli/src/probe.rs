@@ -61,7 +61,12 @@ fn measure(flags: &ProbeFlags, reporter: &Reporter) -> Result<ProbeResult, Error
     let way = if flags.reverse { "from" } else { "to" };
     let title = format!("Path {way} {}", output::printable(flags.host.as_ref()));
     let written = recorder.finish_probe(&title, &result);
-    result.and_then(|result| written.map(|()| result))
+    let result = result?;
+    if written.is_err() {
+        // The error that follows concerns the report alone.
+        result.messages.iter().for_each(|message| reporter.warn(message.clone()));
+    }
+    written.map(|()| result)
 }
 
 /// Parses the host as a location: `host` means `host:`.

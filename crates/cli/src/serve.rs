@@ -9,11 +9,13 @@ use crate::signals::{self, Step};
 use crate::{log, token};
 use bankfull::{Cancel, Error, ErrorKind, ServeOptions, Server};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use tracing::{info, warn};
 
 /// Runs the daemon until signals end it.
 pub(crate) fn run(flags: &ServeFlags) -> Exit {
     let show = (&flags.show).into();
-    let render = output::daemon_render(&show);
+    let is_silent = log::owns_terminal(&show, log::Role::Daemon);
+    let render = output::daemon_render(&show, is_silent);
     let environment = Environment::read();
     let bound =
         log::start(&show, &environment, log::Role::Daemon).and_then(|()| bind(flags, &environment));
@@ -40,6 +42,7 @@ fn bind(flags: &ServeFlags, environment: &Environment) -> Result<Bound, Error> {
 }
 
 fn serve(bound: Bound, mut render: Box<dyn Render>) -> Exit {
+    log_start(&bound.serving);
     render.begin(&Beginning::Serve(bound.serving));
     let reporter = match Reporter::start(render) {
         Ok(reporter) => reporter,
@@ -53,6 +56,16 @@ fn serve(bound: Bound, mut render: Box<dyn Render>) -> Exit {
     }
 }
 
+/// Logs how clients reach the daemon; the terminal shows it in any case.
+fn log_start(serving: &Serving) {
+    let root = &*serving.root.to_string_lossy();
+    let (address, fingerprint) = (serving.address, serving.fingerprint);
+    info!(target: log::STARTUP_TARGET, root, %address, %fingerprint, "serving");
+    for text in &serving.warnings {
+        warn!(target: log::STARTUP_TARGET, text = &**text, "warning");
+    }
+}
+
 /// Runs the server: the first signal lets sessions finish, the second one ends them, the third one
 /// ends the program.
 fn run_until_signalled(server: &Server, reporter: &Reporter) -> Result<(), Error> {
@@ -61,6 +74,7 @@ fn run_until_signalled(server: &Server, reporter: &Reporter) -> Result<(), Error
         let show = reporter.stopping();
         Box::new(move || {
             cancel.cancel();
+            info!(target: log::STARTUP_TARGET, "signal received: stopping");
             show();
         })
     });

@@ -55,7 +55,6 @@ const FOREIGN_FLAGS: &[(&[&str], &str)] = &[
     ),
     (&["-t", "--times", "--perms"], "modes and times are always kept: leave it out"),
     (&["--stats"], "a summary is always shown: leave it out, or use --json for more"),
-    (&["--log-file"], "use --json, or redirect standard error"),
     (
         &["--port"],
         "use -P PORT for ssh, bankfull://HOST:PORT/ for a daemon, and serve --listen PORT",

@@ -107,7 +107,8 @@ pub(crate) struct DaemonShowFlags {
 
     /// Log every copied file and tuning decision; twice (-vv), unchanged files too
     ///
-    /// Default: sessions, the first failed files of each, and warnings.
+    /// There is no limit per client then. Default: sessions, the first failed files of each, and
+    /// warnings.
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
 

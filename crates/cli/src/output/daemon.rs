@@ -9,18 +9,20 @@ use std::time::Duration;
 pub(super) struct Daemon {
     output: Output,
     is_quiet: bool,
+    /// The log has the address, too.
+    is_silent: bool,
     /// Number of signals that requested a stop.
     stop_requests: u32,
 }
 
 impl Daemon {
-    /// Creates the output; `is_quiet` limits it to the address and errors.
-    pub(super) fn new(output: Output, is_quiet: bool) -> Self {
-        Self { output, is_quiet, stop_requests: 0 }
+    /// Creates the output; `is_quiet` limits it to address and errors, `is_silent` to errors.
+    pub(super) fn new(output: Output, is_quiet: bool, is_silent: bool) -> Self {
+        Self { output, is_quiet, is_silent, stop_requests: 0 }
     }
 
     fn show(&mut self, line: &str) {
-        if !self.is_quiet {
+        if !self.is_quiet && !self.is_silent {
             self.output.message(line);
         }
     }
@@ -28,7 +30,9 @@ impl Daemon {
     fn listening(&mut self, serving: &Serving) {
         // Clients need the port, which may have been chosen at random.
         let line = format!("serving {} on {}", printable(&serving.root), serving.address);
-        self.output.message(&line);
+        if !self.is_silent {
+            self.output.message(&line);
+        }
         self.show(&format!("fingerprint {}", serving.fingerprint));
         self.show(&format!("clients copy with: {}", serving.example));
         for warning in &serving.warnings {
@@ -91,7 +95,7 @@ mod tests {
     #[test]
     fn daemon_shows_how_to_reach_it_and_how_to_stop_it() {
         let (output, out, err) = buffers();
-        let mut daemon = Daemon::new(output, false);
+        let mut daemon = Daemon::new(output, false, false);
         daemon.begin(&serving());
         daemon.event(&Event::ClientConnected { peer: "10.0.0.1:5".to_owned() });
         daemon.stopping();
@@ -115,7 +119,7 @@ mod tests {
     #[test]
     fn quiet_daemon_shows_its_address_and_errors() {
         let (output, _, err) = buffers();
-        let mut daemon = Daemon::new(output, true);
+        let mut daemon = Daemon::new(output, true, false);
         daemon.begin(&serving());
         daemon.stopping();
         daemon.end(&Ending::Failed(&Error::new(ErrorKind::Network, "port lost")));

@@ -158,11 +158,13 @@ pub(crate) trait Render: Send {
 }
 
 /// Creates the output format of a daemon that the flags select.
-pub(crate) fn daemon_render(flags: &ShowFlags) -> Box<dyn Render> {
+///
+/// `is_silent` leaves standard error to the log, but for an error that ends the daemon.
+pub(crate) fn daemon_render(flags: &ShowFlags, is_silent: bool) -> Box<dyn Render> {
     let output = Output::standard();
     match flags.json {
         true => Box::new(json::Json::new(output, flags.verbose > 0)),
-        false => Box::new(daemon::Daemon::new(output, flags.quiet)),
+        false => Box::new(daemon::Daemon::new(output, flags.quiet, is_silent)),
     }
 }
 

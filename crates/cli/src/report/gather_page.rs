@@ -19,6 +19,9 @@ const MAX_DECISIONS_SHOWN: usize = 200;
 /// Interval of the sum of all rates. (chosen: some samples of each source)
 const SUM_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Maximum number of points of that sum. (chosen: one per pixel)
+const MAX_SUM_POINTS: f64 = 800.0;
+
 /// Points of a curve: seconds, and the value.
 type Points = Vec<(f64, f64)>;
 
@@ -181,17 +184,18 @@ fn shifted(record: &Record, points: Points) -> Points {
 fn sum(curves: &[Points]) -> Points {
     let end = curves.iter().filter_map(|points| points.last()).map(|&(at, _)| at);
     let end = end.fold(0.0, f64::max);
-    let step = SUM_INTERVAL.as_secs_f64();
-    let at_time = |at: f64| -> f64 {
-        let value = |points: &Points| {
-            let is_begun = points.first().is_some_and(|&(first, _)| at >= first - step);
-            let next = points.iter().find(|&&(time, _)| time >= at).filter(|_| is_begun);
-            next.map_or(0.0, |&(_, value)| value)
-        };
-        curves.iter().map(value).sum()
-    };
+    let step = SUM_INTERVAL.as_secs_f64().max(end / MAX_SUM_POINTS);
     let count = (end / step).ceil() as usize;
-    (0..=count).map(|n| n as f64 * step).map(|at| (at, at_time(at))).collect()
+    let mut total: Points = (0..=count).map(|n| (n as f64 * step, 0.0)).collect();
+    for points in curves {
+        let Some(&(first, _)) = points.first() else { continue };
+        let mut rest = points.iter().peekable();
+        for (at, sum) in total.iter_mut().filter(|(at, _)| *at >= first - step) {
+            while rest.next_if(|&&(time, _)| time < *at).is_some() {}
+            *sum += rest.peek().map_or(0.0, |&&(_, value)| value);
+        }
+    }
+    total
 }
 
 /// Lists the decisions about all sources in order of time.

@@ -10,6 +10,7 @@ mod origin;
 mod probe_page;
 mod record;
 
+use crate::output::printable;
 use bankfull::{
     Error, ErrorKind, Event, EventSink, GatherSink, GatherSummary, Location, ProbeResult, Summary,
 };
@@ -20,6 +21,10 @@ use record::Record;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+/// Maximum number of transfers whose events are recorded, the first of a gather. (chosen: twice as
+/// many as run at a time)
+const MAX_RECORDED_TRANSFERS: usize = 512;
 
 /// Sink that records the events of a command and passes them on.
 pub(crate) struct Recorder<'a, S: ?Sized> {
@@ -35,7 +40,8 @@ impl<'a, S: ?Sized> Recorder<'a, S> {
     /// Checks that the file is writable, before anything is done.
     pub(crate) fn start(path: &Path, next: &'a S, transfers: usize) -> Result<Self, Error> {
         let file = ReportFile::check(path)?;
-        let records = (0..transfers).map(|_| Record::of_one(transfers)).collect();
+        let recorded = transfers.min(MAX_RECORDED_TRANSFERS);
+        let records = (0..recorded).map(|_| Record::of_one(recorded)).collect();
         let (origin, started) = (Origin::here(), Instant::now());
         Ok(Self { next, file, origin, started, records: Mutex::new(records) })
     }
@@ -115,20 +121,20 @@ impl GatherSink for Recorder<'_, dyn GatherSink + '_> {
     }
 }
 
-/// Refuses a report that would overwrite an operand.
+/// Refuses an output file that is an operand, whose content would be lost.
 pub(crate) fn refuse_operand<'l>(
-    report: Option<&Path>,
+    (flag, file): (&str, Option<&Path>),
     mut locations: impl Iterator<Item = &'l Location>,
 ) -> Result<(), Error> {
-    let Some(report) = report else { return Ok(()) };
+    let Some(file) = file else { return Ok(()) };
     // A file that does not exist yet has no other name.
     let real = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
-    let own = real(report);
+    let own = real(file);
     let is_it =
         |location: &Location| matches!(location, Location::Local(path) if real(path) == own);
     if locations.any(is_it) {
-        let name = report.display();
-        let text = format!("--report {name} would overwrite an operand: choose another name");
+        let name = printable(file);
+        let text = format!("{flag} {name} would overwrite an operand: choose another name");
         return Err(Error::new(ErrorKind::Usage, text));
     }
     Ok(())

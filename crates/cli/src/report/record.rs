@@ -13,7 +13,7 @@ pub(super) const MAX_SAMPLES: usize = 18_000;
 pub(super) const MAX_DECISIONS: usize = 2_000;
 
 /// The same for each of many transfers at a time. (chosen: a curve over a screen)
-const MIN_SAMPLES: usize = 300;
+const MIN_SAMPLES: usize = 100;
 const MIN_DECISIONS: usize = 50;
 
 /// Recorded events of a transfer.
@@ -133,7 +133,9 @@ impl Record {
         let mut record = Self::default();
         let limit = (MAX_SAMPLES / count.max(1)).max(MIN_SAMPLES);
         (record.samples.limit, record.progress.limit) = (limit, limit);
-        record.decisions.limit = (MAX_DECISIONS / count.max(1)).max(MIN_DECISIONS);
+        let limit = (MAX_DECISIONS / count.max(1)).max(MIN_DECISIONS);
+        (record.decisions.limit, record.buffer_limits.limit) = (limit, limit);
+        (record.warnings.limit, record.failed.limit) = (limit, limit);
         record
     }
 

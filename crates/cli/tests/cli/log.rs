@@ -1,7 +1,9 @@
 //! The log: sessions with their outcome, folded failures, escaped names, a limit per peer, and the
 //! decisions of the controllers.
 
-use super::harness::{Daemon, Many, Proxy, Rng, Scratch, cp, fill, run, wait_until, write_file};
+use super::harness::{
+    Daemon, Many, Proxy, Rng, Running, Scratch, cp, fill, run, wait_until, write_file,
+};
 use super::{command, err};
 use serde_json::Value;
 use std::fs;
@@ -88,6 +90,70 @@ fn failed_files_are_folded_and_names_escaped() {
 }
 
 #[test]
+fn warning_with_a_forged_line_stays_one_line() {
+    let (here, there) = (Scratch::new(), Scratch::new());
+    let forged = "x\n2026-01-01T00:00:00Z  WARN forged";
+    write_file(&there.join("data/plain"), "x");
+    rustix::fs::mkfifoat(rustix::fs::CWD, there.join("data").join(forged), 0o600.into()).unwrap();
+    for format in ["text", "json"] {
+        let log = here.join(format);
+        let own = ["--log-format", format, "--log-file", log.to_str().unwrap()];
+        let daemon = Daemon::start(there.path(), &own);
+        run(daemon.cp().arg(daemon.url("data")).arg(here.join("copy"))).expect(0);
+        let text = || fs::read_to_string(&log).unwrap_or_default();
+        wait_until("the session ended", || text().contains("transfer ended"));
+        assert!(text().contains("forged"), "the skipped file is logged: {}", text());
+        let begins = |line: &str| {
+            line.starts_with('{') || line.starts_with("20") && !line.starts_with("2026-01-01")
+        };
+        assert!(text().lines().all(begins), "{}", text());
+        if format == "json" {
+            let warning = with_message(&log, "warning").remove(0);
+            assert!(warning["text"].as_str().is_some_and(|text| text.contains("skipped")));
+        }
+    }
+}
+
+#[test]
+fn interrupted_session_is_logged_with_its_bytes() {
+    let (here, there) = (Scratch::new(), Scratch::new());
+    let log = here.join("log");
+    fill(&here.join("file"), 40 << 20, &mut Rng::new(4));
+    let daemon = logging(there.path(), &log, &[]);
+    let mut command = daemon.cp();
+    command.args(["--max-rate", "40mbit"]).arg(here.join("file")).arg(daemon.url(""));
+    let client = Running::start(&mut command);
+    let has_moved = || {
+        let moved = |line: &str| {
+            Some(serde_json::from_str::<Value>(line).ok()?["bytes_moved"].as_u64()? > 0)
+        };
+        client.out().lines().any(|line| moved(line) == Some(true))
+    };
+    wait_until("a block is verified", has_moved);
+    client.signal(rustix::process::Signal::INT);
+    client.wait().expect(20);
+    wait_until("the session ended", || !with_message(&log, "transfer ended").is_empty());
+    let ended = with_message(&log, "transfer ended").remove(0);
+    assert_eq!((&ended["outcome"], &ended["level"]), (&"interrupted".into(), &"WARN".into()));
+    assert!(ended["bytes"].as_u64() > Some(0) && ended["seconds"].as_f64() > Some(0.0), "{ended}");
+}
+
+#[test]
+fn json_log_of_a_daemon_owns_standard_error() {
+    let there = Scratch::new();
+    let mut command = command();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--state-dir"]);
+    command.arg(there.join("state")).arg(there.path());
+    let mut daemon = Running::start(&mut command);
+    wait_until("it serves", || daemon.err().contains("\"serving\""));
+    daemon.signal(rustix::process::Signal::TERM);
+    wait_until("it ends", || daemon.is_over());
+    let text = daemon.err();
+    let is_object = |line: &str| serde_json::from_str::<Value>(line).is_ok();
+    assert!(text.lines().count() >= 3 && text.lines().all(is_object), "{text}");
+}
+
+#[test]
 fn refused_client_is_logged_without_its_token() {
     let (here, there) = (Scratch::new(), Scratch::new());
     let log = here.join("log");
@@ -103,10 +169,9 @@ fn refused_client_is_logged_without_its_token() {
         let done = run(command.arg(here.join("file")).arg(daemon.url("")));
         assert_eq!(done.code == Some(0), code == 0, "{done:?}");
     }
-    wait_until("both ended", || with_message(&log, "transfer ended").len() >= 2);
-    let ended = with_message(&log, "transfer ended");
-    let outcomes: Vec<_> = ended.iter().filter_map(|line| line["outcome"].as_str()).collect();
-    assert_eq!(outcomes, ["refused", "complete"]);
+    wait_until("both ended", || !with_message(&log, "transfer ended").is_empty());
+    assert_eq!(with_message(&log, "client refused").len(), 1);
+    assert_eq!(with_message(&log, "transfer ended")[0]["outcome"], "complete");
     let text = fs::read_to_string(&log).unwrap();
     assert!(!text.contains("secret"), "a token is logged");
 }

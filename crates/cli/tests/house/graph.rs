@@ -33,7 +33,7 @@ const CRATES: [(&str, &[&str]); 8] = [
             "api",
         ],
     ),
-    ("lab", &[]),
+    ("lab", &["base", "model", "topology", "tools", "scenario", "run", "report", "commands"]),
     ("proto", &[]),
     ("sim", &[]),
     ("sys", &[]),

@@ -5,7 +5,7 @@ use super::transfer::Transfer;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink, Route, Sample, Summary};
-use crate::base::event_log::EventLog;
+use crate::base::event_log::{EventLog, Subject};
 use crate::base::location::Location;
 use crate::base::sync::lock;
 use crate::model::options::{DaemonOptions, SshOptions};
@@ -91,7 +91,21 @@ impl Probe {
     /// # Errors
     /// [`ErrorKind::Usage`] for a duration out of range or a local path; otherwise as
     /// [`Transfer::run`].
-    pub fn run(mut self, events: &dyn EventSink, cancel: &Cancel) -> Result<ProbeResult, Error> {
+    pub fn run(self, events: &dyn EventSink, cancel: &Cancel) -> Result<ProbeResult, Error> {
+        let subject = Subject::new("probe", [self.transfer.options.destination.to_string()]);
+        subject.log_start();
+        let log = EventLog::new(events);
+        let result = self.run_unlogged(&log, cancel);
+        let summary = result.as_ref().map(|result| result.summary.clone());
+        subject.log_end(&summary.map_err(Error::clone), &log.progress());
+        result
+    }
+
+    fn run_unlogged(
+        mut self,
+        events: &dyn EventSink,
+        cancel: &Cancel,
+    ) -> Result<ProbeResult, Error> {
         let started = Instant::now();
         let max = Duration::from_millis(MAX_THROUGHPUT_TEST_MS.into());
         if self.duration < Duration::from_secs(1) || self.duration > max {
@@ -106,9 +120,8 @@ impl Probe {
         self.transfer.check()?;
         self.transfer.options.probe = Some(self.duration);
         let direction = if self.reverse { Direction::Pull } else { Direction::Push };
-        let log = EventLog::new(events);
         let collector =
-            Collector { next: &log, samples: Mutex::default(), route: Mutex::default() };
+            Collector { next: events, samples: Mutex::default(), route: Mutex::default() };
         let host = self.transfer.options.destination.clone();
         let summary = self.transfer.run_remote(&host, direction, &collector, cancel, started)?;
         let samples = collector.samples.into_inner().unwrap_or_default();

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// Connections beyond the limit that still receive a refusal before they are closed. (chosen: three
 /// clients that each start 16 data streams while they wait)
@@ -144,9 +144,11 @@ impl Server {
     /// [`ErrorKind::Network`] when the port fails, [`ErrorKind::Local`] when a thread cannot be
     /// started.
     pub fn run(&self, events: &dyn EventSink, drain: &Cancel, abort: &Cancel) -> Result<(), Error> {
-        info!(address = %self.address, fingerprint = %self.fingerprint, "listening");
         let result = self.serve_clients(events, drain, abort);
-        info!("stopped");
+        match &result {
+            Ok(()) => info!("stopped"),
+            Err(error) => error!(reason = &*error.to_string(), "stopped"),
+        }
         result
     }
 
@@ -240,9 +242,20 @@ impl Server {
         conn: PendingConn,
         events: &'scope dyn EventSink,
     ) {
-        if conn.count <= self.max_connections + MAX_BUSY_REPLIES {
-            let handle = move || self.handle_connection(conn, events);
-            let _ = thread::Builder::new().spawn_scoped(scope, handle);
+        let log = PeerLog::new(Arc::clone(&self.log_limiter), conn.peer.ip());
+        let peer = &*conn.peer.to_string();
+        if conn.count > self.max_connections + MAX_BUSY_REPLIES {
+            if log.admits() {
+                warn!(peer, "connection dropped: too many beyond --max-connections");
+            }
+            return;
+        }
+        let handle = move || self.handle_connection(conn, events);
+        if let Err(error) = thread::Builder::new().spawn_scoped(scope, handle)
+            && log.admits()
+        {
+            let reason = &*Error::thread_start(&error).to_string();
+            warn!(peer, reason, "connection dropped");
         }
     }
 

@@ -200,8 +200,9 @@ impl Transfer {
     pub fn run(self, events: &dyn EventSink, cancel: &Cancel) -> Result<Summary, Error> {
         let subject = self.subject();
         subject.log_start();
-        let result = self.run_unlogged(&EventLog::new(events), cancel);
-        subject.log_end(&result);
+        let log = EventLog::new(events);
+        let result = self.run_unlogged(&log, cancel);
+        subject.log_end(&result, &log.progress());
         result
     }
 

@@ -18,6 +18,8 @@ pub struct Error {
     cause: Option<Cause>,
     /// True if the peer reported it.
     is_from_peer: bool,
+    /// True if the peer reported that its user, or its end as a server, caused it.
+    is_cancelled_by_peer: bool,
     /// Name and fingerprint of a daemon that is refused because it is unknown.
     unknown_daemon: Option<Box<(String, String)>>,
 }
@@ -52,7 +54,9 @@ impl Error {
     /// An error of a kind, with its one-line message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { kind, message, cause: None, is_from_peer: false, unknown_daemon: None }
+        let (cause, unknown_daemon) = (None, None);
+        let (is_from_peer, is_cancelled_by_peer) = (false, false);
+        Self { kind, message, cause, is_from_peer, is_cancelled_by_peer, unknown_daemon }
     }
 
     /// A daemon whose fingerprint is not known yet.
@@ -81,6 +85,12 @@ impl Error {
     /// True if it has a protocol cause, which can be sent to the peer.
     pub(crate) fn has_protocol_cause(&self) -> bool {
         self.cause.is_some()
+    }
+
+    /// True if the user of either side, or the end of a server, caused it.
+    pub(crate) fn is_cancellation(&self) -> bool {
+        let is_own = self.kind == ErrorKind::Interrupted || self.cause == Some(Cause::Cancelled);
+        is_own || self.is_cancelled_by_peer
     }
 
     /// True if it is only the loss or the silence of a connection.
@@ -162,7 +172,8 @@ impl Error {
             _ => ErrorKind::Local,
         };
         let text = format!("the peer reported: {}", printable(&failure.text));
-        Self { is_from_peer: true, ..Self::new(kind, text) }
+        let is_cancelled_by_peer = failure.cause() == Cause::Cancelled;
+        Self { is_from_peer: true, is_cancelled_by_peer, ..Self::new(kind, text) }
     }
 }
 

@@ -5,11 +5,12 @@
 //! constant. Tokens and keys are in no event.
 
 use super::error::{Error, ErrorKind};
-use super::event::{Event, EventSink, Outcome, Route, Summary, TuningDecision};
+use super::event::{Event, EventSink, Outcome, Progress, Route, Summary, TuningDecision};
 use super::failure_fold::{FailureFold, FoldedFailures};
 use super::log_limiter::LogLimiter;
 use super::sync::lock;
 use bankfull_control::{Bytes, Rate};
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,9 @@ use tracing::{Span, debug, field, info, info_span, trace, warn};
 
 /// Target of the log lines that repeat events. A program that shows events can leave them out.
 pub const EVENT_LOG_TARGET: &str = "bankfull::events";
+
+/// Characters of a text or path in a log line. (chosen: longer than most paths)
+const MAX_FIELD_CHARS: usize = 512;
 
 /// Peer of a connection, and the limit of the log lines about it.
 #[derive(Debug, Clone)]
@@ -58,6 +62,8 @@ pub(crate) struct EventLog<'a> {
     next: &'a dyn EventSink,
     /// Limit of the lines; `None` on a client, which logs its own transfer.
     peer: Option<PeerLog>,
+    /// Latest progress of a client's transfer.
+    progress: Mutex<Progress>,
     failures: Mutex<FailureFold>,
     /// Warnings of the transfer; `None` for a server, which has no end.
     warnings: Option<Mutex<FailureFold>>,
@@ -66,12 +72,14 @@ pub(crate) struct EventLog<'a> {
 impl<'a> EventLog<'a> {
     /// Creates the log of a client's transfer.
     pub(crate) fn new(next: &'a dyn EventSink) -> Self {
-        Self { next, peer: None, failures: Mutex::default(), warnings: Some(Mutex::default()) }
+        let (progress, failures) = Default::default();
+        Self { next, peer: None, progress, failures, warnings: Some(Mutex::default()) }
     }
 
     /// Creates the log of a server, beside the sessions.
     pub(crate) fn of_server(next: &'a dyn EventSink) -> Self {
-        Self { next, peer: None, failures: Mutex::default(), warnings: None }
+        let (progress, failures) = Default::default();
+        Self { next, peer: None, progress, failures, warnings: None }
     }
 
     /// Creates the log of a server's session.
@@ -79,6 +87,11 @@ impl<'a> EventLog<'a> {
         let mut log = Self::new(next);
         log.peer = Some(peer);
         log
+    }
+
+    /// Returns the latest progress.
+    pub(crate) fn progress(&self) -> Progress {
+        *lock(&self.progress)
     }
 
     /// True if a line that is shown at the default level may be logged.
@@ -94,7 +107,7 @@ impl<'a> EventLog<'a> {
                 info!(target: EVENT_LOG_TARGET, route, software, encrypted, "connected");
             }
             Event::Destination { source, destination } => {
-                let (source, destination) = (text(source), text(destination));
+                let (source, destination) = (path_text(source), path_text(destination));
                 debug!(
                     target: EVENT_LOG_TARGET,
                     source = &*source, destination = &*destination, "destination"
@@ -112,28 +125,28 @@ impl<'a> EventLog<'a> {
                 "buffer limit set"
             ),
             Event::Warning { message } => self.log_warning(message),
-            Event::Progress(_)
-            | Event::Sample(_)
-            | Event::ClientConnected { .. }
-            | Event::ClientDone { .. } => {}
+            Event::Progress(progress) => *lock(&self.progress) = *progress,
+            Event::Sample(_) | Event::ClientConnected { .. } | Event::ClientDone { .. } => {}
         }
     }
 
     fn log_failure(&self, path: &Path, reason: &str) {
         let is_shown = lock(&self.failures).show_next(path, reason) && self.admits();
-        let path = text(path);
+        let (path, reason) = (&*path_text(path), &*cut(reason));
         match is_shown {
-            true => warn!(target: EVENT_LOG_TARGET, path = &*path, reason, "file failed"),
-            false => debug!(target: EVENT_LOG_TARGET, path = &*path, reason, "file failed"),
+            true => warn!(target: EVENT_LOG_TARGET, path, reason, "file failed"),
+            false => debug!(target: EVENT_LOG_TARGET, path, reason, "file failed"),
         }
     }
 
     fn log_warning(&self, message: &str) {
         let is_new = |fold: &Mutex<FailureFold>| lock(fold).show_next(Path::new(""), message);
         let is_shown = self.warnings.as_ref().is_none_or(is_new) && self.admits();
+        // Not `message`: that name is reserved, and its value is not quoted.
+        let text = &*cut(message);
         match is_shown {
-            true => warn!(target: EVENT_LOG_TARGET, message, "warning"),
-            false => debug!(target: EVENT_LOG_TARGET, message, "warning"),
+            true => warn!(target: EVENT_LOG_TARGET, text, "warning"),
+            false => debug!(target: EVENT_LOG_TARGET, text, "warning"),
         }
     }
 }
@@ -149,7 +162,7 @@ impl EventSink for EventLog<'_> {
 impl Drop for EventLog<'_> {
     fn drop(&mut self) {
         for FoldedFailures { files, reason } in lock(&self.failures).take_folded() {
-            let reason = reason.as_deref().unwrap_or("other reasons");
+            let reason = &*cut(reason.as_deref().unwrap_or("other reasons"));
             if self.admits() {
                 warn!(target: EVENT_LOG_TARGET, files, reason, "more files failed");
             }
@@ -185,7 +198,7 @@ fn session_number(session: &[u8; 16]) -> String {
 /// Direction and path of a transfer, as its client named them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Subject {
-    /// `send` or `receive`, of this side; `copy` within a host.
+    /// `send`, `receive` or `probe`, of this side; `copy` within a host.
     pub(crate) direction: &'static str,
     /// The path, or the first of several.
     pub(crate) path: String,
@@ -197,7 +210,7 @@ impl Subject {
     /// Describes a transfer of some paths.
     pub(crate) fn new(direction: &'static str, paths: impl IntoIterator<Item = String>) -> Self {
         let mut paths = paths.into_iter();
-        let path = paths.next().unwrap_or_default();
+        let path = cut(&paths.next().unwrap_or_default()).into_owned();
         Self { direction, path, more_paths: paths.count() }
     }
 
@@ -207,8 +220,13 @@ impl Subject {
         info!(direction, path = &**path, more_paths, "transfer started");
     }
 
-    /// Logs the end of a transfer with its outcome.
-    pub(crate) fn log_end(&self, result: &Result<Summary, Error>) {
+    /// Logs that a client was refused before its request was read.
+    pub(crate) fn log_refused(error: &Error) {
+        warn!(reason = &*cut(&error.to_string()), "client refused");
+    }
+
+    /// Logs the end of a transfer with its outcome. `progress` is that of a transfer that failed.
+    pub(crate) fn log_end(&self, result: &Result<Summary, Error>, progress: &Progress) {
         let Self { direction, path, more_paths } = self;
         let path = &**path;
         match result {
@@ -229,21 +247,30 @@ impl Subject {
                 "transfer ended"
             ),
             Err(error) => {
+                let has_begun = !progress.elapsed.is_zero();
                 let outcome = match error.kind() {
-                    ErrorKind::Refused => "refused",
-                    ErrorKind::Interrupted => "interrupted",
+                    _ if error.is_cancellation() => "interrupted",
+                    ErrorKind::Refused if !has_begun => "refused",
                     _ => "failed",
                 };
-                let reason = &*error.to_string();
-                warn!(outcome, direction, path, more_paths, reason, "transfer ended");
+                warn!(
+                    outcome,
+                    direction,
+                    path,
+                    more_paths,
+                    bytes = progress.bytes_moved.0,
+                    seconds = progress.elapsed.as_secs_f64(),
+                    files = progress.files_done,
+                    reason = &*cut(&error.to_string()),
+                    "transfer ended"
+                );
             }
         }
     }
 }
 
 fn log_completed(path: &Path, outcome: Outcome, bytes: Bytes) {
-    let (path, bytes) = (text(path), bytes.0);
-    let path = &*path;
+    let (path, bytes) = (&*path_text(path), bytes.0);
     match outcome {
         Outcome::Copied => debug!(target: EVENT_LOG_TARGET, path, bytes, "file copied"),
         Outcome::Unchanged => trace!(target: EVENT_LOG_TARGET, path, bytes, "file unchanged"),
@@ -259,7 +286,7 @@ fn log_tuning(decision: &TuningDecision) {
         window_bytes = decision.window.map(|window| window.0),
         pacing_bps = decision.pacing.map(Rate::bits_per_sec),
         streams = decision.streams,
-        reason = &*decision.reason,
+        reason = &*cut(&decision.reason),
         "tuning decision"
     );
 }
@@ -275,6 +302,14 @@ fn route_name(route: Route) -> &'static str {
     }
 }
 
-fn text(path: &Path) -> std::borrow::Cow<'_, str> {
-    path.to_string_lossy()
+fn path_text(path: &Path) -> String {
+    cut(&path.to_string_lossy()).into_owned()
+}
+
+/// Cuts a text, so that no line is long.
+fn cut(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(MAX_FIELD_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
+    }
 }

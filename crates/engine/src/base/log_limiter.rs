@@ -1,4 +1,4 @@
-//! Rate limit of log lines per peer address. No peer can fill the log.
+//! Rate limit of log lines per peer address. It bounds how fast a peer fills the log.
 //!
 //! Each address has a token bucket; an IPv6 network of 64 bits counts as one address. Peers that
 //! have not authenticated share another bucket, since one host may have many addresses.
@@ -10,10 +10,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Size and rate of the bucket of an address. (chosen: a script that starts ten copies a second)
-const PER_PEER: BucketSize = BucketSize { burst: 100.0, per_sec: 10.0 };
+const PEER_LINES: BucketSize = BucketSize { burst: 100.0, per_sec: 10.0 };
 
 /// Size and rate of the bucket that all unauthenticated peers share. (chosen: 35 MiB a day)
-const UNAUTHENTICATED: BucketSize = BucketSize { burst: 200.0, per_sec: 2.0 };
+const UNAUTHENTICATED_LINES: BucketSize = BucketSize { burst: 200.0, per_sec: 2.0 };
 
 /// Maximum number of addresses with a bucket of their own. (chosen: 100 KiB)
 const MAX_PEERS: usize = 1024;
@@ -79,7 +79,7 @@ pub(crate) struct LeftOut {
 
 impl LogLimiter {
     pub(crate) fn new() -> Self {
-        let unauthenticated = Bucket::new(UNAUTHENTICATED, Instant::now());
+        let unauthenticated = Bucket::new(UNAUTHENTICATED_LINES, Instant::now());
         Self(Mutex::new(Buckets { peers: HashMap::new(), unauthenticated }))
     }
 
@@ -94,12 +94,12 @@ impl LogLimiter {
 impl Buckets {
     fn admit(&mut self, peer: IpAddr, is_authenticated: bool, now: Instant) -> Option<LeftOut> {
         self.make_room(peer, now);
-        let bucket = self.peers.entry(peer).or_insert_with(|| Bucket::new(PER_PEER, now));
-        let peer = bucket.take(PER_PEER, now)?;
+        let bucket = self.peers.entry(peer).or_insert_with(|| Bucket::new(PEER_LINES, now));
+        let peer = bucket.take(PEER_LINES, now)?;
         if is_authenticated {
             return Some(LeftOut { peer, unauthenticated: 0 });
         }
-        let unauthenticated = self.unauthenticated.take(UNAUTHENTICATED, now);
+        let unauthenticated = self.unauthenticated.take(UNAUTHENTICATED_LINES, now);
         if unauthenticated.is_none() {
             bucket.left_out = peer;
         }
@@ -111,7 +111,7 @@ impl Buckets {
         if self.peers.len() < MAX_PEERS || self.peers.contains_key(&peer) {
             return;
         }
-        self.peers.retain(|_, bucket| !bucket.is_idle(PER_PEER, now));
+        self.peers.retain(|_, bucket| !bucket.is_idle(PEER_LINES, now));
         if self.peers.len() >= MAX_PEERS {
             let oldest = self.peers.iter().min_by_key(|(_, bucket)| bucket.updated);
             if let Some(oldest) = oldest.map(|(peer, _)| *peer) {
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn buckets(now: Instant) -> Buckets {
-        Buckets { peers: HashMap::new(), unauthenticated: Bucket::new(UNAUTHENTICATED, now) }
+        Buckets { peers: HashMap::new(), unauthenticated: Bucket::new(UNAUTHENTICATED_LINES, now) }
     }
 
     fn v4(n: u32) -> IpAddr {

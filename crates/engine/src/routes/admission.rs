@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// Time for a client to authenticate and send its request, however slowly. (chosen: a path cut for
 /// 5 s recovers its retransmission up to 11 s after the cut began, or 23 s after it if that is lost
@@ -28,6 +29,9 @@ const ACCEPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Pause before a retry, until descriptors, memory or connections are free.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
+/// Minimum interval between warnings that no connection can be accepted. (chosen: a line a minute)
+const SHORTAGE_WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
 /// A listening port and its connections.
 pub(crate) struct Acceptor {
     listener: TcpListener,
@@ -38,6 +42,8 @@ pub(crate) struct Acceptor {
     active_threads: AtomicUsize,
     /// Connections without a request yet, and their deadlines; the oldest first.
     pending: Mutex<BTreeMap<u64, (Instant, Socket)>>,
+    /// Time of the last warning about a shortage of descriptors or memory.
+    warned_of_shortage: Mutex<Option<Instant>>,
 }
 
 /// An accepted connection that has not authenticated.
@@ -132,6 +138,7 @@ impl Acceptor {
             connections: Mutex::default(),
             active_threads: AtomicUsize::new(0),
             pending: Mutex::default(),
+            warned_of_shortage: Mutex::default(),
         }))
     }
 
@@ -150,10 +157,21 @@ impl Acceptor {
         match accepted {
             Ok((socket, peer, handle)) => Ok(Some(self.track(socket, peer, handle))),
             Err(e) if is_transient(&e) => {
+                self.warn_of_shortage(&e);
                 thread::sleep(RETRY_PAUSE);
                 Ok(None)
             }
             Err(e) => Err(e),
+        }
+    }
+
+    /// Logs that a connection could not be accepted, now and then.
+    fn warn_of_shortage(&self, error: &io::Error) {
+        let mut warned = lock(&self.warned_of_shortage);
+        if warned.is_none_or(|at: Instant| at.elapsed() >= SHORTAGE_WARNING_INTERVAL) {
+            *warned = Some(Instant::now());
+            let reason = &*crate::base::error::os_message(error);
+            warn!(reason, "cannot accept a connection");
         }
     }
 

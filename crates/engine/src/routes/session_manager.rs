@@ -4,7 +4,7 @@
 use super::client::software;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
-use crate::base::event::{EventSink, Summary};
+use crate::base::event::{EventSink, Progress, Summary};
 use crate::base::event_log::{EventLog, PeerLog, Subject, enter_session};
 use crate::base::sync::Latch;
 use crate::base::sync::lock;
@@ -88,6 +88,14 @@ struct Negotiated {
     part: SessionTask,
 }
 
+/// Session that is about to run.
+struct SessionSetup {
+    welcome: Welcome,
+    negotiated: Negotiated,
+    tunnelled: bool,
+    started: Instant,
+}
+
 /// A client's control connection before its handshake.
 pub(crate) struct ControlConn {
     pub(crate) reader: ControlReader,
@@ -166,7 +174,7 @@ impl SessionManager {
         events: &dyn EventSink,
     ) -> Result<Summary, Error> {
         let started = Instant::now();
-        let mut subject = Subject::default();
+        let (mut subject, mut progress) = (None, Progress::default());
         let log = conn.log.clone();
         let result = match self.prepare(&mut conn, &mut subject) {
             Ok((welcome, negotiated)) => {
@@ -175,9 +183,10 @@ impl SessionManager {
                     None => &EventLog::new(events),
                 };
                 if log.as_ref().is_none_or(PeerLog::admits) {
-                    subject.log_start();
+                    subject.iter().for_each(Subject::log_start);
                 }
-                self.run(conn, &welcome, negotiated, tunnelled, events, started)
+                let session = SessionSetup { welcome, negotiated, tunnelled, started };
+                self.run(conn, session, events, &mut progress)
             }
             Err(error) => {
                 conn.refuse(&error);
@@ -185,7 +194,11 @@ impl SessionManager {
             }
         };
         if log.is_none_or(|log| log.admits()) {
-            subject.log_end(&result);
+            match (&subject, &result) {
+                (Some(subject), result) => subject.log_end(result, &progress),
+                (None, Err(error)) => Subject::log_refused(error),
+                (None, Ok(_)) => {}
+            }
         }
         result
     }
@@ -194,7 +207,7 @@ impl SessionManager {
     fn prepare(
         &self,
         conn: &mut ControlConn,
-        subject: &mut Subject,
+        subject: &mut Option<Subject>,
     ) -> Result<(Welcome, Negotiated), Error> {
         let welcome = self.handshake(conn)?;
         enter_session(&welcome.session);
@@ -202,7 +215,7 @@ impl SessionManager {
         let Message::Open(open) = self.next_message(conn)? else {
             return Err(WireError::Unexpected("no request").into());
         };
-        *subject = subject_of(&open);
+        *subject = Some(subject_of(&open));
         Ok((welcome, self.negotiate(conn, open)?))
     }
 
@@ -333,14 +346,13 @@ impl SessionManager {
     fn run(
         &self,
         mut conn: ControlConn,
-        welcome: &Welcome,
-        negotiated: Negotiated,
-        tunnelled: bool,
+        session: SessionSetup,
         events: &dyn EventSink,
-        started: Instant,
+        progress: &mut Progress,
     ) -> Result<Summary, Error> {
+        let SessionSetup { welcome, negotiated, tunnelled, started } = session;
         let is_autotuned = is_autotuned(&negotiated.open);
-        let mut session = self.session(&negotiated, welcome, tunnelled)?;
+        let mut session = self.session(&negotiated, &welcome, tunnelled)?;
         session.advice = Mutex::new(conn.advice.take());
         let session = Arc::new(session);
         session.on_stop(std::mem::replace(&mut conn.wake, Box::new(|| {})));
@@ -392,6 +404,7 @@ impl SessionManager {
             ControlChannel { reader: conn.reader, output: conn.output, outbox, close: conn.close };
         let result = drive.run(channel, negotiated.part, StreamSource::Accept(streams));
         self.forget(welcome.session);
+        *progress = stats.progress();
         result
     }
 

@@ -264,7 +264,7 @@ impl<'a> StreamThreads<'a> {
 fn log_stream_end(number: u32, result: &io::Result<()>) {
     match result {
         Ok(()) => debug!(number, "stream ended"),
-        Err(error) => debug!(number, reason = %error, "stream lost"),
+        Err(error) => debug!(number, reason = &*error.to_string(), "stream lost"),
     }
 }
 

@@ -24,8 +24,17 @@ pub(crate) struct InterfaceSharing {
     window: AtomicU64,
     /// Number of connections that share the interface.
     connections: AtomicUsize,
+    /// Decision about the session's streams made last.
+    last_decision: Mutex<Option<LastDecision>>,
+}
+
+/// Latest decision about the streams of a session on a shared interface.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LastDecision {
     /// Reason for the window set last.
-    window_reason: Mutex<Option<Reason>>,
+    pub(crate) reason: Reason,
+    /// Pacing rate requested from the sender, if any.
+    pub(crate) pacing: Option<Rate>,
 }
 
 impl InterfaceSharing {
@@ -52,18 +61,29 @@ impl InterfaceSharing {
         (window > 0).then(|| (window, self.connections.load(Ordering::Relaxed)))
     }
 
-    /// Returns the reason for the window set last.
-    pub(crate) fn window_reason(&self) -> Option<Reason> {
-        *lock(&self.window_reason)
+    /// Returns the latest decision while coscheduled.
+    pub(crate) fn last_decision(&self) -> Option<LastDecision> {
+        *lock(&self.last_decision)
     }
 
-    /// Sets the reason for a new window.
+    /// Records the reason for a new window.
     pub(crate) fn set_window_reason(&self, reason: Reason) {
-        *lock(&self.window_reason) = Some(reason);
+        let mut last = lock(&self.last_decision);
+        *last = Some(LastDecision { reason, pacing: last.and_then(|last| last.pacing) });
+    }
+
+    /// Records the pacing rate requested from the sender.
+    pub(crate) fn set_pacing(&self, pacing: Rate) {
+        if let Some(last) = &mut *lock(&self.last_decision) {
+            last.pacing = Some(pacing);
+        }
     }
 
     /// Sets the session's total window, 0 to end coscheduling, and the interface's connections.
     pub(crate) fn set_coscheduled(&self, window: u64, connections: usize) {
+        if window == 0 {
+            *lock(&self.last_decision) = None;
+        }
         self.window.store(window, Ordering::Relaxed);
         self.connections.store(connections, Ordering::Relaxed);
     }

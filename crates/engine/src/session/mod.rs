@@ -76,7 +76,7 @@ impl Session {
 
     /// Stops the session with an error; the first one is kept.
     pub(crate) fn fail(&self, error: Error) {
-        debug!(reason = %error, "session failed");
+        debug!(reason = &*error.to_string(), "session failed");
         self.lifecycle.record_error(error);
         self.stop();
     }

@@ -102,7 +102,8 @@ impl<'a> SessionStats<'a> {
     /// Reverts the counters of a file that changed while it was read.
     pub(crate) fn file_changed(&self, path: &Path, account: &FileStats) {
         self.counts.discard(account);
-        self.warn(format!("{} changed while it was read: it is read again", path.display()));
+        let path = printable(&path.to_string_lossy());
+        self.warn(format!("{path} changed while it was read: it is read again"));
     }
 
     /// Records a file that is in place.

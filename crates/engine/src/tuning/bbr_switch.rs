@@ -67,7 +67,7 @@ fn restore(socket: &Socket, previous: Option<&String>) {
     if let (Socket::Tcp(tcp), Some(name)) = (socket, previous.filter(|name| !name.is_empty())) {
         // The kernel offered it before. If it no longer does, the stream stays with BBR.
         if let Err(error) = bankfull_sys::set_congestion_control(tcp, name) {
-            debug!(name, reason = %error, "congestion control not restored");
+            debug!(name, reason = &*error.to_string(), "congestion control not restored");
         }
     }
 }

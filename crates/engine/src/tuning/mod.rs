@@ -74,6 +74,14 @@ const TELEMETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Minimum interval between reported windows that change every few RTTs. (chosen: a line a second)
 const WINDOW_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Factor between reported windows of one reason. (chosen: a step of slow start)
+const WINDOW_REPORT_FACTOR: u64 = 2;
+
+/// True if one window is at least [`WINDOW_REPORT_FACTOR`] times the other.
+fn is_factor_apart(a: Bytes, b: Bytes) -> bool {
+    a.max(b).0 >= WINDOW_REPORT_FACTOR * a.min(b).0
+}
+
 /// Returns the number of CPUs available to this process. Read once: it takes a dozen system calls.
 fn available_cpus() -> u32 {
     static COUNT: OnceLock<u32> = OnceLock::new();

@@ -2,7 +2,7 @@
 //! and the client still receives samples.
 
 use super::telemetry::{Snapshot, Telemetry, buffered_at_receiver};
-use super::{SAMPLE_INTERVAL, WINDOW_REPORT_INTERVAL};
+use super::{SAMPLE_INTERVAL, WINDOW_REPORT_INTERVAL, is_factor_apart};
 use crate::base::sync::Latch;
 use crate::base::sync::lock;
 use crate::session::Session;
@@ -12,9 +12,6 @@ use crate::transport::udp_receive_buffer::BufferAdvice;
 use bankfull_control::{Bytes, LimitSamples, StageTimes};
 use bankfull_proto::wire::control::{ReceiverReport, stage_times};
 use std::time::{Duration, Instant};
-
-/// Factor by which a QUIC window must differ from the reported one. (chosen: a step of slow start)
-const QUIC_REPORT_FACTOR: u64 = 2;
 
 /// Samples the streams and reports to the client until the session is over.
 ///
@@ -78,8 +75,7 @@ impl<'a> Monitor<'a> {
             false => ("send", send, "follows the congestion window"),
         };
         let is_due = |(at, before): (Instant, Bytes)| {
-            let (min, max) = (window.min(before), window.max(before));
-            max.0 >= QUIC_REPORT_FACTOR * min.0 && at.elapsed() >= WINDOW_REPORT_INTERVAL
+            is_factor_apart(window, before) && at.elapsed() >= WINDOW_REPORT_INTERVAL
         };
         if self.emitted_window.is_none_or(is_due) {
             self.emitted_window = Some((Instant::now(), window));

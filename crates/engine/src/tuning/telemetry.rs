@@ -182,13 +182,18 @@ impl<'a> Telemetry<'a> {
     }
 
     /// Emits a decision about the streams together with those of other sessions.
-    pub(crate) fn emit_coscheduled(&self, reason: String, window: Option<Bytes>) {
+    pub(crate) fn emit_coscheduled(
+        &self,
+        reason: String,
+        window: Option<Bytes>,
+        pacing: Option<Rate>,
+    ) {
         self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
             controller: Controller::Ictcp,
             state: SHARED_STATE.to_owned(),
             window,
-            pacing: None,
+            pacing,
             streams: None,
             reason,
         }));
@@ -224,7 +229,7 @@ impl<'a> Telemetry<'a> {
         current: Option<&Decision>,
         window: Option<Bytes>,
     ) {
-        let PendingDecision { reason, streams } = PendingDecision::from_streams(decision);
+        let PendingDecision { reason, streams, .. } = PendingDecision::from_streams(decision);
         self.record_streams(streams);
         self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
@@ -302,6 +307,7 @@ impl<'a> Telemetry<'a> {
             receiver_limited: snapshot.receiver_samples.limited,
             stage_nanos: Some(stage_nanos(&snapshot.stages[1])),
             streams: decision.as_ref().and_then(|decision| decision.streams),
+            controller: decision.as_ref().map(|decision| code_of(decision.controller)),
             reason: decision.map(|decision| decision.reason),
             buffered_peak: snapshot.buffered.map(|buffered| buffered.peak.0),
             buffer_limit: snapshot.buffered.map(|buffered| buffered.size.0),
@@ -319,6 +325,7 @@ impl<'a> Telemetry<'a> {
 
 /// Decision that is not reported yet.
 pub(crate) struct PendingDecision {
+    pub(crate) controller: Controller,
     pub(crate) reason: String,
     /// Target stream count, if the decision is about it.
     pub(crate) streams: Option<u32>,
@@ -331,21 +338,26 @@ impl PendingDecision {
         let reason = match decision.change {
             Change::CongestionControl | Change::Both => decision.reason.to_string(),
             Change::Streams => {
-                let connections = if decision.streams == 1 { "connection" } else { "connections" };
-                format!("{} {connections}: {}", decision.streams, decision.reason)
+                let streams = if decision.streams == 1 { "stream" } else { "streams" };
+                format!("{} {streams}: {}", decision.streams, decision.reason)
             }
         };
-        Self { reason, streams: has_count.then_some(decision.streams) }
+        let streams = has_count.then_some(decision.streams);
+        Self { controller: Controller::Streams, reason, streams }
     }
 }
 
-/// Returns the controller whose decision a receiver reports.
+/// Controllers by their code in a receiver report.
+const CONTROLLERS: [Controller; 3] = [Controller::Sobas, Controller::Streams, Controller::Ictcp];
+
+/// Returns the controller whose decision a receiver reports; SOBAS for an unknown code.
 fn controller_of(report: &ReceiverReport) -> Controller {
-    match report.streams {
-        Some(_) => Controller::Streams,
-        None if report.state == SHARED_STATE => Controller::Ictcp,
-        None => Controller::Sobas,
-    }
+    let code = report.controller.and_then(|code| usize::try_from(code).ok());
+    code.and_then(|code| CONTROLLERS.get(code)).copied().unwrap_or_default()
+}
+
+fn code_of(controller: Controller) -> u32 {
+    CONTROLLERS.iter().position(|&known| known == controller).unwrap_or_default() as u32
 }
 
 /// Returns the receiver's buffered data from its report.

@@ -120,7 +120,7 @@ impl Dialer {
             match TcpStream::connect_timeout(address, limit) {
                 Ok(socket) => return Ok(socket),
                 Err(e) => {
-                    debug!(%address, reason = %e, "data connection failed");
+                    debug!(%address, reason = &*e.to_string(), "data connection failed");
                     last = Some((address, e));
                 }
             }

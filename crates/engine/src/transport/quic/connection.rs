@@ -170,7 +170,8 @@ impl ConnectionInner {
         reason: String,
     ) {
         if state.close_reason.is_none() {
-            debug!(peer = %state.connection.remote_address(), reason, "QUIC connection closed");
+            let (address, reason) = (state.connection.remote_address(), &*reason);
+            debug!(%address, reason, "QUIC connection closed");
         }
         state.close_reason.get_or_insert((kind, reason));
         self.changed.notify_all();

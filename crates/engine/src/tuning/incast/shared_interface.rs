@@ -440,7 +440,9 @@ impl State {
                     let own = self.members.values().filter(|m| Arc::as_ptr(&m.session) == session);
                     let total = own.filter_map(|m| m.requested_rate).map(Rate::bytes_per_sec).sum();
                     if let Some(member) = self.members.get(&id) {
-                        member.request_rate(Some(Rate::from_bytes_per_sec(total)));
+                        let total = Rate::from_bytes_per_sec(total);
+                        member.session.sharing.set_pacing(total);
+                        member.request_rate(Some(total));
                     }
                 }
             }

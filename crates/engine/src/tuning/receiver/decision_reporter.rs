@@ -1,11 +1,13 @@
 //! Reports of the receiving side to the client: snapshots if due, and decisions at once.
 
+use crate::base::event::Controller;
 use crate::session::feedback_inbox::MAX_QUEUED_REPORTS;
+use crate::session::interface_sharing::LastDecision;
 use crate::transport::control::Outbox;
 use crate::tuning::telemetry::{PendingDecision, Snapshot, Telemetry};
-use crate::tuning::{MAX_TCP_WINDOW, WINDOW_REPORT_INTERVAL};
+use crate::tuning::{MAX_TCP_WINDOW, WINDOW_REPORT_INTERVAL, is_factor_apart};
 use bankfull_control::sobas::Decision;
-use bankfull_control::{Bytes, Rate, ictcp, streams};
+use bankfull_control::{Bytes, Rate, streams};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -20,8 +22,8 @@ pub(super) struct DecisionReporter<'a> {
     pending_stream_decisions: VecDeque<streams::Decision>,
     /// Latest decision on the shared interface, not yet reported to a remote client.
     pending_coscheduling: Option<PendingDecision>,
-    /// Time and reason of the last reported window on the shared interface.
-    last_ictcp_report: Option<(Duration, ictcp::Reason)>,
+    /// Last reported decision on the shared interface: time, decision and window.
+    last_ictcp_report: Option<(Duration, LastDecision, Bytes)>,
 }
 
 impl<'a> DecisionReporter<'a> {
@@ -79,24 +81,26 @@ impl<'a> DecisionReporter<'a> {
     pub(super) fn on_coscheduled(&mut self, connections: usize, window: Option<Bytes>) {
         let reason =
             format!("several copies share the interface: {connections} connections in all");
-        self.emit_coscheduled(reason, window);
+        self.emit_coscheduled(reason, window, None);
     }
 
-    /// Reports a window that the interface's controller set, if its reason is a new one.
-    pub(super) fn on_ictcp_window(&mut self, now: Duration, window: Bytes, reason: ictcp::Reason) {
-        let is_due = |(at, before): (Duration, ictcp::Reason)| {
-            reason != before && now >= at + WINDOW_REPORT_INTERVAL
+    /// Reports a decision of the interface's controller, if it differs from the reported one.
+    pub(super) fn on_ictcp_decision(&mut self, now: Duration, window: Bytes, last: LastDecision) {
+        let is_due = |(at, before, reported): (Duration, LastDecision, Bytes)| {
+            let is_other = last != before || is_factor_apart(window, reported);
+            is_other && now >= at + WINDOW_REPORT_INTERVAL
         };
         if self.last_ictcp_report.is_none_or(is_due) {
-            self.last_ictcp_report = Some((now, reason));
-            self.emit_coscheduled(reason.to_string(), Some(window));
+            self.last_ictcp_report = Some((now, last, window));
+            self.emit_coscheduled(last.reason.to_string(), Some(window), last.pacing);
         }
     }
 
-    fn emit_coscheduled(&mut self, reason: String, window: Option<Bytes>) {
-        self.telemetry.emit_coscheduled(reason.clone(), window);
+    fn emit_coscheduled(&mut self, reason: String, window: Option<Bytes>, pacing: Option<Rate>) {
+        self.telemetry.emit_coscheduled(reason.clone(), window, pacing);
         if !self.telemetry.is_client() {
-            self.pending_coscheduling = Some(PendingDecision { reason, streams: None });
+            let controller = Controller::Ictcp;
+            self.pending_coscheduling = Some(PendingDecision { controller, reason, streams: None });
         }
     }
 
@@ -144,7 +148,8 @@ impl<'a> DecisionReporter<'a> {
             snapshot.window = window.map(|window| window.0);
             snapshot.bytes_per_sec = decision.pacing.map(Rate::bytes_per_sec);
             let reason = decision.reason.to_string();
-            let pending = Some(PendingDecision { reason, streams: None });
+            let controller = Controller::Sobas;
+            let pending = Some(PendingDecision { controller, reason, streams: None });
             let state = decision.state.name();
             if !self.telemetry.send_report(&self.outbox, snapshot, state, pending) {
                 return;

@@ -137,10 +137,9 @@ impl<'a> ReceiverTuner<'a> {
             self.on_coscheduling_change(shared.map(|(_, connections)| connections));
         }
         if self.is_coscheduled {
-            if let (Some(window), Some(reason)) =
-                (self.window(), self.session.sharing.window_reason())
-            {
-                self.reporter.on_ictcp_window(now, window, reason);
+            let last = self.session.sharing.last_decision();
+            if let (Some(window), Some(last)) = (self.window(), last) {
+                self.reporter.on_ictcp_decision(now, window, last);
             }
             let observation = self.sample(now, None);
             self.report(&observation);

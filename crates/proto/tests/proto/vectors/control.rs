@@ -440,6 +440,7 @@ fn feedback() -> Vec<Vector> {
                 buffered_peak: Some(1_572_864),
                 buffer_limit: Some(6_291_456),
                 buffer_reason: Some("less waited for seconds".to_owned()),
+                controller: None,
             }),
         ),
         message(

@@ -144,7 +144,9 @@ fn start(
 ) -> Result<(Peer, Welcome), AgentStartError> {
     let mut command = login.command(&agent_script(login));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    debug!(?command, "agent started");
+    let program = &*command.get_program().to_string_lossy();
+    // Its arguments may have secrets.
+    debug!(program, host = login.host, "ssh started");
     let spawned = command.spawn().map_err(|e| {
         let program = command.get_program().to_string_lossy().into_owned();
         AgentStartError::Other(Error::new(
