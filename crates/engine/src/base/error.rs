@@ -18,7 +18,7 @@ pub struct Error {
     cause: Option<Cause>,
     /// True if the peer reported it.
     is_from_peer: bool,
-    /// True if the peer reported that its user, or its end as a server, caused it.
+    /// True if the peer reported a cancellation by its user or its server.
     is_cancelled_by_peer: bool,
     /// Name and fingerprint of a daemon that is refused because it is unknown.
     unknown_daemon: Option<Box<(String, String)>>,
