@@ -1,4 +1,4 @@
-//! Documents: links lead to files, commands and flags exist, constants are listed.
+//! Documents: links lead to files and headings, commands and flags exist, constants are listed.
 
 use super::files::{Fallible, TextFile, documents, none, numbered, read, root, rust_files};
 use std::path::Path;
@@ -22,15 +22,47 @@ fn links_of_documents_lead_somewhere() -> Fallible<()> {
         let dir = Path::new(&file.name).parent().unwrap_or(Path::new(""));
         for (at, line) in numbered(&file.text) {
             for link in line.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-                let path = link.split('#').next().unwrap_or_default();
-                let is_elsewhere = link.contains("://") || path.is_empty();
-                if !is_elsewhere && !root().join(dir).join(path).exists() {
+                let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+                let target =
+                    if path.is_empty() { file.name.clone().into() } else { dir.join(path) };
+                let is_elsewhere = link.contains("://");
+                if !is_elsewhere && !root().join(&target).exists() {
                     findings.push(format!("{}:{at}: {link} is not there", file.name));
+                } else if !is_elsewhere && !anchor.is_empty() && !has_anchor(&target, anchor)? {
+                    findings.push(format!("{}:{at}: {link} has no such heading", file.name));
                 }
             }
         }
     }
     none(&findings)
+}
+
+/// True if a document has a heading with this anchor. Other files are not judged.
+fn has_anchor(file: &Path, anchor: &str) -> Fallible<bool> {
+    if file.extension().is_none_or(|extension| extension != "md") {
+        return Ok(true);
+    }
+    let text = std::fs::read_to_string(root().join(file))?;
+    Ok(headings(&text).any(|heading| slug(heading) == anchor))
+}
+
+/// Headings of a document, without the comments of its code blocks.
+fn headings(text: &str) -> impl Iterator<Item = &str> {
+    let prose = text.split("```").step_by(2);
+    let lines = prose.flat_map(str::lines).filter(|line| line.starts_with('#'));
+    lines.filter_map(|line| line.trim_start_matches('#').strip_prefix(' '))
+}
+
+/// Anchor that GitHub gives to a heading: lower case, dashes for spaces, no punctuation.
+fn slug(heading: &str) -> String {
+    let kept = |c: &char| c.is_alphanumeric() || ['-', '_', ' '].contains(c);
+    heading.trim().to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
+}
+
+#[test]
+fn headings_have_anchors_of_github() {
+    let text = "# One\n```sh\n# no heading\n```\n### `two`: a_b, C-d (e)\n#no\n";
+    assert_eq!(headings(text).map(slug).collect::<Vec<_>>(), ["one", "two-a_b-c-d-e"]);
 }
 
 #[test]
