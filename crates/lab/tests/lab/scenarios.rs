@@ -183,8 +183,8 @@ fn io_methods_are_measured_over_veth() {
     let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().unwrap();
     // The default choice is one more method; two methods and byte-by-byte transfer can receive.
-    let senders = IoMethod::ALL.into_iter().filter(|engine| engine.is_available()).count() + 1;
-    for (flag, engines) in [(None, senders), (Some("--receive"), 4)] {
+    let senders = IoMethod::ALL.into_iter().filter(|method| method.is_available()).count() + 1;
+    for (flag, methods) in [(None, senders), (Some("--receive"), 4)] {
         let json = dir.path().join("io.json");
         let done = Command::new(LAB)
             .args(["io", "--size", "20kB", "--chunk", "4KiB", "--socket-buffer", "auto"])
@@ -200,7 +200,7 @@ fn io_methods_are_measured_over_veth() {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         let lines: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
         let cells = lines["cells"].as_array().unwrap();
-        assert_eq!(cells.len(), engines);
+        assert_eq!(cells.len(), methods);
         for cell in cells {
             let runs = cell["runs"].as_array().unwrap();
             assert_eq!(runs.len(), 2, "{cell}");

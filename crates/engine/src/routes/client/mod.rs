@@ -304,7 +304,7 @@ fn warn_ineffective(
         stats.warn(format!("{by}, a buffer and a congestion control have no effect"));
     }
     if route == Route::Quic && !options.encryption {
-        let method = overrides.unencrypted_engine();
+        let method = overrides.unencrypted_io_method();
         let method =
             method.map_or(String::new(), |method| format!(", nor has I/O method {method}"));
         stats.warn(format!("QUIC always encrypts: --no-encryption has no effect{method}"));

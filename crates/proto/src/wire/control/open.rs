@@ -1,7 +1,9 @@
 //! Request of a transfer: [`Open`] and its answer [`Opened`].
 
 use crate::error::WireError;
-use crate::limits::{MAX_ENGINE_NAME_BYTES, MAX_PATH_BYTES, MAX_STREAMS, MAX_THROUGHPUT_TEST_MS};
+use crate::limits::{
+    MAX_IO_METHOD_NAME_BYTES, MAX_PATH_BYTES, MAX_STREAMS, MAX_THROUGHPUT_TEST_MS,
+};
 use crate::wire::bounds::{at_most, check_congestion, check_name};
 use minicbor::{Decode, Encode};
 
@@ -93,9 +95,9 @@ pub struct Open {
     /// client obeys it if the server grants it.
     #[n(16)]
     pub credit: Option<bool>,
-    /// Pull: block engine of the server; absent: chosen by the server.
+    /// Pull: I/O method of the server; absent: chosen by the server.
     #[n(17)]
-    pub engine: Option<String>,
+    pub io_method: Option<String>,
     /// Pull: block size of the files in bytes; absent: chosen by the server.
     #[n(18)]
     pub block_bytes: Option<u32>,
@@ -168,8 +170,8 @@ impl Open {
             at_most("a path", path.0.len(), MAX_PATH_BYTES)?;
         }
         self.congestion.as_deref().map_or(Ok(()), check_congestion)?;
-        let engine = self.engine.as_deref().unwrap_or_default();
-        at_most("the name of a block engine", engine.len(), MAX_ENGINE_NAME_BYTES)?;
+        let method = self.io_method.as_deref().unwrap_or_default();
+        at_most("the name of an I/O method", method.len(), MAX_IO_METHOD_NAME_BYTES)?;
         self.sources.iter().try_for_each(Source::check)
     }
 }
