@@ -50,7 +50,7 @@ pub(crate) struct Session {
     /// Advice about the UDP socket's receive buffer; taken by the thread that watches it.
     pub(crate) advice: Mutex<Option<BufferAdvice>>,
     /// Rate and RTT of the path in an earlier transfer.
-    pub(crate) remembered: Option<CachedPath>,
+    pub(crate) cached_path: Option<CachedPath>,
 }
 
 impl Session {

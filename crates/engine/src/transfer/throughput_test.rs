@@ -78,7 +78,7 @@ impl<'a> ThroughputTest<'a> {
                         .for_each(|count| self.session.set_wanted_streams(count));
                 }
                 Message::TrainRequest(packets) => self.session.feedback.on_train_request(packets),
-                Message::ReceiverReport(course) => self.session.feedback.on_receiver_report(course),
+                Message::ReceiverReport(report) => self.session.feedback.on_receiver_report(report),
                 Message::StreamEnded(number) => drop(self.session.close_stream(number)),
                 _ => {}
             }

@@ -135,10 +135,10 @@ fn file_is_pushed_by_sender_or_pulled_by_receiver() {
     let text = "title = 'both'\n[path]\nrate = '100mbit'\nrtt = '10ms'\n\
         [senders]\ncount = 2\n[data]\nsize = '5MB'\n[run]\nrepetitions = 1\n\
         [[contender]]\ntool = 'bankfull'\n[[contender]]\ntool = 'aria2'\nstreams = 4\n";
-    let said = tempfile::tempdir().unwrap();
-    let said = said.path();
-    let Some(ran) = Ran::of(text, &["--logs", said.to_str().unwrap()]) else { return };
-    let events = fs::read_to_string(said.join("small-bankfull-1-1.out")).unwrap();
+    let logs = tempfile::tempdir().unwrap();
+    let logs = logs.path();
+    let Some(ran) = Ran::of(text, &["--logs", logs.to_str().unwrap()]) else { return };
+    let events = fs::read_to_string(logs.join("small-bankfull-1-1.out")).unwrap();
     assert!(events.lines().last().unwrap().contains("\"summary\""), "{events}");
     for contender in [0, 1] {
         for run in counting(ran.contender(0, contender)) {

@@ -145,8 +145,8 @@ impl Drop for CancelOnDrop {
 impl Rounds {
     /// Requests `round_size` more of every source's content and returns when all have sent it. A
     /// source completes the block or pack at the end of a round and sends that much less in the
-    /// next round. Data sent is verified and written. A file gets its final name about an RTT after its
-    /// last block. A source that fails or ends is not waited for.
+    /// next round. Data sent is verified and written. A file gets its final name about an RTT after
+    /// its last block. A source that fails or ends is not waited for.
     ///
     /// Returns `None` when no source has more, or after a cancellation.
     pub fn next(&mut self, round_size: Bytes) -> Option<Round> {

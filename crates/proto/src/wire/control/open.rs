@@ -87,12 +87,12 @@ pub struct Open {
     /// Push: initial estimate from an earlier transfer, as path rate in bytes per second and min
     /// RTT in microseconds.
     #[n(14)]
-    pub remembered: Option<[u64; 2]>,
+    pub cached_path: Option<[u64; 2]>,
     /// Maximum number of data streams that the receiver may choose; absent: the initial number.
     #[n(15)]
     pub max_streams: Option<u32>,
     /// Credit. Pull: the client offers to grant it, see [`super::Message::Credits`]. Push: the
-    /// client obeys it if the server grants it.
+    /// client complies with it if the server grants it.
     #[n(16)]
     pub credit: Option<bool>,
     /// Pull: I/O method of the server; absent: chosen by the server.

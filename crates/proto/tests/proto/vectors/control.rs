@@ -173,7 +173,7 @@ fn open_overrides() -> Message {
         window: Some(4_000_000),
         congestion: Some("bbr".to_owned()),
         throughput_test_ms: None,
-        remembered: None,
+        cached_path: None,
         max_streams: Some(64),
         credit: None,
         io_method: Some("zerobuffer".to_owned()),
