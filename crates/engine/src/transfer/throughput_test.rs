@@ -172,7 +172,7 @@ impl<'a> ThroughputTest<'a> {
                 Ok(None) => return Ok(()),
                 Ok(Some((_, Header::Filler { len }))) => len as usize,
                 Ok(Some(_)) => return Err(io::ErrorKind::InvalidData.into()),
-                // A read timeout alone is no error: the control connection detects a dead peer.
+                // A read timeout alone is not an error: the control connection detects a dead peer.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(e) => return Err(e),
             };

@@ -121,7 +121,7 @@ fn kernel_simulator_and_ns3_agree_on_windows() {
                     metric("goodput_bps") / (streams * window(64.0)),
                     metric("cross_bps") / (3.0 * window(16.0)),
                 ];
-                // Slow start, and windows that are no multiple of the segment size.
+                // Slow start, and windows that are not a multiple of the segment size.
                 let is_near = shares.iter().all(|share| (0.85..1.1).contains(share));
                 assert!(is_near, "{streams} of {}: {shares:?}", found["tool"]);
             }
@@ -369,7 +369,7 @@ fn ctrl_c_ends_run_and_keeps_results() {
     let json: Value = serde_json::from_str(&fs::read_to_string(at("out.json")).unwrap()).unwrap();
     let conditions = json["scenarios"][0]["conditions"].as_array().unwrap();
     let runs = |at: usize| conditions[at]["contenders"][0]["runs"].as_array().unwrap().len();
-    assert_eq!((runs(0), runs(1)), (1, 0), "what was cut short is no run");
+    assert_eq!((runs(0), runs(1)), (1, 0), "an interrupted attempt is not a run");
 }
 
 #[test]

@@ -312,7 +312,7 @@ impl<'s> IncastReceiver<'s> {
         for (at, sender) in self.senders.iter().enumerate() {
             let info = bankfull_sys::tcp_info(sender)?;
             let (id, received) = (at as u64, Bytes(self.received[at]));
-            // A spurious retransmission is no loss.
+            // A spurious retransmission is not a loss.
             let spurious = info.dsack_dups.unwrap_or_default();
             let lost_segments = u64::from(info.total_retrans.saturating_sub(spurious));
             observations.push(Sample { id, received, rtt: Some(info.rtt), lost_segments });
