@@ -84,7 +84,7 @@ fn unsafe_code_is_only_in_sys_and_lints_are_inherited() -> Fallible<()> {
     none(&findings)
 }
 
-/// Whether a line has `unsafe` as code: before a block, an item, or in an attribute.
+/// True if a line has `unsafe` as code: before a block, an item, or in an attribute.
 fn is_unsafe(line: &str) -> bool {
     let starts = ["{", "fn ", "impl", "trait ", "extern ", "("];
     let code = line.split("//").next().unwrap_or_default();

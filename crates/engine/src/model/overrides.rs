@@ -44,7 +44,7 @@ pub(crate) struct Overrides {
     pub(crate) io_method: Option<IoMethod>,
     /// Block size that the sending side uses.
     pub(crate) block: Option<Bytes>,
-    /// Whether both sides bypass the page cache.
+    /// Bypass of the page cache on both sides.
     pub(crate) direct: DirectIo,
 }
 

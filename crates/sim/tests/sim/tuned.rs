@@ -29,7 +29,7 @@ pub(crate) struct TunedTransfer {
     rng: Rng,
     probes_lost: u64,
     next_tick: Duration,
-    /// Whether the last tick may be skipped under sparse sampling.
+    /// True if the last tick may be skipped under sparse sampling.
     is_odd: bool,
     /// Latest decision: total window and pacing rate.
     latest: Option<Decision>,

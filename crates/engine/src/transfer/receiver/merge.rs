@@ -75,7 +75,7 @@ impl MergeQueue {
         if entry.name.is_empty() { None } else { self.merge_handle.rejection(parent, entry, shown) }
     }
 
-    /// Whether a directory's metadata is set later, when no session adds to it any more.
+    /// True if a directory's metadata is set later, once no session adds to it.
     pub(crate) fn defers_metadata(&self, entry: &Entry, dirs: &DestinationDirs) -> bool {
         let Some(parent) = self.merged_dir(entry.parent) else { return false };
         self.merge_handle.defers(parent, entry, |source| {

@@ -101,7 +101,7 @@ pub struct Open {
     /// Pull: block size of the files in bytes; absent: chosen by the server.
     #[n(18)]
     pub block_bytes: Option<u32>,
-    /// Whether the server bypasses its page cache; absent: chosen by the server.
+    /// True if the server is to bypass its page cache; absent: chosen by the server.
     #[n(19)]
     pub direct: Option<bool>,
     /// Pull: maximum number of outstanding files and symlinks; absent: no limit.
@@ -119,7 +119,7 @@ pub struct Opened {
     /// Push: destination of each source.
     #[n(1)]
     pub destinations: Vec<PathBytes>,
-    /// Whether file data needs credit, see [`super::Message::Credits`]. Only in answer to
+    /// True if file data needs credit, see [`super::Message::Credits`]. Only in answer to
     /// [`Open::credit`].
     #[n(2)]
     pub credit: Option<bool>,
@@ -151,10 +151,10 @@ pub struct Source {
     #[n(0)]
     #[cbor(with = "minicbor::bytes")]
     pub name: Vec<u8>,
-    /// Whether the source is a directory.
+    /// True if the source is a directory.
     #[n(1)]
     pub is_dir: bool,
-    /// Whether the contents of the directory are copied, without the directory itself.
+    /// True if the contents of the directory are copied, without the directory itself.
     #[n(2)]
     pub contents: bool,
 }
