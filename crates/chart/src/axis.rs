@@ -25,7 +25,7 @@ pub struct Axis {
     pub unit: Unit,
     /// Linear or logarithmic scale.
     pub scale: Scale,
-    /// Whether the axis includes zero even if no value is near it. Ignored on a log scale.
+    /// True if the axis includes zero even if no value is near it. Ignored on a log scale.
     pub from_zero: bool,
 }
 

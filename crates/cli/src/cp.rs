@@ -324,7 +324,7 @@ mod tests {
             "rate_max: Some(Rate(100000000))",
             "window: Some(Bytes(4000000))",
             "congestion: Some(\"bbr\")",
-            "engine: Some(Mmap)",
+            "io_method: Some(Mmap)",
             "block: Some(Bytes(2097152))",
             "direct: Off",
             "host: \"host\"",

@@ -58,8 +58,8 @@ fn gather(
     let run = |events: &dyn GatherSink| {
         let result = match flags.rounds {
             None => gather.run(events, &cancel),
-            Some(chunk) => gather.run_in_rounds(events, &cancel, |rounds| {
-                while let Some(round) = rounds.next(chunk) {
+            Some(round_size) => gather.run_in_rounds(events, &cancel, |rounds| {
+                while let Some(round) = rounds.next(round_size) {
                     reporter.round(round);
                 }
             }),

@@ -137,13 +137,13 @@ impl BlockSet {
         self.count
     }
 
-    /// Whether the set is empty.
+    /// True if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether the set holds every block.
+    /// True if the set holds every block.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.count == self.len
@@ -155,7 +155,7 @@ impl BlockSet {
         (index < end).then_some(first..end)
     }
 
-    /// Whether block `index` is in the set.
+    /// True if block `index` is in the set.
     #[must_use]
     pub fn contains(&self, index: u64) -> bool {
         self.run_containing(index).is_some()

@@ -56,7 +56,7 @@ impl Header {
         }
     }
 
-    /// Whether the journal belongs to this version of the source, with the same layout.
+    /// True if the journal belongs to this version of the source, with the same layout.
     #[must_use]
     pub fn matches_entry(&self, entry: &Entry) -> bool {
         self.layout.size() == entry.size

@@ -76,8 +76,8 @@ pub const MAX_FILE_BYTES: u64 = i64::MAX as u64;
 /// final NUL).
 pub const MAX_CONGESTION_NAME_BYTES: usize = 15;
 
-/// Longest name of a block engine in bytes. (chosen: twice the longest existing name)
-pub const MAX_ENGINE_NAME_BYTES: usize = 20;
+/// Longest name of an I/O method in bytes. (chosen: twice the longest existing name)
+pub const MAX_IO_METHOD_NAME_BYTES: usize = 20;
 
 /// Longest text of a message in bytes: reasons, failures, software names.
 pub const MAX_TEXT_BYTES: usize = 4096;

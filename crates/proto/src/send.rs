@@ -2,7 +2,7 @@
 //!
 //! A block is assigned to a stream once. It is assigned again only if its stream ended without an
 //! acknowledgement, or if the receiver found it damaged. A file digest is due when all blocks are
-//! acknowledged; an early one when all are read. The engine asks [`SendLedger::next_work`] and
+//! acknowledged; an early one when all are read. The engine calls [`SendLedger::next_work`] and
 //! reports events.
 
 use crate::blocks::{BlockSet, Layout};
@@ -80,13 +80,13 @@ struct File {
     body: Body,
     /// Verification failures of each block.
     nacks: HashMap<u64, u32>,
-    /// Whether the receiver accepts an early file digest.
+    /// True if the receiver accepts an early file digest.
     accepts_early_digest: bool,
     early_digest_sent: bool,
 }
 
 impl File {
-    /// Whether an early file digest was sent and is valid.
+    /// True if an early file digest was sent and is valid.
     fn has_early_digest(&self) -> bool {
         self.early_digest_sent && self.nacks.is_empty()
     }
@@ -172,7 +172,7 @@ impl SendLedger {
         self.all_announced = true;
     }
 
-    /// Whether all files are announced and completed.
+    /// True if all files are announced and completed.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.all_announced && self.files.is_empty()
@@ -349,7 +349,7 @@ impl SendLedger {
         (!pack.is_empty()).then_some(Work::Pack(pack))
     }
 
-    /// Whether a file is outstanding. Assigned work may be obsolete if its file is not.
+    /// True if a file is outstanding. Assigned work may be obsolete if its file is not.
     #[must_use]
     pub fn is_outstanding(&self, file: u64) -> bool {
         self.files.contains_key(&file)
@@ -389,8 +389,8 @@ impl SendLedger {
         file.early_digest_sent
     }
 
-    /// Whether a block is sent again although an early file digest may have been sent. The source
-    /// must be unchanged then.
+    /// True if a block is sent again, perhaps after an early file digest. The source must be
+    /// unchanged then.
     #[must_use]
     pub fn is_resend(&self, file: u64, index: u64) -> bool {
         self.files.get(&file).is_some_and(|file| match &file.body {

@@ -130,7 +130,7 @@ impl Guard {
         }
     }
 
-    /// Whether the transfer ended in order.
+    /// True if the transfer ended in order.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over

@@ -2,7 +2,7 @@
 //!
 //! The crate has a link model ([`Link`]: rate, delay, drop-tail buffer, loss, cross traffic), named
 //! paths ([`presets`]), a TCP sender and receiver ([`tcp`]), and a world in which flows share links
-//! while a controller observes and steers them ([`World`]). The same link model runs in virtual
+//! while a controller observes and tunes them ([`World`]). The same link model runs in virtual
 //! time and, driven by the lab, in real time between real hosts. `docs/sim.md` states what is
 //! modelled and what is not.
 //!

@@ -14,7 +14,7 @@ use std::ptr;
 pub struct Interface {
     /// Name, such as `eth0`.
     pub name: String,
-    /// Whether it is the loopback interface.
+    /// True if it is the loopback interface.
     pub is_loopback: bool,
 }
 

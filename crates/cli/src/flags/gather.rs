@@ -1,7 +1,9 @@
 //! Flags of `bankfull gather`.
 
 use super::cp::{DaemonFlags, SshFlags};
-use super::values::{FsyncWhen, MergeRule, TuneHow, chunk, failures, memory, page, rate, seconds};
+use super::values::{
+    FsyncWhen, MergeRule, TuneHow, failures, memory, page, rate, round_size, seconds,
+};
 use super::{Example, ShowFlags, after_help};
 use bankfull::{Bytes, Rate};
 use clap::Args;
@@ -111,10 +113,10 @@ pub(crate) struct GatherFlags {
 
     /// Fetch in rounds of this size per source, such as 1MiB
     ///
-    /// A round ends when every source has sent its chunk. A source sends whole blocks, and
+    /// A round ends when every source has sent that much. A source sends whole blocks, and
     /// correspondingly less in the next round. The duration of the rounds is reported. Up to 256
     /// sources. Default: all sources send as fast as they can.
-    #[arg(long, value_name = "SIZE", value_parser = chunk, conflicts_with = "dry_run")]
+    #[arg(long, value_name = "SIZE", value_parser = round_size, conflicts_with = "dry_run")]
     pub(crate) rounds: Option<Bytes>,
 
     /// Give up a source after this many seconds without a response

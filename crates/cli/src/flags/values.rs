@@ -269,8 +269,8 @@ pub(super) fn failures(text: &str) -> Result<u32, String> {
     number(text, 0..=u32::MAX)
 }
 
-/// Parses the chunk size of a round, such as `4MiB`.
-pub(super) fn chunk(text: &str) -> Result<Bytes, String> {
+/// Parses the size of a round, such as `4MiB`.
+pub(super) fn round_size(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
     if bytes.0 == 0 { Err("the size must be larger than 0".to_owned()) } else { Ok(bytes) }
 }

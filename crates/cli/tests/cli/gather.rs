@@ -192,9 +192,9 @@ fn dry_run_shows_destinations_and_changes_nothing() {
     let events = done.events();
     for (number, source) in many.sources().iter().enumerate() {
         let is_it = |e: &&Value| e["event"] == "destination" && e["source_index"] == number;
-        let landing = events.iter().find(is_it).unwrap();
-        assert_eq!(landing["source"], Value::from(source.as_str()));
-        assert_eq!(landing["destination"], Value::from(many.copied_to(number).to_str().unwrap()));
+        let event = events.iter().find(is_it).unwrap();
+        assert_eq!(event["source"], Value::from(source.as_str()));
+        assert_eq!(event["destination"], Value::from(many.copied_to(number).to_str().unwrap()));
     }
     assert_eq!(done.figures(["files", "would_copy_entries"]), [0, 8]);
     assert!(!many.here.join("in").exists());

@@ -211,8 +211,8 @@ fn text_summary_names_all_results() {
         run(command.arg(here.join("tree")).arg(daemon.url(""))).expect(0)
     };
     let plan = copy(&["-n"]);
-    let landing = format!("tree -> {}\n", daemon.url("tree"));
-    assert!(plan.out.contains(&landing), "{}", plan.out);
+    let planned = format!("tree -> {}\n", daemon.url("tree"));
+    assert!(plan.out.contains(&planned), "{}", plan.out);
     assert!(plan.out.contains("large (3.0 MiB)\n"), "{}", plan.out);
     let first = copy(&["-v"]).err;
     for words in ["connected to a daemon, encrypted", "copied 3 files, 3.0 MiB in "] {

@@ -3,8 +3,9 @@
 use super::files::{Fallible, TextFile, files, none, numbered, rust_files};
 
 /// Words that no doc comment opens with: it opens with a noun phrase or a third-person verb.
-const FORBIDDEN_OPENERS: [&str; 14] = [
+const FORBIDDEN_OPENERS: [&str; 15] = [
     "What",
+    "Whether",
     "Who",
     concat!("Who", "ever"),
     "Whose",

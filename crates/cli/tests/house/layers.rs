@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::str;
 
-/// Which crates of ours a crate may use. (ARCHITECTURE.md, "Crates, one direction")
+/// Workspace crates that a crate may use. (ARCHITECTURE.md, "Crates, one direction")
 const MAY_USE: [(&str, &[&str]); 8] = [
     ("bankfull-control", &[]),
     ("bankfull-proto", &["bankfull-control"]),
@@ -84,7 +84,7 @@ fn unsafe_code_is_only_in_sys_and_lints_are_inherited() -> Fallible<()> {
     none(&findings)
 }
 
-/// Whether a line has `unsafe` as code: before a block, an item, or in an attribute.
+/// True if a line has `unsafe` as code: before a block, an item, or in an attribute.
 fn is_unsafe(line: &str) -> bool {
     let starts = ["{", "fn ", "impl", "trait ", "extern ", "("];
     let code = line.split("//").next().unwrap_or_default();
@@ -104,7 +104,7 @@ fn packages() -> Fallible<Vec<Value>> {
     let mut metadata: Value = serde_json::from_str(str::from_utf8(&output.stdout)?)?;
     match metadata["packages"].take() {
         Value::Array(packages) if !packages.is_empty() => Ok(packages),
-        _ => Err("cargo metadata told of no package".into()),
+        _ => Err("cargo metadata lists no package".into()),
     }
 }
 

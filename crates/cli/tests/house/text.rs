@@ -57,12 +57,12 @@ fn is_too_wide(line: &str) -> bool {
     line.chars().count() > MAX_COLUMNS
 }
 
-/// Whether a line has `needle` where no word or path goes on into it.
+/// True if a line has `needle` where no word or path goes on into it.
 fn finds_word(line: &str, needle: &str) -> bool {
     line.match_indices(needle).any(|(at, _)| !joins(line, at))
 }
 
-/// Whether what is before `at` belongs to the same word or path.
+/// True if what is before `at` belongs to the same word or path.
 pub(crate) fn joins(line: &str, at: usize) -> bool {
     line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.~}*".contains(c))
 }

@@ -129,7 +129,7 @@ impl ExtraAcked {
         }
     }
 
-    /// Whether datagrams were sent after the last change; if not, skips them.
+    /// True if datagrams were sent after the last change; if not, skips them.
     fn is_settled(&mut self, datagrams: u64) -> bool {
         let is_settled = self.evaluation.settling == 0;
         self.evaluation.settling = self.evaluation.settling.saturating_sub(datagrams);

@@ -159,7 +159,7 @@ struct Round {
     app_limited: bool,
 }
 
-/// Whether an RTT indicates a standing queue, given the minimum RTT.
+/// True if an RTT indicates a standing queue, given the minimum RTT.
 #[must_use]
 pub fn has_standing_queue(rtt: Duration, min_rtt: Duration) -> bool {
     let delay = MIN_STANDING_QUEUE_DELAY.max(min_rtt.mul_f64(STANDING_QUEUE_RTT_FRACTION));
@@ -362,7 +362,7 @@ impl ModelBased {
         }
     }
 
-    /// Whether another check for cross traffic is due.
+    /// True if another check for cross traffic is due.
     fn is_check_due(&self, round: u64) -> bool {
         self.last_check.is_none_or(|checked| round >= checked + CROSS_TRAFFIC_CHECK_ROUNDS)
     }
@@ -393,7 +393,7 @@ impl ModelBased {
         }
     }
 
-    /// Whether a queue stood, by the minimum RTT of a round.
+    /// True if a queue stood, by the minimum RTT of a round.
     fn has_queue(&self, round: &Round) -> bool {
         let (Some(rtt), Some((min_rtt, _))) = (round.min_rtt, self.min_rtt) else { return false };
         has_standing_queue(rtt, min_rtt)

@@ -188,7 +188,7 @@ impl Flow {
         self.in_flight + MTU <= self.window() && self.next_send < self.ends_at
     }
 
-    /// Whether the flow is app-limited now.
+    /// True if the flow is app-limited now.
     fn is_app_limited(&self, now: Duration) -> bool {
         self.app_limited_phase.is_some_and(|(from, until, _)| (from..until).contains(&now))
     }

@@ -46,7 +46,7 @@ impl ActiveTime {
         self.counted_from = None;
     }
 
-    /// Whether active time is paused.
+    /// True if active time is paused.
     pub(super) fn is_paused(&self) -> bool {
         self.counted_from.is_none()
     }

@@ -99,7 +99,7 @@ impl Capacity {
         self.reduced.or(self.known).or(Some(self.peak).filter(|peak| peak.bits_per_sec() > 0))
     }
 
-    /// Whether the capacity is still unknown: each growth has raised the rate.
+    /// True if the capacity is still unknown: each growth has raised the rate.
     pub(super) fn is_unknown(&self) -> bool {
         self.known.is_none() && self.futile_growths < MAX_FUTILE_GROWTHS
     }

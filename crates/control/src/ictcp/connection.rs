@@ -178,7 +178,7 @@ impl Connection {
         self.mss
     }
 
-    /// Whether the sender sends only what it was granted.
+    /// True if the sender sends only what it was granted.
     pub(super) fn grant_driven(&self) -> bool {
         self.grant_driven
     }
@@ -205,7 +205,7 @@ impl Connection {
         self.is_demanding
     }
 
-    /// Whether it was granted bytes and has delivered none for long.
+    /// True if it was granted bytes and has delivered none for long.
     pub(super) fn is_silent(&self, now: Duration) -> bool {
         now >= self.last_progress + MIN_SILENCE_TIMEOUT.max(self.rtt() * SILENCE_TIMEOUT_RTTS)
     }
@@ -216,7 +216,7 @@ impl Connection {
         self.inactive_since = Some(now);
     }
 
-    /// Whether it counted as having demand.
+    /// True if it counted as having demand.
     pub(super) fn is_demanding(&self) -> bool {
         self.is_demanding
     }
@@ -237,7 +237,7 @@ impl Connection {
         }
     }
 
-    /// Whether the sender was offered more than its window and has not used it up.
+    /// True if the sender was offered more than its window and has some left.
     pub(super) fn has_excess_offer(&self) -> bool {
         self.right_edge.saturating_sub(self.received) > self.window
     }
@@ -330,7 +330,7 @@ impl Connection {
         self.throughput
     }
 
-    /// Whether the window was the limit at the last evaluation.
+    /// True if the window was the limit at the last evaluation.
     pub(super) fn is_window_limited(&self) -> bool {
         self.decrease_count == 0 && self.throughput_difference() <= self.increase_threshold()
     }
@@ -388,7 +388,7 @@ impl Connection {
         Some(self.rtt?.saturating_sub(self.min_rtt?))
     }
 
-    /// Whether a queue stands elsewhere on the path.
+    /// True if a queue stands elsewhere on the path.
     fn has_remote_queue(&self) -> bool {
         let min_rtt = self.min_rtt();
         self.rtt()

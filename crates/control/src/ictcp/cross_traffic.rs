@@ -208,7 +208,7 @@ impl CrossTraffic {
         Some(Finding::QueueAdjusted(Bytes((queue.0 as f64 * factor) as u64)))
     }
 
-    /// Whether cross traffic is known to be present.
+    /// True if cross traffic is known to be present.
     pub(super) fn is_present(&self) -> bool {
         matches!(self.state, State::Contended { .. })
     }

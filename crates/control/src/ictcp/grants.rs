@@ -121,7 +121,7 @@ impl Ictcp {
         }
     }
 
-    /// Whether a grant is due.
+    /// True if a grant is due.
     fn is_grant_due(&self, connection: &Connection, is_contended: bool) -> bool {
         connection.outstanding() <= self.grant_threshold(connection, is_contended)
             && self.grant_size(connection) > 0
@@ -236,7 +236,7 @@ impl Ictcp {
         }
     }
 
-    /// Whether a grant still fits in the BDP and the allowed queue. Counts the bytes of all active
+    /// True if a grant still fits in the BDP and the allowed queue. Counts the bytes of all active
     /// connections.
     fn fits(&self, id: ConnectionId, bytes: u64) -> bool {
         let others = self.active.iter().filter(|&&other| other != id);

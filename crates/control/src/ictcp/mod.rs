@@ -61,7 +61,7 @@ pub struct Config {
     pub capacity: Option<Rate>,
     /// Minimum window in segments: 2, or 1 by choice. (paper, §VII-A)
     pub min_window_segments: u64,
-    /// Whether windows of running connections can change; otherwise only grants and pacing limit
+    /// True if windows of running connections can change; otherwise only grants and pacing limit
     /// them.
     pub can_clamp_windows: bool,
 }
@@ -380,7 +380,7 @@ impl Ictcp {
         }
     }
 
-    /// Whether an active connection is limited by its window.
+    /// True if an active connection is limited by its window.
     fn is_window_limited(&self) -> bool {
         self.connections.values().any(|c| c.is_active() && c.is_window_limited())
     }

@@ -89,7 +89,7 @@ impl Queue {
         }
     }
 
-    /// Whether windows may not grow beyond their share.
+    /// True if windows may not grow beyond their share.
     pub(super) fn is_on_hold(&self, now: Duration) -> bool {
         now < self.hold_until
     }
@@ -134,7 +134,7 @@ impl Queue {
         }
     }
 
-    /// Whether the last overflow is so recent that the reaction cannot show yet.
+    /// True if the last overflow is so recent that the reaction cannot show yet.
     pub(super) fn is_settling(&self, now: Duration, settle: Duration) -> bool {
         let since = now.saturating_sub(self.hold_until.saturating_sub(self.hold_time));
         self.hold_until > Duration::ZERO && since < settle

@@ -30,11 +30,11 @@ fn poll(control: &mut Ictcp, now: Duration) -> Vec<Action> {
 }
 
 fn granted(actions: &[Action]) -> Vec<(ConnectionId, u64)> {
-    let asks = actions.iter().filter_map(|order| match order {
+    let grants = actions.iter().filter_map(|order| match order {
         Action::Grant(id, bytes) => Some((*id, bytes.0)),
         _ => None,
     });
-    asks.collect()
+    grants.collect()
 }
 
 fn set_windows(actions: &[Action]) -> Vec<(ConnectionId, u64, Reason)> {

@@ -56,7 +56,7 @@ impl Backlog {
         self.ceiling = self.ceiling.min(beyond + SLACK_BYTES);
     }
 
-    /// Whether the queue may grow to `beyond` bytes beyond guaranteed room.
+    /// True if the queue may grow to `beyond` bytes beyond guaranteed room.
     pub fn admits(&mut self, now: Duration, beyond: Bytes) -> bool {
         self.advance(now);
         if self.time_to_stall(now).is_zero() {

@@ -229,7 +229,7 @@ impl Rrda {
         smoothed
     }
 
-    /// Whether the surplus had one sign in all of the last epochs. (paper, §III-A, equation 2)
+    /// True if the surplus had one sign in all of the last epochs. (paper, §III-A, equation 2)
     fn is_trend(&self, has_sign: impl Fn(f64) -> bool) -> bool {
         self.surplus.len() == TREND_EPOCHS && self.surplus.iter().all(|&surplus| has_sign(surplus))
     }

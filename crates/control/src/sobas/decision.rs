@@ -14,7 +14,7 @@ pub struct Config {
     /// Rate limit of the user, if any.
     pub rate_max: Option<Rate>,
     /// Measurement of an earlier transfer, used without a capacity estimate.
-    pub remembered: Option<CachedPath>,
+    pub cached_path: Option<CachedPath>,
 }
 
 /// A path as measured by an earlier transfer.

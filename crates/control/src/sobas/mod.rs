@@ -100,7 +100,7 @@ const MAX_DRAINS: u32 = 4;
 const MIN_DRAINED_SHARE: f64 = 0.7;
 
 /// New flows that may appear while one queue stands. (chosen: with one more, the falling rate is
-/// our share of a path that cross traffic congests)
+/// this transfer's share of a path that cross traffic congests)
 const MAX_FLOW_ARRIVALS: u32 = 2;
 
 /// Intervals without a queue after which earlier reductions are forgotten. (chosen: by trial)

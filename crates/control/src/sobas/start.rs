@@ -48,7 +48,7 @@ impl Sobas {
                 (cached.rtt.mul_f64(CACHED_RTT_RANGE.0), cached.rtt.mul_f64(CACHED_RTT_RANGE.1));
             (least..most).contains(&rtt)
         };
-        let Some(cached) = self.config.remembered.filter(is_same) else {
+        let Some(cached) = self.config.cached_path.filter(is_same) else {
             return self.enter(State::StartOpen, now, Reason::CapacityUnknown);
         };
         self.target_rate = Some(scaled(cached.rate, START_GAIN));

@@ -25,9 +25,9 @@ impl Script {
         Self::with_config(rate_max, None)
     }
 
-    fn with_config(rate_max: Option<Rate>, remembered: Option<CachedPath>) -> Self {
+    fn with_config(rate_max: Option<Rate>, cached_path: Option<CachedPath>) -> Self {
         let (window_max, capacity_timeout) = (Bytes::mib(64), 300 * MS);
-        let config = Config { window_max, capacity_timeout, rate_max, remembered };
+        let config = Config { window_max, capacity_timeout, rate_max, cached_path };
         let seen = Observation { streams: 1, rtt: Some(20 * MS), ..Observation::default() };
         Self { sobas: Sobas::new(config), seen, last: None }
     }
@@ -403,8 +403,8 @@ fn cached_path_bounds_the_start_on_same_path() {
 
 #[test]
 fn cached_path_and_late_capacity_wait_for_rtt() {
-    let remembered = Some(CachedPath { rate: mbit(900.0), rtt: 20 * MS });
-    let mut script = Script::with_config(None, remembered);
+    let cached_path = Some(CachedPath { rate: mbit(900.0), rtt: 20 * MS });
+    let mut script = Script::with_config(None, cached_path);
     script.seen.rtt = None;
     // Connecting takes longer than the capacity timeout.
     assert_eq!(script.run(50, 0.0), []);

@@ -130,7 +130,7 @@ impl Transfer {
     /// host.
     #[must_use]
     pub fn io_method(mut self, method: IoMethod) -> Self {
-        self.options.overrides.engine = Some(method);
+        self.options.overrides.io_method = Some(method);
         self
     }
 

@@ -31,7 +31,7 @@ impl PartNames {
     }
 }
 
-/// Whether a name is that of a part file or journal.
+/// True if a name is that of a part file or journal.
 ///
 /// Such files are never copied: the destination would take them for the part file of another file.
 pub(crate) fn is_part_name(name: &[u8]) -> bool {

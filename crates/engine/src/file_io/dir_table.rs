@@ -52,7 +52,7 @@ impl DirTable {
         lock(&self.0).nodes.insert(id, Node { parent, name: name.to_owned() });
     }
 
-    /// Whether the number belongs to a directory.
+    /// True if the number belongs to a directory.
     pub(crate) fn contains(&self, id: u64) -> bool {
         let inner = lock(&self.0);
         inner.nodes.contains_key(&id) || inner.roots.contains_key(&id)

@@ -27,9 +27,9 @@ pub(crate) struct ReceiveOptions {
     pub(crate) fsync: crate::model::options::Fsync,
     pub(crate) checksum: bool,
     pub(crate) dry_run: bool,
-    /// Whether a dry run assumes that the destination's parent exists.
+    /// True if a dry run assumes that the destination's parent exists.
     pub(crate) parent_is_planned: bool,
-    /// Whether the peer is trusted with set-id bits.
+    /// True if the peer is trusted with set-id bits.
     pub(crate) set_id: bool,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct ReceiveTarget {
     pub(crate) fsync: Fsync,
     pub(crate) checksum: bool,
     pub(crate) dry_run: bool,
-    /// Whether the peer is trusted with set-id bits: over ssh and within a host.
+    /// True if the peer is trusted with set-id bits: over ssh and within a host.
     pub(crate) set_id: bool,
     /// Resolves conflicts with other sources, if several are merged.
     pub(crate) merge_handle: Option<MergeHandle>,
@@ -34,7 +34,7 @@ pub(crate) struct SourceItem {
     /// Name in that directory.
     pub(crate) name: OsString,
     pub(crate) stat: Stat,
-    /// Whether only the contents are copied into the destination.
+    /// True if only the contents are copied into the destination.
     pub(crate) contents: bool,
     /// Path as given, for messages.
     pub(crate) operand: PathBuf,

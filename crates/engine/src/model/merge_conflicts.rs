@@ -46,7 +46,7 @@ pub(crate) struct MergeConflicts {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Claimed nodes, by parent directory and name.
+    /// Nodes by parent directory and name.
     nodes: HashMap<(NodeId, Vec<u8>), Node>,
     /// Sources that may still list more.
     listing: HashSet<usize>,
@@ -57,11 +57,12 @@ struct Table {
 #[derive(Debug)]
 struct Node {
     id: NodeId,
-    claims: Vec<Claim>,
+    candidates: Vec<Candidate>,
 }
 
+/// Entry of one source for a node; one candidate of each node wins.
 #[derive(Debug, Clone, Copy)]
-struct Claim {
+struct Candidate {
     source: usize,
     is_dir: bool,
     mtime: (i64, u32),
@@ -100,14 +101,14 @@ impl MergeConflicts {
         MergeHandle { conflicts: Arc::clone(self), source }
     }
 
-    /// Withdraws the claims of a source that has ended, while others may still list more: nothing
+    /// Removes the candidates of a source that has ended, while others may still list more: nothing
     /// of it is in place then.
     pub(crate) fn source_ended(&self, source: usize) {
         let mut table = lock(&self.table);
         if !table.listing.is_empty() {
             table.listing.remove(&source);
             for node in table.nodes.values_mut() {
-                node.claims.retain(|claim| claim.source != source);
+                node.candidates.retain(|candidate| candidate.source != source);
             }
         }
         drop(table);
@@ -130,17 +131,17 @@ pub(crate) struct MergeHandle {
 }
 
 impl MergeHandle {
-    /// Claims an entry's name in a directory; returns the number of its node.
-    pub(crate) fn claim(&self, parent: NodeId, entry: &Entry) -> NodeId {
+    /// Adds an entry as a candidate for its name in a directory; returns its node.
+    pub(crate) fn add_candidate(&self, parent: NodeId, entry: &Entry) -> NodeId {
         let mut table = lock(&self.conflicts.table);
         let next = table.nodes.len() as NodeId + 1;
         let is_open = !table.listing.is_empty();
-        let empty = || Node { id: next, claims: Vec::new() };
+        let empty = || Node { id: next, candidates: Vec::new() };
         let node = table.nodes.entry((parent, entry.name.clone())).or_insert_with(empty);
-        let is_known = node.claims.iter().any(|claim| claim.source == self.source);
-        // After the listing, an entry is a repeated announcement, or loses against earlier claims.
-        if !is_known && (is_open || node.claims.is_empty()) {
-            node.claims.push(Claim {
+        let is_known = node.candidates.iter().any(|candidate| candidate.source == self.source);
+        // After the listing, an entry is a repeated announcement, or loses against an earlier one.
+        if !is_known && (is_open || node.candidates.is_empty()) {
+            node.candidates.push(Candidate {
                 source: self.source,
                 is_dir: entry.kind == EntryKind::Dir,
                 mtime: (entry.mtime_secs, entry.mtime_nanos),
@@ -173,11 +174,13 @@ impl MergeHandle {
         shown: &Path,
     ) -> Option<Rejection> {
         let table = lock(&self.conflicts.table);
-        let claims = &table.nodes.get(&(parent, entry.name.clone()))?.claims;
-        let first = claims.iter().min_by_key(|claim| claim.source)?;
-        let own = claims.iter().find(|claim| claim.source == self.source);
-        let is_mixed = claims.iter().any(|claim| claim.is_dir != first.is_dir);
-        let newest = || claims.iter().max_by_key(|claim| (claim.mtime, Reverse(claim.source)));
+        let candidates = &table.nodes.get(&(parent, entry.name.clone()))?.candidates;
+        let first = candidates.iter().min_by_key(|candidate| candidate.source)?;
+        let own = candidates.iter().find(|candidate| candidate.source == self.source);
+        let is_mixed = candidates.iter().any(|candidate| candidate.is_dir != first.is_dir);
+        let newest = || {
+            candidates.iter().max_by_key(|candidate| (candidate.mtime, Reverse(candidate.source)))
+        };
         let (winner, is_skip) = match self.conflicts.policy {
             _ if is_mixed || first.is_dir => (first, false),
             Merge::Refuse => (first, false),
@@ -195,7 +198,7 @@ impl MergeHandle {
         }
     }
 
-    fn refusal(&self, shown: &Path, winner: &Claim, is_dir: bool) -> Failure {
+    fn refusal(&self, shown: &Path, winner: &Candidate, is_dir: bool) -> Failure {
         let name = |source: usize| self.conflicts.names.get(source).map_or("", String::as_str);
         let kind = |is_dir| if is_dir { "a directory" } else { "a file" };
         let (first, own, shown) = (name(winner.source), name(self.source), shown.display());
@@ -223,9 +226,9 @@ impl MergeHandle {
     ) -> bool {
         let mut table = lock(&self.conflicts.table);
         let Some(node) = table.nodes.get(&(parent, entry.name.clone())) else { return false };
-        let is_first = node.claims.iter().all(|claim| claim.source >= self.source);
+        let is_first = node.candidates.iter().all(|candidate| candidate.source >= self.source);
         // Any source may put entries into the root.
-        let is_shared = node.claims.len() > 1 || entry.name.is_empty();
+        let is_shared = node.candidates.len() > 1 || entry.name.is_empty();
         if is_shared && is_first {
             table.shared.push(dir(self.source));
         }
@@ -256,14 +259,14 @@ mod tests {
         }
     }
 
-    /// Outcome of one entry of each source, claimed in the given order: `.` put in place, `s`
+    /// Outcome of one entry of each source, added in the given order: `.` put in place, `s`
     /// skipped, `r` refused.
     fn outcome(policy: Merge, all: &[(EntryKind, i64)], order: &[usize]) -> String {
         let conflicts =
             MergeConflicts::new(policy, (0..all.len()).map(|n| format!("{n}:x")).collect());
         let entries: Vec<_> = all.iter().map(|(kind, mtime)| entry("x", *kind, *mtime)).collect();
         for &source in order {
-            conflicts.handle(source).claim(ROOT_DIR, &entries[source]);
+            conflicts.handle(source).add_candidate(ROOT_DIR, &entries[source]);
             conflicts.handle(source).finish_listing();
         }
         let outcome_of = |(source, entry)| {
@@ -296,32 +299,32 @@ mod tests {
     }
 
     #[test]
-    fn source_failed_before_listing_claims_nothing() {
+    fn source_failed_before_listing_leaves_no_candidate() {
         let conflicts = MergeConflicts::new(Merge::First, vec!["a:x".into(), "b:x".into()]);
         let [a, b] = [conflicts.handle(0), conflicts.handle(1)];
         let x = entry("x", EntryKind::File, 1);
-        a.claim(ROOT_DIR, &x);
-        b.claim(ROOT_DIR, &x);
+        a.add_candidate(ROOT_DIR, &x);
+        b.add_candidate(ROOT_DIR, &x);
         b.finish_listing();
         assert!(matches!(b.rejection(ROOT_DIR, &x, Path::new("x")), Some(Rejection::Skipped)));
         conflicts.source_ended(0);
         b.wait_until_listed(|| false);
         assert!(b.rejection(ROOT_DIR, &x, Path::new("x")).is_none());
-        // Too late for another claim.
-        a.claim(ROOT_DIR, &x);
+        // Too late for another candidate.
+        a.add_candidate(ROOT_DIR, &x);
         assert!(a.rejection(ROOT_DIR, &x, Path::new("x")).is_some());
         let late = entry("late", EntryKind::File, 1);
-        b.claim(ROOT_DIR, &late);
+        b.add_candidate(ROOT_DIR, &late);
         assert!(b.rejection(ROOT_DIR, &late, Path::new("late")).is_none());
     }
 
     #[test]
-    fn source_failed_after_listing_keeps_its_claims() {
+    fn source_failed_after_listing_keeps_its_candidates() {
         let conflicts = MergeConflicts::new(Merge::First, vec!["a:x".into(), "b:x".into()]);
         let [a, b] = [conflicts.handle(0), conflicts.handle(1)];
         let x = entry("x", EntryKind::File, 1);
-        a.claim(ROOT_DIR, &x);
-        b.claim(ROOT_DIR, &x);
+        a.add_candidate(ROOT_DIR, &x);
+        b.add_candidate(ROOT_DIR, &x);
         a.finish_listing();
         b.finish_listing();
         conflicts.source_ended(0);

@@ -40,11 +40,11 @@ pub(crate) struct Overrides {
     pub(crate) window: Option<Bytes>,
     /// Congestion control of the streams, on the sending side.
     pub(crate) congestion: Option<String>,
-    /// I/O engine of the sending side.
-    pub(crate) engine: Option<IoMethod>,
+    /// I/O method of the sending side.
+    pub(crate) io_method: Option<IoMethod>,
     /// Block size that the sending side uses.
     pub(crate) block: Option<Bytes>,
-    /// Whether both sides bypass the page cache.
+    /// Bypass of the page cache on both sides.
     pub(crate) direct: DirectIo,
 }
 
@@ -52,15 +52,15 @@ impl Overrides {
     /// Reads the settings from a client's request.
     ///
     /// # Errors
-    /// [`Cause::Usage`] for an unknown engine, with the known ones.
+    /// [`Cause::Usage`] for an unknown I/O method, with the known ones.
     pub(crate) fn from_open(open: &Open) -> Result<Self, Failure> {
         let is_sender = open.direction == Direction::Pull;
-        let engine = open.engine.as_deref().filter(|_| is_sender).map(str::parse).transpose();
+        let method = open.io_method.as_deref().filter(|_| is_sender).map(str::parse).transpose();
         Ok(Self {
             rate_max: open.rate_max.map(Rate::from_bytes_per_sec),
             window: open.window.map(Bytes),
             congestion: open.congestion.clone(),
-            engine: engine.map_err(|text: String| Failure::new(Cause::Usage, text))?,
+            io_method: method.map_err(|text: String| Failure::new(Cause::Usage, text))?,
             block: open.block_bytes.map(|bytes| Bytes(bytes.into())),
             direct: match open.direct {
                 None => DirectIo::Auto,
@@ -75,7 +75,7 @@ impl Overrides {
         open.rate_max = self.rate_max.map(Rate::bytes_per_sec);
         open.window = self.window.map(|window| window.0);
         open.congestion.clone_from(&self.congestion);
-        open.engine = self.engine.map(|engine| engine.name().to_owned());
+        open.io_method = self.io_method.map(|method| method.name().to_owned());
         open.block_bytes = self.block.and_then(|block| u32::try_from(block.0).ok());
         open.direct = match self.direct {
             DirectIo::Auto => None,
@@ -94,22 +94,22 @@ impl Overrides {
         self.window.is_some() || self.congestion.is_some()
     }
 
-    /// Returns the engine if it works only on unencrypted streams.
-    pub(crate) fn unencrypted_engine(&self) -> Option<IoMethod> {
-        self.engine.filter(|engine| engine.stays_in_kernel())
+    /// Returns the I/O method if it works only on unencrypted streams.
+    pub(crate) fn unencrypted_io_method(&self) -> Option<IoMethod> {
+        self.io_method.filter(|method| method.stays_in_kernel())
     }
 
-    /// Checks the engine against the encryption of the data.
+    /// Checks the I/O method against the encryption of the data.
     ///
     /// # Errors
-    /// [`Cause::Usage`] if the engine needs unencrypted streams, with the alternatives.
+    /// [`Cause::Usage`] if the I/O method needs unencrypted streams, with the alternatives.
     pub(crate) fn check_encryption(&self, is_encrypted: bool) -> Result<(), Failure> {
-        let Some(engine) = self.unencrypted_engine().filter(|_| is_encrypted) else {
+        let Some(method) = self.unencrypted_io_method().filter(|_| is_encrypted) else {
             return Ok(());
         };
         let text = format!(
-            "engine {engine} cannot encrypt: add --no-encryption, or choose buffered, mmap or \
-             io_uring"
+            "I/O method {method} cannot encrypt: add --no-encryption, or choose buffered, mmap \
+             or io_uring"
         );
         Err(Failure::new(Cause::Usage, text))
     }
@@ -138,15 +138,16 @@ impl Overrides {
             let text = format!("buffer {window} is too large: choose {MAX_BUFFER} or less");
             return Err(Failure::new(Cause::Usage, text));
         }
-        if let Some(engine) = self.engine.filter(|engine| !engine.is_for_copies()) {
-            let text = format!("engine {engine} is for measurements only, with bankfull-lab io");
+        if let Some(method) = self.io_method.filter(|method| !method.is_for_copies()) {
+            let text =
+                format!("I/O method {method} is for measurements only, with bankfull-lab io");
             return Err(Failure::new(Cause::Usage, text));
         }
-        let through_cache = self.engine.filter(|&engine| engine != IoMethod::IoUring);
-        if let Some(engine) = through_cache.filter(|_| self.direct == DirectIo::On) {
+        let through_cache = self.io_method.filter(|&method| method != IoMethod::IoUring);
+        if let Some(method) = through_cache.filter(|_| self.direct == DirectIo::On) {
             let text = format!(
-                "engine {engine} (--io) reads through the page cache, which --direct on forbids: \
-                 leave out --io or --direct, or choose --io io_uring"
+                "I/O method {method} (--io) reads through the page cache, which --direct on \
+                 forbids: leave out --io or --direct, or choose --io io_uring"
             );
             return Err(Failure::new(Cause::Usage, text));
         }
@@ -166,9 +167,9 @@ impl Overrides {
     /// # Errors
     /// [`Cause::Usage`] for an unsupported setting, with the alternatives and the way to enable it.
     pub(crate) fn check_sender(&self) -> Result<(), Failure> {
-        if self.engine == Some(IoMethod::IoUring) && !IoMethod::IoUring.is_available() {
-            let text = "io_uring is unavailable on the sending host: choose another engine, or \
-                        check there sysctl kernel.io_uring_disabled, the restrictions of its \
+        if self.io_method == Some(IoMethod::IoUring) && !IoMethod::IoUring.is_available() {
+            let text = "io_uring is unavailable on the sending host: choose another I/O method, \
+                        or check there sysctl kernel.io_uring_disabled, the restrictions of its \
                         container, and whether bankfull was built with it";
             return Err(Failure::new(Cause::Usage, text));
         }
@@ -293,7 +294,7 @@ mod tests {
             rate_max: Some(Rate::from_bits_per_sec(1e9)),
             window: Some(Bytes(4_000_000)),
             congestion: Some("reno".to_owned()),
-            engine: Some(IoMethod::IoUring),
+            io_method: Some(IoMethod::IoUring),
             block: Some(Bytes::mib(4)),
             direct: DirectIo::Off,
         };
@@ -301,31 +302,31 @@ mod tests {
         assert!(Overrides::from_open(&open).unwrap().is_empty());
         set.write_to(&mut open);
         assert_eq!(Overrides::from_open(&open), Ok(set));
-        open.engine = Some("floppy".to_owned());
+        open.io_method = Some("floppy".to_owned());
         assert!(Overrides::from_open(&open).unwrap_err().text.contains("choose"));
     }
 
     #[test]
-    fn invalid_block_sizes_and_engines_are_refused() {
+    fn invalid_block_sizes_and_io_methods_are_refused() {
         let check = |bytes| Overrides { block: Some(Bytes(bytes)), ..Overrides::default() }.check();
         assert_eq!(check(4 << 20), Ok(()));
         for bad in [0, 1000, 3 << 20, 1 << 33] {
             let text = check(bad).unwrap_err().text;
             assert!(text.contains("a power of two from 1.0 MiB to 16.0 MiB"), "{text}");
         }
-        let with_engine =
-            |engine| Overrides { engine: Some(engine), ..Overrides::default() }.check();
-        assert_eq!(with_engine(IoMethod::Mmap), Ok(()));
-        let text = with_engine(IoMethod::Stream).unwrap_err().text;
+        let with_method =
+            |method| Overrides { io_method: Some(method), ..Overrides::default() }.check();
+        assert_eq!(with_method(IoMethod::Mmap), Ok(()));
+        let text = with_method(IoMethod::Stream).unwrap_err().text;
         assert!(text.contains("for measurements only"), "{text}");
         let both = Overrides {
-            engine: Some(IoMethod::Splice),
+            io_method: Some(IoMethod::Splice),
             direct: DirectIo::On,
             ..Overrides::default()
         };
         assert!(both.check().unwrap_err().text.contains("leave out --io or --direct"));
-        let with_engine = |engine| Overrides { engine: Some(engine), ..both.clone() }.check();
-        assert!(with_engine(IoMethod::Mmap).is_err() && with_engine(IoMethod::IoUring).is_ok());
+        let with_method = |method| Overrides { io_method: Some(method), ..both.clone() }.check();
+        assert!(with_method(IoMethod::Mmap).is_err() && with_method(IoMethod::IoUring).is_ok());
     }
 
     fn with_congestion(name: &str) -> Overrides {

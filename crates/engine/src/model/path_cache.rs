@@ -35,8 +35,9 @@ const QUIC_RESULT_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// Minimum number of samples that show whether there is a standing queue. (chosen: two seconds)
 const MIN_QUEUE_SAMPLES: u32 = 10;
 
-/// Minimum time that a stream count was in use to be no trial. (docs/algorithms/streams.md: a
-/// sample waits for 4 s and 10 T at most, and takes 4 T, of at most 200 ms each)
+/// Minimum time that a stream count was in use to be more than a trial.
+/// (docs/algorithms/streams.md: a sample waits for 4 s and 10 T at most, and takes 4 T, of at most
+/// 200 ms each)
 const MIN_STREAM_COUNT_TIME: Duration = Duration::from_secs(7);
 
 /// First line of a cache file, with its format version.

@@ -67,7 +67,7 @@ struct JoinableSession {
 
 /// Sessions of a daemon or an agent.
 pub(crate) struct SessionManager {
-    pub(crate) anchor: PathRoot,
+    pub(crate) root: PathRoot,
     pub(crate) policy: Policy,
     /// UDP port of the probes, if available.
     pub(crate) probes: Option<Arc<ProbePort>>,
@@ -78,14 +78,14 @@ pub(crate) struct SessionManager {
     recently_ended: Mutex<VecDeque<[u8; 16]>>,
 }
 
-/// Ended sessions that are remembered. (chosen: as many as may end within an RTT)
+/// Ended sessions that are kept. (chosen: as many as may end within an RTT)
 const MAX_ENDED_SESSIONS: usize = 64;
 
 /// Result of the negotiation with a client.
 struct Negotiated {
     open: Open,
     opened: Opened,
-    part: SessionTask,
+    task: SessionTask,
 }
 
 /// Session that is about to run.
@@ -143,9 +143,9 @@ impl ControlConn {
 }
 
 impl SessionManager {
-    pub(crate) fn new(anchor: PathRoot, policy: Policy, probes: Option<Arc<ProbePort>>) -> Self {
+    pub(crate) fn new(root: PathRoot, policy: Policy, probes: Option<Arc<ProbePort>>) -> Self {
         Self {
-            anchor,
+            root,
             policy,
             probes,
             draining: Cancel::new(),
@@ -291,18 +291,18 @@ impl SessionManager {
         }
         if let Some(ms) = open.throughput_test_ms {
             let time = Duration::from_millis(ms.into());
-            let part = match open.direction {
+            let task = match open.direction {
                 Direction::Pull => SessionTask::SendTest(time),
                 Direction::Push => SessionTask::ReceiveTest(time),
             };
-            return Ok(Negotiated { open, opened: Opened::default(), part });
+            return Ok(Negotiated { open, opened: Opened::default(), task });
         }
-        let (opened, part) = match open.direction {
+        let (opened, task) = match open.direction {
             Direction::Pull => {
-                let items = self.anchor.resolve_sources(&open.paths)?;
+                let items = self.root.resolve_sources(&open.paths)?;
                 let sources = items.iter().map(|item| item.to_source()).collect();
-                let part = SessionTask::Send { items, dry_run: open.dry_run };
-                (Opened { sources, credit: open.credit, ..Opened::default() }, part)
+                let task = SessionTask::Send { items, dry_run: open.dry_run };
+                (Opened { sources, credit: open.credit, ..Opened::default() }, task)
             }
             Direction::Push if self.policy.read_only => {
                 let text = "this server is read-only: it was started with --read-only";
@@ -319,10 +319,10 @@ impl SessionManager {
                     checksum: open.checksum,
                     dry_run: open.dry_run,
                     parent_is_planned: false,
-                    set_id: matches!(self.anchor, PathRoot::Host),
+                    set_id: matches!(self.root, PathRoot::Host),
                 };
                 let (target, destinations) =
-                    self.anchor.open_destination(&path, &open.sources, options)?;
+                    self.root.open_destination(&path, &open.sources, options)?;
                 // With other receivers, senders take time slots.
                 let uses_credit =
                     open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);
@@ -332,7 +332,7 @@ impl SessionManager {
                 )
             }
         };
-        Ok(Negotiated { open, opened, part })
+        Ok(Negotiated { open, opened, task })
     }
 
     /// Smaller of the two sides' timeouts, which the heartbeats must meet.
@@ -391,7 +391,7 @@ impl SessionManager {
             std::thread::Builder::new().spawn(accept).map_err(|e| Error::thread_start(&e))?;
         }
         let stats = SessionStats::new(events, started);
-        let drive = SessionRunner {
+        let runner = SessionRunner {
             session,
             stats: &stats,
             cancel: &Cancel::new(),
@@ -402,7 +402,7 @@ impl SessionManager {
         };
         let channel =
             ControlChannel { reader: conn.reader, output: conn.output, outbox, close: conn.close };
-        let result = drive.run(channel, negotiated.part, StreamSource::Accept(streams));
+        let result = runner.run(channel, negotiated.task, StreamSource::Accept(streams));
         self.forget(welcome.session);
         *progress = stats.progress();
         result
@@ -418,7 +418,7 @@ impl SessionManager {
         let Negotiated { open, opened, .. } = negotiated;
         let streams = open.streams.min(welcome.max_streams);
         let mut session = Session::new(Overrides::from_open(open)?, streams);
-        session.remembered = open.remembered.map(|[bytes_per_sec, rtt_us]| CachedPath {
+        session.cached_path = open.cached_path.map(|[bytes_per_sec, rtt_us]| CachedPath {
             rate: Rate::from_bytes_per_sec(bytes_per_sec),
             rtt: Duration::from_micros(rtt_us),
         });

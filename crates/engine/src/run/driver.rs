@@ -56,7 +56,7 @@ pub(crate) struct SessionRunner<'a> {
     pub(crate) stats: &'a SessionStats<'a>,
     pub(crate) cancel: &'a Cancel,
     pub(crate) timeout: Duration,
-    /// Whether to emit progress events.
+    /// True to emit progress events.
     pub(crate) report_progress: bool,
     /// Set at the end of the session; stops the ticker without delay.
     pub(crate) ended: Latch,

@@ -50,7 +50,7 @@ pub(crate) struct Session {
     /// Advice about the UDP socket's receive buffer; taken by the thread that watches it.
     pub(crate) advice: Mutex<Option<BufferAdvice>>,
     /// Rate and RTT of the path in an earlier transfer.
-    pub(crate) remembered: Option<CachedPath>,
+    pub(crate) cached_path: Option<CachedPath>,
 }
 
 impl Session {
@@ -136,7 +136,7 @@ impl Session {
         self.wanted_streams().min(self.stream_count() as u32)
     }
 
-    /// Whether a stream is paused: it carries no data for now.
+    /// True if a stream is paused: it carries no data for now.
     pub(crate) fn is_paused(&self, number: u32) -> bool {
         self.first_paused().is_some_and(|first| number >= first)
     }

@@ -54,10 +54,10 @@ impl SendSetup {
             self.credit.as_ref().map(|credit| StreamCredit::new(Arc::clone(credit), number)),
         );
         stream.set_burst_limit(Arc::clone(&self.burst_limit));
-        if overrides.engine == Some(IoMethod::Splice) {
-            // The user chose this engine explicitly: no fallback.
+        if overrides.io_method == Some(IoMethod::Splice) {
+            // The user chose this method explicitly: no fallback.
             let pipe = Pipe::new(CHUNK_BYTES)
-                .map_err(|e| Error::local("cannot create a pipe for engine splice", &e))?;
+                .map_err(|e| Error::local("cannot create a pipe for I/O method splice", &e))?;
             stream.set_pipe(Some(pipe));
         }
         overrides.apply_to_sender(stream.socket().tcp())?;

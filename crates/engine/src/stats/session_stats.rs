@@ -166,7 +166,7 @@ impl<'a> SessionStats<'a> {
 
     /// Returns the limit of a transfer whose data phase took `ran`.
     fn limit(&self, ends: &SideSummaries, user_limits: &UserLimits, ran: Duration) -> Limit {
-        // Waiting without data is no bottleneck.
+        // Waiting without data is not a bottleneck.
         if read(&self.counts.bytes_moved) == 0 {
             return Limit::Nothing;
         }

@@ -78,7 +78,7 @@ impl<'a> ThroughputTest<'a> {
                         .for_each(|count| self.session.set_wanted_streams(count));
                 }
                 Message::TrainRequest(packets) => self.session.feedback.on_train_request(packets),
-                Message::ReceiverReport(course) => self.session.feedback.on_receiver_report(course),
+                Message::ReceiverReport(report) => self.session.feedback.on_receiver_report(report),
                 Message::StreamEnded(number) => drop(self.session.close_stream(number)),
                 _ => {}
             }
@@ -172,7 +172,7 @@ impl<'a> ThroughputTest<'a> {
                 Ok(None) => return Ok(()),
                 Ok(Some((_, Header::Filler { len }))) => len as usize,
                 Ok(Some(_)) => return Err(io::ErrorKind::InvalidData.into()),
-                // A read timeout alone is no error: the control connection detects a dead peer.
+                // A read timeout alone is not an error: the control connection detects a dead peer.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(e) => return Err(e),
             };

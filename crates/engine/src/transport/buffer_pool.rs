@@ -113,7 +113,7 @@ pub(crate) struct PoolShare {
 }
 
 /// Memory for a chunk of received data; dropping it releases the memory.
-pub(crate) struct Chunk {
+pub(crate) struct PoolChunk {
     pages: Option<Pages>,
     len: usize,
     share: Arc<PoolShare>,
@@ -373,7 +373,7 @@ fn empty_interval(used_bytes: u64, memory: f64) -> Interval {
 
 impl PoolShare {
     /// Allocates a chunk of `len` bytes, at most [`CHUNK_BYTES`]; waits for memory.
-    pub(crate) fn allocate(self: &Arc<Self>, len: usize) -> io::Result<Chunk> {
+    pub(crate) fn allocate(self: &Arc<Self>, len: usize) -> io::Result<PoolChunk> {
         let mut guard = lock(&self.pool.state);
         let mut has_queued = false;
         let pages = loop {
@@ -404,7 +404,7 @@ impl PoolShare {
             guard =
                 self.released.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
         };
-        Ok(Chunk { pages: Some(pages), len: len.min(CHUNK_BYTES), share: Arc::clone(self) })
+        Ok(PoolChunk { pages: Some(pages), len: len.min(CHUNK_BYTES), share: Arc::clone(self) })
     }
 
     /// Records that a writing thread has nothing to write.
@@ -443,7 +443,7 @@ impl Drop for UnreadQuota {
     }
 }
 
-impl Deref for Chunk {
+impl Deref for PoolChunk {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -451,13 +451,13 @@ impl Deref for Chunk {
     }
 }
 
-impl DerefMut for Chunk {
+impl DerefMut for PoolChunk {
     fn deref_mut(&mut self) -> &mut [u8] {
         self.pages.as_mut().map_or(&mut [], |pages| &mut pages[..self.len])
     }
 }
 
-impl Drop for Chunk {
+impl Drop for PoolChunk {
     fn drop(&mut self) {
         let mut state = lock(&self.share.pool.state);
         if let (Some(state), Some(pages)) = (&mut *state, self.pages.take()) {

@@ -3,7 +3,7 @@
 //! One thread receives and decrypts while another hashes and writes; chunks between the two are
 //! held in the buffer pool (`buffer_pool.rs`).
 
-use super::buffer_pool::{BufferPool, CHUNK_BYTES, Chunk, PoolShare};
+use super::buffer_pool::{BufferPool, CHUNK_BYTES, PoolChunk, PoolShare};
 use super::data_stream::DataStream;
 use super::receive_hook::ReceiveHook;
 use super::socket::Socket;
@@ -28,7 +28,7 @@ pub(crate) enum FrameEvent {
     /// Header of a frame; payload and tag follow.
     Header([u8; HEADER_BYTES], Header),
     /// Next bytes of the payload.
-    Chunk(Chunk),
+    Chunk(PoolChunk),
     /// Tag: the end of a frame.
     Tag([u8; TAG_BYTES]),
     /// Read timeout between frames.
@@ -109,7 +109,7 @@ impl DataFrameReader {
     }
 
     /// Waits for the next event, which must be a chunk of payload.
-    pub(crate) fn next_chunk(&mut self) -> io::Result<Chunk> {
+    pub(crate) fn next_chunk(&mut self) -> io::Result<PoolChunk> {
         match self.next_event()? {
             FrameEvent::Chunk(chunk) => Ok(chunk),
             _ => Err(io::ErrorKind::InvalidData.into()),

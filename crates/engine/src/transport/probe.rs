@@ -178,7 +178,7 @@ fn train_packet_bytes(to: SocketAddr) -> usize {
 }
 
 impl ProbeSession {
-    /// Updates the peer's address from a packet that is no replay; a captured packet may come from
+    /// Updates the peer's address from a packet that is not a replay: a captured one may come from
     /// anywhere.
     fn update_address(&mut self, probe: &ProbePacket, from: SocketAddr) {
         let kind = match probe.kind {

@@ -29,11 +29,11 @@ const DEFAULT_DATAGRAM_BYTES: u64 = 1200;
 
 /// Record of changes of the buffer size, and of shortfalls.
 #[derive(Clone, Debug, Default)]
-pub struct ReceiveBufferLog(Arc<Mutex<Record>>);
+pub struct ReceiveBufferLog(Arc<Mutex<LoggedChanges>>);
 
-/// Requests to the kernel.
+/// Changes and shortfalls logged so far.
 #[derive(Debug, Default)]
-struct Record {
+struct LoggedChanges {
     /// Number of requests that were not granted in full.
     shortfall_count: u64,
     /// Size requested last of these, and size granted.

@@ -166,9 +166,9 @@ mod tests {
     use std::time::Instant;
 
     #[derive(Default)]
-    struct EventLog(Mutex<Vec<Event>>);
+    struct RecordedEvents(Mutex<Vec<Event>>);
 
-    impl EventSink for EventLog {
+    impl EventSink for RecordedEvents {
         fn event(&self, event: Event) {
             lock(&self.0).push(event);
         }
@@ -187,7 +187,7 @@ mod tests {
         matches!(event, Event::Sample(_))
     }
 
-    impl EventLog {
+    impl RecordedEvents {
         /// Waits for a sample. Returns all events until then.
         fn until_sample(&self) -> Vec<Event> {
             let deadline = Instant::now() + Duration::from_secs(20);
@@ -219,7 +219,8 @@ mod tests {
         let size = 6 << 18;
         sender.write_all(&[7; 1000]).unwrap();
         for is_client in [true, false] {
-            let (log, over, outbox) = (EventLog::default(), Latch::default(), Outbox::default());
+            let (log, over, outbox) =
+                (RecordedEvents::default(), Latch::default(), Outbox::default());
             let stats = SessionStats::new(&log, Instant::now());
             thread::scope(|scope| {
                 let telemetry = Telemetry::new(&stats, is_client);
@@ -250,7 +251,7 @@ mod tests {
     #[test]
     fn sending_client_emits_the_receivers_buffer_limit() {
         let session = Session::default();
-        let (log, over, outbox) = (EventLog::default(), Latch::default(), Outbox::default());
+        let (log, over, outbox) = (RecordedEvents::default(), Latch::default(), Outbox::default());
         let stats = SessionStats::new(&log, Instant::now());
         for reason in [Some("because\n"), None] {
             session.feedback.on_receiver_report(ReceiverReport {

@@ -8,6 +8,6 @@ use std::io::Write;
 
 /// Prints a line to standard error; standard output is for results.
 pub fn notify(text: &str) {
-    // A closed standard error is no error.
+    // A closed standard error is not a failure.
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -106,8 +106,8 @@ fn check_host() -> Result<(), String> {
 
 fn check_real_time() -> Result<(), String> {
     // On its own thread, so that the priority ends with it.
-    let asked = thread::spawn(bankfull_sys::tun::set_realtime_priority).join();
-    match asked.unwrap_or(Ok(false)) {
+    let result = thread::spawn(bankfull_sys::tun::set_realtime_priority).join();
+    match result.unwrap_or(Ok(false)) {
         Ok(is_given) => met(is_given),
         Err(error) => Err(error.to_string()),
     }

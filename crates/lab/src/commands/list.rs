@@ -44,7 +44,7 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     let mut wrong = 0;
     for file in files {
         match scenario::read(&file) {
-            // A closed standard output is no error.
+            // A closed standard output is not a failure.
             Ok(scenario) => drop(writeln!(out, "{}", line(&file, &scenario))),
             Err(error) => {
                 wrong += 1;

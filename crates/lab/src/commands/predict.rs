@@ -58,7 +58,7 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     let head = "| curve | samples | chosen, best n | share of best | declines | error: Dinda | \
                 Newton | second order | BestCmb |";
-    // A closed standard output is no error.
+    // A closed standard output is not a failure.
     let _ = writeln!(out, "{head}\n|---|---|---|---|---|---|---|---|---|");
     let mut predictions = Vec::new();
     for file in &flags.files {

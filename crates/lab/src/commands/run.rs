@@ -175,7 +175,7 @@ fn print(report: &LabResults) {
     for result in &report.scenarios {
         let (head, rows) = tables::scenario_table(result);
         let table = tables::markdown(&head, &rows);
-        // A closed standard output is no error.
+        // A closed standard output is not a failure.
         let _ = writeln!(out, "\n## {}: {}\n\n{table}", result.name, result.title);
     }
 }

@@ -124,7 +124,7 @@ pub struct NetworkMetrics {
     pub dropped_after_2s: u64,
     /// Segments lost on the link.
     pub lost: u64,
-    /// Packets on all paths to unknown addresses, or that are no complete IPv4; omitted if zero.
+    /// Packets on all paths to unknown addresses, or that are not complete IPv4; omitted if zero.
     #[serde(skip_serializing_if = "is_zero")]
     pub stray: u64,
     /// Mean queueing delay in seconds, over intervals in which something arrived.

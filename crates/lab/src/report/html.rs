@@ -12,10 +12,10 @@ use bankfull_control::{Bytes, Rate};
 use bankfull_sim::Loss;
 
 /// Metric of a comparison: its name, unit, and value for a run.
-type Figure = (&'static str, Unit, fn(&RunResult) -> Option<f64>);
+type Metric = (&'static str, Unit, fn(&RunResult) -> Option<f64>);
 
 /// Metrics for the main comparison; the first that a scenario has is drawn.
-const MAIN_METRICS: [Figure; 4] = [
+const MAIN_METRICS: [Metric; 4] = [
     ("Files per second", Unit::Count, |run| run.metrics.files_per_second),
     ("Goodput", Unit::BitsPerSec, |run| run.metrics.goodput_bps),
     ("RTT, mean", Unit::Seconds, |run| run.metrics.rtt_seconds.map(|rtt| rtt[1])),
@@ -23,7 +23,7 @@ const MAIN_METRICS: [Figure; 4] = [
 ];
 
 /// Metrics drawn in a chart of their own, if a scenario has them.
-const SERVICE_METRICS: [Figure; 2] = [
+const SERVICE_METRICS: [Metric; 2] = [
     ("Discarded by the socket", Unit::Percent, |run| {
         Some(run.metrics.service.as_ref()?.discarded_share)
     }),
@@ -128,20 +128,20 @@ fn excluded_runs(result: &ScenarioResult) -> Vec<String> {
 /// Bars for separate conditions, lines over a numeric axis.
 fn comparisons(result: &ScenarioResult) -> Vec<Chart> {
     let runs = || result.conditions.iter().flat_map(|c| &c.contenders).flat_map(|one| &one.runs);
-    let has = |figure: &&Figure| runs().any(|run| (figure.2)(run).is_some());
+    let has = |metric: &&Metric| runs().any(|run| (metric.2)(run).is_some());
     let metrics =
         MAIN_METRICS.iter().find(has).into_iter().chain(SERVICE_METRICS.iter().filter(has));
     let texts: Option<Vec<&str>> =
         result.conditions.iter().map(|c| c.values.first().map(String::as_str)).collect();
     let scale = texts.and_then(|texts| scale(&texts)).filter(|_| !result.axes.is_empty());
-    let chart = |figure| match &scale {
-        Some(scale) => lines(result, figure, scale),
-        None => bars(result, figure),
+    let chart = |metric| match &scale {
+        Some(scale) => lines(result, metric, scale),
+        None => bars(result, metric),
     };
     metrics.map(chart).collect()
 }
 
-fn bars(result: &ScenarioResult, (name, unit, of): &Figure) -> Chart {
+fn bars(result: &ScenarioResult, (name, unit, of): &Metric) -> Chart {
     let mut chart = BarChart {
         title: (*name).to_owned(),
         y: Axis::new(name, *unit),
@@ -165,7 +165,7 @@ fn bars(result: &ScenarioResult, (name, unit, of): &Figure) -> Chart {
 }
 
 /// A line for each contender and each combination of the further axes.
-fn lines(result: &ScenarioResult, (name, unit, of): &Figure, scale: &Scale) -> Chart {
+fn lines(result: &ScenarioResult, (name, unit, of): &Metric, scale: &Scale) -> Chart {
     let axis = result.axes.first().map_or("", String::as_str);
     let title = format!("{name} by {axis}");
     let axis = format!("{axis}{}", scale.suffix);
@@ -247,7 +247,7 @@ fn time_series(result: &ScenarioResult, condition: &ConditionResult) -> Option<S
     }
     let mut section = Section::new(&heading);
     section.text.push("Median run of each contender.".to_owned());
-    let course = |name: &str, unit: Unit, of: &dyn Fn(&RunResult) -> Vec<(f64, f64)>| {
+    let plot = |name: &str, unit: Unit, of: &dyn Fn(&RunResult) -> Vec<(f64, f64)>| {
         let line = |one: &&ContenderResult| Some(Series::line(&one.name, of(one.median_run()?)));
         let series: Vec<Series> = shown.iter().filter_map(line).collect();
         let is_empty = series.iter().all(|line| line.points.is_empty());
@@ -260,16 +260,16 @@ fn time_series(result: &ScenarioResult, condition: &ConditionResult) -> Option<S
     section.text.push(format!("Capacity for payload: {}.", Unit::BitsPerSec.format(capacity)));
     section.charts.extend(
         [
-            course("Arrival rate at the receiver, means of 100 ms", Unit::BitsPerSec, &arrived),
-            course("Queue, maxima of 100 ms", Unit::Bytes, &queue),
-            course("Receive buffer of the service", Unit::Bytes, &buffer_steps),
-            course("RTT measured by TCP", Unit::Seconds, &|run| {
+            plot("Arrival rate at the receiver, means of 100 ms", Unit::BitsPerSec, &arrived),
+            plot("Queue, maxima of 100 ms", Unit::Bytes, &queue),
+            plot("Receive buffer of the service", Unit::Bytes, &buffer_steps),
+            plot("RTT measured by TCP", Unit::Seconds, &|run| {
                 pairs(&run.series.sampled, &run.series.rtt_seconds)
             }),
-            course("Sum of congestion windows", Unit::Bytes, &|run| {
+            plot("Sum of congestion windows", Unit::Bytes, &|run| {
                 pairs(&run.series.sampled, &run.series.cwnd_bytes)
             }),
-            course("Segments dropped or lost, cumulative", Unit::Count, &dropped),
+            plot("Segments dropped or lost, cumulative", Unit::Count, &dropped),
         ]
         .into_iter()
         .flatten(),
@@ -424,8 +424,8 @@ mod tests {
         assert_eq!(discarded.series[0].points, [(0.1, 0.0), (1.0, 0.25)]);
         let run = &result.conditions[0].contenders[0].runs[0];
         assert_eq!(buffer_steps(run), [(0.0, 500.0), (0.3, 500.0), (0.3, 900.0), (1.0, 900.0)]);
-        let course = time_series(&result, &result.conditions[0]).unwrap();
-        assert!(course.charts.iter().any(|one| title(one) == "Receive buffer of the service"));
+        let section = time_series(&result, &result.conditions[0]).unwrap();
+        assert!(section.charts.iter().any(|one| title(one) == "Receive buffer of the service"));
     }
 
     fn title(chart: &Chart) -> &str {

@@ -334,12 +334,16 @@ mod tests {
         assert_eq!(of(&[500, 1, 500], Some(2)), Some(1.0));
         assert_eq!(of(&[500, 1], Some(1)), None);
         assert_eq!(of(&[], Some(2)), None, "nothing came");
-        assert_eq!(of(&[500, 500, 5], None), None, "does the third starve, or only steer?");
+        assert_eq!(
+            of(&[500, 500, 5], None),
+            None,
+            "is the third a starved flow or a control connection?"
+        );
         let no_senders = DataFlows { senders: 0, flows: Some(2) };
         assert_eq!(fairness(&recording(&[500, 500]), no_senders), None, "others do not count");
         let with_own = Recording { check_flow: Some(key), ..recording(&[500, 500]) };
         let two = DataFlows { senders: 1, flows: Some(2) };
-        assert_eq!(fairness(&with_own, two), None, "the lab's own is no contender's");
+        assert_eq!(fairness(&with_own, two), None, "the lab's own flow is not a contender's");
         let udp = FlowKey { protocol: 17, ..key };
         let with_udp = Recording { flows: vec![key, udp, key], ..recording(&[500, 400, 500]) };
         assert_eq!(fairness(&with_udp, two), Some(1.0), "another protocol");

@@ -164,7 +164,8 @@ fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Sets the value of a key such as `path.buffer`. Fails with the part of the key that is no table.
+/// Sets the value of a key such as `path.buffer`. Fails with the part of the key that is not a
+/// table.
 fn set(table: &mut Table, key: &str, value: Value) -> ParseResult<()> {
     let Some((first, rest)) = key.split_once('.') else {
         let value = match (table.remove(key), value) {

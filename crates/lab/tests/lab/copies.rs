@@ -97,7 +97,7 @@ impl Scene {
         command.args(["--json", "--state-dir"]).arg(self.path("state")).args(flags);
         let mut daemon = self.spawn(self.network.receiver(), &mut command, "daemon");
         wait_until("the daemon listens", || {
-            assert!(daemon.child.try_wait().unwrap().is_none(), "{}", daemon.said());
+            assert!(daemon.child.try_wait().unwrap().is_none(), "{}", daemon.output());
             daemon.out().contains('\n')
         });
         let listening: Value = serde_json::from_str(daemon.out().lines().next().unwrap()).unwrap();
@@ -145,7 +145,7 @@ impl Scene {
         let mut copies = [self.push(flags), self.pull(flags)];
         for (copy, landed) in copies.iter_mut().zip(["pushed", "pulled"]) {
             wait_until("a block has arrived", || {
-                assert!(copy.child.try_wait().unwrap().is_none(), "{}", copy.said());
+                assert!(copy.child.try_wait().unwrap().is_none(), "{}", copy.output());
                 blocks_in(&self.path(landed).join("tree")) > 0
             });
         }
@@ -291,7 +291,7 @@ impl Running {
         fs::read_to_string(&self.out).unwrap()
     }
 
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn output(&self) -> String {
         format!("{}\n{}", self.out(), fs::read_to_string(&self.err).unwrap())
     }
 
@@ -303,7 +303,7 @@ impl Running {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
-        assert_eq!(status.unwrap().code(), Some(code), "{}", self.said());
+        assert_eq!(status.unwrap().code(), Some(code), "{}", self.output());
     }
 
     /// Last line of output, after the exit with this code.
@@ -398,7 +398,7 @@ fn random_loss_moves_next_copy_to_quic() {
     let Some(scene) = Scene::new(&[]) else { return };
     let flags = ["--transport", "auto"];
     let source = scene.path("tree/large");
-    let mut remembered = Vec::new();
+    let mut cached_paths = Vec::new();
     for (to, expected) in [("first", "daemon"), ("second", "quic")] {
         let copy = scene.cp(to, &flags, source.to_str().unwrap(), &scene.url(to));
         let out = copy.out.clone();
@@ -408,7 +408,7 @@ fn random_loss_moves_next_copy_to_quic() {
         if to == "first" {
             let paths = fs::read_dir(scene.path("home/bankfull/paths")).unwrap();
             let paths = paths.map(|entry| entry.unwrap().path());
-            remembered.extend(paths.map(|path| (fs::read(&path).unwrap(), path)));
+            cached_paths.extend(paths.map(|path| (fs::read(&path).unwrap(), path)));
         }
     }
     // An explicit TCP transport is honoured.
@@ -421,14 +421,14 @@ fn random_loss_moves_next_copy_to_quic() {
     rule.args(["rule", "add", "ipproto", "udp", "priority", "1", "blackhole"]);
     scene.spawn(scene.network.receiver(), &mut rule, "rule").wait(0);
     // Restored: on a busy machine QUIC may have been slower, which is not tested here.
-    remembered.iter().for_each(|(content, path)| fs::write(path, content).unwrap());
+    cached_paths.iter().for_each(|(content, path)| fs::write(path, content).unwrap());
     for (to, is_reported) in [("third", true), ("fourth", false)] {
         let copy = scene.cp(to, &flags, source.to_str().unwrap(), &scene.url(to));
         let out = copy.out.clone();
         copy.ends_with(0);
         assert_eq!(route(&out), "daemon");
-        let said = fs::read_to_string(&out).unwrap();
-        assert_eq!(said.contains("the data goes over TCP: "), is_reported, "{said}");
+        let output = fs::read_to_string(&out).unwrap();
+        assert_eq!(output.contains("the data goes over TCP: "), is_reported, "{output}");
     }
 }
 
@@ -442,7 +442,7 @@ fn small_files_complete_while_walk_continues() {
     let mut copy = scene.push(&[]);
     let landed = scene.path("pushed").join("tree");
     wait_until("a file has its name", || {
-        assert!(copy.child.try_wait().unwrap().is_none(), "{}", copy.said());
+        assert!(copy.child.try_wait().unwrap().is_none(), "{}", copy.output());
         finished_in(&landed.join("a")) > 0
     });
     // The walk goes from `a` through `b` to `c`.

@@ -92,7 +92,7 @@ fn gather(sources: usize, plant: impl Fn(&Path) -> u64, is_underway: impl Fn(&Pa
     let mut gather =
         Running::start(network.hosts(), sources, command.arg(dir.join("to")), &dir.join("gather"));
     wait_until("some of it has arrived", || {
-        assert!(gather.child.try_wait().unwrap().is_none(), "{}", gather.said());
+        assert!(gather.child.try_wait().unwrap().is_none(), "{}", gather.output());
         is_underway(&landed(KILLED))
     });
     daemons[KILLED].child.kill().unwrap();

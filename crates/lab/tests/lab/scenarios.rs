@@ -121,7 +121,7 @@ fn kernel_simulator_and_ns3_agree_on_windows() {
                     metric("goodput_bps") / (streams * window(64.0)),
                     metric("cross_bps") / (3.0 * window(16.0)),
                 ];
-                // Slow start, and windows that are no multiple of the segment size.
+                // Slow start, and windows that are not a multiple of the segment size.
                 let is_near = shares.iter().all(|share| (0.85..1.1).contains(share));
                 assert!(is_near, "{streams} of {}: {shares:?}", found["tool"]);
             }
@@ -135,10 +135,10 @@ fn file_is_pushed_by_sender_or_pulled_by_receiver() {
     let text = "title = 'both'\n[path]\nrate = '100mbit'\nrtt = '10ms'\n\
         [senders]\ncount = 2\n[data]\nsize = '5MB'\n[run]\nrepetitions = 1\n\
         [[contender]]\ntool = 'bankfull'\n[[contender]]\ntool = 'aria2'\nstreams = 4\n";
-    let said = tempfile::tempdir().unwrap();
-    let said = said.path();
-    let Some(ran) = Ran::of(text, &["--logs", said.to_str().unwrap()]) else { return };
-    let events = fs::read_to_string(said.join("small-bankfull-1-1.out")).unwrap();
+    let logs = tempfile::tempdir().unwrap();
+    let logs = logs.path();
+    let Some(ran) = Ran::of(text, &["--logs", logs.to_str().unwrap()]) else { return };
+    let events = fs::read_to_string(logs.join("small-bankfull-1-1.out")).unwrap();
     assert!(events.lines().last().unwrap().contains("\"summary\""), "{events}");
     for contender in [0, 1] {
         for run in counting(ran.contender(0, contender)) {
@@ -183,8 +183,8 @@ fn io_methods_are_measured_over_veth() {
     let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().unwrap();
     // The default choice is one more method; two methods and byte-by-byte transfer can receive.
-    let senders = IoMethod::ALL.into_iter().filter(|engine| engine.is_available()).count() + 1;
-    for (flag, engines) in [(None, senders), (Some("--receive"), 4)] {
+    let senders = IoMethod::ALL.into_iter().filter(|method| method.is_available()).count() + 1;
+    for (flag, methods) in [(None, senders), (Some("--receive"), 4)] {
         let json = dir.path().join("io.json");
         let done = Command::new(LAB)
             .args(["io", "--size", "20kB", "--chunk", "4KiB", "--socket-buffer", "auto"])
@@ -200,7 +200,7 @@ fn io_methods_are_measured_over_veth() {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         let lines: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
         let cells = lines["cells"].as_array().unwrap();
-        assert_eq!(cells.len(), engines);
+        assert_eq!(cells.len(), methods);
         for cell in cells {
             let runs = cell["runs"].as_array().unwrap();
             assert_eq!(runs.len(), 2, "{cell}");
@@ -369,7 +369,7 @@ fn ctrl_c_ends_run_and_keeps_results() {
     let json: Value = serde_json::from_str(&fs::read_to_string(at("out.json")).unwrap()).unwrap();
     let conditions = json["scenarios"][0]["conditions"].as_array().unwrap();
     let runs = |at: usize| conditions[at]["contenders"][0]["runs"].as_array().unwrap().len();
-    assert_eq!((runs(0), runs(1)), (1, 0), "what was cut short is no run");
+    assert_eq!((runs(0), runs(1)), (1, 0), "an interrupted attempt is not a run");
 }
 
 #[test]

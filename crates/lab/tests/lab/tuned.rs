@@ -86,21 +86,21 @@ impl<'n> Scene<'n> {
             true => (at("root/content"), url(name), at(&format!("root/{name}"))),
             false => (url("content"), at(name), at(name)),
         };
-        let said = format!("{name}.json");
+        let file = format!("{name}.json");
         let words = [&["cp", "--accept-new"], flags, &[&from, &to]].concat();
-        let running = spawn(self.network, self.program, self.scratch.path(), other, &said, &words);
-        let said = wait_for("the summary", || {
-            let lines = lines(&self.scratch.path().join(&said));
+        let running = spawn(self.network, self.program, self.scratch.path(), other, &file, &words);
+        let output = wait_for("the summary", || {
+            let lines = lines(&self.scratch.path().join(&file));
             lines.iter().any(|line| line["event"] == "summary").then_some(lines)
         });
         drop(running);
         let all = fs::metadata(at("root/content")).unwrap().len();
         assert_eq!(fs::metadata(there).unwrap().len(), all);
-        said
+        output
     }
 
     /// Output of the daemon.
-    fn said(&self) -> Vec<Value> {
+    fn output(&self) -> Vec<Value> {
         lines(&self.scratch.path().join("daemon"))
     }
 }
@@ -127,49 +127,55 @@ fn copies(network: &Network, program: &Path) -> ([Vec<u64>; 2], Vec<Value>) {
     for copy in 0..2 * COPIES {
         let tune = ["off", "auto"][copy % 2];
         let flags = ["--streams", "4", "--tune", tune];
-        let said = scene.copy(0, &format!("{tune}-{copy}"), true, &flags);
-        let summary = said.iter().find(|line| line["event"] == "summary").unwrap();
+        let output = scene.copy(0, &format!("{tune}-{copy}"), true, &flags);
+        let summary = output.iter().find(|line| line["event"] == "summary").unwrap();
         lost[copy % 2].push(summary["retransmits"].as_u64().unwrap());
     }
-    (lost, scene.said())
+    (lost, scene.output())
 }
 
 /// Tuning decisions of a copy.
 #[derive(Debug)]
-struct Course {
+struct TuningHistory {
     /// Requested numbers of streams, in order.
-    asked: Vec<u64>,
+    requested: Vec<u64>,
     /// Number of streams in total.
-    had: u64,
+    total: u64,
     reasons: Vec<String>,
 }
 
-/// Decisions of copies with either side as the client.
-fn courses(network: &Network, program: &Path, bytes: usize, flags: &[&str]) -> Vec<Course> {
+/// Tuning of copies with either side as the client.
+fn histories(
+    network: &Network,
+    program: &Path,
+    bytes: usize,
+    flags: &[&str],
+) -> Vec<TuningHistory> {
     let receiver = network.receiver();
     // Data flows in the same direction both times, pushed and pulled.
     let ways = [(receiver, 0, true), (0, receiver, false)];
     let of = |(daemon, other, is_push)| {
         let scene = Scene::start(network, program, daemon, bytes);
-        let said = scene.copy(other, "copy", is_push, flags);
-        let tuned = || said.iter().filter(|line| line["event"] == "tuning");
-        let summary = said.iter().find(|line| line["event"] == "summary").unwrap();
-        Course {
-            asked: tuned().filter_map(|line| line["streams"].as_u64()).collect(),
-            had: summary["streams"].as_u64().unwrap(),
+        let output = scene.copy(other, "copy", is_push, flags);
+        let tuned = || output.iter().filter(|line| line["event"] == "tuning");
+        let summary = output.iter().find(|line| line["event"] == "summary").unwrap();
+        TuningHistory {
+            requested: tuned().filter_map(|line| line["streams"].as_u64()).collect(),
+            total: summary["streams"].as_u64().unwrap(),
             reasons: tuned().map(|line| line["reason"].as_str().unwrap().to_owned()).collect(),
         }
     };
     ways.into_iter().map(of).collect()
 }
 
-/// Decisions over a path with CUBIC; `None` if networks are not allowed.
-fn courses_over(path: &PathConfig, bytes: usize, flags: &[&str]) -> Option<Vec<Course>> {
+/// Tuning over a path with CUBIC; `None` if networks are not allowed.
+fn histories_over(path: &PathConfig, bytes: usize, flags: &[&str]) -> Option<Vec<TuningHistory>> {
     let program = program()?;
     let plan = Plan { congestion: Some("cubic".to_owned()), ..Plan::path(path) };
-    let (courses, _) = measure_valid(&plan, |network| courses(network, &program, bytes, flags))?;
-    notify(&format!("tuning: {courses:?}"));
-    Some(courses)
+    let (histories, _) =
+        measure_valid(&plan, |network| histories(network, &program, bytes, flags))?;
+    notify(&format!("tuning: {histories:?}"));
+    Some(histories)
 }
 
 /// 100 Mbit/s and 30 ms with 1 % random loss.
@@ -184,10 +190,10 @@ fn lossy() -> PathConfig {
 fn random_loss_adds_streams_from_either_client() {
     // An explicit congestion control is kept, so that BBR is not tried.
     let chosen = ["--congestion", "cubic"];
-    let Some(courses) = courses_over(&lossy(), 50_000_000, &chosen) else { return };
-    for Course { asked, had, .. } in courses {
+    let Some(histories) = histories_over(&lossy(), 50_000_000, &chosen) else { return };
+    for TuningHistory { requested, total, .. } in histories {
         // The initial number is 8.
-        assert!(asked.iter().any(|&count| count > 8) && had > 8, "{asked:?} {had}");
+        assert!(requested.iter().any(|&count| count > 8) && total > 8, "{requested:?} {total}");
     }
 }
 
@@ -197,8 +203,8 @@ fn random_loss_switches_to_bbr_from_either_client() {
     if !known.is_ok_and(|known| known.split_whitespace().any(|name| name == "bbr")) {
         return println!("skipped: this host has no BBR");
     }
-    let Some(courses) = courses_over(&lossy(), 50_000_000, &[]) else { return };
-    for Course { reasons, .. } in courses {
+    let Some(histories) = histories_over(&lossy(), 50_000_000, &[]) else { return };
+    for TuningHistory { reasons, .. } in histories {
         let has = |words: &str| reasons.iter().any(|reason| reason.contains(words));
         assert!(has("BBR may carry more") && has("BBR carries"), "{reasons:?}");
     }
@@ -208,9 +214,9 @@ fn random_loss_switches_to_bbr_from_either_client() {
 fn streams_rest_if_initial_windows_exceed_bdp() {
     let rate = Rate::from_bits_per_sec(1e7);
     let path = PathConfig::new(rate, Duration::from_millis(30), Bytes(20_000));
-    let Some(courses) = courses_over(&path, 12_000_000, &[]) else { return };
-    for Course { asked, had, .. } in courses {
-        assert_eq!((asked.first(), had), (Some(&2), 8), "{asked:?}");
+    let Some(histories) = histories_over(&path, 12_000_000, &[]) else { return };
+    for TuningHistory { requested, total, .. } in histories {
+        assert_eq!((requested.first(), total), (Some(&2), 8), "{requested:?}");
     }
 }
 
@@ -222,7 +228,7 @@ fn tuned_copy_does_not_overflow_shallow_queue() {
     let path = PathConfig::new(rate, Duration::from_millis(40), Bytes(50_000));
     let plan = Plan { congestion: Some("cubic".to_owned()), ..Plan::path(&path) };
     let measured = measure_valid(&plan, |network| copies(network, &program));
-    let Some((([mut untuned, mut tuned], said), _)) = measured else { return };
+    let Some((([mut untuned, mut tuned], output), _)) = measured else { return };
     notify(&format!("retransmitted segments: untuned {untuned:?}, tuned {tuned:?}"));
     untuned.sort_unstable();
     tuned.sort_unstable();
@@ -230,7 +236,7 @@ fn tuned_copy_does_not_overflow_shallow_queue() {
     assert!(untuned > 50, "untuned it overflows: {untuned}");
     // The initial windows of all connections arrive at once, and may not fit.
     assert!(tuned < untuned / 3, "{untuned} {tuned}");
-    let tuned: Vec<&Value> = said.iter().filter(|line| line["event"] == "tuning").collect();
+    let tuned: Vec<&Value> = output.iter().filter(|line| line["event"] == "tuning").collect();
     let bounded = tuned.iter().find(|line| line["state"] == "start-bounded");
     let pacing = bounded.and_then(|line| line["pacing_bps"].as_f64());
     assert!(pacing.is_some_and(|rate| rate > 5e7 && rate < 1.2e8), "{tuned:?}");

@@ -64,7 +64,7 @@ impl Attach {
     }
 }
 
-/// Whether the proof of a request matches the session key. Compares in constant time.
+/// True if the proof of a request matches the session key. Compares in constant time.
 #[must_use]
 pub fn verify(bytes: &[u8; REQUEST_BYTES], session_key: &[u8; 32]) -> bool {
     let mut proof = [0; 32];
@@ -78,7 +78,7 @@ pub fn reply(session_key: &[u8; 32], nonce: &[u8; 32]) -> [u8; REPLY_BYTES] {
     *labelled(session_key, b"attach reply", nonce).as_bytes()
 }
 
-/// Whether an attach reply matches session key and nonce. Compares in constant time.
+/// True if an attach reply matches session key and nonce. Compares in constant time.
 #[must_use]
 pub fn verify_reply(reply: &[u8; REPLY_BYTES], session_key: &[u8; 32], nonce: &[u8; 32]) -> bool {
     labelled(session_key, b"attach reply", nonce) == blake3::Hash::from_bytes(*reply)

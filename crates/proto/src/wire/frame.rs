@@ -54,7 +54,7 @@ impl FrameReader {
         Ok(Some(&self.buffer[start..start + len]))
     }
 
-    /// Whether the received bytes end at a frame boundary.
+    /// True if the received bytes end at a frame boundary.
     #[must_use]
     pub fn is_at_frame_boundary(&self) -> bool {
         self.consumed == self.buffer.len()

@@ -137,7 +137,7 @@ impl ProbePacket {
     }
 }
 
-/// Whether the proof of a datagram matches the session key. Compares in constant time.
+/// True if the proof of a datagram matches the session key. Compares in constant time.
 #[must_use]
 pub fn verify(bytes: &[u8], session_key: &[u8; 32]) -> bool {
     let Some(head) = bytes.first_chunk::<PROBE_BYTES>() else { return false };

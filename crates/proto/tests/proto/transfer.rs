@@ -39,7 +39,7 @@ struct FilePlan {
 struct Scenario {
     files: Vec<FilePlan>,
     streams: u32,
-    /// Whether the sender or the receiver connects the data streams.
+    /// True if the sender connects the data streams, not the receiver.
     push: bool,
     losses: u32,
     damages: u32,

@@ -1,4 +1,4 @@
-//! ICTCP in virtual time: rounds and long flows of many senders into one port, steered and not.
+//! ICTCP in virtual time: rounds and long flows of many senders into one port, tuned and not.
 //!
 //! The tables are snapshots for review.
 
@@ -29,7 +29,7 @@ const MAX_WAKE_UP_US: u64 = 40;
 /// Maximum bytes between two reports to the controller. (as in bankfull)
 const MAX_REPORT_BYTES: u64 = 64 << 10;
 
-/// Advertised window before steering, and after the first segment, as in Linux.
+/// Advertised window before tuning, and after the first segment, as in Linux.
 const INITIAL_WINDOW: Bytes = Bytes::kib(64);
 const OPENED_WINDOW: Bytes = Bytes::kib(70);
 
@@ -37,7 +37,7 @@ const OPENED_WINDOW: Bytes = Bytes::kib(70);
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Strategy {
     /// Requests all senders at once, with the kernel's windows.
-    Unsteered,
+    Untuned,
     /// Requests all senders at once, with windows of this many segments.
     Fixed(u64),
     /// Requests by ICTCP grants, with the kernel's windows.
@@ -101,7 +101,7 @@ impl Port {
             let mut config = FlowConfig::new(&shared.with_uplink(uplink));
             config.bytes = Some(Bytes(0));
             config.receive_window = match strategy {
-                Strategy::Unsteered | Strategy::Granted => config.receive_window,
+                Strategy::Untuned | Strategy::Granted => config.receive_window,
                 Strategy::Fixed(segments) => Bytes(segments * MSS),
                 Strategy::Ictcp(_) => OPENED_WINDOW,
             };
@@ -148,7 +148,7 @@ impl Port {
         }
     }
 
-    fn is_steered(&self) -> bool {
+    fn is_tuned(&self) -> bool {
         matches!(self.strategy, Strategy::Granted | Strategy::Ictcp(_))
     }
 
@@ -159,7 +159,7 @@ impl Port {
 
     fn add_demand(&mut self, bytes: Bytes) {
         for sender in 0..self.flows.len() {
-            match self.is_steered() {
+            match self.is_tuned() {
                 true => self.control.add_demand(sender as u64, bytes),
                 false => self.request(sender, bytes),
             }
@@ -200,7 +200,7 @@ impl Port {
             self.world.write(self.flows[sender], bytes);
         }
         self.world.run_until(until);
-        if !self.is_steered() {
+        if !self.is_tuned() {
             return;
         }
         for id in self.busy.clone() {
@@ -243,8 +243,8 @@ impl Port {
             report_at.map_or(max_report, |report_at| max_report.min(report_at.0));
     }
 
-    /// Adds an unsteered flow of `bytes` into the port.
-    fn add_unsteered_flow(&mut self, bytes: Bytes) -> FlowId {
+    /// Adds an untuned flow of `bytes` into the port.
+    fn add_untuned_flow(&mut self, bytes: Bytes) -> FlowId {
         let mut uplink = port(self.capacity / 1e6, 1 << 24, Duration::ZERO);
         uplink.quantum = COALESCING_QUANTUM;
         let uplink = self.world.add_link(uplink);
@@ -312,7 +312,7 @@ fn switch(rate: f64, kb: u64) -> PathConfig {
 #[test]
 fn incast_rounds_fill_shallow_port_without_loss() {
     let mut table = String::from(
-        "port               senders  KiB   unsteered           two segments       ICTCP",
+        "port               senders  KiB   untuned             two segments       ICTCP",
     );
     table += "               ICTCP, one segment\n";
     for (rate, kb) in [(1000.0, 64), (1000.0, 256), (10_000.0, 256)] {
@@ -320,7 +320,7 @@ fn incast_rounds_fill_shallow_port_without_loss() {
         for (senders, kib) in [(1, 256), (4, 64), (4, 256), (16, 128), (47, 64), (256, 64)] {
             table += &format!("{rate:5} Mbit/s {kb:3} kB {senders:>5} {kib:>5}");
             for strategy in
-                [Strategy::Unsteered, Strategy::Fixed(2), Strategy::Ictcp(2), Strategy::Ictcp(1)]
+                [Strategy::Untuned, Strategy::Fixed(2), Strategy::Ictcp(2), Strategy::Ictcp(1)]
             {
                 let count = if senders > 100 { 4 } else { 12 };
                 let RoundsResult { share, rounds_with_timeout, retransmits } =
@@ -395,7 +395,7 @@ impl Port {
 
     fn add_unlimited_demand(&mut self, senders: impl Iterator<Item = usize>) {
         for sender in senders {
-            match self.is_steered() {
+            match self.is_tuned() {
                 true => self.control.add_demand(sender as u64, Bytes(u64::MAX)),
                 false => self.world.write(self.flows[sender], Bytes::gib(100)),
             }
@@ -422,7 +422,7 @@ impl Port {
 #[test]
 fn long_flows_converge_to_equal_shares() {
     let mut table = String::from("16 flows     Jain  sum    lost  each\n");
-    for strategy in [Strategy::Unsteered, Strategy::Ictcp(2)] {
+    for strategy in [Strategy::Untuned, Strategy::Ictcp(2)] {
         let mut port = Port::new(&switch(1000.0, 256), 17, strategy);
         table += &format!("{strategy:?}\n");
         let mut steps = |port: &mut Port, name: &str, senders: std::ops::Range<usize>| {
@@ -430,14 +430,14 @@ fn long_flows_converge_to_equal_shares() {
                 let (jain, row) = port.row(&format!("{name} {half}"), SEC / 2, senders.clone());
                 table += &row;
                 let least = if half > 2 { 0.98 } else { 0.95 };
-                assert!(jain >= least || !port.is_steered(), "{name}: {jain}\n{table}");
+                assert!(jain >= least || !port.is_tuned(), "{name}: {jain}\n{table}");
             }
         };
         port.add_unlimited_demand(0..16);
         steps(&mut port, "together", 0..16);
         port.add_unlimited_demand(16..17);
         steps(&mut port, "one more", 0..17);
-        if port.is_steered() {
+        if port.is_tuned() {
             (0..12).for_each(|sender| port.control.clear_demand(sender));
             steps(&mut port, "12 fewer", 12..17);
             assert_eq!(port.retransmits(), 0);
@@ -448,14 +448,14 @@ fn long_flows_converge_to_equal_shares() {
 }
 
 #[test]
-fn senders_share_port_with_unsteered_flow() {
+fn senders_share_port_with_untuned_flow() {
     let mut table = String::from("one other    Jain  sum    lost  each\n");
     for (senders, strategy) in
-        [4, 16].into_iter().flat_map(|n| [(n, Strategy::Unsteered), (n, Strategy::Ictcp(2))])
+        [4, 16].into_iter().flat_map(|n| [(n, Strategy::Untuned), (n, Strategy::Ictcp(2))])
     {
         let mut port = Port::new(&switch(1000.0, 256), senders, strategy);
         table += &format!("{senders}, {strategy:?}\n");
-        let other = port.add_unsteered_flow(Bytes(400_000_000));
+        let other = port.add_untuned_flow(Bytes(400_000_000));
         port.run(SEC / 2);
         port.add_unlimited_demand(0..senders);
         for second in 1..=4 {
@@ -465,7 +465,7 @@ fn senders_share_port_with_unsteered_flow() {
             let part = Bytes(port.delivered() - before).per(SEC).bits_per_sec() as f64;
             let least = if second == 1 { 0.2 } else { 0.4 };
             let is_fair = (least..0.7).contains(&(part / port.capacity)) && jain > 0.98;
-            assert!(is_fair || strategy == Strategy::Unsteered, "{table}");
+            assert!(is_fair || strategy == Strategy::Untuned, "{table}");
         }
         assert!(port.world.stats(other).delivered < Bytes(400_000_000), "it is still active");
         port.run(SEC * 8);
@@ -480,14 +480,14 @@ fn senders_of_any_rtt_have_equal_shares() {
     let lines: Vec<Duration> =
         [0, 0, 1, 1, 5, 5, 20, 20, 50, 50, 100, 100].map(|ms| MS * ms).into();
     let mut table = String::from("0.1 to 100 ms Jain sum    lost  each\n");
-    for strategy in [Strategy::Unsteered, Strategy::Ictcp(2)] {
+    for strategy in [Strategy::Untuned, Strategy::Ictcp(2)] {
         let mut port = Port::with_line_delays(&switch(1000.0, 256), &lines, strategy);
         table += &format!("{strategy:?}\n");
         port.add_unlimited_demand(0..12);
         for second in 1..=5 {
             let (jain, row) = port.row(&format!("second {second}"), SEC, 0..12);
             table += &row;
-            assert!(jain > 0.98 || second == 1 || strategy == Strategy::Unsteered, "{table}");
+            assert!(jain > 0.98 || second == 1 || strategy == Strategy::Untuned, "{table}");
         }
     }
     let committed = include_str!("../snapshots/ictcp-far.txt");

@@ -58,9 +58,9 @@ fn window_of_two_segments_avoids_timeouts_of_47_senders() {
     assert!(untouched.goodput < mbit(600.0), "{}", untouched.goodput);
     assert!(untouched.rounds_with_timeout >= 4, "{} rounds", untouched.rounds_with_timeout);
     // Measured: 931 to 945 Mbit/s.
-    let steered = rounds(47, 57, Some(2));
-    assert_eq!(steered.timeouts, 0);
-    assert!(steered.goodput > mbit(900.0), "{}", steered.goodput);
+    let tuned = rounds(47, 57, Some(2));
+    assert_eq!(tuned.timeouts, 0);
+    assert!(tuned.goodput > mbit(900.0), "{}", tuned.goodput);
 }
 
 #[test]
@@ -72,9 +72,9 @@ fn two_segments_of_256_senders_overflow_port() {
 #[test]
 fn one_segment_per_sender_fills_port() {
     let fits = preset("incast").forward.buffer.0 / 1500;
-    let steered = rounds(usize::try_from(fits).unwrap(), 5, Some(1));
-    assert_eq!(steered.timeouts, 0);
-    assert!(steered.goodput > mbit(900.0), "{}", steered.goodput);
+    let tuned = rounds(usize::try_from(fits).unwrap(), 5, Some(1));
+    assert_eq!(tuned.timeouts, 0);
+    assert!(tuned.goodput > mbit(900.0), "{}", tuned.goodput);
 }
 
 #[test]

@@ -11,8 +11,8 @@ mod rrda;
 mod snapshot;
 mod sobas;
 mod sobas_matrix;
-mod steered;
 mod together;
+mod tuned;
 
 use bankfull_control::{Bytes, Rate};
 use bankfull_sim::presets::{PRESETS, Preset};

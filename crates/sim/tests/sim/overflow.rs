@@ -2,7 +2,7 @@
 //!
 //! Also checks whether the controller reacts before the overflow.
 
-use crate::steered::{Steered, SteeringConfig};
+use crate::tuned::{TunedTransfer, TunerConfig};
 use crate::{MS, SEC, mbit};
 use bankfull_control::Bytes;
 use bankfull_control::sobas::overflow::{
@@ -81,9 +81,9 @@ fn start_without_trains_ends_before_overflow() {
         let path = path(100.0, 50, share);
         let mut world = World::new(1);
         let route = world.add_path(&path);
-        let config = SteeringConfig { measured_fraction: None, ..SteeringConfig::default() };
-        let mut steered = Steered::new(&mut world, &path, &route, &config);
-        world.run_with(SEC * 5, MS, |world| steered.tick(world));
+        let config = TunerConfig { measured_fraction: None, ..TunerConfig::default() };
+        let mut tuned = TunedTransfer::new(&mut world, &path, &route, &config);
+        world.run_with(SEC * 5, MS, |world| tuned.tick(world));
         world.counts(route.forward[0]).overflowed
     };
     let round_trips = |share| {

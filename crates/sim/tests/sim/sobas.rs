@@ -1,9 +1,9 @@
-//! SOBAS in virtual time: steered and unsteered transfers under the relevant conditions.
+//! SOBAS in virtual time: tuned and untuned transfers under the relevant conditions.
 //!
 //! The tables are snapshots for review.
 
 use crate::snapshot::{assert_snapshot, env_is_set};
-use crate::steered::{Steered, SteeringConfig};
+use crate::tuned::{TunedTransfer, TunerConfig};
 use crate::{DATA_SHARE, MS, SEC, mbit};
 use bankfull_control::Bytes;
 use bankfull_sim::world::{FlowId, Route};
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Conditions of a comparison.
 pub(crate) struct Case {
     pub(crate) path: PathConfig,
-    pub(crate) config: SteeringConfig,
+    pub(crate) config: TunerConfig,
     pub(crate) time: Duration,
     /// Competing TCP flows: their number, and their receive window.
     pub(crate) competing_flows: Option<(u32, Option<u64>)>,
@@ -42,7 +42,7 @@ impl Case {
         let time = SEC * 15;
         Self {
             path,
-            config: SteeringConfig::default(),
+            config: TunerConfig::default(),
             time,
             competing_flows: None,
             temporary_flow: None,
@@ -93,36 +93,36 @@ impl Case {
         }
     }
 
-    fn run_steered(&self) -> TransferResult {
+    fn run_tuned(&self) -> TransferResult {
         let (mut world, route) = self.world();
         let start = self.lead_time();
-        let config = SteeringConfig { start, ..self.config };
-        let mut steered = Steered::new(&mut world, &self.path, &route, &config);
+        let config = TunerConfig { start, ..self.config };
+        let mut tuned = TunedTransfer::new(&mut world, &self.path, &route, &config);
         let (mut early_retransmits, mut temporary_flow, mut seconds) = (0, None, vec![0]);
         world.run_with(start + self.time, MS, |world| {
             self.temporary_flow(world, &route, &mut temporary_flow);
-            steered.tick(world);
+            tuned.tick(world);
             let now = world.now();
             if now <= start + SEC * 2 {
-                early_retransmits = steered.retransmits(world);
+                early_retransmits = tuned.retransmits(world);
             }
             if now.saturating_sub(start).as_secs() as usize >= seconds.len() {
-                seconds.push(steered.delivered(world).0);
+                seconds.push(tuned.delivered(world).0);
             }
         });
-        let late_retransmits = steered.retransmits(&world) - early_retransmits;
+        let late_retransmits = tuned.retransmits(&world) - early_retransmits;
         let seconds = seconds.windows(2).map(|w| (w[1] - w[0]) as f64 * 8e-6).collect();
-        let trace = steered.trace_lines();
+        let trace = tuned.trace_lines();
         TransferResult {
             early_retransmits,
             late_retransmits,
             trace,
             seconds,
-            ..self.result(&world, &steered.flows, self.time)
+            ..self.result(&world, &tuned.flows, self.time)
         }
     }
 
-    fn run_unsteered(&self) -> TransferResult {
+    fn run_untuned(&self) -> TransferResult {
         let (mut world, route) = self.world();
         let start = self.lead_time();
         let mut config = FlowConfig::new(&route);
@@ -138,19 +138,18 @@ impl Case {
     }
 
     pub(crate) fn compare(&self) -> (TransferResult, TransferResult) {
-        (self.run_steered(), self.run_unsteered())
+        (self.run_tuned(), self.run_untuned())
     }
 }
 
 /// Returns a table row: goodput with and without SOBAS, retransmitted segments in the first two
 /// seconds and later, mean queue.
-fn row(name: &str, steered: &TransferResult, unsteered: &TransferResult) -> String {
-    let TransferResult { share, early_retransmits, late_retransmits, queue_ms, trace, .. } =
-        steered;
+fn row(name: &str, tuned: &TransferResult, untuned: &TransferResult) -> String {
+    let TransferResult { share, early_retransmits, late_retransmits, queue_ms, trace, .. } = tuned;
     let trace_text = if env_is_set("TRACE") { trace } else { "" };
-    let unsteered = unsteered.share;
+    let untuned = untuned.share;
     format!(
-        "{name:38} {share:.3} {unsteered:.3} {early_retransmits:>6} {late_retransmits:>6} {queue_ms:>6.2}\n{trace_text}"
+        "{name:38} {share:.3} {untuned:.3} {early_retransmits:>6} {late_retransmits:>6} {queue_ms:>6.2}\n{trace_text}"
     )
 }
 
@@ -167,20 +166,20 @@ fn quiet_paths_are_filled_without_loss_or_queue() {
                     let mut case = Case::new(rate, rtt, share);
                     case.config.streams = streams;
                     case.time = SEC * if rtt > 100 { 30 } else { 15 };
-                    let (steered, unsteered) = case.compare();
+                    let (tuned, untuned) = case.compare();
                     let name = format!("{rate} Mbit/s {rtt} ms {share} BDP n={streams}");
-                    table += &row(&name, &steered, &unsteered);
+                    table += &row(&name, &tuned, &untuned);
                     assert_eq!(
-                        steered.late_retransmits, 0,
+                        tuned.late_retransmits, 0,
                         "{name}: retransmissions after the start\n{}",
-                        steered.trace
+                        tuned.trace
                     );
                     let allowed = (f64::from(rtt) * 0.1).max(3.0);
-                    assert!(steered.queue_ms <= allowed, "{name}: {steered:?}");
+                    assert!(tuned.queue_ms <= allowed, "{name}: {tuned:?}");
                     // The first, unpaced windows of all streams overflow the smallest buffers.
-                    let least: f64 = if steered.early_retransmits > 0 { 0.9 } else { 0.935 };
-                    let least = least.max(if share < 0.5 { unsteered.share } else { 0.0 });
-                    assert!(steered.share >= least, "{name}: {steered:?}");
+                    let least: f64 = if tuned.early_retransmits > 0 { 0.9 } else { 0.935 };
+                    let least = least.max(if share < 0.5 { untuned.share } else { 0.0 });
+                    assert!(tuned.share >= least, "{name}: {tuned:?}");
                 }
             }
         }
@@ -200,9 +199,9 @@ fn run_variants(
             let mut case = Case::new(1000.0, 20, share);
             case.config.streams = streams;
             change(&mut case);
-            let (steered, unsteered) = case.compare();
-            *table += &row(&format!("{name} {share} BDP n={streams}"), &steered, &unsteered);
-            all.push((steered, unsteered));
+            let (tuned, untuned) = case.compare();
+            *table += &row(&format!("{name} {share} BDP n={streams}"), &tuned, &untuned);
+            all.push((tuned, untuned));
         }
     }
     all
@@ -213,34 +212,34 @@ fn wrong_or_missing_capacity_estimate_is_corrected() {
     let mut table = HEAD.to_owned();
     for share in [0.5, 0.9, 0.97, 1.03, 1.1, 2.0] {
         let name = format!("trains measure {share},");
-        for (steered, _) in
+        for (tuned, _) in
             run_variants(&name, &mut table, |case| case.config.measured_fraction = Some(share))
         {
-            assert!(steered.share > 0.91, "{name}: {steered:?}");
+            assert!(tuned.share > 0.91, "{name}: {tuned:?}");
         }
     }
-    for (steered, unsteered) in run_variants("no train measurement,", &mut table, |case| {
+    for (tuned, untuned) in run_variants("no train measurement,", &mut table, |case| {
         case.config.measured_fraction = None
     }) {
-        assert!(steered.share > 0.85 * unsteered.share, "{steered:?}");
+        assert!(tuned.share > 0.85 * untuned.share, "{tuned:?}");
     }
-    for (steered, unsteered) in
+    for (tuned, untuned) in
         run_variants("UDP is blocked,", &mut table, |case| case.config.is_udp_blocked = true)
     {
-        assert!(steered.share > 0.85 * unsteered.share, "{steered:?}");
+        assert!(tuned.share > 0.85 * untuned.share, "{tuned:?}");
     }
     assert_snapshot(&table, include_str!("../snapshots/sobas-trains.txt"), "sobas-trains.txt");
 }
 
 #[test]
-fn random_loss_costs_no_more_than_unsteered() {
+fn random_loss_costs_no_more_than_untuned() {
     let mut table = HEAD.to_owned();
     for probability in [1e-4, 1e-3, 1e-2] {
         let name = format!("loss {} %,", probability * 100.0);
-        for (steered, unsteered) in run_variants(&name, &mut table, |case| {
+        for (tuned, untuned) in run_variants(&name, &mut table, |case| {
             case.path.forward.loss = Loss::Random { probability };
         }) {
-            assert!(steered.share >= 0.9 * unsteered.share, "{name}: {steered:?} {unsteered:?}");
+            assert!(tuned.share >= 0.9 * untuned.share, "{name}: {tuned:?} {untuned:?}");
         }
     }
     assert_snapshot(&table, include_str!("../snapshots/sobas-loss.txt"), "sobas-loss.txt");
@@ -253,19 +252,16 @@ fn cross_traffic_keeps_its_share() {
     let all = run_variants("400 Mbit/s Poisson,", &mut table, |case| {
         case.path.forward.cross = CrossTraffic::Poisson { rate: mbit(400.0) };
     });
-    for (steered, unsteered) in all {
-        assert!(
-            steered.share > 0.52 && steered.late_retransmits < 100,
-            "{steered:?} {unsteered:?}"
-        );
-        assert!(steered.share > 0.97 * unsteered.share, "{steered:?} {unsteered:?}");
+    for (tuned, untuned) in all {
+        assert!(tuned.share > 0.52 && tuned.late_retransmits < 100, "{tuned:?} {untuned:?}");
+        assert!(tuned.share > 0.97 * untuned.share, "{tuned:?} {untuned:?}");
     }
     // A flow limited to 500 Mbit/s by its window: the rest is available.
     let all = run_variants("a flow of 500 Mbit/s,", &mut table, |case| {
         case.competing_flows = Some((1, Some(1_250_000)));
     });
-    for (steered, _) in all {
-        assert!((0.47..0.6).contains(&steered.share), "{steered:?}");
+    for (tuned, _) in all {
+        assert!((0.47..0.6).contains(&tuned.share), "{tuned:?}");
     }
     run_variants("bursts of 800 Mbit/s,", &mut table, |case| {
         let (on, off) = (MS * 20, MS * 20);
@@ -288,13 +284,13 @@ fn capacity_change_is_followed() {
         case.temporary_flow = Some((480.0, SEC * 10, SEC * 30));
         case.time = SEC * 50;
     });
-    for (steered, _) in all {
+    for (tuned, _) in all {
         let mean = |range: std::ops::Range<usize>| {
             let count = range.len() as f64;
-            steered.seconds[range].iter().sum::<f64>() / count
+            tuned.seconds[range].iter().sum::<f64>() / count
         };
-        assert!(mean(20..30) > 0.9 * 480.0, "within 10 s of less: {steered:?}");
-        assert!(mean(40..49) > 0.9 * 965.0, "within 10 s of more: {steered:?}");
+        assert!(mean(20..30) > 0.9 * 480.0, "within 10 s of less: {tuned:?}");
+        assert!(mean(40..49) > 0.9 * 965.0, "within 10 s of more: {tuned:?}");
     }
     assert_snapshot(&table, include_str!("../snapshots/sobas-change.txt"), "sobas-change.txt");
 }

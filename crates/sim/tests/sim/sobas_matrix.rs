@@ -1,4 +1,4 @@
-//! SOBAS over random paths, compared with unsteered transfers: gain and cost in each class, and the
+//! SOBAS over random paths, compared with untuned transfers: gain and cost in each class, and the
 //! paths with the worst results, as snapshots for review.
 //!
 //! The thousands of paths of `sobas-matrix.txt` take minutes, and run on request:
@@ -35,13 +35,13 @@ struct Row {
     buffer: f64,
     streams: u32,
     seconds: f64,
-    steered: TransferResult,
-    unsteered: TransferResult,
+    tuned: TransferResult,
+    untuned: TransferResult,
 }
 
 impl Row {
     fn ratio(&self) -> f64 {
-        self.steered.share / self.unsteered.share.max(1e-9)
+        self.tuned.share / self.untuned.share.max(1e-9)
     }
 
     /// Returns the indices of the class: kind, rate, buffer.
@@ -53,8 +53,8 @@ impl Row {
 
     /// Returns segments retransmitted after two seconds, per million.
     fn late_retransmits_ppm(&self) -> f64 {
-        let sent = self.steered.share * self.rate * 1e6 / 8.0 * self.seconds / 1500.0;
-        self.steered.late_retransmits as f64 / sent.max(1.0) * 1e6
+        let sent = self.tuned.share * self.rate * 1e6 / 8.0 * self.seconds / 1500.0;
+        self.tuned.late_retransmits as f64 / sent.max(1.0) * 1e6
     }
 }
 
@@ -92,8 +92,8 @@ fn run_path(kind: usize, number: usize) -> Row {
         "CUBIC" => case.competing_flows = Some((2, None)),
         _ => {}
     }
-    let (steered, unsteered) = case.compare();
-    Row { kind, rate, rtt, buffer, streams, seconds, steered, unsteered }
+    let (tuned, untuned) = case.compare();
+    Row { kind, rate, rtt, buffer, streams, seconds, tuned, untuned }
 }
 
 /// Returns the quantile `share` of the values.
@@ -116,15 +116,15 @@ fn class_table(rows: &[Row]) -> String {
                     quantile(class_rows.map(what).collect(), share)
                 };
                 let count = rows.iter().filter(|r| r.class() == (kind, rate, buffer)).count();
-                let (steered, unsteered) = (|r: &Row| r.steered.share, |r: &Row| r.unsteered.share);
-                let queue = |row: &Row| row.steered.queue_ms;
+                let (tuned, untuned) = (|r: &Row| r.tuned.share, |r: &Row| r.untuned.share);
+                let queue = |row: &Row| row.tuned.queue_ms;
                 let _ = writeln!(
                     table,
                     "{kind_name:10} {rate_name:>6} {buffer_name:>7} {count:>6} | {:>10.3} {:.3}        \
                      {:.3} | {:>12.3} {:.3} {:.3} | {:>15.0} {:>5.0} | {:>15.1} {:>5.1}",
-                    of(&steered, 0.05),
-                    of(&steered, 0.5),
-                    of(&unsteered, 0.5),
+                    of(&tuned, 0.05),
+                    of(&tuned, 0.5),
+                    of(&untuned, 0.5),
                     of(&Row::ratio, 0.0),
                     of(&Row::ratio, 0.05),
                     of(&Row::ratio, 0.5),
@@ -147,12 +147,12 @@ fn worst_paths(rows: &mut [Row]) -> String {
 fn path_lines(rows: &[Row]) -> String {
     let mut table = String::new();
     for row in rows {
-        let Row { kind, rate, rtt, buffer, streams, steered, unsteered, .. } = row;
-        let trace_text = if env_is_set("TRACE") { &steered.trace } else { "" };
+        let Row { kind, rate, rtt, buffer, streams, tuned, untuned, .. } = row;
+        let trace_text = if env_is_set("TRACE") { &tuned.trace } else { "" };
         let _ = writeln!(
             table,
             "{:10} {rate:>6.0} Mbit/s {rtt:>4} ms {buffer:.3} BDP n={streams:<2}  {:.3}, bare {:.3}",
-            KINDS[*kind], steered.share, unsteered.share
+            KINDS[*kind], tuned.share, untuned.share
         );
         table += trace_text;
     }

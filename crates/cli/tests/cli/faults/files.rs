@@ -274,9 +274,9 @@ fn changed_file_is_sent_again() {
 #[test]
 fn truncated_file_is_sent_again() {
     let plain = ["mmap", "zerobuffer", "sendfile", "splice", "io_uring"];
-    let is_there = |engine: &&str| *engine != "io_uring" || bankfull_sys::ReadRing::is_available();
+    let is_there = |method: &&str| *method != "io_uring" || bankfull_sys::ReadRing::is_available();
     let plain = plain.into_iter().filter(is_there);
-    let plain: Vec<_> = plain.map(|engine| ["--no-encryption", "--io", engine]).collect();
+    let plain: Vec<_> = plain.map(|method| ["--no-encryption", "--io", method]).collect();
     let encrypted = [["--io", "buffered"], ["--io", "mmap"], ["--transport", "quic"]];
     let ways = encrypted.iter().map(|flags| &flags[..]).chain(plain.iter().map(|flags| &flags[..]));
     for flags in ways {

@@ -176,8 +176,8 @@ fn oversized_file_is_refused() {
 
 /// Pushes one file to a server that responds with `answer` to the announcements.
 fn push_to(answer: &'static [Verdict]) -> (Done, bool) {
-    let (asked, heard) = mpsc::channel();
-    let asked = Mutex::new(asked);
+    let (finished_tx, finished_rx) = mpsc::channel();
+    let finished_tx = Mutex::new(finished_tx);
     let server = FakeServer::greeted(move |peer, _| {
         peer.send(&welcome(1));
         peer.receive();
@@ -197,7 +197,7 @@ fn push_to(answer: &'static [Verdict]) -> (Done, bool) {
         }
         peer.send(&Message::Done(Default::default()));
         let finished = matches!(peer.receive(), Some(Message::Finish(_)));
-        asked.lock().unwrap().send(finished).unwrap();
+        finished_tx.lock().unwrap().send(finished).unwrap();
     });
     let here = Scratch::new();
     fs::write(here.join("file"), "content").unwrap();
@@ -205,7 +205,7 @@ fn push_to(answer: &'static [Verdict]) -> (Done, bool) {
     command.args(["--accept-new", "--streams", "1", "--state-dir"]).arg(here.join("state"));
     command.arg(here.join("file")).arg(server.url());
     let done = run_for(&mut command, Duration::from_secs(30));
-    (done, heard.recv_timeout(Duration::from_secs(10)).unwrap())
+    (done, finished_rx.recv_timeout(Duration::from_secs(10)).unwrap())
 }
 
 #[test]

@@ -236,7 +236,7 @@ fn dry_run_changes_nothing_and_lists_the_plan() {
     let before = (snapshot(from.path()), snapshot(to.path()));
     let tree = from.join("tree").to_str().unwrap().to_owned();
     let out = |name: &str| to.join(name).to_str().unwrap().to_owned();
-    for (mut command, source, destination, landing, shown) in [
+    for (mut command, source, destination, copied_path, shown) in [
         (daemon.cp(), tree.clone(), daemon.url("out"), daemon.url("out/tree"), tree.clone()),
         (daemon.cp(), tree.clone(), daemon.url("new"), daemon.url("new/tree"), tree.clone()),
         (sources.cp(), sources.url("tree"), out("out"), out("out/tree"), out("out/tree")),
@@ -248,7 +248,7 @@ fn dry_run_changes_nothing_and_lists_the_plan() {
         let done = run(command.arg("-n").arg(&source).arg(&destination)).expect(0);
         let events = done.events();
         let copied_to = events.iter().find(|e| e["event"] == "destination").unwrap();
-        assert_eq!(copied_to["destination"], landing, "{source} to {destination}");
+        assert_eq!(copied_to["destination"], copied_path, "{source} to {destination}");
         let planned: Vec<_> = events.iter().filter(|e| e["outcome"] == "would-copy").collect();
         let paths: Vec<_> = planned.iter().map(|e| e["path"].as_str().unwrap()).collect();
         for name in ["large", "sub/small"] {

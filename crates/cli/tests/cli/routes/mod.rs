@@ -88,17 +88,17 @@ fn pull_without_encryption() {
 #[test]
 fn tree_arrives_with_every_io_method() {
     let plain = ["zerobuffer", "sendfile", "splice"];
-    for engine in ["buffered", "mmap", "io_uring"].iter().chain(&plain) {
-        if *engine == "io_uring" && !has_io_uring() {
+    for method in ["buffered", "mmap", "io_uring"].iter().chain(&plain) {
+        if *method == "io_uring" && !has_io_uring() {
             continue;
         }
-        let flags = ["--no-encryption", "--io", engine, "--block-size", "2MiB"];
+        let flags = ["--no-encryption", "--io", method, "--block-size", "2MiB"];
         push_to_daemon(&["--allow-no-encryption"], &flags);
         pull_from_daemon(&["--allow-no-encryption"], &flags);
-        if plain.contains(engine) {
+        if plain.contains(method) {
             continue;
         }
-        pull_from_daemon(&[], &["--io", engine]);
+        pull_from_daemon(&[], &["--io", method]);
     }
 }
 

@@ -92,7 +92,7 @@ impl Gather {
                 has_ended.store(true, Ordering::Relaxed);
                 result
             })?;
-            // A panic of `work` also cancels: the sources would wait for ever.
+            // A panic of `work` also cancels: the sources would wait forever.
             let mut stop = CancelOnDrop(Some(rounds.cancel.clone()));
             work(&mut rounds);
             if rounds.left == 0 {
@@ -143,18 +143,18 @@ impl Drop for CancelOnDrop {
 }
 
 impl Rounds {
-    /// Requests `bytes` more of every source's content and returns when all have sent it. A source
-    /// completes the block or pack at the end of its share and sends that much less in the next
-    /// round. Data sent is verified and written. A file gets its final name about an RTT after its
-    /// last block. A source that fails or ends is not waited for.
+    /// Requests `round_size` more of every source's content and returns when all have sent it. A
+    /// source completes the block or pack at the end of a round and sends that much less in the
+    /// next round. Data sent is verified and written. A file gets its final name about an RTT after
+    /// its last block. A source that fails or ends is not waited for.
     ///
     /// Returns `None` when no source has more, or after a cancellation.
-    pub fn next(&mut self, bytes: Bytes) -> Option<Round> {
+    pub fn next(&mut self, round_size: Bytes) -> Option<Round> {
         let began = Instant::now();
         if self.left == 0 {
             return None;
         }
-        self.barrier.begin_round(bytes.0);
+        self.barrier.begin_round(round_size.0);
         let is_abandoned = || self.cancel.is_cancelled() || self.has_ended.load(Ordering::Relaxed);
         let received = self.barrier.wait(is_abandoned);
         // The gather ended before any source had started.

@@ -53,7 +53,7 @@ pub(crate) struct Prefetcher {
     next_range: Range<u64>,
     /// Rest of both that is not started, and reads started but not returned, in order.
     to_start: VecDeque<Range<u64>>,
-    started: VecDeque<Chunk>,
+    started: VecDeque<StartedRead>,
     next_slot: usize,
     /// Reader for the rest of the range after a failed read.
     fallback: Option<Buffered>,
@@ -69,7 +69,8 @@ struct Source {
     alignment: u64,
 }
 
-struct Chunk {
+/// Read of a chunk in progress.
+struct StartedRead {
     slot: usize,
     at: u64,
     len: usize,
@@ -154,7 +155,7 @@ impl Prefetcher {
             // Whole units; nothing follows the end of the file.
             self.backend.begin(slot, file, at, len.next_multiple_of(*alignment) as usize)?;
             left.start += len;
-            self.started.push_back(Chunk { slot, at, len: len as usize });
+            self.started.push_back(StartedRead { slot, at, len: len as usize });
             self.next_slot = (slot + 1) % BUFFERS;
         }
         Ok(())

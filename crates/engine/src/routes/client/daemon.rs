@@ -271,7 +271,7 @@ fn addresses(target: &DaemonTarget) -> Result<Vec<SocketAddr>, Error> {
 /// Error for a host name without an address.
 fn unresolved(host: &str, error: &io::Error) -> Error {
     let text = error.to_string();
-    // The prefix of the standard library repeats our own words.
+    // The prefix of the standard library repeats this message.
     let why = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
     let text = format!(
         "cannot find the address of {host}: {} (check the name, or give an IP address)",

@@ -205,7 +205,7 @@ fn run_handshaken(
     if context.barrier_party.is_some() && !uses_credit {
         return Err(rounds_unsupported(&peer.name));
     }
-    let part = part_of(&request, items, &opened, events)?;
+    let task = task_of(&request, items, &opened, events)?;
     let stats = SessionStats::new(events, started);
     let outbox = Outbox::default();
     let DataRoute { connector, ready, route } = match options.dry_run {
@@ -235,7 +235,7 @@ fn run_handshaken(
     let session = request.session(count, max_streams, uses_credit);
     session.on_stop(wake);
     let peer_timeout = welcome.timeout_ms.map_or(Duration::MAX, Duration::from_millis);
-    let drive = SessionRunner {
+    let runner = SessionRunner {
         session: Arc::new(session),
         stats: &stats,
         cancel,
@@ -247,8 +247,8 @@ fn run_handshaken(
     let channel =
         ControlChannel { reader: peer.reader, output: peer.output, outbox, close: peer.close };
     let streams = StreamSource::Connect { connector: Arc::new(connector), count, ready };
-    let result = drive.run(channel, part, streams);
-    let path = (rtt, drive.session.streams.mss());
+    let result = runner.run(channel, task, streams);
+    let path = (rtt, runner.session.streams.mss());
     let observer = stats.path_observer();
     request.record_path(observer.metrics(), path, &result, observer.is_queued());
     result
@@ -304,7 +304,7 @@ fn warn_ineffective(
         stats.warn(format!("{by}, a buffer and a congestion control have no effect"));
     }
     if route == Route::Quic && !options.encryption {
-        let method = overrides.unencrypted_engine();
+        let method = overrides.unencrypted_io_method();
         let method =
             method.map_or(String::new(), |method| format!(", nor has I/O method {method}"));
         stats.warn(format!("QUIC always encrypts: --no-encryption has no effect{method}"));
@@ -312,7 +312,7 @@ fn warn_ineffective(
 }
 
 /// Role of this side.
-fn part_of(
+fn task_of(
     request: &Request<'_>,
     items: Vec<SourceItem>,
     opened: &Opened,
@@ -371,7 +371,7 @@ impl Request<'_> {
     /// and up to `max_streams`. `uses_credit`: the sender sends only what the receiver grants.
     fn session(&self, count: u32, max_streams: Option<u32>, uses_credit: bool) -> Session {
         let mut session = Session::new(self.options.overrides.clone(), count);
-        session.remembered = self.earlier.sustained;
+        session.cached_path = self.earlier.sustained;
         session.buffer_pool = Arc::clone(&self.context.buffer_pool);
         session.target.max = max_streams;
         match self.direction {
@@ -477,7 +477,7 @@ impl Request<'_> {
         };
         options.overrides.write_to(&mut open);
         if self.direction == Direction::Push {
-            open.remembered = self.earlier.sustained.map(|seen| {
+            open.cached_path = self.earlier.sustained.map(|seen| {
                 [seen.rate.bytes_per_sec(), u64::try_from(seen.rtt.as_micros()).unwrap_or(u64::MAX)]
             });
         }
@@ -499,9 +499,9 @@ fn receive_target(
         set_id: !matches!(options.sources.first(), Some(Location::Daemon { .. })),
     };
     let typed = path_bytes(options.destination.path());
-    let (mut target, landing) = PathRoot::Host.open_destination(&typed.0, sources, receive)?;
+    let (mut target, destinations) = PathRoot::Host.open_destination(&typed.0, sources, receive)?;
     target.merge_handle.clone_from(&context.merge_handle);
-    report_destinations(events, options, &landing);
+    report_destinations(events, options, &destinations);
     Ok(target)
 }
 

@@ -17,11 +17,11 @@ pub(crate) struct Completion {
 struct CompletionState {
     /// Announced files and symlinks that are not completed.
     outstanding: u64,
-    /// Whether the sender has announced everything.
+    /// True if the sender has announced everything.
     is_all_announced: bool,
-    /// Whether [`Completion::wait`] has reported the end.
+    /// True if [`Completion::wait`] has reported the end.
     is_over: bool,
-    /// Whether waiting is over: the sender has finished, or the session stops.
+    /// True if waiting is over: the sender has finished, or the session stops.
     is_released: bool,
 }
 

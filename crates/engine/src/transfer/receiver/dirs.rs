@@ -49,7 +49,7 @@ impl DestinationDirs {
         Self { table, announced: Mutex::default(), base, rename, dry_run }
     }
 
-    /// Whether the number belongs to a directory.
+    /// True if the number belongs to a directory.
     pub(crate) fn contains(&self, id: u64) -> bool {
         self.table.contains(id)
     }
@@ -77,12 +77,12 @@ impl DestinationDirs {
         }
     }
 
-    /// Whether the entry's directory could not be created.
+    /// True if the entry's directory could not be created.
     pub(crate) fn is_parent_failed(&self, entry: &Entry) -> bool {
         lock(&self.announced).failed.contains(&entry.parent)
     }
 
-    /// Whether this session created the entry's directory.
+    /// True if this session created the entry's directory.
     pub(crate) fn is_parent_created(&self, entry: &Entry) -> bool {
         lock(&self.announced).created.contains(&entry.parent)
     }

@@ -25,7 +25,7 @@ pub(crate) struct PartSlot {
     pub(crate) open: Option<Arc<PartFile>>,
     /// Closed part file, which a stream's thread may still use.
     pub(crate) closed: Weak<PartFile>,
-    /// Whether the part file exists, with a journal for this version of the source.
+    /// True if the part file exists, with a journal for this version of the source.
     pub(crate) exists: bool,
 }
 

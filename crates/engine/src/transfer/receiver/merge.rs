@@ -57,10 +57,10 @@ impl MergeQueue {
         lock(&self.merged_dirs).get(&dir).copied()
     }
 
-    /// Claims an entry's place in the merged tree.
-    fn claim(&self, entry: &Entry) -> Result<(), WireError> {
+    /// Adds an entry to the candidates for its place in the merged tree.
+    fn add_candidate(&self, entry: &Entry) -> Result<(), WireError> {
         let parent = self.merged_dir(entry.parent).ok_or(WireError::BadFileId(entry.parent))?;
-        let place = self.merge_handle.claim(parent, entry);
+        let place = self.merge_handle.add_candidate(parent, entry);
         if entry.kind == EntryKind::Dir {
             // An entry without a name is the destination itself.
             let place = if entry.name.is_empty() { ROOT_DIR } else { place };
@@ -75,7 +75,7 @@ impl MergeQueue {
         if entry.name.is_empty() { None } else { self.merge_handle.rejection(parent, entry, shown) }
     }
 
-    /// Whether a directory's metadata is set later, when no session adds to it any more.
+    /// True if a directory's metadata is set later, once no session adds to it.
     pub(crate) fn defers_metadata(&self, entry: &Entry, dirs: &DestinationDirs) -> bool {
         let Some(parent) = self.merged_dir(entry.parent) else { return false };
         self.merge_handle.defers(parent, entry, |source| {
@@ -109,7 +109,7 @@ impl MergeQueue {
             };
             match message {
                 Message::Entries(entries) => {
-                    entries.iter().try_for_each(|entry| self.claim(entry))?;
+                    entries.iter().try_for_each(|entry| self.add_candidate(entry))?;
                     match &mut listed {
                         Some(listed) => listed.push(entries),
                         // Announced again after a change.

@@ -53,9 +53,9 @@ pub(crate) struct Receiver<'a> {
     wants: WantDecider<'a>,
     completion: Arc<Completion>,
     finished: AtomicBool,
-    /// Whether `Done` is sent.
+    /// True if `Done` is sent.
     done: Mutex<bool>,
-    /// Whether the file system is flushed at the end.
+    /// True if the file system is flushed at the end.
     syncs_at_end: bool,
 }
 
@@ -154,7 +154,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// Whether the sender has nothing more to send.
+    /// True if the sender has nothing more to send.
     pub(crate) fn is_finished(&self) -> bool {
         self.finished.load(Ordering::Relaxed)
     }

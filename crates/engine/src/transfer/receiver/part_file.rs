@@ -80,7 +80,7 @@ pub(crate) struct PartFile {
     pub(crate) file: File,
     direct: Option<DirectFile>,
     journal: Mutex<Journal>,
-    /// Whether the part file may hold data that is in no record.
+    /// True if the part file may hold data that is in no record.
     pub(crate) may_hold_stale_data: bool,
 }
 
@@ -325,7 +325,7 @@ impl PartFile {
 const RESERVE_AHEAD_BYTES: u64 = 256 << 20;
 
 impl DirectFile {
-    /// Whether a chunk is aligned for direct I/O; the last one of a file often is not.
+    /// True if a chunk is aligned for direct I/O; the last one of a file often is not.
     fn is_aligned(&self, chunk: &[u8], offset: u64) -> bool {
         let (memory, unit) = (self.align.memory as usize, u64::from(self.align.offset));
         (chunk.as_ptr() as usize).is_multiple_of(memory)
@@ -473,7 +473,7 @@ fn busy(shown: &str) -> Failure {
     Failure::new(Cause::Busy, text)
 }
 
-/// Whether the part file's name still refers to this file.
+/// True if the part file's name still refers to this file.
 pub(crate) fn is_named(dir: &Dir, names: &PartNames, file: &File) -> bool {
     let id = |stat: bankfull_sys::Stat| (stat.dev, stat.ino);
     match (dir.stat(&names.part), bankfull_sys::stat_file(file)) {
@@ -497,7 +497,7 @@ fn preempt(key: (u64, u64), version: u64, session: &Arc<Session>) -> bool {
     false
 }
 
-/// Whether a block of the part file has the hash in its record.
+/// True if a block of the part file has the hash in its record.
 fn is_block_intact(file: &File, layout: &Layout, index: u64, hash: &BlockHash) -> bool {
     let Some(range) = layout.range(index) else { return false };
     let mut hasher = BlockHasher::new(layout, range.start);

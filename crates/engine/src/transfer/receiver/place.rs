@@ -25,7 +25,7 @@ const MAX_PLACE_TRIES: u32 = 10;
 pub(crate) struct Placer {
     dirs: Arc<DestinationDirs>,
     fsync: Fsync,
-    /// Whether the peer is trusted with set-id bits.
+    /// True if the peer is trusted with set-id bits.
     set_id: bool,
     dry_run: bool,
 }

@@ -46,7 +46,7 @@ impl<'a> FileStore<'a> {
         Self { registry, parts, completion, placer, fsync, dry_run }
     }
 
-    /// Whether data must survive a power loss file by file.
+    /// True if data must survive a power loss file by file.
     pub(crate) fn is_durable(&self) -> bool {
         self.fsync == Fsync::File
     }

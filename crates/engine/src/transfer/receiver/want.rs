@@ -77,7 +77,7 @@ impl WantDecider<'_> {
         self.merge.iter().for_each(MergeQueue::close);
     }
 
-    /// Whether a directory's metadata is set later, when no session adds to it any more.
+    /// True if a directory's metadata is set later, once no session adds to it.
     pub(crate) fn defers_metadata(&self, entry: &Entry) -> bool {
         let merge = self.merge.as_ref();
         merge.is_some_and(|merge| merge.defers_metadata(entry, &self.registry.dirs))

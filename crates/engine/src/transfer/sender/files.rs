@@ -79,7 +79,7 @@ impl SourceFiles {
         self.dirs.path_of(file.dir, &file.name)
     }
 
-    /// Whether the file's name no longer exists.
+    /// True if the file's name no longer exists.
     pub(crate) fn is_gone(&self, file: &SourceFile) -> bool {
         let stat = self.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name));
         stat.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)

@@ -152,7 +152,7 @@ impl<'a> Sender<'a> {
                 }
             }
             Message::TrainRequest(packets) => self.session.feedback.on_train_request(packets),
-            Message::ReceiverReport(course) => self.session.feedback.on_receiver_report(course),
+            Message::ReceiverReport(report) => self.session.feedback.on_receiver_report(report),
             Message::StreamEnded(number) => {
                 self.session.close_stream(number);
                 if self.queue.with_ledger(|ledger| ledger.on_stream_ended(number)) {

@@ -41,7 +41,7 @@ impl<'s, 'a> Worker<'s, 'a> {
             number,
             stream,
             meter: ThreadMeter::start(),
-            reader: FileReader::new(overrides.engine, overrides.direct),
+            reader: FileReader::new(overrides.io_method, overrides.direct),
             buffer: vec![0; CHUNK_BYTES],
             pack: Vec::new(),
             prefetched: None,
@@ -152,8 +152,8 @@ impl<'s, 'a> Worker<'s, 'a> {
         next: Option<Range<u64>>,
         hasher: &mut BlockHasher,
     ) -> io::Result<Result<(), SourceError>> {
-        let engine = self.sender.session.overrides.engine;
-        let may_stay = engine.unwrap_or(IoMethod::DEFAULT_SENDER).stays_in_kernel();
+        let method = self.sender.session.overrides.io_method;
+        let may_stay = method.unwrap_or(IoMethod::DEFAULT_SENDER).stays_in_kernel();
         // Either the whole range is sent once it is hashed, or each chunk by itself.
         let (mut at, mut hashed) = (range.start, range.start);
         let mut error = None;
@@ -161,7 +161,7 @@ impl<'s, 'a> Worker<'s, 'a> {
         let is_refused = || file.sendfile_refused.load(Ordering::Relaxed);
         let may_stay = may_stay && !chunks.is_direct() && !is_refused();
         let is_whole =
-            may_stay && engine == Some(IoMethod::SendFile) && self.stream.can_send_file();
+            may_stay && method == Some(IoMethod::SendFile) && self.stream.can_send_file();
         while at < range.end && error.is_none() {
             let chunk = match chunks.next(opened) {
                 Ok(chunk) => chunk,

@@ -42,7 +42,7 @@ impl<'a> WorkQueue<'a> {
         self.changed.notify_all();
     }
 
-    /// Whether nothing is left to send.
+    /// True if nothing is left to send.
     pub(crate) fn is_complete(&self) -> bool {
         self.with_ledger(|ledger| ledger.is_complete())
     }

@@ -20,15 +20,15 @@ use std::time::Duration;
 static SERIAL: Mutex<()> = Mutex::new(());
 
 #[derive(Default)]
-struct EventLog(Mutex<Vec<Event>>);
+struct RecordedEvents(Mutex<Vec<Event>>);
 
-impl EventSink for EventLog {
+impl EventSink for RecordedEvents {
     fn event(&self, event: Event) {
         lock(&self.0).push(event);
     }
 }
 
-impl EventLog {
+impl RecordedEvents {
     /// True if its streams were coscheduled.
     fn was_coscheduled(&self) -> bool {
         let is_shared = |event: &Event| matches!(event, Event::Tuning(t) if t.state == "shared");
@@ -106,7 +106,7 @@ fn downloads_together_are_coscheduled_and_complete() {
         (0..20).for_each(|i| fs::write(tree.join(i.to_string()), content(i, i * 99)).unwrap());
     }
     let expected = Arc::new(AtomicUsize::new(sizes.len()));
-    let logs: Vec<EventLog> = sizes.iter().map(|_| EventLog::default()).collect();
+    let logs: Vec<RecordedEvents> = sizes.iter().map(|_| RecordedEvents::default()).collect();
     with_daemon(&root, None, |daemon| {
         thread::scope(|scope| {
             for (n, log) in logs.iter().enumerate() {
@@ -137,11 +137,11 @@ fn uploads_are_coscheduled_only_together() {
     let (from, root) = (dir.path().join("from"), dir.path().join("root"));
     [&from, &root].into_iter().for_each(|dir| fs::create_dir(dir).unwrap());
     fs::write(from.join("f"), content(7, 64 << 20)).unwrap();
-    let logs: Vec<EventLog> = (0..4).map(|_| EventLog::default()).collect();
-    let lone = EventLog::default();
+    let logs: Vec<RecordedEvents> = (0..4).map(|_| RecordedEvents::default()).collect();
+    let lone = RecordedEvents::default();
     let gigabit = Rate::from_bits_per_sec(1e9);
     with_daemon(&root, Some(gigabit), |daemon| {
-        let upload = |name: &str, log: &EventLog| {
+        let upload = |name: &str, log: &RecordedEvents| {
             let copy = daemon.copy(Location::Local(from.join("f")), daemon.location(name));
             copy.run(log, &Cancel::new()).unwrap();
         };
@@ -161,7 +161,7 @@ fn uploads_are_coscheduled_only_together() {
         assert!(fs::read(root.join(name)).unwrap() == content(7, 64 << 20), "{name}");
     }
     // At most the allowed queue and the BDP of about a millisecond.
-    let windows: Vec<_> = logs.iter().map(EventLog::largest_window).collect();
+    let windows: Vec<_> = logs.iter().map(RecordedEvents::largest_window).collect();
     assert!(windows.iter().flatten().all(|&window| window < 1 << 20), "{windows:?}");
     assert!(windows.iter().flatten().count() >= 2, "{windows:?}");
     assert!(logs.iter().filter(|log| log.was_coscheduled()).count() >= 2);

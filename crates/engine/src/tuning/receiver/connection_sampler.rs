@@ -7,8 +7,8 @@ use bankfull_control::{Bottleneck, Bytes, LimitSamples, bottleneck};
 use bankfull_proto::wire::control::SenderReport;
 use std::time::Duration;
 
-/// Sample of all connections.
-pub(super) struct ConnectionSample {
+/// Sample of all connections of a receiver.
+pub(super) struct ReceiverSample {
     /// Bytes received on all streams.
     pub(super) received: Bytes,
     /// Bytes received on each stream, as (stream number, bytes).
@@ -48,7 +48,7 @@ impl ConnectionSampler {
         session: &Session,
         actuator: &WindowActuator,
         session_window: Option<Bytes>,
-    ) -> ConnectionSample {
+    ) -> ReceiverSample {
         let first_paused = session.first_paused().unwrap_or(u32::MAX);
         let (mut received_by_stream, mut min_rtt) = (Vec::new(), None::<Duration>);
         let (mut mss, previous) = (0, self.receiver_samples);
@@ -70,7 +70,7 @@ impl ConnectionSampler {
             self.sender_report = report;
         }
         let receiver_samples = self.receiver_samples.since(previous);
-        ConnectionSample {
+        ReceiverSample {
             received: Bytes(carried.received),
             received_by_stream,
             min_rtt,

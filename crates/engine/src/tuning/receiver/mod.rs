@@ -69,7 +69,7 @@ impl<'a> ReceiverTuner<'a> {
             window_max: MAX_TCP_WINDOW,
             capacity_timeout: prober.capacity_timeout(),
             rate_max: session.overrides.rate_max,
-            remembered: session.remembered,
+            cached_path: session.cached_path,
         });
         Self {
             session,
@@ -162,8 +162,12 @@ impl<'a> ReceiverTuner<'a> {
             None => {
                 let rate_max = self.session.overrides.rate_max;
                 let (window_max, capacity_timeout) = (MAX_TCP_WINDOW, Duration::ZERO);
-                self.sobas =
-                    Sobas::new(Config { window_max, capacity_timeout, rate_max, remembered: None });
+                self.sobas = Sobas::new(Config {
+                    window_max,
+                    capacity_timeout,
+                    rate_max,
+                    cached_path: None,
+                });
             }
         }
     }
@@ -212,7 +216,7 @@ impl<'a> ReceiverTuner<'a> {
     fn tune_streams(&mut self, observation: &Observation) {
         let limits = self.inflight_limits();
         // On a path without earlier results, one stream has to suffice.
-        let is_new = self.session.remembered.is_none();
+        let is_new = self.session.cached_path.is_none();
         let streams = if is_new { 1 } else { self.session.wanted_streams() };
         if let Some(advice) = self.stream_control.poll_advice(&limits, streams) {
             self.reporter.warn(&advice);

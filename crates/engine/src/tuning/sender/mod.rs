@@ -1,12 +1,12 @@
 //! Tuning of the sending side: paces its streams at the requested rate, sends packet trains once
 //! the receiver's UDP address is known, and reports the state of its connections.
 //!
-//! A tick runs in one direction: [`TrainSender`] probes, [`ConnectionSample`] observes,
+//! A tick runs in one direction: [`TrainSender`] probes, [`SenderSample`] observes,
 //! [`PacingActuator`] applies the receiver's request, [`SampleReporter`] reports.
 
-mod connection_sample;
 mod pacing_actuator;
 mod sample_reporter;
+mod sender_sample;
 mod train_sender;
 
 use super::telemetry::Telemetry;
@@ -17,9 +17,9 @@ use crate::transport::control::Outbox;
 use bankfull_control::sobas::SPARSE_SAMPLING_RTT;
 use bankfull_control::{LimitSamples, Rate};
 use bankfull_proto::wire::control::{Message, SenderReport, stage_nanos};
-use connection_sample::ConnectionSample;
 use pacing_actuator::PacingActuator;
 use sample_reporter::SampleReporter;
+use sender_sample::SenderSample;
 use std::time::{Duration, Instant};
 use train_sender::TrainSender;
 
@@ -112,20 +112,20 @@ impl<'a> SenderTuner<'a> {
     }
 
     /// Samples all connections.
-    fn sample(&mut self) -> ConnectionSample {
-        let sample = ConnectionSample::new(self.session, &mut self.samples);
+    fn sample(&mut self) -> SenderSample {
+        let sample = SenderSample::new(self.session, &mut self.samples);
         self.min_rtt = sample.min_rtt.unwrap_or_default();
         sample
     }
 
     /// Applies the receiver's request.
-    fn apply(&mut self, sample: &ConnectionSample, now: Duration) {
+    fn apply(&mut self, sample: &SenderSample, now: Duration) {
         let rate = self.requested_rate.map(Rate::from_bytes_per_sec);
         self.actuator.apply(self.session, rate, sample, now);
     }
 
     /// Builds the sender report.
-    fn build_report(&self, sample: &ConnectionSample) -> SenderReport {
+    fn build_report(&self, sample: &SenderSample) -> SenderReport {
         let telemetry = self.reporter.telemetry();
         SenderReport {
             retransmits: sample.carried.retransmits,

@@ -1,6 +1,6 @@
 //! Division of the requested rate among the streams, and its application to their sockets.
 
-use super::connection_sample::ConnectionSample;
+use super::sender_sample::SenderSample;
 use crate::session::Session;
 use crate::transport::socket::Socket;
 use crate::transport::start_stagger::{MIN_PACING_RTT, UNLIMITED_PACING_RATE};
@@ -53,7 +53,7 @@ impl PacingActuator {
         &mut self,
         session: &Session,
         rate: Option<Rate>,
-        sample: &ConnectionSample,
+        sample: &SenderSample,
         now: Duration,
     ) {
         let interval = MIN_SHARE_INTERVAL.max(sample.min_rtt.unwrap_or_default() * 2);
@@ -66,7 +66,7 @@ impl PacingActuator {
     ///
     /// Over a short path TCP stays unpaced until a rate is requested. Pacing cannot be disabled
     /// again, only raised to an unlimited rate.
-    fn apply_pacing(&mut self, session: &Session, rate: Option<Rate>, sample: &ConnectionSample) {
+    fn apply_pacing(&mut self, session: &Session, rate: Option<Rate>, sample: &SenderSample) {
         let min_rtt = sample.min_rtt;
         let is_short = min_rtt.is_none_or(|rtt| rtt < MIN_PACING_RTT);
         if rate.is_none() && !self.is_pacing && is_short {

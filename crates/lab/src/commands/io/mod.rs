@@ -253,7 +253,7 @@ fn print(flags: &Flags, measured: &[Measured]) {
                 std::iter::once(chunk.to_string()).chain(cells).collect::<Vec<_>>()
             };
             let rows: Vec<Vec<String>> = flags.chunk.iter().map(row).collect();
-            // A closed standard output is no error.
+            // A closed standard output is not a failure.
             let _ = writeln!(
                 out,
                 "\n{size}, socket buffers {}: throughput (CPU seconds per GiB)\n\n{}",

@@ -107,7 +107,7 @@ fn run_tcp(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<
 }
 
 /// Sends evenly spaced datagrams from all senders, and counts them at both ends. Drops of the
-/// receiver's socket are no loss of the path.
+/// receiver's socket are not losses of the path.
 fn run_udp(network: &Network, job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Metrics> {
     let receiver = network.receiver();
     let to = SocketAddr::from((Hosts::address(receiver), PORT));

@@ -301,9 +301,9 @@ impl<'s> IncastReceiver<'s> {
 
     /// Sets when the control is updated next for a sender.
     fn schedule_update(&mut self, at: usize) {
-        let look = self.control.as_ref().and_then(|control| control.next_report_at(at as u64));
+        let report = self.control.as_ref().and_then(|control| control.next_report_at(at as u64));
         let limit = self.received[at] + MAX_UPDATE_BYTES;
-        self.next_updates[at] = look.map_or(limit, |look| limit.min(look.0));
+        self.next_updates[at] = report.map_or(limit, |report| limit.min(report.0));
     }
 
     fn tick(&mut self, now: Duration) -> io::Result<()> {
@@ -312,9 +312,9 @@ impl<'s> IncastReceiver<'s> {
         for (at, sender) in self.senders.iter().enumerate() {
             let info = bankfull_sys::tcp_info(sender)?;
             let (id, received) = (at as u64, Bytes(self.received[at]));
-            // A spurious retransmission is no loss.
-            let needless = info.dsack_dups.unwrap_or_default();
-            let lost_segments = u64::from(info.total_retrans.saturating_sub(needless));
+            // A spurious retransmission is not a loss.
+            let spurious = info.dsack_dups.unwrap_or_default();
+            let lost_segments = u64::from(info.total_retrans.saturating_sub(spurious));
             observations.push(Sample { id, received, rtt: Some(info.rtt), lost_segments });
         }
         control.tick(now, &observations);

@@ -295,7 +295,7 @@ mod tests {
             let whole = [cut.header(), cut.payload()].concat();
             assert_eq!(cut.payload(), &packet.bytes[OFFLOAD_HEADER_BYTES + 52..][range.clone()]);
             let (offload, ip) = whole.split_at(OFFLOAD_HEADER_BYTES);
-            assert_eq!(offload[1] != 0, count > 1, "a single segment is no super-packet");
+            assert_eq!(offload[1] != 0, count > 1, "a single segment is not a super-packet");
             assert_eq!(be16(ip, 2), Some((52 + range.len()) as u16));
             assert_eq!(ones_sum(&ip[..20], 0), 0xffff, "the IP checksum is right");
             let tcp = &ip[20..];
@@ -328,7 +328,7 @@ mod tests {
             let whole = [cut.header(), cut.payload()].concat();
             assert_eq!(cut.payload(), &packet.bytes[OFFLOAD_HEADER_BYTES + 28..][range.clone()]);
             let (offload, ip) = whole.split_at(OFFLOAD_HEADER_BYTES);
-            assert_eq!(offload[1] != 0, count > 1, "a single datagram is no super-packet");
+            assert_eq!(offload[1] != 0, count > 1, "a single datagram is not a super-packet");
             assert_eq!(be16(ip, 2), Some((28 + range.len()) as u16));
             assert_eq!(ones_sum(&ip[..20], 0), 0xffff, "the IP checksum is right");
             assert_eq!(be16(&ip[20..], 4), Some((8 + range.len()) as u16));

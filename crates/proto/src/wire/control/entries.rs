@@ -64,7 +64,7 @@ pub struct Entry {
     /// Block size in bytes; 0 for files that travel in packs.
     #[n(11)]
     pub block_bytes: u32,
-    /// Whether the source has holes.
+    /// True if the source has holes.
     #[n(12)]
     pub sparse: bool,
     /// Target of a symlink.

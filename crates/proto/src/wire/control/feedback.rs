@@ -45,7 +45,7 @@ pub struct RateRequest {
     /// Number of data streams that carry data; absent: all.
     #[n(1)]
     pub streams: Option<u32>,
-    /// Whether to use BBR instead of the initial congestion control; absent: no.
+    /// True to use BBR instead of the initial congestion control; absent: no.
     #[n(2)]
     pub use_bbr: Option<bool>,
 }
@@ -78,7 +78,7 @@ pub struct SenderReport {
     /// Maximum bytes in flight on one data stream.
     #[n(7)]
     pub max_inflight_bytes: Option<u64>,
-    /// Whether the data streams can use BBR; absent: no.
+    /// True if the data streams can use BBR; absent: no.
     #[n(8)]
     pub bbr_available: Option<bool>,
     /// CPU time of the data streams in nanoseconds.

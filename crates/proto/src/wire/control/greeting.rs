@@ -45,7 +45,7 @@ pub struct Welcome {
     /// Maximum number of data streams.
     #[n(4)]
     pub max_streams: u32,
-    /// Whether unencrypted data streams are allowed.
+    /// True if unencrypted data streams are allowed.
     #[n(5)]
     pub unencrypted_allowed: bool,
     /// Data port of an agent; absent: the port of the control connection.

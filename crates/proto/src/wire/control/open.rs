@@ -1,7 +1,9 @@
 //! Request of a transfer: [`Open`] and its answer [`Opened`].
 
 use crate::error::WireError;
-use crate::limits::{MAX_ENGINE_NAME_BYTES, MAX_PATH_BYTES, MAX_STREAMS, MAX_THROUGHPUT_TEST_MS};
+use crate::limits::{
+    MAX_IO_METHOD_NAME_BYTES, MAX_PATH_BYTES, MAX_STREAMS, MAX_THROUGHPUT_TEST_MS,
+};
 use crate::wire::bounds::{at_most, check_congestion, check_name};
 use minicbor::{Decode, Encode};
 
@@ -85,21 +87,21 @@ pub struct Open {
     /// Push: initial estimate from an earlier transfer, as path rate in bytes per second and min
     /// RTT in microseconds.
     #[n(14)]
-    pub remembered: Option<[u64; 2]>,
+    pub cached_path: Option<[u64; 2]>,
     /// Maximum number of data streams that the receiver may choose; absent: the initial number.
     #[n(15)]
     pub max_streams: Option<u32>,
     /// Credit. Pull: the client offers to grant it, see [`super::Message::Credits`]. Push: the
-    /// client obeys it if the server grants it.
+    /// client complies with it if the server grants it.
     #[n(16)]
     pub credit: Option<bool>,
-    /// Pull: block engine of the server; absent: chosen by the server.
+    /// Pull: I/O method of the server; absent: chosen by the server.
     #[n(17)]
-    pub engine: Option<String>,
+    pub io_method: Option<String>,
     /// Pull: block size of the files in bytes; absent: chosen by the server.
     #[n(18)]
     pub block_bytes: Option<u32>,
-    /// Whether the server bypasses its page cache; absent: chosen by the server.
+    /// True if the server is to bypass its page cache; absent: chosen by the server.
     #[n(19)]
     pub direct: Option<bool>,
     /// Pull: maximum number of outstanding files and symlinks; absent: no limit.
@@ -117,7 +119,7 @@ pub struct Opened {
     /// Push: destination of each source.
     #[n(1)]
     pub destinations: Vec<PathBytes>,
-    /// Whether file data needs credit, see [`super::Message::Credits`]. Only in answer to
+    /// True if file data needs credit, see [`super::Message::Credits`]. Only in answer to
     /// [`Open::credit`].
     #[n(2)]
     pub credit: Option<bool>,
@@ -149,10 +151,10 @@ pub struct Source {
     #[n(0)]
     #[cbor(with = "minicbor::bytes")]
     pub name: Vec<u8>,
-    /// Whether the source is a directory.
+    /// True if the source is a directory.
     #[n(1)]
     pub is_dir: bool,
-    /// Whether the contents of the directory are copied, without the directory itself.
+    /// True if the contents of the directory are copied, without the directory itself.
     #[n(2)]
     pub contents: bool,
 }
@@ -168,8 +170,8 @@ impl Open {
             at_most("a path", path.0.len(), MAX_PATH_BYTES)?;
         }
         self.congestion.as_deref().map_or(Ok(()), check_congestion)?;
-        let engine = self.engine.as_deref().unwrap_or_default();
-        at_most("the name of a block engine", engine.len(), MAX_ENGINE_NAME_BYTES)?;
+        let method = self.io_method.as_deref().unwrap_or_default();
+        at_most("the name of an I/O method", method.len(), MAX_IO_METHOD_NAME_BYTES)?;
         self.sources.iter().try_for_each(Source::check)
     }
 }

@@ -47,7 +47,7 @@ pub struct Want {
     /// Failure, with [`Verdict::Refused`].
     #[n(4)]
     pub failure: Option<Failure>,
-    /// Whether the receiver accepts [`super::Message::EarlyFileDigest`] for this file.
+    /// True if the receiver accepts [`super::Message::EarlyFileDigest`] for this file.
     #[n(5)]
     pub accepts_early_digest: Option<bool>,
 }
@@ -87,7 +87,7 @@ pub struct Aborted {
     /// Cause.
     #[n(1)]
     pub failure: Failure,
-    /// Whether the file will be announced again under a new number.
+    /// True if the file will be announced again under a new number.
     #[n(2)]
     pub will_retry: bool,
 }

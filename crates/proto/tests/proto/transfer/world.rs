@@ -56,7 +56,7 @@ pub(super) struct Link {
     pub(super) frames: VecDeque<Frame>,
     /// Block that is claimed and whose payload has not arrived: file, number, damage.
     pub(super) arriving: Option<(u64, u64, bool)>,
-    /// Whether the stream is broken. Each side detects it at any later time.
+    /// True if the stream is broken. Each side detects it at any later time.
     pub(super) cut: bool,
 }
 

@@ -155,7 +155,7 @@ fn open_pull() -> Message {
 }
 
 const OVERRIDES: &str = "Open: pull of a file with BBR, at most 12.5 MB/s, a window of 4 MB,\n\
-    at most 64 streams, the block engine zerobuffer, blocks of 4 MiB, no page cache, no tuning.";
+    at most 64 streams, the I/O method zerobuffer, blocks of 4 MiB, no page cache, no tuning.";
 
 fn open_overrides() -> Message {
     Message::Open(Open {
@@ -173,10 +173,10 @@ fn open_overrides() -> Message {
         window: Some(4_000_000),
         congestion: Some("bbr".to_owned()),
         throughput_test_ms: None,
-        remembered: None,
+        cached_path: None,
         max_streams: Some(64),
         credit: None,
-        engine: Some("zerobuffer".to_owned()),
+        io_method: Some("zerobuffer".to_owned()),
         block_bytes: Some(4 << 20),
         direct: Some(true),
         max_outstanding_files: None,

@@ -224,7 +224,7 @@ impl Service {
         raise_priority();
         let mut size = lock(room).size();
         let mut history = BufferHistory { sizes: vec![(now, size)], shrink_time: None };
-        let (mut pause, mut queued, mut looks) = (MIN_CHECK_INTERVAL, Bytes(0), 0);
+        let (mut pause, mut queued, mut sample_count) = (MIN_CHECK_INTERVAL, Bytes(0), 0);
         loop {
             let is_above_min = lock(room).is_above_min();
             if !is_above_min && queued == Bytes(0) {
@@ -241,11 +241,11 @@ impl Service {
             let mut room = lock(room);
             // Skipped if the handler has sampled meanwhile.
             let mut has_changed = false;
-            if room.sample_count() == looks {
+            if room.sample_count() == sample_count {
                 let before = (std::mem::replace(&mut queued, room.sample(&self.socket)), size);
                 has_changed = room.size() > before.1 || !is_above_min && queued != before.0;
             }
-            looks = room.sample_count();
+            sample_count = room.sample_count();
             pause = if has_changed { MIN_CHECK_INTERVAL } else { (pause * 2).min(EPOCH_INTERVAL) };
             room.advance(&self.socket, now);
             size = room.size();

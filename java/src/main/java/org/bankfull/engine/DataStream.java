@@ -142,7 +142,7 @@ final class DataStream implements Closeable {
             : Math.max(sliceBytes / 2, MIN_SLICE_BYTES);
     }
 
-    /** Whether the current write has lasted longer than {@code millis}. */
+    /** True if the current write has lasted longer than {@code millis}. */
     boolean isStalled(long millis) {
         long since = writeStartNanos;
         return since != 0 && (System.nanoTime() - since) / 1_000_000 > millis;

@@ -66,7 +66,7 @@ final class Metadata {
         return name.toString().getBytes(StandardCharsets.UTF_8);
     }
 
-    /** Whether Java could decode a name; invalid UTF-8 yields U+FFFD. */
+    /** True if Java could decode a name; invalid UTF-8 yields U+FFFD. */
     static boolean isValidUtf8(Path name) {
         return name.toString().indexOf('\uFFFD') < 0;
     }
@@ -137,7 +137,7 @@ final class Metadata {
         return hasher.finish();
     }
 
-    /** Whether a file still matches its announced entry. */
+    /** True if a file still matches its announced entry. */
     static boolean isUnchanged(Path path, Entry entry) throws IOException {
         BasicFileAttributes now = attributes(path);
         return now.isRegularFile() && now.size() == entry.size
@@ -156,7 +156,7 @@ final class Metadata {
         return at.getEpochSecond() == entry.mtimeSecs && at.getNano() == entry.mtimeNanos;
     }
 
-    /** Whether a time equals that of an entry, to the precision of this Java. */
+    /** True if a time equals that of an entry, to the precision of this Java. */
     static boolean matchesTime(Entry entry, FileTime time) {
         return matchesTime(entry.mtimeSecs, entry.mtimeNanos, time);
     }

@@ -237,7 +237,7 @@ final class PartFile {
         }
     }
 
-    /** Whether a journal belongs to this version of the file, under any boot ID. */
+    /** True if a journal belongs to this version of the file, under any boot ID. */
     private static boolean matches(byte[] journal, Entry entry) {
         int bootAt = JournalFormat.HEADER_BYTES - 8 - JournalFormat.BOOT_ID_BYTES;
         byte[] bootId = Arrays.copyOfRange(journal, bootAt, bootAt + JournalFormat.BOOT_ID_BYTES);
@@ -348,7 +348,7 @@ final class PartFile {
         return Arrays.copyOfRange(hashes, at, at + Blake3.HASH_BYTES);
     }
 
-    /** Whether a block is verified or a hole. */
+    /** True if a block is verified or a hole. */
     synchronized boolean hasBlock(long block) {
         return completed.get((int) block);
     }

@@ -27,7 +27,7 @@ final class RequestedSources {
         }
     }
 
-    /** Whether an entry at the top of the destination is one of the sources. */
+    /** True if an entry at the top of the destination is one of the sources. */
     static boolean contains(List<Source> sources, Entry entry) {
         for (Source source : sources) {
             boolean isSameKind = source.directory == (entry.kind == Entry.DIRECTORY);

@@ -184,7 +184,7 @@ final class Sender {
         return entriesEnded && files.isEmpty() && symlinks.isEmpty() && retrying == 0;
     }
 
-    /** Whether nothing is left to send. */
+    /** True if nothing is left to send. */
     synchronized boolean isAllSent() {
         return isOver || isAllCompleted();
     }
@@ -373,7 +373,7 @@ final class Sender {
         sendDigestIfComplete(file);
     }
 
-    /** Whether a file has the content of the destination. */
+    /** True if a file has the content of the destination. */
     private boolean isSame(OutgoingFile file, byte[] hash) {
         try {
             return Arrays.equals(Metadata.hashFile(file.path), hash)

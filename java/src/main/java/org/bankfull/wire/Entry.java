@@ -112,7 +112,7 @@ public final class Entry {
         }
     }
 
-    /** Whether a name is reserved for part files and journals. */
+    /** True if a name is reserved for part files and journals. */
     public static boolean isReservedName(String name) {
         return name.matches("\\.bankfull-[0-9a-f]{16}\\.(part|journal|journal\\.new)");
     }

@@ -47,7 +47,7 @@ public final class JournalFormat {
         return record(HOLES, first, ByteBuffer.allocate(Blake3.HASH_BYTES).putLong(count).array());
     }
 
-    /** Whether the record at an offset has a known kind and a valid checksum. */
+    /** True if the record at an offset has a known kind and a valid checksum. */
     public static boolean isValidRecord(byte[] bytes, int at) {
         byte[] expected = hash(bytes, at, RECORD_CHECKED_BYTES);
         int kind = bytes[at + 8];

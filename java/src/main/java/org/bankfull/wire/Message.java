@@ -398,7 +398,7 @@ public final class Message {
         return new Fields(body, name()).unsigned(0);
     }
 
-    /** Whether the sender will announce the file of {@link #ABORTED} again. */
+    /** True if the sender will announce the file of {@link #ABORTED} again. */
     public boolean willRetry() throws WireException {
         return fields(ABORTED).bool(2);
     }

@@ -9,9 +9,9 @@ use std::time::Duration;
 /// Maximum growth of the data in flight within an RTT: slow start doubles it. (RFC 5681 §3.1)
 const SLOW_START_GROWTH: u64 = 2;
 
-/// Sample of all connections.
+/// Sample of all connections of a sender.
 #[derive(Default)]
-pub(super) struct ConnectionSample {
+pub(super) struct SenderSample {
     /// Acknowledged bytes of each stream.
     pub(super) acked: Vec<(u32, u64)>,
     /// Congestion window of each stream.
@@ -27,7 +27,7 @@ pub(super) struct ConnectionSample {
     pub(super) carried: TransportStats,
 }
 
-impl ConnectionSample {
+impl SenderSample {
     /// Samples all connections. Adds whether each stream is app-limited to `samples`.
     pub(super) fn new(session: &Session, samples: &mut LimitSamples) -> Self {
         let mut sample = Self::default();
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn buffer_need_follows_the_congestion_window() {
-        let mut sample = ConnectionSample::default();
+        let mut sample = SenderSample::default();
         assert_eq!(sample.max_next_inflight(0), Bytes(0));
         sample.cwnd.insert(0, Bytes(14_480));
         let next = [sample.max_next_inflight(0), sample.max_next_inflight(1)];

@@ -1,4 +1,4 @@
-//! Transfer steered by SOBAS as in the engine: probes every 10 ms, shares of window and pacing rate
+//! Transfer tuned by SOBAS as in the engine: probes every 10 ms, shares of window and pacing rate
 //! per stream.
 
 use crate::MS;
@@ -16,7 +16,7 @@ use std::time::Duration;
 const INITIAL_WINDOW: u64 = 65_536;
 
 /// Transfer in progress.
-pub(crate) struct Steered {
+pub(crate) struct TunedTransfer {
     pub(crate) flows: Vec<FlowId>,
     pub(crate) trace: Vec<Decision>,
     sobas: Sobas,
@@ -29,7 +29,7 @@ pub(crate) struct Steered {
     rng: Rng,
     probes_lost: u64,
     next_tick: Duration,
-    /// Whether the last tick may be skipped under sparse sampling.
+    /// True if the last tick may be skipped under sparse sampling.
     is_odd: bool,
     /// Latest decision: total window and pacing rate.
     latest: Option<Decision>,
@@ -59,9 +59,9 @@ impl WindowAutotuning {
     }
 }
 
-/// Parameters of a steered transfer.
+/// Parameters of a tuned transfer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SteeringConfig {
+pub(crate) struct TunerConfig {
     pub(crate) streams: u32,
     pub(crate) start: Duration,
     /// Capacity measured by the packet trains, as a fraction of the link rate; `None`: not
@@ -72,7 +72,7 @@ pub(crate) struct SteeringConfig {
     pub(crate) algorithm: Algorithm,
 }
 
-impl Default for SteeringConfig {
+impl Default for TunerConfig {
     fn default() -> Self {
         let algorithm = Algorithm::default();
         let (start, measured_fraction, is_udp_blocked) = (Duration::ZERO, Some(1.0), false);
@@ -80,12 +80,12 @@ impl Default for SteeringConfig {
     }
 }
 
-impl Steered {
+impl TunedTransfer {
     pub(crate) fn new(
         world: &mut World,
         path: &PathConfig,
         route: &Route,
-        config: &SteeringConfig,
+        config: &TunerConfig,
     ) -> Self {
         let mut flow = FlowConfig::new(route);
         flow.start = config.start;
@@ -100,7 +100,7 @@ impl Steered {
             window_max: Bytes(MAX_WINDOW),
             capacity_timeout,
             rate_max: None,
-            remembered: None,
+            cached_path: None,
         };
         Self {
             flows,
