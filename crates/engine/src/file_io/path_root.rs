@@ -146,9 +146,9 @@ impl PathRoot {
             Err(e) if e.kind() == io::ErrorKind::NotADirectory => plan::DestinationKind::Other,
             Err(e) => return Err(cannot_use(&shown, e)),
         };
-        let landing = plan::resolve_destination(sources, target, parts.must_be_dir)
+        let destinations = plan::resolve_destination(sources, target, parts.must_be_dir)
             .map_err(|f| Failure::new(f.cause(), format!("{}: {}", shown.display(), f.text)))?;
-        let (base, rename) = match (landing, opened, parts.name) {
+        let (base, rename) = match (destinations, opened, parts.name) {
             (Destination::Directory, Ok(dir), _) => (Some(dir), None),
             (Destination::Directory, Err(_), Some(name)) => {
                 (self.make_destination(&parts, name, &shown, options)?, None)
@@ -168,7 +168,7 @@ impl PathRoot {
         } else {
             shown
         };
-        let landing =
+        let destinations =
             sources.iter().map(|s| destination_of(s, &shown, rename.as_deref())).collect();
         let base = base.map(Arc::new);
         let ReceiveOptions { fsync, checksum, dry_run, set_id, .. } = options;
@@ -182,7 +182,7 @@ impl PathRoot {
             set_id,
             merge_handle: None,
         };
-        Ok((target, landing))
+        Ok((target, destinations))
     }
 
     fn parent_of(&self, parts: &SplitPath<'_>, shown: &Path) -> Result<Dir, Error> {
