@@ -30,7 +30,8 @@ check: setup ## Format, lints, documentation and types of the fuzz targets
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
-	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir $(abspath $(LAB))
+	cargo check --locked --no-default-features --manifest-path fuzz/Cargo.toml \
+	  --target-dir $(abspath $(LAB))
 
 test: check ## The checks and every test
 	cargo test --locked --workspace
