@@ -179,7 +179,7 @@ pub(crate) fn program() -> Option<PathBuf> {
     let program = here.parent().and_then(Path::parent).unwrap().join("bankfull");
     let is_there = program.exists();
     if !is_there {
-        notify("skipped: bankfull is not built; run `cargo build -p bankfull-cli`");
+        notify("skipped: bankfull is not built; run `cargo build --workspace --bin bankfull`");
     }
     is_there.then_some(program)
 }
