@@ -410,7 +410,8 @@ fn random_loss_moves_next_copy_to_quic() {
             remembered.extend(paths.map(|path| (fs::read(&path).unwrap(), path)));
         }
     }
-    // An explicit TCP transport is honoured.
+    // An explicit TCP transport is honoured. Only the route counts from here on.
+    let source = scene.path("tree/1/99");
     let other = scene.cp("other", &[], source.to_str().unwrap(), &scene.url("other"));
     let out = other.out.clone();
     other.ends_with(0);
