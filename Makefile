@@ -30,18 +30,19 @@ check: setup ## Format, lints, documentation and types of the fuzz targets
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
-	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir $(abspath $(LAB))
+	cargo check --locked --no-default-features --manifest-path fuzz/Cargo.toml \
+	  --target-dir $(abspath $(LAB))
 
 test: check ## The checks and every test
 	cargo test --locked --workspace
 	@$(MAKE) --no-print-directory java
 
 campaign: test ## Longer checks: 24 interruptions, and every test of the command over an emulated path
-	BANKFULL_KILLS=24 cargo test --locked -p bankfull-cli --test cli kills
+	BANKFULL_KILLS=24 cargo test --locked --workspace --test cli kills
 	scripts/over-path
 
 java: setup ## The client in Java, tested against the daemon
-	cargo build --locked -p bankfull-cli
+	cargo build --locked --workspace --bin bankfull
 	@if command -v mvn >/dev/null; then \
 	  mvn -q -B -f java/pom.xml verify -Dbankfull.program=$(abspath $(LAB))/debug/bankfull; \
 	else echo "java: skipped, for there is no mvn: apt-get install maven default-jdk-headless" >&2; fi

@@ -13,7 +13,6 @@ use bankfull_sim::{LinkConfig, Loss, PathConfig};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
-use std::sync::PoisonError;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -149,7 +148,7 @@ fn content_survives_loss_within_super_packets() {
     let mut path = path(200, MS * 4, 12_000);
     path.forward.loss = Loss::Random { probability: 0.01 };
     path.reverse.loss = Loss::Random { probability: 0.01 };
-    let _busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    let _busy = MACHINE.share();
     let plan = Plan { congestion: Some("cubic".to_owned()), ..Plan::path(&path) };
     let Some(network) = start(&plan) else { return };
     // Slow start overflows the queue at any load of the machine, so there are many connections.
@@ -187,7 +186,7 @@ fn many_senders_share_port() {
         ..LinkConfig::default()
     };
     let plan = Plan::fan_in(&vec![access; 4], &path(100, MS, 100_000));
-    let _busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    let _busy = MACHINE.share();
     let Some(network) = start(&plan) else { return };
     let receiver = network.receiver();
     let to = (Hosts::address(receiver), PORT);
@@ -216,7 +215,7 @@ fn many_senders_share_port() {
 
 #[test]
 fn connection_survives_cut() {
-    let _busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    let _busy = MACHINE.share();
     let Some(network) = start(&Plan::path(&path(100, MS * 10, 125_000))) else { return };
     let sent = content(3_000_000);
     thread::scope(|scope| {

@@ -4,7 +4,7 @@
 //! Uses the program built by the workspace's tests, and is skipped with a message without it.
 //! `scripts/over-path` runs all tests of the command across such a path, see `docs/lab.md`.
 
-use super::{MACHINE, start};
+use super::{MACHINE, Shares, start};
 use bankfull_control::{Bytes, Rate};
 use bankfull_lab::base::notify;
 use bankfull_lab::model::plan::Plan;
@@ -16,7 +16,6 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{PoisonError, RwLockReadGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -49,7 +48,7 @@ struct Scene {
     tree_bytes: u64,
     address: String,
     fingerprint: String,
-    _busy: RwLockReadGuard<'static, ()>,
+    _busy: Shares,
 }
 
 impl Scene {
@@ -69,7 +68,7 @@ impl Scene {
         serve: &[&str],
     ) -> Option<Self> {
         let program = program()?;
-        let busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+        let busy = MACHINE.share();
         let (network, has_bbr) = network(rtt, loss)?;
         let scratch = TempDir::with_prefix("bankfull-lab-").unwrap();
         let tree_bytes = plant(&scratch.path().join("tree"), has_bbr);
@@ -179,7 +178,7 @@ pub(crate) fn program() -> Option<PathBuf> {
     let program = here.parent().and_then(Path::parent).unwrap().join("bankfull");
     let is_there = program.exists();
     if !is_there {
-        notify("skipped: bankfull is not built; run `cargo build -p bankfull-cli`");
+        notify("skipped: bankfull is not built; run `cargo build --workspace --bin bankfull`");
     }
     is_there.then_some(program)
 }
@@ -411,7 +410,8 @@ fn random_loss_moves_next_copy_to_quic() {
             cached_paths.extend(paths.map(|path| (fs::read(&path).unwrap(), path)));
         }
     }
-    // An explicit TCP transport is honoured.
+    // An explicit TCP transport is honoured. Only the route counts from here on.
+    let source = scene.path("tree/1/99");
     let other = scene.cp("other", &[], source.to_str().unwrap(), &scene.url("other"));
     let out = other.out.clone();
     other.ends_with(0);

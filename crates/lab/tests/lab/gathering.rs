@@ -15,7 +15,6 @@ use bankfull_sim::{LinkConfig, PathConfig};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -73,7 +72,7 @@ fn same(one: &Path, other: &Path) -> bool {
 /// the killed source has arrived.
 fn gather(sources: usize, plant: impl Fn(&Path) -> u64, is_underway: impl Fn(&Path) -> bool) {
     let Some(program) = program() else { return };
-    let _busy = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    let _busy = MACHINE.share();
     let Some(network) = network(sources) else { return };
     let scratch = TempDir::with_prefix("bankfull-lab-").unwrap();
     let dir = scratch.path();

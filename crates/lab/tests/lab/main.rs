@@ -25,14 +25,53 @@ use bankfull_lab::topology::network::Network;
 use bankfull_lab::base::notify;
 use std::collections::BTreeSet;
 use std::panic::Location;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
 /// Repeats of a void measurement. (as in scenarios)
 const REPEATS: usize = 2;
 
-/// Write-locked by tests that measure, read-locked by tests with a long load.
-static MACHINE: RwLock<()> = RwLock::new(());
+/// Tests with a long load that run at the same time. (chosen: two processors carry two loads of
+/// 100 Mbit/s without delay)
+const LOADS_MAX: usize = 2;
+
+/// The machine, shared among the tests: they may have more threads than it has processors.
+struct Machine {
+    /// Number of shares in use.
+    used: Mutex<usize>,
+    released: Condvar,
+}
+
+static MACHINE: Machine = Machine { used: Mutex::new(0), released: Condvar::new() };
+
+/// Shares of the machine, released when dropped.
+struct Shares(usize);
+
+impl Machine {
+    /// Waits for the whole machine, to measure on it.
+    fn alone(&self) -> Shares {
+        self.take(LOADS_MAX)
+    }
+
+    /// Waits for a share of the machine, for a long load.
+    fn share(&self) -> Shares {
+        self.take(1)
+    }
+
+    fn take(&self, count: usize) -> Shares {
+        let used = self.used.lock().unwrap();
+        let is_full = |used: &mut usize| *used + count > LOADS_MAX;
+        *self.released.wait_while(used, is_full).unwrap() += count;
+        Shares(count)
+    }
+}
+
+impl Drop for Shares {
+    fn drop(&mut self) {
+        *MACHINE.used.lock().unwrap() -= self.0;
+        MACHINE.released.notify_all();
+    }
+}
 
 /// Starts a network; `None`, with a message, if not allowed.
 fn start(plan: &Plan) -> Option<Network> {
@@ -58,7 +97,7 @@ fn is_forbidden(error: &LabError) -> bool {
 /// Measures until a run is valid.
 #[track_caller]
 fn measure_valid<T>(plan: &Plan, measure: impl Fn(&Network) -> T) -> Option<(T, Recording)> {
-    let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    let _alone = MACHINE.alone();
     for _ in 0..=REPEATS {
         let network = start(plan)?;
         let found = measure(&network);

@@ -10,7 +10,6 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::PoisonError;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,7 +31,7 @@ impl Ran {
             notify_skipped(&error.to_string());
             return None;
         }
-        let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = MACHINE.alone();
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::write(at("small.toml"), text).unwrap();
@@ -180,7 +179,7 @@ fn io_methods_are_measured_over_veth() {
         assert!(is_forbidden(&error), "{error}");
         return notify_skipped(&error.to_string());
     }
-    let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    let _alone = MACHINE.alone();
     let dir = tempfile::tempdir().unwrap();
     // The default choice is one more method; two methods and byte-by-byte transfer can receive.
     let senders = IoMethod::ALL.into_iter().filter(|method| method.is_available()).count() + 1;
@@ -353,7 +352,7 @@ fn ctrl_c_ends_run_and_keeps_results() {
     let mut command = Command::new(LAB);
     command.arg("run").arg(at("small.toml")).arg("--work").arg(dir.path());
     command.arg("--json").arg(at("out.json")).stdout(Stdio::null()).stderr(Stdio::piped());
-    let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    let _alone = MACHINE.alone();
     let mut lab = command.spawn().unwrap();
     let mut lines = BufReader::new(lab.stderr.take().unwrap()).lines();
     let first = lines.find(|line| line.as_ref().unwrap().starts_with("small 300ms: tcp 1/1"));

@@ -30,12 +30,11 @@ impl Rng {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
+    /// Returns random content. The hash yields gigabytes per second, also in unoptimised tests.
     pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut out = Vec::with_capacity(len + 8);
-        while out.len() < len {
-            out.extend_from_slice(&self.next().to_le_bytes());
-        }
-        out.truncate(len);
+        let mut out = vec![0; len];
+        let seed = self.next().to_le_bytes();
+        blake3::Hasher::new().update(&seed).finalize_xof().fill(&mut out);
         out
     }
 }
