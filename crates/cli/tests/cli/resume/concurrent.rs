@@ -215,15 +215,36 @@ fn concurrent_local_copies_corrupt_nothing() {
     at_once(&tree, &into.join("bulk"), || local_copy(&tree, &into));
 }
 
+/// Starts a copy and stops it in its middle. On a busy machine it may end before; then again.
+fn paused(command: &mut Command, copied_to: &Path) -> Running {
+    for _ in 0..20 {
+        let mut copy = Running::start(command);
+        wait_until("it has begun", || !journals(copied_to).is_empty() || copy.is_over());
+        copy.signal(Signal::STOP);
+        wait_until("it has stopped", || copy.is_over() || is_stopped(copy.id()));
+        if !journals(copied_to).is_empty() {
+            return copy;
+        }
+        copy.signal(Signal::CONT);
+        copy.wait().expect(0);
+        fs::remove_dir_all(copied_to).unwrap();
+    }
+    panic!("no copy was stopped in its middle");
+}
+
+/// True if a signal has stopped a process.
+fn is_stopped(id: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+    stat.rsplit(") ").next().is_some_and(|state| state.starts_with('T'))
+}
+
 #[test]
 fn local_copy_waits_for_a_paused_one() {
     let tree = Tree::bulk(&[500 * MIB], 3);
     let into = tree.path.with_file_name("copied_to");
     let copied_to = into.join("bulk");
     let command = || local_copy(&tree, &into);
-    let first = Running::start(&mut command());
-    part_in(&copied_to);
-    first.signal(Signal::STOP);
+    let first = paused(&mut command(), &copied_to);
     let second = Running::start(&mut command());
     wait_until("the wait is reported", || has_message(&second, "waiting for an earlier copy"));
     first.signal(Signal::CONT);
