@@ -86,10 +86,11 @@ pub(crate) struct ShowFlags {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Show the connection, every copied file and tuning decisions; twice (-vv), the log too
+    /// Show copied files and decisions; -vv, the log too
     ///
-    /// -vv also shows unchanged files, and the log at level debug. Default: a progress line on a
-    /// terminal, failed files and a summary.
+    /// -v shows the connection, destinations, every copied file and the tuning decisions. -vv also
+    /// shows unchanged files, and the log at level debug. Default: a progress line on a terminal,
+    /// failed files and a summary.
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 

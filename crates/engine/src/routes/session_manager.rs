@@ -497,7 +497,10 @@ fn subject_of(open: &Open) -> Subject {
         Direction::Pull => "send",
         Direction::Push => "receive",
     };
-    let text = |path: &PathBytes| String::from_utf8_lossy(&path.0).into_owned();
+    let text = |path: &PathBytes| match path.0.as_slice() {
+        [] => "/".to_owned(),
+        path => String::from_utf8_lossy(path).into_owned(),
+    };
     Subject::new(direction, open.paths.iter().map(text))
 }
 
