@@ -26,10 +26,11 @@ fn capped(command: &mut Command) -> Done {
     let started = Instant::now();
     let done = run(command.args(["--max-rate", "16mbit"])).expect(0);
     let least = Duration::from_secs_f64(CONTENT_BYTES as f64 / 2e6 * 0.9);
-    assert!(started.elapsed() >= least, "{:?} of {least:?}", started.elapsed());
+    let took = started.elapsed();
+    assert!(took >= least, "{took:?} of {least:?}");
     assert_eq!(done.figure("bytes"), CONTENT_BYTES);
-    // Over a long path, the start takes as long as the data.
-    if !is_over_path() {
+    // Over a long path, the start takes as long as the data; on a busy machine, other work.
+    if !is_over_path() && took < least * 2 {
         assert_eq!(done.events().last().unwrap()["limited_by"], "max-rate");
     }
     done
