@@ -7,9 +7,7 @@ use super::sources::Sources;
 use super::text::printable_text;
 use super::{Beginning, Ending, Output, Render, SCHEMA, Serving};
 use crate::exit::Exit;
-use bankfull::{
-    Error, Event, GatherSummary, Outcome, ProbeResult, Progress, Rate, Round, Route, Summary,
-};
+use bankfull::{Error, Event, GatherSummary, Outcome, ProbeResult, Progress, Rate, Round, Summary};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -173,7 +171,7 @@ impl Render for Json {
 fn event_line(event: &Event) -> Option<Line> {
     Some(match event {
         Event::Connected { route, software, encrypted } => Line::new("connected")
-            .field("route", route_name(*route))
+            .field("route", route.name())
             .field("software", software.as_str())
             .field("encrypted", *encrypted),
         Event::Destination { source, destination } => {
@@ -332,17 +330,6 @@ fn precise_seconds(time: Duration) -> f64 {
 /// Returns a time in seconds, rounded to milliseconds.
 fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e3).round() / 1e3
-}
-
-fn route_name(route: Route) -> &'static str {
-    match route {
-        Route::Local => "local",
-        Route::Daemon => "daemon",
-        Route::Quic => "quic",
-        Route::Ssh => "ssh",
-        Route::SshOnly => "ssh-only",
-        _ => "other",
-    }
 }
 
 fn outcome_name(outcome: Outcome) -> &'static str {

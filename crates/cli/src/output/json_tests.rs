@@ -31,7 +31,11 @@ fn failed(path: &OsStr) -> Event {
 #[test]
 fn event_has_its_object() {
     let events = [
-        Event::Connected { route: Route::SshOnly, software: "x 1".to_owned(), encrypted: true },
+        Event::Connected {
+            route: bankfull::Route::SshOnly,
+            software: "x 1".to_owned(),
+            encrypted: true,
+        },
         Event::Destination { source: "a".into(), destination: "/b/a".into() },
         Event::Completed {
             path: "a/f".into(),

@@ -37,6 +37,20 @@ pub enum Route {
     SshOnly,
 }
 
+impl Route {
+    /// Returns the stable name used in JSON lines and logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Daemon => "daemon",
+            Self::Quic => "quic",
+            Self::Ssh => "ssh",
+            Self::SshOnly => "ssh-only",
+        }
+    }
+}
+
 /// Final outcome of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -5,7 +5,7 @@
 //! constant. Tokens and keys are in no event.
 
 use super::error::{Error, ErrorKind};
-use super::event::{Event, EventSink, Outcome, Progress, Route, Summary, TuningDecision};
+use super::event::{Event, EventSink, Outcome, Progress, Summary, TuningDecision};
 use super::failure_fold::{FailureFold, FoldedFailures};
 use super::log_limiter::LogLimiter;
 use super::sync::lock;
@@ -102,7 +102,7 @@ impl<'a> EventLog<'a> {
     fn log(&self, event: &Event) {
         match event {
             Event::Connected { route, software, encrypted } => {
-                let route = route_name(*route);
+                let route = route.name();
                 let software: &str = software;
                 info!(target: EVENT_LOG_TARGET, route, software, encrypted, "connected");
             }
@@ -289,17 +289,6 @@ fn log_tuning(decision: &TuningDecision) {
         reason = &*cut(&decision.reason),
         "tuning decision"
     );
-}
-
-/// Returns the stable name of a route.
-fn route_name(route: Route) -> &'static str {
-    match route {
-        Route::Local => "local",
-        Route::Daemon => "daemon",
-        Route::Quic => "quic",
-        Route::Ssh => "ssh",
-        Route::SshOnly => "ssh-only",
-    }
 }
 
 fn path_text(path: &Path) -> String {
