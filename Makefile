@@ -37,7 +37,8 @@ test: check ## The checks and every test
 	cargo test --locked --workspace
 	@$(MAKE) --no-print-directory java
 
-campaign: test ## Longer checks: 24 interruptions, and every test of the command over an emulated path
+campaign: test ## Longer checks: measurements, 24 interruptions, and the command's tests over a path
+	cargo test --locked --workspace --test lab -- --ignored
 	BANKFULL_KILLS=24 cargo test --locked --workspace --test cli kills
 	scripts/over-path
 

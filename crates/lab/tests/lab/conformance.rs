@@ -89,6 +89,7 @@ fn send_evenly(network: &Network, rate_mbit: f64, length: Duration) -> u64 {
 }
 
 #[test]
+#[ignore = "measurement: make campaign"]
 fn constant_rate_loses_excess_over_line_rate() {
     for (sent_mbit, expected) in [(5.0, 0.0), (9.0, 0.0), (12.5, 0.2), (20.0, 0.5)] {
         let plan = Plan::path(&path(10, MS * 10, 50_000));
@@ -231,6 +232,7 @@ fn connection_survives_cut() {
 }
 
 #[test]
+#[ignore = "measurement: make campaign"]
 fn window_limited_flows_send_one_window_per_rtt() {
     for window in [20_000, 50_000, 200_000] {
         let mut plan = Plan::path(&path(500, MS * 20, 1_000_000));

@@ -103,6 +103,7 @@ fn contenders_run_in_turn_and_appear_in_all_reports() {
 
 /// Window-limited flows reach the same rate in the kernel, in the simulator and in ns-3.
 #[test]
+#[ignore = "measurement: make campaign"]
 fn kernel_simulator_and_ns3_agree_on_windows() {
     let text = "title = 'windows'\n[path]\nrate = '100mbit'\nrtt = '58ms'\nbuffer = '75kB'\n\
         [run]\nduration = '4s'\nrepetitions = 1\ncongestion = 'reno'\nwindow = '64KiB'\n\
@@ -246,6 +247,7 @@ fn notify_skipped(what: &str) {
 }
 
 #[test]
+#[ignore = "measurement: make campaign"]
 fn tiny_queues_hold_requested_bytes() {
     let text = "title = 'small'\n[path]\nrate = '10mbit'\nrtt = '20ms'\n\
         [run]\nduration = '1s'\nrepetitions = 1\n\
@@ -291,6 +293,7 @@ fn missing_congestion_control_fails_its_contender_only() {
 }
 
 #[test]
+#[ignore = "measurement: make campaign"]
 fn incast_does_not_fill_port_with_shallow_queue() {
     let text = "title = 'small'\n[path]\nrate = '1gbit'\nrtt = '200us'\nbuffer = '64kB'\n\
         [senders]\ncount = 24\nrate = '1gbit'\n[run]\nrepetitions = 1\n\
@@ -372,6 +375,7 @@ fn ctrl_c_ends_run_and_keeps_results() {
 }
 
 #[test]
+#[ignore = "measurement: make campaign"]
 fn several_senders_are_combined_for_each_tool() {
     let text = "title = 'small'\n[path]\nrate = '50mbit'\nrtt = '4ms'\nbuffer = '100kB'\n\
         [senders]\ncount = 3\nrate = '10mbit'\n\
@@ -412,6 +416,7 @@ fn several_senders_are_combined_for_each_tool() {
 }
 
 #[test]
+#[ignore = "measurement: make campaign"]
 fn datagrams_after_cut_are_counted_against_theory() {
     let text = "title = 'small'\n[path]\nrate = '20mbit'\nrtt = '2ms'\n\
         [run]\nduration = '4s'\nrepetitions = 1\n\
@@ -437,6 +442,7 @@ fn datagrams_after_cut_are_counted_against_theory() {
 /// tuned buffer, and with stop-and-wait clients. In 80 ms of idle time, 3.2 MB arrive, more than
 /// the lower bound of the grown buffer; its upper bound depends on free memory.
 #[test]
+#[ignore = "measurement: make campaign"]
 fn service_discards_on_full_buffer_and_tuned_buffer_recovers() {
     let text = "title = 'small'\n[path]\nrate = '400mbit'\nrtt = '2ms'\nbuffer = '4MB'\n\
         [senders]\ncount = 4\n\

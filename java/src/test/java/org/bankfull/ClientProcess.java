@@ -6,7 +6,6 @@ import java.io.InputStream;
 import java.net.URISyntaxException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
-import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -17,13 +16,10 @@ import org.bankfull.cli.Main;
 public final class ClientProcess {
     public final int exitCode;
     public final String output;
-    /** Peak resident memory of the process in KiB. */
-    public final long peakKib;
 
-    private ClientProcess(int exitCode, String output, long peakKib) {
+    private ClientProcess(int exitCode, String output) {
         this.exitCode = exitCode;
         this.output = output;
-        this.peakKib = peakKib;
     }
 
     /** Creates the process builder of a command, with stderr merged into stdout. */
@@ -46,30 +42,9 @@ public final class ClientProcess {
     public static ClientProcess run(ProcessBuilder builder, Path scratch) throws Exception {
         Path output = scratch.resolve("output");
         Process process = builder.redirectOutput(output.toFile()).start();
-        long peak = 0;
-        while (process.isAlive()) {
-            peak = Math.max(peak, peakKib(process.pid()));
-            Thread.sleep(10);
-        }
+        int exitCode = process.waitFor();
         String text = new String(Files.readAllBytes(output), StandardCharsets.UTF_8);
-        return new ClientProcess(process.exitValue(), text, peak);
-    }
-
-    /** Returns the peak memory in KiB; 0 if unavailable or after the end. */
-    private static long peakKib(long pid) throws IOException {
-        try {
-            for (String line : Files.readAllLines(Path.of("/proc/" + pid + "/status"))) {
-                if (line.startsWith("VmHWM:")) {
-                    return Long.parseLong(line.replaceAll("[^0-9]", ""));
-                }
-            }
-        } catch (NoSuchFileException e) {
-            return 0;
-        } catch (IOException e) {
-            // The process has ended.
-            return 0;
-        }
-        return 0;
+        return new ClientProcess(exitCode, text);
     }
 
     /** Asserts that two files are equal, without loading either into memory. */
