@@ -5,7 +5,7 @@ use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::{Listen, ServeFlags};
 use crate::output::{self, Beginning, Ending, Render, Reporter, Serving, printable};
-use crate::signals::{self, Step};
+use crate::signals::{self, Caught, Step};
 use crate::{log, token};
 use bankfull::{Cancel, Error, ErrorKind, ServeOptions, Server};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -19,8 +19,10 @@ pub(crate) fn run(flags: &ServeFlags) -> Exit {
     let environment = Environment::read();
     let bound =
         log::start(&show, &environment, log::Role::Daemon).and_then(|()| bind(flags, &environment));
+    // Before clients can learn of the daemon: from then on, a signal stops it in order.
+    let bound = bound.and_then(|bound| Ok((bound, signals::catch()?)));
     match bound {
-        Ok(bound) => serve(bound, render),
+        Ok((bound, caught)) => serve(bound, caught, render),
         Err(error) => output::end(render, &Ending::Failed(&error)),
     }
 }
@@ -41,14 +43,14 @@ fn bind(flags: &ServeFlags, environment: &Environment) -> Result<Bound, Error> {
     Ok(Bound { server, serving })
 }
 
-fn serve(bound: Bound, mut render: Box<dyn Render>) -> Exit {
+fn serve(bound: Bound, caught: Caught, mut render: Box<dyn Render>) -> Exit {
     log_start(&bound.serving);
     render.begin(&Beginning::Serve(bound.serving));
     let reporter = match Reporter::start(render) {
         Ok(reporter) => reporter,
         Err(exit) => return exit,
     };
-    let result = run_until_signalled(&bound.server, &reporter);
+    let result = run_until_signalled(&bound.server, caught, &reporter);
     let render = reporter.finish();
     match &result {
         Ok(()) => output::end(render, &Ending::Stopped),
@@ -68,7 +70,7 @@ fn log_start(serving: &Serving) {
 
 /// Runs the server: the first signal lets sessions finish, the second one ends them, the third one
 /// ends the program.
-fn run_until_signalled(server: &Server, reporter: &Reporter) -> Result<(), Error> {
+fn run_until_signalled(server: &Server, caught: Caught, reporter: &Reporter) -> Result<(), Error> {
     let (drain, abort) = (Cancel::new(), Cancel::new());
     let steps = [drain.clone(), abort.clone()].map(|cancel| -> Step {
         let show = reporter.stopping();
@@ -78,7 +80,7 @@ fn run_until_signalled(server: &Server, reporter: &Reporter) -> Result<(), Error
             show();
         })
     });
-    signals::on_signals(steps.into())?;
+    caught.run(steps.into())?;
     server.run(reporter, &drain, &abort)
 }
 

@@ -15,22 +15,38 @@ pub(crate) type Step = Box<dyn FnOnce() + Send>;
 /// # Errors
 /// [`ErrorKind::Local`] if signals cannot be handled, or no thread can be started.
 pub(crate) fn on_signals(steps: Vec<Step>) -> Result<(), Error> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|e| {
+    catch()?.run(steps)
+}
+
+/// Signals that are caught, and wait to be handled.
+pub(crate) struct Caught(Signals);
+
+/// Catches SIGINT and SIGTERM from now on.
+pub(crate) fn catch() -> Result<Caught, Error> {
+    let signals = Signals::new([SIGINT, SIGTERM]).map_err(|e| {
         let error = Error::local("cannot handle signals", &e);
         Error::new(ErrorKind::Local, format!("{error}: check the resource limits"))
     })?;
-    let handle = move || {
-        let mut steps = steps.into_iter();
-        for _signal in signals.forever() {
-            match steps.next() {
-                Some(step) => step(),
-                // No destructors and no locks: a blocked output must not delay the exit.
-                None => low_level::exit(Exit::Interrupted.code().into()),
+    Ok(Caught(signals))
+}
+
+impl Caught {
+    /// Starts the thread that runs one step per signal.
+    pub(crate) fn run(self, steps: Vec<Step>) -> Result<(), Error> {
+        let mut signals = self.0;
+        let handle = move || {
+            let mut steps = steps.into_iter();
+            for _signal in signals.forever() {
+                match steps.next() {
+                    Some(step) => step(),
+                    // No destructors and no locks: a blocked output must not delay the exit.
+                    None => low_level::exit(Exit::Interrupted.code().into()),
+                }
             }
-        }
-    };
-    let started = std::thread::Builder::new().spawn(handle);
-    started.map(drop).map_err(|e| Error::thread_start(&e))
+        };
+        let started = std::thread::Builder::new().spawn(handle);
+        started.map(drop).map_err(|e| Error::thread_start(&e))
+    }
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ pub(super) const EXAMPLES: &[Example] = &[
         "Fetch two trees through a jump host.",
     ),
     (
-        "bankfull cp --token-file token big.iso bankfull://store.example/images/",
-        "Send a file to a daemon.",
+        "bankfull cp --token-file token --accept-new big.iso bankfull://store.example/images/",
+        "Send a file to a daemon, and remember its fingerprint.",
     ),
     ("bankfull cp --dry-run --checksum /src/ host:/dst", "List the files whose content differs."),
 ];
@@ -274,7 +274,7 @@ pub(crate) struct SshFlags {
 
     /// Set the path of bankfull on the remote host
     ///
-    /// Default: the program on the PATH there.
+    /// Default: the program on the PATH there, else the one that --deploy put there.
     #[arg(long, value_name = "PATH")]
     pub(crate) remote_bankfull: Option<String>,
 

@@ -22,8 +22,8 @@ pub(super) const EXAMPLES: &[Example] = &[
         "Fetch the sources listed in a file; stop when a fourth one fails.",
     ),
     (
-        "bankfull gather --token-file token bankfull://a/run bankfull://b/run .",
-        "Fetch from two daemons.",
+        "bankfull gather --token-file token --accept-new bankfull://a/run bankfull://b/run .",
+        "Fetch from two daemons, and remember their fingerprints.",
     ),
 ];
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(super) const EXAMPLES: &[Example] = &[
-    ("bankfull probe bankfull://store.example", "Measure the path to a daemon."),
+    ("bankfull probe --accept-new bankfull://store.example", "Measure the path to a daemon."),
     ("bankfull probe --reverse me@host", "Measure the path from a host, over ssh."),
     ("bankfull probe --time 30 --json host", "Measure for 30 seconds, with JSON output."),
 ];

@@ -5,9 +5,15 @@ use bankfull::{BufferLimit, TuningDecision};
 
 /// Formats a decision about the data streams.
 pub(super) fn tuning_line(decision: &TuningDecision) -> String {
+    let (at, controller) = (duration(decision.at), decision.controller.name());
+    format!("tuning at {at}: {controller}: {}", decision_text(decision, &decision.state))
+}
+
+/// Formats the state, the values and the reason of a decision.
+pub(crate) fn decision_text(decision: &TuningDecision, state: &str) -> String {
     let mut parts = Vec::new();
-    if !decision.state.is_empty() {
-        parts.push(printable_text(&decision.state));
+    if !state.is_empty() {
+        parts.push(printable_text(state));
     }
     if let Some(streams) = decision.streams {
         parts.push(super::text::count(streams.into(), "stream", "streams"));
@@ -18,9 +24,8 @@ pub(super) fn tuning_line(decision: &TuningDecision) -> String {
     if let Some(rate) = decision.pacing {
         parts.push(format!("pacing {rate}"));
     }
-    let (at, controller) = (duration(decision.at), decision.controller.name());
     let reason = printable_text(&decision.reason);
-    format!("tuning at {at}: {controller}: {}: {reason}", parts.join(", "))
+    if parts.is_empty() { reason } else { format!("{}: {reason}", parts.join(", ")) }
 }
 
 /// Formats a new limit of a receive buffer.

@@ -262,7 +262,7 @@ impl Render for Human {
 
     fn event(&mut self, event: &Event) {
         match event {
-            Event::Connected { route, software, encrypted } => {
+            Event::Connected { route, software, encrypted, .. } => {
                 self.connected("", *route, software, *encrypted);
             }
             Event::Destination { source, destination } => self.destination(source, destination),
@@ -291,7 +291,7 @@ impl Render for Human {
     fn source_event(&mut self, source: usize, event: &Event) {
         self.show_plan();
         match event {
-            Event::Connected { route, software, encrypted } => {
+            Event::Connected { route, software, encrypted, .. } => {
                 let prefix = format!("{}: ", self.source_name(source));
                 self.connected(&prefix, *route, software, *encrypted);
             }
@@ -418,7 +418,8 @@ mod tests {
     }
 
     fn connected(route: Route) -> Event {
-        Event::Connected { route, software: "bankfull 0.1.0".to_owned(), encrypted: true }
+        let software = "bankfull 0.1.0".to_owned();
+        Event::Connected { route, software, encrypted: true, at: Duration::ZERO }
     }
 
     fn destination() -> Event {

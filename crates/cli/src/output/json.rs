@@ -170,7 +170,8 @@ impl Render for Json {
 /// Formats an event; `None` for progress, which has its own interval, and for unknown events.
 fn event_line(event: &Event) -> Option<Line> {
     Some(match event {
-        Event::Connected { route, software, encrypted } => Line::new("connected")
+        Event::Connected { route, software, encrypted, at } => Line::new("connected")
+            .field("at_seconds", seconds(*at))
             .field("route", route.name())
             .field("software", software.as_str())
             .field("encrypted", *encrypted),

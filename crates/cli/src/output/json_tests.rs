@@ -35,6 +35,7 @@ fn event_has_its_object() {
             route: bankfull::Route::SshOnly,
             software: "x 1".to_owned(),
             encrypted: true,
+            at: Duration::from_millis(50),
         },
         Event::Destination { source: "a".into(), destination: "/b/a".into() },
         Event::Completed {
@@ -60,7 +61,7 @@ fn event_has_its_object() {
     assert_eq!(
         lines_of(&events),
         [
-            r#"{"event":"connected","route":"ssh-only","software":"x 1","encrypted":true}"#,
+            r#"{"event":"connected","at_seconds":0.05,"route":"ssh-only","software":"x 1","encrypted":true}"#,
             r#"{"event":"destination","source":"a","destination":"/b/a"}"#,
             r#"{"event":"file","path":"a/f","outcome":"copied","bytes":7,"blake3":"ab"}"#,
             r#"{"event":"file","path":"a/g","outcome":"would-copy","bytes":0,"blake3":null}"#,

@@ -18,6 +18,7 @@ mod sources;
 mod summary;
 mod text;
 
+pub(crate) use decisions::decision_text;
 pub(crate) use handles::Output;
 pub(crate) use probe_result::figures as probe_figures;
 pub(crate) use progress::above_progress;

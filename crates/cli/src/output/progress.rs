@@ -142,8 +142,12 @@ pub(super) fn line(progress: &Progress, rates: &Rates, now: Duration, width: usi
         let spinner = SPINNER[(now.as_millis() / 100) as usize % SPINNER.len()];
         return format!("{spinner} {rate}, {done} of at least {total}, {files}, avg {average}");
     }
-    let eta = eta_text(rates, progress);
-    let text = format!("{rate}, ETA {eta}, {done}/{total}, {files}, avg {average}");
+    let speed = match total > Bytes(0) && done >= total {
+        // The destination is still to be flushed, or checked.
+        true => "finishing".to_owned(),
+        false => format!("{rate}, ETA {}", eta_text(rates, progress)),
+    };
+    let text = format!("{speed}, {done}/{total}, {files}, avg {average}");
     with_bar(progress, &text, width)
 }
 

@@ -3,7 +3,7 @@
 
 use super::origin::Origin;
 use super::record::Record;
-use crate::output::{byte_rate, printable_text};
+use crate::output::{byte_rate, decision_text, printable_text};
 use bankfull::{BufferLimit, Error, Route, Sample, StageTimes, Summary, TuningDecision};
 use bankfull_chart::{Axis, Chart, LineChart, Mark, Page, Section, Series, Table, Unit};
 use std::path::PathBuf;
@@ -31,8 +31,8 @@ const STATES: [(&str, &str, &str); 8] = [
     (
         "disabled",
         "disabled",
-        "cross traffic congests the path, or the path is too short or too slow for a limit: pacing \
-         stays near the rate of the link",
+        "window and pacing are left to TCP for the given reason, for example a short or congested \
+         path",
     ),
 ];
 
@@ -214,7 +214,7 @@ pub(super) fn course(record: &Record) -> Option<Section> {
     section.charts.extend(throughput);
     let max_rtt = curve(samples, |sample| Some(sample.rtts.iter().max()?.as_secs_f64()));
     let min_rtt = curve(samples, |sample| Some(sample.rtts.iter().min()?.as_secs_f64()));
-    let rtts = vec![("maximum of 100 ms", max_rtt), ("minimum", min_rtt)];
+    let rtts = vec![("maximum in 100 ms", max_rtt), ("minimum", min_rtt)];
     section.charts.extend(chart("RTT", Unit::Seconds, rtts));
     let held = curve(samples, |sample| Some(sample.window?.0 as f64));
     let granted = curve(samples, |sample| Some(sample.granted?.0 as f64));
@@ -269,14 +269,7 @@ pub(super) fn chart(
 pub(super) fn text(decision: &TuningDecision) -> String {
     let label =
         STATES.iter().find(|(name, ..)| *name == decision.state).map(|(_, label, _)| *label);
-    let mut text = printable_text(label.unwrap_or(&decision.state));
-    if let Some(window) = decision.window {
-        text.push_str(&format!(", window {window}"));
-    }
-    if let Some(rate) = decision.pacing {
-        text.push_str(&format!(", pacing {rate}"));
-    }
-    format!("{text}: {}", printable_text(&decision.reason))
+    decision_text(decision, label.unwrap_or(&decision.state))
 }
 
 /// Explains the states that occur in the decisions.
@@ -315,14 +308,20 @@ pub(super) fn curve(samples: &[Sample], of: impl Fn(&Sample) -> Option<f64>) -> 
 
 /// Converts a growing count of bytes to a rate in bit/s, over at least [`MIN_POINT_INTERVAL`].
 pub(super) fn rates(counts: impl Iterator<Item = (Duration, u64)>) -> Vec<(f64, f64)> {
-    let mut points = Vec::new();
-    let mut last = (Duration::ZERO, 0);
-    for (at, count) in counts {
-        let time = at.saturating_sub(last.0);
-        if time >= MIN_POINT_INTERVAL {
-            let bits = count.saturating_sub(last.1) as f64 * 8.0;
-            points.push((at.as_secs_f64(), bits / time.as_secs_f64()));
-            last = (at, count);
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    let (mut begin, mut last) = ((Duration::ZERO, 0), (Duration::ZERO, 0));
+    let point = |begin: (Duration, u64), end: (Duration, u64)| {
+        let bits = end.1.saturating_sub(begin.1) as f64 * 8.0;
+        (end.0.as_secs_f64(), bits / end.0.saturating_sub(begin.0).as_secs_f64())
+    };
+    let mut counts = counts.peekable();
+    while let Some((at, count)) = counts.next() {
+        if at.saturating_sub(last.0) >= MIN_POINT_INTERVAL {
+            points.push(point(last, (at, count)));
+            (begin, last) = (last, (at, count));
+        } else if counts.peek().is_none() && at > begin.0 && points.pop().is_some() {
+            // The rest is too short for a point of its own.
+            points.push(point(begin, (at, count)));
         }
     }
     points
@@ -382,5 +381,18 @@ pub(super) fn with_dropped(caption: &str, dropped: u64) -> String {
     match dropped {
         0 => caption.to_owned(),
         _ => format!("{caption}; {dropped} earlier ones are left out"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_rest_belongs_to_last_rate() {
+        let count = |(ms, bytes)| (Duration::from_millis(ms), bytes);
+        let counts = [(100, 10), (300, 300_000), (600, 600_000), (650, 825_000)].map(count);
+        assert_eq!(rates(counts.into_iter()), [(0.3, 8e6), (0.65, 12e6)]);
+        assert_eq!(rates(counts[..1].iter().copied()), []);
     }
 }

@@ -88,6 +88,9 @@ fn unwritten(what: &str, path: &Path, error: &std::io::Error) -> Error {
     // Without the error number at the end of the system's message.
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default().to_lowercase();
+    let is_missing = path.parent().is_some_and(|dir| !dir.as_os_str().is_empty() && !dir.exists());
+    let hint = if is_missing { ": create its directory first" } else { "" };
+    let text = format!("{text}{hint}");
     Error::new(ErrorKind::Local, format!("{what}: {}: {text}", path.display()))
 }
 
@@ -123,6 +126,10 @@ mod tests {
     fn unwritable_report_is_refused_at_start() {
         let error = ReportFile::check(Path::new("/no/such/dir/r.html")).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Local);
-        assert!(error.to_string().contains("/no/such/dir/r.html"), "{error}");
+        assert_eq!(
+            error.to_string(),
+            "cannot write the report: /no/such/dir/r.html: no such file or directory: create its \
+             directory first"
+        );
     }
 }

@@ -151,7 +151,7 @@ fn together(sources: &[String], records: &[Record]) -> Option<Section> {
     let windows = figure(|sample| Some(sample.window?.0 as f64));
     section.charts.extend(chart("Receive windows", Unit::Bytes, named(&windows)));
     let rtts = figure(|sample| Some(sample.rtts.iter().max()?.as_secs_f64()));
-    section.charts.extend(chart("RTT, maximum of 100 ms", Unit::Seconds, named(&rtts)));
+    section.charts.extend(chart("RTT, maximum in 100 ms", Unit::Seconds, named(&rtts)));
     (!section.charts.is_empty()).then_some(section)
 }
 

@@ -93,10 +93,10 @@ impl<'a, S: ?Sized> Recorder<'a, S> {
     }
 
     fn add(&self, transfer: usize, event: &Event) {
-        let started = self.started.elapsed();
+        let now = self.started.elapsed();
         if let Some(record) = self.records().get_mut(transfer) {
-            if let Event::Connected { .. } = event {
-                record.offset = started;
+            if let Event::Connected { at, .. } = event {
+                record.offset = now.saturating_sub(*at);
             }
             record.add(event);
         }

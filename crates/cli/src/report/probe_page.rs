@@ -17,13 +17,19 @@ pub(super) fn page(
 ) -> Page {
     let mut page = Page::new(title);
     page.subtitle = match result {
-        Ok(result) => result.messages.first().cloned().unwrap_or_default(),
+        Ok(result) => capitalized(result.messages.first().map_or("", String::as_str)),
         Err(error) => format!("The probe failed: {}", printable_text(&error.to_string())),
     };
     page.sections.push(overview(origin, record, result));
     page.sections.extend(course(record));
     page.sections.extend(stages(record));
     page
+}
+
+/// Returns a message as a sentence.
+fn capitalized(message: &str) -> String {
+    let mut rest = message.chars();
+    rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
 }
 
 /// Shows the figures and what they mean.

@@ -142,7 +142,7 @@ impl Record {
     /// Records an event.
     pub(super) fn add(&mut self, event: &Event) {
         match event {
-            Event::Connected { route, software, encrypted } => {
+            Event::Connected { route, software, encrypted, .. } => {
                 self.route = Some(*route);
                 self.software.clone_from(software);
                 self.encrypted = *encrypted;

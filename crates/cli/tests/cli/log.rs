@@ -144,11 +144,10 @@ fn json_log_of_a_daemon_owns_standard_error() {
     let mut command = command();
     command.args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--state-dir"]);
     command.arg(there.join("state")).arg(there.path());
-    let mut daemon = Running::start(&mut command);
+    let daemon = Running::start(&mut command);
     wait_until("it serves", || daemon.err().contains("\"serving\""));
     daemon.signal(rustix::process::Signal::TERM);
-    wait_until("it ends", || daemon.is_over());
-    let text = daemon.err();
+    let text = daemon.wait().expect(0).err;
     let is_object = |line: &str| serde_json::from_str::<Value>(line).is_ok();
     assert!(text.lines().count() >= 3 && text.lines().all(is_object), "{text}");
 }

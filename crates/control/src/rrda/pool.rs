@@ -116,7 +116,7 @@ pub fn reason_clause(reason: Reason) -> &'static str {
         Reason::Discarded => "writing is stalled and senders wait for room",
         Reason::Draining => "more is written than arrives",
         Reason::Unused => "less was buffered for seconds",
-        Reason::Bound => "the number of connections or the free memory has changed",
+        Reason::Bound => "follows the number of connections and the free memory",
     }
 }
 

@@ -263,10 +263,7 @@ pub(crate) fn failure(what: impl std::fmt::Display, error: &io::Error) -> Failur
         Cause::Permission if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
             " (mount it writable, or choose another destination)"
         }
-        // Small files are not kept in part, but complete ones are.
-        Cause::NoSpace => {
-            " (free some space and run the same command again: verified data is kept)"
-        }
+        Cause::NoSpace => " (free some space, then run the same command again to resume)",
         Cause::Permission => " (check the permissions of the user that bankfull runs as)",
         _ => "",
     };

@@ -75,6 +75,8 @@ pub enum Event {
         software: String,
         /// True if data is encrypted in transit.
         encrypted: bool,
+        /// Time since the transfer began.
+        at: Duration,
     },
     /// Destination of an operand: once per source, before any data is sent.
     Destination {

@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tracing::{Span, debug, field, info, info_span, trace, warn};
 
 /// Target of the log lines that repeat events. A program that shows events can leave them out.
@@ -101,7 +102,7 @@ impl<'a> EventLog<'a> {
 
     fn log(&self, event: &Event) {
         match event {
-            Event::Connected { route, software, encrypted } => {
+            Event::Connected { route, software, encrypted, .. } => {
                 let route = route.name();
                 let software: &str = software;
                 info!(target: EVENT_LOG_TARGET, route, software, encrypted, "connected");
@@ -236,7 +237,7 @@ impl Subject {
                 path,
                 more_paths,
                 bytes = done.bytes.0,
-                seconds = done.elapsed.as_secs_f64(),
+                seconds = seconds(done.elapsed),
                 files = done.files,
                 failed_files = done.failed_files,
                 skipped_files = done.skipped_files,
@@ -259,7 +260,7 @@ impl Subject {
                     path,
                     more_paths,
                     bytes = progress.bytes_moved.0,
-                    seconds = progress.elapsed.as_secs_f64(),
+                    seconds = seconds(progress.elapsed),
                     files = progress.files_done,
                     reason = &*cut(&error.to_string()),
                     "transfer ended"
@@ -267,6 +268,11 @@ impl Subject {
             }
         }
     }
+}
+
+/// Returns seconds, rounded to milliseconds.
+fn seconds(time: Duration) -> f64 {
+    time.as_millis() as f64 / 1e3
 }
 
 fn log_completed(path: &Path, outcome: Outcome, bytes: Bytes) {

@@ -193,6 +193,9 @@ impl SessionRunner<'_> {
                 pinged = Instant::now();
             }
         }
+        if self.report_progress {
+            self.stats.event(Event::Progress(self.stats.progress()));
+        }
     }
 
     fn send(

@@ -45,8 +45,8 @@ impl Identity {
             }),
             Err(e) if e.kind() == IoKind::NotFound => {
                 let generated = Self::generate()?;
-                info!(file = ?path, "certificate generated");
                 generated.save(dir, &path)?;
+                info!(file = ?path, "certificate generated");
                 // If another daemon has saved one first, that one is used.
                 fs::read(&path).ok().and_then(|b| Self::decode(&b)).map_or(Ok(generated), Ok)
             }

@@ -32,12 +32,7 @@ pub(crate) fn watch(
         if !reports || !telemetry.poll_due() {
             continue;
         }
-        snapshot.stages[usize::from(receives)] = telemetry.stage_times();
-        if receives {
-            snapshot.buffered = session.buffer_pool.status();
-        } else {
-            monitor.take_receiver_reports(&telemetry, &mut snapshot);
-        }
+        monitor.complete(&mut snapshot, &telemetry);
         if is_client {
             telemetry.emit_sample(&snapshot);
         } else {
@@ -45,6 +40,12 @@ pub(crate) fn watch(
             snapshot.rtts.clear();
             telemetry.send_report(outbox, &mut snapshot, "", None);
         }
+    }
+    if is_client {
+        let (mut snapshot, _) = monitor.sample();
+        monitor.complete(&mut snapshot, &telemetry);
+        telemetry.set_due();
+        telemetry.emit_sample(&snapshot);
     }
 }
 
@@ -117,6 +118,16 @@ impl<'a> Monitor<'a> {
             snapshot.sender_samples = *samples;
         }
         (snapshot, carried)
+    }
+
+    /// Adds the stage times, and the state of the receiver's buffer.
+    fn complete(&mut self, snapshot: &mut Snapshot, telemetry: &Telemetry<'_>) {
+        snapshot.stages[usize::from(self.receives)] = telemetry.stage_times();
+        if self.receives {
+            snapshot.buffered = self.session.buffer_pool.status();
+        } else {
+            self.take_receiver_reports(telemetry, snapshot);
+        }
     }
 
     /// Takes the queued receiver reports, and adds the latest one to the snapshot.

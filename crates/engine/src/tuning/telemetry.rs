@@ -116,6 +116,11 @@ impl<'a> Telemetry<'a> {
         is_due
     }
 
+    /// Makes the next sample that of the present, whether one is due or not.
+    pub(crate) fn set_due(&mut self) {
+        self.last_due = self.stats.elapsed();
+    }
+
     /// Emits a snapshot as a sample event.
     pub(crate) fn emit_sample(&mut self, snapshot: &Snapshot) {
         let since = (
@@ -226,7 +231,7 @@ impl<'a> Telemetry<'a> {
     pub(crate) fn emit_stream_decision(
         &self,
         decision: &streams::Decision,
-        current: Option<&Decision>,
+        pacing: Option<Rate>,
         window: Option<Bytes>,
     ) {
         let PendingDecision { reason, streams, .. } = PendingDecision::from_streams(decision);
@@ -234,9 +239,9 @@ impl<'a> Telemetry<'a> {
         self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
             controller: Controller::Streams,
-            state: current.map_or_else(String::new, |current| current.state.name().to_owned()),
+            state: String::new(),
             window,
-            pacing: current.and_then(|current| current.pacing),
+            pacing,
             streams,
             reason,
         }));
@@ -271,10 +276,13 @@ impl<'a> Telemetry<'a> {
         let Some(reason) = &report.reason else { return };
         self.record_rate(&report.state, report.bytes_per_sec.map(Rate::from_bytes_per_sec));
         self.record_streams(report.streams);
+        let controller = controller_of(report);
+        // The state is that of SOBAS, or the sharing of ICTCP.
+        let has_state = controller != Controller::Streams;
         self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
-            controller: controller_of(report),
-            state: printable(&report.state),
+            controller,
+            state: if has_state { printable(&report.state) } else { String::new() },
             window: report.window.map(Bytes),
             pacing: report.bytes_per_sec.map(rate),
             streams: report.streams,
@@ -335,13 +343,7 @@ impl PendingDecision {
     /// Describes a decision on the stream count or on BBR.
     pub(crate) fn from_streams(decision: &streams::Decision) -> Self {
         let has_count = decision.change != Change::CongestionControl;
-        let reason = match decision.change {
-            Change::CongestionControl | Change::Both => decision.reason.to_string(),
-            Change::Streams => {
-                let streams = if decision.streams == 1 { "stream" } else { "streams" };
-                format!("{} {streams}: {}", decision.streams, decision.reason)
-            }
-        };
+        let reason = decision.reason.to_string();
         let streams = has_count.then_some(decision.streams);
         Self { controller: Controller::Streams, reason, streams }
     }

@@ -164,7 +164,7 @@ fn full_disk_keeps_data_and_resumes() {
             command
         };
         let first = run(&mut command()).expect(23);
-        first.fails(&["big-0", "no space left", "free some space", "verified data is kept"]);
+        first.fails(&["big-0", "no space left", "free some space", "to resume"]);
         assert!(first.figure("failed_files") >= 1);
         let copied_to = disk.path().join("bulk");
         let kept: u64 = journals(&copied_to).iter().map(|journal| journal.bytes()).sum();

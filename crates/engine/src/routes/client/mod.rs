@@ -216,6 +216,7 @@ fn run_handshaken(
         route,
         software: welcome.software,
         encrypted: options.encryption || matches!(route, Route::SshOnly | Route::Quic),
+        at: started.elapsed(),
     });
     let rtt = rtt.or_else(|| ready.first().and_then(|(_, stream)| stream.socket().rtt()));
     let most = if route == Route::SshOnly { 1 } else { welcome.max_streams };
@@ -223,13 +224,7 @@ fn run_handshaken(
     warn_ineffective(options, route, welcome.max_streams, &stats);
     connector.limit(count.saturating_sub(ready.len() as u32));
     let keys = (&welcome.session, &welcome.session_key);
-    let probe_channel = || probe_channel(&ready, &connector, route, keys, &stats);
-    // The probes of many concurrent transfers would be a load of their own.
-    let probes = options.overrides.allows_probes() && !context.has_concurrent_receivers();
-    let autotune = match options.is_tuned() {
-        true => Autotune::On(probes.then(probe_channel).flatten()),
-        false => Autotune::Off,
-    };
+    let autotune = request.autotune(|| probe_channel(&ready, &connector, route, keys, &stats));
     let max_streams = options.max_streams().filter(|_| route != Route::SshOnly);
     let max_streams = max_streams.map(|max| max.min(welcome.max_streams));
     let session = request.session(count, max_streams, uses_credit);
@@ -367,6 +362,16 @@ fn probe_channel(
 }
 
 impl Request<'_> {
+    fn autotune(&self, probe_channel: impl FnOnce() -> Option<Box<ProbeChannel>>) -> Autotune {
+        // The probes of many concurrent transfers would be a load of their own.
+        let probes =
+            self.options.overrides.allows_probes() && !self.context.has_concurrent_receivers();
+        match self.options.is_tuned() {
+            true => Autotune::On(probes.then(probe_channel).flatten()),
+            false => Autotune::Off,
+        }
+    }
+
     /// Creates the state shared by the threads of this side. The session has `count` data streams,
     /// and up to `max_streams`. `uses_credit`: the sender sends only what the receiver grants.
     fn session(&self, count: u32, max_streams: Option<u32>, uses_credit: bool) -> Session {

@@ -54,7 +54,8 @@ pub(crate) fn run(
         PathRoot::Host.open_destination(&destination.0, &sources, receive)?;
     report_destinations(events, options, &destinations);
     let software = super::client::software();
-    events.event(Event::Connected { route: Route::Local, software, encrypted: false });
+    let at = started.elapsed();
+    events.event(Event::Connected { route: Route::Local, software, encrypted: false, at });
     // Reflinked and kernel-copied data is not written by this process.
     let overrides = Overrides { direct: DirectIo::Off, ..Overrides::default() };
     let session = Arc::new(Session::new(overrides, 0));

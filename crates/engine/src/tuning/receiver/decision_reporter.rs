@@ -63,14 +63,14 @@ impl<'a> DecisionReporter<'a> {
         }
     }
 
-    /// Reports a decision on the stream count. `current` is the one on window and pacing.
+    /// Reports a decision on the stream count, with the current pacing rate and window.
     pub(super) fn on_stream_decision(
         &mut self,
         decision: &streams::Decision,
-        current: Option<&Decision>,
+        pacing: Option<Rate>,
         window: Option<Bytes>,
     ) {
-        self.telemetry.emit_stream_decision(decision, current, window);
+        self.telemetry.emit_stream_decision(decision, pacing, window);
         let pending = &mut self.pending_stream_decisions;
         if !self.telemetry.is_client() && pending.len() < MAX_QUEUED_REPORTS {
             pending.push_back(*decision);
@@ -108,6 +108,12 @@ impl<'a> DecisionReporter<'a> {
     pub(super) fn drop_pending_decisions(&mut self) {
         self.pending_decisions.clear();
         self.pending_stream_decisions.clear();
+    }
+
+    /// True if this side is the client; the next snapshot then becomes that of the present.
+    pub(super) fn begin_last_sample(&mut self) -> bool {
+        self.telemetry.set_due();
+        self.telemetry.is_client()
     }
 
     /// True if a snapshot is due or a decision is pending.

@@ -108,6 +108,11 @@ impl<'a> ReceiverTuner<'a> {
                 self.reporter.on_rtt_sample(rtt);
             }
         }
+        if self.reporter.begin_last_sample() {
+            let observation = self.sample(self.started.elapsed(), None);
+            let snapshot = self.snapshot(&observation);
+            self.reporter.report(snapshot, self.state_name());
+        }
     }
 
     /// Observes, decides, applies and reports, once.
@@ -228,7 +233,7 @@ impl<'a> ReceiverTuner<'a> {
         let Some(decision) = self.stream_control.observe(&latest) else { return };
         self.session.set_wanted_streams(decision.streams);
         self.requester.invalidate();
-        self.reporter.on_stream_decision(&decision, self.decision.as_ref(), self.window());
+        self.reporter.on_stream_decision(&decision, self.pacing_rate(), self.window());
         let baseline_loss = self.stream_control.bbr_baseline_loss();
         let decision = self.sobas.on_loss_tolerant_cc(observation.now, baseline_loss);
         self.on_decision(decision);

@@ -85,14 +85,25 @@ impl<'a> SenderTuner<'a> {
             let sample = self.sample();
             self.apply(&sample, now);
             let report = self.build_report(&sample);
-            let acked = sample.carried.acked;
-            self.reporter.emit(self.session, &report, acked, self.requested_rate);
+            if self.reporter.poll(self.session) {
+                self.emit_sample(&sample, &report);
+            }
             if now + SAMPLE_INTERVAL / 2 >= reported + SENDER_REPORT_INTERVAL && report.samples > 0
             {
                 reported = now;
                 self.outbox.try_post(&Message::SenderReport(report));
             }
         }
+        if self.reporter.begin_last_sample(self.session) {
+            let sample = self.sample();
+            let report = self.build_report(&sample);
+            self.emit_sample(&sample, &report);
+        }
+    }
+
+    fn emit_sample(&mut self, sample: &SenderSample, report: &SenderReport) {
+        let acked = sample.carried.acked;
+        self.reporter.emit_sample(self.session, report, acked, self.requested_rate);
     }
 
     /// Takes a rate request of the receiver. Returns false if there is none.

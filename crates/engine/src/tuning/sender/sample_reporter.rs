@@ -27,25 +27,33 @@ impl<'a> SampleReporter<'a> {
         &self.telemetry
     }
 
-    /// Takes the queued receiver reports, emits their decisions and, if due, a sample event.
-    ///
-    /// `carried` is the data that the receiver acknowledged, `requested_rate` the pacing rate in
-    /// bytes/s.
-    pub(super) fn emit(
+    /// Takes the queued receiver reports and emits their decisions. True if a sample is due.
+    pub(super) fn poll(&mut self, session: &Session) -> bool {
+        let receiver_reports = std::mem::take(&mut *lock(&session.feedback.receiver_reports));
+        if !self.telemetry.is_client() {
+            return false;
+        }
+        receiver_reports.into_iter().for_each(|report| self.on_receiver_report(report));
+        self.telemetry.poll_due()
+    }
+
+    /// Takes the last reports. True if this side is the client; the next sample then becomes that
+    /// of the present.
+    pub(super) fn begin_last_sample(&mut self, session: &Session) -> bool {
+        self.poll(session);
+        self.telemetry.set_due();
+        self.telemetry.is_client()
+    }
+
+    /// Emits a sample event. `carried` is the data that the receiver acknowledged,
+    /// `requested_rate` the pacing rate in bytes/s.
+    pub(super) fn emit_sample(
         &mut self,
         session: &Session,
         report: &SenderReport,
         carried: u64,
         requested_rate: Option<u64>,
     ) {
-        let receiver_reports = std::mem::take(&mut *lock(&session.feedback.receiver_reports));
-        if !self.telemetry.is_client() {
-            return;
-        }
-        receiver_reports.into_iter().for_each(|report| self.on_receiver_report(report));
-        if !self.telemetry.poll_due() {
-            return;
-        }
         let received = &self.receiver_report;
         let mut rtts = std::mem::take(&mut self.rtts);
         if received.probes == 0 && rtts.is_empty() {

@@ -12,7 +12,7 @@ import java.util.Random;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Transfers in a separate Java process with 64 MB of heap and 16 MB of direct buffers. */
+/** Transfers in a separate Java process with little memory. */
 class MemoryLimitTest {
     /** Limits that Java itself enforces: what exceeds them fails the command. */
     private static final List<String> LIMITS = List.of("-Xmx64m", "-XX:MaxDirectMemorySize=16m");
